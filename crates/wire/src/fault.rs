@@ -1,0 +1,78 @@
+//! Why a call was not understood.
+
+use core::fmt;
+
+use crate::reply::write_quoted;
+use crate::table::CommandId;
+
+/// A call that was not understood. Nothing was changed by it.
+///
+/// `Display` gives the text of the error without its code, which is always `ERR`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParseError<'a> {
+    /// Which command was called.
+    pub command: CommandId,
+    /// What is wrong.
+    pub fault: Fault<'a>,
+}
+
+/// What is wrong with a call. Arguments are named as the reference page names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault<'a> {
+    /// Too few arguments, or too many for a command without options.
+    WrongArity,
+    /// The key has no bytes.
+    EmptyKey,
+    /// A value is too short or too long.
+    Length {
+        /// Argument.
+        name: &'static str,
+        /// Fewest bytes.
+        min: usize,
+        /// Most bytes.
+        max: usize,
+    },
+    /// A value is not a decimal integer, or is out of range.
+    Number {
+        /// Argument.
+        name: &'static str,
+        /// Smallest value.
+        min: u64,
+        /// Largest value.
+        max: u64,
+    },
+    /// A word that this command does not know.
+    UnknownOption(&'a [u8]),
+    /// An option that was given before.
+    Repeated(&'static str),
+    /// Two options that exclude each other.
+    Exclusive(&'static str, &'static str),
+    /// An option at the end of the call, where its value is missing.
+    NoValue(&'static str),
+}
+
+impl fmt::Display for ParseError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.fault {
+            Fault::WrongArity => {
+                write!(f, "wrong number of arguments for '{}' command", self.command.name())
+            }
+            Fault::EmptyKey => f.write_str("key must not be empty"),
+            Fault::Length { name, min: 0, max } => write!(f, "{name} must be at most {max} bytes"),
+            Fault::Length { name, min, max } => write!(f, "{name} must be {min} to {max} bytes"),
+            Fault::Number { name, min, max } => {
+                write!(f, "{name} must be an integer between {min} and {max}")
+            }
+            Fault::UnknownOption(word) => {
+                f.write_str("unknown option ")?;
+                write_quoted(f, word, '\'')?;
+                write!(f, " for {}", self.command.name())
+            }
+            Fault::Repeated(option) => write!(f, "option {option} given twice"),
+            Fault::Exclusive(one, other) => write!(f, "{one} and {other} exclude each other"),
+            Fault::NoValue(option) => write!(f, "{option} needs a value"),
+        }
+    }
+}
+
+impl core::error::Error for ParseError<'_> {}

@@ -1,0 +1,46 @@
+//! The words of dlock: which commands there are, what they take and what they answer.
+//!
+//! Everything here is about text on the wire; nothing here knows what a lock is. One table of
+//! commands feeds registration, parsing, `COMMAND DOCS`, the client and the reference page, and
+//! the tests of this crate hold them together. The crate is `no_std`, has no dependencies and
+//! never reads a clock.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`names`] | limits, channel names, key types, names of keyspace events |
+//! | [`table`] | one [`table::Command`] row per command, with its arguments, key use, ACL categories and texts |
+//! | [`request`] | what a client asks: [`request::parse`] on the server's side, [`request::Request::write`] on the client's |
+//! | [`fault`] | why a call was not understood, with the exact text of the error |
+//! | [`reply`] | error codes, field names of maps, quoting |
+//! | [`message`] | what is published to `NOTIFY` channels, written and parsed |
+//! | [`mod@reference`] | the generated page `docs/commands.md` |
+//!
+//! ```
+//! use dlock_wire::request::{self, Request};
+//! use dlock_wire::table::{CommandId, LockVerb};
+//!
+//! let args: [&[u8]; 4] = [b"orders:7", b"worker-1", b"px", b"30000"];
+//! let Ok(Request::Acquire(acquire)) = request::parse(CommandId::Lock(LockVerb::Acquire), &args) else {
+//!     unreachable!("the call is well formed");
+//! };
+//! assert_eq!(acquire.lease_ms, Some(30_000));
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod cursor;
+pub mod fault;
+pub mod message;
+pub mod names;
+pub mod reference;
+pub mod reply;
+pub mod request;
+pub mod table;
+
+#[cfg(test)]
+mod tests;

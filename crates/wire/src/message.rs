@@ -1,0 +1,104 @@
+//! What is published to `NOTIFY` channels.
+//!
+//! A message about one place or hold is `event db id owner-length owner key`: single spaces, and
+//! the key is the rest. It has to be read from the left, because owner and key may hold any byte.
+//! FLUSHDB and FLUSHALL send `flushed db` on [`crate::names::FLUSH_CHANNEL`] instead.
+
+use alloc::vec::Vec;
+
+use crate::cursor::integer;
+
+/// What befell a place or a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A QUEUE place got its grant; it wants to be claimed.
+    Granted,
+    /// The lease ran out.
+    Expired,
+    /// An operator broke the hold.
+    Broken,
+    /// The key was deleted or overwritten.
+    Deleted,
+    /// The connection that the hold was tied to went away.
+    Disconnected,
+}
+
+impl Event {
+    /// All events.
+    pub const ALL: [Self; 5] =
+        [Self::Granted, Self::Expired, Self::Broken, Self::Deleted, Self::Disconnected];
+
+    /// First word of the message.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Expired => "expired",
+            Self::Broken => "broken",
+            Self::Deleted => "deleted",
+            Self::Disconnected => "disconnected",
+        }
+    }
+}
+
+/// A message of one of the notification channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// Something befell a place or a hold.
+    Hold {
+        /// What.
+        event: Event,
+        /// Number of the database.
+        db: u32,
+        /// Fencing token or permit id, without spaces.
+        id: &'a [u8],
+        /// Whose place or hold.
+        owner: &'a [u8],
+        /// The key.
+        key: &'a [u8],
+    },
+    /// All holds of a database are gone.
+    Flushed {
+        /// Number of the database.
+        db: u32,
+    },
+}
+
+impl<'a> Message<'a> {
+    /// The text that is published.
+    pub fn write(&self) -> Vec<u8> {
+        match *self {
+            Self::Hold { event, db, id, owner, key } => {
+                let db = alloc::format!("{db}");
+                let length = alloc::format!("{}", owner.len());
+                [event.as_str().as_bytes(), db.as_bytes(), id, length.as_bytes(), owner, key]
+                    .join(&b' ')
+            }
+            Self::Flushed { db } => alloc::format!("flushed {db}").into_bytes(),
+        }
+    }
+
+    /// Reads a published text; None if it is not of dlock.
+    pub fn parse(text: &'a [u8]) -> Option<Self> {
+        let (event, rest) = word(text)?;
+        if event == b"flushed" {
+            return Some(Self::Flushed { db: number(rest)? });
+        }
+        let event = Event::ALL.into_iter().find(|known| known.as_str().as_bytes() == event)?;
+        let (db, rest) = word(rest)?;
+        let (id, rest) = word(rest)?;
+        let (length, rest) = word(rest)?;
+        let (owner, rest) = rest.split_at_checked(usize::try_from(number(length)?).ok()?)?;
+        let key = rest.strip_prefix(b" ")?;
+        Some(Self::Hold { event, db: number(db)?, id, owner, key })
+    }
+}
+
+/// What is before the first space, and what is after it.
+fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = text.iter().position(|&byte| byte == b' ')?;
+    Some((&text[..end], &text[end + 1..]))
+}
+
+fn number(text: &[u8]) -> Option<u32> {
+    integer(text).and_then(|number| u32::try_from(number).ok())
+}

@@ -1,0 +1,65 @@
+//! Limits and names that the server, its clients and the reference page share.
+//!
+//! Lengths are in bytes, times in milliseconds unless the name says otherwise.
+
+use alloc::vec::Vec;
+
+/// Longest owner; the shortest is 1 byte.
+pub const OWNER_MAX: usize = 256;
+/// Longest request id (`REQID`); the shortest is 1 byte.
+pub const REQID_MAX: usize = 64;
+/// Longest `LABEL`; it may be empty.
+pub const LABEL_MAX: usize = 256;
+/// Longest `NOTIFY` channel; the shortest is 1 byte.
+pub const CHANNEL_MAX: usize = 256;
+
+/// Smallest fencing token.
+pub const TOKEN_MIN: u64 = 1;
+/// Largest fencing token: 2^53 - 1, the largest integer that a double holds exactly (Lua, JavaScript).
+pub const TOKEN_MAX: u64 = (1 << 53) - 1;
+
+/// One day.
+pub const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// Shortest lease.
+pub const LEASE_MIN_MS: u64 = 1;
+/// Longest lease: 365 days.
+pub const LEASE_MAX_MS: u64 = 365 * DAY_MS;
+/// Longest lease as `EX` counts it, in seconds.
+pub const LEASE_MAX_S: u64 = LEASE_MAX_MS / 1000;
+/// Longest `BLOCK`: 365 days. `BLOCK 0` waits for ever.
+pub const BLOCK_MAX_MS: u64 = LEASE_MAX_MS;
+/// Shortest `QUEUE`.
+pub const QUEUE_MIN_MS: u64 = 1;
+/// Longest `QUEUE`: one day.
+pub const QUEUE_MAX_MS: u64 = DAY_MS;
+/// Longest `BIND`: 365 days. `BIND 0` ends the hold with its connection.
+pub const BIND_MAX_MS: u64 = LEASE_MAX_MS;
+
+/// Largest `COUNT` of `WAITERS`: what a signed 64-bit integer holds. The smallest is 1.
+pub const COUNT_MAX: u64 = i64::MAX.unsigned_abs();
+/// Largest client id. The smallest is 1.
+pub const CLIENT_ID_MAX: u64 = i64::MAX.unsigned_abs();
+
+/// Type name of a DLOCK key, as `TYPE` and `SCAN … TYPE` show it.
+pub const TYPE_LOCK: &str = "dlock-mtx";
+
+/// Channel of the messages about whole databases (`flushed db`).
+pub const FLUSH_CHANNEL: &str = "dlock:notify";
+/// What [`default_channel`] puts in front of the owner.
+pub const CHANNEL_PREFIX: &str = "dlock:notify:";
+
+/// Keyspace event: a hold was granted.
+pub const EVENT_ACQUIRE: &str = "dlock.acquire";
+/// Keyspace event: a hold was released.
+pub const EVENT_RELEASE: &str = "dlock.release";
+/// Keyspace event: a lease ran out.
+pub const EVENT_EXPIRE: &str = "dlock.expire";
+/// Keyspace event: a hold was broken by an operator.
+pub const EVENT_BREAK: &str = "dlock.break";
+/// Keyspace event: somebody began to wait.
+pub const EVENT_WAIT: &str = "dlock.wait";
+
+/// The channel that is used for `owner` when it named none: `dlock:notify:<owner>`.
+pub fn default_channel(owner: &[u8]) -> Vec<u8> {
+    [CHANNEL_PREFIX.as_bytes(), owner].concat()
+}

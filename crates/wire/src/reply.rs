@@ -1,0 +1,174 @@
+//! What the server answers: error codes, the field names of maps, and how bytes are quoted in texts.
+
+use alloc::string::String;
+use core::fmt::{self, Write};
+
+/// How many bytes of a key, an owner or an option an error text shows.
+pub const QUOTE_MAX: usize = 64;
+
+/// First word of an error. Clients decide by it; the text after it is for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorCode {
+    /// The owner (with that token) does not hold this.
+    NotHeld,
+    /// The owner holds it already, and `NOREENTRY` was given.
+    Reentry,
+    /// The token is not the one of the current hold.
+    Stale,
+    /// Waiting would close a circle of owners that wait for each other.
+    Deadlock,
+    /// A later call of the same owner for the same key took over the place.
+    Replaced,
+    /// A limit is reached: waiters, permits.
+    Limit,
+    /// What was waited for ended without being reached.
+    Broken,
+    /// The server has just started and grants nothing yet.
+    Quarantine,
+    /// The wait was ended from outside.
+    Unblocked,
+    /// Anything else that is wrong with the call.
+    Err,
+    /// The key holds a value of another type.
+    WrongType,
+    /// The server is a replica.
+    ReadOnly,
+}
+
+impl ErrorCode {
+    /// All codes.
+    pub const ALL: [Self; 12] = [
+        Self::NotHeld,
+        Self::Reentry,
+        Self::Stale,
+        Self::Deadlock,
+        Self::Replaced,
+        Self::Limit,
+        Self::Broken,
+        Self::Quarantine,
+        Self::Unblocked,
+        Self::Err,
+        Self::WrongType,
+        Self::ReadOnly,
+    ];
+
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotHeld => "NOTHELD",
+            Self::Reentry => "REENTRY",
+            Self::Stale => "STALE",
+            Self::Deadlock => "DEADLOCK",
+            Self::Replaced => "REPLACED",
+            Self::Limit => "LIMIT",
+            Self::Broken => "BROKEN",
+            Self::Quarantine => "QUARANTINE",
+            Self::Unblocked => "UNBLOCKED",
+            Self::Err => "ERR",
+            Self::WrongType => "WRONGTYPE",
+            Self::ReadOnly => "READONLY",
+        }
+    }
+
+    /// The code of an error text such as `NOTHELD owner "a" does not hold "k"`: its first word,
+    /// in exactly this spelling. None for words that dlock does not use.
+    pub fn from_text(text: &str) -> Option<Self> {
+        let word = text.split([' ', '\r', '\n']).next()?;
+        Self::ALL.into_iter().find(|code| code.as_str() == word)
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Fields of the map that `DLOCK.INFO` answers.
+pub mod info {
+    /// Which family the key belongs to, for example [`KIND_LOCK`].
+    pub const KIND: &str = "kind";
+    /// Owner of the hold; empty when nobody holds it.
+    pub const OWNER: &str = "owner";
+    /// Fencing token of the hold.
+    pub const TOKEN: &str = "token";
+    /// How often the owner holds it; 0 when nobody does.
+    pub const HOLDS: &str = "holds";
+    /// Length of the lease, in milliseconds.
+    pub const LEASE_MS: &str = "lease-ms";
+    /// What is left of the lease, in milliseconds.
+    pub const TTL_MS: &str = "ttl-ms";
+    /// How long it has been held, in milliseconds.
+    pub const HELD_MS: &str = "held-ms";
+    /// Label of the hold.
+    pub const LABEL: &str = "label";
+    /// Client id of the connection that the hold is tied to; 0 for none.
+    pub const BOUND_CLIENT: &str = "bound-client";
+    /// Length of the queue.
+    pub const WAITERS: &str = "waiters";
+
+    /// All fields, in the order of the answer.
+    pub const FIELDS: [&str; 10] =
+        [KIND, OWNER, TOKEN, HOLDS, LEASE_MS, TTL_MS, HELD_MS, LABEL, BOUND_CLIENT, WAITERS];
+
+    /// Value of [`KIND`] for a DLOCK key.
+    pub const KIND_LOCK: &str = "dlock";
+}
+
+/// Fields of the maps that `DLOCK.WAITERS` answers.
+pub mod waiter {
+    /// Who waits.
+    pub const OWNER: &str = "owner";
+    /// Client id of the connection that waits; 0 when nobody is connected.
+    pub const CLIENT_ID: &str = "client-id";
+    /// How long it has waited, in milliseconds.
+    pub const WAITING_MS: &str = "waiting-ms";
+    /// How long it will still wait, in milliseconds.
+    pub const REMAINING_MS: &str = "remaining-ms";
+    /// Label of the place.
+    pub const LABEL: &str = "label";
+
+    /// All fields, in the order of the answer.
+    pub const FIELDS: [&str; 5] = [OWNER, CLIENT_ID, WAITING_MS, REMAINING_MS, LABEL];
+}
+
+/// `bytes` as `redis-cli` shows them, in double quotes. Only the first [`QUOTE_MAX`] bytes are
+/// shown; when that cuts, `...` follows the closing quote.
+///
+/// ```
+/// use dlock_wire::reply::quote;
+/// assert_eq!(quote(b"a\"b\n\xff"), r#""a\"b\n\xff""#);
+/// ```
+pub fn quote(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().min(QUOTE_MAX) + 5);
+    // Writing to a String cannot fail.
+    let _ = write_quoted(&mut text, bytes, '"');
+    text
+}
+
+/// [`quote`] into any writer, between `mark`s, which are escaped inside.
+pub(crate) fn write_quoted(out: &mut impl Write, bytes: &[u8], mark: char) -> fmt::Result {
+    out.write_char(mark)?;
+    for &byte in bytes.iter().take(QUOTE_MAX) {
+        match byte {
+            b'\\' => out.write_str("\\\\")?,
+            b'\n' => out.write_str("\\n")?,
+            b'\r' => out.write_str("\\r")?,
+            b'\t' => out.write_str("\\t")?,
+            0x07 => out.write_str("\\a")?,
+            0x08 => out.write_str("\\b")?,
+            b' '..=b'~' => {
+                if char::from(byte) == mark {
+                    out.write_char('\\')?;
+                }
+                out.write_char(char::from(byte))?;
+            }
+            _ => write!(out, "\\x{byte:02x}")?,
+        }
+    }
+    out.write_char(mark)?;
+    if bytes.len() > QUOTE_MAX {
+        out.write_str("...")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,27 @@
+//! Requests that belong to no family.
+
+use super::Request;
+use crate::cursor::{Cursor, Opt};
+use crate::fault::ParseError;
+use crate::names::CLIENT_ID_MAX;
+use crate::table::CommandId;
+
+/// `client-id [ERROR]`
+pub(super) fn unblock<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+    let mut cursor = Cursor::at_least(id, args, 1)?;
+    let client = cursor.number("client-id", 1..=CLIENT_ID_MAX)?;
+    let mut error = false;
+    while let Some(option) = cursor.option()? {
+        match option {
+            Opt::Error => error = true,
+            _ => return cursor.unknown(),
+        }
+    }
+    Ok(Request::Unblock { client, error })
+}
+
+/// `key payload`
+pub(super) fn apply<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+    let mut cursor = Cursor::exactly(id, args, 2)?;
+    Ok(Request::Apply { key: cursor.key()?, payload: cursor.bytes()? })
+}

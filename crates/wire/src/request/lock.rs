@@ -1,0 +1,229 @@
+//! Requests of the locks with one holder, each read and written on one page.
+
+use super::{Request, Writer};
+use crate::cursor::{Cursor, Opt};
+use crate::fault::ParseError;
+use crate::names::{TOKEN_MAX, TOKEN_MIN};
+use crate::table::CommandId;
+
+/// `key owner [PX ms|EX s] [BLOCK ms] [QUEUE ms] [NOTIFY channel] [REQID id] [NOREENTRY]
+/// [BIND ms] [LABEL text]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acquire<'a> {
+    /// The lock.
+    pub key: &'a [u8],
+    /// Who asks, 1 to 256 bytes.
+    pub owner: &'a [u8],
+    /// Length of the lease, 1 ms to 365 days; the server's default when None.
+    pub lease_ms: Option<u64>,
+    /// Wait at most so long on this connection, up to 365 days; `Some(0)` is for ever.
+    pub block_ms: Option<u64>,
+    /// Wait without blocking, 1 ms to 1 day.
+    pub queue_ms: Option<u64>,
+    /// Channel of the messages about this place and hold, 1 to 256 bytes.
+    pub notify: Option<&'a [u8]>,
+    /// Request id, 1 to 64 bytes.
+    pub reqid: Option<&'a [u8]>,
+    /// Refuse to hold it twice.
+    pub no_reentry: bool,
+    /// Cut the lease to so much when the connection goes away, up to 365 days; `Some(0)` is at once.
+    pub bind_ms: Option<u64>,
+    /// Shown by INFO and WAITERS, 0 to 256 bytes.
+    pub label: Option<&'a [u8]>,
+}
+
+impl<'a> Acquire<'a> {
+    /// Without any option: never waits, and has the server's default lease.
+    pub const fn new(key: &'a [u8], owner: &'a [u8]) -> Self {
+        Self {
+            key,
+            owner,
+            lease_ms: None,
+            block_ms: None,
+            queue_ms: None,
+            notify: None,
+            reqid: None,
+            no_reentry: false,
+            bind_ms: None,
+            label: None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn parse(id: CommandId, args: &[&'a [u8]]) -> Result<Self, ParseError<'a>> {
+        let mut cursor = Cursor::at_least(id, args, 2)?;
+        let mut acquire = Self::new(cursor.key()?, cursor.owner()?);
+        while let Some(option) = cursor.option()? {
+            match option {
+                Opt::Px | Opt::Ex => acquire.lease_ms = Some(cursor.lease_ms(option)?),
+                Opt::Block => acquire.block_ms = Some(cursor.block_ms()?),
+                Opt::Queue => acquire.queue_ms = Some(cursor.queue_ms()?),
+                Opt::Notify => acquire.notify = Some(cursor.channel()?),
+                Opt::ReqId => acquire.reqid = Some(cursor.reqid()?),
+                Opt::NoReentry => acquire.no_reentry = true,
+                Opt::Bind => acquire.bind_ms = Some(cursor.bind_ms()?),
+                Opt::Label => acquire.label = Some(cursor.label()?),
+                _ => return cursor.unknown(),
+            }
+        }
+        Ok(acquire)
+    }
+
+    pub(super) fn write(&self, to: &mut Writer<impl FnMut(&[u8])>) {
+        to.bytes(self.key);
+        to.bytes(self.owner);
+        to.option_number("PX", self.lease_ms);
+        to.option_number("BLOCK", self.block_ms);
+        to.option_number("QUEUE", self.queue_ms);
+        to.option_bytes("NOTIFY", self.notify);
+        to.option_bytes("REQID", self.reqid);
+        to.flag("NOREENTRY", self.no_reentry);
+        to.option_number("BIND", self.bind_ms);
+        to.option_bytes("LABEL", self.label);
+    }
+}
+
+/// `key owner [ALL] [TOKEN t] [REQID id]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release<'a> {
+    /// The lock.
+    pub key: &'a [u8],
+    /// Who holds it, 1 to 256 bytes.
+    pub owner: &'a [u8],
+    /// Give back all holds, not one.
+    pub all: bool,
+    /// Only if the hold has this token, 1 to 2^53 - 1.
+    pub token: Option<u64>,
+    /// Request id, 1 to 64 bytes.
+    pub reqid: Option<&'a [u8]>,
+}
+
+impl<'a> Release<'a> {
+    /// Without any option: gives back one hold.
+    pub const fn new(key: &'a [u8], owner: &'a [u8]) -> Self {
+        Self { key, owner, all: false, token: None, reqid: None }
+    }
+
+    #[inline]
+    pub(super) fn parse(id: CommandId, args: &[&'a [u8]]) -> Result<Self, ParseError<'a>> {
+        let mut cursor = Cursor::at_least(id, args, 2)?;
+        let mut release = Self::new(cursor.key()?, cursor.owner()?);
+        while let Some(option) = cursor.option()? {
+            match option {
+                Opt::All => release.all = true,
+                Opt::Token => release.token = Some(cursor.token()?),
+                Opt::ReqId => release.reqid = Some(cursor.reqid()?),
+                _ => return cursor.unknown(),
+            }
+        }
+        Ok(release)
+    }
+
+    pub(super) fn write(&self, to: &mut Writer<impl FnMut(&[u8])>) {
+        to.bytes(self.key);
+        to.bytes(self.owner);
+        to.flag("ALL", self.all);
+        to.option_number("TOKEN", self.token);
+        to.option_bytes("REQID", self.reqid);
+    }
+}
+
+/// `key owner [PX ms|EX s] [TOKEN t] [BIND ms]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Renew<'a> {
+    /// The lock.
+    pub key: &'a [u8],
+    /// Who holds it, 1 to 256 bytes.
+    pub owner: &'a [u8],
+    /// Length of the lease from now, 1 ms to 365 days; the hold's own lease when None.
+    pub lease_ms: Option<u64>,
+    /// Only if the hold has this token, 1 to 2^53 - 1.
+    pub token: Option<u64>,
+    /// Tie the hold to this connection, 0 ms to 365 days; the tie stays as it is when None.
+    pub bind_ms: Option<u64>,
+}
+
+impl<'a> Renew<'a> {
+    /// Without any option: the hold's own lease, from now.
+    pub const fn new(key: &'a [u8], owner: &'a [u8]) -> Self {
+        Self { key, owner, lease_ms: None, token: None, bind_ms: None }
+    }
+
+    #[inline]
+    pub(super) fn parse(id: CommandId, args: &[&'a [u8]]) -> Result<Self, ParseError<'a>> {
+        let mut cursor = Cursor::at_least(id, args, 2)?;
+        let mut renew = Self::new(cursor.key()?, cursor.owner()?);
+        while let Some(option) = cursor.option()? {
+            match option {
+                Opt::Px | Opt::Ex => renew.lease_ms = Some(cursor.lease_ms(option)?),
+                Opt::Token => renew.token = Some(cursor.token()?),
+                Opt::Bind => renew.bind_ms = Some(cursor.bind_ms()?),
+                _ => return cursor.unknown(),
+            }
+        }
+        Ok(renew)
+    }
+
+    pub(super) fn write(&self, to: &mut Writer<impl FnMut(&[u8])>) {
+        to.bytes(self.key);
+        to.bytes(self.owner);
+        to.option_number("PX", self.lease_ms);
+        to.option_number("TOKEN", self.token);
+        to.option_number("BIND", self.bind_ms);
+    }
+}
+
+/// `key token`
+pub(super) fn check<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+    let mut cursor = Cursor::exactly(id, args, 2)?;
+    Ok(Request::Check { key: cursor.key()?, token: cursor.number("token", TOKEN_MIN..=TOKEN_MAX)? })
+}
+
+/// `key owner token`
+pub(super) fn fence<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+    let mut cursor = Cursor::exactly(id, args, 3)?;
+    Ok(Request::Fence {
+        key: cursor.key()?,
+        owner: cursor.owner()?,
+        token: cursor.number("token", TOKEN_MIN..=TOKEN_MAX)?,
+    })
+}
+
+/// `key`
+pub(super) fn break_<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+    Ok(Request::Break { key: Cursor::exactly(id, args, 1)?.key()? })
+}
+
+/// `key`
+pub(super) fn info<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+    Ok(Request::Info { key: Cursor::exactly(id, args, 1)?.key()? })
+}
+
+/// `key [COUNT n]`
+pub(super) fn waiters<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+    let mut cursor = Cursor::at_least(id, args, 1)?;
+    let key = cursor.key()?;
+    let mut count = None;
+    while let Some(option) = cursor.option()? {
+        match option {
+            Opt::Count => count = Some(cursor.count()?),
+            _ => return cursor.unknown(),
+        }
+    }
+    Ok(Request::Waiters { key, count })
+}
+
+/// `key owner`
+pub(super) fn position<'a>(
+    id: CommandId,
+    args: &[&'a [u8]],
+) -> Result<Request<'a>, ParseError<'a>> {
+    let mut cursor = Cursor::exactly(id, args, 2)?;
+    Ok(Request::Position { key: cursor.key()?, owner: cursor.owner()? })
+}
+
+/// `key owner`
+pub(super) fn cancel<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+    let mut cursor = Cursor::exactly(id, args, 2)?;
+    Ok(Request::Cancel { key: cursor.key()?, owner: cursor.owner()? })
+}

@@ -1,0 +1,302 @@
+//! The table of commands: one row per command, and nothing about a command is said twice.
+//!
+//! Registration, `COMMAND DOCS`, ACL categories, key specs, the reference page and the tests of
+//! the parser read these rows. A new family of commands is a new file beside `lock.rs` and a new
+//! line in [`COMMANDS`].
+
+mod admin;
+mod args;
+mod lock;
+
+use crate::reply::ErrorCode;
+
+/// Every command, in the order of the reference page.
+pub static COMMANDS: &[Command] = &[
+    lock::ACQUIRE,
+    lock::RELEASE,
+    lock::RENEW,
+    lock::CHECK,
+    lock::FENCE,
+    lock::BREAK,
+    lock::INFO,
+    lock::WAITERS,
+    lock::POSITION,
+    lock::CANCEL,
+    admin::UNBLOCK,
+    admin::APPLY,
+];
+
+/// Which command a row, a request or an error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CommandId {
+    /// A command of DLOCK, the re-entrant lock.
+    Lock(LockVerb),
+    /// `DLOCK.UNBLOCK`, for the blocked calls of every family.
+    Unblock,
+    /// `DLOCK.APPLY`, the internal command of replication and the append-only file.
+    Apply,
+}
+
+impl CommandId {
+    /// The row of this command.
+    pub fn command(self) -> Option<&'static Command> {
+        COMMANDS.iter().find(|command| command.id == self)
+    }
+
+    /// The name as it is registered and documented, for example `DLOCK.ACQUIRE`.
+    pub fn name(self) -> &'static str {
+        self.command().map_or("DLOCK", |command| command.name)
+    }
+}
+
+/// What can be done with a lock of one holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LockVerb {
+    /// Take it, or wait for it.
+    Acquire,
+    /// Give back one hold, or all.
+    Release,
+    /// Set the end of the lease anew.
+    Renew,
+    /// Ask whether a token is the current one.
+    Check,
+    /// Raise the token.
+    Fence,
+    /// End the hold by force.
+    Break,
+    /// Show the hold.
+    Info,
+    /// Show the queue.
+    Waiters,
+    /// Show where an owner stands.
+    Position,
+    /// Leave the queue.
+    Cancel,
+}
+
+/// One command.
+#[derive(Debug, Clone, Copy)]
+pub struct Command {
+    /// Name as registered, for example `DLOCK.ACQUIRE`.
+    pub name: &'static str,
+    /// Which command it is.
+    pub id: CommandId,
+    /// Chapter of the reference page.
+    pub group: Group,
+    /// One line: what it does.
+    pub summary: &'static str,
+    /// Version of dlock that brought it.
+    pub since: &'static str,
+    /// Cost, as `COMMAND DOCS` shows it.
+    pub complexity: &'static str,
+    /// Number of arguments with the name, as Redis counts: `-n` is "at least n".
+    pub arity: i32,
+    /// Whether it changes data.
+    pub access: Access,
+    /// Words of `RM_CreateCommand`. Every one of them is known to Redis 7.0.
+    pub flags: &'static str,
+    /// ACL categories, without the `@`.
+    pub acl: &'static [&'static str],
+    /// Where its keys are.
+    pub keys: Keys,
+    /// What it does to its keys; empty when it has none.
+    pub key_flags: &'static [KeyFlag],
+    /// Arguments after the name, in order.
+    pub args: &'static [Arg],
+    /// What it answers (Markdown).
+    pub reply: &'static str,
+    /// Which errors of dlock it can give, and when (Markdown).
+    pub errors: &'static [(ErrorCode, &'static str)],
+    /// What it does, case by case (Markdown).
+    pub notes: &'static str,
+    /// A session with `redis-cli`; may be empty for internal commands.
+    pub example: &'static str,
+}
+
+/// Chapter of the reference page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// DLOCK, the re-entrant lock.
+    Lock,
+    /// Commands of operators, for all families.
+    Admin,
+    /// Commands that servers send each other; clients are refused.
+    Internal,
+}
+
+/// Whether a command changes data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It changes nothing and works on replicas.
+    Read,
+    /// It may change keys.
+    Write,
+    /// It deals with connections, not with keys.
+    Connection,
+}
+
+/// Where the keys of a command are among its arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// It has none.
+    None,
+    /// The first argument is its only key.
+    First,
+    /// The first argument says how many keys follow it.
+    Counted,
+}
+
+/// What a command does to its keys, in the terms of Redis' key specs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyFlag {
+    /// Reads the key only.
+    Ro,
+    /// Reads and writes the key.
+    Rw,
+    /// Its answer shows something of the value.
+    Access,
+    /// Adds to the value, changing nothing that is there.
+    Insert,
+    /// Changes the value.
+    Update,
+    /// Removes something from the value, or the key.
+    Delete,
+}
+
+/// One argument, as `COMMAND DOCS` describes it.
+#[derive(Debug, Clone, Copy)]
+pub struct Arg {
+    /// Name, lower case.
+    pub name: &'static str,
+    /// Type.
+    pub kind: ArgKind,
+    /// Word that stands in front of the value, or is the whole argument ([`ArgKind::PureToken`]).
+    pub token: Option<&'static str>,
+    /// It may be left out.
+    pub optional: bool,
+    /// It may be given several times in a row.
+    pub multiple: bool,
+    /// Which values are taken.
+    pub bounds: Bounds,
+    /// What it means (one line of Markdown, without the range).
+    pub summary: &'static str,
+    /// Parts of a [`ArgKind::OneOf`] or a [`ArgKind::Block`].
+    pub parts: &'static [Arg],
+}
+
+/// Type of an argument, in Redis' terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArgKind {
+    /// Name of a key.
+    Key,
+    /// Bytes.
+    String,
+    /// A decimal integer.
+    Integer,
+    /// A word without a value.
+    PureToken,
+    /// Exactly one of the parts.
+    OneOf,
+    /// All parts, in order.
+    Block,
+}
+
+impl ArgKind {
+    /// The name that `COMMAND DOCS` uses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::PureToken => "pure-token",
+            Self::OneOf => "oneof",
+            Self::Block => "block",
+        }
+    }
+}
+
+/// Which values an argument takes; both ends are included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bounds {
+    /// Anything its type allows, or it has no value.
+    Any,
+    /// So many bytes.
+    Bytes {
+        /// Shortest.
+        min: usize,
+        /// Longest.
+        max: usize,
+    },
+    /// A number in this range.
+    Number {
+        /// Smallest.
+        min: u64,
+        /// Largest.
+        max: u64,
+        /// What it counts, for example `ms`; empty for plain numbers.
+        unit: &'static str,
+    },
+}
+
+impl Bounds {
+    const fn bytes(min: usize, max: usize) -> Self {
+        Self::Bytes { min, max }
+    }
+
+    const fn number(min: u64, max: u64, unit: &'static str) -> Self {
+        Self::Number { min, max, unit }
+    }
+}
+
+impl Arg {
+    /// A required argument without a token; the other constructors change what they must.
+    const fn plain(
+        name: &'static str,
+        kind: ArgKind,
+        bounds: Bounds,
+        summary: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind,
+            token: None,
+            optional: false,
+            multiple: false,
+            bounds,
+            summary,
+            parts: &[],
+        }
+    }
+
+    /// `token value`, one of the parts of a choice.
+    const fn part(
+        token: &'static str,
+        name: &'static str,
+        kind: ArgKind,
+        bounds: Bounds,
+        summary: &'static str,
+    ) -> Self {
+        Self { token: Some(token), ..Self::plain(name, kind, bounds, summary) }
+    }
+
+    /// `[token value]`
+    const fn option(
+        token: &'static str,
+        name: &'static str,
+        kind: ArgKind,
+        bounds: Bounds,
+        summary: &'static str,
+    ) -> Self {
+        Self { optional: true, ..Self::part(token, name, kind, bounds, summary) }
+    }
+
+    /// `[token]`
+    const fn flag(token: &'static str, name: &'static str, summary: &'static str) -> Self {
+        Self::option(token, name, ArgKind::PureToken, Bounds::Any, summary)
+    }
+
+    /// `[part | part]`
+    const fn choice(name: &'static str, summary: &'static str, parts: &'static [Self]) -> Self {
+        Self { optional: true, parts, ..Self::plain(name, ArgKind::OneOf, Bounds::Any, summary) }
+    }
+}

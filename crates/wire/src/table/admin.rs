@@ -1,0 +1,73 @@
+//! Rows that belong to no family.
+
+use super::{Access, Arg, ArgKind, Bounds, Command, CommandId, Group, KeyFlag, Keys};
+use crate::names::CLIENT_ID_MAX;
+
+pub(super) const UNBLOCK: Command = Command {
+    name: "DLOCK.UNBLOCK",
+    id: CommandId::Unblock,
+    group: Group::Admin,
+    summary: "Ends the blocked call of a connection.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    arity: -2,
+    // Not a write: it must also work while clients are paused. What the waiter's leaving opens is
+    // handed on when the server takes writes.
+    access: Access::Connection,
+    flags: "deny-script",
+    acl: &["slow", "dangerous"],
+    keys: Keys::None,
+    key_flags: &[],
+    args: &[
+        Arg::plain(
+            "client-id",
+            ArgKind::Integer,
+            Bounds::Number { min: 1, max: CLIENT_ID_MAX, unit: "" },
+            "The connection, as CLIENT ID and CLIENT LIST number it.",
+        ),
+        Arg::flag(
+            "ERROR",
+            "error",
+            "Answer the call with the error UNBLOCKED; without it the answer is Null.",
+        ),
+    ],
+    reply: "Integer: 1 if a blocked call of dlock was ended, else 0.",
+    errors: &[],
+    notes: "Works for the blocked calls of all dlock commands on every server version. \
+        CLIENT UNBLOCK does the same where the server makes that safe (Redis 7.4, Valkey 8).",
+    example: "> DLOCK.UNBLOCK 12\n\
+        (integer) 1\n\
+        > DLOCK.UNBLOCK 12 ERROR\n\
+        (integer) 0",
+};
+
+pub(super) const APPLY: Command = Command {
+    name: "DLOCK.APPLY",
+    id: CommandId::Apply,
+    group: Group::Internal,
+    summary: "Replays what a primary did. Internal: clients are refused.",
+    since: "1.0.0",
+    complexity: "O(N) with N the length of the payload",
+    arity: 3,
+    access: Access::Write,
+    flags: "write",
+    acl: &["write", "slow", "dangerous"],
+    keys: Keys::First,
+    key_flags: &[KeyFlag::Rw, KeyFlag::Update],
+    args: &[
+        Arg::plain("key", ArgKind::Key, Bounds::Any, "The key that was changed."),
+        Arg::plain(
+            "payload",
+            ArgKind::String,
+            Bounds::Any,
+            "The record, in the module's own format.",
+        ),
+    ],
+    reply: "Nothing that a client sees.",
+    errors: &[],
+    notes: "This is what replicas and the append-only file get in place of the commands above: \
+        the effect with its outcome, \
+        never the request. It is listed here because statistics of replicas and the append-only \
+        file show it.",
+    example: "",
+};

@@ -1,0 +1,115 @@
+//! Arguments that several commands take, each described once.
+
+use super::{Arg, ArgKind, Bounds};
+use crate::names::{
+    BIND_MAX_MS, BLOCK_MAX_MS, CHANNEL_MAX, COUNT_MAX, LABEL_MAX, LEASE_MAX_MS, LEASE_MAX_S,
+    LEASE_MIN_MS, OWNER_MAX, QUEUE_MAX_MS, QUEUE_MIN_MS, REQID_MAX, TOKEN_MAX, TOKEN_MIN,
+};
+
+const TOKENS: Bounds = Bounds::number(TOKEN_MIN, TOKEN_MAX, "");
+
+/// The lock.
+pub(super) const KEY: Arg = Arg::plain("key", ArgKind::Key, Bounds::Any, "The lock.");
+
+/// Who asks.
+pub(super) const OWNER: Arg = Arg::plain(
+    "owner",
+    ArgKind::String,
+    Bounds::bytes(1, OWNER_MAX),
+    "Who it is for: one name per logical task, for example a UUID.",
+);
+
+/// A token that the command is about.
+pub(super) const TOKEN: Arg = Arg::plain("token", ArgKind::Integer, TOKENS, "A fencing token.");
+
+/// `TOKEN token`: a condition.
+pub(super) const IF_TOKEN: Arg = Arg::option(
+    "TOKEN",
+    "token",
+    ArgKind::Integer,
+    TOKENS,
+    "Only if the hold has this fencing token.",
+);
+
+/// `PX milliseconds` or `EX seconds`.
+pub(super) const LEASE: &[Arg] = &[
+    Arg::part(
+        "PX",
+        "milliseconds",
+        ArgKind::Integer,
+        Bounds::number(LEASE_MIN_MS, LEASE_MAX_MS, "ms"),
+        "How long the hold lasts unless it is renewed.",
+    ),
+    Arg::part(
+        "EX",
+        "seconds",
+        ArgKind::Integer,
+        Bounds::number(1, LEASE_MAX_S, "s"),
+        "The same in seconds.",
+    ),
+];
+
+/// `BLOCK milliseconds`.
+pub(super) const BLOCK: Arg = Arg::option(
+    "BLOCK",
+    "milliseconds",
+    ArgKind::Integer,
+    Bounds::number(0, BLOCK_MAX_MS, "ms"),
+    "Wait at most so long on this connection (0: for ever).",
+);
+
+/// `QUEUE milliseconds`.
+pub(super) const QUEUE: Arg = Arg::option(
+    "QUEUE",
+    "milliseconds",
+    ArgKind::Integer,
+    Bounds::number(QUEUE_MIN_MS, QUEUE_MAX_MS, "ms"),
+    "Wait in the queue without blocking the connection; the place outlives the connection by \
+     so much, and a grant must be claimed in that time.",
+);
+
+/// `NOTIFY channel`.
+pub(super) const NOTIFY: Arg = Arg::option(
+    "NOTIFY",
+    "channel",
+    ArgKind::String,
+    Bounds::bytes(1, CHANNEL_MAX),
+    "Where messages about this place and hold are published; with QUEUE the default is \
+     `dlock:notify:<owner>`.",
+);
+
+/// `REQID id`.
+pub(super) const REQID: Arg = Arg::option(
+    "REQID",
+    "id",
+    ArgKind::String,
+    Bounds::bytes(1, REQID_MAX),
+    "Names this request, so that a repeat of it counts nothing.",
+);
+
+/// `BIND milliseconds`.
+pub(super) const BIND: Arg = Arg::option(
+    "BIND",
+    "milliseconds",
+    ArgKind::Integer,
+    Bounds::number(0, BIND_MAX_MS, "ms"),
+    "When this connection goes away, cut the lease to so much (0: the hold ends at once).",
+);
+
+/// `LABEL text`.
+pub(super) const LABEL: Arg = Arg::option(
+    "LABEL",
+    "text",
+    ArgKind::String,
+    Bounds::bytes(0, LABEL_MAX),
+    "Shown by INFO and WAITERS; changes nothing else.",
+);
+
+/// `COUNT count`.
+pub(super) const COUNT: Arg = Arg::option(
+    "COUNT",
+    "count",
+    ArgKind::Integer,
+    Bounds::number(1, COUNT_MAX, ""),
+    "List at most so many places from the front of the queue; without it all.",
+);

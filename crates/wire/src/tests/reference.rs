@@ -1,0 +1,75 @@
+//! The reference page is the one that the table makes.
+
+use std::path::Path;
+use std::{env, fs};
+
+use crate::reference::{commands_md, syntax};
+use crate::reply::ErrorCode;
+use crate::table::COMMANDS;
+
+#[test]
+fn docs_commands_md_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/commands.md");
+    let page = commands_md();
+    if env::var_os("DLOCK_BLESS").is_some_and(|value| value == "1") {
+        fs::write(&path, &page).expect("docs/commands.md can be written");
+    }
+    let stored = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        stored == page,
+        "docs/commands.md is out of date: run DLOCK_BLESS=1 cargo test -p dlock-wire"
+    );
+}
+
+#[test]
+fn syntax_lines() {
+    let lines = [
+        "DLOCK.ACQUIRE key owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] [NOTIFY channel] \
+         [REQID id] [NOREENTRY] [BIND milliseconds] [LABEL text]",
+        "DLOCK.RELEASE key owner [ALL] [TOKEN token] [REQID id]",
+        "DLOCK.RENEW key owner [PX milliseconds | EX seconds] [TOKEN token] [BIND milliseconds]",
+        "DLOCK.CHECK key token",
+        "DLOCK.FENCE key owner token",
+        "DLOCK.BREAK key",
+        "DLOCK.INFO key",
+        "DLOCK.WAITERS key [COUNT count]",
+        "DLOCK.POSITION key owner",
+        "DLOCK.CANCEL key owner",
+        "DLOCK.UNBLOCK client-id [ERROR]",
+        "DLOCK.APPLY key payload",
+    ];
+    assert_eq!(COMMANDS.len(), lines.len());
+    for (command, line) in COMMANDS.iter().zip(lines) {
+        assert_eq!(syntax(command), line);
+    }
+}
+
+#[test]
+fn the_page_tells_every_error_and_has_no_dead_links() {
+    let page = commands_md();
+    for code in ErrorCode::ALL {
+        // Only latches break.
+        if code != ErrorCode::Broken {
+            assert!(page.contains(&alloc::format!("`{code}`")), "{code}");
+        }
+    }
+    let anchors: std::vec::Vec<_> = page
+        .lines()
+        .filter_map(|line| {
+            line.split_once("# ").filter(|(marks, _)| marks.chars().all(|mark| mark == '#'))
+        })
+        .map(|(_, title)| {
+            let kept = title
+                .chars()
+                .filter(|sign| sign.is_ascii_alphanumeric() || matches!(sign, ' ' | '-'));
+            alloc::format!(
+                "(#{})",
+                kept.collect::<alloc::string::String>().to_lowercase().replace(' ', "-")
+            )
+        })
+        .collect();
+    for (at, _) in page.match_indices("(#") {
+        let link = &page[at..=at + page[at..].find(')').expect("a closed link")];
+        assert!(anchors.iter().any(|anchor| anchor == link), "{link}");
+    }
+}
