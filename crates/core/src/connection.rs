@@ -1,0 +1,155 @@
+//! What the machine knows of connections: which places and ties would go with one.
+
+use crate::lease::EntryId;
+use crate::queue::HashKeys;
+use alloc::collections::BTreeSet;
+use hashbrown::HashMap;
+
+/// A connection that has a place in a queue or a hold tied to it.
+#[derive(Debug, Default)]
+pub struct Connection {
+    /// Its places, by waiter slot.
+    pub places: BTreeSet<u32>,
+    /// The blocked call on it, if any, by waiter slot.
+    pub parked: Option<u32>,
+    /// Keys with a hold that is tied to it.
+    pub ties: BTreeSet<EntryId>,
+    /// It let a grant lapse unclaimed and has not been heard of since: its places are passed over.
+    pub hung: bool,
+}
+
+impl Connection {
+    fn is_idle(&self) -> bool {
+        self.places.is_empty() && self.ties.is_empty()
+    }
+}
+
+/// All connections that matter, by client id.
+#[derive(Debug)]
+pub struct Connections {
+    known: HashMap<u64, Connection, HashKeys>,
+    hung: usize,
+}
+
+impl Connections {
+    /// An empty index.
+    pub fn new(keys: HashKeys) -> Self {
+        Self { known: HashMap::with_hasher(keys), hung: 0 }
+    }
+
+    /// What is known of `client`.
+    pub fn get(&self, client: u64) -> Option<&Connection> {
+        self.known.get(&client)
+    }
+
+    /// How many connections are known.
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Forgets `client` and returns what it had.
+    pub fn remove(&mut self, client: u64) -> Option<Connection> {
+        let connection = self.known.remove(&client)?;
+        self.hung -= usize::from(connection.hung);
+        Some(connection)
+    }
+
+    /// Forgets all of them.
+    pub fn clear(&mut self) {
+        self.known.clear();
+        self.hung = 0;
+    }
+
+    /// Notes a place of `client`.
+    pub fn add_place(&mut self, client: u64, waiter: u32, parked: bool) {
+        let connection = self.known.entry(client).or_default();
+        connection.places.insert(waiter);
+        if parked {
+            connection.parked = Some(waiter);
+        }
+    }
+
+    /// The call of `waiter` on `client` is not blocked any more; the place stays.
+    pub fn unpark(&mut self, client: u64, waiter: u32) {
+        if let Some(connection) = self.known.get_mut(&client)
+            && connection.parked == Some(waiter)
+        {
+            connection.parked = None;
+        }
+    }
+
+    /// A place of `client` is gone.
+    pub fn remove_place(&mut self, client: u64, waiter: u32) {
+        self.unpark(client, waiter);
+        self.update(client, |connection| {
+            connection.places.remove(&waiter);
+        });
+    }
+
+    /// Notes a hold tied to `client`.
+    pub fn tie(&mut self, client: u64, entry: EntryId) {
+        self.known.entry(client).or_default().ties.insert(entry);
+    }
+
+    /// The hold is not tied to `client` any more.
+    pub fn untie(&mut self, client: u64, entry: EntryId) {
+        self.update(client, |connection| {
+            connection.ties.remove(&entry);
+        });
+    }
+
+    /// The connection let a grant lapse.
+    pub fn mark_hung(&mut self, client: u64) {
+        if let Some(connection) = self.known.get_mut(&client)
+            && !connection.hung
+        {
+            connection.hung = true;
+            self.hung += 1;
+        }
+    }
+
+    /// The connection was heard of: whether it had been passed over.
+    pub fn rouse(&mut self, client: u64) -> bool {
+        if self.hung == 0 {
+            return false;
+        }
+        match self.known.get_mut(&client) {
+            Some(connection) if connection.hung => {
+                connection.hung = false;
+                self.hung -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether any connection is passed over.
+    pub fn any_hung(&self) -> bool {
+        self.hung > 0
+    }
+
+    /// Whether the places of `client` are passed over.
+    pub fn is_hung(&self, client: u64) -> bool {
+        self.hung > 0 && self.known.get(&client).is_some_and(|connection| connection.hung)
+    }
+
+    /// All connections, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Connection)> {
+        self.known.iter().map(|(&client, connection)| (client, connection))
+    }
+
+    fn update(&mut self, client: u64, change: impl FnOnce(&mut Connection)) {
+        if let Some(connection) = self.known.get_mut(&client) {
+            change(connection);
+            if connection.is_idle() {
+                self.hung -= usize::from(connection.hung);
+                self.known.remove(&client);
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What goes out of the machine.
+
+use crate::queue::WaiterId;
+use crate::store::Key;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::Range;
+use dlock_wire::reply::ErrorCode;
+
+/// An answer to a caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// A fencing token.
+    Token(u64),
+    /// A number.
+    Count(u64),
+    /// Not granted (in time); nothing there.
+    Null,
+    /// An error.
+    Fault(Fault),
+}
+
+/// An error with the text that says what was wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The first word of the error.
+    pub code: ErrorCode,
+    /// The rest, for people.
+    pub text: String,
+}
+
+impl Outcome {
+    /// An error outcome.
+    pub fn fault(code: ErrorCode, text: impl Into<String>) -> Self {
+        Self::Fault(Fault { code, text: text.into() })
+    }
+}
+
+/// The answer to a parked caller.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Wake {
+    /// Who is woken; no longer known to the machine, except as an undelivered grant.
+    pub waiter: WaiterId,
+    /// With what.
+    pub outcome: Outcome,
+}
+
+/// A keyspace event of class `d`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A grant to a new owner, or a re-entry.
+    Acquire,
+    /// A release, in part or in full.
+    Release,
+    /// A hold ended by itself.
+    Expire,
+    /// A hold was broken.
+    Break,
+    /// Somebody began to wait.
+    Wait,
+}
+
+/// What a replica and the AOF replay, in this order: `DLOCK.APPLY key payload`.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Database of the key.
+    pub db: u32,
+    name: Range<usize>,
+    payload: Range<usize>,
+}
+
+/// A keyspace event on a key.
+#[derive(Debug, Clone)]
+pub struct Note {
+    /// Database of the key.
+    pub db: u32,
+    /// What happened.
+    pub event: Event,
+    name: Range<usize>,
+}
+
+/// A message for whoever listens on a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Name of the channel.
+    pub channel: Vec<u8>,
+    /// The message.
+    pub text: Vec<u8>,
+}
+
+/// Everything the shell has to do after an operation, in the order of the fields. One value is
+/// used again and again, so that an uncontended operation allocates nothing for it.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Effects {
+    /// What replicas and the AOF must see.
+    pub records: Vec<Record>,
+    /// Keyspace events.
+    pub notes: Vec<Note>,
+    /// Messages to channels.
+    pub messages: Vec<Message>,
+    /// Answers to parked callers, in grant order.
+    pub wakes: Vec<Wake>,
+    /// The answer to the caller; `None` parks it as `parked`.
+    pub reply: Option<Outcome>,
+    /// Under which id the caller is parked.
+    pub parked: Option<WaiterId>,
+    bytes: Vec<u8>,
+    /// The key named last, and where its bytes stand: most operations name only one.
+    last_name: Option<(u32, Range<usize>)>,
+}
+
+impl Effects {
+    /// Empties it for the next operation and keeps its memory, unless a burst made it large.
+    pub fn clear(&mut self) {
+        const KEPT: usize = 4096;
+        self.records.clear();
+        self.notes.clear();
+        self.messages.clear();
+        self.wakes.clear();
+        self.bytes.clear();
+        self.last_name = None;
+        self.reply = None;
+        self.parked = None;
+        if self.bytes.capacity() > KEPT {
+            *self = Self::default();
+        }
+    }
+
+    /// Whether there is nothing to do (the reply aside).
+    pub fn is_quiet(&self) -> bool {
+        self.records.is_empty()
+            && self.notes.is_empty()
+            && self.messages.is_empty()
+            && self.wakes.is_empty()
+    }
+
+    /// The key a record is about.
+    pub fn record_key(&self, record: &Record) -> &[u8] {
+        &self.bytes[record.name.clone()]
+    }
+
+    /// What a record says; see [`crate::record`].
+    pub fn record_payload(&self, record: &Record) -> &[u8] {
+        &self.bytes[record.payload.clone()]
+    }
+
+    /// The key a note is about.
+    pub fn note_key(&self, note: &Note) -> &[u8] {
+        &self.bytes[note.name.clone()]
+    }
+
+    /// Adds a record; `write` appends its payload.
+    pub(crate) fn record(&mut self, key: Key<'_>, write: impl FnOnce(&mut Vec<u8>)) {
+        let name = self.name(key);
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        let payload = start..self.bytes.len();
+        self.records.push(Record { db: key.db, name, payload });
+    }
+
+    /// Adds a keyspace event.
+    pub(crate) fn note(&mut self, key: Key<'_>, event: Event) {
+        let name = self.name(key);
+        self.notes.push(Note { db: key.db, event, name });
+    }
+
+    /// Adds the message `event db id owner-length owner key`.
+    pub(crate) fn message(
+        &mut self,
+        channel: Vec<u8>,
+        event: &str,
+        key: Key<'_>,
+        token: u64,
+        owner: &[u8],
+    ) {
+        let mut text = alloc::format!("{event} {} {token} {} ", key.db, owner.len()).into_bytes();
+        text.extend_from_slice(owner);
+        text.push(b' ');
+        text.extend_from_slice(key.name);
+        self.messages.push(Message { channel, text });
+    }
+
+    /// Answers a parked caller.
+    pub(crate) fn wake(&mut self, waiter: WaiterId, outcome: Outcome) {
+        self.wakes.push(Wake { waiter, outcome });
+    }
+
+    fn name(&mut self, key: Key<'_>) -> Range<usize> {
+        if let Some((db, range)) = &self.last_name
+            && *db == key.db
+            && self.bytes[range.clone()] == *key.name
+        {
+            return range.clone();
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key.name);
+        let range = start..self.bytes.len();
+        self.last_name = Some((key.db, range.clone()));
+        range
+    }
+}

@@ -1,0 +1,248 @@
+//! A hold: what a holder has.
+
+use crate::bytes::Owner;
+use crate::time::{Instant, LeaseInstant, Millis};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// How many request ids a hold remembers.
+pub const REQUESTS_KEPT: usize = 8;
+
+/// The client id that stands for "no connection".
+pub const NO_CLIENT: u64 = 0;
+
+/// A grant in force.
+#[derive(Debug, Clone)]
+pub struct Hold {
+    /// Who holds it.
+    pub owner: Owner,
+    /// The fencing token of the grant.
+    pub token: u64,
+    /// When it ends by itself. While the resource has no entry in the lease index (it was just
+    /// loaded), this is what is left of the lease, counted from 0.
+    pub deadline: LeaseInstant,
+    /// Its own lease, used by a renewal that names none, and in full by a promoted replica.
+    pub lease_ms: Millis,
+    /// When it was granted.
+    pub since: Instant,
+    /// How many acquires it stands for; at least 1.
+    pub count: u32,
+    /// Changes whenever the owner is answered for this hold: tells the undo of an undelivered
+    /// grant whether somebody has learnt of it since.
+    pub answers: u16,
+    /// What few holds have.
+    pub extras: Option<Box<Extras>>,
+}
+
+/// The parts of a hold that few holds have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// The last request ids.
+    pub requests: Requests,
+    /// Free text for INFO and WAITERS.
+    pub label: Box<[u8]>,
+    /// Whether messages about this hold are published, and where.
+    pub notify: Notify,
+    /// The tie to a connection.
+    pub tie: Option<Tie>,
+    /// Set while a QUEUE grant waits to be claimed.
+    pub unclaimed: Option<Unclaimed>,
+}
+
+/// Whether and where messages about a place or hold are published.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Notify {
+    /// It has neither QUEUE nor NOTIFY: no messages.
+    #[default]
+    Silent,
+    /// On the owner's channel, `dlock:notify:<owner>`.
+    Owner,
+    /// On a channel of its own.
+    Channel(Box<[u8]>),
+}
+
+/// The tie of a hold to a connection (BIND).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tie {
+    /// What is left of the lease when the connection goes away.
+    pub ms: Millis,
+    /// The connection; [`NO_CLIENT`] when it is gone or unknown.
+    pub client: u64,
+    /// The lease was cut because the connection went away.
+    pub cut: bool,
+    /// After a restart or failover: until when the hold can last at most unless it is tied anew.
+    pub orphan_until: Option<LeaseInstant>,
+}
+
+/// A grant that was made to a QUEUE place and not claimed yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unclaimed {
+    /// The connection of the place; [`NO_CLIENT`] when it is gone.
+    pub client: u64,
+    /// How long the place gave its owner to claim the grant.
+    pub queue_ms: Millis,
+}
+
+/// The last few request ids of a hold, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Requests(Vec<u8>);
+
+impl Requests {
+    /// Rebuilds the list from [`Requests::as_bytes`]. `None` when the bytes are none.
+    pub fn from_bytes(bytes: &[u8], keep: usize) -> Option<Self> {
+        let mut rest = bytes;
+        let mut count = 0;
+        while let Some((&len, tail)) = rest.split_first() {
+            let len = usize::from(len);
+            if len == 0 || len > dlock_wire::names::REQID_MAX || tail.len() < len {
+                return None;
+            }
+            rest = &tail[len..];
+            count += 1;
+        }
+        (count <= keep).then(|| Self(bytes.to_vec()))
+    }
+
+    /// Every id, each behind its length in one byte.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether `id` is among them.
+    pub fn contains(&self, id: &[u8]) -> bool {
+        self.iter().any(|known| known == id)
+    }
+
+    /// Adds `id` (1 to 64 bytes) and forgets the oldest beyond `keep`.
+    pub fn remember(&mut self, id: &[u8], keep: usize) {
+        debug_assert!(!id.is_empty() && id.len() <= dlock_wire::names::REQID_MAX);
+        let mut count = self.iter().count();
+        while count >= keep {
+            let oldest = 1 + usize::from(self.0[0]);
+            self.0.drain(..oldest);
+            count -= 1;
+        }
+        // The length fits: request ids have at most 64 bytes.
+        self.0.push(id.len() as u8);
+        self.0.extend_from_slice(id);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.0.as_slice();
+        core::iter::from_fn(move || {
+            let (&len, tail) = rest.split_first()?;
+            let (id, tail) = tail.split_at_checked(usize::from(len))?;
+            rest = tail;
+            Some(id)
+        })
+    }
+}
+
+impl Hold {
+    /// The request ids, if any were given.
+    pub fn requests(&self) -> &[u8] {
+        self.extras.as_ref().map_or(&[], |extras| extras.requests.as_bytes())
+    }
+
+    /// Whether this hold has seen request `id`.
+    pub fn has_seen(&self, id: Option<&[u8]>) -> bool {
+        match (id, &self.extras) {
+            (Some(id), Some(extras)) => extras.requests.contains(id),
+            _ => false,
+        }
+    }
+
+    /// Notes that request `id` was carried out.
+    pub fn remember(&mut self, id: Option<&[u8]>) {
+        if let Some(id) = id {
+            self.extras_mut().requests.remember(id, REQUESTS_KEPT);
+        }
+    }
+
+    /// The label, empty when there is none.
+    pub fn label(&self) -> &[u8] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.label)
+    }
+
+    /// The tie to a connection.
+    pub fn tie(&self) -> Option<Tie> {
+        self.extras.as_ref().and_then(|extras| extras.tie)
+    }
+
+    /// The connection the hold is tied to; [`NO_CLIENT`] when it has none.
+    pub fn tied_to(&self) -> u64 {
+        self.tie().map_or(NO_CLIENT, |tie| tie.client)
+    }
+
+    /// Whether the grant waits to be claimed, and for whom.
+    pub fn unclaimed(&self) -> Option<Unclaimed> {
+        self.extras.as_ref().and_then(|extras| extras.unclaimed)
+    }
+
+    /// Whether its connection has gone and cut the lease.
+    pub fn is_cut(&self) -> bool {
+        self.tie().is_some_and(|tie| tie.cut)
+    }
+
+    /// The rare parts, made when missing.
+    pub fn extras_mut(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+
+    /// The channel for messages about this hold, if it sends any.
+    pub fn channel(&self) -> Option<Vec<u8>> {
+        channel(self.extras.as_ref().map(|extras| &extras.notify)?, &self.owner)
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_size(&self) -> usize {
+        let extras = self.extras.as_ref().map_or(0, |extras| {
+            let channel = match &extras.notify {
+                Notify::Channel(name) => name.len(),
+                Notify::Silent | Notify::Owner => 0,
+            };
+            size_of::<Extras>() + extras.requests.0.capacity() + extras.label.len() + channel
+        });
+        self.owner.heap_size() + extras
+    }
+}
+
+/// Where messages for `owner` go, if anywhere.
+pub fn channel(notify: &Notify, owner: &[u8]) -> Option<Vec<u8>> {
+    match notify {
+        Notify::Silent => None,
+        Notify::Owner => Some(dlock_wire::names::default_channel(owner)),
+        Notify::Channel(name) => Some(name.to_vec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_is_as_small_as_the_memory_account_assumes() {
+        assert!(size_of::<Hold>() <= 88);
+    }
+
+    #[test]
+    fn the_last_eight_ids_are_kept() {
+        let mut requests = Requests::default();
+        for n in 0..10u8 {
+            requests.remember(&[b'r', n], REQUESTS_KEPT);
+        }
+        assert!(!requests.contains(&[b'r', 1]));
+        assert!((2..10).all(|n| requests.contains(&[b'r', n])));
+        let again = Requests::from_bytes(requests.as_bytes(), REQUESTS_KEPT);
+        assert_eq!(again, Some(requests));
+    }
+
+    #[test]
+    fn damaged_id_lists_are_refused() {
+        for bytes in [&[0u8][..], &[2, b'a'], &[65; 66], &[1, b'a', 3, b'b']] {
+            assert_eq!(Requests::from_bytes(bytes, REQUESTS_KEPT), None);
+        }
+        let nine = [1, b'a'].repeat(9);
+        assert_eq!(Requests::from_bytes(&nine, REQUESTS_KEPT), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! The index of what will end by itself: which key, and when.
+//!
+//! A resource knows its entry here by a small integer ([`EntryId`]); an entry knows the name of
+//! its key. Neither points to the other, because Redis may free a value on another thread or move
+//! it to another name: whoever follows such an id checks that both still name each other.
+
+use crate::bytes::Name;
+use crate::slab::{NIL, Slab};
+use crate::store::Key;
+use crate::time::LeaseInstant;
+use crate::wheel::{Step, Wheel};
+
+/// The entry of a resource in [`Leases`].
+pub type EntryId = u32;
+
+/// "Not entered": a resource that was just made or loaded.
+pub const NO_ENTRY: EntryId = NIL;
+
+/// One key that holds something.
+#[derive(Debug)]
+pub struct Entry {
+    /// Name of the key.
+    pub name: Name,
+    /// Database of the key.
+    pub db: u32,
+    /// The machine's epoch when the deadline was last set; see `Machine::promote`.
+    pub epoch: u32,
+    /// Whether somebody holds it (a key can also be merely closed by lock-delay).
+    pub held: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Leases {
+    entries: Slab<Entry>,
+    wheel: Wheel,
+    held: usize,
+}
+
+impl Leases {
+    /// Enters a key; it has no deadline yet.
+    pub fn enter(&mut self, key: Key<'_>, epoch: u32) -> EntryId {
+        self.entries.insert(Entry { name: Name::from(key.name), db: key.db, epoch, held: false })
+    }
+
+    /// Takes an entry out with its deadline.
+    pub fn leave(&mut self, id: EntryId) -> Option<Entry> {
+        let entry = self.entries.remove(id)?;
+        self.wheel.disarm(id);
+        self.held -= usize::from(entry.held);
+        Some(entry)
+    }
+
+    /// The entry under `id`.
+    pub fn get(&self, id: EntryId) -> Option<&Entry> {
+        self.entries.get(id)
+    }
+
+    /// The entry under `id` if it is the one of `key`.
+    pub fn of_key(&mut self, id: EntryId, key: Key<'_>) -> Option<&mut Entry> {
+        self.entries.get_mut(id).filter(|entry| entry.db == key.db && *entry.name == *key.name)
+    }
+
+    /// Notes whether the key is held now.
+    pub fn set_held(&mut self, id: EntryId, held: bool) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            self.held = self.held + usize::from(held) - usize::from(entry.held);
+            entry.held = held;
+        }
+    }
+
+    /// Changes the key of an entry: the value went to another name or database.
+    pub fn rename(&mut self, id: EntryId, key: Key<'_>) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.name = Name::from(key.name);
+            entry.db = key.db;
+        }
+    }
+
+    /// Exchanges two database numbers in all entries.
+    pub fn swap_databases(&mut self, a: u32, b: u32) {
+        for id in 0..self.entries.bound() {
+            if let Some(entry) = self.entries.get_mut(id) {
+                entry.db = match entry.db {
+                    db if db == a => b,
+                    db if db == b => a,
+                    db => db,
+                };
+            }
+        }
+    }
+
+    /// Sets the deadline of an entry, whether or not it had one.
+    pub fn arm(&mut self, id: EntryId, at: LeaseInstant) {
+        self.wheel.arm(id, at.0);
+    }
+
+    /// Takes the deadline of an entry away.
+    pub fn disarm(&mut self, id: EntryId) {
+        self.wheel.disarm(id);
+    }
+
+    /// The next entry that is due, one bounded piece of work at a time.
+    pub fn step(&mut self, now: LeaseInstant) -> Step {
+        self.wheel.step(now.0)
+    }
+
+    /// Not after the next deadline; `None` when there is none.
+    pub fn next(&self) -> Option<LeaseInstant> {
+        self.wheel.next().map(LeaseInstant)
+    }
+
+    /// Deadlines armed.
+    pub fn armed(&self) -> usize {
+        self.wheel.armed()
+    }
+
+    /// Keys that somebody holds.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Keys entered.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The bound for a walk over all ids.
+    pub fn bound(&self) -> EntryId {
+        self.entries.bound()
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,39 @@
+//! The state machine of dlock.
+//!
+//! It decides everything about locks and does nothing else: it knows no Redis, reads no clock and
+//! makes no system call. Time comes in as [`time::Now`], keys through the small port
+//! [`store::Store`], and everything that must happen outside goes out as [`effects::Effects`].
+//! So each rule can be run by the million in a second, replayed from a seed and fuzzed.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`machine`] | the verbs: acquire, release, renew, …, and the tick |
+//! | [`resource`], [`hold`] | what is durable: the value of a key |
+//! | [`queue`] | what is volatile: who waits, in which order |
+//! | [`wheel`], [`lease`] | deadlines |
+//! | [`connection`] | which places and ties a connection has |
+//! | [`token`], [`time`], [`bytes`], [`slab`] | small parts |
+//! | [`record`] | the one encoding for replicas, AOF, RDB and DUMP |
+//! | [`invariants`] | what must hold after every step |
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+extern crate alloc;
+
+pub mod bytes;
+pub mod connection;
+pub mod effects;
+pub mod hold;
+pub mod invariants;
+pub mod lease;
+pub mod machine;
+pub mod queue;
+pub mod record;
+pub mod resource;
+pub mod slab;
+pub mod store;
+pub mod time;
+pub mod token;
+pub mod view;
+pub mod wheel;

@@ -1,0 +1,408 @@
+//! The machine: everything volatile, and the verbs that change it.
+//!
+//! Every verb that writes runs the same steps on a key: end what is due, do the verb, hand on to
+//! the waiters that are now admitted, note the new state once as a record. So expiry has one
+//! implementation, and an alarm that rings late can make nothing wrong.
+
+mod acquire;
+mod grant;
+mod holder;
+mod keyspace;
+mod presence;
+mod replay;
+mod tick;
+
+pub use acquire::Caller;
+pub use keyspace::Lost;
+pub use tick::{Gate, Progress, RETRY_MS};
+
+use crate::connection::Connections;
+use crate::effects::{Effects, Outcome};
+use crate::hold::{Hold, NO_CLIENT};
+use crate::lease::{EntryId, Leases, NO_ENTRY};
+use crate::queue::{HashKeys, WaiterId, Waits};
+use crate::record;
+use crate::resource::{Lock, Resource};
+use crate::store::{Key, Slot, Store};
+use crate::time::{Instant, LeaseClock, LeaseInstant, Millis, Now};
+use crate::token::Tokens;
+use alloc::string::String;
+use alloc::vec::Vec;
+use dlock_wire::reply::ErrorCode;
+use grant::InFlight;
+use hashbrown::HashMap;
+
+/// What an operator can set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Lease of an ACQUIRE without PX or EX, in milliseconds.
+    pub default_lease_ms: Millis,
+    /// How long a place that outlives its connection waits for it, in milliseconds.
+    pub fair_grace_ms: Millis,
+    /// Waiters on one key, blocked or queued.
+    pub max_waiters_per_key: usize,
+    /// Waiters on all keys together.
+    pub max_waiters: usize,
+    /// How long new grants wait after a start or promotion, in milliseconds.
+    pub restart_quarantine_ms: Millis,
+    /// How long a lock stays closed after a hold ended without its holder, in milliseconds.
+    pub lock_delay_ms: Millis,
+    /// The server is part of a cluster: a key that is gone may have moved to another node.
+    pub cluster: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            default_lease_ms: 30_000,
+            fair_grace_ms: 5_000,
+            max_waiters_per_key: 100_000,
+            max_waiters: 1_000_000,
+            restart_quarantine_ms: 0,
+            lock_delay_ms: 0,
+            cluster: false,
+        }
+    }
+}
+
+/// What happened since the start, for INFO.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the INFO fields
+pub struct Counters {
+    pub grants_at_once: u64,
+    pub grants_after_waiting: u64,
+    pub timeouts: u64,
+    pub expiries: u64,
+    pub releases: u64,
+    pub broken: u64,
+    pub disconnected: u64,
+    pub deadlocks_refused: u64,
+    pub replaced: u64,
+    pub unclaimed: u64,
+}
+
+/// Whether this server decides or follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It decides.
+    Primary,
+    /// It replays what its primary decided: it ends no lease and serves no waiter.
+    Replica,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Machine {
+    /// What an operator can set; the shell keeps it up to date.
+    pub settings: Settings,
+    counters: Counters,
+    role: Role,
+    clock: LeaseClock,
+    tokens: Tokens,
+    leases: Leases,
+    waits: Waits,
+    connections: Connections,
+    /// Grants on their way to a parked caller: not known to be delivered yet.
+    in_flight: HashMap<WaiterId, InFlight, HashKeys>,
+    quarantine_until: Option<Instant>,
+    /// The server would refuse a client's write: nothing is handed on.
+    shut: bool,
+    /// Counts promotions: an entry of an older epoch gets its lease in full, from `epoch_began`.
+    epoch: u32,
+    epoch_began: LeaseInstant,
+    /// Entries below this have been brought into the current epoch.
+    epoch_cursor: EntryId,
+}
+
+/// The key changed type under us: `WRONGTYPE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Foreign;
+
+/// One operation on one key.
+struct Step<'a> {
+    key: Key<'a>,
+    now: Now,
+    /// The lease clock now.
+    lease: LeaseInstant,
+    fx: &'a mut Effects,
+    /// The state of the resource changed: settle it and note a record.
+    dirty: bool,
+    /// It has a new holder: a time to live that somebody set on the key goes.
+    granted: bool,
+    /// The caller itself stands in the queue under this id.
+    caller: Option<WaiterId>,
+    /// What the caller is answered if a grant reaches it within the call.
+    answer: Option<Outcome>,
+}
+
+/// Why a hold ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Released,
+    /// The owner gave an unclaimed grant back (CANCEL), or could not be reached with it.
+    Returned,
+    Expired,
+    Unclaimed,
+    Disconnected,
+    Broken,
+}
+
+impl Machine {
+    /// A machine that just started. `keys` should be random: they keep clients from choosing keys
+    /// and owners that collide.
+    pub fn new(keys: HashKeys, settings: Settings) -> Self {
+        Self {
+            settings,
+            counters: Counters::default(),
+            role: Role::Primary,
+            clock: LeaseClock::default(),
+            tokens: Tokens::default(),
+            leases: Leases::default(),
+            waits: Waits::new(keys),
+            connections: Connections::new(keys),
+            in_flight: HashMap::with_hasher(keys),
+            quarantine_until: None,
+            shut: false,
+            epoch: 0,
+            epoch_began: LeaseInstant(0),
+            epoch_cursor: 0,
+        }
+    }
+
+    /// What happened since the start.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The fencing tokens.
+    pub fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
+    /// The queues.
+    pub fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// The lease index.
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// What is known of connections.
+    pub fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// Whether this server decides or follows.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Grants that were sent to a parked caller and are not known to have arrived.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// What the lease clock shows.
+    pub fn lease_time(&self, mono: Instant) -> LeaseInstant {
+        self.clock.at(mono)
+    }
+
+    /// Tells the machine whether the server would take a client's write. A tick says so, too.
+    pub fn set_gate(&mut self, gate: Gate) {
+        self.shut = gate == Gate::Shut;
+    }
+
+    /// Tells the machine whether the server is paused at `mono` (`CLIENT PAUSE`, `FAILOVER`).
+    pub fn observe(&mut self, mono: Instant, paused: bool) {
+        self.clock.observe(mono, paused);
+    }
+
+    /// Starts the quarantine of `restart_quarantine_ms` at `mono`: the process just started.
+    pub fn begin_quarantine(&mut self, mono: Instant) {
+        let ms = self.settings.restart_quarantine_ms;
+        self.quarantine_until = (ms > 0).then(|| mono + ms);
+    }
+
+    /// How long the quarantine lasts from `mono` on, in milliseconds; 0 when there is none.
+    pub fn quarantine_left(&self, mono: Instant) -> Millis {
+        self.quarantine_until.map_or(0, |until| until - mono)
+    }
+
+    /// Notes a token that came with data.
+    pub fn learn_token(&mut self, token: u64) {
+        self.tokens.learn(token);
+    }
+
+    /// Runs one verb on one key: what is due ends first, and the new state is settled after it.
+    fn on_key<S: Store, R>(
+        &mut self,
+        store: &mut S,
+        key: Key<'_>,
+        now: Now,
+        fx: &mut Effects,
+        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
+    ) -> Result<R, Foreign> {
+        let mut fresh = Resource::free_lock();
+        let (resource, is_there) = match store.get(key) {
+            Slot::Foreign => return Err(Foreign),
+            Slot::Missing => (&mut fresh, false),
+            Slot::Here(resource) => (resource, true),
+        };
+        let mut step = Step {
+            key,
+            now,
+            lease: self.clock.at(now.mono),
+            fx,
+            dirty: false,
+            granted: false,
+            caller: None,
+            answer: None,
+        };
+        if is_there {
+            self.enter(&step, resource);
+            self.end_what_is_due(&mut step, resource);
+        }
+        let result = verb(self, &mut step, resource);
+        let Step { dirty, granted, lease, fx, .. } = step;
+        if dirty {
+            self.settle(key, resource);
+            fx.record(key, |out| record::encode(resource, now.mono, lease, out));
+            match (is_there, resource.is_free()) {
+                (true, true) => store.remove(key),
+                (false, false) => store.put(key, fresh),
+                (true, false) if granted => store.persist(key),
+                (true | false, _) => {}
+            }
+        }
+        Ok(result)
+    }
+
+    /// Makes sure that the resource under a key has its entry, in the current epoch.
+    fn enter(&mut self, step: &Step<'_>, resource: &mut Resource) {
+        let loaded = resource.entry == NO_ENTRY;
+        if let Some(entry) = self.leases.of_key(resource.entry, step.key) {
+            if entry.epoch == self.epoch {
+                return;
+            }
+            entry.epoch = self.epoch;
+            self.start_in_epoch(resource);
+        } else {
+            resource.entry = self.leases.enter(step.key, self.epoch);
+            if loaded {
+                self.start_loaded(step.lease, resource);
+            } else if let Some(hold) = resource.lock().hold()
+                && hold.tied_to() != NO_CLIENT
+            {
+                self.connections.tie(hold.tied_to(), resource.entry);
+            }
+        }
+        self.settle(step.key, resource);
+    }
+
+    /// A loaded resource starts to run now: what is left of it counts from here.
+    fn start_loaded(&mut self, lease: LeaseInstant, resource: &mut Resource) {
+        let primary = self.role == Role::Primary;
+        let grace_ms = self.settings.fair_grace_ms;
+        match resource.lock_mut() {
+            Lock::Free => {}
+            Lock::Closed { until, .. } => *until = LeaseInstant(until.0 + lease.0),
+            Lock::Held(hold) => {
+                hold.deadline = LeaseInstant(hold.deadline.0 + lease.0);
+                self.tokens.learn(hold.token);
+                if primary {
+                    orphan(hold, lease, grace_ms);
+                }
+            }
+        }
+    }
+
+    /// A replica was promoted: what it knows lasts once more in full, from the promotion.
+    fn start_in_epoch(&mut self, resource: &mut Resource) {
+        let began = self.epoch_began;
+        let grace_ms = self.settings.fair_grace_ms;
+        match resource.lock_mut() {
+            Lock::Free => {}
+            Lock::Closed { until, delay_ms } => *until = began + *delay_ms,
+            Lock::Held(hold) => {
+                hold.deadline = began + full_lease(hold);
+                orphan(hold, began, grace_ms);
+            }
+        }
+    }
+
+    /// Brings the lease index in line with the new state of a resource.
+    fn settle(&mut self, key: Key<'_>, resource: &mut Resource) {
+        let Some(deadline) = resource.next_deadline() else {
+            if resource.entry != NO_ENTRY {
+                self.leases.leave(resource.entry);
+                resource.entry = NO_ENTRY;
+            }
+            return;
+        };
+        if resource.entry == NO_ENTRY {
+            resource.entry = self.leases.enter(key, self.epoch);
+            if let Some(hold) = resource.lock().hold()
+                && hold.tied_to() != NO_CLIENT
+            {
+                self.connections.tie(hold.tied_to(), resource.entry);
+            }
+        }
+        self.leases.set_held(resource.entry, resource.is_held());
+        if self.role == Role::Primary {
+            self.leases.arm(resource.entry, deadline);
+        }
+    }
+
+    /// Ties a hold to a connection, or moves the tie there.
+    fn tie(&mut self, entry: EntryId, hold: &mut Hold, ms: Millis, client: u64) {
+        self.untie(entry, hold);
+        let tie = crate::hold::Tie { ms, client, cut: false, orphan_until: None };
+        hold.extras_mut().tie = Some(tie);
+        if entry != NO_ENTRY && client != NO_CLIENT {
+            self.connections.tie(client, entry);
+        }
+    }
+
+    fn untie(&mut self, entry: EntryId, hold: &Hold) {
+        let client = hold.tied_to();
+        if entry != NO_ENTRY && client != NO_CLIENT {
+            self.connections.untie(client, entry);
+        }
+    }
+}
+
+/// The lease that a replica gives a hold when it is promoted.
+fn full_lease(hold: &Hold) -> Millis {
+    hold.unclaimed().map_or(hold.lease_ms, |unclaimed| unclaimed.queue_ms)
+}
+
+/// The connection that a hold was tied to is not here any more, through no fault of the holder:
+/// it has a grace to tie it anew.
+fn orphan(hold: &mut Hold, from: LeaseInstant, grace_ms: Millis) {
+    let deadline = hold.deadline;
+    let Some(extras) = &mut hold.extras else { return };
+    if let Some(unclaimed) = &mut extras.unclaimed {
+        unclaimed.client = NO_CLIENT;
+    }
+    if let Some(tie) = &mut extras.tie {
+        let until = from + tie.ms.max(grace_ms);
+        tie.client = NO_CLIENT;
+        tie.orphan_until = Some(until);
+        tie.cut = until < deadline;
+        hold.deadline = deadline.min(until);
+    }
+}
+
+/// How a key or owner is shown in a text.
+fn quoted(bytes: &[u8]) -> String {
+    dlock_wire::reply::quote(bytes)
+}
+
+fn wrong_type() -> Outcome {
+    Outcome::fault(ErrorCode::WrongType, "Operation against a key holding the wrong kind of value")
+}
+
+/// Ids collected before something is done to each of them.
+type Slots = Vec<u32>;

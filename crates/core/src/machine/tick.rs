@@ -1,0 +1,159 @@
+//! The tick: what happens without a call.
+
+use super::{Machine, Role};
+use crate::effects::Effects;
+use crate::store::{Key, Slot, Store};
+use crate::time::{Instant, Now};
+use crate::wheel::Step;
+use alloc::vec::Vec;
+
+/// How soon a shut server is asked again, in milliseconds.
+pub const RETRY_MS: u64 = 20;
+
+/// Whether the server would take a client's write now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// It would.
+    Open,
+    /// It would not: paused, too few replicas, a disk error, cluster down, loading.
+    Shut,
+}
+
+/// What a tick left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Everything that is due is done.
+    Done,
+    /// The budget is used up; call again.
+    More,
+}
+
+impl Machine {
+    /// Does up to `budget` pieces of what is due: waits that ran out, places whose grace is over,
+    /// leases that ended and what they hand on.
+    ///
+    /// Behind a shut gate only waits run out: everything else is a write.
+    pub fn tick<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        gate: Gate,
+        budget: usize,
+        fx: &mut Effects,
+    ) -> Progress {
+        self.set_gate(gate);
+        for _ in 0..budget {
+            let worked = self.run_out_one(now, fx)
+                || (!self.shut
+                    && self.role == Role::Primary
+                    && (self.end_quarantine(now)
+                        || self.advance_epoch(store, now, fx)
+                        || self.end_grace_of_one(now)
+                        || self.end_lease_of_one(store, now, fx)
+                        || (self.quarantine_until.is_none() && self.work_off_one(store, now, fx))));
+            if !worked {
+                return Progress::Done;
+            }
+        }
+        Progress::More
+    }
+
+    /// Whether anything but a wait is due: then it matters whether the gate is open.
+    pub fn wants_to_write(&self, now: Now) -> bool {
+        let lease = self.clock.at(now.mono);
+        self.role == Role::Primary
+            && (self.leases.next().is_some_and(|at| at <= lease)
+                || self.waits.graces.next().is_some_and(|at| at <= lease.0)
+                || self.epoch_cursor < self.leases.bound()
+                || self.quarantine_until.is_some_and(|until| until <= now.mono)
+                || (self.quarantine_until.is_none() && self.waits.has_stalled()))
+    }
+
+    /// When the next tick is due; `None` when nothing will happen by itself.
+    pub fn next_alarm(&self, now: Now) -> Option<Instant> {
+        let mut next = self.waits.timeouts.next().map(Instant);
+        let mut earlier = |at: Option<Instant>| {
+            if let Some(at) = at {
+                next = Some(next.map_or(at, |next| next.min(at)));
+            }
+        };
+        if self.role == Role::Replica {
+            return next;
+        }
+        if self.wants_to_write(now) {
+            // Due already. Behind a shut gate, look again soon; nobody tells when it opens.
+            let retry = if self.shut { now.mono + RETRY_MS } else { now.mono };
+            earlier(Some(retry));
+        } else {
+            let graces = self.waits.graces.next().map(crate::time::LeaseInstant);
+            if self.clock.is_paused() {
+                let pending = graces.is_some() || self.leases.next().is_some();
+                earlier(pending.then(|| now.mono + RETRY_MS));
+            } else {
+                earlier(self.leases.next().map(|at| self.clock.mono(at)));
+                earlier(graces.map(|at| self.clock.mono(at)));
+            }
+            earlier(self.quarantine_until);
+        }
+        next
+    }
+
+    fn run_out_one(&mut self, now: Now, fx: &mut Effects) -> bool {
+        match self.waits.timeouts.step(now.mono.0) {
+            Step::Due(slot) => {
+                self.time_out(slot, fx);
+                true
+            }
+            Step::Moved => true,
+            Step::Idle => false,
+        }
+    }
+
+    fn end_quarantine(&mut self, now: Now) -> bool {
+        if self.quarantine_until.is_none_or(|until| until > now.mono) {
+            return false;
+        }
+        self.quarantine_until = None;
+        self.waits.stall_all();
+        true
+    }
+
+    fn end_grace_of_one(&mut self, now: Now) -> bool {
+        match self.waits.graces.step(self.clock.at(now.mono).0) {
+            Step::Due(slot) => {
+                if let Some(waiter) = self.forget_place(slot) {
+                    self.waits.stall(waiter.queue);
+                }
+                true
+            }
+            Step::Moved => true,
+            Step::Idle => false,
+        }
+    }
+
+    fn end_lease_of_one<S: Store>(&mut self, store: &mut S, now: Now, fx: &mut Effects) -> bool {
+        let entry = match self.leases.step(self.clock.at(now.mono)) {
+            Step::Due(entry) => entry,
+            Step::Moved => return true,
+            Step::Idle => return false,
+        };
+        let Some(found) = self.leases.get(entry) else { return true };
+        let name = found.name.clone();
+        let key = Key { db: found.db, name: &name };
+        if matches!(store.get(key), Slot::Here(resource) if resource.entry == entry) {
+            // Looking at the key ends what is due.
+            let _ = self.on_key(store, key, now, fx, |_, _, _| ());
+        } else {
+            self.leases.leave(entry);
+        }
+        true
+    }
+
+    /// Drops entries of keys that are not there, for tests that count what is left.
+    pub fn entries(&self) -> Vec<(u32, Vec<u8>)> {
+        (0..self.leases.bound())
+            .filter_map(|id| self.leases.get(id))
+            .map(|entry| (entry.db, entry.name.to_vec()))
+            .collect()
+    }
+}

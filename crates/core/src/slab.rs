@@ -1,0 +1,111 @@
+//! A slab that grows by chunks: ids are small integers, growing never copies what is there, and
+//! memory use follows the number of entries instead of doubling.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Entries per chunk. A chunk of the largest entry type stays well below 1 MiB.
+const CHUNK: usize = 1024;
+
+/// Stands for "no entry" wherever ids are linked.
+pub const NIL: u32 = u32::MAX;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Slab<T> {
+    chunks: Vec<Box<[Option<T>]>>,
+    free: Vec<u32>,
+    /// Ids from here on have never been used.
+    fresh: u32,
+    len: usize,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), free: Vec::new(), fresh: 0, len: 0 }
+    }
+}
+
+impl<T> Slab<T> {
+    /// Puts `value` under a free id.
+    pub fn insert(&mut self, value: T) -> u32 {
+        let id = self.free.pop().unwrap_or_else(|| {
+            let id = self.fresh;
+            if id as usize == self.chunks.len() * CHUNK {
+                self.chunks.push((0..CHUNK).map(|_| None).collect());
+            }
+            self.fresh += 1;
+            id
+        });
+        self.chunks[id as usize / CHUNK][id as usize % CHUNK] = Some(value);
+        self.len += 1;
+        id
+    }
+
+    /// Takes the entry out; its id may be used again.
+    pub fn remove(&mut self, id: u32) -> Option<T> {
+        let value = self.chunks.get_mut(id as usize / CHUNK)?[id as usize % CHUNK].take()?;
+        self.len -= 1;
+        if self.len == 0 {
+            // Nothing is in use: give the memory of a burst back, but keep what churn needs.
+            self.chunks.truncate(1);
+            self.free.clear();
+            self.free.shrink_to(CHUNK);
+            self.fresh = 0;
+        } else {
+            self.free.push(id);
+        }
+        Some(value)
+    }
+
+    /// The entry under `id`.
+    pub fn get(&self, id: u32) -> Option<&T> {
+        self.chunks.get(id as usize / CHUNK)?[id as usize % CHUNK].as_ref()
+    }
+
+    /// The entry under `id`, to change it.
+    pub fn get_mut(&mut self, id: u32) -> Option<&mut T> {
+        self.chunks.get_mut(id as usize / CHUNK)?[id as usize % CHUNK].as_mut()
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// One above the largest id in use since the slab was last empty: the bound for a walk by id.
+    pub fn bound(&self) -> u32 {
+        self.fresh
+    }
+
+    /// All entries with their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..self.fresh).filter_map(|id| self.get(id).map(|value| (id, value)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_reused_and_an_empty_slab_starts_anew() {
+        let mut slab = Slab::default();
+        let ids: Vec<u32> = (0..3000u32).map(|n| slab.insert(n)).collect();
+        assert_eq!(slab.len(), 3000);
+        assert_eq!(slab.remove(ids[7]), Some(7));
+        assert_eq!(slab.remove(ids[7]), None);
+        assert_eq!(slab.insert(70), ids[7]);
+        assert_eq!(slab.iter().count(), 3000);
+        for id in ids {
+            assert!(slab.remove(id).is_some());
+        }
+        assert_eq!(slab.bound(), 0);
+        assert!(slab.get(5).is_none());
+    }
+}

@@ -1,0 +1,308 @@
+//! A hierarchical timing wheel over small integer ids.
+//!
+//! Arming, re-arming and disarming cost O(1) and never search; a deadline moves down at most once
+//! per level on its way. Eight levels of 64 slots, half a millisecond per slot at the bottom, hold
+//! any deadline of more than 4,000 years. (G. Varghese and A. Lauck, "Hashed and hierarchical
+//! timing wheels", 1987; the level of a deadline is the highest base-64 digit in which it differs
+//! from the wheel's own time, as in the timer of the tokio runtime.)
+//!
+//! [`Wheel::step`] does a bounded piece of work, so that a million deadlines in one millisecond
+//! can be spread over many turns of the server's loop.
+
+use crate::slab::NIL;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+const LEVELS: usize = 8;
+const SLOTS: usize = 64;
+const DIGIT_BITS: u32 = 6;
+
+/// Microseconds in one tick of the wheel.
+pub const TICK_US: u64 = 512;
+
+/// Nodes per chunk of the link table.
+const CHUNK: usize = 1024;
+
+/// In `Node::prev`: this node is the first of the slot in the low bits.
+const HEAD: u32 = 1 << 31;
+
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    /// Tick at which the node is due.
+    due: u64,
+    /// The node before, or `HEAD | slot`, or `NIL` when the node is not armed.
+    prev: u32,
+    next: u32,
+}
+
+const IDLE: Node = Node { due: 0, prev: NIL, next: NIL };
+
+/// What one [`Wheel::step`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The deadline of this id has passed; it is no longer armed.
+    Due(u32),
+    /// A deadline moved one level down; there may be more to do.
+    Moved,
+    /// Nothing is due.
+    Idle,
+}
+
+/// See the module. Times are microseconds on whatever clock the owner of the wheel keeps to.
+#[derive(Debug)]
+pub struct Wheel {
+    /// Everything before this tick has been handed out.
+    elapsed: u64,
+    heads: Box<[u32; LEVELS * SLOTS]>,
+    occupied: [u64; LEVELS],
+    /// The slot that is being moved down, if the last step left it unfinished.
+    cascading: Option<usize>,
+    nodes: Vec<Box<[Node; CHUNK]>>,
+    armed: usize,
+}
+
+impl Default for Wheel {
+    fn default() -> Self {
+        Self {
+            elapsed: 0,
+            heads: Box::new([NIL; LEVELS * SLOTS]),
+            occupied: [0; LEVELS],
+            cascading: None,
+            nodes: Vec::new(),
+            armed: 0,
+        }
+    }
+}
+
+impl Wheel {
+    /// How many ids are armed.
+    pub fn armed(&self) -> usize {
+        self.armed
+    }
+
+    /// The deadline of `id` in microseconds (rounded up to a tick), if it is armed.
+    pub fn deadline(&self, id: u32) -> Option<u64> {
+        let node = self.nodes.get(id as usize / CHUNK)?[id as usize % CHUNK];
+        (node.prev != NIL).then(|| node.due.saturating_mul(TICK_US))
+    }
+
+    /// Sets the deadline of `id`, whether or not it had one. It is due at the first tick that is
+    /// not before `at_us`: never early, at most one tick late.
+    pub fn arm(&mut self, id: u32, at_us: u64) {
+        let due = at_us.div_ceil(TICK_US);
+        while self.nodes.len() * CHUNK <= id as usize {
+            self.nodes.push(Box::new([IDLE; CHUNK]));
+        }
+        if self.node(id).prev != NIL {
+            self.unlink(id);
+        }
+        self.link(id, due);
+    }
+
+    /// Takes the deadline of `id` away, if it has one.
+    pub fn disarm(&mut self, id: u32) {
+        let chunk = self.nodes.get(id as usize / CHUNK);
+        if chunk.is_some_and(|chunk| chunk[id as usize % CHUNK].prev != NIL) {
+            self.unlink(id);
+            if self.armed == 0 {
+                self.nodes.truncate(1);
+            }
+        }
+    }
+
+    /// A moment that is not after the next deadline: the next one itself when it is near, else
+    /// when the wheel wants to be stepped. `None` when nothing is armed.
+    pub fn next(&self) -> Option<u64> {
+        if self.cascading.is_some() {
+            return Some(self.elapsed * TICK_US);
+        }
+        let (level, digit) = self.first_occupied()?;
+        Some(self.slot_start(level, digit).saturating_mul(TICK_US))
+    }
+
+    /// Does one piece of work of what is due at `now_us`.
+    pub fn step(&mut self, now_us: u64) -> Step {
+        let now = now_us / TICK_US;
+        if let Some(slot) = self.cascading {
+            return self.move_down(slot);
+        }
+        let Some((level, digit)) = self.first_occupied() else {
+            self.elapsed = self.elapsed.max(now);
+            return Step::Idle;
+        };
+        let start = self.slot_start(level, digit);
+        if start > now {
+            // Nothing is due before `start`, so `now` has the digits of `elapsed` above `level`
+            // and a smaller one than `digit` in it: every node stays where it belongs.
+            self.elapsed = self.elapsed.max(now);
+            return Step::Idle;
+        }
+        self.elapsed = self.elapsed.max(start);
+        let slot = level * SLOTS + digit;
+        if level > 0 {
+            self.cascading = Some(slot);
+            return self.move_down(slot);
+        }
+        let id = self.heads[slot];
+        self.unlink(id);
+        if self.armed == 0 {
+            self.nodes.truncate(1);
+        }
+        Step::Due(id)
+    }
+
+    fn move_down(&mut self, slot: usize) -> Step {
+        let id = self.heads[slot];
+        if id != NIL {
+            let due = self.node(id).due;
+            self.unlink(id);
+            self.link(id, due);
+        }
+        if self.heads[slot] == NIL {
+            self.cascading = None;
+        }
+        Step::Moved
+    }
+
+    /// The lowest level that has anything, and its first slot: nothing is due before it, because
+    /// a deadline on level n shares all digits above n with `elapsed` and is larger in digit n.
+    fn first_occupied(&self) -> Option<(usize, usize)> {
+        let level = self.occupied.iter().position(|&bits| bits != 0)?;
+        Some((level, self.occupied[level].trailing_zeros() as usize))
+    }
+
+    fn slot_start(&self, level: usize, digit: usize) -> u64 {
+        let shift = DIGIT_BITS * level as u32;
+        let above = (self.elapsed >> shift) >> DIGIT_BITS;
+        ((above << DIGIT_BITS) | digit as u64) << shift
+    }
+
+    fn slot_of(&self, due: u64) -> usize {
+        let due = due.max(self.elapsed);
+        let differs = (self.elapsed ^ due) | (SLOTS as u64 - 1);
+        let level = ((63 - differs.leading_zeros()) / DIGIT_BITS) as usize;
+        let level = level.min(LEVELS - 1);
+        let digit = (due >> (DIGIT_BITS * level as u32)) as usize % SLOTS;
+        level * SLOTS + digit
+    }
+
+    fn node(&self, id: u32) -> &Node {
+        &self.nodes[id as usize / CHUNK][id as usize % CHUNK]
+    }
+
+    fn node_mut(&mut self, id: u32) -> &mut Node {
+        &mut self.nodes[id as usize / CHUNK][id as usize % CHUNK]
+    }
+
+    fn link(&mut self, id: u32, due: u64) {
+        let slot = self.slot_of(due);
+        let next = self.heads[slot];
+        *self.node_mut(id) = Node { due, prev: HEAD | slot as u32, next };
+        if next != NIL {
+            self.node_mut(next).prev = id;
+        }
+        self.heads[slot] = id;
+        self.occupied[slot / SLOTS] |= 1 << (slot % SLOTS);
+        self.armed += 1;
+    }
+
+    fn unlink(&mut self, id: u32) {
+        let Node { prev, next, .. } = *self.node(id);
+        if prev & HEAD == 0 {
+            self.node_mut(prev).next = next;
+        } else {
+            let slot = (prev & !HEAD) as usize;
+            self.heads[slot] = next;
+            if next == NIL {
+                self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
+                if self.cascading == Some(slot) {
+                    self.cascading = None;
+                }
+            }
+        }
+        if next != NIL {
+            self.node_mut(next).prev = prev;
+        }
+        *self.node_mut(id) = IDLE;
+        self.armed -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+
+    fn drain(wheel: &mut Wheel, now_us: u64) -> Vec<u32> {
+        let mut due = Vec::new();
+        loop {
+            match wheel.step(now_us) {
+                Step::Due(id) => due.push(id),
+                Step::Moved => {}
+                Step::Idle => return due,
+            }
+        }
+    }
+
+    #[test]
+    fn never_early_and_at_most_a_tick_late() {
+        let mut wheel = Wheel::default();
+        for at in [1, 511, 512, 513, 40_000, 5_000_000, 365 * 86_400 * 1_000_000] {
+            wheel.arm(3, at);
+            assert_eq!(drain(&mut wheel, at - 1).len(), 0, "{at}");
+            assert_eq!(drain(&mut wheel, at + TICK_US), [3], "{at}");
+        }
+        assert_eq!(wheel.armed(), 0);
+        assert_eq!(wheel.next(), None);
+    }
+
+    #[test]
+    fn the_wheel_agrees_with_a_sorted_map() {
+        for seed in 1..300u64 {
+            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mut random = |below: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % below
+            };
+            let mut wheel = Wheel::default();
+            let mut model: BTreeMap<u32, u64> = BTreeMap::new();
+            let mut now = random(1 << 45);
+            for _ in 0..400 {
+                let id = random(40) as u32;
+                match random(4) {
+                    0 => {
+                        wheel.disarm(id);
+                        model.remove(&id);
+                    }
+                    1 => {
+                        now += random(1 << random(40));
+                        let mut fired = drain(&mut wheel, now);
+                        fired.sort_unstable();
+                        let due: Vec<u32> = model
+                            .iter()
+                            .filter(|(_, at)| at.div_ceil(TICK_US) <= now / TICK_US)
+                            .map(|(&id, _)| id)
+                            .collect();
+                        assert_eq!(fired, due, "seed {seed}");
+                        model.retain(|id, _| !due.contains(id));
+                    }
+                    _ => {
+                        let at = now.saturating_sub(1000) + random(1 << random(42));
+                        wheel.arm(id, at);
+                        model.insert(id, at);
+                    }
+                }
+                assert_eq!(wheel.armed(), model.len(), "seed {seed}");
+                match (wheel.next(), model.values().min()) {
+                    (None, None) => {}
+                    (Some(next), Some(&first)) => {
+                        assert!(next <= first.max(now) + TICK_US, "seed {seed}");
+                    }
+                    other => panic!("seed {seed}: {other:?}"),
+                }
+            }
+        }
+    }
+}
