@@ -1,0 +1,83 @@
+//! In a cluster, a slot can move to another node without a word about the keys that are only
+//! waited for. So the slots of all waiting keys are checked once a second.
+
+use std::collections::HashMap;
+
+use dlock_core::time::{Instant, Now};
+
+use crate::ffi::{Ctx, Verdict};
+use crate::shell::{self, Shell};
+use crate::{dispatch, perform};
+
+const PERIOD_MS: u64 = 1_000;
+
+/// When the next check is due; `None` if none is needed.
+pub fn next_check(shell: &Shell) -> Option<Instant> {
+    let needed = shell.machine.settings.cluster && !shell.machine.waits().is_empty();
+    needed.then_some(shell.slot_check)
+}
+
+/// Ends the waits for keys whose slot this node does not serve any more, if a check is due.
+pub fn check(ctx: Ctx<'_>, now: Now) {
+    let names = shell::with(|shell| {
+        if next_check(shell).is_none_or(|at| at > now.mono) {
+            return HashMap::new();
+        }
+        shell.slot_check = now.mono + PERIOD_MS;
+        let queues = shell.machine.waits().queues();
+        queues.map(|(_, queue)| (slot(&queue.name), queue.name.to_vec())).collect()
+    })
+    .unwrap_or_default();
+    let lost: Vec<u16> = names
+        .into_iter()
+        .filter(|(_, name)| ctx.accepts_writes(name) == Verdict::NotOurSlot)
+        .map(|(slot, _)| slot)
+        .collect();
+    if lost.is_empty() {
+        return;
+    }
+    let effects = shell::with(|shell| {
+        let mut effects = std::mem::take(&mut shell.effects);
+        shell.machine.slot_lost(|name| lost.contains(&slot(name)), &mut effects);
+        effects
+    });
+    if let Some(mut effects) = effects {
+        perform::perform(ctx, None, &mut effects);
+        dispatch::give_back(effects);
+    }
+}
+
+/// The hash slot of a key: CRC16 (XMODEM) of the key, or of what stands between its first `{` and
+/// the next `}` unless that is empty, modulo 16384 (Redis cluster specification, "Key distribution
+/// model").
+fn slot(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
+        let rest = key.get(open + 1..)?;
+        let close = rest.iter().position(|&byte| byte == b'}')?;
+        rest.get(..close).filter(|tag| !tag.is_empty())
+    });
+    let crc = tag.unwrap_or(key).iter().fold(0_u16, |crc, &byte| {
+        (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 }
+        })
+    });
+    crc % 16_384
+}
+
+// The module itself cannot be tested without a server, so the one known answer is checked here.
+const _: () = assert!(crc_of_check_word() == 0x31C3);
+
+const fn crc_of_check_word() -> u16 {
+    let word = b"123456789";
+    let (mut crc, mut at) = (0_u16, 0);
+    while at < word.len() {
+        crc ^= (word[at] as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+            bit += 1;
+        }
+        at += 1;
+    }
+    crc
+}

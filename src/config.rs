@@ -1,0 +1,105 @@
+//! The settings: `CONFIG GET dlock.*`.
+
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
+use dlock_core::machine::Settings;
+use dlock_wire::names::{LEASE_MAX_MS, QUEUE_MAX_MS};
+
+/// What a setting holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An integer.
+    Number,
+    /// `yes` or `no`.
+    Switch,
+}
+
+/// One setting. Its value may be read on any thread; the server changes it on the main thread.
+pub struct Setting {
+    /// Name, without the `dlock.` in front.
+    pub name: &'static str,
+    /// What it holds.
+    pub kind: Kind,
+    /// Value when nothing is said.
+    pub default: i64,
+    /// Smallest value.
+    pub min: i64,
+    /// Largest value.
+    pub max: i64,
+    value: AtomicI64,
+}
+
+/// Counts changes, so that a command sees with one look whether there are any.
+static CHANGES: AtomicU32 = AtomicU32::new(0);
+
+impl Setting {
+    const fn number(name: &'static str, default: i64, min: i64, max: i64) -> Self {
+        Self { name, kind: Kind::Number, default, min, max, value: AtomicI64::new(default) }
+    }
+
+    const fn switch(name: &'static str, default: bool) -> Self {
+        let default = default as i64;
+        Self { name, kind: Kind::Switch, default, min: 0, max: 1, value: AtomicI64::new(default) }
+    }
+
+    /// The value in force.
+    pub fn get(&self) -> i64 {
+        self.value.load(Ordering::Relaxed)
+    }
+
+    /// Changes it; the server has checked the range.
+    pub fn set(&self, value: i64) {
+        self.value.store(value, Ordering::Relaxed);
+        CHANGES.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn ms(&self) -> u64 {
+        u64::try_from(self.get()).unwrap_or(0)
+    }
+
+    fn count(&self) -> usize {
+        usize::try_from(self.get()).unwrap_or(usize::MAX)
+    }
+}
+
+/// More waiters than ids can number are not possible.
+const MOST_WAITERS: i64 = 100_000_000;
+
+static DEFAULT_LEASE: Setting =
+    Setting::number("default-lease-ms", 30_000, 1, LEASE_MAX_MS.cast_signed());
+static FAIR_GRACE: Setting = Setting::number("fair-grace-ms", 5_000, 0, QUEUE_MAX_MS.cast_signed());
+static WAITERS_PER_KEY: Setting = Setting::number("max-waiters-per-key", 100_000, 0, MOST_WAITERS);
+static WAITERS: Setting = Setting::number("max-waiters", 1_000_000, 0, MOST_WAITERS);
+static DEADLOCK_DETECTION: Setting = Setting::switch("deadlock-detection", true);
+static QUARANTINE: Setting =
+    Setting::number("restart-quarantine-ms", 0, 0, LEASE_MAX_MS.cast_signed());
+static LOCK_DELAY: Setting = Setting::number("lock-delay-ms", 0, 0, LEASE_MAX_MS.cast_signed());
+
+/// Every setting.
+pub static SETTINGS: [&Setting; 7] = [
+    &DEFAULT_LEASE,
+    &FAIR_GRACE,
+    &WAITERS_PER_KEY,
+    &WAITERS,
+    &DEADLOCK_DETECTION,
+    &QUARANTINE,
+    &LOCK_DELAY,
+];
+
+/// How often settings have changed.
+pub fn changes() -> u32 {
+    CHANGES.load(Ordering::Relaxed)
+}
+
+/// The settings as the machine takes them.
+pub fn current(cluster: bool) -> Settings {
+    Settings {
+        default_lease_ms: DEFAULT_LEASE.ms(),
+        fair_grace_ms: FAIR_GRACE.ms(),
+        max_waiters_per_key: WAITERS_PER_KEY.count(),
+        max_waiters: WAITERS.count(),
+        restart_quarantine_ms: QUARANTINE.ms(),
+        lock_delay_ms: LOCK_DELAY.ms(),
+        cluster,
+    }
+}

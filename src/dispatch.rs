@@ -1,0 +1,150 @@
+//! The one door in: parse, look at the clock, open the key, ask the machine, perform.
+
+use dlock_core::hold::NO_CLIENT;
+use dlock_core::machine::{Caller, Gate, Role};
+use dlock_core::store::Key;
+use dlock_wire::request::{self, Request};
+use dlock_wire::table::CommandId;
+
+use crate::command::lock;
+use crate::ffi::{self, Args, Ctx, Level, Mode, Name, log};
+use crate::keyspace::Keys;
+use crate::shell::{self, Shell};
+use crate::{inbox, perform, tick};
+
+/// Prepares the module for its first command.
+pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
+    shell::start(ctx)
+}
+
+/// Carries out one command and answers it, now or (when it blocks) later.
+pub fn command(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>) {
+    let slices = args.slices();
+    let request = match request::parse(id, &slices) {
+        Ok(request) => request,
+        Err(error) => return ctx.reply_error(&format!("ERR {error}")),
+    };
+    let own = args.name(0).map(|name| (ctx.db(), name));
+    match request {
+        Request::Apply { key, payload } => apply(ctx, own, key, payload),
+        Request::Check { .. }
+        | Request::Info { .. }
+        | Request::Waiters { .. }
+        | Request::Position { .. } => read(ctx, own, &request),
+        Request::Unblock { .. } => write(ctx, None, &request),
+        _ => write(ctx, own, &request),
+    }
+}
+
+fn write(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, request: &Request<'_>) {
+    // The server has taken this write, so it takes ours; only UNBLOCK is none, and runs always.
+    let is_unblock = matches!(request, Request::Unblock { .. });
+    let gate = if is_unblock {
+        tick::gate(ctx, ffi::avoid_replica_traffic(), shell::now())
+    } else {
+        Gate::Open
+    };
+    tick::work_off_notices(ctx, gate);
+    let ask = |shell: &mut Shell| {
+        if shell.machine.role() == Role::Replica && !is_unblock {
+            return None;
+        }
+        shell.machine.set_gate(gate);
+        let caller = caller(ctx, request, shell);
+        let mut effects = std::mem::take(&mut shell.effects);
+        let mut keys = Keys::new(ctx, Mode::Write, own);
+        lock::write(&mut shell.machine, &mut keys, shell::now(), caller, request, &mut effects);
+        Some(effects)
+    };
+    match shell::with(ask) {
+        Some(Some(mut effects)) => {
+            perform::perform(ctx, own, &mut effects);
+            perform::answer(ctx, &mut effects);
+            give_back(effects);
+        }
+        Some(None) => ctx.reply_error("READONLY dlock grants nothing on a replica"),
+        None => ctx.reply_error("ERR dlock is busy with the call that this one came from"),
+    }
+}
+
+fn read(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, request: &Request<'_>) {
+    if !inbox::is_empty() && may_write_in_reader(ctx) {
+        tick::work_off_notices(ctx, Gate::Open);
+    }
+    let view = shell::with(|shell| {
+        let caller = Caller { client: NO_CLIENT, db: ctx.db(), may_block: false };
+        let mut keys = Keys::new(ctx, Mode::Read, own);
+        lock::read(&shell.machine, &mut keys, shell::now(), caller, request)
+    });
+    match view.flatten() {
+        Some(Ok(view)) => lock::reply(ctx, &view),
+        Some(Err(_)) => ctx.reply_wrong_type(),
+        None => ctx.reply_error("ERR dlock is busy with the call that this one came from"),
+    }
+    if !inbox::is_empty() {
+        ffi::Alarm::ring();
+    }
+}
+
+/// Whether what other commands did to our keys may be followed up inside a reading command: after
+/// a DEL its answer should show the new holder. Not where a write is not allowed.
+fn may_write_in_reader(ctx: Ctx<'_>) -> bool {
+    let flags = ctx.flags();
+    flags.primary()
+        && !flags.deny_blocking()
+        && !flags.loading()
+        && !ffi::avoid_replica_traffic()
+        && ctx.accepts_writes(b"dlock") == ffi::Verdict::Accepts
+}
+
+/// Who calls, as far as the request makes it matter.
+fn caller(ctx: Ctx<'_>, request: &Request<'_>, shell: &Shell) -> Caller {
+    let db = ctx.db();
+    let matters = match request {
+        Request::Acquire(call) => {
+            call.block_ms.is_some() || call.queue_ms.is_some() || call.bind_ms.is_some()
+        }
+        Request::Renew(call) => call.bind_ms.is_some(),
+        _ => false,
+    };
+    if !matters && !shell.machine.connections().any_hung() {
+        return Caller { client: NO_CLIENT, db, may_block: false };
+    }
+    let flags = ctx.flags();
+    let in_script = flags.lua() || (flags.deny_blocking() && !flags.multi());
+    let client = if in_script { NO_CLIENT } else { ctx.client_id() };
+    Caller { client, db, may_block: !in_script && !flags.multi() && !flags.deny_blocking() }
+}
+
+/// `DLOCK.APPLY`: a record of our primary, or of our own AOF.
+fn apply(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, key: &[u8], payload: &[u8]) {
+    let flags = ctx.flags();
+    if !(flags.replicated() || flags.loading() || flags.async_loading()) {
+        return ctx.reply_error("ERR DLOCK.APPLY is for replication and the append-only file");
+    }
+    let key = Key { db: ctx.db(), name: key };
+    let replayed = shell::with(|shell| {
+        let mut keys = Keys::new(ctx, Mode::Write, own);
+        shell.machine.replay(&mut keys, shell::now(), key, payload)
+    });
+    match replayed {
+        Some(Ok(())) => {
+            if flags.replicated() {
+                // For the replica's own AOF; its replicas get the primary's stream as it is.
+                ctx.replicate(key.name, payload);
+            }
+            ctx.reply_ok();
+        }
+        failed => {
+            let text = format!("a record cannot be replayed, the key is left as it is: {failed:?}");
+            log(Level::Warning, &text);
+            ctx.reply_error(&format!("ERR {text}"));
+        }
+    }
+}
+
+/// Puts the buffer back for the next call.
+pub fn give_back(mut effects: dlock_core::effects::Effects) {
+    effects.clear();
+    shell::with(|shell| shell.effects = effects);
+}

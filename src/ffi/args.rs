@@ -1,0 +1,102 @@
+//! The arguments of a running command.
+
+use std::ffi::c_int;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use redis_module::raw;
+
+use super::name::Name;
+
+/// More arguments than this cost one allocation.
+const INLINE: usize = 24;
+
+/// The arguments that follow the command's name; number 0 is the first of them.
+#[derive(Clone, Copy)]
+pub struct Args<'a> {
+    argv: *mut *mut raw::RedisModuleString,
+    len: usize,
+    life: PhantomData<&'a ()>,
+}
+
+impl<'a> Args<'a> {
+    /// # Safety
+    /// `argv` holds `count` live strings that stay, unmodified, for `'a`.
+    #[inline]
+    pub(super) unsafe fn from_raw(argv: *mut *mut raw::RedisModuleString, count: c_int) -> Self {
+        match usize::try_from(count) {
+            Ok(count) if count > 0 => Self {
+                // SAFETY: there is at least one string, so one past it is inside or just past the array.
+                argv: unsafe { argv.add(1) },
+                len: count - 1,
+                life: PhantomData,
+            },
+            _ => Self { argv, len: 0, life: PhantomData },
+        }
+    }
+
+    /// All of `argv`, for callers whose array has no command name in front.
+    ///
+    /// # Safety
+    /// As for [`Args::from_raw`].
+    pub(super) unsafe fn all(argv: *mut *mut raw::RedisModuleString, count: c_int) -> Self {
+        Self { argv, len: usize::try_from(count).unwrap_or(0), life: PhantomData }
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if the command came alone.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The server's own string of argument `index`: opens keys and sends events without a copy.
+    #[inline]
+    pub fn name(&self, index: usize) -> Option<Name<'a>> {
+        if index >= self.len {
+            return None;
+        }
+        // SAFETY: `index` is in bounds and the strings live for `'a`, by the contract of `from_raw`.
+        unsafe { Name::from_raw(*self.argv.add(index)) }
+    }
+
+    /// All arguments as byte slices.
+    #[inline]
+    pub fn slices(&self) -> Slices<'a> {
+        let mut slices = Slices { inline: [&[]; INLINE], len: self.len, heap: Vec::new() };
+        if self.len <= INLINE {
+            for (index, slot) in slices.inline.iter_mut().enumerate().take(self.len) {
+                *slot = self.name(index).map_or(&[][..], Name::bytes);
+            }
+        } else {
+            slices.heap =
+                (0..self.len).map(|index| self.name(index).map_or(&[][..], Name::bytes)).collect();
+        }
+        slices
+    }
+}
+
+/// Byte slices of the arguments, on the stack when they are few.
+pub struct Slices<'a> {
+    inline: [&'a [u8]; INLINE],
+    len: usize,
+    heap: Vec<&'a [u8]>,
+}
+
+impl<'a> Deref for Slices<'a> {
+    type Target = [&'a [u8]];
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        if self.len <= INLINE {
+            self.inline.get(..self.len).unwrap_or_default()
+        } else {
+            &self.heap
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! The server's context of a running call: flags, replies, replication, events, messages.
+
+use std::ffi::{CStr, c_int};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+use redis_module::raw;
+
+use super::guard::replied;
+use super::load::ok;
+use super::name::{Name, OwnedName};
+
+/// The command that replicas and the AOF replay.
+pub(super) const APPLY: &CStr = c"DLOCK.APPLY";
+
+/// A context that lives as long as the module; for the log alone.
+static LOG: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(ptr::null_mut());
+
+/// Where a question of [`Ctx::accepts_writes`] stands.
+static PROBE: AtomicU8 = AtomicU8::new(PROBE_NONE);
+const PROBE_NONE: u8 = 0;
+const PROBE_ASKED: u8 = 1;
+const PROBE_REACHED: u8 = 2;
+
+/// The context of the running call.
+#[derive(Clone, Copy)]
+pub struct Ctx<'a> {
+    raw: NonNull<raw::RedisModuleCtx>,
+    life: PhantomData<&'a ()>,
+}
+
+/// What the server says about a write that the module would do by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// A client's write to that key would be accepted.
+    Accepts,
+    /// It would be refused: `READONLY`, `NOREPLICAS`, `MISCONF`, `MASTERDOWN`, `CLUSTERDOWN`, or another code.
+    Refused(&'static str),
+    /// The key belongs to a slot that this server does not serve.
+    NotOurSlot,
+}
+
+/// Weight of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// Only with `loglevel debug`.
+    Debug,
+    /// Only with `loglevel verbose` and below.
+    Verbose,
+    /// Shown by default.
+    Notice,
+    /// Always shown.
+    Warning,
+}
+
+/// State of the server and of the caller, as the context shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flags(u32);
+
+macro_rules! flags {
+    ($($(#[$doc:meta])* $name:ident = $bit:ident;)*) => {
+        impl Flags {
+            $($(#[$doc])*
+            #[inline]
+            pub const fn $name(self) -> bool {
+                self.0 & raw::$bit != 0
+            })*
+        }
+    };
+}
+
+flags! {
+    /// The caller is a script.
+    lua = REDISMODULE_CTX_FLAGS_LUA;
+    /// Inside MULTI/EXEC.
+    multi = REDISMODULE_CTX_FLAGS_MULTI;
+    /// This server is a primary (a loading one, too).
+    primary = REDISMODULE_CTX_FLAGS_MASTER;
+    /// This server is a replica.
+    replica = REDISMODULE_CTX_FLAGS_SLAVE;
+    /// Cluster mode.
+    cluster = REDISMODULE_CTX_FLAGS_CLUSTER;
+    /// Above `maxmemory`.
+    out_of_memory = REDISMODULE_CTX_FLAGS_OOM;
+    /// The command came over the replication link.
+    replicated = REDISMODULE_CTX_FLAGS_REPLICATED;
+    /// An RDB or AOF file is being loaded.
+    loading = REDISMODULE_CTX_FLAGS_LOADING;
+    /// A replica serves its old data while it loads new.
+    async_loading = REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
+    /// A forked child saves or rewrites.
+    active_child = REDISMODULE_CTX_FLAGS_ACTIVE_CHILD;
+    /// This process is such a child.
+    is_child = REDISMODULE_CTX_FLAGS_IS_CHILD;
+    /// The caller may not be blocked (MULTI, scripts and modules' calls among others).
+    deny_blocking = REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
+    /// The caller speaks RESP3.
+    resp3 = REDISMODULE_CTX_FLAGS_RESP3;
+}
+
+impl<'a> Ctx<'a> {
+    /// # Safety
+    /// `raw`, unless null, is a context that stays valid for `'a`, on the main thread.
+    #[inline]
+    pub(super) unsafe fn from_raw(raw: *mut raw::RedisModuleCtx) -> Option<Self> {
+        NonNull::new(raw).map(|raw| Self { raw, life: PhantomData })
+    }
+
+    #[inline]
+    pub(super) fn as_ptr(self) -> *mut raw::RedisModuleCtx {
+        self.raw.as_ptr()
+    }
+
+    /// State of server and caller. Costs a look at the memory counters: ask once per command.
+    #[inline]
+    pub fn flags(self) -> Flags {
+        // SAFETY: the context is valid for `'a`; so in every method of this type.
+        Flags(unsafe { api!(RedisModule_GetContextFlags(self.as_ptr())) }.cast_unsigned())
+    }
+
+    /// Id of the caller's connection. Not the client's own in scripts, in modules' calls and in replayed commands.
+    #[inline]
+    pub fn client_id(self) -> u64 {
+        // SAFETY: valid context.
+        unsafe { api!(RedisModule_GetClientId(self.as_ptr())) }
+    }
+
+    /// The selected database.
+    #[inline]
+    pub fn db(self) -> u32 {
+        // SAFETY: valid context.
+        let db = unsafe { api!(RedisModule_GetSelectedDb(self.as_ptr())) };
+        u32::try_from(db).unwrap_or(0)
+    }
+
+    /// Runs `f` with database `db` selected and goes back; `None` if there is no such database.
+    #[inline]
+    pub fn with_db<R>(self, db: u32, f: impl FnOnce(Ctx<'a>) -> R) -> Option<R> {
+        let before = self.db();
+        if before == db {
+            return Some(f(self));
+        }
+        if !self.select(db) {
+            return None;
+        }
+        let _back = Reselect(self, before);
+        Some(f(self))
+    }
+
+    fn select(self, db: u32) -> bool {
+        let Ok(db) = c_int::try_from(db) else {
+            return false;
+        };
+        // SAFETY: valid context; the server refuses a number out of range.
+        ok(unsafe { api!(RedisModule_SelectDb(self.as_ptr(), db)) })
+    }
+
+    /// Number of keys in database `db`, of every type; 0 if there is no such database.
+    pub fn dbsize(self, db: u32) -> u64 {
+        self.with_db(db, |ctx| {
+            // SAFETY: valid context.
+            unsafe { api!(RedisModule_DbSize(ctx.as_ptr())) }
+        })
+        .unwrap_or(0)
+    }
+
+    // Replies. Each call answers one element.
+
+    /// Replies an integer.
+    #[inline]
+    pub fn reply_int(self, value: i64) {
+        replied(0);
+        // SAFETY: valid context.
+        unsafe { api!(RedisModule_ReplyWithLongLong(self.as_ptr(), value)) };
+    }
+
+    /// Replies Null.
+    #[inline]
+    pub fn reply_null(self) {
+        replied(0);
+        // SAFETY: valid context.
+        unsafe { api!(RedisModule_ReplyWithNull(self.as_ptr())) };
+    }
+
+    /// Replies the status `OK`.
+    pub fn reply_ok(self) {
+        replied(0);
+        // SAFETY: valid context, C string literal.
+        unsafe { api!(RedisModule_ReplyWithSimpleString(self.as_ptr(), c"OK".as_ptr())) };
+    }
+
+    /// Replies a bulk string.
+    #[inline]
+    pub fn reply_bulk(self, bytes: &[u8]) {
+        replied(0);
+        // SAFETY: valid context; the server copies `bytes`.
+        unsafe {
+            api!(RedisModule_ReplyWithStringBuffer(
+                self.as_ptr(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+            ))
+        };
+    }
+
+    /// Replies the name of a map's field.
+    #[inline]
+    pub fn reply_key(self, name: &str) {
+        self.reply_bulk(name.as_bytes());
+    }
+
+    /// Announces `len` elements.
+    pub fn reply_array(self, len: usize) {
+        let len = i64::try_from(len).unwrap_or(i64::MAX);
+        replied(len);
+        // SAFETY: valid context.
+        unsafe { api!(RedisModule_ReplyWithArray(self.as_ptr(), len)) };
+    }
+
+    /// Announces `len` pairs of a field and a value: a map in RESP3, a flat array in RESP2.
+    pub fn reply_map(self, len: usize) {
+        let len = i64::try_from(len).unwrap_or(i64::MAX);
+        replied(len.saturating_mul(2));
+        // SAFETY: valid context.
+        unsafe { api!(RedisModule_ReplyWithMap(self.as_ptr(), len)) };
+    }
+
+    /// Replies an error; `text` begins with its code. Bytes that would break the line become spaces.
+    pub fn reply_error(self, text: &str) {
+        replied(0);
+        let mut short = [0_u8; 256];
+        let mut long = Vec::new();
+        let line: &mut [u8] = if let Some(line) = short.get_mut(..=text.len()) {
+            line
+        } else {
+            long.resize(text.len() + 1, 0);
+            &mut long
+        };
+        for (to, from) in line.iter_mut().zip(text.bytes()) {
+            *to = if matches!(from, b'\0' | b'\r' | b'\n') { b' ' } else { from };
+        }
+        // SAFETY: valid context; `line` ends with the one zero byte that the loop left.
+        unsafe { api!(RedisModule_ReplyWithError(self.as_ptr(), line.as_ptr().cast())) };
+    }
+
+    /// Replies the server's own `WRONGTYPE` error.
+    pub fn reply_wrong_type(self) {
+        replied(0);
+        // SAFETY: valid context; the constant is a C string.
+        unsafe {
+            api!(RedisModule_ReplyWithError(
+                self.as_ptr(),
+                raw::REDISMODULE_ERRORMSG_WRONGTYPE.as_ptr().cast(),
+            ))
+        };
+    }
+
+    /// Closes the caller's connection at the end of this turn.
+    pub(super) fn close_client(self) {
+        // SAFETY: valid context; an id that is nobody's is refused.
+        unsafe { api!(RedisModule_DeauthenticateAndCloseClient(self.as_ptr(), self.client_id())) };
+    }
+
+    // Effects.
+
+    /// Sends `DLOCK.APPLY key payload` to AOF and replicas, for the selected database.
+    ///
+    /// Outside a command only when the server accepts a write ([`Ctx::accepts_writes`]) and
+    /// [`avoid_replica_traffic`] is false; else the server aborts.
+    #[inline]
+    pub fn replicate(self, key: &[u8], payload: &[u8]) {
+        // SAFETY: valid context; two buffers with their lengths, as the format says.
+        unsafe {
+            api!(RedisModule_Replicate(
+                self.as_ptr(),
+                APPLY.as_ptr(),
+                c"bb".as_ptr(),
+                key.as_ptr(),
+                key.len(),
+                payload.as_ptr(),
+                payload.len(),
+            ))
+        };
+    }
+
+    /// Sends the keyspace event `event` (class `d`) of `key` in the selected database. Other modules may act on
+    /// it before this returns: hold no [`super::KeyHandle`] meanwhile.
+    #[inline]
+    pub fn notify(self, event: &CStr, key: Name<'_>) {
+        // SAFETY: valid context, C string, live string.
+        unsafe {
+            api!(RedisModule_NotifyKeyspaceEvent(
+                self.as_ptr(),
+                raw::REDISMODULE_NOTIFY_MODULE,
+                event.as_ptr(),
+                key.as_ptr(),
+            ))
+        };
+    }
+
+    /// Publishes `message` on `channel` to the subscribers of this server and, in a cluster, of the others.
+    pub fn publish(self, channel: &[u8], message: &[u8]) {
+        let channel = OwnedName::new(channel);
+        let message = OwnedName::new(message);
+        // SAFETY: valid context, live strings; the server takes its own references.
+        unsafe {
+            api!(RedisModule_PublishMessage(
+                self.as_ptr(),
+                channel.name().as_ptr(),
+                message.name().as_ptr(),
+            ))
+        };
+    }
+
+    /// Asks the server whether it would now accept a client's write to `key` in the selected database. Changes
+    /// nothing. Says nothing about a pause: see [`avoid_replica_traffic`].
+    pub fn accepts_writes(self, key: &[u8]) -> Verdict {
+        PROBE.store(PROBE_ASKED, Ordering::Relaxed);
+        // SAFETY: valid context; two buffers with their lengths, as the format says. "S" applies the checks that
+        // scripts get, "E" returns errors as replies.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                APPLY.as_ptr(),
+                c"SEbb".as_ptr(),
+                key.as_ptr(),
+                key.len(),
+                ptr::null::<u8>(),
+                0_usize,
+            ))
+        };
+        let reached = PROBE.swap(PROBE_NONE, Ordering::Relaxed) == PROBE_REACHED;
+        let Some(reply) = NonNull::new(reply) else {
+            return Verdict::Refused("ERR");
+        };
+        let verdict = if reached {
+            Verdict::Accepts
+        } else {
+            let mut length = 0;
+            // SAFETY: a live reply; an error's text lives as long as the reply, which is freed below.
+            let text = unsafe {
+                let start = api!(RedisModule_CallReplyStringPtr(reply.as_ptr(), &raw mut length));
+                if start.is_null() {
+                    &[][..]
+                } else {
+                    std::slice::from_raw_parts(start.cast::<u8>(), length)
+                }
+            };
+            verdict_of(&String::from_utf8_lossy(text))
+        };
+        // SAFETY: a live reply, freed once.
+        unsafe { api!(RedisModule_FreeCallReply(reply.as_ptr())) };
+        verdict
+    }
+}
+
+/// Reads the server's refusal.
+fn verdict_of(text: &str) -> Verdict {
+    const CODES: [&str; 7] =
+        ["READONLY", "NOREPLICAS", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "OOM", "LOADING"];
+    let text = text.strip_prefix('-').unwrap_or(text);
+    if let Some(code) = CODES.iter().find(|code| text.starts_with(**code)) {
+        return Verdict::Refused(code);
+    }
+    if text.contains("non local key") || text.starts_with("MOVED") || text.starts_with("ASK") {
+        Verdict::NotOurSlot
+    } else if text.contains("cluster is down") {
+        Verdict::Refused("CLUSTERDOWN")
+    } else {
+        Verdict::Refused("ERR")
+    }
+}
+
+/// True if the running `DLOCK.APPLY` is the question of [`Ctx::accepts_writes`]: it has come through.
+#[inline]
+pub(super) fn probe_arrives() -> bool {
+    PROBE.compare_exchange(PROBE_ASKED, PROBE_REACHED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+struct Reselect<'a>(Ctx<'a>, u32);
+
+impl Drop for Reselect<'_> {
+    fn drop(&mut self) {
+        self.0.select(self.1);
+    }
+}
+
+/// True while the server pauses or hands over: what replicates then aborts it. Try again some 20 ms later.
+#[inline]
+pub fn avoid_replica_traffic() -> bool {
+    // SAFETY: takes nothing.
+    unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
+}
+
+/// True if the client `id` is connected.
+#[inline]
+pub fn client_alive(id: u64) -> bool {
+    // SAFETY: a null place is allowed: the answer is then only whether the client exists.
+    ok(unsafe { api!(RedisModule_GetClientInfoById(ptr::null_mut(), id)) })
+}
+
+/// Flags of the server where no context is at hand.
+pub(super) fn server_flags() -> Flags {
+    // SAFETY: a null context is allowed: the flags of a caller are then left out.
+    Flags(unsafe { api!(RedisModule_GetContextFlags(ptr::null_mut())) }.cast_unsigned())
+}
+
+/// Makes the context that [`log`] uses.
+pub(super) fn open_log(ctx: Ctx<'_>) {
+    // SAFETY: valid context; the new one is never freed.
+    let log = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.as_ptr())) };
+    LOG.store(log, Ordering::Relaxed);
+}
+
+/// Writes a line to the server's log.
+pub fn log(level: Level, text: &str) {
+    let level = match level {
+        Level::Debug => c"debug",
+        Level::Verbose => c"verbose",
+        Level::Notice => c"notice",
+        Level::Warning => c"warning",
+    };
+    let text = super::c_string(text);
+    // SAFETY: the context is null, which is allowed, or lives for ever; the text is an argument, not the format.
+    unsafe {
+        api!(RedisModule_Log(
+            LOG.load(Ordering::Relaxed),
+            level.as_ptr(),
+            c"%s".as_ptr(),
+            text.as_ptr(),
+        ));
+    }
+}

@@ -1,0 +1,321 @@
+//! The key types: one per family of locks, all with the same callbacks.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use redis_module::raw;
+
+use super::Value;
+use super::ctx::{Ctx, Level, log, server_flags};
+use super::guard;
+use super::key::Stored;
+use super::load::{ERR, OK};
+use super::name::Name;
+
+/// Names of the key types, nine characters each; what stands in RDB files. Append only.
+pub const TYPES: &[&CStr] = &[c"dlock-mtx"];
+
+/// Position in [`TYPES`].
+pub type TypeIndex = usize;
+
+/// Version of the encoding in RDB files and DUMP payloads.
+const ENCODING: c_int = 1;
+
+/// The types of this process, in the order of [`TYPES`].
+static REGISTERED: [AtomicPtr<raw::RedisModuleType>; TYPES.len()] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; TYPES.len()];
+
+/// Where a value that is being loaded comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// RESTORE, MIGRATE or a moving slot: into the live data set.
+    Restore,
+    /// A file or a full synchronization: into an empty data set.
+    Loading,
+    /// A full synchronization into a second data set, while the first one is served.
+    AsyncLoading,
+}
+
+/// The registered type at `index`.
+#[inline]
+pub(super) fn raw_type(index: TypeIndex) -> Option<*mut raw::RedisModuleType> {
+    let kind = REGISTERED.get(index)?.load(Ordering::Relaxed);
+    (!kind.is_null()).then_some(kind)
+}
+
+/// The position of a registered type of ours.
+#[inline]
+pub(super) fn index_of(kind: *mut raw::RedisModuleType) -> Option<TypeIndex> {
+    REGISTERED.iter().position(|ours| ptr::eq(ours.load(Ordering::Relaxed), kind))
+}
+
+/// Registers all types. Only while the module is loading.
+pub(super) fn register(ctx: Ctx<'_>) -> Result<(), String> {
+    for (index, (name, slot)) in TYPES.iter().zip(&REGISTERED).enumerate() {
+        let mut methods = methods(index);
+        // SAFETY: valid context, C string, and methods that the server copies.
+        let kind = unsafe {
+            api!(RedisModule_CreateDataType(
+                ctx.as_ptr(),
+                name.as_ptr(),
+                ENCODING,
+                &raw mut methods
+            ))
+        };
+        if kind.is_null() {
+            return Err(format!("the server refuses the key type {}", name.to_string_lossy()));
+        }
+        slot.store(kind, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn methods(index: TypeIndex) -> raw::RedisModuleTypeMethods {
+    // What is not about one key is saved once, with the first type.
+    let aux = index == 0;
+    raw::RedisModuleTypeMethods {
+        version: u64::from(raw::REDISMODULE_TYPE_METHOD_VERSION),
+        rdb_load: LOADERS.get(index).copied(),
+        rdb_save: Some(rdb_save),
+        aof_rewrite: Some(aof_rewrite),
+        mem_usage: None,
+        digest: Some(digest),
+        free: Some(free),
+        aux_load: aux.then_some(aux_load as AuxLoad),
+        aux_save: aux.then_some(aux_save as AuxSave),
+        aux_save_triggers: if aux { AFTER_RDB } else { 0 },
+        free_effort: None,
+        unlink: None,
+        // Without this COPY is refused, as it must be: a hold has one place.
+        copy: None,
+        defrag: None,
+        mem_usage2: Some(mem_usage),
+        free_effort2: Some(free_effort),
+        unlink2: Some(unlink),
+        copy2: None,
+        aux_save2: aux.then_some(aux_save2 as AuxSave),
+    }
+}
+
+const AFTER_RDB: c_int = 2;
+
+type Load = unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void;
+type AuxLoad = unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int, c_int) -> c_int;
+type AuxSave = unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int);
+
+/// A loader is told neither its type nor a context, hence one function for each.
+const LOADERS: [Load; 5] =
+    [rdb_load::<0>, rdb_load::<1>, rdb_load::<2>, rdb_load::<3>, rdb_load::<4>];
+
+const _: () = assert!(TYPES.len() <= LOADERS.len());
+
+unsafe extern "C" fn rdb_load<const INDEX: TypeIndex>(
+    io: *mut raw::RedisModuleIO,
+    encoding: c_int,
+) -> *mut c_void {
+    guard::call("loading a key", ptr::null_mut(), || {
+        let flags = server_flags();
+        let origin = if flags.async_loading() {
+            Origin::AsyncLoading
+        } else if flags.loading() {
+            Origin::Loading
+        } else {
+            Origin::Restore
+        };
+        // SAFETY: `io` is valid during this call, and so is the key's name.
+        let (name, db) = unsafe {
+            let name = api!(RedisModule_GetKeyNameFromIO(io));
+            (Name::from_raw(name.cast_mut()), api!(RedisModule_GetDbIdFromIO(io)))
+        };
+        // SAFETY: `io` is valid during this call.
+        let value = unsafe { Loaded::read(io) }.and_then(|payload| {
+            crate::persist::load(
+                INDEX,
+                encoding,
+                payload.bytes(),
+                name.map(Name::bytes),
+                u32::try_from(db).ok(),
+                origin,
+            )
+        });
+        if let Some(value) = value {
+            Stored::boxed(value).cast()
+        } else {
+            log(Level::Warning, "a value cannot be loaded: it is damaged or from a later version");
+            ptr::null_mut()
+        }
+    })
+}
+
+unsafe extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
+    guard::call("saving a key", (), || {
+        // SAFETY: a value of our type, on the main thread or its copy in a forked child; `io` is valid.
+        unsafe {
+            let bytes = Stored::view(value.cast()).map(crate::persist::save).unwrap_or_default();
+            save_bytes(io, &bytes);
+        }
+    });
+}
+
+unsafe extern "C" fn aof_rewrite(
+    io: *mut raw::RedisModuleIO,
+    key: *mut raw::RedisModuleString,
+    value: *mut c_void,
+) {
+    guard::call("rewriting a key", (), || {
+        // SAFETY: a value of our type, on the main thread or its copy in a forked child; `io` and `key` are valid,
+        // and the arguments are what the format says.
+        unsafe {
+            let Some(value) = Stored::view(value.cast()) else {
+                return;
+            };
+            let payload = crate::persist::rewrite(value);
+            api!(RedisModule_EmitAOF(
+                io,
+                super::ctx::APPLY.as_ptr(),
+                c"sb".as_ptr(),
+                key,
+                payload.as_ptr(),
+                payload.len(),
+            ));
+        }
+    });
+}
+
+/// May run on a background thread of the server.
+unsafe extern "C" fn free(value: *mut c_void) {
+    guard::call("freeing a key", (), || {
+        // SAFETY: a value of our type that the server has let go.
+        unsafe { Stored::free(value.cast()) };
+    });
+}
+
+unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
+    guard::call("the digest of a key", (), || {
+        // SAFETY: a value of our type, on the main thread; `digest` is valid during this call.
+        unsafe {
+            let Some(value) = Stored::view(value.cast()) else {
+                return;
+            };
+            for part in crate::persist::digest(value) {
+                api!(RedisModule_DigestAddStringBuffer(digest, part.as_ptr().cast(), part.len()));
+            }
+            api!(RedisModule_DigestEndSequence(digest));
+        }
+    });
+}
+
+unsafe extern "C" fn mem_usage(
+    _key: *mut raw::RedisModuleKeyOptCtx,
+    value: *const c_void,
+    _samples: usize,
+) -> usize {
+    guard::call("the size of a key", 0, || {
+        // SAFETY: a value of our type, on the main thread.
+        let value = unsafe { Stored::view(value.cast()) };
+        size_of::<Stored>() + value.map_or(0, crate::persist::memory)
+    })
+}
+
+/// One: a value is small, and zero would mean "free it in the background".
+unsafe extern "C" fn free_effort(
+    _key: *mut raw::RedisModuleKeyOptCtx,
+    _value: *const c_void,
+) -> usize {
+    1
+}
+
+unsafe extern "C" fn unlink(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
+    guard::call("unlinking a key", (), || {
+        super::events::value_unlinked();
+        // SAFETY: `key` is valid during this call, and so is the key's name; a value of our type, on the main thread.
+        unsafe {
+            let name = api!(RedisModule_GetKeyNameFromOptCtx(key));
+            let db = u32::try_from(api!(RedisModule_GetDbIdFromOptCtx(key))).unwrap_or(0);
+            if let Some(name) = Name::from_raw(name.cast_mut()) {
+                crate::keyspace::unlinked(db, name.bytes(), Stored::view(value.cast()));
+            }
+        }
+    });
+}
+
+/// For servers before 7.2, which announce the module's part in the file even if nothing was saved: then it must not be
+/// nothing, or no server could load the file.
+unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _when: c_int) {
+    guard::call("saving what is not in keys", (), || {
+        let bytes = crate::persist::aux_save().unwrap_or_default();
+        // SAFETY: `io` is valid during this call.
+        unsafe { save_bytes(io, &bytes) };
+    });
+}
+
+/// For the others: a file in which nothing was saved can be loaded without the module.
+unsafe extern "C" fn aux_save2(io: *mut raw::RedisModuleIO, _when: c_int) {
+    guard::call("saving what is not in keys", (), || {
+        if let Some(bytes) = crate::persist::aux_save() {
+            // SAFETY: `io` is valid during this call.
+            unsafe { save_bytes(io, &bytes) };
+        }
+    });
+}
+
+unsafe extern "C" fn aux_load(
+    io: *mut raw::RedisModuleIO,
+    _encoding: c_int,
+    _when: c_int,
+) -> c_int {
+    guard::call("loading what is not in keys", ERR, || {
+        // SAFETY: `io` is valid during this call.
+        match unsafe { Loaded::read(io) } {
+            Some(loaded) if loaded.bytes().is_empty() => OK,
+            Some(loaded) if crate::persist::aux_load(loaded.bytes()) => OK,
+            _ => ERR,
+        }
+    })
+}
+
+/// # Safety
+/// `io` is valid and open for saving.
+unsafe fn save_bytes(io: *mut raw::RedisModuleIO, bytes: &[u8]) {
+    // SAFETY: by the contract; the server copies the bytes.
+    unsafe {
+        api!(RedisModule_SaveStringBuffer(io, bytes.as_ptr().cast(), bytes.len()));
+    }
+}
+
+/// A string read from an RDB stream.
+struct Loaded {
+    start: *mut c_void,
+    len: usize,
+}
+
+impl Loaded {
+    /// # Safety
+    /// `io` is valid and open for loading.
+    unsafe fn read(io: *mut raw::RedisModuleIO) -> Option<Self> {
+        let mut len = 0;
+        // SAFETY: by the contract.
+        let (start, failed) = unsafe {
+            let start = api!(RedisModule_LoadStringBuffer(io, &raw mut len));
+            (start.cast::<c_void>(), api!(RedisModule_IsIOError(io)) != 0)
+        };
+        if start.is_null() {
+            return None;
+        }
+        let loaded = Self { start, len };
+        (!failed).then_some(loaded)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` bytes that belong to this value until it is dropped.
+        unsafe { std::slice::from_raw_parts(self.start.cast(), self.len) }
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        // SAFETY: allocated by the server for us, freed once.
+        unsafe { api!(RedisModule_Free(self.start)) };
+    }
+}

@@ -1,0 +1,153 @@
+//! What happens to the server: turned into notices, and into the two steps of each turn of the event loop.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redis_module::raw;
+
+use crate::inbox::{self, Load, Notice};
+
+use super::ctx::Ctx;
+use super::guard;
+use super::load::{OK, ok};
+use super::name::Name;
+
+/// The events that are followed. Their numbers are the same in Redis and Valkey (those above 17 are not).
+const EVENTS: [u64; 7] = [
+    raw::REDISMODULE_EVENT_EVENTLOOP,
+    raw::REDISMODULE_EVENT_CLIENT_CHANGE,
+    raw::REDISMODULE_EVENT_FLUSHDB,
+    raw::REDISMODULE_EVENT_SWAPDB,
+    raw::REDISMODULE_EVENT_LOADING,
+    raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
+    raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
+];
+
+/// A value of ours has left its name since the last RENAME or MOVE was looked at. RENAME and MOVE unlink before they
+/// notify, so without this mark they cannot have moved one.
+static UNLINKED: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn value_unlinked() {
+    UNLINKED.store(true, Ordering::Relaxed);
+}
+
+/// Subscribes to everything. Only while the module is loading.
+pub(super) fn subscribe(ctx: Ctx<'_>) -> Result<(), String> {
+    for id in EVENTS {
+        let event = raw::RedisModuleEvent { id, dataver: 1 };
+        // SAFETY: valid context, and a callback with the signature of the server.
+        let subscribed = unsafe {
+            api!(RedisModule_SubscribeToServerEvent(ctx.as_ptr(), event, Some(server_event)))
+        };
+        if !ok(subscribed) {
+            return Err(format!("the server has no event number {id}"));
+        }
+    }
+    // SAFETY: as above.
+    let subscribed = unsafe {
+        api!(RedisModule_SubscribeToKeyspaceEvents(
+            ctx.as_ptr(),
+            raw::REDISMODULE_NOTIFY_GENERIC,
+            Some(keyspace_event),
+        ))
+    };
+    if ok(subscribed) { Ok(()) } else { Err("the server refuses keyspace events".to_owned()) }
+}
+
+unsafe extern "C" fn server_event(
+    ctx: *mut raw::RedisModuleCtx,
+    event: raw::RedisModuleEvent,
+    subevent: u64,
+    data: *mut c_void,
+) {
+    guard::call("a server event", (), || {
+        if event.id == raw::REDISMODULE_EVENT_EVENTLOOP {
+            if subevent == raw::REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP {
+                // SAFETY: the server's context, valid during this call, on the main thread.
+                if let Some(ctx) = unsafe { Ctx::from_raw(ctx) } {
+                    crate::tick::after_sleep(ctx);
+                }
+            } else {
+                crate::tick::before_sleep();
+            }
+            return;
+        }
+        // SAFETY: the server passes the data that belongs to the event, or null.
+        if let Some(notice) = unsafe { notice(event.id, subevent, data) } {
+            inbox::push(notice);
+        }
+    });
+}
+
+/// # Safety
+/// `data` is null or points to what the server documents for the event.
+unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice> {
+    match (event, subevent) {
+        (
+            raw::REDISMODULE_EVENT_CLIENT_CHANGE,
+            raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED,
+        ) => {
+            // SAFETY: by the contract, client information.
+            let client = unsafe { data.cast::<raw::RedisModuleClientInfo>().as_ref() }?;
+            Some(Notice::ClientGone(client.id))
+        }
+        (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
+            // SAFETY: by the contract, flush information. -1 is every database.
+            let flush = unsafe { data.cast::<raw::RedisModuleFlushInfo>().as_ref() }?;
+            Some(Notice::Flushed(u32::try_from(flush.dbnum).ok()))
+        }
+        (raw::REDISMODULE_EVENT_SWAPDB, _) => {
+            // SAFETY: by the contract, the two numbers.
+            let swap = unsafe { data.cast::<raw::RedisModuleSwapDbInfo>().as_ref() }?;
+            Some(Notice::Swapped(
+                u32::try_from(swap.dbnum_first).ok()?,
+                u32::try_from(swap.dbnum_second).ok()?,
+            ))
+        }
+        (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => {
+            Some(Notice::Loading(Load::Ended))
+        }
+        (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_FAILED) => {
+            Some(Notice::Loading(Load::Failed))
+        }
+        (raw::REDISMODULE_EVENT_LOADING, _) => Some(Notice::Loading(Load::Started)),
+        (
+            raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
+            raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_STARTED,
+        ) => Some(Notice::AsyncLoading(Load::Started)),
+        (
+            raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
+            raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED,
+        ) => Some(Notice::AsyncLoading(Load::Ended)),
+        (raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, _) => Some(Notice::AsyncLoading(Load::Failed)),
+        (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, role) => Some(Notice::Role {
+            primary: role == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER,
+        }),
+        _ => None,
+    }
+}
+
+/// Comes for every generic event of the server (DEL, EXPIRE, …): one comparison unless a value of ours moved.
+unsafe extern "C" fn keyspace_event(
+    ctx: *mut raw::RedisModuleCtx,
+    _class: c_int,
+    event: *const c_char,
+    key: *mut raw::RedisModuleString,
+) -> c_int {
+    if !UNLINKED.load(Ordering::Relaxed) {
+        return OK;
+    }
+    guard::call("a keyspace event", (), || {
+        // SAFETY: the server's context, C string and key are valid during this call.
+        let (ctx, event, key) =
+            unsafe { (Ctx::from_raw(ctx), CStr::from_ptr(event), Name::from_raw(key)) };
+        if event != c"rename_to" && event != c"move_to" {
+            return;
+        }
+        UNLINKED.store(false, Ordering::Relaxed);
+        if let (Some(ctx), Some(key)) = (ctx, key) {
+            inbox::push(Notice::Moved { db: ctx.db(), name: key.bytes().into() });
+        }
+    });
+    OK
+}

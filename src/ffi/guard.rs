@@ -1,0 +1,65 @@
+//! The one guard that every call from the server passes: a panic ends here and not in the server.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use super::ctx::{Ctx, Level, log};
+
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// How many reply elements the running call still owes its client: 1 at the start, 0 when the reply is complete.
+/// Written by the main thread only.
+static OWED: AtomicI64 = AtomicI64::new(0);
+
+/// Panics caught since the module was loaded.
+pub fn panics() -> u64 {
+    PANICS.load(Ordering::Relaxed)
+}
+
+/// Counts a reply element that brings `elements` further ones with it.
+#[inline]
+pub(super) fn replied(elements: i64) {
+    OWED.store(OWED.load(Ordering::Relaxed) + elements - 1, Ordering::Relaxed);
+}
+
+/// Runs `f`; a panic is counted, logged, and answered with `fallback`.
+#[inline]
+pub(super) fn call<R>(what: &str, fallback: R, f: impl FnOnce() -> R) -> R {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(value) => value,
+        Err(payload) => {
+            caught(what, payload);
+            fallback
+        }
+    }
+}
+
+/// Runs `f`, which answers the client of `ctx` exactly once. After a panic the client gets an error; if a part of
+/// its reply is already out, its connection is closed, because what would follow could be taken for that reply.
+#[inline]
+pub(super) fn answer(what: &str, ctx: Ctx<'_>, f: impl FnOnce()) {
+    let outer = OWED.swap(1, Ordering::Relaxed);
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        caught(what, payload);
+        match OWED.load(Ordering::Relaxed) {
+            0 => {}
+            1 => ctx.reply_error("ERR internal error, please report"),
+            _ => ctx.close_client(),
+        }
+    }
+    OWED.store(outer, Ordering::Relaxed);
+}
+
+#[cold]
+fn caught(what: &str, payload: Box<dyn std::any::Any + Send>) {
+    PANICS.fetch_add(1, Ordering::Relaxed);
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no text");
+    let line = format!("internal error in {what}, please report: {text}");
+    // A payload may panic when dropped; that one ends here too.
+    let _ = catch_unwind(AssertUnwindSafe(move || drop(payload)));
+    let _ = catch_unwind(AssertUnwindSafe(|| log(Level::Warning, &line)));
+}

@@ -1,0 +1,78 @@
+//! What the server is.
+
+use std::ffi::CStr;
+use std::sync::OnceLock;
+
+use super::ctx::Ctx;
+
+/// Which server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Server {
+    /// Redis.
+    Redis,
+    /// Valkey.
+    Valkey,
+}
+
+/// The server that loaded the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Host {
+    /// Which server.
+    pub server: Server,
+    /// Its own version: major, minor, patch.
+    pub version: (u32, u32, u32),
+    /// CLIENT UNBLOCK of a module's blocked call works. Before Redis 7.4 a race with a grant loses the reply (7.0) or
+    /// aborts the server (7.2).
+    pub client_unblock_is_sound: bool,
+}
+
+static HOST: OnceLock<Host> = OnceLock::new();
+
+/// The server that loaded the module; `None` only before that.
+#[inline]
+pub fn host() -> Option<&'static Host> {
+    HOST.get()
+}
+
+/// Looks at the server. Called once, by loading.
+pub(super) fn detect(ctx: Ctx<'_>) -> Host {
+    let mut name = String::new();
+    let mut valkey_version = String::new();
+    let mut redis_version = String::new();
+    // SAFETY: valid context and C strings; the data is freed after the last use of its texts.
+    unsafe {
+        let data = api!(RedisModule_GetServerInfo(ctx.as_ptr(), c"server".as_ptr()));
+        for (field, into) in [
+            (c"server_name", &mut name),
+            (c"valkey_version", &mut valkey_version),
+            (c"redis_version", &mut redis_version),
+        ] {
+            let text = api!(RedisModule_ServerInfoGetFieldC(data, field.as_ptr()));
+            if !text.is_null() {
+                *into = CStr::from_ptr(text).to_string_lossy().into_owned();
+            }
+        }
+        api!(RedisModule_FreeServerInfo(ctx.as_ptr(), data));
+    }
+    let valkey = name == "valkey" || !valkey_version.is_empty();
+    let (server, version) = if valkey {
+        (Server::Valkey, version_of(&valkey_version))
+    } else {
+        (Server::Redis, version_of(&redis_version))
+    };
+    let host = Host {
+        server,
+        version,
+        client_unblock_is_sound: match server {
+            Server::Redis => version >= (7, 4, 0),
+            Server::Valkey => version >= (8, 0, 0),
+        },
+    };
+    *HOST.get_or_init(|| host)
+}
+
+fn version_of(text: &str) -> (u32, u32, u32) {
+    let mut parts = text.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    let mut next = || parts.next().unwrap_or(0);
+    (next(), next(), next())
+}

@@ -1,0 +1,195 @@
+//! The door through which the server loads the module.
+
+use std::ffi::{CStr, c_int};
+
+use redis_module::raw;
+
+use super::args::Args;
+use super::ctx::{Ctx, Level, log};
+use super::host::Host;
+use super::{alarm, command, config, ctx, datatype, events, guard, host, info, main_thread};
+
+/// The server's "done".
+pub(super) const OK: c_int = 0;
+/// The server's "failed".
+pub(super) const ERR: c_int = 1;
+
+const NAME: &CStr = c"dlock";
+const MODULE_VERSION: c_int = 1;
+
+/// True if a call into the server went well.
+#[inline]
+pub(super) const fn ok(answer: c_int) -> bool {
+    answer == OK
+}
+
+/// A constant of the server's header, as its functions take it.
+#[inline]
+pub(super) const fn int(bits: u32) -> c_int {
+    bits.cast_signed()
+}
+
+/// Called by the server, once, on its main thread.
+///
+/// # Safety
+/// Only the server may call it, with a valid context and arguments.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn RedisModule_OnLoad(
+    raw_ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    count: c_int,
+) -> c_int {
+    // Nothing may be allocated before this: it fetches the server's functions, the allocator among them.
+    // SAFETY: the server's context and a C string.
+    let known = unsafe {
+        raw::Export_RedisModule_Init(
+            raw_ctx,
+            NAME.as_ptr(),
+            MODULE_VERSION,
+            int(raw::REDISMODULE_APIVER_1),
+        )
+    };
+    if !ok(known) {
+        return ERR;
+    }
+    main_thread::settle();
+    guard::call("loading the module", ERR, || {
+        // SAFETY: valid during this call, on the main thread. The array of arguments has no command name in front.
+        let (ctx, arguments) = unsafe { (Ctx::from_raw(raw_ctx), Args::all(argv, count)) };
+        let Some(ctx) = ctx else { return ERR };
+        match start(ctx, &arguments) {
+            Ok(host) => {
+                let (major, minor, patch) = host.version;
+                let line = format!(
+                    "dlock {} is ready on {:?} {major}.{minor}.{patch}",
+                    env!("CARGO_PKG_VERSION"),
+                    host.server,
+                );
+                log(Level::Notice, &line);
+                OK
+            }
+            Err(error) => {
+                log(Level::Warning, &format!("dlock cannot be loaded: {error}"));
+                ERR
+            }
+        }
+    })
+}
+
+fn start(ctx: Ctx<'_>, args: &Args<'_>) -> Result<Host, String> {
+    let missing = missing();
+    if !missing.is_empty() {
+        let missing = missing.join(", ");
+        return Err(format!("this server is older than Redis 7.0, it lacks {missing}"));
+    }
+    ctx::open_log(ctx);
+    let host = host::detect(ctx);
+    datatype::register(ctx)?;
+    command::register(ctx)?;
+    config::register(ctx, args)?;
+    info::register(ctx)?;
+    // From here on the server calls into the module; what can still fail comes before it where it can.
+    crate::dispatch::start(ctx)?;
+    alarm::create()?;
+    events::subscribe(ctx)?;
+    // SAFETY: valid context.
+    unsafe {
+        api!(RedisModule_SetModuleOptions(
+            ctx.as_ptr(),
+            int(raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
+                | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD),
+        ));
+    }
+    Ok(host)
+}
+
+macro_rules! required {
+    ($($name:ident)*) => {
+        /// The functions that the module needs and this server lacks.
+        fn missing() -> Vec<&'static str> {
+            let mut missing = Vec::new();
+            // SAFETY: written by `Export_RedisModule_Init` only, before this, on this thread.
+            unsafe {
+                $(if let None = raw::$name {
+                    missing.push(stringify!($name));
+                })*
+            }
+            missing
+        }
+    };
+}
+
+required! {
+    RedisModule_AbortBlock
+    RedisModule_Alloc
+    RedisModule_AvoidReplicaTraffic
+    RedisModule_BlockClient
+    RedisModule_BlockedClientDisconnected
+    RedisModule_Call
+    RedisModule_CallReplyStringPtr
+    RedisModule_CloseKey
+    RedisModule_CreateCommand
+    RedisModule_CreateDataType
+    RedisModule_CreateString
+    RedisModule_DbSize
+    RedisModule_DeauthenticateAndCloseClient
+    RedisModule_DeleteKey
+    RedisModule_DigestAddStringBuffer
+    RedisModule_DigestEndSequence
+    RedisModule_EmitAOF
+    RedisModule_EventLoopAdd
+    RedisModule_Free
+    RedisModule_FreeCallReply
+    RedisModule_FreeServerInfo
+    RedisModule_FreeString
+    RedisModule_GetBlockedClientHandle
+    RedisModule_GetBlockedClientPrivateData
+    RedisModule_GetClientId
+    RedisModule_GetClientInfoById
+    RedisModule_GetCommand
+    RedisModule_GetContextFlags
+    RedisModule_GetDbIdFromIO
+    RedisModule_GetDbIdFromOptCtx
+    RedisModule_GetDetachedThreadSafeContext
+    RedisModule_GetExpire
+    RedisModule_GetKeyNameFromIO
+    RedisModule_GetKeyNameFromOptCtx
+    RedisModule_GetSelectedDb
+    RedisModule_GetServerInfo
+    RedisModule_InfoAddFieldCString
+    RedisModule_InfoAddFieldULongLong
+    RedisModule_InfoAddSection
+    RedisModule_IsIOError
+    RedisModule_KeyType
+    RedisModule_LoadConfigs
+    RedisModule_LoadStringBuffer
+    RedisModule_Log
+    RedisModule_ModuleTypeGetType
+    RedisModule_ModuleTypeGetValue
+    RedisModule_ModuleTypeSetValue
+    RedisModule_NotifyKeyspaceEvent
+    RedisModule_OpenKey
+    RedisModule_PublishMessage
+    RedisModule_RegisterBoolConfig
+    RedisModule_RegisterInfoFunc
+    RedisModule_RegisterNumericConfig
+    RedisModule_Replicate
+    RedisModule_ReplyWithArray
+    RedisModule_ReplyWithError
+    RedisModule_ReplyWithLongLong
+    RedisModule_ReplyWithMap
+    RedisModule_ReplyWithNull
+    RedisModule_ReplyWithSimpleString
+    RedisModule_ReplyWithStringBuffer
+    RedisModule_SaveStringBuffer
+    RedisModule_SelectDb
+    RedisModule_ServerInfoGetFieldC
+    RedisModule_SetCommandInfo
+    RedisModule_SetDisconnectCallback
+    RedisModule_SetExpire
+    RedisModule_SetModuleOptions
+    RedisModule_StringPtrLen
+    RedisModule_SubscribeToKeyspaceEvents
+    RedisModule_SubscribeToServerEvent
+    RedisModule_UnblockClient
+}

@@ -1,0 +1,85 @@
+//! The unsafe room: every call into the server and every call from it.
+//!
+//! Nothing here decides anything about locks. Calls into the server come out as safe functions and
+//! types; calls from the server pass one guard ([`guard`]) and go to safe functions of the shell.
+//!
+//! What the shell provides, all safe, all on the main thread unless said otherwise:
+//!
+//! | function | called |
+//! |---|---|
+//! | `dispatch::start(ctx)` | once, at the end of loading; an `Err` text refuses the load |
+//! | `dispatch::command(ctx, id, args)` | for every command of the table |
+//! | `parking::reply(ctx, &Delivery)` | a woken call is to be answered |
+//! | `parking::settled(Box<Delivery>, disconnected)` | after that, or instead of it |
+//! | `parking::disconnected(handle)` | a blocked call lost its connection or was unblocked with an error |
+//! | `parking::unblocked(handle)` | CLIENT UNBLOCK ended a blocked call; it has been answered Null |
+//! | `persist::{save, load, rewrite, digest, memory, aux_save, aux_load}` | by the key types; `save` and `rewrite` also in forked children |
+//! | `keyspace::unlinked(db, name, &Value)` | a value of ours leaves its name |
+//! | `tick::after_sleep(ctx)`, `tick::before_sleep()` | each turn of the event loop |
+//! | `inbox::push(Notice)` | everything else that happens to the server |
+//! | `info::write(&mut InfoWriter, crash)` | INFO |
+//! | `config::SETTINGS` | the table of settings, atomics behind it (any thread may read) |
+
+macro_rules! api {
+    ($name:ident ( $($arg:expr),* $(,)? )) => {
+        match redis_module::raw::$name {
+            Some(function) => function($($arg),*),
+            None => $crate::ffi::missing(stringify!($name)),
+        }
+    };
+}
+
+mod alarm;
+mod args;
+mod blocked;
+mod clock;
+mod command;
+mod config;
+mod ctx;
+mod datatype;
+mod events;
+mod guard;
+mod host;
+mod info;
+mod key;
+mod load;
+mod main_thread;
+mod name;
+
+/// What a key of ours holds.
+pub use dlock_core::resource::Resource as Value;
+
+pub use alarm::Alarm;
+pub use args::{Args, Slices};
+pub use blocked::Blocked;
+pub use clock::{monotonic_us, random, wall_us};
+pub use ctx::{Ctx, Flags, Level, Verdict, avoid_replica_traffic, client_alive, log};
+pub use datatype::{Origin, TYPES, TypeIndex};
+pub use guard::panics;
+pub use host::{Host, Server, host};
+pub use info::InfoWriter;
+pub use key::{Content, KeyHandle, Mode};
+pub use main_thread::MainCell;
+pub use name::{Name, OwnedName};
+
+#[global_allocator]
+static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAlloc;
+
+/// Ends the current entry: the server lacks a function that loading has asked for.
+#[cold]
+fn missing(name: &'static str) -> ! {
+    broken(name)
+}
+
+/// Ends the current entry: something is not as this room has made sure it is. The guard catches it.
+#[cold]
+#[expect(clippy::panic, reason = "the guard turns it into an error reply and a log line")]
+fn broken(what: &'static str) -> ! {
+    std::panic::panic_any(what)
+}
+
+/// A C string of `text`; zero bytes become spaces, which no text of ours means.
+fn c_string(text: &str) -> std::ffi::CString {
+    let bytes: Vec<u8> = text.bytes().map(|byte| if byte == 0 { b' ' } else { byte }).collect();
+    std::ffi::CString::new(bytes).unwrap_or_default()
+}

@@ -1,0 +1,111 @@
+//! What happened to the server, noted by callbacks that may not act.
+//!
+//! Most of these callbacks run in the middle of somebody else's command, where writing a key would
+//! replicate that command wrongly, or while the server is paused, where it would abort. So they
+//! push a notice and ring the alarm; the notices are worked off after the loop's next sleep, or
+//! before the next dlock command, whichever comes first.
+
+use std::collections::VecDeque;
+
+use dlock_core::machine::Lost;
+use dlock_core::queue::WaiterId;
+
+use crate::ffi::{Alarm, MainCell};
+
+/// How far a load is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// It begins.
+    Started,
+    /// It is done.
+    Ended,
+    /// It was given up.
+    Failed,
+}
+
+/// One thing that happened.
+#[derive(Debug)]
+pub enum Notice {
+    /// A connection is gone.
+    ClientGone(u64),
+    /// A blocked call lost its connection, or the server ended it.
+    HandleGone(usize),
+    /// A grant could not be sent.
+    Undelivered(WaiterId),
+    /// A value of ours left its key.
+    Unlinked {
+        /// Database of the key.
+        db: u32,
+        /// Name of the key.
+        name: Box<[u8]>,
+        /// What it was; `None` if it could not be looked at.
+        lost: Option<Lost>,
+    },
+    /// RENAME or MOVE brought a value to this key.
+    Moved {
+        /// Database of the key.
+        db: u32,
+        /// Name of the key.
+        name: Box<[u8]>,
+    },
+    /// A value was loaded under this key.
+    Loaded {
+        /// Database of the key.
+        db: u32,
+        /// Name of the key.
+        name: Box<[u8]>,
+        /// Into a data set that is not yet served.
+        aside: bool,
+    },
+    /// FLUSHDB, or FLUSHALL (`None`).
+    Flushed(Option<u32>),
+    /// SWAPDB.
+    Swapped(u32, u32),
+    /// The server became a primary or a replica.
+    Role {
+        /// Which of the two.
+        primary: bool,
+    },
+    /// An RDB or AOF file, or a full synchronization, is being loaded.
+    Loading(Load),
+    /// The same, into a data set that is not yet served.
+    AsyncLoading(Load),
+}
+
+static INBOX: MainCell<VecDeque<Notice>> = MainCell::new(VecDeque::new());
+
+/// Notes what happened and wakes the loop.
+pub fn push(notice: Notice) {
+    if let Notice::ClientGone(client) = notice
+        && !crate::shell::knows_client(client)
+    {
+        return;
+    }
+    let first = INBOX.try_with(|inbox| {
+        inbox.push_back(notice);
+        inbox.len() == 1
+    });
+    if first == Some(true) {
+        Alarm::ring();
+    }
+}
+
+/// Whether nothing waits to be worked off.
+pub fn is_empty() -> bool {
+    INBOX.try_with(|inbox| inbox.is_empty()).unwrap_or(true)
+}
+
+/// All notices, oldest first.
+pub fn take() -> VecDeque<Notice> {
+    INBOX.try_with(std::mem::take).unwrap_or_default()
+}
+
+/// Puts notices back that could not be worked off yet, in front of newer ones.
+pub fn put_back(mut notices: VecDeque<Notice>) {
+    if !notices.is_empty() {
+        INBOX.try_with(|inbox| {
+            notices.append(inbox);
+            *inbox = notices;
+        });
+    }
+}

@@ -1,0 +1,57 @@
+//! `INFO dlock`.
+
+use crate::ffi::{self, InfoWriter};
+use crate::{inbox, parking, shell};
+
+/// Writes the sections. In a crash report as little as possible: the heap may be damaged.
+pub fn write(to: &mut InfoWriter, crash: bool) {
+    if crash {
+        if to.section(c"crash") {
+            to.number(c"panics", ffi::panics());
+        }
+        return;
+    }
+    // Counted here: these live in places of their own.
+    let parked = parking::count() as u64;
+    let noted = u64::from(!inbox::is_empty());
+    let _ = shell::with(|shell| {
+        let machine = &shell.machine;
+        let (blocked, queued) = machine.waits().count();
+        if to.section(c"keys") {
+            to.number(c"held_locks", machine.leases().held() as u64);
+            to.number(c"leased_permits", 0);
+            to.number(c"keys_entered", machine.leases().len() as u64);
+            let waits = machine.waits();
+            let armed = machine.leases().armed() + waits.timeouts.armed() + waits.graces.armed();
+            to.number(c"armed_deadlines", armed as u64);
+            to.number(c"last_token", machine.tokens().last());
+            let left = machine.quarantine_left(shell::now().mono);
+            to.number(c"quarantine_left_ms", left);
+        }
+        if to.section(c"waits") {
+            to.number(c"waiters_blocked", blocked as u64);
+            to.number(c"waiters_queued", queued as u64);
+            to.number(c"longest_queue", machine.waits().longest() as u64);
+            to.number(c"parked_clients", parked);
+            to.number(c"connections_watched", machine.connections().len() as u64);
+            to.number(c"grants_in_flight", machine.in_flight() as u64);
+            to.number(c"notices_pending", noted);
+            to.number(c"alarm_late_last_us", shell.lateness.last_us);
+            to.number(c"alarm_late_worst_us", shell.lateness.worst_us);
+        }
+        if to.section(c"outcomes") {
+            let counters = machine.counters();
+            to.number(c"grants_at_once", counters.grants_at_once);
+            to.number(c"grants_after_waiting", counters.grants_after_waiting);
+            to.number(c"timeouts", counters.timeouts);
+            to.number(c"expiries", counters.expiries);
+            to.number(c"releases", counters.releases);
+            to.number(c"broken", counters.broken);
+            to.number(c"disconnected", counters.disconnected);
+            to.number(c"deadlocks_refused", counters.deadlocks_refused);
+            to.number(c"replaced", counters.replaced);
+            to.number(c"unclaimed", counters.unclaimed);
+            to.number(c"panics_caught", ffi::panics());
+        }
+    });
+}

@@ -1,0 +1,102 @@
+//! Values and what is not in keys, as the server's files carry them.
+
+use dlock_core::machine::Role;
+use dlock_core::record;
+use dlock_core::resource::Lock;
+use dlock_core::time::Instant;
+
+use crate::ffi::{self, Level, Origin, TypeIndex, Value, log};
+use crate::inbox::{self, Notice};
+use crate::shell;
+
+/// Encoding version of the key types; the payload carries its own, finer one.
+const ENCODING: i32 = 1;
+
+/// A value as RDB, DUMP and MIGRATE carry it. Also runs in forked children.
+pub fn save(value: &Value) -> Vec<u8> {
+    let mono = Instant(ffi::monotonic_us());
+    let mut payload = Vec::new();
+    let lease = shell::with(|shell| shell.machine.lease_time(mono));
+    record::encode(value, mono, lease.unwrap_or_default(), &mut payload);
+    payload
+}
+
+/// A value as an AOF rewrite carries it: the payload of `DLOCK.APPLY`. Also runs in children.
+pub fn rewrite(value: &Value) -> Vec<u8> {
+    save(value)
+}
+
+/// Reads a value. `None` refuses it.
+pub fn load(
+    _kind: TypeIndex,
+    encoding: i32,
+    payload: &[u8],
+    name: Option<&[u8]>,
+    db: Option<u32>,
+    origin: Origin,
+) -> Option<Value> {
+    if encoding != ENCODING {
+        return None;
+    }
+    let value = match record::decode(payload, Instant(ffi::monotonic_us())) {
+        Ok(value) if !value.is_free() => value,
+        Ok(_) => return None,
+        Err(error) => {
+            log(Level::Warning, &format!("a lock was refused: {error:?}"));
+            return None;
+        }
+    };
+    if origin == Origin::Restore {
+        let is_trusted = shell::with(|shell| {
+            let machine = &shell.machine;
+            machine.role() == Role::Replica || machine.accepts_token(&value, ffi::wall_us())
+        });
+        if is_trusted == Some(false) {
+            log(Level::Warning, "a lock was refused: its token is too far ahead of the wall clock");
+            return None;
+        }
+    }
+    if let (Some(name), Some(db)) = (name, db) {
+        let aside = origin == Origin::AsyncLoading;
+        inbox::push(Notice::Loaded { db, name: name.into(), aside });
+    }
+    Some(value)
+}
+
+/// What DEBUG DIGEST sees: everything but times, which differ between a primary and its replicas.
+pub fn digest(value: &Value) -> Vec<Vec<u8>> {
+    match value.lock() {
+        Lock::Free => vec![b"free".to_vec()],
+        Lock::Closed { .. } => vec![b"closed".to_vec()],
+        Lock::Held(hold) => vec![
+            hold.owner.to_vec(),
+            hold.token.to_string().into_bytes(),
+            hold.count.to_string().into_bytes(),
+            hold.requests().to_vec(),
+            hold.label().to_vec(),
+            hold.channel().unwrap_or_default(),
+            format!("{:?}", hold.tie().map(|tie| tie.ms)).into_bytes(),
+            hold.unclaimed().is_some().to_string().into_bytes(),
+        ],
+    }
+}
+
+/// Bytes of memory that a value takes besides itself.
+pub fn memory(value: &Value) -> usize {
+    value.memory() - size_of::<Value>()
+}
+
+/// The largest token given so far, so that tokens grow even if the wall clock goes back while the
+/// server is down. `None` before the first.
+pub fn aux_save() -> Option<Vec<u8>> {
+    let last = shell::with(|shell| shell.machine.tokens().last()).unwrap_or(0);
+    (last > 0).then(|| last.to_le_bytes().to_vec())
+}
+
+/// Reads what [`aux_save`] wrote. `false` refuses the file.
+pub fn aux_load(bytes: &[u8]) -> bool {
+    let Ok(bytes) = bytes.try_into() else { return false };
+    let token = u64::from_le_bytes(bytes);
+    token <= dlock_wire::names::TOKEN_MAX
+        && shell::with(|shell| shell.machine.learn_token(token)).is_some()
+}
