@@ -37,6 +37,12 @@ pub fn command(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>) {
 }
 
 fn write(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, request: &Request<'_>) {
+    if let Request::Acquire(call) = request
+        && let Some(channel) = call.notify
+        && !ctx.may_publish(channel)
+    {
+        return ctx.reply_error("NOPERM this user may not publish on the channel that NOTIFY names");
+    }
     // The server has taken this write, so it takes ours; only UNBLOCK is none, and runs always.
     let is_unblock = matches!(request, Request::Unblock { .. });
     let gate = if is_unblock {

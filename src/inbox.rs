@@ -66,8 +66,8 @@ pub enum Notice {
         /// Which of the two.
         primary: bool,
     },
-    /// An RDB or AOF file, or a full synchronization, is being loaded.
-    Loading(Load),
+    /// An RDB or AOF file, or a full synchronization, was or is being loaded.
+    Loading,
     /// The same, into a data set that is not yet served.
     AsyncLoading(Load),
 }

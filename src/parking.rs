@@ -71,7 +71,7 @@ pub fn reply(ctx: Ctx<'_>, delivery: &Delivery) {
 }
 
 /// The answer was written, or its receiver was gone.
-pub fn settled(delivery: Box<Delivery>, disconnected: bool) {
+pub fn settled(delivery: &Delivery, disconnected: bool) {
     let waiter = delivery.waiter;
     with(|parking| parking.sent.remove(&delivery.handle));
     if disconnected {

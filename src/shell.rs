@@ -99,9 +99,8 @@ pub fn is_primary() -> bool {
 /// Keys of the hash tables: clients choose names and owners, and must not be able to choose ones
 /// that collide.
 fn random_keys() -> Result<HashKeys, String> {
-    let mut bytes = [0_u8; 16];
-    ffi::random(&mut bytes)?;
-    let value = u128::from_ne_bytes(bytes);
-    // The two halves of 128 random bits.
-    Ok(HashKeys((value >> 64) as u64, value as u64))
+    let (mut one, mut other) = ([0_u8; 8], [0_u8; 8]);
+    ffi::random(&mut one)?;
+    ffi::random(&mut other)?;
+    Ok(HashKeys(u64::from_ne_bytes(one), u64::from_ne_bytes(other)))
 }

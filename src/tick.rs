@@ -35,8 +35,8 @@ pub fn after_sleep(ctx: Ctx<'_>) {
         return;
     }
     let gate = gate(ctx, paused, now);
-    work_off_notices(ctx, gate);
     let _ = shell::with(|shell| begin(shell, now));
+    work_off_notices(ctx, gate);
     do_what_is_due(ctx, now, gate);
     cluster::check(ctx, now);
 }
@@ -88,7 +88,7 @@ pub fn work_off_notices(ctx: Ctx<'_>, gate: Gate) {
     let mut waiting = VecDeque::new();
     let mut notices = inbox::take();
     let _ = shell::with(|shell| shell.machine.set_gate(gate));
-    let is_loaded_later = notices.iter().any(|notice| matches!(notice, Notice::Loading(_)));
+    let is_loaded_later = notices.iter().any(|notice| matches!(notice, Notice::Loading));
     // A value that moved must be followed before its old name is looked at.
     for notice in &notices {
         if let Notice::Moved { db, name } = notice {
@@ -135,7 +135,6 @@ fn work_off(ctx: Ctx<'_>, notice: Notice, is_loaded_later: bool) {
             let key = Key { db, name: &name };
             shell.machine.unlinked(keys, now, key, lost.as_ref(), fx);
         }),
-        Notice::Moved { .. } => {}
         Notice::Loaded { db, name, aside: true } => {
             let _ = shell::with(|shell| shell.aside.push((db, name)));
         }
@@ -149,7 +148,8 @@ fn work_off(ctx: Ctx<'_>, notice: Notice, is_loaded_later: bool) {
         Notice::Role { primary } => on_keys(ctx, |shell, _, now, fx| {
             if primary { shell.machine.promote(now) } else { shell.machine.demote(fx) }
         }),
-        Notice::Loading(_) | Notice::AsyncLoading(Load::Started) => {}
+        // Moves were followed before everything else.
+        Notice::Moved { .. } | Notice::Loading | Notice::AsyncLoading(Load::Started) => {}
         Notice::AsyncLoading(Load::Failed) => {
             let _ = shell::with(|shell| shell.aside = Vec::new());
         }

@@ -43,18 +43,6 @@ impl<'a> Args<'a> {
         Self { argv, len: usize::try_from(count).unwrap_or(0), life: PhantomData }
     }
 
-    /// How many there are.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// True if the command came alone.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// The server's own string of argument `index`: opens keys and sends events without a copy.
     #[inline]
     pub fn name(&self, index: usize) -> Option<Name<'a>> {

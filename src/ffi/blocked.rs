@@ -65,13 +65,6 @@ impl Blocked {
         self.end(ptr::null_mut());
     }
 
-    /// Undoes `block`, in the same command, after the caller has been answered directly.
-    pub fn abort(self) {
-        let handle = std::mem::ManuallyDrop::new(self);
-        // SAFETY: a handle that has not been unblocked, and `self` is used up.
-        unsafe { api!(RedisModule_AbortBlock(handle.0.as_ptr())) };
-    }
-
     fn end(self, private_data: *mut c_void) {
         let handle = std::mem::ManuallyDrop::new(self);
         // SAFETY: a handle that has not been unblocked, and `self` is used up.
@@ -145,7 +138,7 @@ unsafe extern "C" fn free_private_data(ctx: *mut raw::RedisModuleCtx, private_da
                 Box::from_raw(private_data.cast::<Delivery>()),
             )
         };
-        crate::parking::settled(delivery, disconnected);
+        crate::parking::settled(&delivery, disconnected);
     });
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use redis_module::raw;
 
 use super::guard::replied;
-use super::load::ok;
+use super::load::{int, ok};
 use super::name::{Name, OwnedName};
 
 /// The command that replicas and the AOF replay.
@@ -44,10 +44,6 @@ pub enum Verdict {
 /// Weight of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Only with `loglevel debug`.
-    Debug,
-    /// Only with `loglevel verbose` and below.
-    Verbose,
     /// Shown by default.
     Notice,
     /// Always shown.
@@ -81,22 +77,14 @@ flags! {
     replica = REDISMODULE_CTX_FLAGS_SLAVE;
     /// Cluster mode.
     cluster = REDISMODULE_CTX_FLAGS_CLUSTER;
-    /// Above `maxmemory`.
-    out_of_memory = REDISMODULE_CTX_FLAGS_OOM;
     /// The command came over the replication link.
     replicated = REDISMODULE_CTX_FLAGS_REPLICATED;
     /// An RDB or AOF file is being loaded.
     loading = REDISMODULE_CTX_FLAGS_LOADING;
     /// A replica serves its old data while it loads new.
     async_loading = REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
-    /// A forked child saves or rewrites.
-    active_child = REDISMODULE_CTX_FLAGS_ACTIVE_CHILD;
-    /// This process is such a child.
-    is_child = REDISMODULE_CTX_FLAGS_IS_CHILD;
     /// The caller may not be blocked (MULTI, scripts and modules' calls among others).
     deny_blocking = REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
-    /// The caller speaks RESP3.
-    resp3 = REDISMODULE_CTX_FLAGS_RESP3;
 }
 
 impl<'a> Ctx<'a> {
@@ -154,15 +142,6 @@ impl<'a> Ctx<'a> {
         };
         // SAFETY: valid context; the server refuses a number out of range.
         ok(unsafe { api!(RedisModule_SelectDb(self.as_ptr(), db)) })
-    }
-
-    /// Number of keys in database `db`, of every type; 0 if there is no such database.
-    pub fn dbsize(self, db: u32) -> u64 {
-        self.with_db(db, |ctx| {
-            // SAFETY: valid context.
-            unsafe { api!(RedisModule_DbSize(ctx.as_ptr())) }
-        })
-        .unwrap_or(0)
     }
 
     // Replies. Each call answers one element.
@@ -313,6 +292,31 @@ impl<'a> Ctx<'a> {
         };
     }
 
+    /// Whether the caller's ACL user may publish on `channel`. True where there is no user to ask for (a script of a
+    /// replica, a module's own call).
+    pub fn may_publish(self, channel: &[u8]) -> bool {
+        let channel = OwnedName::new(channel);
+        // SAFETY: valid context; the strings live during the calls; the name and the user are freed once.
+        unsafe {
+            let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
+            if name.is_null() {
+                return true;
+            }
+            let user = api!(RedisModule_GetModuleUserFromUserName(name));
+            api!(RedisModule_FreeString(self.as_ptr(), name));
+            if user.is_null() {
+                return true;
+            }
+            let answer = api!(RedisModule_ACLCheckChannelPermissions(
+                user,
+                channel.name().as_ptr(),
+                int(raw::REDISMODULE_CMD_CHANNEL_PUBLISH),
+            ));
+            api!(RedisModule_FreeModuleUser(user));
+            ok(answer)
+        }
+    }
+
     /// Asks the server whether it would now accept a client's write to `key` in the selected database. Changes
     /// nothing. Says nothing about a pause: see [`avoid_replica_traffic`].
     pub fn accepts_writes(self, key: &[u8]) -> Verdict {
@@ -393,13 +397,6 @@ pub fn avoid_replica_traffic() -> bool {
     unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
 }
 
-/// True if the client `id` is connected.
-#[inline]
-pub fn client_alive(id: u64) -> bool {
-    // SAFETY: a null place is allowed: the answer is then only whether the client exists.
-    ok(unsafe { api!(RedisModule_GetClientInfoById(ptr::null_mut(), id)) })
-}
-
 /// Flags of the server where no context is at hand.
 pub(super) fn server_flags() -> Flags {
     // SAFETY: a null context is allowed: the flags of a caller are then left out.
@@ -416,8 +413,6 @@ pub(super) fn open_log(ctx: Ctx<'_>) {
 /// Writes a line to the server's log.
 pub fn log(level: Level, text: &str) {
     let level = match level {
-        Level::Debug => c"debug",
-        Level::Verbose => c"verbose",
         Level::Notice => c"notice",
         Level::Warning => c"warning",
     };

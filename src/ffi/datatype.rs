@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use redis_module::raw;
 
-use super::Value;
 use super::ctx::{Ctx, Level, log, server_flags};
 use super::guard;
 use super::key::Stored;

@@ -104,13 +104,7 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
                 u32::try_from(swap.dbnum_second).ok()?,
             ))
         }
-        (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => {
-            Some(Notice::Loading(Load::Ended))
-        }
-        (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_FAILED) => {
-            Some(Notice::Loading(Load::Failed))
-        }
-        (raw::REDISMODULE_EVENT_LOADING, _) => Some(Notice::Loading(Load::Started)),
+        (raw::REDISMODULE_EVENT_LOADING, _) => Some(Notice::Loading),
         (
             raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
             raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_STARTED,

@@ -28,17 +28,6 @@ impl InfoWriter {
             unsafe { api!(RedisModule_InfoAddFieldULongLong(self.raw, name.as_ptr(), value)) };
         }
     }
-
-    /// Adds the field `dlock_<name>`.
-    pub fn text(&mut self, name: &CStr, value: &str) {
-        if self.open {
-            let value = super::c_string(value);
-            // SAFETY: as above; the server copies the value.
-            unsafe {
-                api!(RedisModule_InfoAddFieldCString(self.raw, name.as_ptr(), value.as_ptr()))
-            };
-        }
-    }
 }
 
 /// Registers the report. Only while the module is loading.

@@ -120,8 +120,8 @@ macro_rules! required {
 }
 
 required! {
-    RedisModule_AbortBlock
     RedisModule_Alloc
+    RedisModule_ACLCheckChannelPermissions
     RedisModule_AvoidReplicaTraffic
     RedisModule_BlockClient
     RedisModule_BlockedClientDisconnected
@@ -131,7 +131,6 @@ required! {
     RedisModule_CreateCommand
     RedisModule_CreateDataType
     RedisModule_CreateString
-    RedisModule_DbSize
     RedisModule_DeauthenticateAndCloseClient
     RedisModule_DeleteKey
     RedisModule_DigestAddStringBuffer
@@ -140,23 +139,24 @@ required! {
     RedisModule_EventLoopAdd
     RedisModule_Free
     RedisModule_FreeCallReply
+    RedisModule_FreeModuleUser
     RedisModule_FreeServerInfo
     RedisModule_FreeString
     RedisModule_GetBlockedClientHandle
     RedisModule_GetBlockedClientPrivateData
     RedisModule_GetClientId
-    RedisModule_GetClientInfoById
     RedisModule_GetCommand
     RedisModule_GetContextFlags
+    RedisModule_GetCurrentUserName
     RedisModule_GetDbIdFromIO
     RedisModule_GetDbIdFromOptCtx
     RedisModule_GetDetachedThreadSafeContext
     RedisModule_GetExpire
     RedisModule_GetKeyNameFromIO
     RedisModule_GetKeyNameFromOptCtx
+    RedisModule_GetModuleUserFromUserName
     RedisModule_GetSelectedDb
     RedisModule_GetServerInfo
-    RedisModule_InfoAddFieldCString
     RedisModule_InfoAddFieldULongLong
     RedisModule_InfoAddSection
     RedisModule_IsIOError

@@ -10,7 +10,7 @@
 //! | `dispatch::start(ctx)` | once, at the end of loading; an `Err` text refuses the load |
 //! | `dispatch::command(ctx, id, args)` | for every command of the table |
 //! | `parking::reply(ctx, &Delivery)` | a woken call is to be answered |
-//! | `parking::settled(Box<Delivery>, disconnected)` | after that, or instead of it |
+//! | `parking::settled(&Delivery, disconnected)` | after that, or instead of it |
 //! | `parking::disconnected(handle)` | a blocked call lost its connection or was unblocked with an error |
 //! | `parking::unblocked(handle)` | CLIENT UNBLOCK ended a blocked call; it has been answered Null |
 //! | `persist::{save, load, rewrite, digest, memory, aux_save, aux_load}` | by the key types; `save` and `rewrite` also in forked children |
@@ -50,13 +50,12 @@ mod name;
 pub use dlock_core::resource::Resource as Value;
 
 pub use alarm::Alarm;
-pub use args::{Args, Slices};
+pub use args::Args;
 pub use blocked::Blocked;
 pub use clock::{monotonic_us, random, wall_us};
-pub use ctx::{Ctx, Flags, Level, Verdict, avoid_replica_traffic, client_alive, log};
-pub use datatype::{Origin, TYPES, TypeIndex};
+pub use ctx::{Ctx, Level, Verdict, avoid_replica_traffic, log};
+pub use datatype::{Origin, TypeIndex};
 pub use guard::panics;
-pub use host::{Host, Server, host};
 pub use info::InfoWriter;
 pub use key::{Content, KeyHandle, Mode};
 pub use main_thread::MainCell;

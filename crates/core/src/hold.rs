@@ -122,9 +122,11 @@ impl Requests {
             self.0.drain(..oldest);
             count -= 1;
         }
-        // The length fits: request ids have at most 64 bytes.
-        self.0.push(id.len() as u8);
-        self.0.extend_from_slice(id);
+        // Request ids have at most 64 bytes, so their length fits; one that does not is no id.
+        if let Ok(len) = u8::try_from(id.len()) {
+            self.0.push(len);
+            self.0.extend_from_slice(id);
+        }
     }
 
     fn iter(&self) -> impl Iterator<Item = &[u8]> {

@@ -22,7 +22,8 @@ pub struct WaiterId(pub u64);
 impl WaiterId {
     /// The waiter slot behind the id.
     pub fn slot(self) -> u32 {
-        (self.0 & u64::from(u32::MAX)) as u32
+        let [a, b, c, d, ..] = self.0.to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
     }
 }
 

@@ -9,6 +9,8 @@
 //! [`Wheel::step`] does a bounded piece of work, so that a million deadlines in one millisecond
 //! can be spread over many turns of the server's loop.
 
+#![allow(clippy::cast_possible_truncation)] // levels are below 8 and slots below 512
+
 use crate::slab::NIL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -180,7 +182,7 @@ impl Wheel {
     fn slot_of(&self, due: u64) -> usize {
         let due = due.max(self.elapsed);
         let differs = (self.elapsed ^ due) | (SLOTS as u64 - 1);
-        let level = ((63 - differs.leading_zeros()) / DIGIT_BITS) as usize;
+        let level = (differs.ilog2() / DIGIT_BITS) as usize;
         let level = level.min(LEVELS - 1);
         let digit = (due >> (DIGIT_BITS * level as u32)) as usize % SLOTS;
         level * SLOTS + digit

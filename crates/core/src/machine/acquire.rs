@@ -167,7 +167,7 @@ impl Machine {
         let Some(hold) = resource.lock_mut().hold_mut() else { return Outcome::Null };
         let is_repeat = hold.has_seen(call.reqid);
         if hold.unclaimed().is_some() {
-            self.claim(hold, step, lease_ms);
+            claim(hold, step, lease_ms);
             if !is_repeat {
                 hold.remember(call.reqid);
                 self.dress(entry, hold, caller, call);
@@ -201,13 +201,6 @@ impl Machine {
         hold.answers = hold.answers.wrapping_add(1);
         step.dirty = true;
         Outcome::Token(hold.token)
-    }
-
-    /// The owner takes a QUEUE grant that waits for it: its lease starts.
-    pub(super) fn claim(&mut self, hold: &mut Hold, step: &mut Step<'_>, lease_ms: Millis) {
-        hold.extras_mut().unclaimed = None;
-        hold.lease_ms = lease_ms;
-        set_deadline(hold, step.lease + lease_ms);
     }
 
     /// Gives a hold what the options of a call say about it: label, channel, tie.
@@ -343,4 +336,11 @@ pub(super) fn set_deadline(hold: &mut Hold, deadline: crate::time::LeaseInstant)
 
 pub(super) fn tokens_used_up() -> Outcome {
     Outcome::fault(ErrorCode::Err, "the fencing tokens of this server are used up")
+}
+
+/// The owner takes a QUEUE grant that waits for it: its lease starts.
+pub(super) fn claim(hold: &mut Hold, step: &Step<'_>, lease_ms: Millis) {
+    hold.extras_mut().unclaimed = None;
+    hold.lease_ms = lease_ms;
+    set_deadline(hold, step.lease + lease_ms);
 }

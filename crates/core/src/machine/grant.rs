@@ -281,7 +281,7 @@ fn hold_for(waiter: &Waiter, step: &Step<'_>, token: u64) -> Hold {
         hold.extras_mut().notify = ask.notify.clone();
     }
     if !ask.label.is_empty() {
-        hold.extras_mut().label = ask.label.clone();
+        hold.extras_mut().label.clone_from(&ask.label);
     }
     if let Some(ms) = ask.bind_ms {
         let tie = Tie { ms, client: waiter.client, cut: false, orphan_until: None };

@@ -1,6 +1,6 @@
 //! What a holder does with its hold: RELEASE, RENEW, FENCE; and what others do to it: BREAK.
 
-use super::acquire::{Caller, set_deadline};
+use super::acquire::{Caller, claim, set_deadline};
 use super::{End, Machine, Step, quoted, wrong_type};
 use crate::effects::{Effects, Event, Outcome};
 use crate::hold::Hold;
@@ -46,7 +46,7 @@ impl Machine {
         if hold.has_seen(call.reqid) {
             if hold.unclaimed().is_some() {
                 let lease_ms = hold.lease_ms;
-                self.claim(hold, step, lease_ms);
+                claim(hold, step, lease_ms);
             }
             hold.answers = hold.answers.wrapping_add(1);
             step.dirty = true;
@@ -94,7 +94,7 @@ impl Machine {
                     machine.tie(entry, hold, ms, caller.client);
                 }
                 if hold.unclaimed().is_some() {
-                    machine.claim(hold, step, lease_ms);
+                    claim(hold, step, lease_ms);
                 } else {
                     hold.lease_ms = lease_ms;
                     set_deadline(hold, step.lease + lease_ms);

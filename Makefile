@@ -1,0 +1,54 @@
+# Everything there is to type. `make help` lists it.
+#
+#   PORT=6380           where `make run` listens
+#   DLOCK_SERVER=path   another server binary than redis-server, for run, test, check, bench and soak
+#   CARGO_TARGET_DIR=…  is honoured everywhere
+
+PORT ?= 6379
+export PORT
+
+CARGO ?= cargo
+export CARGO
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check fix bench soak matrix deny deps
+
+help: ## List what there is to do
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: deps ## Build the module and start a server with it on 127.0.0.1 (PORT=6379)
+	@scripts/run
+
+test: deps ## Run every test, against real servers too
+	$(CARGO) build --package dlock --lib --profile checked
+	$(CARGO) test --workspace
+
+# cargo-deny takes minutes to build, so this uses it only where it is installed, and only for what needs no network and does not
+# change by itself; `make deny` installs it and asks for advisories too.
+check: deps ## What CI runs: format, lints, documentation, all tests
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check bans licenses sources; \
+	else echo "cargo-deny is not installed: not checked (make deny)"; fi
+	@$(MAKE) --no-print-directory test
+
+fix: deps ## Mend what can be mended: format and lints
+	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+	$(CARGO) fmt --all
+
+bench: deps ## Measure, each number against a plain Redis in the same run
+	$(CARGO) bench --package dlock
+
+soak: deps ## Millions of locks and dead waiters: memory must stay flat (minutes)
+	$(CARGO) test --package dlock --test it -- --ignored --nocapture --test-threads=1 soak
+
+matrix: deps ## The integration tests against several Redis and Valkey versions
+	@scripts/matrix
+
+deny: ## Check licences, advisories and sources of what we depend on
+	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny check
+
+deps: ## Install what building and testing need and is missing (Debian; elsewhere: say what)
+	@scripts/deps

@@ -1,0 +1,77 @@
+//! Which server the tests run against, and what it can do.
+
+use std::{process::Command, sync::OnceLock};
+
+/// The server binary's family and version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// Valkey, else Redis.
+    pub valkey: bool,
+    /// Major, minor, patch: of Valkey itself, not of the Redis version that it claims for compatibility.
+    pub version: (u16, u16, u16),
+}
+
+impl Kind {
+    /// The kind of [`binary`], asked once.
+    pub fn of_binary() -> &'static Kind {
+        static KIND: OnceLock<Kind> = OnceLock::new();
+        KIND.get_or_init(|| {
+            let binary = binary();
+            let shown = Command::new(&binary)
+                .arg("--version")
+                .output()
+                .unwrap_or_else(|error| panic!("cannot run {binary}: {error} (try `make deps`)"));
+            let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+            Kind::parse(&shown).unwrap_or_else(|| panic!("what server is this? {shown}"))
+        })
+    }
+
+    /// Reads the output of `--version`, e.g. `Redis server v=7.0.15 sha=…`.
+    fn parse(shown: &str) -> Option<Kind> {
+        let version = shown.split_whitespace().find_map(|word| word.strip_prefix("v="))?;
+        let mut numbers = version.split(['.', '-']).map_while(|part| part.parse().ok());
+        Some(Kind {
+            valkey: shown.starts_with("Valkey"),
+            version: (numbers.next()?, numbers.next()?, numbers.next().unwrap_or(0)),
+        })
+    }
+
+    /// Redis from this version on, or any Valkey from that one on.
+    pub fn at_least(&self, redis: (u16, u16), valkey: (u16, u16)) -> bool {
+        let floor = if self.valkey { valkey } else { redis };
+        (self.version.0, self.version.1) >= floor
+    }
+
+    /// CLIENT UNBLOCK of a module's blocked client neither loses a reply nor aborts the server.
+    pub fn client_unblock_is_safe(&self) -> bool {
+        self.at_least((7, 4), (8, 0))
+    }
+
+    /// Modules can put their commands into ACL categories.
+    pub fn has_module_acl_categories(&self) -> bool {
+        self.at_least((7, 2), (7, 2))
+    }
+
+    /// WAITAOF exists.
+    pub fn has_waitaof(&self) -> bool {
+        self.at_least((7, 2), (7, 2))
+    }
+}
+
+/// The server binary: `$DLOCK_SERVER`, else `redis-server` from the path.
+pub fn binary() -> String {
+    std::env::var("DLOCK_SERVER")
+        .ok()
+        .filter(|path| !path.is_empty())
+        .unwrap_or_else(|| "redis-server".to_owned())
+}
+
+#[test]
+fn versions_are_read() {
+    let redis = Kind::parse("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64");
+    assert_eq!(redis, Some(Kind { valkey: false, version: (7, 0, 15) }));
+    assert!(!redis.is_some_and(|kind| kind.client_unblock_is_safe()));
+    let valkey = Kind::parse("Valkey server v=9.1.2 sha=00000000:1 malloc=libc bits=64");
+    assert_eq!(valkey, Some(Kind { valkey: true, version: (9, 1, 2) }));
+    assert!(valkey.is_some_and(|kind| kind.client_unblock_is_safe()));
+}

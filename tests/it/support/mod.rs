@@ -1,0 +1,60 @@
+//! What the integration tests stand on: real servers that never outlive the test, connections that show
+//! exactly what came over the wire, and waiting for states instead of sleeping.
+//!
+//! A test reads like this:
+//!
+//! ```ignore
+//! let server = Server::start();
+//! let mut holder = server.client();
+//! let token = holder.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+//! let mut waiter = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+//! holder.cmd(&["DLOCK.RELEASE", "k", "a"]);
+//! assert!(waiter.expect_reply(SOON).int() > token);
+//! waiter.client().cmd(&["DLOCK.RELEASE", "k", "b"]);
+//! server.left_over_check();
+//! ```
+//!
+//! The environment can change two things: `DLOCK_SERVER` names the server binary (default `redis-server`),
+//! `DLOCK_MODULE` a module that is already built (default: cargo builds it, once per test binary).
+
+#![allow(dead_code, reason = "no single test binary or bench uses all of it")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on stops here and says why"
+)]
+
+mod client;
+mod cluster;
+mod kind;
+mod module;
+mod process;
+mod resp;
+mod server;
+mod tap;
+mod value;
+mod wait;
+mod wallclock;
+
+#[allow(unused_imports, reason = "as above")]
+pub use self::{
+    client::{Blocked, Client, Heard, Subscription},
+    kind::Kind,
+    module::Profile,
+    server::{Server, Setup},
+    tap::ReplicaTap,
+    value::Reply,
+    wait::{LIMIT, SOON, wait_until},
+};
+
+/// The arguments of a call as byte strings, from any mix of text, bytes and numbers:
+/// `args!["DLOCK.ACQUIRE", key, b"\xff", "PX", 5000]`.
+#[macro_export]
+macro_rules! args {
+    ($($arg:expr),* $(,)?) => {{
+        let mut all: Vec<Vec<u8>> = Vec::new();
+        $(redis::ToRedisArgs::write_redis_args(&$arg, &mut all);)*
+        all
+    }};
+}

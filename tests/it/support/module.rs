@@ -1,0 +1,51 @@
+//! The module under test.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+/// How the module is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Optimised, with the core's invariants checked after every step: what tests load.
+    Checked,
+    /// What users load: for benches.
+    Release,
+}
+
+/// Path of the module: `$DLOCK_MODULE`, else built by cargo, at most once per process and profile.
+pub fn path(profile: Profile) -> &'static Path {
+    static CHECKED: OnceLock<PathBuf> = OnceLock::new();
+    static RELEASE: OnceLock<PathBuf> = OnceLock::new();
+    let (cell, name) = match profile {
+        Profile::Checked => (&CHECKED, "checked"),
+        Profile::Release => (&RELEASE, "release"),
+    };
+    cell.get_or_init(|| match env::var_os("DLOCK_MODULE").filter(|path| !path.is_empty()) {
+        Some(path) => PathBuf::from(path)
+            .canonicalize()
+            .unwrap_or_else(|error| panic!("DLOCK_MODULE: {error}")),
+        None => build(name),
+    })
+}
+
+/// Cargo holds no lock while it runs tests, so calling it from a test is safe; it also knows best where the target folder is
+/// and that nothing is to be done.
+fn build(profile: &str) -> PathBuf {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["build", "--package", "dlock", "--lib", "--profile", profile])
+        .arg("--message-format=json-render-diagnostics")
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run cargo: {error}"));
+    assert!(output.status.success(), "the module does not build (profile {profile})");
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let module = messages.split('"').find(|word| word.ends_with("/libdlock.so"));
+    PathBuf::from(module.unwrap_or_else(|| panic!("cargo names no libdlock.so ({profile})")))
+}

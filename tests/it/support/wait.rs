@@ -1,0 +1,22 @@
+//! Waiting for states. Nothing in the tests sleeps and hopes.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long anything may take that should happen at once, on the slowest machine: past this the test fails.
+pub const LIMIT: Duration = Duration::from_secs(10);
+
+/// For a reply that is due now. Generous, because tests run side by side; lateness is measured elsewhere.
+pub const SOON: Duration = Duration::from_secs(5);
+
+/// Polls every millisecond until `condition` holds; fails the test, naming `what`, after [`LIMIT`].
+#[track_caller]
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < LIMIT, "waited {LIMIT:?} in vain for: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,62 @@
+//! The wall clock of a running server, moved at will. See `tests/preload/wallclock.c`.
+
+use std::{
+    env,
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
+
+/// Names the file with the offset to the library.
+const FILE_VARIABLE: &str = "DLOCK_WALLCLOCK_FILE";
+
+/// The offset of one server's wall clock, shared with it through a file that it maps into memory.
+#[derive(Debug)]
+pub struct WallClock(File);
+
+impl WallClock {
+    /// Lets `command` run on a wall clock that can be moved.
+    pub fn install(dir: &Path, command: &mut Command) -> WallClock {
+        let path = dir.join("wallclock");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .expect("a file in a folder of ours");
+        let clock = WallClock(file);
+        if fs::metadata(&path).map_or(0, |file| file.len()) == 0 {
+            clock.shift_nanos(0);
+        }
+        command.env("LD_PRELOAD", library()).env(FILE_VARIABLE, path);
+        clock
+    }
+
+    /// Sets how far the wall clock is from the true one, in nanoseconds. The server sees it with its next look at the clock.
+    pub fn shift_nanos(&self, offset: i64) {
+        self.0.write_all_at(&offset.to_ne_bytes(), 0).expect("writing the offset");
+    }
+}
+
+/// Compiles the library, once per process.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/preload/wallclock.c");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        // Several test processes may do this at a time: each writes its own and puts it in place in one step.
+        let built = folder.join(format!("libwallclock-{}.so", std::process::id()));
+        let library = folder.join("libwallclock.so");
+        let status = Command::new(env::var_os("CC").unwrap_or_else(|| "cc".into()))
+            .args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&built)
+            .arg(source)
+            .status()
+            .unwrap_or_else(|error| panic!("cannot run cc: {error} (try `make deps`)"));
+        assert!(status.success(), "tests/preload/wallclock.c does not compile");
+        fs::rename(&built, &library).expect("a file in a folder of ours");
+        library
+    })
+}
