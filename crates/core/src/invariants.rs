@@ -92,7 +92,7 @@ impl Machine {
                 ensure(hold.token <= self.tokens().last(), || {
                     format!("the token of {:?} was given by this server or learnt", entry.name)
                 })?;
-                let tied = hold.tied_to();
+                let tied = self.bound_client(resource);
                 let known = self.connections().get(tied).is_some_and(|c| c.ties.contains(&id));
                 ensure(tied == NO_CLIENT || known, || {
                     format!("the connection that {:?} is tied to knows it", entry.name)

@@ -11,6 +11,7 @@
 //! | [`resource`], [`hold`] | what is durable: the value of a key |
 //! | [`queue`] | what is volatile: who waits, in which order |
 //! | [`wheel`], [`lease`] | deadlines |
+//! | [`waitgraph`] | deadlock detection |
 //! | [`connection`] | which places and ties a connection has |
 //! | [`token`], [`time`], [`bytes`], [`slab`] | small parts |
 //! | [`record`] | the one encoding for replicas, AOF, RDB and DUMP |
@@ -36,4 +37,5 @@ pub mod store;
 pub mod time;
 pub mod token;
 pub mod view;
+pub mod waitgraph;
 pub mod wheel;

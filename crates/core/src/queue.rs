@@ -11,8 +11,10 @@ use crate::store::Key;
 use crate::time::{Instant, LeaseInstant, Millis};
 use crate::wheel::Wheel;
 use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash, Hasher};
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
 use siphasher::sip::SipHasher13;
 
 /// A place in a queue as the shell knows it. The same slot gets a new id for each call.
@@ -56,6 +58,17 @@ pub enum Presence {
     },
 }
 
+impl Presence {
+    /// Whether the wait has run out by itself, noticed or not.
+    pub fn is_over(self, mono: Instant, lease: LeaseInstant) -> bool {
+        match self {
+            Self::Parked { until } => until.is_some_and(|until| until <= mono),
+            Self::Queued => false,
+            Self::Absent { until } => until <= lease,
+        }
+    }
+}
+
 /// What a waiter asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Ask {
@@ -90,6 +103,8 @@ pub struct Waiter {
     pub ask: Ask,
     /// The queue it stands in.
     pub queue: u32,
+    /// Grows with each place that is taken: tells who stands in front of whom.
+    pub seq: u64,
     prev: u32,
     next: u32,
 }
@@ -124,12 +139,17 @@ pub struct Waits {
     waiters: Slab<Waiter>,
     by_key: HashTable<u32>,
     by_owner: HashTable<u32>,
+    /// The places of each owner in all queues, for deadlock detection.
+    owners: HashMap<Vec<u8>, BTreeSet<u32>, HashKeys>,
+    /// Those who have more than one.
+    plural: BTreeSet<Box<[u8]>>,
+    places_taken: u64,
     /// BLOCK times of parked waiters, on the monotonic clock.
     pub timeouts: Wheel,
     /// Ends of absent places, on the lease clock.
     pub graces: Wheel,
     /// Queues whose head may be grantable once the server lets us.
-    stalled: alloc::collections::VecDeque<u32>,
+    stalled: VecDeque<u32>,
     calls: u32,
     parked: usize,
 }
@@ -143,9 +163,12 @@ impl Waits {
             waiters: Slab::default(),
             by_key: HashTable::new(),
             by_owner: HashTable::new(),
+            owners: HashMap::with_hasher(keys),
+            plural: BTreeSet::new(),
+            places_taken: 0,
             timeouts: Wheel::default(),
             graces: Wheel::default(),
-            stalled: alloc::collections::VecDeque::new(),
+            stalled: VecDeque::new(),
             calls: 0,
             parked: 0,
         }
@@ -221,15 +244,14 @@ impl Waits {
         })
     }
 
-    /// How many stand in front of the waiter in `slot`. O(n).
-    pub fn ahead_of(&self, slot: u32) -> usize {
-        let mut ahead = 0;
+    /// Those in front of the waiter in `slot`, the nearest first.
+    pub fn ahead_of(&self, slot: u32) -> impl Iterator<Item = &Waiter> {
         let mut at = self.waiters.get(slot).map_or(NIL, |waiter| waiter.prev);
-        while let Some(waiter) = self.waiters.get(at) {
-            ahead += 1;
+        core::iter::from_fn(move || {
+            let waiter = self.waiters.get(at)?;
             at = waiter.prev;
-        }
-        ahead
+            Some(waiter)
+        })
     }
 
     /// Puts a waiter at the end of the queue of `key`.
@@ -244,6 +266,7 @@ impl Waits {
     ) -> u32 {
         let queue = self.queue_of(key).unwrap_or_else(|| self.open_queue(key));
         let tail = self.queues.get(queue).map_or(NIL, |queue| queue.tail);
+        self.places_taken += 1;
         let slot = self.waiters.insert(Waiter {
             id: WaiterId(0),
             owner: Owner::from(owner),
@@ -252,6 +275,7 @@ impl Waits {
             since,
             ask,
             queue,
+            seq: self.places_taken,
             prev: tail,
             next: NIL,
         });
@@ -270,6 +294,7 @@ impl Waits {
         self.by_owner.insert_unique(hash, slot, |&slot| {
             waiters.get(slot).map_or(0, |waiter| hash_owner(keys, waiter.queue, &waiter.owner))
         });
+        self.note_owner(owner, slot);
         self.parked += usize::from(matches!(presence, Presence::Parked { .. }));
         self.new_id(slot);
         self.arm(slot);
@@ -286,6 +311,7 @@ impl Waits {
             entry.remove();
         }
         let waiter = self.waiters.remove(slot)?;
+        self.forget_owner(&waiter.owner, slot);
         self.parked -= usize::from(matches!(waiter.presence, Presence::Parked { .. }));
         if let Some(before) = self.waiters.get_mut(waiter.prev) {
             before.next = waiter.next;
@@ -364,6 +390,39 @@ impl Waits {
     /// Whether any queue must be looked at.
     pub fn has_stalled(&self) -> bool {
         !self.stalled.is_empty()
+    }
+
+    /// The places of `owner` in all queues.
+    pub fn places_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (u32, &Waiter)> {
+        let slots = self.owners.get(owner).into_iter().flatten();
+        slots.filter_map(|&slot| self.waiters.get(slot).map(|waiter| (slot, waiter)))
+    }
+
+    /// The owners who have more than one place.
+    pub fn plural_owners(&self) -> impl Iterator<Item = &[u8]> {
+        self.plural.iter().map(AsRef::as_ref)
+    }
+
+    fn note_owner(&mut self, owner: &[u8], slot: u32) {
+        let places = self.owners.entry_ref(owner).or_default();
+        places.insert(slot);
+        if places.len() == 2 {
+            self.plural.insert(owner.into());
+        }
+    }
+
+    fn forget_owner(&mut self, owner: &[u8], slot: u32) {
+        let Some(places) = self.owners.get_mut(owner) else { return };
+        places.remove(&slot);
+        match places.len() {
+            0 => {
+                self.owners.remove(owner);
+            }
+            1 => {
+                self.plural.remove(owner);
+            }
+            _ => {}
+        }
     }
 
     fn arm(&mut self, slot: u32) {

@@ -4,8 +4,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Entries per chunk. A chunk of the largest entry type stays well below 1 MiB.
-const CHUNK: usize = 1024;
+/// Entries per chunk: small, because a server that locks little should pay little.
+const CHUNK: usize = 128;
 
 /// Stands for "no entry" wherever ids are linked.
 pub const NIL: u32 = u32::MAX;

@@ -56,10 +56,8 @@ impl Machine {
         now: Now,
         key: Key<'_>,
     ) -> Result<Option<LockInfo>, Foreign> {
-        let queue = self.waits().queue_of(key).and_then(|queue| self.waits().queue(queue));
-        let mut info =
-            LockInfo { waiters: queue.map_or(0, |queue| queue.len), ..LockInfo::default() };
         let lease = self.lease_time(now.mono);
+        let mut info = LockInfo { waiters: self.count(now, key), ..LockInfo::default() };
         match store.get(key) {
             Slot::Foreign => return Err(Foreign),
             Slot::Missing => {}
@@ -72,7 +70,7 @@ impl Machine {
                     info.ttl_ms = until - lease;
                     info.held_ms = now.mono.0.saturating_sub(hold.since.0) / 1_000;
                     info.label = hold.label().to_vec();
-                    info.bound_client = hold.tied_to();
+                    info.bound_client = self.bound_client(resource);
                     return Ok(Some(info));
                 }
                 if let Lock::Closed { .. } = resource.lock() {
@@ -113,8 +111,25 @@ impl Machine {
             return Err(Foreign);
         }
         let Some(queue) = self.waits().queue_of(key) else { return Ok(Vec::new()) };
-        let row = |waiter: &Waiter| self.row(waiter, now);
-        Ok(self.waits().walk(queue).take(most).map(|(_, waiter)| row(waiter)).collect())
+        let lease = self.lease_time(now.mono);
+        let waiting = self.waits().walk(queue).map(|(_, waiter)| waiter);
+        let waiting = waiting.filter(|waiter| !waiter.presence.is_over(now.mono, lease));
+        Ok(waiting.take(most).map(|waiter| self.row(waiter, now)).collect())
+    }
+
+    /// How many wait for `key`: a walk along the queue only if some of them may be due.
+    fn count(&self, now: Now, key: Key<'_>) -> usize {
+        let waits = self.waits();
+        let Some(queue) = waits.queue_of(key) else { return 0 };
+        let lease = self.lease_time(now.mono);
+        let is_due = waits.timeouts.next().is_some_and(|at| at <= now.mono.0)
+            || waits.graces.next().is_some_and(|at| at <= lease.0);
+        if is_due {
+            let over = |waiter: &Waiter| waiter.presence.is_over(now.mono, lease);
+            waits.walk(queue).filter(|(_, waiter)| !over(waiter)).count()
+        } else {
+            waits.queue(queue).map_or(0, |queue| queue.len)
+        }
     }
 
     fn row(&self, waiter: &Waiter, now: Now) -> WaiterInfo {
@@ -148,13 +163,18 @@ impl Machine {
                 self.in_force(resource, lease).is_some_and(|(hold, _)| *hold.owner == *owner)
             }
         };
-        let queue = self.waits().queue_of(key);
-        let place = queue.and_then(|queue| self.waits().place_of(queue, owner));
-        Ok(place.map(|slot| self.waits().ahead_of(slot) + 1).or_else(|| holds.then_some(0)))
+        let waits = self.waits();
+        let is_over = |waiter: &Waiter| waiter.presence.is_over(now.mono, lease);
+        let place = waits
+            .queue_of(key)
+            .and_then(|queue| waits.place_of(queue, owner))
+            .filter(|&slot| !waits.get(slot).is_some_and(is_over));
+        let ahead = |slot| waits.ahead_of(slot).filter(|waiter| !is_over(waiter)).count();
+        Ok(place.map(|slot| ahead(slot) + 1).or_else(|| holds.then_some(0)))
     }
 
     /// The hold in force, and when it ends.
-    fn in_force<'r>(
+    pub(crate) fn in_force<'r>(
         &self,
         resource: &'r Resource,
         lease: LeaseInstant,

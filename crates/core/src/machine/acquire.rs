@@ -42,6 +42,7 @@ impl Machine {
     /// - Held by another, closed, or others are first: with BLOCK the call is parked, with QUEUE
     ///   the owner gets a place; who has a place keeps it, and the earlier blocked call is
     ///   answered `REPLACED`; else Null, or `QUARANTINE` if only that is in the way.
+    /// - Waiting would close a circle of owners who wait for each other: `DEADLOCK`.
     /// - Too many waiters: `LIMIT`.
     pub fn acquire<S: Store>(
         &mut self,
@@ -59,7 +60,16 @@ impl Machine {
             return;
         }
         self.rouse(store, now, caller.client, fx);
-        let answer = self.on_key(store, caller.key(call.key), now, fx, |machine, step, lock| {
+        let waits = call.queue_ms.is_some() || (call.block_ms.is_some() && caller.may_block);
+        if waits
+            && self.settings.deadlock_detection
+            && let Some(circle) = self.circle(store, now, caller.key(call.key), call.owner)
+        {
+            self.counters.deadlocks_refused += 1;
+            fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, circle));
+            return;
+        }
+        let answer = self.on_call(store, now, caller, call.key, fx, |machine, step, lock| {
             machine.acquire_lock(step, lock, caller, call)
         });
         fx.reply = answer.unwrap_or_else(|_| Some(wrong_type()));
@@ -73,14 +83,21 @@ impl Machine {
         caller: Caller,
         call: &Acquire<'_>,
     ) -> Option<Outcome> {
+        // Whoever is first comes before this call, even if no alarm has served it yet.
+        if resource.is_free() {
+            self.hand_on(step, resource);
+        }
         if resource.lock_mut().held_by(call.owner).is_some() {
             return Some(self.acquire_again(step, resource, caller, call));
         }
-        if self.is_open(step, resource) {
+        let parks = call.block_ms.is_some() && caller.may_block;
+        let waits = parks || call.queue_ms.is_some();
+        // Who waits already is served from its place, so that none is left behind.
+        let from_place = waits && self.has_place(step.key, call.owner);
+        if !from_place && self.is_open(step, resource) {
             return Some(self.grant_caller(step, resource, caller, call));
         }
-        let parks = call.block_ms.is_some() && caller.may_block;
-        if !parks && call.queue_ms.is_none() {
+        if !waits {
             return Some(self.refuse(step, resource));
         }
         let presence = if parks {
@@ -104,6 +121,11 @@ impl Machine {
             return None;
         }
         Some(Outcome::Null)
+    }
+
+    fn has_place(&self, key: Key<'_>, owner: &[u8]) -> bool {
+        let queue = self.waits.queue_of(key);
+        queue.is_some_and(|queue| self.waits.place_of(queue, owner).is_some())
     }
 
     /// Whether a newcomer can be granted the lock now: it is free, and nobody is first.
@@ -167,17 +189,14 @@ impl Machine {
         let Some(hold) = resource.lock_mut().hold_mut() else { return Outcome::Null };
         let is_repeat = hold.has_seen(call.reqid);
         if hold.unclaimed().is_some() {
-            claim(hold, step, lease_ms);
             if !is_repeat {
                 hold.remember(call.reqid);
                 self.dress(entry, hold, caller, call);
-            } else if let Some(ms) = call.bind_ms {
-                self.tie(entry, hold, ms, caller.client);
             }
+            self.follow(entry, hold, call.bind_ms, caller.client);
+            claim(hold, step, lease_ms);
         } else if is_repeat {
-            if let Some(ms) = call.bind_ms {
-                self.tie(entry, hold, ms, caller.client);
-            }
+            self.follow(entry, hold, call.bind_ms, caller.client);
             self.answered_again(step.key, hold, call.reqid);
         } else if call.no_reentry {
             let text = format!("{} already holds {}", quoted(call.owner), quoted(call.key));
@@ -298,18 +317,51 @@ impl Machine {
     /// A dlock command came over `client`: its places count again if they were passed over.
     pub fn rouse<S: Store>(&mut self, store: &mut S, now: Now, client: u64, fx: &mut Effects) {
         if self.connections.rouse(client) && self.role == Role::Primary {
-            let places: super::Slots = self
-                .connections
-                .get(client)
-                .map(|connection| connection.places.iter().copied().collect())
-                .unwrap_or_default();
-            for slot in places {
-                if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
-                    self.waits.stall(queue);
-                }
-            }
-            self.work_off_stalled(store, now, fx);
+            self.serve_places_of(store, now, client, fx);
         }
+    }
+
+    /// Runs one verb on the key of a call, after its connection was heard of.
+    pub(super) fn on_call<S: Store, R>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        key: &[u8],
+        fx: &mut Effects,
+        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
+    ) -> Result<R, super::Foreign> {
+        self.rouse(store, now, caller.client, fx);
+        let mut was_hung = false;
+        let result = self.on_key(store, caller.key(key), now, fx, |machine, step, resource| {
+            // A grant that lapsed before this call, and was found only by it, is no silence since.
+            was_hung = machine.connections.rouse(caller.client);
+            verb(machine, step, resource)
+        });
+        if was_hung {
+            self.serve_places_of(store, now, caller.client, fx);
+        }
+        result
+    }
+
+    fn serve_places_of<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        client: u64,
+        fx: &mut Effects,
+    ) {
+        let places: super::Slots = self
+            .connections
+            .get(client)
+            .map(|connection| connection.places.iter().copied().collect())
+            .unwrap_or_default();
+        for slot in places {
+            if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
+                self.waits.stall(queue);
+            }
+        }
+        self.work_off_stalled(store, now, fx);
     }
 }
 

@@ -4,7 +4,7 @@ use super::acquire::tokens_used_up;
 use super::{End, Machine, Role, Step, quoted};
 use crate::effects::{Effects, Event, Outcome};
 use crate::hold::{self, Hold, NO_CLIENT, Tie, Unclaimed};
-use crate::queue::{Presence, Waiter, WaiterId, Waits};
+use crate::queue::{Presence, Waiter, WaiterId};
 use crate::resource::{Lock, Resource};
 use crate::store::{Key, Store};
 use crate::time::Now;
@@ -15,6 +15,8 @@ use dlock_wire::reply::ErrorCode;
 /// A grant on its way to a caller whose connection may be gone before it arrives.
 #[derive(Debug)]
 pub(super) struct InFlight {
+    /// The connection of the caller.
+    client: u64,
     db: u32,
     name: Vec<u8>,
     owner: Vec<u8>,
@@ -36,37 +38,24 @@ impl Machine {
             return;
         }
         while matches!(resource.lock(), Lock::Free) {
-            self.dismiss_overdue(step, queue);
             let first = self.waits.walk(queue).find(|(_, waiter)| !self.is_passed_over(waiter));
-            let Some((slot, _)) = first else { return };
-            self.grant_waiter(step, resource, slot);
+            let Some((slot, waiter)) = first else { return };
+            match waiter.presence {
+                // The wait is over, though no alarm has said so yet.
+                presence if presence.is_over(step.now.mono, step.lease) => match presence {
+                    Presence::Parked { .. } => self.time_out(slot, step.fx),
+                    Presence::Queued | Presence::Absent { .. } => {
+                        self.forget_place(slot);
+                    }
+                },
+                _ => self.grant_waiter(step, resource, slot),
+            }
         }
     }
 
     /// Whether a place does not count for now, because its connection let a grant lapse.
-    pub(super) fn is_passed_over(&self, waiter: &Waiter) -> bool {
+    pub(crate) fn is_passed_over(&self, waiter: &Waiter) -> bool {
         waiter.presence == Presence::Queued && self.connections.is_hung(waiter.client)
-    }
-
-    /// Ends the waits at the head whose time is over though no alarm has said so yet.
-    fn dismiss_overdue(&mut self, step: &mut Step<'_>, queue: u32) {
-        let head = |waits: &Waits| {
-            waits.walk(queue).next().map(|(slot, waiter)| (slot, waiter.id, waiter.presence))
-        };
-        while let Some((slot, id, presence)) = head(&self.waits) {
-            match presence {
-                Presence::Parked { until: Some(until) } if until <= step.now.mono => {
-                    if Some(id) == step.caller {
-                        return;
-                    }
-                    self.time_out(slot, step.fx);
-                }
-                Presence::Absent { until } if until <= step.lease => {
-                    self.forget_place(slot);
-                }
-                Presence::Parked { .. } | Presence::Queued | Presence::Absent { .. } => return,
-            }
-        }
     }
 
     fn grant_waiter(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
@@ -182,14 +171,44 @@ impl Machine {
     /// A resent call was answered for this hold: the grant it repeats needs no undo any more.
     pub(super) fn answered_again(&mut self, key: Key<'_>, hold: &Hold, request: Option<&[u8]>) {
         for grant in self.in_flight.values_mut() {
-            if grant.token == hold.token
-                && grant.request.as_deref() == request
-                && grant.db == key.db
-                && grant.name == key.name
-            {
+            if grant.is_of(key, hold.token) && grant.request.as_deref() == request {
                 grant.is_known = true;
             }
         }
+    }
+
+    /// FENCE raised the token of a hold: it is known by the new one from now on.
+    pub(super) fn raised(&mut self, key: Key<'_>, from: u64, to: u64) {
+        for grant in self.in_flight.values_mut().filter(|grant| grant.is_of(key, from)) {
+            grant.token = to;
+        }
+    }
+
+    /// A hold went to another key: what is on its way to its holder belongs there.
+    pub(super) fn readdress(&mut self, from: Key<'_>, to: Key<'_>, token: u64) {
+        for grant in self.in_flight.values_mut().filter(|grant| grant.is_of(from, token)) {
+            grant.db = to.db;
+            grant.name = to.name.to_vec();
+        }
+    }
+
+    /// Two databases were exchanged: the holds went along.
+    pub(super) fn swap_in_flight(&mut self, a: u32, b: u32) {
+        for grant in self.in_flight.values_mut() {
+            grant.db = match grant.db {
+                db if db == a => b,
+                db if db == b => a,
+                db => db,
+            };
+        }
+    }
+
+    /// What was on its way to `client`, oldest first.
+    pub(super) fn on_the_way_to(&self, client: u64) -> Vec<WaiterId> {
+        let found = self.in_flight.iter().filter(|(_, grant)| grant.client == client);
+        let mut found: Vec<WaiterId> = found.map(|(&waiter, _)| waiter).collect();
+        found.sort_unstable();
+        found
     }
 
     /// The connection of a parked caller went away before its grant could be sent.
@@ -216,6 +235,7 @@ impl Machine {
     }
 
     fn take_back(&mut self, step: &mut Step<'_>, resource: &mut Resource, grant: &InFlight) {
+        let entry = resource.entry;
         let Some(hold) = resource.lock_mut().held_by(&grant.owner) else { return };
         if hold.token != grant.token {
             return;
@@ -229,7 +249,14 @@ impl Machine {
             return;
         }
         if let Some(queue_ms) = grant.queue_ms {
-            hold.extras_mut().unclaimed = Some(Unclaimed { client: NO_CLIENT, queue_ms });
+            // As if the place had been without a connection when its turn came.
+            self.untie(entry, hold);
+            let extras = hold.extras_mut();
+            extras.unclaimed = Some(Unclaimed { client: NO_CLIENT, queue_ms });
+            if let Some(tie) = &mut extras.tie {
+                tie.client = NO_CLIENT;
+                tie.cut = false;
+            }
             hold.deadline = step.lease + queue_ms;
             step.dirty = true;
             return;
@@ -249,8 +276,13 @@ impl Machine {
 }
 
 impl InFlight {
+    fn is_of(&self, key: Key<'_>, token: u64) -> bool {
+        self.token == token && self.db == key.db && self.name == key.name
+    }
+
     fn new(key: Key<'_>, waiter: &Waiter, token: u64) -> Self {
         Self {
+            client: waiter.client,
             db: key.db,
             name: key.name.to_vec(),
             owner: waiter.owner.to_vec(),

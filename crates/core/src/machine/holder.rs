@@ -25,11 +25,9 @@ impl Machine {
         call: &Release<'_>,
         fx: &mut Effects,
     ) {
-        self.rouse(store, now, caller.client, fx);
-        let answer =
-            self.on_key(store, caller.key(call.key), now, fx, |machine, step, resource| {
-                machine.release_lock(step, resource, call)
-            });
+        let answer = self.on_call(store, now, caller, call.key, fx, |machine, step, resource| {
+            machine.release_lock(step, resource, caller, call)
+        });
         fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
@@ -37,13 +35,16 @@ impl Machine {
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
+        caller: Caller,
         call: &Release<'_>,
     ) -> Outcome {
+        let entry = resource.entry;
         let hold = match own_hold(step.key, resource.lock_mut(), call.owner, call.token) {
             Ok(hold) => hold,
             Err(fault) => return fault,
         };
         if hold.has_seen(call.reqid) {
+            self.follow(entry, hold, None, caller.client);
             if hold.unclaimed().is_some() {
                 let lease_ms = hold.lease_ms;
                 claim(hold, step, lease_ms);
@@ -81,34 +82,33 @@ impl Machine {
             fx.reply = Some(Outcome::fault(ErrorCode::Err, text));
             return;
         }
-        self.rouse(store, now, caller.client, fx);
-        let answer =
-            self.on_key(store, caller.key(call.key), now, fx, |machine, step, resource| {
-                let entry = resource.entry;
-                let hold = match own_hold(step.key, resource.lock_mut(), call.owner, call.token) {
-                    Ok(hold) => hold,
-                    Err(fault) => return fault,
-                };
-                let lease_ms = call.lease_ms.unwrap_or(hold.lease_ms);
-                if let Some(ms) = call.bind_ms {
-                    machine.tie(entry, hold, ms, caller.client);
-                }
-                if hold.unclaimed().is_some() {
-                    claim(hold, step, lease_ms);
-                } else {
-                    hold.lease_ms = lease_ms;
-                    set_deadline(hold, step.lease + lease_ms);
-                }
-                hold.answers = hold.answers.wrapping_add(1);
-                step.dirty = true;
-                Outcome::Token(hold.token)
-            });
+        let answer = self.on_call(store, now, caller, call.key, fx, |machine, step, resource| {
+            let entry = resource.entry;
+            let hold = match own_hold(step.key, resource.lock_mut(), call.owner, call.token) {
+                Ok(hold) => hold,
+                Err(fault) => return fault,
+            };
+            let lease_ms = call.lease_ms.unwrap_or(hold.lease_ms);
+            if call.bind_ms.is_some() || hold.unclaimed().is_some() {
+                machine.follow(entry, hold, call.bind_ms, caller.client);
+            }
+            if hold.unclaimed().is_some() {
+                claim(hold, step, lease_ms);
+            } else {
+                hold.lease_ms = lease_ms;
+                set_deadline(hold, step.lease + lease_ms);
+            }
+            hold.answers = hold.answers.wrapping_add(1);
+            step.dirty = true;
+            Outcome::Token(hold.token)
+        });
         fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
     /// DLOCK.FENCE: raises the token of the hold to at least `token`, and of this server with it.
     /// The reply is the token of the hold afterwards. `NOTHELD` if the owner does not hold it;
-    /// `ERR` for a token more than 30 days ahead of the wall clock.
+    /// `ERR` for a token more than 30 days ahead of the wall clock. A token that rose removes a
+    /// time to live that was set on the key, as a grant does.
     pub fn fence<S: Store>(
         &mut self,
         store: &mut S,
@@ -117,8 +117,7 @@ impl Machine {
         (key, owner, token): (&[u8], &[u8], u64),
         fx: &mut Effects,
     ) {
-        self.rouse(store, now, caller.client, fx);
-        let answer = self.on_key(store, caller.key(key), now, fx, |machine, step, resource| {
+        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
             let hold = match own_hold(step.key, resource.lock_mut(), owner, None) {
                 Ok(hold) => hold,
                 Err(fault) => return fault,
@@ -129,7 +128,11 @@ impl Machine {
                     format!("token {token} is too far ahead: at most {ceiling} is taken now");
                 return Outcome::fault(ErrorCode::Err, text);
             }
-            hold.token = hold.token.max(token);
+            let raised = hold.token.max(token);
+            machine.raised(step.key, hold.token, raised);
+            // As a grant: whoever replays the record can tell the two apart by nothing.
+            step.granted = hold.token != raised;
+            hold.token = raised;
             hold.answers = hold.answers.wrapping_add(1);
             machine.tokens.learn(hold.token);
             step.dirty = true;
@@ -147,8 +150,7 @@ impl Machine {
         key: &[u8],
         fx: &mut Effects,
     ) {
-        self.rouse(store, now, caller.client, fx);
-        let answer = self.on_key(store, caller.key(key), now, fx, |machine, step, resource| {
+        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
             if !resource.is_held() {
                 return Outcome::Count(0);
             }
@@ -169,8 +171,7 @@ impl Machine {
         (key, owner): (&[u8], &[u8]),
         fx: &mut Effects,
     ) {
-        self.rouse(store, now, caller.client, fx);
-        let answer = self.on_key(store, caller.key(key), now, fx, |machine, step, resource| {
+        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
             let queue = machine.waits.queue_of(step.key);
             if let Some(slot) = queue.and_then(|queue| machine.waits.place_of(queue, owner)) {
                 if let Some(waiter) = machine.forget_place(slot)
@@ -200,17 +201,23 @@ fn own_hold<'r>(
     owner: &[u8],
     token: Option<u64>,
 ) -> Result<&'r mut Hold, Outcome> {
-    let (name, owner_text) = (quoted(key.name), quoted(owner));
-    let text = match (lock.hold_mut(), token) {
-        (Some(hold), None) if *hold.owner == *owner => return Ok(hold),
-        (Some(hold), Some(token)) if *hold.owner == *owner => {
-            if hold.token == token {
-                return Ok(hold);
-            }
-            format!("{owner_text} holds {name} with token {}, not {token}", hold.token)
+    match lock.hold_mut() {
+        Some(hold) if *hold.owner == *owner && token.is_none_or(|token| token == hold.token) => {
+            Ok(hold)
         }
-        (Some(_), _) => format!("{name} is held by another owner, not by {owner_text}"),
-        (None, _) => format!("{owner_text} does not hold {name}: nobody does"),
+        other => Err(not_held(key, other.as_deref(), owner, token)),
+    }
+}
+
+#[cold]
+fn not_held(key: Key<'_>, hold: Option<&Hold>, owner: &[u8], token: Option<u64>) -> Outcome {
+    let (name, asked) = (quoted(key.name), quoted(owner));
+    let text = match (hold, token) {
+        (Some(hold), Some(token)) if *hold.owner == *owner => {
+            format!("{asked} holds {name} with token {}, not {token}", hold.token)
+        }
+        (Some(_), _) => format!("{name} is held by another owner, not by {asked}"),
+        (None, _) => format!("{asked} does not hold {name}: nobody does"),
     };
-    Err(Outcome::fault(ErrorCode::NotHeld, text))
+    Outcome::fault(ErrorCode::NotHeld, text)
 }

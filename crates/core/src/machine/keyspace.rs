@@ -66,8 +66,12 @@ impl Machine {
     /// The value that is now under `key` came there by RENAME or MOVE: leases and ties follow it.
     pub fn moved<S: Store>(&mut self, store: &mut S, key: Key<'_>) {
         if let Slot::Here(resource) = store.get(key)
-            && self.leases.get(resource.entry).is_some()
+            && let Some(entry) = self.leases.get(resource.entry)
         {
+            if let Some(hold) = resource.lock().hold() {
+                let (db, name) = (entry.db, entry.name.to_vec());
+                self.readdress(Key { db, name: &name }, key, hold.token);
+            }
             self.leases.rename(resource.entry, key);
         }
     }
@@ -81,6 +85,7 @@ impl Machine {
         fx: &mut Effects,
     ) {
         self.leases.swap_databases(a, b);
+        self.swap_in_flight(a, b);
         self.look_at_queues(store, now, fx, |db| db == a || db == b);
     }
 

@@ -18,7 +18,7 @@ pub use tick::{Gate, Progress, RETRY_MS};
 
 use crate::connection::Connections;
 use crate::effects::{Effects, Outcome};
-use crate::hold::{Hold, NO_CLIENT};
+use crate::hold::{Hold, NO_CLIENT, Tie};
 use crate::lease::{EntryId, Leases, NO_ENTRY};
 use crate::queue::{HashKeys, WaiterId, Waits};
 use crate::record;
@@ -43,6 +43,8 @@ pub struct Settings {
     pub max_waiters_per_key: usize,
     /// Waiters on all keys together.
     pub max_waiters: usize,
+    /// A call that would close a circle of waiting owners is refused.
+    pub deadlock_detection: bool,
     /// How long new grants wait after a start or promotion, in milliseconds.
     pub restart_quarantine_ms: Millis,
     /// How long a lock stays closed after a hold ended without its holder, in milliseconds.
@@ -58,6 +60,7 @@ impl Default for Settings {
             fair_grace_ms: 5_000,
             max_waiters_per_key: 100_000,
             max_waiters: 1_000_000,
+            deadlock_detection: true,
             restart_quarantine_ms: 0,
             lock_delay_ms: 0,
             cluster: false,
@@ -110,7 +113,7 @@ pub struct Machine {
     /// Counts promotions: an entry of an older epoch gets its lease in full, from `epoch_began`.
     epoch: u32,
     epoch_began: LeaseInstant,
-    /// Entries below this have been brought into the current epoch.
+    /// Entries below this may still have to be brought into the current epoch.
     epoch_cursor: EntryId,
 }
 
@@ -127,6 +130,8 @@ struct Step<'a> {
     fx: &'a mut Effects,
     /// The state of the resource changed: settle it and note a record.
     dirty: bool,
+    /// A record has been noted.
+    changed: bool,
     /// It has a new holder: a time to live that somebody set on the key goes.
     granted: bool,
     /// The caller itself stands in the queue under this id.
@@ -256,6 +261,7 @@ impl Machine {
             lease: self.clock.at(now.mono),
             fx,
             dirty: false,
+            changed: false,
             granted: false,
             caller: None,
             answer: None,
@@ -264,11 +270,16 @@ impl Machine {
             self.enter(&step, resource);
             self.end_what_is_due(&mut step, resource);
         }
+        if step.granted {
+            // Told on its own: the verb may end this hold again, and its token must not be lost.
+            self.note_state(&mut step, resource);
+        }
         let result = verb(self, &mut step, resource);
-        let Step { dirty, granted, lease, fx, .. } = step;
-        if dirty {
-            self.settle(key, resource);
-            fx.record(key, |out| record::encode(resource, now.mono, lease, out));
+        if step.dirty {
+            self.note_state(&mut step, resource);
+        }
+        let Step { changed, granted, .. } = step;
+        if changed {
             match (is_there, resource.is_free()) {
                 (true, true) => store.remove(key),
                 (false, false) => store.put(key, fresh),
@@ -277,6 +288,15 @@ impl Machine {
             }
         }
         Ok(result)
+    }
+
+    /// Settles a changed resource and notes the record of its new state.
+    fn note_state(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        self.settle(step.key, resource);
+        let (mono, lease) = (step.now.mono, step.lease);
+        step.fx.record(step.key, |out| record::encode(resource, mono, lease, out));
+        step.dirty = false;
+        step.changed = true;
     }
 
     /// Makes sure that the resource under a key has its entry, in the current epoch.
@@ -358,10 +378,20 @@ impl Machine {
     /// Ties a hold to a connection, or moves the tie there.
     fn tie(&mut self, entry: EntryId, hold: &mut Hold, ms: Millis, client: u64) {
         self.untie(entry, hold);
-        let tie = crate::hold::Tie { ms, client, cut: false, orphan_until: None };
+        let tie = Tie { ms, client, cut: false, orphan_until: None };
         hold.extras_mut().tie = Some(tie);
         if entry != NO_ENTRY && client != NO_CLIENT {
             self.connections.tie(client, entry);
+        }
+    }
+
+    /// The tie of a hold goes to the connection that claims it or repeats a call, with `ms` from
+    /// there if it names one; a hold without a tie gets none from a call without BIND.
+    fn follow(&mut self, entry: EntryId, hold: &mut Hold, ms: Option<Millis>, client: u64) {
+        if let Some(ms) = ms.or(hold.tie().map(|tie| tie.ms))
+            && client != NO_CLIENT
+        {
+            self.tie(entry, hold, ms, client);
         }
     }
 
@@ -378,6 +408,11 @@ fn full_lease(hold: &Hold) -> Millis {
     hold.unclaimed().map_or(hold.lease_ms, |unclaimed| unclaimed.queue_ms)
 }
 
+/// How long a tied hold lasts at most without its connection.
+fn orphan_lease(tie: Tie, grace_ms: Millis) -> Millis {
+    tie.ms.max(grace_ms)
+}
+
 /// The connection that a hold was tied to is not here any more, through no fault of the holder:
 /// it has a grace to tie it anew.
 fn orphan(hold: &mut Hold, from: LeaseInstant, grace_ms: Millis) {
@@ -387,7 +422,7 @@ fn orphan(hold: &mut Hold, from: LeaseInstant, grace_ms: Millis) {
         unclaimed.client = NO_CLIENT;
     }
     if let Some(tie) = &mut extras.tie {
-        let until = from + tie.ms.max(grace_ms);
+        let until = from + orphan_lease(*tie, grace_ms);
         tie.client = NO_CLIENT;
         tie.orphan_until = Some(until);
         tie.cut = until < deadline;

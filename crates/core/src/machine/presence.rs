@@ -31,6 +31,10 @@ impl Machine {
         if self.role == Role::Replica {
             return;
         }
+        // A grant that has not reached it never will: it is undone, not cut.
+        for waiter in self.on_the_way_to(client) {
+            self.undelivered(store, now, waiter, fx);
+        }
         for entry in connection.ties {
             self.cut(store, now, client, entry, fx);
         }

@@ -2,7 +2,7 @@
 
 use super::{Machine, Role};
 use crate::effects::Effects;
-use crate::hold::NO_CLIENT;
+use crate::hold::{Hold, NO_CLIENT};
 use crate::lease::NO_ENTRY;
 use crate::record::{self, DecodeError};
 use crate::resource::{Lock, Resource};
@@ -37,13 +37,14 @@ impl Machine {
                 if let Some(hold) = resource.lock().hold() {
                     self.untie(entry, hold);
                 }
-                let new_holder = token(resource) != token(&state);
+                let token_after = token(&state);
+                let is_granted = token_after.is_some() && token(resource) != token_after;
                 state.entry = entry;
                 self.enter_replayed(key, lease, &mut state);
                 *resource = state;
                 if resource.is_free() {
                     store.remove(key);
-                } else if new_holder {
+                } else if is_granted {
                     store.persist(key);
                 }
             }
@@ -118,7 +119,7 @@ impl Machine {
     fn begin_epoch(&mut self, now: Now) {
         self.epoch = self.epoch.wrapping_add(1);
         self.epoch_began = self.clock.at(now.mono);
-        self.epoch_cursor = 0;
+        self.epoch_cursor = self.leases.bound();
     }
 
     /// Brings the next entry into the current epoch; `false` when all are.
@@ -128,11 +129,8 @@ impl Machine {
         now: Now,
         fx: &mut Effects,
     ) -> bool {
-        if self.epoch_cursor >= self.leases.bound() {
-            return false;
-        }
-        let id = self.epoch_cursor;
-        self.epoch_cursor += 1;
+        let Some(id) = self.epoch_cursor.checked_sub(1) else { return false };
+        self.epoch_cursor = id;
         if let Some(entry) = self.leases.get(id)
             && entry.epoch != self.epoch
         {
@@ -144,6 +142,14 @@ impl Machine {
         true
     }
 
+    /// The connection that a hold is tied to; [`NO_CLIENT`] when it has none, or had one that was
+    /// left behind by a change of role.
+    pub(crate) fn bound_client(&self, resource: &Resource) -> u64 {
+        let hold = resource.lock().hold();
+        let is_live = self.role == Role::Primary && self.epoch_deadline(resource).is_none();
+        hold.filter(|_| is_live).map_or(NO_CLIENT, Hold::tied_to)
+    }
+
     /// When a resource of an older epoch ends; `None` if it is of the current one.
     pub(crate) fn epoch_deadline(&self, resource: &Resource) -> Option<crate::time::LeaseInstant> {
         let entry = self.leases.get(resource.entry)?;
@@ -153,7 +159,12 @@ impl Machine {
         Some(match resource.lock() {
             Lock::Free => return None,
             Lock::Closed { delay_ms, .. } => self.epoch_began + *delay_ms,
-            Lock::Held(hold) => self.epoch_began + super::full_lease(hold),
+            Lock::Held(hold) => {
+                let full = super::full_lease(hold);
+                let grace_ms = self.settings.fair_grace_ms;
+                let most = hold.tie().map_or(full, |tie| super::orphan_lease(tie, grace_ms));
+                self.epoch_began + full.min(most)
+            }
         })
     }
 

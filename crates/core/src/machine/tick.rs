@@ -64,7 +64,7 @@ impl Machine {
         self.role == Role::Primary
             && (self.leases.next().is_some_and(|at| at <= lease)
                 || self.waits.graces.next().is_some_and(|at| at <= lease.0)
-                || self.epoch_cursor < self.leases.bound()
+                || self.epoch_cursor > 0
                 || self.quarantine_until.is_some_and(|until| until <= now.mono)
                 || (self.quarantine_until.is_none() && self.waits.has_stalled()))
     }

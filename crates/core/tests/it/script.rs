@@ -1,0 +1,327 @@
+//! Tables of steps with time as a column.
+//!
+//! ```text
+//!   0  c1  ACQUIRE k A            => t1
+//!   1  c2  ACQUIRE k B BLOCK 50   => parked
+//!   9  c1  RELEASE k A            => 0; c2 gets t2
+//! ```
+//!
+//! The first column is milliseconds, the second who calls: a connection (`c1`), one inside MULTI
+//! (`m1`), a script (`s`), or a reader on the replica (`r`). After the arrow stands *all* that comes out: the answer, then who is
+//! woken with what, then messages as `channel: text`. Tokens are named in the order in which they
+//! appear (`t1`, `t2`, …), and a new one must be larger than all before; `$t1` in a call stands
+//! for its number. Without an arrow nothing may come out. A row without a caller is something that
+//! happens to the server:
+//!
+//! | row | what happens |
+//! |---|---|
+//! | `tick`, `tick shut` | the alarm rings; the server takes no writes |
+//! | `gone c1` | the connection is gone, with what was on its way to it |
+//! | `held-back` | from here on answers to blocked callers stay on their way |
+//! | `delivered c2`, `undelivered c2` | such an answer arrives, or cannot be sent |
+//! | `abandoned c2`, `withdraw c2` | the server unblocked the call, or did not block it |
+//! | `pause`, `resume` | CLIENT PAUSE |
+//! | `del k`, `over k` | DEL, SET over it |
+//! | `ttl k` | EXPIRE in the far future; `ttls k …` says which keys still have one |
+//! | `rename k l`, `move k 1`, `swapdb 0 1`, `flushdb 0`, `flushall` | as the server's commands |
+//! | `slot-lost k` | the slot of the key moved away |
+//! | `failover`, `restart` | the replica takes over; the process is restarted from saved data |
+//! | `set lock-delay 50` | a setting |
+//! | `wall -5` | the wall clock is set, in seconds |
+//! | `db 1` | connections use this database from here on |
+//! | `events` | from here on keyspace events are shown, as `+event` |
+//!
+//! At the end of a table everybody goes, everything ends, and nothing may be left.
+
+use crate::support::{MS, Seen, World};
+use dlock_core::effects::Outcome;
+use dlock_core::machine::{Caller, Gate, Settings};
+use dlock_core::store::Key;
+use dlock_wire::request::{self, Request};
+use dlock_wire::table::COMMANDS;
+use std::fmt::Write;
+
+/// Where the clock stands when a table begins.
+const BASE_US: u64 = 50_000 * MS;
+
+struct Table {
+    world: World,
+    db: u32,
+    /// Tokens in the order of their appearance.
+    tokens: Vec<u64>,
+    with_events: bool,
+    held_back: bool,
+}
+
+/// Runs a table.
+pub fn run(script: &str) {
+    let mut table = Table {
+        world: World::new(Settings::default(), BASE_US),
+        db: 0,
+        tokens: Vec::new(),
+        with_events: false,
+        held_back: false,
+    };
+    for row in script.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#'))
+    {
+        let (step, expected) = row.split_once("=>").unwrap_or((row, ""));
+        let words: Vec<&str> = step.split_whitespace().collect();
+        let at: u64 = words[0].parse().unwrap_or_else(|_| panic!("no time in `{row}`"));
+        table.world.at(BASE_US + at * MS);
+        let got = table.perform(&words[1..]);
+        assert_eq!(got, expected.trim(), "\n in the row `{row}`\n of the table\n{script}");
+        if !table.held_back {
+            table.world.all_delivered();
+        }
+    }
+    table.world.finish();
+}
+
+impl Table {
+    fn perform(&mut self, words: &[&str]) -> String {
+        let (kind, rest) = words[0].split_at(1);
+        match (kind, rest.parse::<u64>()) {
+            ("c", Ok(client)) => self.call(client, true, &words[1..]),
+            ("m", Ok(client)) => self.call(client, false, &words[1..]),
+            ("s", _) if rest.is_empty() => self.call(0, false, &words[1..]),
+            ("r", _) if rest.is_empty() => {
+                self.world.exchange();
+                let shown = self.call(0, false, &words[1..]);
+                self.world.exchange();
+                shown
+            }
+            _ => self.happen(words),
+        }
+    }
+
+    fn call(&mut self, client: u64, may_block: bool, words: &[&str]) -> String {
+        let words: Vec<String> = words.iter().map(|word| self.number(word)).collect();
+        let name = format!("DLOCK.{}", words[0]);
+        let command = COMMANDS.iter().find(|command| command.name == name);
+        let command = command.unwrap_or_else(|| panic!("no command {name}"));
+        let args: Vec<&[u8]> = words[1..].iter().map(|word| word.as_bytes()).collect();
+        let request = request::parse(command.id, &args).unwrap_or_else(|error| panic!("{error}"));
+        let caller = Caller { client, db: self.db, may_block };
+        self.view(caller, &request).unwrap_or_else(|| {
+            let seen = self.world.call(caller, &request);
+            self.show(seen)
+        })
+    }
+
+    /// `$t1` stands for a number.
+    fn number(&self, word: &str) -> String {
+        match word.strip_prefix("$t") {
+            Some(name) => {
+                let at: usize = name.parse().expect("the name of a token");
+                self.tokens[at - 1].to_string()
+            }
+            None => word.to_owned(),
+        }
+    }
+
+    fn view(&mut self, caller: Caller, request: &Request<'_>) -> Option<String> {
+        let now = self.world.now();
+        let (machine, keys) = (&self.world.machine, &mut self.world.keys);
+        Some(match *request {
+            Request::Info { key } => match machine.lock_info(keys, now, caller.key(key)) {
+                Err(_) => "WRONGTYPE".to_owned(),
+                Ok(None) => "null".to_owned(),
+                Ok(Some(info)) => {
+                    let owner = String::from_utf8_lossy(&info.owner).into_owned();
+                    let label = String::from_utf8_lossy(&info.label).into_owned();
+                    let token =
+                        if info.token == 0 { "-".to_owned() } else { self.name(info.token) };
+                    format!(
+                        "[{owner}] {token} holds {} lease {} ttl {} held {} [{label}] bound {} waiters {}",
+                        info.holds,
+                        info.lease_ms,
+                        info.ttl_ms,
+                        info.held_ms,
+                        info.bound_client,
+                        info.waiters
+                    )
+                }
+            },
+            Request::Waiters { key, count } => {
+                let most = count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(9));
+                let rows = machine.waiters(keys, now, caller.key(key), most);
+                let Ok(rows) = rows else { return Some("WRONGTYPE".to_owned()) };
+                let rows: Vec<String> = rows
+                    .iter()
+                    .map(|row| {
+                        let owner = String::from_utf8_lossy(&row.owner);
+                        let left = row.remaining_ms.map_or("-".to_owned(), |left| left.to_string());
+                        let label = String::from_utf8_lossy(&row.label);
+                        format!("{owner} {} {} {left} [{label}]", row.client, row.waiting_ms)
+                    })
+                    .collect();
+                if rows.is_empty() { "nobody".to_owned() } else { rows.join("; ") }
+            }
+            Request::Position { key, owner } => {
+                match machine.position(keys, now, caller.key(key), owner) {
+                    Err(_) => "WRONGTYPE".to_owned(),
+                    Ok(None) => "null".to_owned(),
+                    Ok(Some(position)) => position.to_string(),
+                }
+            }
+            Request::Check { key, token } => {
+                match machine.is_current(keys, now, caller.key(key), token) {
+                    Err(_) => "WRONGTYPE".to_owned(),
+                    Ok(true) => "1".to_owned(),
+                    Ok(false) => "STALE".to_owned(),
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    fn happen(&mut self, words: &[&str]) -> String {
+        let client = |word: &str| -> u64 { word[1..].parse().expect("a connection") };
+        let number = |word: &str| -> u32 { word.parse().expect("a number") };
+        let (db, world) = (self.db, &mut self.world);
+        let key = |name: &'static str| Key { db, name: name.as_bytes() };
+        let name = |word: &str| -> &'static str { word.to_owned().leak() };
+        let seen = match *words {
+            ["tick"] => world.tick(Gate::Open),
+            ["tick", "shut"] => world.tick(Gate::Shut),
+            ["gone", who] => world.gone(client(who)),
+            ["undelivered", who] => world.undelivered(client(who)),
+            ["abandoned", who] => {
+                let waiter = world.blocked_on(client(who)).expect("a blocked call");
+                world.blocked.remove(&waiter);
+                world.step(|machine, keys, now, fx| machine.abandoned(keys, now, waiter, fx))
+            }
+            ["withdraw", who] => {
+                let waiter = world.blocked_on(client(who)).expect("a blocked call");
+                world.blocked.remove(&waiter);
+                world.step(|machine, _, _, _| machine.withdraw(waiter))
+            }
+            ["del", k] => world.unlink(key(name(k)), false),
+            ["over", k] => world.unlink(key(name(k)), true),
+            ["rename", from, to] => world.rename(key(name(from)), key(name(to))),
+            ["move", k, to] => {
+                let to = Key { db: number(to), name: name(k).as_bytes() };
+                world.rename(key(name(k)), to)
+            }
+            ["swapdb", a, b] => world.swap_databases(number(a), number(b)),
+            ["flushdb", db] => world.flush(Some(number(db))),
+            ["flushall"] => world.flush(None),
+            ["slot-lost", k] => {
+                world.step(|machine, _, _, fx| machine.slot_lost(|name| name == k.as_bytes(), fx))
+            }
+            ["failover"] => world.fail_over(),
+            _ => {
+                self.arrange(words);
+                return String::new();
+            }
+        };
+        self.show(seen)
+    }
+
+    /// Rows after which nothing comes out.
+    fn arrange(&mut self, words: &[&str]) {
+        let world = &mut self.world;
+        match *words {
+            ["held-back"] => self.held_back = true,
+            ["events"] => self.with_events = true,
+            ["delivered", who] => world.delivered(who[1..].parse().expect("a connection")),
+            ["pause"] => world.pause(true),
+            ["resume"] => world.pause(false),
+            ["restart"] => world.restart(),
+            ["db", number] => self.db = number.parse().expect("a number"),
+            ["ttl", key] => world.expire_later(Key { db: self.db, name: key.as_bytes() }),
+            ["ttls", ref keys @ ..] => {
+                let left: Vec<_> = world.keys.with_ttl.iter().map(|(_, name)| &name[..]).collect();
+                let expected: Vec<_> = keys.iter().map(|key| key.as_bytes()).collect();
+                assert_eq!(left, expected, "keys with a time to live");
+            }
+            ["wall", seconds] => {
+                let seconds: i64 = seconds.parse().expect("seconds");
+                world.wall_us =
+                    world.wall_us.checked_add_signed(seconds * 1_000_000).expect("time");
+            }
+            ["set", name, value] => {
+                let value: u64 = value.parse().expect("a number");
+                let count = usize::try_from(value).expect("a count");
+                world.set(|settings| match name {
+                    "default-lease" => settings.default_lease_ms = value,
+                    "grace" => settings.fair_grace_ms = value,
+                    "max-waiters-per-key" => settings.max_waiters_per_key = count,
+                    "max-waiters" => settings.max_waiters = count,
+                    "quarantine" => settings.restart_quarantine_ms = value,
+                    "lock-delay" => settings.lock_delay_ms = value,
+                    "cluster" => settings.cluster = value != 0,
+                    _ => panic!("no setting {name}"),
+                });
+            }
+            _ => panic!("no such row: {words:?}"),
+        }
+    }
+
+    fn show(&mut self, seen: Seen) -> String {
+        self.name_new(&seen);
+        let mut parts = Vec::new();
+        if let Some(reply) = &seen.reply {
+            parts.push(self.outcome(reply));
+        }
+        if let Some(waiter) = seen.parked {
+            assert!(self.world.blocked.contains_key(&waiter));
+            parts.push("parked".to_owned());
+        }
+        for (client, outcome) in &seen.wakes {
+            let outcome = self.outcome(outcome);
+            parts.push(format!("c{client} gets {outcome}"));
+        }
+        for (channel, text) in &seen.messages {
+            let (channel, text) = (String::from_utf8_lossy(channel), String::from_utf8_lossy(text));
+            let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            if words.len() > 2 {
+                words[2] = self.name(words[2].parse().expect("a token"));
+            }
+            parts.push(format!("{channel}: {}", words.join(" ")));
+        }
+        let mut shown = parts.join("; ");
+        for (event, ..) in seen.events.iter().filter(|_| self.with_events) {
+            let _ = write!(shown, " +{event}");
+        }
+        shown.trim().to_owned()
+    }
+
+    fn outcome(&mut self, outcome: &Outcome) -> String {
+        match outcome {
+            Outcome::Token(token) => self.name(*token),
+            Outcome::Count(count) => count.to_string(),
+            Outcome::Null => "null".to_owned(),
+            Outcome::Fault(fault) => fault.code.as_str().to_owned(),
+        }
+    }
+
+    /// Names the tokens that appear for the first time, in their own order.
+    fn name_new(&mut self, seen: &Seen) {
+        let outcomes = seen.reply.iter().chain(seen.wakes.iter().map(|(_, outcome)| outcome));
+        let told = outcomes.filter_map(|outcome| match outcome {
+            Outcome::Token(token) => Some(*token),
+            _ => None,
+        });
+        let said = seen.messages.iter().filter_map(|(_, text)| {
+            let text = String::from_utf8_lossy(text);
+            text.split(' ').nth(2)?.parse().ok()
+        });
+        let mut tokens: Vec<u64> = told.chain(said).collect();
+        tokens.sort_unstable();
+        for token in tokens {
+            if !self.tokens.contains(&token) {
+                let last = self.tokens.last().copied().unwrap_or(0);
+                assert!(token > last, "the new token {token} is not above {last}");
+                self.tokens.push(token);
+            }
+        }
+    }
+
+    fn name(&self, token: u64) -> String {
+        match self.tokens.iter().position(|&other| other == token) {
+            Some(at) => format!("t{}", at + 1),
+            None => format!("the unknown token {token}"),
+        }
+    }
+}
