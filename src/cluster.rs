@@ -7,7 +7,7 @@ use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{Ctx, Verdict};
 use crate::shell::{self, Shell};
-use crate::{dispatch, perform};
+use crate::tick;
 
 const PERIOD_MS: u64 = 1_000;
 
@@ -36,15 +36,9 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
     if lost.is_empty() {
         return;
     }
-    let effects = shell::with(|shell| {
-        let mut effects = std::mem::take(&mut shell.effects);
-        shell.machine.slot_lost(|name| lost.contains(&slot(name)), &mut effects);
-        effects
+    tick::on_keys(ctx, |shell, _, _, effects| {
+        shell.machine.slot_lost(|name| lost.contains(&slot(name)), effects);
     });
-    if let Some(mut effects) = effects {
-        perform::perform(ctx, None, &mut effects);
-        dispatch::give_back(effects);
-    }
 }
 
 /// The hash slot of a key: CRC16 (XMODEM) of the key, or of what stands between its first `{` and

@@ -98,6 +98,7 @@ pub fn current(cluster: bool) -> Settings {
         fair_grace_ms: FAIR_GRACE.ms(),
         max_waiters_per_key: WAITERS_PER_KEY.count(),
         max_waiters: WAITERS.count(),
+        deadlock_detection: DEADLOCK_DETECTION.get() != 0,
         restart_quarantine_ms: QUARANTINE.ms(),
         lock_delay_ms: LOCK_DELAY.ms(),
         cluster,

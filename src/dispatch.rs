@@ -8,8 +8,9 @@ use dlock_wire::table::CommandId;
 
 use crate::command::lock;
 use crate::ffi::{self, Args, Ctx, Level, Mode, Name, log};
+use crate::inbox::Notice;
 use crate::keyspace::Keys;
-use crate::shell::{self, Shell};
+use crate::shell;
 use crate::{inbox, perform, tick};
 
 /// Prepares the module for its first command.
@@ -41,39 +42,42 @@ fn write(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, request: &Request<'_>) {
         && let Some(channel) = call.notify
         && !ctx.may_publish(channel)
     {
-        return ctx.reply_error("NOPERM this user may not publish on the channel that NOTIFY names");
+        return ctx
+            .reply_error("NOPERM this user may not publish on the channel that NOTIFY names");
     }
     // The server has taken this write, so it takes ours; only UNBLOCK is none, and runs always.
     let is_unblock = matches!(request, Request::Unblock { .. });
     let gate = if is_unblock {
+        hear(ctx);
         tick::gate(ctx, ffi::avoid_replica_traffic(), shell::now())
     } else {
         Gate::Open
     };
     tick::work_off_notices(ctx, gate);
-    let ask = |shell: &mut Shell| {
-        if shell.machine.role() == Role::Replica && !is_unblock {
-            return None;
+    shell::with_effects(|effects| {
+        let asked = shell::with(|shell| {
+            if shell.machine.role() == Role::Replica && !is_unblock {
+                return false;
+            }
+            shell.machine.set_gate(gate);
+            let caller = caller(ctx);
+            let mut keys = Keys::new(ctx, Mode::Write, own);
+            lock::write(&mut shell.machine, &mut keys, shell::now(), caller, request, effects);
+            true
+        });
+        match asked {
+            Some(true) => {
+                perform::perform(ctx, own, effects);
+                perform::answer(ctx, effects);
+            }
+            Some(false) => ctx.reply_error("READONLY dlock grants nothing on a replica"),
+            None => ctx.reply_error(BUSY),
         }
-        shell.machine.set_gate(gate);
-        let caller = caller(ctx, request, shell);
-        let mut effects = std::mem::take(&mut shell.effects);
-        let mut keys = Keys::new(ctx, Mode::Write, own);
-        lock::write(&mut shell.machine, &mut keys, shell::now(), caller, request, &mut effects);
-        Some(effects)
-    };
-    match shell::with(ask) {
-        Some(Some(mut effects)) => {
-            perform::perform(ctx, own, &mut effects);
-            perform::answer(ctx, &mut effects);
-            give_back(effects);
-        }
-        Some(None) => ctx.reply_error("READONLY dlock grants nothing on a replica"),
-        None => ctx.reply_error("ERR dlock is busy with the call that this one came from"),
-    }
+    });
 }
 
 fn read(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, request: &Request<'_>) {
+    hear(ctx);
     if !inbox::is_empty() && may_write_in_reader(ctx) {
         tick::work_off_notices(ctx, Gate::Open);
     }
@@ -85,7 +89,7 @@ fn read(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, request: &Request<'_>) {
     match view.flatten() {
         Some(Ok(view)) => lock::reply(ctx, &view),
         Some(Err(_)) => ctx.reply_wrong_type(),
-        None => ctx.reply_error("ERR dlock is busy with the call that this one came from"),
+        None => ctx.reply_error(BUSY),
     }
     if !inbox::is_empty() {
         ffi::Alarm::ring();
@@ -103,23 +107,32 @@ fn may_write_in_reader(ctx: Ctx<'_>) -> bool {
         && ctx.accepts_writes(b"dlock") == ffi::Verdict::Accepts
 }
 
-/// Who calls, as far as the request makes it matter.
-fn caller(ctx: Ctx<'_>, request: &Request<'_>, shell: &Shell) -> Caller {
-    let db = ctx.db();
-    let matters = match request {
-        Request::Acquire(call) => {
-            call.block_ms.is_some() || call.queue_ms.is_some() || call.bind_ms.is_some()
+/// Notes that a connection was heard of whose places are passed over, for commands that cannot
+/// hand on themselves.
+fn hear(ctx: Ctx<'_>) {
+    let heard = shell::with(|shell| {
+        let connections = shell.machine.connections();
+        if !connections.any_hung() {
+            return None;
         }
-        Request::Renew(call) => call.bind_ms.is_some(),
-        _ => false,
-    };
-    if !matters && !shell.machine.connections().any_hung() {
-        return Caller { client: NO_CLIENT, db, may_block: false };
+        let client = caller(ctx).client;
+        connections.is_hung(client).then_some(client)
+    });
+    if let Some(client) = heard.flatten() {
+        inbox::push(Notice::Heard(client));
     }
+}
+
+/// Who calls, and what the server allows on that connection.
+fn caller(ctx: Ctx<'_>) -> Caller {
     let flags = ctx.flags();
-    let in_script = flags.lua() || (flags.deny_blocking() && !flags.multi());
-    let client = if in_script { NO_CLIENT } else { ctx.client_id() };
-    Caller { client, db, may_block: !in_script && !flags.multi() && !flags.deny_blocking() }
+    // A script's client, and that of another module's call, is not the one that sent it.
+    let is_direct = !flags.lua() && (!flags.deny_blocking() || flags.multi());
+    Caller {
+        client: if is_direct { ctx.client_id() } else { NO_CLIENT },
+        db: ctx.db(),
+        may_block: is_direct && !flags.multi() && !flags.deny_blocking(),
+    }
 }
 
 /// `DLOCK.APPLY`: a record of our primary, or of our own AOF.
@@ -135,9 +148,11 @@ fn apply(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, key: &[u8], payload: &[u8])
     });
     match replayed {
         Some(Ok(())) => {
-            if flags.replicated() {
+            if flags.replicated()
+                && let Some((_, name)) = own
+            {
                 // For the replica's own AOF; its replicas get the primary's stream as it is.
-                ctx.replicate(key.name, payload);
+                ctx.replicate(name, payload);
             }
             ctx.reply_ok();
         }
@@ -149,8 +164,5 @@ fn apply(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, key: &[u8], payload: &[u8])
     }
 }
 
-/// Puts the buffer back for the next call.
-pub fn give_back(mut effects: dlock_core::effects::Effects) {
-    effects.clear();
-    shell::with(|shell| shell.effects = effects);
-}
+/// Another module called us in the middle of our own call to the server.
+const BUSY: &str = "ERR dlock is busy with the call that this one came from";

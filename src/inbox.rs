@@ -6,6 +6,7 @@
 //! before the next dlock command, whichever comes first.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use dlock_core::machine::Lost;
 use dlock_core::queue::WaiterId;
@@ -28,6 +29,8 @@ pub enum Load {
 pub enum Notice {
     /// A connection is gone.
     ClientGone(u64),
+    /// A dlock command came over a connection whose places are passed over.
+    Heard(u64),
     /// A blocked call lost its connection, or the server ended it.
     HandleGone(usize),
     /// A grant could not be sent.
@@ -73,6 +76,7 @@ pub enum Notice {
 }
 
 static INBOX: MainCell<VecDeque<Notice>> = MainCell::new(VecDeque::new());
+static NEWS: AtomicBool = AtomicBool::new(false);
 
 /// Notes what happened and wakes the loop.
 pub fn push(notice: Notice) {
@@ -82,12 +86,37 @@ pub fn push(notice: Notice) {
         return;
     }
     let first = INBOX.try_with(|inbox| {
-        inbox.push_back(notice);
-        inbox.len() == 1
+        let first = inbox.is_empty();
+        match notice {
+            Notice::Swapped(a, b) => push_swap(inbox, a, b),
+            notice => inbox.push_back(notice),
+        }
+        NEWS.store(true, Relaxed);
+        first
     });
     if first == Some(true) {
         Alarm::ring();
     }
+}
+
+/// SWAPDB: what was noted about where a value is goes with the value, and is worked off after it.
+fn push_swap(inbox: &mut VecDeque<Notice>, a: u32, b: u32) {
+    let (mut placed, others): (VecDeque<_>, _) =
+        std::mem::take(inbox).into_iter().partition(|notice| {
+            matches!(notice, Notice::Moved { .. } | Notice::Loaded { aside: false, .. })
+        });
+    for notice in &mut placed {
+        if let Notice::Moved { db, .. } | Notice::Loaded { db, .. } = notice {
+            *db = match *db {
+                db if db == a => b,
+                db if db == b => a,
+                db => db,
+            };
+        }
+    }
+    *inbox = others;
+    inbox.push_back(Notice::Swapped(a, b));
+    inbox.append(&mut placed);
 }
 
 /// Whether nothing waits to be worked off.
@@ -95,8 +124,14 @@ pub fn is_empty() -> bool {
     INBOX.try_with(|inbox| inbox.is_empty()).unwrap_or(true)
 }
 
+/// Whether a notice came since they were last taken: one that nobody has tried to work off yet.
+pub fn has_news() -> bool {
+    NEWS.load(Relaxed)
+}
+
 /// All notices, oldest first.
 pub fn take() -> VecDeque<Notice> {
+    NEWS.store(false, Relaxed);
     INBOX.try_with(std::mem::take).unwrap_or_default()
 }
 

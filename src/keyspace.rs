@@ -106,5 +106,6 @@ pub fn unlinked(db: u32, name: &[u8], value: Option<&Value>) {
     if REMOVING.load(std::sync::atomic::Ordering::Relaxed) {
         return;
     }
+    crate::ffi::follow_moves();
     inbox::push(Notice::Unlinked { db, name: name.into(), lost: value.map(Lost::of) });
 }

@@ -12,16 +12,14 @@ use crate::{command, parking, shell};
 /// modules, which may call dlock commands.
 pub fn perform(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, effects: &mut Effects) {
     for record in &effects.records {
-        let (key, payload) = (effects.record_key(record), effects.record_payload(record));
-        ctx.with_db(record.db, |ctx| ctx.replicate(key, payload));
+        let payload = effects.record_payload(record);
+        with_name(ctx, own, record.db, effects.record_key(record), |ctx, name| {
+            ctx.replicate(name, payload);
+        });
     }
     for note in &effects.notes {
-        let key = effects.note_key(note);
-        ctx.with_db(note.db, |ctx| match own {
-            Some((db, name)) if db == note.db && name.bytes() == key => {
-                ctx.notify(event_name(note.event), name);
-            }
-            _ => ctx.notify(event_name(note.event), OwnedName::new(key).name()),
+        with_name(ctx, own, note.db, effects.note_key(note), |ctx, name| {
+            ctx.notify(event_name(note.event), name);
         });
     }
     for message in &effects.messages {
@@ -30,6 +28,20 @@ pub fn perform(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, effects: &mut Effects
     for wake in effects.wakes.drain(..) {
         parking::wake(wake.waiter, wake.outcome);
     }
+}
+
+/// Names `key` to the server in its database, by the string of the running command if it is that.
+fn with_name(
+    ctx: Ctx<'_>,
+    own: Option<(u32, Name<'_>)>,
+    db: u32,
+    key: &[u8],
+    tell: impl FnOnce(Ctx<'_>, Name<'_>),
+) {
+    ctx.with_db(db, |ctx| match own {
+        Some((own_db, name)) if own_db == db && name.bytes() == key => tell(ctx, name),
+        _ => tell(ctx, OwnedName::new(key).name()),
+    });
 }
 
 /// Answers the caller of a command, or blocks it.

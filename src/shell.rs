@@ -1,5 +1,7 @@
 //! The one instance of the machine, and its surroundings.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use dlock_core::effects::Effects;
 use dlock_core::machine::{Machine, Role};
 use dlock_core::queue::HashKeys;
@@ -12,8 +14,6 @@ use crate::ffi::{self, Ctx, MainCell};
 pub struct Shell {
     /// Decides.
     pub machine: Machine,
-    /// Is used again and again; see [`Effects`].
-    pub effects: Effects,
     /// For INFO.
     pub lateness: Lateness,
     /// When the alarm is set to ring.
@@ -28,6 +28,10 @@ pub struct Shell {
     settings_seen: u32,
 }
 
+/// How far the wall clock is ahead of the monotonic one, in microseconds. Read once per turn of the
+/// loop: only fencing tokens need the wall clock, and they grow all the same.
+static WALL_AHEAD: AtomicU64 = AtomicU64::new(0);
+
 /// How late alarms ran, in microseconds.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Lateness {
@@ -39,16 +43,43 @@ pub struct Lateness {
 
 static SHELL: MainCell<Option<Shell>> = MainCell::new(None);
 
-/// What the clocks show.
+/// Used again and again, so that most operations allocate nothing for their effects.
+static EFFECTS: MainCell<Option<Effects>> = MainCell::new(None);
+
+/// Runs `f` with an empty buffer for effects.
+pub fn with_effects(f: impl FnOnce(&mut Effects)) {
+    let mut f = Some(f);
+    EFFECTS.try_with(|buffer| {
+        let effects = buffer.get_or_insert_default();
+        effects.clear();
+        if let Some(f) = f.take() {
+            f(effects);
+        }
+    });
+    // Another module called us from within a keyspace event of ours: it gets a buffer of its own.
+    if let Some(f) = f {
+        f(&mut Effects::default());
+    }
+}
+
+/// What the clocks show; the wall clock as it was set at the beginning of this turn of the loop.
 pub fn now() -> Now {
-    Now { mono: Instant(ffi::monotonic_us()), wall_us: ffi::wall_us() }
+    let mono = ffi::monotonic_us();
+    Now { mono: Instant(mono), wall_us: mono.wrapping_add(WALL_AHEAD.load(Ordering::Relaxed)) }
+}
+
+/// Looks at the wall clock, too. Once per turn of the loop.
+pub fn read_clocks() -> Now {
+    let ahead = ffi::wall_us().wrapping_sub(ffi::monotonic_us());
+    WALL_AHEAD.store(ahead, Ordering::Relaxed);
+    now()
 }
 
 /// Sets the machine up. Called once, by loading.
 pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
     let flags = ctx.flags();
     let mut machine = Machine::new(random_keys()?, config::current(flags.cluster()));
-    let now = now();
+    let now = read_clocks();
     machine.observe(now.mono, false);
     if flags.replica() {
         machine.demote(&mut Effects::default());
@@ -57,7 +88,6 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
     }
     let shell = Shell {
         machine,
-        effects: Effects::default(),
         lateness: Lateness::default(),
         armed: None,
         slot_check: now.mono,

@@ -5,19 +5,23 @@
 
 use std::collections::VecDeque;
 
+use dlock_core::effects::Effects;
 use dlock_core::machine::{Gate, Progress, Role};
 use dlock_core::store::Key;
-use dlock_core::time::Now;
+use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{self, Alarm, Ctx, Mode, Verdict};
 use crate::inbox::{self, Load, Notice};
 use crate::keyspace::Keys;
 use crate::parking::{self, Parted};
 use crate::shell::{self, Shell};
-use crate::{cluster, dispatch, perform};
+use crate::{cluster, perform};
 
 /// How long one turn of the loop works on what is due before it serves clients again.
 const TURN_US: u64 = 1_000;
+
+/// When an alarm rings that is no deadline, and so cannot be late: the loop shall not sleep.
+const AT_ONCE: Instant = Instant(1);
 
 /// Pieces of work between two looks at the clock.
 const CHUNK: usize = 64;
@@ -25,7 +29,7 @@ const CHUNK: usize = 64;
 /// The loop has just slept.
 pub fn after_sleep(ctx: Ctx<'_>) {
     let paused = ffi::avoid_replica_traffic();
-    let now = shell::now();
+    let now = shell::read_clocks();
     let due = shell::with(|shell| {
         shell.machine.observe(now.mono, paused);
         let is_due = shell.armed.is_some_and(|at| at <= now.mono);
@@ -52,8 +56,7 @@ fn begin(shell: &mut Shell, now: Now) {
     }
     if let Some(at) = shell.armed.take().filter(|&at| at <= now.mono) {
         let late = now.mono.0 - at.0;
-        // A ring (an alarm set to the beginning of time) is not an alarm that ran late.
-        if at.0 > 1 {
+        if at > AT_ONCE {
             shell.lateness.last_us = late;
             shell.lateness.worst_us = shell.lateness.worst_us.max(late);
         }
@@ -101,6 +104,7 @@ pub fn work_off_notices(ctx: Ctx<'_>, gate: Gate) {
         let writes = matches!(
             notice,
             Notice::ClientGone(_)
+                | Notice::Heard(_)
                 | Notice::Undelivered(_)
                 | Notice::Unlinked { .. }
                 | Notice::Flushed(_)
@@ -121,6 +125,9 @@ fn work_off(ctx: Ctx<'_>, notice: Notice, is_loaded_later: bool) {
         Notice::ClientGone(client) => on_keys(ctx, |shell, keys, now, fx| {
             shell.machine.client_gone(keys, now, client, fx);
         }),
+        Notice::Heard(client) => on_keys(ctx, |shell, keys, now, fx| {
+            shell.machine.rouse(keys, now, client, fx);
+        }),
         Notice::HandleGone(handle) => match parking::part(handle) {
             Parted::Waiting(waiter) => on_keys(ctx, |shell, keys, now, fx| {
                 shell.machine.abandoned(keys, now, waiter, fx);
@@ -138,7 +145,6 @@ fn work_off(ctx: Ctx<'_>, notice: Notice, is_loaded_later: bool) {
         Notice::Loaded { db, name, aside: true } => {
             let _ = shell::with(|shell| shell.aside.push((db, name)));
         }
-        Notice::Loaded { db, name, aside: false } => adopt(ctx, db, &name),
         Notice::Flushed(db) => on_keys(ctx, |shell, keys, now, fx| {
             shell.machine.flushed(keys, now, db, !is_loaded_later, fx);
         }),
@@ -148,8 +154,11 @@ fn work_off(ctx: Ctx<'_>, notice: Notice, is_loaded_later: bool) {
         Notice::Role { primary } => on_keys(ctx, |shell, _, now, fx| {
             if primary { shell.machine.promote(now) } else { shell.machine.demote(fx) }
         }),
-        // Moves were followed before everything else.
-        Notice::Moved { .. } | Notice::Loading | Notice::AsyncLoading(Load::Started) => {}
+        // Its entry has been followed already; a value that was loaded just before has none yet.
+        Notice::Moved { db, name } | Notice::Loaded { db, name, aside: false } => {
+            adopt(ctx, db, &name);
+        }
+        Notice::Loading | Notice::AsyncLoading(Load::Started) => {}
         Notice::AsyncLoading(Load::Failed) => {
             let _ = shell::with(|shell| shell.aside = Vec::new());
         }
@@ -158,9 +167,20 @@ fn work_off(ctx: Ctx<'_>, notice: Notice, is_loaded_later: bool) {
                 shell.machine.flushed(keys, now, None, false, fx);
             });
             let loaded = shell::with(|shell| std::mem::take(&mut shell.aside));
-            for (db, name) in loaded.unwrap_or_default() {
-                adopt(ctx, db, &name);
-            }
+            adopt_what_was_loaded_aside(ctx, &loaded.unwrap_or_default());
+        }
+    }
+}
+
+fn adopt_what_was_loaded_aside(ctx: Ctx<'_>, loaded: &[(u32, Box<[u8]>)]) {
+    let sizes = (0..).map_while(|db| Some((db, ctx.db_size(db)?)));
+    let used: Vec<u32> = sizes.filter(|&(_, size)| size > 0).map(|(db, _)| db).collect();
+    for (db, name) in loaded {
+        if *db == 0 {
+            // Redis 7.0 says 0 of every database while it loads aside.
+            used.iter().for_each(|&db| adopt(ctx, db, name));
+        } else {
+            adopt(ctx, *db, name);
         }
     }
 }
@@ -172,20 +192,16 @@ fn adopt(ctx: Ctx<'_>, db: u32, name: &[u8]) {
 }
 
 /// Asks the machine something about keys, and performs what it says.
-fn on_keys(
-    ctx: Ctx<'_>,
-    ask: impl FnOnce(&mut Shell, &mut Keys<'_>, Now, &mut dlock_core::effects::Effects),
-) {
-    let effects = shell::with(|shell| {
-        let mut effects = std::mem::take(&mut shell.effects);
-        let mut keys = Keys::new(ctx, Mode::Write, None);
-        ask(shell, &mut keys, shell::now(), &mut effects);
-        effects
+pub fn on_keys(ctx: Ctx<'_>, ask: impl FnOnce(&mut Shell, &mut Keys<'_>, Now, &mut Effects)) {
+    shell::with_effects(|effects| {
+        let asked = shell::with(|shell| {
+            let mut keys = Keys::new(ctx, Mode::Write, None);
+            ask(shell, &mut keys, shell::now(), effects);
+        });
+        if asked.is_some() {
+            perform::perform(ctx, None, effects);
+        }
     });
-    if let Some(mut effects) = effects {
-        perform::perform(ctx, None, &mut effects);
-        dispatch::give_back(effects);
-    }
 }
 
 fn do_what_is_due(ctx: Ctx<'_>, begun: Now, gate: Gate) {
@@ -203,19 +219,21 @@ fn do_what_is_due(ctx: Ctx<'_>, begun: Now, gate: Gate) {
 
 /// The loop is about to sleep: sets the alarm.
 pub fn before_sleep() {
-    let ring = !inbox::is_empty();
     let _ = shell::with(|shell| {
         let now = shell::now();
         let mut next = shell.machine.next_alarm(now);
         if let Some(check) = cluster::next_check(shell) {
             next = Some(next.map_or(check, |next| next.min(check)));
         }
-        if ring {
-            // What waits behind a shut gate is tried again soon; anything else has rung already.
+        if inbox::has_news() {
+            next = Some(AT_ONCE);
+        } else if !inbox::is_empty() {
+            // Waits behind a shut gate: is tried again soon.
             let retry = now.mono + dlock_core::machine::RETRY_MS;
             next = Some(next.map_or(retry, |next| next.min(retry)));
         }
-        if next != shell.armed {
+        // An alarm that should have rung may have done so in the middle of a script, unheard.
+        if next != shell.armed || next.is_some_and(|at| at <= now.mono) {
             shell.armed = next;
             match next {
                 Some(at) => Alarm::set(at.0),

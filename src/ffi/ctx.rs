@@ -136,6 +136,12 @@ impl<'a> Ctx<'a> {
         Some(f(self))
     }
 
+    /// How many keys database `db` has; `None` if there is no such database.
+    pub fn db_size(self, db: u32) -> Option<u64> {
+        // SAFETY: valid context.
+        self.with_db(db, |ctx| unsafe { api!(RedisModule_DbSize(ctx.as_ptr())) })
+    }
+
     fn select(self, db: u32) -> bool {
         let Ok(db) = c_int::try_from(db) else {
             return false;
@@ -248,15 +254,14 @@ impl<'a> Ctx<'a> {
     /// Outside a command only when the server accepts a write ([`Ctx::accepts_writes`]) and
     /// [`avoid_replica_traffic`] is false; else the server aborts.
     #[inline]
-    pub fn replicate(self, key: &[u8], payload: &[u8]) {
-        // SAFETY: valid context; two buffers with their lengths, as the format says.
+    pub fn replicate(self, key: Name<'_>, payload: &[u8]) {
+        // SAFETY: valid context; a live string, and a buffer with its length, as the format says.
         unsafe {
             api!(RedisModule_Replicate(
                 self.as_ptr(),
                 APPLY.as_ptr(),
-                c"bb".as_ptr(),
+                c"sb".as_ptr(),
                 key.as_ptr(),
-                key.len(),
                 payload.as_ptr(),
                 payload.len(),
             ))
@@ -401,6 +406,13 @@ pub fn avoid_replica_traffic() -> bool {
 pub(super) fn server_flags() -> Flags {
     // SAFETY: a null context is allowed: the flags of a caller are then left out.
     Flags(unsafe { api!(RedisModule_GetContextFlags(ptr::null_mut())) }.cast_unsigned())
+}
+
+/// The context that lives as long as the module; `None` before loading has made it.
+pub(super) fn module_ctx<'a>() -> Option<Ctx<'a>> {
+    // SAFETY: null, or made by `open_log` and never freed. It is not the caller's context: it serves for what is the
+    // module's own, like subscriptions.
+    unsafe { Ctx::from_raw(LOG.load(Ordering::Relaxed)) }
 }
 
 /// Makes the context that [`log`] uses.

@@ -32,7 +32,7 @@ pub enum Origin {
     Restore,
     /// A file or a full synchronization: into an empty data set.
     Loading,
-    /// A full synchronization into a second data set, while the first one is served.
+    /// A full synchronization into a second data set, while the first one is still there.
     AsyncLoading,
 }
 
@@ -115,7 +115,7 @@ unsafe extern "C" fn rdb_load<const INDEX: TypeIndex>(
 ) -> *mut c_void {
     guard::call("loading a key", ptr::null_mut(), || {
         let flags = server_flags();
-        let origin = if flags.async_loading() {
+        let origin = if super::events::loads_aside() {
             Origin::AsyncLoading
         } else if flags.loading() {
             Origin::Loading
@@ -227,7 +227,6 @@ unsafe extern "C" fn free_effort(
 
 unsafe extern "C" fn unlink(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
     guard::call("unlinking a key", (), || {
-        super::events::value_unlinked();
         // SAFETY: `key` is valid during this call, and so is the key's name; a value of our type, on the main thread.
         unsafe {
             let name = api!(RedisModule_GetKeyNameFromOptCtx(key));

@@ -131,6 +131,7 @@ required! {
     RedisModule_CreateCommand
     RedisModule_CreateDataType
     RedisModule_CreateString
+    RedisModule_DbSize
     RedisModule_DeauthenticateAndCloseClient
     RedisModule_DeleteKey
     RedisModule_DigestAddStringBuffer

@@ -55,6 +55,7 @@ pub use blocked::Blocked;
 pub use clock::{monotonic_us, random, wall_us};
 pub use ctx::{Ctx, Level, Verdict, avoid_replica_traffic, log};
 pub use datatype::{Origin, TypeIndex};
+pub use events::follow_moves;
 pub use guard::panics;
 pub use info::InfoWriter;
 pub use key::{Content, KeyHandle, Mode};
