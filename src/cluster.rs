@@ -1,7 +1,8 @@
 //! In a cluster, a slot can move to another node without a word about the keys that are only
-//! waited for. So the slots of all waiting keys are checked once a second.
+//! waited for. So the slots of all waiting keys are checked once a second, a few queues per turn of
+//! the loop.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_core::time::{Instant, Now};
 
@@ -11,34 +12,62 @@ use crate::tick;
 
 const PERIOD_MS: u64 = 1_000;
 
+/// Queues looked at in one turn of the loop.
+const QUEUES_PER_TURN: u32 = 1_000;
+
+/// The round that is going on.
+#[derive(Debug, Default)]
+pub struct Round {
+    /// When to go on, or when the next round begins.
+    due: Instant,
+    /// The first queue that was not looked at in this round.
+    next_queue: u32,
+    /// Slots that were asked for in this round.
+    asked: BTreeSet<u16>,
+}
+
 /// When the next check is due; `None` if none is needed.
 pub fn next_check(shell: &Shell) -> Option<Instant> {
     let needed = shell.machine.settings.cluster && !shell.machine.waits().is_empty();
-    needed.then_some(shell.slot_check)
+    needed.then_some(shell.slot_round.due)
 }
 
 /// Ends the waits for keys whose slot this node does not serve any more, if a check is due.
 pub fn check(ctx: Ctx<'_>, now: Now) {
-    let names = shell::with(|shell| {
-        if next_check(shell).is_none_or(|at| at > now.mono) {
-            return HashMap::new();
-        }
-        shell.slot_check = now.mono + PERIOD_MS;
-        let queues = shell.machine.waits().queues();
-        queues.map(|(_, queue)| (slot(&queue.name), queue.name.to_vec())).collect()
-    })
-    .unwrap_or_default();
-    let lost: Vec<u16> = names
+    let due = |shell: &mut Shell| next_check(shell).is_some_and(|at| at <= now.mono);
+    let names = shell::with(|shell| due(shell).then(|| names_to_ask_for(shell, now)));
+    let lost: BTreeSet<u16> = names
+        .flatten()
+        .unwrap_or_default()
         .into_iter()
         .filter(|(_, name)| ctx.accepts_writes(name) == Verdict::NotOurSlot)
         .map(|(slot, _)| slot)
         .collect();
-    if lost.is_empty() {
-        return;
+    if !lost.is_empty() {
+        tick::on_keys(ctx, |shell, _, _, effects| {
+            shell.machine.slot_lost(|name| lost.contains(&slot(name)), effects);
+        });
     }
-    tick::on_keys(ctx, |shell, _, _, effects| {
-        shell.machine.slot_lost(|name| lost.contains(&slot(name)), effects);
-    });
+}
+
+/// One waiting key of each slot that was not asked for in this round, among the next queues.
+fn names_to_ask_for(shell: &mut Shell, now: Now) -> BTreeMap<u16, Vec<u8>> {
+    let waits = shell.machine.waits();
+    let round = &mut shell.slot_round;
+    let end = round.next_queue.saturating_add(QUEUES_PER_TURN);
+    let mut names = BTreeMap::new();
+    for queue in (round.next_queue..end).filter_map(|id| waits.queue(id)) {
+        let slot = slot(&queue.name);
+        if round.asked.insert(slot) {
+            names.insert(slot, queue.name.to_vec());
+        }
+    }
+    *round = if end < waits.queue_bound() {
+        Round { due: now.mono, next_queue: end, asked: std::mem::take(&mut round.asked) }
+    } else {
+        Round { due: now.mono + PERIOD_MS, ..Round::default() }
+    };
+    names
 }
 
 /// The hash slot of a key: CRC16 (XMODEM) of the key, or of what stands between its first `{` and

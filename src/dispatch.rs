@@ -38,8 +38,10 @@ pub fn command(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>) {
 }
 
 fn write(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, request: &Request<'_>) {
+    let caller = caller(ctx);
     if let Request::Acquire(call) = request
         && let Some(channel) = call.notify
+        && caller.has_user
         && !ctx.may_publish(channel)
     {
         return ctx
@@ -60,15 +62,19 @@ fn write(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, request: &Request<'_>) {
                 return false;
             }
             shell.machine.set_gate(gate);
-            let caller = caller(ctx);
+            let caller = caller.as_core();
             let mut keys = Keys::new(ctx, Mode::Write, own);
             lock::write(&mut shell.machine, &mut keys, shell::now(), caller, request, effects);
             true
         });
         match asked {
             Some(true) => {
+                // Parked before others hear of it: whoever reacts to an event may wake it.
+                let parked = perform::park(ctx, effects);
                 perform::perform(ctx, own, effects);
-                perform::answer(ctx, effects);
+                if !parked {
+                    perform::answer(ctx, effects);
+                }
             }
             Some(false) => ctx.reply_error("READONLY dlock grants nothing on a replica"),
             None => ctx.reply_error(BUSY),
@@ -124,21 +130,41 @@ fn hear(ctx: Ctx<'_>) {
 }
 
 /// Who calls, and what the server allows on that connection.
-fn caller(ctx: Ctx<'_>) -> Caller {
+#[derive(Clone, Copy)]
+struct Calling {
+    client: u64,
+    db: u32,
+    may_block: bool,
+    /// There is an ACL user to ask for: it is a client or its script, not another module.
+    has_user: bool,
+}
+
+impl Calling {
+    fn as_core(self) -> Caller {
+        Caller { client: self.client, db: self.db, may_block: self.may_block }
+    }
+}
+
+fn caller(ctx: Ctx<'_>) -> Calling {
     let flags = ctx.flags();
-    // A script's client, and that of another module's call, is not the one that sent it.
-    let is_direct = !flags.lua() && (!flags.deny_blocking() || flags.multi());
-    Caller {
-        client: if is_direct { ctx.client_id() } else { NO_CLIENT },
+    let id = ctx.client_id();
+    // A script's client is not the one that sent it; nor is that of another module's call, which inside MULTI can
+    // only be told by the fact that nobody is connected under its id.
+    let is_direct =
+        !flags.lua() && (!flags.deny_blocking() || (flags.multi() && ffi::client_alive(id)));
+    Calling {
+        client: if is_direct { id } else { NO_CLIENT },
         db: ctx.db(),
         may_block: is_direct && !flags.multi() && !flags.deny_blocking(),
+        has_user: is_direct || flags.lua(),
     }
 }
 
 /// `DLOCK.APPLY`: a record of our primary, or of our own AOF.
 fn apply(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, key: &[u8], payload: &[u8]) {
     let flags = ctx.flags();
-    if !(flags.replicated() || flags.loading() || flags.async_loading()) {
+    // Loading aside is a state of the server: clients are served meanwhile, and this is not for them.
+    if !(flags.replicated() || flags.loading()) {
         return ctx.reply_error("ERR DLOCK.APPLY is for replication and the append-only file");
     }
     let key = Key { db: ctx.db(), name: key };
@@ -148,11 +174,12 @@ fn apply(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, key: &[u8], payload: &[u8])
     });
     match replayed {
         Some(Ok(())) => {
-            if flags.replicated()
-                && let Some((_, name)) = own
-            {
-                // For the replica's own AOF; its replicas get the primary's stream as it is.
-                ctx.replicate(name, payload);
+            if let Some((_, name)) = own {
+                ctx.signal_modified(name);
+                if flags.replicated() {
+                    // For the replica's own AOF; its replicas get the primary's stream as it is.
+                    ctx.replicate(name, payload);
+                }
             }
             ctx.reply_ok();
         }

@@ -44,10 +44,8 @@ pub enum Notice {
         /// What it was; `None` if it could not be looked at.
         lost: Option<Lost>,
     },
-    /// RENAME or MOVE brought a value to this key.
+    /// RENAME or MOVE brought a value to this name, in some database: Valkey 9 names a wrong one inside MULTI.
     Moved {
-        /// Database of the key.
-        db: u32,
         /// Name of the key.
         name: Box<[u8]>,
     },
@@ -78,6 +76,33 @@ pub enum Notice {
 static INBOX: MainCell<VecDeque<Notice>> = MainCell::new(VecDeque::new());
 static NEWS: AtomicBool = AtomicBool::new(false);
 
+/// Keys of a loaded data set that the machine has not entered yet. They can be many, and the machine enters a key
+/// whenever it is used, so these are worked off a few at a time.
+static LOADED: MainCell<VecDeque<(u32, Box<[u8]>)>> = MainCell::new(VecDeque::new());
+
+/// Notes a key of a loaded data set.
+pub fn push_loaded(db: u32, name: &[u8]) {
+    LOADED.try_with(|loaded| loaded.push_back((db, name.into())));
+}
+
+/// Up to `most` keys of a loaded data set.
+pub fn take_loaded(most: usize) -> Vec<(u32, Box<[u8]>)> {
+    LOADED
+        .try_with(|loaded| {
+            let taken = loaded.drain(..most.min(loaded.len())).collect();
+            if loaded.is_empty() {
+                *loaded = VecDeque::new();
+            }
+            taken
+        })
+        .unwrap_or_default()
+}
+
+/// Whether keys of a loaded data set wait to be entered.
+pub fn has_loaded() -> bool {
+    LOADED.try_with(|loaded| !loaded.is_empty()).unwrap_or(false)
+}
+
 /// Notes what happened and wakes the loop.
 pub fn push(notice: Notice) {
     if let Notice::ClientGone(client) = notice
@@ -106,7 +131,7 @@ fn push_swap(inbox: &mut VecDeque<Notice>, a: u32, b: u32) {
             matches!(notice, Notice::Moved { .. } | Notice::Loaded { aside: false, .. })
         });
     for notice in &mut placed {
-        if let Notice::Moved { db, .. } | Notice::Loaded { db, .. } = notice {
+        if let Notice::Loaded { db, .. } = notice {
             *db = match *db {
                 db if db == a => b,
                 db if db == b => a,
@@ -114,6 +139,15 @@ fn push_swap(inbox: &mut VecDeque<Notice>, a: u32, b: u32) {
             };
         }
     }
+    LOADED.try_with(|loaded| {
+        for (db, _) in loaded {
+            *db = match *db {
+                db if db == a => b,
+                db if db == b => a,
+                db => db,
+            };
+        }
+    });
     *inbox = others;
     inbox.push_back(Notice::Swapped(a, b));
     inbox.append(&mut placed);

@@ -7,7 +7,7 @@ use dlock_core::store::{Key, Slot, Store};
 use crate::ffi::{Content, Ctx, KeyHandle, Mode, Name, OwnedName, TypeIndex, Value};
 use crate::inbox::{self, Notice};
 
-/// Index of the type of re-entrant locks, in [`crate::ffi::TYPES`].
+/// Index of the type of re-entrant locks, among the types that `ffi` registers.
 pub const LOCK_TYPE: TypeIndex = 0;
 
 /// The keys of the server, for one operation. Keeps the key that was used last open, because most
@@ -83,6 +83,10 @@ impl Store for Keys<'_> {
         }
     }
 
+    fn is_empty(&mut self, db: u32) -> bool {
+        self.ctx.db_size(db) == Some(0)
+    }
+
     fn persist(&mut self, key: Key<'_>) {
         if let Some(handle) = self.open(key) {
             handle.clear_expire();
@@ -95,9 +99,17 @@ static REMOVING: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::
 
 fn removing(remove: impl FnOnce() -> bool) {
     use std::sync::atomic::Ordering::Relaxed;
+    /// Taken back also if the server's callback panics in between.
+    struct Removing;
+    impl Drop for Removing {
+        fn drop(&mut self) {
+            REMOVING.store(false, Relaxed);
+        }
+    }
     REMOVING.store(true, Relaxed);
+    let mark = Removing;
     let removed = remove();
-    REMOVING.store(false, Relaxed);
+    drop(mark);
     debug_assert!(removed, "keys are only removed through handles that can write");
 }
 

@@ -1,9 +1,10 @@
-//! The only interpreter of effects, in one fixed order: replicate, notify, publish, wake, then
-//! reply or park. (The keys themselves were changed by the machine through its port.)
+//! The only interpreter of effects, in one fixed order: park, replicate, notify, publish, wake, then
+//! reply. (The keys themselves were changed by the machine through its port.)
 
 use std::ffi::CStr;
 
-use dlock_core::effects::{Effects, Event};
+use dlock_core::effects::{Effects, Event, Outcome};
+use dlock_wire::reply::ErrorCode;
 
 use crate::ffi::{Ctx, Name, OwnedName};
 use crate::{command, parking, shell};
@@ -14,6 +15,7 @@ pub fn perform(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, effects: &mut Effects
     for record in &effects.records {
         let payload = effects.record_payload(record);
         with_name(ctx, own, record.db, effects.record_key(record), |ctx, name| {
+            ctx.signal_modified(name);
             ctx.replicate(name, payload);
         });
     }
@@ -44,19 +46,24 @@ fn with_name(
     });
 }
 
-/// Answers the caller of a command, or blocks it.
-pub fn answer(ctx: Ctx<'_>, effects: &mut Effects) {
-    if let Some(outcome) = effects.reply.take() {
-        command::reply(ctx, &outcome);
-        return;
+/// Blocks the caller if the machine has parked it; whether it is blocked now.
+pub fn park(ctx: Ctx<'_>, effects: &mut Effects) -> bool {
+    let Some(waiter) = effects.parked.take() else { return false };
+    if parking::park(ctx, waiter) {
+        return true;
     }
-    let Some(waiter) = effects.parked.take() else {
-        return ctx.reply_null();
-    };
-    if !parking::park(ctx, waiter) {
-        ctx.reply_error("ERR this connection cannot be blocked; ask with QUEUE, or without BLOCK");
-        // What its leaving opens is handed on by the next tick.
-        shell::with(|shell| shell.machine.withdraw(waiter));
+    let text = "this connection cannot be blocked; ask with QUEUE, or without BLOCK";
+    effects.reply = Some(Outcome::fault(ErrorCode::Err, text));
+    // What its leaving opens is handed on by the next tick.
+    shell::with(|shell| shell.machine.withdraw(waiter));
+    false
+}
+
+/// Answers the caller of a command.
+pub fn answer(ctx: Ctx<'_>, effects: &mut Effects) {
+    match effects.reply.take() {
+        Some(outcome) => command::reply(ctx, &outcome),
+        None => ctx.reply_null(),
     }
 }
 

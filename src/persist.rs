@@ -57,8 +57,13 @@ pub fn load(
         }
     }
     if let (Some(name), Some(db)) = (name, db) {
-        let aside = origin == Origin::AsyncLoading;
-        inbox::push(Notice::Loaded { db, name: name.into(), aside });
+        match origin {
+            Origin::Loading => inbox::push_loaded(db, name),
+            Origin::Restore => inbox::push(Notice::Loaded { db, name: name.into(), aside: false }),
+            Origin::AsyncLoading => {
+                inbox::push(Notice::Loaded { db, name: name.into(), aside: true });
+            }
+        }
     }
     Some(value)
 }

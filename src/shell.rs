@@ -7,8 +7,12 @@ use dlock_core::machine::{Machine, Role};
 use dlock_core::queue::HashKeys;
 use dlock_core::time::{Instant, Now};
 
-use crate::config;
 use crate::ffi::{self, Ctx, MainCell};
+use crate::{cluster, config};
+
+/// Keys and waiters up to which debug builds check everything after each operation.
+#[cfg(debug_assertions)]
+const CHECKED_UP_TO: usize = 64;
 
 /// The state of the module.
 pub struct Shell {
@@ -18,8 +22,8 @@ pub struct Shell {
     pub lateness: Lateness,
     /// When the alarm is set to ring.
     pub armed: Option<Instant>,
-    /// When to look next whether our slots are still ours; only in a cluster.
-    pub slot_check: Instant,
+    /// How far it is checked that our slots are still ours; only in a cluster.
+    pub slot_round: cluster::Round,
     /// The event loop runs: what is loaded from here on is no start.
     pub started: bool,
     /// Keys that were loaded into a data set that is not served yet.
@@ -39,6 +43,23 @@ pub struct Lateness {
     pub last_us: u64,
     /// The latest of all.
     pub worst_us: u64,
+}
+
+impl Shell {
+    /// In debug builds: what must hold after every operation, as long as looking is cheap.
+    #[cfg(debug_assertions)]
+    pub fn check(&self, ctx: Ctx<'_>) {
+        let size = self.machine.waits().len() + self.machine.leases().len();
+        if size <= CHECKED_UP_TO && crate::inbox::is_empty() && !crate::inbox::has_loaded() {
+            let mut keys = crate::keyspace::Keys::new(ctx, ffi::Mode::Read, None);
+            let broken = self.machine.broken_invariant(&mut keys, now());
+            assert!(broken.is_none(), "this does not hold: {}", broken.unwrap_or_default());
+        }
+    }
+
+    /// In debug builds: what must hold after every operation.
+    #[cfg(not(debug_assertions))]
+    pub fn check(&self, _ctx: Ctx<'_>) {}
 }
 
 static SHELL: MainCell<Option<Shell>> = MainCell::new(None);
@@ -90,7 +111,7 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
         machine,
         lateness: Lateness::default(),
         armed: None,
-        slot_check: now.mono,
+        slot_round: cluster::Round::default(),
         started: false,
         aside: Vec::new(),
         cluster: flags.cluster(),

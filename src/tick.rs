@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use dlock_core::effects::Effects;
 use dlock_core::machine::{Gate, Progress, Role};
+use dlock_core::queue::WaiterId;
 use dlock_core::store::Key;
 use dlock_core::time::{Instant, Now};
 
@@ -23,6 +24,9 @@ const TURN_US: u64 = 1_000;
 /// When an alarm rings that is no deadline, and so cannot be late: the loop shall not sleep.
 const AT_ONCE: Instant = Instant(1);
 
+/// Pause between two turns that enter loaded keys, in milliseconds: clients get half of the time.
+const LOADED_MS: u64 = 1;
+
 /// Pieces of work between two looks at the clock.
 const CHUNK: usize = 64;
 
@@ -35,7 +39,8 @@ pub fn after_sleep(ctx: Ctx<'_>) {
         let is_due = shell.armed.is_some_and(|at| at <= now.mono);
         is_due || !shell.started
     });
-    if due == Some(false) && inbox::is_empty() {
+    // What waits behind a shut gate is no news: the alarm is set for the next try.
+    if due == Some(false) && !inbox::has_news() {
         return;
     }
     let gate = gate(ctx, paused, now);
@@ -43,6 +48,9 @@ pub fn after_sleep(ctx: Ctx<'_>) {
     work_off_notices(ctx, gate);
     do_what_is_due(ctx, now, gate);
     cluster::check(ctx, now);
+    if gate == Gate::Open {
+        let _ = shell::with(|shell| shell.check(ctx));
+    }
 }
 
 /// First turn of the loop: whatever was loaded before is the start of this process.
@@ -77,9 +85,10 @@ pub fn gate(ctx: Ctx<'_>, paused: bool, now: Now) -> Gate {
         return Gate::Shut;
     }
     match ctx.accepts_writes(b"dlock") {
-        // Some other node serves the slot of this word; what matters is that the cluster is up.
-        Verdict::Accepts | Verdict::NotOurSlot => Gate::Open,
-        Verdict::Refused(_) => Gate::Shut,
+        Verdict::Accepts => Gate::Open,
+        // Some other node serves the slot of this word, or none does: what matters is that the cluster is up.
+        Verdict::NotOurSlot if ctx.cluster_is_up() => Gate::Open,
+        Verdict::NotOurSlot | Verdict::Refused(_) => Gate::Shut,
     }
 }
 
@@ -94,10 +103,8 @@ pub fn work_off_notices(ctx: Ctx<'_>, gate: Gate) {
     let is_loaded_later = notices.iter().any(|notice| matches!(notice, Notice::Loading));
     // A value that moved must be followed before its old name is looked at.
     for notice in &notices {
-        if let Notice::Moved { db, name } = notice {
-            on_keys(ctx, |shell, keys, _, _| {
-                shell.machine.moved(keys, Key { db: *db, name });
-            });
+        if let Notice::Moved { name } = notice {
+            follow(ctx, name);
         }
     }
     while let Some(notice) = notices.pop_front() {
@@ -114,13 +121,13 @@ pub fn work_off_notices(ctx: Ctx<'_>, gate: Gate) {
         if writes && gate == Gate::Shut && shell::is_primary() {
             waiting.push_back(notice);
         } else {
-            work_off(ctx, notice, is_loaded_later);
+            work_off(ctx, notice, gate, is_loaded_later);
         }
     }
     inbox::put_back(waiting);
 }
 
-fn work_off(ctx: Ctx<'_>, notice: Notice, is_loaded_later: bool) {
+fn work_off(ctx: Ctx<'_>, notice: Notice, gate: Gate, is_loaded_later: bool) {
     match notice {
         Notice::ClientGone(client) => on_keys(ctx, |shell, keys, now, fx| {
             shell.machine.client_gone(keys, now, client, fx);
@@ -132,12 +139,13 @@ fn work_off(ctx: Ctx<'_>, notice: Notice, is_loaded_later: bool) {
             Parted::Waiting(waiter) => on_keys(ctx, |shell, keys, now, fx| {
                 shell.machine.abandoned(keys, now, waiter, fx);
             }),
-            Parted::Sent(waiter) => inbox::push(Notice::Undelivered(waiter)),
+            Parted::Sent(waiter) if gate == Gate::Shut => {
+                inbox::push(Notice::Undelivered(waiter));
+            }
+            Parted::Sent(waiter) => undelivered(ctx, waiter),
             Parted::Unknown => {}
         },
-        Notice::Undelivered(waiter) => on_keys(ctx, |shell, keys, now, fx| {
-            shell.machine.undelivered(keys, now, waiter, fx);
-        }),
+        Notice::Undelivered(waiter) => undelivered(ctx, waiter),
         Notice::Unlinked { db, name, lost } => on_keys(ctx, |shell, keys, now, fx| {
             let key = Key { db, name: &name };
             shell.machine.unlinked(keys, now, key, lost.as_ref(), fx);
@@ -154,10 +162,14 @@ fn work_off(ctx: Ctx<'_>, notice: Notice, is_loaded_later: bool) {
         Notice::Role { primary } => on_keys(ctx, |shell, _, now, fx| {
             if primary { shell.machine.promote(now) } else { shell.machine.demote(fx) }
         }),
-        // Its entry has been followed already; a value that was loaded just before has none yet.
-        Notice::Moved { db, name } | Notice::Loaded { db, name, aside: false } => {
-            adopt(ctx, db, &name);
+        Notice::Moved { name } => {
+            // Once more: a SWAPDB has carried its entry off since. One that was just loaded has none yet.
+            follow(ctx, &name);
+            for db in used_databases(ctx) {
+                adopt(ctx, db, &name);
+            }
         }
+        Notice::Loaded { db, name, aside: false } => adopt(ctx, db, &name),
         Notice::Loading | Notice::AsyncLoading(Load::Started) => {}
         Notice::AsyncLoading(Load::Failed) => {
             let _ = shell::with(|shell| shell.aside = Vec::new());
@@ -167,27 +179,59 @@ fn work_off(ctx: Ctx<'_>, notice: Notice, is_loaded_later: bool) {
                 shell.machine.flushed(keys, now, None, false, fx);
             });
             let loaded = shell::with(|shell| std::mem::take(&mut shell.aside));
-            adopt_what_was_loaded_aside(ctx, &loaded.unwrap_or_default());
+            serve_what_was_loaded_aside(ctx, &loaded.unwrap_or_default());
         }
     }
 }
 
-fn adopt_what_was_loaded_aside(ctx: Ctx<'_>, loaded: &[(u32, Box<[u8]>)]) {
-    let sizes = (0..).map_while(|db| Some((db, ctx.db_size(db)?)));
-    let used: Vec<u32> = sizes.filter(|&(_, size)| size > 0).map(|(db, _)| db).collect();
+/// A data set that was loaded aside is served now: its keys are entered a few at a time.
+fn serve_what_was_loaded_aside(ctx: Ctx<'_>, loaded: &[(u32, Box<[u8]>)]) {
+    let used = used_databases(ctx);
     for (db, name) in loaded {
         if *db == 0 {
             // Redis 7.0 says 0 of every database while it loads aside.
-            used.iter().for_each(|&db| adopt(ctx, db, name));
+            for &db in &used {
+                inbox::push_loaded(db, name);
+            }
         } else {
-            adopt(ctx, *db, name);
+            inbox::push_loaded(*db, name);
         }
     }
+}
+
+/// Enters a few keys of a loaded data set. A primary has to be able to write: they may be due.
+fn adopt_some(ctx: Ctx<'_>, gate: Gate) -> Progress {
+    if !inbox::has_loaded() || (gate == Gate::Shut && shell::is_primary()) {
+        return Progress::Done;
+    }
+    on_keys(ctx, |shell, keys, now, fx| {
+        for (db, name) in inbox::take_loaded(CHUNK) {
+            shell.machine.adopt(keys, now, Key { db, name: &name }, fx);
+        }
+    });
+    Progress::More
+}
+
+fn follow(ctx: Ctx<'_>, name: &[u8]) {
+    for db in used_databases(ctx) {
+        on_keys(ctx, |shell, keys, _, _| shell.machine.moved(keys, Key { db, name }));
+    }
+}
+
+fn used_databases(ctx: Ctx<'_>) -> Vec<u32> {
+    let sizes = (0..).map_while(|db| Some((db, ctx.db_size(db)?)));
+    sizes.filter(|&(_, size)| size > 0).map(|(db, _)| db).collect()
 }
 
 fn adopt(ctx: Ctx<'_>, db: u32, name: &[u8]) {
     on_keys(ctx, |shell, keys, now, fx| {
         shell.machine.adopt(keys, now, Key { db, name }, fx);
+    });
+}
+
+fn undelivered(ctx: Ctx<'_>, waiter: WaiterId) {
+    on_keys(ctx, |shell, keys, now, fx| {
+        shell.machine.undelivered(keys, now, waiter, fx);
     });
 }
 
@@ -206,9 +250,11 @@ pub fn on_keys(ctx: Ctx<'_>, ask: impl FnOnce(&mut Shell, &mut Keys<'_>, Now, &m
 
 fn do_what_is_due(ctx: Ctx<'_>, begun: Now, gate: Gate) {
     loop {
-        let mut progress = Progress::Done;
+        let mut progress = adopt_some(ctx, gate);
         on_keys(ctx, |shell, keys, now, fx| {
-            progress = shell.machine.tick(keys, now, gate, CHUNK, fx);
+            if shell.machine.tick(keys, now, gate, CHUNK, fx) == Progress::More {
+                progress = Progress::More;
+            }
         });
         let spent = ffi::monotonic_us().saturating_sub(begun.mono.0);
         if progress == Progress::Done || spent > TURN_US {
@@ -225,6 +271,10 @@ pub fn before_sleep() {
         if let Some(check) = cluster::next_check(shell) {
             next = Some(next.map_or(check, |next| next.min(check)));
         }
+        if inbox::has_loaded() {
+            let soon = now.mono + LOADED_MS;
+            next = Some(next.map_or(soon, |next| next.min(soon)));
+        }
         if inbox::has_news() {
             next = Some(AT_ONCE);
         } else if !inbox::is_empty() {
@@ -232,13 +282,10 @@ pub fn before_sleep() {
             let retry = now.mono + dlock_core::machine::RETRY_MS;
             next = Some(next.map_or(retry, |next| next.min(retry)));
         }
-        // An alarm that should have rung may have done so in the middle of a script, unheard.
-        if next != shell.armed || next.is_some_and(|at| at <= now.mono) {
-            shell.armed = next;
-            match next {
-                Some(at) => Alarm::set(at.0),
-                None => Alarm::disarm(),
-            }
+        shell.armed = next;
+        match next {
+            Some(at) => Alarm::set(at.0),
+            None => Alarm::disarm(),
         }
     });
 }

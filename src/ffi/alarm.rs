@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use redis_module::raw;
 
@@ -11,15 +11,21 @@ use super::guard;
 
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
+/// What the timer is set to; 0 when it is not set or has rung.
+static SET: AtomicU64 = AtomicU64::new(0);
+
 /// The module's one alarm. Must not be set in forked children: they share it with the server.
 pub struct Alarm;
 
 impl Alarm {
     /// Wakes the loop at `at_us`, an instant of the monotonic clock; one in the past wakes it at once. Replaces
-    /// what was set before.
+    /// what was set before. Costs nothing if that was the same.
     pub fn set(at_us: u64) {
         // A zero time would disarm the timer.
         let at_us = at_us.max(1);
+        if SET.swap(at_us, Ordering::Relaxed) == at_us {
+            return;
+        }
         arm(libc::timespec {
             tv_sec: libc::time_t::try_from(at_us / 1_000_000).unwrap_or(libc::time_t::MAX),
             tv_nsec: libc::c_long::try_from(at_us % 1_000_000 * 1_000).unwrap_or(0),
@@ -33,6 +39,9 @@ impl Alarm {
 
     /// Sets nothing.
     pub fn disarm() {
+        if SET.swap(0, Ordering::Relaxed) == 0 {
+            return;
+        }
         arm(libc::timespec { tv_sec: 0, tv_nsec: 0 });
     }
 }
@@ -81,6 +90,7 @@ pub(super) fn create() -> Result<(), String> {
 
 unsafe extern "C" fn ringing(descriptor: c_int, _data: *mut c_void, _mask: c_int) {
     guard::call("the alarm", (), || {
+        SET.store(0, Ordering::Relaxed);
         let mut expirations = 0_u64;
         // SAFETY: reads at most eight bytes into a place of that size; the descriptor does not block.
         unsafe {

@@ -268,6 +268,13 @@ impl<'a> Ctx<'a> {
         };
     }
 
+    /// Tells WATCH and client-side caches that `key` of the selected database has changed.
+    #[inline]
+    pub fn signal_modified(self, key: Name<'_>) {
+        // SAFETY: valid context, live string.
+        unsafe { api!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr())) };
+    }
+
     /// Sends the keyspace event `event` (class `d`) of `key` in the selected database. Other modules may act on
     /// it before this returns: hold no [`super::KeyHandle`] meanwhile.
     #[inline]
@@ -362,6 +369,35 @@ impl<'a> Ctx<'a> {
         unsafe { api!(RedisModule_FreeCallReply(reply.as_ptr())) };
         verdict
     }
+
+    /// Whether the cluster of this server is up, as it sees it.
+    pub fn cluster_is_up(self) -> bool {
+        // SAFETY: valid context, a C string, as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"CLUSTER".as_ptr(),
+                c"Ec".as_ptr(),
+                c"INFO".as_ptr(),
+            ))
+        };
+        let Some(reply) = NonNull::new(reply) else {
+            return false;
+        };
+        let mut length = 0;
+        // SAFETY: a live reply; its text lives as long as the reply, which is freed at the end.
+        unsafe {
+            let start = api!(RedisModule_CallReplyStringPtr(reply.as_ptr(), &raw mut length));
+            let text = if start.is_null() {
+                &[][..]
+            } else {
+                std::slice::from_raw_parts(start.cast::<u8>(), length)
+            };
+            let is_up = text.starts_with(b"cluster_state:ok");
+            api!(RedisModule_FreeCallReply(reply.as_ptr()));
+            is_up
+        }
+    }
 }
 
 /// Reads the server's refusal.
@@ -400,6 +436,13 @@ impl Drop for Reselect<'_> {
 pub fn avoid_replica_traffic() -> bool {
     // SAFETY: takes nothing.
     unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
+}
+
+/// True if a client is connected under `id`.
+#[inline]
+pub fn client_alive(id: u64) -> bool {
+    // SAFETY: a null place is allowed: the answer is then only whether the client exists.
+    ok(unsafe { api!(RedisModule_GetClientInfoById(ptr::null_mut(), id)) })
 }
 
 /// Flags of the server where no context is at hand.

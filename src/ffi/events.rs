@@ -147,7 +147,7 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
 
 /// Comes for every generic event of the server (DEL, EXPIRE, …): one comparison unless a value of ours moved.
 unsafe extern "C" fn keyspace_event(
-    ctx: *mut raw::RedisModuleCtx,
+    _ctx: *mut raw::RedisModuleCtx,
     _class: c_int,
     event: *const c_char,
     key: *mut raw::RedisModuleString,
@@ -156,15 +156,14 @@ unsafe extern "C" fn keyspace_event(
         return OK;
     }
     guard::call("a keyspace event", (), || {
-        // SAFETY: the server's context, C string and key are valid during this call.
-        let (ctx, event, key) =
-            unsafe { (Ctx::from_raw(ctx), CStr::from_ptr(event), Name::from_raw(key)) };
+        // SAFETY: C string and key are valid during this call.
+        let (event, key) = unsafe { (CStr::from_ptr(event), Name::from_raw(key)) };
         if event != c"rename_to" && event != c"move_to" {
             return;
         }
         UNLINKED.store(false, Ordering::Relaxed);
-        if let (Some(ctx), Some(key)) = (ctx, key) {
-            inbox::push(Notice::Moved { db: ctx.db(), name: key.bytes().into() });
+        if let Some(key) = key {
+            inbox::push(Notice::Moved { name: key.bytes().into() });
         }
     });
     OK

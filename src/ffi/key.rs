@@ -2,8 +2,8 @@
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use redis_module::raw;
 
@@ -14,26 +14,20 @@ use super::load::{int, ok};
 use super::main_thread;
 use super::name::Name;
 
-/// A value as the server keeps it: ours, plus a mark while a [`KeyHandle`] has lent it out.
-pub(super) struct Stored {
-    state: AtomicU8,
-    value: UnsafeCell<Value>,
-}
+/// A value as the server keeps it: exactly ours, so that a held lock costs no byte more.
+#[repr(transparent)]
+pub(super) struct Stored(UnsafeCell<Value>);
 
-/// Nobody uses it.
-const IDLE: u8 = 0;
-/// A handle has it.
-const LENT: u8 = 1;
-/// A handle has it and the server has freed it: the handle frees it in the end.
-const ORPHAN: u8 = 2;
+/// The value that an open [`KeyHandle`] has lent out; null while none has. One at a time is enough: an operation
+/// closes one key before it opens the next.
+static LENT: AtomicPtr<Stored> = AtomicPtr::new(ptr::null_mut());
+/// The server has freed the lent value: the handle frees it in the end.
+static ORPHAN: AtomicBool = AtomicBool::new(false);
 
 impl Stored {
     /// A new value in the form in which the server keeps it.
     pub(super) fn boxed(value: Value) -> *mut Stored {
-        Box::into_raw(Box::new(Stored {
-            state: AtomicU8::new(IDLE),
-            value: UnsafeCell::new(value),
-        }))
+        Box::into_raw(Box::new(Stored(UnsafeCell::new(value))))
     }
 
     /// Looks at a value that the server passes to a callback; `None` while a handle has lent it out (then another
@@ -43,11 +37,11 @@ impl Stored {
     /// `raw` comes from [`Stored::boxed`], is not freed during `'a`, and this is the main thread.
     #[inline]
     pub(super) unsafe fn view<'a>(raw: *const Stored) -> Option<&'a Value> {
-        // SAFETY: alive by the contract; not lent, so there is no other reference.
-        unsafe {
-            let stored = &*raw;
-            (stored.state.load(Ordering::Relaxed) == IDLE).then(|| &*stored.value.get())
+        if ptr::eq(LENT.load(Ordering::Relaxed), raw) {
+            return None;
         }
+        // SAFETY: alive by the contract; not lent, so there is no other reference.
+        Some(unsafe { &*(*raw).0.get() })
     }
 
     /// Frees a value that the server has let go. May run on a background thread of the server.
@@ -55,13 +49,11 @@ impl Stored {
     /// # Safety
     /// `raw` comes from [`Stored::boxed`] and the server will not use it again.
     pub(super) unsafe fn free(raw: *mut Stored) {
-        // SAFETY: alive, by the contract.
-        let state = unsafe { &(*raw).state };
-        if state.load(Ordering::Acquire) == IDLE {
+        if !ptr::eq(LENT.load(Ordering::Acquire), raw) {
             // SAFETY: no handle has it and the server has let it go: this is the last owner.
             drop(unsafe { Box::from_raw(raw) });
         } else if main_thread::here() {
-            state.store(ORPHAN, Ordering::Relaxed);
+            ORPHAN.store(true, Ordering::Relaxed);
         }
         // Freed in the background while lent: the main thread may be using it. It stays for ever, which costs a
         // few hundred bytes; no known server does it.
@@ -89,7 +81,7 @@ pub enum Content<'a> {
 
 /// An open key of the database that was selected when it was opened.
 ///
-/// Opening a key twice at a time is a mistake that panics; commands that name a key twice are refused before.
+/// Opening one while another one that holds a value of ours is open is a mistake that panics.
 pub struct KeyHandle<'a> {
     raw: *mut raw::RedisModuleKey,
     mode: Mode,
@@ -147,14 +139,12 @@ impl<'a> KeyHandle<'a> {
     #[inline]
     fn lend(&mut self) {
         if let Held::Ours(_, stored) = self.content {
-            // SAFETY: the server keeps the value alive while the key has it.
-            let state = unsafe { &(*stored.as_ptr()).state };
-            if state.load(Ordering::Relaxed) != IDLE {
+            if !LENT.load(Ordering::Relaxed).is_null() {
                 // Not this handle's loan: it must not be given back by it.
                 self.content = Held::Foreign;
-                super::broken("a key was opened twice");
+                super::broken("a key was opened while another one was open");
             }
-            state.store(LENT, Ordering::Relaxed);
+            LENT.store(stored.as_ptr(), Ordering::Relaxed);
         }
     }
 
@@ -163,13 +153,10 @@ impl<'a> KeyHandle<'a> {
     fn give_back(&mut self) {
         if let Held::Ours(_, stored) = self.content {
             self.content = Held::Missing;
-            // SAFETY: alive: freeing a lent value only marks it.
-            let state = unsafe { &(*stored.as_ptr()).state };
-            if state.load(Ordering::Relaxed) == ORPHAN {
-                // SAFETY: the server has let it go and this was its only loan.
+            LENT.store(ptr::null_mut(), Ordering::Release);
+            if ORPHAN.swap(false, Ordering::Relaxed) {
+                // SAFETY: the server has let it go, which only marks a lent value, and this was its only loan.
                 drop(unsafe { Box::from_raw(stored.as_ptr()) });
-            } else {
-                state.store(IDLE, Ordering::Release);
             }
         }
     }
@@ -182,7 +169,7 @@ impl<'a> KeyHandle<'a> {
             Held::Foreign => Content::Foreign,
             Held::Ours(index, stored) => {
                 // SAFETY: lent to this handle alone, and `&mut self` makes this the only reference.
-                let value = unsafe { &mut *(*stored.as_ptr()).value.get() };
+                let value = unsafe { &mut *(*stored.as_ptr()).0.get() };
                 Content::Here(index, value)
             }
         }

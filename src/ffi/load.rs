@@ -90,14 +90,16 @@ fn start(ctx: Ctx<'_>, args: &Args<'_>) -> Result<Host, String> {
     info::register(ctx)?;
     // From here on the server calls into the module; what can still fail comes before it where it can.
     crate::dispatch::start(ctx)?;
-    alarm::create()?;
     events::subscribe(ctx)?;
+    alarm::create()?;
     // SAFETY: valid context.
     unsafe {
         api!(RedisModule_SetModuleOptions(
             ctx.as_ptr(),
             int(raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
-                | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD),
+                | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD
+                // A refused call opens its key for writing, too; WATCH and client caches shall not see that.
+                | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED),
         ));
     }
     Ok(host)
@@ -147,6 +149,7 @@ required! {
     RedisModule_GetBlockedClientPrivateData
     RedisModule_GetClientId
     RedisModule_GetCommand
+    RedisModule_GetClientInfoById
     RedisModule_GetContextFlags
     RedisModule_GetCurrentUserName
     RedisModule_GetDbIdFromIO
@@ -189,6 +192,7 @@ required! {
     RedisModule_SetDisconnectCallback
     RedisModule_SetExpire
     RedisModule_SetModuleOptions
+    RedisModule_SignalModifiedKey
     RedisModule_StringPtrLen
     RedisModule_SubscribeToKeyspaceEvents
     RedisModule_SubscribeToServerEvent

@@ -53,7 +53,7 @@ pub use alarm::Alarm;
 pub use args::Args;
 pub use blocked::Blocked;
 pub use clock::{monotonic_us, random, wall_us};
-pub use ctx::{Ctx, Level, Verdict, avoid_replica_traffic, log};
+pub use ctx::{Ctx, Level, Verdict, avoid_replica_traffic, client_alive, log};
 pub use datatype::{Origin, TypeIndex};
 pub use events::follow_moves;
 pub use guard::panics;

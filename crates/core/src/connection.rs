@@ -2,7 +2,8 @@
 
 use crate::lease::EntryId;
 use crate::queue::HashKeys;
-use alloc::collections::BTreeSet;
+use crate::time::LeaseInstant;
+use alloc::collections::{BTreeSet, VecDeque};
 use hashbrown::HashMap;
 
 /// A connection that has a place in a queue or a hold tied to it.
@@ -16,6 +17,8 @@ pub struct Connection {
     pub ties: BTreeSet<EntryId>,
     /// It let a grant lapse unclaimed and has not been heard of since: its places are passed over.
     pub hung: bool,
+    /// It is gone since then; what it had is being seen to.
+    pub gone_at: Option<LeaseInstant>,
 }
 
 impl Connection {
@@ -24,17 +27,36 @@ impl Connection {
     }
 }
 
+/// What a gone connection has left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeftBehind {
+    /// A place in a queue.
+    Place {
+        /// Its waiter slot.
+        slot: u32,
+        /// Since when the connection is gone.
+        at: LeaseInstant,
+    },
+    /// A hold tied to it.
+    Tie {
+        /// The key.
+        entry: EntryId,
+    },
+}
+
 /// All connections that matter, by client id.
 #[derive(Debug)]
 pub struct Connections {
     known: HashMap<u64, Connection, HashKeys>,
     hung: usize,
+    /// Those that are gone and still have something.
+    departed: VecDeque<u64>,
 }
 
 impl Connections {
     /// An empty index.
     pub fn new(keys: HashKeys) -> Self {
-        Self { known: HashMap::with_hasher(keys), hung: 0 }
+        Self { known: HashMap::with_hasher(keys), hung: 0, departed: VecDeque::new() }
     }
 
     /// What is known of `client`.
@@ -52,17 +74,54 @@ impl Connections {
         self.known.is_empty()
     }
 
-    /// Forgets `client` and returns what it had.
-    pub fn remove(&mut self, client: u64) -> Option<Connection> {
-        let connection = self.known.remove(&client)?;
-        self.hung -= usize::from(connection.hung);
-        Some(connection)
+    /// Notes that `client` is gone.
+    pub fn depart(&mut self, client: u64, at: LeaseInstant) {
+        if let Some(connection) = self.known.get_mut(&client)
+            && connection.gone_at.is_none()
+        {
+            connection.gone_at = Some(at);
+            self.hung -= usize::from(core::mem::take(&mut connection.hung));
+            self.departed.push_back(client);
+        }
+    }
+
+    /// Since when `client` is gone, if it is and still has something.
+    pub fn gone_at(&self, client: u64) -> Option<LeaseInstant> {
+        if self.departed.is_empty() {
+            return None;
+        }
+        self.known.get(&client)?.gone_at
+    }
+
+    /// Whether any connection that is gone still has something.
+    pub fn has_departed(&self) -> bool {
+        !self.departed.is_empty()
+    }
+
+    /// One thing that a gone connection still has; forgets connections that have nothing left.
+    pub fn next_left_behind(&mut self) -> Option<LeftBehind> {
+        while let Some(&client) = self.departed.front() {
+            if let Some(connection) = self.known.get_mut(&client)
+                && let Some(at) = connection.gone_at
+            {
+                if let Some(slot) = connection.places.pop_first() {
+                    return Some(LeftBehind::Place { slot, at });
+                }
+                if let Some(entry) = connection.ties.pop_first() {
+                    return Some(LeftBehind::Tie { entry });
+                }
+                self.known.remove(&client);
+            }
+            self.departed.pop_front();
+        }
+        None
     }
 
     /// Forgets all of them.
     pub fn clear(&mut self) {
         self.known.clear();
         self.hung = 0;
+        self.departed.clear();
     }
 
     /// Notes a place of `client`.
@@ -146,7 +205,7 @@ impl Connections {
     fn update(&mut self, client: u64, change: impl FnOnce(&mut Connection)) {
         if let Some(connection) = self.known.get_mut(&client) {
             change(connection);
-            if connection.is_idle() {
+            if connection.is_idle() && connection.gone_at.is_none() {
                 self.hung -= usize::from(connection.hung);
                 self.known.remove(&client);
             }

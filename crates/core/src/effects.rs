@@ -113,18 +113,20 @@ pub struct Effects {
 impl Effects {
     /// Empties it for the next operation and keeps its memory, unless a burst made it large.
     pub fn clear(&mut self) {
-        const KEPT: usize = 4096;
+        const KEPT: usize = 256;
         self.records.clear();
         self.notes.clear();
         self.messages.clear();
         self.wakes.clear();
         self.bytes.clear();
+        self.records.shrink_to(KEPT);
+        self.notes.shrink_to(KEPT);
+        self.messages.shrink_to(KEPT);
+        self.wakes.shrink_to(KEPT);
+        self.bytes.shrink_to(64 * KEPT);
         self.last_name = None;
         self.reply = None;
         self.parked = None;
-        if self.bytes.capacity() > KEPT {
-            *self = Self::default();
-        }
     }
 
     /// Whether there is nothing to do (the reply aside).

@@ -11,7 +11,7 @@ use crate::store::Key;
 use crate::time::{Instant, LeaseInstant, Millis};
 use crate::wheel::Wheel;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash, Hasher};
 use hashbrown::{HashMap, HashTable};
@@ -118,8 +118,6 @@ pub struct Queue {
     pub name: Name,
     /// How many they are.
     pub len: usize,
-    /// Listed in [`Waits::stall`] already.
-    stalled: bool,
     head: u32,
     tail: u32,
 }
@@ -149,7 +147,7 @@ pub struct Waits {
     /// Ends of absent places, on the lease clock.
     pub graces: Wheel,
     /// Queues whose head may be grantable once the server lets us.
-    stalled: VecDeque<u32>,
+    stalled: BTreeSet<u32>,
     calls: u32,
     parked: usize,
 }
@@ -168,7 +166,7 @@ impl Waits {
             places_taken: 0,
             timeouts: Wheel::default(),
             graces: Wheel::default(),
-            stalled: VecDeque::new(),
+            stalled: BTreeSet::new(),
             calls: 0,
             parked: 0,
         }
@@ -186,6 +184,11 @@ impl Waits {
     /// The queue under `id`.
     pub fn queue(&self, id: u32) -> Option<&Queue> {
         self.queues.get(id)
+    }
+
+    /// One above the largest id of a queue: the bound for a walk by id.
+    pub fn queue_bound(&self) -> u32 {
+        self.queues.bound()
     }
 
     /// All queues.
@@ -359,32 +362,19 @@ impl Waits {
 
     /// Notes that the head of `queue` must be looked at again.
     pub fn stall(&mut self, queue: u32) {
-        if let Some(entry) = self.queues.get_mut(queue)
-            && !entry.stalled
-        {
-            entry.stalled = true;
-            self.stalled.push_back(queue);
+        if self.queues.get(queue).is_some() {
+            self.stalled.insert(queue);
         }
     }
 
     /// Notes that all queues must be looked at again.
     pub fn stall_all(&mut self) {
-        for queue in 0..self.queues.bound() {
-            self.stall(queue);
-        }
+        self.stalled.extend(self.queues.iter().map(|(id, _)| id));
     }
 
     /// The next queue that must be looked at.
     pub fn next_stalled(&mut self) -> Option<u32> {
-        while let Some(id) = self.stalled.pop_front() {
-            if let Some(queue) = self.queues.get_mut(id)
-                && queue.stalled
-            {
-                queue.stalled = false;
-                return Some(id);
-            }
-        }
-        None
+        self.stalled.pop_first()
     }
 
     /// Whether any queue must be looked at.
@@ -396,6 +386,16 @@ impl Waits {
     pub fn places_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (u32, &Waiter)> {
         let slots = self.owners.get(owner).into_iter().flatten();
         slots.filter_map(|&slot| self.waiters.get(slot).map(|waiter| (slot, waiter)))
+    }
+
+    /// Whether `owner` has more than one place.
+    pub fn is_plural(&self, owner: &[u8]) -> bool {
+        self.plural.contains(owner)
+    }
+
+    /// How many owners have more than one place.
+    pub fn plural_count(&self) -> usize {
+        self.plural.len()
     }
 
     /// The owners who have more than one place.
@@ -447,7 +447,6 @@ impl Waits {
             db: key.db,
             name: Name::from(key.name),
             len: 0,
-            stalled: false,
             head: NIL,
             tail: NIL,
         });
@@ -466,6 +465,7 @@ impl Waits {
             entry.remove();
         }
         self.queues.remove(id);
+        self.stalled.remove(&id);
     }
 
     fn hash_key(&self, key: Key<'_>) -> u64 {

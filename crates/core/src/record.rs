@@ -3,7 +3,7 @@
 //!
 //! A record carries the state that an operation led to, not the operation: replaying it needs no
 //! clock and no rule, replaying it twice does no harm, and a replica cannot drift. A payload is
-//! one byte of version and a bincode of [`StateV1`]. Decoding borrows from the payload, so a
+//! one byte of version, one of flags, and a bincode of the state. Decoding borrows from the payload, so a
 //! damaged or hostile one can make it fail but not allocate.
 
 use crate::bytes::Owner;
@@ -97,33 +97,54 @@ impl Writer for Sink<'_> {
     }
 }
 
+/// In the second byte: the hold is a new one, so a time to live that somebody set on the key goes.
+const GRANTED: u8 = 1;
+
 /// Appends the payload for `resource` as it is at the given moment.
 pub fn encode(resource: &Resource, mono: Instant, lease: LeaseInstant, out: &mut Vec<u8>) {
+    encode_step(resource, mono, lease, false, out);
+}
+
+/// [`encode`], for a step that may have `granted` the resource to a new owner.
+pub fn encode_step(
+    resource: &Resource,
+    mono: Instant,
+    lease: LeaseInstant,
+    granted: bool,
+    out: &mut Vec<u8>,
+) {
     // What is not entered has not begun to run: its deadline is what is left.
     let lease = if resource.entry == NO_ENTRY { LeaseInstant(0) } else { lease };
     let state = match resource.lock() {
         Lock::Free => StateV1::Free,
         Lock::Closed { until, delay_ms } => {
-            StateV1::LockClosed { remaining_ms: *until - lease, delay_ms: *delay_ms }
+            StateV1::LockClosed { remaining_ms: left(*until, lease), delay_ms: *delay_ms }
         }
         Lock::Held(hold) => StateV1::LockHeld(HoldV1 {
             owner: Bytes(&hold.owner),
             token: hold.token,
             count: hold.count,
             lease_ms: hold.lease_ms,
-            remaining_ms: hold.deadline - lease,
+            remaining_ms: left(hold.deadline, lease),
             held_ms: mono - hold.since,
             extras: hold.extras.as_deref().map(extras_v1),
         }),
     };
     let start = out.len();
     out.push(VERSION);
+    out.push(if granted { GRANTED } else { 0 });
     let written = bincode::serde::encode_into_writer(&state, Sink(out), CONFIG);
     // Neither the sink nor these types can fail; a half-written payload must not leave, though.
     debug_assert!(written.is_ok());
     if written.is_err() {
         out.truncate(start);
     }
+}
+
+/// What is left until `end`. A clock that was set back by a pause can show a little more than the
+/// longest lease.
+fn left(end: LeaseInstant, now: LeaseInstant) -> Millis {
+    (end - now).min(names::LEASE_MAX_MS)
 }
 
 fn extras_v1(extras: &Extras) -> ExtrasV1<'_> {
@@ -142,10 +163,17 @@ fn extras_v1(extras: &Extras) -> ExtrasV1<'_> {
 
 /// Reads a payload. The resource is not entered: its deadlines are what was left, counted from 0.
 pub fn decode(payload: &[u8], mono: Instant) -> Result<Resource, DecodeError> {
-    let (&version, body) = payload.split_first().ok_or(DecodeError::Damaged)?;
+    decode_step(payload, mono).map(|(resource, _)| resource)
+}
+
+/// [`decode`], and whether the step granted the resource to a new owner.
+pub fn decode_step(payload: &[u8], mono: Instant) -> Result<(Resource, bool), DecodeError> {
+    let (&version, rest) = payload.split_first().ok_or(DecodeError::Damaged)?;
     if version != VERSION {
         return Err(DecodeError::UnknownVersion(version));
     }
+    let (&flags, body) = rest.split_first().ok_or(DecodeError::Damaged)?;
+    check(flags & !GRANTED == 0)?;
     let (state, read): (StateV1<'_>, usize) =
         bincode::serde::borrow_decode_from_slice(body, CONFIG).map_err(|_| DecodeError::Damaged)?;
     if read != body.len() {
@@ -159,7 +187,8 @@ pub fn decode(payload: &[u8], mono: Instant) -> Result<Resource, DecodeError> {
         }
         StateV1::LockHeld(hold) => Lock::Held(hold.restore(mono)?),
     };
-    Ok(Resource { entry: NO_ENTRY, body: Body::Lock(lock) })
+    let resource = Resource { entry: NO_ENTRY, body: Body::Lock(lock) };
+    Ok((resource, flags & GRANTED != 0))
 }
 
 fn check(holds: bool) -> Result<(), DecodeError> {

@@ -1,5 +1,7 @@
-//! A slab that grows by chunks: ids are small integers, growing never copies what is there, and
-//! memory use follows the number of entries instead of doubling.
+//! A slab that grows and shrinks by chunks: ids are small integers, growing never copies what is
+//! there, and memory use follows the number of entries instead of doubling. Memory goes back chunk
+//! by chunk as they empty: a million entries that go one after the other leave nothing behind that
+//! would have to be freed at once.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,10 +12,20 @@ const CHUNK: usize = 128;
 /// Stands for "no entry" wherever ids are linked.
 pub const NIL: u32 = u32::MAX;
 
+#[derive(Debug)]
+struct Chunk<T> {
+    slots: Box<[Option<T>]>,
+    used: usize,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Slab<T> {
-    chunks: Vec<Box<[Option<T>]>>,
+    /// `None`: nothing is in that chunk and its memory went back.
+    chunks: Vec<Option<Chunk<T>>>,
+    /// The chunk that emptied last. It stays, so that a single entry that comes and goes does not
+    /// make and free a chunk each time.
+    spare: usize,
     free: Vec<u32>,
     /// Ids from here on have never been used.
     fresh: u32,
@@ -22,7 +34,7 @@ pub struct Slab<T> {
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), free: Vec::new(), fresh: 0, len: 0 }
+        Self { chunks: Vec::new(), spare: 0, free: Vec::new(), fresh: 0, len: 0 }
     }
 }
 
@@ -31,20 +43,33 @@ impl<T> Slab<T> {
     pub fn insert(&mut self, value: T) -> u32 {
         let id = self.free.pop().unwrap_or_else(|| {
             let id = self.fresh;
-            if id as usize == self.chunks.len() * CHUNK {
-                self.chunks.push((0..CHUNK).map(|_| None).collect());
-            }
             self.fresh += 1;
             id
         });
-        self.chunks[id as usize / CHUNK][id as usize % CHUNK] = Some(value);
+        let index = id as usize / CHUNK;
+        if index == self.chunks.len() {
+            self.chunks.push(None);
+        }
+        let chunk = self.chunks[index]
+            .get_or_insert_with(|| Chunk { slots: (0..CHUNK).map(|_| None).collect(), used: 0 });
+        chunk.slots[id as usize % CHUNK] = Some(value);
+        chunk.used += 1;
         self.len += 1;
         id
     }
 
     /// Takes the entry out; its id may be used again.
     pub fn remove(&mut self, id: u32) -> Option<T> {
-        let value = self.chunks.get_mut(id as usize / CHUNK)?[id as usize % CHUNK].take()?;
+        let index = id as usize / CHUNK;
+        let chunk = self.chunks.get_mut(index)?.as_mut()?;
+        let value = chunk.slots[id as usize % CHUNK].take()?;
+        chunk.used -= 1;
+        if chunk.used == 0 && self.spare != index {
+            let spare = core::mem::replace(&mut self.spare, index);
+            if let Some(chunk) = self.chunks.get_mut(spare) {
+                chunk.take_if(|chunk| chunk.used == 0);
+            }
+        }
         self.len -= 1;
         if self.len == 0 {
             // Nothing is in use: give the memory of a burst back, but keep what churn needs.
@@ -60,12 +85,12 @@ impl<T> Slab<T> {
 
     /// The entry under `id`.
     pub fn get(&self, id: u32) -> Option<&T> {
-        self.chunks.get(id as usize / CHUNK)?[id as usize % CHUNK].as_ref()
+        self.chunks.get(id as usize / CHUNK)?.as_ref()?.slots[id as usize % CHUNK].as_ref()
     }
 
     /// The entry under `id`, to change it.
     pub fn get_mut(&mut self, id: u32) -> Option<&mut T> {
-        self.chunks.get_mut(id as usize / CHUNK)?[id as usize % CHUNK].as_mut()
+        self.chunks.get_mut(id as usize / CHUNK)?.as_mut()?.slots[id as usize % CHUNK].as_mut()
     }
 
     /// How many entries there are.
@@ -102,10 +127,12 @@ mod tests {
         assert_eq!(slab.remove(ids[7]), None);
         assert_eq!(slab.insert(70), ids[7]);
         assert_eq!(slab.iter().count(), 3000);
-        for id in ids {
+        for (gone, id) in ids.into_iter().enumerate() {
             assert!(slab.remove(id).is_some());
+            assert!(slab.chunks.iter().flatten().count() <= (3000 - gone).div_ceil(CHUNK) + 2);
         }
         assert_eq!(slab.bound(), 0);
+        assert!(slab.chunks.iter().flatten().count() <= 1);
         assert!(slab.get(5).is_none());
     }
 }

@@ -33,6 +33,8 @@ pub trait Store {
     fn put(&mut self, key: Key<'_>, resource: Resource);
     /// Removes the value under `key`, which is there.
     fn remove(&mut self, key: Key<'_>);
+    /// Whether database `db` has no keys at all, of any type.
+    fn is_empty(&mut self, db: u32) -> bool;
     /// Takes away a time to live that somebody set on `key` (`EXPIRE`).
     fn persist(&mut self, key: Key<'_>);
 }

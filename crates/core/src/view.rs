@@ -190,7 +190,11 @@ impl Machine {
         if resource.entry == NO_ENTRY {
             return Some(LeaseInstant(deadline.0 + lease.0));
         }
-        Some(self.epoch_deadline(resource).unwrap_or(deadline))
+        let until = self.epoch_deadline(resource).unwrap_or(deadline);
+        // Its connection may be gone without anybody having cut it yet.
+        let tie = resource.lock().hold().and_then(Hold::tie);
+        let cut = tie.and_then(|tie| Some(self.connections().gone_at(tie.client)? + tie.ms));
+        Some(cut.map_or(until, |cut| until.min(cut)))
     }
 }
 

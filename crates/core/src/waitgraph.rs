@@ -63,16 +63,20 @@ impl Machine {
             open: Vec::new(),
             looked_at: 0,
         };
-        let place = self.waits().queue_of(key).and_then(|q| self.waits().place_of(q, owner));
-        let place = place.and_then(|slot| self.waits().get(slot));
-        if let Some(text) = self.look(store, now, &mut search, 0, key, place) {
+        if self.waits().queue_of(key).is_some_and(|q| self.waits().place_of(q, owner).is_some()) {
+            // It keeps the place it has: this call closes nothing that was not there before.
+            return None;
+        }
+        if let Some(text) = self.look(store, now, &mut search, 0, key, None) {
             return Some(text);
         }
-        // The caller may wait elsewhere already.
-        search.open.push(0);
+        // Where else the caller waits does not matter: this call closes no circle through there.
         while let Some(index) = search.open.pop() {
             let waiting = search.reached.get(index)?.owner.clone();
             for (_, waiter) in self.waits().places_of_owner(&waiting) {
+                if waiter.presence.is_over(now.mono, self.lease_time(now.mono)) {
+                    continue;
+                }
                 let Some(queue) = self.waits().queue(waiter.queue) else { continue };
                 if let Some(text) =
                     self.look(store, now, &mut search, index, queue.key(), Some(waiter))
@@ -100,11 +104,10 @@ impl Machine {
             }
         }
         let Some(queue) = self.waits().queue_of(key) else { return false };
-        self.waits().walk(queue).any(|(_, waiter)| {
-            *waiter.owner != *owner
-                && !self.is_passed_over(waiter)
-                && !waiter.presence.is_over(now.mono, lease)
-        })
+        let ahead = self.waits().walk(queue).take_while(|(_, waiter)| *waiter.owner != *owner);
+        ahead
+            .map(|(_, waiter)| waiter)
+            .any(|waiter| !self.is_passed_over(waiter) && !waiter.presence.is_over(now.mono, lease))
     }
 
     /// Reaches everybody for whom the owner at `index` waits at `key`, from its `place` there or
@@ -119,9 +122,9 @@ impl Machine {
         place: Option<&Waiter>,
     ) -> Option<String> {
         search.looked_at += 1;
+        let lease = self.lease_time(now.mono);
         let holder = match store.get(key) {
             Slot::Here(resource) => {
-                let lease = self.lease_time(now.mono);
                 self.in_force(resource, lease).map(|(hold, _)| hold.owner.to_vec())
             }
             Slot::Missing | Slot::Foreign => None,
@@ -134,7 +137,10 @@ impl Machine {
         let queue = self.waits().queue_of(key)?;
         // The caller itself may stand in front of the one we look at.
         let caller_place = self.waits().place_of(queue, search.caller);
-        let is_ahead = |waiter: &Waiter| place.is_none_or(|place| waiter.seq < place.seq);
+        let is_ahead = |waiter: &Waiter| {
+            place.is_none_or(|place| waiter.seq < place.seq)
+                && !waiter.presence.is_over(now.mono, lease)
+        };
         if index > 0
             && let Some(waiter) = caller_place.and_then(|slot| self.waits().get(slot))
             && is_ahead(waiter)
@@ -142,17 +148,23 @@ impl Machine {
             let caller = search.caller.to_vec();
             return search.reach(index, key, &caller);
         }
-        for owner in self.waits().plural_owners() {
-            search.looked_at += 1;
-            let slot = self.waits().place_of(queue, owner);
-            if slot.and_then(|slot| self.waits().get(slot)).is_some_and(is_ahead) {
-                let owner = owner.to_vec();
-                if let Some(text) = search.reach(index, key, &owner) {
-                    return Some(text);
-                }
-            }
-            if search.looked_at > PLACES_MOST {
-                break;
+        // Whichever is shorter: the queue, or the list of those who stand in several.
+        let waits = self.waits();
+        let len = waits.queue(queue).map_or(0, |queue| queue.len);
+        let found: Vec<Vec<u8>> = if len < waits.plural_count() {
+            let queue = waits.walk(queue).map(|(_, waiter)| waiter).take(PLACES_MOST);
+            let plural = queue.filter(|waiter| is_ahead(waiter) && waits.is_plural(&waiter.owner));
+            plural.map(|waiter| waiter.owner.to_vec()).collect()
+        } else {
+            let place =
+                |owner: &&[u8]| waits.place_of(queue, owner).and_then(|slot| waits.get(slot));
+            let plural = waits.plural_owners().take(PLACES_MOST);
+            plural.filter(|owner| place(owner).is_some_and(is_ahead)).map(<[u8]>::to_vec).collect()
+        };
+        search.looked_at += len.min(waits.plural_count());
+        for owner in found {
+            if let Some(text) = search.reach(index, key, &owner) {
+                return Some(text);
             }
         }
         None

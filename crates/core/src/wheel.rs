@@ -59,7 +59,9 @@ pub struct Wheel {
     occupied: [u64; LEVELS],
     /// The slot that is being moved down, if the last step left it unfinished.
     cascading: Option<usize>,
-    nodes: Vec<Box<[Node; CHUNK]>>,
+    /// Only the chunks of ids that were armed since the wheel was last empty.
+    nodes: Vec<Option<Box<[Node; CHUNK]>>>,
+    chunks: usize,
     armed: usize,
 }
 
@@ -71,6 +73,7 @@ impl Default for Wheel {
             occupied: [0; LEVELS],
             cascading: None,
             nodes: Vec::new(),
+            chunks: 0,
             armed: 0,
         }
     }
@@ -84,7 +87,7 @@ impl Wheel {
 
     /// The deadline of `id` in microseconds (rounded up to a tick), if it is armed.
     pub fn deadline(&self, id: u32) -> Option<u64> {
-        let node = self.nodes.get(id as usize / CHUNK)?[id as usize % CHUNK];
+        let node = self.find(id)?;
         (node.prev != NIL).then(|| node.due.saturating_mul(TICK_US))
     }
 
@@ -92,8 +95,13 @@ impl Wheel {
     /// not before `at_us`: never early, at most one tick late.
     pub fn arm(&mut self, id: u32, at_us: u64) {
         let due = at_us.div_ceil(TICK_US);
-        while self.nodes.len() * CHUNK <= id as usize {
-            self.nodes.push(Box::new([IDLE; CHUNK]));
+        let chunk = id as usize / CHUNK;
+        if self.nodes.len() <= chunk {
+            self.nodes.resize_with(chunk + 1, || None);
+        }
+        if self.nodes[chunk].is_none() {
+            self.nodes[chunk] = Some(Box::new([IDLE; CHUNK]));
+            self.chunks += 1;
         }
         if self.node(id).prev != NIL {
             self.unlink(id);
@@ -103,12 +111,9 @@ impl Wheel {
 
     /// Takes the deadline of `id` away, if it has one.
     pub fn disarm(&mut self, id: u32) {
-        let chunk = self.nodes.get(id as usize / CHUNK);
-        if chunk.is_some_and(|chunk| chunk[id as usize % CHUNK].prev != NIL) {
+        if self.find(id).is_some_and(|node| node.prev != NIL) {
             self.unlink(id);
-            if self.armed == 0 {
-                self.nodes.truncate(1);
-            }
+            self.shrink();
         }
     }
 
@@ -147,9 +152,7 @@ impl Wheel {
         }
         let id = self.heads[slot];
         self.unlink(id);
-        if self.armed == 0 {
-            self.nodes.truncate(1);
-        }
+        self.shrink();
         Step::Due(id)
     }
 
@@ -188,20 +191,38 @@ impl Wheel {
         level * SLOTS + digit
     }
 
-    fn node(&self, id: u32) -> &Node {
-        &self.nodes[id as usize / CHUNK][id as usize % CHUNK]
+    /// Gives the memory of a burst back when nothing is armed any more, but not what churn needs.
+    fn shrink(&mut self) {
+        const KEPT: usize = 4;
+        if self.armed == 0 && self.chunks > KEPT {
+            self.nodes = Vec::new();
+            self.chunks = 0;
+        }
     }
 
-    fn node_mut(&mut self, id: u32) -> &mut Node {
-        &mut self.nodes[id as usize / CHUNK][id as usize % CHUNK]
+    fn find(&self, id: u32) -> Option<&Node> {
+        let chunk = self.nodes.get(id as usize / CHUNK)?.as_ref()?;
+        Some(&chunk[id as usize % CHUNK])
+    }
+
+    /// The node of an id that is armed.
+    fn node(&self, id: u32) -> Node {
+        self.find(id).copied().unwrap_or(IDLE)
+    }
+
+    fn set(&mut self, id: u32, change: impl FnOnce(&mut Node)) {
+        let chunk = self.nodes.get_mut(id as usize / CHUNK).and_then(Option::as_mut);
+        if let Some(chunk) = chunk {
+            change(&mut chunk[id as usize % CHUNK]);
+        }
     }
 
     fn link(&mut self, id: u32, due: u64) {
         let slot = self.slot_of(due);
         let next = self.heads[slot];
-        *self.node_mut(id) = Node { due, prev: HEAD | slot as u32, next };
+        self.set(id, |node| *node = Node { due, prev: HEAD | slot as u32, next });
         if next != NIL {
-            self.node_mut(next).prev = id;
+            self.set(next, |node| node.prev = id);
         }
         self.heads[slot] = id;
         self.occupied[slot / SLOTS] |= 1 << (slot % SLOTS);
@@ -209,9 +230,9 @@ impl Wheel {
     }
 
     fn unlink(&mut self, id: u32) {
-        let Node { prev, next, .. } = *self.node(id);
+        let Node { prev, next, .. } = self.node(id);
         if prev & HEAD == 0 {
-            self.node_mut(prev).next = next;
+            self.set(prev, |node| node.next = next);
         } else {
             let slot = (prev & !HEAD) as usize;
             self.heads[slot] = next;
@@ -223,9 +244,9 @@ impl Wheel {
             }
         }
         if next != NIL {
-            self.node_mut(next).prev = prev;
+            self.set(next, |node| node.prev = prev);
         }
-        *self.node_mut(id) = IDLE;
+        self.set(id, |node| *node = IDLE);
         self.armed -= 1;
     }
 }

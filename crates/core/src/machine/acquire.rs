@@ -137,7 +137,7 @@ impl Machine {
         self.waits.walk(queue).all(|(_, waiter)| self.is_passed_over(waiter))
     }
 
-    /// The answer to a call that does not wait.
+    /// The answer to a call that does not wait: Null while it is held, else why it is closed.
     fn refuse(&self, step: &Step<'_>, resource: &Resource) -> Outcome {
         let left = self.quarantine_left(step.now.mono);
         if left > 0 && !resource.is_held() {

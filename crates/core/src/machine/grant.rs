@@ -21,8 +21,6 @@ pub(super) struct InFlight {
     name: Vec<u8>,
     owner: Vec<u8>,
     token: u64,
-    /// `Hold::answers` at the time: unchanged if nobody has learnt of the hold since.
-    answers: u16,
     request: Option<Box<[u8]>>,
     /// A resent call has been answered with this very grant.
     is_known: bool,
@@ -39,8 +37,13 @@ impl Machine {
         }
         while matches!(resource.lock(), Lock::Free) {
             let first = self.waits.walk(queue).find(|(_, waiter)| !self.is_passed_over(waiter));
-            let Some((slot, waiter)) = first else { return };
-            match waiter.presence {
+            let Some((slot, presence)) = first.map(|(slot, waiter)| (slot, waiter.presence)) else {
+                return;
+            };
+            if self.see_to_place(slot) {
+                continue;
+            }
+            match presence {
                 // The wait is over, though no alarm has said so yet.
                 presence if presence.is_over(step.now.mono, step.lease) => match presence {
                     Presence::Parked { .. } => self.time_out(slot, step.fx),
@@ -240,7 +243,7 @@ impl Machine {
         if hold.token != grant.token {
             return;
         }
-        if hold.answers != grant.answers {
+        if hold.answers != 0 {
             // Somebody knows of this hold. Had nobody entered it again, that is all there is.
             if hold.count > 1 {
                 hold.count -= 1;
@@ -259,6 +262,9 @@ impl Machine {
             }
             hold.deadline = step.lease + queue_ms;
             step.dirty = true;
+            if let Some(channel) = hold.channel() {
+                step.fx.message(channel, "granted", step.key, hold.token, &grant.owner);
+            }
             return;
         }
         self.end_hold(step, resource, End::Returned);
@@ -287,7 +293,6 @@ impl InFlight {
             name: key.name.to_vec(),
             owner: waiter.owner.to_vec(),
             token,
-            answers: 0,
             request: waiter.ask.request.clone(),
             is_known: false,
             queue_ms: waiter.ask.queue_ms,

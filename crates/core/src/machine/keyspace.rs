@@ -5,7 +5,7 @@
 //! them apart. So the shell only notes them, and later asks the machine to look at what the key
 //! holds by then.
 
-use super::{Machine, Role, Slots, quoted};
+use super::{AT_ONCE, Machine, Role, Slots};
 use crate::effects::Effects;
 use crate::hold::NO_CLIENT;
 use crate::lease::{EntryId, NO_ENTRY};
@@ -13,6 +13,7 @@ use crate::resource::Resource;
 use crate::slab::NIL;
 use crate::store::{Key, Slot, Store};
 use crate::time::Now;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 
@@ -99,22 +100,24 @@ impl Machine {
         announce: bool,
         fx: &mut Effects,
     ) {
-        let mut databases: Vec<u32> = Vec::new();
+        let mut databases: BTreeMap<u32, bool> = BTreeMap::new();
         for id in 0..self.leases.bound() {
             let Some(entry) = self.leases.get(id) else { continue };
             if db.is_some_and(|db| db != entry.db) {
                 continue;
             }
-            let name: Vec<u8> = entry.name.to_vec();
-            let key = Key { db: entry.db, name: &name };
-            if matches!(store.get(key), Slot::Here(resource) if resource.entry == id) {
-                continue;
-            }
-            if !databases.contains(&key.db) {
-                databases.push(key.db);
+            let number = entry.db;
+            let is_empty = *databases.entry(number).or_insert_with(|| store.is_empty(number));
+            if !is_empty {
+                let name: Vec<u8> = entry.name.to_vec();
+                let key = Key { db: number, name: &name };
+                if matches!(store.get(key), Slot::Here(resource) if resource.entry == id) {
+                    continue;
+                }
             }
             self.leases.leave(id);
         }
+        let databases = databases.into_keys();
         self.forget_lost_ties();
         if announce && self.role == Role::Primary {
             for db in databases {
@@ -149,23 +152,27 @@ impl Machine {
         let found: Slots =
             self.waits.queues().filter(|(_, queue)| wanted(queue.db)).map(|(id, _)| id).collect();
         for id in found {
-            if let Some(queue) = self.waits.queue(id) {
-                let name: Vec<u8> = queue.name.to_vec();
-                self.look_at_queue(store, now, Key { db: queue.db, name: &name }, fx);
-            }
+            self.look_at(store, id, fx);
         }
+        self.work_off_stalled(store, now, fx);
     }
 
     /// Whoever waits for `key` gets it if it is free now; an error if it is of another type now,
     /// or gone in a cluster, where it may have moved to another node.
     fn look_at_queue<S: Store>(&mut self, store: &mut S, now: Now, key: Key<'_>, fx: &mut Effects) {
-        let Some(queue) = self.waits.queue_of(key) else { return };
-        if self.settings.cluster && matches!(store.get(key), Slot::Missing) {
-            self.dismiss_queue(queue, ErrorCode::Unblocked, GONE, fx);
-            return;
+        if let Some(queue) = self.waits.queue_of(key) {
+            self.look_at(store, queue, fx);
+            self.work_off_stalled(store, now, fx);
         }
-        self.waits.stall(queue);
-        self.work_off_stalled(store, now, fx);
+    }
+
+    fn look_at<S: Store>(&mut self, store: &mut S, id: u32, fx: &mut Effects) {
+        let Some(queue) = self.waits.queue(id) else { return };
+        if self.settings.cluster && matches!(store.get(queue.key()), Slot::Missing) {
+            self.dismiss_queue(id, ErrorCode::Unblocked, GONE, fx);
+        } else {
+            self.waits.stall(id);
+        }
     }
 
     /// This node no longer serves the slot of these keys: their waiters must ask elsewhere.
@@ -190,12 +197,17 @@ impl Machine {
         }
     }
 
-    /// Hands on in every queue that was noted, as far as the server takes writes.
+    /// Hands on in the queues that were noted, as far as the server takes writes: the first few, and
+    /// the rest in the tick.
     pub(super) fn work_off_stalled<S: Store>(&mut self, store: &mut S, now: Now, fx: &mut Effects) {
         if self.shut || self.role == Role::Replica || self.quarantine_left(now.mono) > 0 {
             return;
         }
-        while self.work_off_one(store, now, fx) {}
+        for _ in 0..AT_ONCE {
+            if !self.work_off_one(store, now, fx) {
+                break;
+            }
+        }
     }
 
     /// Hands on in one queue that was noted; `false` when there was none.
@@ -223,11 +235,6 @@ impl Machine {
             }
         }
         true
-    }
-
-    /// How a key is named in texts.
-    pub fn quoted(key: &[u8]) -> alloc::string::String {
-        quoted(key)
     }
 }
 

@@ -268,6 +268,9 @@ impl Machine {
         };
         if is_there {
             self.enter(&step, resource);
+            if self.connections.has_departed() && !self.shut && self.role == Role::Primary {
+                self.cut_if_gone(&mut step, resource);
+            }
             self.end_what_is_due(&mut step, resource);
         }
         if step.granted {
@@ -293,8 +296,10 @@ impl Machine {
     /// Settles a changed resource and notes the record of its new state.
     fn note_state(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         self.settle(step.key, resource);
-        let (mono, lease) = (step.now.mono, step.lease);
-        step.fx.record(step.key, |out| record::encode(resource, mono, lease, out));
+        let (mono, lease, granted) = (step.now.mono, step.lease, step.granted);
+        step.fx.record(step.key, |out| {
+            record::encode_step(resource, mono, lease, granted, out);
+        });
         step.dirty = false;
         step.changed = true;
     }
@@ -438,6 +443,9 @@ fn quoted(bytes: &[u8]) -> String {
 fn wrong_type() -> Outcome {
     Outcome::fault(ErrorCode::WrongType, "Operation against a key holding the wrong kind of value")
 }
+
+/// How much of a large piece of work an operation does at once; the tick does the rest.
+const AT_ONCE: usize = 64;
 
 /// Ids collected before something is done to each of them.
 type Slots = Vec<u32>;

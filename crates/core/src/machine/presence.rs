@@ -1,10 +1,12 @@
 //! Connections that go away, calls that are unblocked, waits that run out.
 
-use super::{End, Machine, Role, Slots};
+use super::{AT_ONCE, End, Machine, Role, Slots, Step};
+use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
 use crate::hold::NO_CLIENT;
 use crate::lease::EntryId;
 use crate::queue::{Presence, Waiter, WaiterId};
+use crate::resource::Resource;
 use crate::store::{Key, Store};
 use crate::time::{LeaseInstant, Now};
 use alloc::vec::Vec;
@@ -14,8 +16,8 @@ impl Machine {
     /// A connection is gone, by whatever cause: its places go or start their grace, and the leases
     /// of the holds tied to it are cut.
     ///
-    /// `store` is only needed when the server takes writes now; what this opens is handed on by
-    /// the next [`Machine::tick`] otherwise.
+    /// The first few at once; if it had more, the tick goes on with the rest, and whoever looks at
+    /// one of them before sees it as seen to. Only while the server takes writes.
     pub fn client_gone<S: Store>(
         &mut self,
         store: &mut S,
@@ -23,22 +25,47 @@ impl Machine {
         client: u64,
         fx: &mut Effects,
     ) {
-        let Some(connection) = self.connections.remove(client) else { return };
-        let lease = self.clock.at(now.mono);
-        for slot in connection.places {
-            self.lose_connection(slot, lease);
-        }
-        if self.role == Role::Replica {
+        if self.connections.get(client).is_none() {
             return;
         }
-        // A grant that has not reached it never will: it is undone, not cut.
-        for waiter in self.on_the_way_to(client) {
-            self.undelivered(store, now, waiter, fx);
+        if self.role == Role::Primary {
+            // A grant that has not reached it never will: it is undone, not cut.
+            for waiter in self.on_the_way_to(client) {
+                self.undelivered(store, now, waiter, fx);
+            }
         }
-        for entry in connection.ties {
-            self.cut(store, now, client, entry, fx);
+        self.connections.depart(client, self.clock.at(now.mono));
+        for _ in 0..AT_ONCE {
+            if !self.see_to_one_left_behind(store, now, fx) {
+                break;
+            }
         }
         self.work_off_stalled(store, now, fx);
+    }
+
+    /// Sees to one thing that a gone connection had; `false` when there is none.
+    pub(super) fn see_to_one_left_behind<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        fx: &mut Effects,
+    ) -> bool {
+        match self.connections.next_left_behind() {
+            Some(LeftBehind::Place { slot, at }) => self.lose_connection(slot, at),
+            Some(LeftBehind::Tie { entry }) => self.cut(store, now, entry, fx),
+            None => return false,
+        }
+        true
+    }
+
+    /// Sees to a place whose connection is gone before its turn comes.
+    pub(super) fn see_to_place(&mut self, slot: u32) -> bool {
+        let Some(waiter) = self.waits.get(slot) else { return false };
+        let client = waiter.client;
+        let Some(at) = self.connections.gone_at(client) else { return false };
+        self.connections.remove_place(client, slot);
+        self.lose_connection(slot, at);
+        true
     }
 
     /// The place in `slot` has no connection any more.
@@ -54,41 +81,39 @@ impl Machine {
         self.waits.stall(queue);
     }
 
-    /// Cuts the lease of a hold that was tied to `client`.
-    fn cut<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        client: u64,
-        entry: EntryId,
-        fx: &mut Effects,
-    ) {
+    /// Looks at the key of a hold that was tied to a gone connection, which cuts its lease.
+    fn cut<S: Store>(&mut self, store: &mut S, now: Now, entry: EntryId, fx: &mut Effects) {
         let Some(found) = self.leases.get(entry) else { return };
         let name: Vec<u8> = found.name.to_vec();
         let key = Key { db: found.db, name: &name };
         // A key of another type has no hold of ours any more: nothing to cut.
         let _ = self.on_key(store, key, now, fx, |machine, step, resource| {
-            if resource.entry != entry {
-                return;
-            }
-            let Some(hold) = resource.lock_mut().hold_mut() else { return };
-            let Some(extras) = &mut hold.extras else { return };
-            let Some(tie) = &mut extras.tie else { return };
-            if tie.client != client {
-                return;
-            }
-            tie.client = NO_CLIENT;
-            let end = step.lease + tie.ms;
-            if end < hold.deadline {
-                tie.cut = true;
-                hold.deadline = end;
-                step.dirty = true;
-            }
-            if hold.deadline <= step.lease && !machine.shut {
-                machine.end_hold(step, resource, End::Disconnected);
-                machine.hand_on(step, resource);
+            if resource.entry == entry {
+                machine.cut_if_gone(step, resource);
             }
         });
+    }
+
+    /// Cuts the lease of a hold whose connection is gone; ends it if nothing is left of it.
+    pub(super) fn cut_if_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let entry = resource.entry;
+        let Some(hold) = resource.lock_mut().hold_mut() else { return };
+        let Some(at) = self.connections.gone_at(hold.tied_to()) else { return };
+        self.untie(entry, hold);
+        let deadline = hold.deadline;
+        let Some(tie) = hold.extras_mut().tie.as_mut() else { return };
+        let end = at + tie.ms;
+        tie.client = NO_CLIENT;
+        tie.cut = end < deadline;
+        if !tie.cut {
+            return;
+        }
+        hold.deadline = end;
+        step.dirty = true;
+        if end <= step.lease {
+            self.end_hold(step, resource, End::Disconnected);
+            self.hand_on(step, resource);
+        }
     }
 
     /// A call is not blocked any more, though its connection lives (the server unblocked it, or

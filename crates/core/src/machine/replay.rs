@@ -20,7 +20,7 @@ impl Machine {
         key: Key<'_>,
         payload: &[u8],
     ) -> Result<(), DecodeError> {
-        let mut state = record::decode(payload, now.mono)?;
+        let (mut state, granted) = record::decode_step(payload, now.mono)?;
         let lease = self.clock.at(now.mono);
         match store.get(key) {
             Slot::Foreign => return Err(DecodeError::Impossible),
@@ -37,14 +37,12 @@ impl Machine {
                 if let Some(hold) = resource.lock().hold() {
                     self.untie(entry, hold);
                 }
-                let token_after = token(&state);
-                let is_granted = token_after.is_some() && token(resource) != token_after;
                 state.entry = entry;
                 self.enter_replayed(key, lease, &mut state);
                 *resource = state;
                 if resource.is_free() {
                     store.remove(key);
-                } else if is_granted {
+                } else if granted {
                     store.persist(key);
                 }
             }
@@ -136,7 +134,7 @@ impl Machine {
         {
             let name: Vec<u8> = entry.name.to_vec();
             let key = Key { db: entry.db, name: &name };
-            // Opening the key is all it takes; an entry whose key is gone is found by its alarm.
+            // Opening the key is all it takes; an entry whose key is gone goes with the notice of that.
             let _ = self.on_key(store, key, now, fx, |_, _, _| ());
         }
         true
@@ -147,7 +145,8 @@ impl Machine {
     pub(crate) fn bound_client(&self, resource: &Resource) -> u64 {
         let hold = resource.lock().hold();
         let is_live = self.role == Role::Primary && self.epoch_deadline(resource).is_none();
-        hold.filter(|_| is_live).map_or(NO_CLIENT, Hold::tied_to)
+        let is_here = |hold: &&Hold| self.connections.gone_at(hold.tied_to()).is_none();
+        hold.filter(|_| is_live).filter(is_here).map_or(NO_CLIENT, Hold::tied_to)
     }
 
     /// When a resource of an older epoch ends; `None` if it is of the current one.
@@ -172,23 +171,8 @@ impl Machine {
     pub fn accepts_token(&self, resource: &Resource, wall_us: u64) -> bool {
         token(resource).is_none_or(|token| token <= self.tokens.ceiling(wall_us))
     }
-
-    /// All keys are about to be replaced by loaded ones: the lease index starts anew.
-    pub fn forget_keys(&mut self) {
-        let ties: Vec<(u64, u32)> = self
-            .connections
-            .iter()
-            .flat_map(|(client, connection)| connection.ties.iter().map(move |&tie| (client, tie)))
-            .collect();
-        for (client, entry) in ties {
-            self.connections.untie(client, entry);
-        }
-        self.leases.clear();
-    }
 }
 
 fn token(resource: &Resource) -> Option<u64> {
     resource.lock().hold().map(|hold| hold.token)
 }
-
-const _: () = assert!(NO_CLIENT == 0);

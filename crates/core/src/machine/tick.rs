@@ -5,7 +5,6 @@ use crate::effects::Effects;
 use crate::store::{Key, Slot, Store};
 use crate::time::{Instant, Now};
 use crate::wheel::Step;
-use alloc::vec::Vec;
 
 /// How soon a shut server is asked again, in milliseconds.
 pub const RETRY_MS: u64 = 20;
@@ -47,6 +46,7 @@ impl Machine {
                 || (!self.shut
                     && self.role == Role::Primary
                     && (self.end_quarantine(now)
+                        || self.see_to_one_left_behind(store, now, fx)
                         || self.advance_epoch(store, now, fx)
                         || self.end_grace_of_one(now)
                         || self.end_lease_of_one(store, now, fx)
@@ -65,6 +65,7 @@ impl Machine {
             && (self.leases.next().is_some_and(|at| at <= lease)
                 || self.waits.graces.next().is_some_and(|at| at <= lease.0)
                 || self.epoch_cursor > 0
+                || self.connections.has_departed()
                 || self.quarantine_until.is_some_and(|until| until <= now.mono)
                 || (self.quarantine_until.is_none() && self.waits.has_stalled()))
     }
@@ -147,13 +148,5 @@ impl Machine {
             self.leases.leave(entry);
         }
         true
-    }
-
-    /// Drops entries of keys that are not there, for tests that count what is left.
-    pub fn entries(&self) -> Vec<(u32, Vec<u8>)> {
-        (0..self.leases.bound())
-            .filter_map(|id| self.leases.get(id))
-            .map(|entry| (entry.db, entry.name.to_vec()))
-            .collect()
     }
 }

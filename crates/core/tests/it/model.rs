@@ -21,7 +21,7 @@ pub enum Answer {
 }
 
 /// Everything that comes out of a step.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Out {
     /// `None`: the caller is blocked, or there is no caller.
     pub reply: Option<Answer>,
@@ -35,7 +35,7 @@ pub struct Out {
 }
 
 /// How often what happened.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {
     pub grants_at_once: u64,
     pub grants_after_waiting: u64,
@@ -65,7 +65,7 @@ pub struct Info {
 /// What WAITERS shows of one: owner, connection, waiting, remaining, label.
 pub type Row = (String, u64, u64, Option<u64>, String);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Lock {
     Free,
     Foreign,
@@ -73,7 +73,7 @@ enum Lock {
     Held(Hold),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Hold {
     /// Tells this hold from all others, whatever its token and key.
     serial: u64,
@@ -91,7 +91,7 @@ struct Hold {
     unclaimed: Option<(u64, u64)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Tie {
     ms: u64,
     /// 0: gone or unknown.
@@ -102,14 +102,14 @@ struct Tie {
     at_most: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum How {
     Blocked { until: Option<u64> },
     Queued,
     Absent { until: u64 },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Place {
     owner: String,
     client: u64,
@@ -124,7 +124,7 @@ struct Place {
 }
 
 /// A grant on its way to a blocked caller.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Sent {
     client: u64,
     serial: u64,
@@ -145,10 +145,11 @@ pub struct Settings {
     pub in_all: usize,
     pub quarantine: u64,
     pub lock_delay: u64,
+    pub deadlock_detection: bool,
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Model {
     pub settings: Settings,
     now: u64,
@@ -166,6 +167,8 @@ pub struct Model {
     quarantine_until: u64,
     /// Keys at which the machine woke somebody in this step without writing them.
     pub woken: Vec<usize>,
+    /// Whether it saw to them after the keys that it wrote.
+    pub woken_last: bool,
     out: Out,
 }
 
@@ -186,6 +189,7 @@ impl Model {
             sent: Vec::new(),
             quarantine_until: 0,
             woken: Vec::new(),
+            woken_last: false,
             out: Out::default(),
         }
     }
@@ -231,6 +235,14 @@ impl Model {
             self.out.reply = Some(Answer::Error("WRONGTYPE"));
             return self.done();
         }
+        if let Request::Acquire(call) = request {
+            let waits = call.queue_ms.is_some() || (call.block_ms.is_some() && may_block);
+            let detects = self.settings.deadlock_detection;
+            if waits && detects && self.closes_a_circle(k, &text(call.owner)) {
+                self.out.reply = Some(Answer::Error("DEADLOCK"));
+                return self.done();
+            }
+        }
         self.end_what_is_due(k);
         // A grant that lapsed before this call, and was found by it, is no silence since.
         let was_hung = self.hung.contains(&client);
@@ -250,7 +262,8 @@ impl Model {
         };
         let beside: Vec<usize> = touched.iter().copied().skip_while(|&other| other != k).collect();
         if was_hung {
-            self.look_at_queues(&beside, &self.places_of(client));
+            // The first write of its own key was that of the call.
+            self.look_at_queues(beside.get(1..).unwrap_or_default(), &self.places_of(client));
         } else if !roused {
             let beside = beside.iter().find(|&&other| other != k);
             assert_eq!(beside, None, "a call touches its own key only");
@@ -533,9 +546,7 @@ impl Model {
         order.extend(taken_back);
         order.extend(&tied);
         order.extend(&concerned);
-        for k in std::mem::take(&mut self.woken) {
-            self.hand_on(k);
-        }
+        self.see_to_woken(false);
         for k in in_order(&order) {
             self.end_what_is_due(k);
             if let Some(sent) = sent.as_ref().filter(|_| taken_back == Some(k)) {
@@ -544,7 +555,17 @@ impl Model {
             self.cut(k, client);
             self.hand_on(k);
         }
+        self.see_to_woken(true);
         self.done()
+    }
+
+    /// Keys that were looked at, to no other end than that somebody's wait was over.
+    fn see_to_woken(&mut self, last: bool) {
+        if self.woken_last == last {
+            for k in std::mem::take(&mut self.woken) {
+                self.hand_on(k);
+            }
+        }
     }
 
     fn tied_to(&self, k: usize) -> Option<u64> {
@@ -603,6 +624,8 @@ impl Model {
                 tie.client = 0;
                 tie.cut = false;
             }
+            let (channel, token, owner) = (hold.channel.clone(), hold.token, hold.owner.clone());
+            self.say("granted", k, channel, token, &owner);
         } else {
             self.end(k, "return");
         }
@@ -739,6 +762,58 @@ impl Model {
 
     // ---- rules ----
 
+    /// Whether `owner`, by waiting for `k`, would come to wait for itself.
+    fn closes_a_circle(&self, k: usize, owner: &str) -> bool {
+        let would_wait = match self.holder(k) {
+            Some(holder) => holder != owner,
+            None => self.ahead_of(k, owner).any(|place| !self.is_passed_over(place)),
+        };
+        // Who keeps a place closes nothing that was not closed before.
+        if !would_wait || self.queues[k].iter().any(|place| place.owner == owner) {
+            return false;
+        }
+        let mut reached = self.in_the_way(k, owner);
+        let mut at = 0;
+        while at < reached.len() {
+            for other in self.in_any_way(reached[at]) {
+                if other == owner {
+                    return true;
+                }
+                if !reached.contains(&other) {
+                    reached.push(other);
+                }
+            }
+            at += 1;
+        }
+        false
+    }
+
+    /// For whom `owner` waits at `k`, from its place or from the end of the queue.
+    fn in_the_way(&self, k: usize, owner: &str) -> Vec<&str> {
+        let ahead = self.ahead_of(k, owner).map(|place| place.owner.as_str());
+        self.holder(k).into_iter().chain(ahead).collect()
+    }
+
+    /// For whom `owner` waits wherever it has a place.
+    fn in_any_way(&self, owner: &str) -> Vec<&str> {
+        let waits = |k: &usize| {
+            self.queues[*k].iter().any(|place| place.owner == owner && !self.is_over(place))
+        };
+        (0..KEYS.len()).filter(waits).flat_map(|k| self.in_the_way(k, owner)).collect()
+    }
+
+    fn ahead_of(&self, k: usize, owner: &str) -> impl Iterator<Item = &Place> {
+        let ahead = self.queues[k].iter().take_while(move |place| place.owner != owner);
+        ahead.filter(|place| !self.is_over(place))
+    }
+
+    fn holder(&self, k: usize) -> Option<&str> {
+        match &self.locks[k] {
+            Lock::Held(hold) if hold.ends > self.lease_now => Some(&hold.owner),
+            _ => None,
+        }
+    }
+
     /// A connection that let a grant lapse is heard of again.
     fn rouse(&mut self, client: u64, k: usize, touched: &[usize]) -> bool {
         if !self.hung.contains(&client) {
@@ -774,10 +849,13 @@ impl Model {
             assert!(touched.is_empty(), "behind a shut gate nothing is written");
             return;
         }
-        for k in std::mem::take(&mut self.woken) {
+        self.see_to_woken(false);
+        for k in in_order(touched) {
+            self.end_what_is_due(k);
             self.hand_on(k);
         }
-        for k in in_order(&[touched, others].concat()) {
+        self.see_to_woken(true);
+        for k in in_order(others) {
             self.end_what_is_due(k);
             self.hand_on(k);
         }

@@ -99,12 +99,12 @@ impl Table {
         let name = format!("DLOCK.{}", words[0]);
         let command = COMMANDS.iter().find(|command| command.name == name);
         let command = command.unwrap_or_else(|| panic!("no command {name}"));
-        let args: Vec<&[u8]> = words[1..].iter().map(|word| word.as_bytes()).collect();
+        let args: Vec<&[u8]> = words[1..].iter().map(String::as_bytes).collect();
         let request = request::parse(command.id, &args).unwrap_or_else(|error| panic!("{error}"));
         let caller = Caller { client, db: self.db, may_block };
         self.view(caller, &request).unwrap_or_else(|| {
             let seen = self.world.call(caller, &request);
-            self.show(seen)
+            self.show(&seen)
         })
     }
 
@@ -215,7 +215,7 @@ impl Table {
                 return String::new();
             }
         };
-        self.show(seen)
+        self.show(&seen)
     }
 
     /// Rows after which nothing comes out.
@@ -258,8 +258,8 @@ impl Table {
         }
     }
 
-    fn show(&mut self, seen: Seen) -> String {
-        self.name_new(&seen);
+    fn show(&mut self, seen: &Seen) -> String {
+        self.name_new(seen);
         let mut parts = Vec::new();
         if let Some(reply) = &seen.reply {
             parts.push(self.outcome(reply));

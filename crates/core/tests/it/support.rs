@@ -18,69 +18,98 @@ pub const MS: u64 = 1_000;
 /// The wall clock when the monotonic clock of a [`World`] shows 0, in microseconds since 1970.
 pub const WALL_US: u64 = 1_700_000_000_000_000;
 
-/// Keys in a map; `None` stands for a value of another type.
+/// Database and name of a key.
+pub type Id = (u32, Vec<u8>);
+
+/// Keys in a sorted list (there are few); `None` stands for a value of another type.
 #[derive(Debug, Default)]
 pub struct Keys {
-    values: BTreeMap<(u32, Vec<u8>), Option<Resource>>,
+    values: Vec<(Id, Option<Resource>)>,
     /// Keys that have a time to live which somebody set.
-    pub with_ttl: Vec<(u32, Vec<u8>)>,
+    pub with_ttl: Vec<Id>,
 }
 
 impl Store for Keys {
     fn get(&mut self, key: Key<'_>) -> Slot<'_> {
-        match self.values.get_mut(&own(key)) {
-            None => Slot::Missing,
-            Some(None) => Slot::Foreign,
-            Some(Some(resource)) => Slot::Here(resource),
+        match self.find(key).map(|at| &mut self.values[at].1) {
+            Err(_) => Slot::Missing,
+            Ok(None) => Slot::Foreign,
+            Ok(Some(resource)) => Slot::Here(resource),
         }
     }
 
     fn put(&mut self, key: Key<'_>, resource: Resource) {
-        let before = self.values.insert(own(key), Some(resource));
-        assert!(before.is_none(), "a new value is put only where there is none");
+        assert!(self.find(key).is_err(), "a new value is put only where there is none");
+        self.insert(key, Some(resource));
     }
 
     fn remove(&mut self, key: Key<'_>) {
-        let before = self.take(&own(key));
-        assert!(matches!(before, Some(Some(_))), "only what is there is removed");
+        assert!(self.clear(key), "only what is there is removed");
+    }
+
+    fn is_empty(&mut self, db: u32) -> bool {
+        self.values.iter().all(|((other, _), _)| *other != db)
     }
 
     fn persist(&mut self, key: Key<'_>) {
-        let key = own(key);
-        assert!(self.values.contains_key(&key), "only what is there is persisted");
-        self.with_ttl.retain(|other| *other != key);
+        assert!(self.find(key).is_ok(), "only what is there is persisted");
+        self.with_ttl.retain(|id| !is(id, key));
     }
 }
 
 impl Keys {
-    fn take(&mut self, key: &(u32, Vec<u8>)) -> Option<Option<Resource>> {
-        self.with_ttl.retain(|other| other != key);
-        self.values.remove(key)
+    fn find(&self, key: Key<'_>) -> Result<usize, usize> {
+        let wanted = (key.db, key.name);
+        self.values.binary_search_by(|((db, name), _)| (*db, name.as_slice()).cmp(&wanted))
     }
 
-    fn lost(&self, key: &(u32, Vec<u8>)) -> Option<Lost> {
-        self.values.get(key)?.as_ref().map(Lost::of)
+    fn insert(&mut self, key: Key<'_>, value: Option<Resource>) {
+        let id = own(key);
+        match self.find(key) {
+            Ok(at) => self.values[at].1 = value,
+            Err(at) => self.values.insert(at, (id, value)),
+        }
+    }
+
+    /// Takes away what is there; whether it was one of ours.
+    fn clear(&mut self, key: Key<'_>) -> bool {
+        self.take(key).is_some_and(|value| value.is_some())
+    }
+
+    #[allow(clippy::option_option)] // nothing there, or a value of another type
+    fn take(&mut self, key: Key<'_>) -> Option<Option<Resource>> {
+        self.with_ttl.retain(|id| !is(id, key));
+        self.find(key).ok().map(|at| self.values.remove(at).1)
+    }
+
+    fn lost(&self, key: Key<'_>) -> Option<Lost> {
+        let at = self.find(key).ok()?;
+        self.values[at].1.as_ref().map(Lost::of)
     }
 
     fn swap(&mut self, a: u32, b: u32) {
-        let other = |db: u32| match db {
-            db if db == a => b,
-            db if db == b => a,
-            db => db,
-        };
-        let values = std::mem::take(&mut self.values);
-        self.values =
-            values.into_iter().map(|((db, name), value)| ((other(db), name), value)).collect();
+        for ((db, _), _) in &mut self.values {
+            *db = match *db {
+                db if db == a => b,
+                db if db == b => a,
+                db => db,
+            };
+        }
+        self.values.sort_by(|(one, _), (other, _)| one.cmp(other));
     }
 
     /// What must be the same on a replica, key by key.
-    pub fn digest(&self) -> impl Iterator<Item = (&(u32, Vec<u8>), Option<Digest<'_>>)> {
+    pub fn digest(&self) -> impl Iterator<Item = (&Id, Option<Digest<'_>>)> {
         self.values.iter().map(|(key, value)| (key, value.as_ref().map(Digest::of)))
     }
 }
 
-fn own(key: Key<'_>) -> (u32, Vec<u8>) {
+fn own(key: Key<'_>) -> Id {
     (key.db, key.name.to_vec())
+}
+
+fn is(id: &Id, key: Key<'_>) -> bool {
+    id.0 == key.db && id.1 == key.name
 }
 
 /// A resource without its remaining times.
@@ -356,12 +385,11 @@ impl World {
 
     /// DEL, UNLINK, EXPIRE running out, eviction; with `over`, SET of another type over it.
     pub fn unlink(&mut self, key: Key<'_>, over: bool) -> Seen {
-        let id = own(key);
-        let lost = [self.keys.lost(&id), self.replica_keys.lost(&id)];
+        let lost = [self.keys.lost(key), self.replica_keys.lost(key)];
         for keys in [&mut self.keys, &mut self.replica_keys] {
-            keys.take(&id);
+            keys.take(key);
             if over {
-                keys.values.insert(id.clone(), None);
+                keys.insert(key, None);
             }
         }
         let [here, there] = lost;
@@ -373,13 +401,12 @@ impl World {
 
     /// RENAME, or MOVE when the databases differ.
     pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
-        let (from_id, to_id) = (own(from), own(to));
         let mut lost = Vec::new();
         for keys in [&mut self.keys, &mut self.replica_keys] {
-            lost.push((keys.lost(&from_id), keys.lost(&to_id)));
-            if let Some(value) = keys.take(&from_id) {
-                keys.take(&to_id);
-                keys.values.insert(to_id.clone(), value);
+            lost.push((keys.lost(from), keys.lost(to)));
+            if let Some(value) = keys.take(from) {
+                keys.take(to);
+                keys.insert(to, value);
             }
         }
         let told = |lost: (Option<Lost>, Option<Lost>)| {
@@ -406,7 +433,7 @@ impl World {
     /// FLUSHDB, or FLUSHALL (`None`).
     pub fn flush(&mut self, db: Option<u32>) -> Seen {
         for keys in [&mut self.keys, &mut self.replica_keys] {
-            keys.values.retain(|(number, _), _| db.is_some_and(|db| db != *number));
+            keys.values.retain(|((number, _), _)| db.is_some_and(|db| db != *number));
         }
         self.on_replica(|machine, keys, now, fx| machine.flushed(keys, now, db, true, fx));
         self.step(|machine, keys, now, fx| machine.flushed(keys, now, db, true, fx))
@@ -442,10 +469,10 @@ impl World {
                 dlock_core::record::encode(value, now.mono, lease, &mut payload);
                 dlock_core::record::decode(&payload, now.mono).expect("what was saved loads")
             };
-            for keys in [&mut fresh.keys, &mut fresh.replica_keys] {
-                keys.values.insert(key.clone(), value.as_ref().map(load));
-            }
             let key = Key { db: key.0, name: &key.1 };
+            for keys in [&mut fresh.keys, &mut fresh.replica_keys] {
+                keys.insert(key, value.as_ref().map(load));
+            }
             fresh.on_replica(|machine, keys, now, fx| machine.adopt(keys, now, key, fx));
             fresh.step(|machine, keys, now, fx| machine.adopt(keys, now, key, fx));
         }
