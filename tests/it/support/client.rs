@@ -248,6 +248,11 @@ impl Blocked {
         &mut self.client
     }
 
+    /// The connection, once the call is answered.
+    pub fn into_client(self) -> Client {
+        self.client
+    }
+
     /// Closes the connection, as a client that dies does.
     pub fn hang_up(self) {
         drop(self);

@@ -52,6 +52,11 @@ impl Kind {
         self.at_least((7, 2), (7, 2))
     }
 
+    /// A module sees the wall clock of a preloaded library. Valkey 8.1 binds modules to the C library directly (`RTLD_DEEPBIND`).
+    pub fn preload_reaches_modules(&self) -> bool {
+        !self.valkey || !self.at_least((0, 0), (8, 1))
+    }
+
     /// WAITAOF exists.
     pub fn has_waitaof(&self) -> bool {
         self.at_least((7, 2), (7, 2))

@@ -32,14 +32,17 @@ const CRASH_MARKS: [&str; 5] =
     ["BUG REPORT START", "ASSERTION FAILED", "crashed by signal", "panicked", "internal error"];
 
 /// Fields of INFO dlock that are 0 when nobody holds or waits for anything.
-const LEFT_OVER_FIELDS: [&str; 7] = [
+const LEFT_OVER_FIELDS: [&str; 10] = [
     "held_locks",
+    "keys_entered",
     "leased_permits",
     "waiters_blocked",
     "waiters_queued",
     "armed_deadlines",
     "parked_clients",
     "connections_watched",
+    "grants_in_flight",
+    "notices_pending",
 ];
 
 /// Lines of the log that a failed test shows; of a crash report, the first ones.

@@ -1,0 +1,159 @@
+//! Locks in a cluster: a key that is gone may live on another node, so its waiters are told to ask again.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    args,
+    scene::{Scene, block},
+    support::{Client, Heard, Reply, SOON, Server, wait_until},
+};
+
+/// How long it may take until the module sees that a slot is not here any more, and somewhat more for a busy machine.
+const CHECK: Duration = Duration::from_millis(1_500);
+
+#[track_caller]
+fn assert_unblocked(waiters: &mut [&mut Client]) {
+    for waiter in waiters {
+        let answer = waiter.reply(SOON).error();
+        assert!(answer.starts_with("UNBLOCKED "), "{answer}");
+    }
+}
+
+#[test]
+fn waiters_for_a_key_that_was_removed_are_told_to_ask_again() {
+    let server = Server::with(&[]).cluster().start();
+    for removal in ["DEL k", "UNLINK k", "PEXPIRE k 20", "FLUSHALL", "FLUSHALL ASYNC"] {
+        println!("{removal}");
+        let mut scene = Scene::set(&server, "k");
+        server.cmd(&removal.split(' ').collect::<Vec<_>>()).ok();
+        assert_unblocked(&mut [&mut scene.first, &mut scene.last]);
+        let told = scene.messages.next_text();
+        let wanted = if removal.starts_with("FLUSH") {
+            "flushed 0".to_owned()
+        } else {
+            scene.message("deleted")
+        };
+        assert_eq!(told, wanted);
+        assert!(server.cmd(&["DLOCK.INFO", "k"]).is_null());
+        assert!(server.cmd(&["DLOCK.ACQUIRE", "k", "last"]).int() > scene.token);
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "last"]).int(), 0);
+        scene.messages.assert_none();
+        server.left_over_check();
+    }
+    // Everything else hands on as elsewhere.
+    let mut scene = Scene::set(&server, "k");
+    scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "20"]).int();
+    let token = scene.first_is_granted();
+    assert_eq!(scene.messages.next_text(), scene.message("expired"));
+    scene.play_out(token);
+}
+
+/// Two nodes, the first with all slots.
+fn two_nodes(settings: &[&str]) -> (Server, Server) {
+    let one = Server::with(settings).cluster().start();
+    let two = Server::with(&[]).cluster_without_slots().start();
+    one.meet(&two);
+    two.wait_cluster_ok();
+    (one, two)
+}
+
+#[test]
+fn a_lock_moves_with_its_slot_and_its_waiters_are_told_to_ask_there() {
+    let (one, two) = two_nodes(&[]);
+    let slot = one.slot("k");
+    let mut scene = Scene::set(&one, "k");
+    let bystander_key = "other";
+    assert_ne!(one.slot(bystander_key), slot);
+    one.cmd(&["DLOCK.ACQUIRE", bystander_key, "h"]).int();
+    let mut bystander = one.client();
+    block(&one, &mut bystander, &args!["DLOCK.ACQUIRE", bystander_key, "w", "BLOCK", 0]);
+
+    one.begin_slot_move(slot, &two);
+    // The key is here: it is served here, longer than the module needs to look twice.
+    assert_eq!(scene.first.hear(CHECK), Heard::Nothing);
+    scene.assert_all_wait();
+    assert_eq!(one.migrate_slot_keys(slot, &two), 1);
+    assert_unblocked(&mut [&mut scene.first, &mut scene.last]);
+    one.end_slot_move(slot, &two);
+
+    assert!(one.cmd(&["DLOCK.ACQUIRE", "k", "first", "BLOCK", "0"]).error().starts_with("MOVED "));
+    assert_eq!(two.cmd(&args!["DLOCK.CHECK", "k", scene.token]).int(), 1);
+    assert!(two.cmd(&["DLOCK.INFO", "k"]).field("ttl-ms").int() > 50_000);
+    let mut first = two.client();
+    block(&two, &mut first, &args!["DLOCK.ACQUIRE", "k", "first", "BLOCK", 0]);
+    assert_eq!(two.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
+    assert!(first.reply(SOON).int() > scene.token);
+    assert_eq!(two.cmd(&["DLOCK.RELEASE", "k", "first"]).int(), 0);
+    two.left_over_check();
+
+    assert_eq!(bystander.hear(CHECK), Heard::Nothing);
+    one.cmd(&["DLOCK.RELEASE", bystander_key, "h"]).int();
+    bystander.reply(SOON).int();
+    bystander.cmd(&["DLOCK.RELEASE", bystander_key, "w"]).int();
+    one.left_over_check();
+}
+
+/// During a quarantine there are waiters for keys that do not exist: no key tells that their slot has gone.
+#[test]
+fn waiters_for_keys_that_are_not_there_notice_that_their_slot_has_gone() {
+    let (one, two) = two_nodes(&["dlock.restart-quarantine-ms", "60000"]);
+    let slot = one.slot("k");
+    let (mut blocked, mut queued, mut stays) = (one.client(), one.client(), one.client());
+    block(&one, &mut blocked, &args!["DLOCK.ACQUIRE", "k", "blocked", "BLOCK", 0]);
+    assert!(queued.cmd(&["DLOCK.ACQUIRE", "k", "queued", "QUEUE", "60000"]).is_null());
+    block(&one, &mut stays, &args!["DLOCK.ACQUIRE", "other", "stays", "BLOCK", 0]);
+    one.end_slot_move(slot, &two);
+    let moved = Instant::now();
+    assert_unblocked(&mut [&mut blocked]);
+    assert!(moved.elapsed() < CHECK, "{:?}", moved.elapsed());
+    assert_eq!(one.info_number("dlock", "waiters_queued"), 0);
+    assert_eq!(stays.hear(CHECK), Heard::Nothing);
+    assert!(blocked.cmd(&["DLOCK.ACQUIRE", "k", "blocked"]).error().starts_with("MOVED "));
+    drop(stays);
+    one.left_over_check();
+}
+
+#[track_caller]
+fn wait_state(server: &Server, state: &str) {
+    let state = format!("cluster_state:{state}");
+    wait_until(&state, || server.cmd(&["CLUSTER", "INFO"]).text().contains(&state));
+}
+
+/// The server refuses writes while its cluster is down. Some servers also end blocked calls then.
+#[test]
+fn nothing_is_handed_on_while_the_cluster_is_down() {
+    let server = Server::with(&[]).cluster().start();
+    // The second one is the slot of the word by which the module asks whether writes are taken.
+    for slot in [server.slot("nobody's"), server.slot("dlock")] {
+        println!("without slot {slot}");
+        let mut scene = Scene::set(&server, "k");
+        let slot = slot.to_string();
+        scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "300"]).int();
+        server.cmd(&["CLUSTER", "DELSLOTS", &slot]).ok();
+        wait_state(&server, "fail");
+        let refusal = server.cmd(&["DLOCK.RELEASE", "k", "h"]).error();
+        assert!(refusal.starts_with("CLUSTERDOWN "), "{refusal}");
+        let sent_away = |waiter: &mut Client| match waiter.hear(CHECK) {
+            Heard::Nothing => false,
+            Heard::Reply(answer) => answer.error().starts_with("CLUSTERDOWN "),
+            Heard::Closed => panic!("closed"),
+        };
+        let first_has_left = sent_away(&mut scene.first);
+        assert_eq!(sent_away(&mut scene.last), first_has_left);
+        // By now the lease is over in any case. Nobody can ask: reads are refused, too.
+        assert_eq!(scene.queued.hear(Duration::from_millis(400)), Heard::Nothing);
+        scene.messages.assert_none();
+
+        server.cmd(&["CLUSTER", "ADDSLOTS", &slot]).ok();
+        server.wait_cluster_ok();
+        assert_eq!(scene.messages.next_text(), scene.message("expired"));
+        if first_has_left {
+            assert!(scene.messages.next_text().starts_with("granted 0 "));
+            assert_eq!(scene.queued.cmd(&["DLOCK.RELEASE", "k", "queued"]).int(), 0);
+            server.left_over_check();
+        } else {
+            let token = scene.first_is_granted();
+            scene.play_out(token);
+        }
+    }
+}

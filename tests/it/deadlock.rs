@@ -1,0 +1,176 @@
+//! Deadlock detection: who would close a circle of owners that wait for each other is told so at once.
+
+use crate::{
+    args,
+    support::{Blocked, Client, Reply, SOON, Server},
+};
+
+/// `owner` takes `key`, which is free.
+fn hold(client: &mut Client, key: &str, owner: &str) {
+    client.cmd(&["DLOCK.ACQUIRE", key, owner]).int();
+}
+
+fn wait(server: &Server, key: &str, owner: &str) -> Blocked {
+    server.block(&["DLOCK.ACQUIRE", key, owner, "BLOCK", "0"])
+}
+
+fn refusal(circle: &str) -> String {
+    format!("DEADLOCK this call would wait for ever: {circle}")
+}
+
+#[test]
+fn two_owners_cannot_wait_for_each_other() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "k1", "a");
+    hold(&mut client, "k2", "b");
+    let mut b = wait(&server, "k1", "b");
+    let circle = refusal(r#""a" waits for "k2", "b" waits for "k1""#);
+    for options in [&["BLOCK", "0"][..], &["QUEUE", "60000"], &["BLOCK", "5", "QUEUE", "5"]] {
+        let call = [&["DLOCK.ACQUIRE", "k2", "a"], options].concat();
+        assert_eq!(client.cmd(&call).error(), circle, "{options:?}");
+    }
+    assert_eq!(server.info_number("dlock", "deadlocks_refused"), 3);
+    // Nothing came of it: no place, and nobody else was disturbed. Who does not wait is only told that it is not free.
+    assert!(client.cmd(&["DLOCK.POSITION", "k2", "a"]).is_null());
+    assert!(client.cmd(&["DLOCK.ACQUIRE", "k2", "a"]).is_null());
+    b.assert_no_reply();
+    client.cmd(&["DLOCK.RELEASE", "k1", "a"]).ok();
+    b.expect_reply(SOON).int();
+    // Without its hold `a` is in nobody's way.
+    let mut a = wait(&server, "k2", "a");
+    client.cmd(&["DLOCK.RELEASE", "k2", "b"]).ok();
+    a.expect_reply(SOON).int();
+    for (key, owner) in [("k1", "b"), ("k2", "a")] {
+        client.cmd(&["DLOCK.RELEASE", key, owner]).ok();
+    }
+    server.left_over_check();
+}
+
+#[test]
+fn a_circle_may_be_long_and_goes_through_places_too() {
+    let server = Server::start();
+    let mut client = server.client();
+    let names: Vec<(String, String)> =
+        (0..25).map(|n| (format!("k{n}"), format!("o{n}"))).collect();
+    for (key, owner) in &names {
+        hold(&mut client, key, owner);
+    }
+    for n in 0..24 {
+        client.cmd(&["DLOCK.ACQUIRE", &names[n + 1].0, &names[n].1, "QUEUE", "60000"]).ok();
+    }
+    let links: Vec<String> = [24]
+        .into_iter()
+        .chain(0..19)
+        .map(|n| format!(r#""o{n}" waits for "k{}""#, (n + 1) % 25))
+        .collect();
+    let error = client.cmd(&["DLOCK.ACQUIRE", "k0", "o24", "BLOCK", "0"]).error();
+    assert_eq!(error, refusal(&format!("{} and 5 more", links.join(", "))));
+    client.cmd(&["FLUSHALL"]).ok();
+    for n in 0..24 {
+        client.cmd(&["DLOCK.CANCEL", &names[n + 1].0, &names[n].1]).ok();
+    }
+    server.left_over_check();
+}
+
+#[test]
+fn who_stands_in_front_is_waited_for() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "k", "x");
+    hold(&mut client, "m", "c");
+    // `y` holds nothing, but is first at `k` and waits for what `c` holds.
+    for key in ["k", "m"] {
+        client.cmd(&["DLOCK.ACQUIRE", key, "y", "QUEUE", "60000"]).ok();
+    }
+    let error = client.cmd(&["DLOCK.ACQUIRE", "k", "c", "BLOCK", "0"]).error();
+    assert_eq!(error, refusal(r#""c" waits for "k", "y" waits for "m""#));
+    // Who stands behind is not.
+    client.cmd(&["DLOCK.CANCEL", "k", "y"]).ok();
+    client.cmd(&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "60000"]).ok();
+    client.cmd(&["DLOCK.ACQUIRE", "free", "z"]).ok();
+    assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "z", "QUEUE", "60000"]).is_null());
+    // `c` keeps the place that it has, whatever came since.
+    assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "60000"]).is_null());
+    for (key, owner) in [("m", "y"), ("k", "c"), ("k", "z")] {
+        assert_eq!(client.cmd(&["DLOCK.CANCEL", key, owner]).int(), 1);
+    }
+    client.cmd(&["FLUSHALL"]).ok();
+    server.left_over_check();
+}
+
+#[test]
+fn what_has_ended_or_is_elsewhere_closes_no_circle() {
+    let server = Server::start();
+    let mut client = server.client();
+    // The same names in another database are other locks.
+    hold(&mut client, "k1", "a");
+    client.cmd(&["SELECT", "1"]).ok();
+    hold(&mut client, "k1", "z");
+    hold(&mut client, "k2", "b");
+    client.cmd(&["DLOCK.ACQUIRE", "k1", "b", "QUEUE", "60000"]).ok();
+    assert!(client.cmd(&["DLOCK.ACQUIRE", "k2", "a", "QUEUE", "60000"]).is_null());
+    client.cmd(&["DLOCK.CANCEL", "k2", "a"]).ok();
+    client.cmd(&["DLOCK.CANCEL", "k1", "b"]).ok();
+    client.cmd(&["FLUSHALL"]).ok();
+    // A wait that has timed out, in the same turn of the server's loop as the question.
+    hold(&mut client, "k1", "a");
+    hold(&mut client, "k2", "b");
+    let mut late = server.client();
+    late.cmd(&["SELECT", "1"]).ok();
+    late.send(&["DLOCK.ACQUIRE", "k1", "b", "BLOCK", "30"]);
+    server.wait_blocked(1);
+    let replies = client.pipeline(&[
+        args!["DEBUG", "SLEEP", "0.05"],
+        args!["DLOCK.ACQUIRE", "k2", "a", "QUEUE", 60_000],
+    ]);
+    assert!(replies[1].is_null(), "{}", replies[1].show());
+    assert!(late.reply(SOON).is_null());
+    client.cmd(&["DLOCK.CANCEL", "k2", "a"]).ok();
+    // An owner does not wait for itself.
+    hold(&mut client, "k1", "a");
+    client.cmd(&["DLOCK.ACQUIRE", "k2", "a", "QUEUE", "60000"]).ok();
+    assert!(client.cmd(&["DLOCK.ACQUIRE", "k2", "a", "QUEUE", "60000"]).is_null());
+    client.cmd(&["DLOCK.CANCEL", "k2", "a"]).ok();
+    client.cmd(&["FLUSHALL"]).ok();
+    server.left_over_check();
+}
+
+#[test]
+fn it_can_be_turned_off() {
+    let server = Server::with(&["dlock.deadlock-detection", "no"]).start();
+    let mut client = server.client();
+    hold(&mut client, "k1", "a");
+    hold(&mut client, "k2", "b");
+    let mut b = wait(&server, "k1", "b");
+    assert!(client.cmd(&["DLOCK.ACQUIRE", "k2", "a", "BLOCK", "20"]).is_null());
+    client.cmd(&["CONFIG", "SET", "dlock.deadlock-detection", "yes"]).ok();
+    let error = client.cmd(&["DLOCK.ACQUIRE", "k2", "a", "BLOCK", "20"]).error();
+    assert!(error.starts_with("DEADLOCK "), "{error}");
+    assert_eq!(server.info_number("dlock", "deadlocks_refused"), 1);
+    b.assert_no_reply();
+    client.cmd(&["DLOCK.BREAK", "k1"]).ok();
+    b.expect_reply(SOON).int();
+    client.cmd(&["FLUSHALL"]).ok();
+    server.left_over_check();
+}
+
+#[test]
+fn names_in_a_circle_are_quoted_and_cut() {
+    let server = Server::start();
+    let mut client = server.client();
+    let (key, owner) = (b"\xff%s\n".repeat(30), b"\0\"x".repeat(30));
+    client.cmd(&args!["DLOCK.ACQUIRE", &key, &owner]).int();
+    hold(&mut client, "k", "b");
+    client.cmd(&args!["DLOCK.ACQUIRE", &key, "b", "QUEUE", 60_000]).ok();
+    let error = client.cmd(&args!["DLOCK.ACQUIRE", "k", &owner, "BLOCK", 0]).error();
+    let key = r"\xff%s\n".repeat(16);
+    let owner = r#"\x00\"x"#.repeat(21);
+    assert_eq!(
+        error,
+        refusal(&format!(r#""{owner}\x00"... waits for "k", "b" waits for "{key}"..."#))
+    );
+    client.cmd(&["FLUSHALL"]).ok();
+    client.cmd(&args!["DLOCK.CANCEL", b"\xff%s\n".repeat(30), "b"]).ok();
+    server.left_over_check();
+}

@@ -1,0 +1,263 @@
+//! What was answered survives: kill -9, every way of saving and loading, every way of moving a lock.
+
+use std::collections::BTreeMap;
+
+use dlock_core::resource::Resource;
+
+use crate::{
+    args,
+    records::{requests, stored, words},
+    specimens::Specimens,
+    support::{Client, Reply, Server, wait_until},
+    workload::{Account, Claim, Mix, Pending, Verb, Workload},
+};
+
+const AOF: [&str; 4] = ["appendonly", "yes", "appendfsync", "always"];
+const NO_REWRITE: [&str; 2] = ["auto-aof-rewrite-percentage", "0"];
+
+#[test]
+fn what_was_answered_survives_kill_9() {
+    survive_kill_9("yes", 1);
+    survive_kill_9("no", 2);
+}
+
+/// Kills a server under load and compares what it has afterwards with what its clients were answered.
+pub fn survive_kill_9(preamble: &str, seed: u64) {
+    let mut server =
+        Server::with(&AOF).and(&["aof-use-rdb-preamble", preamble, "rdbcompression", "no"]).start();
+    let mix = Mix { connections: 24, keys: 16, lease_ms: 600_000..900_000, ruthless: false };
+    let workload = Workload::start(&server, &mix, seed);
+    workload.wait_answers(1_000);
+    // The second half of it goes to another file, while the first is rewritten.
+    server.cmd(&["BGREWRITEAOF"]).ok();
+    workload.wait_answers(1_000);
+    server.kill9();
+    let accounts = workload.stop();
+    server.start_again();
+
+    let mut client = server.client();
+    let mut found = BTreeMap::new();
+    for key in (0..mix.keys).map(|n| format!("key{n}")) {
+        found.extend(stored(&mut client, key.as_bytes()).map(|lock| (key, lock)));
+    }
+    let answered: usize = accounts.iter().map(|account| account.claims.len()).sum();
+    assert!(answered > 3, "too little was held at the end: {accounts:?}");
+    for account in &accounts {
+        nothing_is_lost(account, &found);
+    }
+    nothing_is_made_up(&accounts, &found);
+    for account in &accounts {
+        calls_can_be_repeated(account, &mut client);
+    }
+    let largest = accounts.iter().map(|account| account.largest).max();
+    assert!(Some(client.cmd(&["DLOCK.ACQUIRE", "new", "a"]).int()) > largest);
+}
+
+/// Each hold that a connection was told of is there with its token, its count and the ids of the calls.
+fn nothing_is_lost(account: &Account, found: &BTreeMap<String, Resource>) {
+    for (key, claim) in &account.claims {
+        let pending = account.pending.as_ref().filter(|pending| pending.key == *key);
+        let what = || {
+            let is = found.get(key).map_or("nothing".to_owned(), words);
+            format!("{key} of {}: {claim:?}, sent last {pending:?}, found {is}", account.owner)
+        };
+        let hold = found.get(key).and_then(|resource| resource.lock().hold());
+        let hold = hold.filter(|hold| *hold.owner == *account.owner.as_bytes());
+        let Some(hold) = hold else {
+            let was_released = pending.is_some_and(|p| p.verb == Verb::Release) && claim.holds == 1;
+            assert!(was_released, "{}", what());
+            continue;
+        };
+        let mut ids = requests(hold);
+        let mut holds = claim.holds;
+        if let Some(Pending { id, verb, .. }) = pending
+            && ids.last() == Some(id)
+        {
+            ids.pop();
+            holds += if *verb == Verb::Acquire { 1 } else { -1 };
+        }
+        let known = &claim.ids[claim.ids.len().saturating_sub(7)..];
+        assert!(ids.ends_with(known), "{}", what());
+        assert_eq!(i64::from(hold.count), holds, "{}", what());
+        let token = i64::try_from(hold.token).unwrap();
+        let highest =
+            claim.token + if pending.is_some_and(|p| p.verb == Verb::Fence) { 2 } else { 0 };
+        assert!((claim.token..=highest).contains(&token), "{}", what());
+    }
+}
+
+/// Each hold that is there is known, was just being asked for, or is a grant that its owner has not claimed.
+fn nothing_is_made_up(accounts: &[Account], found: &BTreeMap<String, Resource>) {
+    for (key, resource) in found {
+        let hold = resource.lock().hold().unwrap();
+        let owner =
+            accounts.iter().find(|account| *hold.owner == *account.owner.as_bytes()).unwrap();
+        let is_asked_for = owner.pending.as_ref().is_some_and(|p| p.key == *key);
+        assert!(
+            owner.claims.contains_key(key) || is_asked_for || hold.unclaimed().is_some(),
+            "{key} was released, but is {}",
+            words(resource)
+        );
+    }
+}
+
+/// Whoever asks again after the crash is answered as before, and what the crash cut off is done once.
+fn calls_can_be_repeated(account: &Account, client: &mut Client) {
+    let owner = &account.owner;
+    if let Some(Pending { key, verb, id }) = &account.pending {
+        let earlier = account.claims.get(key);
+        let before = earlier.map_or(0, |claim| claim.holds);
+        match verb {
+            Verb::Acquire => {
+                let token = client.cmd(&args!["DLOCK.ACQUIRE", key, owner, "REQID", id]);
+                if token.is_null() {
+                    assert_eq!(earlier, None, "{owner} lost {key}");
+                } else {
+                    let holds = client.cmd(&["DLOCK.INFO", key]).field("holds").int();
+                    assert_eq!(holds, before + 1, "{key} {owner}");
+                }
+            }
+            Verb::Release if before > 1 => {
+                let left = client.cmd(&args!["DLOCK.RELEASE", key, owner, "REQID", id]).int();
+                assert_eq!(left, before - 1, "{key} {owner}");
+            }
+            Verb::Release | Verb::Renew | Verb::Fence => {}
+        }
+    }
+    for (key, Claim { token, holds, ids }) in &account.claims {
+        let is_pending = account.pending.as_ref().is_some_and(|p| p.key == *key);
+        let Some(id) = ids.last().filter(|_| !is_pending) else { continue };
+        let again = client.cmd(&args!["DLOCK.ACQUIRE", key, owner, "REQID", id]);
+        assert_eq!(again.int(), *token, "{key} {owner} {id}");
+        assert_eq!(client.cmd(&["DLOCK.INFO", key]).field("holds").int(), *holds, "{key} {owner}");
+    }
+}
+
+/// A way from a server to one with the same data.
+struct Way {
+    name: &'static str,
+    settings: &'static [&'static str],
+    go: fn(Server) -> Server,
+}
+
+const WAYS: [Way; 10] = [
+    Way {
+        name: "SHUTDOWN SAVE",
+        settings: &[],
+        go: |mut server| {
+            server.shutdown(&["SAVE"]);
+            server.start_again();
+            server
+        },
+    },
+    Way {
+        name: "BGSAVE",
+        settings: &[],
+        go: |server| {
+            server.cmd(&["BGSAVE"]).ok();
+            wait_until("the end of BGSAVE", || {
+                server.info_number("persistence", "rdb_bgsave_in_progress") == 0
+            });
+            crashed(server)
+        },
+    },
+    Way { name: "the AOF", settings: &AOF, go: crashed },
+    Way {
+        name: "an AOF rewritten as RDB",
+        settings: &["appendonly", "yes", "aof-use-rdb-preamble", "yes"],
+        go: |server| crashed(rewritten(server)),
+    },
+    Way {
+        name: "an AOF rewritten as commands",
+        settings: &["appendonly", "yes", "aof-use-rdb-preamble", "no"],
+        go: |server| crashed(rewritten(server)),
+    },
+    Way { name: "DEBUG RELOAD", settings: &[], go: |server| done(server, &["DEBUG", "RELOAD"]) },
+    Way { name: "DEBUG LOADAOF", settings: &AOF, go: |server| done(server, &["DEBUG", "LOADAOF"]) },
+    Way { name: "a full sync", settings: &[], go: |server| promoted(&server, &[]) },
+    Way {
+        name: "DUMP and RESTORE",
+        settings: &[],
+        go: |server| {
+            let dumps = each_key(&server, |client, key| {
+                let dump = client.cmd(&[b"DUMP", key]).bytes();
+                client.cmd(&[b"DEL", key]).ok();
+                dump
+            });
+            for ((db, key), dump) in dumps {
+                let mut client = server.client();
+                client.cmd(&["SELECT", &db]).ok();
+                client.cmd(&args!["RESTORE", key, 0, dump]).ok();
+            }
+            server
+        },
+    },
+    Way {
+        name: "MIGRATE",
+        settings: &[],
+        go: |server| {
+            let target = Server::with(&["rdbcompression", "no"]).start();
+            for ((db, key), ()) in each_key(&server, |_, _| ()) {
+                let mut client = server.client();
+                client.cmd(&["SELECT", &db]).ok();
+                let port = target.port();
+                client.cmd(&args!["MIGRATE", "127.0.0.1", port, key, db, 5_000]).ok();
+            }
+            server.left_over_check();
+            target
+        },
+    },
+];
+
+pub fn crashed(mut server: Server) -> Server {
+    server.kill9();
+    server.start_again();
+    server
+}
+
+pub fn rewritten(server: Server) -> Server {
+    server.cmd(&["BGREWRITEAOF"]).ok();
+    wait_until("the end of the rewrite", || {
+        server.info_number("persistence", "aof_rewrite_in_progress") == 0
+            && server.info_number("persistence", "aof_rewrite_scheduled") == 0
+    });
+    server
+}
+
+pub fn done(server: Server, call: &[&str]) -> Server {
+    server.cmd(call).ok();
+    server
+}
+
+pub fn promoted(server: &Server, settings: &[&str]) -> Server {
+    let replica = Server::with(settings).and(&["rdbcompression", "no"]).replica_of(server).start();
+    done(replica, &["REPLICAOF", "NO", "ONE"])
+}
+
+/// Does something with every key; by database and key.
+fn each_key<R>(
+    server: &Server,
+    act: impl Fn(&mut Client, &[u8]) -> R,
+) -> BTreeMap<(String, Vec<u8>), R> {
+    let mut results = BTreeMap::new();
+    let mut client = server.client();
+    for db in ["0", "9"] {
+        client.cmd(&["SELECT", db]).ok();
+        for key in client.cmd(&["KEYS", "*"]).items() {
+            let key = key.bytes();
+            let result = act(&mut client, &key);
+            results.insert((db.to_owned(), key), result);
+        }
+    }
+    results
+}
+
+#[test]
+fn every_way_carries_everything() {
+    for Way { name, settings, go } in WAYS {
+        let server = Server::with(settings).and(&NO_REWRITE).and(&["rdbcompression", "no"]).start();
+        let specimens = Specimens::make(&server);
+        let server = go(server);
+        specimens.use_up(&server, name);
+    }
+}

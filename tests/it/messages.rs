@@ -1,0 +1,244 @@
+//! What is published about places and holds, and the keyspace events.
+
+use dlock_wire::message::{Event, Message};
+
+use crate::{
+    args,
+    support::{Reply, SOON, Server, Subscription, wait_until},
+};
+
+/// A listener on every channel of ours, so that a message on a wrong channel or of a wrong hold is seen, too.
+fn listen(server: &Server) -> Subscription {
+    server.psubscribe(&["dlock:notify*", "mine"])
+}
+
+/// The next message must be this one; `TOKEN` stands for the fencing token.
+#[track_caller]
+fn expect(listener: &mut Subscription, channel: &str, text: &str, token: i64) {
+    let (on, said) = listener.next();
+    let text = text.replace("TOKEN", &token.to_string());
+    assert_eq!((on.as_str(), String::from_utf8_lossy(&said).as_ref()), (channel, text.as_str()));
+}
+
+#[test]
+fn a_place_hears_of_its_grant() {
+    let server = Server::start();
+    let mut listener = listen(&server);
+    let mut client = server.client();
+    client.cmd(&["SELECT", "3"]).ok();
+    for (options, channel) in [
+        (&[][..], "dlock:notify:b"),
+        (&["NOTIFY", "mine"], "mine"),
+        (&["NOTIFY", "dlock:notify"], "dlock:notify"),
+    ] {
+        client.cmd(&["DLOCK.ACQUIRE", "the key", "a"]).ok();
+        client
+            .cmd(&[&["DLOCK.ACQUIRE", "the key", "b", "QUEUE", "60000"][..], options].concat())
+            .ok();
+        client.cmd(&["DLOCK.RELEASE", "the key", "a"]).ok();
+        let token = client.cmd(&["DLOCK.INFO", "the key"]).field("token").int();
+        expect(&mut listener, channel, "granted 3 TOKEN 1 b the key", token);
+        // Neither the claim nor the release is news.
+        assert_eq!(client.cmd(&["DLOCK.ACQUIRE", "the key", "b"]).int(), token);
+        client.cmd(&["DLOCK.RELEASE", "the key", "b"]).ok();
+    }
+    listener.assert_none();
+    server.left_over_check();
+}
+
+#[test]
+fn a_hold_hears_how_it_ended() {
+    let server = Server::start();
+    let mut listener = listen(&server);
+    // What ends it: a call, or (none) the end of the connection that it is tied to.
+    let table: [(&str, &[&str]); 8] = [
+        ("expired", &["DLOCK.RENEW", "k", "own er", "PX", "1"]),
+        ("broken", &["DLOCK.BREAK", "k"]),
+        ("disconnected", &[]),
+        ("deleted", &["DEL", "k"]),
+        ("deleted", &["UNLINK", "k"]),
+        ("deleted", &["SET", "k", "v", "PX", "1"]),
+        ("deleted", &["PEXPIRE", "k", "1"]),
+        ("deleted", &["EVAL", "redis.call('DEL', KEYS[1])", "1", "k"]),
+    ];
+    for (event, end) in table {
+        for notify in [true, false] {
+            let mut holder = server.client();
+            let mut call = vec!["DLOCK.ACQUIRE", "k", "own er", "BIND", "0"];
+            if notify {
+                call.extend(["NOTIFY", "mine"]);
+            }
+            let token = holder.cmd(&call).int();
+            if end.is_empty() {
+                server.cmd(&args!["CLIENT", "KILL", "ID", holder.id()]).ok();
+            } else {
+                server.cmd(end).ok();
+            }
+            wait_until(event, || {
+                let info = server.cmd(&["DLOCK.INFO", "k"]);
+                info.is_null() || matches!(info, redis::Value::ServerError(_))
+            });
+            wait_until("the key to go", || server.cmd(&["EXISTS", "k"]).int() == 0);
+            if notify {
+                expect(&mut listener, "mine", &format!("{event} 0 TOKEN 6 own er k"), token);
+            }
+            listener.assert_none();
+        }
+    }
+    server.left_over_check();
+}
+
+#[test]
+fn a_place_that_claims_nothing_hears_it_too() {
+    let server = Server::start();
+    let mut listener = listen(&server);
+    let mut client = server.client();
+    server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
+    for owner in ["b", "c", "d"] {
+        client.cmd(&["DLOCK.ACQUIRE", "k", owner, "QUEUE", "40"]).ok();
+    }
+    server.cmd(&["DLOCK.CANCEL", "k", "c"]).ok();
+    server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
+    let mut expect_grant = |owner: &str| {
+        let (channel, text) = listener.next();
+        assert_eq!(channel, format!("dlock:notify:{owner}"));
+        let Some(Message::Hold { event: Event::Granted, id, .. }) = Message::parse(&text) else {
+            panic!("{}", text.escape_ascii());
+        };
+        let token = String::from_utf8_lossy(id).parse::<i64>().unwrap();
+        expect(&mut listener, &channel, &format!("expired 0 TOKEN 1 {owner} k"), token);
+    };
+    expect_grant("b");
+    // The connection is heard of, so its next place counts.
+    client.cmd(&["DLOCK.POSITION", "k", "d"]).ok();
+    expect_grant("d");
+    // A grant that is given back, and a blocked call that is answered, are no news.
+    server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
+    let mut blocked =
+        server.block(&["DLOCK.ACQUIRE", "k", "e", "BLOCK", "0", "QUEUE", "9", "NOTIFY", "mine"]);
+    server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
+    blocked.expect_reply(SOON).int();
+    server.cmd(&["DLOCK.RELEASE", "k", "e"]).ok();
+    listener.assert_none();
+    server.left_over_check();
+}
+
+#[test]
+fn a_flush_is_one_message() {
+    let server = Server::start();
+    let mut listener = listen(&server);
+    let mut client = server.client();
+    let fill = |client: &mut crate::support::Client, db: &str| {
+        client.cmd(&["SELECT", db]).ok();
+        for n in 0..100 {
+            let call = args!["DLOCK.ACQUIRE", format!("k{n}"), "a", "NOTIFY", "mine"];
+            client.cmd(&call).ok();
+        }
+    };
+    for flush in [&["FLUSHDB"][..], &["FLUSHDB", "ASYNC"], &["FLUSHDB", "SYNC"]] {
+        fill(&mut client, "2");
+        client.cmd(flush).ok();
+        expect(&mut listener, "dlock:notify", "flushed 2", 0);
+    }
+    for flush in [&["FLUSHALL"][..], &["FLUSHALL", "ASYNC"], &["FLUSHALL", "SYNC"]] {
+        fill(&mut client, "5");
+        fill(&mut client, "0");
+        client.cmd(flush).ok();
+        let mut texts = [listener.next_text(), listener.next_text()];
+        texts.sort();
+        assert_eq!(texts, ["flushed 0", "flushed 5"]);
+    }
+    // Who waits gets the lock, and hears of that as ever.
+    client.cmd(&["DLOCK.ACQUIRE", "k", "a", "NOTIFY", "mine"]).ok();
+    client.cmd(&["DLOCK.ACQUIRE", "k", "b", "QUEUE", "60000"]).ok();
+    client.cmd(&["FLUSHALL"]).ok();
+    let token = client.cmd(&["DLOCK.ACQUIRE", "k", "b"]).int();
+    let mut heard = [listener.next(), listener.next()]
+        .map(|(channel, text)| format!("{channel} {}", String::from_utf8_lossy(&text)));
+    heard.sort();
+    assert_eq!(
+        heard,
+        ["dlock:notify flushed 0".to_owned(), format!("dlock:notify:b granted 0 {token} 1 b k")]
+    );
+    client.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
+    listener.assert_none();
+    server.left_over_check();
+}
+
+#[test]
+fn names_of_any_bytes_come_through() {
+    let server = Server::start();
+    let all: Vec<u8> = (0..=255).collect();
+    for name in [&b"%s%n %d"[..], b"\0", b"\r\nfoo\r\n", b" ", "\u{fc}\u{2028}".as_bytes(), &all] {
+        let mut client = server.client();
+        client.send(&args!["SUBSCRIBE", name]);
+        client.reply(SOON).ok();
+        let token =
+            server.cmd(&args!["DLOCK.ACQUIRE", name, name, "NOTIFY", name, "LABEL", name]).int();
+        server.cmd(&args!["DLOCK.BREAK", name]).ok();
+        let items = client.reply(SOON).items();
+        assert_eq!(items[1].bytes(), name);
+        let text = items[2].bytes();
+        let id = token.to_string();
+        let broken = Message::Hold {
+            event: Event::Broken,
+            db: 0,
+            id: id.as_bytes(),
+            owner: name,
+            key: name,
+        };
+        assert_eq!(Message::parse(&text), Some(broken), "{}", text.escape_ascii());
+        assert_eq!(text, broken.write());
+    }
+    server.left_over_check();
+}
+
+#[test]
+fn keyspace_events_tell_what_happened_to_a_lock() {
+    let server = Server::with(&["notify-keyspace-events", "Ed"]).start();
+    let mut events = server.psubscribe(&["__key*__:*"]);
+    let mut bound = server.client();
+    let mut waiter = server.client();
+    let steps: [(&[&str], &[&str]); 15] = [
+        (&["DLOCK.ACQUIRE", "k", "a"], &["acquire"]),
+        (&["DLOCK.ACQUIRE", "k", "a"], &["acquire"]),
+        (&["DLOCK.ACQUIRE", "k", "b"], &[]),
+        (&["DLOCK.ACQUIRE", "k", "b", "QUEUE", "60000"], &["wait"]),
+        (&["DLOCK.RENEW", "k", "a"], &[]),
+        (&["DLOCK.RELEASE", "k", "a"], &["release"]),
+        (&["DLOCK.RELEASE", "k", "a"], &["release", "acquire"]),
+        (&["DLOCK.RENEW", "k", "b", "PX", "1"], &["expire"]),
+        (&["DLOCK.ACQUIRE", "k", "a", "REQID", "1"], &["acquire"]),
+        (&["DLOCK.ACQUIRE", "k", "a", "REQID", "1"], &[]),
+        (&["DLOCK.INFO", "k"], &[]),
+        (&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "60000"], &["wait"]),
+        (&["DLOCK.BREAK", "k"], &["break", "acquire"]),
+        (&["DLOCK.CANCEL", "k", "c"], &["release"]),
+        (&["DLOCK.CANCEL", "k", "c"], &[]),
+    ];
+    for (call, happened) in steps {
+        waiter.cmd(call).ok();
+        for event in happened {
+            let (channel, key) = events.next();
+            assert_eq!((channel, key), (format!("__keyevent@0__:dlock.{event}"), b"k".to_vec()));
+        }
+        // Another round trip of the server: nothing more was published.
+        server.cmd(&["PING"]).ok();
+        events.assert_none();
+    }
+    bound.cmd(&["DLOCK.ACQUIRE", "k", "a", "BIND", "0"]).ok();
+    assert_eq!(events.next_text(), "k");
+    let blocked = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+    assert_eq!(events.next().0, "__keyevent@0__:dlock.wait");
+    blocked.hang_up();
+    server.wait_blocked(0);
+    drop(bound);
+    assert_eq!(events.next().0, "__keyevent@0__:dlock.expire");
+    // Class d only: not one of these is said when it is off, and the key's removal is no `del`.
+    server.cmd(&["CONFIG", "SET", "notify-keyspace-events", "KEg$lshzxe"]).ok();
+    server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
+    server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
+    server.cmd(&["PING"]).ok();
+    events.assert_none();
+    server.left_over_check();
+}

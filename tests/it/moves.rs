@@ -1,0 +1,147 @@
+//! Commands that move a lock to another name or database: the hold goes with its lease and its tie, the waiters stay with
+//! the name they asked for.
+
+use crate::{
+    args,
+    scene::{Scene, in_db},
+    support::{Reply, Server},
+};
+
+/// How key `k` of database 0 gets to another place, and which.
+const MOVES: [(&[&str], u32, &str); 4] = [
+    (&["RENAME", "k", "l"], 0, "l"),
+    (&["RENAMENX", "k", "l"], 0, "l"),
+    (&["MOVE", "k", "3"], 3, "k"),
+    (&["SWAPDB", "0", "3"], 3, "k"),
+];
+
+#[test]
+fn the_hold_goes_and_the_waiters_stay() {
+    let server = Server::start();
+    for (by, db, name) in MOVES {
+        println!("{by:?}");
+        let mut scene = Scene::set(&server, "k");
+        server.cmd(by).ok();
+        let token = scene.first_is_granted();
+        scene.messages.assert_none();
+        let mut there = in_db(&server, db);
+        assert_eq!(there.cmd(&args!["DLOCK.CHECK", name, scene.token]).int(), 1);
+        assert_eq!(there.cmd(&["DLOCK.RELEASE", name, "h"]).int(), 0);
+        scene.play_out(token);
+    }
+}
+
+#[test]
+fn lease_and_tie_go_with_the_hold() {
+    let server = Server::start();
+    // How the hold ends at its new place.
+    let ends: [(&[&str], &str); 2] =
+        [(&["PX", "150"], "expired"), (&["BIND", "0"], "disconnected")];
+    for (by, db, name) in MOVES {
+        for (options, event) in ends {
+            println!("{by:?} {event}");
+            let mut messages = server.subscribe(&["about"]);
+            let mut holder = server.client();
+            let mut call = vec!["DLOCK.ACQUIRE", "k", "h", "NOTIFY", "about"];
+            call.extend(options);
+            let token = holder.cmd(&call).int();
+            server.cmd(by).ok();
+            let mut there = in_db(&server, db);
+            let bound = there.cmd(&["DLOCK.INFO", name]).field("bound-client").int();
+            if event == "disconnected" {
+                assert_eq!(u64::try_from(bound), Ok(holder.id()));
+                drop(holder);
+            }
+            assert_eq!(messages.next_text(), format!("{event} {db} {token} 1 h {name}"));
+            server.left_over_check();
+        }
+    }
+}
+
+/// The name that a lock comes to has a holder and waiters of its own: the holder loses, the waiters wait on.
+#[test]
+fn a_lock_that_comes_over_another_takes_its_waiters() {
+    let server = Server::start();
+    let mut scene = Scene::set(&server, "l");
+    let moved = server.cmd(&["DLOCK.ACQUIRE", "k", "mover"]).int();
+    assert_eq!(server.cmd(&["RENAMENX", "k", "l"]).int(), 0);
+    scene.assert_all_wait();
+    server.cmd(&["RENAME", "k", "l"]).ok();
+    assert_eq!(scene.messages.next_text(), scene.message("deleted"));
+    scene.assert_all_wait();
+    assert_eq!(server.cmd(&["DLOCK.INFO", "l"]).field("token").int(), moved);
+    assert_eq!(server.cmd(&["DLOCK.RELEASE", "l", "mover"]).int(), 0);
+    let token = scene.first_is_granted();
+    scene.play_out(token);
+}
+
+#[test]
+fn a_lock_renamed_to_its_own_name_stays() {
+    let server = Server::start();
+    let mut scene = Scene::set(&server, "k");
+    server.cmd(&["RENAME", "k", "k"]).ok();
+    server.cmd(&["SWAPDB", "0", "0"]).ok();
+    server.cmd(&["MOVE", "k", "0"]).error();
+    scene.assert_all_wait();
+    assert_eq!(scene.holder.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
+    let token = scene.first_is_granted();
+    scene.play_out(token);
+}
+
+/// Moved twice before the module could look, and back again.
+#[test]
+fn moves_in_one_step_add_up() {
+    let server = Server::start();
+    for (last, db) in [(args!["PING"], 3), (args!["SWAPDB", 3, 4], 4), (args!["SWAPDB", 4, 3], 4)] {
+        let mut scene = Scene::set(&server, "k");
+        let transaction = [
+            args!["MULTI"],
+            args!["SWAPDB", 3, 4],
+            args!["RENAME", "k", "l"],
+            args!["MOVE", "l", 3],
+            last,
+            args!["EXEC"],
+        ];
+        server.client().pipeline(&transaction)[5].items();
+        let token = scene.first_is_granted();
+        scene.messages.assert_none();
+        // Where it is now its lease runs out, though nobody looks.
+        let mut there = in_db(&server, db);
+        assert_eq!(there.cmd(&["DLOCK.RENEW", "l", "h", "PX", "50"]).int(), scene.token);
+        assert_eq!(scene.messages.next_text(), format!("expired {db} {} 1 h l", scene.token));
+        scene.play_out(token);
+    }
+
+    let mut scene = Scene::set(&server, "k");
+    let there_and_back =
+        [args!["MULTI"], args!["RENAME", "k", "l"], args!["RENAME", "l", "k"], args!["EXEC"]];
+    server.client().pipeline(&there_and_back)[3].items();
+    scene.assert_all_wait();
+    assert_eq!(scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "50"]).int(), scene.token);
+    let token = scene.first_is_granted();
+    assert_eq!(scene.messages.next_text(), scene.message("expired"));
+    scene.play_out(token);
+}
+
+/// Both databases have the key, with holders and waiters: the data change places, and each waiter waits for the other holder.
+#[test]
+fn swapped_databases_swap_holders_under_their_waiters() {
+    let server = Server::start();
+    let mut low = Scene::set_in(&server, 0, "k");
+    let mut high = Scene::set_in(&server, 7, "k");
+    server.cmd(&["SWAPDB", "0", "7"]).ok();
+    low.assert_all_wait();
+    high.assert_all_wait();
+    // The connections still have the number that they had.
+    assert_eq!(low.holder.cmd(&args!["DLOCK.CHECK", "k", high.token]).int(), 1);
+    assert_eq!(low.holder.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
+    let token = low.first_is_granted();
+    high.assert_all_wait();
+    assert_eq!(high.holder.cmd(&["DLOCK.BREAK", "k"]).int(), 1);
+    // What was announced to low's channel is told to it under its new database.
+    assert_eq!(low.messages.next_text(), format!("broken 7 {} 1 h k", low.token));
+    let other = high.first_is_granted();
+    assert!(other > token);
+    low.take_turns(token);
+    high.play_out(other);
+}

@@ -1,0 +1,108 @@
+//! Locks as the replication stream, the AOF, RDB files and DUMP carry them, in words.
+
+#![allow(clippy::panic, reason = "a test that cannot go on stops here and says why")]
+
+use std::fmt::Write as _;
+
+use dlock_core::{
+    hold::{Hold, Notify},
+    record,
+    resource::{Lock, Resource},
+    time::{Instant, LeaseInstant},
+};
+use redis::Value;
+
+use crate::support::{Client, Reply as _};
+
+/// The lock in the payload of a `DLOCK.APPLY`, and whether the step that made it so granted it to somebody.
+#[track_caller]
+pub fn decode(payload: &[u8]) -> (Resource, bool) {
+    record::decode_step(payload, Instant(0))
+        .unwrap_or_else(|error| panic!("{error:?}: {}", payload.escape_ascii()))
+}
+
+/// All that is durable about a lock but times, e.g. `a token 5 holds 2 lease 30000 ids [r1 r2] label "x" messages to c tied 500`.
+pub fn words(resource: &Resource) -> String {
+    match resource.lock() {
+        Lock::Free => "free".to_owned(),
+        Lock::Closed { delay_ms, .. } => format!("closed for {delay_ms}"),
+        Lock::Held(hold) => hold_in_words(hold),
+    }
+}
+
+fn hold_in_words(hold: &Hold) -> String {
+    let mut text = format!(
+        "{} token {} holds {} lease {}",
+        hold.owner.escape_ascii(),
+        hold.token,
+        hold.count,
+        hold.lease_ms
+    );
+    let ids = requests(hold);
+    if !ids.is_empty() {
+        let _ = write!(text, " ids [{}]", ids.join(" "));
+    }
+    if !hold.label().is_empty() {
+        let _ = write!(text, " label \"{}\"", hold.label().escape_ascii());
+    }
+    match hold.extras.as_ref().map(|extras| &extras.notify) {
+        None | Some(Notify::Silent) => {}
+        Some(Notify::Owner) => text += " messages to its owner",
+        Some(Notify::Channel(name)) => {
+            let _ = write!(text, " messages to {}", name.escape_ascii());
+        }
+    }
+    if let Some(tie) = hold.tie() {
+        let _ = write!(text, " tied {}", tie.ms);
+    }
+    if let Some(unclaimed) = hold.unclaimed() {
+        let _ = write!(text, " unclaimed {}", unclaimed.queue_ms);
+    }
+    text
+}
+
+/// The request ids that a hold remembers, oldest first.
+pub fn requests(hold: &Hold) -> Vec<String> {
+    let (mut ids, mut rest) = (Vec::new(), hold.requests());
+    while let Some((&len, tail)) = rest.split_first() {
+        let (id, tail) = tail.split_at(usize::from(len));
+        ids.push(id.escape_ascii().to_string());
+        rest = tail;
+    }
+    ids
+}
+
+/// How long a lock that was just decoded goes on, in milliseconds; 0 if it is free.
+pub fn remaining_ms(resource: &Resource) -> u64 {
+    resource.next_deadline().map_or(0, |until| until - LeaseInstant(0))
+}
+
+/// The lock under `key` in the database of `client`, if one is there. The server must run with `rdbcompression no`.
+#[track_caller]
+pub fn stored(client: &mut Client, key: &[u8]) -> Option<Resource> {
+    match client.cmd(&[b"DUMP", key]) {
+        Value::Nil => None,
+        dump => Some(decode(payload(&dump.bytes())).0),
+    }
+}
+
+/// What a DUMP of a lock begins with: the kind "module value", the name of the module's type in 9 bytes, and "a string follows".
+const HEAD: usize = 1 + 9 + 1;
+/// What it ends with: "end of the module's value", the version of the format, a check sum.
+const TAIL: usize = 1 + 2 + 8;
+
+/// The payload in a DUMP.
+#[track_caller]
+fn payload(dump: &[u8]) -> &[u8] {
+    let body = &dump[HEAD..dump.len() - TAIL];
+    // Its length: in the lower 6 bits of one byte, or in 14 bits of two.
+    let (len, body) = match *body {
+        [short @ 0..=0x3f, ..] => (usize::from(short), &body[1..]),
+        [high @ 0x40..=0x7f, low, ..] => {
+            (usize::from(high & 0x3f) << 8 | usize::from(low), &body[2..])
+        }
+        _ => panic!("an uncompressed string, got {}", dump.escape_ascii()),
+    };
+    assert_eq!(body.len(), len, "one string and nothing else: {}", dump.escape_ascii());
+    body
+}

@@ -1,0 +1,136 @@
+//! A server that refuses its clients' writes does not hand on either. Waits run out as ever, leases are not put off.
+
+#![allow(clippy::expect_used, reason = "a test that cannot go on stops here and says why")]
+
+use std::{fs, time::Duration};
+
+use crate::{
+    args,
+    scene::{Scene, block},
+    support::{Heard, Kind, Reply, SOON, Server, wait_until},
+};
+
+/// Makes the server refuse writes, or take them again.
+type Step = fn(&Server);
+
+/// What the server refuses a write with, how that begins and how it ends.
+const REFUSALS: [(&str, Step, Step); 2] = [
+    ("NOREPLICAS ", |server| min_replicas(server, "1"), |server| min_replicas(server, "0")),
+    ("MISCONF ", fail_to_save, save),
+];
+
+fn min_replicas(server: &Server, number: &str) {
+    server.cmd(&["CONFIG", "SET", "min-replicas-to-write", number]).ok();
+}
+
+/// A directory stands where the file should go.
+fn fail_to_save(server: &Server) {
+    let file = server.dir().join("dump.rdb");
+    fs::create_dir_all(file.join("in the way")).expect("a folder in a folder of ours");
+    bgsave(server, "err");
+}
+
+fn save(server: &Server) {
+    fs::remove_dir_all(server.dir().join("dump.rdb")).expect("the folder made above");
+    bgsave(server, "ok");
+}
+
+fn bgsave(server: &Server, outcome: &str) {
+    server.cmd(&["BGSAVE"]).ok();
+    wait_until("the end of the BGSAVE", || {
+        let info = server.info("persistence");
+        info["rdb_bgsave_in_progress"] == "0" && info["rdb_last_bgsave_status"] == outcome
+    });
+}
+
+#[test]
+fn nothing_is_handed_on_while_writes_are_refused() {
+    let server = Server::with(&["save", "3600 1000000"]).start();
+    for (code, begin, end) in REFUSALS {
+        println!("{code}");
+        let mut scene = Scene::set(&server, "k");
+        let mut bound = server.client();
+        bound.cmd(&["DLOCK.ACQUIRE", "tied", "h", "BIND", "0"]).int();
+        let (mut heir, mut patient, mut called_off) =
+            (server.client(), server.client(), server.client());
+        block(&server, &mut heir, &args!["DLOCK.ACQUIRE", "tied", "heir", "BLOCK", 0]);
+        block(&server, &mut called_off, &args!["DLOCK.ACQUIRE", "tied", "x", "BLOCK", 0]);
+        block(&server, &mut patient, &args!["DLOCK.ACQUIRE", "tied", "patient", "BLOCK", 500]);
+        scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "400"]).int();
+        begin(&server);
+
+        for call in [
+            "DLOCK.ACQUIRE k x",
+            "DLOCK.ACQUIRE free x",
+            "DLOCK.ACQUIRE k x BLOCK 0",
+            "DLOCK.ACQUIRE k x QUEUE 1000",
+            "DLOCK.RENEW k h",
+            "DLOCK.RELEASE k h",
+            "DLOCK.FENCE k h 1",
+            "DLOCK.CANCEL k queued",
+            "DLOCK.BREAK k",
+        ] {
+            let refusal = server.cmd(&call.split(' ').collect::<Vec<_>>()).error();
+            assert!(refusal.starts_with(code), "{call}: {refusal}");
+        }
+        drop(bound);
+        let call_off = args!["DLOCK.UNBLOCK", called_off.id(), "ERROR"];
+        assert_eq!(server.cmd(&call_off).int(), 1);
+        assert!(called_off.reply(SOON).error().starts_with("UNBLOCKED "));
+        assert!(patient.reply(SOON).is_null());
+        wait_until("the end of the lease", || {
+            server.cmd(&["DLOCK.INFO", "k"]).field("owner").text().is_empty()
+        });
+        let stale = server.cmd(&args!["DLOCK.CHECK", "k", scene.token]);
+        assert!(stale.error().starts_with("STALE "));
+        assert_eq!(heir.hear(Duration::from_millis(100)), Heard::Nothing);
+        scene.assert_all_wait();
+
+        end(&server);
+        let token = scene.first_is_granted();
+        assert_eq!(scene.messages.next_text(), scene.message("expired"));
+        assert!(heir.reply(SOON).int() > scene.token);
+        heir.cmd(&["DLOCK.RELEASE", "tied", "heir"]).int();
+        scene.play_out(token);
+    }
+}
+
+/// Nobody asks anything while writes are refused, and nothing tells the module that it is over.
+#[test]
+fn the_end_of_a_refusal_is_noticed_without_help() {
+    let server = Server::with(&["hz", "1", "dynamic-hz", "no"]).start();
+    let mut scene = Scene::set(&server, "k");
+    let mut operator = server.client();
+    scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "100"]).int();
+    operator.cmd(&["CONFIG", "SET", "min-replicas-to-write", "1"]).ok();
+    assert_eq!(scene.first.hear(Duration::from_millis(300)), Heard::Nothing);
+    operator.cmd(&["CONFIG", "SET", "min-replicas-to-write", "0"]).ok();
+    let token = scene.first.reply(Duration::from_millis(500)).int();
+    assert_eq!(scene.messages.next_text(), scene.message("expired"));
+    scene.play_out(token);
+}
+
+/// A connection that listens to channels: Valkey does not block it, from a version on.
+#[test]
+fn a_connection_that_cannot_be_blocked_gets_an_error() {
+    let server = Server::start();
+    let mut scene = Scene::set(&server, "k");
+    let mut listener = server.client3();
+    listener.send(&["SUBSCRIBE", "c"]);
+    assert!(matches!(listener.hear(SOON), Heard::Reply(_)));
+    let call = args!["DLOCK.ACQUIRE", "k", "listener", "BLOCK", 0];
+    if Kind::of_binary().at_least((99, 0), (8, 1)) {
+        let refusal = listener.cmd(&call).error();
+        assert!(refusal.starts_with("ERR this connection cannot be blocked"), "{refusal}");
+        scene.assert_all_wait();
+        let with_place = args!["DLOCK.ACQUIRE", "k", "listener", "BLOCK", 0, "QUEUE", 60_000];
+        assert!(listener.cmd(&with_place).error().starts_with("ERR "));
+    } else {
+        block(&server, &mut listener, &call);
+    }
+    assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "listener"]).int(), 1);
+    scene.assert_all_wait();
+    scene.holder.cmd(&["DLOCK.RELEASE", "k", "h"]).int();
+    let token = scene.first_is_granted();
+    scene.play_out(token);
+}

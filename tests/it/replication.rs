@@ -1,0 +1,294 @@
+//! A replica has what its primary has, however it came by it, and decides nothing.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::{
+    args,
+    specimens::Specimens,
+    support::{Client, ReplicaTap, Reply, SOON, Server, wait_until},
+    workload::{Mix, Workload},
+};
+
+/// Loads a full sync into a second data set while the first is served.
+const BESIDE: [&str; 2] = ["repl-diskless-load", "swapdb"];
+
+#[track_caller]
+fn wait_equal(primary: &Server, replica: &Server, what: &str) {
+    wait_until(&format!("{what} to be equal"), || {
+        primary.wait_replica_synced(replica);
+        // Leases go on ending in the meantime: the same moment on both sides is what counts.
+        let before = primary.digest();
+        let theirs = replica.digest();
+        before == theirs && primary.digest() == before
+    });
+}
+
+#[test]
+fn every_replica_is_equal_after_a_random_workload() {
+    stay_equal(3);
+}
+
+/// Replicas of every kind, links that break, and a random workload.
+pub fn stay_equal(seed: u64) {
+    let mut primary = Server::start();
+    let plain = Server::with(&[]).replica_of(&primary).start();
+    let mut logging = Server::with(&["appendonly", "yes"]).replica_of(&primary).start();
+    let chained = Server::with(&[]).replica_of(&plain).start();
+    let mix = Mix { connections: 16, keys: 24, lease_ms: 10..400, ruthless: true };
+    let workload = Workload::start(&primary, &mix, seed);
+    workload.wait_answers(1_000);
+    // Their links break, and they go on where they were.
+    primary.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
+    workload.wait_answers(1_000);
+    plain.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
+    // In the middle of it all somebody gets everything at once.
+    let late = Server::with(&BESIDE).replica_of(&primary).start();
+    workload.wait_answers(1_000);
+    drop(workload.stop());
+
+    assert!(primary.info_number("stats", "sync_partial_ok") >= 2, "of two replicas");
+    assert!(plain.info_number("stats", "sync_partial_ok") >= 1, "of the chained one");
+    let held = ["held", "left", "for", "the", "comparison"];
+    for key in held {
+        primary.cmd(&args!["DLOCK.ACQUIRE", key, "a", "PX", 600_000]).ok();
+    }
+    for (replica, what) in
+        [(&plain, "a replica"), (&logging, "one with an AOF"), (&late, "a late one")]
+    {
+        wait_equal(&primary, replica, what);
+    }
+    plain.wait_replica_synced(&chained);
+    wait_until("a replica's replica to be equal", || chained.digest() == primary.digest());
+
+    // The AOF that a replica keeps is a data set of its own.
+    wait_until("the last grants to end", || {
+        primary.keys() == i64::try_from(held.len()).expect("a few")
+    });
+    wait_equal(&primary, &logging, "the one with an AOF");
+    let digest = primary.digest();
+    primary.kill9();
+    logging.kill9();
+    logging.start_again();
+    assert_eq!(logging.digest(), digest);
+    assert_ne!(digest, "0".repeat(40));
+
+    done_with(&plain, &held);
+    plain.left_over_check();
+}
+
+fn done_with(server: &Server, keys: &[&str]) {
+    server.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
+    for key in keys {
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", key, "a"]).int(), 0, "{key}");
+    }
+}
+
+#[test]
+fn a_full_sync_beside_the_old_data_is_equal() {
+    // The smallest backlog there is: what is missed is soon more than that.
+    let primary = Server::with(&["repl-backlog-size", "16384", "rdbcompression", "no"]).start();
+    let replica = Server::with(&BESIDE).and(&["rdbcompression", "no"]).start();
+    let specimens = Specimens::make(&primary);
+    let held = |server: &Server| server.info_number("dlock", "held_locks");
+    let wait_entered = |what: &str| {
+        primary.wait_replica_synced(&replica);
+        wait_until(&format!("what was loaded to be entered, and only that: {what}"), || {
+            held(&replica) == held(&primary)
+        });
+        specimens.check(&replica, what);
+    };
+
+    // Data that is none of the primary's.
+    replica.client().pipeline(&[
+        args!["DLOCK.ACQUIRE", "plain", "of its own"],
+        args!["DLOCK.ACQUIRE", "gone", "a"],
+        args!["SELECT", 3],
+        args!["DLOCK.ACQUIRE", "gone", "a"],
+    ]);
+    replica.cmd(&args!["REPLICAOF", "127.0.0.1", primary.port()]).ok();
+    wait_entered("instead of its own data");
+
+    // An older state of the primary's, served in the meantime.
+    primary.cmd(&["DLOCK.ACQUIRE", "gone", "a"]).ok();
+    primary.wait_replica_synced(&replica);
+    // In one step, or the replica would be back before it missed enough.
+    primary.client().pipeline(&[
+        args!["MULTI"],
+        args!["CLIENT", "KILL", "TYPE", "replica"],
+        args!["DLOCK.RELEASE", "gone", "a"],
+        args!["SET", "big", vec![b'x'; 1 << 20]],
+        args!["DEL", "big"],
+        args!["EXEC"],
+    ]);
+    wait_until("a second full sync", || primary.info_number("stats", "sync_full") == 2);
+    wait_entered("instead of an older state");
+    let swaps = replica.log().matches("Swapping active DB").count();
+    assert_eq!(swaps, 2, "{}", replica.log_tail());
+
+    // What is sent from now on is applied to what was loaded.
+    primary.cmd(&["DLOCK.BREAK", "full"]).ok();
+    primary.wait_replica_synced(&replica);
+    assert_eq!(replica.digest(), primary.digest());
+    assert_eq!(held(&replica), held(&primary));
+}
+
+#[test]
+fn a_replica_shows_everything_and_takes_no_write() {
+    let primary = Server::start();
+    let replica = Server::with(&[]).replica_of(&primary).start();
+    let writable = Server::with(&["replica-read-only", "no"]).replica_of(&primary).start();
+    let mut tied = primary.client();
+    let token =
+        tied.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "60000", "BIND", "0", "LABEL", "why"]).int();
+    tied.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+    let _waiter = primary.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+    for server in [&replica, &writable] {
+        primary.wait_replica_synced(server);
+        let info = server.cmd(&["DLOCK.INFO", "k"]);
+        for (field, value) in [
+            ("token", token),
+            ("holds", 2),
+            ("lease-ms", 60_000),
+            // Connections and queues are the primary's alone.
+            ("bound-client", 0),
+            ("waiters", 0),
+        ] {
+            assert_eq!(info.field(field).int(), value, "{field}");
+        }
+        assert!((1..=60_000).contains(&info.field("ttl-ms").int()), "{}", info.show());
+        assert_eq!(
+            (info.field("owner").text(), info.field("label").text()),
+            ("a".into(), "why".into())
+        );
+        assert_eq!(server.cmd(&args!["DLOCK.CHECK", "k", token]).int(), 1);
+        let stale = server.cmd(&args!["DLOCK.CHECK", "k", token - 1]).error();
+        assert!(stale.starts_with("STALE "), "{stale}");
+        assert_eq!(server.cmd(&["DLOCK.POSITION", "k", "a"]).int(), 0);
+        assert!(server.cmd(&["DLOCK.POSITION", "k", "b"]).is_null());
+        assert_eq!(server.cmd(&["DLOCK.WAITERS", "k"]), Value::Array(vec![]));
+        for call in [
+            &["DLOCK.ACQUIRE", "k", "a"][..],
+            &["DLOCK.ACQUIRE", "free", "a", "BLOCK", "0"],
+            &["DLOCK.RELEASE", "k", "a"],
+            &["DLOCK.RENEW", "k", "a"],
+            &["DLOCK.FENCE", "k", "a", "1"],
+            &["DLOCK.BREAK", "k"],
+            &["DLOCK.CANCEL", "k", "a"],
+        ] {
+            let refused = server.cmd(call).error();
+            assert!(refused.starts_with("READONLY "), "{call:?}: {refused}");
+        }
+        // It is no write, and nobody is blocked here.
+        assert_eq!(server.cmd(&["DLOCK.UNBLOCK", "1"]).int(), 0);
+        assert_eq!(server.digest(), primary.digest());
+    }
+}
+
+#[test]
+fn a_replica_ends_no_lease_and_hides_what_is_over() {
+    let mut primary = Server::start();
+    let replica = Server::with(&[]).replica_of(&primary).start();
+    let mut tied = primary.client();
+    let token = tied.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "1200", "BIND", "0"]).int();
+    primary.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "1200"]).ok();
+    primary.cmd(&["DLOCK.ACQUIRE", "closed", "a"]).ok();
+    primary.cmd(&["DLOCK.BREAK", "closed"]).ok();
+    primary.wait_replica_synced(&replica);
+    let digest = replica.digest();
+    // Nobody is left who could tell the replica anything.
+    primary.kill9();
+    assert!(!replica.cmd(&["DLOCK.INFO", "k"]).is_null());
+    for key in ["k", "closed"] {
+        wait_until(&format!("the end of {key} to be seen"), || {
+            replica.cmd(&["DLOCK.INFO", key]).is_null()
+        });
+    }
+    let stale = replica.cmd(&args!["DLOCK.CHECK", "k", token]).error();
+    assert!(stale.starts_with("STALE "), "{stale}");
+    assert!(replica.cmd(&["DLOCK.POSITION", "k", "a"]).is_null());
+    assert_eq!(replica.keys(), 2);
+    assert_eq!(replica.digest(), digest);
+    let counters = replica.info("dlock");
+    assert_eq!((counters["expiries"].as_str(), counters["disconnected"].as_str()), ("0", "0"));
+    assert_eq!(counters["armed_deadlines"], "0", "nothing that could ring");
+    // Promoted, it gives both their time once more, and ends them then.
+    replica.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
+    assert_eq!(replica.cmd(&args!["DLOCK.CHECK", "k", token]).int(), 1);
+    assert!(replica.cmd(&["DLOCK.ACQUIRE", "closed", "b"]).is_null());
+    let mut waiter = replica.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+    assert!(waiter.expect_reply(SOON).int() > token);
+    waiter.client().cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
+    replica.left_over_check();
+}
+
+#[test]
+fn a_time_to_live_goes_with_a_new_owner_on_both_sides() {
+    let primary = Server::start();
+    let replica = Server::with(&[]).replica_of(&primary).start();
+    let expect = |what: &str, ttl: i64| {
+        primary.wait_replica_synced(&replica);
+        for server in [&primary, &replica] {
+            let left = server.cmd(&["TTL", "k"]).int();
+            assert_eq!(left.signum(), ttl, "{what}");
+        }
+        assert_eq!(replica.digest(), primary.digest(), "{what}");
+    };
+    let expire = || primary.cmd(&["EXPIRE", "k", "1000"]).ok();
+    let token = primary.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+    expire();
+    primary.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+    primary.cmd(&["DLOCK.RELEASE", "k", "a"]).int();
+    primary.cmd(&["DLOCK.RENEW", "k", "a"]).int();
+    primary.cmd(&args!["DLOCK.FENCE", "k", "a", token]).int();
+    expect("the same hold", 1);
+    primary.cmd(&args!["DLOCK.FENCE", "k", "a", token + 5]).int();
+    expect("the same hold with a larger token", 1);
+    let mut waiter = primary.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+    primary.cmd(&["DLOCK.RELEASE", "k", "a"]).int();
+    waiter.expect_reply(SOON).int();
+    expect("another owner", -1);
+    expire();
+    primary.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "100"]).ok();
+    let mut waiter = primary.block(&["DLOCK.ACQUIRE", "k", "c", "BLOCK", "0"]);
+    primary.cmd(&["DLOCK.BREAK", "k"]).int();
+    expect("closed", 1);
+    waiter.expect_reply(SOON).int();
+    expect("another owner after that", -1);
+    primary.cmd(&["DLOCK.RELEASE", "k", "c"]).int();
+    primary.wait_replica_synced(&replica);
+    primary.left_over_check();
+    replica.left_over_check();
+}
+
+#[test]
+fn wait_covers_grants_that_came_late_or_were_repeated() {
+    const MS: Duration = Duration::from_millis(50);
+    let server = Server::start();
+    let mut tap = ReplicaTap::attach(&server);
+    let mut first = server.client();
+    let mut wait_says = |client: &mut Client, what: &str| {
+        let ms = MS.as_millis();
+        assert_eq!(client.cmd(&args!["WAIT", 1, ms]).int(), 0, "{what}: the replica is silent");
+        tap.commands(&server);
+        assert_eq!(client.cmd(&["WAIT", "1", "5000"]).int(), 1, "{what}: the replica has it");
+    };
+    let acquire = ["DLOCK.ACQUIRE", "k", "a", "REQID", "r"];
+    let token = first.cmd(&acquire).int();
+    // A connection that has written nothing itself but was answered for the same request.
+    let mut second = server.client();
+    assert_eq!(second.cmd(&acquire).int(), token);
+    wait_says(&mut second, "a repeated ACQUIRE");
+    first.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+    first.cmd(&["DLOCK.RELEASE", "k", "a", "REQID", "s"]).int();
+    let mut third = server.client();
+    assert_eq!(third.cmd(&["DLOCK.RELEASE", "k", "a", "REQID", "s"]).int(), 1);
+    wait_says(&mut third, "a repeated RELEASE");
+    let mut waiter = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+    first.cmd(&["DLOCK.RELEASE", "k", "a"]).int();
+    waiter.expect_reply(SOON).int();
+    wait_says(waiter.client(), "a grant to a blocked call");
+    server.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
+    server.left_over_check();
+}

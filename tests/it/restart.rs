@@ -1,0 +1,294 @@
+//! A new process, or a promoted replica, takes over: leases, ties, quarantine and tokens go on.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    args,
+    durability::{crashed, done, promoted, rewritten},
+    support::{Client, Reply, SOON, Server, wait_until},
+};
+
+/// A way by which another process comes to decide, and the settings that it needs.
+struct Way {
+    name: &'static str,
+    settings: &'static [&'static str],
+    /// The other process has these settings, too.
+    take_over: fn(Server, &[&str]) -> Server,
+}
+
+const SNAPSHOT: Way = Way {
+    name: "an RDB file",
+    settings: &[],
+    take_over: |server, _| crashed(done(server, &["SAVE"])),
+};
+const LOG: Way = Way {
+    name: "an AOF",
+    settings: &["appendonly", "yes"],
+    take_over: |server, _| crashed(server),
+};
+const REWRITTEN_LOG: Way = Way {
+    name: "a rewritten AOF",
+    settings: &["appendonly", "yes"],
+    take_over: |server, _| crashed(rewritten(server)),
+};
+const PROMOTION: Way = Way {
+    name: "a promotion",
+    settings: &[],
+    take_over: |mut server, settings| {
+        let replica = promoted(&server, settings);
+        server.kill9();
+        replica
+    },
+};
+
+/// How much later than it should something may be seen on a machine that runs many tests at a time.
+const LATE: Duration = Duration::from_millis(1_500);
+
+/// Runs the same test of several ways, side by side: they are all about waiting.
+fn each(ways: &[Way], test: impl Fn(&Way) + Sync) {
+    std::thread::scope(|scope| {
+        for way in ways {
+            scope.spawn(|| test(way));
+        }
+    });
+}
+
+/// Takes over after `prepare`; the new server, and when it was known not to run yet and known to run.
+fn take_over(
+    way: &Way,
+    settings: &[&str],
+    prepare: impl FnOnce(&Server),
+) -> (Server, Instant, Instant) {
+    let server = Server::with(way.settings).start();
+    prepare(&server);
+    for setting in settings.chunks_exact(2) {
+        server.cmd(&["CONFIG", "SET", setting[0], setting[1]]).ok();
+    }
+    server.cmd(&["CONFIG", "REWRITE"]).ok();
+    let before = Instant::now();
+    let server = (way.take_over)(server, settings);
+    (server, before, Instant::now())
+}
+
+#[test]
+fn leases_end_later_but_never_earlier() {
+    each(&[SNAPSHOT, LOG, REWRITTEN_LOG, PROMOTION], |way| {
+        let name = way.name;
+        let mut given = Instant::now();
+        let (server, _, after) = take_over(way, &[], |server| {
+            // A hold, a grant that nobody has claimed, a lock that is closed.
+            server.cmd(&["DLOCK.ACQUIRE", "turn", "a"]).ok();
+            let mut queued = server.client();
+            queued.cmd(&["DLOCK.ACQUIRE", "turn", "b", "QUEUE", "600"]).ok();
+            server.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "900"]).ok();
+            server.cmd(&["DLOCK.ACQUIRE", "closed", "a"]).ok();
+            given = Instant::now();
+            server.cmd(&["DLOCK.ACQUIRE", "held", "a", "PX", "300"]).ok();
+            server.cmd(&["DLOCK.RELEASE", "turn", "a"]).ok();
+            server.cmd(&["DLOCK.BREAK", "closed"]).ok();
+            server.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "0"]).ok();
+        });
+        let mut waiters: Vec<_> = [("held", 300), ("turn", 600), ("closed", 900)]
+            .map(|(key, ms)| {
+                let call = ["DLOCK.ACQUIRE", key, "c", "BLOCK", "0"];
+                (key, Duration::from_millis(ms), server.post(&call))
+            })
+            .into();
+        for (key, lease, waiter) in &mut waiters {
+            waiter.expect_reply(SOON).int();
+            let (total, anew) = (given.elapsed(), after.elapsed());
+            assert!(total >= *lease, "{key}, {name}: {total:?} after the grant is too early");
+            assert!(anew <= *lease + LATE, "{key}, {name}: {anew:?} after the start is too late");
+        }
+        for (key, _, waiter) in &mut waiters {
+            assert_eq!(waiter.client().cmd(&["DLOCK.RELEASE", key, "c"]).int(), 0);
+        }
+        server.left_over_check();
+    });
+}
+
+#[test]
+fn a_promoted_replica_gives_the_last_known_lease_in_full() {
+    let primary = Server::start();
+    let replica = Server::with(&[]).replica_of(&primary).start();
+    // The last known one: a shorter and a longer RENEW count.
+    let leases = [("long", "60000", "90000"), ("short", "60000", "2000")];
+    for (key, first, renewed) in leases {
+        primary.cmd(&["DLOCK.ACQUIRE", key, "a", "PX", first]).ok();
+        primary.cmd(&["DLOCK.RENEW", key, "a", "PX", renewed]).ok();
+    }
+    wait_until("some of the lease to pass", || {
+        primary.cmd(&["DLOCK.INFO", "short"]).field("ttl-ms").int() < 1_700
+    });
+    primary.wait_replica_synced(&replica);
+    let before = Instant::now();
+    replica.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
+    for (key, _, renewed) in leases {
+        let info = replica.cmd(&["DLOCK.INFO", key]);
+        let lease: i64 = renewed.parse().unwrap();
+        let passed = i64::try_from(before.elapsed().as_millis()).unwrap() + 1;
+        let left = info.field("ttl-ms").int();
+        assert!((lease - passed..=lease).contains(&left), "{key}: {left} left");
+        assert_eq!(info.field("lease-ms").int(), lease);
+    }
+    let mut waiter = replica.block(&["DLOCK.ACQUIRE", "short", "b", "BLOCK", "0"]);
+    waiter.expect_reply(SOON).int();
+    assert!(before.elapsed() >= Duration::from_secs(2));
+    assert_eq!(replica.info_number("dlock", "expiries"), 1);
+    waiter.client().cmd(&["DLOCK.RELEASE", "short", "b"]).ok();
+    replica.cmd(&["DLOCK.RELEASE", "long", "a"]).ok();
+    replica.left_over_check();
+}
+
+#[test]
+fn a_tied_hold_has_a_grace_to_be_tied_anew() {
+    const GRACE: Duration = Duration::from_secs(1);
+    const LONGER: Duration = Duration::from_millis(1_500);
+    each(&[SNAPSHOT, LOG, PROMOTION], |way| {
+        let name = way.name;
+        let settings = ["dlock.fair-grace-ms", "1000"];
+        let mut ties: Vec<Client> = Vec::new();
+        let (server, before, after) = take_over(way, &settings, |server| {
+            for (key, ms) in [
+                ("lost", "0"),
+                ("longer", "1500"),
+                ("renewed", "0"),
+                ("entered", "0"),
+                ("untied", "0"),
+            ] {
+                let mut client = server.client();
+                client.cmd(&["DLOCK.ACQUIRE", key, "a", "BIND", ms, "NOTIFY", key]).ok();
+                ties.push(client);
+            }
+        });
+        let mut heard = server.subscribe(&["lost"]);
+        let mut client = server.client();
+        let untied = |key| server.cmd(&["DLOCK.INFO", key]).is_null();
+        assert!(!untied("lost") && !untied("longer"), "{name}: they have a grace");
+        client.cmd(&["DLOCK.RENEW", "renewed", "a", "BIND", "0"]).ok();
+        client.cmd(&["DLOCK.ACQUIRE", "entered", "a", "BIND", "0"]).ok();
+        // A renewal without BIND is none for the tie.
+        client.cmd(&["DLOCK.RENEW", "untied", "a", "PX", "60000"]).ok();
+        client.cmd(&["DLOCK.ACQUIRE", "untied", "a", "PX", "60000"]).ok();
+        for (key, until) in [("lost", GRACE), ("untied", GRACE), ("longer", LONGER)] {
+            wait_until("a hold that nobody tied anew to end", || untied(key));
+            assert!(before.elapsed() >= until, "{key}, {name}: {:?}", before.elapsed());
+            assert!(after.elapsed() <= until + LATE, "{key}, {name}: {:?}", after.elapsed());
+        }
+        assert!(heard.next_text().starts_with("disconnected "), "{name}");
+        for key in ["renewed", "entered"] {
+            let info = client.cmd(&["DLOCK.INFO", key]);
+            assert_eq!(
+                info.field("bound-client").int().cast_unsigned(),
+                client.id(),
+                "{key}, {name}"
+            );
+        }
+        drop(client);
+        wait_until("the holds that were tied anew to end", || {
+            untied("renewed") && untied("entered")
+        });
+        server.left_over_check();
+    });
+}
+
+#[test]
+fn new_grants_wait_until_the_quarantine_is_over() {
+    const QUARANTINE: Duration = Duration::from_millis(1_500);
+    each(&[SNAPSHOT, LOG, PROMOTION], |way| {
+        let name = way.name;
+        let settings = ["dlock.restart-quarantine-ms", "1500"];
+        let (server, before, after) = take_over(way, &settings, |server| {
+            server.cmd(&["DLOCK.ACQUIRE", "held", "a"]).ok();
+            server.cmd(&["DLOCK.ACQUIRE", "brief", "a", "PX", "200"]).ok();
+            server.cmd(&["DLOCK.ACQUIRE", "given", "a", "REQID", "r"]).ok();
+        });
+        assert!(server.info_number("dlock", "quarantine_left_ms") > 0, "{name}");
+        let refused = server.cmd(&["DLOCK.ACQUIRE", "free", "b"]).error();
+        assert!(refused.starts_with("QUARANTINE "), "{name}: {refused}");
+        assert!(server.cmd(&["DLOCK.ACQUIRE", "held", "b"]).is_null(), "{name}: it is held");
+        let waits = ["free", "brief", "given"]
+            .map(|key| server.block(&["DLOCK.ACQUIRE", key, "b", "BLOCK", "0"]));
+        // Known holds work as ever.
+        let token = server.cmd(&["DLOCK.ACQUIRE", "given", "a", "REQID", "r"]).int();
+        assert_eq!(server.cmd(&["DLOCK.ACQUIRE", "given", "a"]).int(), token, "{name}");
+        assert_eq!(server.cmd(&["DLOCK.RENEW", "given", "a"]).int(), token, "{name}");
+        let raised = (token + 1).to_string();
+        assert_eq!(server.cmd(&["DLOCK.FENCE", "given", "a", &raised]).int(), token + 1, "{name}");
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "given", "a", "ALL"]).int(), 0, "{name}");
+        wait_until("the lease that ends in the quarantine", || {
+            server.cmd(&["DLOCK.INFO", "brief"]).field("holds").int() == 0
+        });
+        assert!(after.elapsed() < QUARANTINE, "too slow to see anything");
+        for (mut wait, key) in waits.into_iter().zip(["free", "brief", "given"]) {
+            assert!(wait.expect_reply(SOON).int() > token + 1, "{key}, {name}");
+            assert!(before.elapsed() >= QUARANTINE, "{key}, {name}: {:?}", before.elapsed());
+            wait.client().cmd(&["DLOCK.RELEASE", key, "b"]).ok();
+        }
+        assert!(after.elapsed() <= QUARANTINE + LATE, "{name}: {:?}", after.elapsed());
+        server.cmd(&["DLOCK.RELEASE", "held", "a"]).ok();
+        server.left_over_check();
+    });
+}
+
+#[test]
+fn tokens_grow_though_the_hold_with_the_largest_is_gone() {
+    const DAY_US: i64 = 86_400_000_000;
+    let rewritten_without = Way {
+        name: "an AOF rewritten as commands, with the hold",
+        settings: &["appendonly", "yes", "aof-use-rdb-preamble", "no"],
+        take_over: |server, _| crashed(rewritten(server)),
+    };
+    let reload = Way {
+        name: "DEBUG RELOAD",
+        settings: &[],
+        take_over: |server, _| done(server, &["DEBUG", "RELOAD"]),
+    };
+    each(&[SNAPSHOT, LOG, REWRITTEN_LOG, PROMOTION, reload, rewritten_without], |way| {
+        let name = way.name;
+        let mut raised = 0;
+        let (server, ..) = take_over(way, &[], |server| {
+            let token = server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+            raised = token + 20 * DAY_US;
+            server.cmd(&args!["DLOCK.FENCE", "k", "a", raised]).ok();
+            if !name.ends_with("with the hold") {
+                server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
+                assert_eq!(server.keys(), 0);
+            }
+        });
+        assert_eq!(server.info_number("dlock", "last_token"), raised, "{name}");
+        assert_eq!(server.cmd(&["DLOCK.ACQUIRE", "other", "a"]).int(), raised + 1, "{name}");
+    });
+}
+
+#[test]
+fn a_lock_that_moved_right_after_it_was_loaded_ends_by_itself() {
+    let moves: [&[&str]; 3] =
+        [&["RENAME", "k", "moved"], &["MOVE", "k", "5"], &["SWAPDB", "0", "5"]];
+    let run = |call: &[&str]| {
+        // In the file, the move follows the loaded value at once: the server takes no turn in between.
+        let server = Server::with(&["appendonly", "yes", "aof-use-rdb-preamble", "yes"]).start();
+        server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "300"]).ok();
+        let server = crashed(done(rewritten(server), call));
+        assert_eq!(server.keys(), 1, "{call:?}");
+        wait_until(&format!("the lease to end after {call:?}"), || server.keys() == 0);
+        server.left_over_check();
+
+        // The same in one transaction of a client.
+        server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "300"]).ok();
+        let dump = server.cmd(&["DUMP", "k"]).bytes();
+        let restore = args!["RESTORE", "k", 0, dump, "REPLACE"];
+        let call = call.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let replies = server.client().pipeline(&[args!["MULTI"], restore, call, args!["EXEC"]]);
+        assert_eq!(replies[3].items().len(), 2, "{replies:?}");
+        wait_until(&format!("the restored lease to end: {}", replies[3].show()), || {
+            server.keys() == 0
+        });
+        server.left_over_check();
+    };
+    std::thread::scope(|scope| {
+        for call in moves {
+            scope.spawn(|| run(call));
+        }
+    });
+}

@@ -1,0 +1,234 @@
+//! A server that becomes a replica, and a replica that is promoted, with holders and waiters, blocked and queued.
+
+use std::time::Instant;
+
+use crate::{
+    args,
+    scene::{Scene, assert_lasted, block},
+    support::{Client, LIMIT, Reply, SOON, Server, wait_until},
+};
+
+#[track_caller]
+fn replicate(server: &Server, primary: &Server) {
+    server.cmd(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]).ok();
+    wait_until("the link to the primary", || {
+        server.info("replication").get("master_link_status").is_some_and(|status| status == "up")
+    });
+}
+
+/// Makes a replica decide; when it was told to.
+#[track_caller]
+fn promote(server: &Server) -> Instant {
+    let told = Instant::now();
+    server.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
+    told
+}
+
+#[track_caller]
+fn waiter(server: &Server, key: &str, owner: &str) -> Client {
+    let mut client = server.client();
+    block(server, &mut client, &args!["DLOCK.ACQUIRE", key, owner, "BLOCK", 0]);
+    client
+}
+
+#[test]
+fn waiters_of_a_server_that_becomes_a_replica_are_sent_away() {
+    let other = Server::start();
+    let token = other.cmd(&["DLOCK.ACQUIRE", "k", "of the other"]).int();
+    let server = Server::start();
+    let mut scene = Scene::set(&server, "k");
+    replicate(&server, &other);
+    for waiter in [&mut scene.first, &mut scene.last] {
+        let answer = waiter.reply(SOON).error();
+        assert!(answer.starts_with("UNBLOCKED "), "{answer}");
+    }
+    // Its data are those of the other now, and its places are gone.
+    assert_eq!(server.cmd(&args!["DLOCK.CHECK", "k", token]).int(), 1);
+    assert!(server.cmd(&["DLOCK.WAITERS", "k"]).items().is_empty());
+    for call in [
+        "DLOCK.ACQUIRE k x BLOCK 0",
+        "DLOCK.ACQUIRE k queued",
+        "DLOCK.RELEASE k h",
+        "DLOCK.BREAK k",
+        "DLOCK.CANCEL k queued",
+    ] {
+        let refusal = server.cmd(&call.split(' ').collect::<Vec<_>>()).error();
+        assert!(refusal.starts_with("READONLY "), "{call}: {refusal}");
+    }
+    scene.messages.assert_none();
+    assert_eq!(server.digest(), other.digest());
+    other.cmd(&["DLOCK.RELEASE", "k", "of the other"]).int();
+    other.wait_replica_synced(&server);
+    server.left_over_check();
+    other.left_over_check();
+}
+
+/// Nobody has told the connections of a lone replica to go: those with a tie or a place may still close, and nothing comes of it.
+#[test]
+fn a_replica_ends_nothing_by_itself_and_says_what_is_over() {
+    let server = Server::start();
+    let mut scene = Scene::set(&server, "k");
+    let mut bound = server.client();
+    bound.cmd(&["DLOCK.ACQUIRE", "tied", "h", "BIND", "0"]).int();
+    scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "200"]).int();
+    // A primary that nobody can reach.
+    server.cmd(&["REPLICAOF", "127.0.0.1", "1"]).ok();
+    for waiter in [&mut scene.first, &mut scene.last] {
+        assert!(waiter.reply(SOON).error().starts_with("UNBLOCKED "));
+    }
+    drop(bound);
+    let told_of_end = scene.message("expired");
+    drop(scene.queued);
+    wait_until("the lease to be shown as over", || server.cmd(&["DLOCK.INFO", "k"]).is_null());
+    assert!(server.cmd(&args!["DLOCK.CHECK", "k", scene.token]).error().starts_with("STALE "));
+    assert!(server.cmd(&["DLOCK.POSITION", "k", "h"]).is_null());
+    assert_eq!((server.keys(), server.info_number("dlock", "expiries")), (2, 0));
+
+    // As long as it was a replica, nobody could renew: the lease begins anew.
+    let told = promote(&server);
+    assert_eq!(server.cmd(&args!["DLOCK.CHECK", "k", scene.token]).int(), 1);
+    assert!(waiter(&server, "k", "late").reply(SOON).int() > scene.token);
+    assert_lasted(told, 200);
+    assert_eq!(scene.messages.next_text(), told_of_end);
+    server.cmd(&["DLOCK.RELEASE", "k", "late"]).int();
+    server.cmd(&["DEL", "tied"]).ok();
+    server.left_over_check();
+}
+
+#[test]
+fn a_promoted_replica_gives_every_lease_in_full() {
+    const LEASE: u64 = 1_200;
+    let mut old = Server::start();
+    let new = Server::with(&[]).replica_of(&old).start();
+    let token = old.cmd(&args!["DLOCK.ACQUIRE", "k", "h", "PX", LEASE]).int();
+    old.cmd(&args!["DLOCK.ACQUIRE", "k", "h", "PX", 50]).int();
+    let unclaimed = args!["DLOCK.ACQUIRE", "q", "lazy", "QUEUE", LEASE];
+    old.cmd(&["DLOCK.ACQUIRE", "q", "h"]).int();
+    assert!(old.cmd(&unclaimed).is_null());
+    old.cmd(&["DLOCK.RELEASE", "q", "h"]).int();
+    old.wait_replica_synced(&new);
+    wait_until("some of the lease to pass", || {
+        new.cmd(&["DLOCK.INFO", "k"]).field("ttl-ms").int() < 900
+    });
+    old.kill9();
+
+    let told = promote(&new);
+    let info = new.cmd(&["DLOCK.INFO", "k"]);
+    assert_eq!((info.field("token").int(), info.field("holds").int()), (token, 2));
+    assert!(info.field("ttl-ms").int() > 1_000, "{}", info.show());
+    let (mut first, mut second) = (waiter(&new, "k", "first"), waiter(&new, "q", "second"));
+    for heir in [&mut first, &mut second] {
+        assert!(heir.reply(LIMIT).int() > token);
+        assert_lasted(told, LEASE);
+    }
+    new.cmd(&["DLOCK.RELEASE", "k", "first"]).int();
+    new.cmd(&["DLOCK.RELEASE", "q", "second"]).int();
+    new.left_over_check();
+}
+
+/// The four holds whose connections are on another server, or were in another life.
+fn tie_four(server: &Server) -> Vec<i64> {
+    let ties = [("untied", "0"), ("renewed", "0"), ("tied", "0"), ("long", "900")];
+    let mut holder = server.client();
+    let token =
+        |(key, ms): (&str, &str)| holder.cmd(&["DLOCK.ACQUIRE", key, "h", "BIND", ms]).int();
+    let tokens = ties.map(token).to_vec();
+    // Kept open until the server has gone: otherwise the ties would end the holds there.
+    std::mem::forget(holder);
+    tokens
+}
+
+/// With a grace of 400 ms that began at `told` or since.
+fn orphans_end_unless_tied_anew(server: &Server, told: Instant, tokens: &[i64]) {
+    let shown = server.cmd(&["DLOCK.INFO", "untied"]);
+    assert_eq!((shown.field("token").int(), shown.field("bound-client").int()), (tokens[0], 0));
+    assert!(shown.field("ttl-ms").int() <= 400, "{}", shown.show());
+    let mut holder = server.client();
+    // A renewal without BIND ties nothing.
+    holder.cmd(&["DLOCK.RENEW", "renewed", "h", "PX", "60000"]).int();
+    holder.cmd(&["DLOCK.RENEW", "tied", "h", "PX", "60000", "BIND", "0"]).int();
+    let ends = [("untied", 400), ("renewed", 400), ("long", 900)];
+    let mut heirs = ends.map(|(key, _)| waiter(server, key, "heir"));
+    for ((key, ms), heir) in ends.into_iter().zip(&mut heirs) {
+        heir.reply(SOON).int();
+        assert_lasted(told, ms);
+        heir.cmd(&["DLOCK.RELEASE", key, "heir"]).int();
+    }
+    assert_eq!(server.info_number("dlock", "disconnected"), 3);
+    assert_eq!(server.cmd(&args!["DLOCK.CHECK", "tied", tokens[2]]).int(), 1);
+    drop(holder);
+    server.left_over_check();
+}
+
+const GRACE: [&str; 2] = ["dlock.fair-grace-ms", "400"];
+
+#[test]
+fn ties_of_a_server_that_is_gone_end_unless_tied_anew() {
+    let mut old = Server::start();
+    let new = Server::with(&GRACE).replica_of(&old).start();
+    let tokens = tie_four(&old);
+    old.wait_replica_synced(&new);
+    old.kill9();
+    let told = promote(&new);
+    orphans_end_unless_tied_anew(&new, told, &tokens);
+}
+
+#[test]
+fn ties_of_an_earlier_life_end_unless_tied_anew() {
+    for how in ["RDB", "AOF"] {
+        let append_only = if how == "AOF" { "yes" } else { "no" };
+        let mut server = Server::with(&GRACE).and(&["appendonly", append_only]).start();
+        let tokens = tie_four(&server);
+        if how == "RDB" {
+            server.cmd(&["SAVE"]).ok();
+        }
+        server.kill9();
+        let told = Instant::now();
+        server.start_again();
+        orphans_end_unless_tied_anew(&server, told, &tokens);
+    }
+}
+
+#[test]
+fn a_promoted_replica_grants_nothing_new_during_its_quarantine() {
+    let mut old = Server::start();
+    let quarantine = ["dlock.restart-quarantine-ms", "700"];
+    let new = Server::with(&quarantine).replica_of(&old).start();
+    let token = old.cmd(&["DLOCK.ACQUIRE", "k", "h"]).int();
+    old.wait_replica_synced(&new);
+    old.kill9();
+    let told = promote(&new);
+    let refusal = new.cmd(&["DLOCK.ACQUIRE", "free", "x"]).error();
+    assert!(refusal.starts_with("QUARANTINE "), "{refusal}");
+    let (mut first, mut next) = (waiter(&new, "free", "x"), waiter(&new, "k", "next"));
+    assert_eq!(new.cmd(&["DLOCK.ACQUIRE", "k", "h"]).int(), token);
+    assert_eq!(new.cmd(&["DLOCK.RENEW", "k", "h"]).int(), token);
+    assert_eq!(new.cmd(&["DLOCK.RELEASE", "k", "h", "ALL"]).int(), 0);
+    for (heir, key, owner) in [(&mut first, "free", "x"), (&mut next, "k", "next")] {
+        assert!(heir.reply(SOON).int() > token);
+        assert_lasted(told, 700);
+        heir.cmd(&["DLOCK.RELEASE", key, owner]).int();
+    }
+    new.left_over_check();
+}
+
+/// There and back before the module could look.
+#[test]
+fn a_server_that_changes_its_role_twice_in_one_step_goes_on() {
+    let server = Server::start();
+    let mut scene = Scene::set(&server, "k");
+    let replies = server.client().pipeline(&[
+        args!["REPLICAOF", "127.0.0.1", 1],
+        args!["REPLICAOF", "NO", "ONE"],
+        args!["DLOCK.POSITION", "k", "h"],
+        args!["DLOCK.RELEASE", "k", "h"],
+        args!["DLOCK.ACQUIRE", "k", "x"],
+    ]);
+    assert_eq!([replies[2].int(), replies[3].int()], [0, 0]);
+    assert!(replies[4].int() > scene.token, "{}", replies[4].show());
+    for waiter in [&mut scene.first, &mut scene.last] {
+        assert!(waiter.reply(SOON).error().starts_with("UNBLOCKED "));
+    }
+    assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "x"]).int(), 0);
+    server.left_over_check();
+}

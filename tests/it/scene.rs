@@ -1,0 +1,142 @@
+//! A lock with a holder and three who wait, blocked, queued, blocked: what tests of the server's states begin with.
+
+#![allow(clippy::panic, reason = "a test that cannot go on stops here and says why")]
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    args,
+    support::{Client, Heard, Reply, SOON, Server, Subscription, wait_until},
+};
+
+/// The players, in the order in which they are to be served.
+pub struct Scene<'a> {
+    server: &'a Server,
+    db: u32,
+    key: String,
+    /// Holds the lock as `h`, for a minute.
+    pub holder: Client,
+    /// Its token.
+    pub token: i64,
+    /// Blocked for ever as `first`.
+    pub first: Client,
+    /// Has a place as `queued`, without a blocked call.
+    pub queued: Client,
+    /// Blocked for ever as `last`.
+    pub last: Client,
+    /// What is published about the holder and the place, and about flushed databases.
+    pub messages: Subscription,
+}
+
+impl<'a> Scene<'a> {
+    /// Sets the scene on `key` of database 0.
+    #[track_caller]
+    pub fn set(server: &'a Server, key: &str) -> Scene<'a> {
+        Scene::set_in(server, 0, key)
+    }
+
+    /// Sets the scene on `key` of database `db`.
+    #[track_caller]
+    pub fn set_in(server: &'a Server, db: u32, key: &str) -> Scene<'a> {
+        let channel = format!("about:{db}:{key}");
+        let messages = server.subscribe(&[&channel, "dlock:notify"]);
+        let mut holder = in_db(server, db);
+        let call = args!["DLOCK.ACQUIRE", key, "h", "PX", 60_000, "NOTIFY", &channel];
+        let token = holder.cmd(&call).int();
+        let mut first = in_db(server, db);
+        block(server, &mut first, &args!["DLOCK.ACQUIRE", key, "first", "BLOCK", 0]);
+        let mut queued = in_db(server, db);
+        let call = args!["DLOCK.ACQUIRE", key, "queued", "QUEUE", 60_000, "NOTIFY", &channel];
+        assert!(queued.cmd(&call).is_null());
+        let mut last = in_db(server, db);
+        block(server, &mut last, &args!["DLOCK.ACQUIRE", key, "last", "BLOCK", 0]);
+        Scene { server, db, key: key.to_owned(), holder, token, first, queued, last, messages }
+    }
+
+    /// Nobody who waits has heard anything.
+    #[track_caller]
+    pub fn assert_all_wait(&mut self) {
+        assert_silent(self.server, &mut self.first);
+        assert_silent(self.server, &mut self.last);
+        self.messages.assert_none();
+        let waiting = self.queued.cmd(&["DLOCK.WAITERS", &self.key]);
+        let owners: Vec<_> = waiting.items().iter().map(|row| row.field("owner").text()).collect();
+        assert_eq!(owners, ["first", "queued", "last"]);
+    }
+
+    /// The first in the queue is granted the lock with a larger token; who comes after it still waits.
+    #[track_caller]
+    pub fn first_is_granted(&mut self) -> i64 {
+        let token = self.first.reply(SOON).int();
+        assert!(token > self.token, "{token} is not larger than {}", self.token);
+        assert_eq!(self.queued.cmd(&["DLOCK.CHECK", &self.key, &token.to_string()]).int(), 1);
+        assert_silent(self.server, &mut self.last);
+        token
+    }
+
+    /// The message about the end of the holder's hold, as it is published.
+    pub fn message(&self, event: &str) -> String {
+        format!("{event} {} {} 1 h {}", self.db, self.token, self.key)
+    }
+
+    /// Everybody gets a turn and releases, from `first` on, who holds the lock with `token`. Nothing is left over.
+    #[track_caller]
+    pub fn play_out(self, token: i64) {
+        let server = self.server;
+        self.take_turns(token);
+        server.left_over_check();
+    }
+
+    /// As [`Scene::play_out`], with others on the server.
+    #[track_caller]
+    pub fn take_turns(mut self, token: i64) {
+        let key = &self.key;
+        assert_eq!(self.first.cmd(&["DLOCK.RELEASE", key, "first"]).int(), 0);
+        let granted = self.messages.next_text();
+        let claimed = self.queued.cmd(&["DLOCK.ACQUIRE", key, "queued", "NOREENTRY"]).int();
+        assert!(claimed > token, "{claimed} is not larger than {token}");
+        assert_eq!(granted, format!("granted {} {claimed} 6 queued {key}", self.db));
+        assert_silent(self.server, &mut self.last);
+        assert_eq!(self.queued.cmd(&["DLOCK.RELEASE", key, "queued"]).int(), 0);
+        assert!(self.last.reply(SOON).int() > claimed);
+        assert_eq!(self.last.cmd(&["DLOCK.RELEASE", key, "last"]).int(), 0);
+        self.messages.assert_none();
+    }
+}
+
+/// A new connection with database `db` selected.
+#[track_caller]
+pub fn in_db(server: &Server, db: u32) -> Client {
+    let mut client = server.client();
+    if db != 0 {
+        client.cmd(&["SELECT", &db.to_string()]).ok();
+    }
+    client
+}
+
+/// Sends a call and returns when the server has blocked its connection.
+#[track_caller]
+pub fn block(server: &Server, client: &mut Client, call: &[Vec<u8>]) {
+    client.send(call);
+    wait_until("the call to block", || server.is_blocked(client.id()));
+}
+
+/// Fails the test if the server has answered. Exact: what the server did before this call has been sent by the end of it.
+#[track_caller]
+pub fn assert_silent(server: &Server, client: &mut Client) {
+    server.cmd(&["PING"]);
+    match client.hear(Duration::ZERO) {
+        Heard::Nothing => {}
+        other => panic!("client {}: {other:?} comes too early", client.id()),
+    }
+}
+
+/// Fails the test unless about `ms` milliseconds have passed since `start`: hardly less (in places the server's clocks are read
+/// in whole milliseconds), and not so much more that something else than that time must have been waited for.
+#[track_caller]
+pub fn assert_lasted(start: Instant, ms: u64) {
+    let lasted = start.elapsed();
+    let wanted = Duration::from_millis(ms);
+    assert!(lasted + Duration::from_millis(2) >= wanted, "{lasted:?}, not {wanted:?}");
+    assert!(lasted < wanted + Duration::from_secs(2), "{lasted:?}, not {wanted:?}");
+}

@@ -1,0 +1,312 @@
+//! The settings: how they are given, what they take, what they do.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    args,
+    support::{Reply, SOON, Server, wait_until},
+};
+
+/// Name, default, smallest and largest value.
+const NUMBERS: [(&str, i64, i64, i64); 6] = [
+    ("dlock.default-lease-ms", 30_000, 1, 31_536_000_000),
+    ("dlock.fair-grace-ms", 5_000, 0, 86_400_000),
+    ("dlock.max-waiters-per-key", 100_000, 0, 100_000_000),
+    ("dlock.max-waiters", 1_000_000, 0, 100_000_000),
+    ("dlock.restart-quarantine-ms", 0, 0, 31_536_000_000),
+    ("dlock.lock-delay-ms", 0, 0, 31_536_000_000),
+];
+const SWITCH: &str = "dlock.deadlock-detection";
+
+fn get(server: &Server, name: &str) -> String {
+    server.cmd(&["CONFIG", "GET", name]).field(name).text()
+}
+
+fn set(server: &Server, name: &str, value: &str) -> redis::Value {
+    server.cmd(&["CONFIG", "SET", name, value])
+}
+
+#[test]
+fn values_are_taken_within_their_range() {
+    let server = Server::start();
+    let shown = server.cmd(&["CONFIG", "GET", "dlock.*"]).pairs();
+    assert_eq!(shown.len(), NUMBERS.len() + 1);
+    for (name, default, min, max) in NUMBERS {
+        assert_eq!(get(&server, name), default.to_string());
+        for value in [min, max] {
+            set(&server, name, &value.to_string()).ok();
+            assert_eq!(get(&server, name), value.to_string());
+        }
+        for bad in
+            [&(min - 1).to_string(), &(max + 1).to_string(), "x", "", "1.5", "99999999999999999999"]
+        {
+            let error = set(&server, name, bad).error();
+            assert!(error.starts_with("ERR CONFIG SET failed") && error.contains(name), "{error}");
+            assert_eq!(get(&server, name), max.to_string(), "{bad}");
+        }
+    }
+    assert_eq!(get(&server, SWITCH), "yes");
+    set(&server, SWITCH, "no").ok();
+    assert!(set(&server, SWITCH, "maybe").error().starts_with("ERR CONFIG SET failed"));
+    assert_eq!(get(&server, SWITCH), "no");
+}
+
+#[test]
+fn config_rewrite_keeps_them() {
+    let mut server = Server::with(&["dlock.lock-delay-ms", "11"])
+        .module_args(&[
+            "fair-grace-ms",
+            "22",
+            "dlock.max-waiters",
+            "33",
+            "max-waiters-per-key",
+            "44",
+        ])
+        .and(&["dlock.max-waiters-per-key", "55"])
+        .start();
+    let expected = [
+        ("dlock.lock-delay-ms", "11"),
+        ("dlock.fair-grace-ms", "22"),
+        ("dlock.max-waiters", "33"),
+        // The configuration has the last word over the arguments of loadmodule.
+        ("dlock.max-waiters-per-key", "55"),
+        ("dlock.default-lease-ms", "30000"),
+    ];
+    for (name, value) in expected {
+        assert_eq!(get(&server, name), value, "{name}");
+    }
+    set(&server, "dlock.default-lease-ms", "66").ok();
+    set(&server, "dlock.lock-delay-ms", "0").ok();
+    set(&server, SWITCH, "no").ok();
+    server.cmd(&["CONFIG", "REWRITE"]).ok();
+    server.restart();
+    for (name, value) in
+        [("dlock.default-lease-ms", "66"), ("dlock.lock-delay-ms", "0"), (SWITCH, "no")]
+    {
+        assert_eq!(get(&server, name), value, "{name}");
+    }
+    for (name, value) in &expected[1..4] {
+        assert_eq!(get(&server, name), *value, "{name}");
+    }
+}
+
+#[test]
+fn wrong_arguments_of_loadmodule_stop_the_start() {
+    for (words, said) in [
+        (&["no-such-setting", "1"][..], "unknown setting 'no-such-setting'"),
+        (&["max-waiters"], "setting 'max-waiters' needs a value"),
+        (
+            &["max-waiters", "1", "dlock.max-waiters", "2"],
+            "setting 'dlock.max-waiters' given twice",
+        ),
+        (
+            &["default-lease-ms", "0"],
+            "default-lease-ms must be an integer between 1 and 31536000000, not '0'",
+        ),
+        (
+            &["max-waiters", "%s%n"],
+            "max-waiters must be an integer between 0 and 100000000, not '%s%n'",
+        ),
+        (&["deadlock-detection", "1"], "deadlock-detection must be yes or no, not '1'"),
+    ] {
+        let log = Server::with(&[]).module_args(words).try_start().expect_err("wrong arguments");
+        assert!(log.contains(&format!("dlock cannot be loaded: {said}")), "{words:?}: {log}");
+    }
+    let log = Server::with(&["dlock.max-waiters", "-1"]).try_start().expect_err("a wrong setting");
+    assert!(log.contains("dlock.max-waiters") || log.contains("max-waiters"), "{log}");
+}
+
+#[test]
+fn the_module_can_be_loaded_into_a_running_server() {
+    let other = Server::start();
+    let modules = other.cmd(&["MODULE", "LIST"]).items();
+    let module = modules.iter().find(|module| module.field("name").text() == "dlock");
+    let path = module.expect("it is listed").field("path").text();
+    let server = Server::with(&[]).without_module().start();
+    let load = [
+        "MODULE",
+        "LOADEX",
+        &path,
+        "CONFIG",
+        "dlock.max-waiters",
+        "7",
+        "ARGS",
+        "default-lease-ms",
+        "40",
+    ];
+    server.cmd(&load).ok();
+    assert_eq!(get(&server, "dlock.max-waiters"), "7");
+    let start = Instant::now();
+    server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+    let mut waiter = server.post(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+    waiter.expect_reply(SOON).int();
+    assert!(start.elapsed() >= Duration::from_millis(40));
+    // Who has keys of a type of its own cannot be unloaded.
+    assert!(server.cmd(&["MODULE", "UNLOAD", "dlock"]).error().starts_with("ERR "));
+    wait_until("the second lease to end", || server.keys() == 0);
+}
+
+#[test]
+fn the_default_lease_is_that_of_the_moment() {
+    let server = Server::start();
+    for (set_to, calls) in [(30_000, 2), (1_000_000, 2)] {
+        set(&server, "dlock.default-lease-ms", &set_to.to_string()).ok();
+        for _ in 0..calls {
+            server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
+        }
+        assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), set_to);
+        server.cmd(&["DLOCK.RELEASE", "k", "a", "ALL"]).ok();
+    }
+    // A waiter has the lease of the moment at which it asked; a renewal that of its hold.
+    server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "70000"]).ok();
+    server.cmd(&["DLOCK.RENEW", "k", "a"]).ok();
+    assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 70_000);
+    let mut waiter = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+    set(&server, "dlock.default-lease-ms", "5000").ok();
+    server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
+    waiter.expect_reply(SOON).int();
+    assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 1_000_000);
+    server.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
+    server.left_over_check();
+}
+
+#[test]
+fn waiters_are_limited() {
+    let server =
+        Server::with(&["dlock.max-waiters-per-key", "2", "dlock.max-waiters", "3"]).start();
+    for key in ["k", "l", "m"] {
+        server.cmd(&["DLOCK.ACQUIRE", key, "a"]).ok();
+    }
+    let mut client = server.client();
+    let blocked = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+    client.cmd(&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "60000"]).ok();
+    for option in ["BLOCK", "QUEUE"] {
+        let error = client.cmd(&["DLOCK.ACQUIRE", "k", "d", option, "60000"]).error();
+        assert_eq!(error, "LIMIT 2 callers wait already (dlock.max-waiters-per-key)");
+    }
+    // Who has a place is no further waiter, and who need not wait is none at all.
+    assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "60000"]).is_null());
+    assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "d"]).is_null());
+    client.cmd(&["DLOCK.ACQUIRE", "free", "d", "BLOCK", "0"]).int();
+    client.cmd(&["DLOCK.ACQUIRE", "l", "b", "QUEUE", "60000"]).ok();
+    let error = client.cmd(&["DLOCK.ACQUIRE", "m", "b", "BLOCK", "60000"]).error();
+    assert_eq!(error, "LIMIT 3 callers wait already (dlock.max-waiters)");
+    blocked.hang_up();
+    wait_until("a place to be free", || server.info_number("dlock", "waiters_blocked") == 0);
+    assert!(client.cmd(&["DLOCK.ACQUIRE", "m", "b", "QUEUE", "60000"]).is_null());
+    set(&server, "dlock.max-waiters", "0").ok();
+    let error = client.cmd(&["DLOCK.ACQUIRE", "k", "e", "BLOCK", "0"]).error();
+    assert_eq!(error, "LIMIT 3 callers wait already (dlock.max-waiters)");
+    drop(client);
+    server.cmd(&["FLUSHALL"]).ok();
+    for (key, owner) in [("k", "c"), ("l", "b"), ("m", "b")] {
+        server.cmd(&["DLOCK.CANCEL", key, owner]).ok();
+    }
+    server.left_over_check();
+}
+
+#[test]
+fn a_lock_stays_closed_after_a_hold_that_was_not_given_back() {
+    let server = Server::with(&["dlock.lock-delay-ms", "400"]).start();
+    let expire = |server: &Server| drop(server.cmd(&["DLOCK.RENEW", "k", "a", "PX", "1"]).ok());
+    let break_ = |server: &Server| drop(server.cmd(&["DLOCK.BREAK", "k"]).ok());
+    let cut = |server: &Server| {
+        let bound = server.cmd(&["DLOCK.INFO", "k"]).field("bound-client").int();
+        server.cmd(&args!["CLIENT", "KILL", "ID", bound]).ok();
+    };
+    let delaying: [&dyn Fn(&Server); 3] = [&expire, &break_, &cut];
+    for end in delaying {
+        server.client().cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
+        let mut holder = server.client();
+        holder.cmd(&["DLOCK.ACQUIRE", "k", "a", "BIND", "0"]).ok();
+        let mut waiter = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+        let start = Instant::now();
+        end(&server);
+        wait_until("the lock to be closed", || {
+            server.cmd(&["DLOCK.INFO", "k"]).field("owner").text().is_empty()
+        });
+        let info = server.cmd(&["DLOCK.INFO", "k"]);
+        assert!((0..=400).contains(&info.field("ttl-ms").int()), "{}", info.show());
+        for (field, value) in [("holds", 0), ("token", 0), ("lease-ms", 0), ("waiters", 1)] {
+            assert_eq!(info.field(field).int(), value, "{}", info.show());
+        }
+        assert!(server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).is_null());
+        assert!(server.cmd(&["DLOCK.RENEW", "k", "a"]).error().starts_with("NOTHELD "));
+        assert_eq!(server.cmd(&["DLOCK.BREAK", "k"]).int(), 0);
+        waiter.expect_reply(SOON).int();
+        assert!(start.elapsed() >= Duration::from_millis(400), "{:?}", start.elapsed());
+        server.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
+    }
+    // Not after these.
+    set(&server, "dlock.lock-delay-ms", "3600000").ok();
+    let mut client = server.client();
+    client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
+    client.cmd(&["DLOCK.ACQUIRE", "k", "b", "QUEUE", "1"]).ok();
+    client.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
+    wait_until("the grant to lapse", || server.info_number("dlock", "unclaimed") == 1);
+    client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+    client.cmd(&["DEL", "k"]).ok();
+    client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+    // A closed lock has a key: deleting it opens it, for the waiter first.
+    client.cmd(&["DLOCK.BREAK", "k"]).ok();
+    let mut waiter = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+    assert_eq!(client.cmd(&["DEL", "k"]).int(), 1);
+    waiter.expect_reply(SOON).int();
+    client.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
+    server.left_over_check();
+}
+
+#[test]
+fn in_the_quarantine_after_a_start_nothing_new_is_granted() {
+    let mut server = Server::with(&["appendonly", "yes", "appendfsync", "always"]).start();
+    server.cmd(&["DLOCK.ACQUIRE", "known", "a", "EX", "500"]).ok();
+    set(&server, "dlock.restart-quarantine-ms", "3600000").ok();
+    // It is for starts: the setting alone closes nothing.
+    server.cmd(&["DLOCK.ACQUIRE", "gone", "a"]).int();
+    server.cmd(&["DLOCK.RELEASE", "gone", "a"]).ok();
+    set(&server, "dlock.restart-quarantine-ms", "1500").ok();
+    server.cmd(&["CONFIG", "REWRITE"]).ok();
+    server.kill9();
+    let start = Instant::now();
+    server.start_again();
+    let error = server.cmd(&["DLOCK.ACQUIRE", "new", "b"]).error();
+    let left = error
+        .strip_prefix("QUARANTINE no new grants for another ")
+        .and_then(|rest| rest.strip_suffix(" ms (dlock.restart-quarantine-ms)"))
+        .unwrap_or_else(|| panic!("{error}"));
+    assert!((1..=1_500).contains(&left.parse::<u64>().unwrap()), "{left}");
+    assert!(server.info_number("dlock", "quarantine_left_ms") > 0);
+    // What is known goes on, as far as no new grant is needed.
+    assert!(server.cmd(&["DLOCK.ACQUIRE", "known", "b"]).is_null());
+    let token = server.cmd(&["DLOCK.ACQUIRE", "known", "a"]).int();
+    assert_eq!(server.cmd(&["DLOCK.RENEW", "known", "a"]).int(), token);
+    assert_eq!(server.cmd(&args!["DLOCK.FENCE", "known", "a", token + 1]).int(), token + 1);
+    let mut client = server.client();
+    let mut next = server.block(&["DLOCK.ACQUIRE", "known", "c", "BLOCK", "0"]);
+    let mut hasty = server.post(&["DLOCK.ACQUIRE", "new", "d", "BLOCK", "1"]);
+    let mut patient = server.block(&["DLOCK.ACQUIRE", "new", "e", "BLOCK", "0"]);
+    assert!(client.cmd(&["DLOCK.ACQUIRE", "new2", "f", "QUEUE", "60000"]).is_null());
+    assert_eq!(server.cmd(&["DLOCK.RELEASE", "known", "a"]).int(), 1);
+    assert_eq!(server.cmd(&["DLOCK.RELEASE", "known", "a"]).int(), 0);
+    assert!(hasty.expect_reply(SOON).is_null());
+    // Free, with a queue: nobody holds it.
+    let info = server.cmd(&["DLOCK.INFO", "known"]);
+    assert_eq!((info.field("owner").text(), info.field("waiters").int()), (String::new(), 1));
+    // Two calls in one write: the quarantine ends during the first, and who comes with the second is behind those who wait.
+    let late = server.client().pipeline(&[
+        args!["DEBUG", "SLEEP", "1.6"],
+        args!["DLOCK.ACQUIRE", "known", "x"],
+        args!["DLOCK.ACQUIRE", "new", "x"],
+    ]);
+    assert!(late[1].is_null() && late[2].is_null(), "{late:?}");
+    for waiter in [&mut next, &mut patient] {
+        waiter.expect_reply(SOON).int();
+        assert!(start.elapsed() >= Duration::from_millis(1_500), "{:?}", start.elapsed());
+    }
+    client.cmd(&["DLOCK.ACQUIRE", "new2", "f"]).int();
+    assert_eq!(server.info_number("dlock", "quarantine_left_ms"), 0);
+    for (key, owner) in [("known", "c"), ("new", "e"), ("new2", "f")] {
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", key, owner]).int(), 0);
+    }
+    server.left_over_check();
+}

@@ -1,0 +1,178 @@
+//! One lock of every kind that can be: what is carried from server to server, and what must arrive.
+
+use crate::{
+    args,
+    records::{stored, words},
+    support::{Client, Reply as _, SOON, Server},
+};
+
+/// A name that no text routine must touch.
+const ODD: &[u8] = b"%s\0\xff caf\xc3\xa9\r\n";
+/// How long everything lasts: longer than any test.
+const LONG: &str = "86400000";
+
+/// Where the specimens are: database and key.
+const PLACES: [(u32, &[u8]); 9] = [
+    (0, b"plain"),
+    (0, b"deep"),
+    (0, b"named"),
+    (0, b"full"),
+    (0, b"tied"),
+    (0, b"turn"),
+    (0, b"closed"),
+    (0, b"raised"),
+    (9, ODD),
+];
+
+/// The specimens on a server that was started with `rdbcompression no`.
+pub struct Specimens {
+    /// The connections that the ties and the unclaimed grant are for.
+    _connections: Vec<Client>,
+    state: Vec<String>,
+    digest: String,
+    /// The token of the grant that was not claimed.
+    turn: i64,
+    /// The largest token that was given.
+    largest: i64,
+}
+
+impl Specimens {
+    /// Makes them.
+    #[track_caller]
+    pub fn make(server: &Server) -> Specimens {
+        let mut client = server.client();
+        let mut run = |calls: &[Vec<Vec<u8>>]| {
+            for call in calls {
+                client.cmd(call).ok();
+            }
+        };
+        let ids: Vec<String> = (0..9).map(|n| format!("request{n}")).collect();
+        run(&[args!["DLOCK.ACQUIRE", "plain", "a", "PX", LONG]]);
+        // Nine ids: the first one is forgotten.
+        run(&[args!["DLOCK.ACQUIRE", "deep", "a", "PX", LONG, "REQID", &ids[0]]]);
+        for id in &ids[1..8] {
+            run(&[args!["DLOCK.ACQUIRE", "deep", "a", "PX", LONG, "REQID", id]]);
+        }
+        run(&[
+            args!["DLOCK.RELEASE", "deep", "a", "REQID", &ids[8]],
+            args!["DLOCK.ACQUIRE", "named", ODD, "PX", LONG, "LABEL", ODD, "NOTIFY", ODD],
+        ]);
+        // Every field as long as it may be.
+        let (text, id) = ([b'x'; 256], [b'r'; 63]);
+        for n in b'0'..b'8' {
+            let id = [&id[..], &[n]].concat();
+            run(&[args![
+                "DLOCK.ACQUIRE",
+                "full",
+                &text[..],
+                "EX",
+                31_536_000,
+                "BIND",
+                31_536_000_000_u64,
+                "LABEL",
+                &text[..],
+                "NOTIFY",
+                &text[..],
+                "REQID",
+                &id[..]
+            ]]);
+        }
+        let mut waiter = server.client();
+        waiter.cmd(&["DLOCK.ACQUIRE", "tied", "a", "PX", LONG, "BIND", "3600000"]).ok();
+        run(&[args!["DLOCK.ACQUIRE", "turn", "a"]]);
+        let call = ["DLOCK.ACQUIRE", "turn", "b", "QUEUE", LONG, "PX", "7000", "LABEL", "next"];
+        assert!(waiter.cmd(&call).is_null());
+        run(&[
+            args!["DLOCK.RELEASE", "turn", "a"],
+            args!["CONFIG", "SET", "dlock.lock-delay-ms", LONG],
+            args!["DLOCK.ACQUIRE", "closed", "a"],
+            args!["DLOCK.BREAK", "closed"],
+            args!["CONFIG", "SET", "dlock.lock-delay-ms", 0],
+        ]);
+        let token = client.cmd(&["DLOCK.ACQUIRE", "raised", "a", "PX", LONG]).int();
+        let raised = token + 86_400_000_000;
+        client.cmd(&args!["DLOCK.FENCE", "raised", "a", raised]).ok();
+        client.cmd(&["SELECT", "9"]).ok();
+        client.cmd(&args!["DLOCK.ACQUIRE", ODD, ODD, "PX", LONG, "REQID", ODD]).ok();
+        let largest = server.info_number("dlock", "last_token");
+        assert!(largest > raised);
+        let turn = server.cmd(&["DLOCK.INFO", "turn"]).field("token").int();
+        let state = state(server);
+        assert_eq!(
+            state[5..7],
+            [
+                format!(
+                    "turn: b token {turn} holds 1 lease 7000 label \"next\" messages to its owner unclaimed {LONG}"
+                ),
+                format!("closed: closed for {LONG}"),
+            ]
+        );
+        let digest = server.digest();
+        Specimens { _connections: vec![client, waiter], state, digest, turn, largest }
+    }
+
+    /// Fails the test unless they are on `server` as they were made.
+    #[track_caller]
+    pub fn check(&self, server: &Server, how: &str) {
+        assert_eq!(state(server), self.state, "{how}");
+        assert_eq!(server.digest(), self.digest, "{how}");
+    }
+
+    /// As [`Specimens::check`], then uses each and leaves nothing.
+    #[track_caller]
+    pub fn use_up(self, server: &Server, how: &str) {
+        self.check(server, how);
+        let mut client = server.client();
+        // A request that the hold has seen counts nothing, one that it has forgotten does.
+        let token = client.cmd(&["DLOCK.INFO", "deep"]).field("token").int();
+        for (id, holds) in [("request1", 7), ("request7", 7), ("request0", 8)] {
+            let again = client.cmd(&["DLOCK.ACQUIRE", "deep", "a", "REQID", id]).int();
+            assert_eq!(again, token, "{how}");
+            assert_eq!(client.cmd(&["DLOCK.INFO", "deep"]).field("holds").int(), holds, "{how}");
+        }
+        assert_eq!(client.cmd(&["DLOCK.RELEASE", "deep", "a", "REQID", "request8"]).int(), 8);
+        assert_eq!(client.cmd(&["DLOCK.RELEASE", "deep", "a", "ALL"]).int(), 0);
+        // Messages go where they were to go.
+        let mut listener = server.client();
+        listener.cmd(&[b"SUBSCRIBE", ODD]).ok();
+        let token = client.cmd(&["DLOCK.INFO", "named"]).field("token").int();
+        client.cmd(&["DLOCK.BREAK", "named"]).ok();
+        let text = [format!("broken 0 {token} {} ", ODD.len()).as_bytes(), ODD, b" named"].concat();
+        assert_eq!(listener.reply(SOON).items()[2].bytes(), text, "{how}");
+        // The grant that was nobody's yet is still its owner's, and starts the lease that was asked for.
+        assert!(client.cmd(&["DLOCK.ACQUIRE", "turn", "c"]).is_null(), "{how}");
+        assert_eq!(client.cmd(&["DLOCK.RENEW", "turn", "b"]).int(), self.turn, "{how}");
+        let left = client.cmd(&["DLOCK.INFO", "turn"]).field("ttl-ms").int();
+        assert!((1..=7000).contains(&left), "{how}: {left}");
+        assert_eq!(client.cmd(&["DLOCK.CANCEL", "turn", "b"]).int(), 0, "{how}: it was claimed");
+        // Closed is closed.
+        assert!(client.cmd(&["DLOCK.ACQUIRE", "closed", "b"]).is_null(), "{how}");
+        // The next token is above all that there were.
+        let next = client.cmd(&["DLOCK.ACQUIRE", "new", "a"]).int();
+        assert!(next > self.largest, "{how}: {next} is not above {}", self.largest);
+        for (key, owner) in [("plain", "a"), ("tied", "a"), ("raised", "a"), ("turn", "b")] {
+            let token = client.cmd(&["DLOCK.INFO", key]).field("token").int();
+            assert_eq!(client.cmd(&args!["DLOCK.CHECK", key, token]).int(), 1, "{how}: {key}");
+            let released = client.cmd(&args!["DLOCK.RELEASE", key, owner, "TOKEN", token]);
+            assert_eq!(released.int(), 0, "{how}: {key}");
+        }
+        client.cmd(&["DLOCK.RELEASE", "new", "a"]).ok();
+        client.cmd(&["DLOCK.BREAK", "full"]).ok();
+        client.cmd(&["DEL", "closed"]).ok();
+        client.cmd(&["SELECT", "9"]).ok();
+        assert_eq!(client.cmd(&[b"DLOCK.RELEASE", ODD, ODD]).int(), 0, "{how}");
+        server.left_over_check();
+    }
+}
+
+/// What is in each of the places.
+#[track_caller]
+fn state(server: &Server) -> Vec<String> {
+    let mut client = server.client();
+    let mut show = |&(db, key): &(u32, &[u8])| {
+        client.cmd(&["SELECT", &db.to_string()]).ok();
+        let found = stored(&mut client, key).as_ref().map_or("missing".to_owned(), words);
+        format!("{}: {found}", key.escape_ascii())
+    };
+    PLACES.iter().map(&mut show).collect()
+}

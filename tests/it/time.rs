@@ -1,0 +1,219 @@
+//! The wall clock of a running server is moved by an hour, by ten years, forth and back: leases, waits, graces and delays
+//! end when they should, and nobody has to help.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use redis::Value;
+
+use crate::{
+    args,
+    scene::block,
+    support::{Client, LIMIT, Reply, Server, wait_until},
+};
+
+const HOUR: i64 = 3_600;
+const YEAR: i64 = 365 * 24 * HOUR;
+
+/// How late anything may end.
+const LATE: Duration = Duration::from_millis(10);
+
+/// A busy machine wakes the server late, or this test: a round is allowed what a sleeping thread of ours overslept meanwhile,
+/// and one in which something came late all the same is tried again, so often in all. What comes early fails at once,
+/// whatever the machine does.
+const TRIES: usize = 3;
+
+/// The longest that a sleeping thread overslept while `f` ran.
+fn with_noise<R>(f: impl FnOnce() -> R) -> (R, Duration) {
+    const NAP: Duration = Duration::from_millis(1);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut worst = Duration::ZERO;
+            while !done.load(Ordering::Relaxed) {
+                let start = Instant::now();
+                thread::sleep(NAP);
+                worst = worst.max(start.elapsed() - NAP);
+            }
+            worst
+        });
+        let result = f();
+        done.store(true, Ordering::Relaxed);
+        (result, watch.join().expect("the watch does not fail"))
+    })
+}
+
+/// A reply that is due a while after a call.
+struct Due {
+    what: &'static str,
+    client: Client,
+    wanted: fn(&Value) -> bool,
+    /// Before the call was sent: what counts from the call cannot have begun earlier.
+    asked: Instant,
+    /// After the call was carried out: it cannot have begun later.
+    done: Instant,
+    after: Duration,
+}
+
+impl Due {
+    /// Waits for the reply; how late it came.
+    #[track_caller]
+    fn lateness(mut self) -> Duration {
+        let reply = self.client.reply(LIMIT);
+        let (longest, shortest) = (self.asked.elapsed(), self.done.elapsed());
+        assert!((self.wanted)(&reply), "{}: {}", self.what, reply.show());
+        assert!(longest >= self.after, "{}: early, after {longest:?}", self.what);
+        shortest.saturating_sub(self.after)
+    }
+}
+
+fn is_token(reply: &Value) -> bool {
+    matches!(reply, Value::Int(_))
+}
+
+/// A connection on which `owner` waits, blocked, for `key`.
+fn waiter(server: &Server, key: &str, owner: &str, ms: u64) -> Client {
+    let mut client = server.client();
+    block(server, &mut client, &args!["DLOCK.ACQUIRE", key, owner, "BLOCK", ms]);
+    client
+}
+
+/// What ends by itself, each after another time, in milliseconds. Nothing else is asked of the server meanwhile.
+fn begin(server: &Server) -> Vec<Due> {
+    let hold = |key: &str, options: &[&str]| {
+        let mut call = vec!["DLOCK.ACQUIRE", key, "h"];
+        call.extend(options);
+        server.cmd(&call).int();
+    };
+    let due = |what, client, wanted, asked, after| {
+        let after = Duration::from_millis(after);
+        Due { what, client, wanted, asked, done: Instant::now(), after }
+    };
+    let mut all = Vec::new();
+
+    let mut client = server.client();
+    hold("wait", &[]);
+    let asked = Instant::now();
+    client.send(&["DLOCK.ACQUIRE", "wait", "w", "BLOCK", "260"]);
+    wait_until("the call to block", || server.is_blocked(client.id()));
+    all.push(due("a wait", client, Reply::is_null, asked, 260));
+
+    let mut listener = server.client();
+    listener.cmd(&["SUBSCRIBE", "granted"]).ok();
+    let is_granted = |message: &Value| message.items()[2].text().starts_with("granted 0 ");
+    let asked = Instant::now();
+    hold("place", &["PX", "320"]);
+    let lease = due("a lease, for a place", listener, is_granted, asked, 320);
+    let place = args!["DLOCK.ACQUIRE", "place", "w", "QUEUE", 60_000, "NOTIFY", "granted"];
+    assert!(server.cmd(&place).is_null());
+    all.push(lease);
+
+    let asked = Instant::now();
+    hold("lease", &["PX", "380"]);
+    let done = Instant::now();
+    let client = waiter(server, "lease", "w", 0);
+    all.push(Due { done, ..due("a lease, for a blocked call", client, is_token, asked, 380) });
+
+    let mut holder = server.client();
+    holder.cmd(&args!["DLOCK.ACQUIRE", "tie", "h", "BIND", 440]).int();
+    let client = waiter(server, "tie", "w", 0);
+    let asked = Instant::now();
+    drop(holder);
+    let tied = || server.cmd(&["DLOCK.INFO", "tie"]).field("bound-client").int();
+    wait_until("the tie to be cut", || tied() == 0);
+    all.push(due("a tie", client, is_token, asked, 440));
+
+    hold("grace", &[]);
+    let mut absent = server.client();
+    assert!(absent.cmd(&args!["DLOCK.ACQUIRE", "grace", "absent", "QUEUE", 500]).is_null());
+    let client = waiter(server, "grace", "w", 0);
+    let asked = Instant::now();
+    drop(absent);
+    let connected = || server.cmd(&["DLOCK.WAITERS", "grace"]).items()[0].field("client-id").int();
+    wait_until("the place to lose its connection", || connected() == 0);
+    let grace = due("the grace of a place", client, is_token, asked, 500);
+    server.cmd(&["DLOCK.RELEASE", "grace", "h"]).int();
+    all.push(grace);
+
+    hold("unclaimed", &[]);
+    assert!(server.cmd(&args!["DLOCK.ACQUIRE", "unclaimed", "lazy", "QUEUE", 560]).is_null());
+    let client = waiter(server, "unclaimed", "w", 0);
+    let asked = Instant::now();
+    server.cmd(&["DLOCK.RELEASE", "unclaimed", "h"]).int();
+    all.push(due("a grant that nobody claims", client, is_token, asked, 560));
+
+    hold("delay", &[]);
+    let client = waiter(server, "delay", "w", 0);
+    server.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "620"]).ok();
+    let asked = Instant::now();
+    server.cmd(&["DLOCK.BREAK", "delay"]).int();
+    all.push(due("a lock-delay", client, is_token, asked, 620));
+    server.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "0"]).ok();
+    all
+}
+
+/// Moves the clock while all of that waits; how late each came.
+fn round(server: &Server, shifts: &[i64]) -> Vec<(&'static str, Duration)> {
+    let all = begin(server);
+    for &shift in shifts {
+        thread::sleep(Duration::from_millis(20));
+        server.shift_wall_clock(shift);
+    }
+    let lateness = all.into_iter().map(|due| (due.what, due.lateness())).collect();
+    server.cmd(&["FLUSHALL"]).ok();
+    server.left_over_check();
+    lateness
+}
+
+#[test]
+fn nothing_ends_early_or_late_when_the_wall_clock_moves() {
+    // Once a second the server would look at everything anyway. That must not be what makes it punctual.
+    let server = Server::with(&["hz", "1", "dynamic-hz", "no"]).preload_wallclock().start();
+    let mut last_token = 0;
+    for shifts in [
+        &[HOUR][..],
+        &[-HOUR],
+        &[10 * YEAR],
+        &[0],
+        // An hour at a time, there and back and past it.
+        &[HOUR, 0, -HOUR, 10 * YEAR, 0],
+    ] {
+        let is_punctual = |_| {
+            let (lateness, noise) = with_noise(|| round(&server, shifts));
+            println!("clock set to {shifts:?}, noise {noise:?}: {lateness:?} late");
+            lateness.iter().all(|&(_, late)| late <= LATE + noise)
+        };
+        assert!((0..TRIES).any(is_punctual), "late {TRIES} times over: see above");
+        let token = server.info_number("dlock", "last_token");
+        assert!(token > last_token, "{token} after {last_token}");
+        last_token = token;
+    }
+}
+
+#[test]
+fn the_quarantine_is_not_moved() {
+    const MS: i64 = 1_500;
+    for shift in [10 * YEAR, -HOUR] {
+        let server = Server::with(&["hz", "1", "dlock.restart-quarantine-ms", &MS.to_string()])
+            .preload_wallclock()
+            .start();
+        let left = |server: &Server| server.info_number("dlock", "quarantine_left_ms");
+        let mut client = waiter(&server, "k", "w", 0);
+        let asked = Instant::now();
+        let left = u64::try_from(left(&server)).expect("milliseconds");
+        server.shift_wall_clock(shift);
+        assert!(left > 0);
+        assert!(client.reply(LIMIT).int() > 0);
+        let after = asked.elapsed();
+        assert!(
+            after + Duration::from_millis(1) >= Duration::from_millis(left),
+            "{left} {after:?}"
+        );
+        assert!(after < Duration::from_millis(left) + Duration::from_secs(1), "{left} {after:?}");
+        client.cmd(&["DLOCK.RELEASE", "k", "w"]).int();
+        server.left_over_check();
+    }
+}
