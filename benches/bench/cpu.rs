@@ -1,0 +1,181 @@
+//! What one lock and unlock costs the server: its processor time, not how long a client waits.
+
+use redis::Value;
+
+use crate::{
+    meter::CpuMeter,
+    names::{key, owner},
+    report::{self, Table},
+    stats::Sample,
+    support::{Reply as _, Server},
+    wire::{Batch, Wire},
+};
+
+const ROUNDS: usize = 21;
+
+/// Lock-and-unlock pairs in one pipeline: 200 commands.
+const PAIRS: usize = 100;
+
+/// Different pipelines, so that keys and owners are not always the same.
+const PIPELINES: usize = 20;
+
+/// How often all pipelines are sent in a round.
+const REPEATS: usize = 10;
+
+/// Lock of the usual client libraries: a hash that counts the holds of each owner. KEYS: lock. ARGV: lease, owner.
+const LUA_LOCK: &str = "\
+local free = redis.call('exists', KEYS[1]) == 0
+if free or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+  redis.call('hincrby', KEYS[1], ARGV[2], 1)
+  redis.call('pexpire', KEYS[1], ARGV[1])
+  return nil
+end
+return redis.call('pttl', KEYS[1])";
+
+/// Its unlock, which tells the waiters through a channel. KEYS: lock, channel. ARGV: message, lease, owner.
+const LUA_UNLOCK: &str = "\
+if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then
+  return nil
+end
+if redis.call('hincrby', KEYS[1], ARGV[3], -1) > 0 then
+  redis.call('pexpire', KEYS[1], ARGV[2])
+  return 0
+end
+redis.call('del', KEYS[1])
+redis.call('publish', KEYS[2], ARGV[1])
+return 1";
+
+const LEASE: &str = "30000";
+
+/// One way to lock and unlock, on one server.
+struct Contender {
+    wire: Wire,
+    meter: CpuMeter,
+    pipelines: Vec<Batch>,
+    /// Microseconds per pair, round by round.
+    costs: Vec<f64>,
+}
+
+impl Contender {
+    fn new(server: &Server, pair: impl Fn(&mut Batch, &str, &str)) -> Contender {
+        let pipeline = |pipeline| {
+            let mut batch = Batch::default();
+            for n in 0..PAIRS {
+                let n = pipeline * PAIRS + n;
+                pair(&mut batch, &key(n), &owner(n));
+            }
+            batch
+        };
+        Contender {
+            wire: Wire::connect(server),
+            meter: CpuMeter::of(server.pid()),
+            pipelines: (0..PIPELINES).map(pipeline).collect(),
+            costs: Vec::new(),
+        }
+    }
+
+    fn round(&mut self) -> f64 {
+        let used = self.meter.used_during(|| {
+            for _ in 0..REPEATS {
+                for pipeline in &self.pipelines {
+                    self.wire.run(pipeline);
+                }
+            }
+        });
+        used / (REPEATS * PIPELINES * PAIRS) as f64
+    }
+}
+
+fn dlock(server: &Server) -> Contender {
+    Contender::new(server, |batch, key, owner| {
+        batch.push(&["DLOCK.ACQUIRE", key, owner, "PX", LEASE], b":1");
+        batch.push(&["DLOCK.RELEASE", key, owner], b":0");
+    })
+}
+
+fn built_ins(server: &Server) -> Contender {
+    Contender::new(server, |batch, key, owner| {
+        batch.push(&["SET", key, owner, "NX", "PX", LEASE], b"+OK");
+        batch.push(&["DEL", key], b":1");
+    })
+}
+
+fn pings(server: &Server) -> Contender {
+    Contender::new(server, |batch, _, _| {
+        batch.push(&["PING"], b"+PONG");
+        batch.push(&["PING"], b"+PONG");
+    })
+}
+
+fn lua(server: &Server) -> Contender {
+    let load = |script: &str| match server.cmd(&["SCRIPT", "LOAD", script]) {
+        Value::BulkString(hash) => String::from_utf8(hash).expect("a hash in hex"),
+        other => panic!("SCRIPT LOAD: {}", other.show()),
+    };
+    let (lock, unlock) = (load(LUA_LOCK), load(LUA_UNLOCK));
+    Contender::new(server, |batch, key, owner| {
+        batch.push(&["EVALSHA", &lock, "1", key, LEASE, owner], b"$-1");
+        let channel = format!("lock_channel:{{{key}}}");
+        batch.push(&["EVALSHA", &unlock, "2", key, &channel, "0", LEASE, owner], b":1");
+    })
+}
+
+pub fn run() -> Table {
+    let with = Server::with(&[]).release().start();
+    let bare = Server::with(&[]).without_module().start();
+    let with_aof = Server::with(&["appendonly", "yes"]).release().start();
+    let bare_aof = Server::with(&["appendonly", "yes"]).without_module().start();
+    let mut all = [
+        dlock(&with),
+        built_ins(&bare),
+        built_ins(&with),
+        lua(&bare),
+        pings(&bare),
+        dlock(&with_aof),
+        built_ins(&bare_aof),
+        lua(&bare_aof),
+    ];
+    // The first round only warms up. Each round begins with another one.
+    for round in 0..=ROUNDS {
+        for turn in 0..all.len() {
+            let contender = &mut all[(round + turn) % 8];
+            let cost = contender.round();
+            if round > 0 {
+                contender.costs.push(cost);
+            }
+        }
+    }
+    with.left_over_check();
+    let costs = all.map(|contender| contender.costs);
+    let [dlock, set_bare, set_with, lua, pings, dlock_aof, set_aof, lua_aof] = &costs;
+
+    let mut table = Table::new(
+        "Server CPU for one lock and unlock, pipelined",
+        format!(
+            "User and system time of the server process, per pair; {} rounds of {} pairs, in turns; one connection over TCP, {} commands \
+             in flight; keys of 20 bytes, owners of 36, lease {LEASE} ms. The Lua lock is two scripts over a hash with PEXPIRE and PUBLISH, \
+             by EVALSHA.",
+            ROUNDS,
+            REPEATS * PIPELINES * PAIRS,
+            2 * PAIRS,
+        ),
+        ["CPU per pair", "times the cost of dlock's pair"],
+    );
+    let show = |costs: &[f64]| Sample::new(costs.to_vec()).show("µs");
+    let mut compare = |what: &str, costs: &[f64], dlock: &[f64], aim: Option<fn(f64) -> String>| {
+        let ratio = Sample::ratios(costs, dlock);
+        let aim = aim.map_or_else(String::new, |aim| aim(ratio.median()));
+        table.row(what, show(costs), report::ratio(&ratio), aim);
+    };
+    let built_ins: fn(f64) -> String = |ratio| report::at_least(ratio, 1.0, "");
+    let scripts: fn(f64) -> String = |ratio| report::at_least(ratio, 5.0, "");
+    compare("DLOCK.ACQUIRE + DLOCK.RELEASE", dlock, dlock, None);
+    compare("SET NX PX + DEL, server without dlock", set_bare, dlock, Some(built_ins));
+    compare("SET NX PX + DEL, same server as dlock", set_with, dlock, Some(built_ins));
+    compare("two-script Lua lock, server without dlock", lua, dlock, Some(scripts));
+    compare("PING + PING, server without dlock", pings, dlock, None);
+    compare("appendonly yes: DLOCK.ACQUIRE + DLOCK.RELEASE", dlock_aof, dlock_aof, None);
+    compare("appendonly yes: SET NX PX + DEL", set_aof, dlock_aof, None);
+    compare("appendonly yes: two-script Lua lock", lua_aof, dlock_aof, None);
+    table
+}

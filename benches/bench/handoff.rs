@@ -1,0 +1,168 @@
+//! What it costs to pass a lock on, when few and when many wait for it.
+
+use std::{collections::VecDeque, time::Instant};
+
+use crate::{
+    meter::CpuMeter,
+    names::owner,
+    report::{self, Table},
+    stats::Sample,
+    support::Server,
+    wire::{Batch, Wire},
+};
+
+const ROUNDS: usize = 11;
+
+/// Hand-offs in one round.
+const HANDOFFS: usize = 1_000;
+
+/// How many wait; one more holds.
+const SIZES: [usize; 3] = [2, 100, 10_000];
+
+/// How one kind of lock is taken with waiting, and passed on.
+struct Protocol {
+    /// Passed on by nobody before it is taken for the first time: that makes the lock.
+    starts_passed: bool,
+    take: fn(&str) -> Batch,
+    pass: fn(&str) -> Batch,
+}
+
+static DLOCK: Protocol = Protocol {
+    starts_passed: false,
+    take: |owner| Batch::of(&["DLOCK.ACQUIRE", "lock", owner, "EX", "3600", "BLOCK", "0"], b":1"),
+    pass: |owner| Batch::of(&["DLOCK.RELEASE", "lock", owner], b":0"),
+};
+
+/// A lock made of a list with one element: the plain server's own queue of blocked calls.
+static LIST: Protocol = Protocol {
+    starts_passed: true,
+    // An array of two bulk strings: five lines.
+    take: |_| {
+        let mut batch = Batch::of(&["BLPOP", "lock", "0"], b"*2");
+        for line in [&b"$4"[..], b"lock", b"$1", b"1"] {
+            batch.push_line(line);
+        }
+        batch
+    },
+    pass: |_| Batch::of(&["RPUSH", "lock", "1"], b":1"),
+};
+
+/// One lock with everybody who wants it. The first holds it, the others wait in this order.
+struct Queue {
+    protocol: &'static Protocol,
+    server: Server,
+    meter: CpuMeter,
+    parties: VecDeque<Party>,
+    /// Microseconds from sending the release to the next holder's answer: the median of each round.
+    times: Vec<f64>,
+    /// Microseconds of server CPU per hand-off, round by round.
+    costs: Vec<f64>,
+}
+
+struct Party {
+    wire: Wire,
+    owner: String,
+}
+
+impl Queue {
+    fn new(server: Server, protocol: &'static Protocol, waiters: usize) -> Queue {
+        let mut parties = VecDeque::new();
+        for n in 0..=waiters {
+            let owner = owner(n);
+            let mut wire = Wire::connect(&server);
+            let take = (protocol.take)(&owner);
+            if n > 0 {
+                wire.send(&take);
+            } else {
+                if protocol.starts_passed {
+                    wire.run(&(protocol.pass)(&owner));
+                }
+                wire.run(&take);
+            }
+            parties.push_back(Party { wire, owner });
+        }
+        server.wait_blocked(waiters);
+        let meter = CpuMeter::of(server.pid());
+        Queue { protocol, server, meter, parties, times: Vec::new(), costs: Vec::new() }
+    }
+
+    fn hand_off(&mut self) -> f64 {
+        let mut old = self.parties.pop_front().expect("a holder");
+        let new = self.parties.front_mut().expect("a waiter");
+        // Made outside of what is timed. The answers are the same for all, whoever asked.
+        let (pass, take) = ((self.protocol.pass)(&old.owner), (self.protocol.take)(&old.owner));
+        let start = Instant::now();
+        old.wire.send(&pass);
+        new.wire.hear(&take);
+        let time = start.elapsed();
+        old.wire.hear(&pass);
+        // To the end of the queue, so that it keeps its length.
+        old.wire.send(&take);
+        self.parties.push_back(old);
+        time.as_secs_f64() * 1e6
+    }
+
+    fn round(&mut self, counts: bool) {
+        let mut times = Vec::new();
+        let used = self.meter.used_during(|| {
+            times.extend((0..HANDOFFS).map(|_| self.hand_off()));
+        });
+        if counts {
+            self.times.push(Sample::new(times).median());
+            self.costs.push(used / HANDOFFS as f64);
+        }
+    }
+}
+
+/// All sizes in turns; time and CPU per hand-off of each.
+fn measure(server: impl Fn() -> Server, protocol: &'static Protocol) -> [(Vec<f64>, Vec<f64>); 3] {
+    let mut queues = SIZES.map(|waiters| Queue::new(server(), protocol, waiters));
+    for round in 0..=ROUNDS {
+        for turn in 0..queues.len() {
+            // The first round only warms up. Each round begins with another one.
+            queues[(round + turn) % 3].round(round > 0);
+        }
+    }
+    for (queue, waiters) in queues.iter().zip(SIZES) {
+        queue.server.wait_blocked(waiters);
+    }
+    queues.map(|queue| (queue.times, queue.costs))
+}
+
+pub fn run() -> Table {
+    let mut table = Table::new(
+        "Hand-off, with waiters on one lock",
+        format!(
+            "From sending the release to the next holder's answer, both at the client, one after the other; the old holder then queues again. \
+             CPU: user and system time of the server for all of that. {ROUNDS} rounds of {HANDOFFS} hand-offs, in turns, each size on a \
+             server of its own; of each round its median. BLPOP is a list as a lock on a server without dlock."
+        ),
+        ["per hand-off", "times that of 100 waiters"],
+    );
+    let with = || Server::with(&[]).release().start();
+    let bare = || Server::with(&[]).without_module().start();
+    for (name, measured, has_aim) in
+        [("DLOCK", measure(with, &DLOCK), true), ("BLPOP + RPUSH", measure(bare, &LIST), false)]
+    {
+        for (waiters, (times, costs)) in SIZES.iter().zip(&measured) {
+            let hundred = &measured[1];
+            for (kind, ours, theirs) in
+                [("time", times, &hundred.0), ("server CPU", costs, &hundred.1)]
+            {
+                let ratio = Sample::ratios(ours, theirs);
+                let aim = if has_aim && *waiters == SIZES[2] {
+                    report::at_most(ratio.median(), 1.3, "")
+                } else {
+                    String::new()
+                };
+                table.row(
+                    &format!("{name}, {waiters} waiters: {kind}"),
+                    Sample::new(ours.clone()).show("µs"),
+                    report::ratio(&ratio),
+                    aim,
+                );
+            }
+        }
+    }
+    table
+}

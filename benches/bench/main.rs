@@ -1,0 +1,78 @@
+//! What dlock costs, each number next to what the plain server costs in the same run.
+//!
+//! `cargo bench` measures everything; `cargo bench -- cpu memory` only these parts. `--markdown` also writes the tables to
+//! `docs/performance.md` (only for a whole run, so that all numbers there are of one machine and one day).
+//!
+//! What is compared runs in turns, round after round, so that a machine that changes its speed changes it for both.
+//! Numbers are medians of the rounds, with the middle 80 % of them in brackets; ratios are taken within each round.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a bench that cannot go on stops here and says why"
+)]
+#![allow(clippy::cast_precision_loss, reason = "numbers to be shown with three digits")]
+
+mod cpu;
+mod expiry;
+mod handoff;
+mod machine;
+mod memory;
+mod meter;
+mod names;
+mod report;
+mod stall;
+mod stats;
+#[path = "../../tests/it/support/mod.rs"]
+mod support;
+mod wire;
+
+use self::report::Table;
+
+/// Its name, and what measures it.
+type Part = (&'static str, fn() -> Table);
+
+/// The parts, in the order in which they run.
+const PARTS: [Part; 5] = [
+    ("cpu", cpu::run),
+    ("handoff", handoff::run),
+    ("expiry", expiry::run),
+    ("stall", stall::run),
+    ("memory", memory::run),
+];
+
+fn main() {
+    let mut wanted = Vec::new();
+    let mut markdown = false;
+    for arg in std::env::args().skip(1) {
+        match arg.as_str() {
+            // Cargo says this to every bench.
+            "--bench" => {}
+            "--markdown" => markdown = true,
+            name if PARTS.iter().any(|(part, _)| *part == name) => wanted.push(arg),
+            other => {
+                let names: Vec<&str> = PARTS.iter().map(|(name, _)| *name).collect();
+                eprintln!("'{other}' is not known; there are --markdown and {}", names.join(", "));
+                std::process::exit(2);
+            }
+        }
+    }
+    if markdown && !wanted.is_empty() {
+        eprintln!("--markdown writes all tables or none: leave the names of the parts out");
+        std::process::exit(2);
+    }
+    let about = machine::describe();
+    println!("{about}");
+    let mut tables = Vec::new();
+    for (name, run) in PARTS {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            let table = run();
+            println!("\n{}", table.text());
+            tables.push(table);
+        }
+    }
+    if markdown {
+        report::write_markdown(&about, &tables);
+    }
+}
