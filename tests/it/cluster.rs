@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::{
     args,
     scene::{Scene, block},
-    support::{Client, Heard, Reply, SOON, Server, wait_until},
+    support::{Client, Heard, Kind, Reply, SOON, Server, wait_until},
 };
 
 /// How long it may take until the module sees that a slot is not here any more, and somewhat more for a busy machine.
@@ -156,4 +156,23 @@ fn nothing_is_handed_on_while_the_cluster_is_down() {
             scene.play_out(token);
         }
     }
+}
+
+/// From version 9 on, Valkey moves slots as a whole, but not those of modules that do not say that they can take part: an
+/// operator moves them key by key, as above. Nothing is lost by trying.
+#[test]
+fn a_slot_with_locks_is_not_moved_as_a_whole() {
+    if !Kind::of_binary().at_least((99, 0), (9, 0)) {
+        return;
+    }
+    let (one, two) = two_nodes(&[]);
+    let slot = one.slot("k").to_string();
+    let mut scene = Scene::set(&one, "k");
+    let to_two = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &slot, &slot, "NODE", &two.node_id()];
+    let refusal = one.cmd(&to_two).error();
+    assert!(refusal.contains("dlock does not support atomic slot migration"), "{refusal}");
+    scene.assert_all_wait();
+    assert_eq!(scene.holder.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
+    let token = scene.first_is_granted();
+    scene.play_out(token);
 }

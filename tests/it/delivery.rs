@@ -165,13 +165,15 @@ fn three_hundred_dying_waiters_lose_nothing() {
         .map(|n| server.block(&args!["DLOCK.ACQUIRE", "k", format!("d{n}"), "BLOCK", 0]))
         .collect();
     let mut survivor = server.block(&["DLOCK.ACQUIRE", "k", "s", "BLOCK", "0"]);
-    // Any dlock command hands on what a killed connection left, here to the one that is killed next, all in one turn.
-    let mut calls = vec![args!["DLOCK.RELEASE", "k", "a"]];
+    // Any dlock command hands on what a killed connection left, here to the one that is killed next. A transaction, because so many
+    // bytes would not be read in one turn.
+    let mut calls = vec![args!["MULTI"], args!["DLOCK.RELEASE", "k", "a"]];
     for waiter in &dying {
         calls.push(args!["CLIENT", "KILL", "ID", waiter.id()]);
         calls.push(args!["DLOCK.CANCEL", "other", "x"]);
     }
-    server.client().pipeline(&calls);
+    calls.push(args!["EXEC"]);
+    server.client().pipeline(&calls).pop().unwrap().ok();
     survivor.expect_reply(SOON).int();
     assert_eq!(server.info_number("dlock", "grants_after_waiting"), 301);
     server.cmd(&["DLOCK.RELEASE", "k", "s"]).ok();

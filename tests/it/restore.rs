@@ -27,6 +27,7 @@ fn a_token_too_far_ahead_is_refused() {
             source.cmd(&["DEL", "k"]).ok();
             let token = source.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
             let now = target.cmd(&["TIME"]).items()[0].text().parse::<i64>().expect("seconds");
+            eprintln!("{token} {now} {days} {}", source.cmd(&["TIME"]).show());
             token / 1_000_000 > now + days * DAY - 60
         });
         source.cmd(&["DUMP", "k"]).bytes()

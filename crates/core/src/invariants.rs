@@ -105,7 +105,10 @@ impl Machine {
             && !self.waits().has_stalled();
         for (id, queue) in self.waits().queues().filter(|_| handing) {
             let free = match store.get(queue.key()) {
-                Slot::Missing => true,
+                // A time to live can run out before the host removes the key and tells us.
+                Slot::Missing => !(0..leases.bound())
+                    .filter_map(|id| leases.get(id))
+                    .any(|entry| entry.db == queue.db && *entry.name == *queue.name),
                 Slot::Here(resource) => resource.entry != NO_ENTRY && resource.is_free(),
                 Slot::Foreign => false,
             };

@@ -37,6 +37,12 @@ struct Node {
     next: u32,
 }
 
+#[derive(Debug)]
+struct Chunk {
+    nodes: Box<[Node; CHUNK]>,
+    armed: usize,
+}
+
 const IDLE: Node = Node { due: 0, prev: NIL, next: NIL };
 
 /// What one [`Wheel::step`] did.
@@ -59,9 +65,10 @@ pub struct Wheel {
     occupied: [u64; LEVELS],
     /// The slot that is being moved down, if the last step left it unfinished.
     cascading: Option<usize>,
-    /// Only the chunks of ids that were armed since the wheel was last empty.
-    nodes: Vec<Option<Box<[Node; CHUNK]>>>,
-    chunks: usize,
+    /// `None`: nothing in that chunk is armed and its memory went back.
+    chunks: Vec<Option<Chunk>>,
+    /// The chunk that emptied last. It stays until another one empties, for what comes and goes.
+    spare: usize,
     armed: usize,
 }
 
@@ -72,8 +79,8 @@ impl Default for Wheel {
             heads: Box::new([NIL; LEVELS * SLOTS]),
             occupied: [0; LEVELS],
             cascading: None,
-            nodes: Vec::new(),
-            chunks: 0,
+            chunks: Vec::new(),
+            spare: 0,
             armed: 0,
         }
     }
@@ -95,15 +102,7 @@ impl Wheel {
     /// not before `at_us`: never early, at most one tick late.
     pub fn arm(&mut self, id: u32, at_us: u64) {
         let due = at_us.div_ceil(TICK_US);
-        let chunk = id as usize / CHUNK;
-        if self.nodes.len() <= chunk {
-            self.nodes.resize_with(chunk + 1, || None);
-        }
-        if self.nodes[chunk].is_none() {
-            self.nodes[chunk] = Some(Box::new([IDLE; CHUNK]));
-            self.chunks += 1;
-        }
-        if self.node(id).prev != NIL {
+        if self.find(id).is_some_and(|node| node.prev != NIL) {
             self.unlink(id);
         }
         self.link(id, due);
@@ -113,7 +112,6 @@ impl Wheel {
     pub fn disarm(&mut self, id: u32) {
         if self.find(id).is_some_and(|node| node.prev != NIL) {
             self.unlink(id);
-            self.shrink();
         }
     }
 
@@ -152,7 +150,6 @@ impl Wheel {
         }
         let id = self.heads[slot];
         self.unlink(id);
-        self.shrink();
         Step::Due(id)
     }
 
@@ -191,18 +188,9 @@ impl Wheel {
         level * SLOTS + digit
     }
 
-    /// Gives the memory of a burst back when nothing is armed any more, but not what churn needs.
-    fn shrink(&mut self) {
-        const KEPT: usize = 4;
-        if self.armed == 0 && self.chunks > KEPT {
-            self.nodes = Vec::new();
-            self.chunks = 0;
-        }
-    }
-
     fn find(&self, id: u32) -> Option<&Node> {
-        let chunk = self.nodes.get(id as usize / CHUNK)?.as_ref()?;
-        Some(&chunk[id as usize % CHUNK])
+        let chunk = self.chunks.get(id as usize / CHUNK)?.as_ref()?;
+        Some(&chunk.nodes[id as usize % CHUNK])
     }
 
     /// The node of an id that is armed.
@@ -210,17 +198,43 @@ impl Wheel {
         self.find(id).copied().unwrap_or(IDLE)
     }
 
+    /// Changes the node of an id that is armed.
     fn set(&mut self, id: u32, change: impl FnOnce(&mut Node)) {
-        let chunk = self.nodes.get_mut(id as usize / CHUNK).and_then(Option::as_mut);
-        if let Some(chunk) = chunk {
-            change(&mut chunk[id as usize % CHUNK]);
+        if let Some(Some(chunk)) = self.chunks.get_mut(id as usize / CHUNK) {
+            change(&mut chunk.nodes[id as usize % CHUNK]);
+        }
+    }
+
+    /// The chunk of an id that is about to be armed.
+    fn chunk(&mut self, id: u32) -> &mut Chunk {
+        let index = id as usize / CHUNK;
+        if self.chunks.len() <= index {
+            self.chunks.resize_with(index + 1, || None);
+        }
+        self.chunks[index].get_or_insert_with(|| Chunk { nodes: Box::new([IDLE; CHUNK]), armed: 0 })
+    }
+
+    /// Takes the node of `id` away. Memory goes back chunk by chunk: a million deadlines that pass
+    /// one after the other leave nothing behind that would have to be freed at once.
+    fn clear(&mut self, id: u32) {
+        let index = id as usize / CHUNK;
+        let Some(Some(chunk)) = self.chunks.get_mut(index) else { return };
+        chunk.nodes[id as usize % CHUNK] = IDLE;
+        chunk.armed -= 1;
+        if chunk.armed == 0 && self.spare != index {
+            let spare = core::mem::replace(&mut self.spare, index);
+            if let Some(chunk) = self.chunks.get_mut(spare) {
+                chunk.take_if(|chunk| chunk.armed == 0);
+            }
         }
     }
 
     fn link(&mut self, id: u32, due: u64) {
         let slot = self.slot_of(due);
         let next = self.heads[slot];
-        self.set(id, |node| *node = Node { due, prev: HEAD | slot as u32, next });
+        let chunk = self.chunk(id);
+        chunk.nodes[id as usize % CHUNK] = Node { due, prev: HEAD | slot as u32, next };
+        chunk.armed += 1;
         if next != NIL {
             self.set(next, |node| node.prev = id);
         }
@@ -246,7 +260,7 @@ impl Wheel {
         if next != NIL {
             self.set(next, |node| node.prev = prev);
         }
-        self.set(id, |node| *node = IDLE);
+        self.clear(id);
         self.armed -= 1;
     }
 }

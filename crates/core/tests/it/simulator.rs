@@ -29,8 +29,6 @@ fn the_machine_and_the_model_agree() {
     }
     let runs = match std::env::var("DLOCK_RUNS") {
         Ok(runs) => runs.parse().expect("DLOCK_RUNS is a number"),
-        // With the checks of a debug build each takes three times as long.
-        Err(_) if cfg!(debug_assertions) => 30_000,
         Err(_) => 100_000,
     };
     let next = AtomicU64::new(1);
