@@ -91,11 +91,11 @@ pub fn memory(value: &Value) -> usize {
     value.memory() - size_of::<Value>()
 }
 
-/// The largest token given so far, so that tokens grow even if the wall clock goes back while the
-/// server is down. `None` before the first.
+/// The largest token given so far, if it is ahead of the wall clock: then the clock alone would not keep tokens growing
+/// after a restart. `None` otherwise, so that a file without locks can be loaded without the module.
 pub fn aux_save() -> Option<Vec<u8>> {
     let last = shell::with(|shell| shell.machine.tokens().last()).unwrap_or(0);
-    (last > 0).then(|| last.to_le_bytes().to_vec())
+    (last > ffi::wall_us()).then(|| last.to_le_bytes().to_vec())
 }
 
 /// Reads what [`aux_save`] wrote. `false` refuses the file.

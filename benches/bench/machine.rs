@@ -4,6 +4,16 @@ use std::{fs, process::Command, thread};
 
 use crate::support::{Reply as _, Server};
 
+/// A warning if others use this machine now: lateness and stalls would be theirs.
+pub fn busy() -> Option<String> {
+    let load = fs::read_to_string("/proc/loadavg").ok()?;
+    let last_minute: f64 = load.split(' ').next()?.parse().ok()?;
+    let limit = 0.25 * thread::available_parallelism().map_or(1, usize::from) as f64;
+    (last_minute > limit).then(|| {
+        format!("warning: this machine is not idle (load {last_minute}), the numbers will show it")
+    })
+}
+
 /// Machine, system, server and allocator in one line each.
 pub fn describe() -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {

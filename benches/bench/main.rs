@@ -64,6 +64,9 @@ fn main() {
     }
     let about = machine::describe();
     println!("{about}");
+    if let Some(warning) = machine::busy() {
+        eprintln!("{warning}");
+    }
     let mut tables = Vec::new();
     for (name, run) in PARTS {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {

@@ -12,7 +12,8 @@ use crate::{
     workload::{Account, Claim, Mix, Pending, Verb, Workload},
 };
 
-const AOF: [&str; 4] = ["appendonly", "yes", "appendfsync", "always"];
+/// Everything that was answered is in the file.
+pub const AOF: [&str; 4] = ["appendonly", "yes", "appendfsync", "always"];
 const NO_REWRITE: [&str; 2] = ["auto-aof-rewrite-percentage", "0"];
 
 #[test]
@@ -164,12 +165,12 @@ const WAYS: [Way; 10] = [
     Way { name: "the AOF", settings: &AOF, go: crashed },
     Way {
         name: "an AOF rewritten as RDB",
-        settings: &["appendonly", "yes", "aof-use-rdb-preamble", "yes"],
+        settings: &["appendonly", "yes", "appendfsync", "always", "aof-use-rdb-preamble", "yes"],
         go: |server| crashed(rewritten(server)),
     },
     Way {
         name: "an AOF rewritten as commands",
-        settings: &["appendonly", "yes", "aof-use-rdb-preamble", "no"],
+        settings: &["appendonly", "yes", "appendfsync", "always", "aof-use-rdb-preamble", "no"],
         go: |server| crashed(rewritten(server)),
     },
     Way { name: "DEBUG RELOAD", settings: &[], go: |server| done(server, &["DEBUG", "RELOAD"]) },

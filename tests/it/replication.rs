@@ -6,6 +6,7 @@ use redis::Value;
 
 use crate::{
     args,
+    durability::AOF,
     specimens::Specimens,
     support::{Client, ReplicaTap, Reply, SOON, Server, wait_until},
     workload::{Mix, Workload},
@@ -34,7 +35,7 @@ fn every_replica_is_equal_after_a_random_workload() {
 pub fn stay_equal(seed: u64) {
     let mut primary = Server::start();
     let plain = Server::with(&[]).replica_of(&primary).start();
-    let mut logging = Server::with(&["appendonly", "yes"]).replica_of(&primary).start();
+    let mut logging = Server::with(&AOF).replica_of(&primary).start();
     let chained = Server::with(&[]).replica_of(&plain).start();
     let mix = Mix { connections: 16, keys: 24, lease_ms: 10..400, ruthless: true };
     let workload = Workload::start(&primary, &mix, seed);

@@ -1,15 +1,18 @@
 //! What comes from outside is taken only as far as it can be trusted: tokens of other servers, files of other versions.
 
-use std::{fs, panic::AssertUnwindSafe};
+use std::{fs, io::Write as _, panic::AssertUnwindSafe, path::PathBuf};
+
+use dlock_core::{
+    record::{self, VERSION},
+    time::{Instant, LeaseInstant},
+};
 
 use crate::{
     args,
+    durability::AOF,
     records::stored,
-    support::{Reply, Server, Setup, wait_until},
+    support::{Reply, Server, Setup},
 };
-use dlock_core::record::VERSION;
-
-const DAY: i64 = 86_400;
 
 fn uncompressed() -> Setup {
     Server::with(&["rdbcompression", "no"])
@@ -17,42 +20,59 @@ fn uncompressed() -> Setup {
 
 #[test]
 fn a_token_too_far_ahead_is_refused() {
-    let source = uncompressed().preload_wallclock().start();
+    const DAY_US: i64 = 86_400_000_000;
+    let source = uncompressed().and(&AOF).start();
     let target = uncompressed().start();
-    let restore = |key: &str, dump: Vec<u8>| target.cmd(&args!["RESTORE", key, 0, dump]);
-    let from_the_future = |days: i64| {
-        source.shift_wall_clock(days * DAY);
-        source.cmd(&["FLUSHALL"]).ok();
-        wait_until("the other wall clock", || {
-            source.cmd(&["DEL", "k"]).ok();
-            let token = source.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
-            let now = target.cmd(&["TIME"]).items()[0].text().parse::<i64>().expect("seconds");
-            eprintln!("{token} {now} {days} {}", source.cmd(&["TIME"]).show());
-            token / 1_000_000 > now + days * DAY - 60
-        });
-        source.cmd(&["DUMP", "k"]).bytes()
+    let now = source.cmd(&["DLOCK.ACQUIRE", "near", "a"]).int();
+    let near = now + 29 * DAY_US;
+    source.cmd(&args!["DLOCK.FENCE", "near", "a", near]).ok();
+    grant_in_the_aof(&source, "far", now + 31 * DAY_US);
+    let restore = |server: &Server, key: &str| {
+        let dump = source.cmd(&["DUMP", key]).bytes();
+        server.cmd(&args!["RESTORE", format!("{key} of another"), 0, dump])
     };
     // Up to 30 days ahead a token may be another server's; it is learnt.
-    let near = from_the_future(29);
-    restore("near", near).ok();
-    let token = target.cmd(&["DLOCK.INFO", "near"]).field("token").int();
-    assert_eq!(target.cmd(&["DLOCK.ACQUIRE", "new", "a"]).int(), token + 1);
+    restore(&target, "near").ok();
+    assert_eq!(target.cmd(&args!["DLOCK.CHECK", "near of another", near]).int(), 1);
+    assert_eq!(target.cmd(&["DLOCK.ACQUIRE", "new", "a"]).int(), near + 1);
     // Beyond, it would use up tokens, by mistake or on purpose.
-    let far = from_the_future(31);
-    assert_eq!(restore("far", far.clone()).error(), "ERR Bad data format");
-    let migrate = args!["MIGRATE", "127.0.0.1", target.port(), "k", 0, 5_000];
+    assert_eq!(restore(&target, "far").error(), "ERR Bad data format");
+    let migrate = args!["MIGRATE", "127.0.0.1", target.port(), "far", 0, 5_000];
     let refused = source.cmd(&migrate).error();
     assert!(refused.contains("Bad data format"), "{refused}");
-    assert_eq!(source.keys(), 1, "what was refused stays where it was");
-    assert_eq!(target.cmd(&["EXISTS", "far", "k"]).int(), 0);
-    assert_eq!(target.info_number("dlock", "last_token"), token + 1);
-    // A server that has given such tokens itself takes them.
-    source.cmd(&args!["RESTORE", "again", 0, far]).ok();
+    assert_eq!(source.cmd(&["EXISTS", "far"]).int(), 1, "what was refused stays where it was");
+    assert_eq!(target.keys(), 2);
+    assert_eq!(target.info_number("dlock", "last_token"), near + 1);
     assert!(target.log().contains("its token is too far ahead"), "{}", target.log_tail());
-    for (key, owner) in [("near", "a"), ("new", "a")] {
-        target.cmd(&["DLOCK.RELEASE", key, owner]).ok();
-    }
+    // A server that has given such tokens itself takes them.
+    restore(&source, "far").ok();
+    target.cmd(&["DLOCK.RELEASE", "near of another", "a"]).ok();
+    target.cmd(&["DLOCK.RELEASE", "new", "a"]).ok();
     target.left_over_check();
+}
+
+/// Lets a server find in its AOF, which it trusts, that it has given this token.
+fn grant_in_the_aof(server: &Server, key: &str, token: i64) {
+    server.cmd(&["DLOCK.ACQUIRE", key, "a"]).ok();
+    let mut lock = stored(&mut server.client(), key.as_bytes()).expect("a lock");
+    let hold = lock.lock_mut().hold_mut().expect("a hold");
+    hold.token = u64::try_from(token).expect("a token");
+    let mut payload = Vec::new();
+    record::encode(&lock, Instant(0), LeaseInstant(0), &mut payload);
+    let mut bytes = Vec::new();
+    for word in args!["DLOCK.APPLY", key, payload] {
+        bytes.extend(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend(word);
+        bytes.extend(b"\r\n");
+    }
+    let mut file = fs::File::options().append(true).open(aof(server)).expect("the AOF");
+    file.write_all(&[b"*3\r\n", &bytes[..]].concat()).expect("a file of ours");
+    server.cmd(&["DEBUG", "LOADAOF"]).ok();
+    assert_eq!(server.cmd(&args!["DLOCK.CHECK", key, token]).int(), 1);
+}
+
+fn aof(server: &Server) -> PathBuf {
+    server.dir().join("appendonlydir/appendonly.aof.1.incr.aof")
 }
 
 /// Raises the version of the record with its owner at this place: in front are its length, the kind of state, flags, the version.
@@ -80,13 +100,13 @@ fn a_file_of_a_later_version_is_refused_at_the_start() {
 
 #[test]
 fn a_damaged_record_in_the_aof_costs_that_record() {
-    let mut server = uncompressed().and(&["appendonly", "yes"]).start();
+    let mut server = uncompressed().and(&AOF).start();
     for owner in ["first-owner", "other-owner"] {
         server.cmd(&["DLOCK.ACQUIRE", owner, owner]).ok();
         server.cmd(&["DLOCK.ACQUIRE", owner, owner]).ok();
     }
     server.kill9();
-    let file = server.dir().join("appendonlydir/appendonly.aof.1.incr.aof");
+    let file = aof(&server);
     let mut bytes = fs::read(&file).expect("the AOF");
     let found: Vec<usize> =
         (0..bytes.len() - 11).filter(|&at| bytes[at..].starts_with(b"first-owner")).collect();

@@ -8,7 +8,7 @@ pub(super) const UNBLOCK: Command = Command {
     id: CommandId::Unblock,
     group: Group::Admin,
     summary: "Ends the blocked call of a connection.",
-    since: "1.0.0",
+    since: "0.1.0",
     complexity: "O(1)",
     arity: -2,
     // Not a write: it must also work while clients are paused. What the waiter's leaving opens is
@@ -46,7 +46,7 @@ pub(super) const APPLY: Command = Command {
     id: CommandId::Apply,
     group: Group::Internal,
     summary: "Replays what a primary did. Internal: clients are refused.",
-    since: "1.0.0",
+    since: "0.1.0",
     complexity: "O(N) with N the length of the payload",
     arity: 3,
     access: Access::Write,

@@ -21,7 +21,7 @@ const BASE: Command = Command {
     id: CommandId::Lock(LockVerb::Info),
     group: Group::Lock,
     summary: "",
-    since: "1.0.0",
+    since: "0.1.0",
     complexity: "O(1)",
     arity: 2,
     access: Access::Read,
