@@ -1,12 +1,15 @@
 //! A machine under test: keys in a map, a clock that only the test moves, and a replica that
 //! replays every record.
 
+mod keys;
+mod server;
+
+pub use keys::{Digest, Keys};
+
 use dlock_core::effects::{Effects, Event, Outcome};
-use dlock_core::hold::Notify;
-use dlock_core::machine::{Caller, Gate, Lost, Machine, Progress, Settings};
+use dlock_core::machine::{Caller, Gate, Machine, Progress, Settings};
 use dlock_core::queue::{HashKeys, WaiterId};
-use dlock_core::resource::{Lock, Resource};
-use dlock_core::store::{Key, Slot, Store};
+use dlock_core::store::Key;
 use dlock_core::time::{Instant, Now};
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Request;
@@ -17,142 +20,6 @@ pub const MS: u64 = 1_000;
 
 /// The wall clock when the monotonic clock of a [`World`] shows 0, in microseconds since 1970.
 pub const WALL_US: u64 = 1_700_000_000_000_000;
-
-/// Database and name of a key.
-pub type Id = (u32, Vec<u8>);
-
-/// Keys in a sorted list (there are few); `None` stands for a value of another type.
-#[derive(Debug, Default)]
-pub struct Keys {
-    values: Vec<(Id, Option<Resource>)>,
-    /// Keys that have a time to live which somebody set.
-    pub with_ttl: Vec<Id>,
-}
-
-impl Store for Keys {
-    fn get(&mut self, key: Key<'_>) -> Slot<'_> {
-        match self.find(key).map(|at| &mut self.values[at].1) {
-            Err(_) => Slot::Missing,
-            Ok(None) => Slot::Foreign,
-            Ok(Some(resource)) => Slot::Here(resource),
-        }
-    }
-
-    fn put(&mut self, key: Key<'_>, resource: Resource) {
-        assert!(self.find(key).is_err(), "a new value is put only where there is none");
-        self.insert(key, Some(resource));
-    }
-
-    fn remove(&mut self, key: Key<'_>) {
-        assert!(self.clear(key), "only what is there is removed");
-    }
-
-    fn is_empty(&mut self, db: u32) -> bool {
-        self.values.iter().all(|((other, _), _)| *other != db)
-    }
-
-    fn persist(&mut self, key: Key<'_>) {
-        assert!(self.find(key).is_ok(), "only what is there is persisted");
-        self.with_ttl.retain(|id| !is(id, key));
-    }
-}
-
-impl Keys {
-    fn find(&self, key: Key<'_>) -> Result<usize, usize> {
-        let wanted = (key.db, key.name);
-        self.values.binary_search_by(|((db, name), _)| (*db, name.as_slice()).cmp(&wanted))
-    }
-
-    fn insert(&mut self, key: Key<'_>, value: Option<Resource>) {
-        let id = own(key);
-        match self.find(key) {
-            Ok(at) => self.values[at].1 = value,
-            Err(at) => self.values.insert(at, (id, value)),
-        }
-    }
-
-    /// Takes away what is there; whether it was one of ours.
-    fn clear(&mut self, key: Key<'_>) -> bool {
-        self.take(key).is_some_and(|value| value.is_some())
-    }
-
-    #[allow(clippy::option_option)] // nothing there, or a value of another type
-    fn take(&mut self, key: Key<'_>) -> Option<Option<Resource>> {
-        self.with_ttl.retain(|id| !is(id, key));
-        self.find(key).ok().map(|at| self.values.remove(at).1)
-    }
-
-    fn lost(&self, key: Key<'_>) -> Option<Lost> {
-        let at = self.find(key).ok()?;
-        self.values[at].1.as_ref().map(Lost::of)
-    }
-
-    fn swap(&mut self, a: u32, b: u32) {
-        for ((db, _), _) in &mut self.values {
-            *db = match *db {
-                db if db == a => b,
-                db if db == b => a,
-                db => db,
-            };
-        }
-        self.values.sort_by(|(one, _), (other, _)| one.cmp(other));
-    }
-
-    /// What must be the same on a replica, key by key.
-    pub fn digest(&self) -> impl Iterator<Item = (&Id, Option<Digest<'_>>)> {
-        self.values.iter().map(|(key, value)| (key, value.as_ref().map(Digest::of)))
-    }
-}
-
-fn own(key: Key<'_>) -> Id {
-    (key.db, key.name.to_vec())
-}
-
-fn is(id: &Id, key: Key<'_>) -> bool {
-    id.0 == key.db && id.1 == key.name
-}
-
-/// A resource without its remaining times.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Digest<'a> {
-    /// Closed by lock-delay for so many milliseconds.
-    Closed(u64),
-    /// Held.
-    Held {
-        owner: &'a [u8],
-        token: u64,
-        count: u32,
-        lease_ms: u64,
-        requests: &'a [u8],
-        label: &'a [u8],
-        notify: Option<&'a Notify>,
-        tie_ms: Option<u64>,
-        unclaimed_ms: Option<u64>,
-    },
-    /// A key that should not be there.
-    Free,
-}
-
-impl<'a> Digest<'a> {
-    /// That of `resource`.
-    pub fn of(resource: &'a Resource) -> Self {
-        match resource.lock() {
-            Lock::Free => Self::Free,
-            Lock::Closed { delay_ms, .. } => Self::Closed(*delay_ms),
-            Lock::Held(hold) => Self::Held {
-                owner: &hold.owner,
-                token: hold.token,
-                count: hold.count,
-                lease_ms: hold.lease_ms,
-                requests: hold.requests(),
-                label: hold.label(),
-                notify: hold.extras.as_ref().map(|extras| &extras.notify),
-                tie_ms: hold.tie().map(|tie| tie.ms),
-                unclaimed_ms: hold.unclaimed().map(|unclaimed| unclaimed.queue_ms),
-            },
-        }
-    }
-}
 
 /// A keyspace event: its name, the database and the key.
 pub type SeenEvent = (&'static str, u32, Vec<u8>);
@@ -377,122 +244,10 @@ impl World {
         self.blocked.iter().find(|&(_, &other)| other == client).map(|(&waiter, _)| waiter)
     }
 
-    /// Gives `key` a time to live.
-    pub fn expire_later(&mut self, key: Key<'_>) {
-        self.keys.with_ttl.push(own(key));
-        self.replica_keys.with_ttl.push(own(key));
-    }
-
-    /// DEL, UNLINK, EXPIRE running out, eviction; with `over`, SET of another type over it.
-    pub fn unlink(&mut self, key: Key<'_>, over: bool) -> Seen {
-        let lost = [self.keys.lost(key), self.replica_keys.lost(key)];
-        for keys in [&mut self.keys, &mut self.replica_keys] {
-            keys.take(key);
-            if over {
-                keys.insert(key, None);
-            }
-        }
-        let [here, there] = lost;
-        self.on_replica(|machine, keys, now, fx| {
-            machine.unlinked(keys, now, key, there.as_ref(), fx);
-        });
-        self.step(|machine, keys, now, fx| machine.unlinked(keys, now, key, here.as_ref(), fx))
-    }
-
-    /// RENAME, or MOVE when the databases differ.
-    pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
-        let mut lost = Vec::new();
-        for keys in [&mut self.keys, &mut self.replica_keys] {
-            lost.push((keys.lost(from), keys.lost(to)));
-            if let Some(value) = keys.take(from) {
-                keys.take(to);
-                keys.insert(to, value);
-            }
-        }
-        let told = |lost: (Option<Lost>, Option<Lost>)| {
-            move |machine: &mut Machine, keys: &mut Keys, now: Now, fx: &mut Effects| {
-                machine.moved(keys, to);
-                machine.unlinked(keys, now, to, lost.1.as_ref(), fx);
-                machine.unlinked(keys, now, from, lost.0.as_ref(), fx);
-            }
-        };
-        let there = lost.pop().expect("two servers");
-        let here = lost.pop().expect("two servers");
-        self.on_replica(told(there));
-        self.step(told(here))
-    }
-
-    /// SWAPDB.
-    pub fn swap_databases(&mut self, a: u32, b: u32) -> Seen {
-        self.keys.swap(a, b);
-        self.replica_keys.swap(a, b);
-        self.on_replica(|machine, keys, now, fx| machine.swapped(keys, now, (a, b), fx));
-        self.step(|machine, keys, now, fx| machine.swapped(keys, now, (a, b), fx))
-    }
-
-    /// FLUSHDB, or FLUSHALL (`None`).
-    pub fn flush(&mut self, db: Option<u32>) -> Seen {
-        for keys in [&mut self.keys, &mut self.replica_keys] {
-            keys.values.retain(|((number, _), _)| db.is_some_and(|db| db != *number));
-        }
-        self.on_replica(|machine, keys, now, fx| machine.flushed(keys, now, db, true, fx));
-        self.step(|machine, keys, now, fx| machine.flushed(keys, now, db, true, fx))
-    }
-
-    /// The replica takes over, and the old primary follows it.
-    pub fn fail_over(&mut self) -> Seen {
-        let seen = self.step(|machine, _, _, fx| machine.demote(fx));
-        self.exchange();
-        self.sent.clear();
-        let promoted = self.step(|machine, _, now, _| machine.promote(now));
-        assert_eq!(promoted, Seen::default(), "a promotion alone does nothing outside");
-        seen
-    }
-
-    /// Looks at the replica as if it were the primary, and back.
-    pub fn exchange(&mut self) {
-        std::mem::swap(&mut self.machine, &mut self.replica);
-        std::mem::swap(&mut self.keys, &mut self.replica_keys);
-    }
-
-    /// The process is restarted: what was saved is loaded, nothing else is left.
-    pub fn restart(&mut self) {
-        let now = self.now();
-        let lease = self.machine.lease_time(now.mono);
-        let settings = self.machine.settings.clone();
-        let values = std::mem::take(&mut self.keys.values);
-        let mut fresh = World::new(settings, self.now_us);
-        fresh.wall_us = self.wall_us;
-        for (key, value) in values {
-            let load = |value: &Resource| {
-                let mut payload = Vec::new();
-                dlock_core::record::encode(value, now.mono, lease, &mut payload);
-                dlock_core::record::decode(&payload, now.mono).expect("what was saved loads")
-            };
-            let key = Key { db: key.0, name: &key.1 };
-            for keys in [&mut fresh.keys, &mut fresh.replica_keys] {
-                keys.insert(key, value.as_ref().map(load));
-            }
-            fresh.on_replica(|machine, keys, now, fx| machine.adopt(keys, now, key, fx));
-            fresh.step(|machine, keys, now, fx| machine.adopt(keys, now, key, fx));
-        }
-        fresh.machine.loaded(now);
-        fresh.machine.begin_quarantine(now.mono);
-        *self = fresh;
-    }
-
     fn check_replica(&mut self) {
         let now = self.now();
         let broken = self.replica.broken_invariant(&mut self.replica_keys, now);
         assert_eq!(broken, None, "an invariant of the replica is broken");
-    }
-
-    fn on_replica(&mut self, run: impl FnOnce(&mut Machine, &mut Keys, Now, &mut Effects)) {
-        let now = self.now();
-        let mut fx = Effects::default();
-        run(&mut self.replica, &mut self.replica_keys, now, &mut fx);
-        assert!(fx.is_quiet(), "a replica does nothing by itself: {fx:?}");
-        self.check_replica();
     }
 
     /// What must hold after every step.

@@ -1,0 +1,159 @@
+//! The verbs of a holder and what a hold consists of.
+
+use super::{Answer, Hold, Lock, MONTH_US, Model, Place, Tie, text};
+use dlock_wire::request::{Release, Renew};
+
+impl Model {
+    pub(super) fn release(&mut self, k: usize, client: u64, call: &Release<'_>) -> Answer {
+        let now = self.lease_now;
+        let Some(hold) = self.hold_of(k, &text(call.owner)) else {
+            return Answer::Error("NOTHELD");
+        };
+        if call.token.is_some_and(|token| token != hold.token) {
+            return Answer::Error("NOTHELD");
+        }
+        let seen = call.reqid.is_some_and(|id| hold.requests.iter().any(|known| known == id));
+        if seen {
+            follow(hold, client);
+            if hold.unclaimed.take().is_some() {
+                let lease = hold.lease;
+                set_end(hold, now + lease);
+            }
+        } else if call.all || hold.count == 1 {
+            self.end(k, "release");
+            self.hand_on(k);
+            return Answer::Count(0);
+        } else {
+            hold.count -= 1;
+            remember(hold, call.reqid);
+        }
+        let (count, serial) = (hold.count, hold.serial);
+        if !seen {
+            self.out.counters.releases += 1;
+            self.event("release", k);
+        }
+        self.answered(serial, None);
+        Answer::Count(u64::from(count))
+    }
+
+    pub(super) fn renew(&mut self, k: usize, client: u64, call: &Renew<'_>) -> Answer {
+        let now = self.lease_now;
+        let Some(hold) = self.hold_of(k, &text(call.owner)) else {
+            return Answer::Error("NOTHELD");
+        };
+        if call.token.is_some_and(|token| token != hold.token) {
+            return Answer::Error("NOTHELD");
+        }
+        if let Some(ms) = call.bind_ms {
+            hold.tie = Some(Tie { ms, client, cut: false, at_most: None });
+        } else if hold.unclaimed.is_some() {
+            follow(hold, client);
+        }
+        hold.unclaimed = None;
+        hold.lease = call.lease_ms.unwrap_or(hold.lease);
+        let lease = hold.lease;
+        set_end(hold, now + lease);
+        let (token, serial) = (hold.token, hold.serial);
+        self.answered(serial, None);
+        Answer::Token(token)
+    }
+
+    pub(super) fn fence(&mut self, k: usize, owner: &str, token: u64) -> Answer {
+        let most = self.last_token.max(self.wall_us + MONTH_US);
+        let Some(hold) = self.hold_of(k, owner) else { return Answer::Error("NOTHELD") };
+        if token > most {
+            return Answer::Error("ERR");
+        }
+        hold.token = hold.token.max(token);
+        let (token, serial) = (hold.token, hold.serial);
+        self.last_token = self.last_token.max(token);
+        self.answered(serial, None);
+        Answer::Token(token)
+    }
+
+    pub(super) fn break_hold(&mut self, k: usize) -> Answer {
+        if !matches!(self.locks[k], Lock::Held(_)) {
+            return Answer::Count(0);
+        }
+        self.end(k, "break");
+        self.hand_on(k);
+        Answer::Count(1)
+    }
+
+    pub(super) fn hold_of(&mut self, k: usize, owner: &str) -> Option<&mut Hold> {
+        match &mut self.locks[k] {
+            Lock::Held(hold) if hold.owner == owner => Some(hold),
+            _ => None,
+        }
+    }
+
+    pub(super) fn hold_for(&mut self, place: &Place, token: u64) -> Hold {
+        let mut hold = self.new_hold(place.owner.clone(), token, place.lease);
+        remember(&mut hold, place.request.as_deref());
+        hold.label.clone_from(&place.label);
+        hold.channel.clone_from(&place.channel);
+        let client = place.client;
+        hold.tie = place.bind.map(|ms| Tie { ms, client, cut: false, at_most: None });
+        hold
+    }
+
+    pub(super) fn new_hold(&mut self, owner: String, token: u64, lease: u64) -> Hold {
+        self.serials += 1;
+        Hold {
+            serial: self.serials,
+            owner,
+            token,
+            count: 1,
+            ends: self.lease_now + lease,
+            lease,
+            since: self.now,
+            label: String::new(),
+            channel: None,
+            requests: Vec::new(),
+            tie: None,
+            unclaimed: None,
+        }
+    }
+
+    pub(super) fn next_token(&mut self) -> u64 {
+        self.last_token = self.wall_us.max(self.last_token + 1);
+        self.last_token
+    }
+
+    pub(super) fn lease_of(&self, asked: Option<u64>) -> u64 {
+        asked.unwrap_or(self.settings.default_lease)
+    }
+
+    /// The owner was answered for a hold; `repeat` is the id of the request if it was a repeat.
+    pub(super) fn answered(&mut self, serial: u64, repeat: Option<&[u8]>) {
+        for sent in self.sent.iter_mut().filter(|sent| sent.serial == serial) {
+            sent.known = true;
+            sent.repeated |= repeat.is_some() && sent.request.as_deref() == repeat;
+        }
+    }
+}
+
+pub(super) fn remember(hold: &mut Hold, id: Option<&[u8]>) {
+    if let Some(id) = id {
+        hold.requests.push(id.to_vec());
+        if hold.requests.len() > 8 {
+            hold.requests.remove(0);
+        }
+    }
+}
+
+/// The tie goes to the connection that claims or repeats.
+pub(super) fn follow(hold: &mut Hold, client: u64) {
+    if let Some(tie) = hold.tie.as_mut().filter(|_| client != 0) {
+        *tie = Tie { ms: tie.ms, client, cut: false, at_most: None };
+    }
+}
+
+/// The lease is set anew; an orphan that was not tied anew has its limit.
+pub(super) fn set_end(hold: &mut Hold, ends: u64) {
+    hold.ends = ends;
+    if let Some(tie) = &mut hold.tie {
+        tie.cut = tie.at_most.is_some_and(|at_most| at_most < ends);
+        hold.ends = tie.at_most.map_or(ends, |at_most| at_most.min(ends));
+    }
+}

@@ -1,0 +1,104 @@
+//! Waiting: leaving the queue, waits that are over, places that are passed over.
+
+use super::{Answer, How, KEYS, Model, Place};
+
+impl Model {
+    pub(super) fn cancel(&mut self, k: usize, owner: &str) -> Answer {
+        if let Some(at) = self.queues[k].iter().position(|place| place.owner == owner) {
+            let place = self.queues[k].remove(at);
+            if let How::Blocked { .. } = place.how {
+                self.out.wakes.push((place.client, Answer::Null));
+            }
+            self.hand_on(k);
+            return Answer::Count(1);
+        }
+        if self.hold_of(k, owner).is_some_and(|hold| hold.unclaimed.is_some()) {
+            self.end(k, "release");
+            self.hand_on(k);
+            return Answer::Count(1);
+        }
+        Answer::Count(0)
+    }
+
+    pub(super) fn unblock(&mut self, client: u64, error: bool, touched: &[usize]) -> Answer {
+        for k in 0..KEYS.len() {
+            let found = self.queues[k].iter().position(|place| {
+                place.client == client && matches!(place.how, How::Blocked { .. })
+            });
+            if let Some(at) = found {
+                let answer = if error { Answer::Error("UNBLOCKED") } else { Answer::Null };
+                self.out.wakes.push((client, answer));
+                self.stop_waiting(k, at);
+                self.look_at_queues(touched, &[k]);
+                return Answer::Count(1);
+            }
+        }
+        Answer::Count(0)
+    }
+
+    /// A connection that let a grant lapse is heard of again.
+    pub(super) fn rouse(&mut self, client: u64, k: usize, touched: &[usize]) -> bool {
+        if !self.hung.contains(&client) {
+            return false;
+        }
+        self.hung.retain(|&other| other != client);
+        // What was written last, if it is the key of the call, was written by the call.
+        let before = match touched.split_last() {
+            Some((&last, before)) if last == k => before,
+            _ => touched,
+        };
+        self.look_at_queues(before, &self.places_of(client));
+        true
+    }
+
+    /// The keys at which a connection has places.
+    pub(super) fn places_of(&self, client: u64) -> Vec<usize> {
+        let is_its = |place: &Place| place.client == client;
+        (0..KEYS.len()).filter(|&k| self.queues[k].iter().any(is_its)).collect()
+    }
+
+    /// Hands on in those of `keys` that have a queue.
+    pub(super) fn look_at_queues(&mut self, touched: &[usize], keys: &[usize]) {
+        let keys = keys.iter().copied();
+        let keys: Vec<usize> =
+            keys.filter(|&k| !self.queues[k].is_empty() && !self.in_quarantine()).collect();
+        self.settle(touched, &keys);
+    }
+
+    pub(super) fn drop_overdue(&mut self, k: usize) {
+        let over = |model: &Self| {
+            model.queues[k]
+                .iter()
+                .position(|place| matches!(place.how, How::Blocked { .. }) && model.is_over(place))
+        };
+        while let Some(at) = over(self) {
+            self.time_out(k, at);
+        }
+    }
+
+    pub(super) fn time_out(&mut self, k: usize, at: usize) {
+        self.out.wakes.push((self.queues[k][at].client, Answer::Null));
+        self.out.counters.timeouts += 1;
+        self.stop_waiting(k, at);
+    }
+
+    fn stop_waiting(&mut self, k: usize, at: usize) {
+        if self.queues[k][at].queue.is_some() {
+            self.queues[k][at].how = How::Queued;
+        } else {
+            self.queues[k].remove(at);
+        }
+    }
+
+    pub(super) fn is_over(&self, place: &Place) -> bool {
+        match place.how {
+            How::Blocked { until } => until.is_some_and(|until| until <= self.now),
+            How::Queued => false,
+            How::Absent { until } => until <= self.lease_now,
+        }
+    }
+
+    pub(super) fn is_passed_over(&self, place: &Place) -> bool {
+        matches!(place.how, How::Queued) && self.hung.contains(&place.client)
+    }
+}

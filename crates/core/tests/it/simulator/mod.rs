@@ -1,0 +1,170 @@
+//! Random histories: the machine and the second model must agree after every step.
+//!
+//! A history that fails prints its seed; `DLOCK_SEED=<seed> cargo test -p dlock-core simulator`
+//! replays it and prints every step. `DLOCK_RUNS=<n>` sets how many are tried.
+
+mod compare;
+mod random;
+mod steps;
+
+use crate::model::{KEYS, Model, Settings};
+use crate::support::{MS, World};
+use compare::key_number;
+use dlock_core::machine::{self, Gate};
+use dlock_core::store::Key;
+use random::Random;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// All times are multiples of this many milliseconds, which is a whole number of ticks of the
+/// machine's timing wheels: what is due is due for both at the same moment.
+const UNIT_MS: u64 = 64;
+
+const OWNERS: [&str; 6] = ["A", "B", "C", "D", "E", "F"];
+const CONNECTIONS: usize = 5;
+const STEPS: usize = 40;
+const IDS: [&str; 12] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"];
+
+#[test]
+fn the_machine_and_the_model_agree() {
+    if let Ok(seed) = std::env::var("DLOCK_SEED") {
+        let seed = seed.parse().expect("DLOCK_SEED is a number");
+        return Simulation::new(seed, true).run();
+    }
+    let runs = match std::env::var("DLOCK_RUNS") {
+        Ok(runs) => runs.parse().expect("DLOCK_RUNS is a number"),
+        Err(_) => 100_000,
+    };
+    let next = AtomicU64::new(1);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed > runs {
+                        return;
+                    }
+                    let run = AssertUnwindSafe(|| Simulation::new(seed, false).run());
+                    if let Err(panic) = std::panic::catch_unwind(run) {
+                        next.store(runs, Ordering::Relaxed);
+                        eprintln!("\nDLOCK_SEED={seed} replays this history\n");
+                        std::panic::resume_unwind(panic);
+                    }
+                }
+            });
+        }
+    });
+}
+
+struct Simulation {
+    random: Random,
+    traced: bool,
+    world: World,
+    model: Model,
+    now_ms: u64,
+    paused: bool,
+    shut: bool,
+    /// Ids of the connections that live.
+    connections: Vec<u64>,
+    /// The model is told which keys the machine wrote in a step.
+    last_id: u64,
+}
+
+impl Simulation {
+    fn new(seed: u64, traced: bool) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let settings = Settings {
+            default_lease: 30 * UNIT_MS,
+            grace: random.pick(&[1, 4, 20]) * UNIT_MS,
+            per_key: random.pick(&[2, 3, 100]),
+            in_all: random.pick(&[4, 100, 100]),
+            quarantine: random.pick(&[0, 0, 3]) * UNIT_MS,
+            lock_delay: random.pick(&[0, 0, 2]) * UNIT_MS,
+            deadlock_detection: random.one_in(2),
+        };
+        let now_ms = 1_000 * UNIT_MS;
+        let world = World::new(
+            machine::Settings {
+                default_lease_ms: settings.default_lease,
+                fair_grace_ms: settings.grace,
+                max_waiters_per_key: settings.per_key,
+                max_waiters: settings.in_all,
+                restart_quarantine_ms: settings.quarantine,
+                lock_delay_ms: settings.lock_delay,
+                cluster: false,
+                // Circles have tests of their own; here owners may wait for each other.
+                deadlock_detection: settings.deadlock_detection,
+            },
+            now_ms * MS,
+        );
+        Self {
+            random,
+            traced,
+            world,
+            model: Model::new(settings, now_ms),
+            now_ms,
+            paused: false,
+            shut: false,
+            connections: (1..=CONNECTIONS as u64).collect(),
+            last_id: CONNECTIONS as u64,
+        }
+    }
+
+    fn run(mut self) {
+        for _ in 0..STEPS {
+            self.pass_time();
+            self.act();
+            self.compare_views();
+        }
+        self.say(|| "the end".to_owned());
+        for _ in 0..2 {
+            for key in KEYS {
+                if self.model.is_foreign(key_number(key)) {
+                    self.world.unlink(Key { db: 0, name: key.as_bytes() }, false);
+                }
+            }
+        }
+        self.world.finish();
+    }
+
+    fn say(&self, what: impl FnOnce() -> String) {
+        if self.traced {
+            println!("{:>6}  {}", self.now_ms / UNIT_MS, what());
+        }
+    }
+
+    fn pass_time(&mut self) {
+        let units = match self.random.below(20) {
+            0..12 => 0,
+            12..17 => 1 + self.random.below(3),
+            17..19 => self.random.below(60),
+            _ => 20_000,
+        };
+        self.now_ms += units * UNIT_MS;
+        self.world.at(self.now_ms * MS);
+        self.model.at(self.now_ms);
+        // Sometimes the alarm is late.
+        if !self.random.one_in(4) {
+            self.tick();
+        }
+        if self.random.one_in(2) {
+            for (_, client) in self.world.sent.clone() {
+                self.say(|| format!("delivered to c{client}"));
+                self.world.delivered(client);
+                self.model.delivered(client);
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let open = !self.shut;
+        self.say(|| format!("tick{}", if open { "" } else { " shut" }));
+        let gate = if open { Gate::Open } else { Gate::Shut };
+        self.compare(|world| world.tick(gate), |model, touched| model.tick(open, touched));
+        if open {
+            let now = self.world.now();
+            assert!(!self.world.machine.wants_to_write(now), "after a tick nothing is left to do");
+        }
+    }
+}

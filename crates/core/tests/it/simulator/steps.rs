@@ -1,0 +1,201 @@
+//! The steps of a history, drawn at random.
+
+use super::compare::lossy;
+use super::{CONNECTIONS, IDS, OWNERS, Simulation};
+use crate::model::KEYS;
+use crate::support::World;
+use dlock_core::machine::{Caller, Gate};
+use dlock_core::store::Key;
+use dlock_wire::request::{Acquire, Release, Renew, Request};
+
+impl Simulation {
+    pub(super) fn act(&mut self) {
+        if self.shut && !self.random.one_in(4) {
+            return self.act_shut();
+        }
+        if self.shut {
+            self.open();
+        }
+        match self.random.below(100) {
+            0..80 => self.act_call(),
+            80..86 => self.act_gone(),
+            86..89 => self.act_undelivered(),
+            89..92 => self.act_unlink(),
+            92..94 => self.act_rename(),
+            94..96 => {
+                self.shut = true;
+                self.paused = self.random.one_in(2);
+                self.say(|| format!("shut, paused: {}", self.paused));
+                self.world.pause(self.paused);
+                self.model.pause(self.paused);
+            }
+            96..98 => {
+                let by_us = self.random.pick(&[3_600_000_000, 1_000, 86_400_000_000]);
+                self.say(|| format!("the wall clock is set by {by_us} us"));
+                self.world.wall_us = if self.random.one_in(2) {
+                    self.world.wall_us + by_us
+                } else {
+                    self.world.wall_us - by_us
+                };
+            }
+            _ => self.act_fail_over(),
+        }
+    }
+
+    fn open(&mut self) {
+        self.shut = false;
+        self.paused = false;
+        self.say(|| "open".to_owned());
+        self.world.pause(false);
+        self.model.pause(false);
+        self.world.machine.set_gate(Gate::Open);
+        self.model.shut(false);
+        if self.random.one_in(2) {
+            self.tick();
+        }
+    }
+
+    fn act_shut(&mut self) {
+        self.tick();
+        if self.random.one_in(3) {
+            self.act_unblock();
+        }
+    }
+
+    fn act_call(&mut self) {
+        if self.random.one_in(20) {
+            return self.act_unblock();
+        }
+        let busy = |client: &u64| {
+            self.world.blocked.values().any(|other| other == client)
+                || self.world.sent.iter().any(|(_, other)| other == client)
+        };
+        let idle: Vec<u64> =
+            self.connections.iter().copied().filter(|client| !busy(client)).collect();
+        if idle.is_empty() {
+            return self.act_gone();
+        }
+        let random = &mut self.random;
+        let (client, may_block) = match random.below(20) {
+            0 => (0, false),
+            1 => (random.pick(&idle), false),
+            _ => (random.pick(&idle), true),
+        };
+        let k = random.index(KEYS.len());
+        let key = KEYS[k].as_bytes();
+        let owner = random.pick(&OWNERS).as_bytes();
+        let current = self.model.token(k);
+        let token = match random.below(8) {
+            0 => Some(7),
+            1..4 => current,
+            _ => None,
+        };
+        let lease_ms = random.maybe_ms(2, &[1, 2, 3, 8, 40]);
+        let bind_ms = random.maybe_ms(5, &[0, 1, 3, 50]);
+        let reqid = random.one_in(3).then(|| random.pick(&IDS).as_bytes());
+        let request = match random.below(20) {
+            0..11 => Request::Acquire(Acquire {
+                key,
+                owner,
+                lease_ms,
+                block_ms: random.maybe_ms(2, &[0, 1, 2, 5]),
+                queue_ms: random.maybe_ms(3, &[1, 2, 4]),
+                notify: random.one_in(8).then_some(b"channel"),
+                reqid,
+                no_reentry: random.one_in(8),
+                bind_ms,
+                label: random.one_in(8).then(|| random.pick(&[&b"x"[..], b""])),
+            }),
+            11..15 => Request::Release(Release { key, owner, all: random.one_in(4), token, reqid }),
+            15..17 => Request::Renew(Renew { key, owner, lease_ms, token, bind_ms }),
+            17 => {
+                let base = match random.below(3) {
+                    0 => 1,
+                    1 => current.unwrap_or(1),
+                    _ => self.world.now().wall_us + 30 * 86_400 * 1_000_000,
+                };
+                Request::Fence { key, owner, token: base + random.below(3) }
+            }
+            18 => Request::Break { key },
+            _ => Request::Cancel { key, owner },
+        };
+        self.call(client, may_block, &request);
+    }
+
+    fn act_unblock(&mut self) {
+        let blocked: Vec<u64> = self.world.blocked.values().copied().collect();
+        let client = match blocked.len() {
+            0 => 77,
+            len => blocked[self.random.index(len)],
+        };
+        let error = self.random.one_in(2);
+        self.call(88, true, &Request::Unblock { client, error });
+    }
+
+    fn call(&mut self, client: u64, may_block: bool, request: &Request<'_>) {
+        self.say(|| format!("c{client} (may block: {may_block}) {}", shown(request)));
+        let caller = Caller { client, db: 0, may_block };
+        self.compare(
+            |world| world.call(caller, request),
+            |model, touched| model.call(client, may_block, request, touched),
+        );
+    }
+
+    fn act_gone(&mut self) {
+        let at = self.random.index(CONNECTIONS);
+        self.last_id += 1;
+        let client = std::mem::replace(&mut self.connections[at], self.last_id);
+        self.say(|| format!("c{client} is gone, c{} is new", self.last_id));
+        self.compare(|world| world.gone(client), |model, touched| model.gone(client, touched));
+    }
+
+    fn act_undelivered(&mut self) {
+        if let Some(&(_, client)) = self.world.sent.first() {
+            self.say(|| format!("undelivered to c{client}"));
+            self.compare(
+                |world| world.undelivered(client),
+                |model, touched| model.undelivered(client, touched),
+            );
+        }
+    }
+
+    fn act_unlink(&mut self) {
+        let k = self.random.index(KEYS.len());
+        if self.model.is_there(k) {
+            let over = self.random.one_in(3);
+            self.say(|| format!("{} {}", if over { "SET" } else { "DEL" }, KEYS[k]));
+            let key = Key { db: 0, name: KEYS[k].as_bytes() };
+            self.compare(
+                |world| world.unlink(key, over),
+                |model, touched| model.unlink(k, over, touched),
+            );
+        }
+    }
+
+    fn act_rename(&mut self) {
+        let from = self.random.index(KEYS.len());
+        let to = (from + 1 + self.random.index(KEYS.len() - 1)) % KEYS.len();
+        if self.model.is_there(from) {
+            self.say(|| format!("RENAME {} {}", KEYS[from], KEYS[to]));
+            let [a, b] = [from, to].map(|k| Key { db: 0, name: KEYS[k].as_bytes() });
+            self.compare(
+                |world| world.rename(a, b),
+                |model, touched| model.rename(from, to, touched),
+            );
+        }
+    }
+
+    fn act_fail_over(&mut self) {
+        self.say(|| "failover".to_owned());
+        self.compare(World::fail_over, |model, _| model.fail_over());
+    }
+}
+
+fn shown(request: &Request<'_>) -> String {
+    let mut args = Vec::new();
+    request.write(&mut args);
+    let args: Vec<String> = args.iter().map(|arg| lossy(arg)).collect();
+    let verb = format!("{request:?}");
+    let verb = verb.split(['(', ' ']).next().unwrap_or_default();
+    format!("{} {}", verb.to_uppercase(), args.join(" "))
+}

@@ -1,0 +1,170 @@
+//! Commands of the server on keys of locks: DEL, SET, RENAME, MOVE, SWAPDB, FLUSHALL, EXPIRE.
+
+use crate::script::run;
+
+#[test]
+fn a_deleted_key_goes_to_the_first_waiter_with_a_message_to_the_holder() {
+    run("
+          0  c1  ACQUIRE k A NOTIFY ch         => t1
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  c3  ACQUIRE k C QUEUE 50          => null
+          3  del k                             => c2 gets t2; ch: deleted 0 t1 1 A k
+          4  c1  RELEASE k A                   => NOTHELD
+          5  del k                             => dlock:notify:C: granted 0 t3 1 C k
+          6  del k                             => dlock:notify:C: deleted 0 t3 1 C k
+          7  del k
+          8  c1  ACQUIRE k A BIND 0            => t4
+          9  del k
+         10  c2  ACQUIRE k B                   => t5
+         11  gone c1
+         11  c2  CHECK k $t5                   => 1
+    ");
+}
+
+#[test]
+fn a_key_of_another_type_is_refused_and_its_waiters_are_told() {
+    run("
+          0  c1  ACQUIRE k A NOTIFY ch         => t1
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  c3  ACQUIRE k C QUEUE 50          => null
+          3  over k                            => c2 gets WRONGTYPE; ch: deleted 0 t1 1 A k
+          4  c1  ACQUIRE k A                   => WRONGTYPE
+          4  c1  ACQUIRE k A BLOCK 0           => WRONGTYPE
+          4  c1  RELEASE k A                   => WRONGTYPE
+          4  c1  RENEW k A                     => WRONGTYPE
+          4  c1  FENCE k A 1                   => WRONGTYPE
+          4  c1  BREAK k                       => WRONGTYPE
+          4  c1  CANCEL k A                    => WRONGTYPE
+          4  c1  INFO k                        => WRONGTYPE
+          4  c1  WAITERS k                     => WRONGTYPE
+          4  c1  POSITION k A                  => WRONGTYPE
+          4  c1  CHECK k 1                     => WRONGTYPE
+          5  del k
+          6  c1  ACQUIRE k A                   => t2
+    ");
+}
+
+#[test]
+fn in_a_cluster_waiters_of_a_lost_key_are_sent_away() {
+    run("
+          0  set cluster 1
+          0  c1  ACQUIRE k A                   => t1
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  c3  ACQUIRE k C QUEUE 50          => null
+          3  del k                             => c2 gets UNBLOCKED
+          3  c1  WAITERS k                     => nobody
+          4  c1  ACQUIRE l A                   => t2
+          5  c2  ACQUIRE l B BLOCK 0           => parked
+          6  c3  ACQUIRE l C QUEUE 50          => null
+          7  slot-lost l                       => c2 gets UNBLOCKED
+          7  c1  WAITERS l                     => nobody
+          8  c1  CHECK l $t2                   => 1
+          9  c1  RELEASE l A                   => 0
+    ");
+}
+
+#[test]
+fn rename_moves_the_hold_and_leaves_the_waiters() {
+    run("
+          0  c1  ACQUIRE k A PX 100 BIND 10 NOTIFY ch => t1
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  rename k l                        => c2 gets t2
+          3  c1  INFO l                        => [A] t1 holds 1 lease 100 ttl 97 held 3 [] bound 1 waiters 0
+          4  c1  RENEW l A                     => t1
+        105  tick                              => ch: expired 0 t1 1 A l
+        106  c1  ACQUIRE l A BIND 10 NOTIFY ch => t3
+        107  c3  ACQUIRE k C BLOCK 0           => parked
+        108  rename l k
+        109  c1  POSITION k A                  => 0
+    ");
+    // Over another lock: that hold is gone.
+    run("
+          0  c1  ACQUIRE k A BIND 10 NOTIFY ch => t1
+          1  c2  ACQUIRE l B NOTIFY ch         => t2
+          2  c3  ACQUIRE l C BLOCK 0           => parked
+          3  rename k l                        => ch: deleted 0 t2 1 B l
+          4  c1  POSITION l A                  => 0
+          4  c1  POSITION l C                  => 1
+          5  gone c1
+         16  tick                              => c3 gets t3; ch: disconnected 0 t1 1 A l
+    ");
+}
+
+#[test]
+fn a_place_wins_over_a_hold_that_moved_to_its_key() {
+    run("
+          0  c1  ACQUIRE k A                   => t1
+          1  c1  ACQUIRE l B                   => t2
+          2  c2  ACQUIRE l A BLOCK 0           => parked
+          3  rename k l
+          3  c1  POSITION l A                  => 1
+          4  c1  ACQUIRE l A                   => t1
+          5  c1  RELEASE l A ALL               => 0; c2 gets t3
+    ");
+}
+
+#[test]
+fn move_takes_the_hold_to_the_other_database() {
+    run("
+          0  c1  ACQUIRE k A PX 100 NOTIFY ch  => t1
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  move k 1                          => c2 gets t2
+          3  db 1
+          4  c1  POSITION k A                  => 0
+        101  tick                              => ch: expired 1 t1 1 A k
+    ");
+}
+
+#[test]
+fn swapdb_takes_the_holds_along_and_leaves_the_waiters() {
+    run("
+          0  c1  ACQUIRE k A PX 100 BIND 10 NOTIFY ch => t1
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  swapdb 0 1                        => c2 gets t2
+          3  c2  CHECK k $t2                   => 1
+          4  db 1
+          5  c1  CHECK k $t1                   => 1
+          6  c3  ACQUIRE k C BLOCK 0           => parked
+          7  swapdb 1 0
+          7  c3  POSITION k C                  => 1
+          8  db 0
+          9  gone c1
+         20  tick                              => ch: disconnected 0 t1 1 A k
+         21  db 1
+         21  c2  RELEASE k B                   => 0; c3 gets t3
+    ");
+}
+
+#[test]
+fn a_flush_sends_one_message_and_serves_who_waits() {
+    run("
+          0  c1  ACQUIRE k A NOTIFY ch BIND 9  => t1
+          0  c1  ACQUIRE l A NOTIFY ch BIND 9  => t2
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  db 1
+          2  c1  ACQUIRE k A NOTIFY ch         => t3
+          3  flushdb 0                         => c2 gets t4; dlock:notify: flushed 0
+          4  c1  CHECK k $t3                   => 1
+          5  flushdb 1                         => dlock:notify: flushed 1
+          6  c1  INFO k                        => null
+          7  db 0
+          8  flushall                          => dlock:notify: flushed 0
+          9  c1  ACQUIRE k A                   => t5
+         10  c3  ACQUIRE k C QUEUE 50          => null
+         11  flushall                          => dlock:notify: flushed 0; dlock:notify:C: granted 0 t6 1 C k
+    ");
+}
+
+#[test]
+fn a_time_to_live_on_the_key_goes_with_a_grant_to_a_new_owner() {
+    run("
+          0  c1  ACQUIRE k A                   => t1
+          1  ttl k
+          2  c1  ACQUIRE k A                   => t1
+          3  c1  RENEW k A                     => t1
+          4  ttls k
+          5  c2  ACQUIRE k B BLOCK 0           => parked
+          6  c1  RELEASE k A ALL               => 0; c2 gets t2
+          7  ttls
+    ");
+}

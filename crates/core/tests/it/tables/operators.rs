@@ -1,0 +1,65 @@
+//! What operators do: BREAK, CANCEL, UNBLOCK.
+
+use crate::script::run;
+
+#[test]
+fn break_ends_a_hold_whoever_has_it() {
+    run("
+          0  c1  ACQUIRE k A NOTIFY ch        => t1
+          1  c1  ACQUIRE k A                  => t1
+          2  c9  BREAK k                      => 1; ch: broken 0 t1 1 A k
+          3  c9  BREAK k                      => 0
+          4  c1  ACQUIRE k A                  => t2
+          5  c2  ACQUIRE k B QUEUE 50         => null
+          6  c9  BREAK k                      => 1; dlock:notify:B: granted 0 t3 1 B k
+          7  c9  BREAK k                      => 1; dlock:notify:B: broken 0 t3 1 B k
+    ");
+}
+
+#[test]
+fn cancel_leaves_the_queue_or_gives_back() {
+    run("
+          0  c1  ACQUIRE k A                   => t1
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  c3  ACQUIRE k C QUEUE 50          => null
+          3  c4  ACQUIRE k D QUEUE 50          => null
+          4  c9  CANCEL k B                    => 1; c2 gets null
+          5  c9  CANCEL k B                    => 0
+          6  c9  CANCEL k C                    => 1
+          7  c9  CANCEL k A                    => 0
+          8  c1  RELEASE k A                   => 0; dlock:notify:D: granted 0 t2 1 D k
+          9  c5  ACQUIRE k E BLOCK 0           => parked
+         10  c9  CANCEL k D                    => 1; c5 gets t3
+         11  c9  CANCEL k E                    => 0
+    ");
+}
+
+#[test]
+fn unblock_ends_a_blocked_call_with_null_or_an_error() {
+    run("
+          0  c1  ACQUIRE k A                   => t1
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  c3  ACQUIRE k C BLOCK 0           => parked
+          3  c4  ACQUIRE k D BLOCK 0 QUEUE 90  => parked
+          4  c5  ACQUIRE k E QUEUE 90          => null
+          5  c9  UNBLOCK 2                     => 1; c2 gets null
+          6  c9  UNBLOCK 3 ERROR               => 1; c3 gets UNBLOCKED
+          7  c9  UNBLOCK 4                     => 1; c4 gets null
+          8  c9  UNBLOCK 4                     => 0
+          9  c9  UNBLOCK 5                     => 0
+         10  c9  UNBLOCK 77                    => 0
+         11  c9  WAITERS k                     => D 4 8 - []; E 5 7 - []
+    ");
+}
+
+#[test]
+fn a_call_that_the_server_unblocked_leaves_the_queue() {
+    run("
+          0  c1  ACQUIRE k A                   => t1
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  c3  ACQUIRE k C BLOCK 0 QUEUE 50  => parked
+          3  abandoned c2
+          4  abandoned c3
+          5  c1  WAITERS k                     => C 3 3 - []
+    ");
+}

@@ -1,0 +1,217 @@
+//! QUEUE: places without a blocked call, claims, and connections that let a grant lapse.
+
+use crate::script::run;
+
+#[test]
+fn a_queue_place_gets_a_grant_that_must_be_claimed() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100 PX 1000      => null
+          1  c2  WAITERS k                          => B 2 0 - []
+          2  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+          2  c2  POSITION k B                       => 0
+          2  c2  CHECK k $t2                        => 1
+          3  c2  INFO k                             => [B] t2 holds 1 lease 1000 ttl 99 held 1 [] bound 0 waiters 0
+         50  c2  ACQUIRE k B NOREENTRY PX 500       => t2
+         50  c2  INFO k                             => [B] t2 holds 1 lease 500 ttl 500 held 48 [] bound 0 waiters 0
+         51  c2  ACQUIRE k B NOREENTRY              => REENTRY
+         52  c2  RELEASE k B                        => 0
+    ");
+}
+
+#[test]
+fn a_renewal_claims_too() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100 PX 1000      => null
+          2  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+         50  c3  RENEW k B                          => t2
+         50  c2  INFO k                             => [B] t2 holds 1 lease 1000 ttl 1000 held 48 [] bound 0 waiters 0
+         51  c2  ACQUIRE k B NOREENTRY              => REENTRY
+    ");
+}
+
+#[test]
+fn a_poll_with_the_same_id_claims_and_counts_nothing() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100 REQID r      => null
+          2  c2  ACQUIRE k B QUEUE 100 REQID r      => null
+          3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+          4  c2  ACQUIRE k B QUEUE 100 REQID r      => t2
+          5  c2  ACQUIRE k B QUEUE 100 REQID r      => t2
+          5  c2  INFO k                             => [B] t2 holds 1 lease 30000 ttl 29999 held 2 [] bound 0 waiters 0
+        104  tick
+        105  c2  RELEASE k B                        => 0
+    ");
+}
+
+#[test]
+fn a_plain_acquire_takes_the_grant_that_is_ready_and_leaves_the_place() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100              => null
+          2  c3  ACQUIRE k B                        => null
+          2  c3  WAITERS k                          => B 2 1 - []
+          3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+          4  c3  ACQUIRE k B                        => t2
+    ");
+}
+
+#[test]
+fn neither_fence_nor_check_claims_but_release_gives_back() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100              => null
+          2  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+          3  c2  FENCE k B 1                        => t2
+          4  c2  INFO k                             => [B] t2 holds 1 lease 30000 ttl 98 held 2 [] bound 0 waiters 0
+          5  c2  RELEASE k B                        => 0
+    ");
+}
+
+#[test]
+fn a_grant_lapses_unclaimed_and_a_hung_connection_is_passed_over() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          0  c1  ACQUIRE l A                        => t2
+          0  c1  ACQUIRE m A                        => t3
+          1  c2  ACQUIRE k B QUEUE 100              => null
+          1  c2  ACQUIRE l B QUEUE 100              => null
+          1  c2  ACQUIRE m B QUEUE 100              => null
+          2  c3  ACQUIRE l C BLOCK 0                => parked
+          3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t4 1 B k
+        104  tick                                   => dlock:notify:B: expired 0 t4 1 B k
+        # It costs one QUEUE: the other places are passed over, and keep their order.
+        105  c1  RELEASE l A                        => 0; c3 gets t5
+        105  c1  POSITION l B                       => 1
+        106  c1  RELEASE m A                        => 0
+        106  c1  INFO m                             => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
+        107  c4  ACQUIRE m D PX 50                  => t6
+        108  c2  INFO k                             => null
+        # A command over the connection makes its places count again.
+        109  c2  RENEW k B                          => NOTHELD
+        110  c4  RELEASE m D                        => 0; dlock:notify:B: granted 0 t7 1 B m
+        111  c2  ACQUIRE m B                        => t7
+        112  c3  RELEASE l C                        => 0; dlock:notify:B: granted 0 t8 1 B l
+        113  c2  RELEASE l B                        => 0
+    ");
+}
+
+#[test]
+fn a_roused_connection_is_handed_what_is_free() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          0  c1  ACQUIRE l A                        => t2
+          1  c2  ACQUIRE k B QUEUE 100              => null
+          1  c2  ACQUIRE l B QUEUE 100              => null
+          3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t3 1 B k
+        104  c1  ACQUIRE k C                        => t4; dlock:notify:B: expired 0 t3 1 B k
+        105  c1  RELEASE l A                        => 0
+        106  c2  RELEASE k B                        => NOTHELD; dlock:notify:B: granted 0 t5 1 B l
+        107  c2  ACQUIRE l B                        => t5
+    ");
+}
+
+#[test]
+fn a_hung_owner_that_asks_from_elsewhere_leaves_no_place_behind() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          0  c1  ACQUIRE l A                        => t2
+          1  c2  ACQUIRE k B QUEUE 100              => null
+          1  c2  ACQUIRE l B QUEUE 100              => null
+          3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t3 1 B k
+        104  tick                                   => dlock:notify:B: expired 0 t3 1 B k
+        105  c1  RELEASE l A                        => 0
+        # One place per owner and key: asking again with BLOCK or QUEUE takes the old one over.
+        106  c3  ACQUIRE l B QUEUE 100              => t4
+        106  c3  WAITERS l                          => nobody
+        107  c3  RELEASE l B                        => 0
+    ");
+}
+
+#[test]
+fn a_late_alarm_grants_nobody_behind_a_hung_place_whose_wait_is_over() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          0  c1  ACQUIRE l A                        => t2
+          1  c2  ACQUIRE k B QUEUE 10               => null
+          1  c2  ACQUIRE l B QUEUE 1000             => null
+          2  c3  ACQUIRE l C BLOCK 50               => parked
+          3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t3 1 B k
+         14  tick                                   => dlock:notify:B: expired 0 t3 1 B k
+         60  c1  RELEASE l A                        => 0; c3 gets null
+         61  c1  POSITION l B                       => 1
+    ");
+}
+
+#[test]
+fn a_queue_place_outlives_its_connection_by_queue() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100              => null
+          2  c3  ACQUIRE k C QUEUE 500              => null
+         10  gone c2
+         10  c1  WAITERS k                          => B 0 9 100 []; C 3 8 - []
+         60  c1  WAITERS k                          => B 0 59 50 []; C 3 58 - []
+        109  c1  POSITION k B                       => 1
+        # What is due counts as ended before the alarm has rung.
+        110  c1  POSITION k B                       => null
+        110  c1  POSITION k C                       => 1
+        110  c1  WAITERS k                          => C 3 108 - []
+        111  tick
+        112  c1  RELEASE k A                        => 0; dlock:notify:C: granted 0 t2 1 C k
+    ");
+}
+
+#[test]
+fn who_asks_again_in_that_time_has_the_old_place() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100              => null
+          2  c3  ACQUIRE k C QUEUE 500              => null
+         10  gone c2
+        100  c4  ACQUIRE k B QUEUE 100              => null
+        200  tick
+        201  c4  WAITERS k                          => B 4 200 - []; C 3 199 - []
+    ");
+}
+
+#[test]
+fn a_grant_to_an_absent_place_lasts_what_the_place_has_left() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100 PX 1000      => null
+         10  gone c2
+         60  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+         60  c1  INFO k                             => [B] t2 holds 1 lease 1000 ttl 50 held 0 [] bound 0 waiters 0
+         70  c3  ACQUIRE k B                        => t2
+         70  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 30000 held 10 [] bound 0 waiters 0
+    ");
+}
+
+#[test]
+fn block_with_queue_keeps_the_place_when_it_times_out() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B BLOCK 50 QUEUE 100     => parked
+          2  c3  ACQUIRE k C BLOCK 500              => parked
+         52  tick                                   => c2 gets null
+         53  c1  WAITERS k                          => B 2 52 - []; C 3 51 449 []
+         54  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+         55  c2  ACQUIRE k B                        => t2
+         56  c2  RELEASE k B                        => 0; c3 gets t3
+    ");
+}
+
+#[test]
+fn block_with_queue_is_woken_by_its_grant_without_a_message() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B BLOCK 50 QUEUE 100 PX 70 => parked
+          2  c1  RELEASE k A                        => 0; c2 gets t2
+          2  c1  INFO k                             => [B] t2 holds 1 lease 70 ttl 70 held 0 [] bound 0 waiters 0
+          3  c2  ACQUIRE k B NOREENTRY              => REENTRY
+         73  tick                                   => dlock:notify:B: expired 0 t2 1 B k
+    ");
+}

@@ -1,0 +1,108 @@
+//! Grants that do not arrive.
+
+use crate::script::run;
+
+#[test]
+fn an_undelivered_grant_is_taken_back_and_handed_on() {
+    run("
+          0  held-back
+          0  c1  ACQUIRE k A                   => t1
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  c3  ACQUIRE k C BLOCK 0           => parked
+          3  c1  RELEASE k A                   => 0; c2 gets t2
+          4  gone c2                           => c3 gets t3
+          5  undelivered c3
+          6  c1  INFO k                        => null
+    ");
+}
+
+#[test]
+fn an_undelivered_grant_that_was_entered_again_loses_one_count() {
+    run("
+          0  held-back
+          0  c1  ACQUIRE k A                   => t1
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  c1  RELEASE k A                   => 0; c2 gets t2
+          3  c3  ACQUIRE k B                   => t2
+          4  c3  ACQUIRE k B                   => t2
+          5  gone c2
+          6  c3  INFO k                        => [B] t2 holds 2 lease 30000 ttl 29998 held 4 [] bound 0 waiters 0
+          7  c3  RELEASE k B                   => 1
+          8  c3  RELEASE k B                   => 0
+    ");
+}
+
+#[test]
+fn an_undelivered_grant_is_recognised_after_a_fence_and_a_rename() {
+    run("
+          0  held-back
+          0  c1  ACQUIRE k A                   => t1
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  c1  RELEASE k A                   => 0; c2 gets t2
+          3  c3  ACQUIRE k B                   => t2
+          4  c3  FENCE k B 1700000050999999    => t3
+          5  gone c2
+          6  c3  INFO k                        => [B] t3 holds 1 lease 30000 ttl 29997 held 4 [] bound 0 waiters 0
+         10  c2  ACQUIRE k C BLOCK 0           => parked
+         11  c3  RELEASE k B                   => 0; c2 gets t4
+         12  rename k l
+         13  gone c2
+         14  c3  INFO l                        => null
+         20  c1  ACQUIRE k A                   => t5
+         21  c2  ACQUIRE k B BLOCK 0           => parked
+         22  c1  RELEASE k A                   => 0; c2 gets t6
+         23  swapdb 0 1
+         24  gone c2
+         25  db 1
+         26  c1  INFO k                        => null
+    ");
+}
+
+#[test]
+fn an_undelivered_grant_whose_repeat_was_answered_stays_whole() {
+    run("
+          0  held-back
+          0  c1  ACQUIRE k A                   => t1
+          1  c2  ACQUIRE k B BLOCK 0 REQID r   => parked
+          2  c1  RELEASE k A                   => 0; c2 gets t2
+          3  c3  ACQUIRE k B BLOCK 0 REQID r   => t2
+          4  c3  ACQUIRE k B                   => t2
+          5  gone c2
+          6  c3  RELEASE k B                   => 1
+          7  c3  RELEASE k B                   => 0
+    ");
+}
+
+#[test]
+fn an_undelivered_grant_that_was_renewed_elsewhere_stays() {
+    run("
+          0  held-back
+          0  c1  ACQUIRE k A                   => t1
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  c1  RELEASE k A                   => 0; c2 gets t2
+          3  c3  RENEW k B                     => t2
+          4  gone c2
+          5  c3  CHECK k $t2                   => 1
+    ");
+}
+
+#[test]
+fn an_undelivered_grant_with_queue_waits_to_be_claimed() {
+    run("
+          0  held-back
+          0  c1  ACQUIRE k A                            => t1
+          1  c2  ACQUIRE k B BLOCK 0 QUEUE 100          => parked
+          2  c1  RELEASE k A                            => 0; c2 gets t2
+         10  gone c2                                    => dlock:notify:B: granted 0 t2 1 B k
+         10  c3  INFO k                                 => [B] t2 holds 1 lease 30000 ttl 100 held 8 [] bound 0 waiters 0
+         20  c3  ACQUIRE k B NOREENTRY                  => t2
+         21  c3  RELEASE k B                            => 0
+         # Nobody was there to be tied to, so nothing cuts it.
+         30  c1  ACQUIRE k A                            => t3
+         31  c2  ACQUIRE k B BLOCK 0 QUEUE 100 BIND 0   => parked
+         32  c1  RELEASE k A                            => 0; c2 gets t4
+         40  gone c2                                    => dlock:notify:B: granted 0 t4 1 B k
+         40  c3  INFO k                                 => [B] t4 holds 1 lease 30000 ttl 100 held 8 [] bound 0 waiters 0
+        141  tick                                       => dlock:notify:B: expired 0 t4 1 B k
+    ");
+}
