@@ -276,20 +276,21 @@ fn a_lock_that_moved_right_after_it_was_loaded_ends_by_itself() {
         let server = Server::with(&AOF).and(&["aof-use-rdb-preamble", "yes"]).start();
         server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "300"]).ok();
         let server = crashed(done(rewritten(server), call));
-        assert_eq!(server.keys(), 1, "{call:?}");
         wait_until(&format!("the lease to end after {call:?}"), || server.keys() == 0);
+        assert_eq!(server.info_number("dlock", "expiries"), 1, "{call:?}");
         server.left_over_check();
 
         // The same in one transaction of a client.
-        server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "300"]).ok();
+        server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "700"]).ok();
         let dump = server.cmd(&["DUMP", "k"]).bytes();
         let restore = args!["RESTORE", "k", 0, dump, "REPLACE"];
-        let call = call.iter().map(|word| word.as_bytes().to_vec()).collect();
-        let replies = server.client().pipeline(&[args!["MULTI"], restore, call, args!["EXEC"]]);
+        let moving = call.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let replies = server.client().pipeline(&[args!["MULTI"], restore, moving, args!["EXEC"]]);
         assert_eq!(replies[3].items().len(), 2, "{replies:?}");
         wait_until(&format!("the restored lease to end: {}", replies[3].show()), || {
             server.keys() == 0
         });
+        assert_eq!(server.info_number("dlock", "expiries"), 2, "{call:?}");
         server.left_over_check();
     };
     std::thread::scope(|scope| {

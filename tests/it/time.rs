@@ -209,3 +209,49 @@ fn the_quarantine_is_not_moved() {
     client.cmd(&["DLOCK.RELEASE", "k", "w"]).int();
     server.left_over_check();
 }
+
+/// A server that looks at everything by itself only once a second.
+fn slow_server() -> Server {
+    Server::with(&["hz", "1", "dynamic-hz", "no"]).start()
+}
+
+#[test]
+fn a_removal_is_followed_up_at_once() {
+    let server = slow_server();
+    let lateness = || {
+        server.cmd(&["DLOCK.ACQUIRE", "k", "h"]).int();
+        let mut first = waiter(&server, "k", "first", 0);
+        server.cmd(&["DEL", "k"]).ok();
+        let removed = Instant::now();
+        first.reply(LIMIT).int();
+        let late = removed.elapsed();
+        first.cmd(&["DLOCK.RELEASE", "k", "first"]).int();
+        late
+    };
+    // Whatever delays one of them now and then, nothing in the server delays all.
+    let best = (0..10).map(|_| lateness()).min();
+    assert!(best < Some(LATE), "{best:?}");
+    server.left_over_check();
+}
+
+/// The module has one alarm. What wakes it for something else, seen to before it rings, must not use it up.
+#[test]
+fn the_alarm_is_set_again_after_something_else_rang_it() {
+    let server = slow_server();
+    let begun = Instant::now();
+    server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "300"]).int();
+    let mut first = waiter(&server, "k", "first", 0);
+    server.client().pipeline(&[
+        args!["DLOCK.ACQUIRE", "other", "h"],
+        args!["MULTI"],
+        args!["DEL", "other"],
+        args!["DLOCK.ACQUIRE", "other", "x"],
+        args!["DLOCK.RELEASE", "other", "x"],
+        args!["EXEC"],
+    ]);
+    first.reply(LIMIT).int();
+    let lasted = begun.elapsed();
+    assert!(lasted < Duration::from_millis(800), "{lasted:?} until the end of a lease of 300 ms");
+    first.cmd(&["DLOCK.RELEASE", "k", "first"]).int();
+    server.left_over_check();
+}

@@ -4,6 +4,10 @@ use std::{
     collections::BTreeMap,
     fs,
     io::Write as _,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr, UnixListener},
+    },
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
     sync::{
@@ -157,6 +161,8 @@ pub struct Server {
     dir: TempDir,
     socket: Arc<Path>,
     port: u16,
+    /// They keep its ports reserved.
+    _ports: Vec<Reservation>,
     child: Mutex<Option<Guarded>>,
     /// The connection behind [`Server::cmd`] and everything that looks at the server.
     admin: Mutex<Option<Client>>,
@@ -474,7 +480,8 @@ impl Server {
     fn prepare(setup: &Setup) -> Server {
         let dir = tempfile::Builder::new().prefix("dlock-").tempdir().expect("a temporary folder");
         let socket = dir.path().join("s");
-        let port = free_port();
+        let (port, reservation) = free_port();
+        let mut ports = vec![reservation];
         let mut config = vec![
             ("bind".to_owned(), "127.0.0.1".to_owned()),
             ("port".to_owned(), port.to_string()),
@@ -496,7 +503,9 @@ impl Server {
         }
         if setup.cluster != Cluster::No {
             config.push(("cluster-enabled".to_owned(), "yes".to_owned()));
-            config.push(("cluster-port".to_owned(), free_port().to_string()));
+            let (port, reservation) = free_port();
+            ports.push(reservation);
+            config.push(("cluster-port".to_owned(), port.to_string()));
             config.push(("cluster-node-timeout".to_owned(), "2000".to_owned()));
         }
         if let Some(profile) = setup.module {
@@ -516,6 +525,7 @@ impl Server {
             socket: socket.into(),
             dir,
             port,
+            _ports: ports,
             child: Mutex::new(None),
             admin: Mutex::new(None),
             wallclock: None,
@@ -612,8 +622,9 @@ impl Drop for Server {
 }
 
 /// A port that nobody listens on. Below the range that the system hands out to clients, so that it stays free until the server has it;
-/// each call gives another.
-fn free_port() -> u16 {
+/// each call gives another. Other test processes keep off it while the reservation lives: a server that is down for a moment, or was
+/// killed, must not find a stranger in its place.
+fn free_port() -> (u16, Reservation) {
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 12_000;
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -622,8 +633,15 @@ fn free_port() -> u16 {
     loop {
         let step = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
         let port = FIRST + (offset + step) % COUNT;
+        let name = SocketAddr::from_abstract_name(format!("dlock-test-port-{port}"));
+        let Ok(reservation) = UnixListener::bind_addr(&name.expect("a short name")) else {
+            continue;
+        };
         if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
+            return (port, reservation);
         }
     }
 }
+
+/// A name that one process on this machine can have at a time, and that goes with it.
+type Reservation = UnixListener;
