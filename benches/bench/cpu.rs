@@ -167,7 +167,7 @@ pub fn run() -> Table {
         let aim = aim.map_or_else(String::new, |aim| aim(ratio.median()));
         table.row(what, show(costs), report::ratio(&ratio), aim);
     };
-    let built_ins: fn(f64) -> String = |ratio| report::at_least(ratio, 1.0, "");
+    let built_ins: fn(f64) -> String = |ratio| report::at_most(1.0 / ratio, 1.0, "× this");
     let scripts: fn(f64) -> String = |ratio| report::at_least(ratio, 5.0, "");
     compare("DLOCK.ACQUIRE + DLOCK.RELEASE", dlock, dlock, None);
     compare("SET NX PX + DEL, server without dlock", set_bare, dlock, Some(built_ins));

@@ -27,7 +27,8 @@ pub fn run() -> Table {
     let (mut holder, mut waiter) = (Wire::connect(&with), Wire::connect(&with));
     let mut plain = Wire::connect(&bare);
     let ping = Batch::of(&["PING"], b"+PONG");
-    let (mut seen, mut alarm, mut timeouts, mut pings) = (vec![], vec![], vec![], vec![]);
+    let (mut seen, mut alarm) = (vec![], vec![]);
+    let (mut timeouts, mut sleeps, mut pings) = (vec![], vec![], vec![]);
     for n in 0..SAMPLES {
         let (ms, a, b) = (lease_ms(n), owner(2 * n), owner(2 * n + 1));
         let lease = ms.to_string();
@@ -45,7 +46,9 @@ pub fn run() -> Table {
         plain.run(&Batch::of(&["BLPOP", "nothing", &seconds], b"*-1"));
         timeouts.push(late(start, ms));
 
+        let start = Instant::now();
         std::thread::sleep(Duration::from_millis(ms));
+        sleeps.push(late(start, ms));
         let start = Instant::now();
         plain.run(&ping);
         pings.push(late(start, 0));
@@ -57,8 +60,8 @@ pub fn run() -> Table {
         format!(
             "{SAMPLES} leases of 5 to 27 ms on an idle server, in turns with the others; a call waits with BLOCK. \"At the client\" counts from \
              sending the holder's ACQUIRE to reading the waiter's answer, less the lease, so it includes both ways; \"in the server\" is \
-             `alarm_late_last_us` of INFO. For comparison a BLPOP that times out, and a PING after a rest of as long, both on a server without \
-             dlock."
+             `alarm_late_last_us` of INFO. For comparison, on a server without dlock: a BLPOP that times out; and for how quiet the machine is: a \
+             sleep of the client of as long, and a PING after it."
         ),
         ["median", "p99 · worst"],
     );
@@ -75,6 +78,7 @@ pub fn run() -> Table {
     row("DLOCK, expiry to next holder, at the client", seen, true);
     row("DLOCK, alarm, in the server", alarm, true);
     row("BLPOP timing out, at the client", timeouts, false);
+    row("a sleeping process, woken by its timer", sleeps, false);
     row("PING, round trip", pings, false);
     table
 }

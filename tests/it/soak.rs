@@ -48,8 +48,9 @@ impl Memory {
     }
 }
 
-/// Fails the test unless memory is where it was, but for what the allocator needs to settle.
-fn assert_flat(what: &str, rounds: &[Memory], used: i64, resident: i64) {
+/// Fails the test unless memory is where it was. A table that happens to see its largest moment late may still grow once: that is
+/// allowed for, one byte for each pair or two for each waiter is not.
+fn assert_flat(what: &str, rounds: &[Memory]) {
     let (first, last) = (rounds[0], rounds[rounds.len() - 1]);
     let kib = |bytes: i64| bytes / 1024;
     for (n, memory) in rounds.iter().enumerate() {
@@ -62,13 +63,14 @@ fn assert_flat(what: &str, rounds: &[Memory], used: i64, resident: i64) {
     }
     let (more_used, more_resident) = (last.used - first.used, last.resident - first.resident);
     println!("{what}: used_memory {:+} KiB, RSS {:+} KiB", kib(more_used), kib(more_resident));
-    assert!(more_used <= used, "{what}: used_memory grew by {more_used} bytes");
-    assert!(more_resident <= resident, "{what}: RSS grew by {more_resident} bytes");
+    assert!(more_used <= 256 << 10, "{what}: used_memory grew by {more_used} bytes");
+    assert!(more_resident <= 2 << 20, "{what}: RSS grew by {more_resident} bytes");
 }
 
 fn server() -> Server {
-    // Memory as users have it; but the server tidies up more often, and keeps no list of calls that a busy machine made slow.
-    Server::with(&["hz", "100", "slowlog-log-slower-than", "-1"]).release().start()
+    // Memory as users have it; but the server tidies up more often, and takes no notes of how long calls took.
+    let quiet = ["slowlog-log-slower-than", "-1", "latency-tracking", "no"];
+    Server::with(&["hz", "100"]).and(&quiet).release().start()
 }
 
 /// Pairs of ACQUIRE and RELEASE in one write; every other pair with all the options there are.
@@ -142,7 +144,7 @@ fn soak_five_million_pairs_leave_no_memory() {
     }
     println!("{PAIRS} pairs in {took:.1?} ({:.1?} with measuring)", start.elapsed());
     assert!(server.info_number("dlock", "releases") >= i64::from(PAIRS));
-    assert_flat("pairs", &rounds, 64 << 10, 2 << 20);
+    assert_flat("pairs", &rounds);
 }
 
 #[test]
@@ -192,7 +194,7 @@ fn soak_two_hundred_thousand_killed_waiters_leave_no_memory() {
         rounds.push(Memory::settled(&server));
     }
     println!("{WAITERS} waiters in {took:.1?} ({:.1?} with measuring)", start.elapsed());
-    assert_flat("killed waiters", &rounds, 64 << 10, 2 << 20);
+    assert_flat("killed waiters", &rounds);
 }
 
 #[test]
