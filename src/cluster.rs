@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dlock_core::store::{Key, Slot, Store};
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{Ctx, Verdict};
@@ -44,8 +45,11 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
         .map(|(slot, _)| slot)
         .collect();
     if !lost.is_empty() {
-        tick::on_keys(ctx, |shell, _, _, effects| {
-            shell.machine.slot_lost(|name| lost.contains(&slot(name)), effects);
+        tick::on_keys(ctx, |shell, keys, _, effects| {
+            // A key that is here while its slot is not ours yet has just come, with its queue if it is a fair lock's.
+            let mut is_missing =
+                |name: &[u8]| matches!(keys.get(Key { db: 0, name }), Slot::Missing);
+            shell.machine.slot_lost(|name| lost.contains(&slot(name)) && is_missing(name), effects);
         });
     }
 }

@@ -1,17 +1,17 @@
 //! The one door in: parse, look at the clock, open the key, ask the machine, perform.
 
+use dlock_core::effects::Effects;
 use dlock_core::hold::NO_CLIENT;
 use dlock_core::machine::{Caller, Gate, Role};
 use dlock_core::store::Key;
-use dlock_wire::request::{self, Request};
+use dlock_wire::request::{self, MAcquire, MRelease, MRenew, Request};
 use dlock_wire::table::CommandId;
 
-use crate::command::lock;
-use crate::ffi::{self, Args, Ctx, Level, Mode, Name, log};
+use crate::command::{self, Desk};
+use crate::ffi::{self, Args, Ctx, Level, Mode, log};
 use crate::inbox::Notice;
-use crate::keyspace::Keys;
-use crate::shell;
-use crate::{inbox, perform, tick};
+use crate::keyspace::{Keys, Named};
+use crate::{inbox, perform, shell, tick};
 
 /// Prepares the module for its first command.
 pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
@@ -25,22 +25,30 @@ pub fn command(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>) {
         Ok(request) => request,
         Err(error) => return ctx.reply_error(&format!("ERR {error}")),
     };
-    let own = args.name(0).map(|name| (ctx.db(), name));
+    let (first, keys) = match request {
+        Request::Unblock { .. } => (0, &[][..]),
+        Request::MAcquire(MAcquire { keys, .. })
+        | Request::AnyAcquire(MAcquire { keys, .. })
+        | Request::MRelease(MRelease { keys, .. })
+        | Request::MRenew(MRenew { keys, .. }) => (1, keys),
+        _ => (0, slices.get(..1).unwrap_or_default()),
+    };
+    let named = Named::new(ctx.db(), *args, first, keys);
     match request {
-        Request::Apply { key, payload } => apply(ctx, own, key, payload),
+        Request::Apply { key, payload } => apply(ctx, named, key, payload),
         Request::Check { .. }
         | Request::Info { .. }
         | Request::Waiters { .. }
-        | Request::Position { .. } => read(ctx, own, &request),
-        Request::Unblock { .. } => write(ctx, None, &request),
-        _ => write(ctx, own, &request),
+        | Request::Position { .. }
+        | Request::Permits { .. } => read(ctx, named, id, &request),
+        Request::Await { .. } => wait(ctx, named, id, &request),
+        _ => write(ctx, named, id, &request),
     }
 }
 
-fn write(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, request: &Request<'_>) {
+fn write(ctx: Ctx<'_>, named: Named<'_>, id: CommandId, request: &Request<'_>) {
     let caller = caller(ctx);
-    if let Request::Acquire(call) = request
-        && let Some(channel) = call.notify
+    if let Some(channel) = request.notify()
         && caller.has_user
         && !ctx.may_publish(channel)
     {
@@ -48,7 +56,7 @@ fn write(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, request: &Request<'_>) {
             .reply_error("NOPERM this user may not publish on the channel that NOTIFY names");
     }
     // The server has taken this write, so it takes ours; only UNBLOCK is none, and runs always.
-    let is_unblock = matches!(request, Request::Unblock { .. });
+    let is_unblock = id == CommandId::Unblock;
     let gate = if is_unblock {
         hear(ctx);
         tick::gate(ctx, ffi::avoid_replica_traffic(), shell::now())
@@ -56,47 +64,76 @@ fn write(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, request: &Request<'_>) {
         Gate::Open
     };
     tick::work_off_notices(ctx, gate);
-    shell::with_effects(|effects| {
+    shell::with_effects(|fx| {
         let asked = shell::with(|shell| {
             if shell.machine.role() == Role::Replica && !is_unblock {
                 return false;
             }
             shell.machine.set_gate(gate);
-            let caller = caller.as_core();
-            let mut keys = Keys::new(ctx, Mode::Write, own);
-            lock::write(&mut shell.machine, &mut keys, shell::now(), caller, request, effects);
+            let store = &mut Keys::new(ctx, Mode::Write, named);
+            let (machine, now, caller) = (&mut shell.machine, shell::now(), caller.as_core());
+            command::write(Desk { machine, store, now, caller, fx }, id, request);
             true
         });
         match asked {
-            Some(true) => {
-                // Parked before others hear of it: whoever reacts to an event may wake it.
-                let parked = perform::park(ctx, effects);
-                perform::perform(ctx, own, effects);
-                if !parked {
-                    perform::answer(ctx, effects);
-                }
-            }
+            Some(true) => conclude(ctx, named, fx),
             Some(false) => ctx.reply_error("READONLY dlock grants nothing on a replica"),
             None => ctx.reply_error(BUSY),
         }
     });
 }
 
-fn read(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, request: &Request<'_>) {
+/// AWAIT: it changes nothing, so it works wherever reading commands do, but it may block.
+fn wait(ctx: Ctx<'_>, named: Named<'_>, id: CommandId, request: &Request<'_>) {
+    catch_up(ctx);
+    shell::with_effects(|fx| {
+        let asked = shell::with(|shell| {
+            let store = &mut Keys::new(ctx, Mode::Read, named);
+            let (machine, now, caller) = (&mut shell.machine, shell::now(), caller(ctx).as_core());
+            command::write(Desk { machine, store, now, caller, fx }, id, request);
+        });
+        match asked {
+            Some(()) => conclude(ctx, named, fx),
+            None => ctx.reply_error(BUSY),
+        }
+    });
+    ring_if_noted();
+}
+
+/// Carries out what the machine said, the answer to the caller included.
+fn conclude(ctx: Ctx<'_>, named: Named<'_>, effects: &mut Effects) {
+    // Parked before others hear of it: whoever reacts to an event may wake it.
+    let parked = perform::park(ctx, effects);
+    perform::perform(ctx, named, effects);
+    if !parked {
+        perform::answer(ctx, effects);
+    }
+}
+
+fn read(ctx: Ctx<'_>, named: Named<'_>, id: CommandId, request: &Request<'_>) {
+    catch_up(ctx);
+    let view = shell::with(|shell| {
+        let mut keys = Keys::new(ctx, Mode::Read, named);
+        command::read(&shell.machine, &mut keys, shell::now(), ctx.db(), id, request)
+    });
+    match view.flatten() {
+        Some(Ok(view)) => command::show(ctx, &view),
+        Some(Err(_)) => ctx.reply_wrong_type(),
+        None => ctx.reply_error(BUSY),
+    }
+    ring_if_noted();
+}
+
+/// Before a command that changes nothing: what others did comes first, if it may be followed up here.
+fn catch_up(ctx: Ctx<'_>) {
     hear(ctx);
     if !inbox::is_empty() && may_write_in_reader(ctx) {
         tick::work_off_notices(ctx, Gate::Open);
     }
-    let view = shell::with(|shell| {
-        let caller = Caller { client: NO_CLIENT, db: ctx.db(), may_block: false };
-        let mut keys = Keys::new(ctx, Mode::Read, own);
-        lock::read(&shell.machine, &mut keys, shell::now(), caller, request)
-    });
-    match view.flatten() {
-        Some(Ok(view)) => lock::reply(ctx, &view),
-        Some(Err(_)) => ctx.reply_wrong_type(),
-        None => ctx.reply_error(BUSY),
-    }
+}
+
+/// After it: what could not be followed up is soon.
+fn ring_if_noted() {
     if !inbox::is_empty() {
         ffi::Alarm::ring();
     }
@@ -161,7 +198,7 @@ fn caller(ctx: Ctx<'_>) -> Calling {
 }
 
 /// `DLOCK.APPLY`: a record of our primary, or of our own AOF.
-fn apply(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, key: &[u8], payload: &[u8]) {
+fn apply(ctx: Ctx<'_>, named: Named<'_>, key: &[u8], payload: &[u8]) {
     let flags = ctx.flags();
     // Loading aside is a state of the server: clients are served meanwhile, and this is not for them.
     if !(flags.replicated() || flags.loading()) {
@@ -169,12 +206,12 @@ fn apply(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, key: &[u8], payload: &[u8])
     }
     let key = Key { db: ctx.db(), name: key };
     let replayed = shell::with(|shell| {
-        let mut keys = Keys::new(ctx, Mode::Write, own);
+        let mut keys = Keys::new(ctx, Mode::Write, named);
         shell.machine.replay(&mut keys, shell::now(), key, payload)
     });
     match replayed {
         Some(Ok(())) => {
-            if let Some((_, name)) = own {
+            if let Some(name) = named.first() {
                 ctx.signal_modified(name);
                 if flags.replicated() {
                     // For the replica's own AOF; its replicas get the primary's stream as it is.

@@ -19,7 +19,7 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
         let (blocked, queued) = machine.waits().count();
         if to.section(c"keys") {
             to.number(c"held_locks", machine.leases().held() as u64);
-            to.number(c"leased_permits", 0);
+            to.number(c"leased_permits", machine.leases().permits());
             to.number(c"keys_entered", machine.leases().len() as u64);
             let waits = machine.waits();
             let armed = machine.leases().armed() + waits.timeouts.armed() + waits.graces.armed();

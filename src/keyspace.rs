@@ -4,58 +4,116 @@ use dlock_core::machine::Lost;
 use dlock_core::resource::Resource;
 use dlock_core::store::{Key, Slot, Store};
 
-use crate::ffi::{Content, Ctx, KeyHandle, Mode, Name, OwnedName, TypeIndex, Value};
+use crate::ffi::{Args, Content, Ctx, KeyHandle, Mode, Name, OwnedName, Value};
 use crate::inbox::{self, Notice};
 
-/// Index of the type of re-entrant locks, among the types that `ffi` registers.
-pub const LOCK_TYPE: TypeIndex = 0;
+/// The keys that the running command names, as the server's own strings: they need no copy.
+#[derive(Clone, Copy)]
+pub struct Named<'a> {
+    db: u32,
+    args: Args<'a>,
+    /// Which argument is the first key; the others follow it.
+    first: usize,
+    keys: &'a [&'a [u8]],
+}
+
+impl<'a> Named<'a> {
+    /// `keys` are those of `args` that begin with number `first`, in database `db`.
+    pub fn new(db: u32, args: Args<'a>, first: usize, keys: &'a [&'a [u8]]) -> Self {
+        Self { db, args, first, keys }
+    }
+
+    /// No keys.
+    pub fn none() -> Self {
+        Self { db: 0, args: Args::default(), first: 0, keys: &[] }
+    }
+
+    /// The string of the first key.
+    pub fn first(&self) -> Option<Name<'a>> {
+        if self.keys.is_empty() { None } else { self.name(0) }
+    }
+
+    /// Which of them `key` is, if they are used [in turn](in_turn); for one that is not found, the caller makes a
+    /// string.
+    #[inline]
+    pub fn find(&self, key: Key<'_>, last: usize) -> Option<usize> {
+        if key.db != self.db {
+            return None;
+        }
+        in_turn(last, |at| self.keys.get(at).is_some_and(|name| *name == key.name))
+    }
+
+    /// The string of the key that [`Named::find`] found.
+    #[inline]
+    pub fn name(&self, at: usize) -> Option<Name<'a>> {
+        self.args.name(self.first + at)
+    }
+}
+
+/// Where something is in a list whose elements are used one after the other, some of them twice: at `last`, at the
+/// next place, or at the very first.
+#[inline]
+pub fn in_turn(last: usize, is_at: impl Fn(usize) -> bool) -> Option<usize> {
+    [last, last + 1, 0].into_iter().find(|&at| is_at(at))
+}
 
 /// The keys of the server, for one operation. Keeps the key that was used last open, because most
 /// operations use only one.
 pub struct Keys<'a> {
     ctx: Ctx<'a>,
     mode: Mode,
-    /// The key that the running command names, as the server's own string.
-    own: Option<(u32, Name<'a>)>,
+    named: Named<'a>,
+    /// Which of the named keys was used last.
+    last: usize,
     open: Option<Open<'a>>,
 }
 
 struct Open<'a> {
-    db: u32,
-    name: Box<[u8]>,
-    is_own: bool,
+    key: OpenKey,
     handle: KeyHandle<'a>,
 }
 
-impl<'a> Keys<'a> {
-    /// All keys; `own` is the one that the running command names.
-    pub fn new(ctx: Ctx<'a>, mode: Mode, own: Option<(u32, Name<'a>)>) -> Self {
-        Self { ctx, mode, own, open: None }
-    }
+/// Which key is open.
+#[derive(PartialEq, Eq)]
+enum OpenKey {
+    /// One that the running command names.
+    Named(usize),
+    /// Another one.
+    Other(u32, Box<[u8]>),
+}
 
-    fn is_own(&self, key: Key<'_>) -> bool {
-        self.own.is_some_and(|(db, name)| db == key.db && name.bytes() == key.name)
+impl OpenKey {
+    fn is(&self, key: Key<'_>, named: Option<usize>) -> bool {
+        match self {
+            Self::Named(at) => named == Some(*at),
+            Self::Other(db, name) => named.is_none() && *db == key.db && **name == *key.name,
+        }
+    }
+}
+
+impl<'a> Keys<'a> {
+    /// All keys; `named` are those that the running command names.
+    pub fn new(ctx: Ctx<'a>, mode: Mode, named: Named<'a>) -> Self {
+        Self { ctx, mode, named, last: 0, open: None }
     }
 
     /// The handle of `key`, opened if it is not open; `None` if there is no such database.
     fn open(&mut self, key: Key<'_>) -> Option<&mut KeyHandle<'a>> {
-        let is_own = self.is_own(key);
-        let is_open = self.open.as_ref().is_some_and(|open| {
-            if is_own { open.is_own } else { open.db == key.db && *open.name == *key.name }
-        });
-        if !is_open {
+        let at = self.named.find(key, self.last);
+        self.last = at.unwrap_or(self.last);
+        if !self.open.as_ref().is_some_and(|open| open.key.is(key, at)) {
             // Closed first: two handles on one key are a mistake.
             self.open = None;
-            let handle = match self.own {
-                Some((db, name)) if is_own => {
-                    self.ctx.with_db(db, |ctx| KeyHandle::open(ctx, name, self.mode))
-                }
-                _ => self.ctx.with_db(key.db, |ctx| {
-                    KeyHandle::open(ctx, OwnedName::new(key.name).name(), self.mode)
-                }),
-            }?;
-            let name = if is_own { Box::default() } else { key.name.into() };
-            self.open = Some(Open { db: key.db, name, is_own, handle });
+            let name = at.and_then(|at| self.named.name(at));
+            let handle = self.ctx.with_db(key.db, |ctx| match name {
+                Some(name) => KeyHandle::open(ctx, name, self.mode),
+                None => KeyHandle::open(ctx, OwnedName::new(key.name).name(), self.mode),
+            })?;
+            let key = match at {
+                Some(at) => OpenKey::Named(at),
+                None => OpenKey::Other(key.db, key.name.into()),
+            };
+            self.open = Some(Open { key, handle });
         }
         self.open.as_mut().map(|open| &mut open.handle)
     }
@@ -65,14 +123,17 @@ impl Store for Keys<'_> {
     fn get(&mut self, key: Key<'_>) -> Slot<'_> {
         match self.open(key).map(KeyHandle::content) {
             None | Some(Content::Missing) => Slot::Missing,
-            Some(Content::Here(LOCK_TYPE, resource)) => Slot::Here(resource),
+            // Anything else would be damage: we put no value under the type of another family.
+            Some(Content::Here(index, resource)) if index == resource.kind() as usize => {
+                Slot::Here(resource)
+            }
             Some(Content::Foreign | Content::Here(..)) => Slot::Foreign,
         }
     }
 
     fn put(&mut self, key: Key<'_>, resource: Resource) {
         if let Some(handle) = self.open(key) {
-            let is_set = handle.set(LOCK_TYPE, resource);
+            let is_set = handle.set(resource.kind() as usize, resource);
             debug_assert!(is_set, "keys are only put through handles that can write");
         }
     }

@@ -20,6 +20,7 @@ mod info;
 mod keyspace;
 mod parking;
 mod perform;
+mod permit_id;
 mod persist;
 mod shell;
 mod tick;

@@ -47,7 +47,7 @@ pub fn park(ctx: Ctx<'_>, waiter: WaiterId) -> bool {
 
 /// Answers a blocked caller, if it is still there.
 pub fn wake(waiter: WaiterId, outcome: Outcome) {
-    let is_grant = matches!(outcome, Outcome::Token(_));
+    let is_grant = outcome.is_grant();
     let blocked = with(|parking| {
         let blocked = parking.waiting.remove(&waiter)?;
         parking.by_handle.remove(&blocked.id());
@@ -76,7 +76,7 @@ pub fn settled(delivery: &Delivery, disconnected: bool) {
     with(|parking| parking.sent.remove(&delivery.handle));
     if disconnected {
         inbox::push(Notice::Undelivered(waiter));
-    } else if let Outcome::Token(_) = delivery.outcome {
+    } else if delivery.outcome.is_grant() {
         shell::with(|shell| shell.machine.delivered(waiter));
     }
 }

@@ -4,25 +4,28 @@
 use std::ffi::CStr;
 
 use dlock_core::effects::{Effects, Event, Outcome};
+use dlock_core::store::Key;
 use dlock_wire::reply::ErrorCode;
 
 use crate::ffi::{Ctx, Name, OwnedName};
+use crate::keyspace::{Named, in_turn};
 use crate::{command, parking, shell};
 
 /// Carries out `effects` without the reply. The shell must not be lent: keyspace events run other
 /// modules, which may call dlock commands.
-pub fn perform(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, effects: &mut Effects) {
+pub fn perform(ctx: Ctx<'_>, named: Named<'_>, effects: &mut Effects) {
+    let mut strings = Strings { named, last: 0, made: Vec::new(), last_made: 0 };
     for record in &effects.records {
         let payload = effects.record_payload(record);
-        with_name(ctx, own, record.db, effects.record_key(record), |ctx, name| {
+        let key = Key { db: record.db, name: effects.record_key(record) };
+        strings.with(ctx, key, |ctx, name| {
             ctx.signal_modified(name);
             ctx.replicate(name, payload);
         });
     }
     for note in &effects.notes {
-        with_name(ctx, own, note.db, effects.note_key(note), |ctx, name| {
-            ctx.notify(event_name(note.event), name);
-        });
+        let key = Key { db: note.db, name: effects.note_key(note) };
+        strings.with(ctx, key, |ctx, name| ctx.notify(event_name(note.event), name));
     }
     for message in &effects.messages {
         ctx.publish(&message.channel, &message.text);
@@ -32,18 +35,36 @@ pub fn perform(ctx: Ctx<'_>, own: Option<(u32, Name<'_>)>, effects: &mut Effects
     }
 }
 
-/// Names `key` to the server in its database, by the string of the running command if it is that.
-fn with_name(
-    ctx: Ctx<'_>,
-    own: Option<(u32, Name<'_>)>,
-    db: u32,
-    key: &[u8],
-    tell: impl FnOnce(Ctx<'_>, Name<'_>),
-) {
-    ctx.with_db(db, |ctx| match own {
-        Some((own_db, name)) if own_db == db && name.bytes() == key => tell(ctx, name),
-        _ => tell(ctx, OwnedName::new(key).name()),
-    });
+/// The keys of effects as strings of the server. Records and events name them in the same order, so a string
+/// that the command does not bring along is made once for both.
+struct Strings<'a> {
+    named: Named<'a>,
+    last: usize,
+    made: Vec<(u32, OwnedName)>,
+    last_made: usize,
+}
+
+impl Strings<'_> {
+    /// Names `key` to the server, in its database.
+    fn with(&mut self, ctx: Ctx<'_>, key: Key<'_>, tell: impl FnOnce(Ctx<'_>, Name<'_>)) {
+        if let Some(at) = self.named.find(key, self.last) {
+            self.last = at;
+            if let Some(name) = self.named.name(at) {
+                ctx.with_db(key.db, |ctx| tell(ctx, name));
+                return;
+            }
+        }
+        let is_it =
+            |(db, made): &(u32, OwnedName)| *db == key.db && made.name().bytes() == key.name;
+        let found = in_turn(self.last_made, |at| self.made.get(at).is_some_and(is_it));
+        self.last_made = found.unwrap_or(self.made.len());
+        if found.is_none() {
+            self.made.push((key.db, OwnedName::new(key.name)));
+        }
+        if let Some((db, made)) = self.made.get(self.last_made) {
+            ctx.with_db(*db, |ctx| tell(ctx, made.name()));
+        }
+    }
 }
 
 /// Blocks the caller if the machine has parked it; whether it is blocked now.
@@ -52,7 +73,8 @@ pub fn park(ctx: Ctx<'_>, effects: &mut Effects) -> bool {
     if parking::park(ctx, waiter) {
         return true;
     }
-    let text = "this connection cannot be blocked; ask with QUEUE, or without BLOCK";
+    let text =
+        "this connection cannot be blocked; ask without BLOCK (with QUEUE if the command has it)";
     effects.reply = Some(Outcome::fault(ErrorCode::Err, text));
     // What its leaving opens is handed on by the next tick.
     shell::with(|shell| shell.machine.withdraw(waiter));

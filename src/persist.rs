@@ -2,7 +2,7 @@
 
 use dlock_core::machine::Role;
 use dlock_core::record;
-use dlock_core::resource::Lock;
+use dlock_core::resource::Body;
 use dlock_core::time::Instant;
 
 use crate::ffi::{self, Level, Origin, TypeIndex, Value, log};
@@ -28,7 +28,7 @@ pub fn rewrite(value: &Value) -> Vec<u8> {
 
 /// Reads a value. `None` refuses it.
 pub fn load(
-    _kind: TypeIndex,
+    kind: TypeIndex,
     encoding: i32,
     payload: &[u8],
     name: Option<&[u8]>,
@@ -39,20 +39,23 @@ pub fn load(
         return None;
     }
     let value = match record::decode(payload, Instant(ffi::monotonic_us())) {
-        Ok(value) if !value.is_free() => value,
+        Ok(value) if !value.is_free() && value.kind() as usize == kind => value,
         Ok(_) => return None,
         Err(error) => {
-            log(Level::Warning, &format!("a lock was refused: {error:?}"));
+            log(Level::Warning, &format!("a value was refused: {error:?}"));
             return None;
         }
     };
     if origin == Origin::Restore {
         let is_trusted = shell::with(|shell| {
             let machine = &shell.machine;
-            machine.role() == Role::Replica || machine.accepts_token(&value, ffi::wall_us())
+            machine.role() == Role::Replica || machine.accepts(&value, ffi::wall_us())
         });
         if is_trusted == Some(false) {
-            log(Level::Warning, "a lock was refused: its token is too far ahead of the wall clock");
+            log(
+                Level::Warning,
+                "a value was refused: its token is too far ahead of the wall clock",
+            );
             return None;
         }
     }
@@ -70,25 +73,23 @@ pub fn load(
 
 /// What DEBUG DIGEST sees: everything but times, which differ between a primary and its replicas.
 pub fn digest(value: &Value) -> Vec<Vec<u8>> {
-    match value.lock() {
-        Lock::Free => vec![b"free".to_vec()],
-        Lock::Closed { .. } => vec![b"closed".to_vec()],
-        Lock::Held(hold) => vec![
-            hold.owner.to_vec(),
-            hold.token.to_string().into_bytes(),
-            hold.count.to_string().into_bytes(),
-            hold.requests().to_vec(),
-            hold.label().to_vec(),
-            hold.channel().unwrap_or_default(),
-            format!("{:?}", hold.tie().map(|tie| tie.ms)).into_bytes(),
-            hold.unclaimed().is_some().to_string().into_bytes(),
-        ],
-    }
+    record::digest(value)
 }
 
 /// Bytes of memory that a value takes besides itself.
 pub fn memory(value: &Value) -> usize {
     value.memory() - size_of::<Value>()
+}
+
+/// How many parts a value has that are freed one by one; without counting them.
+pub fn parts(value: &Value) -> usize {
+    match &value.body {
+        Body::Lock(_) => 0,
+        Body::Fair(fair) => fair.places.len(),
+        Body::Rw(rw) => rw.readers.len(),
+        Body::Semaphore(semaphore) => semaphore.permits.len() + semaphore.answers.len(),
+        Body::Latch(latch) => latch.requests.len(),
+    }
 }
 
 /// The largest token given so far, if it is ahead of the wall clock: then the clock alone would not keep tokens growing

@@ -8,6 +8,8 @@ use dlock_core::queue::HashKeys;
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{self, Ctx, MainCell};
+#[cfg(debug_assertions)]
+use crate::keyspace::{Keys, Named};
 use crate::{cluster, config};
 
 /// Keys and waiters up to which debug builds check everything after each operation.
@@ -51,7 +53,7 @@ impl Shell {
     pub fn check(&self, ctx: Ctx<'_>) {
         let size = self.machine.waits().len() + self.machine.leases().len();
         if size <= CHECKED_UP_TO && crate::inbox::is_empty() && !crate::inbox::has_loaded() {
-            let mut keys = crate::keyspace::Keys::new(ctx, ffi::Mode::Read, None);
+            let mut keys = Keys::new(ctx, ffi::Mode::Read, Named::none());
             let broken = self.machine.broken_invariant(&mut keys, now());
             assert!(broken.is_none(), "this does not hold: {}", broken.unwrap_or_default());
         }

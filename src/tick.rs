@@ -6,14 +6,15 @@
 use std::collections::VecDeque;
 
 use dlock_core::effects::Effects;
-use dlock_core::machine::{Gate, Progress, Role};
+use dlock_core::machine::{Gate, Machine, Progress, Role};
 use dlock_core::queue::WaiterId;
+use dlock_core::resource::Kind;
 use dlock_core::store::Key;
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{self, Alarm, Ctx, Mode, Verdict};
 use crate::inbox::{self, Load, Notice};
-use crate::keyspace::Keys;
+use crate::keyspace::{Keys, Named};
 use crate::parking::{self, Parted};
 use crate::shell::{self, Shell};
 use crate::{cluster, perform};
@@ -98,7 +99,7 @@ pub fn work_off_notices(ctx: Ctx<'_>, gate: Gate) {
         return;
     }
     let mut waiting = VecDeque::new();
-    let mut notices = inbox::take();
+    let notices = inbox::take();
     let _ = shell::with(|shell| shell.machine.set_gate(gate));
     let is_loaded_later = notices.iter().any(|notice| matches!(notice, Notice::Loading));
     // A value that moved must be followed before its old name is looked at.
@@ -107,7 +108,10 @@ pub fn work_off_notices(ctx: Ctx<'_>, gate: Gate) {
             follow(ctx, name);
         }
     }
-    while let Some(notice) = notices.pop_front() {
+    // And what took the place of a value comes after the end of that one: the server loads it first.
+    let is_loaded = |notice: &Notice| matches!(notice, Notice::Loaded { aside: false, .. });
+    let (loaded, others): (VecDeque<_>, VecDeque<_>) = notices.into_iter().partition(is_loaded);
+    for notice in others.into_iter().chain(loaded) {
         let writes = matches!(
             notice,
             Notice::ClientGone(_)
@@ -116,6 +120,7 @@ pub fn work_off_notices(ctx: Ctx<'_>, gate: Gate) {
                 | Notice::Unlinked { .. }
                 | Notice::Flushed(_)
                 | Notice::Swapped(..)
+                | Notice::Moved { .. }
                 | Notice::Loaded { .. }
         );
         if writes && gate == Gate::Shut && shell::is_primary() {
@@ -137,7 +142,9 @@ fn work_off(ctx: Ctx<'_>, notice: Notice, gate: Gate, is_loaded_later: bool) {
         }),
         Notice::HandleGone(handle) => match parking::part(handle) {
             Parted::Waiting(waiter) => on_keys(ctx, |shell, keys, now, fx| {
-                shell.machine.abandoned(keys, now, waiter, fx);
+                if !has_grace(&shell.machine, waiter) {
+                    shell.machine.abandoned(keys, now, waiter, fx);
+                }
             }),
             Parted::Sent(waiter) if gate == Gate::Shut => {
                 inbox::push(Notice::Undelivered(waiter));
@@ -182,6 +189,16 @@ fn work_off(ctx: Ctx<'_>, notice: Notice, gate: Gate, is_loaded_later: bool) {
             serve_what_was_loaded_aside(ctx, &loaded.unwrap_or_default());
         }
     }
+}
+
+/// Whether the place of a call that has ended outlives it. It does in a fair lock if the connection is gone, too: that
+/// is noted as well, before this, but may still wait behind the gate.
+fn has_grace(machine: &Machine, waiter: WaiterId) -> bool {
+    let waits = machine.waits();
+    waits.by_id(waiter).is_some_and(|waiter| {
+        waits.queue(waiter.queue).is_some_and(|queue| queue.kind == Kind::Fair)
+            && !ffi::client_alive(waiter.client)
+    })
 }
 
 /// A data set that was loaded aside is served now: its keys are entered a few at a time.
@@ -239,11 +256,11 @@ fn undelivered(ctx: Ctx<'_>, waiter: WaiterId) {
 pub fn on_keys(ctx: Ctx<'_>, ask: impl FnOnce(&mut Shell, &mut Keys<'_>, Now, &mut Effects)) {
     shell::with_effects(|effects| {
         let asked = shell::with(|shell| {
-            let mut keys = Keys::new(ctx, Mode::Write, None);
+            let mut keys = Keys::new(ctx, Mode::Write, Named::none());
             ask(shell, &mut keys, shell::now(), effects);
         });
         if asked.is_some() {
-            perform::perform(ctx, None, effects);
+            perform::perform(ctx, Named::none(), effects);
         }
     });
 }
@@ -282,6 +299,9 @@ pub fn before_sleep() {
             let retry = now.mono + dlock_core::machine::RETRY_MS;
             next = Some(next.map_or(retry, |next| next.min(retry)));
         }
+        // What was to ring sooner still does: a retry counts from when it was first wanted, however often the loop
+        // turns meanwhile. If it is not wanted any more, that is one look for nothing.
+        next = next.map(|next| shell.armed.map_or(next, |armed| armed.min(next)));
         shell.armed = next;
         match next {
             Some(at) => Alarm::set(at.0),

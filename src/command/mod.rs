@@ -1,17 +1,260 @@
-//! From requests to the machine's verbs, and from outcomes to replies.
+//! From requests to the machine's verbs, and from outcomes and views to replies.
+//!
+//! What the families share is here; what one of them has for itself is in its own file.
 
-pub mod lock;
+mod latch;
+mod lock;
+mod multi;
+mod rw;
+mod semaphore;
 
-use dlock_core::effects::{Fault, Outcome};
+use dlock_core::effects::{Effects, Fault, Outcome};
+use dlock_core::machine::{Caller, Foreign, Machine};
+use dlock_core::resource::Kind;
+use dlock_core::store::{Key, Store};
+use dlock_core::time::Now;
+use dlock_core::view::{HolderInfo, LatchInfo, LockInfo, PermitInfo, RwInfo, SemInfo, WaiterInfo};
+use dlock_wire::permit;
+use dlock_wire::reply::{ErrorCode, holder, quote, waiter};
+use dlock_wire::request::Request;
+use dlock_wire::table::CommandId;
 
 use crate::ffi::Ctx;
+
+/// What a request is carried out with.
+pub struct Desk<'a, S> {
+    /// Decides.
+    pub machine: &'a mut Machine,
+    /// The keys.
+    pub store: &'a mut S,
+    /// When.
+    pub now: Now,
+    /// For whom.
+    pub caller: Caller,
+    /// What comes of it.
+    pub fx: &'a mut Effects,
+}
+
+/// The family whose keys a command is about; `None` for commands of all families.
+fn kind_of(id: CommandId) -> Option<Kind> {
+    match id {
+        CommandId::Lock(_) | CommandId::Multi(_) => Some(Kind::Lock),
+        CommandId::Fair(_) => Some(Kind::Fair),
+        CommandId::Rw(_) => Some(Kind::Rw),
+        CommandId::Sem(_) => Some(Kind::Semaphore),
+        CommandId::Latch(_) => Some(Kind::Latch),
+        CommandId::Unblock | CommandId::Apply => None,
+    }
+}
+
+/// Asks the machine for what a request wants that is no mere look: the writing ones and AWAIT.
+pub fn write(desk: Desk<'_, impl Store>, id: CommandId, request: &Request<'_>) {
+    match (kind_of(id), *request) {
+        (None, Request::Unblock { client, error }) => {
+            let Desk { machine, store, now, fx, .. } = desk;
+            machine.unblock(store, now, (client, error), fx);
+        }
+        (Some(kind), Request::Cancel { key, owner }) => {
+            let Desk { machine, store, now, caller, fx } = desk;
+            machine.cancel(store, now, caller, (kind, key, owner), fx);
+        }
+        _ => match id {
+            CommandId::Lock(_) => lock::write(desk, Kind::Lock, request),
+            CommandId::Fair(_) => lock::write(desk, Kind::Fair, request),
+            CommandId::Rw(_) => rw::write(desk, request),
+            CommandId::Sem(_) => semaphore::write(desk, request),
+            CommandId::Latch(_) => latch::write(desk, request),
+            CommandId::Multi(_) => multi::write(desk, request),
+            CommandId::Unblock | CommandId::Apply => misplaced(request),
+        },
+    }
+}
+
+/// A request that its family does not have: the parser makes none.
+fn misplaced(request: &Request<'_>) {
+    debug_assert!(false, "not a writing request of this family: {request:?}");
+}
+
+/// What a reading request is answered.
+pub enum View {
+    /// CHECK of a current token.
+    Current,
+    /// CHECK of another token.
+    Stale(String),
+    /// INFO of DLOCK or DFAIR; `None`, here and below, when nothing is there.
+    Lock(Kind, Option<LockInfo>),
+    /// INFO of DRW.
+    Rw(Option<RwInfo>),
+    /// INFO of DSEM.
+    Semaphore(Option<SemInfo>),
+    /// INFO of DLATCH.
+    Latch(Option<LatchInfo>),
+    /// PERMITS.
+    Permits(Vec<PermitInfo>),
+    /// WAITERS.
+    Waiters(Vec<WaiterInfo>),
+    /// POSITION; `None` for who neither holds nor waits.
+    Position(Option<usize>),
+}
+
+/// Looks at what a reading request asks for in database `db`. `None` for other requests.
+pub fn read(
+    machine: &Machine,
+    store: &mut impl Store,
+    now: Now,
+    db: u32,
+    id: CommandId,
+    request: &Request<'_>,
+) -> Option<Result<View, Foreign>> {
+    let kind = kind_of(id)?;
+    Some(match *request {
+        Request::Info { key: name } => {
+            let key = Key { db, name };
+            match kind {
+                Kind::Lock | Kind::Fair => {
+                    machine.lock_info(store, now, kind, key).map(|found| View::Lock(kind, found))
+                }
+                Kind::Rw => machine.rw_info(store, now, key).map(View::Rw),
+                Kind::Semaphore => machine.sem_info(store, now, key).map(View::Semaphore),
+                Kind::Latch => machine.latch_info(store, now, key).map(View::Latch),
+            }
+        }
+        Request::Check { key: name, token } => {
+            machine.is_current(store, now, (kind, Key { db, name }), token).map(|is_current| {
+                if is_current { View::Current } else { View::Stale(stale(kind, name, token)) }
+            })
+        }
+        Request::Waiters { key: name, count } => {
+            let most =
+                count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
+            machine.waiters(store, now, (kind, Key { db, name }), most).map(View::Waiters)
+        }
+        Request::Position { key: name, owner } => {
+            machine.position(store, now, (kind, Key { db, name }), owner).map(View::Position)
+        }
+        Request::Permits { key: name } => {
+            machine.permits(store, now, Key { db, name }).map(View::Permits)
+        }
+        _ => return None,
+    })
+}
+
+fn stale(kind: Kind, key: &[u8], token: u64) -> String {
+    // A read-write lock can have several.
+    let whose = if kind == Kind::Rw { "a hold" } else { "the hold" };
+    format!("token {token} is not that of {whose} on {}", quote(key))
+}
 
 /// Writes an outcome.
 pub fn reply(ctx: Ctx<'_>, outcome: &Outcome) {
     match outcome {
         // Tokens have 53 bits and counts 32.
         Outcome::Token(number) | Outcome::Count(number) => ctx.reply_int(number.cast_signed()),
+        Outcome::Tokens(tokens) => {
+            ctx.reply_array(tokens.len());
+            for token in tokens {
+                ctx.reply_int(token.cast_signed());
+            }
+        }
+        Outcome::Granted { key, token } => {
+            ctx.reply_array(2);
+            ctx.reply_bulk(key);
+            ctx.reply_int(token.cast_signed());
+        }
+        Outcome::Permit(id) => ctx.reply_bulk(&permit::text(id)),
+        Outcome::Taken => ctx.reply_int(1),
+        Outcome::Available(number) => ctx.reply_int(*number),
         Outcome::Null => ctx.reply_null(),
         Outcome::Fault(Fault { code, text }) => ctx.reply_error(&format!("{code} {text}")),
     }
+}
+
+/// Writes a view.
+pub fn show(ctx: Ctx<'_>, view: &View) {
+    match view {
+        View::Current => ctx.reply_int(1),
+        View::Stale(text) => ctx.reply_error(&format!("{} {text}", ErrorCode::Stale)),
+        View::Lock(_, None)
+        | View::Rw(None)
+        | View::Semaphore(None)
+        | View::Latch(None)
+        | View::Position(None) => ctx.reply_null(),
+        View::Lock(kind, Some(found)) => lock::show(ctx, *kind, found),
+        View::Rw(Some(found)) => rw::show(ctx, found),
+        View::Semaphore(Some(found)) => semaphore::show(ctx, found),
+        View::Latch(Some(found)) => latch::show(ctx, found),
+        View::Permits(rows) => show_rows(ctx, rows, semaphore::show_permit),
+        View::Waiters(rows) => show_rows(ctx, rows, show_waiter),
+        View::Position(Some(position)) => ctx.reply_int(number(*position as u64)),
+    }
+}
+
+fn show_rows<R>(ctx: Ctx<'_>, rows: &[R], show_row: impl Fn(Ctx<'_>, &R)) {
+    ctx.reply_array(rows.len());
+    for row in rows {
+        show_row(ctx, row);
+    }
+}
+
+fn show_waiter(ctx: Ctx<'_>, row: &WaiterInfo) {
+    Fields::begin(ctx, &waiter::FIELDS)
+        .text(waiter::OWNER, &row.owner)
+        .number(waiter::CLIENT_ID, row.client)
+        .number(waiter::WAITING_MS, row.waiting_ms)
+        .time_left(waiter::REMAINING_MS, row.remaining_ms)
+        .text(waiter::LABEL, &row.label);
+}
+
+/// Writes a hold as a map of its own.
+fn show_holder(ctx: Ctx<'_>, found: &HolderInfo) {
+    Fields::begin(ctx, &holder::FIELDS)
+        .text(holder::OWNER, &found.owner)
+        .number(holder::TOKEN, found.token)
+        .number(holder::HOLDS, u64::from(found.holds))
+        .number(holder::LEASE_MS, found.lease_ms)
+        .number(holder::TTL_MS, found.ttl_ms)
+        .number(holder::HELD_MS, found.held_ms)
+        .text(holder::LABEL, &found.label)
+        .number(holder::BOUND_CLIENT, found.bound_client);
+}
+
+/// A map that is being written, field by field in the order of its `FIELDS`.
+#[derive(Clone, Copy)]
+struct Fields<'a>(Ctx<'a>);
+
+impl<'a> Fields<'a> {
+    /// Announces a map of these fields.
+    fn begin(ctx: Ctx<'a>, fields: &[&str]) -> Self {
+        ctx.reply_map(fields.len());
+        Self(ctx)
+    }
+
+    /// Names the next field; its value comes next, by other means.
+    fn field(self, name: &str) -> Self {
+        self.0.reply_key(name);
+        self
+    }
+
+    fn text(self, name: &str, value: &[u8]) -> Self {
+        self.field(name).0.reply_bulk(value);
+        self
+    }
+
+    fn signed(self, name: &str, value: i64) -> Self {
+        self.field(name).0.reply_int(value);
+        self
+    }
+
+    fn number(self, name: &str, value: u64) -> Self {
+        self.signed(name, number(value))
+    }
+
+    /// Milliseconds; -1, as in PTTL, for what does not end by itself.
+    fn time_left(self, name: &str, value: Option<u64>) -> Self {
+        self.signed(name, value.map_or(-1, number))
+    }
+}
+
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }

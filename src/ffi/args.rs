@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::ptr;
 
 use redis_module::raw;
 
@@ -17,6 +18,13 @@ pub struct Args<'a> {
     argv: *mut *mut raw::RedisModuleString,
     len: usize,
     life: PhantomData<&'a ()>,
+}
+
+/// None.
+impl Default for Args<'_> {
+    fn default() -> Self {
+        Self { argv: ptr::null_mut(), len: 0, life: PhantomData }
+    }
 }
 
 impl<'a> Args<'a> {
@@ -51,6 +59,11 @@ impl<'a> Args<'a> {
         }
         // SAFETY: `index` is in bounds and the strings live for `'a`, by the contract of `from_raw`.
         unsafe { Name::from_raw(*self.argv.add(index)) }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     /// All arguments as byte slices.

@@ -35,6 +35,10 @@ unsafe extern "C" fn entry<const ROW: usize>(
     // SAFETY: the server's context and arguments are valid during this call, on the main thread.
     let (ctx, arguments) = unsafe { (Ctx::from_raw(ctx), Args::from_raw(argv, count)) };
     if let (Some(ctx), Some(command)) = (ctx, COMMANDS.get(ROW)) {
+        if command.keys == Keys::Counted && asks_for_keys(ctx) {
+            guard::call(command.name, (), || name_keys(ctx, command, &arguments));
+            return OK;
+        }
         guard::answer(command.name, ctx, || {
             if command.id == CommandId::Apply && probe_arrives() {
                 ctx.reply_ok();
@@ -44,6 +48,28 @@ unsafe extern "C" fn entry<const ROW: usize>(
         });
     }
     OK
+}
+
+/// Whether the server runs a command only to learn where its keys are.
+fn asks_for_keys(ctx: Ctx<'_>) -> bool {
+    // SAFETY: valid context.
+    unsafe { api!(RedisModule_IsKeysPositionRequest(ctx.as_ptr())) != 0 }
+}
+
+/// Tells the server where the counted keys are; none if their number is wrong.
+fn name_keys(ctx: Ctx<'_>, command: &Command, arguments: &Args<'_>) {
+    let number = arguments.name(0).and_then(|name| std::str::from_utf8(name.bytes()).ok());
+    let Some(number) = number.and_then(|text| text.parse::<usize>().ok()) else { return };
+    // The server counts from the command's name on, so they begin at 2.
+    let keys = 2..number.saturating_add(2);
+    if keys.end - 1 > arguments.len() {
+        return;
+    }
+    let flags = int(key_flags(command));
+    for position in keys.filter_map(|position| c_int::try_from(position).ok()) {
+        // SAFETY: valid context of such a request.
+        unsafe { api!(RedisModule_KeyAtPosWithFlags(ctx.as_ptr(), position, flags)) };
+    }
 }
 
 /// Registers every row of the table. Only while the module is loading.
@@ -61,12 +87,17 @@ pub(super) fn register(ctx: Ctx<'_>) -> Result<(), String> {
 
 fn create(ctx: Ctx<'_>, command: &Command, entry: Entry) -> Result<(), String> {
     let name = super::c_string(command.name);
-    let flags = super::c_string(command.flags);
+    let mut flags = command.flags.to_owned();
     let (first, last, step) = match command.keys {
         Keys::First => (1, 1, 1),
-        // The key spec says where they are.
-        Keys::None | Keys::Counted => (0, 0, 0),
+        Keys::None => (0, 0, 0),
+        Keys::Counted => {
+            // The key spec says where they are, but a cluster does not look there: it asks.
+            flags.push_str(" getkeys-api");
+            (0, 0, 0)
+        }
     };
+    let flags = super::c_string(&flags);
     // SAFETY: valid context, C strings that the server copies, an entry with the signature of the server.
     let created = unsafe {
         api!(RedisModule_CreateCommand(
@@ -173,7 +204,7 @@ fn arguments(
         .map(|arg| raw::RedisModuleCommandArg {
             name: texts.keep(arg.name),
             type_: kind(arg.kind),
-            // Of two keys in one command none is in the table: the only spec is number 0.
+            // All keys of a command are in its one spec, number 0.
             key_spec_index: if arg.kind == ArgKind::Key { 0 } else { -1 },
             token: arg.token.map_or(ptr::null(), |token| texts.keep(token)),
             summary: texts.keep(arg.summary),
@@ -226,9 +257,13 @@ fn arg_flags(arg: &Arg) -> c_int {
     int(flags)
 }
 
+fn key_flags(command: &Command) -> u32 {
+    command.key_flags.iter().fold(0, |flags, flag| flags | key_flag(*flag))
+}
+
 /// The key specs with their end mark.
 fn key_specs(command: &Command) -> Vec<raw::RedisModuleCommandKeySpec> {
-    let flags = command.key_flags.iter().fold(0, |flags, flag| flags | u64::from(key_flag(*flag)));
+    let flags = u64::from(key_flags(command));
     let mut specs = Vec::new();
     match command.keys {
         Keys::None => {}

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use dlock_core::resource::Kind;
 use redis_module::raw;
 
 use super::ctx::{Ctx, Level, log, server_flags};
@@ -13,9 +14,12 @@ use super::load::{ERR, OK};
 use super::name::Name;
 
 /// Names of the key types, nine characters each; what stands in RDB files. Append only.
-pub const TYPES: &[&CStr] = &[c"dlock-mtx"];
+/// Their order is that of `Kind`.
+pub const TYPES: &[&CStr] = &[c"dlock-mtx", c"dlock-fif", c"dlock-rwl", c"dlock-sem", c"dlock-cdl"];
 
-/// Position in [`TYPES`].
+const _: () = assert!(TYPES.len() == Kind::ALL.len());
+
+/// Position in [`TYPES`]: the number of the value's `Kind`.
 pub type TypeIndex = usize;
 
 /// Version of the encoding in RDB files and DUMP payloads.
@@ -217,12 +221,16 @@ unsafe extern "C" fn mem_usage(
     })
 }
 
-/// One: a value is small, and zero would mean "free it in the background".
+/// Never zero, which would mean "free it in the background" whatever it is; above 64 the server does so where it may.
 unsafe extern "C" fn free_effort(
     _key: *mut raw::RedisModuleKeyOptCtx,
-    _value: *const c_void,
+    value: *const c_void,
 ) -> usize {
-    1
+    guard::call("the weight of a key", 1, || {
+        // SAFETY: a value of our type, on the main thread.
+        let value = unsafe { Stored::view(value.cast()) };
+        1 + value.map_or(0, crate::persist::parts)
+    })
 }
 
 unsafe extern "C" fn unlink(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {

@@ -24,6 +24,10 @@ static LENT: AtomicPtr<Stored> = AtomicPtr::new(ptr::null_mut());
 /// The server has freed the lent value: the handle frees it in the end.
 static ORPHAN: AtomicBool = AtomicBool::new(false);
 
+/// The server may free a value on another thread.
+const _: () = can_be_sent::<Value>();
+const fn can_be_sent<T: Send + 'static>() {}
+
 impl Stored {
     /// A new value in the form in which the server keeps it.
     pub(super) fn boxed(value: Value) -> *mut Stored {
@@ -55,8 +59,8 @@ impl Stored {
         } else if main_thread::here() {
             ORPHAN.store(true, Ordering::Relaxed);
         }
-        // Freed in the background while lent: the main thread may be using it. It stays for ever, which costs a
-        // few hundred bytes; no known server does it.
+        // Freed in the background while lent: the main thread may be using it. It stays for ever, which costs its
+        // memory; no known server does it.
     }
 }
 

@@ -1,6 +1,7 @@
 //! Short byte strings without an allocation.
 
 use alloc::boxed::Box;
+use core::cmp::Ordering;
 use core::fmt;
 use core::ops::Deref;
 
@@ -68,6 +69,18 @@ impl<const N: usize> PartialEq for Short<N> {
 }
 
 impl<const N: usize> Eq for Short<N> {}
+
+impl<const N: usize> PartialOrd for Short<N> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<const N: usize> Ord for Short<N> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_slice().cmp(other.as_slice())
+    }
+}
 
 impl<const N: usize> fmt::Debug for Short<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

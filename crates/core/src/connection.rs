@@ -1,5 +1,6 @@
 //! What the machine knows of connections: which places and ties would go with one.
 
+use crate::holds::HoldId;
 use crate::lease::EntryId;
 use crate::queue::HashKeys;
 use crate::time::LeaseInstant;
@@ -13,8 +14,8 @@ pub struct Connection {
     pub places: BTreeSet<u32>,
     /// The blocked call on it, if any, by waiter slot.
     pub parked: Option<u32>,
-    /// Keys with a hold that is tied to it.
-    pub ties: BTreeSet<EntryId>,
+    /// The holds that are tied to it, by key.
+    pub ties: BTreeSet<(EntryId, HoldId)>,
     /// It let a grant lapse unclaimed and has not been heard of since: its places are passed over.
     pub hung: bool,
     /// It is gone since then; what it had is being seen to.
@@ -41,6 +42,10 @@ pub enum LeftBehind {
     Tie {
         /// The key.
         entry: EntryId,
+        /// Which of its holds.
+        id: HoldId,
+        /// Since when the connection is gone.
+        at: LeaseInstant,
     },
 }
 
@@ -98,6 +103,22 @@ impl Connections {
         !self.departed.is_empty()
     }
 
+    /// How many connections are gone and still have something.
+    pub fn departed(&self) -> usize {
+        self.departed.len()
+    }
+
+    /// The holds of a key that are tied to gone connections, and since when those are gone.
+    pub fn departed_ties(&self, entry: EntryId) -> impl Iterator<Item = (HoldId, LeaseInstant)> {
+        let range = (entry, 0)..=(entry, HoldId::MAX);
+        self.departed.iter().filter_map(|client| self.known.get(client)).flat_map(
+            move |connection| {
+                let ties = connection.ties.range(range.clone());
+                ties.filter_map(|&(_, id)| Some((id, connection.gone_at?)))
+            },
+        )
+    }
+
     /// One thing that a gone connection still has; forgets connections that have nothing left.
     pub fn next_left_behind(&mut self) -> Option<LeftBehind> {
         while let Some(&client) = self.departed.front() {
@@ -107,8 +128,8 @@ impl Connections {
                 if let Some(slot) = connection.places.pop_first() {
                     return Some(LeftBehind::Place { slot, at });
                 }
-                if let Some(entry) = connection.ties.pop_first() {
-                    return Some(LeftBehind::Tie { entry });
+                if let Some((entry, id)) = connection.ties.pop_first() {
+                    return Some(LeftBehind::Tie { entry, id, at });
                 }
                 self.known.remove(&client);
             }
@@ -151,24 +172,26 @@ impl Connections {
     }
 
     /// Notes a hold tied to `client`.
-    pub fn tie(&mut self, client: u64, entry: EntryId) {
-        self.known.entry(client).or_default().ties.insert(entry);
+    pub fn tie(&mut self, client: u64, entry: EntryId, id: HoldId) {
+        self.known.entry(client).or_default().ties.insert((entry, id));
     }
 
     /// The hold is not tied to `client` any more.
-    pub fn untie(&mut self, client: u64, entry: EntryId) {
+    pub fn untie(&mut self, client: u64, entry: EntryId, id: HoldId) {
         self.update(client, |connection| {
-            connection.ties.remove(&entry);
+            connection.ties.remove(&(entry, id));
         });
     }
 
-    /// The connection let a grant lapse.
-    pub fn mark_hung(&mut self, client: u64) {
-        if let Some(connection) = self.known.get_mut(&client)
-            && !connection.hung
-        {
-            connection.hung = true;
-            self.hung += 1;
+    /// The connection let a grant lapse: whether that is news.
+    pub fn mark_hung(&mut self, client: u64) -> bool {
+        match self.known.get_mut(&client) {
+            Some(connection) if !connection.hung => {
+                connection.hung = true;
+                self.hung += 1;
+                true
+            }
+            _ => false,
         }
     }
 

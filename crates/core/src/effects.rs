@@ -5,15 +5,31 @@ use crate::store::Key;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
+use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
 
 /// An answer to a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// A fencing token.
+    /// A grant: its fencing token.
     Token(u64),
+    /// Grants of several keys: their tokens in the order of the keys.
+    Tokens(Vec<u64>),
+    /// A grant of one of several keys.
+    Granted {
+        /// The key.
+        key: Vec<u8>,
+        /// The fencing token.
+        token: u64,
+    },
+    /// Leased permits: the permit id.
+    Permit(PermitId),
+    /// Permits that belong to nobody.
+    Taken,
     /// A number.
     Count(u64),
+    /// How many permits can be had; negative while more are out than there are.
+    Available(i64),
     /// Not granted (in time); nothing there.
     Null,
     /// An error.
@@ -33,6 +49,18 @@ impl Outcome {
     /// An error outcome.
     pub fn fault(code: ErrorCode, text: impl Into<String>) -> Self {
         Self::Fault(Fault { code, text: text.into() })
+    }
+
+    /// Whether the caller has something that it would have to give back.
+    pub fn is_grant(&self) -> bool {
+        match self {
+            Self::Token(_)
+            | Self::Tokens(_)
+            | Self::Granted { .. }
+            | Self::Permit(_)
+            | Self::Taken => true,
+            Self::Count(_) | Self::Available(_) | Self::Null | Self::Fault(_) => false,
+        }
     }
 }
 
@@ -173,10 +201,10 @@ impl Effects {
         channel: Vec<u8>,
         event: &str,
         key: Key<'_>,
-        token: u64,
+        id: &str,
         owner: &[u8],
     ) {
-        let mut text = alloc::format!("{event} {} {token} {} ", key.db, owner.len()).into_bytes();
+        let mut text = alloc::format!("{event} {} {id} {} ", key.db, owner.len()).into_bytes();
         text.extend_from_slice(owner);
         text.push(b' ');
         text.extend_from_slice(key.name);

@@ -5,6 +5,7 @@
 //! it to another name: whoever follows such an id checks that both still name each other.
 
 use crate::bytes::Name;
+use crate::resource::Kind;
 use crate::slab::{NIL, Slab};
 use crate::store::Key;
 use crate::time::LeaseInstant;
@@ -25,8 +26,12 @@ pub struct Entry {
     pub db: u32,
     /// The machine's epoch when the deadline was last set; see `Machine::promote`.
     pub epoch: u32,
-    /// Whether somebody holds it (a key can also be merely closed by lock-delay).
-    pub held: bool,
+    /// Which family it is of.
+    pub kind: Kind,
+    /// How many holds it has, without permits.
+    pub held: u32,
+    /// How many of its permits are leased.
+    pub permits: u64,
 }
 
 /// See the module.
@@ -35,19 +40,22 @@ pub struct Leases {
     entries: Slab<Entry>,
     wheel: Wheel,
     held: usize,
+    permits: u64,
 }
 
 impl Leases {
     /// Enters a key; it has no deadline yet.
-    pub fn enter(&mut self, key: Key<'_>, epoch: u32) -> EntryId {
-        self.entries.insert(Entry { name: Name::from(key.name), db: key.db, epoch, held: false })
+    pub fn enter(&mut self, key: Key<'_>, kind: Kind, epoch: u32) -> EntryId {
+        let name = Name::from(key.name);
+        self.entries.insert(Entry { name, db: key.db, epoch, kind, held: 0, permits: 0 })
     }
 
     /// Takes an entry out with its deadline.
     pub fn leave(&mut self, id: EntryId) -> Option<Entry> {
         let entry = self.entries.remove(id)?;
         self.wheel.disarm(id);
-        self.held -= usize::from(entry.held);
+        self.held -= entry.held as usize;
+        self.permits -= entry.permits;
         Some(entry)
     }
 
@@ -61,11 +69,15 @@ impl Leases {
         self.entries.get_mut(id).filter(|entry| entry.db == key.db && *entry.name == *key.name)
     }
 
-    /// Notes whether the key is held now.
-    pub fn set_held(&mut self, id: EntryId, held: bool) {
+    /// Notes how many holds the key has now, and how many of its permits are leased.
+    pub fn set_held(&mut self, id: EntryId, held: usize, permits: u64) {
         if let Some(entry) = self.entries.get_mut(id) {
-            self.held = self.held + usize::from(held) - usize::from(entry.held);
+            // As many as fit into memory.
+            let held = u32::try_from(held).unwrap_or(u32::MAX);
+            self.held = self.held + held as usize - entry.held as usize;
+            self.permits = self.permits + permits - entry.permits;
             entry.held = held;
+            entry.permits = permits;
         }
     }
 
@@ -95,6 +107,11 @@ impl Leases {
         self.wheel.arm(id, at.0);
     }
 
+    /// The deadline of an entry, rounded up to a tick.
+    pub fn deadline(&self, id: EntryId) -> Option<u64> {
+        self.wheel.deadline(id)
+    }
+
     /// Takes the deadline of an entry away.
     pub fn disarm(&mut self, id: EntryId) {
         self.wheel.disarm(id);
@@ -115,9 +132,14 @@ impl Leases {
         self.wheel.armed()
     }
 
-    /// Keys that somebody holds.
+    /// Holds of locks, in all keys.
     pub fn held(&self) -> usize {
         self.held
+    }
+
+    /// Leased permits of semaphores, in all keys.
+    pub fn permits(&self) -> u64 {
+        self.permits
     }
 
     /// Keys entered.

@@ -8,8 +8,9 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`machine`] | the verbs: acquire, release, renew, …, and the tick |
-//! | [`resource`], [`hold`] | what is durable: the value of a key |
-//! | [`queue`] | what is volatile: who waits, in which order |
+//! | [`resource`], [`hold`], [`holds`] | what is durable: the value of a key |
+//! | [`fair`], [`rw`], [`semaphore`], [`latch`] | the same, for each family |
+//! | [`queue`], [`waits`] | what is volatile: who waits, in which order |
 //! | [`wheel`], [`lease`] | deadlines |
 //! | [`waitgraph`] | deadlock detection |
 //! | [`connection`] | which places and ties a connection has |
@@ -25,17 +26,23 @@ extern crate alloc;
 pub mod bytes;
 pub mod connection;
 pub mod effects;
+pub mod fair;
 pub mod hold;
+pub mod holds;
 pub mod invariants;
+pub mod latch;
 pub mod lease;
 pub mod machine;
 pub mod queue;
 pub mod record;
 pub mod resource;
+pub mod rw;
+pub mod semaphore;
 pub mod slab;
 pub mod store;
 pub mod time;
 pub mod token;
 pub mod view;
 pub mod waitgraph;
+pub mod waits;
 pub mod wheel;

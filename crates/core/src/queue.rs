@@ -1,20 +1,22 @@
-//! The volatile half of a primitive: who waits for it, in order of arrival.
+//! The volatile half of a primitive: who waits for it, and for what. The queues themselves are in
+//! [`waits`](crate::waits).
 //!
 //! A waiter is one of three: *parked* (a blocked call), *queued* (a place with a connection but no
-//! blocked call) or *absent* (a place whose connection is gone, within its grace). Joining,
-//! leaving and finding the place of an owner cost O(1) whatever the length of the queue.
+//! blocked call) or *absent* (a place whose connection is gone, within its grace). A call that
+//! waits for several keys has a place in each of their queues: its first one is parked, the others
+//! are its *members*.
 
 use crate::bytes::{Name, Owner};
-use crate::hold::{NO_CLIENT, Notify};
-use crate::slab::{NIL, Slab};
+use crate::hold::Notify;
+use crate::resource::Kind;
+use crate::slab::NIL;
 use crate::store::Key;
 use crate::time::{Instant, LeaseInstant, Millis};
-use crate::wheel::Wheel;
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::hash::{BuildHasher, Hash, Hasher};
-use hashbrown::{HashMap, HashTable};
+use core::hash::BuildHasher;
+use dlock_wire::permit::PermitId;
+use dlock_wire::request::Mode;
 use siphasher::sip::SipHasher13;
 
 /// A place in a queue as the shell knows it. The same slot gets a new id for each call.
@@ -49,6 +51,8 @@ pub enum Presence {
         /// End of the wait.
         until: Option<Instant>,
     },
+    /// A further place of a blocked call that waits for several keys.
+    Member,
     /// A place with a live connection and no blocked call.
     Queued,
     /// A place whose connection is gone.
@@ -63,15 +67,52 @@ impl Presence {
     pub fn is_over(self, mono: Instant, lease: LeaseInstant) -> bool {
         match self {
             Self::Parked { until } => until.is_some_and(|until| until <= mono),
-            Self::Queued => false,
+            Self::Member | Self::Queued => false,
             Self::Absent { until } => until <= lease,
         }
+    }
+
+    /// Whether it is a blocked call.
+    pub fn is_parked(self) -> bool {
+        matches!(self, Self::Parked { .. })
+    }
+}
+
+/// What a waiter wants to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Want {
+    /// A lock.
+    #[default]
+    Lock,
+    /// A read-write lock.
+    Rw(Mode),
+    /// Permits with an owner and a lease.
+    Permits {
+        /// How many.
+        count: u32,
+        /// Make the semaphore with so many permits if it is not there.
+        limit: Option<u32>,
+        /// The id they will have.
+        id: PermitId,
+    },
+    /// So many permits that belong to nobody.
+    Taken(u32),
+    /// That a latch opens.
+    Open,
+}
+
+impl Want {
+    /// Whether owners who wait for it can wait for each other for ever.
+    pub fn can_lock_up(self) -> bool {
+        matches!(self, Self::Lock | Self::Rw(_))
     }
 }
 
 /// What a waiter asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Ask {
+    /// What it wants to have.
+    pub want: Want,
     /// Lease of the hold it will get.
     pub lease_ms: Millis,
     /// QUEUE, if given.
@@ -86,14 +127,53 @@ pub struct Ask {
     pub label: Box<[u8]>,
 }
 
+impl Ask {
+    /// Bytes on the heap.
+    pub fn heap_size(&self) -> usize {
+        let channel = match &self.notify {
+            Notify::Channel(name) => name.len(),
+            Notify::Silent | Notify::Owner => 0,
+        };
+        channel + self.request.as_ref().map_or(0, |id| id.len()) + self.label.len()
+    }
+}
+
+/// Where a new waiter stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rank {
+    /// Behind all others.
+    Last,
+    /// In front of all others (an upgrade).
+    First,
+    /// Behind all others, and with this sequence number if that is larger than theirs.
+    Numbered(u64),
+}
+
+/// Who joins a queue.
+#[derive(Debug)]
+pub struct Newcomer<'a> {
+    /// The owner it asks for; empty for calls without one.
+    pub owner: &'a [u8],
+    /// Its connection; [`NO_CLIENT`](crate::hold::NO_CLIENT) when absent.
+    pub client: u64,
+    /// How it waits.
+    pub presence: Presence,
+    /// Since when.
+    pub since: Instant,
+    /// For what.
+    pub ask: Ask,
+    /// Where it stands.
+    pub rank: Rank,
+}
+
 /// One waiter.
 #[derive(Debug)]
 pub struct Waiter {
     /// Its current id.
     pub id: WaiterId,
-    /// The owner it asks for.
+    /// The owner it asks for; empty for calls without one.
     pub owner: Owner,
-    /// Its connection; [`NO_CLIENT`] when absent.
+    /// Its connection; [`NO_CLIENT`](crate::hold::NO_CLIENT) when absent.
     pub client: u64,
     /// How it waits.
     pub presence: Presence,
@@ -103,23 +183,55 @@ pub struct Waiter {
     pub ask: Ask,
     /// The queue it stands in.
     pub queue: u32,
-    /// Grows with each place that is taken: tells who stands in front of whom.
+    /// The call for several keys that it belongs to, or [`NIL`].
+    pub group: u32,
+    /// Grows along the queue: tells who stands in front of whom.
     pub seq: u64,
-    prev: u32,
-    next: u32,
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+    /// The places of the same owner in other queues, linked in both directions.
+    pub(crate) elder: u32,
+    pub(crate) younger: u32,
+}
+
+impl Waiter {
+    /// Whether it waits for several keys at once.
+    pub fn is_grouped(&self) -> bool {
+        self.group != NIL
+    }
+}
+
+/// A call that waits for several keys.
+#[derive(Debug)]
+pub struct Group {
+    /// Its places in the order of its keys, by waiter slot. The first is the parked one.
+    pub members: Vec<u32>,
+    /// It takes whichever key is free first, instead of all of them.
+    pub takes_any: bool,
+    /// The members for which the key is theirs to take; empty if `takes_any`.
+    pub ready: hashbrown::HashSet<u32, HashKeys>,
 }
 
 /// The waiters of one key.
 #[derive(Debug)]
 pub struct Queue {
+    /// The family that they asked for.
+    pub kind: Kind,
     /// Database of the key.
     pub db: u32,
     /// Name of the key they asked for.
     pub name: Name,
     /// How many they are.
     pub len: usize,
-    head: u32,
-    tail: u32,
+    /// How many of them would make the semaphore.
+    pub makers: usize,
+    /// No other queue ever had this number.
+    pub serial: u64,
+    /// Places that came, went or changed since the key was brought in line, by sequence number and
+    /// slot; only for durable queues.
+    pub unsaved: Vec<(u64, u32)>,
+    pub(crate) head: u32,
+    pub(crate) tail: u32,
 }
 
 impl Queue {
@@ -127,366 +239,4 @@ impl Queue {
     pub fn key(&self) -> Key<'_> {
         Key { db: self.db, name: &self.name }
     }
-}
-
-/// All queues.
-#[derive(Debug)]
-pub struct Waits {
-    keys: HashKeys,
-    queues: Slab<Queue>,
-    waiters: Slab<Waiter>,
-    by_key: HashTable<u32>,
-    by_owner: HashTable<u32>,
-    /// The places of each owner in all queues, for deadlock detection.
-    owners: HashMap<Vec<u8>, BTreeSet<u32>, HashKeys>,
-    /// Those who have more than one.
-    plural: BTreeSet<Box<[u8]>>,
-    places_taken: u64,
-    /// BLOCK times of parked waiters, on the monotonic clock.
-    pub timeouts: Wheel,
-    /// Ends of absent places, on the lease clock.
-    pub graces: Wheel,
-    /// Queues whose head may be grantable once the server lets us.
-    stalled: BTreeSet<u32>,
-    calls: u32,
-    parked: usize,
-}
-
-impl Waits {
-    /// No queues yet.
-    pub fn new(keys: HashKeys) -> Self {
-        Self {
-            keys,
-            queues: Slab::default(),
-            waiters: Slab::default(),
-            by_key: HashTable::new(),
-            by_owner: HashTable::new(),
-            owners: HashMap::with_hasher(keys),
-            plural: BTreeSet::new(),
-            places_taken: 0,
-            timeouts: Wheel::default(),
-            graces: Wheel::default(),
-            stalled: BTreeSet::new(),
-            calls: 0,
-            parked: 0,
-        }
-    }
-
-    /// The queue of `key`, if anybody waits for it.
-    pub fn queue_of(&self, key: Key<'_>) -> Option<u32> {
-        if self.by_key.is_empty() {
-            return None;
-        }
-        let same = |&id: &u32| self.queues.get(id).is_some_and(|queue| queue.key() == key);
-        self.by_key.find(self.hash_key(key), same).copied()
-    }
-
-    /// The queue under `id`.
-    pub fn queue(&self, id: u32) -> Option<&Queue> {
-        self.queues.get(id)
-    }
-
-    /// One above the largest id of a queue: the bound for a walk by id.
-    pub fn queue_bound(&self) -> u32 {
-        self.queues.bound()
-    }
-
-    /// All queues.
-    pub fn queues(&self) -> impl Iterator<Item = (u32, &Queue)> {
-        self.queues.iter()
-    }
-
-    /// The waiter in `slot`.
-    pub fn get(&self, slot: u32) -> Option<&Waiter> {
-        self.waiters.get(slot)
-    }
-
-    /// The waiter with this id, unless its call has ended.
-    pub fn by_id(&self, id: WaiterId) -> Option<&Waiter> {
-        self.waiters.get(id.slot()).filter(|waiter| waiter.id == id)
-    }
-
-    /// The place that `owner` has in `queue`.
-    pub fn place_of(&self, queue: u32, owner: &[u8]) -> Option<u32> {
-        let same = |&slot: &u32| {
-            self.waiters
-                .get(slot)
-                .is_some_and(|waiter| waiter.queue == queue && *waiter.owner == *owner)
-        };
-        self.by_owner.find(self.hash_owner(queue, owner), same).copied()
-    }
-
-    /// How many wait: blocked calls, and places without one.
-    pub fn count(&self) -> (usize, usize) {
-        (self.parked, self.waiters.len() - self.parked)
-    }
-
-    /// How many wait in all.
-    pub fn len(&self) -> usize {
-        self.waiters.len()
-    }
-
-    /// Whether nobody waits.
-    pub fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
-    }
-
-    /// The length of the longest queue.
-    pub fn longest(&self) -> usize {
-        self.queues.iter().map(|(_, queue)| queue.len).max().unwrap_or(0)
-    }
-
-    /// The waiters of a queue in order of service.
-    pub fn walk(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
-        let mut slot = self.queues.get(queue).map_or(NIL, |queue| queue.head);
-        core::iter::from_fn(move || {
-            let here = slot;
-            let waiter = self.waiters.get(here)?;
-            slot = waiter.next;
-            Some((here, waiter))
-        })
-    }
-
-    /// Those in front of the waiter in `slot`, the nearest first.
-    pub fn ahead_of(&self, slot: u32) -> impl Iterator<Item = &Waiter> {
-        let mut at = self.waiters.get(slot).map_or(NIL, |waiter| waiter.prev);
-        core::iter::from_fn(move || {
-            let waiter = self.waiters.get(at)?;
-            at = waiter.prev;
-            Some(waiter)
-        })
-    }
-
-    /// Puts a waiter at the end of the queue of `key`.
-    pub fn join(
-        &mut self,
-        key: Key<'_>,
-        owner: &[u8],
-        client: u64,
-        presence: Presence,
-        since: Instant,
-        ask: Ask,
-    ) -> u32 {
-        let queue = self.queue_of(key).unwrap_or_else(|| self.open_queue(key));
-        let tail = self.queues.get(queue).map_or(NIL, |queue| queue.tail);
-        self.places_taken += 1;
-        let slot = self.waiters.insert(Waiter {
-            id: WaiterId(0),
-            owner: Owner::from(owner),
-            client,
-            presence,
-            since,
-            ask,
-            queue,
-            seq: self.places_taken,
-            prev: tail,
-            next: NIL,
-        });
-        if let Some(last) = self.waiters.get_mut(tail) {
-            last.next = slot;
-        }
-        if let Some(queue) = self.queues.get_mut(queue) {
-            queue.tail = slot;
-            if queue.head == NIL {
-                queue.head = slot;
-            }
-            queue.len += 1;
-        }
-        let hash = self.hash_owner(queue, owner);
-        let (waiters, keys) = (&self.waiters, self.keys);
-        self.by_owner.insert_unique(hash, slot, |&slot| {
-            waiters.get(slot).map_or(0, |waiter| hash_owner(keys, waiter.queue, &waiter.owner))
-        });
-        self.note_owner(owner, slot);
-        self.parked += usize::from(matches!(presence, Presence::Parked { .. }));
-        self.new_id(slot);
-        self.arm(slot);
-        slot
-    }
-
-    /// Takes a waiter out of its queue, and the queue away when it was the last.
-    pub fn leave(&mut self, slot: u32) -> Option<Waiter> {
-        self.timeouts.disarm(slot);
-        self.graces.disarm(slot);
-        let waiter = self.waiters.get(slot)?;
-        let hash = self.hash_owner(waiter.queue, &waiter.owner);
-        if let Ok(entry) = self.by_owner.find_entry(hash, |&other| other == slot) {
-            entry.remove();
-        }
-        let waiter = self.waiters.remove(slot)?;
-        self.forget_owner(&waiter.owner, slot);
-        self.parked -= usize::from(matches!(waiter.presence, Presence::Parked { .. }));
-        if let Some(before) = self.waiters.get_mut(waiter.prev) {
-            before.next = waiter.next;
-        }
-        if let Some(behind) = self.waiters.get_mut(waiter.next) {
-            behind.prev = waiter.prev;
-        }
-        if let Some(queue) = self.queues.get_mut(waiter.queue) {
-            if queue.head == slot {
-                queue.head = waiter.next;
-            }
-            if queue.tail == slot {
-                queue.tail = waiter.prev;
-            }
-            queue.len -= 1;
-            if queue.len == 0 {
-                self.close_queue(waiter.queue);
-            }
-        }
-        Some(waiter)
-    }
-
-    /// Changes how a waiter waits. Its blocked call, if it had one, is over: it gets a new id.
-    pub fn set_presence(&mut self, slot: u32, presence: Presence) {
-        if let Some(waiter) = self.waiters.get_mut(slot) {
-            self.parked -= usize::from(matches!(waiter.presence, Presence::Parked { .. }));
-            self.parked += usize::from(matches!(presence, Presence::Parked { .. }));
-            waiter.presence = presence;
-            if matches!(presence, Presence::Absent { .. }) {
-                waiter.client = NO_CLIENT;
-            }
-        }
-        self.new_id(slot);
-        self.arm(slot);
-    }
-
-    /// Gives a place to a later call of the same owner.
-    pub fn take_over(&mut self, slot: u32, client: u64, presence: Presence, ask: Ask) {
-        if let Some(waiter) = self.waiters.get_mut(slot) {
-            waiter.client = client;
-            waiter.ask = ask;
-        }
-        self.set_presence(slot, presence);
-    }
-
-    /// Notes that the head of `queue` must be looked at again.
-    pub fn stall(&mut self, queue: u32) {
-        if self.queues.get(queue).is_some() {
-            self.stalled.insert(queue);
-        }
-    }
-
-    /// Notes that all queues must be looked at again.
-    pub fn stall_all(&mut self) {
-        self.stalled.extend(self.queues.iter().map(|(id, _)| id));
-    }
-
-    /// The next queue that must be looked at.
-    pub fn next_stalled(&mut self) -> Option<u32> {
-        self.stalled.pop_first()
-    }
-
-    /// Whether any queue must be looked at.
-    pub fn has_stalled(&self) -> bool {
-        !self.stalled.is_empty()
-    }
-
-    /// The places of `owner` in all queues.
-    pub fn places_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (u32, &Waiter)> {
-        let slots = self.owners.get(owner).into_iter().flatten();
-        slots.filter_map(|&slot| self.waiters.get(slot).map(|waiter| (slot, waiter)))
-    }
-
-    /// Whether `owner` has more than one place.
-    pub fn is_plural(&self, owner: &[u8]) -> bool {
-        self.plural.contains(owner)
-    }
-
-    /// How many owners have more than one place.
-    pub fn plural_count(&self) -> usize {
-        self.plural.len()
-    }
-
-    /// The owners who have more than one place.
-    pub fn plural_owners(&self) -> impl Iterator<Item = &[u8]> {
-        self.plural.iter().map(AsRef::as_ref)
-    }
-
-    fn note_owner(&mut self, owner: &[u8], slot: u32) {
-        let places = self.owners.entry_ref(owner).or_default();
-        places.insert(slot);
-        if places.len() == 2 {
-            self.plural.insert(owner.into());
-        }
-    }
-
-    fn forget_owner(&mut self, owner: &[u8], slot: u32) {
-        let Some(places) = self.owners.get_mut(owner) else { return };
-        places.remove(&slot);
-        match places.len() {
-            0 => {
-                self.owners.remove(owner);
-            }
-            1 => {
-                self.plural.remove(owner);
-            }
-            _ => {}
-        }
-    }
-
-    fn arm(&mut self, slot: u32) {
-        self.timeouts.disarm(slot);
-        self.graces.disarm(slot);
-        match self.waiters.get(slot).map(|waiter| waiter.presence) {
-            Some(Presence::Parked { until: Some(until) }) => self.timeouts.arm(slot, until.0),
-            Some(Presence::Absent { until }) => self.graces.arm(slot, until.0),
-            Some(Presence::Parked { until: None } | Presence::Queued) | None => {}
-        }
-    }
-
-    fn new_id(&mut self, slot: u32) {
-        self.calls = self.calls.wrapping_add(1);
-        if let Some(waiter) = self.waiters.get_mut(slot) {
-            waiter.id = WaiterId(u64::from(self.calls) << 32 | u64::from(slot));
-        }
-    }
-
-    fn open_queue(&mut self, key: Key<'_>) -> u32 {
-        let id = self.queues.insert(Queue {
-            db: key.db,
-            name: Name::from(key.name),
-            len: 0,
-            head: NIL,
-            tail: NIL,
-        });
-        let hash = self.hash_key(key);
-        let (queues, keys) = (&self.queues, self.keys);
-        self.by_key.insert_unique(hash, id, |&id| {
-            queues.get(id).map_or(0, |queue| hash_key(keys, queue.key()))
-        });
-        id
-    }
-
-    fn close_queue(&mut self, id: u32) {
-        let Some(queue) = self.queues.get(id) else { return };
-        let hash = self.hash_key(queue.key());
-        if let Ok(entry) = self.by_key.find_entry(hash, |&other| other == id) {
-            entry.remove();
-        }
-        self.queues.remove(id);
-        self.stalled.remove(&id);
-    }
-
-    fn hash_key(&self, key: Key<'_>) -> u64 {
-        hash_key(self.keys, key)
-    }
-
-    fn hash_owner(&self, queue: u32, owner: &[u8]) -> u64 {
-        hash_owner(self.keys, queue, owner)
-    }
-}
-
-fn hash_key(keys: HashKeys, key: Key<'_>) -> u64 {
-    let mut hasher = keys.build_hasher();
-    key.db.hash(&mut hasher);
-    hasher.write(key.name);
-    hasher.finish()
-}
-
-fn hash_owner(keys: HashKeys, queue: u32, owner: &[u8]) -> u64 {
-    let mut hasher = keys.build_hasher();
-    queue.hash(&mut hasher);
-    hasher.write(owner);
-    hasher.finish()
 }

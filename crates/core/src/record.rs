@@ -2,27 +2,39 @@
 //! files, DUMP and AOF rewrite.
 //!
 //! A record carries the state that an operation led to, not the operation: replaying it needs no
-//! clock and no rule, replaying it twice does no harm, and a replica cannot drift. A payload is
-//! one byte of version, one of flags, and a bincode of the state. Decoding borrows from the payload, so a
-//! damaged or hostile one can make it fail but not allocate.
+//! clock and no rule, replaying it twice does no harm, and a replica cannot drift. Of keys with
+//! many members (places, readers, permits, request ids) the record of a *step* carries those that
+//! changed, in full or as gone; a *whole* state carries all of them.
+//!
+//! A payload is one byte of version, one of flags, and bincode: a state that says how many members
+//! follow, then these, one after the other. Decoding borrows from the payload and takes what is
+//! there member by member, so a damaged or hostile one can make it fail, but not make it allocate
+//! more than in proportion to its own length.
 
-use crate::bytes::Owner;
-use crate::hold::{Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Tie, Unclaimed};
+mod digest;
+mod format;
+mod input;
+mod output;
+
+pub use digest::digest;
+
 use crate::lease::NO_ENTRY;
-use crate::resource::{Body, Lock, Resource};
-use crate::time::{Instant, LeaseInstant, Millis};
-use alloc::boxed::Box;
+use crate::resource::{Body, Kind, Resource};
+use crate::time::{Instant, LeaseInstant};
 use alloc::vec::Vec;
 use bincode::config::{self, Configuration};
-use bincode::enc::write::Writer;
-use bincode::error::EncodeError;
-use dlock_wire::names;
-use serde::{Deserialize, Serialize, Serializer};
+use input::Input;
 
 /// The version of the encoding that this code writes.
 pub const VERSION: u8 = 1;
 
 const CONFIG: Configuration = config::standard();
+
+/// In the second byte: the hold is a new one, so a time to live that somebody set on the key goes.
+const GRANTED: u8 = 1;
+
+/// In the second byte: what follows changes the state that is there, instead of replacing it.
+const STEP: u8 = 2;
 
 /// Why a payload was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,215 +43,138 @@ pub enum DecodeError {
     UnknownVersion(u8),
     /// It is truncated, damaged, or not one of ours.
     Damaged,
-    /// It decodes, but says something that cannot be (a length, number or text out of range).
+    /// It decodes, but says something that cannot be (a length, number or text out of range), or
+    /// cannot be here (a step where a whole state is needed, or one of another family).
     Impossible,
 }
 
-/// Bytes that are written in one piece.
-#[derive(Debug, Clone, Copy, Deserialize)]
-struct Bytes<'a>(#[serde(borrow)] &'a [u8]);
-
-impl Serialize for Bytes<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(self.0)
-    }
+/// What a replayed payload was about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replayed {
+    /// The step granted the resource to a new owner.
+    pub granted: bool,
+    /// The largest fencing token in the payload; 0 if there is none.
+    pub token: u64,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-enum StateV1<'a> {
-    /// Nothing is left: the key goes.
-    Free,
-    LockClosed {
-        remaining_ms: Millis,
-        delay_ms: Millis,
-    },
-    LockHeld(#[serde(borrow)] HoldV1<'a>),
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct HoldV1<'a> {
-    #[serde(borrow)]
-    owner: Bytes<'a>,
-    token: u64,
-    count: u32,
-    lease_ms: Millis,
-    remaining_ms: Millis,
-    held_ms: Millis,
-    #[serde(borrow)]
-    extras: Option<ExtrasV1<'a>>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct ExtrasV1<'a> {
-    #[serde(borrow)]
-    requests: Bytes<'a>,
-    #[serde(borrow)]
-    label: Bytes<'a>,
-    #[serde(borrow)]
-    notify: NotifyV1<'a>,
-    bind_ms: Option<Millis>,
-    unclaimed_ms: Option<Millis>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-enum NotifyV1<'a> {
-    Silent,
-    Owner,
-    Channel(#[serde(borrow)] Bytes<'a>),
-}
-
-struct Sink<'a>(&'a mut Vec<u8>);
-
-impl Writer for Sink<'_> {
-    fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
-        self.0.extend_from_slice(bytes);
-        Ok(())
-    }
-}
-
-/// In the second byte: the hold is a new one, so a time to live that somebody set on the key goes.
-const GRANTED: u8 = 1;
-
-/// Appends the payload for `resource` as it is at the given moment.
-pub fn encode(resource: &Resource, mono: Instant, lease: LeaseInstant, out: &mut Vec<u8>) {
-    encode_step(resource, mono, lease, false, out);
-}
-
-/// [`encode`], for a step that may have `granted` the resource to a new owner.
-pub fn encode_step(
-    resource: &Resource,
+/// What the clocks show: times in a payload are relative to it.
+#[derive(Debug, Clone, Copy)]
+struct Clocks {
     mono: Instant,
     lease: LeaseInstant,
-    granted: bool,
-    out: &mut Vec<u8>,
-) {
-    // What is not entered has not begun to run: its deadline is what is left.
-    let lease = if resource.entry == NO_ENTRY { LeaseInstant(0) } else { lease };
-    let state = match resource.lock() {
-        Lock::Free => StateV1::Free,
-        Lock::Closed { until, delay_ms } => {
-            StateV1::LockClosed { remaining_ms: left(*until, lease), delay_ms: *delay_ms }
-        }
-        Lock::Held(hold) => StateV1::LockHeld(HoldV1 {
-            owner: Bytes(&hold.owner),
-            token: hold.token,
-            count: hold.count,
-            lease_ms: hold.lease_ms,
-            remaining_ms: left(hold.deadline, lease),
-            held_ms: mono - hold.since,
-            extras: hold.extras.as_deref().map(extras_v1),
-        }),
-    };
-    let start = out.len();
-    out.push(VERSION);
-    out.push(if granted { GRANTED } else { 0 });
-    let written = bincode::serde::encode_into_writer(&state, Sink(out), CONFIG);
-    // Neither the sink nor these types can fail; a half-written payload must not leave, though.
-    debug_assert!(written.is_ok());
-    if written.is_err() {
-        out.truncate(start);
-    }
-}
-
-/// What is left until `end`. A clock that was set back by a pause can show a little more than the
-/// longest lease.
-fn left(end: LeaseInstant, now: LeaseInstant) -> Millis {
-    (end - now).min(names::LEASE_MAX_MS)
-}
-
-fn extras_v1(extras: &Extras) -> ExtrasV1<'_> {
-    ExtrasV1 {
-        requests: Bytes(extras.requests.as_bytes()),
-        label: Bytes(&extras.label),
-        notify: match &extras.notify {
-            Notify::Silent => NotifyV1::Silent,
-            Notify::Owner => NotifyV1::Owner,
-            Notify::Channel(name) => NotifyV1::Channel(Bytes(name)),
-        },
-        bind_ms: extras.tie.map(|tie| tie.ms),
-        unclaimed_ms: extras.unclaimed.map(|unclaimed| unclaimed.queue_ms),
-    }
-}
-
-/// Reads a payload. The resource is not entered: its deadlines are what was left, counted from 0.
-pub fn decode(payload: &[u8], mono: Instant) -> Result<Resource, DecodeError> {
-    decode_step(payload, mono).map(|(resource, _)| resource)
-}
-
-/// [`decode`], and whether the step granted the resource to a new owner.
-pub fn decode_step(payload: &[u8], mono: Instant) -> Result<(Resource, bool), DecodeError> {
-    let (&version, rest) = payload.split_first().ok_or(DecodeError::Damaged)?;
-    if version != VERSION {
-        return Err(DecodeError::UnknownVersion(version));
-    }
-    let (&flags, body) = rest.split_first().ok_or(DecodeError::Damaged)?;
-    check(flags & !GRANTED == 0)?;
-    let (state, read): (StateV1<'_>, usize) =
-        bincode::serde::borrow_decode_from_slice(body, CONFIG).map_err(|_| DecodeError::Damaged)?;
-    if read != body.len() {
-        return Err(DecodeError::Damaged);
-    }
-    let lock = match state {
-        StateV1::Free => Lock::Free,
-        StateV1::LockClosed { remaining_ms, delay_ms } => {
-            check(remaining_ms <= names::LEASE_MAX_MS && delay_ms <= names::LEASE_MAX_MS)?;
-            Lock::Closed { until: LeaseInstant(0) + remaining_ms, delay_ms }
-        }
-        StateV1::LockHeld(hold) => Lock::Held(hold.restore(mono)?),
-    };
-    let resource = Resource { entry: NO_ENTRY, body: Body::Lock(lock) };
-    Ok((resource, flags & GRANTED != 0))
 }
 
 fn check(holds: bool) -> Result<(), DecodeError> {
     if holds { Ok(()) } else { Err(DecodeError::Impossible) }
 }
 
-impl HoldV1<'_> {
-    fn restore(&self, mono: Instant) -> Result<Hold, DecodeError> {
-        check((1..=names::OWNER_MAX).contains(&self.owner.0.len()))?;
-        check((1..=names::TOKEN_MAX).contains(&self.token))?;
-        check(self.count >= 1)?;
-        check((1..=names::LEASE_MAX_MS).contains(&self.lease_ms))?;
-        check(self.remaining_ms <= names::LEASE_MAX_MS)?;
-        Ok(Hold {
-            owner: Owner::from(self.owner.0),
-            token: self.token,
-            deadline: LeaseInstant(0) + self.remaining_ms,
-            lease_ms: self.lease_ms,
-            since: mono.back(self.held_ms),
-            count: self.count,
-            answers: 0,
-            extras: self.extras.as_ref().map(ExtrasV1::restore).transpose()?.map(Box::new),
-        })
+/// Appends the payload for `resource` as it is at the given moment: the whole state.
+pub fn encode(resource: &Resource, mono: Instant, lease: LeaseInstant, out: &mut Vec<u8>) {
+    write(resource, Clocks { mono, lease }, 0, out);
+}
+
+/// Appends the payload for a step that may have `granted` the resource to a new owner: what
+/// changed since the last one. What changed counts as told then.
+pub fn encode_step(
+    resource: &mut Resource,
+    mono: Instant,
+    lease: LeaseInstant,
+    granted: bool,
+    out: &mut Vec<u8>,
+) {
+    let (now, flags) = (Clocks { mono, lease }, granted_flag(granted));
+    match &mut resource.body {
+        // It is told as a whole, and there are more of it than of all others.
+        Body::Lock(_) => return write(resource, now, flags, out),
+        Body::Fair(fair) => {
+            fair.touched.sort_unstable();
+            fair.touched.dedup();
+        }
+        Body::Latch(latch) => {
+            latch.requests_new.sort_unstable();
+            latch.requests_new.dedup();
+        }
+        Body::Rw(_) | Body::Semaphore(_) => {}
+    }
+    write(resource, now, flags | STEP, out);
+    settle(resource);
+}
+
+/// [`encode_step`] with the whole state: for a step that changed what is only ever added to (a
+/// request id was forgotten).
+pub fn encode_whole_step(
+    resource: &mut Resource,
+    mono: Instant,
+    lease: LeaseInstant,
+    granted: bool,
+    out: &mut Vec<u8>,
+) {
+    write(resource, Clocks { mono, lease }, granted_flag(granted), out);
+    settle(resource);
+}
+
+fn granted_flag(granted: bool) -> u8 {
+    if granted { GRANTED } else { 0 }
+}
+
+fn write(resource: &Resource, now: Clocks, flags: u8, out: &mut Vec<u8>) {
+    // What is not entered has not begun to run: its deadline is what is left.
+    let lease = if resource.entry == NO_ENTRY { LeaseInstant(0) } else { now.lease };
+    let now = Clocks { lease, ..now };
+    let start = out.len();
+    let written = output::write(resource, now, flags, out);
+    // Neither the output nor these types can fail; a half-written payload must not leave, though.
+    debug_assert!(written.is_ok());
+    if written.is_err() {
+        out.truncate(start);
     }
 }
 
-impl ExtrasV1<'_> {
-    fn restore(&self) -> Result<Extras, DecodeError> {
-        check(self.label.0.len() <= names::LABEL_MAX)?;
-        check(self.bind_ms.is_none_or(|ms| ms <= names::LEASE_MAX_MS))?;
-        check(self.unclaimed_ms.is_none_or(|ms| ms <= names::QUEUE_MAX_MS))?;
-        let notify = match self.notify {
-            NotifyV1::Silent => Notify::Silent,
-            NotifyV1::Owner => Notify::Owner,
-            NotifyV1::Channel(name) => {
-                check((1..=names::CHANNEL_MAX).contains(&name.0.len()))?;
-                Notify::Channel(name.0.into())
-            }
-        };
-        Ok(Extras {
-            requests: Requests::from_bytes(self.requests.0, REQUESTS_KEPT)
-                .ok_or(DecodeError::Impossible)?,
-            label: self.label.0.into(),
-            notify,
-            tie: self.bind_ms.map(|ms| Tie {
-                ms,
-                client: NO_CLIENT,
-                cut: false,
-                orphan_until: None,
-            }),
-            unclaimed: self.unclaimed_ms.map(|queue_ms| Unclaimed { client: NO_CLIENT, queue_ms }),
-        })
+/// Nothing has changed since the last record.
+fn settle(resource: &mut Resource) {
+    match &mut resource.body {
+        Body::Lock(_) => {}
+        Body::Fair(fair) => {
+            fair.touched.clear();
+            fair.touched.shrink_to(8);
+        }
+        Body::Rw(rw) => rw.readers.settle(),
+        Body::Semaphore(semaphore) => {
+            semaphore.permits.settle();
+            semaphore.answers_new = 0;
+        }
+        Body::Latch(latch) => {
+            latch.requests_new.clear();
+            latch.requests_new.shrink_to(8);
+        }
     }
+}
+
+/// Reads the payload of a whole state; that of a step is impossible. The resource is not entered:
+/// its deadlines are what was left, counted from 0.
+pub fn decode(payload: &[u8], mono: Instant) -> Result<Resource, DecodeError> {
+    let (input, flags) = Input::open(payload, Clocks { mono, lease: LeaseInstant(0) })?;
+    check(flags & STEP == 0)?;
+    let mut resource = Resource::free(Kind::Lock);
+    input.carry_out(&mut resource, false)?;
+    settle(&mut resource);
+    Ok(resource)
+}
+
+/// Carries out a payload on what the key holds: a whole state takes its place, a step changes it.
+/// Without a key (`is_there` is false) `current` is replaced, whatever it is, and a step begins
+/// with a free one. The entry stays; deadlines are what was left, counted from `lease`.
+///
+/// A payload of another family than the key's is impossible. Nothing is changed when it fails.
+pub fn replay(
+    payload: &[u8],
+    mono: Instant,
+    lease: LeaseInstant,
+    current: &mut Resource,
+    is_there: bool,
+) -> Result<Replayed, DecodeError> {
+    let (input, flags) = Input::open(payload, Clocks { mono, lease })?;
+    let token = input.carry_out(current, is_there)?;
+    settle(current);
+    Ok(Replayed { granted: flags & GRANTED != 0, token })
 }

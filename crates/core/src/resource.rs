@@ -1,8 +1,41 @@
 //! The durable half of a primitive: the value of its key.
 
+use crate::fair::Fair;
 use crate::hold::Hold;
+use crate::holds::{ALONE, HoldId, Holds};
+use crate::latch::Latch;
 use crate::lease::{EntryId, NO_ENTRY};
+use crate::rw::RwLock;
+use crate::semaphore::Semaphore;
 use crate::time::{LeaseInstant, Millis};
+use alloc::boxed::Box;
+
+/// The families. Closed on purpose: they differ in what they admit, and share queueing, expiry,
+/// ties and hand-off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A re-entrant lock.
+    Lock,
+    /// A lock with a durable queue.
+    Fair,
+    /// A read-write lock.
+    Rw,
+    /// A semaphore.
+    Semaphore,
+    /// A count-down latch.
+    Latch,
+}
+
+impl Kind {
+    /// All of them, in the order of the key types.
+    pub const ALL: [Self; 5] = [Self::Lock, Self::Fair, Self::Rw, Self::Semaphore, Self::Latch];
+
+    /// Whether waiters have something to do with the key besides waiting for it: then the machine
+    /// looks at the key when the last of them has left.
+    pub(crate) fn minds_its_queue(self) -> bool {
+        matches!(self, Self::Fair | Self::Semaphore)
+    }
+}
 
 /// The value of a key: plain owned data, because Redis may free it on another thread.
 #[derive(Debug)]
@@ -13,15 +46,22 @@ pub struct Resource {
     pub body: Body,
 }
 
-/// The kinds of primitives. Closed on purpose: kinds differ in what they admit, and share
-/// queueing, expiry, tokens, re-entry and hand-off.
+/// What a key holds. A plain lock, of which there are most, stands here itself.
 #[derive(Debug)]
 pub enum Body {
     /// A re-entrant lock.
     Lock(Lock),
+    /// A lock with a durable queue.
+    Fair(Box<Fair>),
+    /// A read-write lock.
+    Rw(Box<RwLock>),
+    /// A semaphore.
+    Semaphore(Box<Semaphore>),
+    /// A count-down latch.
+    Latch(Box<Latch>),
 }
 
-/// The durable state of a re-entrant lock.
+/// The durable state of a lock for one holder.
 #[derive(Debug)]
 pub enum Lock {
     /// Nobody holds it. A key in this state is about to be removed.
@@ -37,49 +77,215 @@ pub enum Lock {
     Held(Hold),
 }
 
+/// What ends by itself next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Lock-delay.
+    Delay,
+    /// A hold.
+    Hold(HoldId),
+    /// The time of a latch.
+    Latch,
+}
+
+static FREE: Lock = Lock::Free;
+
 impl Resource {
-    /// A lock that nobody holds.
-    pub fn free_lock() -> Self {
-        Self { entry: NO_ENTRY, body: Body::Lock(Lock::Free) }
+    /// One that nobody holds.
+    pub fn free(kind: Kind) -> Self {
+        let body = match kind {
+            Kind::Lock => Body::Lock(Lock::Free),
+            Kind::Fair => Body::Fair(Box::new(Fair::free())),
+            Kind::Rw => Body::Rw(Box::new(RwLock::free())),
+            Kind::Semaphore => Body::Semaphore(Box::default()),
+            Kind::Latch => Body::Latch(Box::default()),
+        };
+        Self { entry: NO_ENTRY, body }
+    }
+
+    /// Which family it is of.
+    pub fn kind(&self) -> Kind {
+        match &self.body {
+            Body::Lock(_) => Kind::Lock,
+            Body::Fair(_) => Kind::Fair,
+            Body::Rw(_) => Kind::Rw,
+            Body::Semaphore(_) => Kind::Semaphore,
+            Body::Latch(_) => Kind::Latch,
+        }
     }
 
     /// Whether nothing is left that would have to be kept under a key.
     pub fn is_free(&self) -> bool {
-        matches!(self.body, Body::Lock(Lock::Free))
-    }
-
-    /// Whether somebody holds it.
-    pub fn is_held(&self) -> bool {
-        matches!(self.body, Body::Lock(Lock::Held(_)))
-    }
-
-    /// When something about it will end by itself.
-    pub fn next_deadline(&self) -> Option<LeaseInstant> {
         match &self.body {
-            Body::Lock(Lock::Free) => None,
-            Body::Lock(Lock::Closed { until, .. }) => Some(*until),
-            Body::Lock(Lock::Held(hold)) => Some(hold.deadline),
+            Body::Lock(lock) => matches!(lock, Lock::Free),
+            Body::Fair(fair) => matches!(fair.lock, Lock::Free) && fair.places.is_empty(),
+            Body::Rw(rw) => matches!(rw.lock, Lock::Free) && rw.readers.is_empty(),
+            Body::Semaphore(semaphore) => semaphore.capacity == 0,
+            Body::Latch(latch) => latch.count == 0,
         }
     }
 
-    /// The lock in it.
-    pub fn lock(&self) -> &Lock {
-        let Body::Lock(lock) = &self.body;
-        lock
+    /// How many holds there are, without permits.
+    pub fn held(&self) -> usize {
+        match &self.body {
+            Body::Rw(rw) => usize::from(rw.lock.hold().is_some()) + rw.readers.len(),
+            _ => usize::from(self.lock().hold().is_some()),
+        }
     }
 
-    /// The lock in it, to change it.
-    pub fn lock_mut(&mut self) -> &mut Lock {
-        let Body::Lock(lock) = &mut self.body;
-        lock
+    /// How many permits are leased.
+    pub fn leased(&self) -> u64 {
+        match &self.body {
+            Body::Semaphore(semaphore) => semaphore.leased,
+            _ => 0,
+        }
+    }
+
+    /// What about it will end by itself next, and when.
+    pub fn next_end(&self) -> Option<(LeaseInstant, Ending)> {
+        let (lock, holds) = match &self.body {
+            Body::Lock(lock) => (lock, None),
+            Body::Fair(fair) => (&fair.lock, None),
+            Body::Rw(rw) => (&rw.lock, Some(&rw.readers)),
+            Body::Semaphore(semaphore) => (&FREE, Some(&semaphore.permits)),
+            Body::Latch(latch) => return latch.deadline.map(|at| (at, Ending::Latch)),
+        };
+        let alone = match lock {
+            Lock::Free => None,
+            Lock::Closed { until, .. } => Some((*until, Ending::Delay)),
+            Lock::Held(hold) => Some((hold.deadline, Ending::Hold(ALONE))),
+        };
+        let first = holds.and_then(Holds::first_end).map(|(at, id)| (at, Ending::Hold(id)));
+        match (alone, first) {
+            (Some(alone), Some(first)) if first.0 < alone.0 => Some(first),
+            (alone, first) => alone.or(first),
+        }
+    }
+
+    /// The lock in it; of a read-write lock, the write side.
+    pub fn lock(&self) -> &Lock {
+        match &self.body {
+            Body::Lock(lock) => lock,
+            Body::Fair(fair) => &fair.lock,
+            Body::Rw(rw) => &rw.lock,
+            Body::Semaphore(_) | Body::Latch(_) => &FREE,
+        }
+    }
+
+    /// The lock in it, to change it. `None` for semaphores and latches.
+    pub fn lock_mut(&mut self) -> Option<&mut Lock> {
+        match &mut self.body {
+            Body::Lock(lock) => Some(lock),
+            Body::Fair(fair) => Some(&mut fair.lock),
+            Body::Rw(rw) => Some(&mut rw.lock),
+            Body::Semaphore(_) | Body::Latch(_) => None,
+        }
+    }
+
+    /// The holds besides that of [`Resource::lock`].
+    pub fn others(&self) -> Option<&Holds> {
+        match &self.body {
+            Body::Rw(rw) => Some(&rw.readers),
+            Body::Semaphore(semaphore) => Some(&semaphore.permits),
+            Body::Lock(_) | Body::Fair(_) | Body::Latch(_) => None,
+        }
+    }
+
+    fn others_mut(&mut self) -> Option<&mut Holds> {
+        match &mut self.body {
+            Body::Rw(rw) => Some(&mut rw.readers),
+            Body::Semaphore(semaphore) => Some(&mut semaphore.permits),
+            Body::Lock(_) | Body::Fair(_) | Body::Latch(_) => None,
+        }
+    }
+
+    /// All holds.
+    pub fn holds(&self) -> impl Iterator<Item = (HoldId, &Hold)> {
+        let alone = self.lock().hold().map(|hold| (ALONE, hold));
+        alone.into_iter().chain(self.others().into_iter().flat_map(Holds::iter))
+    }
+
+    /// The holds of `owner`.
+    pub fn holds_of(&self, owner: &[u8]) -> impl Iterator<Item = (HoldId, &Hold)> {
+        let alone = self.lock().hold().filter(|hold| *hold.owner == *owner);
+        let alone = alone.map(|hold| (ALONE, hold));
+        alone
+            .into_iter()
+            .chain(self.others().into_iter().flat_map(move |holds| holds.of_owner(owner)))
+    }
+
+    /// The hold under `id`.
+    pub fn hold(&self, id: HoldId) -> Option<&Hold> {
+        if id == ALONE { self.lock().hold() } else { self.others()?.get(id) }
+    }
+
+    /// Changes the hold under `id`.
+    pub fn change_hold<R>(&mut self, id: HoldId, change: impl FnOnce(&mut Hold) -> R) -> Option<R> {
+        if id == ALONE {
+            return self.lock_mut()?.hold_mut().map(change);
+        }
+        self.others_mut()?.change(id, change)
+    }
+
+    /// Changes the times of all holds: no news for replicas.
+    pub fn change_all_holds(&mut self, mut change: impl FnMut(HoldId, &mut Hold)) {
+        if let Some(hold) = self.lock_mut().and_then(Lock::hold_mut) {
+            change(ALONE, hold);
+        }
+        if let Some(others) = self.others_mut() {
+            others.change_all(change);
+        }
+    }
+
+    /// Puts a new hold in.
+    pub fn put_hold(&mut self, id: HoldId, hold: Hold) {
+        if let Body::Semaphore(semaphore) = &mut self.body {
+            semaphore.leased += u64::from(hold.count);
+        }
+        if id != ALONE {
+            if let Some(others) = self.others_mut() {
+                others.insert(id, hold);
+            }
+        } else if let Some(lock) = self.lock_mut() {
+            *lock = Lock::Held(hold);
+        }
+    }
+
+    /// Takes a hold out.
+    pub fn take_hold(&mut self, id: HoldId) -> Option<Hold> {
+        if id == ALONE {
+            let lock = self.lock_mut()?;
+            lock.hold()?;
+            let Lock::Held(hold) = core::mem::replace(lock, Lock::Free) else { return None };
+            return Some(hold);
+        }
+        let hold = self.others_mut()?.remove(id)?;
+        if let Body::Semaphore(semaphore) = &mut self.body {
+            semaphore.leased -= u64::from(hold.count);
+        }
+        Some(hold)
+    }
+
+    /// The semaphore in it.
+    pub(crate) fn semaphore_mut(&mut self) -> Option<&mut Semaphore> {
+        match &mut self.body {
+            Body::Semaphore(semaphore) => Some(semaphore),
+            _ => None,
+        }
     }
 
     /// Bytes of memory it takes, itself included.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
-            + match self.lock() {
-                Lock::Held(hold) => hold.heap_size(),
-                Lock::Free | Lock::Closed { .. } => 0,
+            + match &self.body {
+                Body::Lock(lock) => lock.hold().map_or(0, Hold::heap_size),
+                Body::Fair(fair) => fair.heap_size(),
+                Body::Rw(rw) => {
+                    let write = rw.lock.hold().map_or(0, Hold::heap_size);
+                    size_of::<RwLock>() + write + rw.readers.heap_size()
+                }
+                Body::Semaphore(semaphore) => semaphore.heap_size(),
+                Body::Latch(latch) => latch.heap_size(),
             }
     }
 }
@@ -99,11 +305,6 @@ impl Lock {
             Self::Held(hold) => Some(hold),
             Self::Free | Self::Closed { .. } => None,
         }
-    }
-
-    /// The hold of `owner`, if it is the holder.
-    pub fn held_by(&mut self, owner: &[u8]) -> Option<&mut Hold> {
-        self.hold_mut().filter(|hold| *hold.owner == *owner)
     }
 }
 

@@ -33,6 +33,12 @@ impl Tokens {
         Some(next)
     }
 
+    /// Whether `n` more tokens are left.
+    pub fn has(&self, n: usize, wall_us: u64) -> bool {
+        let next = (self.last + 1).max(wall_us.min(TOKEN_MAX));
+        n == 0 || (next <= TOKEN_MAX && (n - 1) as u64 <= TOKEN_MAX - next)
+    }
+
     /// Notes a token that came with data: later ones will be larger.
     pub fn learn(&mut self, token: u64) {
         self.last = self.last.max(token.min(TOKEN_MAX));

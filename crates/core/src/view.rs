@@ -1,16 +1,20 @@
 //! What reading commands answer. They change nothing: they look at a key as if everything that is
 //! due had ended, also where it cannot be removed (on a replica, during a pause).
 
+use crate::fair::{Fair, Place};
 use crate::hold::{Hold, NO_CLIENT};
+use crate::holds::HoldId;
 use crate::lease::NO_ENTRY;
-use crate::machine::{Foreign, Machine};
+use crate::machine::{Foreign, Machine, Role};
 use crate::queue::{Presence, Waiter};
-use crate::resource::{Lock, Resource};
+use crate::resource::{Body, Kind, Lock, Resource};
 use crate::store::{Key, Slot, Store};
 use crate::time::{LeaseInstant, Millis, Now};
 use alloc::vec::Vec;
+use dlock_wire::permit::PermitId;
+use dlock_wire::request::Mode;
 
-/// What DLOCK.INFO shows.
+/// What DLOCK.INFO and DFAIR.INFO show.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LockInfo {
     /// The holder; empty when nobody holds it.
@@ -33,10 +37,10 @@ pub struct LockInfo {
     pub waiters: usize,
 }
 
-/// One row of DLOCK.WAITERS.
+/// One row of WAITERS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaiterInfo {
-    /// The owner that waits.
+    /// The owner that waits; empty for calls without one.
     pub owner: Vec<u8>,
     /// Its connection; 0 when nobody is connected for it.
     pub client: u64,
@@ -48,123 +52,297 @@ pub struct WaiterInfo {
     pub label: Vec<u8>,
 }
 
+/// A hold of a read-write lock, as DRW.INFO shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HolderInfo {
+    /// The holder.
+    pub owner: Vec<u8>,
+    /// Its fencing token.
+    pub token: u64,
+    /// How often it holds the lock in this mode.
+    pub holds: u32,
+    /// The lease of the hold, in milliseconds.
+    pub lease_ms: Millis,
+    /// What is left of it.
+    pub ttl_ms: Millis,
+    /// How long it has been held, in milliseconds.
+    pub held_ms: Millis,
+    /// Its label.
+    pub label: Vec<u8>,
+    /// The connection it is tied to; 0 for none.
+    pub bound_client: u64,
+}
+
+/// What DRW.INFO shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RwInfo {
+    /// How it is held; `None` when nobody holds it.
+    pub mode: Option<Mode>,
+    /// The write hold.
+    pub writer: Option<HolderInfo>,
+    /// The read holds, the oldest first.
+    pub readers: Vec<HolderInfo>,
+    /// How many wait.
+    pub waiters: usize,
+}
+
+/// What DSEM.INFO shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SemInfo {
+    /// How many permits there are; 0 if the semaphore is only waited for.
+    pub capacity: u32,
+    /// How many can be had; negative while more are out than there are.
+    pub available: i64,
+    /// How many are out with an owner and a lease.
+    pub leased: u64,
+    /// How many TAKE and DRAIN took.
+    pub taken: u32,
+    /// How many wait.
+    pub waiters: usize,
+}
+
+/// One row of DSEM.PERMITS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PermitInfo {
+    /// The permit id.
+    pub id: PermitId,
+    /// Who has it.
+    pub owner: Vec<u8>,
+    /// How many permits it is.
+    pub count: u32,
+    /// What is left of the lease, in milliseconds.
+    pub ttl_ms: Millis,
+    /// How long it has been out, in milliseconds.
+    pub held_ms: Millis,
+    /// Its label.
+    pub label: Vec<u8>,
+    /// The connection it is tied to; 0 for none.
+    pub bound_client: u64,
+}
+
+/// What DLATCH.INFO shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LatchInfo {
+    /// What remains to be counted down.
+    pub count: u32,
+    /// What it began with.
+    pub initial: u32,
+    /// What is left of its time; `None` without an end.
+    pub ttl_ms: Option<Millis>,
+    /// How many wait.
+    pub waiters: usize,
+}
+
 impl Machine {
-    /// DLOCK.INFO; `None` when nothing is there.
+    /// DLOCK.INFO and DFAIR.INFO (`kind`); `None` when nothing is there.
     pub fn lock_info<S: Store>(
         &self,
         store: &mut S,
         now: Now,
+        kind: Kind,
         key: Key<'_>,
     ) -> Result<Option<LockInfo>, Foreign> {
         let lease = self.lease_time(now.mono);
-        let mut info = LockInfo { waiters: self.count(now, key), ..LockInfo::default() };
-        match store.get(key) {
-            Slot::Foreign => return Err(Foreign),
-            Slot::Missing => {}
-            Slot::Here(resource) => {
-                if let Some((hold, until)) = self.in_force(resource, lease) {
-                    info.owner = hold.owner.to_vec();
-                    info.token = hold.token;
-                    info.holds = hold.count;
-                    info.lease_ms = hold.lease_ms;
-                    info.ttl_ms = until - lease;
-                    info.held_ms = now.mono.0.saturating_sub(hold.since.0) / 1_000;
-                    info.label = hold.label().to_vec();
-                    info.bound_client = self.bound_client(resource);
-                    return Ok(Some(info));
-                }
-                if let Lock::Closed { .. } = resource.lock() {
-                    info.ttl_ms = self.ends(resource, lease).map_or(0, |until| until - lease);
-                }
+        let found = self.look_up(store, kind, key)?;
+        let waiters = self.count(now, key, found);
+        let mut info = LockInfo { waiters, ..LockInfo::default() };
+        if let Some(resource) = found {
+            if let Some((_, hold, until)) = self.in_force(resource, lease).next() {
+                info.owner = hold.owner.to_vec();
+                info.token = hold.token;
+                info.holds = hold.count;
+                info.lease_ms = hold.lease_ms;
+                info.ttl_ms = until - lease;
+                info.held_ms = held_ms(hold, now);
+                info.label = hold.label().to_vec();
+                info.bound_client = self.bound_client(resource, hold);
+                return Ok(Some(info));
+            }
+            if let Lock::Closed { until, delay_ms } = resource.lock() {
+                info.ttl_ms = self.ends(resource, *until, *delay_ms, lease) - lease;
             }
         }
         Ok((info.waiters > 0 || info.ttl_ms > 0).then_some(info))
     }
 
-    /// DLOCK.CHECK: whether `token` is that of the hold in force.
+    /// DRW.INFO; `None` when nothing is there.
+    pub fn rw_info<S: Store>(
+        &self,
+        store: &mut S,
+        now: Now,
+        key: Key<'_>,
+    ) -> Result<Option<RwInfo>, Foreign> {
+        let lease = self.lease_time(now.mono);
+        let found = self.look_up(store, Kind::Rw, key)?;
+        let mut info = RwInfo { waiters: self.count(now, key, None), ..RwInfo::default() };
+        let mut is_closed = false;
+        if let Some(resource) = found {
+            for (id, hold, until) in self.in_force(resource, lease) {
+                let holder = HolderInfo {
+                    owner: hold.owner.to_vec(),
+                    token: hold.token,
+                    holds: hold.count,
+                    lease_ms: hold.lease_ms,
+                    ttl_ms: until - lease,
+                    held_ms: held_ms(hold, now),
+                    label: hold.label().to_vec(),
+                    bound_client: self.bound_client(resource, hold),
+                };
+                if id == crate::holds::ALONE {
+                    info.writer = Some(holder);
+                } else {
+                    info.readers.push(holder);
+                }
+            }
+            if let Lock::Closed { until, delay_ms } = resource.lock() {
+                is_closed = self.ends(resource, *until, *delay_ms, lease) > lease;
+            }
+        }
+        info.mode = match (&info.writer, info.readers.len()) {
+            (Some(_), _) => Some(Mode::Write),
+            (None, 0) => None,
+            (None, _) => Some(Mode::Read),
+        };
+        let is_there = info.mode.is_some() || info.waiters > 0 || is_closed;
+        Ok(is_there.then_some(info))
+    }
+
+    /// DSEM.INFO; `None` when nothing is there.
+    pub fn sem_info<S: Store>(
+        &self,
+        store: &mut S,
+        now: Now,
+        key: Key<'_>,
+    ) -> Result<Option<SemInfo>, Foreign> {
+        let lease = self.lease_time(now.mono);
+        let found = self.look_up(store, Kind::Semaphore, key)?;
+        let mut info = SemInfo { waiters: self.count(now, key, None), ..SemInfo::default() };
+        if let Some(resource) = found {
+            info.leased = if self.may_have_ended(resource, lease) {
+                self.in_force(resource, lease).map(|(_, hold, _)| u64::from(hold.count)).sum()
+            } else {
+                resource.leased()
+            };
+            if let Body::Semaphore(semaphore) = &resource.body {
+                info.capacity = semaphore.capacity;
+                info.taken = semaphore.taken;
+                // What has ended, noticed or not, can be had.
+                let ended = semaphore.leased - info.leased;
+                info.available = semaphore.available() + ended.cast_signed();
+            }
+        }
+        Ok((info.waiters > 0 || info.capacity > 0).then_some(info))
+    }
+
+    /// DSEM.PERMITS: what is out with an owner and a lease.
+    pub fn permits<S: Store>(
+        &self,
+        store: &mut S,
+        now: Now,
+        key: Key<'_>,
+    ) -> Result<Vec<PermitInfo>, Foreign> {
+        let lease = self.lease_time(now.mono);
+        let Some(resource) = self.look_up(store, Kind::Semaphore, key)? else {
+            return Ok(Vec::new());
+        };
+        let row = |(id, hold, until): (HoldId, &Hold, LeaseInstant)| PermitInfo {
+            id: id.to_be_bytes(),
+            owner: hold.owner.to_vec(),
+            count: hold.count,
+            ttl_ms: until - lease,
+            held_ms: held_ms(hold, now),
+            label: hold.label().to_vec(),
+            bound_client: self.bound_client(resource, hold),
+        };
+        Ok(self.in_force(resource, lease).map(row).collect())
+    }
+
+    /// DLATCH.INFO; `None` when it is open or missing.
+    pub fn latch_info<S: Store>(
+        &self,
+        store: &mut S,
+        now: Now,
+        key: Key<'_>,
+    ) -> Result<Option<LatchInfo>, Foreign> {
+        let lease = self.lease_time(now.mono);
+        let Some(resource) = self.look_up(store, Kind::Latch, key)? else { return Ok(None) };
+        let Body::Latch(latch) = &resource.body else { return Ok(None) };
+        let end = latch.deadline.map(|deadline| {
+            self.ends(resource, deadline, latch.lease_ms.unwrap_or_default(), lease)
+        });
+        if end.is_some_and(|end| end <= lease) {
+            return Ok(None);
+        }
+        Ok(Some(LatchInfo {
+            count: latch.count,
+            initial: latch.initial,
+            ttl_ms: end.map(|end| end - lease),
+            waiters: self.count(now, key, None),
+        }))
+    }
+
+    /// CHECK of DLOCK, DFAIR and DRW (`kind`): whether `token` is that of a hold in force.
     pub fn is_current<S: Store>(
         &self,
         store: &mut S,
         now: Now,
-        key: Key<'_>,
+        (kind, key): (Kind, Key<'_>),
         token: u64,
     ) -> Result<bool, Foreign> {
         let lease = self.lease_time(now.mono);
-        match store.get(key) {
-            Slot::Foreign => Err(Foreign),
-            Slot::Missing => Ok(false),
-            Slot::Here(resource) => {
-                Ok(self.in_force(resource, lease).is_some_and(|(hold, _)| hold.token == token))
-            }
-        }
+        let Some(resource) = self.look_up(store, kind, key)? else { return Ok(false) };
+        let candidates = [crate::holds::ALONE, HoldId::from(token)];
+        let held = candidates.into_iter().filter_map(|id| resource.hold(id));
+        Ok(held
+            .filter(|hold| hold.token == token)
+            .any(|hold| self.hold_ends(resource, hold, lease) > lease))
     }
 
-    /// DLOCK.WAITERS: the first `most` waiters in order of service.
+    /// WAITERS: the first `most` waiters in order of service.
     pub fn waiters<S: Store>(
         &self,
         store: &mut S,
         now: Now,
-        key: Key<'_>,
+        (kind, key): (Kind, Key<'_>),
         most: usize,
     ) -> Result<Vec<WaiterInfo>, Foreign> {
-        if let Slot::Foreign = store.get(key) {
-            return Err(Foreign);
+        let found = self.look_up(store, kind, key)?;
+        if let Some(fair) = found.and_then(|resource| self.mirror_only(resource)) {
+            return Ok(fair
+                .places
+                .values()
+                .take(most)
+                .map(|place| saved_row(place, now))
+                .collect());
         }
         let Some(queue) = self.waits().queue_of(key) else { return Ok(Vec::new()) };
         let lease = self.lease_time(now.mono);
         let waiting = self.waits().walk(queue).map(|(_, waiter)| waiter);
-        let waiting = waiting.filter(|waiter| !waiter.presence.is_over(now.mono, lease));
+        let waiting = waiting.filter(|waiter| !self.waits().is_over(waiter, now.mono, lease));
         Ok(waiting.take(most).map(|waiter| self.row(waiter, now)).collect())
     }
 
-    /// How many wait for `key`: a walk along the queue only if some of them may be due.
-    fn count(&self, now: Now, key: Key<'_>) -> usize {
-        let waits = self.waits();
-        let Some(queue) = waits.queue_of(key) else { return 0 };
-        let lease = self.lease_time(now.mono);
-        let is_due = waits.timeouts.next().is_some_and(|at| at <= now.mono.0)
-            || waits.graces.next().is_some_and(|at| at <= lease.0);
-        if is_due {
-            let over = |waiter: &Waiter| waiter.presence.is_over(now.mono, lease);
-            waits.walk(queue).filter(|(_, waiter)| !over(waiter)).count()
-        } else {
-            waits.queue(queue).map_or(0, |queue| queue.len)
-        }
-    }
-
-    fn row(&self, waiter: &Waiter, now: Now) -> WaiterInfo {
-        WaiterInfo {
-            owner: waiter.owner.to_vec(),
-            client: waiter.client,
-            waiting_ms: now.mono.0.saturating_sub(waiter.since.0) / 1_000,
-            remaining_ms: match waiter.presence {
-                Presence::Parked { until } => until.map(|until| until - now.mono),
-                Presence::Queued => None,
-                Presence::Absent { until } => Some(until - self.lease_time(now.mono)),
-            },
-            label: waiter.ask.label.to_vec(),
-        }
-    }
-
-    /// DLOCK.POSITION: 0 for the holder, else the place in the queue, counted from 1; `None` for
-    /// neither. A place wins over a hold.
+    /// POSITION: 0 for a holder, else the place in the queue, counted from 1; `None` for neither. A
+    /// place wins over a hold.
     pub fn position<S: Store>(
         &self,
         store: &mut S,
         now: Now,
-        key: Key<'_>,
+        (kind, key): (Kind, Key<'_>),
         owner: &[u8],
     ) -> Result<Option<usize>, Foreign> {
         let lease = self.lease_time(now.mono);
-        let holds = match store.get(key) {
-            Slot::Foreign => return Err(Foreign),
-            Slot::Missing => false,
-            Slot::Here(resource) => {
-                self.in_force(resource, lease).is_some_and(|(hold, _)| *hold.owner == *owner)
-            }
-        };
+        let found = self.look_up(store, kind, key)?;
+        let holds = found.is_some_and(|resource| {
+            let own = resource.holds_of(owner);
+            own.map(|(_, hold)| hold).any(|hold| self.hold_ends(resource, hold, lease) > lease)
+        });
         let waits = self.waits();
-        let is_over = |waiter: &Waiter| waiter.presence.is_over(now.mono, lease);
+        if let Some(fair) = found.and_then(|resource| self.mirror_only(resource)) {
+            let place = fair.places.values().position(|place| *place.owner == *owner);
+            return Ok(place.map(|ahead| ahead + 1).or_else(|| holds.then_some(0)));
+        }
+        let is_over = |waiter: &Waiter| waits.is_over(waiter, now.mono, lease);
         let place = waits
             .queue_of(key)
             .and_then(|queue| waits.place_of(queue, owner))
@@ -173,28 +351,93 @@ impl Machine {
         Ok(place.map(|slot| ahead(slot) + 1).or_else(|| holds.then_some(0)))
     }
 
-    /// The hold in force, and when it ends.
+    /// What is under a key of the family `kind`.
+    fn look_up<'s, S: Store>(
+        &self,
+        store: &'s mut S,
+        kind: Kind,
+        key: Key<'_>,
+    ) -> Result<Option<&'s Resource>, Foreign> {
+        let queue = self.waits().queue_of(key).and_then(|id| self.waits().queue(id));
+        match store.get(key) {
+            Slot::Here(resource) if resource.kind() == kind => Ok(Some(resource)),
+            // Who waits for it has said what it is.
+            Slot::Missing if queue.is_none_or(|q| q.kind == kind || q.len == 0) => Ok(None),
+            Slot::Here(_) | Slot::Missing | Slot::Foreign => Err(Foreign),
+        }
+    }
+
+    /// The places of a fair lock, if they are not waiters here: on a replica, and before a loaded
+    /// key was first looked at. (Later they mirror waiters, of this key or the one it was before.)
+    fn mirror_only<'r>(&self, resource: &'r Resource) -> Option<&'r Fair> {
+        let Body::Fair(fair) = &resource.body else { return None };
+        let is_known = resource.entry != NO_ENTRY && self.is_in_epoch(resource);
+        (self.role() == Role::Replica || !is_known).then_some(&**fair)
+    }
+
+    /// How many wait for `key`: a walk along the queue only if some of them may be due.
+    fn count(&self, now: Now, key: Key<'_>, resource: Option<&Resource>) -> usize {
+        if let Some(fair) = resource.and_then(|resource| self.mirror_only(resource)) {
+            return fair.places.len();
+        }
+        let waits = self.waits();
+        let Some(queue) = waits.queue_of(key) else { return 0 };
+        let lease = self.lease_time(now.mono);
+        let is_due = waits.timeouts.next().is_some_and(|at| at <= now.mono.0)
+            || waits.graces.next().is_some_and(|at| at <= lease.0);
+        if is_due {
+            let over = |waiter: &Waiter| waits.is_over(waiter, now.mono, lease);
+            waits.walk(queue).filter(|(_, waiter)| !over(waiter)).count()
+        } else {
+            waits.queue(queue).map_or(0, |queue| queue.len)
+        }
+    }
+
+    fn row(&self, waiter: &Waiter, now: Now) -> WaiterInfo {
+        let call = self.waits().leader(waiter);
+        WaiterInfo {
+            owner: waiter.owner.to_vec(),
+            client: waiter.client,
+            waiting_ms: now.mono.0.saturating_sub(waiter.since.0) / 1_000,
+            remaining_ms: match call.presence {
+                Presence::Parked { until } => until.map(|until| until - now.mono),
+                Presence::Queued | Presence::Member => None,
+                Presence::Absent { until } => Some(until - self.lease_time(now.mono)),
+            },
+            label: call.ask.label.to_vec(),
+        }
+    }
+
+    /// Whether something about a resource may have ended without having been noticed.
+    fn may_have_ended(&self, resource: &Resource, lease: LeaseInstant) -> bool {
+        !self.is_settled(resource)
+            || self.connections().has_departed()
+            || resource.next_end().is_some_and(|(at, _)| at <= lease)
+    }
+
+    /// The holds in force, and when they end.
     pub(crate) fn in_force<'r>(
         &self,
         resource: &'r Resource,
         lease: LeaseInstant,
-    ) -> Option<(&'r Hold, LeaseInstant)> {
-        let until = self.ends(resource, lease).filter(|&until| until > lease)?;
-        resource.lock().hold().map(|hold| (hold, until))
+    ) -> impl Iterator<Item = (HoldId, &'r Hold, LeaseInstant)> {
+        let ends = move |(id, hold)| (id, hold, self.hold_ends(resource, hold, lease));
+        resource.holds().map(ends).filter(move |(_, _, until)| *until > lease)
     }
+}
 
-    /// When the state of a resource ends by itself, also if it is not entered or not yet brought
-    /// into the current epoch.
-    fn ends(&self, resource: &Resource, lease: LeaseInstant) -> Option<LeaseInstant> {
-        let deadline = resource.next_deadline()?;
-        if resource.entry == NO_ENTRY {
-            return Some(LeaseInstant(deadline.0 + lease.0));
-        }
-        let until = self.epoch_deadline(resource).unwrap_or(deadline);
-        // Its connection may be gone without anybody having cut it yet.
-        let tie = resource.lock().hold().and_then(Hold::tie);
-        let cut = tie.and_then(|tie| Some(self.connections().gone_at(tie.client)? + tie.ms));
-        Some(cut.map_or(until, |cut| until.min(cut)))
+fn held_ms(hold: &Hold, now: Now) -> Millis {
+    now.mono.0.saturating_sub(hold.since.0) / 1_000
+}
+
+/// A place that nobody here waits in.
+fn saved_row(place: &Place, now: Now) -> WaiterInfo {
+    WaiterInfo {
+        owner: place.owner.to_vec(),
+        client: NO_CLIENT,
+        waiting_ms: now.mono.0.saturating_sub(place.since.0) / 1_000,
+        remaining_ms: None,
+        label: place.ask.label.to_vec(),
     }
 }
 

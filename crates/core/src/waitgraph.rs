@@ -2,19 +2,23 @@
 //! owners?
 //!
 //! The graph is not kept; it is read off the queues when a call is about to wait. An owner waits
-//! for the holder of a key and for every owner in front of it in the queue. The search goes depth
+//! for the holders of a key that keep it from having it, and for every owner in front of it in the queue. The search goes depth
 //! first from the caller and looks for the caller (Knuth, TAOCP 7.4.1; any circle that a call
 //! closes goes through it). Who stands in a single queue adds nothing to what is known of that
 //! queue already, so long queues of single-minded waiters cost nothing.
 
+use crate::holds::{ALONE, HoldId};
 use crate::machine::Machine;
-use crate::queue::Waiter;
+use crate::queue::{Waiter, Want};
+use crate::resource::{Body, Kind, Resource};
+use crate::slab::NIL;
 use crate::store::{Key, Slot, Store};
 use crate::time::Now;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use dlock_wire::reply::quote;
+use dlock_wire::request::Mode;
 
 /// Places that one search looks at before it lets the call wait.
 const PLACES_MOST: usize = 100_000;
@@ -34,126 +38,334 @@ struct Reached {
 /// One search.
 struct Search<'a> {
     caller: &'a [u8],
+    /// Places of the caller that this call gives up.
+    leaving: BTreeSet<u32>,
+    /// The one that counts only from this call on: it was one of a call for any key.
+    revived: Option<u32>,
+    /// The queue in front of which it will stand, if it does (an upgrade).
+    heads: Option<u32>,
     reached: Vec<Reached>,
     known: BTreeSet<Vec<u8>>,
     /// Reached, and not looked at yet.
     open: Vec<usize>,
+    /// Queues of keys whose readers have all been reached.
+    read: BTreeSet<u32>,
+    /// Queues whose places before this one have all been reached; apart, as readers see them.
+    passed: BTreeMap<(u32, bool), u64>,
     looked_at: usize,
+    /// The caller would have to wait.
+    waits: bool,
 }
 
 impl Machine {
     /// The circle that `owner` would close by waiting for `key`, in words; `None` if there is none
     /// or if it is too far to see.
-    pub fn circle<S: Store>(
+    pub(crate) fn circle<S: Store>(
         &self,
         store: &mut S,
         now: Now,
-        key: Key<'_>,
+        (kind, key): (Kind, Key<'_>),
+        (owner, want): (&[u8], Want),
+    ) -> Option<String> {
+        let mut search = self.search(owner)?;
+        let goes_first = match store.get(key) {
+            Slot::Here(resource) if resource.kind() == kind => {
+                crate::machine::goes_first(resource, owner, want)
+            }
+            Slot::Missing if !self.is_awaited_as_another(kind, key) => false,
+            // A call for a key of another type does not wait.
+            Slot::Here(_) | Slot::Missing | Slot::Foreign => return None,
+        };
+        let mut stays = None;
+        let queue = self.waits().queue_of(key);
+        if let Some(slot) = queue.and_then(|queue| self.waits().place_of(queue, owner))
+            && let Some(place) = self.waits().get(slot)
+        {
+            self.note_leaving(&mut search, slot);
+            let stands_well = !goes_first || place.prev == NIL;
+            if stands_well && crate::machine::keeps_place(place.ask.want, want) {
+                if !self.is_out_of_this(place, now) {
+                    // This call closes nothing that was not there before.
+                    return None;
+                }
+                search.leaving.remove(&slot);
+                search.revived = Some(slot);
+                stays = Some(place);
+            }
+        }
+        if goes_first {
+            search.heads = queue;
+        }
+        if let Some(text) = self.look(store, now, &mut search, (0, kind, key, want), stays) {
+            return Some(text);
+        }
+        // Those behind this place wait for the caller only from now on, so it matters where else the
+        // caller waits. (Of a new place nobody is behind: then it does not.)
+        if search.waits
+            && (search.revived.is_some() || search.heads.is_some())
+            && let Some(text) = self.look_from_places_of(store, now, &mut search, 0)
+        {
+            return Some(text);
+        }
+        self.search_on(store, now, search)
+    }
+
+    /// The same for a call that takes a new place in the queues of several locks.
+    pub(crate) fn circle_of_all<'k, S: Store>(
+        &self,
+        store: &mut S,
+        now: Now,
+        keys: impl Iterator<Item = Key<'k>> + Clone,
         owner: &[u8],
     ) -> Option<String> {
-        // Where nobody waits, nobody can wait for the caller.
-        if self.waits().is_empty() || !self.would_wait(store, now, key, owner) {
-            return None;
+        let mut search = self.search(owner)?;
+        for key in keys.clone() {
+            let queue = self.waits().queue_of(key);
+            if let Some(slot) = queue.and_then(|queue| self.waits().place_of(queue, owner)) {
+                self.note_leaving(&mut search, slot);
+            }
         }
-        let caller = Reached { owner: owner.into(), from: None, key: (key.db, Vec::new()) };
-        let mut search = Search {
+        for key in keys {
+            let place = (0, Kind::Lock, key, Want::Lock);
+            if let Some(text) = self.look(store, now, &mut search, place, None) {
+                return Some(text);
+            }
+            if search.looked_at > PLACES_MOST {
+                return None;
+            }
+        }
+        self.search_on(store, now, search)
+    }
+
+    /// A search for `owner`; `None` where nobody waits: nobody can wait for the caller there.
+    fn search<'a>(&self, owner: &'a [u8]) -> Option<Search<'a>> {
+        let caller = Reached { owner: owner.into(), from: None, key: (0, Vec::new()) };
+        (!self.waits().is_empty()).then(|| Search {
             caller: owner,
+            leaving: BTreeSet::new(),
+            revived: None,
+            heads: None,
             reached: Vec::from([caller]),
             known: BTreeSet::new(),
             open: Vec::new(),
+            read: BTreeSet::new(),
+            passed: BTreeMap::new(),
             looked_at: 0,
-        };
-        if self.waits().queue_of(key).is_some_and(|q| self.waits().place_of(q, owner).is_some()) {
-            // It keeps the place it has: this call closes nothing that was not there before.
-            return None;
+            waits: false,
+        })
+    }
+
+    /// The call that has a place in `slot` will be over: all its places go.
+    fn note_leaving(&self, search: &mut Search<'_>, slot: u32) {
+        let group = self.waits().get(slot).and_then(|place| self.waits().group(place.group));
+        match group {
+            Some(group) if !search.leaving.contains(&slot) => {
+                search.leaving.extend(&group.members);
+            }
+            Some(_) => {}
+            None => {
+                search.leaving.insert(slot);
+            }
         }
-        if let Some(text) = self.look(store, now, &mut search, 0, key, None) {
-            return Some(text);
-        }
-        // Where else the caller waits does not matter: this call closes no circle through there.
-        while let Some(index) = search.open.pop() {
-            let waiting = search.reached.get(index)?.owner.clone();
-            for (_, waiter) in self.waits().places_of_owner(&waiting) {
-                if waiter.presence.is_over(now.mono, self.lease_time(now.mono)) {
-                    continue;
-                }
-                let Some(queue) = self.waits().queue(waiter.queue) else { continue };
-                if let Some(text) =
-                    self.look(store, now, &mut search, index, queue.key(), Some(waiter))
-                {
-                    return Some(text);
-                }
-                if search.looked_at > PLACES_MOST {
-                    return None;
-                }
+    }
+
+    /// Goes on from the owners that the caller waits for.
+    fn search_on<S: Store>(
+        &self,
+        store: &mut S,
+        now: Now,
+        mut search: Search<'_>,
+    ) -> Option<String> {
+        while let Some(index) = search.open.pop().filter(|_| search.looked_at <= PLACES_MOST) {
+            if let Some(text) = self.look_from_places_of(store, now, &mut search, index) {
+                return Some(text);
             }
         }
         None
     }
 
-    /// Whether `owner` could not be granted `key` at once.
-    fn would_wait<S: Store>(&self, store: &mut S, now: Now, key: Key<'_>, owner: &[u8]) -> bool {
-        let lease = self.lease_time(now.mono);
-        match store.get(key) {
-            Slot::Foreign => return false,
-            Slot::Missing => {}
-            Slot::Here(resource) => {
-                if let Some((hold, _)) = self.in_force(resource, lease) {
-                    return *hold.owner != *owner;
-                }
-            }
-        }
-        let Some(queue) = self.waits().queue_of(key) else { return false };
-        let ahead = self.waits().walk(queue).take_while(|(_, waiter)| *waiter.owner != *owner);
-        ahead
-            .map(|(_, waiter)| waiter)
-            .any(|waiter| !self.is_passed_over(waiter) && !waiter.presence.is_over(now.mono, lease))
-    }
-
-    /// Reaches everybody for whom the owner at `index` waits at `key`, from its `place` there or
-    /// from the end of the queue.
-    fn look<S: Store>(
+    /// Reaches everybody for whom the owner at `index` waits anywhere.
+    fn look_from_places_of<S: Store>(
         &self,
         store: &mut S,
         now: Now,
         search: &mut Search<'_>,
         index: usize,
-        key: Key<'_>,
+    ) -> Option<String> {
+        let waiting = search.reached.get(index)?.owner.clone();
+        for (slot, waiter) in self.waits().places_of_owner(&waiting) {
+            if self.is_out_of_this(waiter, now) || search.leaving.contains(&slot) {
+                continue;
+            }
+            let Some(queue) = self.waits().queue(waiter.queue) else { continue };
+            let place = (index, queue.kind, queue.key(), waiter.ask.want);
+            if let Some(text) = self.look(store, now, search, place, Some(waiter)) {
+                return Some(text);
+            }
+            if search.looked_at > PLACES_MOST {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether nobody waits for ever because of this place: its wait is over, it takes any of
+    /// several keys, or it is for permits.
+    fn is_out_of_this(&self, waiter: &Waiter, now: Now) -> bool {
+        let group = self.waits().group(waiter.group);
+        !waiter.ask.want.can_lock_up()
+            || group.is_some_and(|group| group.takes_any)
+            || self.waits().is_over(waiter, now.mono, self.lease_time(now.mono))
+    }
+
+    /// Reaches everybody for whom the owner at `index` waits at `key`, from its `place` there or
+    /// from where it would stand.
+    fn look<S: Store>(
+        &self,
+        store: &mut S,
+        now: Now,
+        search: &mut Search<'_>,
+        (index, kind, key, want): (usize, Kind, Key<'_>, Want),
         place: Option<&Waiter>,
     ) -> Option<String> {
         search.looked_at += 1;
-        let lease = self.lease_time(now.mono);
-        let holder = match store.get(key) {
-            Slot::Here(resource) => {
-                self.in_force(resource, lease).map(|(hold, _)| hold.owner.to_vec())
+        let owner = search.reached.get(index)?.owner.clone();
+        let mut goes_first = false;
+        let mut is_held = false;
+        let mut holders = Vec::new();
+        if let Slot::Here(resource) = store.get(key)
+            && resource.kind() == kind
+        {
+            // If it has it already it does not wait for anybody here.
+            (is_held, holders) = self.in_the_way(search, (resource, key), now, (&owner, want))?;
+            goes_first = crate::machine::goes_first(resource, &owner, want);
+        }
+        for holder in holders {
+            if let Some(text) = search.reach(index, key, &holder) {
+                return Some(text);
             }
-            Slot::Missing | Slot::Foreign => None,
-        };
-        if let Some(holder) = holder
-            && let Some(text) = search.reach(index, key, &holder)
-        {
-            return Some(text);
         }
-        let queue = self.waits().queue_of(key)?;
-        // The caller itself may stand in front of the one we look at.
-        let caller_place = self.waits().place_of(queue, search.caller);
-        let is_ahead = |waiter: &Waiter| {
-            place.is_none_or(|place| waiter.seq < place.seq)
-                && !waiter.presence.is_over(now.mono, lease)
-        };
-        if index > 0
-            && let Some(waiter) = caller_place.and_then(|slot| self.waits().get(slot))
-            && is_ahead(waiter)
-        {
-            let caller = search.caller.to_vec();
-            return search.reach(index, key, &caller);
+        if index == 0 {
+            search.waits |= is_held;
+            if goes_first || (!is_held && !self.is_anybody_first(now, search, key, want)) {
+                return None;
+            }
+            search.waits = true;
         }
-        // Whichever is shorter: the queue, or the list of those who stand in several.
+        for owner in self.in_front(now, search, (index, kind, key, want), place) {
+            if let Some(text) = search.reach(index, key, &owner) {
+                return Some(text);
+            }
+        }
+        None
+    }
+
+    /// Whether the caller would have to stand behind somebody who counts: to read, behind somebody
+    /// who waits to write.
+    fn is_anybody_first(&self, now: Now, search: &Search<'_>, key: Key<'_>, want: Want) -> bool {
+        let Some(queue) = self.waits().queue_of(key) else { return false };
+        let lease = self.lease_time(now.mono);
+        let mut others = self.waits().walk(queue).map(|(_, waiter)| waiter);
+        others.any(|waiter| {
+            let reads_too = want == Want::Rw(Mode::Read) && waiter.ask.want == want;
+            *waiter.owner != *search.caller
+                && !reads_too
+                && !self.is_passed_over(waiter)
+                && !self.waits().is_over(waiter, now.mono, lease)
+        })
+    }
+
+    /// Whether any holds keep `owner` from having what it wants, and the owners of those that may
+    /// lead somewhere; `None` if it has it.
+    fn in_the_way(
+        &self,
+        search: &mut Search<'_>,
+        (resource, key): (&Resource, Key<'_>),
+        now: Now,
+        (owner, want): (&[u8], Want),
+    ) -> Option<(bool, Vec<Vec<u8>>)> {
+        let lease = self.lease_time(now.mono);
+        let in_force = |id: HoldId| {
+            let hold = resource.hold(id)?;
+            (self.hold_ends(resource, hold, lease) > lease).then_some(hold)
+        };
+        let reads = |owner: &[u8]| match &resource.body {
+            Body::Rw(rw) => rw.find(owner, Mode::Read).and_then(in_force).is_some(),
+            _ => false,
+        };
+        let alone = in_force(ALONE);
+        let has_it = if want == Want::Rw(Mode::Read) {
+            reads(owner)
+        } else {
+            alone.is_some_and(|hold| *hold.owner == *owner)
+        };
+        if has_it {
+            return None;
+        }
+        let mut found: Vec<Vec<u8>> = Vec::new();
+        found.extend(alone.filter(|hold| *hold.owner != *owner).map(|hold| hold.owner.to_vec()));
+        let mut is_held = !found.is_empty();
+        if let (Body::Rw(rw), Want::Rw(Mode::Write)) = (&resource.body, want) {
+            if owner != search.caller && reads(search.caller) {
+                found.push(search.caller.to_vec());
+            }
+            // One look at the readers of a key reaches all of them, for whoever waits to write.
+            let is_news = self.waits().queue_of(key).is_none_or(|queue| search.read.insert(queue));
+            for (_, hold) in rw.readers.iter().take(if is_news { PLACES_MOST } else { 0 }) {
+                search.looked_at += 1;
+                if *hold.owner == *owner || self.hold_ends(resource, hold, lease) <= lease {
+                    continue;
+                }
+                is_held = true;
+                // Who waits for nothing leads nowhere.
+                if self.waits().places_of_owner(&hold.owner).next().is_some() {
+                    found.push(hold.owner.to_vec());
+                }
+            }
+        }
+        Some((is_held, found))
+    }
+
+    /// Those in front of `place` (without one, of the whole queue) that may lead somewhere.
+    fn in_front(
+        &self,
+        now: Now,
+        search: &mut Search<'_>,
+        (index, kind, key, want): (usize, Kind, Key<'_>, Want),
+        place: Option<&Waiter>,
+    ) -> Vec<Vec<u8>> {
         let waits = self.waits();
+        let Some(queue) = waits.queue_of(key) else { return Vec::new() };
+        let is_ahead = |waiter: &Waiter| {
+            place.is_none_or(|place| waiter.seq < place.seq) && !self.is_out_of_this(waiter, now)
+        };
+        // The caller itself may stand in front of the one we look at.
+        let caller = search.caller;
+        let own = waits.place_of(queue, caller).filter(|slot| !search.leaving.contains(slot));
+        let is_behind = |slot: u32| {
+            let own = waits.get(slot);
+            own.is_some_and(is_ahead)
+                || search.revived == Some(slot)
+                    && own.zip(place).is_none_or(|(own, place)| own.seq < place.seq)
+        };
+        if index > 0 && (own.is_some_and(is_behind) || search.heads == Some(queue)) {
+            return [caller.to_vec()].into();
+        }
+        let is_ahead = |waiter: &Waiter| *waiter.owner != *caller && is_ahead(waiter);
+        // Who is in front of somebody in front has been reached already.
+        let up_to = place.map_or(u64::MAX, |place| place.seq);
+        let is_read = kind == Kind::Rw && want == Want::Rw(Mode::Read);
+        let passed = search.passed.entry((queue, is_read)).or_default();
+        if up_to <= *passed {
+            return Vec::new();
+        }
+        *passed = up_to;
+        // Whichever is shorter: the queue, or the list of those who stand in several.
         let len = waits.queue(queue).map_or(0, |queue| queue.len);
-        let found: Vec<Vec<u8>> = if len < waits.plural_count() {
+        search.looked_at += len.min(waits.plural_count());
+        let mut found: Vec<Vec<u8>> = if len < waits.plural_count() {
             let queue = waits.walk(queue).map(|(_, waiter)| waiter).take(PLACES_MOST);
-            let plural = queue.filter(|waiter| is_ahead(waiter) && waits.is_plural(&waiter.owner));
+            let plural = queue.filter(|waiter| waits.is_plural(waiter) && is_ahead(waiter));
             plural.map(|waiter| waiter.owner.to_vec()).collect()
         } else {
             let place =
@@ -161,13 +373,17 @@ impl Machine {
             let plural = waits.plural_owners().take(PLACES_MOST);
             plural.filter(|owner| place(owner).is_some_and(is_ahead)).map(<[u8]>::to_vec).collect()
         };
-        search.looked_at += len.min(waits.plural_count());
-        for owner in found {
-            if let Some(text) = search.reach(index, key, &owner) {
-                return Some(text);
-            }
+        if kind == Kind::Rw && want == Want::Rw(Mode::Read) {
+            // A writer in front waits for the readers, for whom a reader does not wait itself. One
+            // of them stands for all.
+            let mut walk = waits.walk(queue).map(|(_, waiter)| waiter).take(PLACES_MOST);
+            let writer = walk.find(|waiter| {
+                search.looked_at += 1;
+                waiter.ask.want == Want::Rw(Mode::Write) && is_ahead(waiter)
+            });
+            found.extend(writer.map(|writer| writer.owner.to_vec()));
         }
-        None
+        found
     }
 }
 

@@ -1,117 +1,37 @@
 //! Reads the arguments of one call from left to right.
 //!
-//! This is on the path of every command: it allocates nothing, and an option costs one look at its
-//! length and first letter and one comparison.
+//! This is on the path of every command: it allocates nothing, except to find repeated keys among
+//! many.
 
 use core::ops::RangeInclusive;
 
 use crate::fault::{Fault, ParseError};
 use crate::names::{
-    BIND_MAX_MS, BLOCK_MAX_MS, CHANNEL_MAX, COUNT_MAX, LABEL_MAX, LEASE_MAX_MS, LEASE_MAX_S,
-    LEASE_MIN_MS, OWNER_MAX, QUEUE_MAX_MS, QUEUE_MIN_MS, REQID_MAX, TOKEN_MAX, TOKEN_MIN,
+    BIND_MAX_MS, BLOCK_MAX_MS, CHANNEL_MAX, COUNT_MAX, KEYS_MAX, LABEL_MAX, LEASE_MAX_MS,
+    LEASE_MAX_S, LEASE_MIN_MS, OWNER_MAX, PERMITS_MAX, QUEUE_MAX_MS, QUEUE_MIN_MS, REQID_MAX,
+    TOKEN_MAX, TOKEN_MIN,
 };
+use crate::option::Opt;
+use crate::permit::{self, PermitId};
+use crate::repeated::first_repeated;
+use crate::request::Mode;
 use crate::table::CommandId;
 
-/// A word that may follow the fixed arguments of some command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Opt {
-    All,
-    Bind,
-    Block,
-    Count,
-    Error,
-    Ex,
-    Label,
-    NoReentry,
-    Notify,
-    Px,
-    Queue,
-    ReqId,
-    Token,
-}
-
-impl Opt {
-    /// Every option of every command.
-    #[cfg(test)]
-    pub(crate) const ALL: [Self; 13] = [
-        Self::All,
-        Self::Bind,
-        Self::Block,
-        Self::Count,
-        Self::Error,
-        Self::Ex,
-        Self::Label,
-        Self::NoReentry,
-        Self::Notify,
-        Self::Px,
-        Self::Queue,
-        Self::ReqId,
-        Self::Token,
-    ];
-
-    /// How it is written.
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::All => "ALL",
-            Self::Bind => "BIND",
-            Self::Block => "BLOCK",
-            Self::Count => "COUNT",
-            Self::Error => "ERROR",
-            Self::Ex => "EX",
-            Self::Label => "LABEL",
-            Self::NoReentry => "NOREENTRY",
-            Self::Notify => "NOTIFY",
-            Self::Px => "PX",
-            Self::Queue => "QUEUE",
-            Self::ReqId => "REQID",
-            Self::Token => "TOKEN",
-        }
-    }
-
-    /// The option that `word` spells, in any case.
-    #[inline]
-    fn from_word(word: &[u8]) -> Option<Self> {
-        let first = word.first()?.to_ascii_lowercase();
-        // No two options share length and first letter, so one comparison settles it.
-        let option = match (word.len(), first) {
-            (2, b'p') => Self::Px,
-            (2, b'e') => Self::Ex,
-            (3, b'a') => Self::All,
-            (4, b'b') => Self::Bind,
-            (5, b'b') => Self::Block,
-            (5, b'c') => Self::Count,
-            (5, b'e') => Self::Error,
-            (5, b'l') => Self::Label,
-            (5, b'q') => Self::Queue,
-            (5, b'r') => Self::ReqId,
-            (5, b't') => Self::Token,
-            (6, b'n') => Self::Notify,
-            (9, b'n') => Self::NoReentry,
-            _ => return None,
-        };
-        word.eq_ignore_ascii_case(option.word().as_bytes()).then_some(option)
-    }
-
-    const fn bit(self) -> u32 {
-        1 << self as u32
-    }
-}
-
 /// The arguments of one call, and how far they are read.
-pub(crate) struct Cursor<'s, 'a> {
+pub(crate) struct Cursor<'a> {
     command: CommandId,
-    args: &'s [&'a [u8]],
+    args: &'a [&'a [u8]],
     next: usize,
     /// One bit per option that was read.
     seen: u32,
 }
 
-impl<'s, 'a> Cursor<'s, 'a> {
+impl<'a> Cursor<'a> {
     /// Before the first argument. The call must have at least `fixed` arguments.
     #[inline]
     pub(crate) fn at_least(
         command: CommandId,
-        args: &'s [&'a [u8]],
+        args: &'a [&'a [u8]],
         fixed: usize,
     ) -> Result<Self, ParseError<'a>> {
         if args.len() < fixed {
@@ -124,10 +44,20 @@ impl<'s, 'a> Cursor<'s, 'a> {
     #[inline]
     pub(crate) fn exactly(
         command: CommandId,
-        args: &'s [&'a [u8]],
+        args: &'a [&'a [u8]],
         fixed: usize,
     ) -> Result<Self, ParseError<'a>> {
-        if args.len() != fixed {
+        Self::between(command, args, fixed..=fixed)
+    }
+
+    /// Before the first argument. The call must have so many arguments.
+    #[inline]
+    pub(crate) fn between(
+        command: CommandId,
+        args: &'a [&'a [u8]],
+        count: RangeInclusive<usize>,
+    ) -> Result<Self, ParseError<'a>> {
+        if !count.contains(&args.len()) {
             return Err(ParseError { command, fault: Fault::WrongArity });
         }
         Ok(Self { command, args, next: 0, seen: 0 })
@@ -171,6 +101,103 @@ impl<'s, 'a> Cursor<'s, 'a> {
     ) -> Result<u64, ParseError<'a>> {
         let text = self.bytes()?;
         self.in_range(name, text, range)
+    }
+
+    /// The next fixed argument is a number of 32 bits.
+    #[inline]
+    pub(crate) fn number32(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<u32>,
+    ) -> Result<u32, ParseError<'a>> {
+        let text = self.bytes()?;
+        self.in_range32(name, text, range)
+    }
+
+    /// The next argument is a number of 32 bits, or it is left out: then it is 1. Options begin
+    /// with a letter, numbers do not.
+    #[inline]
+    pub(crate) fn number32_or_one(
+        &mut self,
+        name: &'static str,
+        max: u32,
+    ) -> Result<u32, ParseError<'a>> {
+        match self.args.get(self.next) {
+            Some([first, ..]) if first.is_ascii_alphabetic() => Ok(1),
+            Some(_) => self.number32(name, 1..=max),
+            None => Ok(1),
+        }
+    }
+
+    /// The next fixed argument, if it is `word` in any case.
+    #[inline]
+    pub(crate) fn word(&mut self, word: &str) -> bool {
+        let found =
+            self.args.get(self.next).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+        self.next += usize::from(found);
+        found
+    }
+
+    /// `word` was just read: the number behind it, which may be negative.
+    #[inline]
+    pub(crate) fn signed(
+        &mut self,
+        word: &'static str,
+        range: RangeInclusive<i64>,
+    ) -> Result<i64, ParseError<'a>> {
+        let Some(text) = self.args.get(self.next) else {
+            return self.fail(Fault::NoValue(word));
+        };
+        self.next += 1;
+        match integer(text) {
+            Some(number) if range.contains(&number) => Ok(number),
+            _ => self.fail(Fault::Number { name: word, min: *range.start(), max: *range.end() }),
+        }
+    }
+
+    /// The next fixed argument is the mode of a read-write lock.
+    #[inline]
+    pub(crate) fn mode(&mut self) -> Result<Mode, ParseError<'a>> {
+        let word = self.bytes()?;
+        match Mode::ALL.into_iter().find(|mode| word.eq_ignore_ascii_case(mode.as_str().as_bytes()))
+        {
+            Some(mode) => Ok(mode),
+            None => self.fail(Fault::Mode),
+        }
+    }
+
+    /// The next fixed argument is a permit id.
+    #[inline]
+    pub(crate) fn permit(&mut self) -> Result<PermitId, ParseError<'a>> {
+        let text = self.bytes()?;
+        match permit::parse(text) {
+            Some(id) => Ok(id),
+            None => self.fail(Fault::PermitId),
+        }
+    }
+
+    /// The next fixed arguments are a number and as many keys, all different; an argument follows
+    /// them.
+    pub(crate) fn counted_keys(&mut self) -> Result<&'a [&'a [u8]], ParseError<'a>> {
+        let numkeys = self.number32("numkeys", 1..=KEYS_MAX)?;
+        let rest = self.args.get(self.next..).unwrap_or_default();
+        let Some((keys, [_, ..])) = rest.split_at_checked(numkeys as usize) else {
+            return self.fail(Fault::MissingKeys(numkeys));
+        };
+        if keys.iter().any(|key| key.is_empty()) {
+            return self.fail(Fault::EmptyKey);
+        }
+        if let Some(key) = first_repeated(keys) {
+            return self.fail(Fault::RepeatedKey(key));
+        }
+        self.next += keys.len();
+        Ok(keys)
+    }
+
+    /// Whether all arguments are read.
+    #[inline]
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.next >= self.args.len()
     }
 
     /// The next option, or None at the end of the call.
@@ -234,7 +261,21 @@ impl<'s, 'a> Cursor<'s, 'a> {
         self.value_in(Opt::Token, TOKEN_MIN..=TOKEN_MAX)
     }
 
-    /// The value of `COUNT`.
+    /// The value of `COUNT`, a number of permits.
+    #[inline]
+    pub(crate) fn width(&mut self) -> Result<u32, ParseError<'a>> {
+        let text = self.value(Opt::Count)?;
+        self.in_range32(Opt::Count.word(), text, 1..=PERMITS_MAX)
+    }
+
+    /// The value of `LIMIT`.
+    #[inline]
+    pub(crate) fn limit(&mut self) -> Result<u32, ParseError<'a>> {
+        let text = self.value(Opt::Limit)?;
+        self.in_range32(Opt::Limit.word(), text, 1..=PERMITS_MAX)
+    }
+
+    /// The value of `COUNT`, a number of places.
     #[inline]
     pub(crate) fn count(&mut self) -> Result<u64, ParseError<'a>> {
         self.value_in(Opt::Count, 1..=COUNT_MAX)
@@ -250,6 +291,19 @@ impl<'s, 'a> Cursor<'s, 'a> {
     #[inline]
     pub(crate) fn reqid(&mut self) -> Result<&'a [u8], ParseError<'a>> {
         self.value_sized(Opt::ReqId, 1..=REQID_MAX)
+    }
+
+    /// The rest of the call, which may hold a `REQID` and nothing else.
+    #[inline]
+    pub(crate) fn only_reqid(&mut self) -> Result<Option<&'a [u8]>, ParseError<'a>> {
+        let mut reqid = None;
+        while let Some(option) = self.option()? {
+            match option {
+                Opt::ReqId => reqid = Some(self.reqid()?),
+                _ => return self.unknown(),
+            }
+        }
+        Ok(reqid)
     }
 
     /// The value of `LABEL`.
@@ -292,7 +346,27 @@ impl<'s, 'a> Cursor<'s, 'a> {
     ) -> Result<u64, ParseError<'a>> {
         match integer(text).and_then(|number| u64::try_from(number).ok()) {
             Some(number) if range.contains(&number) => Ok(number),
-            _ => self.fail(Fault::Number { name, min: *range.start(), max: *range.end() }),
+            _ => {
+                // No range of dlock ends beyond 63 bits.
+                let [min, max] = [*range.start(), *range.end()].map(u64::cast_signed);
+                self.fail(Fault::Number { name, min, max })
+            }
+        }
+    }
+
+    #[inline]
+    fn in_range32(
+        &self,
+        name: &'static str,
+        text: &[u8],
+        range: RangeInclusive<u32>,
+    ) -> Result<u32, ParseError<'a>> {
+        match integer(text).and_then(|number| u32::try_from(number).ok()) {
+            Some(number) if range.contains(&number) => Ok(number),
+            _ => {
+                let [min, max] = [*range.start(), *range.end()].map(i64::from);
+                self.fail(Fault::Number { name, min, max })
+            }
         }
     }
 

@@ -37,10 +37,18 @@ pub enum Fault<'a> {
         /// Argument.
         name: &'static str,
         /// Smallest value.
-        min: u64,
+        min: i64,
         /// Largest value.
-        max: u64,
+        max: i64,
     },
+    /// The mode of a read-write lock is neither `READ` nor `WRITE`.
+    Mode,
+    /// A permit id is not a UUID in its canonical text.
+    PermitId,
+    /// Fewer arguments than so many keys and an owner.
+    MissingKeys(u32),
+    /// A key that was given before.
+    RepeatedKey(&'a [u8]),
     /// A word that this command does not know.
     UnknownOption(&'a [u8]),
     /// An option that was given before.
@@ -62,6 +70,19 @@ impl fmt::Display for ParseError<'_> {
             Fault::Length { name, min, max } => write!(f, "{name} must be {min} to {max} bytes"),
             Fault::Number { name, min, max } => {
                 write!(f, "{name} must be an integer between {min} and {max}")
+            }
+            Fault::Mode => f.write_str("mode must be READ or WRITE"),
+            Fault::PermitId => f.write_str(
+                "permit-id must be a UUID: 36 characters, hexadecimal digits and hyphens",
+            ),
+            Fault::MissingKeys(numkeys) => {
+                let follow = numkeys.saturating_add(1);
+                write!(f, "numkeys is {numkeys}: at least {follow} arguments must follow it")
+            }
+            Fault::RepeatedKey(key) => {
+                f.write_str("key ")?;
+                write_quoted(f, key, '"')?;
+                f.write_str(" given twice")
             }
             Fault::UnknownOption(word) => {
                 f.write_str("unknown option ")?;

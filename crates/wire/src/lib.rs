@@ -12,6 +12,7 @@
 //! | [`request`] | what a client asks: [`request::parse`] on the server's side, [`request::Request::write`] on the client's |
 //! | [`fault`] | why a call was not understood, with the exact text of the error |
 //! | [`reply`] | error codes, field names of maps, quoting |
+//! | [`permit`] | permit ids as text |
 //! | [`message`] | what is published to `NOTIFY` channels, written and parsed |
 //! | [`mod@reference`] | the generated page `docs/commands.md` |
 //!
@@ -37,7 +38,10 @@ mod cursor;
 pub mod fault;
 pub mod message;
 pub mod names;
+mod option;
+pub mod permit;
 pub mod reference;
+mod repeated;
 pub mod reply;
 pub mod request;
 pub mod table;

@@ -40,15 +40,30 @@ pub const COUNT_MAX: u64 = i64::MAX.unsigned_abs();
 /// Largest client id. The smallest is 1.
 pub const CLIENT_ID_MAX: u64 = i64::MAX.unsigned_abs();
 
+/// Most permits of a semaphore, and the widest `COUNT`: 2^31 - 1. The smallest is 1.
+pub const PERMITS_MAX: u32 = (1 << 31) - 1;
+/// Largest count of a latch, and the largest step of `COUNTDOWN`: 2^31 - 1. The smallest is 1.
+pub const LATCH_MAX: u32 = (1 << 31) - 1;
+/// Most keys of one call (`numkeys`). The smallest number is 1.
+pub const KEYS_MAX: u32 = 262_144;
+
 /// Type name of a DLOCK key, as `TYPE` and `SCAN … TYPE` show it.
 pub const TYPE_LOCK: &str = "dlock-mtx";
+/// Type name of a DFAIR key.
+pub const TYPE_FAIR: &str = "dlock-fif";
+/// Type name of a DRW key.
+pub const TYPE_RW: &str = "dlock-rwl";
+/// Type name of a DSEM key.
+pub const TYPE_SEM: &str = "dlock-sem";
+/// Type name of a DLATCH key.
+pub const TYPE_LATCH: &str = "dlock-cdl";
 
 /// Channel of the messages about whole databases (`flushed db`).
 pub const FLUSH_CHANNEL: &str = "dlock:notify";
 /// What [`default_channel`] puts in front of the owner.
 pub const CHANNEL_PREFIX: &str = "dlock:notify:";
 
-/// Keyspace event: a hold was granted.
+/// Keyspace event: a hold or a permit was granted.
 pub const EVENT_ACQUIRE: &str = "dlock.acquire";
 /// Keyspace event: a hold was released.
 pub const EVENT_RELEASE: &str = "dlock.release";

@@ -8,7 +8,7 @@ use crate::table::{Access, Arg, ArgKind, Bounds, COMMANDS, Command, Group};
 
 /// The whole of `docs/commands.md`.
 pub fn commands_md() -> String {
-    let mut page = String::with_capacity(32 * 1024);
+    let mut page = String::with_capacity(64 * 1024);
     // Writing to a String cannot fail.
     let _ = write_page(&mut page);
     page
@@ -25,8 +25,13 @@ pub fn syntax(command: &Command) -> String {
     line
 }
 
-const GROUPS: [(Group, &str, &str); 3] = [
+const GROUPS: [(Group, &str, &str); 8] = [
     (Group::Lock, "DLOCK: re-entrant lock", include_str!("reference/lock.md")),
+    (Group::Fair, "DFAIR: lock with a durable queue", include_str!("reference/fair.md")),
+    (Group::Rw, "DRW: read-write lock", include_str!("reference/rw.md")),
+    (Group::Semaphore, "DSEM: semaphore", include_str!("reference/semaphore.md")),
+    (Group::Latch, "DLATCH: count-down latch", include_str!("reference/latch.md")),
+    (Group::Multi, "Several locks at once", include_str!("reference/multi.md")),
     (Group::Admin, "For operators", ""),
     (Group::Internal, "Internal", ""),
 ];
@@ -74,7 +79,10 @@ fn write_limits(page: &mut String) -> fmt::Result {
         ("QUEUE", String::from("1 ms to 1 day")),
         ("BIND", String::from("up to 365 days; 0 is at once")),
         ("fencing token", String::from("1 to 2^53 - 1")),
-        ("request ids that a hold remembers", String::from("the last 8")),
+        ("permits of a semaphore", String::from("1 to 2^31 - 1")),
+        ("count of a latch", String::from("1 to 2^31 - 1")),
+        ("keys of one call", alloc::format!("1 to {}", names::KEYS_MAX)),
+        ("request ids that a hold remembers", String::from("the last 8; a latch all")),
     ];
     page.write_str("\n### Limits\n\n| what | range |\n|---|---|\n")?;
     for (what, range) in rows {
@@ -90,17 +98,15 @@ fn format_args_bytes(min: usize, max: usize) -> String {
 fn write_command(page: &mut String, command: &Command) -> fmt::Result {
     write!(page, "\n### {}\n\n{}\n\n", command.name, command.summary)?;
     write!(page, "```\n{}\n```\n\n{}\n", syntax(command), command.notes)?;
-    write_arguments(page, command.args)?;
-    if command.reply.contains('\n') {
-        write!(page, "\n**Reply**\n\n{}\n", command.reply)?;
+    if let Some(like) = command.like {
+        writeln!(
+            page,
+            "\n**Arguments, reply and errors**: those of [`{like}`](#{}).",
+            anchor(like)
+        )?;
     } else {
-        write!(page, "\n**Reply**: {}\n", command.reply)?;
-    }
-    if !command.errors.is_empty() {
-        page.write_str("\n**Errors**\n\n| code | when |\n|---|---|\n")?;
-        for (code, when) in command.errors {
-            writeln!(page, "| `{code}` | {when} |")?;
-        }
+        write_arguments(page, command.args)?;
+        write_reply(page, command)?;
     }
     write!(page, "\n**Complexity**: {}\\\n", command.complexity)?;
     write!(page, "**ACL categories**:")?;
@@ -115,9 +121,25 @@ fn write_command(page: &mut String, command: &Command) -> fmt::Result {
     Ok(())
 }
 
+fn write_reply(page: &mut String, command: &Command) -> fmt::Result {
+    if command.reply.contains('\n') {
+        write!(page, "\n**Reply**\n\n{}\n", command.reply)?;
+    } else {
+        write!(page, "\n**Reply**: {}\n", command.reply)?;
+    }
+    if !command.errors.is_empty() {
+        page.write_str("\n**Errors**\n\n| code | when |\n|---|---|\n")?;
+        for (code, when) in command.errors {
+            writeln!(page, "| `{code}` | {when} |")?;
+        }
+    }
+    Ok(())
+}
+
 fn on_replicas(command: &Command) -> &'static str {
     match (command.group, command.access) {
         (Group::Internal, _) => "it comes from the primary",
+        (_, Access::Read) if command.acl.contains(&"blocking") => "works, but does not wait",
         (_, Access::Read) => "works",
         (_, Access::Write) => "refused with `READONLY`",
         (_, Access::Connection) => "works, but nobody waits there",
@@ -147,6 +169,7 @@ fn write_argument(page: &mut String, arg: &Arg, choice: Option<&str>) -> fmt::Re
     }
     write!(page, "` | {} | ", arg.kind.as_str())?;
     match arg.bounds {
+        Bounds::Uuid => page.write_str("a UUID, 36 characters")?,
         Bounds::Any if arg.kind == ArgKind::Key => page.write_str("1 byte or more")?,
         Bounds::Any => {}
         Bounds::Bytes { min, max } => write!(page, "{min} to {max} bytes")?,
@@ -164,6 +187,8 @@ fn write_argument(page: &mut String, arg: &Arg, choice: Option<&str>) -> fmt::Re
 fn write_usage(line: &mut String, arg: &Arg) -> fmt::Result {
     if arg.optional {
         line.push('[');
+    } else if arg.kind == ArgKind::OneOf {
+        line.push('<');
     }
     if let Some(token) = arg.token {
         line.push_str(token);
@@ -191,6 +216,8 @@ fn write_usage(line: &mut String, arg: &Arg) -> fmt::Result {
     }
     if arg.optional {
         line.push(']');
+    } else if arg.kind == ArgKind::OneOf {
+        line.push('>');
     }
     Ok(())
 }

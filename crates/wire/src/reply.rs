@@ -84,7 +84,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Fields of the map that `DLOCK.INFO` answers.
+/// Fields of the map that `DLOCK.INFO` and `DFAIR.INFO` answer, and the kinds of keys.
 pub mod info {
     /// Which family the key belongs to, for example [`KIND_LOCK`].
     pub const KIND: &str = "kind";
@@ -113,11 +113,120 @@ pub mod info {
 
     /// Value of [`KIND`] for a DLOCK key.
     pub const KIND_LOCK: &str = "dlock";
+    /// Value of [`KIND`] for a DFAIR key.
+    pub const KIND_FAIR: &str = "dfair";
+    /// Value of [`KIND`] for a DRW key.
+    pub const KIND_RW: &str = "drw";
+    /// What a DSEM key is called where kinds are named.
+    pub const KIND_SEM: &str = "dsem";
+    /// What a DLATCH key is called where kinds are named.
+    pub const KIND_LATCH: &str = "dlatch";
 }
 
-/// Fields of the maps that `DLOCK.WAITERS` answers.
+/// Fields of the map that `DRW.INFO` answers.
+pub mod rw_info {
+    /// Which family the key belongs to: [`KIND_RW`](super::info::KIND_RW).
+    pub const KIND: &str = "kind";
+    /// How it is held: [`MODE_FREE`], [`MODE_READ`] or [`MODE_WRITE`].
+    pub const MODE: &str = "mode";
+    /// The write hold, a map of [`holder`](super::holder) fields; Null when there is none.
+    pub const WRITER: &str = "writer";
+    /// The read holds, an array of maps of [`holder`](super::holder) fields.
+    pub const READERS: &str = "readers";
+    /// Length of the queue.
+    pub const WAITERS: &str = "waiters";
+
+    /// All fields, in the order of the answer.
+    pub const FIELDS: [&str; 5] = [KIND, MODE, WRITER, READERS, WAITERS];
+
+    /// Value of [`MODE`] when nobody holds it.
+    pub const MODE_FREE: &str = "free";
+    /// Value of [`MODE`] when there are read holds only.
+    pub const MODE_READ: &str = "read";
+    /// Value of [`MODE`] when there is a write hold.
+    pub const MODE_WRITE: &str = "write";
+}
+
+/// Fields of the maps that `DRW.INFO` shows holds with.
+pub mod holder {
+    /// Who holds it.
+    pub const OWNER: &str = "owner";
+    /// Fencing token of the hold.
+    pub const TOKEN: &str = "token";
+    /// How often the owner holds it in this mode.
+    pub const HOLDS: &str = "holds";
+    /// Length of the lease, in milliseconds.
+    pub const LEASE_MS: &str = "lease-ms";
+    /// What is left of the lease, in milliseconds.
+    pub const TTL_MS: &str = "ttl-ms";
+    /// How long it has been held, in milliseconds.
+    pub const HELD_MS: &str = "held-ms";
+    /// Label of the hold.
+    pub const LABEL: &str = "label";
+    /// Client id of the connection that the hold is tied to; 0 for none.
+    pub const BOUND_CLIENT: &str = "bound-client";
+
+    /// All fields, in the order of the answer.
+    pub const FIELDS: [&str; 8] =
+        [OWNER, TOKEN, HOLDS, LEASE_MS, TTL_MS, HELD_MS, LABEL, BOUND_CLIENT];
+}
+
+/// Fields of the map that `DSEM.INFO` answers.
+pub mod sem_info {
+    /// How many permits there are.
+    pub const CAPACITY: &str = "capacity";
+    /// How many of them can be had; negative while more are out than there are.
+    pub const AVAILABLE: &str = "available";
+    /// How many are out with an owner and a lease.
+    pub const LEASED: &str = "leased";
+    /// How many are out by TAKE and DRAIN.
+    pub const TAKEN: &str = "taken";
+    /// Length of the queue.
+    pub const WAITERS: &str = "waiters";
+
+    /// All fields, in the order of the answer.
+    pub const FIELDS: [&str; 5] = [CAPACITY, AVAILABLE, LEASED, TAKEN, WAITERS];
+}
+
+/// Fields of the maps that `DSEM.PERMITS` answers.
+pub mod permit {
+    /// The permit id.
+    pub const ID: &str = "id";
+    /// Who has it.
+    pub const OWNER: &str = "owner";
+    /// How many permits it is.
+    pub const COUNT: &str = "count";
+    /// What is left of the lease, in milliseconds.
+    pub const TTL_MS: &str = "ttl-ms";
+    /// How long it has been out, in milliseconds.
+    pub const HELD_MS: &str = "held-ms";
+    /// Label of the permit.
+    pub const LABEL: &str = "label";
+    /// Client id of the connection that the permit is tied to; 0 for none.
+    pub const BOUND_CLIENT: &str = "bound-client";
+
+    /// All fields, in the order of the answer.
+    pub const FIELDS: [&str; 7] = [ID, OWNER, COUNT, TTL_MS, HELD_MS, LABEL, BOUND_CLIENT];
+}
+
+/// Fields of the map that `DLATCH.INFO` answers.
+pub mod latch_info {
+    /// What remains to be counted down.
+    pub const COUNT: &str = "count";
+    /// What it began with.
+    pub const INITIAL: &str = "initial";
+    /// What is left of its time, in milliseconds; -1 when no end is set.
+    pub const TTL_MS: &str = "ttl-ms";
+    /// How many calls wait for it.
+    pub const WAITERS: &str = "waiters";
+
+    /// All fields, in the order of the answer.
+    pub const FIELDS: [&str; 4] = [COUNT, INITIAL, TTL_MS, WAITERS];
+}
+
+/// Fields of the maps that the `WAITERS` command of every family answers.
 pub mod waiter {
-    /// Who waits.
+    /// Who waits; empty for calls without an owner (`DSEM.TAKE`, `DLATCH.AWAIT`).
     pub const OWNER: &str = "owner";
     /// Client id of the connection that waits; 0 when nobody is connected.
     pub const CLIENT_ID: &str = "client-id";

@@ -2,14 +2,24 @@
 //! `parse(write(x)) == x` for every request that can be parsed.
 
 mod admin;
+mod latch;
 mod lock;
+mod multi;
+mod rw;
+mod semaphore;
+mod writer;
 
 use alloc::vec::Vec;
 
 pub use crate::fault::{Fault, ParseError};
 pub use lock::{Acquire, Release, Renew};
+pub use multi::{MAcquire, MRelease, MRenew};
+pub use rw::{Mode, RwAcquire, RwRelease, RwRenew};
+pub use semaphore::{ResizeTo, SemAcquire, SemRenew, Take};
+use writer::Writer;
 
-use crate::table::{CommandId, LockVerb};
+use crate::permit::{self, PermitId};
+use crate::table::{CommandId, LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
 
 /// One call, checked: all lengths and numbers are in range.
 ///
@@ -70,6 +80,109 @@ pub enum Request<'a> {
         /// Who leaves.
         owner: &'a [u8],
     },
+    /// Take a read-write lock, or wait for it.
+    RwAcquire(RwAcquire<'a>),
+    /// Give back one hold of a read-write lock, or all of that mode.
+    RwRelease(RwRelease<'a>),
+    /// Set the end of the lease of a read-write lock anew.
+    RwRenew(RwRenew<'a>),
+    /// End holds of a read-write lock by force.
+    RwBreak {
+        /// The lock.
+        key: &'a [u8],
+        /// Whose holds; everybody's when None.
+        owner: Option<&'a [u8]>,
+    },
+    /// Make a semaphore.
+    SemInit {
+        /// The semaphore.
+        key: &'a [u8],
+        /// 1 to 2^31 - 1.
+        permits: u32,
+    },
+    /// Change the number of permits.
+    Resize {
+        /// The semaphore.
+        key: &'a [u8],
+        /// To what.
+        to: ResizeTo,
+        /// Request id, 1 to 64 bytes.
+        reqid: Option<&'a [u8]>,
+    },
+    /// Take permits with an owner and a lease, or wait for them.
+    SemAcquire(SemAcquire<'a>),
+    /// Give back what ACQUIRE gave.
+    SemRelease {
+        /// The semaphore.
+        key: &'a [u8],
+        /// What ACQUIRE answered.
+        permit: PermitId,
+    },
+    /// Set the end of the lease of a permit anew.
+    SemRenew(SemRenew<'a>),
+    /// Take permits that belong to nobody, or wait for them.
+    Take(Take<'a>),
+    /// Give back what TAKE and DRAIN took.
+    Give {
+        /// The semaphore.
+        key: &'a [u8],
+        /// How many, 1 to 2^31 - 1.
+        n: u32,
+        /// Request id, 1 to 64 bytes.
+        reqid: Option<&'a [u8]>,
+    },
+    /// Take all permits that can be had.
+    Drain {
+        /// The semaphore.
+        key: &'a [u8],
+        /// Request id, 1 to 64 bytes.
+        reqid: Option<&'a [u8]>,
+    },
+    /// End a permit by force.
+    SemBreak {
+        /// The semaphore.
+        key: &'a [u8],
+        /// What ACQUIRE answered.
+        permit: PermitId,
+    },
+    /// List the permits that are out with a lease.
+    Permits {
+        /// The semaphore.
+        key: &'a [u8],
+    },
+    /// Close a latch.
+    LatchInit {
+        /// The latch.
+        key: &'a [u8],
+        /// 1 to 2^31 - 1.
+        count: u32,
+        /// How long it may stay closed, 1 ms to 365 days; None: until it is opened or deleted.
+        lease_ms: Option<u64>,
+    },
+    /// Count a latch down.
+    CountDown {
+        /// The latch.
+        key: &'a [u8],
+        /// By how much, 1 to 2^31 - 1.
+        n: u32,
+        /// Request id, 1 to 64 bytes.
+        reqid: Option<&'a [u8]>,
+    },
+    /// Wait for a latch to open.
+    Await {
+        /// The latch.
+        key: &'a [u8],
+        /// Wait at most so long on this connection, up to 365 days; `Some(0)` is for ever.
+        block_ms: Option<u64>,
+    },
+    /// Take all of several locks, or wait for them.
+    MAcquire(MAcquire<'a>),
+    /// Give back one hold of each of several locks.
+    MRelease(MRelease<'a>),
+    /// Set the ends of the leases of several locks anew.
+    MRenew(MRenew<'a>),
+    /// Take one of several locks, or wait for the first to become free.
+    AnyAcquire(MAcquire<'a>),
     /// End the blocked call of a connection.
     Unblock {
         /// Client id, 1 or more.
@@ -89,26 +202,107 @@ pub enum Request<'a> {
 /// Reads the arguments of one call; `args` are those after the command's name.
 ///
 /// The arguments are looked at from left to right, after their number, and the first fault is
-/// reported. Nothing is allocated, and the request borrows from the arguments.
+/// reported. The request borrows from the arguments. Nothing is allocated, except to find repeated
+/// keys among many.
 #[inline]
-pub fn parse<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+pub fn parse<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
     match id {
-        CommandId::Lock(LockVerb::Acquire) => Ok(Request::Acquire(Acquire::parse(id, args)?)),
-        CommandId::Lock(LockVerb::Release) => Ok(Request::Release(Release::parse(id, args)?)),
-        CommandId::Lock(LockVerb::Renew) => Ok(Request::Renew(Renew::parse(id, args)?)),
-        CommandId::Lock(LockVerb::Check) => lock::check(id, args),
-        CommandId::Lock(LockVerb::Fence) => lock::fence(id, args),
-        CommandId::Lock(LockVerb::Break) => lock::break_(id, args),
-        CommandId::Lock(LockVerb::Info) => lock::info(id, args),
-        CommandId::Lock(LockVerb::Waiters) => lock::waiters(id, args),
-        CommandId::Lock(LockVerb::Position) => lock::position(id, args),
-        CommandId::Lock(LockVerb::Cancel) => lock::cancel(id, args),
+        CommandId::Lock(verb) | CommandId::Fair(verb) => parse_lock(verb, id, args),
+        CommandId::Rw(verb) => parse_rw(verb, id, args),
+        CommandId::Sem(verb) => parse_semaphore(verb, id, args),
+        CommandId::Latch(verb) => parse_latch(verb, id, args),
+        CommandId::Multi(verb) => parse_multi(verb, id, args),
         CommandId::Unblock => admin::unblock(id, args),
         CommandId::Apply => admin::apply(id, args),
     }
 }
 
-impl Request<'_> {
+type Parsed<'a> = Result<Request<'a>, ParseError<'a>>;
+
+#[inline]
+fn parse_lock<'a>(verb: LockVerb, id: CommandId, args: &'a [&'a [u8]]) -> Parsed<'a> {
+    match verb {
+        LockVerb::Acquire => Ok(Request::Acquire(Acquire::parse(id, args)?)),
+        LockVerb::Release => Ok(Request::Release(Release::parse(id, args)?)),
+        LockVerb::Renew => Ok(Request::Renew(Renew::parse(id, args)?)),
+        LockVerb::Check => lock::check(id, args),
+        LockVerb::Fence => lock::fence(id, args),
+        LockVerb::Break => lock::break_(id, args),
+        LockVerb::Info => lock::info(id, args),
+        LockVerb::Waiters => lock::waiters(id, args),
+        LockVerb::Position => lock::position(id, args),
+        LockVerb::Cancel => lock::cancel(id, args),
+    }
+}
+
+#[inline]
+fn parse_rw<'a>(verb: RwVerb, id: CommandId, args: &'a [&'a [u8]]) -> Parsed<'a> {
+    match verb {
+        RwVerb::Acquire => Ok(Request::RwAcquire(RwAcquire::parse(id, args)?)),
+        RwVerb::Release => Ok(Request::RwRelease(RwRelease::parse(id, args)?)),
+        RwVerb::Renew => Ok(Request::RwRenew(RwRenew::parse(id, args)?)),
+        RwVerb::Break => rw::break_(id, args),
+        RwVerb::Check => lock::check(id, args),
+        RwVerb::Info => lock::info(id, args),
+        RwVerb::Waiters => lock::waiters(id, args),
+        RwVerb::Position => lock::position(id, args),
+        RwVerb::Cancel => lock::cancel(id, args),
+    }
+}
+
+#[inline]
+fn parse_semaphore<'a>(verb: SemVerb, id: CommandId, args: &'a [&'a [u8]]) -> Parsed<'a> {
+    match verb {
+        SemVerb::Init => semaphore::init(id, args),
+        SemVerb::Resize => semaphore::resize(id, args),
+        SemVerb::Acquire => Ok(Request::SemAcquire(SemAcquire::parse(id, args)?)),
+        SemVerb::Release => semaphore::release(id, args),
+        SemVerb::Renew => Ok(Request::SemRenew(SemRenew::parse(id, args)?)),
+        SemVerb::Take => Ok(Request::Take(Take::parse(id, args)?)),
+        SemVerb::Give => semaphore::give(id, args),
+        SemVerb::Drain => semaphore::drain(id, args),
+        SemVerb::Break => semaphore::break_(id, args),
+        SemVerb::Info => lock::info(id, args),
+        SemVerb::Permits => semaphore::permits(id, args),
+        SemVerb::Waiters => lock::waiters(id, args),
+        SemVerb::Position => lock::position(id, args),
+        SemVerb::Cancel => lock::cancel(id, args),
+    }
+}
+
+#[inline]
+fn parse_latch<'a>(verb: LatchVerb, id: CommandId, args: &'a [&'a [u8]]) -> Parsed<'a> {
+    match verb {
+        LatchVerb::Init => latch::init(id, args),
+        LatchVerb::CountDown => latch::count_down(id, args),
+        LatchVerb::Await => latch::await_(id, args),
+        LatchVerb::Info => lock::info(id, args),
+        LatchVerb::Waiters => lock::waiters(id, args),
+    }
+}
+
+#[inline]
+fn parse_multi<'a>(verb: MultiVerb, id: CommandId, args: &'a [&'a [u8]]) -> Parsed<'a> {
+    match verb {
+        MultiVerb::Acquire => Ok(Request::MAcquire(MAcquire::parse(id, args)?)),
+        MultiVerb::Release => Ok(Request::MRelease(MRelease::parse(id, args)?)),
+        MultiVerb::Renew => Ok(Request::MRenew(MRenew::parse(id, args)?)),
+        MultiVerb::AnyAcquire => Ok(Request::AnyAcquire(MAcquire::parse(id, args)?)),
+    }
+}
+
+impl<'a> Request<'a> {
+    /// The channel that `NOTIFY` names.
+    pub const fn notify(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::Acquire(call) => call.notify,
+            Self::RwAcquire(call) => call.acquire.notify,
+            Self::SemAcquire(call) => call.acquire.notify,
+            Self::MAcquire(call) | Self::AnyAcquire(call) => call.notify,
+            _ => None,
+        }
+    }
+
     /// Appends the arguments after the command's name to `out`.
     pub fn write(&self, out: &mut Vec<Vec<u8>>) {
         self.each_arg(|arg| out.push(arg.to_vec()));
@@ -117,84 +311,65 @@ impl Request<'_> {
     /// Hands the arguments after the command's name to `arg`, one by one and in order: for
     /// clients that put them into a buffer of their own. Leases are written as `PX`.
     pub fn each_arg(&self, arg: impl FnMut(&[u8])) {
-        let mut to = Writer { arg };
+        let mut to = Writer::new(arg);
         match *self {
             Self::Acquire(ref acquire) => acquire.write(&mut to),
             Self::Release(ref release) => release.write(&mut to),
             Self::Renew(ref renew) => renew.write(&mut to),
-            Self::Check { key, token } => {
-                to.bytes(key);
-                to.number(token);
-            }
+            Self::RwAcquire(ref call) => call.write(&mut to),
+            Self::RwRelease(ref call) => call.write(&mut to),
+            Self::RwRenew(ref call) => call.write(&mut to),
+            Self::SemAcquire(ref call) => call.write(&mut to),
+            Self::SemRenew(ref call) => call.write(&mut to),
+            Self::Take(ref call) => call.write(&mut to),
+            Self::MAcquire(ref call) | Self::AnyAcquire(ref call) => call.write(&mut to),
+            Self::MRelease(ref call) => call.write(&mut to),
+            Self::MRenew(ref call) => call.write(&mut to),
+            Self::Break { key } | Self::Info { key } | Self::Permits { key } => to.bytes(key),
+            Self::Position { key, owner } | Self::Cancel { key, owner } => to.all([key, owner]),
+            Self::Apply { key, payload } => to.all([key, payload]),
+            Self::Check { key, token } => to.key_number(key, token),
             Self::Fence { key, owner, token } => {
                 to.bytes(key);
-                to.bytes(owner);
-                to.number(token);
+                to.key_number(owner, token);
             }
-            Self::Break { key } | Self::Info { key } => to.bytes(key),
             Self::Waiters { key, count } => {
                 to.bytes(key);
                 to.option_number("COUNT", count);
             }
-            Self::Position { key, owner } | Self::Cancel { key, owner } => {
+            Self::RwBreak { key, owner } => {
                 to.bytes(key);
-                to.bytes(owner);
+                to.all(owner);
+            }
+            Self::SemInit { key, permits } => to.key_number(key, u64::from(permits)),
+            Self::Resize { key, to: size, reqid } => {
+                to.bytes(key);
+                size.write(&mut to);
+                to.option_bytes("REQID", reqid);
+            }
+            Self::SemRelease { key, permit } | Self::SemBreak { key, permit } => {
+                to.all([key, &permit::text(&permit)]);
+            }
+            Self::Give { key, n, reqid } | Self::CountDown { key, n, reqid } => {
+                to.key_number(key, u64::from(n));
+                to.option_bytes("REQID", reqid);
+            }
+            Self::Drain { key, reqid } => {
+                to.bytes(key);
+                to.option_bytes("REQID", reqid);
+            }
+            Self::LatchInit { key, count, lease_ms } => {
+                to.key_number(key, u64::from(count));
+                to.option_number("PX", lease_ms);
+            }
+            Self::Await { key, block_ms } => {
+                to.bytes(key);
+                to.option_number("BLOCK", block_ms);
             }
             Self::Unblock { client, error } => {
                 to.number(client);
                 to.flag("ERROR", error);
             }
-            Self::Apply { key, payload } => {
-                to.bytes(key);
-                to.bytes(payload);
-            }
-        }
-    }
-}
-
-/// Writes arguments: the mirror of the cursor.
-struct Writer<F> {
-    arg: F,
-}
-
-impl<F: FnMut(&[u8])> Writer<F> {
-    fn bytes(&mut self, bytes: &[u8]) {
-        (self.arg)(bytes);
-    }
-
-    fn number(&mut self, number: u64) {
-        // 20 digits hold every 64-bit number.
-        let mut digits = [0_u8; 20];
-        let mut rest = number;
-        let mut used = 0;
-        for slot in digits.iter_mut().rev() {
-            *slot = b"0123456789"[(rest % 10) as usize];
-            used += 1;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        (self.arg)(&digits[20 - used..]);
-    }
-
-    fn flag(&mut self, word: &str, given: bool) {
-        if given {
-            self.bytes(word.as_bytes());
-        }
-    }
-
-    fn option_number(&mut self, word: &str, value: Option<u64>) {
-        if let Some(value) = value {
-            self.bytes(word.as_bytes());
-            self.number(value);
-        }
-    }
-
-    fn option_bytes(&mut self, word: &str, value: Option<&[u8]>) {
-        if let Some(value) = value {
-            self.bytes(word.as_bytes());
-            self.bytes(value);
         }
     }
 }

@@ -4,9 +4,19 @@
 //! the parser read these rows. A new family of commands is a new file beside `lock.rs` and a new
 //! line in [`COMMANDS`].
 
+mod acl;
 mod admin;
 mod args;
+mod errors;
+mod fair;
+mod id;
+mod latch;
 mod lock;
+mod multi;
+mod rw;
+mod semaphore;
+
+pub use id::{CommandId, LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
 
 use crate::reply::ErrorCode;
 
@@ -22,57 +32,51 @@ pub static COMMANDS: &[Command] = &[
     lock::WAITERS,
     lock::POSITION,
     lock::CANCEL,
+    fair::ACQUIRE,
+    fair::RELEASE,
+    fair::RENEW,
+    fair::CHECK,
+    fair::FENCE,
+    fair::BREAK,
+    fair::INFO,
+    fair::WAITERS,
+    fair::POSITION,
+    fair::CANCEL,
+    rw::ACQUIRE,
+    rw::RELEASE,
+    rw::RENEW,
+    rw::BREAK,
+    rw::CHECK,
+    rw::INFO,
+    rw::WAITERS,
+    rw::POSITION,
+    rw::CANCEL,
+    semaphore::INIT,
+    semaphore::RESIZE,
+    semaphore::ACQUIRE,
+    semaphore::RELEASE,
+    semaphore::RENEW,
+    semaphore::TAKE,
+    semaphore::GIVE,
+    semaphore::DRAIN,
+    semaphore::BREAK,
+    semaphore::INFO,
+    semaphore::PERMITS,
+    semaphore::WAITERS,
+    semaphore::POSITION,
+    semaphore::CANCEL,
+    latch::INIT,
+    latch::COUNTDOWN,
+    latch::AWAIT,
+    latch::INFO,
+    latch::WAITERS,
+    multi::MACQUIRE,
+    multi::MRELEASE,
+    multi::MRENEW,
+    multi::ANYACQUIRE,
     admin::UNBLOCK,
     admin::APPLY,
 ];
-
-/// Which command a row, a request or an error is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CommandId {
-    /// A command of DLOCK, the re-entrant lock.
-    Lock(LockVerb),
-    /// `DLOCK.UNBLOCK`, for the blocked calls of every family.
-    Unblock,
-    /// `DLOCK.APPLY`, the internal command of replication and the append-only file.
-    Apply,
-}
-
-impl CommandId {
-    /// The row of this command.
-    pub fn command(self) -> Option<&'static Command> {
-        COMMANDS.iter().find(|command| command.id == self)
-    }
-
-    /// The name as it is registered and documented, for example `DLOCK.ACQUIRE`.
-    pub fn name(self) -> &'static str {
-        self.command().map_or("DLOCK", |command| command.name)
-    }
-}
-
-/// What can be done with a lock of one holder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LockVerb {
-    /// Take it, or wait for it.
-    Acquire,
-    /// Give back one hold, or all.
-    Release,
-    /// Set the end of the lease anew.
-    Renew,
-    /// Ask whether a token is the current one.
-    Check,
-    /// Raise the token.
-    Fence,
-    /// End the hold by force.
-    Break,
-    /// Show the hold.
-    Info,
-    /// Show the queue.
-    Waiters,
-    /// Show where an owner stands.
-    Position,
-    /// Leave the queue.
-    Cancel,
-}
 
 /// One command.
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +89,9 @@ pub struct Command {
     pub group: Group,
     /// One line: what it does.
     pub summary: &'static str,
+    /// Name of the command whose arguments, reply and errors it shares: the reference page points
+    /// there and does not repeat them.
+    pub like: Option<&'static str>,
     /// Version of dlock that brought it.
     pub since: &'static str,
     /// Cost, as `COMMAND DOCS` shows it.
@@ -118,6 +125,16 @@ pub struct Command {
 pub enum Group {
     /// DLOCK, the re-entrant lock.
     Lock,
+    /// DFAIR, the lock with a durable queue.
+    Fair,
+    /// DRW, the read-write lock.
+    Rw,
+    /// DSEM, the semaphore.
+    Semaphore,
+    /// DLATCH, the count-down latch.
+    Latch,
+    /// Several locks at once.
+    Multi,
     /// Commands of operators, for all families.
     Admin,
     /// Commands that servers send each other; clients are refused.
@@ -230,12 +247,14 @@ pub enum Bounds {
     /// A number in this range.
     Number {
         /// Smallest.
-        min: u64,
+        min: i64,
         /// Largest.
-        max: u64,
+        max: i64,
         /// What it counts, for example `ms`; empty for plain numbers.
         unit: &'static str,
     },
+    /// A UUID in its canonical text, in any case.
+    Uuid,
 }
 
 impl Bounds {
@@ -244,7 +263,21 @@ impl Bounds {
     }
 
     const fn number(min: u64, max: u64, unit: &'static str) -> Self {
-        Self::Number { min, max, unit }
+        // No range of dlock ends beyond 63 bits.
+        Self::Number { min: min.cast_signed(), max: max.cast_signed(), unit }
+    }
+}
+
+impl Command {
+    /// This row for another family, with the same arguments, reply and errors.
+    const fn of_family(
+        self,
+        name: &'static str,
+        id: CommandId,
+        group: Group,
+        example: &'static str,
+    ) -> Self {
+        Self { name, id, group, like: Some(self.name), example, ..self }
     }
 }
 
@@ -293,6 +326,11 @@ impl Arg {
     /// `[token]`
     const fn flag(token: &'static str, name: &'static str, summary: &'static str) -> Self {
         Self::option(token, name, ArgKind::PureToken, Bounds::Any, summary)
+    }
+
+    /// `token`, one of the parts of a choice.
+    const fn word(token: &'static str, name: &'static str, summary: &'static str) -> Self {
+        Self::part(token, name, ArgKind::PureToken, Bounds::Any, summary)
     }
 
     /// `[part | part]`

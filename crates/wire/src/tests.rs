@@ -4,6 +4,7 @@ mod accepted;
 mod agreement;
 mod malformed;
 mod message;
+mod permit;
 mod reference;
 mod reply;
 mod round_trip;
@@ -18,12 +19,12 @@ fn id(name: &str) -> CommandId {
     COMMANDS.iter().find(|command| command.name == name).expect("a command of the table").id
 }
 
-/// A call as one would type it, split at spaces; the name comes first.
-fn call<'a>(line: &'a str) -> Result<Request<'a>, ParseError<'a>> {
+/// What becomes of a call as one would type it, split at spaces; the name comes first.
+fn call<T>(line: &str, look: impl FnOnce(Result<Request<'_>, ParseError<'_>>) -> T) -> T {
     let mut words = line.split(' ');
     let command = id(words.next().expect("a name"));
-    let args: Vec<&'a [u8]> = words.map(str::as_bytes).collect();
-    parse(command, &args)
+    let args: Vec<&[u8]> = words.map(str::as_bytes).collect();
+    look(parse(command, &args))
 }
 
 /// Splitmix64: small, seeded, good enough to vary test inputs.

@@ -1,16 +1,19 @@
-//! ACQUIRE.
+//! ACQUIRE, of all families.
 
-use super::{Machine, Role, Step, quoted, wrong_type};
+use super::hand_on::{Verdict, first_count, granted, too_wide};
+use super::{Grip, Machine, Role, Step, quoted, wrong_type};
 use crate::bytes::Owner;
 use crate::effects::{Effects, Event, Outcome};
 use crate::hold::{Hold, NO_CLIENT, Notify};
-use crate::queue::{Ask, Presence};
-use crate::resource::{Lock, Resource};
+use crate::holds::{ALONE, HoldId};
+use crate::queue::{Ask, Newcomer, Presence, Rank, Want};
+use crate::resource::{Body, Kind, Resource};
 use crate::store::{Key, Store};
-use crate::time::{Millis, Now};
+use crate::time::{LeaseInstant, Millis, Now};
 use alloc::format;
+use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::Acquire;
+use dlock_wire::request::{Acquire, Mode, RwAcquire, SemAcquire};
 
 /// Who calls, and what the server allows on that connection.
 #[derive(Debug, Clone, Copy)]
@@ -30,8 +33,17 @@ impl Caller {
     }
 }
 
+/// An ACQUIRE of whatever family.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub call: &'a Acquire<'a>,
+    pub want: Want,
+    /// How the caller waits if it has to; `None` if it does not.
+    pub presence: Option<Presence>,
+}
+
 impl Machine {
-    /// DLOCK.ACQUIRE.
+    /// DLOCK.ACQUIRE and DFAIR.ACQUIRE (`kind`).
     ///
     /// - Free: granted, one hold.
     /// - Held by the owner: one hold more; the lease is extended if the new one ends later.
@@ -49,64 +61,116 @@ impl Machine {
         store: &mut S,
         now: Now,
         caller: Caller,
-        call: &Acquire<'_>,
+        (kind, call): (Kind, &Acquire<'_>),
         fx: &mut Effects,
     ) {
-        if caller.client == NO_CLIENT && (call.bind_ms.is_some() || call.queue_ms.is_some()) {
-            let option = if call.bind_ms.is_some() { "BIND" } else { "QUEUE" };
-            let text =
-                format!("{option} cannot be used in a script: the connection is unknown there");
-            fx.reply = Some(Outcome::fault(ErrorCode::Err, text));
+        self.acquire_any_kind(store, now, caller, (kind, call, Want::Lock), fx);
+    }
+
+    /// DRW.ACQUIRE: as [`Machine::acquire`], for each mode on its own. Further:
+    ///
+    /// - READ by the writer: granted (a downgrade begins so).
+    /// - WRITE by a reader (an upgrade): granted if it is the only reader; else it waits in front
+    ///   of everyone, unless another reader does so already: `DEADLOCK`.
+    pub fn rw_acquire<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        call: &RwAcquire<'_>,
+        fx: &mut Effects,
+    ) {
+        let asked = (Kind::Rw, &call.acquire, Want::Rw(call.mode));
+        self.acquire_any_kind(store, now, caller, asked, fx);
+    }
+
+    /// DSEM.ACQUIRE. `permit` is the id that the permits get, new for each call.
+    ///
+    /// - So many permits can be had, and nobody waits: granted.
+    /// - A permit of this owner has seen REQID: that permit's id, nothing counted.
+    /// - A QUEUE grant of so many permits waits for the owner: claimed.
+    /// - More than there are in all: `LIMIT`.
+    /// - No such semaphore: made with LIMIT, else waited for.
+    /// - The rest as [`Machine::acquire`].
+    pub fn sem_acquire<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (call, permit): (&SemAcquire<'_>, PermitId),
+        fx: &mut Effects,
+    ) {
+        let want = Want::Permits { count: call.count, limit: call.limit, id: permit };
+        self.acquire_any_kind(store, now, caller, (Kind::Semaphore, &call.acquire, want), fx);
+    }
+
+    fn acquire_any_kind<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (kind, call, want): (Kind, &Acquire<'_>, Want),
+        fx: &mut Effects,
+    ) {
+        if let Some(fault) = refused_in_script(caller, call.bind_ms, call.queue_ms) {
+            fx.reply = Some(fault);
             return;
         }
         self.rouse(store, now, caller.client, fx);
-        let waits = call.queue_ms.is_some() || (call.block_ms.is_some() && caller.may_block);
-        if waits
-            && self.settings.deadlock_detection
-            && let Some(circle) = self.circle(store, now, caller.key(call.key), call.owner)
-        {
-            self.counters.deadlocks_refused += 1;
-            fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, circle));
-            return;
+        let presence = presence_of(now, caller, call.block_ms, call.queue_ms);
+        if presence.is_some() && want.can_lock_up() && self.settings.deadlock_detection {
+            let key = (kind, caller.key(call.key));
+            if let Some(circle) = self.circle(store, now, key, (call.owner, want)) {
+                self.counters.deadlocks_refused += 1;
+                fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, circle));
+                return;
+            }
         }
-        let answer = self.on_call(store, now, caller, call.key, fx, |machine, step, lock| {
-            machine.acquire_lock(step, lock, caller, call)
+        let asked = Asked { call, want, presence };
+        let key = (kind, call.key);
+        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+            machine.acquire_here(step, resource, caller, asked)
         });
         fx.reply = answer.unwrap_or_else(|_| Some(wrong_type()));
     }
 
     /// `None`: the caller is parked.
-    fn acquire_lock(
+    fn acquire_here(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
         caller: Caller,
-        call: &Acquire<'_>,
+        asked: Asked<'_>,
     ) -> Option<Outcome> {
+        let Asked { call, want, presence } = asked;
+        let too_wide = self.make_semaphore(step, resource, want);
         // Whoever is first comes before this call, even if no alarm has served it yet.
-        if resource.is_free() {
-            self.hand_on(step, resource);
+        self.hand_on(step, resource);
+        if let Some(id) = own_hold(resource, call, want) {
+            return Some(self.acquire_again(step, resource, id, caller, asked));
         }
-        if resource.lock_mut().held_by(call.owner).is_some() {
-            return Some(self.acquire_again(step, resource, caller, call));
+        if too_wide.is_some() {
+            return too_wide;
         }
-        let parks = call.block_ms.is_some() && caller.may_block;
-        let waits = parks || call.queue_ms.is_some();
+        let goes_first = goes_first(resource, call.owner, want);
+        let place = presence.and_then(|_| self.place_of(step.key, call.owner));
         // Who waits already is served from its place, so that none is left behind.
-        let from_place = waits && self.has_place(step.key, call.owner);
-        if !from_place && self.is_open(step, resource) {
-            return Some(self.grant_caller(step, resource, caller, call));
+        if (place.is_none() || goes_first) && self.is_open(step, resource, call.owner, want) {
+            if let Some(slot) = place {
+                self.oust(step.key, slot, step.fx);
+            }
+            let outcome = self.grant_caller(step, resource, caller, asked);
+            self.counters.grants_at_once += u64::from(outcome.is_grant());
+            return Some(outcome);
         }
-        if !waits {
-            return Some(self.refuse(step, resource));
-        }
-        let presence = if parks {
-            let until = call.block_ms.filter(|&ms| ms > 0).map(|ms| step.now.mono + ms);
-            Presence::Parked { until }
-        } else {
-            Presence::Queued
+        let Some(presence) = presence else {
+            return Some(self.refuse(step, resource, call.owner, want));
         };
-        let slot = match self.stand_in_line(step, caller, call, presence) {
+        if let Some(fault) = self.refuse_second_upgrade(step, resource, call.owner, want) {
+            return Some(fault);
+        }
+        let rank = if goes_first { Rank::First } else { Rank::Last };
+        let slot = match self.stand_in_line(step, resource.kind(), caller, asked, rank) {
             Ok(slot) => slot,
             Err(fault) => return Some(fault),
         };
@@ -116,45 +180,94 @@ impl Machine {
             return step.answer.take();
         }
         step.fx.note(step.key, Event::Wait);
-        if parks {
+        if presence.is_parked() {
             step.fx.parked = step.caller;
             return None;
         }
         Some(Outcome::Null)
     }
 
-    fn has_place(&self, key: Key<'_>, owner: &[u8]) -> bool {
-        let queue = self.waits.queue_of(key);
-        queue.is_some_and(|queue| self.waits.place_of(queue, owner).is_some())
+    pub(super) fn place_of(&self, key: Key<'_>, owner: &[u8]) -> Option<u32> {
+        self.waits.place_of(self.waits.queue_of(key)?, owner)
     }
 
-    /// Whether a newcomer can be granted the lock now: it is free, and nobody is first.
-    fn is_open(&mut self, step: &Step<'_>, resource: &Resource) -> bool {
-        if !matches!(resource.lock(), Lock::Free) || self.quarantine_left(step.now.mono) > 0 {
+    /// LIMIT makes a semaphore on first use. `LIMIT` if there are too few permits for the call.
+    fn make_semaphore(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        want: Want,
+    ) -> Option<Outcome> {
+        let (Body::Semaphore(semaphore), Want::Permits { count, limit, .. }) =
+            (&mut resource.body, want)
+        else {
+            return None;
+        };
+        let capacity = if semaphore.capacity == 0 { limit? } else { semaphore.capacity };
+        if count > capacity {
+            let text = too_wide(step.key.name, count, capacity);
+            return Some(Outcome::fault(ErrorCode::Limit, text));
+        }
+        if semaphore.capacity == 0 && self.may_grant(step.now.mono) {
+            semaphore.capacity = capacity;
+            semaphore.is_passing = true;
+            step.dirty = true;
+        }
+        None
+    }
+
+    /// Whether a newcomer can have it now: it is there to be had, and nobody is first.
+    pub(super) fn is_open(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        owner: &[u8],
+        want: Want,
+    ) -> bool {
+        if self.quarantine_left(step.now.mono) > 0
+            || self.verdict(step, resource, owner, want) != Verdict::Yes
+        {
             return false;
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return true };
-        self.waits.walk(queue).all(|(_, waiter)| self.is_passed_over(waiter))
+        goes_first(resource, owner, want)
+            || self.waits.walk(queue).all(|(_, waiter)| self.is_passed_over(waiter))
     }
 
-    /// The answer to a call that does not wait: Null while it is held, else why it is closed.
-    fn refuse(&self, step: &Step<'_>, resource: &Resource) -> Outcome {
+    /// The answer to a call that does not wait: Null while holds are in the way or there is nothing
+    /// to be had, else why it is closed.
+    pub(super) fn refuse(
+        &self,
+        step: &Step<'_>,
+        resource: &Resource,
+        owner: &[u8],
+        want: Want,
+    ) -> Outcome {
         let left = self.quarantine_left(step.now.mono);
-        if left > 0 && !resource.is_held() {
-            let text = format!("no new grants for another {left} ms (dlock.restart-quarantine-ms)");
-            return Outcome::fault(ErrorCode::Quarantine, text);
+        let is_held = || match (&resource.body, want) {
+            (Body::Rw(rw), Want::Rw(mode)) => rw.is_held_against(owner, mode),
+            (Body::Semaphore(semaphore), Want::Permits { count: n, limit, .. }) => {
+                !semaphore.has(n, limit)
+            }
+            (Body::Semaphore(semaphore), Want::Taken(n)) => !semaphore.has(n, None),
+            _ => resource.holds().next().is_some(),
+        };
+        if left > 0 && !is_held() {
+            return in_quarantine(left);
         }
         Outcome::Null
     }
 
-    fn grant_caller(
+    /// Grants what is there to be had. The caller counts it.
+    pub(super) fn grant_caller(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
         caller: Caller,
-        call: &Acquire<'_>,
+        asked: Asked<'_>,
     ) -> Outcome {
-        let Some(token) = self.tokens.take(step.now.wall_us) else { return tokens_used_up() };
+        let call = asked.call;
+        let Some((id, token)) = self.name_hold(step, asked.want) else { return tokens_used_up() };
         let lease_ms = self.lease_of(call);
         let mut hold = Hold {
             owner: Owner::from(call.owner),
@@ -162,42 +275,54 @@ impl Machine {
             deadline: step.lease + lease_ms,
             lease_ms,
             since: step.now.mono,
-            count: 1,
+            count: first_count(asked.want),
             answers: 0,
             extras: None,
         };
         hold.remember(call.reqid);
-        self.dress(resource.entry, &mut hold, caller, call);
-        *resource.lock_mut() = Lock::Held(hold);
-        self.counters.grants_at_once += 1;
+        self.dress((resource.entry, id), &mut hold, caller, call);
+        resource.put_hold(id, hold);
         step.dirty = true;
         step.granted = true;
         step.fx.note(step.key, Event::Acquire);
-        Outcome::Token(token)
+        granted(id, token, asked.want)
     }
 
     /// The owner holds it already: a resent call, a claim, or a re-entry.
-    fn acquire_again(
+    pub(super) fn acquire_again(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
+        id: HoldId,
         caller: Caller,
-        call: &Acquire<'_>,
+        asked: Asked<'_>,
     ) -> Outcome {
-        let entry = resource.entry;
+        let grip = (resource.entry, id);
+        let answer = resource.change_hold(id, |hold| self.again(step, grip, hold, caller, asked));
+        answer.unwrap_or(Outcome::Null)
+    }
+
+    fn again(
+        &mut self,
+        step: &mut Step<'_>,
+        grip: Grip,
+        hold: &mut Hold,
+        caller: Caller,
+        asked: Asked<'_>,
+    ) -> Outcome {
+        let call = asked.call;
         let lease_ms = self.lease_of(call);
-        let Some(hold) = resource.lock_mut().hold_mut() else { return Outcome::Null };
         let is_repeat = hold.has_seen(call.reqid);
         if hold.unclaimed().is_some() {
             if !is_repeat {
                 hold.remember(call.reqid);
-                self.dress(entry, hold, caller, call);
+                self.dress(grip, hold, caller, call);
             }
-            self.follow(entry, hold, call.bind_ms, caller.client);
+            self.follow(grip, hold, call.bind_ms, caller.client);
             claim(hold, step, lease_ms);
         } else if is_repeat {
-            self.follow(entry, hold, call.bind_ms, caller.client);
-            self.answered_again(step.key, hold, call.reqid);
+            self.follow(grip, hold, call.bind_ms, caller.client);
+            self.answered_again(step.key, (grip.1, hold.token), call.reqid);
         } else if call.no_reentry {
             let text = format!("{} already holds {}", quoted(call.owner), quoted(call.key));
             return Outcome::fault(ErrorCode::Reentry, text);
@@ -208,7 +333,7 @@ impl Machine {
             };
             hold.count = count;
             hold.remember(call.reqid);
-            self.dress(entry, hold, caller, call);
+            self.dress(grip, hold, caller, call);
             let deadline = step.lease + lease_ms;
             if deadline > hold.deadline {
                 set_deadline(hold, deadline);
@@ -219,17 +344,11 @@ impl Machine {
         }
         hold.answers = hold.answers.wrapping_add(1);
         step.dirty = true;
-        Outcome::Token(hold.token)
+        granted(grip.1, hold.token, asked.want)
     }
 
     /// Gives a hold what the options of a call say about it: label, channel, tie.
-    fn dress(
-        &mut self,
-        entry: crate::lease::EntryId,
-        hold: &mut Hold,
-        caller: Caller,
-        call: &Acquire<'_>,
-    ) {
+    fn dress(&mut self, grip: Grip, hold: &mut Hold, caller: Caller, call: &Acquire<'_>) {
         if let Some(label) = call.label.filter(|label| !label.is_empty() || hold.extras.is_some()) {
             hold.extras_mut().label = label.into();
         }
@@ -238,43 +357,57 @@ impl Machine {
             notify => hold.extras_mut().notify = notify,
         }
         if let Some(ms) = call.bind_ms {
-            self.tie(entry, hold, ms, caller.client);
+            self.tie(grip, hold, ms, caller.client);
         }
     }
 
-    /// Takes a place at the end of the queue, or keeps the one the owner has.
+    /// Takes a place in the queue, or keeps the one the owner has. With another mode, or for more
+    /// permits, it goes to the end; who goes first does not wait in a place behind others.
     fn stand_in_line(
         &mut self,
         step: &mut Step<'_>,
+        kind: Kind,
         caller: Caller,
-        call: &Acquire<'_>,
-        presence: Presence,
+        asked: Asked<'_>,
+        rank: Rank,
     ) -> Result<u32, Outcome> {
-        let ask = Ask {
-            lease_ms: self.lease_of(call),
-            queue_ms: call.queue_ms,
-            notify: notify_of(call),
-            request: call.reqid.map(Into::into),
-            bind_ms: call.bind_ms,
-            label: call.label.unwrap_or_default().into(),
-        };
-        let is_parked = matches!(presence, Presence::Parked { .. });
-        let queue = self.waits.queue_of(step.key);
-        if let Some(slot) = queue.and_then(|queue| self.waits.place_of(queue, call.owner)) {
-            self.replace(step, slot, caller.client, presence, ask);
-            self.connections.add_place(caller.client, slot, is_parked);
-            return Ok(slot);
+        let Asked { call, want, presence } = asked;
+        let presence = presence.unwrap_or(Presence::Queued);
+        let ask = self.ask(call, want);
+        if let Some(slot) = self.place_of(step.key, call.owner) {
+            let has = self.waits.get(slot).map_or(want, |waiter| waiter.ask.want);
+            let stands_well = rank == Rank::Last || self.waits.ahead_of(slot).next().is_none();
+            if keeps_place(has, want) && stands_well {
+                self.replace(step.key, slot, (caller.client, presence, ask), step.fx);
+                self.connections.add_place(caller.client, slot, presence.is_parked());
+                return Ok(slot);
+            }
+            self.oust(step.key, slot, step.fx);
         }
+        self.has_room(step.key, 1)?;
+        let newcomer = Newcomer {
+            owner: call.owner,
+            client: caller.client,
+            presence,
+            since: step.now.mono,
+            ask,
+            rank,
+        };
+        let slot = self.waits.join(step.key, kind, newcomer);
+        self.connections.add_place(caller.client, slot, presence.is_parked());
+        Ok(slot)
+    }
+
+    /// Whether `more` places may be taken, one of them for `key`.
+    pub(super) fn has_room(&self, key: Key<'_>, more: usize) -> Result<(), Outcome> {
+        let queue = self.waits.queue_of(key);
         let here = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
         let (most, setting) = if here >= self.settings.max_waiters_per_key {
             (here, "dlock.max-waiters-per-key")
-        } else if self.waits.len() >= self.settings.max_waiters {
+        } else if self.waits.len().saturating_add(more) > self.settings.max_waiters {
             (self.waits.len(), "dlock.max-waiters")
         } else {
-            let since = step.now.mono;
-            let slot = self.waits.join(step.key, call.owner, caller.client, presence, since, ask);
-            self.connections.add_place(caller.client, slot, is_parked);
-            return Ok(slot);
+            return Ok(());
         };
         Err(Outcome::fault(ErrorCode::Limit, format!("{most} callers wait already ({setting})")))
     }
@@ -282,24 +415,58 @@ impl Machine {
     /// A later call takes over the place of an earlier one.
     fn replace(
         &mut self,
-        step: &mut Step<'_>,
+        key: Key<'_>,
         slot: u32,
-        client: u64,
-        presence: Presence,
-        ask: Ask,
+        (client, presence, ask): (u64, Presence, Ask),
+        fx: &mut Effects,
     ) {
+        self.tell_replaced(key, slot, fx);
         let Some(earlier) = self.waits.get(slot) else { return };
-        if let Presence::Parked { .. } = earlier.presence {
+        if earlier.is_grouped() {
+            let group = earlier.group;
+            self.dissolve(group, |member| member == slot);
+        } else {
+            self.connections.remove_place(earlier.client, slot);
+        }
+        self.waits.take_over(slot, client, presence, ask);
+    }
+
+    /// An earlier call of the same owner is over; its places go.
+    pub(super) fn oust(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
+        self.tell_replaced(key, slot, fx);
+        if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
+            self.forget_place(slot);
+            self.waits.stall(queue);
+        }
+    }
+
+    /// Answers the call that has its place in `slot`, if it is blocked: a later one has come.
+    pub(super) fn tell_replaced(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
+        let Some(earlier) = self.waits.get(slot).map(|waiter| self.waits.leader(waiter)) else {
+            return;
+        };
+        if earlier.presence.is_parked() {
             let text = format!(
                 "{} asked again for {} with another call",
                 quoted(&earlier.owner),
-                quoted(step.key.name)
+                quoted(key.name)
             );
-            step.fx.wake(earlier.id, Outcome::fault(ErrorCode::Replaced, text));
+            fx.wake(earlier.id, Outcome::fault(ErrorCode::Replaced, text));
             self.counters.replaced += 1;
         }
-        self.connections.remove_place(earlier.client, slot);
-        self.waits.take_over(slot, client, presence, ask);
+    }
+
+    /// What a call asks for, as a waiter keeps it.
+    pub(super) fn ask(&self, call: &Acquire<'_>, want: Want) -> Ask {
+        Ask {
+            want,
+            lease_ms: self.lease_of(call),
+            queue_ms: call.queue_ms,
+            notify: notify_of(call),
+            request: call.reqid.map(Into::into),
+            bind_ms: call.bind_ms,
+            label: call.label.unwrap_or_default().into(),
+        }
     }
 
     fn lease_of(&self, call: &Acquire<'_>) -> Millis {
@@ -327,13 +494,14 @@ impl Machine {
         store: &mut S,
         now: Now,
         caller: Caller,
-        key: &[u8],
+        (kind, key): (Kind, &[u8]),
         fx: &mut Effects,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Result<R, super::Foreign> {
         self.rouse(store, now, caller.client, fx);
         let mut was_hung = false;
-        let result = self.on_key(store, caller.key(key), now, fx, |machine, step, resource| {
+        let key = (kind, caller.key(key));
+        let result = self.on_key(store, key, now, fx, |machine, step, resource| {
             // A grant that lapsed before this call, and was found only by it, is no silence since.
             was_hung = machine.connections.rouse(caller.client);
             verb(machine, step, resource)
@@ -344,7 +512,7 @@ impl Machine {
         result
     }
 
-    fn serve_places_of<S: Store>(
+    pub(super) fn serve_places_of<S: Store>(
         &mut self,
         store: &mut S,
         now: Now,
@@ -365,6 +533,79 @@ impl Machine {
     }
 }
 
+/// How a call waits, if it does.
+pub(super) fn presence_of(
+    now: Now,
+    caller: Caller,
+    block_ms: Option<Millis>,
+    queue_ms: Option<Millis>,
+) -> Option<Presence> {
+    match block_ms {
+        Some(ms) if caller.may_block => {
+            Some(Presence::Parked { until: (ms > 0).then(|| now.mono + ms) })
+        }
+        _ => queue_ms.map(|_| Presence::Queued),
+    }
+}
+
+/// BIND and QUEUE need a connection, which a script does not know.
+pub(super) fn refused_in_script(
+    caller: Caller,
+    bind_ms: Option<Millis>,
+    queue_ms: Option<Millis>,
+) -> Option<Outcome> {
+    if caller.client != NO_CLIENT {
+        return None;
+    }
+    let option = bind_ms.map(|_| "BIND").or(queue_ms.map(|_| "QUEUE"))?;
+    let text = format!("{option} cannot be used in a script: the connection is unknown there");
+    Some(Outcome::fault(ErrorCode::Err, text))
+}
+
+/// The hold of the owner that a call re-enters, claims or repeats.
+pub(super) fn own_hold(resource: &Resource, call: &Acquire<'_>, want: Want) -> Option<HoldId> {
+    match (&resource.body, want) {
+        (Body::Rw(rw), Want::Rw(mode)) => rw.find(call.owner, mode),
+        (Body::Semaphore(semaphore), Want::Permits { count, .. }) => {
+            let permits = &semaphore.permits;
+            if call.reqid.is_none() && !permits.has_unclaimed() {
+                return None;
+            }
+            let own = || permits.of_owner(call.owner);
+            let repeated = own().find(|(_, hold)| hold.has_seen(call.reqid));
+            let unclaimed =
+                || own().find(|(_, hold)| hold.count == count && hold.unclaimed().is_some());
+            repeated.or_else(unclaimed).map(|(id, _)| id)
+        }
+        _ => resource.lock().hold().filter(|hold| *hold.owner == *call.owner).map(|_| ALONE),
+    }
+}
+
+/// Whether who has a place for `has` keeps it when it asks for `want`.
+pub(crate) fn keeps_place(has: Want, want: Want) -> bool {
+    match (has, want) {
+        (Want::Permits { count: has, .. }, Want::Permits { count, .. }) => count <= has,
+        (Want::Rw(has), Want::Rw(mode)) => has == mode,
+        _ => true,
+    }
+}
+
+/// Whether an owner does not have to stand behind the waiters: it has a part in the lock already.
+pub(crate) fn goes_first(resource: &Resource, owner: &[u8], want: Want) -> bool {
+    match (&resource.body, want) {
+        (Body::Rw(rw), Want::Rw(Mode::Read)) => rw.find(owner, Mode::Write).is_some(),
+        _ => is_upgrade(resource, owner, want),
+    }
+}
+
+/// Whether a reader asks to write.
+pub(crate) fn is_upgrade(resource: &Resource, owner: &[u8], want: Want) -> bool {
+    match (&resource.body, want) {
+        (Body::Rw(rw), Want::Rw(Mode::Write)) => rw.find(owner, Mode::Read).is_some(),
+        _ => false,
+    }
+}
+
 /// Whether and where messages about a place are published.
 fn notify_of(call: &Acquire<'_>) -> Notify {
     match (call.notify, call.queue_ms) {
@@ -375,7 +616,7 @@ fn notify_of(call: &Acquire<'_>) -> Notify {
 }
 
 /// Sets the end of a hold anew. An orphan that nobody tied anew cannot outlive its grace.
-pub(super) fn set_deadline(hold: &mut Hold, deadline: crate::time::LeaseInstant) {
+pub(super) fn set_deadline(hold: &mut Hold, deadline: LeaseInstant) {
     hold.deadline = deadline;
     if let Some(extras) = &mut hold.extras
         && let Some(tie) = &mut extras.tie
@@ -388,6 +629,11 @@ pub(super) fn set_deadline(hold: &mut Hold, deadline: crate::time::LeaseInstant)
 
 pub(super) fn tokens_used_up() -> Outcome {
     Outcome::fault(ErrorCode::Err, "the fencing tokens of this server are used up")
+}
+
+pub(super) fn in_quarantine(left_ms: Millis) -> Outcome {
+    let text = format!("no new grants for another {left_ms} ms (dlock.restart-quarantine-ms)");
+    Outcome::fault(ErrorCode::Quarantine, text)
 }
 
 /// The owner takes a QUEUE grant that waits for it: its lease starts.

@@ -5,15 +5,17 @@
 //! them apart. So the shell only notes them, and later asks the machine to look at what the key
 //! holds by then.
 
-use super::{AT_ONCE, Machine, Role, Slots};
+use super::{AT_ONCE, Machine, Role, Slots, id_text};
 use crate::effects::Effects;
 use crate::hold::NO_CLIENT;
+use crate::holds::HoldId;
 use crate::lease::{EntryId, NO_ENTRY};
-use crate::resource::Resource;
+use crate::resource::{Kind, Resource};
 use crate::slab::NIL;
 use crate::store::{Key, Slot, Store};
 use crate::time::Now;
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 
@@ -21,19 +23,25 @@ use dlock_wire::reply::ErrorCode;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
     entry: EntryId,
-    tied_to: u64,
-    /// Channel, token and owner for the message `deleted`, if the hold sends messages.
-    message: Option<(Vec<u8>, u64, Vec<u8>)>,
+    kind: Kind,
+    /// The connections that its holds were tied to.
+    ties: Vec<(u64, HoldId)>,
+    /// Channel, id and owner for the messages `deleted`, for the holds that send messages.
+    messages: Vec<(Vec<u8>, String, Vec<u8>)>,
 }
 
 impl Lost {
     /// Notes what `resource` is, to be told to [`Machine::unlinked`] later.
     pub fn of(resource: &Resource) -> Self {
-        let hold = resource.lock().hold();
+        let tied = resource.holds().filter(|(_, hold)| hold.tied_to() != NO_CLIENT);
+        let message = |(id, hold): (HoldId, &crate::hold::Hold)| {
+            Some((hold.channel()?, id_text(id, hold), hold.owner.to_vec()))
+        };
         Self {
             entry: resource.entry,
-            tied_to: hold.map_or(NO_CLIENT, crate::hold::Hold::tied_to),
-            message: hold.and_then(|hold| Some((hold.channel()?, hold.token, hold.owner.to_vec()))),
+            kind: resource.kind(),
+            ties: tied.map(|(id, hold)| (hold.tied_to(), id)).collect(),
+            messages: resource.holds().filter_map(message).collect(),
         }
     }
 }
@@ -54,14 +62,42 @@ impl Machine {
             && self.leases.of_key(lost.entry, key).is_some()
         {
             self.leases.leave(lost.entry);
-            self.connections.untie(lost.tied_to, lost.entry);
-            if let Some((channel, token, owner)) = &lost.message
-                && self.role == Role::Primary
-            {
-                fx.message(channel.clone(), "deleted", key, *token, owner);
+            for &(client, id) in &lost.ties {
+                self.connections.untie(client, lost.entry, id);
+            }
+            if self.role == Role::Primary {
+                for (channel, id, owner) in &lost.messages {
+                    fx.message(channel.clone(), "deleted", key, id, owner);
+                }
+                if !matches!(store.get(key), Slot::Here(_)) {
+                    self.forget_taken(|gone| gone == key);
+                }
+                self.value_is_gone(lost.kind, key, fx);
             }
         }
         self.look_at_queue(store, now, key, fx);
+    }
+
+    /// A value of ours is gone for good: what that means to those who wait, by family.
+    fn value_is_gone(&mut self, kind: Kind, key: Key<'_>, fx: &mut Effects) {
+        let Some(queue) = self.waits.queue_of(key) else { return };
+        match kind {
+            Kind::Fair => self.drop_places(queue),
+            Kind::Latch => self.dismiss_queue(queue, ErrorCode::Broken, super::latch::BROKEN, fx),
+            Kind::Lock => self.recheck_groups(queue),
+            Kind::Rw | Kind::Semaphore => {}
+        }
+    }
+
+    /// Calls for several keys that counted on what their owners held here do not any more.
+    fn recheck_groups(&mut self, queue: u32) {
+        if self.waits.has_groups() {
+            for slot in self.waiters_of(queue) {
+                if self.waits.get(slot).is_some_and(crate::queue::Waiter::is_grouped) {
+                    self.waits.set_ready(slot, false);
+                }
+            }
+        }
     }
 
     /// The value that is now under `key` came there by RENAME or MOVE: leases and ties follow it.
@@ -69,9 +105,15 @@ impl Machine {
         if let Slot::Here(resource) = store.get(key)
             && let Some(entry) = self.leases.get(resource.entry)
         {
-            if let Some(hold) = resource.lock().hold() {
-                let (db, name) = (entry.db, entry.name.to_vec());
-                self.readdress(Key { db, name: &name }, key, hold.token);
+            let (db, name) = (entry.db, entry.name.to_vec());
+            let from = Key { db, name: &name };
+            if from != key {
+                self.forget_taken(|gone| gone == key);
+                self.readdress(from, key);
+                if resource.kind() == Kind::Fair && self.role == Role::Primary {
+                    // Those who wait stay with the name they asked for.
+                    self.revisit.push_back((key.db, key.name.to_vec()));
+                }
             }
             self.leases.rename(resource.entry, key);
         }
@@ -87,6 +129,12 @@ impl Machine {
     ) {
         self.leases.swap_databases(a, b);
         self.swap_in_flight(a, b);
+        let is_primary = self.role == Role::Primary;
+        let entries = (0..self.leases.bound()).filter_map(|id| self.leases.get(id));
+        let entries = entries.filter(|_| is_primary);
+        let fair =
+            entries.filter(|entry| entry.kind == Kind::Fair && (entry.db == a || entry.db == b));
+        self.revisit.extend(fair.map(|entry| (entry.db, entry.name.to_vec())));
         self.look_at_queues(store, now, fx, |db| db == a || db == b);
     }
 
@@ -126,19 +174,39 @@ impl Machine {
                 fx.messages.push(crate::effects::Message { channel, text });
             }
         }
+        self.forget_taken(|gone| {
+            db.is_none_or(|db| db == gone.db) && matches!(store.get(gone), Slot::Missing)
+        });
+        self.queues_are_gone(store, db, fx);
         self.look_at_queues(store, now, fx, |number| db.is_none_or(|db| db == number));
+    }
+
+    /// After a flush: what the loss of their keys means to those who wait.
+    fn queues_are_gone<S: Store>(&mut self, store: &mut S, db: Option<u32>, fx: &mut Effects) {
+        if self.role == Role::Replica {
+            return;
+        }
+        let queues = self.waits.queues().filter(|(_, queue)| db.is_none_or(|db| db == queue.db));
+        let found: Slots = queues.map(|(id, _)| id).collect();
+        for id in found {
+            let Some(queue) = self.waits.queue(id) else { continue };
+            if let Slot::Missing = store.get(queue.key()) {
+                let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
+                self.value_is_gone(kind, Key { db, name: &name }, fx);
+            }
+        }
     }
 
     /// Ties to entries that are gone.
     fn forget_lost_ties(&mut self) {
-        let lost: Vec<(u64, EntryId)> = self
+        let lost: Vec<(u64, (EntryId, HoldId))> = self
             .connections
             .iter()
             .flat_map(|(client, connection)| connection.ties.iter().map(move |&tie| (client, tie)))
-            .filter(|&(_, entry)| self.leases.get(entry).is_none())
+            .filter(|&(_, (entry, _))| self.leases.get(entry).is_none())
             .collect();
-        for (client, entry) in lost {
-            self.connections.untie(client, entry);
+        for (client, (entry, id)) in lost {
+            self.connections.untie(client, entry, id);
         }
     }
 
@@ -166,12 +234,20 @@ impl Machine {
         }
     }
 
-    fn look_at<S: Store>(&mut self, store: &mut S, id: u32, fx: &mut Effects) {
+    pub(super) fn look_at<S: Store>(&mut self, store: &mut S, id: u32, fx: &mut Effects) {
         let Some(queue) = self.waits.queue(id) else { return };
-        if self.settings.cluster && matches!(store.get(queue.key()), Slot::Missing) {
-            self.dismiss_queue(id, ErrorCode::Unblocked, GONE, fx);
-        } else {
-            self.waits.stall(id);
+        match store.get(queue.key()) {
+            Slot::Here(resource) if resource.kind() == queue.kind => self.waits.stall(id),
+            Slot::Here(_) | Slot::Foreign => self.dismiss_as_foreign(id, fx),
+            // Nobody waits, and the key whose queue this was is gone: it can be of any family now.
+            Slot::Missing if queue.len == 0 => self.waits.close_if_empty(id),
+            Slot::Missing if queue.kind == Kind::Latch => {
+                self.dismiss_queue(id, ErrorCode::Broken, super::latch::BROKEN, fx);
+            }
+            Slot::Missing if self.settings.cluster => {
+                self.dismiss_queue(id, ErrorCode::Unblocked, GONE, fx);
+            }
+            Slot::Missing => self.waits.stall(id),
         }
     }
 
@@ -200,7 +276,7 @@ impl Machine {
     /// Hands on in the queues that were noted, as far as the server takes writes: the first few, and
     /// the rest in the tick.
     pub(super) fn work_off_stalled<S: Store>(&mut self, store: &mut S, now: Now, fx: &mut Effects) {
-        if self.shut || self.role == Role::Replica || self.quarantine_left(now.mono) > 0 {
+        if self.shut || self.role == Role::Replica {
             return;
         }
         for _ in 0..AT_ONCE {
@@ -208,6 +284,20 @@ impl Machine {
                 break;
             }
         }
+    }
+
+    /// Brings one key in line with its queue whose value came from elsewhere; `false` when there is
+    /// none. Only after all that was noted: a key may have moved on.
+    pub(super) fn revisit_one<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        fx: &mut Effects,
+    ) -> bool {
+        let Some((db, name)) = self.revisit.pop_front() else { return false };
+        // Looking at the key is all it takes.
+        let _ = self.on_found(store, Key { db, name: &name }, now, fx, |_, _, _| ());
+        true
     }
 
     /// Hands on in one queue that was noted; `false` when there was none.
@@ -219,22 +309,28 @@ impl Machine {
     ) -> bool {
         let Some(id) = self.waits.next_stalled() else { return false };
         let Some(queue) = self.waits.queue(id) else { return true };
-        let (db, name) = (queue.db, queue.name.to_vec());
-        let key = Key { db, name: &name };
+        let (kind, db, name) = (queue.kind, queue.db, queue.name.to_vec());
+        let key = (kind, Key { db, name: &name });
         let looked = self.on_key(store, key, now, fx, |machine, step, resource| {
             machine.hand_on(step, resource);
         });
         if looked.is_err() {
-            let text = "Operation against a key holding the wrong kind of value";
-            for slot in self.waiters_of(id) {
-                let Some(waiter) = self.forget_place(slot) else { continue };
-                if let crate::queue::Presence::Parked { .. } = waiter.presence {
-                    let outcome = crate::effects::Outcome::fault(ErrorCode::WrongType, text);
-                    fx.wake(waiter.id, outcome);
-                }
-            }
+            self.dismiss_as_foreign(id, fx);
         }
         true
+    }
+
+    /// The key holds something else now: those who wait for it are told.
+    pub(super) fn dismiss_as_foreign(&mut self, queue: u32, fx: &mut Effects) {
+        let text = "Operation against a key holding the wrong kind of value";
+        for slot in self.waiters_of(queue) {
+            let Some(waiter) = self.forget_place(slot) else { continue };
+            if waiter.presence.is_parked() {
+                let outcome = crate::effects::Outcome::fault(ErrorCode::WrongType, text);
+                fx.wake(waiter.id, outcome);
+            }
+        }
+        self.waits.close_if_empty(queue);
     }
 }
 

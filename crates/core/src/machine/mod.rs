@@ -5,32 +5,43 @@
 //! implementation, and an alarm that rings late can make nothing wrong.
 
 mod acquire;
+mod durable;
 mod grant;
+mod hand_on;
 mod holder;
+mod in_flight;
 mod keyspace;
+mod latch;
+mod multi;
 mod presence;
 mod replay;
+mod rw;
+mod semaphore;
 mod tick;
 
 pub use acquire::Caller;
+pub(crate) use acquire::{goes_first, keeps_place};
 pub use keyspace::Lost;
 pub use tick::{Gate, Progress, RETRY_MS};
 
 use crate::connection::Connections;
 use crate::effects::{Effects, Outcome};
 use crate::hold::{Hold, NO_CLIENT, Tie};
+use crate::holds::HoldId;
 use crate::lease::{EntryId, Leases, NO_ENTRY};
-use crate::queue::{HashKeys, WaiterId, Waits};
+use crate::queue::{HashKeys, WaiterId};
 use crate::record;
-use crate::resource::{Lock, Resource};
+use crate::resource::{Body, Kind, Lock, Resource};
 use crate::store::{Key, Slot, Store};
 use crate::time::{Instant, LeaseClock, LeaseInstant, Millis, Now};
 use crate::token::Tokens;
+use crate::waits::Waits;
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
-use grant::InFlight;
 use hashbrown::HashMap;
+use in_flight::InFlight;
 
 /// What an operator can set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +118,16 @@ pub struct Machine {
     connections: Connections,
     /// Grants on their way to a parked caller: not known to be delivered yet.
     in_flight: HashMap<WaiterId, InFlight, HashKeys>,
+    /// Calls for several keys that may have all of them now.
+    ripe: VecDeque<WaiterId>,
+    /// They are being granted.
+    is_granting: bool,
+    /// Keys to be looked at because their value came from elsewhere with places in it.
+    revisit: VecDeque<(u32, Vec<u8>)>,
+    /// How many holds of one key are ended in one step: all, but in the tick, which comes back.
+    most_ends: usize,
+    /// Where the next ANYACQUIRE begins to look.
+    any_start: usize,
     quarantine_until: Option<Instant>,
     /// The server would refuse a client's write: nothing is handed on.
     shut: bool,
@@ -122,6 +143,7 @@ pub struct Machine {
 pub struct Foreign;
 
 /// One operation on one key.
+#[allow(clippy::struct_excessive_bools)] // facts that do not exclude each other
 struct Step<'a> {
     key: Key<'a>,
     now: Now,
@@ -134,6 +156,8 @@ struct Step<'a> {
     changed: bool,
     /// It has a new holder: a time to live that somebody set on the key goes.
     granted: bool,
+    /// Something was taken back that a record of changes cannot say: note the whole state.
+    whole: bool,
     /// The caller itself stands in the queue under this id.
     caller: Option<WaiterId>,
     /// What the caller is answered if a grant reaches it within the call.
@@ -166,6 +190,11 @@ impl Machine {
             waits: Waits::new(keys),
             connections: Connections::new(keys),
             in_flight: HashMap::with_hasher(keys),
+            ripe: VecDeque::new(),
+            is_granting: false,
+            revisit: VecDeque::new(),
+            most_ends: usize::MAX,
+            any_start: 0,
             quarantine_until: None,
             shut: false,
             epoch: 0,
@@ -235,41 +264,58 @@ impl Machine {
         self.quarantine_until.map_or(0, |until| until - mono)
     }
 
+    /// Whether a quarantine has not been seen to end: not all that waits has been looked at since.
+    pub(crate) fn has_quarantine(&self) -> bool {
+        self.quarantine_until.is_some()
+    }
+
     /// Notes a token that came with data.
     pub fn learn_token(&mut self, token: u64) {
         self.tokens.learn(token);
     }
 
-    /// Runs one verb on one key: what is due ends first, and the new state is settled after it.
+    /// Whether grants and hand-offs are made now: not on a replica, not while the server refuses
+    /// writes, not in quarantine.
+    fn may_grant(&self, mono: Instant) -> bool {
+        !self.shut && self.role == Role::Primary && self.quarantine_left(mono) == 0
+    }
+
+    /// Runs one verb on one key of the family `kind`: what is due ends first, and the new state is
+    /// settled after it.
     fn on_key<S: Store, R>(
         &mut self,
         store: &mut S,
-        key: Key<'_>,
+        (kind, key): (Kind, Key<'_>),
         now: Now,
         fx: &mut Effects,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Result<R, Foreign> {
-        let mut fresh = Resource::free_lock();
+        let mut fresh;
         let (resource, is_there) = match store.get(key) {
-            Slot::Foreign => return Err(Foreign),
-            Slot::Missing => (&mut fresh, false),
-            Slot::Here(resource) => (resource, true),
+            Slot::Here(resource) if resource.kind() == kind => (resource, true),
+            Slot::Missing if !self.is_awaited_as_another(kind, key) => {
+                fresh = Resource::free(kind);
+                (&mut fresh, false)
+            }
+            Slot::Here(_) | Slot::Missing | Slot::Foreign => return Err(Foreign),
         };
+        let lease = self.clock.at(now.mono);
         let mut step = Step {
             key,
             now,
-            lease: self.clock.at(now.mono),
+            lease,
             fx,
             dirty: false,
             changed: false,
             granted: false,
+            whole: false,
             caller: None,
             answer: None,
         };
         if is_there {
-            self.enter(&step, resource);
+            self.enter(&mut step, resource);
             if self.connections.has_departed() && !self.shut && self.role == Role::Primary {
-                self.cut_if_gone(&mut step, resource);
+                self.cut_what_is_gone(&mut step, resource);
             }
             self.end_what_is_due(&mut step, resource);
         }
@@ -278,135 +324,199 @@ impl Machine {
             self.note_state(&mut step, resource);
         }
         let result = verb(self, &mut step, resource);
+        if kind.minds_its_queue() {
+            self.mind_queue(&mut step, resource);
+        }
         if step.dirty {
             self.note_state(&mut step, resource);
         }
         let Step { changed, granted, .. } = step;
         if changed {
-            match (is_there, resource.is_free()) {
+            let is_free = resource.is_free();
+            match (is_there, is_free) {
                 (true, true) => store.remove(key),
-                (false, false) => store.put(key, fresh),
+                (false, false) => {
+                    let value = core::mem::replace(resource, Resource::free(Kind::Lock));
+                    store.put(key, value);
+                }
                 (true, false) if granted => store.persist(key),
                 (true | false, _) => {}
             }
         }
+        if !self.ripe.is_empty() {
+            self.grant_what_is_ripe(store, now, fx);
+        }
         Ok(result)
+    }
+
+    /// [`Machine::on_key`] for whatever family the key is of; `None` if it is missing or foreign.
+    fn on_found<S: Store, R>(
+        &mut self,
+        store: &mut S,
+        key: Key<'_>,
+        now: Now,
+        fx: &mut Effects,
+        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
+    ) -> Option<R> {
+        let Slot::Here(resource) = store.get(key) else { return None };
+        let kind = resource.kind();
+        self.on_key(store, (kind, key), now, fx, verb).ok()
+    }
+
+    /// Whether the key, which is missing, is waited for as one of another family.
+    pub(crate) fn is_awaited_as_another(&self, kind: Kind, key: Key<'_>) -> bool {
+        let queue = self.waits.queue_of(key).and_then(|id| self.waits.queue(id));
+        queue.is_some_and(|queue| queue.kind != kind && queue.len > 0)
     }
 
     /// Settles a changed resource and notes the record of its new state.
     fn note_state(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         self.settle(step.key, resource);
-        let (mono, lease, granted) = (step.now.mono, step.lease, step.granted);
+        let (mono, lease, granted, whole) = (step.now.mono, step.lease, step.granted, step.whole);
         step.fx.record(step.key, |out| {
-            record::encode_step(resource, mono, lease, granted, out);
+            if whole {
+                record::encode_whole_step(resource, mono, lease, granted, out);
+            } else {
+                record::encode_step(resource, mono, lease, granted, out);
+            }
         });
         step.dirty = false;
         step.changed = true;
     }
 
     /// Makes sure that the resource under a key has its entry, in the current epoch.
-    fn enter(&mut self, step: &Step<'_>, resource: &mut Resource) {
+    fn enter(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let loaded = resource.entry == NO_ENTRY;
         if let Some(entry) = self.leases.of_key(resource.entry, step.key) {
             if entry.epoch == self.epoch {
                 return;
             }
             entry.epoch = self.epoch;
-            self.start_in_epoch(resource);
+            self.start_in_epoch(step, resource);
         } else {
-            resource.entry = self.leases.enter(step.key, self.epoch);
+            resource.entry = self.leases.enter(step.key, resource.kind(), self.epoch);
             if loaded {
-                self.start_loaded(step.lease, resource);
-            } else if let Some(hold) = resource.lock().hold()
-                && hold.tied_to() != NO_CLIENT
-            {
-                self.connections.tie(hold.tied_to(), resource.entry);
+                self.start_loaded(step, resource);
+            } else {
+                self.tie_all(resource);
             }
         }
         self.settle(step.key, resource);
     }
 
     /// A loaded resource starts to run now: what is left of it counts from here.
-    fn start_loaded(&mut self, lease: LeaseInstant, resource: &mut Resource) {
-        let primary = self.role == Role::Primary;
-        let grace_ms = self.settings.fair_grace_ms;
-        match resource.lock_mut() {
-            Lock::Free => {}
-            Lock::Closed { until, .. } => *until = LeaseInstant(until.0 + lease.0),
-            Lock::Held(hold) => {
-                hold.deadline = LeaseInstant(hold.deadline.0 + lease.0);
-                self.tokens.learn(hold.token);
-                if primary {
-                    orphan(hold, lease, grace_ms);
-                }
-            }
+    fn start_loaded(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        self.start_clock(step.lease, resource);
+        if self.role == Role::Primary {
+            let grace_ms = self.settings.fair_grace_ms;
+            resource.change_all_holds(|_, hold| orphan(hold, step.lease, grace_ms));
+            self.adopt_places(step, resource);
         }
     }
 
+    /// The times of a loaded resource, which are what was left, become moments; its tokens are
+    /// learnt.
+    fn start_clock(&mut self, lease: LeaseInstant, resource: &mut Resource) {
+        match &mut resource.body {
+            Body::Latch(latch) => {
+                latch.deadline = latch.deadline.map(|left| LeaseInstant(left.0 + lease.0));
+            }
+            _ => {
+                if let Some(Lock::Closed { until, .. }) = resource.lock_mut() {
+                    until.0 += lease.0;
+                }
+            }
+        }
+        let mut token = 0;
+        resource.change_all_holds(|_, hold| {
+            hold.deadline.0 += lease.0;
+            token = token.max(hold.token);
+        });
+        self.tokens.learn(token);
+    }
+
     /// A replica was promoted: what it knows lasts once more in full, from the promotion.
-    fn start_in_epoch(&mut self, resource: &mut Resource) {
+    fn start_in_epoch(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let began = self.epoch_began;
         let grace_ms = self.settings.fair_grace_ms;
-        match resource.lock_mut() {
-            Lock::Free => {}
-            Lock::Closed { until, delay_ms } => *until = began + *delay_ms,
-            Lock::Held(hold) => {
-                hold.deadline = began + full_lease(hold);
-                orphan(hold, began, grace_ms);
+        match &mut resource.body {
+            Body::Latch(latch) => latch.deadline = latch.lease_ms.map(|ms| began + ms),
+            _ => {
+                if let Some(Lock::Closed { until, delay_ms }) = resource.lock_mut() {
+                    *until = began + *delay_ms;
+                }
             }
+        }
+        resource.change_all_holds(|_, hold| {
+            hold.deadline = began + full_lease(hold);
+            orphan(hold, began, grace_ms);
+        });
+        if self.role == Role::Primary {
+            self.adopt_places(step, resource);
         }
     }
 
     /// Brings the lease index in line with the new state of a resource.
     fn settle(&mut self, key: Key<'_>, resource: &mut Resource) {
-        let Some(deadline) = resource.next_deadline() else {
+        if resource.is_free() {
             if resource.entry != NO_ENTRY {
                 self.leases.leave(resource.entry);
                 resource.entry = NO_ENTRY;
             }
             return;
-        };
+        }
         if resource.entry == NO_ENTRY {
-            resource.entry = self.leases.enter(key, self.epoch);
-            if let Some(hold) = resource.lock().hold()
-                && hold.tied_to() != NO_CLIENT
-            {
-                self.connections.tie(hold.tied_to(), resource.entry);
+            resource.entry = self.leases.enter(key, resource.kind(), self.epoch);
+            self.tie_all(resource);
+        }
+        self.leases.set_held(resource.entry, resource.held(), resource.leased());
+        if self.role == Role::Primary {
+            match resource.next_end() {
+                Some((at, _)) => self.leases.arm(resource.entry, at),
+                None => self.leases.disarm(resource.entry),
             }
         }
-        self.leases.set_held(resource.entry, resource.is_held());
-        if self.role == Role::Primary {
-            self.leases.arm(resource.entry, deadline);
+    }
+
+    /// Notes the ties of a resource that just got its entry.
+    fn tie_all(&mut self, resource: &Resource) {
+        for (id, hold) in resource.holds() {
+            if hold.tied_to() != NO_CLIENT {
+                self.connections.tie(hold.tied_to(), resource.entry, id);
+            }
         }
     }
 
     /// Ties a hold to a connection, or moves the tie there.
-    fn tie(&mut self, entry: EntryId, hold: &mut Hold, ms: Millis, client: u64) {
-        self.untie(entry, hold);
+    fn tie(&mut self, (entry, id): Grip, hold: &mut Hold, ms: Millis, client: u64) {
+        self.untie((entry, id), hold);
         let tie = Tie { ms, client, cut: false, orphan_until: None };
         hold.extras_mut().tie = Some(tie);
         if entry != NO_ENTRY && client != NO_CLIENT {
-            self.connections.tie(client, entry);
+            self.connections.tie(client, entry, id);
         }
     }
 
     /// The tie of a hold goes to the connection that claims it or repeats a call, with `ms` from
     /// there if it names one; a hold without a tie gets none from a call without BIND.
-    fn follow(&mut self, entry: EntryId, hold: &mut Hold, ms: Option<Millis>, client: u64) {
+    fn follow(&mut self, grip: Grip, hold: &mut Hold, ms: Option<Millis>, client: u64) {
         if let Some(ms) = ms.or(hold.tie().map(|tie| tie.ms))
             && client != NO_CLIENT
         {
-            self.tie(entry, hold, ms, client);
+            self.tie(grip, hold, ms, client);
         }
     }
 
-    fn untie(&mut self, entry: EntryId, hold: &Hold) {
+    fn untie(&mut self, (entry, id): Grip, hold: &Hold) {
         let client = hold.tied_to();
         if entry != NO_ENTRY && client != NO_CLIENT {
-            self.connections.untie(client, entry);
+            self.connections.untie(client, entry, id);
         }
     }
 }
+
+/// Where a hold is: the entry of its key, and which of its holds.
+type Grip = (EntryId, HoldId);
 
 /// The lease that a replica gives a hold when it is promoted.
 fn full_lease(hold: &Hold) -> Millis {
@@ -433,6 +543,16 @@ fn orphan(hold: &mut Hold, from: LeaseInstant, grace_ms: Millis) {
         tie.cut = until < deadline;
         hold.deadline = deadline.min(until);
     }
+}
+
+/// The id of a hold in messages: the fencing token, or the permit id.
+fn id_text(id: HoldId, hold: &Hold) -> String {
+    if hold.token > 0 {
+        return alloc::format!("{}", hold.token);
+    }
+    let text = dlock_wire::permit::text(&id.to_be_bytes());
+    // Always hexadecimal digits and dashes.
+    core::str::from_utf8(&text).unwrap_or_default().into()
 }
 
 /// How a key or owner is shown in a text.

@@ -4,9 +4,10 @@ use super::{AT_ONCE, End, Machine, Role, Slots, Step};
 use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
 use crate::hold::NO_CLIENT;
+use crate::holds::{ALONE, HoldId};
 use crate::lease::EntryId;
 use crate::queue::{Presence, Waiter, WaiterId};
-use crate::resource::Resource;
+use crate::resource::{Kind, Resource};
 use crate::store::{Key, Store};
 use crate::time::{LeaseInstant, Now};
 use alloc::vec::Vec;
@@ -52,7 +53,9 @@ impl Machine {
     ) -> bool {
         match self.connections.next_left_behind() {
             Some(LeftBehind::Place { slot, at }) => self.lose_connection(slot, at),
-            Some(LeftBehind::Tie { entry }) => self.cut(store, now, entry, fx),
+            Some(LeftBehind::Tie { entry, id, at }) => {
+                self.cut_tied(store, now, (entry, id, at), fx);
+            }
             None => return false,
         }
         true
@@ -68,50 +71,85 @@ impl Machine {
         true
     }
 
-    /// The place in `slot` has no connection any more.
+    /// The place in `slot` has no connection any more: it goes, or has a grace.
     fn lose_connection(&mut self, slot: u32, lease: LeaseInstant) {
         let Some(waiter) = self.waits.get(slot) else { return };
         let queue = waiter.queue;
-        match waiter.ask.queue_ms {
+        let is_fair = self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Fair);
+        match waiter.ask.queue_ms.or(is_fair.then_some(self.settings.fair_grace_ms)) {
             Some(ms) => self.waits.set_presence(slot, Presence::Absent { until: lease + ms }),
             None => {
-                self.waits.leave(slot);
+                self.forget_place(slot);
             }
         }
         self.waits.stall(queue);
     }
 
-    /// Looks at the key of a hold that was tied to a gone connection, which cuts its lease.
-    fn cut<S: Store>(&mut self, store: &mut S, now: Now, entry: EntryId, fx: &mut Effects) {
+    /// Looks at the key of a hold that was tied to a gone connection, and cuts its lease.
+    fn cut_tied<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        (entry, id, at): (EntryId, HoldId, LeaseInstant),
+        fx: &mut Effects,
+    ) {
         let Some(found) = self.leases.get(entry) else { return };
         let name: Vec<u8> = found.name.to_vec();
         let key = Key { db: found.db, name: &name };
         // A key of another type has no hold of ours any more: nothing to cut.
-        let _ = self.on_key(store, key, now, fx, |machine, step, resource| {
+        let _ = self.on_found(store, key, now, fx, |machine, step, resource| {
             if resource.entry == entry {
-                machine.cut_if_gone(step, resource);
+                machine.cut(step, resource, id, at);
             }
         });
     }
 
-    /// Cuts the lease of a hold whose connection is gone; ends it if nothing is left of it.
-    pub(super) fn cut_if_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        let entry = resource.entry;
-        let Some(hold) = resource.lock_mut().hold_mut() else { return };
-        let Some(at) = self.connections.gone_at(hold.tied_to()) else { return };
-        self.untie(entry, hold);
-        let deadline = hold.deadline;
-        let Some(tie) = hold.extras_mut().tie.as_mut() else { return };
+    /// Cuts the leases of all holds of a key whose connections are gone.
+    pub(super) fn cut_what_is_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let gone_at = |id: HoldId| {
+            let hold = resource.hold(id)?;
+            Some((id, self.connections.gone_at(hold.tied_to())?))
+        };
+        let mut gone: Vec<(HoldId, LeaseInstant)> = gone_at(ALONE).into_iter().collect();
+        if let Some(others) = resource.others() {
+            // Whichever is shorter: the holds, or the connections that are gone.
+            if others.len() < self.connections.departed() {
+                gone.extend(others.iter().filter_map(|(id, _)| gone_at(id)));
+            } else {
+                let ties = self.connections.departed_ties(resource.entry);
+                gone.extend(ties.filter(|(id, _)| *id != ALONE));
+            }
+        }
+        for (id, at) in gone {
+            self.cut(step, resource, id, at);
+        }
+    }
+
+    /// Cuts the lease of a hold whose connection went at `at`; ends it if nothing is left of it.
+    fn cut(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId, at: LeaseInstant) {
+        // It may have been tied to another connection, or cut, meanwhile.
+        let Some(hold) = resource.hold(id) else { return };
+        let is_gone = self.connections.gone_at(hold.tied_to()).is_some();
+        let Some(tie) = hold.tie().filter(|_| is_gone) else { return };
+        let grip = (resource.entry, id);
+        self.untie(grip, hold);
         let end = at + tie.ms;
-        tie.client = NO_CLIENT;
-        tie.cut = end < deadline;
-        if !tie.cut {
+        let is_cut = end < hold.deadline;
+        resource.change_hold(id, |hold| {
+            if let Some(tie) = hold.extras_mut().tie.as_mut() {
+                tie.client = NO_CLIENT;
+                tie.cut = is_cut;
+            }
+            if is_cut {
+                hold.deadline = end;
+            }
+        });
+        if !is_cut {
             return;
         }
-        hold.deadline = end;
         step.dirty = true;
         if end <= step.lease {
-            self.end_hold(step, resource, End::Disconnected);
+            self.end_hold(step, resource, id, End::Disconnected);
             self.hand_on(step, resource);
         }
     }
@@ -178,13 +216,37 @@ impl Machine {
         self.stop_waiting(slot);
     }
 
-    /// Takes a place out of its queue and off its connection.
+    /// Takes a place out of its queue and off its connection; of a call that waits for several
+    /// keys, all of them. What comes back is the place that stands for the call.
     pub(super) fn forget_place(&mut self, slot: u32) -> Option<Waiter> {
+        let waiter = self.waits.get(slot)?;
+        if waiter.is_grouped() {
+            return self.dissolve(waiter.group, |_| false);
+        }
         let waiter = self.waits.leave(slot)?;
         if waiter.client != NO_CLIENT {
             self.connections.remove_place(waiter.client, slot);
         }
         Some(waiter)
+    }
+
+    /// Ends a call that waits for several keys. Its places go, except those that stay. What comes
+    /// back is the place that stood for the call, unless it stays.
+    pub(super) fn dissolve(&mut self, group: u32, stays: impl Fn(u32) -> bool) -> Option<Waiter> {
+        let members = self.waits.disband(group);
+        let first = *members.first()?;
+        if let Some(client) = self.waits.get(first).map(|waiter| waiter.client) {
+            self.connections.remove_place(client, first);
+        }
+        let mut leader = None;
+        for slot in members.into_iter().filter(|&slot| !stays(slot)) {
+            let Some(waiter) = self.waits.leave(slot) else { continue };
+            self.waits.stall(waiter.queue);
+            if slot == first {
+                leader = Some(waiter);
+            }
+        }
+        leader
     }
 
     /// All waiters of `queue`.

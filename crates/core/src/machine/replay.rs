@@ -5,9 +5,9 @@ use crate::effects::Effects;
 use crate::hold::{Hold, NO_CLIENT};
 use crate::lease::NO_ENTRY;
 use crate::record::{self, DecodeError};
-use crate::resource::{Lock, Resource};
+use crate::resource::{Kind, Resource};
 use crate::store::{Key, Slot, Store};
-use crate::time::Now;
+use crate::time::{LeaseInstant, Millis, Now};
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 
@@ -20,57 +20,41 @@ impl Machine {
         key: Key<'_>,
         payload: &[u8],
     ) -> Result<(), DecodeError> {
-        let (mut state, granted) = record::decode_step(payload, now.mono)?;
         let lease = self.clock.at(now.mono);
-        match store.get(key) {
+        let mut fresh = Resource::free(Kind::Lock);
+        let (resource, is_there) = match store.get(key) {
             Slot::Foreign => return Err(DecodeError::Impossible),
-            Slot::Missing if state.is_free() => {}
-            Slot::Missing => {
-                self.enter_replayed(key, lease, &mut state);
-                store.put(key, state);
-            }
-            Slot::Here(resource) => {
-                if self.leases.of_key(resource.entry, key).is_none() {
-                    resource.entry = NO_ENTRY;
-                }
-                let entry = resource.entry;
-                if let Some(hold) = resource.lock().hold() {
-                    self.untie(entry, hold);
-                }
-                state.entry = entry;
-                self.enter_replayed(key, lease, &mut state);
-                *resource = state;
-                if resource.is_free() {
-                    store.remove(key);
-                } else if granted {
-                    store.persist(key);
-                }
-            }
+            Slot::Missing => (&mut fresh, false),
+            Slot::Here(resource) => (resource, true),
+        };
+        if is_there && resource.entry == NO_ENTRY {
+            // Loaded, and not looked at since.
+            self.start_clock(lease, resource);
+            self.settle(key, resource);
+        } else if is_there && self.leases.of_key(resource.entry, key).is_none() {
+            resource.entry = NO_ENTRY;
+        }
+        let replayed = record::replay(payload, now.mono, lease, resource, is_there)?;
+        self.tokens.learn(replayed.token);
+        self.settle(key, resource);
+        match (is_there, resource.is_free()) {
+            (true, true) => store.remove(key),
+            (false, false) => store.put(key, fresh),
+            (true, false) if replayed.granted => store.persist(key),
+            (true | false, _) => {}
         }
         Ok(())
     }
 
-    fn enter_replayed(
-        &mut self,
-        key: Key<'_>,
-        lease: crate::time::LeaseInstant,
-        state: &mut Resource,
-    ) {
-        match state.lock_mut() {
-            Lock::Free => {}
-            Lock::Closed { until, .. } => until.0 += lease.0,
-            Lock::Held(hold) => {
-                hold.deadline.0 += lease.0;
-                self.tokens.learn(hold.token);
-            }
-        }
-        self.settle(key, state);
-    }
-
     /// A value was loaded under `key` (RDB, RESTORE, a migration): its lease starts to run.
     pub fn adopt<S: Store>(&mut self, store: &mut S, now: Now, key: Key<'_>, fx: &mut Effects) {
+        if let Slot::Here(_) = store.get(key)
+            && let Some(queue) = self.waits.queue_of(key)
+        {
+            self.look_at(store, queue, fx);
+        }
         // What is loaded is not of another type, unless it was replaced since: nothing to do then.
-        let _ = self.on_key(store, key, now, fx, |machine, step, resource| {
+        let _ = self.on_found(store, key, now, fx, |machine, step, resource| {
             machine.hand_on(step, resource);
         });
     }
@@ -95,8 +79,11 @@ impl Machine {
             let text = "this server became a replica; ask the new primary";
             self.dismiss_queue(queue, ErrorCode::Unblocked, text, fx);
         }
+        self.waits.close_all_empty();
         self.connections.clear();
         self.in_flight.clear();
+        self.ripe.clear();
+        self.revisit.clear();
         self.quarantine_until = None;
         for id in 0..self.leases.bound() {
             self.leases.disarm(id);
@@ -135,44 +122,65 @@ impl Machine {
             let name: Vec<u8> = entry.name.to_vec();
             let key = Key { db: entry.db, name: &name };
             // Opening the key is all it takes; an entry whose key is gone goes with the notice of that.
-            let _ = self.on_key(store, key, now, fx, |_, _, _| ());
+            let _ = self.on_found(store, key, now, fx, |_, _, _| ());
         }
         true
     }
 
-    /// The connection that a hold is tied to; [`NO_CLIENT`] when it has none, or had one that was
-    /// left behind by a change of role.
-    pub(crate) fn bound_client(&self, resource: &Resource) -> u64 {
-        let hold = resource.lock().hold();
-        let is_live = self.role == Role::Primary && self.epoch_deadline(resource).is_none();
-        let is_here = |hold: &&Hold| self.connections.gone_at(hold.tied_to()).is_none();
-        hold.filter(|_| is_live).filter(is_here).map_or(NO_CLIENT, Hold::tied_to)
+    /// The connection that a hold is tied to; [`NO_CLIENT`] when it has none, or had one that is
+    /// gone or was left behind by a change of role.
+    pub(crate) fn bound_client(&self, resource: &Resource, hold: &Hold) -> u64 {
+        let is_live = self.role == Role::Primary && self.is_in_epoch(resource);
+        let is_here = self.connections.gone_at(hold.tied_to()).is_none();
+        if is_live && is_here { hold.tied_to() } else { NO_CLIENT }
     }
 
-    /// When a resource of an older epoch ends; `None` if it is of the current one.
-    pub(crate) fn epoch_deadline(&self, resource: &Resource) -> Option<crate::time::LeaseInstant> {
-        let entry = self.leases.get(resource.entry)?;
-        if entry.epoch == self.epoch {
-            return None;
+    /// Whether a resource belongs to the current epoch.
+    pub(crate) fn is_in_epoch(&self, resource: &Resource) -> bool {
+        self.leases.get(resource.entry).is_none_or(|entry| entry.epoch == self.epoch)
+    }
+
+    /// Whether the deadlines of a resource are moments of the current epoch.
+    pub(crate) fn is_settled(&self, resource: &Resource) -> bool {
+        resource.entry != NO_ENTRY && self.is_in_epoch(resource)
+    }
+
+    /// When something ends that has `deadline` now, and gets `full` from a promotion.
+    pub(crate) fn ends(
+        &self,
+        resource: &Resource,
+        deadline: LeaseInstant,
+        full: Millis,
+        lease: LeaseInstant,
+    ) -> LeaseInstant {
+        if resource.entry == NO_ENTRY {
+            LeaseInstant(deadline.0 + lease.0)
+        } else if self.is_in_epoch(resource) {
+            deadline
+        } else {
+            self.epoch_began + full
         }
-        Some(match resource.lock() {
-            Lock::Free => return None,
-            Lock::Closed { delay_ms, .. } => self.epoch_began + *delay_ms,
-            Lock::Held(hold) => {
-                let full = super::full_lease(hold);
-                let grace_ms = self.settings.fair_grace_ms;
-                let most = hold.tie().map_or(full, |tie| super::orphan_lease(tie, grace_ms));
-                self.epoch_began + full.min(most)
-            }
-        })
     }
 
-    /// Whether a RESTORE may bring a token in at this wall clock.
-    pub fn accepts_token(&self, resource: &Resource, wall_us: u64) -> bool {
-        token(resource).is_none_or(|token| token <= self.tokens.ceiling(wall_us))
+    /// When a hold ends by itself, also if its key is not entered or not yet brought into the
+    /// current epoch, or its connection is gone and nobody has cut it yet.
+    pub(crate) fn hold_ends(
+        &self,
+        resource: &Resource,
+        hold: &Hold,
+        lease: LeaseInstant,
+    ) -> LeaseInstant {
+        let grace_ms = self.settings.fair_grace_ms;
+        let full = super::full_lease(hold);
+        let full = hold.tie().map_or(full, |tie| full.min(super::orphan_lease(tie, grace_ms)));
+        let until = self.ends(resource, hold.deadline, full, lease);
+        let cut = hold.tie().and_then(|tie| Some(self.connections.gone_at(tie.client)? + tie.ms));
+        cut.map_or(until, |cut| until.min(cut))
     }
-}
 
-fn token(resource: &Resource) -> Option<u64> {
-    resource.lock().hold().map(|hold| hold.token)
+    /// Whether a RESTORE may bring this in at this wall clock: not a token too far ahead.
+    pub fn accepts(&self, resource: &Resource, wall_us: u64) -> bool {
+        let ceiling = self.tokens.ceiling(wall_us);
+        resource.holds().all(|(_, hold)| hold.token <= ceiling)
+    }
 }

@@ -50,7 +50,8 @@ impl Machine {
                         || self.advance_epoch(store, now, fx)
                         || self.end_grace_of_one(now)
                         || self.end_lease_of_one(store, now, fx)
-                        || (self.quarantine_until.is_none() && self.work_off_one(store, now, fx))));
+                        || self.revisit_one(store, now, fx)
+                        || self.work_off_one(store, now, fx)));
             if !worked {
                 return Progress::Done;
             }
@@ -67,7 +68,8 @@ impl Machine {
                 || self.epoch_cursor > 0
                 || self.connections.has_departed()
                 || self.quarantine_until.is_some_and(|until| until <= now.mono)
-                || (self.quarantine_until.is_none() && self.waits.has_stalled()))
+                || self.waits.has_stalled()
+                || !self.revisit.is_empty())
     }
 
     /// When the next tick is due; `None` when nothing will happen by itself.
@@ -143,7 +145,9 @@ impl Machine {
         let key = Key { db: found.db, name: &name };
         if matches!(store.get(key), Slot::Here(resource) if resource.entry == entry) {
             // Looking at the key ends what is due.
-            let _ = self.on_key(store, key, now, fx, |_, _, _| ());
+            self.most_ends = super::AT_ONCE;
+            let _ = self.on_found(store, key, now, fx, |_, _, _| ());
+            self.most_ends = usize::MAX;
         } else {
             self.leases.leave(entry);
         }

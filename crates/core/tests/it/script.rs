@@ -6,7 +6,8 @@
 //!   9  c1  RELEASE k A            => 0; c2 gets t2
 //! ```
 //!
-//! The first column is milliseconds, the second who calls: a connection (`c1`), one inside MULTI
+//! A verb alone is one of the table's family (see [`run_as`]); others stand with theirs
+//! (`DSEM.ACQUIRE`). The first column is milliseconds, the second who calls: a connection (`c1`), one inside MULTI
 //! (`m1`), a script (`s`), or a reader on the replica (`r`). After the arrow stands *all* that comes out: the answer, then who is
 //! woken with what, then messages as `channel: text`. Tokens are named in the order in which they
 //! appear (`t1`, `t2`, …), and a new one must be larger than all before; `$t1` in a call stands
@@ -25,7 +26,9 @@
 //! | `ttl k` | EXPIRE in the far future; `ttls k …` says which keys still have one |
 //! | `rename k l`, `move k 1`, `swapdb 0 1`, `flushdb 0`, `flushall` | as the server's commands |
 //! | `slot-lost k` | the slot of the key moved away |
-//! | `failover`, `restart` | the replica takes over; the process is restarted from saved data |
+//! | `restore k l` | DUMP of k and RESTORE of that under l |
+//! | `failover` | the replica takes over |
+//! | `restart`, `restart rdb` | the process is restarted: from its AOF, from a snapshot |
 //! | `set lock-delay 50` | a setting |
 //! | `wall -5` | the wall clock is set, in seconds |
 //! | `db 1` | connections use this database from here on |
@@ -33,11 +36,14 @@
 //!
 //! At the end of a table everybody goes, everything ends, and nothing may be left.
 
-use crate::support::{MS, Seen, World};
+use crate::support::{MS, Saved, Seen, World, kind_of};
 use dlock_core::effects::Outcome;
 use dlock_core::machine::{Caller, Gate, Settings};
+use dlock_core::resource::Kind;
 use dlock_core::store::Key;
-use dlock_wire::request::{self, Request};
+use dlock_core::view::{HolderInfo, LockInfo, PermitInfo, RwInfo};
+use dlock_wire::permit::{self, PermitId};
+use dlock_wire::request::{self, Mode, Request};
 use dlock_wire::table::COMMANDS;
 use std::fmt::Write;
 
@@ -46,6 +52,8 @@ const BASE_US: u64 = 50_000 * MS;
 
 struct Table {
     world: World,
+    /// The family of verbs that name none.
+    family: &'static str,
     db: u32,
     /// Tokens in the order of their appearance.
     tokens: Vec<u64>,
@@ -55,8 +63,20 @@ struct Table {
 
 /// Runs a table.
 pub fn run(script: &str) {
+    run_as("DLOCK", script);
+}
+
+/// Runs a table of what DLOCK and DFAIR have in common, with each of them.
+pub fn run_both(script: &str) {
+    run_as("DLOCK", script);
+    run_as("DFAIR", script);
+}
+
+/// Runs a table in which a verb alone is one of `family`'s.
+pub fn run_as(family: &'static str, script: &str) {
     let mut table = Table {
         world: World::new(Settings::default(), BASE_US),
+        family,
         db: 0,
         tokens: Vec::new(),
         with_events: false,
@@ -69,7 +89,11 @@ pub fn run(script: &str) {
         let at: u64 = words[0].parse().unwrap_or_else(|_| panic!("no time in `{row}`"));
         table.world.at(BASE_US + at * MS);
         let got = table.perform(&words[1..]);
-        assert_eq!(got, expected.trim(), "\n in the row `{row}`\n of the table\n{script}");
+        assert_eq!(
+            got,
+            expected.trim(),
+            "\n in the row `{row}`\n of the table, as {family},\n{script}"
+        );
         if !table.held_back {
             table.world.all_delivered();
         }
@@ -96,20 +120,29 @@ impl Table {
 
     fn call(&mut self, client: u64, may_block: bool, words: &[&str]) -> String {
         let words: Vec<String> = words.iter().map(|word| self.number(word)).collect();
-        let name = format!("DLOCK.{}", words[0]);
-        let command = COMMANDS.iter().find(|command| command.name == name);
-        let command = command.unwrap_or_else(|| panic!("no command {name}"));
+        let find = |name: &str| COMMANDS.iter().find(|command| command.name == name);
+        // UNBLOCK is one of DLOCK's only.
+        let command = find(&words[0])
+            .or_else(|| find(&format!("{}.{}", self.family, words[0])))
+            .or_else(|| find(&format!("DLOCK.{}", words[0])))
+            .unwrap_or_else(|| panic!("no command {}", words[0]));
         let args: Vec<&[u8]> = words[1..].iter().map(String::as_bytes).collect();
         let request = request::parse(command.id, &args).unwrap_or_else(|error| panic!("{error}"));
         let caller = Caller { client, db: self.db, may_block };
-        self.view(caller, &request).unwrap_or_else(|| {
-            let seen = self.world.call(caller, &request);
+        let view = self.view(caller, kind_of(command.id), &request);
+        view.unwrap_or_else(|| {
+            let seen = self.world.call(caller, command.id, &request);
             self.show(&seen)
         })
     }
 
-    /// `$t1` stands for a number.
+    /// `$t1` stands for a token, `$p1` for the id of the first permit that was asked for.
     fn number(&self, word: &str) -> String {
+        if let Some(number) = word.strip_prefix("$p") {
+            let id: u128 = number.parse().expect("the number of a permit");
+            let text = permit::text(&id.to_be_bytes());
+            return String::from_utf8_lossy(&text).into_owned();
+        }
         match word.strip_prefix("$t") {
             Some(name) => {
                 let at: usize = name.parse().expect("the name of a token");
@@ -119,32 +152,81 @@ impl Table {
         }
     }
 
-    fn view(&mut self, caller: Caller, request: &Request<'_>) -> Option<String> {
+    /// What INFO shows.
+    fn info(&mut self, caller: Caller, kind: Kind, key: &[u8]) -> String {
+        let now = self.world.now();
+        let key = caller.key(key);
+        let (machine, keys) = (&self.world.machine, &mut self.world.keys);
+        let shown = match kind {
+            Kind::Lock | Kind::Fair => {
+                let info = machine.lock_info(keys, now, kind, key);
+                info.map(|info| info.map(|info| self.lock(&info)))
+            }
+            Kind::Rw => {
+                let info = machine.rw_info(keys, now, key);
+                info.map(|info| info.map(|info| self.rw(&info)))
+            }
+            Kind::Semaphore => machine.sem_info(keys, now, key).map(|info| {
+                info.map(|info| {
+                    format!(
+                        "capacity {} available {} leased {} taken {} waiters {}",
+                        info.capacity, info.available, info.leased, info.taken, info.waiters
+                    )
+                })
+            }),
+            Kind::Latch => machine.latch_info(keys, now, key).map(|info| {
+                info.map(|info| {
+                    let ttl = info.ttl_ms.map_or("-".to_owned(), |ttl| ttl.to_string());
+                    format!("{}/{} ttl {ttl} waiters {}", info.count, info.initial, info.waiters)
+                })
+            }),
+        };
+        match shown {
+            Err(_) => "WRONGTYPE".to_owned(),
+            Ok(None) => "null".to_owned(),
+            Ok(Some(shown)) => shown,
+        }
+    }
+
+    fn lock(&self, info: &LockInfo) -> String {
+        let owner = String::from_utf8_lossy(&info.owner);
+        let label = String::from_utf8_lossy(&info.label);
+        let token = if info.token == 0 { "-".to_owned() } else { self.name(info.token) };
+        format!(
+            "[{owner}] {token} holds {} lease {} ttl {} held {} [{label}] bound {} waiters {}",
+            info.holds, info.lease_ms, info.ttl_ms, info.held_ms, info.bound_client, info.waiters
+        )
+    }
+
+    fn rw(&self, info: &RwInfo) -> String {
+        let holder = |holder: &HolderInfo| {
+            let owner = String::from_utf8_lossy(&holder.owner);
+            format!("{owner} {} {} {}", self.name(holder.token), holder.holds, holder.ttl_ms)
+        };
+        let writer = info.writer.as_ref().map_or("-".to_owned(), holder);
+        let readers: Vec<String> = info.readers.iter().map(holder).collect();
+        let mode = info.mode.map_or("FREE", Mode::as_str);
+        format!("{mode} [{writer}] [{}] waiters {}", readers.join(", "), info.waiters)
+    }
+
+    fn view(&mut self, caller: Caller, kind: Kind, request: &Request<'_>) -> Option<String> {
         let now = self.world.now();
         let (machine, keys) = (&self.world.machine, &mut self.world.keys);
         Some(match *request {
-            Request::Info { key } => match machine.lock_info(keys, now, caller.key(key)) {
+            Request::Info { key } => self.info(caller, kind, key),
+            Request::Permits { key } => match machine.permits(keys, now, caller.key(key)) {
                 Err(_) => "WRONGTYPE".to_owned(),
-                Ok(None) => "null".to_owned(),
-                Ok(Some(info)) => {
-                    let owner = String::from_utf8_lossy(&info.owner).into_owned();
-                    let label = String::from_utf8_lossy(&info.label).into_owned();
-                    let token =
-                        if info.token == 0 { "-".to_owned() } else { self.name(info.token) };
-                    format!(
-                        "[{owner}] {token} holds {} lease {} ttl {} held {} [{label}] bound {} waiters {}",
-                        info.holds,
-                        info.lease_ms,
-                        info.ttl_ms,
-                        info.held_ms,
-                        info.bound_client,
-                        info.waiters
-                    )
+                Ok(rows) => {
+                    let row = |row: &PermitInfo| {
+                        let owner = String::from_utf8_lossy(&row.owner).into_owned();
+                        format!("p{} {owner} {} {}", number(row.id), row.count, row.ttl_ms)
+                    };
+                    rows.iter().map(row).collect::<Vec<_>>().join("; ")
                 }
             },
             Request::Waiters { key, count } => {
                 let most = count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(9));
-                let rows = machine.waiters(keys, now, caller.key(key), most);
+                let rows = machine.waiters(keys, now, (kind, caller.key(key)), most);
                 let Ok(rows) = rows else { return Some("WRONGTYPE".to_owned()) };
                 let rows: Vec<String> = rows
                     .iter()
@@ -158,14 +240,14 @@ impl Table {
                 if rows.is_empty() { "nobody".to_owned() } else { rows.join("; ") }
             }
             Request::Position { key, owner } => {
-                match machine.position(keys, now, caller.key(key), owner) {
+                match machine.position(keys, now, (kind, caller.key(key)), owner) {
                     Err(_) => "WRONGTYPE".to_owned(),
                     Ok(None) => "null".to_owned(),
                     Ok(Some(position)) => position.to_string(),
                 }
             }
             Request::Check { key, token } => {
-                match machine.is_current(keys, now, caller.key(key), token) {
+                match machine.is_current(keys, now, (kind, caller.key(key)), token) {
                     Err(_) => "WRONGTYPE".to_owned(),
                     Ok(true) => "1".to_owned(),
                     Ok(false) => "STALE".to_owned(),
@@ -203,6 +285,7 @@ impl Table {
                 let to = Key { db: number(to), name: name(k).as_bytes() };
                 world.rename(key(name(k)), to)
             }
+            ["restore", from, to] => world.restore(key(name(from)), key(name(to))),
             ["swapdb", a, b] => world.swap_databases(number(a), number(b)),
             ["flushdb", db] => world.flush(Some(number(db))),
             ["flushall"] => world.flush(None),
@@ -210,6 +293,8 @@ impl Table {
                 world.step(|machine, _, _, fx| machine.slot_lost(|name| name == k.as_bytes(), fx))
             }
             ["failover"] => world.fail_over(),
+            ["restart"] => world.restart(Saved::Aof),
+            ["restart", "rdb"] => world.restart(Saved::Rdb),
             _ => {
                 self.arrange(words);
                 return String::new();
@@ -227,7 +312,6 @@ impl Table {
             ["delivered", who] => world.delivered(who[1..].parse().expect("a connection")),
             ["pause"] => world.pause(true),
             ["resume"] => world.pause(false),
-            ["restart"] => world.restart(),
             ["db", number] => self.db = number.parse().expect("a number"),
             ["ttl", key] => world.expire_later(Key { db: self.db, name: key.as_bytes() }),
             ["ttls", ref keys @ ..] => {
@@ -250,6 +334,7 @@ impl Table {
                     "max-waiters" => settings.max_waiters = count,
                     "quarantine" => settings.restart_quarantine_ms = value,
                     "lock-delay" => settings.lock_delay_ms = value,
+                    "deadlock-detection" => settings.deadlock_detection = value != 0,
                     "cluster" => settings.cluster = value != 0,
                     _ => panic!("no setting {name}"),
                 });
@@ -276,7 +361,10 @@ impl Table {
             let (channel, text) = (String::from_utf8_lossy(channel), String::from_utf8_lossy(text));
             let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
             if words.len() > 2 {
-                words[2] = self.name(words[2].parse().expect("a token"));
+                words[2] = match permit::parse(words[2].as_bytes()) {
+                    Some(id) => format!("p{}", number(id)),
+                    None => self.name(words[2].parse().expect("a token")),
+                };
             }
             parts.push(format!("{channel}: {}", words.join(" ")));
         }
@@ -290,6 +378,16 @@ impl Table {
     fn outcome(&mut self, outcome: &Outcome) -> String {
         match outcome {
             Outcome::Token(token) => self.name(*token),
+            Outcome::Tokens(tokens) => {
+                let names: Vec<String> = tokens.iter().map(|token| self.name(*token)).collect();
+                names.join(" ")
+            }
+            Outcome::Granted { key, token } => {
+                format!("{} {}", String::from_utf8_lossy(key), self.name(*token))
+            }
+            Outcome::Permit(id) => format!("p{}", number(*id)),
+            Outcome::Taken => "taken".to_owned(),
+            Outcome::Available(available) => available.to_string(),
             Outcome::Count(count) => count.to_string(),
             Outcome::Null => "null".to_owned(),
             Outcome::Fault(fault) => fault.code.as_str().to_owned(),
@@ -299,9 +397,10 @@ impl Table {
     /// Names the tokens that appear for the first time, in their own order.
     fn name_new(&mut self, seen: &Seen) {
         let outcomes = seen.reply.iter().chain(seen.wakes.iter().map(|(_, outcome)| outcome));
-        let told = outcomes.filter_map(|outcome| match outcome {
-            Outcome::Token(token) => Some(*token),
-            _ => None,
+        let told = outcomes.flat_map(|outcome| match outcome {
+            Outcome::Token(token) | Outcome::Granted { token, .. } => vec![*token],
+            Outcome::Tokens(tokens) => tokens.clone(),
+            _ => Vec::new(),
         });
         let said = seen.messages.iter().filter_map(|(_, text)| {
             let text = String::from_utf8_lossy(text);
@@ -324,4 +423,9 @@ impl Table {
             None => format!("the unknown token {token}"),
         }
     }
+}
+
+/// The number of a permit: ids are counted here.
+fn number(id: PermitId) -> u128 {
+    u128::from_be_bytes(id)
 }

@@ -1,13 +1,17 @@
 //! Requests that belong to no family.
 
 use super::Request;
-use crate::cursor::{Cursor, Opt};
+use crate::cursor::Cursor;
 use crate::fault::ParseError;
 use crate::names::CLIENT_ID_MAX;
+use crate::option::Opt;
 use crate::table::CommandId;
 
 /// `client-id [ERROR]`
-pub(super) fn unblock<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+pub(super) fn unblock<'a>(
+    id: CommandId,
+    args: &'a [&'a [u8]],
+) -> Result<Request<'a>, ParseError<'a>> {
     let mut cursor = Cursor::at_least(id, args, 1)?;
     let client = cursor.number("client-id", 1..=CLIENT_ID_MAX)?;
     let mut error = false;
@@ -21,7 +25,10 @@ pub(super) fn unblock<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a
 }
 
 /// `key payload`
-pub(super) fn apply<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+pub(super) fn apply<'a>(
+    id: CommandId,
+    args: &'a [&'a [u8]],
+) -> Result<Request<'a>, ParseError<'a>> {
     let mut cursor = Cursor::exactly(id, args, 2)?;
     Ok(Request::Apply { key: cursor.key()?, payload: cursor.bytes()? })
 }

@@ -1,9 +1,10 @@
 //! Requests of the locks with one holder, each read and written on one page.
 
 use super::{Request, Writer};
-use crate::cursor::{Cursor, Opt};
+use crate::cursor::Cursor;
 use crate::fault::ParseError;
 use crate::names::{TOKEN_MAX, TOKEN_MIN};
+use crate::option::Opt;
 use crate::table::CommandId;
 
 /// `key owner [PX ms|EX s] [BLOCK ms] [QUEUE ms] [NOTIFY channel] [REQID id] [NOREENTRY]
@@ -50,34 +51,52 @@ impl<'a> Acquire<'a> {
     }
 
     #[inline]
-    pub(super) fn parse(id: CommandId, args: &[&'a [u8]]) -> Result<Self, ParseError<'a>> {
+    pub(super) fn parse(id: CommandId, args: &'a [&'a [u8]]) -> Result<Self, ParseError<'a>> {
         let mut cursor = Cursor::at_least(id, args, 2)?;
         let mut acquire = Self::new(cursor.key()?, cursor.owner()?);
         while let Some(option) = cursor.option()? {
             match option {
-                Opt::Px | Opt::Ex => acquire.lease_ms = Some(cursor.lease_ms(option)?),
-                Opt::Block => acquire.block_ms = Some(cursor.block_ms()?),
-                Opt::Queue => acquire.queue_ms = Some(cursor.queue_ms()?),
-                Opt::Notify => acquire.notify = Some(cursor.channel()?),
-                Opt::ReqId => acquire.reqid = Some(cursor.reqid()?),
                 Opt::NoReentry => acquire.no_reentry = true,
-                Opt::Bind => acquire.bind_ms = Some(cursor.bind_ms()?),
-                Opt::Label => acquire.label = Some(cursor.label()?),
-                _ => return cursor.unknown(),
+                _ => acquire.option(&mut cursor, option)?,
             }
         }
         Ok(acquire)
     }
 
+    /// Takes an option that every family has: all but NOREENTRY.
+    #[inline]
+    pub(super) fn option(
+        &mut self,
+        cursor: &mut Cursor<'a>,
+        option: Opt,
+    ) -> Result<(), ParseError<'a>> {
+        match option {
+            Opt::Px | Opt::Ex => self.lease_ms = Some(cursor.lease_ms(option)?),
+            Opt::Block => self.block_ms = Some(cursor.block_ms()?),
+            Opt::Queue => self.queue_ms = Some(cursor.queue_ms()?),
+            Opt::Notify => self.notify = Some(cursor.channel()?),
+            Opt::ReqId => self.reqid = Some(cursor.reqid()?),
+            Opt::Bind => self.bind_ms = Some(cursor.bind_ms()?),
+            Opt::Label => self.label = Some(cursor.label()?),
+            _ => return cursor.unknown(),
+        }
+        Ok(())
+    }
+
     pub(super) fn write(&self, to: &mut Writer<impl FnMut(&[u8])>) {
         to.bytes(self.key);
         to.bytes(self.owner);
+        to.flag("NOREENTRY", self.no_reentry);
+        self.write_options(to);
+    }
+
+    /// The options that every family has.
+    pub(super) fn write_options(&self, to: &mut Writer<impl FnMut(&[u8])>) {
         to.option_number("PX", self.lease_ms);
         to.option_number("BLOCK", self.block_ms);
         to.option_number("QUEUE", self.queue_ms);
         to.option_bytes("NOTIFY", self.notify);
         to.option_bytes("REQID", self.reqid);
-        to.flag("NOREENTRY", self.no_reentry);
         to.option_number("BIND", self.bind_ms);
         to.option_bytes("LABEL", self.label);
     }
@@ -105,23 +124,33 @@ impl<'a> Release<'a> {
     }
 
     #[inline]
-    pub(super) fn parse(id: CommandId, args: &[&'a [u8]]) -> Result<Self, ParseError<'a>> {
+    pub(super) fn parse(id: CommandId, args: &'a [&'a [u8]]) -> Result<Self, ParseError<'a>> {
         let mut cursor = Cursor::at_least(id, args, 2)?;
         let mut release = Self::new(cursor.key()?, cursor.owner()?);
+        release.options(&mut cursor)?;
+        Ok(release)
+    }
+
+    #[inline]
+    pub(super) fn options(&mut self, cursor: &mut Cursor<'a>) -> Result<(), ParseError<'a>> {
         while let Some(option) = cursor.option()? {
             match option {
-                Opt::All => release.all = true,
-                Opt::Token => release.token = Some(cursor.token()?),
-                Opt::ReqId => release.reqid = Some(cursor.reqid()?),
+                Opt::All => self.all = true,
+                Opt::Token => self.token = Some(cursor.token()?),
+                Opt::ReqId => self.reqid = Some(cursor.reqid()?),
                 _ => return cursor.unknown(),
             }
         }
-        Ok(release)
+        Ok(())
     }
 
     pub(super) fn write(&self, to: &mut Writer<impl FnMut(&[u8])>) {
         to.bytes(self.key);
         to.bytes(self.owner);
+        self.write_options(to);
+    }
+
+    pub(super) fn write_options(&self, to: &mut Writer<impl FnMut(&[u8])>) {
         to.flag("ALL", self.all);
         to.option_number("TOKEN", self.token);
         to.option_bytes("REQID", self.reqid);
@@ -150,23 +179,33 @@ impl<'a> Renew<'a> {
     }
 
     #[inline]
-    pub(super) fn parse(id: CommandId, args: &[&'a [u8]]) -> Result<Self, ParseError<'a>> {
+    pub(super) fn parse(id: CommandId, args: &'a [&'a [u8]]) -> Result<Self, ParseError<'a>> {
         let mut cursor = Cursor::at_least(id, args, 2)?;
         let mut renew = Self::new(cursor.key()?, cursor.owner()?);
+        renew.options(&mut cursor)?;
+        Ok(renew)
+    }
+
+    #[inline]
+    pub(super) fn options(&mut self, cursor: &mut Cursor<'a>) -> Result<(), ParseError<'a>> {
         while let Some(option) = cursor.option()? {
             match option {
-                Opt::Px | Opt::Ex => renew.lease_ms = Some(cursor.lease_ms(option)?),
-                Opt::Token => renew.token = Some(cursor.token()?),
-                Opt::Bind => renew.bind_ms = Some(cursor.bind_ms()?),
+                Opt::Px | Opt::Ex => self.lease_ms = Some(cursor.lease_ms(option)?),
+                Opt::Token => self.token = Some(cursor.token()?),
+                Opt::Bind => self.bind_ms = Some(cursor.bind_ms()?),
                 _ => return cursor.unknown(),
             }
         }
-        Ok(renew)
+        Ok(())
     }
 
     pub(super) fn write(&self, to: &mut Writer<impl FnMut(&[u8])>) {
         to.bytes(self.key);
         to.bytes(self.owner);
+        self.write_options(to);
+    }
+
+    pub(super) fn write_options(&self, to: &mut Writer<impl FnMut(&[u8])>) {
         to.option_number("PX", self.lease_ms);
         to.option_number("TOKEN", self.token);
         to.option_number("BIND", self.bind_ms);
@@ -174,13 +213,19 @@ impl<'a> Renew<'a> {
 }
 
 /// `key token`
-pub(super) fn check<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+pub(super) fn check<'a>(
+    id: CommandId,
+    args: &'a [&'a [u8]],
+) -> Result<Request<'a>, ParseError<'a>> {
     let mut cursor = Cursor::exactly(id, args, 2)?;
     Ok(Request::Check { key: cursor.key()?, token: cursor.number("token", TOKEN_MIN..=TOKEN_MAX)? })
 }
 
 /// `key owner token`
-pub(super) fn fence<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+pub(super) fn fence<'a>(
+    id: CommandId,
+    args: &'a [&'a [u8]],
+) -> Result<Request<'a>, ParseError<'a>> {
     let mut cursor = Cursor::exactly(id, args, 3)?;
     Ok(Request::Fence {
         key: cursor.key()?,
@@ -190,17 +235,23 @@ pub(super) fn fence<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>,
 }
 
 /// `key`
-pub(super) fn break_<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+pub(super) fn break_<'a>(
+    id: CommandId,
+    args: &'a [&'a [u8]],
+) -> Result<Request<'a>, ParseError<'a>> {
     Ok(Request::Break { key: Cursor::exactly(id, args, 1)?.key()? })
 }
 
 /// `key`
-pub(super) fn info<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+pub(super) fn info<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
     Ok(Request::Info { key: Cursor::exactly(id, args, 1)?.key()? })
 }
 
 /// `key [COUNT n]`
-pub(super) fn waiters<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+pub(super) fn waiters<'a>(
+    id: CommandId,
+    args: &'a [&'a [u8]],
+) -> Result<Request<'a>, ParseError<'a>> {
     let mut cursor = Cursor::at_least(id, args, 1)?;
     let key = cursor.key()?;
     let mut count = None;
@@ -216,14 +267,17 @@ pub(super) fn waiters<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a
 /// `key owner`
 pub(super) fn position<'a>(
     id: CommandId,
-    args: &[&'a [u8]],
+    args: &'a [&'a [u8]],
 ) -> Result<Request<'a>, ParseError<'a>> {
     let mut cursor = Cursor::exactly(id, args, 2)?;
     Ok(Request::Position { key: cursor.key()?, owner: cursor.owner()? })
 }
 
 /// `key owner`
-pub(super) fn cancel<'a>(id: CommandId, args: &[&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+pub(super) fn cancel<'a>(
+    id: CommandId,
+    args: &'a [&'a [u8]],
+) -> Result<Request<'a>, ParseError<'a>> {
     let mut cursor = Cursor::exactly(id, args, 2)?;
     Ok(Request::Cancel { key: cursor.key()?, owner: cursor.owner()? })
 }

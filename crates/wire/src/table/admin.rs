@@ -8,6 +8,7 @@ pub(super) const UNBLOCK: Command = Command {
     id: CommandId::Unblock,
     group: Group::Admin,
     summary: "Ends the blocked call of a connection.",
+    like: None,
     since: "0.1.0",
     complexity: "O(1)",
     arity: -2,
@@ -22,7 +23,7 @@ pub(super) const UNBLOCK: Command = Command {
         Arg::plain(
             "client-id",
             ArgKind::Integer,
-            Bounds::Number { min: 1, max: CLIENT_ID_MAX, unit: "" },
+            Bounds::number(1, CLIENT_ID_MAX, ""),
             "The connection, as CLIENT ID and CLIENT LIST number it.",
         ),
         Arg::flag(
@@ -46,6 +47,7 @@ pub(super) const APPLY: Command = Command {
     id: CommandId::Apply,
     group: Group::Internal,
     summary: "Replays what a primary did. Internal: clients are refused.",
+    like: None,
     since: "0.1.0",
     complexity: "O(N) with N the length of the payload",
     arity: 3,

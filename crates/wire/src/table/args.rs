@@ -2,8 +2,9 @@
 
 use super::{Arg, ArgKind, Bounds};
 use crate::names::{
-    BIND_MAX_MS, BLOCK_MAX_MS, CHANNEL_MAX, COUNT_MAX, LABEL_MAX, LEASE_MAX_MS, LEASE_MAX_S,
-    LEASE_MIN_MS, OWNER_MAX, QUEUE_MAX_MS, QUEUE_MIN_MS, REQID_MAX, TOKEN_MAX, TOKEN_MIN,
+    BIND_MAX_MS, BLOCK_MAX_MS, CHANNEL_MAX, COUNT_MAX, KEYS_MAX, LABEL_MAX, LEASE_MAX_MS,
+    LEASE_MAX_S, LEASE_MIN_MS, OWNER_MAX, QUEUE_MAX_MS, QUEUE_MIN_MS, REQID_MAX, TOKEN_MAX,
+    TOKEN_MIN,
 };
 
 const TOKENS: Bounds = Bounds::number(TOKEN_MIN, TOKEN_MAX, "");
@@ -30,6 +31,28 @@ pub(super) const IF_TOKEN: Arg = Arg::option(
     TOKENS,
     "Only if the hold has this fencing token.",
 );
+
+/// The lease of a new hold.
+pub(super) const NEW_LEASE: Arg =
+    Arg::choice("lease", "Without a lease: `dlock.default-lease-ms`.", LEASE);
+
+/// The lease of a hold that is renewed.
+pub(super) const HOLD_LEASE: Arg =
+    Arg::choice("lease", "It is counted from now. Without a lease: the hold's own.", LEASE);
+
+/// How many keys follow.
+pub(super) const NUMKEYS: Arg = Arg::plain(
+    "numkeys",
+    ArgKind::Integer,
+    Bounds::number(1, KEYS_MAX as u64, ""),
+    "How many keys follow.",
+);
+
+/// Several locks.
+pub(super) const KEYS: Arg = Arg {
+    multiple: true,
+    ..Arg::plain("key", ArgKind::Key, Bounds::Any, "The locks, no key twice.")
+};
 
 /// `PX milliseconds` or `EX seconds`.
 pub(super) const LEASE: &[Arg] = &[

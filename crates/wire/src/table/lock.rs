@@ -1,32 +1,30 @@
 //! DLOCK: the rows of the re-entrant lock.
 
 use super::args::{
-    BIND, BLOCK, COUNT, IF_TOKEN, KEY, LABEL, LEASE, NOTIFY, OWNER, QUEUE, REQID, TOKEN,
+    BIND, BLOCK, COUNT, HOLD_LEASE, IF_TOKEN, KEY, LABEL, NEW_LEASE, NOTIFY, OWNER, QUEUE, REQID,
+    TOKEN,
 };
-use super::{Access, Arg, Command, CommandId, Group, KeyFlag, Keys, LockVerb};
+use super::{Access, Arg, Command, CommandId, Group, KeyFlag, Keys, LockVerb, acl, errors};
 use crate::reply::ErrorCode;
-
-const WRITE_FAST: &[&str] = &["write", "fast"];
-const READ_FAST: &[&str] = &["read", "fast"];
-const READ_SLOW: &[&str] = &["read", "slow"];
 
 const NOT_HELD: (ErrorCode, &str) = (
     ErrorCode::NotHeld,
     "`owner` does not hold the lock, or not with that TOKEN. Nothing was changed.",
 );
 
-/// What most commands of the family have in common.
-const BASE: Command = Command {
+/// What most commands of all families have in common.
+pub(super) const BASE: Command = Command {
     name: "",
     id: CommandId::Lock(LockVerb::Info),
     group: Group::Lock,
     summary: "",
+    like: None,
     since: "0.1.0",
     complexity: "O(1)",
     arity: 2,
     access: Access::Read,
     flags: "readonly fast",
-    acl: READ_FAST,
+    acl: acl::READ_FAST,
     keys: Keys::First,
     key_flags: &[KeyFlag::Ro, KeyFlag::Access],
     args: &[KEY],
@@ -45,12 +43,12 @@ pub(super) const ACQUIRE: Command = Command {
     arity: -3,
     access: Access::Write,
     flags: "write deny-oom blocking",
-    acl: &["write", "slow", "blocking"],
+    acl: acl::WRITE_BLOCKING,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: &[
         KEY,
         OWNER,
-        Arg::choice("lease", "Without a lease: `dlock.default-lease-ms`.", LEASE),
+        NEW_LEASE,
         BLOCK,
         QUEUE,
         NOTIFY,
@@ -63,27 +61,11 @@ pub(super) const ACQUIRE: Command = Command {
         - Null: not granted (in time). With QUEUE the owner has a place in the queue now.",
     errors: &[
         (ErrorCode::Reentry, "`owner` holds the lock already and NOREENTRY was given."),
-        (
-            ErrorCode::Deadlock,
-            "Waiting would close a cycle of owners that wait for each other; \
-             the text names it.",
-        ),
-        (
-            ErrorCode::Replaced,
-            "A later ACQUIRE of the same owner took over the place of this \
-             blocked call.",
-        ),
-        (ErrorCode::Limit, "`dlock.max-waiters-per-key` or `dlock.max-waiters` is reached."),
-        (
-            ErrorCode::Quarantine,
-            "The server is in its restart quarantine, and the call does not \
-             wait.",
-        ),
-        (
-            ErrorCode::Unblocked,
-            "The wait was ended by an operator, because this server became a replica, or because \
-             the slot moved or (in a cluster) the key was deleted. Ask again.",
-        ),
+        errors::DEADLOCK,
+        errors::REPLACED,
+        errors::TOO_MANY_WAITERS,
+        errors::QUARANTINE,
+        errors::UNBLOCKED,
     ],
     notes: "- **Free**: granted, the owner has 1 hold.\n\
         - **Held by the same owner**: one hold more, the same token. The lease is extended if \
@@ -116,7 +98,7 @@ pub(super) const RELEASE: Command = Command {
     arity: -3,
     access: Access::Write,
     flags: "write fast",
-    acl: WRITE_FAST,
+    acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
     args: &[
         KEY,
@@ -145,15 +127,9 @@ pub(super) const RENEW: Command = Command {
     arity: -3,
     access: Access::Write,
     flags: "write fast",
-    acl: WRITE_FAST,
+    acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[
-        KEY,
-        OWNER,
-        Arg::choice("lease", "It is counted from now. Without a lease: the hold's own.", LEASE),
-        IF_TOKEN,
-        BIND,
-    ],
+    args: &[KEY, OWNER, HOLD_LEASE, IF_TOKEN, BIND],
     reply: "Integer: the fencing token of the hold.",
     errors: &[NOT_HELD],
     notes: "The end may be sooner or later than before. Without BIND the tie to a connection \
@@ -189,7 +165,7 @@ pub(super) const FENCE: Command = Command {
     arity: 4,
     access: Access::Write,
     flags: "write fast",
-    acl: WRITE_FAST,
+    acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: &[
         KEY,
@@ -219,7 +195,7 @@ pub(super) const BREAK: Command = Command {
     summary: "Ends the hold by force, whoever has it.",
     access: Access::Write,
     flags: "write",
-    acl: &["write", "slow", "dangerous"],
+    acl: acl::WRITE_DANGEROUS,
     key_flags: &[KeyFlag::Rw, KeyFlag::Delete],
     reply: "Integer: 1 if a hold was broken, 0 if there was none.",
     notes: "All holds of the owner end and the first waiter gets the lock, or it stays closed \
@@ -240,7 +216,7 @@ pub(super) const INFO: Command = Command {
     reply: "Map, or Null if nothing is there:\n\n\
         | field | meaning |\n\
         |---|---|\n\
-        | `kind` | which family: `dlock` |\n\
+        | `kind` | which family: `dlock` or `dfair` |\n\
         | `owner` | who holds it; empty when nobody does (there is a queue, or the lock is \
         closed by `dlock.lock-delay-ms`) |\n\
         | `token` | fencing token of the hold |\n\
@@ -273,7 +249,7 @@ pub(super) const WAITERS: Command = Command {
     complexity: "O(N) with N the places listed",
     arity: -2,
     flags: "readonly",
-    acl: READ_SLOW,
+    acl: acl::READ_SLOW,
     args: &[KEY, COUNT],
     reply: "Array of maps in queue order, empty if nobody waits:\n\n\
         | field | meaning |\n\
@@ -300,7 +276,7 @@ pub(super) const POSITION: Command = Command {
     complexity: "O(N) with N the places in front of the owner",
     arity: 3,
     flags: "readonly",
-    acl: READ_SLOW,
+    acl: acl::READ_SLOW,
     args: &[KEY, OWNER],
     reply: "- Integer: 0 for the holder, 1 for the first in the queue, and so on. An owner that \
         both holds and waits is told its place.\n\
@@ -320,7 +296,7 @@ pub(super) const CANCEL: Command = Command {
     arity: 3,
     access: Access::Write,
     flags: "write fast",
-    acl: WRITE_FAST,
+    acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
     args: &[KEY, OWNER],
     reply: "Integer: 1 if the owner left the queue or gave back an unclaimed grant, else 0. A \

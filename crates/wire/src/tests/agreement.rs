@@ -7,28 +7,42 @@ use alloc::vec;
 use alloc::vec::Vec;
 use std::collections::BTreeSet;
 
-use crate::cursor::Opt;
+use crate::option::Opt;
 use crate::request::{Fault, parse};
 use crate::table::{Access, Arg, ArgKind, Bounds, COMMANDS, Command, Group, KeyFlag, Keys};
 
 type Words = Vec<Vec<u8>>;
 
-/// The shortest value that an argument takes.
+/// A permit id.
+const UUID: &[u8] = b"0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70";
+
+/// The smallest value that an argument takes.
 fn value(arg: &Arg) -> Vec<u8> {
     match arg.bounds {
+        Bounds::Uuid => UUID.to_vec(),
         Bounds::Number { min, .. } => min.to_string().into_bytes(),
         Bounds::Bytes { min, .. } => vec![b'v'; min],
         Bounds::Any => b"v".to_vec(),
     }
 }
 
-/// An argument with `value`, as it is written in a call.
+/// An argument with `value`, as it is written in a call; of a choice the first.
 fn written(arg: &Arg, value: Vec<u8>) -> Words {
     match (arg.token, arg.kind) {
+        (None, ArgKind::OneOf) => smallest(&arg.parts[0]),
         (Some(token), ArgKind::PureToken) => vec![token.into()],
         (Some(token), _) => vec![token.into(), value],
         (None, _) => vec![value],
     }
+}
+
+fn smallest(arg: &Arg) -> Words {
+    written(arg, value(arg))
+}
+
+/// The argument, or every part of a choice on its own.
+fn parts(arg: &'static Arg) -> &'static [Arg] {
+    if arg.kind == ArgKind::OneOf { arg.parts } else { core::slice::from_ref(arg) }
 }
 
 fn required(command: &Command) -> Vec<&'static Arg> {
@@ -37,18 +51,17 @@ fn required(command: &Command) -> Vec<&'static Arg> {
 
 /// Each optional argument, with every part of a choice on its own.
 fn optional(command: &Command) -> Vec<&'static Arg> {
-    let options = command.args.iter().filter(|arg| arg.optional);
-    options
-        .flat_map(
-            |arg| {
-                if arg.kind == ArgKind::OneOf { arg.parts } else { core::slice::from_ref(arg) }
-            },
-        )
-        .collect()
+    command.args.iter().filter(|arg| arg.optional).flat_map(parts).collect()
 }
 
 fn smallest_call(command: &Command) -> Words {
-    required(command).iter().flat_map(|arg| written(arg, value(arg))).collect()
+    required(command).into_iter().flat_map(smallest).collect()
+}
+
+/// The smallest call with all arguments that come before the options.
+fn positional_call(command: &Command) -> Words {
+    let is_positional = |arg: &&Arg| !arg.optional || (arg.token.is_none() && arg.parts.is_empty());
+    command.args.iter().filter(is_positional).flat_map(smallest).collect()
 }
 
 fn understood(command: &Command, words: &Words) -> bool {
@@ -107,7 +120,7 @@ fn options_are_accepted_where_they_are_documented_and_nowhere_else() {
         let documented: BTreeSet<_> =
             optional(command).iter().filter_map(|arg| arg.token).collect();
         for option in Opt::ALL {
-            let mut words = smallest_call(command);
+            let mut words = positional_call(command);
             words.push(option.word().to_ascii_lowercase().into_bytes());
             let known = understood(command, &words)
                 || error(command, &words) == format!("{} needs a value", option.word());
@@ -130,13 +143,11 @@ fn documented_ranges_end_where_the_parser_says() {
     for command in COMMANDS {
         let mut prefix = Words::new();
         for arg in required(command) {
-            check_bounds(
-                command,
-                &prefix,
-                arg,
-                &smallest_call(command)[prefix.len() + 1..].to_owned(),
-            );
-            prefix.extend(written(arg, value(arg)));
+            let rest = smallest_call(command)[prefix.len() + smallest(arg).len()..].to_owned();
+            for part in parts(arg) {
+                check_bounds(command, &prefix, part, &rest);
+            }
+            prefix.extend(smallest(arg));
         }
         for arg in optional(command) {
             check_bounds(command, &prefix, arg, &Words::new());
@@ -148,6 +159,14 @@ fn documented_ranges_end_where_the_parser_says() {
 fn check_bounds(command: &Command, before: &Words, arg: &Arg, after: &Words) {
     let tries: Vec<(Vec<u8>, bool)> = match arg.bounds {
         Bounds::Any => return,
+        Bounds::Uuid => vec![
+            (UUID.to_vec(), true),
+            (UUID.to_ascii_uppercase(), true),
+            (UUID[1..].to_vec(), false),
+            ([UUID, b"0"].concat(), false),
+            (vec![b'v'; 36], false),
+            (vec![], false),
+        ],
         Bounds::Bytes { min, max } => {
             let mut tries = vec![(min, true), (max, true), (max + 1, false)];
             tries.extend(min.checked_sub(1).map(|len| (len, false)));
@@ -163,14 +182,28 @@ fn check_bounds(command: &Command, before: &Words, arg: &Arg, after: &Words) {
         .to_vec(),
     };
     for (value, good) in tries {
-        let words = [before.clone(), written(arg, value), after.clone()].concat();
-        assert_eq!(understood(command, &words), good, "{} {words:?}", command.name);
+        let after = if arg.name == "numkeys" { keys_and_owner(&value) } else { after.clone() };
+        let words = [before.clone(), written(arg, value), after].concat();
+        assert_eq!(
+            understood(command, &words),
+            good,
+            "{} {:?}",
+            command.name,
+            &words[..words.len().min(20)]
+        );
         if !good {
             let text = error(command, &words);
             let name = arg.token.unwrap_or(arg.name);
             assert!(text.starts_with(&format!("{name} must be ")), "{text}");
         }
     }
+}
+
+/// So many keys, if it is a number of keys, and an owner.
+fn keys_and_owner(count: &[u8]) -> Words {
+    let count = str::from_utf8(count).ok().and_then(|text| text.parse().ok()).unwrap_or(1_u32);
+    let keys = (0..count.max(1)).map(|key| format!("key:{key}").into_bytes());
+    keys.chain([b"v".to_vec()]).collect()
 }
 
 #[test]
@@ -198,8 +231,11 @@ fn rows_do_not_contradict_themselves() {
         }
         assert_ne!(command.acl.contains(&"fast"), command.acl.contains(&"slow"), "{name}");
 
-        let keyed = command.args.first().is_some_and(|arg| arg.kind == ArgKind::Key);
-        assert_eq!(command.keys == Keys::First, keyed, "{name}");
+        let is_key = |at: usize| command.args.get(at).is_some_and(|arg| arg.kind == ArgKind::Key);
+        assert_eq!(command.keys == Keys::First, is_key(0), "{name}");
+        assert_eq!(command.keys == Keys::Counted, is_key(1), "{name}");
+        assert!(!is_key(1) || command.args[0].name == "numkeys" && command.args[1].multiple);
+        let keyed = command.keys != Keys::None;
         assert_eq!(command.key_flags.is_empty(), command.keys == Keys::None, "{name}");
         if keyed {
             assert_eq!(command.key_flags.contains(&KeyFlag::Rw), writes, "{name}");
@@ -233,6 +269,55 @@ fn blocking_and_dangerous_commands_are_marked() {
             .map(|command| command.name)
             .collect()
     };
-    assert_eq!(with("blocking"), ["DLOCK.ACQUIRE"]);
-    assert_eq!(with("dangerous"), ["DLOCK.BREAK", "DLOCK.UNBLOCK", "DLOCK.APPLY"]);
+    assert_eq!(
+        with("blocking"),
+        [
+            "DLOCK.ACQUIRE",
+            "DFAIR.ACQUIRE",
+            "DRW.ACQUIRE",
+            "DSEM.ACQUIRE",
+            "DSEM.TAKE",
+            "DLATCH.AWAIT",
+            "DLOCK.MACQUIRE",
+            "DLOCK.ANYACQUIRE",
+        ]
+    );
+    assert_eq!(
+        with("dangerous"),
+        ["DLOCK.BREAK", "DFAIR.BREAK", "DRW.BREAK", "DSEM.BREAK", "DLOCK.UNBLOCK", "DLOCK.APPLY",]
+    );
+}
+
+#[test]
+fn rows_that_are_like_another_share_what_the_page_does_not_repeat() {
+    for command in COMMANDS {
+        let Some(like) = command.like else { continue };
+        let model = COMMANDS.iter().find(|row| row.name == like).expect("a row");
+        assert_eq!(model.like, None, "{}: {like} points on", command.name);
+        assert_eq!(
+            (command.reply, command.errors, command.arity, command.acl, command.flags),
+            (model.reply, model.errors, model.arity, model.acl, model.flags),
+            "{}",
+            command.name
+        );
+        let shape = |row: &Command| row.args.iter().map(|arg| (arg.name, arg.token)).collect();
+        let (shared, own): (Vec<_>, Vec<_>) = (shape(model), shape(command));
+        assert_eq!(shared, own, "{}", command.name);
+    }
+}
+
+#[test]
+fn examples_are_calls_of_their_own_command() {
+    for command in COMMANDS {
+        let calls = command.example.lines().filter_map(|line| line.strip_prefix("> "));
+        for line in calls.clone() {
+            let mut words = line.split(' ');
+            let name = words.next().expect("a name");
+            let row = COMMANDS.iter().find(|row| row.name == name).expect("a command");
+            let args: Vec<&[u8]> = words.map(str::as_bytes).collect();
+            assert!(parse(row.id, &args).is_ok(), "{line}");
+        }
+        let own = calls.clone().filter(|line| line.split(' ').next() == Some(command.name));
+        assert_eq!(own.count() > 0, command.group != Group::Internal, "{}", command.name);
+    }
 }

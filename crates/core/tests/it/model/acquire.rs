@@ -1,8 +1,8 @@
 //! ACQUIRE, of a free lock, of one's own and with a wait.
 
 use super::holder::{follow, remember, set_end};
-use super::{Answer, How, Lock, Model, Place, Tie, text};
-use dlock_wire::request::Acquire;
+use super::{Answer, How, Model, Place, Tie, text};
+use dlock_wire::request::{Acquire, Mode};
 
 impl Model {
     pub(super) fn acquire(
@@ -10,45 +10,54 @@ impl Model {
         k: usize,
         client: u64,
         may_block: bool,
-        call: &Acquire<'_>,
+        (call, mode): (&Acquire<'_>, Mode),
     ) -> Option<Answer> {
         let owner = text(call.owner);
-        if self.hold_of(k, &owner).is_some() {
-            return Some(self.acquire_again(k, client, call));
+        if self.hold_of(k, &owner, mode).is_some() {
+            return Some(self.acquire_again(k, client, (call, mode)));
         }
         let blocks = call.block_ms.is_some() && may_block;
         let waits = blocks || call.queue_ms.is_some();
         let place = self.queues[k].iter().position(|place| place.owner == owner);
-        let is_open = matches!(self.locks[k], Lock::Free)
+        let goes_first = self.goes_first(k, &owner, mode);
+        let is_open = self.admits(k, &owner, mode)
             && !self.in_quarantine()
-            && self.queues[k].iter().all(|place| self.is_passed_over(place));
-        if is_open && !(waits && place.is_some()) {
+            && (goes_first || self.queues[k].iter().all(|place| self.is_passed_over(place)));
+        if is_open && (goes_first || !(waits && place.is_some())) {
+            if let Some(at) = place.filter(|_| waits) {
+                self.give_up_place(k, at);
+            }
             let token = self.next_token();
             let mut hold = self.new_hold(owner, token, self.lease_of(call.lease_ms));
             remember(&mut hold, call.reqid);
             hold.label = text(call.label.unwrap_or_default());
             hold.channel = channel_of(call);
             hold.tie = call.bind_ms.map(|ms| Tie { ms, client, cut: false, at_most: None });
-            self.locks[k] = Lock::Held(hold);
+            self.put(k, mode, hold);
             self.out.counters.grants_at_once += 1;
             self.event("acquire", k);
             return Some(Answer::Token(token));
         }
         if !waits {
-            let refused = self.in_quarantine() && !matches!(self.locks[k], Lock::Held(_));
+            let refused = self.in_quarantine() && !self.is_held_against(k, &owner, mode);
             return Some(if refused { Answer::Error("QUARANTINE") } else { Answer::Null });
         }
-        let in_all: usize = self.queues.iter().map(Vec::len).sum();
+        if self.reads(k, &owner) && mode == Mode::Write && self.is_being_upgraded(k, &owner) {
+            return Some(Answer::Error("DEADLOCK"));
+        }
+        let in_all = self.queues.iter().flatten().filter(|place| !is_saved(place)).count();
         if place.is_none()
             && (self.queues[k].len() >= self.settings.per_key || in_all >= self.settings.in_all)
         {
             return Some(Answer::Error("LIMIT"));
         }
-        let until = call.block_ms.filter(|&ms| ms > 0).map(|ms| self.now + ms);
-        let mut new = Place {
-            owner: owner.clone(),
+        let new = Place {
             client,
-            how: if blocks { How::Blocked { until } } else { How::Queued },
+            how: match call.block_ms.filter(|_| blocks) {
+                Some(ms) => How::Blocked { until: (ms > 0).then_some(self.now + ms) },
+                None => How::Queued,
+            },
+            calling: true,
             since: self.now,
             lease: self.lease_of(call.lease_ms),
             queue: call.queue_ms,
@@ -56,40 +65,60 @@ impl Model {
             request: call.reqid.map(<[u8]>::to_vec),
             bind: call.bind_ms,
             label: text(call.label.unwrap_or_default()),
+            ..Place::of(&owner, mode)
         };
-        match place {
-            Some(at) => {
-                let old = &mut self.queues[k][at];
-                if let How::Blocked { .. } = old.how {
-                    self.out.wakes.push((old.client, Answer::Error("REPLACED")));
-                    self.out.counters.replaced += 1;
-                }
-                new.since = old.since;
-                *old = new;
-            }
-            None => self.queues[k].push(new),
+        self.stand_in_line(k, new, goes_first);
+        self.hand_on(k);
+        for place in self.queues.iter_mut().flatten() {
+            place.calling = false;
         }
-        // The others that wait are passed over, or it is not free: at most the caller is served.
-        let admitted = matches!(self.locks[k], Lock::Free) && !self.in_quarantine();
-        let first = self.queues[k].iter().position(|place| !self.is_passed_over(place));
-        if let Some(at) = first.filter(|_| admitted) {
-            let place = self.queues[k].remove(at);
-            assert_eq!(place.owner, owner, "whoever else is first has been served before");
-            let token = self.next_token();
-            let hold = self.hold_for(&place, token);
-            self.locks[k] = Lock::Held(hold);
-            self.out.counters.grants_at_once += 1;
-            self.event("acquire", k);
-            return Some(Answer::Token(token));
+        if let Some(answer) = self.answer.take() {
+            return Some(answer);
         }
         self.event("wait", k);
         if blocks { None } else { Some(Answer::Null) }
     }
 
-    fn acquire_again(&mut self, k: usize, client: u64, call: &Acquire<'_>) -> Answer {
+    fn stand_in_line(&mut self, k: usize, mut new: Place, goes_first: bool) {
+        let old = self.queues[k].iter().position(|place| place.owner == new.owner);
+        let keeps = |&at: &usize| self.queues[k][at].mode == new.mode && (at == 0 || !goes_first);
+        let kept = old.filter(keeps);
+        new.since = kept.map_or(self.now, |at| self.queues[k][at].since);
+        if let Some(at) = old {
+            self.give_up_place(k, at);
+        }
+        let end = if goes_first { 0 } else { self.queues[k].len() };
+        self.queues[k].insert(kept.unwrap_or(end), new);
+    }
+
+    /// A later call of the owner takes the place of an earlier one.
+    fn give_up_place(&mut self, k: usize, at: usize) {
+        let old = self.queues[k].remove(at);
+        if let How::Blocked { .. } = old.how {
+            self.out.wakes.push((old.client, Answer::Error("REPLACED")));
+            self.out.counters.replaced += 1;
+        }
+    }
+
+    /// Whether somebody else reads and waits to write.
+    fn is_being_upgraded(&self, k: usize, owner: &str) -> bool {
+        self.queues[k].iter().any(|place| {
+            place.owner != owner
+                && place.mode == Mode::Write
+                && self.reads(k, &place.owner)
+                && !self.is_over(place)
+        })
+    }
+
+    fn acquire_again(
+        &mut self,
+        k: usize,
+        client: u64,
+        (call, mode): (&Acquire<'_>, Mode),
+    ) -> Answer {
         let lease = self.lease_of(call.lease_ms);
         let now = self.lease_now;
-        let Lock::Held(hold) = &mut self.locks[k] else { unreachable!() };
+        let hold = self.hold_of(k, &text(call.owner), mode).expect("it was there");
         let seen = call.reqid.is_some_and(|id| hold.requests.iter().any(|known| known == id));
         let claims = hold.unclaimed.is_some();
         if !seen && !claims && call.no_reentry {
@@ -128,6 +157,10 @@ impl Model {
         self.answered(serial, call.reqid.filter(|_| seen && !claims));
         Answer::Token(token)
     }
+}
+
+pub(super) fn is_saved(place: &Place) -> bool {
+    matches!(place.how, How::Saved)
 }
 
 fn channel_of(call: &Acquire<'_>) -> Option<String> {

@@ -1,57 +1,107 @@
-//! Owners that would wait for each other.
+//! Owners that would wait for each other: an owner waits for the holders that keep it from a key,
+//! and for everybody in front of it in the queue.
 
-use super::{KEYS, Lock, Model, Place};
+use super::acquire::is_saved;
+use super::{How, Model, Place};
+use dlock_wire::request::Mode;
+
+/// From whom, to whom, and at which key.
+type Arrow = (String, String, usize);
 
 impl Model {
-    /// Whether `owner`, by waiting for `k`, would come to wait for itself.
-    pub(super) fn closes_a_circle(&self, k: usize, owner: &str) -> bool {
-        let would_wait = match self.holder(k) {
-            Some(holder) => holder != owner,
-            None => self.ahead_of(k, owner).any(|place| !self.is_passed_over(place)),
-        };
-        // Who keeps a place closes nothing that was not closed before.
-        if !would_wait || self.queues[k].iter().any(|place| place.owner == owner) {
+    /// Whether `owner`, by waiting for `k`, would close a circle that was not there before.
+    pub(super) fn closes_a_circle(&self, k: usize, owner: &str, mode: Mode) -> bool {
+        if !self.would_wait(k, owner, mode) {
             return false;
         }
-        let mut reached = self.in_the_way(k, owner);
-        let mut at = 0;
-        while at < reached.len() {
-            for other in self.in_any_way(reached[at]) {
-                if other == owner {
-                    return true;
-                }
-                if !reached.contains(&other) {
-                    reached.push(other);
-                }
-            }
-            at += 1;
-        }
-        false
+        let before = self.arrows();
+        let mut after = self.clone();
+        after.wait_as(k, owner, mode);
+        let after = after.arrows();
+        let is_new =
+            |arrow: &&Arrow| (arrow.0 == owner || arrow.1 == owner) && !before.contains(arrow);
+        after.iter().filter(is_new).any(|(from, to, _)| leads_to(&after, to, from))
     }
 
-    /// For whom `owner` waits at `k`, from its place or from the end of the queue.
-    fn in_the_way(&self, k: usize, owner: &str) -> Vec<&str> {
-        let ahead = self.ahead_of(k, owner).map(|place| place.owner.as_str());
-        self.holder(k).into_iter().chain(ahead).collect()
+    fn would_wait(&self, k: usize, owner: &str, mode: Mode) -> bool {
+        let has = |wanted: Mode| self.holders(k).any(|held| held == (owner, wanted));
+        let goes_first = has(if mode == Mode::Read { Mode::Write } else { Mode::Read });
+        // Who reads goes in together with those who wait to read.
+        let somebody_first = self.queues[k].iter().any(|place| {
+            place.owner != owner
+                && (mode == Mode::Write || place.mode == Mode::Write)
+                && self.counts(place)
+                && !self.is_passed_over(place)
+        });
+        let is_held = self.in_the_way(k, owner, mode).next().is_some();
+        !has(mode) && (is_held || (somebody_first && !goes_first))
     }
 
-    /// For whom `owner` waits wherever it has a place.
-    fn in_any_way(&self, owner: &str) -> Vec<&str> {
-        let waits = |k: &usize| {
-            self.queues[*k].iter().any(|place| place.owner == owner && !self.is_over(place))
+    /// The owner stands where it would stand; nothing else changes.
+    fn wait_as(&mut self, k: usize, owner: &str, mode: Mode) {
+        let goes_first = self.holders(k).any(|(name, held)| name == owner && held != mode);
+        let old = self.queues[k].iter().position(|place| place.owner == owner);
+        let mut place = match old {
+            Some(at) => self.queues[k].remove(at),
+            None => Place::of(owner, mode),
         };
-        (0..KEYS.len()).filter(waits).flat_map(|k| self.in_the_way(k, owner)).collect()
+        let keeps =
+            |&at: &usize| !is_saved(&place) && place.mode == mode && (at == 0 || !goes_first);
+        let end = if goes_first { 0 } else { self.queues[k].len() };
+        let at = old.filter(keeps).unwrap_or(end);
+        place.mode = mode;
+        place.how = How::Queued;
+        self.queues[k].insert(at, place);
     }
 
-    fn ahead_of(&self, k: usize, owner: &str) -> impl Iterator<Item = &Place> {
-        let ahead = self.queues[k].iter().take_while(move |place| place.owner != owner);
-        ahead.filter(|place| !self.is_over(place))
-    }
-
-    fn holder(&self, k: usize) -> Option<&str> {
-        match &self.locks[k] {
-            Lock::Held(hold) if hold.ends > self.lease_now => Some(&hold.owner),
-            _ => None,
+    fn arrows(&self) -> Vec<Arrow> {
+        let mut found = Vec::new();
+        for (k, queue) in self.queues.iter().enumerate() {
+            for (at, place) in queue.iter().enumerate().filter(|(_, place)| self.counts(place)) {
+                let ahead = queue[..at].iter().filter(|place| self.counts(place));
+                let ahead = ahead.map(|place| &*place.owner);
+                let others = self.in_the_way(k, &place.owner, place.mode).chain(ahead);
+                found.extend(others.map(|other| (place.owner.clone(), other.to_owned(), k)));
+            }
         }
+        found
     }
+
+    fn counts(&self, place: &Place) -> bool {
+        !self.is_over(place) && !is_saved(place)
+    }
+
+    /// Whose holds keep `owner` from having the key.
+    fn in_the_way(&self, k: usize, owner: &str, mode: Mode) -> impl Iterator<Item = &str> {
+        let others = self.holders(k).filter(move |&(name, held)| {
+            name != owner && (mode == Mode::Write || held == Mode::Write)
+        });
+        others.map(|(name, _)| name)
+    }
+
+    /// Holds in force.
+    fn holders(&self, k: usize) -> impl Iterator<Item = (&str, Mode)> {
+        let writer = self.writer(k).map(|hold| (hold, Mode::Write));
+        let readers = self.readers[k].iter().map(|hold| (hold, Mode::Read));
+        let all = writer.into_iter().chain(readers);
+        all.filter(|(hold, _)| hold.ends > self.lease_now).map(|(hold, mode)| (&*hold.owner, mode))
+    }
+}
+
+/// Whether one comes from `from` to `to` along the arrows.
+fn leads_to(arrows: &[Arrow], from: &str, to: &str) -> bool {
+    let mut reached = vec![from];
+    let mut next = 0;
+    while let Some(&here) = reached.get(next) {
+        if here == to {
+            return true;
+        }
+        for (_, there, _) in arrows.iter().filter(|arrow| arrow.0 == here) {
+            if !reached.contains(&&**there) {
+                reached.push(there);
+            }
+        }
+        next += 1;
+    }
+    false
 }

@@ -1,6 +1,6 @@
-//! What is due ends, and the first that waits is next.
+//! What is due ends, and those that wait are next.
 
-use super::{Answer, How, Lock, Model, Sent};
+use super::{Answer, Family, How, Lock, Model, Sent};
 
 impl Model {
     /// Brings keys up to date: those that the machine touched, in its order, and others.
@@ -9,24 +9,9 @@ impl Model {
             assert!(touched.is_empty(), "behind a shut gate nothing is written");
             return;
         }
-        self.see_to_woken(false);
-        for k in in_order(touched) {
+        for k in in_order(touched).into_iter().chain(in_order(others)) {
             self.end_what_is_due(k);
             self.hand_on(k);
-        }
-        self.see_to_woken(true);
-        for k in in_order(others) {
-            self.end_what_is_due(k);
-            self.hand_on(k);
-        }
-    }
-
-    /// Keys that were looked at, to no other end than that somebody's wait was over.
-    pub(super) fn see_to_woken(&mut self, last: bool) {
-        if self.woken_last == last {
-            for k in std::mem::take(&mut self.woken) {
-                self.hand_on(k);
-            }
         }
     }
 
@@ -34,29 +19,34 @@ impl Model {
         if self.shut {
             return;
         }
-        match &self.locks[k] {
-            Lock::Closed { until, .. } if *until <= self.lease_now => {
-                self.locks[k] = Lock::Free;
-                self.hand_on(k);
-            }
-            Lock::Held(hold) if hold.ends <= self.lease_now => {
-                let was_cut = hold.tie.as_ref().is_some_and(|tie| tie.cut);
-                let why = match hold.unclaimed {
-                    Some(_) => "lapse",
-                    None if was_cut => "disconnect",
-                    None => "expire",
-                };
-                self.end(k, why);
-                self.hand_on(k);
-            }
-            _ => {}
+        let mut has_ended = false;
+        if let Lock::Closed { until, .. } = &self.locks[k]
+            && *until <= self.lease_now
+        {
+            self.locks[k] = Lock::Free;
+            has_ended = true;
+        }
+        loop {
+            // What ended first; of what ended together, the writer, then the oldest reader.
+            let due = self.holds(k).filter(|hold| hold.ends <= self.lease_now);
+            let Some(hold) = due.min_by_key(|hold| hold.ends) else { break };
+            let was_cut = hold.tie.as_ref().is_some_and(|tie| tie.cut);
+            let why = match hold.unclaimed {
+                Some(_) => "lapse",
+                None if was_cut => "disconnect",
+                None => "expire",
+            };
+            self.end(k, hold.serial, why);
+            has_ended = true;
+        }
+        if has_ended {
+            self.hand_on(k);
         }
     }
 
-    pub(super) fn end(&mut self, k: usize, why: &str) {
-        let Lock::Held(hold) = std::mem::replace(&mut self.locks[k], Lock::Free) else {
-            unreachable!()
-        };
+    /// The end of a hold. The caller hands on.
+    pub(super) fn end(&mut self, k: usize, serial: u64, why: &str) {
+        let (mode, hold) = self.take(k, serial);
         let counters = &mut self.out.counters;
         let (counter, event, message) = match why {
             "release" | "return" => (&mut counters.releases, "release", None),
@@ -69,7 +59,7 @@ impl Model {
         *counter += 1;
         self.event(event, k);
         if let Some(message) = message {
-            self.say(message, k, hold.channel, hold.token, &hold.owner);
+            self.say(message, k, &hold);
         }
         let place = hold.unclaimed.filter(|_| why == "lapse").map_or(0, |(client, _)| client);
         if place != 0 && !self.hung.contains(&place) {
@@ -77,7 +67,7 @@ impl Model {
         }
         let delay = self.settings.lock_delay;
         let closes = matches!(why, "expire" | "disconnect" | "break") && hold.unclaimed.is_none();
-        if closes && delay > 0 {
+        if closes && delay > 0 && mode == dlock_wire::request::Mode::Write {
             self.locks[k] = Lock::Closed { until: self.lease_now + delay, delay };
         }
     }
@@ -86,50 +76,64 @@ impl Model {
         if self.shut || self.in_quarantine() {
             return;
         }
-        if let Lock::Foreign = self.locks[k] {
-            for place in std::mem::take(&mut self.queues[k]) {
-                if let How::Blocked { .. } = place.how {
-                    self.out.wakes.push((place.client, Answer::Error("WRONGTYPE")));
-                }
+        loop {
+            // Nothing is looked at while one holder keeps everybody out.
+            if self.families[k] != Family::Rw && !matches!(self.locks[k], Lock::Free) {
+                return;
             }
-            return;
-        }
-        while let Lock::Free = self.locks[k] {
             let first = self.queues[k].iter().position(|place| !self.is_passed_over(place));
             let Some(at) = first else { return };
-            if self.is_over(&self.queues[k][at]) {
-                match self.queues[k][at].how {
-                    How::Blocked { .. } => self.time_out(k, at),
+            let place = &self.queues[k][at];
+            if self.is_over(place) {
+                match place.how {
+                    How::Blocked { .. } if self.found_over.contains(&place.client) => {
+                        self.time_out(k, at);
+                    }
+                    // Nobody has looked here.
+                    How::Blocked { .. } => return,
                     _ => drop(self.queues[k].remove(at)),
                 }
                 continue;
             }
-            let place = self.queues[k].remove(at);
-            let token = self.next_token();
-            let mut hold = self.hold_for(&place, token);
-            self.out.counters.grants_after_waiting += 1;
-            if let How::Blocked { .. } = place.how {
-                self.out.wakes.push((place.client, Answer::Token(token)));
-                self.sent.push(Sent {
-                    client: place.client,
-                    serial: hold.serial,
-                    request: place.request,
-                    queue: place.queue,
-                    known: false,
-                    repeated: false,
-                });
-            } else {
-                let queue = place.queue.expect("only QUEUE places are not blocked");
-                hold.unclaimed = Some((place.client, queue));
-                hold.ends = match place.how {
-                    How::Absent { until } => until,
-                    _ => self.lease_now + queue,
-                };
-                self.say("granted", k, place.channel, token, &place.owner);
+            if !self.admits(k, &place.owner, place.mode) {
+                return;
             }
-            self.locks[k] = Lock::Held(hold);
-            self.event("acquire", k);
+            self.grant(k, at);
         }
+    }
+
+    /// The place at `at` gets what it waits for.
+    fn grant(&mut self, k: usize, at: usize) {
+        let place = self.queues[k].remove(at);
+        let token = self.next_token();
+        let mut hold = self.hold_for(&place, token);
+        let kept = self.outlives_by(k, &place);
+        if place.calling {
+            self.answer = Some(Answer::Token(token));
+            self.out.counters.grants_at_once += 1;
+        } else if let How::Blocked { .. } = place.how {
+            self.out.counters.grants_after_waiting += 1;
+            self.out.wakes.push((place.client, Answer::Token(token)));
+            self.sent.push(Sent {
+                client: place.client,
+                serial: hold.serial,
+                request: place.request,
+                kept,
+                known: false,
+                repeated: false,
+            });
+        } else {
+            self.out.counters.grants_after_waiting += 1;
+            let kept = kept.expect("others have no place without a call");
+            hold.unclaimed = Some((place.client, kept));
+            hold.ends = match place.how {
+                How::Absent { until } => until,
+                _ => self.lease_now + kept,
+            };
+            self.say("granted", k, &hold);
+        }
+        self.put(k, place.mode, hold);
+        self.event("acquire", k);
     }
 }
 

@@ -1,17 +1,23 @@
 //! The verbs of a holder and what a hold consists of.
 
-use super::{Answer, Hold, Lock, MONTH_US, Model, Place, Tie, text};
-use dlock_wire::request::{Release, Renew};
+use super::{Answer, Hold, MONTH_US, Model, Place, Tie, text};
+use dlock_wire::request::{Mode, Release, Renew};
 
 impl Model {
-    pub(super) fn release(&mut self, k: usize, client: u64, call: &Release<'_>) -> Answer {
+    pub(super) fn release(
+        &mut self,
+        k: usize,
+        client: u64,
+        (call, mode): (&Release<'_>, Mode),
+    ) -> Answer {
         let now = self.lease_now;
-        let Some(hold) = self.hold_of(k, &text(call.owner)) else {
+        let Some(hold) = self.hold_of(k, &text(call.owner), mode) else {
             return Answer::Error("NOTHELD");
         };
         if call.token.is_some_and(|token| token != hold.token) {
             return Answer::Error("NOTHELD");
         }
+        let (serial, mut count) = (hold.serial, hold.count);
         let seen = call.reqid.is_some_and(|id| hold.requests.iter().any(|known| known == id));
         if seen {
             follow(hold, client);
@@ -19,16 +25,14 @@ impl Model {
                 let lease = hold.lease;
                 set_end(hold, now + lease);
             }
-        } else if call.all || hold.count == 1 {
-            self.end(k, "release");
+        } else if call.all || count == 1 {
+            self.end(k, serial, "release");
             self.hand_on(k);
             return Answer::Count(0);
         } else {
             hold.count -= 1;
+            count -= 1;
             remember(hold, call.reqid);
-        }
-        let (count, serial) = (hold.count, hold.serial);
-        if !seen {
             self.out.counters.releases += 1;
             self.event("release", k);
         }
@@ -36,9 +40,14 @@ impl Model {
         Answer::Count(u64::from(count))
     }
 
-    pub(super) fn renew(&mut self, k: usize, client: u64, call: &Renew<'_>) -> Answer {
+    pub(super) fn renew(
+        &mut self,
+        k: usize,
+        client: u64,
+        (call, mode): (&Renew<'_>, Mode),
+    ) -> Answer {
         let now = self.lease_now;
-        let Some(hold) = self.hold_of(k, &text(call.owner)) else {
+        let Some(hold) = self.hold_of(k, &text(call.owner), mode) else {
             return Answer::Error("NOTHELD");
         };
         if call.token.is_some_and(|token| token != hold.token) {
@@ -60,7 +69,9 @@ impl Model {
 
     pub(super) fn fence(&mut self, k: usize, owner: &str, token: u64) -> Answer {
         let most = self.last_token.max(self.wall_us + MONTH_US);
-        let Some(hold) = self.hold_of(k, owner) else { return Answer::Error("NOTHELD") };
+        let Some(hold) = self.hold_of(k, owner, Mode::Write) else {
+            return Answer::Error("NOTHELD");
+        };
         if token > most {
             return Answer::Error("ERR");
         }
@@ -71,20 +82,18 @@ impl Model {
         Answer::Token(token)
     }
 
-    pub(super) fn break_hold(&mut self, k: usize) -> Answer {
-        if !matches!(self.locks[k], Lock::Held(_)) {
-            return Answer::Count(0);
+    /// BREAK, of all holds or those of one owner.
+    pub(super) fn break_holds(&mut self, k: usize, owner: Option<&[u8]>) -> Answer {
+        let owner = owner.map(text);
+        let meant = self.holds(k).filter(|hold| owner.as_ref().is_none_or(|o| *o == hold.owner));
+        let serials: Vec<u64> = meant.map(|hold| hold.serial).collect();
+        for &serial in &serials {
+            self.end(k, serial, "break");
         }
-        self.end(k, "break");
-        self.hand_on(k);
-        Answer::Count(1)
-    }
-
-    pub(super) fn hold_of(&mut self, k: usize, owner: &str) -> Option<&mut Hold> {
-        match &mut self.locks[k] {
-            Lock::Held(hold) if hold.owner == owner => Some(hold),
-            _ => None,
+        if !serials.is_empty() {
+            self.hand_on(k);
         }
+        Answer::Count(serials.len() as u64)
     }
 
     pub(super) fn hold_for(&mut self, place: &Place, token: u64) -> Hold {

@@ -1,161 +1,31 @@
-//! A second model of DLOCK, written from its specification: slow, plain and without a clever
-//! thought. It shares no code with the machine; the simulator compares the two.
+//! A second model of DLOCK, DFAIR and DRW, written from their specification: slow, plain and
+//! without a clever thought. It shares no code with the machine; the simulator compares the two.
 //!
 //! Where the specification leaves open which of several keys comes first (several leases end
-//! together), the model is told the order that the machine took and must come to the same end.
+//! together), the model is told the order that the machine took and must come to the same end. It
+//! is told, too, which keys the server has: one that nothing is left of goes when the server is
+//! next allowed to write.
 
 mod acquire;
 mod circle;
 mod grant;
 mod holder;
+mod modes;
 mod presence;
 mod server;
+mod state;
 mod view;
 mod waiting;
 
-use dlock_wire::request::Request;
+pub use state::{Answer, Counters, Family, Info, Out, Row, Settings, Shown};
+
+use dlock_wire::request::{Acquire, Mode, Release, Renew, Request};
+use state::{Hold, How, Lock, Place, Sent, Tie};
 
 /// Names of the keys.
 pub const KEYS: [&str; 3] = ["k", "l", "m"];
 
 const MONTH_US: u64 = 30 * 24 * 3_600_000_000;
-
-/// An answer, in the terms of the specification.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    Token(u64),
-    Count(u64),
-    Null,
-    Error(&'static str),
-}
-
-/// Everything that comes out of a step.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Out {
-    /// `None`: the caller is blocked, or there is no caller.
-    pub reply: Option<Answer>,
-    /// By connection.
-    pub wakes: Vec<(u64, Answer)>,
-    /// Channel and text.
-    pub messages: Vec<(String, String)>,
-    /// Event and key.
-    pub events: Vec<(&'static str, usize)>,
-    pub counters: Counters,
-}
-
-/// How often what happened.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counters {
-    pub grants_at_once: u64,
-    pub grants_after_waiting: u64,
-    pub timeouts: u64,
-    pub expiries: u64,
-    pub releases: u64,
-    pub broken: u64,
-    pub disconnected: u64,
-    pub replaced: u64,
-    pub unclaimed: u64,
-}
-
-/// What INFO shows.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Info {
-    pub owner: String,
-    pub token: u64,
-    pub holds: u32,
-    pub lease_ms: u64,
-    pub ttl_ms: u64,
-    pub held_ms: u64,
-    pub label: String,
-    pub bound_client: u64,
-    pub waiters: usize,
-}
-
-/// What WAITERS shows of one: owner, connection, waiting, remaining, label.
-pub type Row = (String, u64, u64, Option<u64>, String);
-
-#[derive(Debug, Clone)]
-enum Lock {
-    Free,
-    Foreign,
-    Closed { until: u64, delay: u64 },
-    Held(Hold),
-}
-
-#[derive(Debug, Clone)]
-struct Hold {
-    /// Tells this hold from all others, whatever its token and key.
-    serial: u64,
-    owner: String,
-    token: u64,
-    count: u32,
-    ends: u64,
-    lease: u64,
-    since: u64,
-    label: String,
-    channel: Option<String>,
-    requests: Vec<Vec<u8>>,
-    tie: Option<Tie>,
-    /// A QUEUE grant that nobody has claimed: the connection of the place, and QUEUE.
-    unclaimed: Option<(u64, u64)>,
-}
-
-#[derive(Debug, Clone)]
-struct Tie {
-    ms: u64,
-    /// 0: gone or unknown.
-    client: u64,
-    /// The connection went, and that is why the hold will end.
-    cut: bool,
-    /// After a failover: the last moment unless it is tied anew.
-    at_most: Option<u64>,
-}
-
-#[derive(Debug, Clone)]
-enum How {
-    Blocked { until: Option<u64> },
-    Queued,
-    Absent { until: u64 },
-}
-
-#[derive(Debug, Clone)]
-struct Place {
-    owner: String,
-    client: u64,
-    how: How,
-    since: u64,
-    lease: u64,
-    queue: Option<u64>,
-    channel: Option<String>,
-    request: Option<Vec<u8>>,
-    bind: Option<u64>,
-    label: String,
-}
-
-/// A grant on its way to a blocked caller.
-#[derive(Debug, Clone)]
-struct Sent {
-    client: u64,
-    serial: u64,
-    request: Option<Vec<u8>>,
-    queue: Option<u64>,
-    /// The owner has been answered for this hold since.
-    known: bool,
-    /// It was even answered for this request.
-    repeated: bool,
-}
-
-/// Settings, in milliseconds.
-#[derive(Debug, Clone, Default)]
-pub struct Settings {
-    pub default_lease: u64,
-    pub grace: u64,
-    pub per_key: usize,
-    pub in_all: usize,
-    pub quarantine: u64,
-    pub lock_delay: u64,
-    pub deadlock_detection: bool,
-}
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -169,16 +39,34 @@ pub struct Model {
     pub wall_us: u64,
     last_token: u64,
     serials: u64,
+    /// Which keys the server has.
+    pub there: Vec<bool>,
+    /// What each key is, or is waited for as, if it is either.
+    families: Vec<Family>,
     locks: Vec<Lock>,
+    readers: Vec<Vec<Hold>>,
     queues: Vec<Vec<Place>>,
+    /// Of fair locks, the queue as it was last written.
+    saved: Vec<Vec<Place>>,
     hung: Vec<u64>,
     sent: Vec<Sent>,
     quarantine_until: u64,
-    /// Keys at which the machine woke somebody in this step without writing them.
-    pub woken: Vec<usize>,
-    /// Whether it saw to them after the keys that it wrote.
-    pub woken_last: bool,
+    /// The connections whose waits the machine found to be over in this step. (It may find it out
+    /// when the alarm rings, or before, when it looks at the queue.)
+    pub found_over: Vec<u64>,
+    answer: Option<Answer>,
     out: Out,
+}
+
+/// A call, whatever its family. A lock for one holder is one that is only written.
+#[derive(Clone, Copy)]
+enum Verb<'a> {
+    Acquire(&'a Acquire<'a>, Mode),
+    Release(&'a Release<'a>, Mode),
+    Renew(&'a Renew<'a>, Mode),
+    Fence(&'a [u8], u64),
+    Break(Option<&'a [u8]>),
+    Cancel(&'a [u8]),
 }
 
 impl Model {
@@ -192,13 +80,17 @@ impl Model {
             wall_us: 0,
             last_token: 0,
             serials: 0,
+            there: vec![false; KEYS.len()],
+            families: vec![Family::Lock; KEYS.len()],
             locks: KEYS.iter().map(|_| Lock::Free).collect(),
-            queues: KEYS.iter().map(|_| Vec::new()).collect(),
+            readers: vec![Vec::new(); KEYS.len()],
+            queues: vec![Vec::new(); KEYS.len()],
+            saved: vec![Vec::new(); KEYS.len()],
             hung: Vec::new(),
             sent: Vec::new(),
             quarantine_until: 0,
-            woken: Vec::new(),
-            woken_last: false,
+            found_over: Vec::new(),
+            answer: None,
             out: Out::default(),
         }
     }
@@ -223,7 +115,7 @@ impl Model {
         &mut self,
         client: u64,
         may_block: bool,
-        request: &Request<'_>,
+        (family, request): (Family, &Request<'_>),
         touched: &[usize],
     ) -> Out {
         if let Request::Unblock { client, error } = *request {
@@ -232,40 +124,43 @@ impl Model {
             return self.done();
         }
         self.shut = false;
-        if let Some(error) = unfit_for_a_script(client, request) {
+        let (k, verb) = taken_apart(request);
+        if let Some(error) = unfit_for_a_script(client, verb) {
             self.out.reply = Some(error);
             return self.done();
         }
-        let k = key_of(request);
         let roused = self.rouse(client, k, touched);
-        if matches!(self.locks[k], Lock::Foreign) {
+        if self.is_something(k)
+            && (self.families[k] != family || matches!(self.locks[k], Lock::Foreign))
+        {
             self.out.reply = Some(Answer::Error("WRONGTYPE"));
             return self.done();
         }
-        if let Request::Acquire(call) = request {
+        self.families[k] = family;
+        if let Verb::Acquire(call, mode) = verb {
             let waits = call.queue_ms.is_some() || (call.block_ms.is_some() && may_block);
             let detects = self.settings.deadlock_detection;
-            if waits && detects && self.closes_a_circle(k, &text(call.owner)) {
+            if waits && detects && self.closes_a_circle(k, &text(call.owner), mode) {
                 self.out.reply = Some(Answer::Error("DEADLOCK"));
                 return self.done();
             }
         }
+        self.adopt(k);
         self.end_what_is_due(k);
         // A grant that lapsed before this call, and was found by it, is no silence since.
         let was_hung = self.hung.contains(&client);
         self.hung.retain(|&other| other != client);
-        if let Request::Acquire(_) = request {
+        if let Verb::Acquire(..) = verb {
             // Whoever is first comes before the caller.
             self.hand_on(k);
         }
-        self.out.reply = match *request {
-            Request::Acquire(ref call) => self.acquire(k, client, may_block, call),
-            Request::Release(ref call) => Some(self.release(k, client, call)),
-            Request::Renew(ref call) => Some(self.renew(k, client, call)),
-            Request::Fence { owner, token, .. } => Some(self.fence(k, &text(owner), token)),
-            Request::Break { .. } => Some(self.break_hold(k)),
-            Request::Cancel { owner, .. } => Some(self.cancel(k, &text(owner))),
-            _ => panic!("not modelled: {request:?}"),
+        self.out.reply = match verb {
+            Verb::Acquire(call, mode) => self.acquire(k, client, may_block, (call, mode)),
+            Verb::Release(call, mode) => Some(self.release(k, client, (call, mode))),
+            Verb::Renew(call, mode) => Some(self.renew(k, client, (call, mode))),
+            Verb::Fence(owner, token) => Some(self.fence(k, &text(owner), token)),
+            Verb::Break(owner) => Some(self.break_holds(k, owner)),
+            Verb::Cancel(owner) => Some(self.cancel(k, &text(owner))),
         };
         let beside: Vec<usize> = touched.iter().copied().skip_while(|&other| other != k).collect();
         if was_hung {
@@ -278,18 +173,36 @@ impl Model {
         self.done()
     }
 
+    /// The machine has written these keys: with a fair lock, its queue.
+    pub fn note_written(&mut self, touched: &[usize]) {
+        for &k in touched {
+            self.saved[k].clone_from(&self.queues[k]);
+        }
+    }
+
     fn event(&mut self, event: &'static str, k: usize) {
         self.out.events.push((event, k));
     }
 
-    fn say(&mut self, event: &str, k: usize, channel: Option<String>, token: u64, owner: &str) {
-        if let Some(channel) = channel {
+    fn say(&mut self, event: &str, k: usize, hold: &Hold) {
+        if let Some(channel) = hold.channel.clone() {
+            let Hold { token, owner, .. } = hold;
             let text = format!("{event} 0 {token} {} {owner} {}", owner.len(), KEYS[k]);
             self.out.messages.push((channel, text));
         }
     }
 
     fn done(&mut self) -> Out {
+        // At keys where there was nothing else to do.
+        for k in 0..KEYS.len() {
+            let is_found = |model: &Self, place: &Place| {
+                let blocked = matches!(place.how, How::Blocked { .. }) && model.is_over(place);
+                blocked && model.found_over.contains(&place.client)
+            };
+            while let Some(at) = self.queues[k].iter().position(|place| is_found(self, place)) {
+                self.time_out(k, at);
+            }
+        }
         std::mem::take(&mut self.out)
     }
 
@@ -298,24 +211,31 @@ impl Model {
     }
 }
 
-fn unfit_for_a_script(client: u64, request: &Request<'_>) -> Option<Answer> {
-    let unfit = match request {
-        Request::Acquire(call) => call.bind_ms.is_some() || call.queue_ms.is_some(),
-        Request::Renew(call) => call.bind_ms.is_some(),
+fn unfit_for_a_script(client: u64, verb: Verb<'_>) -> Option<Answer> {
+    let unfit = match verb {
+        Verb::Acquire(call, _) => call.bind_ms.is_some() || call.queue_ms.is_some(),
+        Verb::Renew(call, _) => call.bind_ms.is_some(),
         _ => false,
     };
     (client == 0 && unfit).then_some(Answer::Error("ERR"))
 }
 
-fn key_of(request: &Request<'_>) -> usize {
-    let key = match *request {
-        Request::Acquire(ref call) => call.key,
-        Request::Release(ref call) => call.key,
-        Request::Renew(ref call) => call.key,
-        Request::Fence { key, .. } | Request::Break { key } | Request::Cancel { key, .. } => key,
+fn taken_apart<'a>(request: &'a Request<'a>) -> (usize, Verb<'a>) {
+    let (key, verb) = match *request {
+        Request::Acquire(ref call) => (call.key, Verb::Acquire(call, Mode::Write)),
+        Request::Release(ref call) => (call.key, Verb::Release(call, Mode::Write)),
+        Request::Renew(ref call) => (call.key, Verb::Renew(call, Mode::Write)),
+        Request::RwAcquire(ref call) => (call.acquire.key, Verb::Acquire(&call.acquire, call.mode)),
+        Request::RwRelease(ref call) => (call.release.key, Verb::Release(&call.release, call.mode)),
+        Request::RwRenew(ref call) => (call.renew.key, Verb::Renew(&call.renew, call.mode)),
+        Request::Fence { key, owner, token } => (key, Verb::Fence(owner, token)),
+        Request::Break { key } => (key, Verb::Break(None)),
+        Request::RwBreak { key, owner } => (key, Verb::Break(owner)),
+        Request::Cancel { key, owner } => (key, Verb::Cancel(owner)),
         _ => panic!("not modelled: {request:?}"),
     };
-    KEYS.iter().position(|name| name.as_bytes() == key).expect("a known key")
+    let k = KEYS.iter().position(|name| name.as_bytes() == key);
+    (k.expect("a known key"), verb)
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -1,7 +1,7 @@
 //! Connections that go, and grants that arrive or do not.
 
 use super::grant::in_order;
-use super::{How, KEYS, Lock, Model, Out, Sent};
+use super::{How, KEYS, Model, Out, Sent};
 
 impl Model {
     pub fn gone(&mut self, client: u64, touched: &[usize]) -> Out {
@@ -9,12 +9,7 @@ impl Model {
         for k in 0..KEYS.len() {
             if self.queues[k].iter().any(|place| place.client == client) {
                 concerned.push(k);
-                let now = self.lease_now;
-                for place in self.queues[k].iter_mut().filter(|place| place.client == client) {
-                    place.client = 0;
-                    place.how = How::Absent { until: now + place.queue.unwrap_or(0) };
-                }
-                self.queues[k].retain(|place| place.client != 0 || place.queue.is_some());
+                self.lose_connection(k, client);
             }
         }
         self.hung.retain(|&other| other != client);
@@ -23,43 +18,59 @@ impl Model {
         let sent = sent.map(|at| self.sent.remove(at));
         let sent = sent.filter(|sent| !sent.repeated);
         let taken_back = sent.as_ref().and_then(|sent| self.where_is(sent.serial));
-        let tied: Vec<usize> =
-            (0..KEYS.len()).filter(|&k| self.tied_to(k) == Some(client)).collect();
+        let is_tied = |k: &usize| !self.tied_to(*k, client).is_empty();
+        let tied: Vec<usize> = (0..KEYS.len()).filter(is_tied).collect();
         let mut order = touched.to_vec();
         order.extend(taken_back);
         order.extend(&tied);
         order.extend(&concerned);
-        self.see_to_woken(false);
         for k in in_order(&order) {
             self.end_what_is_due(k);
             if let Some(sent) = sent.as_ref().filter(|_| taken_back == Some(k)) {
                 self.take_back(k, sent);
             }
-            self.cut(k, client);
-            self.hand_on(k);
+            for serial in self.tied_to(k, client) {
+                self.cut(k, serial);
+            }
+            let for_itself = taken_back == Some(k) || tied.contains(&k);
+            if concerned.contains(&k) || !for_itself {
+                self.hand_on(k);
+            }
         }
-        self.see_to_woken(true);
         self.done()
     }
 
-    fn tied_to(&self, k: usize) -> Option<u64> {
-        match &self.locks[k] {
-            Lock::Held(hold) => hold.tie.as_ref().map(|tie| tie.client),
-            _ => None,
+    fn lose_connection(&mut self, k: usize, client: u64) {
+        let queue = std::mem::take(&mut self.queues[k]);
+        for mut place in queue {
+            if place.client == client {
+                let Some(ms) = self.outlives_by(k, &place) else { continue };
+                place.client = 0;
+                place.how = How::Absent { until: self.lease_now + ms };
+            }
+            self.queues[k].push(place);
         }
     }
 
-    fn cut(&mut self, k: usize, client: u64) {
+    fn tied_to(&self, k: usize, client: u64) -> Vec<u64> {
+        let tied =
+            self.holds(k).filter(|hold| hold.tie.as_ref().is_some_and(|tie| tie.client == client));
+        tied.map(|hold| hold.serial).collect()
+    }
+
+    fn cut(&mut self, k: usize, serial: u64) {
         let now = self.lease_now;
-        let Lock::Held(hold) = &mut self.locks[k] else { return };
-        let Some(tie) = hold.tie.as_mut().filter(|tie| tie.client == client) else { return };
+        // It may have ended with a grant that was taken back.
+        let Some(hold) = self.holds_mut(k).find(|hold| hold.serial == serial) else { return };
+        let Some(tie) = &mut hold.tie else { return };
         tie.client = 0;
         if now + tie.ms < hold.ends {
             hold.ends = now + tie.ms;
             tie.cut = true;
         }
         if hold.ends <= now {
-            self.end(k, "disconnect");
+            self.end(k, serial, "disconnect");
+            self.hand_on(k);
         }
     }
 
@@ -73,7 +84,6 @@ impl Model {
         if let Some(k) = self.where_is(sent.serial).filter(|_| !sent.repeated) {
             self.end_what_is_due(k);
             self.take_back(k, &sent);
-            self.hand_on(k);
         } else {
             // The machine may look at the key where it was.
             self.settle(touched, &[]);
@@ -83,29 +93,24 @@ impl Model {
 
     fn take_back(&mut self, k: usize, sent: &Sent) {
         let now = self.lease_now;
-        let Lock::Held(hold) = &mut self.locks[k] else { return };
-        if hold.serial != sent.serial || sent.repeated {
-            return;
-        }
+        let hold = self.holds_mut(k).find(|hold| hold.serial == sent.serial);
+        let Some(hold) = hold.filter(|_| !sent.repeated) else { return };
         if sent.known {
             if hold.count > 1 {
                 hold.count -= 1;
             }
-        } else if let Some(queue) = sent.queue {
-            hold.unclaimed = Some((0, queue));
-            hold.ends = now + queue;
+        } else if let Some(kept) = sent.kept {
+            hold.unclaimed = Some((0, kept));
+            hold.ends = now + kept;
             if let Some(tie) = &mut hold.tie {
                 tie.client = 0;
                 tie.cut = false;
             }
-            let (channel, token, owner) = (hold.channel.clone(), hold.token, hold.owner.clone());
-            self.say("granted", k, channel, token, &owner);
+            let hold = hold.clone();
+            self.say("granted", k, &hold);
         } else {
-            self.end(k, "return");
+            self.end(k, sent.serial, "return");
+            self.hand_on(k);
         }
-    }
-
-    fn where_is(&self, serial: u64) -> Option<usize> {
-        self.locks.iter().position(|lock| matches!(lock, Lock::Held(hold) if hold.serial == serial))
     }
 }

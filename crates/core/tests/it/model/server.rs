@@ -1,6 +1,7 @@
-//! What the server does without a call: time, keys, roles.
+//! What the server does without a call: time, keys, roles, restarts.
 
-use super::{Answer, How, KEYS, Lock, Model, Out};
+use super::acquire::is_saved;
+use super::{Answer, Family, Hold, How, KEYS, Lock, Model, Out};
 
 impl Model {
     pub fn tick(&mut self, open: bool, touched: &[usize]) -> Out {
@@ -9,6 +10,9 @@ impl Model {
             self.drop_overdue(k);
         }
         if open {
+            for k in 0..KEYS.len() {
+                self.adopt(k);
+            }
             for queue in &mut self.queues {
                 let now = self.lease_now;
                 queue.retain(|place| !matches!(place.how, How::Absent { until } if until <= now));
@@ -18,59 +22,155 @@ impl Model {
         self.done()
     }
 
+    pub fn flush(&mut self, touched: &[usize]) -> Out {
+        if (0..KEYS.len()).any(|k| self.there[k] && !self.is_foreign(k)) {
+            self.out.messages.push(("dlock:notify".to_owned(), "flushed 0".to_owned()));
+        }
+        for k in 0..KEYS.len() {
+            self.delete(k);
+        }
+        self.look_at_queues(touched, &[0, 1, 2]);
+        self.done()
+    }
+
     pub fn unlink(&mut self, k: usize, over: bool, touched: &[usize]) -> Out {
-        let new = if over { Lock::Foreign } else { Lock::Free };
-        let old = std::mem::replace(&mut self.locks[k], new);
-        self.deleted(k, &old);
+        self.say_deleted(k);
+        self.delete(k);
+        if over {
+            self.locks[k] = Lock::Foreign;
+            self.send_away(k);
+        }
         self.look_at_queues(touched, &[k]);
         self.done()
     }
 
     pub fn rename(&mut self, from: usize, to: usize, touched: &[usize]) -> Out {
-        let moved = std::mem::replace(&mut self.locks[from], Lock::Free);
-        let old = std::mem::replace(&mut self.locks[to], moved);
-        self.deleted(to, &old);
+        self.say_deleted(to);
+        self.delete(to);
+        self.locks[to] = std::mem::replace(&mut self.locks[from], Lock::Free);
+        self.readers[to] = std::mem::take(&mut self.readers[from]);
+        self.saved[to] = std::mem::take(&mut self.saved[from]);
+        let is_foreign = matches!(self.locks[to], Lock::Foreign);
+        if is_foreign || self.families[to] != self.families[from] {
+            self.send_away(to);
+            self.families[to] = self.families[from];
+        }
         self.look_at_queues(touched, &[to, from]);
         self.done()
     }
 
-    fn deleted(&mut self, k: usize, lock: &Lock) {
-        if let Lock::Held(hold) = lock {
-            self.say("deleted", k, hold.channel.clone(), hold.token, &hold.owner);
+    fn say_deleted(&mut self, k: usize) {
+        let holds: Vec<Hold> = self.holds(k).cloned().collect();
+        for hold in &holds {
+            self.say("deleted", k, hold);
+        }
+    }
+
+    /// The value of a key is gone for good.
+    fn delete(&mut self, k: usize) {
+        if self.there[k] && self.families[k] == Family::Fair {
+            self.queues[k].retain(|place| matches!(place.how, How::Blocked { .. }));
+        }
+        self.locks[k] = Lock::Free;
+        self.readers[k].clear();
+        self.saved[k].clear();
+    }
+
+    /// The key is of another type now: nobody can wait for it.
+    fn send_away(&mut self, k: usize) {
+        for place in std::mem::take(&mut self.queues[k]) {
+            if let How::Blocked { .. } = place.how {
+                self.out.wakes.push((place.client, Answer::Error("WRONGTYPE")));
+            }
         }
     }
 
     pub fn fail_over(&mut self) -> Out {
-        for queue in std::mem::take(&mut self.queues) {
-            for place in queue {
-                if let How::Blocked { .. } = place.how {
-                    self.out.wakes.push((place.client, Answer::Error("UNBLOCKED")));
-                }
+        for place in self.queues.iter().flatten() {
+            if let How::Blocked { .. } = place.how {
+                self.out.wakes.push((place.client, Answer::Error("UNBLOCKED")));
             }
-            self.queues.push(Vec::new());
+        }
+        self.start_anew();
+        for k in 0..KEYS.len() {
+            self.give_full_leases(k);
+        }
+        self.done()
+    }
+
+    /// The process is restarted, from an AOF or (`rdb`) from a snapshot.
+    pub fn restart(&mut self, rdb: bool, touched: &[usize]) -> Out {
+        self.start_anew();
+        if !rdb {
+            let all = (0..KEYS.len()).flat_map(|k| self.holds(k));
+            self.last_token = all.map(|hold| hold.token).max().unwrap_or(0);
+        }
+        let mut keys = touched.to_vec();
+        for k in 0..KEYS.len() {
+            if rdb {
+                let (now, grace) = (self.lease_now, self.settings.grace);
+                self.holds_mut(k).for_each(|hold| orphan(hold, now, grace));
+                self.adopt(k);
+                keys.push(k);
+            } else {
+                self.give_full_leases(k);
+            }
+        }
+        if rdb {
+            self.settle(&keys, &[]);
+        }
+        self.done()
+    }
+
+    /// Of all that waited, what was written of fair locks is left.
+    fn start_anew(&mut self) {
+        for k in 0..KEYS.len() {
+            let is_fair = self.families[k] == Family::Fair && self.there[k];
+            self.queues[k] = if is_fair { self.saved[k].clone() } else { Vec::new() };
+            for place in &mut self.queues[k] {
+                place.client = 0;
+                place.how = How::Saved;
+            }
         }
         self.hung.clear();
         self.sent.clear();
-        let (now, grace) = (self.lease_now, self.settings.grace);
-        for lock in &mut self.locks {
-            match lock {
-                Lock::Free | Lock::Foreign => {}
-                Lock::Closed { until, delay } => *until = now + *delay,
-                Lock::Held(hold) => {
-                    hold.ends = now + hold.unclaimed.map_or(hold.lease, |(_, queue)| queue);
-                    hold.unclaimed = hold.unclaimed.map(|(_, queue)| (0, queue));
-                    if let Some(tie) = &mut hold.tie {
-                        let at_most = now + tie.ms.max(grace);
-                        tie.client = 0;
-                        tie.at_most = Some(at_most);
-                        tie.cut = at_most < hold.ends;
-                        hold.ends = hold.ends.min(at_most);
-                    }
-                }
-            }
-        }
         self.shut = false;
         self.quarantine_until = self.now + self.settings.quarantine;
-        self.done()
+    }
+
+    /// Nobody knows how much of the leases has passed.
+    fn give_full_leases(&mut self, k: usize) {
+        let (now, grace) = (self.lease_now, self.settings.grace);
+        if let Lock::Closed { until, delay } = &mut self.locks[k] {
+            *until = now + *delay;
+        }
+        for hold in self.holds_mut(k) {
+            hold.ends = now + hold.unclaimed.map_or(hold.lease, |(_, kept)| kept);
+            orphan(hold, now, grace);
+        }
+    }
+
+    /// The server looks at the places that it found with a key: now their graces run.
+    pub(super) fn adopt(&mut self, k: usize) {
+        let from = self.lease_now + self.quarantine_until.saturating_sub(self.now);
+        let graces = self.queues[k].iter().map(|place| self.outlives_by(k, place));
+        let graces: Vec<Option<u64>> = graces.collect();
+        for (place, grace) in self.queues[k].iter_mut().zip(graces) {
+            if is_saved(place) {
+                place.how = How::Absent { until: from + grace.expect("a fair lock") };
+            }
+        }
+    }
+}
+
+/// The connections of a hold are gone, through no fault of its holder.
+fn orphan(hold: &mut Hold, now: u64, grace: u64) {
+    hold.unclaimed = hold.unclaimed.map(|(_, kept)| (0, kept));
+    if let Some(tie) = &mut hold.tie {
+        let at_most = now + tie.ms.max(grace);
+        tie.client = 0;
+        tie.at_most = Some(at_most);
+        tie.cut = at_most < hold.ends;
+        hold.ends = hold.ends.min(at_most);
     }
 }

@@ -1,37 +1,48 @@
 //! What readers see, and what the simulator asks for.
 
-use super::{How, Info, Lock, Model, Place, Row};
+use super::acquire::is_saved;
+use super::{Family, Hold, How, Info, Lock, Model, Place, Row, Shown};
 
 impl Model {
     pub fn info(&self, k: usize) -> Option<Info> {
-        let waiters = self.queues[k].iter().filter(|place| !self.is_over(place)).count();
-        let mut info = Info { waiters, ..Info::default() };
-        match &self.locks[k] {
-            Lock::Held(hold) if hold.ends > self.lease_now => {
-                info.owner.clone_from(&hold.owner);
-                info.token = hold.token;
-                info.holds = hold.count;
-                info.lease_ms = hold.lease;
-                info.ttl_ms = hold.ends - self.lease_now;
-                info.held_ms = self.now - hold.since;
-                info.label.clone_from(&hold.label);
-                info.bound_client = hold.tie.as_ref().map_or(0, |tie| tie.client);
-                return Some(info);
-            }
-            Lock::Closed { until, .. } => info.ttl_ms = until.saturating_sub(self.lease_now),
-            _ => {}
+        let in_force = |hold: &&Hold| hold.ends > self.lease_now;
+        let closed_ms = match self.locks[k] {
+            Lock::Closed { until, .. } => until.saturating_sub(self.lease_now),
+            _ => 0,
+        };
+        let info = Info {
+            writer: self.writer(k).filter(in_force).map(|hold| self.shown(hold)),
+            readers: self.readers[k].iter().filter(in_force).map(|hold| self.shown(hold)).collect(),
+            closed_ms,
+            waiters: self.waiting(k).count(),
+        };
+        (info != Info::default()).then_some(info)
+    }
+
+    fn shown(&self, hold: &Hold) -> Shown {
+        Shown {
+            owner: hold.owner.clone(),
+            token: hold.token,
+            holds: hold.count,
+            lease_ms: hold.lease,
+            ttl_ms: hold.ends - self.lease_now,
+            held_ms: self.now - hold.since,
+            label: hold.label.clone(),
+            bound_client: hold.tie.as_ref().map_or(0, |tie| tie.client),
         }
-        (info.waiters > 0 || info.ttl_ms > 0).then_some(info)
+    }
+
+    fn waiting(&self, k: usize) -> impl Iterator<Item = &Place> {
+        self.queues[k].iter().filter(|place| !self.is_over(place))
     }
 
     pub fn rows(&self, k: usize) -> Vec<Row> {
-        let waiting = self.queues[k].iter().filter(|place| !self.is_over(place));
         let left = |place: &Place| match place.how {
             How::Blocked { until } => until.map(|until| until - self.now),
-            How::Queued => None,
+            How::Queued | How::Saved => None,
             How::Absent { until } => Some(until - self.lease_now),
         };
-        waiting
+        self.waiting(k)
             .map(|place| {
                 let waiting = self.now - place.since;
                 (place.owner.clone(), place.client, waiting, left(place), place.label.clone())
@@ -40,33 +51,44 @@ impl Model {
     }
 
     pub fn position(&self, k: usize, owner: &str) -> Option<usize> {
-        let mut waiting = self.queues[k].iter().filter(|place| !self.is_over(place));
-        match waiting.position(|place| place.owner == owner) {
-            Some(at) => Some(at + 1),
-            None => self.info(k).filter(|info| info.owner == owner).map(|_| 0),
+        if let Some(at) = self.waiting(k).position(|place| place.owner == owner) {
+            return Some(at + 1);
         }
+        let mut holds = self.holds(k);
+        holds.any(|hold| hold.owner == owner && hold.ends > self.lease_now).then_some(0)
+    }
+
+    /// What the key is, or is waited for as; `None` for something else, or nothing.
+    pub fn family(&self, k: usize) -> Option<Family> {
+        (self.is_something(k) && !self.is_foreign(k)).then(|| self.families[k])
+    }
+
+    pub(super) fn is_something(&self, k: usize) -> bool {
+        self.there[k] || self.needs_a_key(k) || !self.queues[k].is_empty()
     }
 
     pub fn is_foreign(&self, k: usize) -> bool {
         matches!(self.locks[k], Lock::Foreign)
     }
 
-    pub fn is_there(&self, k: usize) -> bool {
-        !matches!(self.locks[k], Lock::Free)
+    /// Whether there is anything that a key is needed for.
+    pub fn needs_a_key(&self, k: usize) -> bool {
+        let waits = self.families[k] == Family::Fair && !self.queues[k].is_empty();
+        !matches!(self.locks[k], Lock::Free) || !self.readers[k].is_empty() || waits
     }
 
-    /// The key that a blocked call waits for.
-    pub fn blocked_at(&self, client: u64) -> Option<usize> {
-        let is_its =
-            |place: &Place| place.client == client && matches!(place.how, How::Blocked { .. });
-        self.queues.iter().position(|queue| queue.iter().any(is_its))
+    /// Whether all that there is to do has been done: the server takes writes and grants.
+    pub fn is_up_to_date(&self) -> bool {
+        !self.shut && !self.in_quarantine()
     }
 
-    /// The token of the hold, if there is one.
-    pub fn token(&self, k: usize) -> Option<u64> {
-        match &self.locks[k] {
-            Lock::Held(hold) => Some(hold.token),
-            _ => None,
-        }
+    /// Whether places were found with a key that nobody has looked at since.
+    pub fn has_unseen_places(&self) -> bool {
+        self.queues.iter().flatten().any(is_saved)
+    }
+
+    /// The tokens of all holds.
+    pub fn tokens(&self, k: usize) -> Vec<u64> {
+        self.holds(k).map(|hold| hold.token).collect()
     }
 }

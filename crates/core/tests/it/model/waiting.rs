@@ -1,6 +1,6 @@
 //! Waiting: leaving the queue, waits that are over, places that are passed over.
 
-use super::{Answer, How, KEYS, Model, Place};
+use super::{Answer, How, KEYS, Model, Out, Place};
 
 impl Model {
     pub(super) fn cancel(&mut self, k: usize, owner: &str) -> Answer {
@@ -12,12 +12,16 @@ impl Model {
             self.hand_on(k);
             return Answer::Count(1);
         }
-        if self.hold_of(k, owner).is_some_and(|hold| hold.unclaimed.is_some()) {
-            self.end(k, "release");
-            self.hand_on(k);
-            return Answer::Count(1);
+        let unclaimed =
+            self.holds(k).filter(|hold| hold.owner == owner && hold.unclaimed.is_some());
+        let unclaimed: Vec<u64> = unclaimed.map(|hold| hold.serial).collect();
+        for &serial in &unclaimed {
+            self.end(k, serial, "return");
         }
-        Answer::Count(0)
+        if !unclaimed.is_empty() {
+            self.hand_on(k);
+        }
+        Answer::Count(u64::from(!unclaimed.is_empty()))
     }
 
     pub(super) fn unblock(&mut self, client: u64, error: bool, touched: &[usize]) -> Answer {
@@ -34,6 +38,19 @@ impl Model {
             }
         }
         Answer::Count(0)
+    }
+
+    /// The server has ended a blocked call by itself; it was answered otherwise.
+    pub fn abandoned(&mut self, client: u64, touched: &[usize]) -> Out {
+        let is_its =
+            |place: &Place| place.client == client && matches!(place.how, How::Blocked { .. });
+        for k in 0..KEYS.len() {
+            if let Some(at) = self.queues[k].iter().position(is_its) {
+                self.stop_waiting(k, at);
+                self.look_at_queues(touched, &[k]);
+            }
+        }
+        self.done()
     }
 
     /// A connection that let a grant lapse is heard of again.
@@ -93,7 +110,7 @@ impl Model {
     pub(super) fn is_over(&self, place: &Place) -> bool {
         match place.how {
             How::Blocked { until } => until.is_some_and(|until| until <= self.now),
-            How::Queued => false,
+            How::Queued | How::Saved => false,
             How::Absent { until } => until <= self.lease_now,
         }
     }

@@ -1,22 +1,30 @@
 //! The machine beside the model: the same answers and the same views.
 
 use super::{OWNERS, Simulation};
-use crate::model::{Answer, Counters, Info, KEYS, Model, Out, Row};
-use crate::support::{Seen, World};
+use crate::model::{Answer, Counters, Family, Info, KEYS, Model, Out, Row, Shown};
+use crate::support::{Keys, Seen, World};
 use dlock_core::effects::Outcome;
+use dlock_core::machine::Machine;
+use dlock_core::resource::Kind;
 use dlock_core::store::Key;
+use dlock_core::time::Now;
+use dlock_core::view::HolderInfo;
+use dlock_wire::request::Mode;
 
 impl Simulation {
     pub(super) fn compare(
         &mut self,
         act: impl FnOnce(&mut World) -> Seen,
-        predict: impl Fn(&mut Model, &[usize]) -> Out,
+        predict: impl FnOnce(&mut Model, &[usize]) -> Out,
     ) {
+        for (k, name) in KEYS.into_iter().enumerate() {
+            self.model.there[k] = self.world.has_key(Key { db: 0, name: name.as_bytes() });
+        }
         let seen = act(&mut self.world);
         self.model.wall_us = self.world.now().wall_us;
         let touched: Vec<usize> = seen.recorded.iter().map(|(_, key)| number_of(key)).collect();
-        let woken = seen.wakes.iter().filter_map(|(client, _)| self.model.blocked_at(*client));
-        self.model.woken = woken.filter(|k| !touched.contains(k)).collect();
+        let over = seen.wakes.iter().filter(|(_, outcome)| *outcome == Outcome::Null);
+        self.model.found_over = over.map(|(client, _)| *client).collect();
         let mut got = Out {
             reply: seen.reply.as_ref().map(answer),
             wakes: seen.wakes.iter().map(|(client, outcome)| (*client, answer(outcome))).collect(),
@@ -28,45 +36,42 @@ impl Simulation {
         if self.traced {
             println!("        → {got:?}, writes {touched:?}");
         }
-        let before = (!self.model.woken.is_empty()).then(|| self.model.clone());
         let mut expected = predict(&mut self.model, &touched);
         sort_wakes(&mut expected);
-        if got != expected
-            && let Some(mut model) = before
-        {
-            model.woken_last = true;
-            expected = predict(&mut model, &touched);
-            sort_wakes(&mut expected);
-            model.woken_last = false;
-            self.model = model;
+        self.model.note_written(&touched);
+        for (k, name) in KEYS.into_iter().enumerate() {
+            self.model.there[k] = self.world.has_key(Key { db: 0, name: name.as_bytes() });
         }
         assert_eq!(got, expected, "the machine (left) and the model (right) disagree");
     }
 
     pub(super) fn compare_views(&mut self) {
         let now = self.world.now();
-        let (machine, keys) = (&self.world.machine, &mut self.world.keys);
         let owner = self.random.pick(&OWNERS);
+        let asked = self.random.pick(&[Family::Lock, Family::Fair, Family::Rw]);
+        let (machine, keys) = (&self.world.machine, &mut self.world.keys);
         for (k, name) in KEYS.into_iter().enumerate() {
             let key = Key { db: 0, name: name.as_bytes() };
-            let Ok(info) = machine.lock_info(keys, now, key) else {
-                assert!(self.model.is_foreign(k), "WRONGTYPE for a lock");
+            let family = self.model.family(k);
+            if self.model.is_foreign(k) || family.is_some_and(|family| family != asked) {
+                let rows = machine.waiters(keys, now, (kind_of(asked), key), usize::MAX);
+                assert!(rows.is_err(), "no WRONGTYPE for {name} as {asked:?}");
+            }
+            if self.model.is_foreign(k) {
                 continue;
+            }
+            let family = family.unwrap_or(asked);
+            let kind = kind_of(family);
+            let info = match family {
+                Family::Rw => rw_info(machine, keys, now, key),
+                Family::Lock | Family::Fair => lock_info(machine, keys, now, (kind, key)),
             };
-            assert!(!self.model.is_foreign(k), "no WRONGTYPE for another type");
-            let info = info.map(|info| Info {
-                owner: lossy(&info.owner),
-                token: info.token,
-                holds: info.holds,
-                lease_ms: info.lease_ms,
-                ttl_ms: info.ttl_ms,
-                held_ms: info.held_ms,
-                label: lossy(&info.label),
-                bound_client: info.bound_client,
-                waiters: info.waiters,
-            });
-            assert_eq!(info, self.model.info(k), "INFO {name}");
-            let rows = machine.waiters(keys, now, key, usize::MAX).expect("a lock");
+            let mut expected = self.model.info(k);
+            if let Some(expected) = expected.as_mut().filter(|_| family == Family::Rw) {
+                expected.closed_ms = 0;
+            }
+            assert_eq!(info, expected, "INFO {name}");
+            let rows = machine.waiters(keys, now, (kind, key), usize::MAX).expect("the family");
             let rows: Vec<Row> = rows
                 .into_iter()
                 .map(|row| {
@@ -75,14 +80,79 @@ impl Simulation {
                 })
                 .collect();
             assert_eq!(rows, self.model.rows(k), "WAITERS {name}");
-            let position = machine.position(keys, now, key, owner.as_bytes()).expect("a lock");
-            assert_eq!(position, self.model.position(k, owner), "POSITION {name} {owner}");
-            if let Some(info) = info {
-                let current = machine.is_current(keys, now, key, info.token.max(1));
-                assert_eq!(current, Ok(info.token > 0), "CHECK {name} {}", info.token);
+            let position = machine.position(keys, now, (kind, key), owner.as_bytes());
+            assert_eq!(position, Ok(self.model.position(k, owner)), "POSITION {name} {owner}");
+            let shown = info.iter().flat_map(|info| info.writer.iter().chain(&info.readers));
+            for token in shown.map(|hold| hold.token) {
+                let current = machine.is_current(keys, now, (kind, key), token);
+                assert_eq!(current, Ok(true), "CHECK {name} {token}");
+            }
+            for token in self.model.tokens(k) {
+                let is_shown = info.as_ref().is_some_and(|info| info.shows(token));
+                let current = machine.is_current(keys, now, (kind, key), token);
+                assert_eq!(current, Ok(is_shown), "CHECK {name} {token}");
             }
         }
     }
+}
+
+fn kind_of(family: Family) -> Kind {
+    match family {
+        Family::Lock => Kind::Lock,
+        Family::Fair => Kind::Fair,
+        Family::Rw => Kind::Rw,
+    }
+}
+
+fn lock_info(
+    machine: &Machine,
+    keys: &mut Keys,
+    now: Now,
+    (kind, key): (Kind, Key<'_>),
+) -> Option<Info> {
+    let info = machine.lock_info(keys, now, kind, key).expect("the family")?;
+    let is_held = info.holds > 0;
+    Some(Info {
+        closed_ms: if is_held { 0 } else { info.ttl_ms },
+        waiters: info.waiters,
+        writer: is_held.then(|| Shown {
+            owner: lossy(&info.owner),
+            token: info.token,
+            holds: info.holds,
+            lease_ms: info.lease_ms,
+            ttl_ms: info.ttl_ms,
+            held_ms: info.held_ms,
+            label: lossy(&info.label),
+            bound_client: info.bound_client,
+        }),
+        readers: Vec::new(),
+    })
+}
+
+fn rw_info(machine: &Machine, keys: &mut Keys, now: Now, key: Key<'_>) -> Option<Info> {
+    let info = machine.rw_info(keys, now, key).expect("the family")?;
+    let mode = match (&info.writer, info.readers.is_empty()) {
+        (Some(_), _) => Some(Mode::Write),
+        (None, false) => Some(Mode::Read),
+        (None, true) => None,
+    };
+    assert_eq!(info.mode, mode, "the mode that INFO shows");
+    let shown = |hold: &HolderInfo| Shown {
+        owner: lossy(&hold.owner),
+        token: hold.token,
+        holds: hold.holds,
+        lease_ms: hold.lease_ms,
+        ttl_ms: hold.ttl_ms,
+        held_ms: hold.held_ms,
+        label: lossy(&hold.label),
+        bound_client: hold.bound_client,
+    };
+    Some(Info {
+        writer: info.writer.as_ref().map(shown),
+        readers: info.readers.iter().map(shown).collect(),
+        closed_ms: 0,
+        waiters: info.waiters,
+    })
 }
 
 /// The counters in the order in which a [`World`] tells them.
@@ -116,6 +186,7 @@ fn answer(outcome: &Outcome) -> Answer {
         Outcome::Count(count) => Answer::Count(*count),
         Outcome::Null => Answer::Null,
         Outcome::Fault(fault) => Answer::Error(fault.code.as_str()),
+        other => panic!("no answer of a lock: {other:?}"),
     }
 }
 

@@ -7,7 +7,7 @@ mod compare;
 mod random;
 mod steps;
 
-use crate::model::{KEYS, Model, Settings};
+use crate::model::{Family, KEYS, Model, Settings};
 use crate::support::{MS, World};
 use compare::key_number;
 use dlock_core::machine::{self, Gate};
@@ -65,9 +65,12 @@ struct Simulation {
     now_ms: u64,
     paused: bool,
     shut: bool,
+    /// What the keys are asked for as, most of the time.
+    families: [Family; KEYS.len()],
+    /// One in how many calls asks for a place.
+    queue_one_in: u64,
     /// Ids of the connections that live.
     connections: Vec<u64>,
-    /// The model is told which keys the machine wrote in a step.
     last_id: u64,
 }
 
@@ -82,6 +85,13 @@ impl Simulation {
             quarantine: random.pick(&[0, 0, 3]) * UNIT_MS,
             lock_delay: random.pick(&[0, 0, 2]) * UNIT_MS,
             deadlock_detection: random.one_in(2),
+        };
+        let any = [Family::Lock, Family::Fair, Family::Rw];
+        let families = match random.below(5) {
+            0 => [Family::Lock; KEYS.len()],
+            1 => [Family::Fair; KEYS.len()],
+            2 => [Family::Rw; KEYS.len()],
+            _ => KEYS.map(|_| random.pick(&any)),
         };
         let now_ms = 1_000 * UNIT_MS;
         let world = World::new(
@@ -98,6 +108,7 @@ impl Simulation {
             },
             now_ms * MS,
         );
+        let queue_one_in = random.pick(&[1, 3, 3]);
         Self {
             random,
             traced,
@@ -106,6 +117,8 @@ impl Simulation {
             now_ms,
             paused: false,
             shut: false,
+            families,
+            queue_one_in,
             connections: (1..=CONNECTIONS as u64).collect(),
             last_id: CONNECTIONS as u64,
         }
@@ -165,6 +178,10 @@ impl Simulation {
         if open {
             let now = self.world.now();
             assert!(!self.world.machine.wants_to_write(now), "after a tick nothing is left to do");
+            for (k, name) in KEYS.into_iter().enumerate().filter(|_| self.model.is_up_to_date()) {
+                let there = self.world.has_key(Key { db: 0, name: name.as_bytes() });
+                assert_eq!(there, self.model.needs_a_key(k), "whether {name} is there");
+            }
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use super::compare::lossy;
 use super::{CONNECTIONS, IDS, OWNERS, Simulation};
-use crate::model::KEYS;
-use crate::support::World;
+use crate::model::{Family, KEYS, Model};
+use crate::support::{Saved, World};
 use dlock_core::machine::{Caller, Gate};
 use dlock_core::store::Key;
-use dlock_wire::request::{Acquire, Release, Renew, Request};
+use dlock_wire::request::{Acquire, Mode, Release, Renew, Request, RwAcquire, RwRelease, RwRenew};
+use dlock_wire::table::{CommandId, LockVerb, RwVerb};
 
 impl Simulation {
     pub(super) fn act(&mut self) {
@@ -19,7 +20,8 @@ impl Simulation {
         match self.random.below(100) {
             0..80 => self.act_call(),
             80..86 => self.act_gone(),
-            86..89 => self.act_undelivered(),
+            86..88 => self.act_undelivered(),
+            88 => self.act_abandoned(),
             89..92 => self.act_unlink(),
             92..94 => self.act_rename(),
             94..96 => {
@@ -38,7 +40,8 @@ impl Simulation {
                     self.world.wall_us - by_us
                 };
             }
-            _ => self.act_fail_over(),
+            98 => self.act_fail_over(),
+            _ => self.act_restart(),
         }
     }
 
@@ -82,9 +85,16 @@ impl Simulation {
             _ => (random.pick(&idle), true),
         };
         let k = random.index(KEYS.len());
+        let family = if random.one_in(40) {
+            random.pick(&[Family::Lock, Family::Fair, Family::Rw])
+        } else {
+            self.families[k]
+        };
         let key = KEYS[k].as_bytes();
         let owner = random.pick(&OWNERS).as_bytes();
-        let current = self.model.token(k);
+        let mode = random.pick(&[Mode::Read, Mode::Read, Mode::Write]);
+        let held = self.model.tokens(k);
+        let current = (!held.is_empty()).then(|| random.pick(&held));
         let token = match random.below(8) {
             0 => Some(7),
             1..4 => current,
@@ -93,22 +103,30 @@ impl Simulation {
         let lease_ms = random.maybe_ms(2, &[1, 2, 3, 8, 40]);
         let bind_ms = random.maybe_ms(5, &[0, 1, 3, 50]);
         let reqid = random.one_in(3).then(|| random.pick(&IDS).as_bytes());
-        let request = match random.below(20) {
-            0..11 => Request::Acquire(Acquire {
-                key,
-                owner,
-                lease_ms,
-                block_ms: random.maybe_ms(2, &[0, 1, 2, 5]),
-                queue_ms: random.maybe_ms(3, &[1, 2, 4]),
-                notify: random.one_in(8).then_some(b"channel"),
-                reqid,
-                no_reentry: random.one_in(8),
-                bind_ms,
-                label: random.one_in(8).then(|| random.pick(&[&b"x"[..], b""])),
-            }),
-            11..15 => Request::Release(Release { key, owner, all: random.one_in(4), token, reqid }),
-            15..17 => Request::Renew(Renew { key, owner, lease_ms, token, bind_ms }),
-            17 => {
+        let verb = random.below(20);
+        let acquire = Acquire {
+            key,
+            owner,
+            lease_ms,
+            block_ms: random.maybe_ms(2, &[0, 1, 2, 5]),
+            queue_ms: random.maybe_ms(self.queue_one_in, &[1, 2, 4]),
+            notify: random.one_in(8).then_some(b"channel"),
+            reqid,
+            no_reentry: random.one_in(8) && family != Family::Rw,
+            bind_ms,
+            label: random.one_in(8).then(|| random.pick(&[&b"x"[..], b""])),
+        };
+        let release = Release { key, owner, all: random.one_in(4), token, reqid };
+        let renew = Renew { key, owner, lease_ms, token, bind_ms };
+        let is_rw = family == Family::Rw;
+        let request = match verb {
+            0..11 if is_rw => Request::RwAcquire(RwAcquire { mode, acquire }),
+            0..11 => Request::Acquire(acquire),
+            11..15 if is_rw => Request::RwRelease(RwRelease { mode, release }),
+            11..15 => Request::Release(release),
+            15..17 if is_rw => Request::RwRenew(RwRenew { mode, renew }),
+            15..17 => Request::Renew(renew),
+            17 if !is_rw => {
                 let base = match random.below(3) {
                     0 => 1,
                     1 => current.unwrap_or(1),
@@ -116,10 +134,12 @@ impl Simulation {
                 };
                 Request::Fence { key, owner, token: base + random.below(3) }
             }
+            17 => Request::RwBreak { key, owner: Some(owner) },
+            18 if is_rw => Request::RwBreak { key, owner: None },
             18 => Request::Break { key },
             _ => Request::Cancel { key, owner },
         };
-        self.call(client, may_block, &request);
+        self.call(client, may_block, (family, &request));
     }
 
     fn act_unblock(&mut self) {
@@ -129,15 +149,15 @@ impl Simulation {
             len => blocked[self.random.index(len)],
         };
         let error = self.random.one_in(2);
-        self.call(88, true, &Request::Unblock { client, error });
+        self.call(88, true, (Family::Lock, &Request::Unblock { client, error }));
     }
 
-    fn call(&mut self, client: u64, may_block: bool, request: &Request<'_>) {
-        self.say(|| format!("c{client} (may block: {may_block}) {}", shown(request)));
+    fn call(&mut self, client: u64, may_block: bool, (family, request): (Family, &Request<'_>)) {
+        self.say(|| format!("c{client} (may block: {may_block}) {family:?} {}", shown(request)));
         let caller = Caller { client, db: 0, may_block };
         self.compare(
-            |world| world.call(caller, request),
-            |model, touched| model.call(client, may_block, request, touched),
+            |world| world.call(caller, id_of(family, request), request),
+            |model, touched| model.call(client, may_block, (family, request), touched),
         );
     }
 
@@ -159,9 +179,27 @@ impl Simulation {
         }
     }
 
+    fn act_abandoned(&mut self) {
+        if let Some((&waiter, &client)) = self.world.blocked.iter().next() {
+            self.say(|| format!("the call of c{client} is abandoned"));
+            self.compare(
+                |world| {
+                    world.blocked.remove(&waiter);
+                    world.step(|machine, keys, now, fx| machine.abandoned(keys, now, waiter, fx))
+                },
+                |model, touched| model.abandoned(client, touched),
+            );
+        }
+    }
+
     fn act_unlink(&mut self) {
+        self.look_at_unseen_places();
+        if self.random.one_in(8) {
+            self.say(|| "FLUSHDB".to_owned());
+            return self.compare(|world| world.flush(Some(0)), Model::flush);
+        }
         let k = self.random.index(KEYS.len());
-        if self.model.is_there(k) {
+        if self.model.there[k] {
             let over = self.random.one_in(3);
             self.say(|| format!("{} {}", if over { "SET" } else { "DEL" }, KEYS[k]));
             let key = Key { db: 0, name: KEYS[k].as_bytes() };
@@ -175,19 +213,56 @@ impl Simulation {
     fn act_rename(&mut self) {
         let from = self.random.index(KEYS.len());
         let to = (from + 1 + self.random.index(KEYS.len() - 1)) % KEYS.len();
-        if self.model.is_there(from) {
+        self.look_at_unseen_places();
+        if self.model.there[from] {
             self.say(|| format!("RENAME {} {}", KEYS[from], KEYS[to]));
             let [a, b] = [from, to].map(|k| Key { db: 0, name: KEYS[k].as_bytes() });
             self.compare(
                 |world| world.rename(a, b),
                 |model, touched| model.rename(from, to, touched),
             );
+            if self.model.family(to) == Some(Family::Fair) {
+                // Its places stay; the key itself is told so after all that moved has been seen to.
+                self.tick();
+            }
         }
     }
 
     fn act_fail_over(&mut self) {
+        self.look_at_unseen_places();
         self.say(|| "failover".to_owned());
         self.compare(World::fail_over, |model, _| model.fail_over());
+    }
+
+    fn act_restart(&mut self) {
+        // What is saved of a server that just took over is of its primary.
+        self.tick();
+        let saved = self.random.pick(&[Saved::Aof, Saved::Rdb]);
+        self.say(|| format!("restart from {saved:?}"));
+        self.compare(
+            |world| world.restart(saved),
+            |model, touched| model.restart(matches!(saved, Saved::Rdb), touched),
+        );
+        for client in &mut self.connections {
+            self.last_id += 1;
+            *client = self.last_id;
+        }
+    }
+
+    /// A server that just took over has seen to all keys before anybody does something to them.
+    fn look_at_unseen_places(&mut self) {
+        if self.model.has_unseen_places() {
+            self.tick();
+        }
+    }
+}
+
+fn id_of(family: Family, request: &Request<'_>) -> CommandId {
+    match (request, family) {
+        (Request::Unblock { .. }, _) => CommandId::Unblock,
+        (_, Family::Lock) => CommandId::Lock(LockVerb::Acquire),
+        (_, Family::Fair) => CommandId::Fair(LockVerb::Acquire),
+        (_, Family::Rw) => CommandId::Rw(RwVerb::Acquire),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Keys in a sorted list, and what of them a replica must have too.
 
-use dlock_core::hold::Notify;
 use dlock_core::machine::Lost;
-use dlock_core::resource::{Lock, Resource};
+use dlock_core::record;
+use dlock_core::resource::{Body, Kind, Resource};
 use dlock_core::store::{Key, Slot, Store};
 
 /// Database and name of a key.
@@ -85,8 +85,20 @@ impl Keys {
         self.values.sort_by(|(one, _), (other, _)| one.cmp(other));
     }
 
+    /// Keys that never go by themselves: semaphores made by INIT or with permits that belong to
+    /// nobody, and latches without an end.
+    pub(super) fn kept_until_deleted(&self) -> Vec<Id> {
+        let is_kept = |value: &Option<Resource>| match value.as_ref().map(|value| &value.body) {
+            Some(Body::Semaphore(semaphore)) => !semaphore.is_passing || semaphore.taken > 0,
+            Some(Body::Latch(latch)) => latch.deadline.is_none(),
+            _ => false,
+        };
+        let kept = self.values.iter().filter(|(_, value)| is_kept(value));
+        kept.map(|(id, _)| id.clone()).collect()
+    }
+
     /// What must be the same on a replica, key by key.
-    pub fn digest(&self) -> impl Iterator<Item = (&Id, Option<Digest<'_>>)> {
+    pub fn digest(&self) -> impl Iterator<Item = (&Id, Option<Digest>)> {
         self.values.iter().map(|(key, value)| (key, value.as_ref().map(Digest::of)))
     }
 }
@@ -99,44 +111,21 @@ fn is(id: &Id, key: Key<'_>) -> bool {
     id.0 == key.db && id.1 == key.name
 }
 
-/// A resource without its remaining times.
+/// A resource without its remaining times: what DEBUG DIGEST sees.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Digest<'a> {
-    /// Closed by lock-delay for so many milliseconds.
-    Closed(u64),
-    /// Held.
-    Held {
-        owner: &'a [u8],
-        token: u64,
-        count: u32,
-        lease_ms: u64,
-        requests: &'a [u8],
-        label: &'a [u8],
-        notify: Option<&'a Notify>,
-        tie_ms: Option<u64>,
-        unclaimed_ms: Option<u64>,
-    },
+pub enum Digest {
+    /// Something is kept.
+    Kept(Kind, Vec<Vec<u8>>),
     /// A key that should not be there.
     Free,
 }
 
-impl<'a> Digest<'a> {
+impl Digest {
     /// That of `resource`.
-    pub fn of(resource: &'a Resource) -> Self {
-        match resource.lock() {
-            Lock::Free => Self::Free,
-            Lock::Closed { delay_ms, .. } => Self::Closed(*delay_ms),
-            Lock::Held(hold) => Self::Held {
-                owner: &hold.owner,
-                token: hold.token,
-                count: hold.count,
-                lease_ms: hold.lease_ms,
-                requests: hold.requests(),
-                label: hold.label(),
-                notify: hold.extras.as_ref().map(|extras| &extras.notify),
-                tie_ms: hold.tie().map(|tie| tie.ms),
-                unclaimed_ms: hold.unclaimed().map(|unclaimed| unclaimed.queue_ms),
-            },
+    pub fn of(resource: &Resource) -> Self {
+        if resource.is_free() {
+            return Self::Free;
         }
+        Self::Kept(resource.kind(), record::digest(resource))
     }
 }

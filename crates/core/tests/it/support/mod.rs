@@ -5,14 +5,18 @@ mod keys;
 mod server;
 
 pub use keys::{Digest, Keys};
+pub use server::Saved;
 
 use dlock_core::effects::{Effects, Event, Outcome};
 use dlock_core::machine::{Caller, Gate, Machine, Progress, Settings};
 use dlock_core::queue::{HashKeys, WaiterId};
+use dlock_core::resource::Kind;
 use dlock_core::store::Key;
 use dlock_core::time::{Instant, Now};
+use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Request;
+use dlock_wire::table::CommandId;
 use std::collections::BTreeMap;
 
 /// Microseconds in a millisecond.
@@ -43,6 +47,19 @@ pub struct Seen {
     pub counted: [u64; 9],
 }
 
+impl Seen {
+    /// What came out of a further part of the same step.
+    fn add(&mut self, more: Seen) {
+        self.wakes.extend(more.wakes);
+        self.messages.extend(more.messages);
+        self.events.extend(more.events);
+        self.recorded.extend(more.recorded);
+        for (count, more) in self.counted.iter_mut().zip(more.counted) {
+            *count += more;
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct World {
@@ -57,6 +74,7 @@ pub struct World {
     pub wall_us: u64,
     paused: bool,
     fx: Effects,
+    permits: u128,
     /// Calls that are blocked now, and whose they are.
     pub blocked: BTreeMap<WaiterId, u64>,
     /// Grants that were sent and have not arrived.
@@ -76,6 +94,7 @@ impl World {
             wall_us: WALL_US,
             paused: false,
             fx: Effects::default(),
+            permits: 0,
             blocked: BTreeMap::new(),
             sent: Vec::new(),
         };
@@ -140,7 +159,7 @@ impl World {
         for wake in fx.wakes.drain(..) {
             let client = self.blocked.remove(&wake.waiter);
             let client = client.expect("only a blocked call is woken, and once");
-            if let Outcome::Token(_) = wake.outcome {
+            if wake.outcome.is_grant() {
                 self.sent.push((wake.waiter, client));
             }
             seen.wakes.push((client, wake.outcome));
@@ -154,24 +173,73 @@ impl World {
     }
 
     /// One command of `caller`.
-    pub fn call(&mut self, caller: Caller, request: &Request<'_>) -> Seen {
+    pub fn call(&mut self, caller: Caller, id: CommandId, request: &Request<'_>) -> Seen {
         if !matches!(request, Request::Unblock { .. }) {
             // The server takes this write, or it would not have got here.
             self.machine.set_gate(Gate::Open);
         }
-        let seen = self.step(|machine, keys, now, fx| match *request {
-            Request::Acquire(ref call) => machine.acquire(keys, now, caller, call, fx),
-            Request::Release(ref call) => machine.release(keys, now, caller, call, fx),
-            Request::Renew(ref call) => machine.renew(keys, now, caller, call, fx),
-            Request::Fence { key, owner, token } => {
-                machine.fence(keys, now, caller, (key, owner, token), fx);
+        let permit = match request {
+            Request::SemAcquire(_) => self.new_permit(),
+            _ => PermitId::default(),
+        };
+        let seen = self.step(|machine, keys, now, fx| {
+            let kind = kind_of(id);
+            match *request {
+                Request::Acquire(ref call) => machine.acquire(keys, now, caller, (kind, call), fx),
+                Request::Release(ref call) => machine.release(keys, now, caller, (kind, call), fx),
+                Request::Renew(ref call) => machine.renew(keys, now, caller, (kind, call), fx),
+                Request::Fence { key, owner, token } => {
+                    machine.fence(keys, now, caller, (kind, key, owner, token), fx);
+                }
+                Request::Break { key } => machine.break_lock(keys, now, caller, (kind, key), fx),
+                Request::Cancel { key, owner } => {
+                    machine.cancel(keys, now, caller, (kind, key, owner), fx);
+                }
+                Request::RwAcquire(ref call) => machine.rw_acquire(keys, now, caller, call, fx),
+                Request::RwRelease(ref call) => machine.rw_release(keys, now, caller, call, fx),
+                Request::RwRenew(ref call) => machine.rw_renew(keys, now, caller, call, fx),
+                Request::RwBreak { key, owner } => {
+                    machine.rw_break(keys, now, caller, (key, owner), fx);
+                }
+                Request::SemInit { key, permits } => {
+                    machine.sem_init(keys, now, caller, (key, permits), fx);
+                }
+                Request::Resize { key, to, reqid } => {
+                    machine.resize(keys, now, caller, (key, to, reqid), fx);
+                }
+                Request::SemAcquire(ref call) => {
+                    machine.sem_acquire(keys, now, caller, (call, permit), fx);
+                }
+                Request::SemRelease { key, permit } => {
+                    machine.sem_release(keys, now, caller, (key, permit), fx);
+                }
+                Request::SemRenew(ref call) => machine.sem_renew(keys, now, caller, call, fx),
+                Request::SemBreak { key, permit } => {
+                    machine.sem_break(keys, now, caller, (key, permit), fx);
+                }
+                Request::Take(ref call) => machine.take(keys, now, caller, call, fx),
+                Request::Give { key, n, reqid } => {
+                    machine.give(keys, now, caller, (key, n, reqid), fx);
+                }
+                Request::Drain { key, reqid } => machine.drain(keys, now, caller, (key, reqid), fx),
+                Request::LatchInit { key, count, lease_ms } => {
+                    machine.latch_init(keys, now, caller, (key, count, lease_ms), fx);
+                }
+                Request::CountDown { key, n, reqid } => {
+                    machine.count_down(keys, now, caller, (key, n, reqid), fx);
+                }
+                Request::Await { key, block_ms } => {
+                    machine.await_latch(keys, now, caller, (key, block_ms), fx);
+                }
+                Request::MAcquire(ref call) => machine.macquire(keys, now, caller, call, fx),
+                Request::AnyAcquire(ref call) => machine.any_acquire(keys, now, caller, call, fx),
+                Request::MRelease(ref call) => machine.mrelease(keys, now, caller, call, fx),
+                Request::MRenew(ref call) => machine.mrenew(keys, now, caller, call, fx),
+                Request::Unblock { client, error } => {
+                    machine.unblock(keys, now, (client, error), fx);
+                }
+                _ => panic!("not a call that writes: {request:?}"),
             }
-            Request::Break { key } => machine.break_lock(keys, now, caller, key, fx),
-            Request::Cancel { key, owner } => machine.cancel(keys, now, caller, (key, owner), fx),
-            Request::Unblock { client, error } => {
-                machine.unblock(keys, now, (client, error), fx);
-            }
-            _ => panic!("not a call that writes: {request:?}"),
         });
         assert!(
             seen.reply.is_some() != seen.parked.is_some(),
@@ -187,6 +255,12 @@ impl World {
             assert_eq!(ErrorCode::from_text(fault.code.as_str()), Some(fault.code));
         }
         seen
+    }
+
+    /// A permit id that no call had before: 1, 2, 3, ….
+    fn new_permit(&mut self) -> PermitId {
+        self.permits += 1;
+        self.permits.to_be_bytes()
     }
 
     /// Does all that is due, in small pieces.
@@ -280,6 +354,9 @@ impl World {
             self.at(self.now_us + 400 * 24 * 3_600_000 * MS);
             self.tick(Gate::Open);
         }
+        for name in self.keys.kept_until_deleted() {
+            self.unlink(Key { db: name.0, name: &name.1 }, false);
+        }
         for machine in [&self.machine, &self.replica] {
             let waits = machine.waits();
             assert_eq!(waits.len(), 0, "no waiter is left");
@@ -295,6 +372,19 @@ impl World {
         assert_eq!(alarm, None, "no alarm is asked for");
         let ours = self.keys.digest().filter(|(_, digest)| digest.is_some()).count();
         assert_eq!(ours, 0, "no key is left");
+    }
+}
+
+/// The family that a command is for.
+pub fn kind_of(id: CommandId) -> Kind {
+    match id {
+        CommandId::Fair(_) => Kind::Fair,
+        CommandId::Rw(_) => Kind::Rw,
+        CommandId::Sem(_) => Kind::Semaphore,
+        CommandId::Latch(_) => Kind::Latch,
+        CommandId::Lock(_) | CommandId::Multi(_) | CommandId::Unblock | CommandId::Apply => {
+            Kind::Lock
+        }
     }
 }
 

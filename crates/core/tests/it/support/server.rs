@@ -4,11 +4,17 @@ use super::keys::own;
 use super::{Keys, Seen, World};
 use dlock_core::effects::Effects;
 use dlock_core::machine::{Lost, Machine};
+use dlock_core::record;
 use dlock_core::resource::Resource;
-use dlock_core::store::Key;
-use dlock_core::time::Now;
+use dlock_core::store::{Key, Slot, Store};
+use dlock_core::time::{LeaseInstant, Now};
 
 impl World {
+    /// Whether there is anything under `key`.
+    pub fn has_key(&mut self, key: Key<'_>) -> bool {
+        !matches!(self.keys.get(key), Slot::Missing)
+    }
+
     /// Gives `key` a time to live.
     pub fn expire_later(&mut self, key: Key<'_>) {
         self.keys.with_ttl.push(own(key));
@@ -87,30 +93,80 @@ impl World {
         std::mem::swap(&mut self.keys, &mut self.replica_keys);
     }
 
-    /// The process is restarted: what was saved is loaded, nothing else is left.
-    pub fn restart(&mut self) {
+    /// The process is restarted: what was saved is there again, nothing else is left.
+    pub fn restart(&mut self, saved: Saved) -> Seen {
         let now = self.now();
         let lease = self.machine.lease_time(now.mono);
         let settings = self.machine.settings.clone();
         let values = std::mem::take(&mut self.keys.values);
         let mut fresh = World::new(settings, self.now_us);
         fresh.wall_us = self.wall_us;
-        for (key, value) in values {
-            let load = |value: &Resource| {
-                let mut payload = Vec::new();
-                dlock_core::record::encode(value, now.mono, lease, &mut payload);
-                dlock_core::record::decode(&payload, now.mono).expect("what was saved loads")
+        fresh.permits = self.permits;
+        // In the order of the shell: quarantine begins with the process, and anew when it serves.
+        fresh.machine.begin_quarantine(now.mono);
+        for ((db, name), value) in &values {
+            let key = Key { db: *db, name };
+            let Some(value) = value else {
+                fresh.keys.insert(key, None);
+                fresh.replica_keys.insert(key, None);
+                continue;
             };
-            let key = Key { db: key.0, name: &key.1 };
-            for keys in [&mut fresh.keys, &mut fresh.replica_keys] {
-                keys.insert(key, value.as_ref().map(load));
+            let payload = encoded(value, now, lease);
+            for (machine, keys) in [
+                (&mut fresh.machine, &mut fresh.keys),
+                (&mut fresh.replica, &mut fresh.replica_keys),
+            ] {
+                match saved {
+                    Saved::Aof => {
+                        let replayed = machine.replay(keys, now, key, &payload);
+                        assert_eq!(replayed, Ok(()), "what was saved can be replayed");
+                    }
+                    Saved::Rdb => keys.insert(key, Some(decoded(&payload, now))),
+                }
             }
-            fresh.on_replica(|machine, keys, now, fx| machine.adopt(keys, now, key, fx));
-            fresh.step(|machine, keys, now, fx| machine.adopt(keys, now, key, fx));
         }
         fresh.machine.loaded(now);
         fresh.machine.begin_quarantine(now.mono);
+        if let Saved::Rdb = saved {
+            // A snapshot tells the last token before it tells the keys.
+            let last = self.machine.tokens().last();
+            fresh.machine.learn_token(last);
+            fresh.replica.learn_token(last);
+        }
+        let mut seen = Seen::default();
+        if let Saved::Rdb = saved {
+            for ((db, name), _) in &values {
+                seen.add(fresh.adopt(Key { db: *db, name }));
+            }
+        }
         *self = fresh;
+        seen
+    }
+
+    /// DUMP of one key, and RESTORE of that under another one (REPLACE).
+    pub fn restore(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
+        let now = self.now();
+        let lease = self.machine.lease_time(now.mono);
+        let Slot::Here(resource) = self.keys.get(from) else { panic!("nothing to dump") };
+        let payload = encoded(resource, now, lease);
+        let [here, there] = [self.keys.lost(to), self.replica_keys.lost(to)];
+        for keys in [&mut self.keys, &mut self.replica_keys] {
+            keys.take(to);
+            keys.insert(to, Some(decoded(&payload, now)));
+        }
+        let told = |lost: Option<Lost>| {
+            move |machine: &mut Machine, keys: &mut Keys, now: Now, fx: &mut Effects| {
+                machine.unlinked(keys, now, to, lost.as_ref(), fx);
+                machine.adopt(keys, now, to, fx);
+            }
+        };
+        self.on_replica(told(there));
+        self.step(told(here))
+    }
+
+    fn adopt(&mut self, key: Key<'_>) -> Seen {
+        self.on_replica(|machine, keys, now, fx| machine.adopt(keys, now, key, fx));
+        self.step(|machine, keys, now, fx| machine.adopt(keys, now, key, fx))
     }
 
     fn on_replica(&mut self, run: impl FnOnce(&mut Machine, &mut Keys, Now, &mut Effects)) {
@@ -120,4 +176,23 @@ impl World {
         assert!(fx.is_quiet(), "a replica does nothing by itself: {fx:?}");
         self.check_replica();
     }
+}
+
+/// Where a restarted process finds what was saved.
+#[derive(Debug, Clone, Copy)]
+pub enum Saved {
+    /// In a file of records, which tell how long a lease is and not how much of it has passed.
+    Aof,
+    /// In a snapshot, which tells how much was left of it.
+    Rdb,
+}
+
+fn encoded(resource: &Resource, now: Now, lease: LeaseInstant) -> Vec<u8> {
+    let mut payload = Vec::new();
+    record::encode(resource, now.mono, lease, &mut payload);
+    payload
+}
+
+fn decoded(payload: &[u8], now: Now) -> Resource {
+    record::decode(payload, now.mono).expect("what was saved loads")
 }

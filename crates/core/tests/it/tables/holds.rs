@@ -1,10 +1,11 @@
 //! Holding: entering, entering again, leaving, and repeats of a request.
 
-use crate::script::run;
+use crate::script::run_both;
 
 #[test]
 fn a_free_lock_is_granted_and_released() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A           => t1
           1  c2  ACQUIRE k B           => null
           2  c2  RELEASE k B           => NOTHELD
@@ -14,12 +15,13 @@ fn a_free_lock_is_granted_and_released() {
           6  c1  RELEASE k A           => NOTHELD
           7  c2  ACQUIRE k B           => t2
           8  c3  ACQUIRE l B           => t3
-    ");
+    ",
+    );
 }
 
 #[test]
 fn the_owner_enters_again_over_any_connection() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A PX 100    => t1
           1  c2  ACQUIRE k A           => t1
           2  s   ACQUIRE k A           => t1
@@ -38,7 +40,8 @@ fn the_owner_enters_again_over_any_connection() {
 
 #[test]
 fn another_token_is_not_the_hold() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A             => t1
           1  c1  RELEASE k A             => 0
           2  c1  ACQUIRE k A             => t2
@@ -48,12 +51,13 @@ fn another_token_is_not_the_hold() {
           6  c1  ACQUIRE k A             => t2
           7  c1  RELEASE k A TOKEN $t2   => 1
           8  c1  RELEASE k A ALL TOKEN $t2 => 0
-    ");
+    ",
+    );
 }
 
 #[test]
 fn what_a_script_cannot_do_changes_nothing() {
-    run("
+    run_both("
           0  s   ACQUIRE k A BIND 0      => ERR
           1  s   ACQUIRE k A QUEUE 10    => ERR
           2  s   INFO k                  => null
@@ -68,7 +72,7 @@ fn what_a_script_cannot_do_changes_nothing() {
 
 #[test]
 fn a_repeat_counts_nothing() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A PX 100 REQID r1   => t1
           1  c1  ACQUIRE k A PX 900 REQID r1   => t1
           1  c1  INFO k                        => [A] t1 holds 1 lease 100 ttl 99 held 1 [] bound 0 waiters 0
@@ -88,7 +92,8 @@ fn a_repeat_counts_nothing() {
 
 #[test]
 fn a_hold_remembers_its_last_eight_ids() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A REQID r1   => t1
           1  c1  ACQUIRE k A REQID r2   => t1
           2  c1  ACQUIRE k A REQID r3   => t1
@@ -103,5 +108,6 @@ fn a_hold_remembers_its_last_eight_ids() {
          11  c1  RELEASE k A REQID r2   => 7
          12  c1  ACQUIRE k A REQID r1   => t1
          13  c1  RELEASE k A            => 7
-    ");
+    ",
+    );
 }

@@ -1,6 +1,6 @@
 //! Commands of the server on keys of locks: DEL, SET, RENAME, MOVE, SWAPDB, FLUSHALL, EXPIRE.
 
-use crate::script::run;
+use crate::script::{run, run_both};
 
 #[test]
 fn a_deleted_key_goes_to_the_first_waiter_with_a_message_to_the_holder() {
@@ -23,7 +23,8 @@ fn a_deleted_key_goes_to_the_first_waiter_with_a_message_to_the_holder() {
 
 #[test]
 fn a_key_of_another_type_is_refused_and_its_waiters_are_told() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A NOTIFY ch         => t1
           1  c2  ACQUIRE k B BLOCK 0           => parked
           2  c3  ACQUIRE k C QUEUE 50          => null
@@ -41,12 +42,14 @@ fn a_key_of_another_type_is_refused_and_its_waiters_are_told() {
           4  c1  CHECK k 1                     => WRONGTYPE
           5  del k
           6  c1  ACQUIRE k A                   => t2
-    ");
+    ",
+    );
 }
 
 #[test]
 fn in_a_cluster_waiters_of_a_lost_key_are_sent_away() {
-    run("
+    run_both(
+        "
           0  set cluster 1
           0  c1  ACQUIRE k A                   => t1
           1  c2  ACQUIRE k B BLOCK 0           => parked
@@ -60,12 +63,13 @@ fn in_a_cluster_waiters_of_a_lost_key_are_sent_away() {
           7  c1  WAITERS l                     => nobody
           8  c1  CHECK l $t2                   => 1
           9  c1  RELEASE l A                   => 0
-    ");
+    ",
+    );
 }
 
 #[test]
 fn rename_moves_the_hold_and_leaves_the_waiters() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A PX 100 BIND 10 NOTIFY ch => t1
           1  c2  ACQUIRE k B BLOCK 0           => parked
           2  rename k l                        => c2 gets t2
@@ -78,7 +82,8 @@ fn rename_moves_the_hold_and_leaves_the_waiters() {
         109  c1  POSITION k A                  => 0
     ");
     // Over another lock: that hold is gone.
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A BIND 10 NOTIFY ch => t1
           1  c2  ACQUIRE l B NOTIFY ch         => t2
           2  c3  ACQUIRE l C BLOCK 0           => parked
@@ -87,12 +92,14 @@ fn rename_moves_the_hold_and_leaves_the_waiters() {
           4  c1  POSITION l C                  => 1
           5  gone c1
          16  tick                              => c3 gets t3; ch: disconnected 0 t1 1 A l
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_place_wins_over_a_hold_that_moved_to_its_key() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                   => t1
           1  c1  ACQUIRE l B                   => t2
           2  c2  ACQUIRE l A BLOCK 0           => parked
@@ -100,24 +107,28 @@ fn a_place_wins_over_a_hold_that_moved_to_its_key() {
           3  c1  POSITION l A                  => 1
           4  c1  ACQUIRE l A                   => t1
           5  c1  RELEASE l A ALL               => 0; c2 gets t3
-    ");
+    ",
+    );
 }
 
 #[test]
 fn move_takes_the_hold_to_the_other_database() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A PX 100 NOTIFY ch  => t1
           1  c2  ACQUIRE k B BLOCK 0           => parked
           2  move k 1                          => c2 gets t2
           3  db 1
           4  c1  POSITION k A                  => 0
         101  tick                              => ch: expired 1 t1 1 A k
-    ");
+    ",
+    );
 }
 
 #[test]
 fn swapdb_takes_the_holds_along_and_leaves_the_waiters() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A PX 100 BIND 10 NOTIFY ch => t1
           1  c2  ACQUIRE k B BLOCK 0           => parked
           2  swapdb 0 1                        => c2 gets t2
@@ -132,7 +143,8 @@ fn swapdb_takes_the_holds_along_and_leaves_the_waiters() {
          20  tick                              => ch: disconnected 0 t1 1 A k
          21  db 1
          21  c2  RELEASE k B                   => 0; c3 gets t3
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -157,7 +169,8 @@ fn a_flush_sends_one_message_and_serves_who_waits() {
 
 #[test]
 fn a_time_to_live_on_the_key_goes_with_a_grant_to_a_new_owner() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                   => t1
           1  ttl k
           2  c1  ACQUIRE k A                   => t1
@@ -166,5 +179,6 @@ fn a_time_to_live_on_the_key_goes_with_a_grant_to_a_new_owner() {
           5  c2  ACQUIRE k B BLOCK 0           => parked
           6  c1  RELEASE k A ALL               => 0; c2 gets t2
           7  ttls
-    ");
+    ",
+    );
 }

@@ -1,10 +1,10 @@
 //! Leases: when they begin, when they end, and what moves their end.
 
-use crate::script::run;
+use crate::script::run_both;
 
 #[test]
 fn a_lease_is_only_extended_by_a_reentry() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A PX 1000   => t1
           1  c1  ACQUIRE k A PX 500    => t1
           1  c1  INFO k                => [A] t1 holds 2 lease 1000 ttl 999 held 1 [] bound 0 waiters 0
@@ -17,7 +17,8 @@ fn a_lease_is_only_extended_by_a_reentry() {
 
 #[test]
 fn a_lease_ends_in_its_time_and_never_before() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A PX 100          => t1
           1  c2  ACQUIRE k B BLOCK 0         => parked
          99  tick
@@ -31,12 +32,13 @@ fn a_lease_ends_in_its_time_and_never_before() {
         200  c1  ACQUIRE k A PX 100          => t3
         201  c2  ACQUIRE k B BLOCK 0         => parked
         300  c1  RENEW k A                   => NOTHELD; c2 gets t4
-    ");
+    ",
+    );
 }
 
 #[test]
 fn without_a_lease_the_setting_counts() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A           => t1
           0  c1  INFO k                => [A] t1 holds 1 lease 30000 ttl 30000 held 0 [] bound 0 waiters 0
           1  set default-lease 70
@@ -47,7 +49,7 @@ fn without_a_lease_the_setting_counts() {
 
 #[test]
 fn a_renewal_sets_the_end_anew_sooner_or_later() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A PX 100    => t1
          50  c1  RENEW k A             => t1
          50  c1  INFO k                => [A] t1 holds 1 lease 100 ttl 100 held 50 [] bound 0 waiters 0
@@ -67,7 +69,8 @@ fn a_renewal_sets_the_end_anew_sooner_or_later() {
 
 #[test]
 fn no_step_of_the_wall_clock_ends_a_lease_or_a_wait() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A PX 1000     => t1
           1  c2  ACQUIRE k B BLOCK 500   => parked
           2  wall 86400
@@ -77,5 +80,6 @@ fn no_step_of_the_wall_clock_ends_a_lease_or_a_wait() {
         502  tick                        => c2 gets null
        1001  tick
        1002  c1  INFO k                  => null
-    ");
+    ",
+    );
 }

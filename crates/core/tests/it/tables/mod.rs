@@ -1,11 +1,18 @@
-//! What DLOCK promises, row by row: one file for each subject.
+//! What the families promise, row by row: one file for each subject. Those of DLOCK stand here, and
+//! run with DFAIR, too, where that promises the same.
 
+mod deadlock;
+mod fair;
 mod holds;
 mod keyspace;
+mod latch;
 mod leases;
+mod multi;
 mod operators;
 mod places;
 mod queue;
+mod rw;
+mod semaphore;
 mod server;
 mod ties;
 mod tokens;

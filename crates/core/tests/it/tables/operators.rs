@@ -1,10 +1,11 @@
 //! What operators do: BREAK, CANCEL, UNBLOCK.
 
-use crate::script::run;
+use crate::script::run_both;
 
 #[test]
 fn break_ends_a_hold_whoever_has_it() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A NOTIFY ch        => t1
           1  c1  ACQUIRE k A                  => t1
           2  c9  BREAK k                      => 1; ch: broken 0 t1 1 A k
@@ -13,12 +14,14 @@ fn break_ends_a_hold_whoever_has_it() {
           5  c2  ACQUIRE k B QUEUE 50         => null
           6  c9  BREAK k                      => 1; dlock:notify:B: granted 0 t3 1 B k
           7  c9  BREAK k                      => 1; dlock:notify:B: broken 0 t3 1 B k
-    ");
+    ",
+    );
 }
 
 #[test]
 fn cancel_leaves_the_queue_or_gives_back() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                   => t1
           1  c2  ACQUIRE k B BLOCK 0           => parked
           2  c3  ACQUIRE k C QUEUE 50          => null
@@ -31,12 +34,14 @@ fn cancel_leaves_the_queue_or_gives_back() {
           9  c5  ACQUIRE k E BLOCK 0           => parked
          10  c9  CANCEL k D                    => 1; c5 gets t3
          11  c9  CANCEL k E                    => 0
-    ");
+    ",
+    );
 }
 
 #[test]
 fn unblock_ends_a_blocked_call_with_null_or_an_error() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                   => t1
           1  c2  ACQUIRE k B BLOCK 0           => parked
           2  c3  ACQUIRE k C BLOCK 0           => parked
@@ -49,17 +54,20 @@ fn unblock_ends_a_blocked_call_with_null_or_an_error() {
           9  c9  UNBLOCK 5                     => 0
          10  c9  UNBLOCK 77                    => 0
          11  c9  WAITERS k                     => D 4 8 - []; E 5 7 - []
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_call_that_the_server_unblocked_leaves_the_queue() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                   => t1
           1  c2  ACQUIRE k B BLOCK 0           => parked
           2  c3  ACQUIRE k C BLOCK 0 QUEUE 50  => parked
           3  abandoned c2
           4  abandoned c3
           5  c1  WAITERS k                     => C 3 3 - []
-    ");
+    ",
+    );
 }

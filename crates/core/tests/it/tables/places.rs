@@ -1,10 +1,10 @@
 //! QUEUE: places without a blocked call, claims, and connections that let a grant lapse.
 
-use crate::script::run;
+use crate::script::run_both;
 
 #[test]
 fn a_queue_place_gets_a_grant_that_must_be_claimed() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 PX 1000      => null
           1  c2  WAITERS k                          => B 2 0 - []
@@ -21,7 +21,7 @@ fn a_queue_place_gets_a_grant_that_must_be_claimed() {
 
 #[test]
 fn a_renewal_claims_too() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 PX 1000      => null
           2  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
@@ -33,7 +33,7 @@ fn a_renewal_claims_too() {
 
 #[test]
 fn a_poll_with_the_same_id_claims_and_counts_nothing() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 REQID r      => null
           2  c2  ACQUIRE k B QUEUE 100 REQID r      => null
@@ -48,19 +48,21 @@ fn a_poll_with_the_same_id_claims_and_counts_nothing() {
 
 #[test]
 fn a_plain_acquire_takes_the_grant_that_is_ready_and_leaves_the_place() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100              => null
           2  c3  ACQUIRE k B                        => null
           2  c3  WAITERS k                          => B 2 1 - []
           3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
           4  c3  ACQUIRE k B                        => t2
-    ");
+    ",
+    );
 }
 
 #[test]
 fn neither_fence_nor_check_claims_but_release_gives_back() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100              => null
           2  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
@@ -72,7 +74,7 @@ fn neither_fence_nor_check_claims_but_release_gives_back() {
 
 #[test]
 fn a_grant_lapses_unclaimed_and_a_hung_connection_is_passed_over() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A                        => t1
           0  c1  ACQUIRE l A                        => t2
           0  c1  ACQUIRE m A                        => t3
@@ -100,7 +102,8 @@ fn a_grant_lapses_unclaimed_and_a_hung_connection_is_passed_over() {
 
 #[test]
 fn a_roused_connection_is_handed_what_is_free() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                        => t1
           0  c1  ACQUIRE l A                        => t2
           1  c2  ACQUIRE k B QUEUE 100              => null
@@ -110,12 +113,14 @@ fn a_roused_connection_is_handed_what_is_free() {
         105  c1  RELEASE l A                        => 0
         106  c2  RELEASE k B                        => NOTHELD; dlock:notify:B: granted 0 t5 1 B l
         107  c2  ACQUIRE l B                        => t5
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_hung_owner_that_asks_from_elsewhere_leaves_no_place_behind() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                        => t1
           0  c1  ACQUIRE l A                        => t2
           1  c2  ACQUIRE k B QUEUE 100              => null
@@ -127,12 +132,14 @@ fn a_hung_owner_that_asks_from_elsewhere_leaves_no_place_behind() {
         106  c3  ACQUIRE l B QUEUE 100              => t4
         106  c3  WAITERS l                          => nobody
         107  c3  RELEASE l B                        => 0
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_late_alarm_grants_nobody_behind_a_hung_place_whose_wait_is_over() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                        => t1
           0  c1  ACQUIRE l A                        => t2
           1  c2  ACQUIRE k B QUEUE 10               => null
@@ -142,12 +149,14 @@ fn a_late_alarm_grants_nobody_behind_a_hung_place_whose_wait_is_over() {
          14  tick                                   => dlock:notify:B: expired 0 t3 1 B k
          60  c1  RELEASE l A                        => 0; c3 gets null
          61  c1  POSITION l B                       => 1
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_queue_place_outlives_its_connection_by_queue() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100              => null
           2  c3  ACQUIRE k C QUEUE 500              => null
@@ -161,12 +170,14 @@ fn a_queue_place_outlives_its_connection_by_queue() {
         110  c1  WAITERS k                          => C 3 108 - []
         111  tick
         112  c1  RELEASE k A                        => 0; dlock:notify:C: granted 0 t2 1 C k
-    ");
+    ",
+    );
 }
 
 #[test]
 fn who_asks_again_in_that_time_has_the_old_place() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100              => null
           2  c3  ACQUIRE k C QUEUE 500              => null
@@ -174,12 +185,13 @@ fn who_asks_again_in_that_time_has_the_old_place() {
         100  c4  ACQUIRE k B QUEUE 100              => null
         200  tick
         201  c4  WAITERS k                          => B 4 200 - []; C 3 199 - []
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_grant_to_an_absent_place_lasts_what_the_place_has_left() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 PX 1000      => null
          10  gone c2
@@ -192,7 +204,8 @@ fn a_grant_to_an_absent_place_lasts_what_the_place_has_left() {
 
 #[test]
 fn block_with_queue_keeps_the_place_when_it_times_out() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B BLOCK 50 QUEUE 100     => parked
           2  c3  ACQUIRE k C BLOCK 500              => parked
@@ -201,12 +214,13 @@ fn block_with_queue_keeps_the_place_when_it_times_out() {
          54  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
          55  c2  ACQUIRE k B                        => t2
          56  c2  RELEASE k B                        => 0; c3 gets t3
-    ");
+    ",
+    );
 }
 
 #[test]
 fn block_with_queue_is_woken_by_its_grant_without_a_message() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B BLOCK 50 QUEUE 100 PX 70 => parked
           2  c1  RELEASE k A                        => 0; c2 gets t2

@@ -1,10 +1,10 @@
 //! The queue: its order, waits that end, calls that cannot wait, and limits.
 
-use crate::script::run;
+use crate::script::{run, run_both};
 
 #[test]
 fn waiters_are_served_in_order_of_arrival_and_one_is_woken() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A             => t1
           1  c2  ACQUIRE k B BLOCK 0     => parked
           2  c3  ACQUIRE k C BLOCK 9000  => parked
@@ -25,7 +25,8 @@ fn waiters_are_served_in_order_of_arrival_and_one_is_woken() {
 
 #[test]
 fn a_wait_ends_in_its_time_with_null() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A             => t1
           1  c2  ACQUIRE k B BLOCK 50    => parked
           2  c3  ACQUIRE k C BLOCK 100   => parked
@@ -36,12 +37,13 @@ fn a_wait_ends_in_its_time_with_null() {
         101  tick
         103  tick                        => c3 gets null
         104  c1  RELEASE k A             => 0
-    ");
+    ",
+    );
 }
 
 #[test]
 fn who_waits_too_long_is_not_granted_by_a_late_alarm() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A             => t1
           1  c2  ACQUIRE k B BLOCK 50    => parked
           2  c3  ACQUIRE k C BLOCK 500   => parked
@@ -55,7 +57,8 @@ fn who_waits_too_long_is_not_granted_by_a_late_alarm() {
 
 #[test]
 fn block_does_not_wait_where_the_server_cannot() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A             => t1
           1  m2  ACQUIRE k B BLOCK 50    => null
           2  s   ACQUIRE k B BLOCK 50    => null
@@ -68,24 +71,27 @@ fn block_does_not_wait_where_the_server_cannot() {
           9  withdraw c2
          10  c2  POSITION k C            => 2
          11  c1  RELEASE k A             => 0; dlock:notify:B: granted 0 t2 1 B k
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_retry_of_a_wait_gets_its_grant() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                     => t1
           1  c2  ACQUIRE k B BLOCK 100 REQID r   => parked
           2  c3  ACQUIRE k B BLOCK 100 REQID r   => parked; c2 gets REPLACED
           3  c1  RELEASE k A                     => 0; c3 gets t2
           4  c3  ACQUIRE k B BLOCK 100 REQID r   => t2
           5  c3  RELEASE k B                     => 0
-    ");
+    ",
+    );
 }
 
 #[test]
 fn who_asks_again_keeps_the_place_and_the_earlier_call_is_replaced() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A                               => t1
           1  c2  ACQUIRE k B BLOCK 100 PX 10 LABEL old     => parked
           2  c3  ACQUIRE k C BLOCK 100                     => parked
@@ -120,7 +126,8 @@ fn a_waiter_whose_connection_is_gone_leaves_at_once() {
 
 #[test]
 fn waiters_are_limited_per_key_and_in_all() {
-    run("
+    run_both(
+        "
           0  set max-waiters-per-key 2
           0  set max-waiters 3
           0  c1  ACQUIRE k A                   => t1
@@ -135,5 +142,6 @@ fn waiters_are_limited_per_key_and_in_all() {
           6  c6  ACQUIRE l F BLOCK 0           => LIMIT
           7  c9  CANCEL l E                    => 1; c5 gets null
           8  c6  ACQUIRE l F BLOCK 0           => parked
-    ");
+    ",
+    );
 }

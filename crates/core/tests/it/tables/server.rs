@@ -1,10 +1,10 @@
 //! States of the server: roles, restarts, quarantine, lock-delay, a pause, a shut gate.
 
-use crate::script::run;
+use crate::script::{run, run_both};
 
 #[test]
 fn after_a_failover_a_tied_hold_has_a_grace_to_be_tied_anew() {
-    run("
+    run_both("
           0  set grace 200
           0  c1  ACQUIRE k A BIND 50                => t1
           0  c1  ACQUIRE l A BIND 500               => t2
@@ -50,7 +50,7 @@ fn after_a_failover_holds_have_their_lease_in_full_and_waits_are_over() {
 
 #[test]
 fn an_unclaimed_grant_survives_a_failover() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 PX 1000      => null
           2  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
@@ -92,7 +92,7 @@ fn a_replica_ends_nothing_and_answers_readers() {
 
 #[test]
 fn a_restart_keeps_holds_and_ends_nothing_early() {
-    run("
+    run_both("
           0  set grace 200
           0  set lock-delay 300
           0  c1  ACQUIRE k A PX 1000                => t1
@@ -111,7 +111,7 @@ fn a_restart_keeps_holds_and_ends_nothing_early() {
 
 #[test]
 fn in_quarantine_nothing_new_is_granted_and_what_is_held_works() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A PX 1000           => t1
           0  c1  ACQUIRE l A PX 30             => t2
           0  set quarantine 100
@@ -140,18 +140,20 @@ fn in_quarantine_nothing_new_is_granted_and_what_is_held_works() {
 
 #[test]
 fn a_quarantine_that_is_over_is_over_before_the_alarm() {
-    run("
+    run_both(
+        "
           0  set quarantine 100
           0  restart
           5  c2  ACQUIRE m B QUEUE 50          => null
         100  c1  ACQUIRE k A                   => t1
         100  c2  ACQUIRE m B                   => t2; dlock:notify:B: granted 0 t2 1 B m
-    ");
+    ",
+    );
 }
 
 #[test]
 fn lock_delay_closes_after_an_expiry_a_break_and_a_lost_connection() {
-    run("
+    run_both("
           0  set lock-delay 100
           0  c1  ACQUIRE k A PX 50             => t1
          10  c2  ACQUIRE k B BLOCK 0           => parked
@@ -204,7 +206,7 @@ fn lock_delay_does_not_follow_a_release_a_deletion_or_an_unclaimed_grant() {
 
 #[test]
 fn a_pause_puts_leases_and_graces_off_and_block_runs_on() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A PX 100            => t1
           0  c1  ACQUIRE l A PX 1000           => t2
           1  c2  ACQUIRE k B BLOCK 200         => parked
@@ -232,7 +234,7 @@ fn a_pause_puts_leases_and_graces_off_and_block_runs_on() {
 
 #[test]
 fn behind_a_shut_gate_nothing_is_handed_on() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A PX 100            => t1
           1  c2  ACQUIRE k B BLOCK 500         => parked
           2  c3  ACQUIRE k C BLOCK 50          => parked

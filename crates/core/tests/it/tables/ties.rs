@@ -1,10 +1,10 @@
 //! BIND: holds that are tied to a connection.
 
-use crate::script::run;
+use crate::script::run_both;
 
 #[test]
 fn bind_cuts_the_lease_when_the_connection_goes() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A BIND 0                 => t1
           1  c2  ACQUIRE k B BLOCK 0                => parked
           1  c2  INFO k                             => [A] t1 holds 1 lease 30000 ttl 29999 held 1 [] bound 1 waiters 1
@@ -24,7 +24,7 @@ fn bind_cuts_the_lease_when_the_connection_goes() {
 
 #[test]
 fn a_hold_without_bind_outlives_its_connection() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A PX 100                 => t1
           1  gone c1
           2  c2  INFO k                             => [A] t1 holds 1 lease 100 ttl 98 held 2 [] bound 0 waiters 0
@@ -33,7 +33,7 @@ fn a_hold_without_bind_outlives_its_connection() {
 
 #[test]
 fn only_bind_moves_the_tie_of_a_hold_that_is_claimed() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A BIND 50                => t1
           1  c2  ACQUIRE k A                        => t1
           2  c2  RENEW k A                          => t1
@@ -56,7 +56,7 @@ fn only_bind_moves_the_tie_of_a_hold_that_is_claimed() {
 
 #[test]
 fn a_repeat_moves_the_tie() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A PX 100 BIND 50 REQID r => t1
           1  c2  ACQUIRE k A PX 100 BIND 50 REQID r => t1
           1  c2  INFO k                             => [A] t1 holds 1 lease 100 ttl 99 held 1 [] bound 2 waiters 0
@@ -75,7 +75,7 @@ fn a_repeat_moves_the_tie() {
 
 #[test]
 fn the_tie_of_a_place_follows_the_grant_and_the_claim() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B BLOCK 0 BIND 0         => parked
           2  c1  RELEASE k A                        => 0; c2 gets t2
@@ -93,7 +93,7 @@ fn the_tie_of_a_place_follows_the_grant_and_the_claim() {
 
 #[test]
 fn a_tied_place_that_was_absent_is_tied_to_who_claims_it() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 BIND 0       => null
           2  gone c2

@@ -1,10 +1,11 @@
 //! Tokens: they grow, FENCE raises them, and they can be used up.
 
-use crate::script::run;
+use crate::script::run_both;
 
 #[test]
 fn tokens_grow_whatever_the_wall_clock_does() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A           => t1
           1  wall -86400
           2  c1  RELEASE k A           => 0
@@ -17,12 +18,14 @@ fn tokens_grow_whatever_the_wall_clock_does() {
           6  c1  ACQUIRE l A           => t4
           7  restart
           8  c1  ACQUIRE m A           => t5
-    ");
+    ",
+    );
 }
 
 #[test]
 fn fence_raises_the_token_within_its_limits() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A                           => t1
           1  c1  FENCE k A 1                           => t1
           2  c1  FENCE k B 1                           => NOTHELD
@@ -41,12 +44,14 @@ fn fence_raises_the_token_within_its_limits() {
           9  c1  ACQUIRE l A                           => t3
          10  c1  FENCE k A 1702592050004001            => t3
          11  c1  RELEASE k A TOKEN $t3                 => 0
-    ");
+    ",
+    );
 }
 
 #[test]
 fn used_up_tokens_grant_nothing() {
-    run("
+    run_both(
+        "
           0  wall 7305599254
           0  c1  ACQUIRE k A                           => t1
           1  c1  FENCE k A 9007199254740991            => t2
@@ -58,5 +63,6 @@ fn used_up_tokens_grant_nothing() {
           7  c1  RELEASE k A ALL                       => 0; c2 gets ERR
           8  c1  INFO k                                => null
           9  c1  ACQUIRE k A                           => ERR
-    ");
+    ",
+    );
 }

@@ -1,6 +1,6 @@
 //! Grants that do not arrive.
 
-use crate::script::run;
+use crate::script::{run, run_both};
 
 #[test]
 fn an_undelivered_grant_is_taken_back_and_handed_on() {
@@ -18,7 +18,7 @@ fn an_undelivered_grant_is_taken_back_and_handed_on() {
 
 #[test]
 fn an_undelivered_grant_that_was_entered_again_loses_one_count() {
-    run("
+    run_both("
           0  held-back
           0  c1  ACQUIRE k A                   => t1
           1  c2  ACQUIRE k B BLOCK 0           => parked
@@ -60,7 +60,8 @@ fn an_undelivered_grant_is_recognised_after_a_fence_and_a_rename() {
 
 #[test]
 fn an_undelivered_grant_whose_repeat_was_answered_stays_whole() {
-    run("
+    run_both(
+        "
           0  held-back
           0  c1  ACQUIRE k A                   => t1
           1  c2  ACQUIRE k B BLOCK 0 REQID r   => parked
@@ -70,12 +71,14 @@ fn an_undelivered_grant_whose_repeat_was_answered_stays_whole() {
           5  gone c2
           6  c3  RELEASE k B                   => 1
           7  c3  RELEASE k B                   => 0
-    ");
+    ",
+    );
 }
 
 #[test]
 fn an_undelivered_grant_that_was_renewed_elsewhere_stays() {
-    run("
+    run_both(
+        "
           0  held-back
           0  c1  ACQUIRE k A                   => t1
           1  c2  ACQUIRE k B BLOCK 0           => parked
@@ -83,12 +86,13 @@ fn an_undelivered_grant_that_was_renewed_elsewhere_stays() {
           3  c3  RENEW k B                     => t2
           4  gone c2
           5  c3  CHECK k $t2                   => 1
-    ");
+    ",
+    );
 }
 
 #[test]
 fn an_undelivered_grant_with_queue_waits_to_be_claimed() {
-    run("
+    run_both("
           0  held-back
           0  c1  ACQUIRE k A                            => t1
           1  c2  ACQUIRE k B BLOCK 0 QUEUE 100          => parked

@@ -1,10 +1,11 @@
 //! What others are shown: messages, keyspace events, labels, and what readers find.
 
-use crate::script::run;
+use crate::script::run_both;
 
 #[test]
 fn only_queue_and_notify_make_messages() {
-    run("
+    run_both(
+        "
           0  c1  ACQUIRE k A PX 10                       => t1
          11  tick
          12  c1  ACQUIRE k A PX 10 QUEUE 5               => t2
@@ -20,12 +21,13 @@ fn only_queue_and_notify_make_messages() {
          # The key is the rest of the message, and the owner is counted in bytes.
          60  c1  ACQUIRE ключ ämä NOTIFY ch              => t7
          61  c9  BREAK ключ                              => 1; ch: broken 0 t7 5 ämä ключ
-    ");
+    ",
+    );
 }
 
 #[test]
 fn keyspace_events_tell_what_happened() {
-    run("
+    run_both("
           0  events
           0  c1  ACQUIRE k A PX 50             => t1 +acquire
           1  c1  ACQUIRE k A PX 50             => t1 +acquire
@@ -44,7 +46,7 @@ fn keyspace_events_tell_what_happened() {
 
 #[test]
 fn labels_are_shown_and_change_nothing() {
-    run("
+    run_both("
           0  c1  ACQUIRE k A LABEL one         => t1
           0  c1  INFO k                        => [A] t1 holds 1 lease 30000 ttl 30000 held 0 [one] bound 0 waiters 0
           1  c1  ACQUIRE k A                   => t1
@@ -60,12 +62,14 @@ fn labels_are_shown_and_change_nothing() {
 
 #[test]
 fn readers_change_nothing_and_find_nothing() {
-    run("
+    run_both(
+        "
           0  c1  INFO k                        => null
           0  c1  WAITERS k                     => nobody
           0  c1  POSITION k A                  => null
           0  c1  CHECK k 1                     => STALE
           0  c1  BREAK k                       => 0
           0  c1  CANCEL k A                    => 0
-    ");
+    ",
+    );
 }

@@ -1,0 +1,32 @@
+//! The durable state of a count-down latch.
+
+use crate::time::{LeaseInstant, Millis};
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+/// A latch that is closed. An open one has no key.
+#[derive(Debug, Default)]
+pub struct Latch {
+    /// What remains to be counted down; 0 when it is open and about to go.
+    pub count: u32,
+    /// What it began with.
+    pub initial: u32,
+    /// Its own time, if it has one: a promoted replica gives it in full.
+    pub lease_ms: Option<Millis>,
+    /// When it ends by itself; see [`Hold::deadline`](crate::hold::Hold::deadline) for one that is
+    /// not entered.
+    pub deadline: Option<LeaseInstant>,
+    /// Every request id that counted.
+    pub requests: BTreeSet<Box<[u8]>>,
+    /// Those that came since the last record.
+    pub requests_new: Vec<Box<[u8]>>,
+}
+
+impl Latch {
+    /// Bytes on the heap, itself included.
+    pub fn heap_size(&self) -> usize {
+        let ids: usize = self.requests.iter().map(|id| id.len()).sum();
+        size_of::<Self>() + self.requests.len() * size_of::<Box<[u8]>>() * 4 / 3 + ids
+    }
+}

@@ -1,0 +1,138 @@
+//! Keys that mind who waits for them: a fair lock keeps its queue, a semaphore made by LIMIT goes
+//! when nobody needs it any more.
+
+use super::{Machine, Role, Step};
+use crate::fair::{Fair, Place};
+use crate::hold::NO_CLIENT;
+use crate::queue::{Newcomer, Presence, Rank, Waiter};
+use crate::resource::{Body, Kind, Resource};
+use alloc::boxed::Box;
+
+impl Machine {
+    /// Brings a key in line with its queue.
+    pub(super) fn mind_queue(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        if self.role == Role::Replica {
+            return;
+        }
+        let queue = self.waits.queue_of(step.key);
+        if self.shut {
+            // A write, which has to wait.
+            if let Some(queue) = queue {
+                self.waits.stall(queue);
+            }
+            return;
+        }
+        match &mut resource.body {
+            Body::Fair(fair) => {
+                self.mirror(queue, fair);
+                step.dirty |= !fair.touched.is_empty();
+            }
+            Body::Semaphore(semaphore) => {
+                let is_awaited =
+                    queue.and_then(|id| self.waits.queue(id)).is_some_and(|q| q.len > 0);
+                if semaphore.is_passing && semaphore.is_unused() && !is_awaited {
+                    semaphore.capacity = 0;
+                    step.dirty = true;
+                }
+            }
+            Body::Lock(_) | Body::Rw(_) | Body::Latch(_) => {}
+        }
+        if let Some(queue) = queue {
+            self.waits.close_if_empty(queue);
+        }
+    }
+
+    /// The places of a fair lock become those of the queue of its key: what changed there, or all
+    /// of them if the value or the queue is another one than before (DEL, RENAME, SWAPDB).
+    fn mirror(&mut self, queue: Option<u32>, fair: &mut Fair) {
+        let Some(queue) = queue else {
+            fair.touched.extend(core::mem::take(&mut fair.places).into_keys());
+            fair.mirrors = 0;
+            return;
+        };
+        let serial = self.waits.queue(queue).map_or(0, |queue| queue.serial);
+        let unsaved = self.waits.take_unsaved(queue);
+        if fair.mirrors == serial {
+            for (seq, slot) in unsaved {
+                let waiter = self.waits.get(slot);
+                let waiter = waiter.filter(|waiter| waiter.queue == queue && waiter.seq == seq);
+                let is_news = match waiter {
+                    Some(waiter) => {
+                        fair.places.insert(seq, place(waiter));
+                        true
+                    }
+                    None => fair.places.remove(&seq).is_some(),
+                };
+                if is_news {
+                    fair.touched.push(seq);
+                }
+            }
+        } else {
+            fair.touched.extend(core::mem::take(&mut fair.places).into_keys());
+            for (_, waiter) in self.waits.walk(queue) {
+                fair.places.insert(waiter.seq, place(waiter));
+                fair.touched.push(waiter.seq);
+            }
+            // A value that mirrored this queue before, and comes back, shall not be taken for this one.
+            fair.mirrors = self.waits.renew_serial(queue);
+        }
+    }
+
+    /// The places of a fair lock that was loaded, or belonged to a primary that is gone, become
+    /// waiters without a connection. Their graces run from now, when this server takes writes, or
+    /// from the end of its quarantine: nobody could ask again before.
+    pub(super) fn adopt_places(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let Body::Fair(fair) = &mut resource.body else { return };
+        let queue = self.waits.queue_of(step.key).and_then(|id| self.waits.queue(id));
+        if queue.is_some_and(|queue| queue.serial == fair.mirrors) {
+            return;
+        }
+        let from = step.lease + self.quarantine_left(step.now.mono);
+        for (seq, place) in core::mem::take(&mut fair.places) {
+            let queue = self.waits.queue_of(step.key);
+            if queue.is_some_and(|queue| self.waits.place_of(queue, &place.owner).is_some()) {
+                // Who asked again meanwhile waits already.
+                fair.touched.push(seq);
+                continue;
+            }
+            let grace_ms = place.ask.queue_ms.unwrap_or(self.settings.fair_grace_ms);
+            let newcomer = Newcomer {
+                owner: &place.owner,
+                client: NO_CLIENT,
+                presence: Presence::Absent { until: from + grace_ms },
+                since: place.since,
+                ask: place.ask.clone(),
+                rank: Rank::Numbered(seq),
+            };
+            let slot = self.waits.join(step.key, Kind::Fair, newcomer);
+            let new_seq = self.waits.get(slot).map_or(seq, |waiter| waiter.seq);
+            if new_seq != seq {
+                fair.touched.extend([seq, new_seq]);
+            }
+            fair.places.insert(new_seq, place);
+        }
+        let Some(queue) = self.waits.queue_of(step.key) else { return };
+        // Unless somebody waited here before: then all is written anew.
+        if self.waits.queue(queue).is_some_and(|queue| queue.len == fair.places.len()) {
+            self.waits.take_unsaved(queue);
+            fair.mirrors = self.waits.queue(queue).map_or(0, |queue| queue.serial);
+        }
+        step.dirty |= !fair.touched.is_empty();
+        self.waits.stall(queue);
+    }
+
+    /// The key of a fair lock was deleted: places without a blocked call end with it.
+    pub(super) fn drop_places(&mut self, queue: u32) {
+        for slot in self.waiters_of(queue) {
+            if self.waits.get(slot).is_some_and(|waiter| !waiter.presence.is_parked()) {
+                self.forget_place(slot);
+            }
+        }
+    }
+}
+
+/// What is durable of a waiter.
+fn place(waiter: &Waiter) -> Box<Place> {
+    let (owner, since, ask) = (waiter.owner.clone(), waiter.since, waiter.ask.clone());
+    Box::new(Place { owner, since, ask })
+}

@@ -1,0 +1,302 @@
+//! Hand-off: grants to those who wait.
+
+use super::acquire::tokens_used_up;
+use super::in_flight::{Given, Part};
+use super::{Machine, Step, id_text, quoted};
+use crate::effects::{Event, Outcome};
+use crate::hold::{self, Hold, NO_CLIENT, Tie, Unclaimed};
+use crate::holds::{ALONE, HoldId};
+use crate::lease::NO_ENTRY;
+use crate::queue::{Ask, Presence, Waiter, Want};
+use crate::resource::{Body, Kind, Lock, Resource};
+use alloc::format;
+use alloc::string::String;
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::Mode;
+
+/// What a key says to somebody who wants it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It can be had now.
+    Yes,
+    /// Not now.
+    No,
+    /// Never: `LIMIT`, in words.
+    Never(String),
+}
+
+impl Machine {
+    /// Hands the resource on to the waiters that it now admits, in order of service.
+    pub(super) fn hand_on(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let kind = resource.kind();
+        let is_lock = matches!(kind, Kind::Lock | Kind::Fair);
+        if is_lock && !matches!(resource.lock(), Lock::Free) {
+            return;
+        }
+        let Some(queue) = self.waits.queue_of(step.key) else { return };
+        if !self.may_grant(step.now.mono) {
+            // After a quarantine all queues are looked at.
+            if self.shut {
+                self.waits.stall(queue);
+            }
+            return;
+        }
+        if self.waits.queue(queue).is_some_and(|queue| queue.kind != kind) {
+            self.dismiss_as_foreign(queue, step.fx);
+            return;
+        }
+        while !is_lock || matches!(resource.lock(), Lock::Free) {
+            let Some(slot) = self.first_in(queue) else { return };
+            let Some(waiter) = self.waits.get(slot) else { return };
+            let leader = self.waits.leader(waiter);
+            let (presence, call) = (leader.presence, leader.id.slot());
+            if self.see_to_place(call) {
+                continue;
+            }
+            if presence.is_over(step.now.mono, step.lease) {
+                // The wait is over, though no alarm has said so yet.
+                match presence {
+                    Presence::Absent { .. } => {
+                        self.forget_place(slot);
+                    }
+                    _ => self.time_out(call, step.fx),
+                }
+                continue;
+            }
+            let Some(waiter) = self.waits.get(slot) else { continue };
+            if has_been_taken(resource, waiter) {
+                self.grant_waiter(step, resource, slot);
+                continue;
+            }
+            let (owner, want, is_grouped) =
+                (waiter.owner.clone(), waiter.ask.want, waiter.is_grouped());
+            match self.verdict(step, resource, &owner, want) {
+                Verdict::No => return,
+                Verdict::Never(text) => {
+                    self.refuse_waiter(step, slot, &Outcome::fault(ErrorCode::Limit, text));
+                }
+                Verdict::Yes if is_grouped => {
+                    if !self.grant_member(step, resource, slot) {
+                        return;
+                    }
+                }
+                Verdict::Yes => self.grant_waiter(step, resource, slot),
+            }
+        }
+    }
+
+    /// The first waiter of a queue that counts.
+    pub(super) fn first_in(&self, queue: u32) -> Option<u32> {
+        self.waits
+            .walk(queue)
+            .find(|(_, waiter)| !self.is_passed_over(waiter))
+            .map(|(slot, _)| slot)
+    }
+
+    /// Whether a place does not count for now, because its connection let a grant lapse.
+    pub(crate) fn is_passed_over(&self, waiter: &Waiter) -> bool {
+        waiter.presence == Presence::Queued && self.connections.is_hung(waiter.client)
+    }
+
+    /// Whether `owner` can have what it wants, as far as the key itself goes. A semaphore that is
+    /// missing is made if somebody in the queue asked for that.
+    pub(super) fn verdict(
+        &self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        owner: &[u8],
+        want: Want,
+    ) -> Verdict {
+        let is_open = match (&mut resource.body, want) {
+            (Body::Lock(lock), _) => matches!(lock, Lock::Free),
+            (Body::Fair(fair), _) => matches!(fair.lock, Lock::Free),
+            (Body::Rw(rw), Want::Rw(mode)) => rw.admits(owner, mode),
+            (Body::Semaphore(semaphore), Want::Permits { count: n, .. } | Want::Taken(n)) => {
+                if semaphore.capacity == 0
+                    && self.may_grant(step.now.mono)
+                    && let Some(limit) = self.limit_of_queue(step)
+                {
+                    semaphore.capacity = limit;
+                    semaphore.is_passing = true;
+                    step.dirty = true;
+                }
+                if semaphore.capacity > 0 && n > semaphore.capacity {
+                    return Verdict::Never(too_wide(step.key.name, n, semaphore.capacity));
+                }
+                semaphore.capacity > 0 && semaphore.available() >= i64::from(n)
+            }
+            (Body::Rw(_) | Body::Semaphore(_) | Body::Latch(_), _) => false,
+        };
+        if is_open { Verdict::Yes } else { Verdict::No }
+    }
+
+    /// With how many permits the first of those who would make a semaphore makes it.
+    fn limit_of_queue(&self, step: &Step<'_>) -> Option<u32> {
+        let queue = self.waits.queue_of(step.key)?;
+        self.waits.queue(queue).filter(|queue| queue.makers > 0)?;
+        self.waits.walk(queue).find_map(|(_, waiter)| match waiter.ask.want {
+            Want::Permits { limit, .. } => limit,
+            _ => None,
+        })
+    }
+
+    /// The id and token of a new hold; `None` when the tokens are used up.
+    pub(super) fn name_hold(&mut self, step: &Step<'_>, want: Want) -> Option<(HoldId, u64)> {
+        if let Want::Permits { id, .. } = want {
+            return Some((HoldId::from_be_bytes(id), 0));
+        }
+        let token = self.tokens.take(step.now.wall_us)?;
+        let id = if want == Want::Rw(Mode::Read) { HoldId::from(token) } else { ALONE };
+        Some((id, token))
+    }
+
+    pub(super) fn grant_waiter(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
+        let Some(want) = self.waits.get(slot).map(|waiter| waiter.ask.want) else { return };
+        if let Want::Taken(n) = want {
+            self.grant_taken(step, resource, slot, n);
+            return;
+        }
+        let Some((id, token)) = self.name_hold(step, want) else {
+            self.refuse_waiter(step, slot, &tokens_used_up());
+            return;
+        };
+        let Some(waiter) = self.forget_place(slot) else { return };
+        let mut hold = hold_for(&waiter, step, token);
+        let outcome = granted(id, token, want);
+        if Some(waiter.id) == step.caller {
+            step.answer = Some(outcome);
+            self.counters.grants_at_once += 1;
+        } else {
+            self.counters.grants_after_waiting += 1;
+            if waiter.presence.is_parked() {
+                step.fx.wake(waiter.id, outcome);
+                let given = Given::Hold { id, token, entered: false };
+                self.send(&waiter, [Part::new(resource.kind(), step.key, given)].into());
+            } else {
+                self.leave_unclaimed(step, &waiter, id, &mut hold);
+            }
+        }
+        let client = hold.tied_to();
+        if client != NO_CLIENT && resource.entry != NO_ENTRY {
+            self.connections.tie(client, resource.entry, id);
+        }
+        resource.put_hold(id, hold);
+        step.dirty = true;
+        step.granted = true;
+        step.fx.note(step.key, Event::Acquire);
+    }
+
+    /// A grant to a place without a blocked call waits for its owner, who is told of it.
+    fn leave_unclaimed(
+        &mut self,
+        step: &mut Step<'_>,
+        waiter: &Waiter,
+        id: HoldId,
+        hold: &mut Hold,
+    ) {
+        let queue_ms = waiter.ask.queue_ms.unwrap_or(self.settings.fair_grace_ms);
+        hold.extras_mut().unclaimed = Some(Unclaimed { client: waiter.client, queue_ms });
+        hold.deadline = match waiter.presence {
+            Presence::Absent { until } => until,
+            Presence::Parked { .. } | Presence::Member | Presence::Queued => step.lease + queue_ms,
+        };
+        if let Some(channel) = hold::channel(&waiter.ask.notify, &waiter.owner) {
+            step.fx.message(channel, "granted", step.key, &id_text(id, hold), &waiter.owner);
+        }
+    }
+
+    /// TAKE has its turn. (Also if another call with its request id was carried out meanwhile.)
+    fn grant_taken(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32, n: u32) {
+        let Body::Semaphore(semaphore) = &mut resource.body else { return };
+        let Some(waiter) = self.forget_place(slot) else { return };
+        let request = waiter.ask.request.as_deref();
+        let is_repeat = semaphore.answered(request).is_some();
+        if is_repeat {
+            self.taken_again(step.key, request);
+        } else {
+            semaphore.taken += n;
+            semaphore.remember(request, 1);
+            step.dirty = true;
+            step.granted = true;
+            step.fx.note(step.key, Event::Acquire);
+        }
+        if Some(waiter.id) == step.caller {
+            step.answer = Some(Outcome::Taken);
+            self.counters.grants_at_once += u64::from(!is_repeat);
+            return;
+        }
+        step.fx.wake(waiter.id, Outcome::Taken);
+        if !is_repeat {
+            self.counters.grants_after_waiting += 1;
+            self.send(&waiter, [Part::new(Kind::Semaphore, step.key, Given::Taken(n))].into());
+        }
+    }
+
+    /// What a waiter wants cannot be: a blocked call learns why, a place just goes.
+    pub(super) fn refuse_waiter(&mut self, step: &mut Step<'_>, slot: u32, why: &Outcome) {
+        let Some(waiter) = self.forget_place(slot) else { return };
+        if Some(waiter.id) == step.caller {
+            step.answer = Some(why.clone());
+        } else if waiter.presence.is_parked() {
+            step.fx.wake(waiter.id, why.clone());
+        }
+    }
+}
+
+/// Whether the request of a TAKE that waits was carried out by another call meanwhile.
+fn has_been_taken(resource: &Resource, waiter: &Waiter) -> bool {
+    match (&resource.body, waiter.ask.want) {
+        (Body::Semaphore(semaphore), Want::Taken(_)) => {
+            semaphore.answered(waiter.ask.request.as_deref()).is_some()
+        }
+        _ => false,
+    }
+}
+
+/// Why a request can never be granted.
+pub(super) fn too_wide(key: &[u8], n: u32, capacity: u32) -> String {
+    format!("{n} permits are asked for and {} has {capacity}", quoted(key))
+}
+
+/// What the owner of a new hold is answered.
+pub(super) fn granted(id: HoldId, token: u64, want: Want) -> Outcome {
+    match want {
+        Want::Permits { .. } => Outcome::Permit(id.to_be_bytes()),
+        Want::Lock | Want::Rw(_) | Want::Taken(_) | Want::Open => Outcome::Token(token),
+    }
+}
+
+/// How often a new hold counts at first; of permits, how many they are.
+pub(super) fn first_count(want: Want) -> u32 {
+    match want {
+        Want::Permits { count, .. } => count,
+        Want::Lock | Want::Rw(_) | Want::Taken(_) | Want::Open => 1,
+    }
+}
+
+/// The hold that a waiter asked for.
+pub(super) fn hold_for(waiter: &Waiter, step: &Step<'_>, token: u64) -> Hold {
+    let ask: &Ask = &waiter.ask;
+    let mut hold = Hold {
+        owner: waiter.owner.clone(),
+        token,
+        deadline: step.lease + ask.lease_ms,
+        lease_ms: ask.lease_ms,
+        since: step.now.mono,
+        count: first_count(ask.want),
+        answers: 0,
+        extras: None,
+    };
+    hold.remember(ask.request.as_deref());
+    if ask.notify != hold::Notify::Silent {
+        hold.extras_mut().notify = ask.notify.clone();
+    }
+    if !ask.label.is_empty() {
+        hold.extras_mut().label.clone_from(&ask.label);
+    }
+    if let Some(ms) = ask.bind_ms {
+        let tie = Tie { ms, client: waiter.client, cut: false, orphan_until: None };
+        hold.extras_mut().tie = Some(tie);
+    }
+    hold
+}

@@ -1,0 +1,249 @@
+//! Grants on their way to a parked caller, whose connection may be gone before they arrive.
+
+use super::{End, Machine, Role, Step};
+use crate::effects::Effects;
+use crate::hold::{NO_CLIENT, Unclaimed};
+use crate::holds::{ALONE, HoldId};
+use crate::queue::{Waiter, WaiterId};
+use crate::resource::{Body, Kind, Resource};
+use crate::store::{Key, Store};
+use crate::time::{Millis, Now};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// What was granted to a parked caller by one answer.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    /// The connection of the caller.
+    client: u64,
+    request: Option<Box<[u8]>>,
+    /// How long the owner may claim it if it cannot be delivered.
+    kept_ms: Option<Millis>,
+    /// One for each key.
+    parts: Vec<Part>,
+}
+
+/// What was granted of one key.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub kind: Kind,
+    pub db: u32,
+    pub name: Vec<u8>,
+    pub given: Given,
+    /// A resent call has been answered with this very grant.
+    is_known: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Given {
+    /// A hold, by its fencing token (0 for permits).
+    Hold {
+        id: HoldId,
+        token: u64,
+        /// The owner had it already: one count more.
+        entered: bool,
+    },
+    /// So many permits that belong to nobody.
+    Taken(u32),
+}
+
+impl Part {
+    pub fn new(kind: Kind, key: Key<'_>, given: Given) -> Self {
+        Self { kind, db: key.db, name: key.name.to_vec(), given, is_known: false }
+    }
+
+    fn is_at(&self, key: Key<'_>) -> bool {
+        self.db == key.db && self.name == key.name
+    }
+
+    fn is_of(&self, key: Key<'_>, (id, token): (HoldId, u64)) -> bool {
+        let same =
+            |given| matches!(given, Given::Hold { id: i, token: t, .. } if i == id && t == token);
+        same(self.given) && self.is_at(key)
+    }
+}
+
+impl Machine {
+    /// Notes what the answer to a parked call carries.
+    pub(super) fn send(&mut self, waiter: &Waiter, parts: Vec<Part>) {
+        let is_fair = parts.iter().any(|part| part.kind == Kind::Fair);
+        let kept_ms = waiter.ask.queue_ms.or(is_fair.then_some(self.settings.fair_grace_ms));
+        let grant =
+            InFlight { client: waiter.client, request: waiter.ask.request.clone(), kept_ms, parts };
+        self.in_flight.insert(waiter.id, grant);
+    }
+
+    /// The answer to a parked caller has left for good.
+    pub fn delivered(&mut self, waiter: WaiterId) {
+        self.in_flight.remove(&waiter);
+    }
+
+    /// A resent call was answered for this hold: the grant it repeats needs no undo any more.
+    pub(super) fn answered_again(
+        &mut self,
+        key: Key<'_>,
+        hold: (HoldId, u64),
+        request: Option<&[u8]>,
+    ) {
+        let repeated = |grant: &&mut InFlight| grant.request.as_deref() == request;
+        for grant in self.in_flight.values_mut().filter(repeated) {
+            for part in grant.parts.iter_mut().filter(|part| part.is_of(key, hold)) {
+                part.is_known = true;
+            }
+        }
+    }
+
+    /// A resent TAKE was answered: the same.
+    pub(super) fn taken_again(&mut self, key: Key<'_>, request: Option<&[u8]>) {
+        let repeated = |grant: &&mut InFlight| grant.request.as_deref() == request;
+        for grant in self.in_flight.values_mut().filter(repeated) {
+            for part in grant.parts.iter_mut().filter(|part| part.is_at(key)) {
+                part.is_known = true;
+            }
+        }
+    }
+
+    /// FENCE raised the token of a hold: it is known by the new one from now on.
+    pub(super) fn raised(&mut self, key: Key<'_>, from: u64, to: u64) {
+        for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
+            if part.is_of(key, (ALONE, from))
+                && let Given::Hold { token, .. } = &mut part.given
+            {
+                *token = to;
+            }
+        }
+    }
+
+    /// A semaphore is gone: what TAKE got of it, and cannot tell, is not to be given back to another
+    /// one under its name.
+    pub(super) fn forget_taken(&mut self, mut is_gone: impl FnMut(Key<'_>) -> bool) {
+        for grant in self.in_flight.values_mut() {
+            grant.parts.retain(|part| {
+                let key = Key { db: part.db, name: &part.name };
+                !matches!(part.given, Given::Taken(_)) || !is_gone(key)
+            });
+        }
+    }
+
+    /// A value went to another key: what is on its way to its holders belongs there.
+    pub(super) fn readdress(&mut self, from: Key<'_>, to: Key<'_>) {
+        for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
+            if part.is_at(from) {
+                part.db = to.db;
+                part.name = to.name.to_vec();
+            }
+        }
+    }
+
+    /// Two databases were exchanged: the holds went along.
+    pub(super) fn swap_in_flight(&mut self, a: u32, b: u32) {
+        for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
+            part.db = match part.db {
+                db if db == a => b,
+                db if db == b => a,
+                db => db,
+            };
+        }
+    }
+
+    /// What was on its way to `client`, oldest first.
+    pub(super) fn on_the_way_to(&self, client: u64) -> Vec<WaiterId> {
+        let found = self.in_flight.iter().filter(|(_, grant)| grant.client == client);
+        let mut found: Vec<WaiterId> = found.map(|(&waiter, _)| waiter).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// The connection of a parked caller went away before its grant could be sent.
+    ///
+    /// The grant is taken back and handed on, unless the owner has been answered for this hold on
+    /// another connection since: then only the undelivered count is undone, or nothing if the
+    /// answer was to the same request. With QUEUE, and of a fair lock, it stays as an unclaimed
+    /// grant.
+    pub fn undelivered<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        waiter: WaiterId,
+        fx: &mut Effects,
+    ) {
+        let Some(grant) = self.in_flight.remove(&waiter) else { return };
+        if self.role == Role::Replica {
+            return;
+        }
+        for part in grant.parts.iter().filter(|part| !part.is_known) {
+            let key = Key { db: part.db, name: &part.name };
+            // A key of another type is nothing to take back.
+            let _ =
+                self.on_key(store, (part.kind, key), now, fx, |machine, step, resource| match part
+                    .given
+                {
+                    Given::Taken(n) => {
+                        give_back(step, resource, n, grant.request.as_deref());
+                        machine.hand_on(step, resource);
+                    }
+                    Given::Hold { id, token, entered } => {
+                        machine.take_back(step, resource, (id, token, entered), grant.kept_ms);
+                    }
+                });
+        }
+    }
+
+    fn take_back(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        (id, token, entered): (HoldId, u64, bool),
+        kept_ms: Option<Millis>,
+    ) {
+        let Some(hold) = resource.hold(id).filter(|hold| hold.token == token) else { return };
+        if hold.answers != 0 || entered {
+            // Somebody knows of this hold. Had nobody entered it again, that is all there is.
+            if hold.count > 1 && id_is_counted(resource) {
+                resource.change_hold(id, |hold| hold.count -= 1);
+                step.dirty = true;
+            }
+            return;
+        }
+        let Some(queue_ms) = kept_ms else {
+            self.end_hold(step, resource, id, End::Returned);
+            self.hand_on(step, resource);
+            return;
+        };
+        // As if the place had been without a connection when its turn came.
+        let grip = (resource.entry, id);
+        let end = step.lease + queue_ms;
+        let channel = resource.change_hold(id, |hold| {
+            self.untie(grip, hold);
+            let extras = hold.extras_mut();
+            extras.unclaimed = Some(Unclaimed { client: NO_CLIENT, queue_ms });
+            if let Some(tie) = &mut extras.tie {
+                tie.client = NO_CLIENT;
+                tie.cut = false;
+            }
+            hold.deadline = end;
+            hold.channel().map(|channel| (channel, super::id_text(id, hold), hold.owner.clone()))
+        });
+        step.dirty = true;
+        if let Some((channel, id, owner)) = channel.flatten() {
+            step.fx.message(channel, "granted", step.key, &id, &owner);
+        }
+    }
+}
+
+/// Whether the count of a hold is how often it was entered (of a permit, it is its size).
+fn id_is_counted(resource: &Resource) -> bool {
+    resource.kind() != Kind::Semaphore
+}
+
+/// Permits that TAKE could not be told of go back, and its request id was not carried out.
+fn give_back(step: &mut Step<'_>, resource: &mut Resource, n: u32, request: Option<&[u8]>) {
+    let Body::Semaphore(semaphore) = &mut resource.body else { return };
+    semaphore.taken -= n.min(semaphore.taken);
+    if let Some(request) = request {
+        semaphore.answers.retain(|(known, _)| **known != *request);
+        semaphore.answers_new = semaphore.answers_new.min(semaphore.answers.len());
+        step.whole = true;
+    }
+    step.dirty = true;
+}

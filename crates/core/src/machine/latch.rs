@@ -1,0 +1,143 @@
+//! The verbs of count-down latches.
+
+use super::acquire::presence_of;
+use super::{Caller, Machine, Role, Step, wrong_type};
+use crate::effects::{Effects, Event, Outcome};
+use crate::queue::{Ask, Newcomer, Rank, Want};
+use crate::resource::{Body, Kind, Resource};
+use crate::store::{Slot, Store};
+use crate::time::{Millis, Now};
+use dlock_wire::reply::ErrorCode;
+
+/// Why waiters get `BROKEN`.
+pub(super) const BROKEN: &str = "the latch was deleted or its time ended before it was open";
+
+impl Machine {
+    /// DLATCH.INIT: closes a latch; it takes `count` to open it, and it may have an end. 1 if it
+    /// did, 0 if one is still closed.
+    pub fn latch_init<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (key, count, lease_ms): (&[u8], u32, Option<Millis>),
+        fx: &mut Effects,
+    ) {
+        let key = (Kind::Latch, key);
+        let answer = self.on_call(store, now, caller, key, fx, |_, step, resource| {
+            let Body::Latch(latch) = &mut resource.body else { return wrong_type() };
+            if latch.count > 0 {
+                return Outcome::Count(0);
+            }
+            latch.count = count;
+            latch.initial = count;
+            latch.lease_ms = lease_ms;
+            latch.deadline = lease_ms.map(|ms| step.lease + ms);
+            step.dirty = true;
+            Outcome::Count(1)
+        });
+        fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    }
+
+    /// DLATCH.COUNTDOWN: what remains, 0 for an open or missing latch. At 0 everyone who waits is
+    /// answered. A REQID that the latch has seen counts nothing.
+    pub fn count_down<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (key, n, reqid): (&[u8], u32, Option<&[u8]>),
+        fx: &mut Effects,
+    ) {
+        let key = (Kind::Latch, key);
+        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+            let Body::Latch(latch) = &mut resource.body else { return wrong_type() };
+            if latch.count == 0 {
+                return Outcome::Count(0);
+            }
+            step.dirty = true;
+            if reqid.is_none_or(|id| !latch.requests.contains(id)) {
+                latch.count -= n.min(latch.count);
+                if let Some(id) = reqid {
+                    latch.requests.insert(id.into());
+                    latch.requests_new.push(id.into());
+                }
+                step.fx.note(step.key, Event::Release);
+                machine.counters.releases += 1;
+            }
+            let count = latch.count;
+            if count == 0 {
+                machine.open(step);
+            }
+            Outcome::Count(u64::from(count))
+        });
+        fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    }
+
+    /// Answers everyone who waits for a latch.
+    fn open(&mut self, step: &mut Step<'_>) {
+        let Some(queue) = self.waits.queue_of(step.key) else { return };
+        for slot in self.waiters_of(queue) {
+            let Some(waiter) = self.forget_place(slot) else { continue };
+            if waiter.presence.is_parked() {
+                step.fx.wake(waiter.id, Outcome::Count(1));
+                self.counters.grants_after_waiting += 1;
+            }
+        }
+    }
+
+    /// The time of a latch has ended before it was open.
+    pub(super) fn expire_latch(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let Body::Latch(latch) = &mut resource.body else { return };
+        **latch = crate::latch::Latch::default();
+        step.dirty = true;
+        step.fx.note(step.key, Event::Expire);
+        self.counters.expiries += 1;
+        if let Some(queue) = self.waits.queue_of(step.key) {
+            self.dismiss_queue(queue, ErrorCode::Broken, BROKEN, step.fx);
+        }
+    }
+
+    /// DLATCH.AWAIT: 1 when the latch is open or missing; else it waits with BLOCK where that is
+    /// possible (not on a replica), or is Null. Changes no key.
+    pub fn await_latch<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (name, block_ms): (&[u8], Option<Millis>),
+        fx: &mut Effects,
+    ) {
+        let key = caller.key(name);
+        fx.reply = match self.latch_info(store, now, key) {
+            Err(_) => Some(wrong_type()),
+            Ok(None) => Some(Outcome::Count(1)),
+            Ok(Some(_)) => Some(Outcome::Null),
+        };
+        let presence = presence_of(now, caller, block_ms, None);
+        let is_closed = fx.reply == Some(Outcome::Null);
+        let Some(presence) = presence.filter(|_| is_closed && self.role == Role::Primary) else {
+            return;
+        };
+        if let Err(fault) = self.has_room(key, 1) {
+            fx.reply = Some(fault);
+            return;
+        }
+        // Its end may be due and not noticed while writes are refused; who asked then is not told
+        // of it twice, because the view has it ended already.
+        debug_assert!(matches!(store.get(key), Slot::Here(_)));
+        let newcomer = Newcomer {
+            owner: &[],
+            client: caller.client,
+            presence,
+            since: now.mono,
+            ask: Ask { want: Want::Open, ..Ask::default() },
+            rank: Rank::Last,
+        };
+        let slot = self.waits.join(key, Kind::Latch, newcomer);
+        self.connections.add_place(caller.client, slot, true);
+        fx.reply = None;
+        fx.parked = self.waits.get(slot).map(|waiter| waiter.id);
+        fx.note(key, Event::Wait);
+    }
+}

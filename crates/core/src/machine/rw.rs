@@ -1,0 +1,113 @@
+//! What is special about read-write locks.
+
+use super::holder::Whose;
+use super::{Caller, End, Machine, Step, wrong_type};
+use crate::effects::{Effects, Outcome};
+use crate::hold::Hold;
+use crate::holds::HoldId;
+use crate::queue::{Waiter, Want};
+use crate::resource::{Body, Kind, Resource};
+use crate::store::Store;
+use crate::time::Now;
+use alloc::format;
+use alloc::vec::Vec;
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::{Mode, RwRelease, RwRenew};
+
+impl Machine {
+    /// DRW.RELEASE: as DLOCK.RELEASE, for the hold of that mode.
+    pub fn rw_release<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        call: &RwRelease<'_>,
+        fx: &mut Effects,
+    ) {
+        self.release_hold(store, now, caller, (Kind::Rw, Some(call.mode)), &call.release, fx);
+    }
+
+    /// DRW.RENEW: as DLOCK.RENEW, for the hold of that mode.
+    pub fn rw_renew<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        call: &RwRenew<'_>,
+        fx: &mut Effects,
+    ) {
+        self.renew_hold(store, now, caller, (Kind::Rw, Some(call.mode)), &call.renew, fx);
+    }
+
+    /// DRW.BREAK: ends all holds, or those of `owner`. How many there were.
+    pub fn rw_break<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (key, owner): (&[u8], Option<&[u8]>),
+        fx: &mut Effects,
+    ) {
+        let key = (Kind::Rw, key);
+        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+            let found = resource.holds();
+            let found = found.filter(|(_, hold)| owner.is_none_or(|owner| *hold.owner == *owner));
+            let found: Vec<HoldId> = found.map(|(id, _)| id).collect();
+            for &id in &found {
+                machine.end_hold(step, resource, id, End::Broken);
+            }
+            if !found.is_empty() {
+                machine.hand_on(step, resource);
+            }
+            Outcome::Count(found.len() as u64)
+        });
+        fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    }
+
+    /// `DEADLOCK` for a reader that would wait to write while another reader does so already: each
+    /// would wait for the other to stop reading.
+    pub(super) fn refuse_second_upgrade(
+        &mut self,
+        step: &Step<'_>,
+        resource: &Resource,
+        owner: &[u8],
+        want: Want,
+    ) -> Option<Outcome> {
+        if !super::acquire::is_upgrade(resource, owner, want) {
+            return None;
+        }
+        let Body::Rw(rw) = &resource.body else { return None };
+        let queue = self.waits.queue_of(step.key)?;
+        let waits = |waiter: &Waiter| {
+            *waiter.owner != *owner
+                && waiter.ask.want == Want::Rw(Mode::Write)
+                && !self.waits.is_over(waiter, step.now.mono, step.lease)
+        };
+        // Whichever is shorter: the queue, or the list of those who read.
+        let first = if self.waits.queue(queue)?.len < rw.readers.len() {
+            let mut queue = self.waits.walk(queue).map(|(_, waiter)| waiter);
+            queue.find(|waiter| waits(waiter) && rw.find(&waiter.owner, Mode::Read).is_some())
+        } else {
+            let place = |(_, hold): (HoldId, &Hold)| self.waits.place_of(queue, &hold.owner);
+            let mut readers = rw.readers.iter().filter_map(place);
+            readers.find_map(|slot| self.waits.get(slot).filter(|waiter| waits(waiter)))
+        }?;
+        let text = format!(
+            "{} and {} both read {} and want to write",
+            super::quoted(&first.owner),
+            super::quoted(owner),
+            super::quoted(step.key.name)
+        );
+        self.counters.deadlocks_refused += 1;
+        Some(Outcome::fault(ErrorCode::Deadlock, text))
+    }
+}
+
+/// The hold of an owner in a mode; without one, of a lock for one holder.
+pub(super) fn find(resource: &Resource, whose: Whose<'_>) -> Option<HoldId> {
+    if let (Body::Rw(rw), Some(mode)) = (&resource.body, whose.mode) {
+        return rw.find(whose.owner, mode);
+    }
+    let hold = resource.lock().hold()?;
+    (*hold.owner == *whose.owner).then_some(crate::holds::ALONE)
+}

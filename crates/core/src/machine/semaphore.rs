@@ -1,0 +1,342 @@
+//! The verbs of semaphores besides ACQUIRE.
+
+use super::acquire::{in_quarantine, presence_of, refused_in_script};
+use super::hand_on::{Verdict, too_wide};
+use super::{Caller, End, Machine, Step, wrong_type};
+use crate::effects::{Effects, Event, Outcome};
+use crate::holds::HoldId;
+use crate::queue::{Ask, Newcomer, Rank, Want};
+use crate::resource::{Body, Kind, Resource};
+use crate::semaphore::Semaphore;
+use crate::store::Store;
+use crate::time::Now;
+use alloc::format;
+use dlock_wire::names::PERMITS_MAX;
+use dlock_wire::permit::{self, PermitId};
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::{ResizeTo, SemRenew, Take};
+
+impl Machine {
+    /// DSEM.INIT: makes a semaphore with so many permits. 1 if it did, 0 if there is one already.
+    pub fn sem_init<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (key, permits): (&[u8], u32),
+        fx: &mut Effects,
+    ) {
+        self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
+            let Some(semaphore) = resource.semaphore_mut() else { return wrong_type() };
+            if semaphore.capacity > 0 {
+                return Outcome::Count(0);
+            }
+            semaphore.capacity = permits;
+            semaphore.is_passing = false;
+            machine.capacity_changed(step, resource, permits);
+            Outcome::Count(1)
+        });
+    }
+
+    /// DSEM.RESIZE: what can be had afterwards, negative while more are out. `ERR` if there is no
+    /// such semaphore, `LIMIT` for a size out of 1..2^31-1. Waiters that ask for more than there
+    /// are now get `LIMIT`.
+    pub fn resize<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (key, to, reqid): (&[u8], ResizeTo, Option<&[u8]>),
+        fx: &mut Effects,
+    ) {
+        self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
+            let found = match made(step, resource) {
+                Ok(found) => found,
+                Err(fault) => return fault,
+            };
+            if found.answered(reqid).is_none() {
+                let size = match to {
+                    ResizeTo::Absolute(permits) => i64::from(permits),
+                    ResizeTo::By(delta) => i64::from(found.capacity).saturating_add(delta),
+                };
+                let size = u32::try_from(size).ok().filter(|size| (1..=PERMITS_MAX).contains(size));
+                let Some(capacity) = size else {
+                    let text = format!(
+                        "{} has {} permits; it can have 1 to {PERMITS_MAX}",
+                        super::quoted(step.key.name),
+                        found.capacity
+                    );
+                    return Outcome::fault(ErrorCode::Limit, text);
+                };
+                found.capacity = capacity;
+                found.remember(reqid, 0);
+                machine.capacity_changed(step, resource, capacity);
+            }
+            available(resource)
+        });
+    }
+
+    /// DSEM.RELEASE: gives a permit back. What can be had afterwards; `NOTHELD` if it is unknown
+    /// or has ended.
+    pub fn sem_release<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (key, permit): (&[u8], PermitId),
+        fx: &mut Effects,
+    ) {
+        self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
+            let id = HoldId::from_be_bytes(permit);
+            if resource.hold(id).is_none() {
+                return not_out(step, permit);
+            }
+            machine.end_hold(step, resource, id, End::Released);
+            machine.hand_on(step, resource);
+            available(resource)
+        });
+    }
+
+    /// DSEM.RENEW: sets the end of the lease of a permit anew. 1; `NOTHELD` if it is unknown or
+    /// has ended.
+    pub fn sem_renew<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        call: &SemRenew<'_>,
+        fx: &mut Effects,
+    ) {
+        if let Some(fault) = refused_in_script(caller, call.bind_ms, None) {
+            fx.reply = Some(fault);
+            return;
+        }
+        self.on_semaphore(store, now, caller, call.key, fx, |machine, step, resource| {
+            let id = HoldId::from_be_bytes(call.permit);
+            if resource.hold(id).is_none() {
+                return not_out(step, call.permit);
+            }
+            machine.renew_here(step, resource, id, caller, (call.lease_ms, call.bind_ms));
+            Outcome::Count(1)
+        });
+    }
+
+    /// DSEM.BREAK: ends a permit by force. 1 if it was out, else 0.
+    pub fn sem_break<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (key, permit): (&[u8], PermitId),
+        fx: &mut Effects,
+    ) {
+        self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
+            let id = HoldId::from_be_bytes(permit);
+            if resource.hold(id).is_none() {
+                return Outcome::Count(0);
+            }
+            machine.end_hold(step, resource, id, End::Broken);
+            machine.hand_on(step, resource);
+            Outcome::Count(1)
+        });
+    }
+
+    /// DSEM.TAKE: takes permits that belong to nobody and have no lease, or waits for them. Taken,
+    /// or Null; `LIMIT` for more than there are in all, `QUARANTINE` if only that is in the way.
+    pub fn take<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        call: &Take<'_>,
+        fx: &mut Effects,
+    ) {
+        let key = (Kind::Semaphore, call.key);
+        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+            machine.take_here(step, resource, caller, call)
+        });
+        fx.reply = answer.unwrap_or_else(|_| Some(wrong_type()));
+    }
+
+    /// `None`: the caller is parked.
+    fn take_here(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        caller: Caller,
+        call: &Take<'_>,
+    ) -> Option<Outcome> {
+        self.hand_on(step, resource);
+        let Body::Semaphore(semaphore) = &mut resource.body else { return Some(wrong_type()) };
+        if semaphore.answered(call.reqid).is_some() {
+            // Replicated again, so that WAIT after it covers what it repeats.
+            step.dirty = true;
+            self.taken_again(step.key, call.reqid);
+            return Some(Outcome::Taken);
+        }
+        let want = Want::Taken(call.n);
+        if let Verdict::Never(text) = self.verdict(step, resource, &[], want) {
+            return Some(Outcome::fault(ErrorCode::Limit, text));
+        }
+        if self.is_open(step, resource, &[], want) {
+            let Body::Semaphore(semaphore) = &mut resource.body else { return Some(wrong_type()) };
+            semaphore.taken += call.n;
+            semaphore.remember(call.reqid, 1);
+            self.counters.grants_at_once += 1;
+            step.dirty = true;
+            step.granted = true;
+            step.fx.note(step.key, Event::Acquire);
+            return Some(Outcome::Taken);
+        }
+        let Some(presence) = presence_of(step.now, caller, call.block_ms, None) else {
+            return Some(self.refuse(step, resource, &[], want));
+        };
+        if let Err(fault) = self.has_room(step.key, 1) {
+            return Some(fault);
+        }
+        let ask = Ask { want, request: call.reqid.map(Into::into), ..Ask::default() };
+        let newcomer = Newcomer {
+            owner: &[],
+            client: caller.client,
+            presence,
+            since: step.now.mono,
+            ask,
+            rank: Rank::Last,
+        };
+        let slot = self.waits.join(step.key, Kind::Semaphore, newcomer);
+        self.connections.add_place(caller.client, slot, true);
+        step.fx.parked = self.waits.get(slot).map(|waiter| waiter.id);
+        step.fx.note(step.key, Event::Wait);
+        None
+    }
+
+    /// DSEM.GIVE: gives back what TAKE and DRAIN took. What can be had afterwards; `LIMIT` for more
+    /// than they took, `ERR` if there is no such semaphore.
+    pub fn give<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (key, n, reqid): (&[u8], u32, Option<&[u8]>),
+        fx: &mut Effects,
+    ) {
+        self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
+            let found = match made(step, resource) {
+                Ok(found) => found,
+                Err(fault) => return fault,
+            };
+            if found.answered(reqid).is_some() {
+                step.dirty = true;
+            } else if found.taken < n {
+                let text = format!(
+                    "{n} are given back and {} of {} are taken",
+                    found.taken,
+                    super::quoted(step.key.name)
+                );
+                return Outcome::fault(ErrorCode::Limit, text);
+            } else {
+                found.taken -= n;
+                found.remember(reqid, 0);
+                machine.counters.releases += 1;
+                step.dirty = true;
+                step.fx.note(step.key, Event::Release);
+                machine.hand_on(step, resource);
+            }
+            available(resource)
+        });
+    }
+
+    /// DSEM.DRAIN: takes all permits that can be had, as TAKE does. How many; 0 while somebody
+    /// waits for some. `ERR` if there is no such semaphore, `QUARANTINE` as TAKE.
+    pub fn drain<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (key, reqid): (&[u8], Option<&[u8]>),
+        fx: &mut Effects,
+    ) {
+        self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
+            machine.hand_on(step, resource);
+            match made(step, resource) {
+                Ok(found) => {
+                    if let Some(answer) = found.answered(reqid) {
+                        step.dirty = true;
+                        return Outcome::Count(u64::from(answer));
+                    }
+                }
+                Err(fault) => return fault,
+            }
+            let left = machine.quarantine_left(step.now.mono);
+            if left > 0 && resource.semaphore_mut().is_some_and(|found| found.has(1, None)) {
+                return in_quarantine(left);
+            }
+            let is_open = machine.is_open(step, resource, &[], Want::Taken(1));
+            let found = match made(step, resource) {
+                Ok(found) => found,
+                Err(fault) => return fault,
+            };
+            let most = if is_open { found.available().max(0) } else { 0 };
+            let n = u32::try_from(most).unwrap_or(0);
+            found.taken += n;
+            found.remember(reqid, n);
+            step.dirty |= n > 0 || reqid.is_some();
+            if n > 0 {
+                step.granted = true;
+                machine.counters.grants_at_once += 1;
+                step.fx.note(step.key, Event::Acquire);
+            }
+            Outcome::Count(u64::from(n))
+        });
+    }
+
+    /// Runs a verb that answers at once.
+    fn on_semaphore<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        key: &[u8],
+        fx: &mut Effects,
+        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> Outcome,
+    ) {
+        let answer = self.on_call(store, now, caller, (Kind::Semaphore, key), fx, verb);
+        fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    }
+
+    /// Waiters that ask for more than there are get `LIMIT`; the others may have their turn.
+    fn capacity_changed(&mut self, step: &mut Step<'_>, resource: &mut Resource, capacity: u32) {
+        step.dirty = true;
+        let Some(queue) = self.waits.queue_of(step.key) else { return };
+        for slot in self.waiters_of(queue) {
+            let Some(waiter) = self.waits.get(slot) else { continue };
+            if let Want::Permits { count: n, .. } | Want::Taken(n) = waiter.ask.want
+                && n > capacity
+            {
+                let text = too_wide(step.key.name, n, capacity);
+                self.refuse_waiter(step, slot, &Outcome::fault(ErrorCode::Limit, text));
+            }
+        }
+        self.hand_on(step, resource);
+    }
+}
+
+/// The semaphore, if it is made.
+fn made<'r>(step: &Step<'_>, resource: &'r mut Resource) -> Result<&'r mut Semaphore, Outcome> {
+    let found = resource.semaphore_mut().filter(|semaphore| semaphore.capacity > 0);
+    found.ok_or_else(|| {
+        let text = format!("no such semaphore: {}", super::quoted(step.key.name));
+        Outcome::fault(ErrorCode::Err, text)
+    })
+}
+
+fn available(resource: &mut Resource) -> Outcome {
+    Outcome::Available(resource.semaphore_mut().map_or(0, |semaphore| semaphore.available()))
+}
+
+fn not_out(step: &Step<'_>, id: PermitId) -> Outcome {
+    let text = permit::text(&id);
+    let text = core::str::from_utf8(&text).unwrap_or_default();
+    let key = super::quoted(step.key.name);
+    Outcome::fault(ErrorCode::NotHeld, format!("permit {text} of {key} is unknown or has ended"))
+}

@@ -1,0 +1,324 @@
+//! What is written: version 1, as bincode sees it. What stands first is a byte that
+//! says what follows. New families get new bytes; what is written for one stays as it is.
+
+use super::{Clocks, DecodeError, check};
+use crate::bytes::Owner;
+use crate::fair::Place;
+use crate::hold::{Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Tie, Unclaimed};
+use crate::latch::Latch;
+use crate::queue::{Ask, Want};
+use crate::resource::Lock;
+use crate::time::{LeaseInstant, Millis};
+use alloc::boxed::Box;
+use core::ops::RangeInclusive;
+use dlock_wire::names;
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Bytes that are written in one piece.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct Bytes<'a>(#[serde(borrow)] pub(super) &'a [u8]);
+
+impl Serialize for Bytes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.0)
+    }
+}
+
+/// Nothing is left, whatever the family, and the key goes. In front of members: a lock that nobody
+/// holds.
+pub(super) const FREE: u8 = 0;
+/// A lock: [`ClosedV1`] follows.
+pub(super) const CLOSED: u8 = 1;
+/// A lock: [`HoldV1`] follows.
+pub(super) const HELD: u8 = 2;
+/// A lock follows, then [`MembersV1`]: sequence numbers (`u64`), then [`PlaceV1`].
+pub(super) const FAIR: u8 = 3;
+/// A lock follows, then [`MembersV1`]: tokens (`u64`), then [`HoldV1`].
+pub(super) const RW: u8 = 4;
+/// [`SemaphoreV1`] follows.
+pub(super) const SEMAPHORE: u8 = 5;
+/// [`LatchV1`] follows.
+pub(super) const LATCH: u8 = 6;
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ClosedV1 {
+    pub(super) remaining_ms: Millis,
+    pub(super) delay_ms: Millis,
+}
+
+/// How many members follow, in the order of their ids: first the ids of those that are gone (none
+/// in a whole state), then those that are put, in full.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct MembersV1 {
+    pub(super) gone: usize,
+    pub(super) put: usize,
+}
+
+/// Ids (`u128`) follow, then [`PermitV1`], then the last [`AnswerV1`], oldest first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SemaphoreV1 {
+    pub(super) capacity: u32,
+    pub(super) is_passing: bool,
+    pub(super) taken: u32,
+    pub(super) permits: MembersV1,
+    pub(super) answers: usize,
+}
+
+/// Request ids ([`Bytes`]) follow.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct LatchV1 {
+    pub(super) count: u32,
+    pub(super) initial: u32,
+    pub(super) time: Option<TimeV1>,
+    pub(super) requests: usize,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HoldV1<'a> {
+    #[serde(borrow)]
+    owner: Bytes<'a>,
+    token: u64,
+    count: u32,
+    lease_ms: Millis,
+    remaining_ms: Millis,
+    held_ms: Millis,
+    #[serde(borrow)]
+    extras: Option<ExtrasV1<'a>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ExtrasV1<'a> {
+    #[serde(borrow)]
+    requests: Bytes<'a>,
+    #[serde(borrow)]
+    label: Bytes<'a>,
+    #[serde(borrow)]
+    notify: NotifyV1<'a>,
+    bind_ms: Option<Millis>,
+    unclaimed_ms: Option<Millis>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum NotifyV1<'a> {
+    Silent,
+    Owner,
+    Channel(#[serde(borrow)] Bytes<'a>),
+}
+
+/// A place in a durable queue.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct PlaceV1<'a> {
+    pub(super) seq: u64,
+    #[serde(borrow)]
+    owner: Bytes<'a>,
+    waiting_ms: Millis,
+    lease_ms: Millis,
+    queue_ms: Option<Millis>,
+    #[serde(borrow)]
+    notify: NotifyV1<'a>,
+    #[serde(borrow)]
+    request: Option<Bytes<'a>>,
+    bind_ms: Option<Millis>,
+    #[serde(borrow)]
+    label: Bytes<'a>,
+}
+
+/// A permit of a semaphore; the count of the hold is how many permits it stands for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct PermitV1<'a> {
+    pub(super) id: u128,
+    #[serde(borrow)]
+    pub(super) hold: HoldV1<'a>,
+}
+
+/// What a call without a permit was answered.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct AnswerV1<'a> {
+    #[serde(borrow)]
+    pub(super) request: Bytes<'a>,
+    pub(super) answer: u32,
+}
+
+/// The time of a latch.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct TimeV1 {
+    lease_ms: Millis,
+    remaining_ms: Millis,
+}
+
+/// What is left until `end`. A clock that was set back by a pause can show a little more than the
+/// longest lease.
+fn left(end: LeaseInstant, now: LeaseInstant) -> Millis {
+    (end - now).min(names::LEASE_MAX_MS)
+}
+
+impl ClosedV1 {
+    pub(super) fn of(until: LeaseInstant, delay_ms: Millis, now: Clocks) -> Self {
+        Self { remaining_ms: left(until, now.lease), delay_ms }
+    }
+
+    pub(super) fn restore(&self, now: Clocks) -> Result<Lock, DecodeError> {
+        check(self.remaining_ms <= names::LEASE_MAX_MS && self.delay_ms <= names::LEASE_MAX_MS)?;
+        Ok(Lock::Closed { until: now.lease + self.remaining_ms, delay_ms: self.delay_ms })
+    }
+}
+
+/// The tokens of holds that fence.
+pub(super) const FENCED: RangeInclusive<u64> = names::TOKEN_MIN..=names::TOKEN_MAX;
+
+/// Permits do not fence: they have none.
+pub(super) const UNFENCED: RangeInclusive<u64> = 0..=0;
+
+impl<'a> HoldV1<'a> {
+    pub(super) fn of(hold: &'a Hold, now: Clocks) -> Self {
+        Self {
+            owner: Bytes(&hold.owner),
+            token: hold.token,
+            count: hold.count,
+            lease_ms: hold.lease_ms,
+            remaining_ms: left(hold.deadline, now.lease),
+            held_ms: now.mono - hold.since,
+            extras: hold.extras.as_deref().map(ExtrasV1::of),
+        }
+    }
+
+    pub(super) fn restore(
+        &self,
+        now: Clocks,
+        tokens: RangeInclusive<u64>,
+    ) -> Result<Hold, DecodeError> {
+        check((1..=names::OWNER_MAX).contains(&self.owner.0.len()))?;
+        check(tokens.contains(&self.token))?;
+        check(self.count >= 1)?;
+        check((names::LEASE_MIN_MS..=names::LEASE_MAX_MS).contains(&self.lease_ms))?;
+        check(self.remaining_ms <= names::LEASE_MAX_MS)?;
+        Ok(Hold {
+            owner: Owner::from(self.owner.0),
+            token: self.token,
+            deadline: now.lease + self.remaining_ms,
+            lease_ms: self.lease_ms,
+            since: now.mono.back(self.held_ms),
+            count: self.count,
+            answers: 0,
+            extras: self.extras.as_ref().map(ExtrasV1::restore).transpose()?.map(Box::new),
+        })
+    }
+}
+
+impl<'a> ExtrasV1<'a> {
+    fn of(extras: &'a Extras) -> Self {
+        Self {
+            requests: Bytes(extras.requests.as_bytes()),
+            label: Bytes(&extras.label),
+            notify: NotifyV1::of(&extras.notify),
+            bind_ms: extras.tie.map(|tie| tie.ms),
+            unclaimed_ms: extras.unclaimed.map(|unclaimed| unclaimed.queue_ms),
+        }
+    }
+
+    fn restore(&self) -> Result<Extras, DecodeError> {
+        check(self.bind_ms.is_none_or(|ms| ms <= names::BIND_MAX_MS))?;
+        check(self.unclaimed_ms.is_none_or(|ms| ms <= names::QUEUE_MAX_MS))?;
+        Ok(Extras {
+            requests: Requests::from_bytes(self.requests.0, REQUESTS_KEPT)
+                .ok_or(DecodeError::Impossible)?,
+            label: label(self.label)?,
+            notify: self.notify.restore()?,
+            tie: self.bind_ms.map(|ms| Tie {
+                ms,
+                client: NO_CLIENT,
+                cut: false,
+                orphan_until: None,
+            }),
+            unclaimed: self.unclaimed_ms.map(|queue_ms| Unclaimed { client: NO_CLIENT, queue_ms }),
+        })
+    }
+}
+
+fn label(text: Bytes<'_>) -> Result<Box<[u8]>, DecodeError> {
+    check(text.0.len() <= names::LABEL_MAX)?;
+    Ok(text.0.into())
+}
+
+/// The request id that `id` is.
+pub(super) fn request(id: Bytes<'_>) -> Result<Box<[u8]>, DecodeError> {
+    check((1..=names::REQID_MAX).contains(&id.0.len()))?;
+    Ok(id.0.into())
+}
+
+impl<'a> NotifyV1<'a> {
+    fn of(notify: &'a Notify) -> Self {
+        match notify {
+            Notify::Silent => Self::Silent,
+            Notify::Owner => Self::Owner,
+            Notify::Channel(name) => Self::Channel(Bytes(name)),
+        }
+    }
+
+    fn restore(&self) -> Result<Notify, DecodeError> {
+        Ok(match self {
+            Self::Silent => Notify::Silent,
+            Self::Owner => Notify::Owner,
+            Self::Channel(name) => {
+                check((1..=names::CHANNEL_MAX).contains(&name.0.len()))?;
+                Notify::Channel(name.0.into())
+            }
+        })
+    }
+}
+
+/// Sequence numbers leave room for those that come.
+const SEQUENCE: RangeInclusive<u64> = 1..=(1 << 62) - 1;
+
+impl<'a> PlaceV1<'a> {
+    pub(super) fn of(seq: u64, place: &'a Place, now: Clocks) -> Self {
+        let ask = &place.ask;
+        Self {
+            seq,
+            owner: Bytes(&place.owner),
+            waiting_ms: now.mono - place.since,
+            lease_ms: ask.lease_ms,
+            queue_ms: ask.queue_ms,
+            notify: NotifyV1::of(&ask.notify),
+            request: ask.request.as_deref().map(Bytes),
+            bind_ms: ask.bind_ms,
+            label: Bytes(&ask.label),
+        }
+    }
+
+    pub(super) fn restore(&self, now: Clocks) -> Result<Place, DecodeError> {
+        let queue = names::QUEUE_MIN_MS..=names::QUEUE_MAX_MS;
+        check(SEQUENCE.contains(&self.seq))?;
+        check((1..=names::OWNER_MAX).contains(&self.owner.0.len()))?;
+        check((names::LEASE_MIN_MS..=names::LEASE_MAX_MS).contains(&self.lease_ms))?;
+        check(self.queue_ms.is_none_or(|ms| queue.contains(&ms)))?;
+        check(self.bind_ms.is_none_or(|ms| ms <= names::BIND_MAX_MS))?;
+        Ok(Place {
+            owner: Owner::from(self.owner.0),
+            since: now.mono.back(self.waiting_ms),
+            ask: Ask {
+                want: Want::Lock,
+                lease_ms: self.lease_ms,
+                queue_ms: self.queue_ms,
+                notify: self.notify.restore()?,
+                request: self.request.map(request).transpose()?,
+                bind_ms: self.bind_ms,
+                label: label(self.label)?,
+            },
+        })
+    }
+}
+
+impl TimeV1 {
+    pub(super) fn of(latch: &Latch, now: Clocks) -> Option<Self> {
+        let (lease_ms, deadline) = latch.lease_ms.zip(latch.deadline)?;
+        Some(Self { lease_ms, remaining_ms: left(deadline, now.lease) })
+    }
+
+    /// The time, and when it ends.
+    pub(super) fn restore(self, now: Clocks) -> Result<(Millis, LeaseInstant), DecodeError> {
+        check((names::LEASE_MIN_MS..=names::LEASE_MAX_MS).contains(&self.lease_ms))?;
+        check(self.remaining_ms <= names::LEASE_MAX_MS)?;
+        Ok((self.lease_ms, now.lease + self.remaining_ms))
+    }
+}

@@ -1,0 +1,331 @@
+//! Reading payloads. Everything is read and checked before anything is changed.
+
+use super::format::{
+    AnswerV1, Bytes, CLOSED, ClosedV1, FAIR, FENCED, FREE, HELD, HoldV1, LATCH, LatchV1, MembersV1,
+    PermitV1, PlaceV1, RW, SEMAPHORE, SemaphoreV1, UNFENCED, request,
+};
+use super::{CONFIG, Clocks, DecodeError, GRANTED, STEP, VERSION, check};
+use crate::bytes::Owner;
+use crate::fair::{Fair, Place};
+use crate::hold::Hold;
+use crate::holds::{ALONE, HoldId, Holds};
+use crate::latch::Latch;
+use crate::resource::{Body, Kind, Lock, Resource};
+use crate::rw::RwLock;
+use crate::semaphore::{ANSWERS_KEPT, Semaphore};
+use crate::time::{LeaseInstant, Millis};
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use dlock_wire::names;
+use serde::Deserialize;
+
+/// What of a payload has not been read.
+pub(super) struct Input<'a> {
+    rest: &'a [u8],
+    now: Clocks,
+    is_step: bool,
+}
+
+impl<'a> Input<'a> {
+    /// Takes the version and the flags off a payload.
+    pub(super) fn open(payload: &'a [u8], now: Clocks) -> Result<(Self, u8), DecodeError> {
+        let (&version, rest) = payload.split_first().ok_or(DecodeError::Damaged)?;
+        if version != VERSION {
+            return Err(DecodeError::UnknownVersion(version));
+        }
+        let (&flags, rest) = rest.split_first().ok_or(DecodeError::Damaged)?;
+        check(flags & !(GRANTED | STEP) == 0)?;
+        Ok((Self { rest, now, is_step: flags & STEP != 0 }, flags))
+    }
+
+    /// Does to `current` what the payload says; the largest token in it.
+    pub(super) fn carry_out(
+        mut self,
+        current: &mut Resource,
+        is_there: bool,
+    ) -> Result<u64, DecodeError> {
+        let Some((&what, rest)) = self.rest.split_first() else { return Err(DecodeError::Damaged) };
+        let kind = match what {
+            FREE => current.kind(),
+            CLOSED | HELD => Kind::Lock,
+            FAIR => Kind::Fair,
+            RW => Kind::Rw,
+            SEMAPHORE => Kind::Semaphore,
+            LATCH => Kind::Latch,
+            _ => return Err(DecodeError::Damaged),
+        };
+        check(!is_there || kind == current.kind())?;
+        if let FREE | CLOSED | HELD = what {
+            let lock = self.lock()?;
+            self.end()?;
+            // There is nothing in it that could stay as it is.
+            check(!self.is_step)?;
+            let token = token(&lock);
+            match kind {
+                Kind::Lock => current.body = Body::Lock(lock),
+                _ => current.body = Resource::free(kind).body,
+            }
+            return Ok(token);
+        }
+        self.rest = rest;
+        if self.is_step && is_there {
+            return self.members(&mut current.body);
+        }
+        let mut fresh = Resource::free(kind).body;
+        let token = self.members(&mut fresh)?;
+        current.body = fresh;
+        Ok(token)
+    }
+
+    fn lock(&mut self) -> Result<Lock, DecodeError> {
+        let (&what, rest) = self.rest.split_first().ok_or(DecodeError::Damaged)?;
+        self.rest = rest;
+        match what {
+            FREE => Ok(Lock::Free),
+            CLOSED => self.next::<ClosedV1>()?.restore(self.now),
+            HELD => Ok(Lock::Held(self.next::<HoldV1<'_>>()?.restore(self.now, FENCED)?)),
+            _ => Err(DecodeError::Damaged),
+        }
+    }
+
+    /// A state with members, or a step of one.
+    fn members(self, body: &mut Body) -> Result<u64, DecodeError> {
+        match body {
+            Body::Fair(fair) => Ok(self.fair()?.carry_out(fair)),
+            Body::Rw(rw) => self.rw()?.carry_out(rw),
+            Body::Semaphore(semaphore) => Ok(self.semaphore()?.carry_out(semaphore)),
+            Body::Latch(latch) => Ok(self.latch()?.carry_out(latch)),
+            Body::Lock(_) => Err(DecodeError::Impossible),
+        }
+    }
+
+    fn fair(mut self) -> Result<FairChange, DecodeError> {
+        let (lock, members, now) = (self.lock()?, self.next()?, self.now);
+        let places = Changes::read(&mut self, members, |input| {
+            let place: PlaceV1<'_> = input.next()?;
+            Ok((place.seq, place.restore(now)?))
+        })?;
+        self.end()?;
+        check(self.is_step || !places.put.is_empty() || !matches!(lock, Lock::Free))?;
+        check(are_distinct(places.put.iter().map(|(_, place)| &place.owner)))?;
+        Ok(FairChange { lock, places })
+    }
+
+    fn rw(mut self) -> Result<RwChange, DecodeError> {
+        let (lock, members, now) = (self.lock()?, self.next()?, self.now);
+        let readers = Changes::read(&mut self, members, |input| {
+            let hold = input.next::<HoldV1<'_>>()?.restore(now, FENCED)?;
+            Ok((HoldId::from(hold.token), hold))
+        })?;
+        self.end()?;
+        check(self.is_step || !readers.put.is_empty() || !matches!(lock, Lock::Free))?;
+        check(are_distinct(readers.put.iter().map(|(_, hold)| &hold.owner)))?;
+        Ok(RwChange { lock, readers })
+    }
+
+    fn semaphore(mut self) -> Result<SemaphoreChange, DecodeError> {
+        let state: SemaphoreV1 = self.next()?;
+        check((1..=names::PERMITS_MAX).contains(&state.capacity))?;
+        check(state.taken <= names::PERMITS_MAX && state.answers <= ANSWERS_KEPT)?;
+        let now = self.now;
+        let permits = Changes::read(&mut self, state.permits, |input| {
+            let permit: PermitV1<'_> = input.next()?;
+            let hold = permit.hold.restore(now, UNFENCED)?;
+            check(permit.id != ALONE && hold.count <= names::PERMITS_MAX)?;
+            Ok((permit.id, hold))
+        })?;
+        let mut answers = Vec::new();
+        for _ in 0..state.answers {
+            let AnswerV1 { request: id, answer } = self.next()?;
+            answers.push((request(id)?, answer));
+        }
+        self.end()?;
+        check(are_distinct(answers.iter().map(|(id, _)| id)))?;
+        Ok(SemaphoreChange { state, permits, answers })
+    }
+
+    fn latch(mut self) -> Result<LatchChange<'a>, DecodeError> {
+        let state: LatchV1 = self.next()?;
+        check((1..=state.initial).contains(&state.count) && state.initial <= names::LATCH_MAX)?;
+        let time = state.time.map(|time| time.restore(self.now)).transpose()?;
+        let mut requests: Vec<&[u8]> = Vec::new();
+        for _ in 0..state.requests {
+            let id: Bytes<'a> = self.next()?;
+            check((1..=names::REQID_MAX).contains(&id.0.len()))?;
+            check(requests.last().is_none_or(|last| *last < id.0))?;
+            requests.push(id.0);
+        }
+        self.end()?;
+        Ok(LatchChange { state, time, requests })
+    }
+
+    fn next<T: Deserialize<'a>>(&mut self) -> Result<T, DecodeError> {
+        let read = bincode::serde::borrow_decode_from_slice(self.rest, CONFIG);
+        let (item, len) = read.map_err(|_| DecodeError::Damaged)?;
+        self.rest = self.rest.get(len..).unwrap_or_default();
+        Ok(item)
+    }
+
+    fn end(&self) -> Result<(), DecodeError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Damaged) }
+    }
+}
+
+/// The token of the hold in force; 0 if there is none.
+fn token(lock: &Lock) -> u64 {
+    lock.hold().map_or(0, |hold| hold.token)
+}
+
+fn are_distinct<T: Ord>(mut items: impl ExactSizeIterator<Item = T>) -> bool {
+    let mut seen = BTreeSet::new();
+    items.len() < 2 || items.all(|item| seen.insert(item))
+}
+
+/// Members of a key that go or come, both in the order of their ids. Who comes replaces who has
+/// the same id.
+struct Changes<K, T> {
+    gone: Vec<K>,
+    put: Vec<(K, T)>,
+}
+
+impl<K: Ord + Copy, T> Changes<K, T> {
+    /// Reads as many as there are said to be. Memory grows with what is there, not with what is
+    /// said.
+    fn read<'a>(
+        input: &mut Input<'a>,
+        MembersV1 { gone, put }: MembersV1,
+        mut member: impl FnMut(&mut Input<'a>) -> Result<(K, T), DecodeError>,
+    ) -> Result<Self, DecodeError>
+    where
+        K: Deserialize<'a>,
+    {
+        check(input.is_step || gone == 0)?;
+        let mut changes = Self { gone: Vec::new(), put: Vec::new() };
+        for _ in 0..gone {
+            let id = input.next()?;
+            check(changes.gone.last().is_none_or(|last| *last < id))?;
+            changes.gone.push(id);
+        }
+        for _ in 0..put {
+            let (id, member) = member(input)?;
+            check(changes.put.last().is_none_or(|(last, _)| *last < id))?;
+            check(!changes.takes(id))?;
+            changes.put.push((id, member));
+        }
+        Ok(changes)
+    }
+
+    fn takes(&self, id: K) -> bool {
+        self.gone.binary_search(&id).is_ok()
+    }
+
+    /// Whether the member under `id`, if there is one, stays as it is.
+    fn leaves(&self, id: K) -> bool {
+        !self.takes(id) && self.put.binary_search_by_key(&id, |&(id, _)| id).is_err()
+    }
+}
+
+struct FairChange {
+    lock: Lock,
+    places: Changes<u64, Place>,
+}
+
+impl FairChange {
+    /// A fair lock has no index of owners, so an owner with a place of another number is not seen.
+    fn carry_out(self, fair: &mut Fair) -> u64 {
+        let token = token(&self.lock);
+        fair.lock = self.lock;
+        for seq in &self.places.gone {
+            fair.places.remove(seq);
+        }
+        let put = self.places.put.into_iter();
+        fair.places.extend(put.map(|(seq, place)| (seq, Box::new(place))));
+        token
+    }
+}
+
+struct RwChange {
+    lock: Lock,
+    readers: Changes<HoldId, Hold>,
+}
+
+impl RwChange {
+    fn carry_out(self, rw: &mut RwLock) -> Result<u64, DecodeError> {
+        let Self { lock, readers } = self;
+        // One read hold per owner.
+        let other = |owner: &Owner| rw.readers.of_owner(owner).any(|(id, _)| readers.leaves(id));
+        check(!readers.put.iter().any(|(_, hold)| other(&hold.owner)))?;
+        if let Some(writer) = lock.hold() {
+            // No reads but its own.
+            let is_there = |id: HoldId| rw.readers.get(id).is_some();
+            let gone = readers.gone.iter().filter(|&&id| is_there(id)).count();
+            let new = readers.put.iter().filter(|&&(id, _)| !is_there(id)).count();
+            let reads = readers.put.iter().any(|(_, hold)| hold.owner == writer.owner)
+                || other(&writer.owner);
+            check(rw.readers.len() + new - gone == usize::from(reads))?;
+        }
+        let largest = readers.put.last().map_or(0, |(_, hold)| hold.token);
+        let token = token(&lock).max(largest);
+        rw.lock = lock;
+        for id in readers.gone {
+            rw.readers.remove(id);
+        }
+        for (id, hold) in readers.put {
+            replace(&mut rw.readers, id, hold);
+        }
+        Ok(token)
+    }
+}
+
+/// Puts a hold in the place of the one that it replaces, if there is one.
+fn replace(holds: &mut Holds, id: HoldId, hold: Hold) -> Option<Hold> {
+    let old = holds.remove(id);
+    holds.insert(id, hold);
+    old
+}
+
+struct SemaphoreChange {
+    state: SemaphoreV1,
+    permits: Changes<HoldId, Hold>,
+    answers: Vec<(Box<[u8]>, u32)>,
+}
+
+impl SemaphoreChange {
+    fn carry_out(self, semaphore: &mut Semaphore) -> u64 {
+        semaphore.capacity = self.state.capacity;
+        semaphore.is_passing = self.state.is_passing;
+        semaphore.taken = self.state.taken;
+        for id in self.permits.gone {
+            let old = semaphore.permits.remove(id);
+            semaphore.leased -= old.map_or(0, |hold| u64::from(hold.count));
+        }
+        for (id, hold) in self.permits.put {
+            semaphore.leased += u64::from(hold.count);
+            let old = replace(&mut semaphore.permits, id, hold);
+            semaphore.leased -= old.map_or(0, |hold| u64::from(hold.count));
+        }
+        // An answer that is known already was the last but these, or it is replayed again.
+        let answers = &mut semaphore.answers;
+        answers.retain(|(known, _)| self.answers.iter().all(|(id, _)| known != id));
+        answers.extend(self.answers);
+        answers.drain(..answers.len().saturating_sub(ANSWERS_KEPT));
+        0
+    }
+}
+
+struct LatchChange<'a> {
+    state: LatchV1,
+    time: Option<(Millis, LeaseInstant)>,
+    requests: Vec<&'a [u8]>,
+}
+
+impl LatchChange<'_> {
+    fn carry_out(self, latch: &mut Latch) -> u64 {
+        latch.count = self.state.count;
+        latch.initial = self.state.initial;
+        (latch.lease_ms, latch.deadline) = self.time.unzip();
+        latch.requests.extend(self.requests.into_iter().map(Box::from));
+        0
+    }
+}

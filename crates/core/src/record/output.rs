@@ -1,0 +1,235 @@
+//! Writing payloads.
+
+use super::format::{
+    AnswerV1, Bytes, CLOSED, ClosedV1, FAIR, FREE, HELD, HoldV1, LATCH, LatchV1, MembersV1,
+    PermitV1, PlaceV1, RW, SEMAPHORE, SemaphoreV1, TimeV1,
+};
+use super::{CONFIG, Clocks, STEP, VERSION};
+use crate::fair::{Fair, Place};
+use crate::hold::Hold;
+use crate::holds::{HoldId, Holds};
+use crate::latch::Latch;
+use crate::resource::{Body, Lock, Resource};
+use crate::rw::RwLock;
+use crate::semaphore::Semaphore;
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use bincode::enc::write::Writer;
+use bincode::error::EncodeError;
+use serde::Serialize;
+
+/// A payload that is being written.
+struct Output<'a> {
+    out: &'a mut Vec<u8>,
+    now: Clocks,
+    is_step: bool,
+}
+
+struct Sink<'a>(&'a mut Vec<u8>);
+
+impl Writer for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// Writes the payload for `resource`: of the step since the last one if `flags` say so.
+pub(super) fn write(
+    resource: &Resource,
+    now: Clocks,
+    flags: u8,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let is_step = flags & STEP != 0 && has_steps(resource);
+    let flags = if is_step { flags } else { flags & !STEP };
+    out.extend_from_slice(&[VERSION, flags]);
+    let mut output = Output { out, now, is_step };
+    match &resource.body {
+        Body::Lock(lock) => output.lock(lock),
+        _ if resource.is_free() => output.lock(&Lock::Free),
+        Body::Fair(fair) => output.fair(fair),
+        Body::Rw(rw) => output.rw(rw),
+        Body::Semaphore(semaphore) => output.semaphore(semaphore),
+        Body::Latch(latch) => output.latch(latch),
+    }
+}
+
+/// Of what is free, or has no members that could stay as they are, there are only whole states.
+fn has_steps(resource: &Resource) -> bool {
+    !resource.is_free()
+        && match &resource.body {
+            Body::Lock(_) => false,
+            Body::Fair(_) | Body::Rw(_) | Body::Semaphore(_) => true,
+            // With nothing but new ids a step would say the same, unless it is another latch now.
+            Body::Latch(latch) => latch.requests_new.len() < latch.requests.len(),
+        }
+}
+
+impl Output<'_> {
+    fn put<T: Serialize>(&mut self, item: &T) -> Result<(), EncodeError> {
+        bincode::serde::encode_into_writer(item, Sink(self.out), CONFIG)
+    }
+
+    fn lock(&mut self, lock: &Lock) -> Result<(), EncodeError> {
+        match lock {
+            Lock::Free => self.out.push(FREE),
+            Lock::Closed { until, delay_ms } => {
+                self.out.push(CLOSED);
+                self.put(&ClosedV1::of(*until, *delay_ms, self.now))?;
+            }
+            Lock::Held(hold) => {
+                self.out.push(HELD);
+                self.put(&HoldV1::of(hold, self.now))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fair(&mut self, fair: &Fair) -> Result<(), EncodeError> {
+        let touched = self.is_step.then_some(fair.touched.as_slice());
+        let news = News { members: &fair.places, touched };
+        self.out.push(FAIR);
+        self.lock(&fair.lock)?;
+        self.put(&news.count())?;
+        news.gone().try_for_each(|seq| self.put(&seq))?;
+        news.put().try_for_each(|(seq, place)| self.put(&PlaceV1::of(seq, place, self.now)))
+    }
+
+    fn rw(&mut self, rw: &RwLock) -> Result<(), EncodeError> {
+        let touched = self.is_step.then(|| touched(&rw.readers));
+        let news = News { members: &rw.readers, touched: touched.as_deref() };
+        self.out.push(RW);
+        self.lock(&rw.lock)?;
+        self.put(&news.count())?;
+        // Ids are tokens here; bincode writes them like the `u64` that they fit.
+        news.gone().try_for_each(|token| self.put(&token))?;
+        news.put().try_for_each(|(id, hold)| {
+            debug_assert_eq!(id, HoldId::from(hold.token));
+            self.put(&HoldV1::of(hold, self.now))
+        })
+    }
+
+    fn semaphore(&mut self, semaphore: &Semaphore) -> Result<(), EncodeError> {
+        let touched = self.is_step.then(|| touched(&semaphore.permits));
+        let news = News { members: &semaphore.permits, touched: touched.as_deref() };
+        let known = semaphore.answers.len();
+        let answers = if self.is_step { semaphore.answers_new.min(known) } else { known };
+        let Semaphore { capacity, is_passing, taken, .. } = *semaphore;
+        let permits = news.count();
+        self.out.push(SEMAPHORE);
+        self.put(&SemaphoreV1 { capacity, is_passing, taken, permits, answers })?;
+        news.gone().try_for_each(|id| self.put(&id))?;
+        news.put().try_for_each(|(id, hold)| {
+            self.put(&PermitV1 { id, hold: HoldV1::of(hold, self.now) })
+        })?;
+        let mut last = semaphore.answers.range(known - answers..);
+        last.try_for_each(|(id, answer)| {
+            self.put(&AnswerV1 { request: Bytes(id), answer: *answer })
+        })
+    }
+
+    fn latch(&mut self, latch: &Latch) -> Result<(), EncodeError> {
+        let new = &latch.requests_new;
+        let requests = if self.is_step { new.len() } else { latch.requests.len() };
+        let time = TimeV1::of(latch, self.now);
+        let Latch { count, initial, .. } = *latch;
+        self.out.push(LATCH);
+        self.put(&LatchV1 { count, initial, time, requests })?;
+        if self.is_step {
+            new.iter().try_for_each(|id| self.put(&Bytes(id)))
+        } else {
+            latch.requests.iter().try_for_each(|id| self.put(&Bytes(id)))
+        }
+    }
+}
+
+/// What changed, in order and once each.
+fn touched(holds: &Holds) -> Cow<'_, [HoldId]> {
+    let touched = holds.touched();
+    if touched.is_sorted_by(|one, next| one < next) {
+        return Cow::Borrowed(touched);
+    }
+    let mut sorted = touched.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    Cow::Owned(sorted)
+}
+
+/// Members of a key, by id.
+trait Members {
+    type Id: Copy;
+    type Member;
+
+    fn find(&self, id: Self::Id) -> Option<&Self::Member>;
+    fn count(&self) -> usize;
+    fn all(&self) -> impl Iterator<Item = (Self::Id, &Self::Member)>;
+}
+
+impl Members for BTreeMap<u64, Box<Place>> {
+    type Id = u64;
+    type Member = Place;
+
+    fn find(&self, seq: u64) -> Option<&Place> {
+        self.get(&seq).map(AsRef::as_ref)
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn all(&self) -> impl Iterator<Item = (u64, &Place)> {
+        self.iter().map(|(&seq, place)| (seq, &**place))
+    }
+}
+
+impl Members for Holds {
+    type Id = HoldId;
+    type Member = Hold;
+
+    fn find(&self, id: HoldId) -> Option<&Hold> {
+        self.get(id)
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn all(&self) -> impl Iterator<Item = (HoldId, &Hold)> {
+        self.iter()
+    }
+}
+
+/// What a payload tells of the members: of those in `touched`, or of all.
+struct News<'a, M: Members> {
+    members: &'a M,
+    touched: Option<&'a [M::Id]>,
+}
+
+impl<'a, M: Members> News<'a, M> {
+    fn touched(&self) -> impl Iterator<Item = M::Id> + use<'a, M> {
+        self.touched.unwrap_or_default().iter().copied()
+    }
+
+    /// Those that are not there any more.
+    fn gone(&self) -> impl Iterator<Item = M::Id> + use<'a, M> {
+        let members = self.members;
+        self.touched().filter(|&id| members.find(id).is_none())
+    }
+
+    /// Those that are there.
+    fn put(&self) -> impl Iterator<Item = (M::Id, &'a M::Member)> + use<'a, M> {
+        let members = self.members;
+        let all = self.touched.is_none().then(|| members.all());
+        let touched = self.touched().filter_map(|id| Some((id, members.find(id)?)));
+        all.into_iter().flatten().chain(touched)
+    }
+
+    fn count(&self) -> MembersV1 {
+        let gone = self.gone().count();
+        let put = self.touched.map_or_else(|| self.members.count(), |touched| touched.len() - gone);
+        MembersV1 { gone, put }
+    }
+}

@@ -1,0 +1,192 @@
+//! Random runs: the machine refuses a call exactly if a search that looks at everything finds that
+//! its owner would wait for itself.
+
+use super::graph::{are_alike, arrows, closes_a_circle, fault_of, with};
+use super::scene::{Ask, At, Came, NOW, Scene, State};
+use dlock_core::resource::Kind;
+use dlock_wire::request::Mode;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+const RUNS: u64 = 100_000;
+const STEPS: usize = 24;
+
+#[test]
+fn the_search_agrees_with_one_that_looks_at_everything() {
+    if let Ok(seed) = std::env::var("DLOCK_SEED") {
+        let met = Met::default();
+        return Run::new(seed.parse().expect("a number"), true).play(&met);
+    }
+    let runs = std::env::var("DLOCK_RUNS").map_or(RUNS, |runs| runs.parse().expect("a number"));
+    let (next, met) = (AtomicU64::new(1), Met::default());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed > runs {
+                        return;
+                    }
+                    let run = AssertUnwindSafe(|| Run::new(seed, false).play(&met));
+                    if let Err(panic) = std::panic::catch_unwind(run) {
+                        next.store(runs, Ordering::Relaxed);
+                        eprintln!("\nDLOCK_SEED={seed} replays this run\n");
+                        std::panic::resume_unwind(panic);
+                    }
+                }
+            });
+        }
+    });
+    let [refused, waited] = [&met.refused, &met.waited].map(|n| n.load(Ordering::Relaxed));
+    let runs = usize::try_from(runs).expect("a number of runs");
+    assert!(refused > runs / 10 && waited > runs, "the runs met {refused} and {waited}");
+}
+
+/// How often what was met.
+#[derive(Default)]
+struct Met {
+    refused: AtomicUsize,
+    waited: AtomicUsize,
+}
+
+struct Run {
+    scene: Scene,
+    owners: usize,
+    state: u64,
+    traced: bool,
+}
+
+impl Run {
+    fn new(seed: u64, traced: bool) -> Self {
+        let state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut run = Self { scene: Scene::new(Vec::new()), owners: 0, state, traced };
+        run.owners = 2 + run.below(5);
+        // A number of keys of each family: some runs have one family only.
+        let families = [(Kind::Lock, 4), (Kind::Fair, 3), (Kind::Rw, 3), (Kind::Semaphore, 2)];
+        for (kind, most) in families {
+            let count = run.below(most);
+            run.scene.all.extend((0..count).map(|number| At(kind, number)));
+        }
+        if run.scene.all.iter().all(|at| at.0 == Kind::Semaphore) {
+            run.scene.all.push(At(Kind::Lock, 0));
+        }
+        run
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        usize::try_from(self.state % bound as u64).expect("small")
+    }
+
+    fn play(mut self, met: &Met) {
+        let mut states = self.scene.look();
+        for _ in 0..STEPS {
+            if self.below(5) == 0 {
+                self.let_go(&states);
+                states = self.scene.look();
+                continue;
+            }
+            let owner = self.below(self.owners);
+            let ask = self.choose();
+            let blocks = self.below(2) == 0;
+            let came = self.scene.ask(owner, &ask, blocks);
+            if self.traced {
+                println!("o{owner} asks {ask:?} (blocks: {blocks}): {came:?}");
+            }
+            states = self.judge(states, owner, &ask, &came, met);
+        }
+        let broken = self.scene.machine.broken_invariant(&mut self.scene.keys, NOW);
+        assert_eq!(broken, None);
+    }
+
+    fn judge(
+        &mut self,
+        before: Vec<State>,
+        owner: usize,
+        ask: &Ask,
+        came: &Came,
+        met: &Met,
+    ) -> Vec<State> {
+        let waiting = with(&before, owner, ask);
+        let after = match came {
+            Came::Deadlock(text) => {
+                met.refused.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(self.scene.look(), before, "a refused call changes nothing");
+                let waiting = arrows(&waiting.expect("the call would have to wait"));
+                if !is_second_upgrade(&before, owner, ask) {
+                    // The text is the proof that there is a circle.
+                    assert_eq!(fault_of(text, &waiting, owner), None, "a false alarm: {text}");
+                }
+                before
+            }
+            Came::Waits => {
+                met.waited.fetch_add(1, Ordering::Relaxed);
+                let after = self.scene.look();
+                let closes = closes_a_circle(&arrows(&before), &arrows(&after), owner);
+                assert!(!closes, "a circle was not seen: {after:?}");
+                let is_one_of_all = !matches!(ask, Ask::Any(_) | Ask::Permit(_));
+                if is_one_of_all {
+                    let expected = waiting.expect("only who has to waits");
+                    assert!(are_alike(&expected, &after), "{expected:?} is not {after:?}");
+                }
+                after
+            }
+            Came::Granted => {
+                assert_eq!(waiting, None, "who has to wait is not granted");
+                self.scene.look()
+            }
+        };
+        self.scene.settle();
+        if matches!(came, Came::Deadlock(_)) { after } else { self.scene.look() }
+    }
+
+    fn choose(&mut self) -> Ask {
+        let chosen = self.below(self.scene.all.len());
+        let at = self.scene.all[chosen];
+        match (at.0, self.below(6)) {
+            (Kind::Semaphore, _) => Ask::Permit(at),
+            (Kind::Rw, chance) => Ask::Rw(at, if chance < 3 { Mode::Read } else { Mode::Write }),
+            (Kind::Lock, chance @ 0..4) => {
+                let all = self.scene.all.clone();
+                let locks: Vec<At> = all.into_iter().filter(|at| at.0 == Kind::Lock).collect();
+                // Some of them, beginning anywhere.
+                let (from, count) = (self.below(locks.len()), 1 + self.below(locks.len()));
+                let some = (from..from + count).map(|at| locks[at % locks.len()]).collect();
+                if chance == 0 { Ask::Any(some) } else { Ask::All(some) }
+            }
+            _ => Ask::One(at),
+        }
+    }
+
+    /// Somebody releases what it holds, or leaves a queue.
+    fn let_go(&mut self, states: &[State]) {
+        let state = &states[self.below(states.len())];
+        let (held, waited) = (state.holders.len(), state.queue.len());
+        if held + waited == 0 {
+            return;
+        }
+        let chosen = self.below(held + waited);
+        if chosen < held {
+            self.scene.release(state.at, state.holders[chosen]);
+        } else {
+            self.scene.cancel(state.at, state.queue[chosen - held].owner);
+        }
+        if self.traced {
+            println!("somebody lets go of {:?}: {:?}", state.at, self.scene.look());
+        }
+    }
+}
+
+/// Whether a reader wants to write while another one does: refused by a rule of its own.
+fn is_second_upgrade(states: &[State], owner: usize, ask: &Ask) -> bool {
+    let Ask::Rw(at, Mode::Write) = ask else { return false };
+    let state = states.iter().find(|state| state.at == *at).expect("a key");
+    let reads = |owner: usize| state.holders.contains(&(owner, Some(Mode::Read)));
+    let other = |place: &super::scene::Place| {
+        place.owner != owner && place.mode == Some(Mode::Write) && reads(place.owner)
+    };
+    reads(owner) && state.queue.iter().any(other)
+}

@@ -1,0 +1,188 @@
+//! Rings of owners who wait for one another, with links of every kind in any mix.
+
+use super::graph::{arrows, fault_of};
+use super::scene::{Ask, At, Came, Scene, owner_name};
+use dlock_core::resource::Kind;
+use dlock_wire::request::Mode::{Read, Write};
+
+/// How one owner waits for the next.
+#[derive(Debug, Clone, Copy)]
+enum Link {
+    /// For a lock that it holds.
+    Lock,
+    Fair,
+    /// To write what it reads.
+    WriteRead,
+    /// To read what it writes.
+    ReadWrite,
+    WriteWrite,
+    /// For a lock that it holds, and another one.
+    Several,
+    /// Behind its place in a queue.
+    Place,
+    FairPlace,
+    /// To read, behind its place, which is one to write.
+    ReadPlace,
+    /// For a free lock, which its call for several keeps closed.
+    Closed,
+    /// The same, and itself with a call for several.
+    SeveralClosed,
+}
+
+const LINKS: [Link; 11] = [
+    Link::Lock,
+    Link::Fair,
+    Link::WriteRead,
+    Link::ReadWrite,
+    Link::WriteWrite,
+    Link::Several,
+    Link::Place,
+    Link::FairPlace,
+    Link::ReadPlace,
+    Link::Closed,
+    Link::SeveralClosed,
+];
+
+/// Somebody who waits for nobody.
+const OUTSIDER: usize = 1_000;
+
+impl Link {
+    /// What must be so for `next` to be waited for, in the order of the calls, and what waits for
+    /// it. Link number `n` has keys of its own.
+    fn calls(self, n: usize, next: usize) -> (Vec<(usize, Ask)>, Ask) {
+        let lock = |more: usize| At(Kind::Lock, 2 * n + more);
+        let (fair, rw) = (At(Kind::Fair, n), At(Kind::Rw, n));
+        let one = Ask::One;
+        match self {
+            Self::Lock => ([(next, one(lock(0)))].into(), one(lock(0))),
+            Self::Fair => ([(next, one(fair))].into(), one(fair)),
+            Self::WriteRead => ([(next, Ask::Rw(rw, Read))].into(), Ask::Rw(rw, Write)),
+            Self::ReadWrite => ([(next, Ask::Rw(rw, Write))].into(), Ask::Rw(rw, Read)),
+            Self::WriteWrite => ([(next, Ask::Rw(rw, Write))].into(), Ask::Rw(rw, Write)),
+            Self::Several => ([(next, one(lock(0)))].into(), Ask::All([lock(1), lock(0)].into())),
+            Self::Place => ([(OUTSIDER, one(lock(0))), (next, one(lock(0)))].into(), one(lock(0))),
+            Self::FairPlace => ([(OUTSIDER, one(fair)), (next, one(fair))].into(), one(fair)),
+            Self::ReadPlace => {
+                let place = [(OUTSIDER, Ask::Rw(rw, Read)), (next, Ask::Rw(rw, Write))];
+                (place.into(), Ask::Rw(rw, Read))
+            }
+            Self::Closed | Self::SeveralClosed => {
+                let both = Ask::All([lock(0), lock(1)].into());
+                let waits = match self {
+                    Self::Closed => one(lock(1)),
+                    _ => Ask::All([lock(1)].into()),
+                };
+                ([(OUTSIDER, one(lock(0))), (next, both)].into(), waits)
+            }
+        }
+    }
+}
+
+/// Makes a ring of these links, the last of which is closed by the owner at `last`; others ask in
+/// the order that `before` says. Only that call is refused, and the text names all.
+fn check(links: &[Link], last: usize, before: impl Fn(usize) -> u64, blocks: bool) {
+    let kinds = [(Kind::Lock, 2), (Kind::Fair, 1), (Kind::Rw, 1)];
+    let keys =
+        kinds.iter().flat_map(|&(kind, each)| (0..each * links.len()).map(move |n| At(kind, n)));
+    let mut scene = Scene::new(keys.collect());
+    let mut waits = Vec::new();
+    for (owner, link) in links.iter().enumerate() {
+        let (calls, ask) = link.calls(owner, (owner + 1) % links.len());
+        for (owner, call) in &calls {
+            let came = scene.ask(*owner, call, blocks);
+            assert!(!matches!(came, Came::Deadlock(_)), "{links:?}: nothing is closed: {came:?}");
+        }
+        waits.push((owner, ask));
+    }
+    waits.sort_by_key(|(owner, _)| (*owner == last, before(*owner)));
+    let (closing, waits) = waits.split_last().expect("two or more");
+    for (owner, ask) in waits {
+        assert_eq!(scene.ask(*owner, ask, blocks), Came::Waits, "{links:?}, o{owner}");
+    }
+    let states = scene.look();
+    let Came::Deadlock(text) = scene.ask(closing.0, &closing.1, blocks) else {
+        panic!("{links:?}: o{} closes the circle", closing.0)
+    };
+    assert_eq!(scene.look(), states, "a refused call changes nothing");
+    for (owner, _) in links.iter().enumerate() {
+        let owner = String::from_utf8(owner_name(owner)).expect("text");
+        assert!(text.contains(&format!("\"{owner}\" waits for ")), "{owner} is not in: {text}");
+    }
+    let with_it = super::graph::with(&states, closing.0, &closing.1).expect("it would wait");
+    assert_eq!(fault_of(&text, &arrows(&with_it), closing.0), None, "{text}");
+    unwind(scene);
+}
+
+/// Who waits for nothing lets all go, until nobody waits.
+fn unwind(mut scene: Scene) {
+    loop {
+        let states = scene.look();
+        let waits = |owner: usize| {
+            states.iter().any(|state| state.queue.iter().any(|place| place.owner == owner))
+        };
+        if states.iter().all(|state| state.queue.is_empty()) {
+            return;
+        }
+        let holders =
+            states.iter().flat_map(|s| s.holders.iter().map(move |&holder| (s.at, holder)));
+        let (at, holder) =
+            holders.into_iter().find(|(_, (owner, _))| !waits(*owner)).expect("nobody is stuck");
+        scene.release(at, holder);
+    }
+}
+
+#[test]
+fn every_circle_of_2_to_20_owners_is_reported_to_the_call_that_closes_it_and_only_to_it() {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut below = move |bound: usize| usize::try_from(random() % bound as u64).expect("small");
+    for owners in 2..=20 {
+        for link in LINKS {
+            check(&vec![link; owners], owners - 1, |owner| owner as u64, owners % 2 == 0);
+        }
+        for _ in 0..40 {
+            let links: Vec<Link> = (0..owners).map(|_| LINKS[below(LINKS.len())]).collect();
+            let (last, salt, blocks) = (below(owners), below(1_000) as u64, below(2) == 0);
+            check(&links, last, |owner| (owner as u64 + 1) * salt % 1_009, blocks);
+        }
+    }
+}
+
+#[test]
+fn a_long_circle_names_twenty_links() {
+    let mut scene = Scene::new(Vec::new());
+    let lock = |number| Ask::One(At(Kind::Lock, number));
+    for owner in 0..30 {
+        scene.ask(owner, &lock(owner), false);
+    }
+    for owner in 0..29 {
+        assert_eq!(scene.ask(owner, &lock(owner + 1), false), Came::Waits);
+    }
+    let Came::Deadlock(text) = scene.ask(29, &lock(0), false) else { panic!("a circle") };
+    assert_eq!(text.matches(" waits for ").count(), 20);
+    assert!(text.ends_with(" and 10 more"), "{text}");
+}
+
+#[test]
+fn a_circle_beyond_100_000_places_is_not_seen() {
+    for (keys, is_seen) in [(10_000, true), (101_000, false)] {
+        let mut scene = Scene::new(Vec::new());
+        let lock = |number| At(Kind::Lock, number);
+        let many = Ask::All((0..keys).map(lock).collect());
+        let [a, b] = [Ask::One(lock(keys)), Ask::One(lock(keys + 1))];
+        for (owner, ask) in [(0, &a), (1, &b), (2, &many)] {
+            assert_eq!(scene.ask(owner, ask, true), Came::Granted);
+        }
+        // 1 waits for 2 at many keys, and 2 for 0.
+        for (owner, ask) in [(1, &many), (2, &a)] {
+            assert_eq!(scene.ask(owner, ask, true), Came::Waits);
+        }
+        let came = scene.ask(0, &b, true);
+        assert_eq!(matches!(came, Came::Deadlock(_)), is_seen, "{keys} keys");
+    }
+}

@@ -1,0 +1,208 @@
+//! A machine whose time stands still, and what can be read off it: who holds and who waits.
+
+use crate::support::{Keys, WALL_US};
+use dlock_core::effects::{Effects, Outcome};
+use dlock_core::machine::{Caller, Machine, Settings};
+use dlock_core::queue::{HashKeys, Want};
+use dlock_core::resource::Kind;
+use dlock_core::store::{Key, Slot, Store};
+use dlock_core::time::{Instant, Now};
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::{Acquire, MAcquire, Mode, Release, RwAcquire, RwRelease, SemAcquire};
+
+pub(super) const NOW: Now = Now { mono: Instant(1_000_000), wall_us: WALL_US };
+
+/// A key: of which family, and which of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct At(pub(super) Kind, pub(super) usize);
+
+impl At {
+    pub(super) fn name(self) -> Vec<u8> {
+        format!("{:?}{}", self.0, self.1).into_bytes()
+    }
+}
+
+/// What an owner asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// A lock, fair or not.
+    One(At),
+    Rw(At, Mode),
+    /// Locks that are not fair.
+    All(Vec<At>),
+    Any(Vec<At>),
+    Permit(At),
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Came {
+    Granted,
+    Waits,
+    /// The text.
+    Deadlock(String),
+}
+
+/// A place in a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) owner: usize,
+    /// `None` for a lock.
+    pub(super) mode: Option<Mode>,
+    /// The call for several keys that it belongs to, and whether it takes any of them.
+    pub(super) call: Option<(u32, bool)>,
+}
+
+/// What is known of a key: who holds it, and who waits for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) at: At,
+    pub(super) holders: Vec<(usize, Option<Mode>)>,
+    pub(super) queue: Vec<Place>,
+}
+
+pub(super) struct Scene {
+    pub(super) machine: Machine,
+    pub(super) keys: Keys,
+    pub(super) all: Vec<At>,
+    fx: Effects,
+    /// Each call has a connection of its own.
+    calls: u64,
+}
+
+impl Scene {
+    pub(super) fn new(all: Vec<At>) -> Self {
+        Self {
+            machine: Machine::new(HashKeys(1, 2), Settings::default()),
+            keys: Keys::default(),
+            all,
+            fx: Effects::default(),
+            calls: 0,
+        }
+    }
+
+    /// The owner asks, and waits if it has to: on a connection that is blocked, or in a place.
+    pub(super) fn ask(&mut self, owner: usize, ask: &Ask, blocks: bool) -> Came {
+        let owner = owner_name(owner);
+        let caller = self.caller();
+        let (block_ms, queue_ms) = if blocks { (Some(0), None) } else { (None, Some(60_000)) };
+        let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);
+        fx.clear();
+        match ask {
+            Ask::One(at) => {
+                let name = at.name();
+                let call = Acquire { block_ms, queue_ms, ..Acquire::new(&name, &owner) };
+                machine.acquire(keys, NOW, caller, (at.0, &call), fx);
+            }
+            Ask::Rw(at, mode) => {
+                let name = at.name();
+                let acquire = Acquire { block_ms, queue_ms, ..Acquire::new(&name, &owner) };
+                machine.rw_acquire(keys, NOW, caller, &RwAcquire { acquire, mode: *mode }, fx);
+            }
+            Ask::All(several) | Ask::Any(several) => {
+                let names: Vec<Vec<u8>> = several.iter().map(|at| at.name()).collect();
+                let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+                let call = MAcquire { block_ms: Some(0), ..MAcquire::new(&names, &owner) };
+                match ask {
+                    Ask::All(_) => machine.macquire(keys, NOW, caller, &call, fx),
+                    _ => machine.any_acquire(keys, NOW, caller, &call, fx),
+                }
+            }
+            Ask::Permit(at) => {
+                let name = at.name();
+                let acquire = Acquire { block_ms, queue_ms, ..Acquire::new(&name, &owner) };
+                let call = SemAcquire { acquire, count: 1, limit: Some(1) };
+                let id = u128::from(caller.client).to_be_bytes();
+                machine.sem_acquire(keys, NOW, caller, (&call, id), fx);
+            }
+        }
+        match fx.reply.take() {
+            Some(Outcome::Null) | None => Came::Waits,
+            Some(Outcome::Fault(fault)) if fault.code == ErrorCode::Deadlock => {
+                assert!(fx.is_quiet(), "nobody else is disturbed: {fx:?}");
+                Came::Deadlock(fault.text)
+            }
+            Some(outcome) if outcome.is_grant() => Came::Granted,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The owner lets all go that it holds of a key.
+    pub(super) fn release(&mut self, at: At, (owner, mode): (usize, Option<Mode>)) {
+        let (name, owner) = (at.name(), owner_name(owner));
+        let caller = self.caller();
+        self.fx.clear();
+        let release = Release { all: true, ..Release::new(&name, &owner) };
+        let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);
+        match mode {
+            None => machine.release(keys, NOW, caller, (at.0, &release), fx),
+            Some(mode) => machine.rw_release(keys, NOW, caller, &RwRelease { release, mode }, fx),
+        }
+        assert_eq!(self.fx.reply, Some(Outcome::Count(0)));
+        self.settle();
+    }
+
+    /// The owner does not wait for the key any more.
+    pub(super) fn cancel(&mut self, at: At, owner: usize) {
+        let (name, owner) = (at.name(), owner_name(owner));
+        let caller = self.caller();
+        self.fx.clear();
+        let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);
+        machine.cancel(keys, NOW, caller, (at.0, &name, &owner), fx);
+        self.settle();
+    }
+
+    /// Does what was put off.
+    pub(super) fn settle(&mut self) {
+        let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);
+        let open = dlock_core::machine::Gate::Open;
+        let _ = machine.tick(keys, NOW, open, usize::MAX, fx);
+    }
+
+    fn caller(&mut self) -> Caller {
+        self.calls += 1;
+        Caller { client: self.calls, db: 0, may_block: true }
+    }
+
+    /// What is known of all keys.
+    pub(super) fn look(&mut self) -> Vec<State> {
+        let Self { machine, keys, all, .. } = self;
+        let state = |at: &At| {
+            let name = at.name();
+            let key = Key { db: 0, name: &name };
+            let mut state = State { at: *at, holders: Vec::new(), queue: Vec::new() };
+            if let Slot::Here(resource) = keys.get(key)
+                && at.0 != Kind::Semaphore
+            {
+                let mode = |id| match (at.0, id) {
+                    (Kind::Rw, 0) => Some(Mode::Write),
+                    (Kind::Rw, _) => Some(Mode::Read),
+                    _ => None,
+                };
+                let holds = resource.holds();
+                state.holders = holds.map(|(id, hold)| (number(&hold.owner), mode(id))).collect();
+            }
+            if let Some(queue) = machine.waits().queue_of(key) {
+                let place = |(_, waiter): (u32, &dlock_core::queue::Waiter)| Place {
+                    owner: number(&waiter.owner),
+                    mode: match waiter.ask.want {
+                        Want::Rw(mode) => Some(mode),
+                        _ => None,
+                    },
+                    call: machine.waits().group(waiter.group).map(|g| (waiter.group, g.takes_any)),
+                };
+                state.queue = machine.waits().walk(queue).map(place).collect();
+            }
+            state
+        };
+        all.iter().map(state).collect()
+    }
+}
+
+pub(super) fn owner_name(owner: usize) -> Vec<u8> {
+    format!("o{owner}").into_bytes()
+}
+
+fn number(owner: &[u8]) -> usize {
+    std::str::from_utf8(&owner[1..]).expect("text").parse().expect("a number")
+}

@@ -1,0 +1,195 @@
+//! What the model is made of, and what it answers with.
+
+use dlock_wire::request::Mode;
+
+/// An answer, in the terms of the specification.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Token(u64),
+    Count(u64),
+    Null,
+    Error(&'static str),
+}
+
+/// Everything that comes out of a step.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Out {
+    /// `None`: the caller is blocked, or there is no caller.
+    pub reply: Option<Answer>,
+    /// By connection.
+    pub wakes: Vec<(u64, Answer)>,
+    /// Channel and text.
+    pub messages: Vec<(String, String)>,
+    /// Event and key.
+    pub events: Vec<(&'static str, usize)>,
+    pub counters: Counters,
+}
+
+/// How often what happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub grants_at_once: u64,
+    pub grants_after_waiting: u64,
+    pub timeouts: u64,
+    pub expiries: u64,
+    pub releases: u64,
+    pub broken: u64,
+    pub disconnected: u64,
+    pub replaced: u64,
+    pub unclaimed: u64,
+}
+
+/// The families that are modelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    Lock,
+    Fair,
+    Rw,
+}
+
+/// A hold, as INFO shows it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Shown {
+    pub owner: String,
+    pub token: u64,
+    pub holds: u32,
+    pub lease_ms: u64,
+    pub ttl_ms: u64,
+    pub held_ms: u64,
+    pub label: String,
+    pub bound_client: u64,
+}
+
+/// What INFO shows, of all families.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Info {
+    /// Who holds the lock, or writes.
+    pub writer: Option<Shown>,
+    pub readers: Vec<Shown>,
+    /// How long lock-delay keeps it closed; INFO of a read-write lock does not tell.
+    pub closed_ms: u64,
+    pub waiters: usize,
+}
+
+impl Info {
+    pub fn shows(&self, token: u64) -> bool {
+        self.writer.iter().chain(&self.readers).any(|hold| hold.token == token)
+    }
+}
+
+/// What WAITERS shows of one: owner, connection, waiting, remaining, label.
+pub type Row = (String, u64, u64, Option<u64>, String);
+
+/// A lock for one holder; of a read-write lock, the write side.
+#[derive(Debug, Clone)]
+pub(super) enum Lock {
+    Free,
+    Foreign,
+    Closed { until: u64, delay: u64 },
+    Held(Hold),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Hold {
+    /// Tells this hold from all others, whatever its token and key.
+    pub serial: u64,
+    pub owner: String,
+    pub token: u64,
+    pub count: u32,
+    pub ends: u64,
+    pub lease: u64,
+    pub since: u64,
+    pub label: String,
+    pub channel: Option<String>,
+    pub requests: Vec<Vec<u8>>,
+    pub tie: Option<Tie>,
+    /// A QUEUE grant that nobody has claimed: the connection of the place, and QUEUE.
+    pub unclaimed: Option<(u64, u64)>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Tie {
+    pub ms: u64,
+    /// 0: gone or unknown.
+    pub client: u64,
+    /// The connection went, and that is why the hold will end.
+    pub cut: bool,
+    /// After a failover: the last moment unless it is tied anew.
+    pub at_most: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum How {
+    Blocked {
+        until: Option<u64>,
+    },
+    Queued,
+    Absent {
+        until: u64,
+    },
+    /// The process that it waited in is gone, and this one has not looked at the key yet.
+    Saved,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub owner: String,
+    pub mode: Mode,
+    pub client: u64,
+    pub how: How,
+    /// It is that of the call that is being answered.
+    pub calling: bool,
+    pub since: u64,
+    pub lease: u64,
+    pub queue: Option<u64>,
+    pub channel: Option<String>,
+    pub request: Option<Vec<u8>>,
+    pub bind: Option<u64>,
+    pub label: String,
+}
+
+impl Place {
+    /// One without any option, just taken.
+    pub fn of(owner: &str, mode: Mode) -> Self {
+        Self {
+            owner: owner.to_owned(),
+            mode,
+            client: 0,
+            how: How::Queued,
+            calling: false,
+            since: 0,
+            lease: 0,
+            queue: None,
+            channel: None,
+            request: None,
+            bind: None,
+            label: String::new(),
+        }
+    }
+}
+
+/// A grant on its way to a blocked caller.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    pub client: u64,
+    pub serial: u64,
+    pub request: Option<Vec<u8>>,
+    /// How long it stays unclaimed if it cannot be delivered.
+    pub kept: Option<u64>,
+    /// The owner has been answered for this hold since.
+    pub known: bool,
+    /// It was even answered for this request.
+    pub repeated: bool,
+}
+
+/// Settings, in milliseconds.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    pub default_lease: u64,
+    pub grace: u64,
+    pub per_key: usize,
+    pub in_all: usize,
+    pub quarantine: u64,
+    pub lock_delay: u64,
+    pub deadlock_detection: bool,
+}

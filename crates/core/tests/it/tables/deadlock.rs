@@ -1,0 +1,157 @@
+//! Deadlock detection, where a few rows say more than a random run.
+
+use crate::script::run;
+
+#[test]
+fn waits_for_any_key_and_for_permits_do_not_count() {
+    run("
+          0  c1  ACQUIRE k A                         => t1
+          0  c2  ACQUIRE l B                         => t2
+          0  c2  DSEM.ACQUIRE s B LIMIT 1            => p1
+          1  c3  ANYACQUIRE 2 l m A                  => m t3
+          1  c3  RELEASE m A                         => 0
+          2  c3  ANYACQUIRE 1 l A BLOCK 0            => parked
+          3  c4  DSEM.ACQUIRE s A BLOCK 0            => parked
+          4  c5  ACQUIRE k B BLOCK 0                 => parked
+        # Nor do they close one.
+          5  c9  CANCEL l A                          => 1; c3 gets null
+          6  c3  ANYACQUIRE 1 l A BLOCK 0            => parked
+        # A wait for it alone does.
+          7  c6  ACQUIRE l A BLOCK 0                 => DEADLOCK
+          7  c6  MACQUIRE 2 l m A BLOCK 0            => DEADLOCK
+          7  c6  ACQUIRE l A QUEUE 50                => DEADLOCK
+          7  c6  ACQUIRE l A                         => null
+          7  m6  ACQUIRE l A BLOCK 0                 => null
+          8  c1  RELEASE k A                         => 0; c5 gets t4
+    ");
+}
+
+#[test]
+fn a_call_for_all_keys_waits_at_each_and_closes_free_ones() {
+    run("
+          0  c1  ACQUIRE k A                         => t1
+          0  c2  ACQUIRE l B                         => t2
+          1  c3  MACQUIRE 3 m k n B BLOCK 0          => parked
+          2  c4  ACQUIRE l A BLOCK 0                 => DEADLOCK
+        # B stands in front at m, though nobody holds it, and waits for A.
+          3  c4  ACQUIRE m A BLOCK 0                 => DEADLOCK
+          3  c4  MACQUIRE 2 x n A BLOCK 0            => DEADLOCK
+          4  c5  MACQUIRE 2 n x C BLOCK 0            => parked
+          5  c1  RELEASE k A                         => 0; c3 gets t3 t4 t5
+    ");
+}
+
+#[test]
+fn a_key_that_is_held_already_is_no_reason_to_wait() {
+    run("
+          0  c1  ACQUIRE k A                         => t1
+          0  c1  ACQUIRE z A                         => t2
+          0  c1  ACQUIRE l C                         => t3
+          0  c1  ACQUIRE y D                         => t4
+          1  c2  ACQUIRE k B QUEUE 1000              => null
+          1  c2  ACQUIRE y B QUEUE 1000              => null
+        # A stands behind B at k, but holds it.
+          2  c3  MACQUIRE 2 k l A BLOCK 0            => parked
+          3  c4  ACQUIRE z D BLOCK 0                 => parked
+    ");
+}
+
+#[test]
+fn a_place_that_the_call_gives_up_does_not_count() {
+    run("
+          0  c1  DRW.ACQUIRE k H WRITE               => t1
+          0  c1  ACQUIRE m H                         => t2
+          1  c2  DRW.ACQUIRE k A READ QUEUE 1000     => null
+          2  c3  DRW.ACQUIRE k B WRITE QUEUE 1000    => null
+          3  c3  ACQUIRE m B QUEUE 1000              => null
+        # A goes to the end, where it waits for B, who does not wait for it then.
+          4  c5  DRW.ACQUIRE k A WRITE QUEUE 1000    => null
+    ");
+    run("
+          0  c1  ACQUIRE k H                         => t1
+          0  c1  ACQUIRE m H                         => t2
+          1  c2  MACQUIRE 2 k l A BLOCK 0            => parked
+          2  c3  MACQUIRE 2 k m B BLOCK 0            => parked
+        # Another set of keys: A goes behind B.
+          3  c4  MACQUIRE 2 k n A BLOCK 0            => parked; c2 gets REPLACED
+    ");
+    run("
+          0  c1  ACQUIRE k H                         => t1
+          0  c1  ACQUIRE m H                         => t2
+          1  c2  MACQUIRE 2 k l A BLOCK 0            => parked
+          2  c3  ACQUIRE k B BLOCK 0                 => parked
+          3  c4  ACQUIRE m B QUEUE 1000              => null
+        # For k alone: the place in front of B stays.
+          4  c5  ACQUIRE k A BLOCK 0                 => parked; c2 gets REPLACED
+    ");
+}
+
+#[test]
+fn who_reads_with_others_does_not_wait_for_them() {
+    run("
+          0  c1  DRW.ACQUIRE k H READ                => t1
+          0  c4  ACQUIRE m A                         => t2
+          1  c4  DRW.ACQUIRE k A WRITE QUEUE 1000    => null
+          2  c3  DRW.ACQUIRE k B READ QUEUE 1000     => null
+          3  c3  ACQUIRE m B QUEUE 1000              => null
+        # A does not want to write any more: both read at once.
+          4  c4  DRW.ACQUIRE k A READ QUEUE 1000     => t4; dlock:notify:B: granted 0 t3 1 B k
+    ");
+}
+
+#[test]
+fn a_place_that_goes_to_the_end_waits_for_those_it_was_in_front_of() {
+    run("
+          0  c1  ACQUIRE k H                         => t1
+          0  c1  ACQUIRE z A                         => t2
+          1  c2  ACQUIRE k A QUEUE 1000              => null
+          2  c3  ACQUIRE k B QUEUE 1000              => null
+          3  c3  ACQUIRE z B QUEUE 1000              => null
+          4  c5  MACQUIRE 2 k m A BLOCK 0            => DEADLOCK
+          5  c5  WAITERS k                           => A 2 4 - []; B 3 3 - []
+    ");
+}
+
+#[test]
+fn a_place_for_any_key_counts_once_its_owner_wants_this_one() {
+    run("
+          0  c1  ACQUIRE k H                         => t1
+          0  c1  ACQUIRE l B                         => t2
+          1  c2  ANYACQUIRE 2 k x A                  => x t3
+          1  c2  RELEASE x A                         => 0
+          1  c1  ACQUIRE x H                         => t4
+          2  c2  ANYACQUIRE 2 k x A BLOCK 0          => parked
+          3  c3  ACQUIRE k B BLOCK 0                 => parked
+          4  c4  ACQUIRE l A BLOCK 0                 => parked
+        # A waits for B, who would wait for A from now on.
+          5  c5  ACQUIRE k A BLOCK 0                 => DEADLOCK
+          6  c3  RELEASE l B                         => 0; c4 gets t5
+          7  c5  ACQUIRE k A BLOCK 0                 => parked; c2 gets REPLACED
+    ");
+}
+
+#[test]
+fn a_hold_to_read_is_seen_though_its_owner_waits_for_the_first_time() {
+    run("
+          0  c1  DRW.ACQUIRE k C READ                => t1
+          0  c2  ACQUIRE l W                         => t2
+          1  c2  DRW.ACQUIRE k W WRITE BLOCK 0       => parked
+          2  c1  ACQUIRE l C BLOCK 0                 => DEADLOCK
+    ");
+}
+
+#[test]
+fn waits_and_leases_that_are_over_close_no_circle() {
+    run("
+          0  c1  ACQUIRE k A PX 50                   => t1
+          0  c2  ACQUIRE l B                         => t2
+          1  c3  MACQUIRE 2 l m A BLOCK 30           => parked
+        # The wait of A is over at 31, its lease at 50; no alarm has rung.
+         40  c4  ACQUIRE k B BLOCK 0                 => parked
+         41  tick                                    => c3 gets null
+         42  c3  MACQUIRE 2 l m A BLOCK 0            => DEADLOCK
+         60  c3  MACQUIRE 2 l m A BLOCK 0            => parked
+         61  tick                                    => c4 gets t3
+         62  c2  RELEASE l B                         => 0; c3 gets t4 t5
+    ");
+}

@@ -1,0 +1,45 @@
+//! Calls for several keys that become ready one through the other.
+
+use crate::support::{Keys, MS, WALL_US};
+use dlock_core::effects::{Effects, Outcome};
+use dlock_core::machine::{Caller, Gate, Machine, Progress, Settings};
+use dlock_core::queue::HashKeys;
+use dlock_core::resource::Kind;
+use dlock_core::time::{Instant, Now};
+use dlock_wire::request::{Acquire, MAcquire};
+
+const CALLS: usize = 5_000;
+
+/// Each holds a key and waits for it and the one of its neighbour; whoever comes later in the
+/// chain came first. All leases end at the same moment, so that a look at one key makes the call
+/// behind it ready, which looks at the next. None of them may stand on the stack of another.
+#[test]
+fn a_long_chain_needs_no_deep_stack() {
+    let run = || {
+        let now = |ms: u64| Now { mono: Instant(1_000 * MS + ms * MS), wall_us: WALL_US };
+        let mut machine = Machine::new(HashKeys(1, 2), Settings::default());
+        let (mut keys, mut fx) = (Keys::default(), Effects::default());
+        let names: Vec<Vec<u8>> = (0..=CALLS).map(|n| format!("k{n:06}").into_bytes()).collect();
+        let caller = |n: usize| Caller { client: n as u64 + 1, db: 0, may_block: true };
+        for (n, name) in names.iter().enumerate() {
+            fx.clear();
+            let call = Acquire { lease_ms: Some(1_000), ..Acquire::new(name, name) };
+            machine.acquire(&mut keys, now(0), caller(n), (Kind::Lock, &call), &mut fx);
+            assert!(matches!(fx.reply, Some(Outcome::Token(_))));
+        }
+        for n in (1..=CALLS).rev() {
+            fx.clear();
+            let both = [&names[n][..], &names[n - 1][..]];
+            let call = MAcquire { block_ms: Some(0), ..MAcquire::new(&both, &names[n]) };
+            machine.macquire(&mut keys, now(0), caller(n), &call, &mut fx);
+            assert!(fx.parked.is_some());
+        }
+        fx.clear();
+        while machine.tick(&mut keys, now(2_000), Gate::Open, 100, &mut fx) == Progress::More {}
+        // The last one stands in front at both of its keys, and keeps the others waiting.
+        assert_eq!(fx.wakes.len(), 1);
+        assert_eq!(machine.broken_invariant(&mut keys, now(2_000)), None);
+    };
+    let thread = std::thread::Builder::new().stack_size(512 * 1024).spawn(run).expect("a thread");
+    thread.join().expect("no stack is too small");
+}

@@ -1,0 +1,11 @@
+//! What calls for several locks promise: all of them, or any one.
+
+mod all;
+mod any;
+mod chain;
+mod holds;
+mod keyspace;
+mod leaving;
+mod replaced;
+mod server;
+mod undelivered;

@@ -1,0 +1,64 @@
+//! Circles of owners through read-write locks and others.
+
+use super::run;
+
+#[test]
+fn circles_go_through_locks_of_all_families() {
+    run("
+          0  c1  ACQUIRE k A READ                   => t1
+          0  c2  DLOCK.ACQUIRE l B                  => t2
+          0  c3  DFAIR.ACQUIRE m C                  => t3
+          1  c1  DLOCK.ACQUIRE l A BLOCK 0          => parked
+          2  c2  DFAIR.ACQUIRE m B QUEUE 1000       => null
+        # A waits for B, who waits for C: C must not wait for A, who reads. To read with it is no wait.
+          3  c3  ACQUIRE k C WRITE BLOCK 0          => DEADLOCK
+          3  c3  ACQUIRE k C WRITE                  => null
+          4  c3  ACQUIRE k C READ BLOCK 0           => t4
+          5  c3  ACQUIRE k C WRITE BLOCK 0          => DEADLOCK
+          6  c3  DFAIR.RELEASE m C                  => 0; dlock:notify:B: granted 0 t5 1 B m
+          7  c3  ACQUIRE k C WRITE BLOCK 0          => parked
+    ");
+}
+
+#[test]
+fn a_reader_waits_for_the_writer_in_front_of_it_and_so_for_the_readers() {
+    run("
+          0  c1  ACQUIRE k A READ                   => t1
+          0  c3  DLOCK.ACQUIRE l C                  => t2
+          1  c2  ACQUIRE k B WRITE BLOCK 0          => parked
+          2  c1  DLOCK.ACQUIRE l A BLOCK 0          => parked
+        # C would wait for B, who waits for A, who waits for C.
+          3  c3  ACQUIRE k C READ BLOCK 0           => DEADLOCK
+          4  c9  CANCEL k B                         => 1; c2 gets null
+          5  c3  ACQUIRE k C READ BLOCK 0           => t3
+    ");
+}
+
+#[test]
+fn who_waits_for_a_writer_waits_for_those_in_front() {
+    run("
+          0  c1  ACQUIRE k A WRITE                  => t1
+          0  c2  DLOCK.ACQUIRE l B                  => t2
+          1  c2  ACQUIRE k B READ QUEUE 1000        => null
+          2  c3  ACQUIRE k C READ QUEUE 1000        => null
+          2  c3  DLOCK.ACQUIRE m C                  => t3
+        # B waits for A; C stands behind B but goes in with it.
+          3  c1  DLOCK.ACQUIRE l A BLOCK 0          => DEADLOCK
+          4  c1  DLOCK.ACQUIRE m A BLOCK 0          => DEADLOCK
+          5  c1  RELEASE k A WRITE                  => 0; dlock:notify:B: granted 0 t4 1 B k; dlock:notify:C: granted 0 t5 1 C k
+          6  c1  DLOCK.ACQUIRE m A BLOCK 0          => parked
+    ");
+}
+
+#[test]
+fn detection_can_be_turned_off() {
+    run("
+          0  set deadlock-detection 0
+          0  c1  ACQUIRE k A READ                   => t1
+          0  c2  ACQUIRE l B READ                   => t2
+          1  c1  ACQUIRE l A WRITE BLOCK 50         => parked
+          2  c2  ACQUIRE k B WRITE BLOCK 50         => parked
+         52  tick                                   => c1 gets null
+         53  tick                                   => c2 gets null
+    ");
+}

@@ -1,0 +1,17 @@
+//! What DSEM promises: permits, their queue, and what the rules of all families mean for them.
+
+mod keyspace;
+mod operators;
+mod passing;
+mod permits;
+mod places;
+mod queue;
+mod server;
+mod size;
+mod taken;
+mod ties;
+mod undelivered;
+
+fn run(script: &str) {
+    crate::script::run_as("DSEM", script);
+}

@@ -1,0 +1,51 @@
+//! Permit ids: UUIDs in their canonical text, `8-4-4-4-12` hexadecimal digits.
+
+/// The id of a permit that a semaphore gave.
+pub type PermitId = [u8; 16];
+
+/// Length of the text.
+pub const TEXT_LEN: usize = 36;
+
+/// Where the text has hyphens.
+const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+
+/// The id that `text` spells, in any case; None if it is not the canonical text of a UUID.
+///
+/// ```
+/// use dlock_wire::permit;
+/// let id = permit::parse(b"0192F0C1-5a3e-7c44-9d3b-2f1a6c8e4b70").expect("a UUID");
+/// assert_eq!(&permit::text(&id), b"0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70");
+/// ```
+pub fn parse(text: &[u8]) -> Option<PermitId> {
+    let text: &[u8; TEXT_LEN] = text.try_into().ok()?;
+    let mut id = PermitId::default();
+    let mut digits = 0;
+    for (at, &sign) in text.iter().enumerate() {
+        if HYPHENS.contains(&at) {
+            if sign != b'-' {
+                return None;
+            }
+            continue;
+        }
+        let digit = match sign {
+            b'0'..=b'9' => sign - b'0',
+            b'a'..=b'f' => sign - b'a' + 10,
+            b'A'..=b'F' => sign - b'A' + 10,
+            _ => return None,
+        };
+        id[digits / 2] = id[digits / 2] << 4 | digit;
+        digits += 1;
+    }
+    Some(id)
+}
+
+/// The text of an id, in lower case.
+pub fn text(id: &PermitId) -> [u8; TEXT_LEN] {
+    let mut text = [b'-'; TEXT_LEN];
+    let places = (0..TEXT_LEN).filter(|at| !HYPHENS.contains(at));
+    let digits = id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    for (at, digit) in places.zip(digits) {
+        text[at] = b"0123456789abcdef"[usize::from(digit)];
+    }
+    text
+}

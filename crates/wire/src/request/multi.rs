@@ -1,0 +1,159 @@
+//! Requests for several locks at once.
+//!
+//! The keys stay where they are among the arguments. They are never empty, at most 262,144, and
+//! all different.
+
+use super::{Acquire, Writer};
+use crate::cursor::Cursor;
+use crate::fault::ParseError;
+use crate::option::Opt;
+use crate::table::CommandId;
+
+/// `numkeys key [key …] owner [PX ms|EX s] [BLOCK ms] [NOTIFY channel] [REQID id] [BIND ms]
+/// [LABEL text]`, for all of the locks or for any one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MAcquire<'a> {
+    /// The locks, 1 to 262,144, all different.
+    pub keys: &'a [&'a [u8]],
+    /// Who asks, 1 to 256 bytes.
+    pub owner: &'a [u8],
+    /// Length of the leases, 1 ms to 365 days; the server's default when None.
+    pub lease_ms: Option<u64>,
+    /// Wait at most so long on this connection, up to 365 days; `Some(0)` is for ever.
+    pub block_ms: Option<u64>,
+    /// Channel of the messages about these holds, 1 to 256 bytes.
+    pub notify: Option<&'a [u8]>,
+    /// Request id, 1 to 64 bytes.
+    pub reqid: Option<&'a [u8]>,
+    /// Cut the leases to so much when the connection goes away, up to 365 days; `Some(0)` is at once.
+    pub bind_ms: Option<u64>,
+    /// Shown by INFO and WAITERS, 0 to 256 bytes.
+    pub label: Option<&'a [u8]>,
+}
+
+impl<'a> MAcquire<'a> {
+    /// Without any option: never waits, and has the server's default lease.
+    pub const fn new(keys: &'a [&'a [u8]], owner: &'a [u8]) -> Self {
+        Self {
+            keys,
+            owner,
+            lease_ms: None,
+            block_ms: None,
+            notify: None,
+            reqid: None,
+            bind_ms: None,
+            label: None,
+        }
+    }
+
+    /// The same call for one lock alone.
+    pub const fn for_key(&self, key: &'a [u8]) -> Acquire<'a> {
+        Acquire {
+            key,
+            owner: self.owner,
+            lease_ms: self.lease_ms,
+            block_ms: self.block_ms,
+            queue_ms: None,
+            notify: self.notify,
+            reqid: self.reqid,
+            no_reentry: false,
+            bind_ms: self.bind_ms,
+            label: self.label,
+        }
+    }
+
+    pub(super) fn parse(id: CommandId, args: &'a [&'a [u8]]) -> Result<Self, ParseError<'a>> {
+        let mut cursor = Cursor::at_least(id, args, 3)?;
+        let mut call = Self::new(cursor.counted_keys()?, cursor.owner()?);
+        while let Some(option) = cursor.option()? {
+            match option {
+                Opt::Px | Opt::Ex => call.lease_ms = Some(cursor.lease_ms(option)?),
+                Opt::Block => call.block_ms = Some(cursor.block_ms()?),
+                Opt::Notify => call.notify = Some(cursor.channel()?),
+                Opt::ReqId => call.reqid = Some(cursor.reqid()?),
+                Opt::Bind => call.bind_ms = Some(cursor.bind_ms()?),
+                Opt::Label => call.label = Some(cursor.label()?),
+                _ => return cursor.unknown(),
+            }
+        }
+        Ok(call)
+    }
+
+    pub(super) fn write(&self, to: &mut Writer<impl FnMut(&[u8])>) {
+        to.counted_keys(self.keys);
+        to.bytes(self.owner);
+        to.option_number("PX", self.lease_ms);
+        to.option_number("BLOCK", self.block_ms);
+        to.option_bytes("NOTIFY", self.notify);
+        to.option_bytes("REQID", self.reqid);
+        to.option_number("BIND", self.bind_ms);
+        to.option_bytes("LABEL", self.label);
+    }
+}
+
+/// `numkeys key [key …] owner [REQID id]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MRelease<'a> {
+    /// The locks, 1 to 262,144, all different.
+    pub keys: &'a [&'a [u8]],
+    /// Who holds them, 1 to 256 bytes.
+    pub owner: &'a [u8],
+    /// Request id, 1 to 64 bytes.
+    pub reqid: Option<&'a [u8]>,
+}
+
+impl<'a> MRelease<'a> {
+    /// Without any option: gives back one hold of each lock.
+    pub const fn new(keys: &'a [&'a [u8]], owner: &'a [u8]) -> Self {
+        Self { keys, owner, reqid: None }
+    }
+
+    pub(super) fn parse(id: CommandId, args: &'a [&'a [u8]]) -> Result<Self, ParseError<'a>> {
+        let mut cursor = Cursor::at_least(id, args, 3)?;
+        let mut call = Self::new(cursor.counted_keys()?, cursor.owner()?);
+        call.reqid = cursor.only_reqid()?;
+        Ok(call)
+    }
+
+    pub(super) fn write(&self, to: &mut Writer<impl FnMut(&[u8])>) {
+        to.counted_keys(self.keys);
+        to.bytes(self.owner);
+        to.option_bytes("REQID", self.reqid);
+    }
+}
+
+/// `numkeys key [key …] owner [PX ms|EX s]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MRenew<'a> {
+    /// The locks, 1 to 262,144, all different.
+    pub keys: &'a [&'a [u8]],
+    /// Who holds them, 1 to 256 bytes.
+    pub owner: &'a [u8],
+    /// Length of the leases from now, 1 ms to 365 days; each hold's own lease when None.
+    pub lease_ms: Option<u64>,
+}
+
+impl<'a> MRenew<'a> {
+    /// Without any option: each hold's own lease, from now.
+    pub const fn new(keys: &'a [&'a [u8]], owner: &'a [u8]) -> Self {
+        Self { keys, owner, lease_ms: None }
+    }
+
+    pub(super) fn parse(id: CommandId, args: &'a [&'a [u8]]) -> Result<Self, ParseError<'a>> {
+        let mut cursor = Cursor::at_least(id, args, 3)?;
+        let mut call = Self::new(cursor.counted_keys()?, cursor.owner()?);
+        while let Some(option) = cursor.option()? {
+            match option {
+                Opt::Px | Opt::Ex => call.lease_ms = Some(cursor.lease_ms(option)?),
+                _ => return cursor.unknown(),
+            }
+        }
+        Ok(call)
+    }
+
+    pub(super) fn write(&self, to: &mut Writer<impl FnMut(&[u8])>) {
+        to.counted_keys(self.keys);
+        to.bytes(self.owner);
+        to.option_number("PX", self.lease_ms);
+    }
+}

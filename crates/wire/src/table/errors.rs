@@ -1,0 +1,32 @@
+//! Errors that several commands give, each described once.
+
+use crate::reply::ErrorCode;
+
+type Described = (ErrorCode, &'static str);
+
+pub(super) const DEADLOCK: Described = (
+    ErrorCode::Deadlock,
+    "Waiting would close a cycle of owners that wait for each other; the text names it.",
+);
+
+pub(super) const REPLACED: Described = (
+    ErrorCode::Replaced,
+    "A later ACQUIRE of the same owner took over the place of this blocked call.",
+);
+
+pub(super) const TOO_MANY_WAITERS: Described =
+    (ErrorCode::Limit, "`dlock.max-waiters-per-key` or `dlock.max-waiters` is reached.");
+
+pub(super) const QUARANTINE: Described =
+    (ErrorCode::Quarantine, "The server is in its restart quarantine, and the call does not wait.");
+
+pub(super) const UNBLOCKED: Described = (
+    ErrorCode::Unblocked,
+    "The wait was ended by an operator, because this server became a replica, or because the slot \
+     moved or (in a cluster) the key was deleted. Ask again.",
+);
+
+pub(super) const NO_SEMAPHORE: Described = (ErrorCode::Err, "There is no such semaphore.");
+
+pub(super) const NOT_A_PERMIT: Described =
+    (ErrorCode::NotHeld, "The permit is unknown or has expired. Nothing was changed.");

@@ -1,0 +1,89 @@
+//! DFAIR: the rows of DLOCK, with a queue that is part of the key.
+
+use super::{Command, CommandId, Group, lock};
+
+/// A row of DLOCK for DFAIR.
+const fn fair(row: Command, name: &'static str, example: &'static str) -> Command {
+    let id = match row.id {
+        CommandId::Lock(verb) => CommandId::Fair(verb),
+        other => other,
+    };
+    row.of_family(name, id, Group::Fair, example)
+}
+
+pub(super) const ACQUIRE: Command = Command {
+    notes: "A place in the queue outlives its connection, a restart and a failover: by QUEUE, \
+        else by `dlock.fair-grace-ms`. Who asks again in that time with BLOCK or QUEUE has the \
+        old place. Who timed out or was unblocked without QUEUE leaves.",
+    ..fair(
+        lock::ACQUIRE,
+        "DFAIR.ACQUIRE",
+        "> DFAIR.ACQUIRE printer worker-1 PX 30000\n\
+        (integer) 1767225600123456\n\
+        > DFAIR.ACQUIRE printer worker-2 QUEUE 10000\n\
+        (nil)\n\
+        > DFAIR.POSITION printer worker-2\n\
+        (integer) 1",
+    )
+};
+
+pub(super) const RELEASE: Command =
+    fair(lock::RELEASE, "DFAIR.RELEASE", "> DFAIR.RELEASE printer worker-1\n(integer) 0");
+
+pub(super) const RENEW: Command = fair(
+    lock::RENEW,
+    "DFAIR.RENEW",
+    "> DFAIR.RENEW printer worker-1 EX 60\n(integer) 1767225600123456",
+);
+
+pub(super) const CHECK: Command = Command {
+    notes: "For fencing inside Redis, as DLOCK.CHECK: called in a script on the primary, before its \
+        first write, it stops the script unless the token is the current hold's.",
+    ..fair(lock::CHECK, "DFAIR.CHECK", "> DFAIR.CHECK printer 1767225600123456\n(integer) 1")
+};
+
+pub(super) const FENCE: Command = fair(
+    lock::FENCE,
+    "DFAIR.FENCE",
+    "> DFAIR.FENCE printer worker-1 1767225600999999\n(integer) 1767225600999999",
+);
+
+pub(super) const BREAK: Command =
+    fair(lock::BREAK, "DFAIR.BREAK", "> DFAIR.BREAK printer\n(integer) 1");
+
+pub(super) const INFO: Command = fair(
+    lock::INFO,
+    "DFAIR.INFO",
+    "> DFAIR.INFO printer\n\
+    \x201# \"kind\" => \"dfair\"\n\
+    \x202# \"owner\" => \"worker-1\"\n\
+    \x203# \"token\" => (integer) 1767225600123456\n\
+    \x204# \"holds\" => (integer) 1\n\
+    \x205# \"lease-ms\" => (integer) 30000\n\
+    \x206# \"ttl-ms\" => (integer) 27814\n\
+    \x207# \"held-ms\" => (integer) 2186\n\
+    \x208# \"label\" => \"\"\n\
+    \x209# \"bound-client\" => (integer) 0\n\
+    10# \"waiters\" => (integer) 1",
+);
+
+pub(super) const WAITERS: Command = Command {
+    notes: "A place whose connection is gone is listed with the client id 0 while its grace runs. \
+        Changes nothing. Answers as if everything that is due had ended, also on replicas.",
+    ..fair(
+        lock::WAITERS,
+        "DFAIR.WAITERS",
+        "> DFAIR.WAITERS printer\n\
+        1) 1# \"owner\" => \"worker-2\"\n\
+        \x20  2# \"client-id\" => (integer) 0\n\
+        \x20  3# \"waiting-ms\" => (integer) 1204\n\
+        \x20  4# \"remaining-ms\" => (integer) 3796\n\
+        \x20  5# \"label\" => \"\"",
+    )
+};
+
+pub(super) const POSITION: Command =
+    fair(lock::POSITION, "DFAIR.POSITION", "> DFAIR.POSITION printer worker-2\n(integer) 1");
+
+pub(super) const CANCEL: Command =
+    fair(lock::CANCEL, "DFAIR.CANCEL", "> DFAIR.CANCEL printer worker-2\n(integer) 1");

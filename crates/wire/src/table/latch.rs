@@ -1,0 +1,133 @@
+//! DLATCH: the rows of the count-down latch.
+
+use super::args::{BLOCK, COUNT, KEY, LEASE, REQID};
+use super::{
+    Access, Arg, ArgKind, Bounds, Command, CommandId, Group, KeyFlag, LatchVerb, acl, errors, lock,
+};
+use crate::names::LATCH_MAX;
+use crate::reply::ErrorCode;
+
+const BASE: Command = Command { group: Group::Latch, args: &[LATCH], ..lock::BASE };
+
+const LATCH: Arg = Arg { summary: "The latch.", ..KEY };
+
+const COUNTS: Bounds = Bounds::number(1, LATCH_MAX as u64, "");
+
+pub(super) const INIT: Command = Command {
+    name: "DLATCH.INIT",
+    id: CommandId::Latch(LatchVerb::Init),
+    summary: "Closes a latch that opens after so many steps.",
+    arity: -3,
+    access: Access::Write,
+    flags: "write deny-oom fast",
+    acl: acl::WRITE_FAST,
+    key_flags: &[KeyFlag::Rw, KeyFlag::Insert],
+    args: &[
+        LATCH,
+        Arg::plain("count", ArgKind::Integer, COUNTS, "How many steps open it."),
+        Arg::choice("lease", "Without a lease: until it opens or is deleted.", LATCH_LEASE),
+    ],
+    reply: "Integer: 1 if it was set, 0 if there is one that is still closed; that one is left as \
+        it is.",
+    notes: "When its time ends before it opens, it is gone and those who wait get BROKEN.",
+    example: "> DLATCH.INIT ready 3\n\
+        (integer) 1\n\
+        > DLATCH.INIT ready 5\n\
+        (integer) 0",
+    ..BASE
+};
+
+const LATCH_LEASE: &[Arg] = &[
+    Arg { summary: "How long it may stay closed.", ..LEASE[0] },
+    Arg { summary: "The same in seconds.", ..LEASE[1] },
+];
+
+pub(super) const COUNTDOWN: Command = Command {
+    name: "DLATCH.COUNTDOWN",
+    id: CommandId::Latch(LatchVerb::CountDown),
+    summary: "Counts the latch down; at 0 it opens.",
+    complexity: "O(1), and O(N) with N the waiters when it opens",
+    arity: -2,
+    access: Access::Write,
+    // It may grow the value: the latch remembers every request id.
+    flags: "write deny-oom fast",
+    acl: acl::WRITE_FAST,
+    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
+    args: &[
+        LATCH,
+        Arg {
+            optional: true,
+            ..Arg::plain("n", ArgKind::Integer, COUNTS, "By how much; without it 1.")
+        },
+        REQID,
+    ],
+    reply: "Integer: what remains; 0 for a latch that is open or not there.",
+    notes: "At 0 everyone who waits is answered and the key is gone. A step beyond 0 ends at 0. \
+        A repeat with the same REQID counts nothing; a latch remembers all ids until it opens.",
+    example: "> DLATCH.COUNTDOWN ready\n\
+        (integer) 2\n\
+        > DLATCH.COUNTDOWN ready 2 REQID worker-1\n\
+        (integer) 0",
+    ..BASE
+};
+
+pub(super) const AWAIT: Command = Command {
+    name: "DLATCH.AWAIT",
+    id: CommandId::Latch(LatchVerb::Await),
+    summary: "Tells whether the latch is open, or waits until it is.",
+    arity: -2,
+    flags: "readonly blocking",
+    acl: acl::READ_BLOCKING,
+    args: &[LATCH, BLOCK],
+    reply: "- Integer 1: it is open, or there is none.\n\
+        - Null: it is closed, or still closed when the time ended.",
+    errors: &[
+        (ErrorCode::Broken, "The key was deleted, or its time ended before it opened."),
+        errors::TOO_MANY_WAITERS,
+        errors::UNBLOCKED,
+    ],
+    notes: "Changes nothing. Inside MULTI/EXEC, in scripts and on replicas it does not wait.",
+    example: "> DLATCH.AWAIT ready\n\
+        (nil)\n\
+        > DLATCH.AWAIT ready BLOCK 5000\n\
+        (integer) 1",
+    ..BASE
+};
+
+pub(super) const INFO: Command = Command {
+    name: "DLATCH.INFO",
+    id: CommandId::Latch(LatchVerb::Info),
+    summary: "Shows how far the latch is counted down.",
+    reply: "Map, or Null for a latch that is open or not there:\n\n\
+        | field | meaning |\n\
+        |---|---|\n\
+        | `count` | what remains |\n\
+        | `initial` | what it began with |\n\
+        | `ttl-ms` | what is left of its time; -1: no end is set |\n\
+        | `waiters` | how many calls wait for it |",
+    notes: "Changes nothing. Answers as if everything that is due had ended, also on replicas.",
+    example: "> DLATCH.INFO ready\n\
+        1# \"count\" => (integer) 2\n\
+        2# \"initial\" => (integer) 3\n\
+        3# \"ttl-ms\" => (integer) -1\n\
+        4# \"waiters\" => (integer) 1",
+    ..BASE
+};
+
+pub(super) const WAITERS: Command = Command {
+    args: &[LATCH, COUNT],
+    summary: "Lists who waits, in order of arrival.",
+    notes: "Owner and label of a waiting AWAIT are empty. Changes nothing. Answers as if everything \
+        that is due had ended, also on replicas.",
+    ..lock::WAITERS.of_family(
+        "DLATCH.WAITERS",
+        CommandId::Latch(LatchVerb::Waiters),
+        Group::Latch,
+        "> DLATCH.WAITERS ready\n\
+        1) 1# \"owner\" => \"\"\n\
+        \x20  2# \"client-id\" => (integer) 12\n\
+        \x20  3# \"waiting-ms\" => (integer) 1204\n\
+        \x20  4# \"remaining-ms\" => (integer) 3796\n\
+        \x20  5# \"label\" => \"\"",
+    )
+};

@@ -1,0 +1,106 @@
+//! DLOCK.MACQUIRE and its kind: the rows for several locks at once.
+
+use super::args::{BIND, BLOCK, HOLD_LEASE, KEYS, LABEL, NEW_LEASE, NOTIFY, NUMKEYS, OWNER, REQID};
+use super::{Access, Command, CommandId, Group, KeyFlag, Keys, MultiVerb, acl, errors, lock};
+use crate::reply::ErrorCode;
+
+const BASE: Command = Command {
+    group: Group::Multi,
+    complexity: "O(N log N) with N the keys",
+    arity: -4,
+    access: Access::Write,
+    flags: "write",
+    acl: acl::WRITE_SLOW,
+    keys: Keys::Counted,
+    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
+    ..lock::BASE
+};
+
+pub(super) const MACQUIRE: Command = Command {
+    name: "DLOCK.MACQUIRE",
+    id: CommandId::Multi(MultiVerb::Acquire),
+    summary: "Takes all of several locks or none, or waits for them.",
+    complexity: "O(N log N) with N the keys; a call that waits while its owner holds or waits for \
+        something else searches at most 100,000 places for a deadlock",
+    flags: "write deny-oom blocking",
+    acl: acl::WRITE_BLOCKING,
+    args: &[NUMKEYS, KEYS, OWNER, NEW_LEASE, BLOCK, NOTIFY, REQID, BIND, LABEL],
+    reply: "- Array of integers: the fencing tokens, in the order of the keys.\n\
+        - Null: not granted (in time); nothing was taken.",
+    errors: &[
+        errors::DEADLOCK,
+        errors::REPLACED,
+        errors::TOO_MANY_WAITERS,
+        errors::QUARANTINE,
+        errors::UNBLOCKED,
+    ],
+    notes: "- Keys that the owner holds are entered once more.\n\
+        - A call that waits takes its place in the queue of every key in one step and is granted \
+        when it is first in all of them: such calls neither deadlock nor starve each other, \
+        whatever the order of their keys. The price: it keeps free keys closed while it waits for a \
+        busy one.\n\
+        - Each key is a hold of its own afterwards; REQID is remembered key by key.\n\
+        - Earlier waits of the owner for any of the keys are answered REPLACED. Their places are \
+        kept if one earlier MACQUIRE covered all keys of this one; else the call goes to the end of \
+        every queue.\n\
+        - In a cluster all keys must be in one slot.",
+    example: "> DLOCK.MACQUIRE 2 account:1 account:2 worker-1 PX 30000\n\
+        1) (integer) 1767225600123456\n\
+        2) (integer) 1767225600123457\n\
+        > DLOCK.MACQUIRE 2 account:3 account:2 worker-2\n\
+        (nil)",
+    ..BASE
+};
+
+pub(super) const MRELEASE: Command = Command {
+    name: "DLOCK.MRELEASE",
+    id: CommandId::Multi(MultiVerb::Release),
+    summary: "Gives back one hold of each of several locks.",
+    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
+    args: &[NUMKEYS, KEYS, OWNER, REQID],
+    reply: "Integer: how many holds were released. Keys that the owner does not hold are passed \
+        over.",
+    notes: "What becomes free goes to those who wait, in the same step. A hold that has seen REQID \
+        is left as it is, and counts in the reply.",
+    example: "> DLOCK.MRELEASE 2 account:1 account:2 worker-1\n\
+        (integer) 2\n\
+        > DLOCK.MRELEASE 2 account:1 account:2 worker-1\n\
+        (integer) 0",
+    ..BASE
+};
+
+pub(super) const MRENEW: Command = Command {
+    name: "DLOCK.MRENEW",
+    id: CommandId::Multi(MultiVerb::Renew),
+    summary: "Sets the ends of the leases of several locks anew, all or none.",
+    args: &[NUMKEYS, KEYS, OWNER, HOLD_LEASE],
+    reply: "Integer: how many were renewed: all.",
+    errors: &[(
+        ErrorCode::NotHeld,
+        "`owner` does not hold one of the locks; the text names the first. None was renewed.",
+    )],
+    notes: "The ends may be sooner or later than before. Ties to a connection stay as they are.",
+    example: "> DLOCK.MRENEW 2 account:1 account:2 worker-1 EX 60\n\
+        (integer) 2\n\
+        > DLOCK.MRENEW 2 account:1 account:9 worker-1\n\
+        (error) NOTHELD …",
+    ..BASE
+};
+
+pub(super) const ANYACQUIRE: Command = Command {
+    name: "DLOCK.ANYACQUIRE",
+    id: CommandId::Multi(MultiVerb::AnyAcquire),
+    summary: "Takes one of several locks, or waits for the first that becomes free.",
+    flags: "write deny-oom blocking",
+    acl: acl::WRITE_BLOCKING,
+    args: MACQUIRE.args,
+    reply: "- Array of the key and its fencing token.\n- Null: not granted (in time).",
+    errors: &[errors::REPLACED, errors::TOO_MANY_WAITERS, errors::QUARANTINE, errors::UNBLOCKED],
+    notes: "One that the owner holds already is entered once more. Else it is the first free one, \
+        and each call starts its look at another key: for striped locks. In a cluster all keys must \
+        be in one slot. A wait for any key is not searched for deadlocks.",
+    example: "> DLOCK.ANYACQUIRE 3 stripe:1 stripe:2 stripe:3 worker-1 BLOCK 1000\n\
+        1) \"stripe:2\"\n\
+        2) (integer) 1767225600123456",
+    ..BASE
+};

@@ -1,0 +1,231 @@
+//! DRW: the rows of the read-write lock.
+
+use super::args::{
+    BIND, BLOCK, HOLD_LEASE, IF_TOKEN, KEY, LABEL, NEW_LEASE, NOTIFY, OWNER, QUEUE, REQID,
+};
+use super::{Access, Arg, Command, CommandId, Group, KeyFlag, RwVerb, acl, errors, lock};
+use crate::reply::ErrorCode;
+
+const BASE: Command = Command { group: Group::Rw, ..lock::BASE };
+
+const MODE: Arg = Arg {
+    optional: false,
+    ..Arg::choice(
+        "mode",
+        "One of the two must be given.",
+        &[
+            Arg::word("READ", "read", "Together with other readers."),
+            Arg::word("WRITE", "write", "Alone."),
+        ],
+    )
+};
+
+const NOT_HELD: (ErrorCode, &str) = (
+    ErrorCode::NotHeld,
+    "`owner` does not hold the lock in that mode, or not with that TOKEN. Nothing was changed.",
+);
+
+pub(super) const ACQUIRE: Command = Command {
+    name: "DRW.ACQUIRE",
+    id: CommandId::Rw(RwVerb::Acquire),
+    summary: "Takes the lock for reading or writing, takes it once more, or waits for it.",
+    complexity: "O(1); a call that waits while its owner holds or waits for something else \
+        searches at most 100,000 places for a deadlock",
+    arity: -4,
+    access: Access::Write,
+    flags: "write deny-oom blocking",
+    acl: acl::WRITE_BLOCKING,
+    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
+    args: &[KEY, OWNER, MODE, NEW_LEASE, BLOCK, QUEUE, NOTIFY, REQID, BIND, LABEL],
+    reply: "- Integer: the fencing token of the hold of that mode. A re-entry keeps the token of \
+        its hold.\n\
+        - Null: not granted (in time). With QUEUE the owner has a place in the queue now.",
+    errors: &[
+        (
+            ErrorCode::Deadlock,
+            "Waiting would close a cycle of owners that wait for each other, and the text names \
+             it; or this is a second upgrade from READ to WRITE, and the first one waits (also \
+             with deadlock detection off).",
+        ),
+        errors::REPLACED,
+        errors::TOO_MANY_WAITERS,
+        errors::QUARANTINE,
+        errors::UNBLOCKED,
+    ],
+    notes: "- **READ** is granted while nobody else writes and no writer waits; a reader that \
+        comes while a writer waits queues behind it. Readers next to each other in the queue are \
+        granted together.\n\
+        - **WRITE** is granted while nobody else holds the lock.\n\
+        - **Once more**: who holds the mode gets one hold more and the same token, whoever waits. \
+        The lease is extended if the new one ends later, never shortened.\n\
+        - **Downgrade**: the writer takes READ too, and then releases WRITE.\n\
+        - **Upgrade**: a reader that asks for WRITE gets it at once if it is the only reader, else \
+        it waits in front of everyone, and keeps that place if its READ lapses.\n\
+        - **A grant that is ready** for this owner (it waited with QUEUE) is claimed by an ACQUIRE \
+        of the same mode.\n\
+        - Who waits and asks again for the other mode goes to the end of the queue.\n\
+        - Inside MULTI/EXEC and in scripts BLOCK does not wait. In scripts BIND and QUEUE are \
+        refused.",
+    example: "> DRW.ACQUIRE catalog worker-1 READ PX 30000\n\
+        (integer) 1767225600123456\n\
+        > DRW.ACQUIRE catalog worker-2 READ\n\
+        (integer) 1767225600123457\n\
+        > DRW.ACQUIRE catalog worker-3 WRITE\n\
+        (nil)",
+    ..BASE
+};
+
+pub(super) const RELEASE: Command = Command {
+    name: "DRW.RELEASE",
+    id: CommandId::Rw(RwVerb::Release),
+    summary: "Gives back one hold of a mode, or all.",
+    arity: -4,
+    access: Access::Write,
+    flags: "write fast",
+    acl: acl::WRITE_FAST,
+    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
+    args: &[
+        KEY,
+        OWNER,
+        MODE,
+        Arg::flag("ALL", "all", "Give back all holds of the owner in that mode, not one."),
+        IF_TOKEN,
+        REQID,
+    ],
+    reply: "Integer: how many holds of that mode remain to the owner; 0: it holds the lock in \
+        that mode no more.",
+    errors: &[NOT_HELD],
+    complexity: "O(1), and O(1) for each reader that gets the lock by it",
+    notes: "What becomes free goes to those who wait, in the same step. A repeat with a REQID that \
+        the hold has seen counts nothing. A RELEASE of a hold that is gone says NOTHELD, also to a \
+        repeat: who resends a RELEASE takes NOTHELD for success.",
+    example: "> DRW.RELEASE catalog worker-1 READ\n\
+        (integer) 0\n\
+        > DRW.RELEASE catalog worker-1 WRITE\n\
+        (error) NOTHELD …",
+    ..BASE
+};
+
+pub(super) const RENEW: Command = Command {
+    name: "DRW.RENEW",
+    id: CommandId::Rw(RwVerb::Renew),
+    summary: "Sets the end of the lease of a mode anew, counted from now.",
+    arity: -4,
+    access: Access::Write,
+    flags: "write fast",
+    acl: acl::WRITE_FAST,
+    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
+    args: &[KEY, OWNER, MODE, HOLD_LEASE, IF_TOKEN, BIND],
+    reply: "Integer: the fencing token of the hold.",
+    errors: &[NOT_HELD],
+    notes: "Each mode has a lease of its own. The end may be sooner or later than before. Without \
+        BIND the tie to a connection stays as it is. RENEW also claims a grant that a QUEUE place \
+        got.",
+    example: "> DRW.RENEW catalog worker-1 READ EX 60\n(integer) 1767225600123456",
+    ..BASE
+};
+
+pub(super) const BREAK: Command = Command {
+    name: "DRW.BREAK",
+    id: CommandId::Rw(RwVerb::Break),
+    summary: "Ends holds by force: all, or those of one owner.",
+    complexity: "O(N) with N the holds broken",
+    arity: -2,
+    access: Access::Write,
+    flags: "write",
+    acl: acl::WRITE_DANGEROUS,
+    key_flags: &[KeyFlag::Rw, KeyFlag::Delete],
+    args: &[KEY, Arg { optional: true, summary: "Whose holds; without it everybody's.", ..OWNER }],
+    reply: "Integer: how many holds were broken. A mode that an owner holds several times is one.",
+    notes: "Those who wait get the lock, or after a write hold it stays closed for \
+        `dlock.lock-delay-ms`. The former holders are not stopped: their later RELEASE and RENEW \
+        say NOTHELD, their tokens are stale.",
+    example: "> DRW.BREAK catalog worker-2\n\
+        (integer) 1\n\
+        > DRW.BREAK catalog\n\
+        (integer) 0",
+    ..BASE
+};
+
+pub(super) const CHECK: Command = Command {
+    summary: "Tells whether a fencing token is that of a current hold.",
+    notes: "Takes the token of any hold in force, of a reader or of the writer. In a script on the \
+        primary, before its first write, it stops the script unless the token is current.",
+    ..lock::CHECK.of_family(
+        "DRW.CHECK",
+        CommandId::Rw(RwVerb::Check),
+        Group::Rw,
+        "> DRW.CHECK catalog 1767225600123456\n(integer) 1",
+    )
+};
+
+pub(super) const INFO: Command = Command {
+    name: "DRW.INFO",
+    id: CommandId::Rw(RwVerb::Info),
+    summary: "Shows who holds the lock, and how.",
+    complexity: "O(N) with N the readers",
+    flags: "readonly",
+    acl: acl::READ_SLOW,
+    reply: "Map, or Null if nothing is there:\n\n\
+        | field | meaning |\n\
+        |---|---|\n\
+        | `kind` | which family: `drw` |\n\
+        | `mode` | `write` when there is a write hold, else `read` when there are read holds, else \
+        `free` (there is a queue, or the lock is closed by `dlock.lock-delay-ms`) |\n\
+        | `writer` | the write hold, a map as below; Null when there is none |\n\
+        | `readers` | the read holds, an array of maps as below |\n\
+        | `waiters` | length of the queue |\n\n\
+        Each hold is a map:\n\n\
+        | field | meaning |\n\
+        |---|---|\n\
+        | `owner` | who holds it |\n\
+        | `token` | fencing token of the hold |\n\
+        | `holds` | how often the owner holds it in this mode |\n\
+        | `lease-ms` | length of the lease |\n\
+        | `ttl-ms` | what is left of it |\n\
+        | `held-ms` | how long the owner has held it |\n\
+        | `label` | LABEL of the hold |\n\
+        | `bound-client` | id of the connection that BIND ties it to; 0 for none |",
+    notes: "Changes nothing. Answers as if everything that is due had ended, also on replicas.",
+    example: "> DRW.INFO catalog\n\
+        1# \"kind\" => \"drw\"\n\
+        2# \"mode\" => \"read\"\n\
+        3# \"writer\" => (nil)\n\
+        4# \"readers\" =>\n\
+        \x20  1) 1# \"owner\" => \"worker-1\"\n\
+        \x20     2# \"token\" => (integer) 1767225600123456\n\
+        \x20     3# \"holds\" => (integer) 1\n\
+        \x20     4# \"lease-ms\" => (integer) 30000\n\
+        \x20     5# \"ttl-ms\" => (integer) 27814\n\
+        \x20     6# \"held-ms\" => (integer) 2186\n\
+        \x20     7# \"label\" => \"\"\n\
+        \x20     8# \"bound-client\" => (integer) 0\n\
+        5# \"waiters\" => (integer) 1",
+    ..BASE
+};
+
+pub(super) const WAITERS: Command = lock::WAITERS.of_family(
+    "DRW.WAITERS",
+    CommandId::Rw(RwVerb::Waiters),
+    Group::Rw,
+    "> DRW.WAITERS catalog COUNT 10\n\
+    1) 1# \"owner\" => \"worker-3\"\n\
+    \x20  2# \"client-id\" => (integer) 12\n\
+    \x20  3# \"waiting-ms\" => (integer) 1204\n\
+    \x20  4# \"remaining-ms\" => (integer) 3796\n\
+    \x20  5# \"label\" => \"\"",
+);
+
+pub(super) const POSITION: Command = lock::POSITION.of_family(
+    "DRW.POSITION",
+    CommandId::Rw(RwVerb::Position),
+    Group::Rw,
+    "> DRW.POSITION catalog worker-3\n(integer) 1",
+);
+
+pub(super) const CANCEL: Command = lock::CANCEL.of_family(
+    "DRW.CANCEL",
+    CommandId::Rw(RwVerb::Cancel),
+    Group::Rw,
+    "> DRW.CANCEL catalog worker-3\n(integer) 1",
+);
