@@ -6,23 +6,30 @@ use redis::Value;
 
 use crate::{
     args,
-    support::{ReplicaTap, Reply, SOON, Server},
+    support::{Family, ReplicaTap, Reply, SOON, Server},
+    test_both_families,
 };
 
-const PX: &str = "ERR PX must be an integer between 1 and 31536000000";
-const EX: &str = "ERR EX must be an integer between 1 and 31536000";
-const BLOCK: &str = "ERR BLOCK must be an integer between 0 and 31536000000";
-const QUEUE: &str = "ERR QUEUE must be an integer between 1 and 86400000";
-const BIND: &str = "ERR BIND must be an integer between 0 and 31536000000";
-const IF_TOKEN: &str = "ERR TOKEN must be an integer between 1 and 9007199254740991";
-const TOKEN: &str = "ERR token must be an integer between 1 and 9007199254740991";
-const COUNT: &str = "ERR COUNT must be an integer between 1 and 9223372036854775807";
+test_both_families! {
+    every_malformed_call_gets_its_error_and_changes_nothing
+    keys_owners_and_labels_are_any_bytes
+    clients_cannot_replay_records
+}
+
+pub const PX: &str = "ERR PX must be an integer between 1 and 31536000000";
+pub const EX: &str = "ERR EX must be an integer between 1 and 31536000";
+pub const BLOCK: &str = "ERR BLOCK must be an integer between 0 and 31536000000";
+pub const QUEUE: &str = "ERR QUEUE must be an integer between 1 and 86400000";
+pub const BIND: &str = "ERR BIND must be an integer between 0 and 31536000000";
+pub const IF_TOKEN: &str = "ERR TOKEN must be an integer between 1 and 9007199254740991";
+pub const TOKEN: &str = "ERR token must be an integer between 1 and 9007199254740991";
+pub const COUNT: &str = "ERR COUNT must be an integer between 1 and 9223372036854775807";
 const CLIENT: &str = "ERR client-id must be an integer between 1 and 9223372036854775807";
-const KEY: &str = "ERR key must not be empty";
-const OWNER: &str = "ERR owner must be 1 to 256 bytes";
-const NOTIFY: &str = "ERR NOTIFY must be 1 to 256 bytes";
-const REQID: &str = "ERR REQID must be 1 to 64 bytes";
-const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+pub const KEY: &str = "ERR key must not be empty";
+pub const OWNER: &str = "ERR owner must be 1 to 256 bytes";
+pub const NOTIFY: &str = "ERR NOTIFY must be 1 to 256 bytes";
+pub const REQID: &str = "ERR REQID must be 1 to 64 bytes";
+pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NOT_HELD: &str = r#"NOTHELD "held" is held by another owner, not by "o""#;
 const FREE: &str = r#"NOTHELD "o" does not hold "k": nobody does"#;
 const APPLY: &str = "ERR DLOCK.APPLY is for replication and the append-only file";
@@ -202,20 +209,26 @@ fn expand(text: &str) -> String {
     format!("{before}{}{}", letter.repeat(times.parse().unwrap()), expand(after))
 }
 
-#[test]
-fn every_malformed_call_gets_its_error_and_changes_nothing() {
-    let server = Server::start();
+/// Makes each call, in both protocols; each gets exactly its error.
+#[track_caller]
+pub fn each_is_refused(server: &Server, table: &[(&str, &str)]) {
+    let mut clients = [server.client(), server.client3()];
+    for (call, error) in table {
+        let words: Vec<String> = expand(call).split(' ').map(str::to_owned).collect();
+        for client in &mut clients {
+            let error = server.family().in_words(&words[0], &expand(error));
+            assert_eq!(client.cmd(&words).error(), error, "{call:?}");
+        }
+    }
+}
+
+fn every_malformed_call_gets_its_error_and_changes_nothing(family: Family) {
+    let server = family.start();
     server.cmd(&["DLOCK.ACQUIRE", "held", "a", "EX", "1000"]).ok();
     server.cmd(&["SET", "text", "x"]).ok();
     let state = || (server.digest(), server.info("dlock")["last_token"].clone(), server.keys());
     let before = state();
-    let mut clients = [server.client(), server.client3()];
-    for (call, error) in TABLE {
-        let words: Vec<String> = expand(call).split(' ').map(str::to_owned).collect();
-        for client in &mut clients {
-            assert_eq!(client.cmd(&words).error(), expand(error), "{call:?}");
-        }
-    }
+    each_is_refused(&server, TABLE);
     assert_eq!(state(), before);
     let info = server.cmd(&["DLOCK.INFO", "held"]);
     assert_eq!((info.field("holds").int(), info.field("waiters").int()), (1, 0));
@@ -225,9 +238,8 @@ fn every_malformed_call_gets_its_error_and_changes_nothing() {
     server.left_over_check();
 }
 
-#[test]
-fn keys_owners_and_labels_are_any_bytes() {
-    let server = Server::start();
+fn keys_owners_and_labels_are_any_bytes(family: Family) {
+    let server = family.start();
     let all: Vec<u8> = (0..=255).collect();
     let names: [&[u8]; 8] = [
         b"%s%n%x",
@@ -293,9 +305,8 @@ fn keys_owners_and_labels_are_any_bytes() {
     server.left_over_check();
 }
 
-#[test]
-fn clients_cannot_replay_records() {
-    let server = Server::start();
+fn clients_cannot_replay_records(family: Family) {
+    let server = family.start();
     let token = server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
     let mut tap = ReplicaTap::attach(&server);
     server.cmd(&["DLOCK.RENEW", "k", "a"]).ok();

@@ -4,8 +4,17 @@
 
 use crate::{
     args,
-    support::{Client, Reply, SOON, Server, wait_until},
+    support::{Client, Family, Reply, SOON, Server, wait_until},
+    test_both_families,
 };
+
+test_both_families! {
+    a_tied_hold_goes_with_its_connection
+    the_lease_is_cut_and_never_lengthened
+    the_tie_moves_with_bind_and_with_a_repeat
+    a_waiter_is_tied_to_the_connection_that_waited
+    one_connection_takes_all_its_holds_along
+}
 
 fn bound_to(server: &Server, key: &str) -> u64 {
     u64::try_from(server.cmd(&["DLOCK.INFO", key]).field("bound-client").int()).unwrap()
@@ -23,9 +32,8 @@ const ENDS: [fn(&Server, Client); 4] = [
     |_, mut client| client.send_bytes(b"*1\r\n$-9\r\n"),
 ];
 
-#[test]
-fn a_tied_hold_goes_with_its_connection() {
-    let server = Server::start();
+fn a_tied_hold_goes_with_its_connection(family: Family) {
+    let server = family.start();
     for end in ENDS {
         let mut holder = server.client();
         holder.cmd(&["DLOCK.ACQUIRE", "k", "a", "BIND", "0", "EX", "100"]).ok();
@@ -44,9 +52,8 @@ fn a_tied_hold_goes_with_its_connection() {
     server.left_over_check();
 }
 
-#[test]
-fn the_lease_is_cut_and_never_lengthened() {
-    let server = Server::start();
+fn the_lease_is_cut_and_never_lengthened(family: Family) {
+    let server = family.start();
     // Lease, BIND, and the range of what is left once the connection is gone.
     for (lease, bind, left) in [(100_000, 20_000, 1..=20_000), (20_000, 100_000, 1..=20_000)] {
         let mut holder = server.client();
@@ -70,9 +77,8 @@ fn the_lease_is_cut_and_never_lengthened() {
     server.left_over_check();
 }
 
-#[test]
-fn the_tie_moves_with_bind_and_with_a_repeat() {
-    let server = Server::start();
+fn the_tie_moves_with_bind_and_with_a_repeat(family: Family) {
+    let server = family.start();
     let mut first = server.client();
     first.cmd(&["DLOCK.ACQUIRE", "k", "a", "BIND", "0", "REQID", "1", "EX", "100"]).ok();
     let first_id = first.id();
@@ -103,9 +109,8 @@ fn the_tie_moves_with_bind_and_with_a_repeat() {
     server.left_over_check();
 }
 
-#[test]
-fn a_waiter_is_tied_to_the_connection_that_waited() {
-    let server = Server::start();
+fn a_waiter_is_tied_to_the_connection_that_waited(family: Family) {
+    let server = family.start();
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
     let mut waiter = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0", "BIND", "0"]);
     server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
@@ -126,9 +131,8 @@ fn a_waiter_is_tied_to_the_connection_that_waited() {
     server.left_over_check();
 }
 
-#[test]
-fn one_connection_takes_all_its_holds_along() {
-    let server = Server::start();
+fn one_connection_takes_all_its_holds_along(family: Family) {
+    let server = family.start();
     let mut holder = server.client();
     let call = |n| args!["DLOCK.ACQUIRE", format!("k{n}"), "a", "BIND", 0, "EX", 100];
     holder.pipeline(&(0..300).map(call).collect::<Vec<_>>());

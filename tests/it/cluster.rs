@@ -5,8 +5,13 @@ use std::time::{Duration, Instant};
 use crate::{
     args,
     scene::{Scene, block},
-    support::{Client, Heard, Kind, Reply, SOON, Server, wait_until},
+    support::{Client, Family, Heard, Kind, Reply, SOON, Server, wait_until},
+    test_both_families,
 };
+
+test_both_families! {
+    waiters_for_a_key_that_was_removed_are_told_to_ask_again
+}
 
 /// How long it may take until the module sees that a slot is not here any more, and somewhat more for a busy machine.
 const CHECK: Duration = Duration::from_millis(1_500);
@@ -19,9 +24,8 @@ fn assert_unblocked(waiters: &mut [&mut Client]) {
     }
 }
 
-#[test]
-fn waiters_for_a_key_that_was_removed_are_told_to_ask_again() {
-    let server = Server::with(&[]).cluster().start();
+fn waiters_for_a_key_that_was_removed_are_told_to_ask_again(family: Family) {
+    let server = family.with(&[]).cluster().start();
     for removal in ["DEL k", "UNLINK k", "PEXPIRE k 20", "FLUSHALL", "FLUSHALL ASYNC"] {
         println!("{removal}");
         let mut scene = Scene::set(&server, "k");

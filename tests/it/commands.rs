@@ -7,19 +7,12 @@
     reason = "a test that cannot go on stops here and says why"
 )]
 
-use std::{
-    collections::BTreeSet,
-    io::Write as _,
-    process::{Command as Process, Stdio},
-};
+use std::collections::BTreeSet;
 
-use dlock_wire::table::{Access, Arg, ArgKind, COMMANDS, Command, KeyFlag, Keys};
+use dlock_wire::table::{Access, Arg, ArgKind, Bounds, COMMANDS, Command, KeyFlag, Keys};
 use redis::Value;
 
-use crate::{
-    args,
-    support::{Blocked, Kind, Reply, Server},
-};
+use crate::support::{Kind, Reply, Server};
 
 /// The words of a reply, in no order.
 fn words(reply: &Value) -> BTreeSet<String> {
@@ -31,13 +24,18 @@ fn owned<'a>(words: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
 }
 
 /// A call with as few arguments as the command takes.
-fn shortest(command: &Command, key: &str) -> Vec<String> {
-    let word = |arg: &Arg| match arg.kind {
-        ArgKind::Key => key.to_owned(),
-        ArgKind::Integer => "1".to_owned(),
-        _ => "o".to_owned(),
-    };
-    let required = command.args.iter().filter(|arg| !arg.optional).map(word);
+pub fn shortest(command: &Command, key: &str) -> Vec<String> {
+    fn word(arg: &Arg, key: &str) -> String {
+        match (arg.kind, arg.bounds) {
+            (ArgKind::Key, _) => key.to_owned(),
+            (ArgKind::Integer, _) => "1".to_owned(),
+            (ArgKind::OneOf, _) => word(&arg.parts[0], key),
+            (ArgKind::PureToken, _) => arg.token.unwrap().to_owned(),
+            (_, Bounds::Uuid) => "0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70".to_owned(),
+            _ => "o".to_owned(),
+        }
+    }
+    let required = command.args.iter().filter(|arg| !arg.optional).map(|arg| word(arg, key));
     [command.name.to_owned()].into_iter().chain(required).collect()
 }
 
@@ -68,6 +66,10 @@ fn command_info_says_what_the_table_says() {
             same => same,
         }));
         flags.insert("module".to_owned());
+        if command.keys == Keys::Counted {
+            // The server asks the module where the keys are.
+            flags.insert("movablekeys".to_owned());
+        }
         assert_eq!(words(&info[2]), flags, "{name}");
         let keys = i64::from(command.keys == Keys::First);
         assert_eq!([&info[3], &info[4], &info[5]].map(Reply::int), [keys; 3], "{name}");
@@ -221,106 +223,4 @@ fn notify_needs_the_right_to_publish() {
     client.cmd(&["DLOCK.CANCEL", "k", "p"]).ok();
     client.cmd(&["DLOCK.RELEASE", "k", "o"]).ok();
     server.left_over_check();
-}
-
-/// Fields of replies whose values differ from run to run.
-const VARYING: [&str; 5] =
-    ["\"ttl-ms\"", "\"held-ms\"", "\"client-id\"", "\"waiting-ms\"", "\"remaining-ms\""];
-
-/// The token that stands in the examples; others are told by their distance from it.
-const EXAMPLE_TOKEN: i64 = 1_767_225_600_123_456;
-
-/// `text` with the tokens of the examples replaced by those of this run.
-fn with_tokens(text: &str, token: i64) -> String {
-    let mut out = text.to_owned();
-    for shown in text.split(|letter: char| !letter.is_ascii_digit()).filter(|word| word.len() == 16)
-    {
-        let real = token + shown.parse::<i64>().unwrap() - EXAMPLE_TOKEN;
-        out = out.replace(shown, &real.to_string());
-    }
-    out
-}
-
-/// Whether the example's line is what redis-cli printed, times and texts of errors aside.
-fn is_like(shown: &str, real: &str) -> bool {
-    if let Some(code) = shown.strip_suffix('…') {
-        return real.starts_with(code) && real.len() > code.len();
-    }
-    let seconds = |line: &str| line.strip_prefix('(')?.strip_suffix("s)")?.parse::<f64>().ok();
-    if let (Some(shown), Some(real)) = (seconds(shown), seconds(real)) {
-        return (shown..shown + 5.0).contains(&real);
-    }
-    let field = |line: &str| {
-        let (name, value) = line.split_once(" => (integer) ")?;
-        VARYING
-            .iter()
-            .any(|field| name.ends_with(field))
-            .then(|| (name.to_owned(), value.parse::<i64>().is_ok()))
-    };
-    shown == real || field(shown).is_some_and(|shown| Some(shown) == field(real))
-}
-
-/// What redis-cli prints for these lines.
-fn redis_cli(server: &Server, lines: &[String]) -> Vec<String> {
-    let mut cli = Process::new("redis-cli")
-        .args(["-3", "--no-raw", "-s"])
-        .arg(server.dir().join("s"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("cannot run redis-cli: {error} (try `make deps`)"));
-    let mut stdin = cli.stdin.take().expect("a pipe");
-    stdin.write_all((lines.join("\n") + "\n").as_bytes()).expect("redis-cli reads");
-    drop(stdin);
-    let output = cli.wait_with_output().expect("redis-cli ends");
-    String::from_utf8(output.stdout).expect("text").lines().map(str::to_owned).collect()
-}
-
-/// What has to be there before an example makes sense: the token of the holder, and the waiter.
-fn prepare(server: &Server, name: &str) -> (Option<i64>, Option<Blocked>) {
-    let is_waited_for = ["INFO", "WAITERS", "POSITION", "CANCEL", "UNBLOCK"];
-    let verb = name.strip_prefix("DLOCK.").expect("a command of dlock");
-    if verb == "ACQUIRE" {
-        return (None, None);
-    }
-    let token = server.cmd(&["DLOCK.ACQUIRE", "orders:7", "worker-1", "PX", "30000"]).int();
-    let waiter = is_waited_for
-        .contains(&verb)
-        .then(|| server.block(&["DLOCK.ACQUIRE", "orders:7", "worker-2", "BLOCK", "5000"]));
-    (Some(token), waiter)
-}
-
-#[test]
-fn the_examples_of_the_reference_page_are_real() {
-    let server = Server::start();
-    for command in COMMANDS.iter().filter(|command| !command.example.is_empty()) {
-        let (mut token, waiter) = prepare(&server, command.name);
-        // Each call on its own, so that its output is known; a session keeps nothing between calls that would matter here.
-        let mut lines = command.example.lines().peekable();
-        while let Some(line) = lines.next() {
-            let call = line.strip_prefix("> ").expect("a prompt");
-            assert!(call.starts_with(command.name), "{call} in the example of {}", command.name);
-            let mut shown = Vec::new();
-            while let Some(line) = lines.next_if(|line| !line.starts_with("> ")) {
-                shown.push(line.to_owned());
-            }
-            let mut call = with_tokens(call, token.unwrap_or(EXAMPLE_TOKEN));
-            if let Some(waiter) = &waiter {
-                call = call.replace("UNBLOCK 12", &format!("UNBLOCK {}", waiter.id()));
-            }
-            let real = redis_cli(&server, &[call.clone()]);
-            if token.is_none() {
-                token = real[0].strip_prefix("(integer) ").and_then(|token| token.parse().ok());
-            }
-            let shown: Vec<String> =
-                shown.iter().map(|line| with_tokens(line, token.expect("a token"))).collect();
-            let same = shown.len() == real.len()
-                && shown.iter().zip(&real).all(|(shown, real)| is_like(shown, real));
-            assert!(same, "> {call}\nis shown with {shown:#?}\nbut prints {real:#?}");
-        }
-        server.cmd(&["FLUSHALL"]).ok();
-        drop(waiter);
-        server.cmd(&args!["DLOCK.BREAK", "orders:7"]).ok();
-        server.left_over_check();
-    }
 }

@@ -13,25 +13,36 @@ use dlock_core::{
     bytes::Owner,
     hold::{Hold, Notify, Requests},
     record,
+    resource::Lock,
     time::{Instant, LeaseInstant},
 };
 use redis::Value;
 
 use crate::{
     args,
-    support::{Client, Reply, Server},
+    support::{Client, Family, Reply, Server},
+    test_both_families,
 };
 
+test_both_families! {
+    thousands_of_damaged_payloads_do_no_harm
+    damage_to_the_frame_does_no_harm
+    what_was_taken_can_be_saved_again
+    a_hold_that_cannot_be_is_refused
+}
+
 /// A DUMP payload, taken apart: the server's frame around the bytes of the module.
-struct Dump {
+pub struct Dump {
     /// Type of the value and of the module's type, and the mark of a string.
     head: Vec<u8>,
-    body: Vec<u8>,
+    /// The bytes of the module.
+    pub body: Vec<u8>,
     version: Vec<u8>,
 }
 
 impl Dump {
-    fn take(client: &mut Client, key: &str) -> Dump {
+    /// What DUMP gives, on a server that was started with `rdbcompression no`.
+    pub fn take(client: &mut Client, key: &str) -> Dump {
         let dump = client.cmd(&["DUMP", key]).bytes();
         // One byte for the kind of value, nine for the module's type, one for "a string follows".
         let (head, rest) = dump.split_at(11);
@@ -48,7 +59,7 @@ impl Dump {
     }
 
     /// The same with other bytes of the module.
-    fn with_body(&self, body: &[u8]) -> Vec<u8> {
+    pub fn with_body(&self, body: &[u8]) -> Vec<u8> {
         let len = u16::try_from(body.len()).unwrap();
         let short = u8::try_from(len).ok().filter(|&len| len < 64);
         let len = short.map_or((len | 0x4000).to_be_bytes().to_vec(), |len| vec![len]);
@@ -103,13 +114,23 @@ fn specimens(server: &Server) -> Vec<Dump> {
     client.cmd(&["DLOCK.ACQUIRE", "closed", "a"]).ok();
     client.cmd(&["DLOCK.BREAK", "closed"]).ok();
     client.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "0"]).ok();
-    let dumps = ["plain", "full", "unclaimed", "closed"].map(|key| Dump::take(&mut client, key));
+    let mut keys = vec!["plain", "full", "unclaimed", "closed"];
+    if server.family() == Family::Fair {
+        client.cmd(&["DLOCK.ACQUIRE", "line", "a", "EX", "100"]).ok();
+        for owner in ["b", "c"] {
+            let call =
+                ["DLOCK.ACQUIRE", "line", owner, "QUEUE", "60000", "LABEL", "x", "REQID", "r"];
+            client.cmd(&[&call[..], &["NOTIFY", "n", "BIND", "5", "PX", "7000"]].concat()).ok();
+        }
+        keys.push("line");
+    }
+    let dumps = keys.into_iter().map(|key| Dump::take(&mut client, key)).collect();
     client.cmd(&["FLUSHALL"]).ok();
-    dumps.into()
+    dumps
 }
 
 /// Everything that is done to a string of bytes.
-fn mutations(bytes: &[u8]) -> BTreeSet<Vec<u8>> {
+pub fn mutations(bytes: &[u8]) -> BTreeSet<Vec<u8>> {
     let mut all = BTreeSet::new();
     for at in 0..bytes.len() {
         all.insert(bytes[..at].to_vec());
@@ -190,9 +211,8 @@ fn assert_is_sound(info: &Value, payload: &[u8]) {
     }
 }
 
-#[test]
-fn thousands_of_damaged_payloads_do_no_harm() {
-    let server = Server::start();
+fn thousands_of_damaged_payloads_do_no_harm(family: Family) {
+    let server = family.start();
     let dumps = specimens(&server);
     let originals: Vec<Vec<u8>> = dumps.iter().map(|dump| dump.with_body(&dump.body)).collect();
     assert_eq!(restore_all(&server, &originals), originals.len(), "what is not damaged is taken");
@@ -209,9 +229,8 @@ fn thousands_of_damaged_payloads_do_no_harm() {
     server.left_over_check();
 }
 
-#[test]
-fn damage_to_the_frame_does_no_harm() {
-    let server = Server::start();
+fn damage_to_the_frame_does_no_harm(family: Family) {
+    let server = family.start();
     for dump in specimens(&server) {
         let whole = dump.with_body(&dump.body);
         // The first byte says of which type the value is: what other types do with garbage is not ours to test.
@@ -223,9 +242,8 @@ fn damage_to_the_frame_does_no_harm() {
     server.left_over_check();
 }
 
-#[test]
-fn what_was_taken_can_be_saved_again() {
-    let server = Server::start();
+fn what_was_taken_can_be_saved_again(family: Family) {
+    let server = family.start();
     let mut client = server.client();
     for (kind, dump) in specimens(&server).iter().enumerate() {
         for (n, body) in mutations(&dump.body).iter().enumerate() {
@@ -245,9 +263,8 @@ fn what_was_taken_can_be_saved_again() {
 /// Sets something to its limit (0) or one beyond (1).
 type Change<'a> = &'a dyn Fn(&mut Hold, u32);
 
-#[test]
-fn a_hold_that_cannot_be_is_refused() {
-    let server = Server::start();
+fn a_hold_that_cannot_be_is_refused(family: Family) {
+    let server = family.start();
     let dump = specimens(&server).remove(1);
     let long = |len: u32| vec![b'x'; len as usize];
     // One step over each edge, after one on it, which is taken.
@@ -276,7 +293,7 @@ fn a_hold_that_cannot_be_is_refused() {
     for (what, change) in changes {
         for over in [0, 1] {
             let mut lock = record::decode(&dump.body, Instant(0)).expect("one of ours");
-            change(lock.lock_mut().hold_mut().expect("a hold"), over);
+            change(lock.lock_mut().and_then(Lock::hold_mut).expect("a hold"), over);
             let mut body = Vec::new();
             record::encode(&lock, Instant(0), LeaseInstant(0), &mut body);
             let reply = server.cmd(&args!["RESTORE", "k", 0, dump.with_body(&body), "REPLACE"]);
@@ -289,7 +306,7 @@ fn a_hold_that_cannot_be_is_refused() {
     server.cmd(&["DEL", "k"]).ok();
     // The largest count is one, too; it cannot grow.
     let mut lock = record::decode(&dump.body, Instant(0)).expect("one of ours");
-    lock.lock_mut().hold_mut().expect("a hold").count = u32::MAX;
+    lock.lock_mut().and_then(Lock::hold_mut).expect("a hold").count = u32::MAX;
     let mut body = Vec::new();
     record::encode(&lock, Instant(0), LeaseInstant(0), &mut body);
     server.cmd(&args!["RESTORE", "k", 0, dump.with_body(&body)]).ok();

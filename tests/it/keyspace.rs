@@ -6,11 +6,25 @@ use std::{thread, time::Duration};
 use crate::{
     args,
     scene::{Scene, in_db},
-    support::{Reply, SOON, Server, wait_until},
+    support::{Family, Reply, SOON, wait_until},
+    test_both_families,
 };
 
+test_both_families! {
+    whoever_is_first_gets_a_lock_whose_key_was_removed
+    nobody_comes_between_a_removal_and_the_first
+    a_key_that_ran_out_unnoticed_is_noticed_by_the_next_call
+    a_flush_is_announced_once_for_each_database_that_had_holds
+    another_value_on_the_key_ends_hold_and_waits
+    a_lock_cannot_be_copied
+    a_grant_to_another_owner_takes_the_time_to_live_off_the_key
+    a_hand_on_is_a_change_of_the_key
+    an_evicted_lock_goes_to_the_next
+    a_full_server_grants_to_waiters_but_takes_no_more
+}
+
 /// What takes the key of a lock away, and the first word of what the holder is told.
-const REMOVALS: [(&[&str], &str); 11] = [
+pub const REMOVALS: [(&[&str], &str); 11] = [
     (&["DEL", "k"], "deleted"),
     (&["UNLINK", "k"], "deleted"),
     (&["PEXPIRE", "k", "20"], "deleted"),
@@ -31,23 +45,21 @@ fn assert_told(scene: &mut Scene<'_>, told: &str) {
     assert_eq!(message, wanted);
 }
 
-#[test]
-fn whoever_is_first_gets_a_lock_whose_key_was_removed() {
-    let server = Server::start();
+fn whoever_is_first_gets_a_lock_whose_key_was_removed(family: Family) {
+    let server = family.start();
     for (removal, told) in REMOVALS {
         println!("{removal:?}");
         let mut scene = Scene::set(&server, "k");
         server.cmd(removal).ok();
-        let token = scene.first_is_granted();
+        let token = scene.first_is_granted_after_removal();
         assert_told(&mut scene, told);
         assert!(scene.holder.cmd(&["DLOCK.RELEASE", "k", "h"]).error().starts_with("NOTHELD "));
         scene.play_out(token);
     }
 }
 
-#[test]
-fn nobody_comes_between_a_removal_and_the_first() {
-    let server = Server::start();
+fn nobody_comes_between_a_removal_and_the_first(family: Family) {
+    let server = family.start();
     for (removal, told) in REMOVALS {
         // These two take effect when they like.
         if removal[0].contains("EXPIRE") {
@@ -65,15 +77,14 @@ fn nobody_comes_between_a_removal_and_the_first() {
         let replies = replies[4].items();
         assert!(replies[1].is_null(), "{}", replies[1].show());
         assert_eq!(replies[2].int(), 0);
-        let token = scene.first_is_granted();
+        let token = scene.first_is_granted_after_removal();
         assert_told(&mut scene, told);
         scene.play_out(token);
     }
 }
 
-#[test]
-fn a_key_that_ran_out_unnoticed_is_noticed_by_the_next_call() {
-    let server = Server::start();
+fn a_key_that_ran_out_unnoticed_is_noticed_by_the_next_call(family: Family) {
+    let server = family.start();
     server.cmd(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]).ok();
     for call in [args!["DLOCK.ACQUIRE", "k", "barger"], args!["DLOCK.INFO", "k"]] {
         let mut scene = Scene::set(&server, "k");
@@ -84,15 +95,14 @@ fn a_key_that_ran_out_unnoticed_is_noticed_by_the_next_call() {
         let reply = client.cmd(&call);
         let owner = if reply.is_null() { String::new() } else { reply.field("owner").text() };
         assert!(owner.is_empty() || owner == "first", "{owner}");
-        let token = scene.first_is_granted();
+        let token = scene.first_is_granted_after_removal();
         assert_told(&mut scene, "deleted");
         scene.play_out(token);
     }
 }
 
-#[test]
-fn a_flush_is_announced_once_for_each_database_that_had_holds() {
-    let server = Server::start();
+fn a_flush_is_announced_once_for_each_database_that_had_holds(family: Family) {
+    let server = family.start();
     let mut messages = server.subscribe(&["dlock:notify", "about"]);
     let holders = [(0, "k"), (0, "l"), (5, "k"), (6, "k")].map(|(db, key)| {
         let mut holder = in_db(&server, db);
@@ -110,9 +120,8 @@ fn a_flush_is_announced_once_for_each_database_that_had_holds() {
     messages.assert_none();
 }
 
-#[test]
-fn another_value_on_the_key_ends_hold_and_waits() {
-    let server = Server::start();
+fn another_value_on_the_key_ends_hold_and_waits(family: Family) {
+    let server = family.start();
     server.cmd(&["SET", "text", "v"]).ok();
     let dump = server.cmd(&["DUMP", "text"]).bytes();
     for overwrite in [
@@ -145,9 +154,8 @@ fn another_value_on_the_key_ends_hold_and_waits() {
     server.left_over_check();
 }
 
-#[test]
-fn a_lock_cannot_be_copied() {
-    let server = Server::start();
+fn a_lock_cannot_be_copied(family: Family) {
+    let server = family.start();
     let mut scene = Scene::set(&server, "k");
     server.cmd(&["SET", "l", "v"]).ok();
     for copy in ["COPY k l REPLACE", "COPY k m", "COPY k k DB 1"] {
@@ -163,10 +171,9 @@ fn a_lock_cannot_be_copied() {
     scene.play_out(token);
 }
 
-#[test]
-fn a_grant_to_another_owner_takes_the_time_to_live_off_the_key() {
-    let primary = Server::start();
-    let replica = Server::with(&[]).replica_of(&primary).start();
+fn a_grant_to_another_owner_takes_the_time_to_live_off_the_key(family: Family) {
+    let primary = family.start();
+    let replica = family.with(&[]).replica_of(&primary).start();
     let mut scene = Scene::set(&primary, "k");
     primary.cmd(&["EXPIRE", "k", "100"]).ok();
     scene.holder.cmd(&["DLOCK.ACQUIRE", "k", "h"]).int();
@@ -182,9 +189,8 @@ fn a_grant_to_another_owner_takes_the_time_to_live_off_the_key() {
     scene.play_out(token);
 }
 
-#[test]
-fn a_hand_on_is_a_change_of_the_key() {
-    let server = Server::start();
+fn a_hand_on_is_a_change_of_the_key(family: Family) {
+    let server = family.start();
     let mut scene = Scene::set(&server, "k");
     let mut watcher = server.client();
     watcher.cmd(&["WATCH", "k"]).ok();
@@ -198,9 +204,8 @@ fn a_hand_on_is_a_change_of_the_key() {
 }
 
 /// Every lock that is granted is evicted with the next command, until nobody waits any more. Tokens only grow.
-#[test]
-fn an_evicted_lock_goes_to_the_next() {
-    let server = Server::with(&["maxmemory-policy", "allkeys-random"]).start();
+fn an_evicted_lock_goes_to_the_next(family: Family) {
+    let server = family.with(&["maxmemory-policy", "allkeys-random"]).start();
     let mut scene = Scene::set(&server, "k");
     server.cmd(&["CONFIG", "SET", "maxmemory", "1"]).ok();
     wait_until("the last one's grant to be evicted too", || {
@@ -209,11 +214,15 @@ fn an_evicted_lock_goes_to_the_next() {
     let first = scene.first.reply(SOON).int();
     let last = scene.last.reply(SOON).int();
     assert!(scene.token < first && first < last, "{} {first} {last}", scene.token);
-    let heard: Vec<String> = (0..3).map(|_| scene.messages.next_text()).collect();
-    let queued: i64 = heard[1].split(' ').nth(2).and_then(|token| token.parse().ok()).unwrap_or(0);
-    assert!(first < queued && queued < last, "{heard:?}");
-    let of_queued = |event: &str| format!("{event} 0 {queued} 6 queued k");
-    assert_eq!(heard, [scene.message("deleted"), of_queued("granted"), of_queued("deleted")]);
+    assert_eq!(scene.messages.next_text(), scene.message("deleted"));
+    if family == Family::Lock {
+        let heard = [scene.messages.next_text(), scene.messages.next_text()];
+        let token = heard[0].split(' ').nth(2).and_then(|token| token.parse::<i64>().ok());
+        let queued = token.unwrap_or(0);
+        assert!(first < queued && queued < last, "{heard:?}");
+        let of_queued = |event: &str| format!("{event} 0 {queued} 6 queued k");
+        assert_eq!(heard, [of_queued("granted"), of_queued("deleted")]);
+    }
     let full = scene.last.cmd(&["DLOCK.ACQUIRE", "k", "last", "BLOCK", "0"]).error();
     assert!(full.starts_with("OOM "), "{full}");
     server.cmd(&["CONFIG", "SET", "maxmemory", "0"]).ok();
@@ -223,9 +232,8 @@ fn an_evicted_lock_goes_to_the_next() {
 }
 
 /// Without eviction, a server that is full still lets locks go and hands them on.
-#[test]
-fn a_full_server_grants_to_waiters_but_takes_no_more() {
-    let server = Server::start();
+fn a_full_server_grants_to_waiters_but_takes_no_more(family: Family) {
+    let server = family.start();
     let mut scene = Scene::set(&server, "k");
     server.cmd(&["CONFIG", "SET", "maxmemory", "1"]).ok();
     for call in ["DLOCK.ACQUIRE k x", "DLOCK.ACQUIRE k x BLOCK 0", "DLOCK.ACQUIRE l x QUEUE 100"] {

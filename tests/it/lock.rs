@@ -7,8 +7,23 @@ use redis::Value;
 
 use crate::{
     args,
-    support::{Client, Reply, SOON, Server, wait_until},
+    support::{Client, Family, Reply, SOON, Server, wait_until},
+    test_both_families,
 };
+
+test_both_families! {
+    a_free_lock_is_granted_and_a_held_one_is_not
+    re_entry_counts_and_keeps_the_token
+    re_entry_extends_the_lease_and_never_shortens_it
+    only_the_holder_with_the_right_token_changes_the_hold
+    a_resent_request_counts_nothing
+    a_hold_remembers_its_last_eight_requests
+    renew_sets_the_end_anew
+    a_hold_is_broken_by_force
+    info_is_a_map_with_every_field
+    a_lease_ends_by_itself_and_not_early
+    a_lock_is_a_key_as_any_other
+}
 
 /// What INFO says, as `owner holds waiters`.
 fn holder(server: &Server, key: &str) -> String {
@@ -24,14 +39,13 @@ fn holder(server: &Server, key: &str) -> String {
     )
 }
 
-#[test]
-fn a_free_lock_is_granted_and_a_held_one_is_not() {
-    let server = Server::start();
+fn a_free_lock_is_granted_and_a_held_one_is_not(family: Family) {
+    let server = family.start();
     for mut client in [server.client(), server.client3()] {
         let token = client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
         assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "b"]).is_null());
         assert_eq!(client.cmd(&["DLOCK.ACQUIRE", "other", "b"]).int().signum(), 1);
-        assert_eq!(client.cmd(&["TYPE", "k"]).text(), "dlock-mtx");
+        assert_eq!(client.cmd(&["TYPE", "k"]).text(), family.key_type());
         assert_eq!(client.cmd(&["DLOCK.RELEASE", "k", "a"]).int(), 0);
         assert!(client.cmd(&["DLOCK.INFO", "k"]).is_null());
         assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "b"]).int() > token);
@@ -66,9 +80,8 @@ fn null_is_the_null_of_the_protocol() {
     }
 }
 
-#[test]
-fn re_entry_counts_and_keeps_the_token() {
-    let server = Server::start();
+fn re_entry_counts_and_keeps_the_token(family: Family) {
+    let server = family.start();
     let mut client = server.client();
     let token = client.cmd(&["DLOCK.ACQUIRE", "k", "a", "LABEL", "one"]).int();
     // Any connection may act for the owner.
@@ -89,9 +102,8 @@ fn re_entry_counts_and_keeps_the_token() {
     server.left_over_check();
 }
 
-#[test]
-fn re_entry_extends_the_lease_and_never_shortens_it() {
-    let server = Server::start();
+fn re_entry_extends_the_lease_and_never_shortens_it(family: Family) {
+    let server = family.start();
     let mut client = server.client();
     client.cmd(&["DLOCK.ACQUIRE", "k", "a", "EX", "100"]).ok();
     let lease = |client: &mut Client| {
@@ -108,9 +120,8 @@ fn re_entry_extends_the_lease_and_never_shortens_it() {
     server.left_over_check();
 }
 
-#[test]
-fn only_the_holder_with_the_right_token_changes_the_hold() {
-    let server = Server::start();
+fn only_the_holder_with_the_right_token_changes_the_hold(family: Family) {
+    let server = family.start();
     let mut client = server.client();
     let token = client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
     let other = (token + 1).to_string();
@@ -139,9 +150,8 @@ fn only_the_holder_with_the_right_token_changes_the_hold() {
     server.left_over_check();
 }
 
-#[test]
-fn a_resent_request_counts_nothing() {
-    let server = Server::start();
+fn a_resent_request_counts_nothing(family: Family) {
+    let server = family.start();
     let (mut first, mut second) = (server.client(), server.client());
     let token = first.cmd(&["DLOCK.ACQUIRE", "k", "a", "REQID", "1", "PX", "50000"]).int();
     // The lost reply is asked for on another connection; the lease of the repeat means nothing.
@@ -172,9 +182,8 @@ fn a_resent_request_counts_nothing() {
     server.left_over_check();
 }
 
-#[test]
-fn a_hold_remembers_its_last_eight_requests() {
-    let server = Server::start();
+fn a_hold_remembers_its_last_eight_requests(family: Family) {
+    let server = family.start();
     let mut client = server.client();
     let mut acquire = |id: usize| {
         client.cmd(&args!["DLOCK.ACQUIRE", "k", "a", "REQID", format!("r{id}")]).ok();
@@ -191,9 +200,8 @@ fn a_hold_remembers_its_last_eight_requests() {
     server.left_over_check();
 }
 
-#[test]
-fn renew_sets_the_end_anew() {
-    let server = Server::start();
+fn renew_sets_the_end_anew(family: Family) {
+    let server = family.start();
     let mut client = server.client();
     let token = client.cmd(&["DLOCK.ACQUIRE", "k", "a", "EX", "50"]).int();
     for (options, lease) in [
@@ -216,9 +224,8 @@ fn renew_sets_the_end_anew() {
     server.left_over_check();
 }
 
-#[test]
-fn a_hold_is_broken_by_force() {
-    let server = Server::start();
+fn a_hold_is_broken_by_force(family: Family) {
+    let server = family.start();
     let mut client = server.client();
     assert_eq!(client.cmd(&["DLOCK.BREAK", "k"]).int(), 0);
     client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
@@ -233,9 +240,8 @@ fn a_hold_is_broken_by_force() {
     server.left_over_check();
 }
 
-#[test]
-fn info_is_a_map_with_every_field() {
-    let server = Server::start();
+fn info_is_a_map_with_every_field(family: Family) {
+    let server = family.start();
     let mut holding = server.client3();
     let call =
         ["DLOCK.ACQUIRE", "k", "a", "PX", "40000", "BIND", "5", "LABEL", "x y", "REQID", "1"];
@@ -249,7 +255,8 @@ fn info_is_a_map_with_every_field() {
     for info in [flat, map] {
         let names: Vec<String> = info.pairs().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, FIELDS);
-        for (field, value) in [("kind", "dlock"), ("owner", "a"), ("label", "x y")] {
+        let kind = family.name().to_lowercase();
+        for (field, value) in [("kind", kind.as_str()), ("owner", "a"), ("label", "x y")] {
             assert_eq!(info.field(field).text(), value, "{field}");
         }
         let client = i64::try_from(holding.id()).unwrap();
@@ -272,9 +279,8 @@ fn info_is_a_map_with_every_field() {
     server.left_over_check();
 }
 
-#[test]
-fn a_lease_ends_by_itself_and_not_early() {
-    let server = Server::start();
+fn a_lease_ends_by_itself_and_not_early(family: Family) {
+    let server = family.start();
     for lease in [1, 20, 150] {
         let start = Instant::now();
         server.cmd(&args!["DLOCK.ACQUIRE", "k", "a", "PX", lease]).ok();
@@ -290,13 +296,12 @@ fn a_lease_ends_by_itself_and_not_early() {
     server.left_over_check();
 }
 
-#[test]
-fn a_lock_is_a_key_as_any_other() {
-    let server = Server::start();
+fn a_lock_is_a_key_as_any_other(family: Family) {
+    let server = family.start();
     server.cmd(&["SET", "text", "x"]).ok();
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
-    assert_eq!(server.cmd(&["TYPE", "k"]).text(), "dlock-mtx");
-    let scan = server.cmd(&["SCAN", "0", "COUNT", "100", "TYPE", "dlock-mtx"]);
+    assert_eq!(server.cmd(&["TYPE", "k"]).text(), family.key_type());
+    let scan = server.cmd(&["SCAN", "0", "COUNT", "100", "TYPE", family.key_type()]);
     assert_eq!(scan.items()[1].show(), "[\"k\"]");
     let small = server.cmd(&["MEMORY", "USAGE", "k"]).int();
     server.cmd(&args!["DLOCK.ACQUIRE", "k", "a", "LABEL", "x".repeat(256)]).ok();

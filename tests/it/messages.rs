@@ -4,8 +4,17 @@ use dlock_wire::message::{Event, Message};
 
 use crate::{
     args,
-    support::{Reply, SOON, Server, Subscription, wait_until},
+    support::{Family, Reply, SOON, Server, Subscription, wait_until},
+    test_both_families,
 };
+
+test_both_families! {
+    a_place_hears_of_its_grant
+    a_hold_hears_how_it_ended
+    a_place_that_claims_nothing_hears_it_too
+    names_of_any_bytes_come_through
+    keyspace_events_tell_what_happened_to_a_lock
+}
 
 /// A listener on every channel of ours, so that a message on a wrong channel or of a wrong hold is seen, too.
 fn listen(server: &Server) -> Subscription {
@@ -20,9 +29,8 @@ fn expect(listener: &mut Subscription, channel: &str, text: &str, token: i64) {
     assert_eq!((on.as_str(), String::from_utf8_lossy(&said).as_ref()), (channel, text.as_str()));
 }
 
-#[test]
-fn a_place_hears_of_its_grant() {
-    let server = Server::start();
+fn a_place_hears_of_its_grant(family: Family) {
+    let server = family.start();
     let mut listener = listen(&server);
     let mut client = server.client();
     client.cmd(&["SELECT", "3"]).ok();
@@ -46,9 +54,8 @@ fn a_place_hears_of_its_grant() {
     server.left_over_check();
 }
 
-#[test]
-fn a_hold_hears_how_it_ended() {
-    let server = Server::start();
+fn a_hold_hears_how_it_ended(family: Family) {
+    let server = family.start();
     let mut listener = listen(&server);
     // What ends it: a call, or (none) the end of the connection that it is tied to.
     let table: [(&str, &[&str]); 8] = [
@@ -88,9 +95,8 @@ fn a_hold_hears_how_it_ended() {
     server.left_over_check();
 }
 
-#[test]
-fn a_place_that_claims_nothing_hears_it_too() {
-    let server = Server::start();
+fn a_place_that_claims_nothing_hears_it_too(family: Family) {
+    let server = family.start();
     let mut listener = listen(&server);
     let mut client = server.client();
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
@@ -165,9 +171,8 @@ fn a_flush_is_one_message() {
     server.left_over_check();
 }
 
-#[test]
-fn names_of_any_bytes_come_through() {
-    let server = Server::start();
+fn names_of_any_bytes_come_through(family: Family) {
+    let server = family.start();
     let all: Vec<u8> = (0..=255).collect();
     for name in [&b"%s%n %d"[..], b"\0", b"\r\nfoo\r\n", b" ", "\u{fc}\u{2028}".as_bytes(), &all] {
         let mut client = server.client();
@@ -193,9 +198,8 @@ fn names_of_any_bytes_come_through() {
     server.left_over_check();
 }
 
-#[test]
-fn keyspace_events_tell_what_happened_to_a_lock() {
-    let server = Server::with(&["notify-keyspace-events", "Ed"]).start();
+fn keyspace_events_tell_what_happened_to_a_lock(family: Family) {
+    let server = family.with(&["notify-keyspace-events", "Ed", "dlock.fair-grace-ms", "0"]).start();
     let mut events = server.psubscribe(&["__key*__:*"]);
     let mut bound = server.client();
     let mut waiter = server.client();

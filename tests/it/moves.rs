@@ -4,8 +4,18 @@
 use crate::{
     args,
     scene::{Scene, in_db},
-    support::{Reply, Server},
+    support::{Family, Reply},
+    test_both_families,
 };
+
+test_both_families! {
+    the_hold_goes_and_the_waiters_stay
+    lease_and_tie_go_with_the_hold
+    a_lock_that_comes_over_another_takes_its_waiters
+    a_lock_renamed_to_its_own_name_stays
+    moves_in_one_step_add_up
+    swapped_databases_swap_holders_under_their_waiters
+}
 
 /// How key `k` of database 0 gets to another place, and which.
 const MOVES: [(&[&str], u32, &str); 4] = [
@@ -15,9 +25,8 @@ const MOVES: [(&[&str], u32, &str); 4] = [
     (&["SWAPDB", "0", "3"], 3, "k"),
 ];
 
-#[test]
-fn the_hold_goes_and_the_waiters_stay() {
-    let server = Server::start();
+fn the_hold_goes_and_the_waiters_stay(family: Family) {
+    let server = family.start();
     for (by, db, name) in MOVES {
         println!("{by:?}");
         let mut scene = Scene::set(&server, "k");
@@ -31,9 +40,8 @@ fn the_hold_goes_and_the_waiters_stay() {
     }
 }
 
-#[test]
-fn lease_and_tie_go_with_the_hold() {
-    let server = Server::start();
+fn lease_and_tie_go_with_the_hold(family: Family) {
+    let server = family.start();
     // How the hold ends at its new place.
     let ends: [(&[&str], &str); 2] =
         [(&["PX", "150"], "expired"), (&["BIND", "0"], "disconnected")];
@@ -59,15 +67,15 @@ fn lease_and_tie_go_with_the_hold() {
 }
 
 /// The name that a lock comes to has a holder and waiters of its own: the holder loses, the waiters wait on.
-#[test]
-fn a_lock_that_comes_over_another_takes_its_waiters() {
-    let server = Server::start();
+fn a_lock_that_comes_over_another_takes_its_waiters(family: Family) {
+    let server = family.start();
     let mut scene = Scene::set(&server, "l");
     let moved = server.cmd(&["DLOCK.ACQUIRE", "k", "mover"]).int();
     assert_eq!(server.cmd(&["RENAMENX", "k", "l"]).int(), 0);
     scene.assert_all_wait();
     server.cmd(&["RENAME", "k", "l"]).ok();
     assert_eq!(scene.messages.next_text(), scene.message("deleted"));
+    scene.removed = true;
     scene.assert_all_wait();
     assert_eq!(server.cmd(&["DLOCK.INFO", "l"]).field("token").int(), moved);
     assert_eq!(server.cmd(&["DLOCK.RELEASE", "l", "mover"]).int(), 0);
@@ -75,9 +83,8 @@ fn a_lock_that_comes_over_another_takes_its_waiters() {
     scene.play_out(token);
 }
 
-#[test]
-fn a_lock_renamed_to_its_own_name_stays() {
-    let server = Server::start();
+fn a_lock_renamed_to_its_own_name_stays(family: Family) {
+    let server = family.start();
     let mut scene = Scene::set(&server, "k");
     server.cmd(&["RENAME", "k", "k"]).ok();
     server.cmd(&["SWAPDB", "0", "0"]).ok();
@@ -89,9 +96,8 @@ fn a_lock_renamed_to_its_own_name_stays() {
 }
 
 /// Moved twice before the module could look, and back again.
-#[test]
-fn moves_in_one_step_add_up() {
-    let server = Server::start();
+fn moves_in_one_step_add_up(family: Family) {
+    let server = family.start();
     for (last, db) in [(args!["PING"], 3), (args!["SWAPDB", 3, 4], 4), (args!["SWAPDB", 4, 3], 4)] {
         let mut scene = Scene::set(&server, "k");
         let transaction = [
@@ -124,9 +130,8 @@ fn moves_in_one_step_add_up() {
 }
 
 /// Both databases have the key, with holders and waiters: the data change places, and each waiter waits for the other holder.
-#[test]
-fn swapped_databases_swap_holders_under_their_waiters() {
-    let server = Server::start();
+fn swapped_databases_swap_holders_under_their_waiters(family: Family) {
+    let server = family.start();
     let mut low = Scene::set_in(&server, 0, "k");
     let mut high = Scene::set_in(&server, 7, "k");
     server.cmd(&["SWAPDB", "0", "7"]).ok();

@@ -6,8 +6,18 @@ use std::time::{Duration, Instant};
 use crate::{
     args,
     scene::{Scene, assert_lasted, assert_silent, block},
-    support::{Client, Heard, Kind, LIMIT, ReplicaTap, Reply, SOON, Server, wait_until},
+    support::{Client, Family, Heard, Kind, LIMIT, ReplicaTap, Reply, SOON, Server, wait_until},
+    test_both_families,
 };
+
+test_both_families! {
+    a_pause_puts_leases_off_and_lets_waits_run_out
+    a_pause_of_everything_does_the_same
+    a_pause_puts_the_grace_of_places_off
+    a_key_that_runs_out_during_a_pause_is_followed_up_after_it
+    a_failover_that_is_given_up_is_a_pause
+    a_shutdown_that_is_given_up_is_a_pause
+}
 
 const MODES: [&str; 2] = ["WRITE", "ALL"];
 
@@ -24,10 +34,9 @@ fn waiter(server: &Server, key: &str, owner: &str, ms: u64) -> Client {
     client
 }
 
-#[test]
-fn a_pause_puts_leases_off_and_lets_waits_run_out() {
+fn a_pause_puts_leases_off_and_lets_waits_run_out(family: Family) {
     const LEASE: u64 = 300;
-    let server = Server::start();
+    let server = family.start();
     server.cmd(&["DLOCK.ACQUIRE", "other", "h"]).int();
     let mut scene = Scene::set(&server, "k");
     let mut patient = waiter(&server, "other", "patient", 200);
@@ -53,11 +62,10 @@ fn a_pause_puts_leases_off_and_lets_waits_run_out() {
     scene.play_out(token);
 }
 
-#[test]
-fn a_pause_of_everything_does_the_same() {
+fn a_pause_of_everything_does_the_same(family: Family) {
     const PAUSE: u64 = 1_500;
     const LEASE: u64 = 300;
-    let server = Server::start();
+    let server = family.start();
     server.cmd(&["DLOCK.ACQUIRE", "other", "h"]).int();
     let mut scene = Scene::set(&server, "k");
     let mut patient = waiter(&server, "other", "patient", 100);
@@ -73,9 +81,8 @@ fn a_pause_of_everything_does_the_same() {
     scene.play_out(token);
 }
 
-#[test]
-fn a_pause_puts_the_grace_of_places_off() {
-    let server = Server::start();
+fn a_pause_puts_the_grace_of_places_off(family: Family) {
+    let server = family.start();
     server.cmd(&["DLOCK.ACQUIRE", "k", "h"]).int();
     let mut absent = server.client();
     assert!(absent.cmd(&["DLOCK.ACQUIRE", "k", "absent", "QUEUE", "300"]).is_null());
@@ -155,9 +162,8 @@ fn a_grant_whose_receiver_dies_as_the_pause_begins_is_taken_back_after_it() {
     server.left_over_check();
 }
 
-#[test]
-fn a_key_that_runs_out_during_a_pause_is_followed_up_after_it() {
-    let server = Server::start();
+fn a_key_that_runs_out_during_a_pause_is_followed_up_after_it(family: Family) {
+    let server = family.start();
     let mut scene = Scene::set(&server, "k");
     server.cmd(&["PEXPIRE", "k", "50"]).ok();
     pause(&server, 400, "WRITE");
@@ -165,7 +171,7 @@ fn a_key_that_runs_out_during_a_pause_is_followed_up_after_it() {
     let shown = server.cmd(&["DLOCK.INFO", "k"]);
     assert!(["", "h"].contains(&shown.field("owner").text().as_str()), "{}", shown.show());
     assert_silent(&server, &mut scene.first);
-    let token = scene.first_is_granted();
+    let token = scene.first_is_granted_after_removal();
     assert_eq!(scene.messages.next_text(), scene.message("deleted"));
     scene.play_out(token);
 }
@@ -213,10 +219,9 @@ fn a_failover_takes_holds_along_and_sends_waiters_away() {
     new.left_over_check();
 }
 
-#[test]
-fn a_failover_that_is_given_up_is_a_pause() {
+fn a_failover_that_is_given_up_is_a_pause(family: Family) {
     const LEASE: u64 = 200;
-    let server = Server::start();
+    let server = family.start();
     let _lagging = ReplicaTap::attach(&server);
     let mut scene = Scene::set(&server, "k");
     let begun = Instant::now();
@@ -239,9 +244,8 @@ fn a_failover_that_is_given_up_is_a_pause() {
     scene.play_out(token);
 }
 
-#[test]
-fn a_shutdown_that_is_given_up_is_a_pause() {
-    let server = Server::with(&["shutdown-timeout", "60"]).start();
+fn a_shutdown_that_is_given_up_is_a_pause(family: Family) {
+    let server = family.with(&["shutdown-timeout", "60"]).start();
     let _lagging = ReplicaTap::attach(&server);
     let mut scene = Scene::set(&server, "k");
     scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "100"]).int();

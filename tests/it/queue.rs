@@ -7,24 +7,44 @@ use redis::Value;
 
 use crate::{
     args,
-    support::{Kind, Reply, SOON, Server, wait_until},
+    support::{Family, Kind, Reply, SOON, Server, wait_until},
+    test_both_families,
 };
 
+test_both_families! {
+    a_blocked_call_gets_the_lock_or_times_out
+    what_is_sent_behind_a_blocked_call_is_answered_behind_it
+    the_queue_is_shown_in_order
+    a_grant_to_a_place_must_be_claimed
+    a_grant_that_nobody_claims_goes_to_the_next
+    a_place_outlives_its_connection_by_queue
+    a_hung_connection_is_passed_over_until_it_is_heard_again
+    a_blocked_call_with_queue_leaves_its_place_behind
+    one_place_per_owner
+    a_place_or_an_unclaimed_grant_is_given_up
+    an_operator_ends_a_blocked_call
+    one_connection_waits_for_many_locks
+}
+
+/// Places that DFAIR would keep for lost connections go at once, as those of DLOCK do.
+fn start(family: Family) -> Server {
+    family.with(&["dlock.fair-grace-ms", "0"]).start()
+}
+
 /// The owners that wait for `key`, first to be served first.
-fn queue(server: &Server, key: &str) -> Vec<String> {
+pub fn queue(server: &Server, key: &str) -> Vec<String> {
     let rows = server.cmd(&["DLOCK.WAITERS", key]).items();
     rows.iter().map(|row| row.field("owner").text()).collect()
 }
 
 /// The owner of `key`; empty for nobody.
-fn owner(server: &Server, key: &str) -> String {
+pub fn owner(server: &Server, key: &str) -> String {
     let info = server.cmd(&["DLOCK.INFO", key]);
     if info.is_null() { String::new() } else { info.field("owner").text() }
 }
 
-#[test]
-fn a_blocked_call_gets_the_lock_or_times_out() {
-    let server = Server::start();
+fn a_blocked_call_gets_the_lock_or_times_out(family: Family) {
+    let server = start(family);
     let token = server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
     let mut patient = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
     let mut hasty = server.post(&["DLOCK.ACQUIRE", "k", "c", "BLOCK", "80"]);
@@ -43,9 +63,8 @@ fn a_blocked_call_gets_the_lock_or_times_out() {
     server.left_over_check();
 }
 
-#[test]
-fn what_is_sent_behind_a_blocked_call_is_answered_behind_it() {
-    let server = Server::start();
+fn what_is_sent_behind_a_blocked_call_is_answered_behind_it(family: Family) {
+    let server = start(family);
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
     let longest = ["DLOCK.ACQUIRE", "k", "b", "BLOCK", "31536000000", "PX", "31536000000"];
     let mut waiter = server.block(&longest);
@@ -60,9 +79,8 @@ fn what_is_sent_behind_a_blocked_call_is_answered_behind_it() {
     server.left_over_check();
 }
 
-#[test]
-fn the_queue_is_shown_in_order() {
-    let server = Server::start();
+fn the_queue_is_shown_in_order(family: Family) {
+    let server = start(family);
     let mut viewer = server.client3();
     assert_eq!(viewer.cmd(&["DLOCK.WAITERS", "k"]), Value::Array(Vec::new()));
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
@@ -120,9 +138,8 @@ fn the_queue_is_shown_in_order() {
     server.left_over_check();
 }
 
-#[test]
-fn a_grant_to_a_place_must_be_claimed() {
-    let server = Server::start();
+fn a_grant_to_a_place_must_be_claimed(family: Family) {
+    let server = start(family);
     let mut client = server.client();
     for claim in [
         &["DLOCK.ACQUIRE", "k", "b"][..],
@@ -158,9 +175,8 @@ fn a_grant_to_a_place_must_be_claimed() {
     server.left_over_check();
 }
 
-#[test]
-fn a_grant_that_nobody_claims_goes_to_the_next() {
-    let server = Server::start();
+fn a_grant_that_nobody_claims_goes_to_the_next(family: Family) {
+    let server = start(family);
     let mut client = server.client();
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
     client.cmd(&["DLOCK.ACQUIRE", "k", "b", "QUEUE", "60"]).ok();
@@ -176,9 +192,8 @@ fn a_grant_that_nobody_claims_goes_to_the_next() {
     server.left_over_check();
 }
 
-#[test]
-fn a_place_outlives_its_connection_by_queue() {
-    let server = Server::start();
+fn a_place_outlives_its_connection_by_queue(family: Family) {
+    let server = start(family);
     let ask = |owner: &str, ms: &str| {
         let mut client = server.client();
         assert!(client.cmd(&["DLOCK.ACQUIRE", "k", owner, "QUEUE", ms]).is_null());
@@ -208,9 +223,8 @@ fn a_place_outlives_its_connection_by_queue() {
     server.left_over_check();
 }
 
-#[test]
-fn a_hung_connection_is_passed_over_until_it_is_heard_again() {
-    let server = Server::start();
+fn a_hung_connection_is_passed_over_until_it_is_heard_again(family: Family) {
+    let server = start(family);
     for heard in [
         &["DLOCK.RELEASE", "other", "h"][..],
         &["DLOCK.POSITION", "k2", "h"],
@@ -241,9 +255,8 @@ fn a_hung_connection_is_passed_over_until_it_is_heard_again() {
     server.left_over_check();
 }
 
-#[test]
-fn a_blocked_call_with_queue_leaves_its_place_behind() {
-    let server = Server::start();
+fn a_blocked_call_with_queue_leaves_its_place_behind(family: Family) {
+    let server = start(family);
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
     let call =
         |owner, block| ["DLOCK.ACQUIRE", "k", owner, "BLOCK", block, "QUEUE", "60000"].to_vec();
@@ -268,9 +281,8 @@ fn a_blocked_call_with_queue_leaves_its_place_behind() {
     server.left_over_check();
 }
 
-#[test]
-fn one_place_per_owner() {
-    let server = Server::start();
+fn one_place_per_owner(family: Family) {
+    let server = start(family);
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
     let mut first = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0", "LABEL", "old"]);
     let behind = server.block(&["DLOCK.ACQUIRE", "k", "c", "BLOCK", "0"]);
@@ -305,9 +317,8 @@ fn one_place_per_owner() {
     server.left_over_check();
 }
 
-#[test]
-fn a_place_or_an_unclaimed_grant_is_given_up() {
-    let server = Server::start();
+fn a_place_or_an_unclaimed_grant_is_given_up(family: Family) {
+    let server = start(family);
     let mut client = server.client();
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
     assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "a"]).int(), 0);
@@ -330,9 +341,8 @@ fn a_place_or_an_unclaimed_grant_is_given_up() {
     server.left_over_check();
 }
 
-#[test]
-fn an_operator_ends_a_blocked_call() {
-    let server = Server::start();
+fn an_operator_ends_a_blocked_call(family: Family) {
+    let server = start(family);
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
     let by_operator = "UNBLOCKED an operator ended this call (DLOCK.UNBLOCK)";
     let by_server = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
@@ -376,10 +386,9 @@ fn an_operator_ends_a_blocked_call() {
     server.left_over_check();
 }
 
-#[test]
-fn one_connection_waits_for_many_locks() {
+fn one_connection_waits_for_many_locks(family: Family) {
     const LOCKS: usize = 300;
-    let server = Server::start();
+    let server = start(family);
     let (mut holder, mut waiter) = (server.client(), server.client());
     let calls = |owner: &str, verb: &str, queue: bool| -> Vec<Vec<Vec<u8>>> {
         let tail = if queue { args!["QUEUE", 60_000] } else { Vec::new() };

@@ -5,9 +5,10 @@
 use std::fmt::Write as _;
 
 use dlock_core::{
+    fair::Place,
     hold::{Hold, Notify},
     record,
-    resource::{Lock, Resource},
+    resource::{Body, Kind, Lock, Resource},
     time::{Instant, LeaseInstant},
 };
 use redis::Value;
@@ -17,16 +18,49 @@ use crate::support::{Client, Reply as _};
 /// The lock in the payload of a `DLOCK.APPLY`, and whether the step that made it so granted it to somebody.
 #[track_caller]
 pub fn decode(payload: &[u8]) -> (Resource, bool) {
-    record::decode_step(payload, Instant(0))
-        .unwrap_or_else(|error| panic!("{error:?}: {}", payload.escape_ascii()))
+    let mut resource = Resource::free(Kind::Lock);
+    let replayed = record::replay(payload, Instant(0), LeaseInstant(0), &mut resource, false)
+        .unwrap_or_else(|error| panic!("{error:?}: {}", payload.escape_ascii()));
+    (resource, replayed.granted)
 }
 
-/// All that is durable about a lock but times, e.g. `a token 5 holds 2 lease 30000 ids [r1 r2] label "x" messages to c tied 500`.
+/// All that is durable about a lock but times, e.g. `a token 5 holds 2 lease 30000 ids [r1 r2] label "x" messages to c tied 500`;
+/// then, place by place, who waits for it.
 pub fn words(resource: &Resource) -> String {
-    match resource.lock() {
+    let lock = match resource.lock() {
         Lock::Free => "free".to_owned(),
         Lock::Closed { delay_ms, .. } => format!("closed for {delay_ms}"),
         Lock::Held(hold) => hold_in_words(hold),
+    };
+    let Body::Fair(fair) = &resource.body else { return lock };
+    fair.places.values().fold(lock, |text, place| format!("{text}, then {}", place_in_words(place)))
+}
+
+fn place_in_words(Place { owner, ask, .. }: &Place) -> String {
+    let mut text = format!("{} lease {}", owner.escape_ascii(), ask.lease_ms);
+    if let Some(ms) = ask.queue_ms {
+        let _ = write!(text, " queue {ms}");
+    }
+    if let Some(id) = &ask.request {
+        let _ = write!(text, " id {}", id.escape_ascii());
+    }
+    if !ask.label.is_empty() {
+        let _ = write!(text, " label \"{}\"", ask.label.escape_ascii());
+    }
+    write_channel(&ask.notify, &mut text);
+    if let Some(ms) = ask.bind_ms {
+        let _ = write!(text, " tied {ms}");
+    }
+    text
+}
+
+fn write_channel(notify: &Notify, text: &mut String) {
+    match notify {
+        Notify::Silent => {}
+        Notify::Owner => *text += " messages to its owner",
+        Notify::Channel(name) => {
+            let _ = write!(text, " messages to {}", name.escape_ascii());
+        }
     }
 }
 
@@ -45,12 +79,8 @@ fn hold_in_words(hold: &Hold) -> String {
     if !hold.label().is_empty() {
         let _ = write!(text, " label \"{}\"", hold.label().escape_ascii());
     }
-    match hold.extras.as_ref().map(|extras| &extras.notify) {
-        None | Some(Notify::Silent) => {}
-        Some(Notify::Owner) => text += " messages to its owner",
-        Some(Notify::Channel(name)) => {
-            let _ = write!(text, " messages to {}", name.escape_ascii());
-        }
+    if let Some(extras) = &hold.extras {
+        write_channel(&extras.notify, &mut text);
     }
     if let Some(tie) = hold.tie() {
         let _ = write!(text, " tied {}", tie.ms);
@@ -74,7 +104,7 @@ pub fn requests(hold: &Hold) -> Vec<String> {
 
 /// How long a lock that was just decoded goes on, in milliseconds; 0 if it is free.
 pub fn remaining_ms(resource: &Resource) -> u64 {
-    resource.next_deadline().map_or(0, |until| until - LeaseInstant(0))
+    resource.next_end().map_or(0, |(until, _)| until - LeaseInstant(0))
 }
 
 /// The lock under `key` in the database of `client`, if one is there. The server must run with `rdbcompression no`.

@@ -7,8 +7,15 @@ use std::{fs, time::Duration};
 use crate::{
     args,
     scene::{Scene, block},
-    support::{Heard, Kind, Reply, SOON, Server, wait_until},
+    support::{Family, Heard, Kind, Reply, SOON, Server, wait_until},
+    test_both_families,
 };
+
+test_both_families! {
+    nothing_is_handed_on_while_writes_are_refused
+    the_end_of_a_refusal_is_noticed_without_help
+    a_connection_that_cannot_be_blocked_gets_an_error
+}
 
 /// Makes the server refuse writes, or take them again.
 type Step = fn(&Server);
@@ -43,9 +50,8 @@ fn bgsave(server: &Server, outcome: &str) {
     });
 }
 
-#[test]
-fn nothing_is_handed_on_while_writes_are_refused() {
-    let server = Server::with(&["save", "3600 1000000"]).start();
+fn nothing_is_handed_on_while_writes_are_refused(family: Family) {
+    let server = family.with(&["save", "3600 1000000"]).start();
     for (code, begin, end) in REFUSALS {
         println!("{code}");
         let mut scene = Scene::set(&server, "k");
@@ -56,7 +62,8 @@ fn nothing_is_handed_on_while_writes_are_refused() {
         block(&server, &mut heir, &args!["DLOCK.ACQUIRE", "tied", "heir", "BLOCK", 0]);
         block(&server, &mut called_off, &args!["DLOCK.ACQUIRE", "tied", "x", "BLOCK", 0]);
         block(&server, &mut patient, &args!["DLOCK.ACQUIRE", "tied", "patient", "BLOCK", 500]);
-        scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "400"]).int();
+        // Not before the server refuses writes.
+        scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "1500"]).int();
         begin(&server);
 
         for call in [
@@ -96,9 +103,8 @@ fn nothing_is_handed_on_while_writes_are_refused() {
 }
 
 /// Nobody asks anything while writes are refused, and nothing tells the module that it is over.
-#[test]
-fn the_end_of_a_refusal_is_noticed_without_help() {
-    let server = Server::with(&["hz", "1", "dynamic-hz", "no"]).start();
+fn the_end_of_a_refusal_is_noticed_without_help(family: Family) {
+    let server = family.with(&["hz", "1", "dynamic-hz", "no"]).start();
     let mut scene = Scene::set(&server, "k");
     let mut operator = server.client();
     scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "100"]).int();
@@ -111,9 +117,8 @@ fn the_end_of_a_refusal_is_noticed_without_help() {
 }
 
 /// A connection that listens to channels: Valkey does not block it, from a version on.
-#[test]
-fn a_connection_that_cannot_be_blocked_gets_an_error() {
-    let server = Server::start();
+fn a_connection_that_cannot_be_blocked_gets_an_error(family: Family) {
+    let server = family.start();
     let mut scene = Scene::set(&server, "k");
     let mut listener = server.client3();
     listener.send(&["SUBSCRIBE", "c"]);

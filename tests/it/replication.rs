@@ -8,15 +8,24 @@ use crate::{
     args,
     durability::AOF,
     specimens::Specimens,
-    support::{Client, ReplicaTap, Reply, SOON, Server, wait_until},
+    support::{Client, Family, ReplicaTap, Reply, SOON, Server, wait_until},
+    test_both_families,
     workload::{Mix, Workload},
 };
+
+test_both_families! {
+    a_full_sync_beside_the_old_data_is_equal
+    a_replica_ends_no_lease_and_hides_what_is_over
+    a_time_to_live_goes_with_a_new_owner_on_both_sides
+    wait_covers_grants_that_came_late_or_were_repeated
+}
 
 /// Loads a full sync into a second data set while the first is served.
 const BESIDE: [&str; 2] = ["repl-diskless-load", "swapdb"];
 
+/// Waits until a replica has what its primary has.
 #[track_caller]
-fn wait_equal(primary: &Server, replica: &Server, what: &str) {
+pub fn wait_equal(primary: &Server, replica: &Server, what: &str) {
     wait_until(&format!("{what} to be equal"), || {
         primary.wait_replica_synced(replica);
         // Leases go on ending in the meantime: the same moment on both sides is what counts.
@@ -28,16 +37,19 @@ fn wait_equal(primary: &Server, replica: &Server, what: &str) {
 
 #[test]
 fn every_replica_is_equal_after_a_random_workload() {
-    stay_equal(3);
+    for family in Family::ALL {
+        stay_equal(family, 3);
+    }
 }
 
 /// Replicas of every kind, links that break, and a random workload.
-pub fn stay_equal(seed: u64) {
-    let mut primary = Server::start();
-    let plain = Server::with(&[]).replica_of(&primary).start();
-    let mut logging = Server::with(&AOF).replica_of(&primary).start();
-    let chained = Server::with(&[]).replica_of(&plain).start();
-    let mix = Mix { connections: 16, keys: 24, lease_ms: 10..400, ruthless: true };
+pub fn stay_equal(family: Family, seed: u64) {
+    let grace = ["dlock.fair-grace-ms", "100"];
+    let mut primary = family.with(&grace).start();
+    let plain = family.with(&grace).replica_of(&primary).start();
+    let mut logging = family.with(&AOF).replica_of(&primary).start();
+    let chained = family.with(&[]).replica_of(&plain).start();
+    let mix = Mix { family, connections: 16, keys: 24, lease_ms: 10..400, ruthless: true };
     let workload = Workload::start(&primary, &mix, seed);
     workload.wait_answers(1_000);
     // Their links break, and they go on where they were.
@@ -45,7 +57,7 @@ pub fn stay_equal(seed: u64) {
     workload.wait_answers(1_000);
     plain.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
     // In the middle of it all somebody gets everything at once.
-    let late = Server::with(&BESIDE).replica_of(&primary).start();
+    let late = family.with(&BESIDE).replica_of(&primary).start();
     workload.wait_answers(1_000);
     drop(workload.stop());
 
@@ -86,11 +98,10 @@ fn done_with(server: &Server, keys: &[&str]) {
     }
 }
 
-#[test]
-fn a_full_sync_beside_the_old_data_is_equal() {
+fn a_full_sync_beside_the_old_data_is_equal(family: Family) {
     // The smallest backlog there is: what is missed is soon more than that.
-    let primary = Server::with(&["repl-backlog-size", "16384", "rdbcompression", "no"]).start();
-    let replica = Server::with(&BESIDE).and(&["rdbcompression", "no"]).start();
+    let primary = family.with(&["repl-backlog-size", "16384", "rdbcompression", "no"]).start();
+    let replica = family.with(&BESIDE).and(&["rdbcompression", "no"]).start();
     let specimens = Specimens::make(&primary);
     let held = |server: &Server| server.info_number("dlock", "held_locks");
     let wait_entered = |what: &str| {
@@ -187,10 +198,9 @@ fn a_replica_shows_everything_and_takes_no_write() {
     }
 }
 
-#[test]
-fn a_replica_ends_no_lease_and_hides_what_is_over() {
-    let mut primary = Server::start();
-    let replica = Server::with(&[]).replica_of(&primary).start();
+fn a_replica_ends_no_lease_and_hides_what_is_over(family: Family) {
+    let mut primary = family.start();
+    let replica = family.with(&[]).replica_of(&primary).start();
     let mut tied = primary.client();
     let token = tied.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "1200", "BIND", "0"]).int();
     primary.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "1200"]).ok();
@@ -224,10 +234,9 @@ fn a_replica_ends_no_lease_and_hides_what_is_over() {
     replica.left_over_check();
 }
 
-#[test]
-fn a_time_to_live_goes_with_a_new_owner_on_both_sides() {
-    let primary = Server::start();
-    let replica = Server::with(&[]).replica_of(&primary).start();
+fn a_time_to_live_goes_with_a_new_owner_on_both_sides(family: Family) {
+    let primary = family.start();
+    let replica = family.with(&[]).replica_of(&primary).start();
     let expect = |what: &str, ttl: i64| {
         primary.wait_replica_synced(&replica);
         for server in [&primary, &replica] {
@@ -263,10 +272,9 @@ fn a_time_to_live_goes_with_a_new_owner_on_both_sides() {
     replica.left_over_check();
 }
 
-#[test]
-fn wait_covers_grants_that_came_late_or_were_repeated() {
+fn wait_covers_grants_that_came_late_or_were_repeated(family: Family) {
     const MS: Duration = Duration::from_millis(50);
-    let server = Server::start();
+    let server = family.start();
     let mut tap = ReplicaTap::attach(&server);
     let mut first = server.client();
     let mut wait_says = |client: &mut Client, what: &str| {

@@ -5,29 +5,39 @@ use std::time::{Duration, Instant};
 use crate::{
     args,
     durability::{AOF, crashed, done, promoted, rewritten},
-    support::{Client, Kind, Reply, SOON, Server, wait_until},
+    support::{Client, Family, Kind, Reply, SOON, Server, wait_until},
+    test_both_families,
 };
 
-/// A way by which another process comes to decide, and the settings that it needs.
-struct Way {
-    name: &'static str,
-    settings: &'static [&'static str],
-    /// The other process has these settings, too.
-    take_over: fn(Server, &[&str]) -> Server,
+test_both_families! {
+    leases_end_later_but_never_earlier
+    a_tied_hold_has_a_grace_to_be_tied_anew
+    new_grants_wait_until_the_quarantine_is_over
+    tokens_go_on_growing
+    a_lock_that_moved_right_after_it_was_loaded_ends_by_itself
+    a_promoted_replica_gives_the_last_known_lease_in_full
 }
 
-const SNAPSHOT: Way = Way {
+/// A way by which another process comes to decide, and the settings that it needs.
+pub struct Way {
+    pub name: &'static str,
+    pub settings: &'static [&'static str],
+    /// The other process has these settings, too.
+    pub take_over: fn(Server, &[&str]) -> Server,
+}
+
+pub const SNAPSHOT: Way = Way {
     name: "an RDB file",
     settings: &[],
     take_over: |server, _| crashed(done(server, &["SAVE"])),
 };
-const LOG: Way = Way { name: "an AOF", settings: &AOF, take_over: |server, _| crashed(server) };
-const REWRITTEN_LOG: Way = Way {
+pub const LOG: Way = Way { name: "an AOF", settings: &AOF, take_over: |server, _| crashed(server) };
+pub const REWRITTEN_LOG: Way = Way {
     name: "a rewritten AOF",
     settings: &AOF,
     take_over: |server, _| crashed(rewritten(server)),
 };
-const PROMOTION: Way = Way {
+pub const PROMOTION: Way = Way {
     name: "a promotion",
     settings: &[],
     take_over: |mut server, settings| {
@@ -38,10 +48,10 @@ const PROMOTION: Way = Way {
 };
 
 /// How much later than it should something may be seen on a machine that runs many tests at a time.
-const LATE: Duration = Duration::from_millis(1_500);
+pub const LATE: Duration = Duration::from_millis(1_500);
 
 /// Runs the same test of several ways, side by side: they are all about waiting.
-fn each<W: Sync>(ways: &[W], test: impl Fn(&W) + Sync) {
+pub fn each<W: Sync>(ways: &[W], test: impl Fn(&W) + Sync) {
     std::thread::scope(|scope| {
         for way in ways {
             scope.spawn(|| test(way));
@@ -50,12 +60,13 @@ fn each<W: Sync>(ways: &[W], test: impl Fn(&W) + Sync) {
 }
 
 /// Takes over after `prepare`; the new server, and when it was known not to run yet and known to run.
-fn take_over(
+pub fn take_over(
+    family: Family,
     way: &Way,
     settings: &[&str],
     prepare: impl FnOnce(&Server),
 ) -> (Server, Instant, Instant) {
-    let server = Server::with(way.settings).start();
+    let server = family.with(way.settings).start();
     prepare(&server);
     for setting in settings.chunks_exact(2) {
         server.cmd(&["CONFIG", "SET", setting[0], setting[1]]).ok();
@@ -66,12 +77,11 @@ fn take_over(
     (server, before, Instant::now())
 }
 
-#[test]
-fn leases_end_later_but_never_earlier() {
+fn leases_end_later_but_never_earlier(family: Family) {
     each(&[SNAPSHOT, LOG, REWRITTEN_LOG, PROMOTION], |way| {
         let name = way.name;
         let mut given = Instant::now();
-        let (server, _, after) = take_over(way, &[], |server| {
+        let (server, _, after) = take_over(family, way, &[], |server| {
             // A hold, a grant that nobody has claimed, a lock that is closed.
             server.cmd(&["DLOCK.ACQUIRE", "turn", "a"]).ok();
             let mut queued = server.client();
@@ -103,10 +113,9 @@ fn leases_end_later_but_never_earlier() {
     });
 }
 
-#[test]
-fn a_promoted_replica_gives_the_last_known_lease_in_full() {
-    let primary = Server::start();
-    let replica = Server::with(&[]).replica_of(&primary).start();
+fn a_promoted_replica_gives_the_last_known_lease_in_full(family: Family) {
+    let primary = family.start();
+    let replica = family.with(&[]).replica_of(&primary).start();
     // The last known one: a shorter and a longer RENEW count.
     let leases = [("long", "60000", "90000"), ("short", "60000", "2000")];
     for (key, first, renewed) in leases {
@@ -136,15 +145,14 @@ fn a_promoted_replica_gives_the_last_known_lease_in_full() {
     replica.left_over_check();
 }
 
-#[test]
-fn a_tied_hold_has_a_grace_to_be_tied_anew() {
+fn a_tied_hold_has_a_grace_to_be_tied_anew(family: Family) {
     const GRACE: Duration = Duration::from_secs(1);
     const LONGER: Duration = Duration::from_millis(1_500);
     each(&[SNAPSHOT, LOG, PROMOTION], |way| {
         let name = way.name;
         let settings = ["dlock.fair-grace-ms", "1000"];
         let mut ties: Vec<Client> = Vec::new();
-        let (server, before, after) = take_over(way, &settings, |server| {
+        let (server, before, after) = take_over(family, way, &settings, |server| {
             for (key, ms) in [
                 ("lost", "0"),
                 ("longer", "1500"),
@@ -188,13 +196,12 @@ fn a_tied_hold_has_a_grace_to_be_tied_anew() {
     });
 }
 
-#[test]
-fn new_grants_wait_until_the_quarantine_is_over() {
+fn new_grants_wait_until_the_quarantine_is_over(family: Family) {
     const QUARANTINE: Duration = Duration::from_millis(1_500);
     each(&[SNAPSHOT, LOG, PROMOTION], |way| {
         let name = way.name;
         let settings = ["dlock.restart-quarantine-ms", "1500"];
-        let (server, before, after) = take_over(way, &settings, |server| {
+        let (server, before, after) = take_over(family, way, &settings, |server| {
             server.cmd(&["DLOCK.ACQUIRE", "held", "a"]).ok();
             server.cmd(&["DLOCK.ACQUIRE", "brief", "a", "PX", "200"]).ok();
             server.cmd(&["DLOCK.ACQUIRE", "given", "a", "REQID", "r"]).ok();
@@ -227,8 +234,7 @@ fn new_grants_wait_until_the_quarantine_is_over() {
     });
 }
 
-#[test]
-fn tokens_go_on_growing() {
+fn tokens_go_on_growing(family: Family) {
     const DAY_US: i64 = 86_400_000_000;
     let as_commands = Way {
         name: "an AOF rewritten as commands",
@@ -253,7 +259,7 @@ fn tokens_go_on_growing() {
     each(&ways, |(way, survives_its_hold)| {
         let name = way.name;
         let mut raised = 0;
-        let (server, ..) = take_over(way, &[], |server| {
+        let (server, ..) = take_over(family, way, &[], |server| {
             let token = server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
             raised = token + 20 * DAY_US;
             server.cmd(&args!["DLOCK.FENCE", "k", "a", raised]).ok();
@@ -267,21 +273,20 @@ fn tokens_go_on_growing() {
     });
 }
 
-#[test]
-fn a_lock_that_moved_right_after_it_was_loaded_ends_by_itself() {
+fn a_lock_that_moved_right_after_it_was_loaded_ends_by_itself(family: Family) {
     let moves: [&[&str]; 3] =
         [&["RENAME", "k", "moved"], &["MOVE", "k", "5"], &["SWAPDB", "0", "5"]];
     let run = |call: &[&str]| {
         // In the file, the move follows the loaded value at once: the server takes no turn in between.
-        let server = Server::with(&AOF).and(&["aof-use-rdb-preamble", "yes"]).start();
-        server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "300"]).ok();
+        let server = family.with(&AOF).and(&["aof-use-rdb-preamble", "yes"]).start();
+        server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "2500"]).ok();
         let server = crashed(done(rewritten(server), call));
         wait_until(&format!("the lease to end after {call:?}"), || server.keys() == 0);
         assert_eq!(server.info_number("dlock", "expiries"), 1, "{call:?}");
         server.left_over_check();
 
         // The same in one transaction of a client.
-        server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "700"]).ok();
+        server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "2000"]).ok();
         let dump = server.cmd(&["DUMP", "k"]).bytes();
         let restore = args!["RESTORE", "k", 0, dump, "REPLACE"];
         let moving = call.iter().map(|word| word.as_bytes().to_vec()).collect();

@@ -4,6 +4,7 @@ use std::{fs, io::Write as _, panic::AssertUnwindSafe, path::PathBuf};
 
 use dlock_core::{
     record::{self, VERSION},
+    resource::Lock,
     time::{Instant, LeaseInstant},
 };
 
@@ -55,7 +56,7 @@ fn a_token_too_far_ahead_is_refused() {
 fn grant_in_the_aof(server: &Server, key: &str, token: i64) {
     server.cmd(&["DLOCK.ACQUIRE", key, "a"]).ok();
     let mut lock = stored(&mut server.client(), key.as_bytes()).expect("a lock");
-    let hold = lock.lock_mut().hold_mut().expect("a hold");
+    let hold = lock.lock_mut().and_then(Lock::hold_mut).expect("a hold");
     hold.token = u64::try_from(token).expect("a token");
     let mut payload = Vec::new();
     record::encode(&lock, Instant(0), LeaseInstant(0), &mut payload);

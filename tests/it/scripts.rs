@@ -7,8 +7,14 @@ use redis::Value;
 use crate::{
     args,
     scene::{Scene, assert_silent, block},
-    support::{Client, Heard, LIMIT, Reply, SOON, Server, wait_until},
+    support::{Client, Family, Heard, LIMIT, Reply, SOON, Server, wait_until},
+    test_both_families,
 };
+
+test_both_families! {
+    a_transaction_does_not_wait_but_has_a_connection
+    every_release_in_a_transaction_hands_on
+}
 
 /// Runs for half a second, then does what its arguments say. A script has no clock of its own on every server: it looks how
 /// long the lock `clock` has been held. The server looks after its sockets every so many instructions, hence the loop.
@@ -94,11 +100,11 @@ fn check_stops_a_script_unless_the_token_is_current() {
 }
 
 /// How a call is made where the connection that makes it is unknown.
-const FOREIGN: [&str; 3] = ["EVAL", "FCALL", "EVAL in MULTI"];
+pub const FOREIGN: [&str; 3] = ["EVAL", "FCALL", "EVAL in MULTI"];
 
 /// Makes `call`, which names key `k`, in that way.
 #[track_caller]
-fn call_by(how: &str, client: &mut Client, call: &str) -> Value {
+pub fn call_by(how: &str, client: &mut Client, call: &str) -> Value {
     let script = if how == "FCALL" {
         ["FCALL", "run", "1", "k"]
     } else {
@@ -113,7 +119,8 @@ fn call_by(how: &str, client: &mut Client, call: &str) -> Value {
     client.cmd(&script)
 }
 
-fn with_function() -> Server {
+/// A server with the function that [`call_by`] calls.
+pub fn with_function() -> Server {
     let server = Server::start();
     let library = "#!lua name=lib\nredis.register_function('run', function(keys, args) return redis.call(unpack(args)) end)";
     server.cmd(&["FUNCTION", "LOAD", library]).ok();
@@ -181,9 +188,8 @@ fn a_script_that_may_only_read_reads() {
     scene.play_out(token);
 }
 
-#[test]
-fn a_transaction_does_not_wait_but_has_a_connection() {
-    let server = Server::start();
+fn a_transaction_does_not_wait_but_has_a_connection(family: Family) {
+    let server = family.start();
     let mut scene = Scene::set(&server, "k");
     let mut client = server.client();
     let id = i64::try_from(client.id()).expect("a small number");
@@ -218,9 +224,8 @@ fn a_transaction_does_not_wait_but_has_a_connection() {
 }
 
 /// A lock that passes through several hands within one transaction: each hand-on reaches who was first.
-#[test]
-fn every_release_in_a_transaction_hands_on() {
-    let server = Server::start();
+fn every_release_in_a_transaction_hands_on(family: Family) {
+    let server = family.start();
     let mut scene = Scene::set(&server, "k");
     let replies = server.client().pipeline(&[
         args!["MULTI"],

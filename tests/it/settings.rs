@@ -4,8 +4,16 @@ use std::time::{Duration, Instant};
 
 use crate::{
     args,
-    support::{Reply, SOON, Server, wait_until},
+    support::{Family, Reply, SOON, Server, wait_until},
+    test_both_families,
 };
+
+test_both_families! {
+    the_default_lease_is_that_of_the_moment
+    waiters_are_limited
+    a_lock_stays_closed_after_a_hold_that_was_not_given_back
+    in_the_quarantine_after_a_start_nothing_new_is_granted
+}
 
 /// Name, default, smallest and largest value.
 const NUMBERS: [(&str, i64, i64, i64); 6] = [
@@ -146,9 +154,8 @@ fn the_module_can_be_loaded_into_a_running_server() {
     wait_until("the second lease to end", || server.keys() == 0);
 }
 
-#[test]
-fn the_default_lease_is_that_of_the_moment() {
-    let server = Server::start();
+fn the_default_lease_is_that_of_the_moment(family: Family) {
+    let server = family.start();
     for (set_to, calls) in [(30_000, 2), (1_000_000, 2)] {
         set(&server, "dlock.default-lease-ms", &set_to.to_string()).ok();
         for _ in 0..calls {
@@ -170,10 +177,11 @@ fn the_default_lease_is_that_of_the_moment() {
     server.left_over_check();
 }
 
-#[test]
-fn waiters_are_limited() {
-    let server =
-        Server::with(&["dlock.max-waiters-per-key", "2", "dlock.max-waiters", "3"]).start();
+fn waiters_are_limited(family: Family) {
+    let server = family
+        .with(&["dlock.max-waiters-per-key", "2", "dlock.max-waiters", "3"])
+        .and(&["dlock.fair-grace-ms", "0"])
+        .start();
     for key in ["k", "l", "m"] {
         server.cmd(&["DLOCK.ACQUIRE", key, "a"]).ok();
     }
@@ -192,7 +200,10 @@ fn waiters_are_limited() {
     let error = client.cmd(&["DLOCK.ACQUIRE", "m", "b", "BLOCK", "60000"]).error();
     assert_eq!(error, "LIMIT 3 callers wait already (dlock.max-waiters)");
     blocked.hang_up();
-    wait_until("a place to be free", || server.info_number("dlock", "waiters_blocked") == 0);
+    wait_until("a place to be free", || {
+        let info = server.info("dlock");
+        (info["waiters_blocked"].as_str(), info["waiters_queued"].as_str()) == ("0", "2")
+    });
     assert!(client.cmd(&["DLOCK.ACQUIRE", "m", "b", "QUEUE", "60000"]).is_null());
     set(&server, "dlock.max-waiters", "0").ok();
     let error = client.cmd(&["DLOCK.ACQUIRE", "k", "e", "BLOCK", "0"]).error();
@@ -205,9 +216,8 @@ fn waiters_are_limited() {
     server.left_over_check();
 }
 
-#[test]
-fn a_lock_stays_closed_after_a_hold_that_was_not_given_back() {
-    let server = Server::with(&["dlock.lock-delay-ms", "400"]).start();
+fn a_lock_stays_closed_after_a_hold_that_was_not_given_back(family: Family) {
+    let server = family.with(&["dlock.lock-delay-ms", "400"]).start();
     let expire = |server: &Server| drop(server.cmd(&["DLOCK.RENEW", "k", "a", "PX", "1"]).ok());
     let break_ = |server: &Server| drop(server.cmd(&["DLOCK.BREAK", "k"]).ok());
     let cut = |server: &Server| {
@@ -256,9 +266,8 @@ fn a_lock_stays_closed_after_a_hold_that_was_not_given_back() {
     server.left_over_check();
 }
 
-#[test]
-fn in_the_quarantine_after_a_start_nothing_new_is_granted() {
-    let mut server = Server::with(&["appendonly", "yes", "appendfsync", "always"]).start();
+fn in_the_quarantine_after_a_start_nothing_new_is_granted(family: Family) {
+    let mut server = family.with(&["appendonly", "yes", "appendfsync", "always"]).start();
     server.cmd(&["DLOCK.ACQUIRE", "known", "a", "EX", "500"]).ok();
     set(&server, "dlock.restart-quarantine-ms", "3600000").ok();
     // It is for starts: the setting alone closes nothing.

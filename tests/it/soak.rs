@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     args, durability, replication,
-    support::{Blocked, Reply, Server},
+    support::{Blocked, Family, Reply, Server},
 };
 
 /// What a server uses, in bytes.
@@ -201,7 +201,9 @@ fn soak_two_hundred_thousand_killed_waiters_leave_no_memory() {
 #[ignore = "soak"]
 fn soak_kill_9_again_and_again() {
     for seed in 100..150 {
-        durability::survive_kill_9(if seed % 2 == 0 { "yes" } else { "no" }, seed);
+        for family in Family::ALL {
+            durability::survive_kill_9(family, if seed % 2 == 0 { "yes" } else { "no" }, seed);
+        }
     }
 }
 
@@ -209,6 +211,8 @@ fn soak_kill_9_again_and_again() {
 #[ignore = "soak"]
 fn soak_replicas_are_equal_again_and_again() {
     for seed in 100..120 {
-        replication::stay_equal(seed);
+        for family in Family::ALL {
+            replication::stay_equal(family, seed);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     args,
     records::{stored, words},
-    support::{Client, Reply as _, SOON, Server},
+    support::{Client, Family, Reply as _, SOON, Server},
 };
 
 /// A name that no text routine must touch.
@@ -12,7 +12,7 @@ const ODD: &[u8] = b"%s\0\xff caf\xc3\xa9\r\n";
 const LONG: &str = "86400000";
 
 /// Where the specimens are: database and key.
-const PLACES: [(u32, &[u8]); 9] = [
+const PLACES: [(u32, &[u8]); 10] = [
     (0, b"plain"),
     (0, b"deep"),
     (0, b"named"),
@@ -22,6 +22,14 @@ const PLACES: [(u32, &[u8]); 9] = [
     (0, b"closed"),
     (0, b"raised"),
     (9, ODD),
+    (0, b"line"),
+];
+
+/// Who waits for the lock `line`, where a queue is part of a lock, and what else is asked for: nothing, little, everything.
+const LINE: [(&[u8], &[&[u8]]); 3] = [
+    (b"w0", &[]),
+    (ODD, &[b"PX", b"7000", b"LABEL", b"second"]),
+    (&[b'x'; 256], &[b"BIND", b"86400000", b"LABEL", &[b'y'; 256], b"NOTIFY", ODD, b"REQID", ODD]),
 ];
 
 /// The specimens on a server that was started with `rdbcompression no`.
@@ -89,6 +97,14 @@ impl Specimens {
             args!["DLOCK.BREAK", "closed"],
             args!["CONFIG", "SET", "dlock.lock-delay-ms", 0],
         ]);
+        if server.family() == Family::Fair {
+            client.cmd(&["DLOCK.ACQUIRE", "line", "a", "PX", LONG]).int();
+            for (owner, options) in LINE {
+                let call: [&[u8]; 5] =
+                    [b"DLOCK.ACQUIRE", b"line", owner, b"QUEUE", LONG.as_bytes()];
+                assert!(waiter.cmd(&[&call, options].concat()).is_null());
+            }
+        }
         let token = client.cmd(&["DLOCK.ACQUIRE", "raised", "a", "PX", LONG]).int();
         let raised = token + 86_400_000_000;
         client.cmd(&args!["DLOCK.FENCE", "raised", "a", raised]).ok();
@@ -147,6 +163,9 @@ impl Specimens {
         assert_eq!(client.cmd(&["DLOCK.CANCEL", "turn", "b"]).int(), 0, "{how}: it was claimed");
         // Closed is closed.
         assert!(client.cmd(&["DLOCK.ACQUIRE", "closed", "b"]).is_null(), "{how}");
+        if server.family() == Family::Fair {
+            serve_the_line(server, how);
+        }
         // The next token is above all that there were.
         let next = client.cmd(&["DLOCK.ACQUIRE", "new", "a"]).int();
         assert!(next > self.largest, "{how}: {next} is not above {}", self.largest);
@@ -163,6 +182,31 @@ impl Specimens {
         assert_eq!(client.cmd(&[b"DLOCK.RELEASE", ODD, ODD]).int(), 0, "{how}");
         server.left_over_check();
     }
+}
+
+/// Who was first in the line is first, and gets what it asked for.
+#[track_caller]
+fn serve_the_line(server: &Server, how: &str) {
+    let rows = server.cmd(&["DLOCK.WAITERS", "line"]).items();
+    let owners: Vec<_> = rows.iter().map(|row| row.field("owner").bytes()).collect();
+    assert_eq!(owners, LINE.map(|(owner, _)| owner.to_vec()), "{how}");
+    let mut listener = server.client();
+    listener.cmd(&[b"SUBSCRIBE", ODD]).ok();
+    let mut holder = &b"a"[..];
+    for (owner, options) in LINE {
+        assert_eq!(server.cmd(&[b"DLOCK.RELEASE", &b"line"[..], holder]).int(), 0, "{how}");
+        let token = server.cmd(&["DLOCK.INFO", "line"]).field("token").int();
+        if options.contains(&&b"NOTIFY"[..]) {
+            let text = format!("granted 0 {token} {} ", owner.len());
+            let text = [text.as_bytes(), owner, b" line"].concat();
+            assert_eq!(listener.reply(SOON).items()[2].bytes(), text, "{how}");
+        }
+        assert_eq!(server.cmd(&[b"DLOCK.RENEW", &b"line"[..], owner]).int(), token, "{how}");
+        let lease = if options.contains(&&b"7000"[..]) { 7_000 } else { 30_000 };
+        assert_eq!(server.cmd(&["DLOCK.INFO", "line"]).field("lease-ms").int(), lease, "{how}");
+        holder = owner;
+    }
+    assert_eq!(server.cmd(&[b"DLOCK.RELEASE", &b"line"[..], holder]).int(), 0, "{how}");
 }
 
 /// What is in each of the places.

@@ -12,8 +12,16 @@ use redis::Value;
 use crate::{
     args,
     scene::{assert_lasted, block},
-    support::{Client, Heard, LIMIT, Reply, Server, wait_until},
+    support::{Client, Family, Heard, LIMIT, Reply, Server, wait_until},
+    test_both_families,
 };
+
+test_both_families! {
+    nothing_ends_early_or_late_when_the_wall_clock_moves
+    the_quarantine_is_not_moved
+    a_removal_is_followed_up_at_once
+    the_alarm_is_set_again_after_something_else_rang_it
+}
 
 const HOUR: i64 = 3_600;
 const YEAR: i64 = 365 * 24 * HOUR;
@@ -168,10 +176,9 @@ fn round(server: &Server, shifts: &[i64]) -> Vec<(&'static str, Duration)> {
     lateness
 }
 
-#[test]
-fn nothing_ends_early_or_late_when_the_wall_clock_moves() {
+fn nothing_ends_early_or_late_when_the_wall_clock_moves(family: Family) {
     // Once a second the server would look at everything anyway. That must not be what makes it punctual.
-    let server = Server::with(&["hz", "1", "dynamic-hz", "no"]).preload_wallclock().start();
+    let server = family.with(&["hz", "1", "dynamic-hz", "no"]).preload_wallclock().start();
     let mut last_token = 0;
     for shifts in [
         &[HOUR][..],
@@ -193,9 +200,9 @@ fn nothing_ends_early_or_late_when_the_wall_clock_moves() {
     }
 }
 
-#[test]
-fn the_quarantine_is_not_moved() {
-    let server = Server::with(&["hz", "1", "dlock.restart-quarantine-ms", "1500"])
+fn the_quarantine_is_not_moved(family: Family) {
+    let server = family
+        .with(&["hz", "1", "dlock.restart-quarantine-ms", "1500"])
         .preload_wallclock()
         .start();
     let mut client = waiter(&server, "k", "w", 0);
@@ -211,13 +218,12 @@ fn the_quarantine_is_not_moved() {
 }
 
 /// A server that looks at everything by itself only once a second.
-fn slow_server() -> Server {
-    Server::with(&["hz", "1", "dynamic-hz", "no"]).start()
+fn slow_server(family: Family) -> Server {
+    family.with(&["hz", "1", "dynamic-hz", "no"]).start()
 }
 
-#[test]
-fn a_removal_is_followed_up_at_once() {
-    let server = slow_server();
+fn a_removal_is_followed_up_at_once(family: Family) {
+    let server = slow_server(family);
     let lateness = || {
         server.cmd(&["DLOCK.ACQUIRE", "k", "h"]).int();
         let mut first = waiter(&server, "k", "first", 0);
@@ -235,9 +241,8 @@ fn a_removal_is_followed_up_at_once() {
 }
 
 /// The module has one alarm. What wakes it for something else, seen to before it rings, must not use it up.
-#[test]
-fn the_alarm_is_set_again_after_something_else_rang_it() {
-    let server = slow_server();
+fn the_alarm_is_set_again_after_something_else_rang_it(family: Family) {
+    let server = slow_server(family);
     let begun = Instant::now();
     server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "300"]).int();
     let mut first = waiter(&server, "k", "first", 0);

@@ -4,12 +4,19 @@
 
 use crate::{
     args,
-    support::{Kind, Reply, SOON, Server},
+    support::{Family, Kind, Reply, SOON},
+    test_both_families,
 };
 
-#[test]
-fn tokens_grow_over_all_keys_and_databases() {
-    let server = Server::start();
+test_both_families! {
+    tokens_grow_over_all_keys_and_databases
+    a_token_is_checked_and_raised
+    tokens_grow_when_the_wall_clock_goes_back_and_over_flushes
+    a_server_without_tokens_grants_nothing
+}
+
+fn tokens_grow_over_all_keys_and_databases(family: Family) {
+    let server = family.start();
     let mut client = server.client();
     let wall = client.cmd(&["TIME"]).items();
     let mut last = wall[0].text().parse::<i64>().unwrap() * 1_000_000;
@@ -28,9 +35,8 @@ fn tokens_grow_over_all_keys_and_databases() {
     server.left_over_check();
 }
 
-#[test]
-fn a_token_is_checked_and_raised() {
-    let server = Server::start();
+fn a_token_is_checked_and_raised(family: Family) {
+    let server = family.start();
     let mut client = server.client();
     let stale = |token: i64| format!(r#"STALE token {token} is not that of the hold on "k""#);
     assert_eq!(client.cmd(&["DLOCK.CHECK", "k", "1"]).error(), stale(1));
@@ -55,9 +61,8 @@ fn a_token_is_checked_and_raised() {
     server.left_over_check();
 }
 
-#[test]
-fn tokens_grow_when_the_wall_clock_goes_back_and_over_flushes() {
-    let server = Server::with(&[]).preload_wallclock().start();
+fn tokens_grow_when_the_wall_clock_goes_back_and_over_flushes(family: Family) {
+    let server = family.with(&[]).preload_wallclock().start();
     let mut last = 0;
     for shift in [0, 3_600, -3_600, -315_360_000, 0] {
         server.shift_wall_clock(shift);
@@ -71,13 +76,12 @@ fn tokens_grow_when_the_wall_clock_goes_back_and_over_flushes() {
     server.left_over_check();
 }
 
-#[test]
-fn a_server_without_tokens_grants_nothing() {
+fn a_server_without_tokens_grants_nothing(family: Family) {
     const LAST: i64 = (1 << 53) - 1;
     if !Kind::of_binary().preload_reaches_modules() {
         return;
     }
-    let server = Server::with(&[]).preload_wallclock().start();
+    let server = family.with(&[]).preload_wallclock().start();
     server.cmd(&["DLOCK.ACQUIRE", "k", "a", "EX", "30000000"]).ok();
     let mut blocked = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
     let mut client = server.client();

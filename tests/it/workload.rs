@@ -14,11 +14,13 @@ use std::{
 
 use redis::{Value, cmd};
 
-use crate::support::{Server, wait_until};
+use crate::support::{Family, Server, wait_until};
 
 /// What they do.
 #[derive(Clone, Debug)]
 pub struct Mix {
+    /// Whose commands.
+    pub family: Family,
     /// Connections, one owner each.
     pub connections: u64,
     /// Locks that they share.
@@ -69,27 +71,54 @@ pub struct Account {
     pub largest: i64,
 }
 
+/// What one connection does.
+pub trait Work: Send + 'static {
+    /// What it knows at its end.
+    type Account: Send + 'static;
+
+    /// Makes a call and books the answer.
+    fn step(&mut self) -> Result<(), Gone>;
+
+    /// What it knows.
+    fn into_account(self) -> Self::Account;
+}
+
+/// The server is gone.
+pub struct Gone;
+
 /// The connections at work.
-pub struct Workload {
+pub struct Workload<A = Account> {
     stop: Arc<AtomicBool>,
     answers: Arc<AtomicU64>,
-    threads: Vec<JoinHandle<Account>>,
+    threads: Vec<JoinHandle<A>>,
 }
 
 impl Workload {
-    /// Lets them begin.
+    /// Lets connections begin to use locks.
     pub fn start(server: &Server, mix: &Mix, seed: u64) -> Workload {
+        let worker = |n| Worker {
+            connection: server.conn(),
+            dice: Dice(seed ^ (n + 1) << 32),
+            mix: mix.clone(),
+            calls: 0,
+            account: Account { owner: format!("owner{n}"), ..Account::default() },
+        };
+        Workload::run((0..mix.connections).map(worker))
+    }
+}
+
+impl<A: Send + 'static> Workload<A> {
+    /// Lets them begin.
+    pub fn run<W: Work<Account = A>>(workers: impl Iterator<Item = W>) -> Workload<A> {
         let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let threads = (0..mix.connections).map(|n| {
-            let worker = Worker {
-                connection: server.conn(),
-                dice: Dice(seed ^ (n + 1) << 32),
-                mix: mix.clone(),
-                calls: 0,
-                account: Account { owner: format!("owner{n}"), ..Account::default() },
-            };
+        let threads = workers.map(|mut worker| {
             let (stop, answers) = (stop.clone(), answers.clone());
-            thread::spawn(move || worker.work(&stop, &answers))
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) && worker.step().is_ok() {
+                    answers.fetch_add(1, Ordering::Relaxed);
+                }
+                worker.into_account()
+            })
         });
         let threads = threads.collect();
         Workload { stop, answers, threads }
@@ -104,9 +133,9 @@ impl Workload {
 
     /// Lets each connection end its call, and returns what they know. Also ends by itself when the server goes.
     #[track_caller]
-    pub fn stop(self) -> Vec<Account> {
+    pub fn stop(self) -> Vec<A> {
         self.stop.store(true, Ordering::Relaxed);
-        let account = |thread: JoinHandle<Account>| match thread.join() {
+        let account = |thread: JoinHandle<A>| match thread.join() {
             Ok(account) => account,
             Err(failure) => std::panic::resume_unwind(failure),
         };
@@ -122,14 +151,10 @@ struct Worker {
     account: Account,
 }
 
-/// The server is gone.
-struct Gone;
+impl Work for Worker {
+    type Account = Account;
 
-impl Worker {
-    fn work(mut self, stop: &AtomicBool, answers: &AtomicU64) -> Account {
-        while !stop.load(Ordering::Relaxed) && self.step().is_ok() {
-            answers.fetch_add(1, Ordering::Relaxed);
-        }
+    fn into_account(self) -> Account {
         self.account
     }
 
@@ -152,13 +177,15 @@ impl Worker {
         self.take_note(verb, key, id, answer);
         Ok(())
     }
+}
 
+impl Worker {
     fn ask(&mut self, verb: Verb, key: &str, id: &str) -> Result<Result<Value, String>, Gone> {
-        let mut call = cmd(match verb {
-            Verb::Acquire => "DLOCK.ACQUIRE",
-            Verb::Release => "DLOCK.RELEASE",
-            Verb::Renew => "DLOCK.RENEW",
-            Verb::Fence => "DLOCK.FENCE",
+        let mut call = self.command(match verb {
+            Verb::Acquire => "ACQUIRE",
+            Verb::Release => "RELEASE",
+            Verb::Renew => "RENEW",
+            Verb::Fence => "FENCE",
         });
         call.arg(key).arg(&self.account.owner);
         let lease = self.dice.within(&self.mix.lease_ms);
@@ -186,11 +213,15 @@ impl Worker {
         answer(call.query(&mut self.connection))
     }
 
+    fn command(&self, verb: &str) -> redis::Cmd {
+        cmd(&format!("{}.{verb}", self.mix.family.name()))
+    }
+
     /// What an operator may do to anybody's lock.
     fn trample(&mut self, key: &str) -> Result<(), Gone> {
         let other = format!("key{}", self.dice.below(self.mix.keys));
         let call = match self.dice.below(5) {
-            0 | 1 => cmd("DLOCK.BREAK").arg(key).clone(),
+            0 | 1 => self.command("BREAK").arg(key).clone(),
             2 => cmd("DEL").arg(key).clone(),
             3 => cmd("PEXPIRE").arg(key).arg(20 + self.dice.below(2_000)).clone(),
             // Refused when there is no such key: that is fine, too.
@@ -240,7 +271,7 @@ impl Worker {
 }
 
 /// A reply, or what the server refused the call with.
-fn answer(reply: redis::RedisResult<Value>) -> Result<Result<Value, String>, Gone> {
+pub fn answer(reply: redis::RedisResult<Value>) -> Result<Result<Value, String>, Gone> {
     match reply {
         Ok(value) => Ok(Ok(value)),
         Err(error) if error.code().is_some() => Ok(Err(error.to_string())),
@@ -248,12 +279,12 @@ fn answer(reply: redis::RedisResult<Value>) -> Result<Result<Value, String>, Gon
     }
 }
 
-/// Random numbers that a seed repeats (xorshift64*).
-struct Dice(u64);
+/// Random numbers that a seed (not 0) repeats (xorshift64*).
+pub struct Dice(pub u64);
 
 impl Dice {
     /// The next one, below `bound`.
-    fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

@@ -12,6 +12,7 @@ use std::{
 use redis::Value;
 
 use super::{
+    family::Family,
     resp,
     value::Reply as _,
     wait::{LIMIT, SOON},
@@ -37,6 +38,7 @@ pub struct Client {
     used: usize,
     id: u64,
     pushes: VecDeque<Value>,
+    family: Family,
 }
 
 impl Client {
@@ -48,6 +50,7 @@ impl Client {
             used: 0,
             id: 0,
             pushes: VecDeque::new(),
+            family: Family::default(),
         };
         client.stream.set_write_timeout(Some(LIMIT))?;
         client.write(&["CLIENT", "ID"])?;
@@ -59,6 +62,12 @@ impl Client {
             Heard::Closed => return Err(ErrorKind::ConnectionReset.into()),
         }
         Ok(client)
+    }
+
+    /// Lets it send DLOCK commands as those of this family.
+    pub(super) fn speaking(mut self, family: Family) -> Client {
+        self.family = family;
+        self
     }
 
     /// The connection's id, as CLIENT ID gives it (0: the server was busy or loading when asked).
@@ -78,7 +87,7 @@ impl Client {
     pub fn pipeline<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> Vec<Value> {
         let mut bytes = Vec::new();
         for command in commands {
-            resp::encode(command, &mut bytes);
+            self.encode(command, &mut bytes);
         }
         self.send_bytes(&bytes);
         commands.iter().map(|_| self.reply(LIMIT)).collect()
@@ -122,6 +131,18 @@ impl Client {
     /// The push messages set aside so far (RESP3).
     pub fn pushed(&mut self) -> Vec<Value> {
         self.pushes.drain(..).collect()
+    }
+
+    /// The next push message (RESP3), of those set aside first; fails the test if none comes in time.
+    #[track_caller]
+    pub fn push(&mut self, within: Duration) -> Value {
+        if let Some(push) = self.pushes.pop_front() {
+            return push;
+        }
+        match self.hear(within) {
+            Heard::Reply(push @ Value::Push { .. }) => push,
+            other => panic!("client {}: no push message within {within:?}: {other:?}", self.id),
+        }
     }
 
     /// What comes next, push messages too, waiting at most so long.
@@ -169,8 +190,16 @@ impl Client {
 
     fn write<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<()> {
         let mut bytes = Vec::new();
-        resp::encode(args, &mut bytes);
+        self.encode(args, &mut bytes);
         self.stream.write_all(&bytes)
+    }
+
+    fn encode<A: AsRef<[u8]>>(&self, args: &[A], out: &mut Vec<u8>) {
+        let Some((name, rest)) = args.split_first() else { return resp::encode(args, out) };
+        let name = self.family.command(name.as_ref());
+        let words: Vec<&[u8]> =
+            std::iter::once(&*name).chain(rest.iter().map(AsRef::as_ref)).collect();
+        resp::encode(&words, out);
     }
 }
 

@@ -27,6 +27,7 @@
 
 mod client;
 mod cluster;
+mod family;
 mod kind;
 mod module;
 mod process;
@@ -40,6 +41,7 @@ mod wallclock;
 #[allow(unused_imports, reason = "as above")]
 pub use self::{
     client::{Blocked, Client, Heard, Subscription},
+    family::Family,
     kind::Kind,
     module::Profile,
     server::{Server, Setup},

@@ -23,6 +23,7 @@ use tempfile::TempDir;
 
 use super::{
     client::{Blocked, Client, Heard, Subscription},
+    family::Family,
     kind,
     module::{self, Profile},
     process::{self, Guarded},
@@ -61,6 +62,7 @@ pub struct Setup {
     module_args: Vec<String>,
     wallclock: bool,
     cluster: Cluster,
+    family: Family,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +96,12 @@ impl Setup {
     /// A cluster node without slots, to be joined with others: see [`Server::meet`].
     pub fn cluster_without_slots(mut self) -> Setup {
         self.cluster = Cluster::NoSlots;
+        self
+    }
+
+    /// Its connections send DLOCK commands as those of this family.
+    pub fn speaking(mut self, family: Family) -> Setup {
+        self.family = family;
         self
     }
 
@@ -169,6 +177,7 @@ pub struct Server {
     wallclock: Option<WallClock>,
     preload: bool,
     has_module: bool,
+    family: Family,
     tolerated: Mutex<Vec<String>>,
 }
 
@@ -187,6 +196,7 @@ impl Server {
             module_args: Vec::new(),
             wallclock: false,
             cluster: Cluster::No,
+            family: Family::default(),
         };
         setup.and(settings)
     }
@@ -196,6 +206,11 @@ impl Server {
     /// Its TCP port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The family that its connections speak.
+    pub fn family(&self) -> Family {
+        self.family
     }
 
     /// The folder it works in: RDB, AOF, log, configuration.
@@ -216,8 +231,9 @@ impl Server {
     /// A new connection: the harness' own, which shows everything.
     #[track_caller]
     pub fn client(&self) -> Client {
-        Client::connect(&self.socket, LIMIT)
-            .unwrap_or_else(|error| panic!("{error}\n{}", self.log_tail()))
+        let client = Client::connect(&self.socket, LIMIT)
+            .unwrap_or_else(|error| panic!("{error}\n{}", self.log_tail()));
+        client.speaking(self.family)
     }
 
     /// A new connection that speaks RESP3.
@@ -531,6 +547,7 @@ impl Server {
             wallclock: None,
             preload: setup.wallclock,
             has_module: setup.module.is_some(),
+            family: setup.family,
             tolerated: Mutex::new(Vec::new()),
         }
     }

@@ -1,0 +1,157 @@
+//! Deadlock detection over all families: circles of owners that wait for owners, by any kind of lock and call.
+
+mod closed;
+mod history;
+mod open;
+
+use redis::Value;
+
+use crate::{
+    support::{Blocked, Reply, Server},
+    workload::Dice,
+};
+
+/// How an owner has a lock, so that others cannot have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    Lock,
+    Fair,
+    Read,
+    Write,
+    /// Together with another one.
+    Several,
+    /// Not held by it: it stands in front of the others in the queue, and somebody who waits for nothing holds it.
+    LockPlace,
+    FairPlace,
+    WritePlace,
+}
+
+/// How an owner asks for a lock that another has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Lock,
+    Fair,
+    Read,
+    Write,
+    /// With free ones before and after it.
+    Several,
+}
+
+use Hold::{FairPlace, LockPlace, Several, WritePlace};
+
+impl Hold {
+    const ALL: [Hold; 8] = [
+        Hold::Lock,
+        Hold::Fair,
+        Hold::Read,
+        Hold::Write,
+        Several,
+        LockPlace,
+        FairPlace,
+        WritePlace,
+    ];
+
+    /// The ways to wait for it.
+    fn waits(self) -> &'static [Wait] {
+        match self {
+            Hold::Lock | Several | LockPlace => &[Wait::Lock, Wait::Several],
+            Hold::Fair | FairPlace => &[Wait::Fair],
+            // A reader waits behind a writer, whether that holds or stands in front.
+            Hold::Write | WritePlace => &[Wait::Read, Wait::Write],
+            Hold::Read => &[Wait::Write],
+        }
+    }
+
+    /// Lets `owner` have `key` in this way.
+    #[track_caller]
+    fn take(self, server: &Server, key: &str, owner: &str) {
+        let by_other = |call: &str, place: &str| {
+            ask(server, &call.replace("KEY", key).replace("OWNER", &format!("holder-of-{key}")))
+                .int();
+            let call = place.replace("KEY", key).replace("OWNER", owner);
+            assert!(ask(server, &call).is_null(), "{call}");
+        };
+        match self {
+            Hold::Lock => drop(ask(server, &format!("DLOCK.ACQUIRE {key} {owner}")).int()),
+            Hold::Fair => drop(ask(server, &format!("DFAIR.ACQUIRE {key} {owner}")).int()),
+            Hold::Read => drop(ask(server, &format!("DRW.ACQUIRE {key} {owner} READ")).int()),
+            Hold::Write => drop(ask(server, &format!("DRW.ACQUIRE {key} {owner} WRITE")).int()),
+            Several => {
+                drop(ask(server, &format!("DLOCK.MACQUIRE 2 {key}:and {key} {owner}")).items());
+            }
+            LockPlace => {
+                by_other("DLOCK.ACQUIRE KEY OWNER", "DLOCK.ACQUIRE KEY OWNER QUEUE 600000");
+            }
+            FairPlace => {
+                by_other("DFAIR.ACQUIRE KEY OWNER", "DFAIR.ACQUIRE KEY OWNER QUEUE 600000");
+            }
+            WritePlace => {
+                by_other("DRW.ACQUIRE KEY OWNER READ", "DRW.ACQUIRE KEY OWNER WRITE QUEUE 600000");
+            }
+        }
+    }
+
+    /// Whether it stands in a queue only.
+    fn is_place(self) -> bool {
+        matches!(self, LockPlace | FairPlace | WritePlace)
+    }
+}
+
+impl Wait {
+    /// The call by which `owner` asks for `key`, without its options.
+    fn call(self, key: &str, owner: &str) -> String {
+        match self {
+            Wait::Lock => format!("DLOCK.ACQUIRE {key} {owner}"),
+            Wait::Fair => format!("DFAIR.ACQUIRE {key} {owner}"),
+            Wait::Read => format!("DRW.ACQUIRE {key} {owner} READ"),
+            Wait::Write => format!("DRW.ACQUIRE {key} {owner} WRITE"),
+            Wait::Several => {
+                format!("DLOCK.MACQUIRE 3 {key}:before:{owner} {key} {key}:after:{owner} {owner}")
+            }
+        }
+    }
+
+    /// Whether QUEUE is an option of it.
+    fn may_queue(self) -> bool {
+        self != Wait::Several
+    }
+}
+
+/// Someone's wait: with a blocked call, or without one.
+#[derive(Debug)]
+enum Waiting {
+    Blocked(Blocked),
+    Queued,
+}
+
+impl Waiting {
+    /// Nothing has come of it yet, and nothing is lost.
+    #[track_caller]
+    fn assert_goes_on(&mut self) {
+        if let Waiting::Blocked(call) = self {
+            call.assert_no_reply();
+        }
+    }
+}
+
+/// Makes a call that is written as one line of words.
+#[track_caller]
+fn ask(server: &Server, call: &str) -> Value {
+    server.cmd(&call.split(' ').collect::<Vec<_>>())
+}
+
+/// Lets somebody wait, with a blocked call or, where that is possible and the dice say so, without.
+#[track_caller]
+fn wait(server: &Server, dice: &mut Dice, how: Wait, key: &str, owner: &str) -> Waiting {
+    let call = how.call(key, owner);
+    if how.may_queue() && dice.below(2) == 0 {
+        assert!(ask(server, &format!("{call} QUEUE 600000")).is_null(), "{call}");
+        return Waiting::Queued;
+    }
+    let call = format!("{call} BLOCK 0");
+    Waiting::Blocked(server.block(&call.split(' ').collect::<Vec<_>>()))
+}
+
+fn one<T: Copy>(dice: &mut Dice, of: &[T]) -> T {
+    of[usize::try_from(dice.below(of.len() as u64)).expect("an index")]
+}

@@ -1,0 +1,176 @@
+//! What looks like a circle and is none.
+
+use super::{Hold, Wait, ask};
+use crate::support::{Blocked, Reply, SOON, Server};
+
+fn block(server: &Server, call: &str) -> Blocked {
+    server.block(&call.split(' ').collect::<Vec<_>>())
+}
+
+#[track_caller]
+fn end(server: &Server, calls: Vec<Blocked>) {
+    drop(calls);
+    server.wait_blocked(0);
+    server.cmd(&["FLUSHALL"]).ok();
+    server.left_over_check();
+}
+
+/// Each of these waits would close a circle if it counted.
+#[test]
+fn any_and_semaphores_do_not_count() {
+    let server = Server::start();
+    // `a` holds `x`, `b` holds `y` and waits for `x`.
+    let set = || {
+        ask(&server, "DLOCK.ACQUIRE x a").int();
+        ask(&server, "DLOCK.ACQUIRE y b").int();
+        block(&server, "DLOCK.ACQUIRE x b BLOCK 0")
+    };
+    // The closing wait is for any.
+    let b = set();
+    for call in ["DLOCK.ANYACQUIRE 1 y a BLOCK 20", "DLOCK.ANYACQUIRE 1 y a BLOCK 1"] {
+        assert!(ask(&server, call).is_null(), "{call}");
+    }
+    let a = block(&server, "DLOCK.ANYACQUIRE 1 y a BLOCK 0");
+    end(&server, vec![a, b]);
+    // One in the middle is for any.
+    ask(&server, "DLOCK.ACQUIRE x a").int();
+    ask(&server, "DLOCK.ACQUIRE y b").int();
+    let b = block(&server, "DLOCK.ANYACQUIRE 1 x b BLOCK 0");
+    let a = block(&server, "DLOCK.ACQUIRE y a BLOCK 0");
+    end(&server, vec![a, b]);
+    // One of several that stands in front is in nobody's way for ever either.
+    ask(&server, "DLOCK.ACQUIRE x h").int();
+    ask(&server, "DLOCK.ACQUIRE y a").int();
+    let any = block(&server, "DLOCK.ANYACQUIRE 2 x y b BLOCK 0");
+    let a = block(&server, "DLOCK.ACQUIRE x a BLOCK 0");
+    end(&server, vec![any, a]);
+    // Permits: neither who has one nor who waits for one.
+    ask(&server, "DSEM.INIT s 1").int();
+    ask(&server, "DSEM.ACQUIRE s a").text();
+    ask(&server, "DLOCK.ACQUIRE y b").int();
+    let b = block(&server, "DSEM.ACQUIRE s b BLOCK 0");
+    let a = block(&server, "DLOCK.ACQUIRE y a BLOCK 0");
+    end(&server, vec![a, b]);
+    ask(&server, "DSEM.INIT s 1").int();
+    ask(&server, "DSEM.ACQUIRE s a").text();
+    ask(&server, "DLOCK.ACQUIRE y b").int();
+    let a = block(&server, "DLOCK.ACQUIRE y a BLOCK 0");
+    let b = block(&server, "DSEM.ACQUIRE s b BLOCK 0");
+    end(&server, vec![a, b]);
+    assert_eq!(server.info_number("dlock", "deadlocks_refused"), 0);
+}
+
+/// Readers that hold side by side, and a writer's own read hold, stand in nobody's way that is not a circle.
+#[test]
+fn readers_share() {
+    let server = Server::start();
+    ask(&server, "DRW.ACQUIRE x a READ").int();
+    ask(&server, "DRW.ACQUIRE x b READ").int();
+    ask(&server, "DRW.ACQUIRE y a READ").int();
+    // Each reads what the other reads: no wait at all.
+    ask(&server, "DRW.ACQUIRE y b READ BLOCK 0").int();
+    // The re-entry of a reader passes a waiting writer that waits for it.
+    let writer = block(&server, "DRW.ACQUIRE x w WRITE BLOCK 0");
+    ask(&server, "DRW.ACQUIRE x a READ BLOCK 0").int();
+    ask(&server, "DRW.ACQUIRE z w2 WRITE").int();
+    // The writer's own read.
+    ask(&server, "DRW.ACQUIRE z w2 READ BLOCK 0").int();
+    end(&server, vec![writer]);
+    assert_eq!(server.info_number("dlock", "deadlocks_refused"), 0);
+}
+
+/// When one link of a ring is gone the call that would have closed it waits like any other.
+#[test]
+fn a_ring_with_a_link_that_has_ended_is_open() {
+    let server = Server::start();
+    for how in ["release", "expire", "break", "cancel", "hang up", "unblock"] {
+        Hold::Write.take(&server, "x", "a");
+        Hold::Fair.take(&server, "y", "b");
+        Hold::Several.take(&server, "z", "c");
+        let ab = block(&server, &format!("{} BLOCK 0", Wait::Fair.call("y", "a")));
+        let mut bc = Some(block(&server, &format!("{} BLOCK 0", Wait::Several.call("z", "b"))));
+        let closing = format!("{} BLOCK 0", Wait::Read.call("x", "c"));
+        let error = ask(&server, &closing).error();
+        assert!(error.starts_with("DEADLOCK "), "{how}: {error}");
+        let mut rest = vec![ab];
+        match how {
+            "release" => drop(ask(&server, "DRW.RELEASE x a WRITE").int()),
+            "expire" => {
+                ask(&server, "DRW.RENEW x a WRITE PX 1").int();
+                crate::support::wait_until("the end of the lease", || {
+                    ask(&server, "DRW.INFO x").is_null()
+                });
+            }
+            "break" => drop(ask(&server, "DRW.BREAK x").int()),
+            "cancel" => {
+                assert_eq!(ask(&server, "DLOCK.CANCEL z b").int(), 1);
+                assert!(bc.take().expect("a call").expect_reply(SOON).is_null());
+            }
+            "hang up" => {
+                bc = None;
+                server.wait_blocked(1);
+            }
+            _ => {
+                let id = bc.as_ref().expect("a call").id();
+                assert_eq!(ask(&server, &format!("DLOCK.UNBLOCK {id}")).int(), 1);
+                assert!(bc.take().expect("a call").expect_reply(SOON).is_null());
+            }
+        }
+        if ["release", "expire", "break"].contains(&how) {
+            ask(&server, &closing).int();
+        } else {
+            rest.push(block(&server, &closing));
+        }
+        rest.extend(bc);
+        end(&server, rest);
+    }
+}
+
+/// With the setting off nothing is searched for; a call that waits in a circle ends by its time.
+#[test]
+fn it_can_be_turned_off_for_all_families() {
+    let server = Server::with(&["dlock.deadlock-detection", "no"]).start();
+    for hold in [Hold::Lock, Hold::Fair, Hold::Write, Hold::Several] {
+        let wait = hold.waits()[0];
+        hold.take(&server, "x", "a");
+        hold.take(&server, "y", "b");
+        let mut b = block(&server, &format!("{} BLOCK 0", wait.call("x", "b")));
+        let closing = wait.call("y", "a");
+        assert!(ask(&server, &format!("{closing} BLOCK 20")).is_null(), "{hold:?}");
+        server.cmd(&["CONFIG", "SET", "dlock.deadlock-detection", "yes"]).ok();
+        let error = ask(&server, &format!("{closing} BLOCK 20")).error();
+        assert!(error.starts_with("DEADLOCK "), "{hold:?}: {error}");
+        server.cmd(&["CONFIG", "SET", "dlock.deadlock-detection", "no"]).ok();
+        b.assert_no_reply();
+        end(&server, vec![b]);
+    }
+}
+
+/// One name in two databases is two locks.
+#[test]
+fn databases_are_apart() {
+    let server = Server::start();
+    let mut other = server.client();
+    other.cmd(&["SELECT", "5"]).ok();
+    for (hold, wait) in [(Hold::Write, Wait::Write), (Hold::Fair, Wait::Fair)] {
+        hold.take(&server, "x", "a");
+        let take = match hold {
+            Hold::Write => "DRW.ACQUIRE y b WRITE",
+            _ => "DFAIR.ACQUIRE y b",
+        };
+        // `b` holds `y` of another database, and waits for `x` of this one.
+        other.cmd(&take.split(' ').collect::<Vec<_>>()).int();
+        let b = block(&server, &format!("{} BLOCK 0", wait.call("x", "b")));
+        // `y` of this database is another lock: held by somebody who waits for nothing.
+        hold.take(&server, "y", "z");
+        let a = block(&server, &format!("{} BLOCK 0", wait.call("y", "a")));
+        end(&server, vec![a, b]);
+    }
+    // But a circle may go through several of them.
+    ask(&server, "DLOCK.ACQUIRE x a").int();
+    other.cmd(&["DLOCK.ACQUIRE", "y", "b"]).int();
+    let b = block(&server, "DLOCK.ACQUIRE x b BLOCK 0");
+    let error = other.cmd(&["DLOCK.ACQUIRE", "y", "a", "BLOCK", "0"]).error();
+    assert!(error.starts_with("DEADLOCK "), "{error}");
+    end(&server, vec![b]);
+}

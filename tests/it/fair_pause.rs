@@ -1,0 +1,206 @@
+//! A server that takes no writes for a while loses no place of a DFAIR queue, and tells its replicas nothing meanwhile. What is as
+//! for DLOCK is in `pause.rs`.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    args,
+    queue::{owner, queue},
+    restart::LATE,
+    scene::assert_lasted,
+    support::{Blocked, Family, Heard, ReplicaTap, Reply, SOON, Server, wait_until},
+};
+
+fn start(grace_ms: &str) -> Server {
+    Family::Fair.with(&["dlock.fair-grace-ms", grace_ms]).start()
+}
+
+#[track_caller]
+fn pause(server: &Server, ms: u64, mode: &str) -> Instant {
+    let begun = Instant::now();
+    server.cmd(&args!["CLIENT", "PAUSE", ms, mode]).ok();
+    begun
+}
+
+#[track_caller]
+fn block(server: &Server, owner: &str, ms: &str) -> Blocked {
+    server.block(&["DLOCK.ACQUIRE", "k", owner, "BLOCK", ms])
+}
+
+/// Closes the connection of a blocked call; the server knows when this returns.
+#[track_caller]
+fn lose(server: &Server, blocked: Blocked) {
+    let id = blocked.id().to_string();
+    blocked.hang_up();
+    wait_until("the connection to be lost", || {
+        server.cmd(&["CLIENT", "LIST", "ID", &id]).text().is_empty()
+    });
+}
+
+#[test]
+fn a_pause_puts_the_grace_of_who_is_away_off() {
+    const GRACE: u64 = 400;
+    const PAUSE: u64 = 900;
+    for mode in ["WRITE", "ALL"] {
+        for lost_before in [true, false] {
+            println!("{mode}, lost before: {lost_before}");
+            let server = start("400");
+            server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
+            let lost = block(&server, "lost", "0");
+            let mut next = block(&server, "next", "0");
+            let begun;
+            if lost_before {
+                lose(&server, lost);
+                begun = pause(&server, PAUSE, mode);
+            } else {
+                begun = pause(&server, PAUSE, mode);
+                // A pause of everything leaves nobody to ask.
+                if mode == "WRITE" {
+                    lose(&server, lost);
+                } else {
+                    lost.hang_up();
+                }
+            }
+            // Is answered when the pause is over, and the grace is not.
+            assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
+            assert_lasted(begun, PAUSE);
+            let info = server.cmd(&["DLOCK.INFO", "k"]);
+            assert_eq!(info.field("owner").text(), "lost");
+            next.expect_reply(SOON).int();
+            // What passed before the pause counts.
+            let least = if lost_before { PAUSE } else { PAUSE + GRACE };
+            assert!(begun.elapsed() >= Duration::from_millis(least), "{:?}", begun.elapsed());
+            let most = Duration::from_millis(PAUSE + GRACE) + LATE;
+            assert!(begun.elapsed() < most, "{:?}", begun.elapsed());
+            assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "next"]).int(), 0);
+            server.left_over_check();
+        }
+    }
+}
+
+/// Who gives up during the pause is answered at once; that it left is written when writing is allowed again.
+#[test]
+fn whoever_gives_up_during_a_pause_leaves_after_it() {
+    let primary = start("60000");
+    let replica = Family::Fair.with(&[]).replica_of(&primary).start();
+    let mut tap = ReplicaTap::attach(&primary);
+    primary.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
+    let mut timed_out = block(&primary, "timed-out", "400");
+    let mut unblocked = block(&primary, "unblocked", "0");
+    let mut patient = block(&primary, "patient", "0");
+    primary.wait_replica_synced(&replica);
+    tap.commands(&primary);
+    let digest = primary.digest();
+
+    pause(&primary, 60_000, "WRITE");
+    assert!(timed_out.expect_reply(SOON).is_null());
+    assert_eq!(primary.cmd(&args!["DLOCK.UNBLOCK", unblocked.id()]).int(), 1);
+    assert!(unblocked.expect_reply(SOON).is_null());
+    // What is shown is as if they had gone; what is stored and sent is not.
+    assert_eq!(queue(&primary, "k"), ["patient"]);
+    assert_eq!(primary.cmd(&["DLOCK.POSITION", "k", "patient"]).int(), 1);
+    assert!(primary.cmd(&["DLOCK.POSITION", "k", "timed-out"]).is_null());
+    assert_eq!(primary.cmd(&["DLOCK.INFO", "k"]).field("waiters").int(), 1);
+    assert_eq!(primary.digest(), digest);
+    assert_eq!(tap.commands(&primary).len(), 0);
+    patient.assert_no_reply();
+    primary.cmd(&["CLIENT", "UNPAUSE"]).ok();
+
+    wait_until("the places to go", || primary.digest() != digest);
+    assert_eq!(queue(&primary, "k"), ["patient"]);
+    wait_until("the replica to know", || {
+        primary.wait_replica_synced(&replica);
+        queue(&replica, "k") == ["patient"] && replica.digest() == primary.digest()
+    });
+    assert!(tap.commands(&primary).iter().all(|command| command[0] == b"DLOCK.APPLY"));
+    assert_eq!(primary.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
+    patient.expect_reply(SOON).int();
+    assert_eq!(primary.cmd(&["DLOCK.RELEASE", "k", "patient"]).int(), 0);
+    primary.wait_replica_synced(&replica);
+    replica.left_over_check();
+    primary.left_over_check();
+}
+
+/// The turn of who gave up during the pause does not come any more.
+#[test]
+fn nothing_is_granted_to_whoever_gave_up_during_a_pause() {
+    let server = start("60000");
+    for mode in ["WRITE", "ALL"] {
+        let mut holder = server.client();
+        holder.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
+        let mut hasty = block(&server, "hasty", "150");
+        let mut both =
+            server.post(&["DLOCK.ACQUIRE", "k", "both", "BLOCK", "150", "QUEUE", "60000"]);
+        server.wait_blocked(2);
+        let mut patient = block(&server, "patient", "0");
+        pause(&server, 600, mode);
+        holder.send(&["DLOCK.RELEASE", "k", "h"]);
+        assert!(hasty.expect_reply(SOON).is_null());
+        assert!(both.expect_reply(SOON).is_null());
+        assert_eq!(holder.hear(Duration::ZERO), Heard::Nothing, "the pause is over too early");
+        assert_eq!(holder.reply(SOON).int(), 0);
+        // The place with QUEUE is still one.
+        assert_eq!(
+            (owner(&server, "k"), queue(&server, "k")),
+            ("both".into(), vec!["patient".into()])
+        );
+        patient.assert_no_reply();
+        assert!(both.client().cmd(&["DLOCK.ACQUIRE", "k", "both"]).int() > 0);
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "both"]).int(), 0);
+        patient.expect_reply(SOON).int();
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "patient"]).int(), 0);
+        server.left_over_check();
+    }
+}
+
+/// Everybody in front goes away or stays; the order is as it was.
+#[test]
+fn a_queue_is_the_same_after_a_pause() {
+    let server = start("60000");
+    for mode in ["WRITE", "ALL"] {
+        server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
+        let mut waiters: Vec<Blocked> =
+            (0..6).map(|n| block(&server, &format!("w{n}"), "0")).collect();
+        let all = queue(&server, "k");
+        let begun = pause(&server, 500, mode);
+        // Some are cut off, and ask again from elsewhere before it is over: they are heard after it.
+        for n in [1, 4] {
+            let call = args!["DLOCK.ACQUIRE", "k", format!("w{n}"), "BLOCK", 0];
+            waiters[n] = server.post(&call);
+        }
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
+        assert_lasted(begun, 500);
+        server.wait_blocked(5);
+        assert_eq!((owner(&server, "k"), queue(&server, "k")), (all[0].clone(), all[1..].to_vec()));
+        for (n, mut waiter) in waiters.into_iter().enumerate() {
+            waiter.expect_reply(SOON).int();
+            assert_eq!(server.cmd(&args!["DLOCK.RELEASE", "k", format!("w{n}")]).int(), 0);
+        }
+        server.left_over_check();
+    }
+}
+
+/// The answer to a grant could not leave, and the pause began in the same turn of the loop: the place is its owner's still.
+#[test]
+fn a_grant_whose_receiver_dies_as_the_pause_begins_is_kept_for_it() {
+    let server = start("60000");
+    server.cmd(&["DLOCK.ACQUIRE", "k", "h"]).int();
+    let mut dies = block(&server, "dies", "0");
+    let mut next = block(&server, "next", "0");
+    let replies = server.client().pipeline(&[
+        args!["DLOCK.RELEASE", "k", "h"],
+        args!["CLIENT", "KILL", "ID", dies.id()],
+        args!["CLIENT", "PAUSE", 300, "WRITE"],
+    ]);
+    assert_eq!(replies[0].int(), 0);
+    dies.expect_closed_without_reply();
+    // Is answered after the pause.
+    let token = server.cmd(&["DLOCK.ACQUIRE", "k", "dies", "PX", "90000"]).int();
+    let info = server.cmd(&["DLOCK.INFO", "k"]);
+    assert_eq!((info.field("token").int(), info.field("holds").int()), (token, 1));
+    next.assert_no_reply();
+    assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "dies"]).int(), 0);
+    next.expect_reply(SOON).int();
+    assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "next"]).int(), 0);
+    server.left_over_check();
+}

@@ -1,0 +1,342 @@
+//! The queue of a DFAIR lock on replicas: the same data after every step, shown, and sent as effects alone.
+
+use std::time::Duration;
+
+use crate::{
+    args,
+    durability::{AOF, crashed},
+    queue::{owner, queue},
+    support::{Blocked, Client, Family, ReplicaTap, Reply, SOON, Server, wait_until},
+};
+
+/// A primary, its replica, and what both have at the moment.
+struct Pair {
+    primary: Server,
+    replica: Server,
+    client: Client,
+    digest: String,
+}
+
+impl Pair {
+    fn start() -> Pair {
+        let primary = Family::Fair.with(&AOF).start();
+        let replica = Family::Fair.with(&[]).replica_of(&primary).start();
+        let client = primary.client();
+        Pair { primary, replica, client, digest: "0".repeat(40) }
+    }
+
+    #[track_caller]
+    fn cmd(&mut self, call: &str) -> redis::Value {
+        self.client.cmd(&call.split(' ').collect::<Vec<_>>())
+    }
+
+    #[track_caller]
+    fn block(&self, call: &str) -> Blocked {
+        self.primary.block(&call.split(' ').collect::<Vec<_>>())
+    }
+
+    /// Both are equal, something has changed in their data since the last step, and who waits for `k` are these.
+    #[track_caller]
+    fn changed(&mut self, waiting: &[&str]) {
+        let before = self.digest.clone();
+        self.equal(waiting);
+        assert_ne!(self.digest, before, "nothing has changed");
+    }
+
+    #[track_caller]
+    fn equal(&mut self, waiting: &[&str]) {
+        wait_until("who waits to be as it should", || queue(&self.primary, "k") == waiting);
+        self.primary.wait_replica_synced(&self.replica);
+        self.digest = self.primary.digest();
+        assert_eq!(self.replica.digest(), self.digest);
+        assert_eq!(queue(&self.replica, "k"), waiting);
+        assert_eq!(owner(&self.replica, "k"), owner(&self.primary, "k"));
+        for (n, name) in waiting.iter().enumerate() {
+            let place = self.replica.cmd(&["DLOCK.POSITION", "k", name]).int();
+            assert_eq!(place, i64::try_from(n).expect("a few") + 1, "{name}");
+        }
+        assert_eq!(self.replica.keys(), self.primary.keys());
+    }
+}
+
+#[test]
+fn a_replica_is_equal_after_every_step() {
+    let mut at = Pair::start();
+    at.cmd("DLOCK.ACQUIRE k h PX 600000").int();
+    at.changed(&[]);
+    let mut b = at.block("DLOCK.ACQUIRE k b BLOCK 0");
+    at.changed(&["b"]);
+    at.cmd("DLOCK.ACQUIRE k c QUEUE 60000 LABEL x");
+    at.changed(&["b", "c"]);
+    let mut again = at.block("DLOCK.ACQUIRE k b BLOCK 0 LABEL y PX 60000");
+    assert!(b.expect_reply(SOON).error().starts_with("REPLACED "));
+    at.equal(&["b", "c"]);
+    let mut d = at.block("DLOCK.ACQUIRE k d BLOCK 300");
+    at.changed(&["b", "c", "d"]);
+    assert!(d.expect_reply(SOON).is_null());
+    at.changed(&["b", "c"]);
+    let mut d = at.block("DLOCK.ACQUIRE k d BLOCK 0");
+    at.equal(&["b", "c", "d"]);
+    at.cmd(&format!("DLOCK.UNBLOCK {}", d.id())).int();
+    assert!(d.expect_reply(SOON).is_null());
+    at.changed(&["b", "c"]);
+    at.cmd("DLOCK.ACQUIRE k d QUEUE 60000");
+    at.equal(&["b", "c", "d"]);
+    at.cmd("DLOCK.CANCEL k d").int();
+    at.changed(&["b", "c"]);
+    // A connection that is lost changes nothing; the end of its grace does.
+    at.cmd("CONFIG SET dlock.fair-grace-ms 400").ok();
+    let lost = at.block("DLOCK.ACQUIRE k d BLOCK 0");
+    at.equal(&["b", "c", "d"]);
+    lost.hang_up();
+    at.primary.wait_blocked(1);
+    at.equal(&["b", "c", "d"]);
+    at.changed(&["b", "c"]);
+    // Grants: by release, by the end of a lease, of an unclaimed grant, by BREAK.
+    at.cmd("DLOCK.RELEASE k h").int();
+    again.expect_reply(SOON).int();
+    at.changed(&["c"]);
+    at.cmd("DLOCK.ACQUIRE k d QUEUE 60000");
+    at.cmd("DLOCK.RENEW k b PX 1").int();
+    at.changed(&["d"]);
+    at.cmd("DLOCK.ACQUIRE k c").int();
+    at.changed(&["d"]);
+    at.cmd("DLOCK.ACQUIRE k e QUEUE 50");
+    // Over another connection: who lets a grant lapse is passed over.
+    let mut other = at.primary.client();
+    assert!(other.cmd(&["DLOCK.ACQUIRE", "k", "f", "QUEUE", "60000"]).is_null());
+    at.cmd("DLOCK.BREAK k").int();
+    at.changed(&["e", "f"]);
+    at.cmd("DLOCK.ACQUIRE k d").int();
+    at.cmd("DLOCK.RELEASE k d").int();
+    wait_until("the grant that nobody claims", || owner(&at.primary, "k") == "f");
+    at.changed(&[]);
+    at.cmd("CONFIG SET dlock.lock-delay-ms 300").ok();
+    at.cmd("DLOCK.ACQUIRE k f").int();
+    let mut g = at.block("DLOCK.ACQUIRE k g BLOCK 0");
+    at.cmd("DLOCK.BREAK k").int();
+    at.changed(&["g"]);
+    g.expect_reply(SOON).int();
+    at.cmd("CONFIG SET dlock.lock-delay-ms 0").ok();
+    at.changed(&[]);
+    at.cmd("DLOCK.RELEASE k g").int();
+    at.changed(&[]);
+    at.primary.left_over_check();
+    at.replica.left_over_check();
+}
+
+#[test]
+fn a_replica_is_equal_when_other_commands_meet_the_key() {
+    let mut at = Pair::start();
+    for (call, waiting) in [
+        ("DEL k", &["e"][..]),
+        ("UNLINK k", &["e"]),
+        ("FLUSHALL", &["e"]),
+        ("PEXPIRE k 1", &["e"]),
+        ("RENAME k l", &["d", "e", "f"]),
+        ("MOVE k 5", &["d", "e", "f"]),
+        ("SWAPDB 0 5", &["d", "e", "f"]),
+    ] {
+        println!("{call}");
+        at.cmd("DLOCK.ACQUIRE k h PX 600000").int();
+        let mut first = at.block("DLOCK.ACQUIRE k c BLOCK 0");
+        at.cmd("DLOCK.ACQUIRE k d QUEUE 60000");
+        let mut last = at.block("DLOCK.ACQUIRE k e BLOCK 0");
+        at.cmd("DLOCK.ACQUIRE k f QUEUE 60000");
+        at.changed(&["c", "d", "e", "f"]);
+        at.cmd(call).ok();
+        first.expect_reply(SOON).int();
+        at.changed(waiting);
+        for &name in waiting {
+            at.cmd("DLOCK.BREAK k").int();
+            assert_eq!(owner(&at.primary, "k"), name);
+        }
+        last.expect_reply(SOON).int();
+        at.cmd("FLUSHALL").ok();
+        at.equal(&[]);
+    }
+    at.primary.left_over_check();
+    at.replica.left_over_check();
+}
+
+/// What a primary did is replayed from its AOF to the same data, step by step and from a rewritten file.
+#[test]
+fn the_log_is_replayed_to_the_same_data() {
+    let server = Family::Fair.with(&AOF).start();
+    let mut client = server.client();
+    for key in ["k", "l", "m", "n"] {
+        client.cmd(&["DLOCK.ACQUIRE", key, "h", "PX", "600000"]).int();
+        let mut waiters: Vec<Blocked> = Vec::new();
+        for n in 0..6 {
+            let name = format!("w{n}");
+            waiters.push(server.block(&["DLOCK.ACQUIRE", key, &name, "BLOCK", "0"]));
+            let name = format!("q{n}");
+            client.cmd(&["DLOCK.ACQUIRE", key, &name, "QUEUE", "600000", "LABEL", &name]).ok();
+        }
+        client.cmd(&["DLOCK.CANCEL", key, "q3"]).int();
+        client.cmd(&["DLOCK.CANCEL", key, "w4"]).int();
+        client.cmd(&["DLOCK.RELEASE", key, "h"]).int();
+        client.cmd(&["DLOCK.BREAK", key]).int();
+        let call: &[&str] = match key {
+            "k" => &["PING"],
+            "l" => &["DEL", "l"],
+            "m" => &["RENAME", "m", "elsewhere"],
+            _ => &["MOVE", "n", "3"],
+        };
+        client.cmd(call).ok();
+        server.cmd(&["CONFIG", "SET", "dlock.fair-grace-ms", "86400000"]).ok();
+    }
+    let shown = |server: &Server| ["k", "l", "m", "n", "elsewhere"].map(|key| queue(server, key));
+    let (digest, waiting) = (server.digest(), shown(&server));
+    assert_eq!(waiting[0], ["w1", "q1", "w2", "q2", "w3", "q4", "w5", "q5"]);
+    let server = crashed(server);
+    assert_eq!((server.digest(), shown(&server)), (digest.clone(), waiting.clone()));
+    let server = crashed(crate::durability::rewritten(server));
+    assert_eq!((server.digest(), shown(&server)), (digest, waiting));
+}
+
+#[test]
+fn a_replica_shows_the_queue() {
+    let at = Pair::start();
+    let mut client = at.primary.client();
+    client.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
+    let _blocked = at.block("DLOCK.ACQUIRE k b BLOCK 60000 LABEL why");
+    client.cmd(&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "60000"]).ok();
+    // Got as a stream, and all at once.
+    let late = Family::Fair.with(&[]).replica_of(&at.primary).start();
+    for replica in [&at.replica, &late] {
+        at.primary.wait_replica_synced(replica);
+        assert_eq!(replica.cmd(&["DLOCK.INFO", "k"]).field("waiters").int(), 2);
+        let rows = replica.cmd(&["DLOCK.WAITERS", "k"]).items();
+        for (row, (name, label)) in rows.iter().zip([("b", "why"), ("c", "")]) {
+            assert_eq!(row.field("owner").text(), name);
+            assert_eq!(row.field("label").text(), label);
+            // Connections and times are the primary's alone.
+            assert_eq!(row.field("client-id").int(), 0);
+            assert_eq!(row.field("remaining-ms").int(), -1);
+        }
+        assert_eq!(rows.len(), 2);
+        assert_eq!(replica.cmd(&["DLOCK.WAITERS", "k", "COUNT", "1"]).items().len(), 1);
+        assert_eq!(replica.cmd(&["DLOCK.POSITION", "k", "h"]).int(), 0);
+        assert_eq!(replica.cmd(&["DLOCK.POSITION", "k", "c"]).int(), 2);
+        assert!(replica.cmd(&["DLOCK.POSITION", "k", "x"]).is_null());
+        for call in [
+            &["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"][..],
+            &["DLOCK.ACQUIRE", "k", "b", "QUEUE", "1000"],
+            &["DLOCK.CANCEL", "k", "b"],
+            &["DLOCK.BREAK", "k"],
+        ] {
+            let refusal = replica.cmd(call).error();
+            assert!(refusal.starts_with("READONLY "), "{call:?}: {refusal}");
+        }
+        assert_eq!(replica.digest(), at.primary.digest());
+        // Nothing there could ring or be waited for.
+        let info = replica.info("dlock");
+        for field in ["armed_deadlines", "parked_clients", "connections_watched"] {
+            assert_eq!(info[field], "0", "{field}");
+        }
+    }
+}
+
+/// How many records each step sends, and nothing but records.
+#[test]
+fn the_stream_holds_effects_alone() {
+    const ONE: &[&str] = &["DLOCK.APPLY"];
+    let server = Family::Fair.with(&["dlock.fair-grace-ms", "60000"]).start();
+    let mut tap = ReplicaTap::attach(&server);
+    let mut sent = || {
+        let commands = tap.commands(&server);
+        let names = commands.iter().map(|command| command[0].escape_ascii().to_string());
+        let len: usize = commands.iter().flatten().map(Vec::len).sum();
+        (names.collect::<Vec<_>>(), len)
+    };
+    let mut blocked = Vec::new();
+    let mut client = server.client();
+    for (call, names) in [
+        ("DLOCK.ACQUIRE k h PX 600000", ONE),
+        // Looking, and asking in vain.
+        ("DLOCK.ACQUIRE k b", &[]),
+        ("DLOCK.INFO k", &[]),
+        ("DLOCK.WAITERS k", &[]),
+        ("DLOCK.POSITION k b", &[]),
+        ("DLOCK.CANCEL k b", &[]),
+        // Joining and leaving.
+        ("DLOCK.ACQUIRE k b BLOCK 0", ONE),
+        ("DLOCK.ACQUIRE k c QUEUE 60000", ONE),
+        ("DLOCK.ACQUIRE k d QUEUE 60000", ONE),
+        ("DLOCK.CANCEL k c", ONE),
+        // A hand-off is one step.
+        ("DLOCK.RELEASE k h", ONE),
+        ("DLOCK.BREAK k", ONE),
+        ("DLOCK.ACQUIRE k d", ONE),
+        ("DLOCK.RELEASE k d", ONE),
+    ] {
+        let words: Vec<&str> = call.split(' ').collect();
+        if words.contains(&"BLOCK") {
+            blocked.push(server.block(&words));
+        } else {
+            client.cmd(&words).ok();
+        }
+        assert_eq!(sent().0, names, "{call}");
+    }
+    // What is sent of a long queue is who joins and leaves it, not the queue.
+    client.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
+    let calls: Vec<_> =
+        (0..2_000).map(|n| args!["DLOCK.ACQUIRE", "k", format!("w{n}"), "QUEUE", 60_000]).collect();
+    client.pipeline(&calls);
+    let (names, len) = sent();
+    assert!(names.iter().all(|name| name == "DLOCK.APPLY") && names.len() == 2_001, "{names:?}");
+    assert!(len < 2_001 * 150, "{len} bytes");
+    let lost = server.block(&["DLOCK.ACQUIRE", "k", "lost", "BLOCK", "0"]);
+    sent();
+    lost.hang_up();
+    server.wait_blocked(0);
+    assert_eq!(sent().0, [""; 0], "whether somebody is connected is nobody else's business");
+    for n in 0..3 {
+        client.cmd(&["DLOCK.BREAK", "k"]).int();
+        let (names, len) = sent();
+        assert!(names == ONE && len < 250, "{n}: {names:?} {len}");
+    }
+    client.cmd(&["DEL", "k"]).int();
+    assert_eq!(sent().0, ["DEL"], "no call was blocked: nothing is left");
+    server.left_over_check();
+}
+
+/// That a place was given up, or taken, is a write of the connection that did so.
+#[test]
+fn wait_covers_places() {
+    let server = Family::Fair.start();
+    let mut tap = ReplicaTap::attach(&server);
+    server.cmd(&["DLOCK.ACQUIRE", "k", "h"]).int();
+    tap.commands(&server);
+    for call in [&["DLOCK.ACQUIRE", "k", "a", "QUEUE", "60000"][..], &["DLOCK.CANCEL", "k", "a"]] {
+        let mut client = server.client();
+        client.cmd(call).ok();
+        assert_eq!(client.cmd(&["WAIT", "1", "50"]).int(), 0, "{call:?}: the replica is silent");
+        tap.commands(&server);
+        assert_eq!(client.cmd(&["WAIT", "1", "5000"]).int(), 1, "{call:?}: the replica has it");
+    }
+    assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
+    server.left_over_check();
+}
+
+/// A replica that was away for a moment gets what it missed.
+#[test]
+fn a_broken_link_loses_no_step() {
+    let mut at = Pair::start();
+    at.cmd("DLOCK.ACQUIRE k h PX 600000").int();
+    at.cmd("DLOCK.ACQUIRE k a QUEUE 60000");
+    at.equal(&["a"]);
+    for round in 0..3 {
+        at.primary.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
+        at.cmd(&format!("DLOCK.ACQUIRE k r{round} QUEUE 60000"));
+        at.cmd(&format!("DLOCK.ACQUIRE k s{round} QUEUE 60000"));
+        at.cmd(&format!("DLOCK.CANCEL k r{round}")).int();
+    }
+    at.changed(&["a", "s0", "s1", "s2"]);
+    assert_eq!(at.primary.info_number("stats", "sync_full"), 1);
+    at.cmd("DEL k").int();
+    at.primary.left_over_check();
+    at.equal(&[]);
+    assert_eq!(at.client.hear(Duration::ZERO), crate::support::Heard::Nothing);
+}

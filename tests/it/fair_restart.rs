@@ -1,0 +1,273 @@
+//! The queue of a DFAIR lock after another process has taken over: order, graces, what was asked for.
+
+use std::time::Duration;
+
+use crate::{
+    durability::{crashed, rewritten},
+    queue::{owner, queue},
+    restart::{LATE, LOG, PROMOTION, REWRITTEN_LOG, SNAPSHOT, Way, each, take_over},
+    support::{Client, Family, Heard, LIMIT, Reply, SOON, Server, wait_until},
+};
+
+const LOG_AS_COMMANDS: Way = Way {
+    name: "an AOF rewritten as commands",
+    settings: &["appendonly", "yes", "appendfsync", "always", "aof-use-rdb-preamble", "no"],
+    take_over: |server, _| crashed(rewritten(server)),
+};
+const SHUTDOWN: Way = Way {
+    name: "SHUTDOWN SAVE",
+    settings: &[],
+    take_over: |mut server, _| {
+        server.shutdown(&["SAVE"]);
+        server.start_again();
+        server
+    },
+};
+const FAILOVER: Way = Way {
+    name: "FAILOVER",
+    settings: &[],
+    take_over: |server, settings| {
+        let replica = Family::Fair.with(settings).replica_of(&server).start();
+        failed_over(&server, &replica);
+        replica
+    },
+};
+
+/// What a client that was blocked hears when its server is no longer the one that decides.
+#[track_caller]
+pub fn sent_away(client: &mut Client) {
+    match client.hear(LIMIT) {
+        Heard::Closed => {}
+        Heard::Reply(reply) => {
+            let text = reply.error();
+            assert!(text.starts_with("UNBLOCKED ") || text.starts_with("REDIRECT "), "{text}");
+        }
+        Heard::Nothing => panic!("a blocked call was not answered"),
+    }
+}
+
+#[track_caller]
+pub fn failed_over(old: &Server, new: &Server) {
+    old.wait_replica_synced(new);
+    old.cmd(&["FAILOVER"]).ok();
+    wait_until("the failover", || {
+        new.info("replication").get("role").is_some_and(|role| role == "master")
+    });
+}
+
+/// Those who wait in [`line_up`], and how: some blocked, some not, some both.
+const WAITERS: [(&str, &[&str]); 5] = [
+    ("w0", &["BLOCK", "0", "LABEL", "zero"]),
+    ("w1", &["QUEUE", "60000", "LABEL", "one"]),
+    ("w2", &["BLOCK", "0", "QUEUE", "60000"]),
+    ("w3", &["BLOCK", "0"]),
+    ("w4", &["QUEUE", "60000"]),
+];
+
+pub fn names() -> Vec<&'static str> {
+    WAITERS.iter().map(|&(name, _)| name).collect()
+}
+
+#[track_caller]
+pub fn ask(server: &Server, owner: &str, options: &[&str]) -> Client {
+    let call = [&["DLOCK.ACQUIRE", "k", owner], options].concat();
+    if options[0] == "BLOCK" {
+        return server.block(&call).into_client();
+    }
+    let mut client = server.client();
+    assert!(client.cmd(&call).is_null());
+    client
+}
+
+/// Lock `k`, held by `h`, and those who wait for it; among them one that has gone, and one that asked twice.
+#[track_caller]
+pub fn line_up(server: &Server) -> Vec<Client> {
+    server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
+    let mut clients = Vec::new();
+    for (n, (owner, options)) in WAITERS.iter().enumerate() {
+        if n == 2 {
+            ask(server, "given-up", &["QUEUE", "60000"]);
+        }
+        if n == 3 {
+            clients.push(ask(server, owner, &["BLOCK", "0", "LABEL", "an earlier call"]));
+        }
+        clients.push(ask(server, owner, options));
+    }
+    assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "given-up"]).int(), 1);
+    assert_eq!(queue(server, "k"), names());
+    clients
+}
+
+/// All come back to the server that has taken over, the last one first, and are served in their old order.
+#[track_caller]
+pub fn come_back(server: &Server, how: &str) {
+    let rows = server.cmd(&["DLOCK.WAITERS", "k"]).items();
+    assert_eq!(queue(server, "k"), names(), "{how}");
+    for (n, (row, (name, options))) in rows.iter().zip(WAITERS).enumerate() {
+        assert_eq!(row.field("client-id").int(), 0, "{how}: {}", row.show());
+        let most = if options.contains(&"QUEUE") { 60_000 } else { 30_000 };
+        let left = row.field("remaining-ms").int();
+        assert!((most - 20_000..=most).contains(&left), "{how}: {}", row.show());
+        let label = ["zero", "one", "", "", ""][n];
+        assert_eq!(row.field("label").text(), label, "{how}");
+        let position = server.cmd(&["DLOCK.POSITION", "k", name]).int();
+        assert_eq!(position, i64::try_from(n).expect("a few") + 1, "{how}");
+    }
+    let mut newcomer = ask(server, "newcomer", &["BLOCK", "0"]);
+    let mut back: Vec<Client> =
+        WAITERS.iter().rev().map(|(owner, options)| ask(server, owner, options)).collect();
+    assert_eq!(queue(server, "k"), [&names()[..], &["newcomer"]].concat(), "{how}");
+    let mut last = server.cmd(&["DLOCK.INFO", "k"]).field("token").int();
+    let mut holder = "h";
+    for (name, options) in WAITERS {
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", holder]).int(), 0, "{how}");
+        assert_eq!(owner(server, "k"), name, "{how}");
+        let mut client = back.pop().expect("as many as waiters");
+        let token = if options[0] == "BLOCK" {
+            client.reply(SOON).int()
+        } else {
+            client.cmd(&["DLOCK.ACQUIRE", "k", name]).int()
+        };
+        assert!(token > last, "{how}: {token} after {last}");
+        (last, holder) = (token, name);
+    }
+    assert_eq!(newcomer.hear(Duration::ZERO), Heard::Nothing, "{how}");
+    assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", holder]).int(), 0);
+    assert!(newcomer.reply(SOON).int() > last, "{how}");
+    assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "newcomer"]).int(), 0);
+    server.left_over_check();
+}
+
+#[test]
+fn whoever_comes_back_in_time_has_its_old_place() {
+    let ways = [SNAPSHOT, SHUTDOWN, LOG, REWRITTEN_LOG, LOG_AS_COMMANDS, PROMOTION, FAILOVER];
+    each(&ways, |way| {
+        let mut clients = Vec::new();
+        let settings = ["dlock.fair-grace-ms", "30000"];
+        let (server, ..) =
+            take_over(Family::Fair, way, &settings, |server| clients = line_up(server));
+        come_back(&server, way.name);
+    });
+}
+
+/// The replica saw every step, instead of the state at the end.
+#[test]
+fn a_replica_that_followed_every_step_serves_them_too() {
+    each(&[false, true], |&by_failover| {
+        let grace = ["dlock.fair-grace-ms", "30000"];
+        let mut old = Family::Fair.with(&grace).start();
+        let new = Family::Fair.with(&grace).replica_of(&old).start();
+        let mut clients = line_up(&old);
+        // The earlier call of the one that asked twice.
+        assert!(clients[3].reply(SOON).error().starts_with("REPLACED "));
+        if by_failover {
+            failed_over(&old, &new);
+            for waiter in [0, 2, 4] {
+                sent_away(&mut clients[waiter]);
+            }
+        } else {
+            old.wait_replica_synced(&new);
+            old.kill9();
+            new.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
+        }
+        come_back(&new, if by_failover { "FAILOVER" } else { "a promotion" });
+        if by_failover {
+            new.wait_replica_synced(&old);
+            old.left_over_check();
+        }
+    });
+}
+
+#[test]
+fn those_who_stay_away_cost_one_grace_in_all() {
+    const GRACE: Duration = Duration::from_millis(800);
+    each(&[SNAPSHOT, LOG, REWRITTEN_LOG, PROMOTION, FAILOVER], |way| {
+        let name = way.name;
+        let mut clients = Vec::new();
+        let settings = ["dlock.fair-grace-ms", "800"];
+        let (server, before, after) = take_over(Family::Fair, way, &settings, |server| {
+            server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
+            for n in 0..40 {
+                let how = if n % 4 == 3 { ["QUEUE", "800"] } else { ["BLOCK", "0"] };
+                clients.push(ask(server, &format!("w{n}"), &how));
+            }
+        });
+        let mut last = ask(&server, "w39", &["BLOCK", "0"]);
+        assert_eq!(server.cmd(&["DLOCK.POSITION", "k", "w39"]).int(), 40, "{name}");
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0, "{name}");
+        last.reply(SOON).int();
+        let (total, anew) = (before.elapsed(), after.elapsed());
+        assert!(total >= GRACE, "{name}: {total:?} is too early");
+        assert!(anew < GRACE + LATE, "{name}: {anew:?} is too late");
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "w39"]).int(), 0);
+        server.left_over_check();
+    });
+}
+
+#[test]
+fn graces_begin_when_the_quarantine_is_over() {
+    const QUARANTINE: Duration = Duration::from_millis(700);
+    const GRACE: Duration = Duration::from_millis(600);
+    each(&[SNAPSHOT, LOG, PROMOTION], |way| {
+        let name = way.name;
+        let mut clients = Vec::new();
+        let settings = ["dlock.fair-grace-ms", "600", "dlock.restart-quarantine-ms", "700"];
+        let (server, before, after) = take_over(Family::Fair, way, &settings, |server| {
+            server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
+            for (owner, how) in
+                [("w0", ["BLOCK", "0"]), ("w1", ["QUEUE", "600"]), ("w2", ["BLOCK", "0"])]
+            {
+                clients.push(ask(server, owner, &how));
+            }
+        });
+        let mut back = ask(&server, "w2", &["BLOCK", "0"]);
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0, "{name}");
+        assert_eq!((owner(&server, "k"), queue(&server, "k").len()), (String::new(), 3), "{name}");
+        assert!(after.elapsed() < QUARANTINE, "too slow to see anything");
+        // The first one's turn comes, though it is away.
+        wait_until("the quarantine to end", || owner(&server, "k") == "w0");
+        assert!(before.elapsed() >= QUARANTINE, "{name}: {:?}", before.elapsed());
+        back.reply(SOON).int();
+        let (total, anew) = (before.elapsed(), after.elapsed());
+        assert!(total >= QUARANTINE + GRACE, "{name}: {total:?} is too early");
+        assert!(anew < QUARANTINE + GRACE + LATE, "{name}: {anew:?} is too late");
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "w2"]).int(), 0);
+        server.left_over_check();
+    });
+}
+
+#[test]
+fn what_a_place_asked_for_is_carried() {
+    each(&[SNAPSHOT, LOG, REWRITTEN_LOG, LOG_AS_COMMANDS, PROMOTION], |way| {
+        let name = way.name;
+        let mut clients = Vec::new();
+        let settings = ["dlock.fair-grace-ms", "30000"];
+        let (server, ..) = take_over(Family::Fair, way, &settings, |server| {
+            server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
+            let all =
+                ["QUEUE", "50000", "PX", "7000", "LABEL", "next", "NOTIFY", "mine", "REQID", "r"];
+            clients.push(ask(server, "w0", &all));
+            clients.push(ask(server, "w1", &["QUEUE", "50000"]));
+        });
+        let mut heard = server.psubscribe(&["mine", "dlock:notify:*"]);
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
+        let info = server.cmd(&["DLOCK.INFO", "k"]);
+        let token = info.field("token").int();
+        assert_eq!(info.field("owner").text(), "w0", "{name}");
+        assert_eq!(info.field("label").text(), "next", "{name}");
+        assert!((40_000..=50_000).contains(&info.field("ttl-ms").int()), "{name}: {}", info.show());
+        let granted = format!("granted 0 {token} 2 w0 k").into_bytes();
+        assert_eq!(heard.next(), ("mine".to_owned(), granted), "{name}");
+        assert_eq!(server.cmd(&["DLOCK.RENEW", "k", "w0"]).int(), token, "{name}");
+        assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 7_000, "{name}");
+        // The request that it was is known, and claimed.
+        assert_eq!(server.cmd(&["DLOCK.ACQUIRE", "k", "w0", "REQID", "r"]).int(), token);
+        assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("holds").int(), 1, "{name}");
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "w0"]).int(), 0);
+        let token = server.cmd(&["DLOCK.INFO", "k"]).field("token").int();
+        let granted = format!("granted 0 {token} 2 w1 k").into_bytes();
+        assert_eq!(heard.next(), ("dlock:notify:w1".to_owned(), granted), "{name}");
+        assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "w1"]).int(), 1);
+        server.left_over_check();
+    });
+}

@@ -1,0 +1,233 @@
+//! One read-write lock, semaphore and latch of every kind that can be: what is carried from server to server, and what must arrive.
+
+use crate::{
+    args,
+    story::{latch, rw, sem},
+    support::{Client, Reply, Server},
+};
+
+/// A name that no text routine must touch. In the calls below, `ODD` stands for it.
+const ODD: &[u8] = b"%s\0\xff caf\xc3\xa9\r\n";
+
+/// Where they are: database, what shows them, key.
+const PLACES: [(&str, &str, &str); 13] = [
+    ("0", "DRW.INFO", "readers"),
+    ("0", "DRW.INFO", "both"),
+    ("0", "DRW.INFO", "turn"),
+    ("0", "DRW.INFO", "closed"),
+    ("9", "DRW.INFO", "ODD"),
+    ("0", "DSEM.INFO", "made"),
+    ("0", "DSEM.PERMITS", "made"),
+    ("0", "DSEM.INFO", "passing"),
+    ("0", "DSEM.PERMITS", "passing"),
+    ("0", "DSEM.INFO", "over"),
+    ("0", "DSEM.PERMITS", "over"),
+    ("0", "DLATCH.INFO", "endless"),
+    ("0", "DLATCH.INFO", "limited"),
+];
+
+/// What makes them, over a connection that may go. `LONG` is longer than any test, `TEXT` as long as a text may be.
+const CALLS: [&str; 27] = [
+    "DRW.ACQUIRE both a WRITE PX 600000 REQID w BIND 3600000",
+    "DRW.ACQUIRE turn a WRITE",
+    "2: DRW.ACQUIRE turn b READ QUEUE LONG PX 7000 NOTIFY ODD",
+    "2: DRW.ACQUIRE turn c READ QUEUE LONG PX 7000",
+    "DRW.RELEASE turn a WRITE",
+    "CONFIG SET dlock.lock-delay-ms LONG",
+    "DRW.ACQUIRE closed a WRITE",
+    "DRW.BREAK closed",
+    "CONFIG SET dlock.lock-delay-ms 0",
+    "DSEM.INIT made 100",
+    "DSEM.TAKE made 7 REQID t",
+    "DSEM.GIVE made 2 REQID g",
+    "DSEM.ACQUIRE made first COUNT 3 PX LONG LABEL TEXT NOTIFY ODD REQID same",
+    "DSEM.ACQUIRE passing ODD LIMIT 3 PX LONG BIND 3600000 REQID ODD",
+    "DSEM.TAKE passing 2",
+    "DSEM.INIT over 5",
+    "DSEM.ACQUIRE over a COUNT 4 PX LONG",
+    "DSEM.TAKE over",
+    "2: DSEM.ACQUIRE over b QUEUE LONG PX 7000",
+    "DSEM.GIVE over",
+    "DSEM.RESIZE over 2",
+    "DLATCH.INIT endless 1000",
+    "DLATCH.INIT limited 5 PX LONG",
+    "DLATCH.COUNTDOWN limited 2 REQID ODD",
+    "SELECT 9",
+    "DRW.ACQUIRE ODD ODD READ PX LONG REQID ODD",
+    "SELECT 0",
+];
+
+/// The words of a call.
+fn words(call: &str) -> Vec<Vec<u8>> {
+    let word = |word: &str| match word {
+        "ODD" => ODD.to_vec(),
+        "LONG" => b"86400000".to_vec(),
+        "TEXT" => vec![b'x'; 256],
+        word => word.as_bytes().to_vec(),
+    };
+    call.split(' ').map(word).collect()
+}
+
+/// The specimens on a server.
+pub struct Specimens {
+    /// The connections that ties and places are for.
+    _connections: [Client; 2],
+    state: Vec<String>,
+    digest: String,
+    /// The permit of the semaphore that was made on first use.
+    permit: String,
+    /// The one that nobody has claimed.
+    queued: String,
+    /// The largest token that was given.
+    largest: i64,
+}
+
+/// Everything that INFO and PERMITS show, without what differs from moment to moment and from server to server.
+#[track_caller]
+fn state(server: &Server) -> Vec<String> {
+    let mut client = server.client();
+    let mut show = |&(db, verb, key): &(&str, &str, &str)| {
+        client.cmd(&["SELECT", db]).ok();
+        let shown = client.cmd(&words(&format!("{verb} {key}"))).show();
+        // Fields come in pairs: a name and, after it, what changes.
+        let mut words: Vec<&str> = shown.split(", ").collect();
+        let mut n = 0;
+        while n + 1 < words.len() {
+            let name = words[n].trim_start_matches('[');
+            if ["\"ttl-ms\"", "\"held-ms\"", "\"bound-client\"", "\"waiters\""].contains(&name) {
+                words.remove(n + 1);
+            }
+            n += 1;
+        }
+        format!("{verb} {key}: {}", words.join(", "))
+    };
+    PLACES.iter().map(&mut show).collect()
+}
+
+impl Specimens {
+    /// Makes them.
+    #[track_caller]
+    pub fn make(server: &Server) -> Specimens {
+        let mut connections = [server.client(), server.client()];
+        let many = (0..30)
+            .map(|n| format!("DRW.ACQUIRE readers o{n} READ PX LONG LABEL TEXT REQID r{n}"))
+            // Nine ids: the first one is forgotten.
+            .chain((0..9).map(|n| format!("DRW.ACQUIRE both a READ PX LONG REQID r{n}")))
+            .chain(CALLS.iter().map(|&call| call.to_owned()))
+            .chain(
+                (0..18).map(|n| {
+                    format!("DSEM.ACQUIRE made o{n} COUNT {} PX LONG REQID same", 1 + n % 3)
+                }),
+            )
+            .chain((0..300).map(|n| format!("DLATCH.COUNTDOWN endless REQID step-{n}-of-many")));
+        for call in many {
+            match call.strip_prefix("2: ") {
+                Some(call) => assert!(connections[1].cmd(&words(call)).is_null(), "{call}"),
+                None => drop(connections[0].cmd(&words(&call)).ok()),
+            }
+        }
+        let permit_of = |key: &str, owner: &[u8]| {
+            let permits = server.cmd(&["DSEM.PERMITS", key]).items();
+            let found = permits.iter().find(|permit| permit.field("owner").bytes() == owner);
+            found.unwrap().field("id").text()
+        };
+        assert_eq!(rw(server, "turn"), "read b*1 c*1");
+        assert_eq!(rw(server, "closed"), "free");
+        Specimens {
+            state: state(server),
+            digest: server.digest(),
+            permit: permit_of("passing", ODD),
+            queued: permit_of("over", b"b"),
+            largest: server.info_number("dlock", "last_token"),
+            _connections: connections,
+        }
+    }
+
+    /// Fails the test unless they are on `server` as they were made; then uses each and leaves nothing.
+    #[track_caller]
+    pub fn use_up(self, server: &Server, how: &str) {
+        for (is, was) in state(server).iter().zip(&self.state) {
+            assert_eq!(is, was, "{how}");
+        }
+        assert_eq!(server.digest(), self.digest, "{how}");
+        self.use_up_locks(server, how);
+        self.use_up_semaphores(server, how);
+        use_up_latches(server, how);
+        server.left_over_check();
+    }
+
+    #[track_caller]
+    fn use_up_locks(&self, server: &Server, how: &str) {
+        let number = |call: &str| server.cmd(&words(call)).int();
+        // A request that a hold has seen counts nothing, one that it has forgotten does.
+        for (request, both) in [
+            ("READ REQID r1", "write a*1; read a*9"),
+            ("READ REQID r8", "write a*1; read a*9"),
+            ("READ REQID r0", "write a*1; read a*10"),
+            ("WRITE REQID w", "write a*1; read a*10"),
+        ] {
+            number(&format!("DRW.ACQUIRE both a {request}"));
+            assert_eq!(rw(server, "both"), both, "{how}: {request}");
+        }
+        assert_eq!(number("DRW.BREAK both"), 2, "{how}");
+        // Grants that were nobody's yet are still their owners', in their mode, and start the lease that was asked for.
+        assert!(server.cmd(&words("DRW.ACQUIRE turn x WRITE")).is_null(), "{how}");
+        number("DRW.RENEW turn b READ");
+        assert_eq!(number("DRW.CANCEL turn b"), 0, "{how}: it was claimed");
+        assert_eq!(number("DRW.CANCEL turn c"), 1, "{how}: it was not");
+        let reader = server.cmd(&["DRW.INFO", "turn"]).field("readers").items()[0].clone();
+        let left = reader.field("ttl-ms").int();
+        assert!((1..=7_000).contains(&left), "{how}: {left}");
+        assert_eq!(number("DRW.RELEASE turn b READ"), 0, "{how}");
+        // Closed is closed.
+        for mode in ["READ", "WRITE"] {
+            assert!(server.cmd(&["DRW.ACQUIRE", "closed", "b", mode]).is_null(), "{how}");
+        }
+        // The readers are all there, and the next token is above all that there were.
+        assert_eq!(number("DRW.BREAK readers o29"), 1, "{how}");
+        assert_eq!(number("DRW.BREAK readers"), 29, "{how}");
+        let next = number("DRW.ACQUIRE readers a READ");
+        assert!(next > self.largest, "{how}: {next} is not above {}", self.largest);
+        number("DEL readers closed");
+        let mut client = server.client();
+        client.cmd(&["SELECT", "9"]).ok();
+        assert_eq!(client.cmd(&words("DRW.RELEASE ODD ODD READ")).int(), 0, "{how}");
+    }
+
+    #[track_caller]
+    fn use_up_semaphores(&self, server: &Server, how: &str) {
+        let number = |call: &str| server.cmd(&words(call)).int();
+        assert_eq!(sem(server, "made"), "56 of 100 (39 leased, 5 taken)", "{how}");
+        // Repeats are known.
+        assert_eq!(number("DSEM.TAKE made 7 REQID t"), 1, "{how}");
+        assert_eq!(number("DSEM.GIVE made 2 REQID g"), 56, "{how}");
+        assert_eq!(number("DSEM.GIVE made 5"), 61, "{how}");
+        let again = server.cmd(&words("DSEM.ACQUIRE passing ODD REQID ODD")).text();
+        assert_eq!(again, self.permit, "{how}");
+        assert_eq!(sem(server, "passing"), "0 of 3 (1 leased, 2 taken)", "{how}");
+        assert_eq!(number(&format!("DSEM.RELEASE passing {again}")), 1, "{how}");
+        assert_eq!(number("DSEM.GIVE passing 2"), 3, "{how}");
+        assert_eq!(sem(server, "passing"), "nothing", "{how}: it was made on first use");
+        assert_eq!(sem(server, "over"), "-3 of 2 (5 leased, 0 taken)", "{how}");
+        assert_eq!(number(&format!("DSEM.RENEW over {}", self.queued)), 1, "{how}");
+        assert_eq!(number("DSEM.CANCEL over b"), 0, "{how}: it was claimed");
+        assert_eq!(number(&format!("DSEM.RELEASE over {}", self.queued)), -2, "{how}");
+        number("DEL made over");
+    }
+}
+
+#[track_caller]
+fn use_up_latches(server: &Server, how: &str) {
+    let number = |call: &[Vec<u8>]| server.cmd(call).int();
+    // They remember every step.
+    assert_eq!(latch(server, "endless"), "700 of 1000", "{how}");
+    for n in 0..300 {
+        let call = args!["DLATCH.COUNTDOWN", "endless", "REQID", format!("step-{n}-of-many")];
+        assert_eq!(number(&call), 700, "{how}: step {n}");
+    }
+    assert_eq!(number(&words("DLATCH.COUNTDOWN limited 2 REQID ODD")), 3, "{how}");
+    let left = server.cmd(&["DLATCH.INFO", "limited"]).field("ttl-ms").int();
+    assert!((80_000_000..=86_400_000).contains(&left), "{how}: {left}");
+    assert_eq!(number(&words("DLATCH.COUNTDOWN limited 3")), 0, "{how}");
+    number(&words("DEL endless"));
+}

@@ -1,0 +1,341 @@
+//! DLATCH: steps, waiters, and how it ends.
+
+use std::time::{Duration, Instant};
+
+use dlock_wire::reply::{latch_info, waiter};
+use redis::Value;
+
+use crate::{
+    args,
+    scene::assert_lasted,
+    story::{Story, latch},
+    support::{Blocked, Kind, ReplicaTap, Reply, SOON, Server, wait_until},
+};
+
+#[test]
+fn it_opens_after_so_many_steps() {
+    Story::tell(
+        &Server::start(),
+        &[
+            // One that is not there is open.
+            ("DLATCH.AWAIT l", "1"),
+            ("DLATCH.AWAIT l BLOCK 0", "1"),
+            ("DLATCH.COUNTDOWN l", "0"),
+            ("DLATCH.INFO l", "nil"),
+            ("EXISTS l", "0"),
+            ("DLATCH.INIT l 4", "1"),
+            ("TYPE l", "'dlock-cdl"),
+            ("DLATCH.INIT l 9", "0"),
+            ("latch l", "4 of 4"),
+            ("DLATCH.AWAIT l", "nil"),
+            ("DLATCH.COUNTDOWN l", "3"),
+            ("1: DLATCH.AWAIT l BLOCK 0", "waits"),
+            ("2: DLATCH.AWAIT l BLOCK 60000", "waits"),
+            ("DLATCH.COUNTDOWN l 2", "1"),
+            ("1", "waits"),
+            ("DLATCH.INIT l 7", "0"),
+            ("latch l", "1 of 4; waits - -"),
+            ("DLATCH.COUNTDOWN l", "0"),
+            ("1", "1"),
+            ("2", "1"),
+            ("EXISTS l", "0"),
+            ("DLATCH.COUNTDOWN l", "0"),
+            ("DLATCH.AWAIT l", "1"),
+            // It can be closed again. A step beyond the end ends there.
+            ("DLATCH.INIT l 2147483647", "1"),
+            ("1: DLATCH.AWAIT l BLOCK 0", "waits"),
+            ("DLATCH.COUNTDOWN l 2147483645", "2"),
+            ("1", "waits"),
+            ("DLATCH.COUNTDOWN l 2147483647", "0"),
+            ("1", "1"),
+            ("latch l", "nothing"),
+        ],
+    );
+}
+
+#[test]
+fn a_step_that_is_sent_again_counts_once() {
+    const STEPS: usize = 1_000;
+    let server = Server::start();
+    Story::tell(
+        &server,
+        &[
+            ("DLATCH.INIT l 5", "1"),
+            ("DLATCH.COUNTDOWN l REQID a", "4"),
+            ("w: DLATCH.COUNTDOWN l REQID a", "4"),
+            ("DLATCH.COUNTDOWN l 2 REQID b", "2"),
+            ("w: DLATCH.COUNTDOWN l 2 REQID a", "2"),
+            ("w: DLATCH.COUNTDOWN l 2 REQID b", "2"),
+            ("latch l", "2 of 5"),
+            ("DLATCH.COUNTDOWN l", "1"),
+            ("DLATCH.COUNTDOWN l REQID c", "0"),
+            ("DLATCH.COUNTDOWN l REQID c", "0"),
+            // Another latch is another memory.
+            ("DLATCH.INIT l 5", "1"),
+            ("DLATCH.COUNTDOWN l REQID a", "4"),
+            ("DEL l", "1"),
+        ],
+    );
+    // It remembers all of them until it opens, not the last few; also when it was saved in between.
+    server.cmd(&args!["DLATCH.INIT", "l", STEPS + 1]).int();
+    let calls: Vec<_> = (0..STEPS)
+        .map(|n| args!["DLATCH.COUNTDOWN", "l", "REQID", format!("a request with number {n}")])
+        .collect();
+    let mut client = server.client();
+    let counts: Vec<i64> = client.pipeline(&calls).iter().map(Reply::int).collect();
+    assert!(counts.iter().rev().copied().eq(1..=1_000));
+    for how in ["at once", "DEBUG RELOAD"] {
+        if how == "DEBUG RELOAD" {
+            client.cmd(&["DEBUG", "RELOAD"]).ok();
+        }
+        assert!(client.pipeline(&calls).iter().all(|count| count.int() == 1), "{how}");
+    }
+    assert_eq!(client.cmd(&["DLATCH.COUNTDOWN", "l"]).int(), 0);
+    server.left_over_check();
+}
+
+#[test]
+fn many_who_step_at_once_are_each_counted_once() {
+    const CLIENTS: usize = 20;
+    const STEPS: usize = 100;
+    let server = Server::start();
+    server.cmd(&args!["DLATCH.INIT", "l", CLIENTS * STEPS + 1]).int();
+    let mut waiter = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
+    std::thread::scope(|scope| {
+        for name in 0..CLIENTS {
+            let server = &server;
+            scope.spawn(move || {
+                let (mut client, mut again) = (server.client(), server.client());
+                for n in 0..STEPS {
+                    let call = args!["DLATCH.COUNTDOWN", "l", "REQID", format!("{name}.{n}")];
+                    // Sent twice over two connections; whichever comes first counts.
+                    again.send(&call);
+                    assert!(client.cmd(&call).int() > 0);
+                    assert!(again.reply(SOON).int() > 0);
+                }
+            });
+        }
+    });
+    assert_eq!(latch(&server, "l"), "1 of 2001; waits -");
+    waiter.assert_no_reply();
+    assert_eq!(server.cmd(&["DLATCH.COUNTDOWN", "l"]).int(), 0);
+    assert_eq!(waiter.expect_reply(SOON).int(), 1);
+    server.left_over_check();
+}
+
+#[test]
+fn ten_thousand_waiters_are_released_by_one_step() {
+    const WAITERS: usize = 10_000;
+    // As users have it: the module that checks itself walks the whole queue after every step.
+    let server = Server::with(&[]).release().start();
+    let mut tap = ReplicaTap::attach(&server);
+    server.cmd(&["DLATCH.INIT", "l", "2"]).int();
+    let call = args!["DLATCH.AWAIT", "l", "BLOCK", 0];
+    let mut waiters: Vec<Blocked> = (0..WAITERS).map(|_| server.post(&call)).collect();
+    server.wait_blocked(WAITERS);
+    assert_eq!(server.cmd(&["DLATCH.INFO", "l"]).field("waiters").int(), 10_000);
+    assert_eq!(server.cmd(&["DLATCH.WAITERS", "l", "COUNT", "3"]).items().len(), 3);
+    assert_eq!(server.cmd(&["DLATCH.COUNTDOWN", "l"]).int(), 1);
+    waiters[0].assert_no_reply();
+    waiters[WAITERS - 1].assert_no_reply();
+    tap.commands(&server);
+    let start = Instant::now();
+    assert_eq!(server.cmd(&["DLATCH.COUNTDOWN", "l"]).int(), 0);
+    let counted = start.elapsed();
+    for waiter in &mut waiters {
+        assert_eq!(waiter.expect_reply(SOON).int(), 1);
+    }
+    println!(
+        "{WAITERS} waiters: the step took {counted:?}, all were answered after {:?}",
+        start.elapsed()
+    );
+    // What is replicated is that it opened, and nothing about those who waited.
+    assert_eq!(tap.commands(&server).len(), 1);
+    // Each once: the next reply is that to the next call.
+    for (n, waiter) in waiters.iter_mut().enumerate() {
+        waiter.client().send(&args!["ECHO", n]);
+    }
+    for (n, waiter) in waiters.iter_mut().enumerate() {
+        assert_eq!(waiter.expect_reply(SOON).text(), n.to_string());
+    }
+    server.left_over_check();
+}
+
+#[test]
+fn who_waits_for_one_that_ends_otherwise_is_told_that_it_is_broken() {
+    let server = Server::start();
+    for (init, end) in [
+        (&["DLATCH.INIT", "l", "3"][..], &["DEL", "l"][..]),
+        (&["DLATCH.INIT", "l", "3"], &["UNLINK", "l"]),
+        (&["DLATCH.INIT", "l", "3"], &["PEXPIRE", "l", "5"]),
+        (&["DLATCH.INIT", "l", "3"], &["FLUSHDB"]),
+        (&["DLATCH.INIT", "l", "3"], &["FLUSHALL", "ASYNC"]),
+        (&["DLATCH.INIT", "l", "3"], &["EVAL", "return redis.call('DEL', KEYS[1])", "1", "l"]),
+        // The name that they asked for has no latch any more.
+        (&["DLATCH.INIT", "l", "3"], &["RENAME", "l", "m"]),
+        (&["DLATCH.INIT", "l", "3"], &["MOVE", "l", "3"]),
+        (&["DLATCH.INIT", "l", "3"], &["SET", "l", "text", "PX", "1"]),
+        (&["DLATCH.INIT", "l", "3", "PX", "300"], &["PING"]),
+        (&["DLATCH.INIT", "l", "3", "EX", "1"], &["DLATCH.COUNTDOWN", "l"]),
+    ] {
+        println!("{init:?} {end:?}");
+        assert_eq!(server.cmd(init).int(), 1);
+        let mut waiters =
+            ["0", "60000"].map(|ms| server.block(&["DLATCH.AWAIT", "l", "BLOCK", ms]));
+        server.cmd(end).ok();
+        for waiter in &mut waiters {
+            let error = waiter.expect_reply(SOON).error();
+            assert!(error.starts_with("BROKEN "), "{error}");
+        }
+        wait_until("the name to be free", || server.cmd(&["EXISTS", "l"]).int() == 0);
+        for waiter in &mut waiters {
+            assert_eq!(waiter.client().cmd(&["DLATCH.AWAIT", "l", "BLOCK", "0"]).int(), 1);
+        }
+        assert_eq!(latch(&server, "l"), "nothing");
+        assert_eq!(server.cmd(&["EXISTS", "l"]).int(), 0);
+    }
+    server.cmd(&["FLUSHALL"]).ok();
+    // In a transaction that closes it anew, too: it was another one that they waited for.
+    server.cmd(&["DLATCH.INIT", "l", "1"]).int();
+    let mut waiter = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
+    let replies = server.client().pipeline(&[
+        args!["MULTI"],
+        args!["DEL", "l"],
+        args!["DLATCH.INIT", "l", 2],
+        args!["EXEC"],
+    ]);
+    assert_eq!(replies[3].items()[1].int(), 1);
+    assert!(waiter.expect_reply(SOON).error().starts_with("BROKEN "));
+    assert_eq!(latch(&server, "l"), "2 of 2");
+    server.cmd(&["DEL", "l"]).ok();
+    server.left_over_check();
+}
+
+#[test]
+fn its_time_ends_by_itself_and_not_early() {
+    let server = Server::start();
+    let start = Instant::now();
+    server.cmd(&["DLATCH.INIT", "l", "2", "PX", "120"]).int();
+    let mut waiter = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
+    // A step does not lengthen it.
+    assert_eq!(server.cmd(&["DLATCH.COUNTDOWN", "l"]).int(), 1);
+    assert!(waiter.expect_reply(SOON).error().starts_with("BROKEN "));
+    assert_lasted(start, 120);
+    // Where nobody waits or looks.
+    server.cmd(&["DLATCH.INIT", "l", "1", "PX", "1"]).int();
+    wait_until("the key to go", || server.keys() == 0);
+    server.cmd(&["DLATCH.INIT", "l", "1", "PX", "1"]).int();
+    wait_until("it to count as gone", || server.cmd(&["DLATCH.INIT", "l", "5"]).int() == 1);
+    assert_eq!(latch(&server, "l"), "5 of 5");
+    server.cmd(&["DEL", "l"]).ok();
+    server.left_over_check();
+}
+
+#[test]
+fn waits_end_by_time_by_operators_and_with_their_connection() {
+    let server = Server::start();
+    server.cmd(&["DLATCH.INIT", "l", "1"]).int();
+    let mut hasty = server.post(&["DLATCH.AWAIT", "l", "BLOCK", "60"]);
+    let (reply, took) = hasty.expect_reply_timed(SOON);
+    assert!(reply.is_null() && took >= Duration::from_millis(60), "{} {took:?}", reply.show());
+    let mut ways = vec![("DLOCK.UNBLOCK", "", false), ("DLOCK.UNBLOCK", "ERROR", true)];
+    if Kind::of_binary().client_unblock_is_safe() {
+        ways.extend([("CLIENT UNBLOCK", "TIMEOUT", false), ("CLIENT UNBLOCK", "ERROR", true)]);
+    }
+    let mut stays = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
+    for (before, after, is_error) in ways {
+        let mut waiter = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
+        let call = format!("{before} {} {after}", waiter.id());
+        assert_eq!(server.cmd(&call.trim().split(' ').collect::<Vec<_>>()).int(), 1, "{call}");
+        let reply = waiter.expect_reply(SOON);
+        if is_error {
+            assert!(reply.error().starts_with("UNBLOCKED "), "{}", reply.show());
+        } else {
+            assert!(reply.is_null(), "{}", reply.show());
+        }
+        assert_eq!(waiter.client().cmd(&["PING"]).show(), "PONG");
+        wait_until("the place to go", || latch(&server, "l") == "1 of 1; waits -");
+    }
+    let hangs_up = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
+    hangs_up.hang_up();
+    let mut killed = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
+    server.cmd(&args!["CLIENT", "KILL", "ID", killed.id()]).ok();
+    killed.expect_closed_without_reply();
+    wait_until("the places to go", || latch(&server, "l") == "1 of 1; waits -");
+    stays.assert_no_reply();
+    assert_eq!(server.cmd(&["DLATCH.COUNTDOWN", "l"]).int(), 0);
+    assert_eq!(stays.expect_reply(SOON).int(), 1);
+    server.left_over_check();
+}
+
+#[test]
+fn info_and_waiters_are_maps_with_every_field() {
+    let server = Server::start();
+    let mut client = server.client3();
+    client.cmd(&["DLATCH.INIT", "l", "5", "PX", "40000"]).int();
+    client.cmd(&["DLATCH.INIT", "endless", "5"]).int();
+    client.cmd(&["DLATCH.COUNTDOWN", "l", "2"]).int();
+    let endless = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
+    let timed = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "50000"]);
+    let names = |map: &Value| map.pairs().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let (flat, map) = (server.cmd(&["DLATCH.INFO", "l"]), client.cmd(&["DLATCH.INFO", "l"]));
+    assert!(matches!(flat, Value::Array(_)) && matches!(map, Value::Map(_)), "{}", map.show());
+    for info in [flat, map] {
+        assert_eq!(names(&info), latch_info::FIELDS);
+        for (field, value) in [("count", 3), ("initial", 5), ("waiters", 2)] {
+            assert_eq!(info.field(field).int(), value, "{field}");
+        }
+        let left = info.field("ttl-ms").int();
+        assert!((30_000..=40_000).contains(&left), "{left}");
+    }
+    assert_eq!(client.cmd(&["DLATCH.INFO", "endless"]).field("ttl-ms").int(), -1);
+    for rows in
+        [server.cmd(&["DLATCH.WAITERS", "l"]), client.cmd(&["DLATCH.WAITERS", "l", "COUNT", "9"])]
+    {
+        let rows = rows.items();
+        assert_eq!(rows.len(), 2);
+        let remaining = [-1..=-1, 40_000..=50_000];
+        for ((row, waits), remaining) in rows.iter().zip([&endless, &timed]).zip(remaining) {
+            assert_eq!(names(row), waiter::FIELDS);
+            assert!(row.field("owner").bytes().is_empty() && row.field("label").bytes().is_empty());
+            assert_eq!(u64::try_from(row.field("client-id").int()).unwrap(), waits.id());
+            assert!(remaining.contains(&row.field("remaining-ms").int()), "{}", row.show());
+            assert!((0..10_000).contains(&row.field("waiting-ms").int()), "{}", row.show());
+        }
+    }
+    assert_eq!(server.cmd(&["DLATCH.WAITERS", "l", "COUNT", "1"]).items().len(), 1);
+    assert!(server.cmd(&["DLATCH.WAITERS", "nothing"]).items().is_empty());
+    let info = server.info("dlock");
+    for (field, value) in [("waiters_blocked", "2"), ("longest_queue", "2"), ("held_locks", "0")] {
+        assert_eq!(info[field], value, "{field}");
+    }
+    drop((endless, timed));
+    server.wait_blocked(0);
+    server.cmd(&["DEL", "l", "endless"]).ok();
+    server.left_over_check();
+}
+
+#[test]
+fn on_a_replica_nobody_waits() {
+    let primary = Server::start();
+    let replica = Server::with(&[]).replica_of(&primary).start();
+    primary.cmd(&["DLATCH.INIT", "l", "3", "PX", "60000"]).int();
+    primary.cmd(&["DLATCH.COUNTDOWN", "l", "REQID", "r"]).int();
+    let _waiter = primary.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
+    primary.wait_replica_synced(&replica);
+    assert_eq!(replica.digest(), primary.digest());
+    assert!(replica.cmd(&["DLATCH.AWAIT", "l", "BLOCK", "0"]).is_null());
+    assert!(replica.cmd(&["DLATCH.AWAIT", "l"]).is_null());
+    assert_eq!(replica.cmd(&["DLATCH.AWAIT", "nothing", "BLOCK", "0"]).int(), 1);
+    let info = replica.cmd(&["DLATCH.INFO", "l"]);
+    assert_eq!((info.field("count").int(), info.field("waiters").int()), (2, 0));
+    assert!(replica.cmd(&["DLATCH.WAITERS", "l"]).items().is_empty());
+    for call in [&["DLATCH.INIT", "n", "1"][..], &["DLATCH.COUNTDOWN", "l"]] {
+        let refused = replica.cmd(call).error();
+        assert!(refused.starts_with("READONLY "), "{call:?}: {refused}");
+    }
+    primary.cmd(&["DLATCH.COUNTDOWN", "l", "2"]).int();
+    primary.wait_replica_synced(&replica);
+    assert_eq!(replica.cmd(&["DLATCH.AWAIT", "l"]).int(), 1);
+    assert_eq!(replica.keys(), 0);
+}

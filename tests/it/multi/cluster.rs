@@ -1,0 +1,131 @@
+//! Several locks in a cluster: one slot, and waiters that are told to ask again where their slot is.
+
+use super::{ask, one_of, picture, tokens, wait};
+use crate::{
+    args,
+    support::{Blocked, Reply, SOON, Server},
+};
+
+#[track_caller]
+fn assert_unblocked(waiter: &mut Blocked) {
+    let answer = waiter.expect_reply(SOON).error();
+    assert!(answer.starts_with("UNBLOCKED "), "{answer}");
+}
+
+#[test]
+fn keys_of_several_slots_are_refused() {
+    let server = Server::with(&[]).cluster().start();
+    for name in ["DLOCK.MACQUIRE", "DLOCK.ANYACQUIRE", "DLOCK.MRELEASE", "DLOCK.MRENEW"] {
+        for keys in ["a b", "{x}a {y}b", "{x}a {x}b {y}c"] {
+            let call = format!("{name} {} {keys} o", keys.split(' ').count());
+            let refusal = ask(&server, &call).error();
+            assert!(refusal.starts_with("CROSSSLOT "), "{call}: {refusal}");
+        }
+    }
+    assert_eq!(server.keys(), 0);
+    assert_eq!(tokens(&ask(&server, "DLOCK.MACQUIRE 3 {x}a {x}b x o")).len(), 3);
+    assert!(one_of(&ask(&server, "DLOCK.ANYACQUIRE 2 {x}a {x}b o")).1 > 0);
+    assert_eq!(ask(&server, "DLOCK.MRENEW 2 {x}a {x}b o").int(), 2);
+    assert_eq!(ask(&server, "DLOCK.MRELEASE 3 {x}a {x}b x o").int(), 3);
+    server.cmd(&["FLUSHALL"]).ok();
+    server.left_over_check();
+}
+
+/// What cluster clients route by, and ACLs judge by.
+#[test]
+fn the_server_finds_all_keys() {
+    let server = Server::start();
+    for name in ["DLOCK.MACQUIRE", "DLOCK.ANYACQUIRE", "DLOCK.MRELEASE", "DLOCK.MRENEW"] {
+        let found = ask(&server, &format!("COMMAND GETKEYS {name} 3 k1 k2 k3 owner"));
+        assert_eq!(found.show(), "[\"k1\", \"k2\", \"k3\"]", "{name}");
+        let found = ask(&server, &format!("COMMAND GETKEYS {name} 1 k1 owner REQID r"));
+        assert_eq!(found.show(), "[\"k1\"]", "{name}");
+        let mut many = args!["COMMAND", "GETKEYS", name, 3_000];
+        many.extend((0..3_000).map(|n| format!("k{n}").into_bytes()));
+        many.extend(args!["owner"]);
+        assert_eq!(server.cmd(&many).items().len(), 3_000, "{name}");
+        for wrong in ["0 k1 owner", "3 k1 k2", "x k1 owner", "-1 k1 owner"] {
+            ask(&server, &format!("COMMAND GETKEYS {name} {wrong}")).error();
+        }
+    }
+}
+
+#[test]
+fn when_one_of_the_keys_is_removed_the_call_is_told_to_ask_again() {
+    let server = Server::with(&[]).cluster().start();
+    for removal in ["DEL {t}busy", "UNLINK {t}busy", "PEXPIRE {t}busy 20", "FLUSHALL"] {
+        println!("{removal}");
+        ask(&server, "DLOCK.MACQUIRE 2 {t}busy {t}too h").ok();
+        let mut all = wait(&server, "DLOCK.MACQUIRE 3 {t}f1 {t}busy {t}f2 m BLOCK 0");
+        let mut any = wait(&server, "DLOCK.ANYACQUIRE 2 {t}busy {t}too a BLOCK 0");
+        let mut behind = wait(&server, "DLOCK.ACQUIRE {t}f1 x BLOCK 0");
+        ask(&server, removal).ok();
+        assert_unblocked(&mut all);
+        assert_unblocked(&mut any);
+        if removal == "FLUSHALL" {
+            // Nobody held `f1`: it may be told to ask again, too, or has got it.
+            let reply = behind.expect_reply(SOON);
+            assert!(
+                matches!(reply, redis::Value::Int(_)) || reply.error().starts_with("UNBLOCKED ")
+            );
+        } else {
+            behind.expect_reply(SOON).int();
+            assert_eq!(
+                picture(&server, "{t}f1 {t}busy {t}f2 {t}too"),
+                "{t}f1:x {t}busy:- {t}f2:- {t}too:h"
+            );
+        }
+        server.cmd(&["FLUSHALL"]).ok();
+        server.left_over_check();
+    }
+    // Everything else hands on as elsewhere.
+    ask(&server, "DLOCK.ACQUIRE {t}busy h").int();
+    let mut all = wait(&server, "DLOCK.MACQUIRE 2 {t}f1 {t}busy m BLOCK 0");
+    ask(&server, "DLOCK.RENEW {t}busy h PX 20").int();
+    tokens(&all.expect_reply(SOON));
+    assert_eq!(ask(&server, "DLOCK.MRELEASE 2 {t}f1 {t}busy m").int(), 2);
+    server.left_over_check();
+}
+
+#[test]
+fn calls_for_several_locks_go_where_their_slot_goes() {
+    let one = Server::with(&[]).cluster().start();
+    let two = Server::with(&[]).cluster_without_slots().start();
+    one.meet(&two);
+    two.wait_cluster_ok();
+    let slot = one.slot("t");
+    let held = tokens(&ask(&one, "DLOCK.MACQUIRE 2 {t}k1 {t}k2 h PX 60000"));
+    let mut all = wait(&one, "DLOCK.MACQUIRE 3 {t}k1 {t}f {t}k2 m BLOCK 0");
+    let mut any = wait(&one, "DLOCK.ANYACQUIRE 2 {t}k1 {t}k2 a BLOCK 0");
+    one.begin_slot_move(slot, &two);
+    assert_eq!(one.migrate_slot_keys(slot, &two), 2);
+    assert_unblocked(&mut all);
+    assert_unblocked(&mut any);
+    one.end_slot_move(slot, &two);
+    let moved = ask(&one, "DLOCK.MACQUIRE 2 {t}k1 {t}k2 m BLOCK 0").error();
+    assert!(moved.starts_with("MOVED "), "{moved}");
+    let mut all = wait(&two, "DLOCK.MACQUIRE 3 {t}k1 {t}f {t}k2 m BLOCK 0");
+    assert_eq!(ask(&two, "DLOCK.MRELEASE 2 {t}k1 {t}k2 h").int(), 2);
+    assert!(tokens(&all.expect_reply(SOON))[0] > held[1]);
+    assert_eq!(ask(&two, "DLOCK.MRELEASE 3 {t}k1 {t}k2 {t}f m").int(), 3);
+    two.left_over_check();
+    one.left_over_check();
+}
+
+/// A slot that goes away without a word, while all that is waited for is closed by a call that waits for a lock that is not there.
+#[test]
+fn a_slot_that_goes_away_is_noticed() {
+    let one = Server::with(&["dlock.restart-quarantine-ms", "60000"]).cluster().start();
+    let two = Server::with(&[]).cluster_without_slots().start();
+    one.meet(&two);
+    two.wait_cluster_ok();
+    let mut all = wait(&one, "DLOCK.MACQUIRE 3 {t}k1 {t}k2 {t}k3 m BLOCK 0");
+    let mut any = wait(&one, "DLOCK.ANYACQUIRE 2 {t}k4 {t}k5 a BLOCK 0");
+    let mut stays = wait(&one, "DLOCK.MACQUIRE 1 other s BLOCK 0");
+    one.end_slot_move(one.slot("t"), &two);
+    assert_unblocked(&mut all);
+    assert_unblocked(&mut any);
+    stays.assert_no_reply();
+    drop(stays);
+    one.left_over_check();
+}

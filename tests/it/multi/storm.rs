@@ -1,0 +1,281 @@
+//! Fifty connections that take random sets of locks in random order.
+
+use std::{
+    collections::BTreeMap,
+    panic::resume_unwind,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use redis::Value;
+
+use super::{call_for, locks_of, owner_of, owners_at_once, some_of, stream::grant, tokens};
+use crate::{
+    args,
+    support::{Client, Heard, LIMIT, ReplicaTap, Reply, Server},
+    workload::Dice,
+};
+
+const LOCKS: u64 = 30;
+const CONNECTIONS: usize = 50;
+
+/// A call for several locks that was granted.
+struct Granted {
+    /// In which order it came to the server.
+    arrival: i64,
+    owner: String,
+    tokens: Vec<i64>,
+}
+
+/// One of the fifty.
+struct Worker<'a> {
+    server: &'a Server,
+    name: usize,
+    dice: Dice,
+    client: Client,
+    /// Calls time out, connections are killed, leases end; and some want one lock, or any.
+    is_ruthless: bool,
+    granted: Vec<Granted>,
+    longest_wait: Duration,
+}
+
+impl Worker<'_> {
+    fn work(mut self, stop: &AtomicBool, count: &AtomicUsize) -> (Vec<Granted>, Duration) {
+        let mut round = 0;
+        while !stop.load(Relaxed) {
+            round += 1;
+            let name = format!("w{}.{round}", self.name);
+            match if self.is_ruthless { self.dice.below(20) } else { 20 } {
+                0 => self.die(&name),
+                1 => self.take_any(&name),
+                what => self.take_all(&name, what),
+            }
+            count.fetch_add(1, Relaxed);
+        }
+        (self.granted, self.longest_wait)
+    }
+
+    fn take_all(&mut self, name: &str, what: u64) {
+        let fewest = if what < 5 { 1 } else { 2 };
+        let owner = owner_of(name, &some_of(&mut self.dice, LOCKS, fewest, 20));
+        let (lease, block) = match what {
+            5..8 => (60_000, 1 + self.dice.below(30)),
+            8..11 => (1 + self.dice.below(10), 0),
+            _ => (60_000, 0),
+        };
+        let mut call = call_for("DLOCK.MACQUIRE", &owner);
+        call.extend(args!["PX", lease, "BLOCK", block]);
+        // Both come in one piece, so the count tells the order in which the calls arrived.
+        let sent = Instant::now();
+        let replies = self.client.pipeline(&[args!["INCR", "arrivals"], call]);
+        self.longest_wait = self.longest_wait.max(sent.elapsed());
+        let arrival = replies[0].int();
+        if block > 0 && replies[1].is_null() {
+            return;
+        }
+        let tokens = tokens(&replies[1]);
+        let count = tokens.len();
+        self.granted.push(Granted { arrival, owner: owner.clone(), tokens });
+        thread::sleep(Duration::from_micros(self.dice.below(1_500)));
+        let released = self.client.cmd(&call_for("DLOCK.MRELEASE", &owner)).int();
+        if !self.is_ruthless {
+            assert_eq!(usize::try_from(released), Ok(count), "{owner}");
+        }
+    }
+
+    /// One lock of several, it does not matter which.
+    fn take_any(&mut self, name: &str) {
+        let locks = owner_of(name, &some_of(&mut self.dice, LOCKS, 2, 20));
+        let mut call = call_for("DLOCK.ANYACQUIRE", &locks);
+        *call.last_mut().expect("the owner") = name.as_bytes().to_vec();
+        call.extend(args!["PX", 60_000, "BLOCK", 50]);
+        let reply = self.client.cmd(&call);
+        if !reply.is_null() {
+            // It may have been broken or deleted in the meantime.
+            self.client.cmd(&args!["DLOCK.RELEASE", reply.items()[0].text(), name]);
+        }
+    }
+
+    /// Asks, and is killed.
+    fn die(&mut self, name: &str) {
+        let owner = owner_of(name, &some_of(&mut self.dice, LOCKS, 2, 20));
+        let mut call = call_for("DLOCK.MACQUIRE", &owner);
+        call.extend(args!["PX", 60_000, "BLOCK", 0]);
+        self.client.send(&call);
+        thread::sleep(Duration::from_micros(self.dice.below(20_000)));
+        let mut killed = std::mem::replace(&mut self.client, self.server.client());
+        self.client.cmd(&args!["CLIENT", "KILL", "ID", killed.id()]).ok();
+        if let Heard::Reply(reply) = killed.hear(LIMIT) {
+            assert!(!tokens(&reply).is_empty());
+            killed.expect_closed();
+            self.client.cmd(&call_for("DLOCK.MRELEASE", &owner)).int();
+        }
+    }
+}
+
+/// Breaks, deletes and expires locks while others hold and wait for them.
+fn trample(mut client: Client, mut dice: Dice, stop: &AtomicBool) {
+    while !stop.load(Relaxed) {
+        let key = format!("k{}", dice.below(LOCKS));
+        match dice.below(4) {
+            0 | 1 => client.cmd(&["DLOCK.BREAK", &key]).int(),
+            2 => client.cmd(&["DEL", &key]).int(),
+            _ => client.cmd(&["PEXPIRE", &key, "1"]).int(),
+        };
+        thread::sleep(Duration::from_micros(dice.below(2_000)));
+    }
+}
+
+/// What the server told its replica: every grant of several locks is one transaction, or several locks changed hands in parts.
+#[derive(Default)]
+struct History {
+    /// The grants of the transaction that has begun.
+    open: Option<BTreeMap<String, Vec<u64>>>,
+    /// So many calls were granted.
+    count: usize,
+    last: u64,
+}
+
+impl History {
+    fn go_on(&mut self, commands: &[Vec<Vec<u8>>]) {
+        for command in commands {
+            match &command[0][..] {
+                b"MULTI" => self.open = Some(BTreeMap::new()),
+                b"EXEC" => {
+                    let step = self.open.take().expect("a transaction that has begun");
+                    self.check(step);
+                }
+                _ => {
+                    let Some((key, owner, token)) = grant(command) else { continue };
+                    assert!(token > self.last, "token {token} came after {}", self.last);
+                    self.last = token;
+                    let lock = key[1..].parse().expect("the number of a lock");
+                    if let Some(open) = &mut self.open {
+                        open.entry(owner).or_default().push(lock);
+                    } else {
+                        self.check(BTreeMap::from([(owner, vec![lock])]));
+                    }
+                }
+            }
+        }
+    }
+
+    fn check(&mut self, step: BTreeMap<String, Vec<u64>>) {
+        for (owner, mut got) in step {
+            self.count += 1;
+            let mut wanted = locks_of(&owner);
+            if wanted.is_empty() {
+                assert_eq!(got.len(), 1, "{owner} wants any one, and got {got:?}");
+                continue;
+            }
+            wanted.sort_unstable();
+            got.sort_unstable();
+            assert_eq!(got, wanted, "{owner} got a part in one step");
+        }
+    }
+}
+
+/// Nobody overtook: of any two calls with a lock in common, the one that came first was granted first.
+fn assert_nobody_overtook(granted: &[Granted]) {
+    let mut by_lock: BTreeMap<u64, Vec<(i64, i64, &str)>> = BTreeMap::new();
+    for Granted { arrival, owner, tokens } in granted {
+        for (lock, token) in locks_of(owner).into_iter().zip(tokens) {
+            by_lock.entry(lock).or_default().push((*arrival, *token, owner));
+        }
+    }
+    for (lock, mut grants) in by_lock {
+        grants.sort_unstable();
+        for pair in grants.windows(2) {
+            assert!(pair[0].1 < pair[1].1, "k{lock}: {} overtook {}", pair[1].2, pair[0].2);
+        }
+    }
+}
+
+pub fn storm(length: Duration, seed: u64, is_ruthless: bool) {
+    println!("seed {seed}");
+    let server = Server::start();
+    let replica = Server::with(&[]).replica_of(&server).start();
+    let mut tap = ReplicaTap::attach(&server);
+    let (stop, count) = (&AtomicBool::new(false), &AtomicUsize::new(0));
+    let mut history = History::default();
+    let mut samples = 0;
+    let results: Vec<(Vec<Granted>, Duration)> = thread::scope(|scope| {
+        let worker = |name: usize| Worker {
+            server: &server,
+            name,
+            dice: Dice((seed << 16) + name as u64 + 1),
+            client: server.client(),
+            is_ruthless,
+            granted: Vec::new(),
+            longest_wait: Duration::ZERO,
+        };
+        let workers: Vec<_> = (0..CONNECTIONS)
+            .map(worker)
+            .map(|worker| scope.spawn(move || worker.work(stop, count)))
+            .collect();
+        if is_ruthless {
+            let (client, dice) = (server.client(), Dice(seed + 1));
+            scope.spawn(move || trample(client, dice, stop));
+        }
+        let start = Instant::now();
+        // On a machine that is busy with other things, until enough has happened.
+        while start.elapsed() < length || (count.load(Relaxed) < 500 && start.elapsed() < LIMIT) {
+            if workers.iter().any(thread::ScopedJoinHandle::is_finished) {
+                break;
+            }
+            history.go_on(&tap.commands(&server));
+            if !is_ruthless {
+                let owners = owners_at_once(&server, LOCKS);
+                samples += usize::from(owners.iter().any(|owner| !owner.is_empty()));
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        stop.store(true, Relaxed);
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    });
+    history.go_on(&tap.commands(&server));
+    for (n, (granted, _)) in results.iter().enumerate() {
+        assert!(!granted.is_empty(), "connection {n} got nothing at all");
+    }
+    let longest = results.iter().map(|(_, longest)| *longest).max().unwrap_or_default();
+    let granted: Vec<Granted> = results.into_iter().flat_map(|(granted, _)| granted).collect();
+    println!("{} grants, the longest wait {longest:.1?}, {samples} looks", granted.len());
+    assert!(granted.len() >= 300, "only {} grants", granted.len());
+    assert!(is_ruthless || samples >= 10, "only {samples} looks at locks that were held");
+    assert!(history.count >= granted.len(), "{} were told to the replica", history.count);
+    assert_nobody_overtook(&granted);
+    let info = server.info("dlock");
+    assert_eq!(info["deadlocks_refused"], "0");
+    if is_ruthless {
+        for outcome in ["timeouts", "expiries", "broken", "grants_after_waiting"] {
+            assert_ne!(info[outcome], "0", "{outcome}: {info:?}");
+        }
+    }
+    let kept: Value = server.cmd(&call_for("DLOCK.MACQUIRE", &owner_of("kept", &[3, 1, 2])));
+    assert_eq!(tokens(&kept).len(), 3);
+    server.wait_replica_synced(&replica);
+    assert_eq!(server.digest(), replica.digest());
+    server.cmd(&["FLUSHALL"]).ok();
+    server.left_over_check();
+}
+
+#[test]
+fn fifty_connections_take_random_sets() {
+    storm(Duration::from_millis(2_500), 5, false);
+}
+
+#[test]
+fn fifty_connections_while_locks_break_and_connections_die() {
+    storm(Duration::from_millis(2_500), 6, true);
+}
+
+#[test]
+#[ignore = "soak"]
+fn soak_a_minute_of_random_sets() {
+    storm(Duration::from_mins(1), 17, false);
+    storm(Duration::from_mins(1), 18, true);
+}

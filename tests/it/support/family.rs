@@ -1,0 +1,89 @@
+//! The two families with the same commands: a test of one is a test of the other.
+
+use std::borrow::Cow;
+
+use super::server::{Server, Setup};
+
+/// A plain lock, or one with a durable queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// DLOCK.
+    #[default]
+    Lock,
+    /// DFAIR.
+    Fair,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Family; 2] = [Family::Lock, Family::Fair];
+
+    /// What its commands begin with, without the dot; in lower case its `kind`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::Lock => "DLOCK",
+            Family::Fair => "DFAIR",
+        }
+    }
+
+    /// Its key type.
+    pub fn key_type(self) -> &'static str {
+        match self {
+            Family::Lock => "dlock-mtx",
+            Family::Fair => "dlock-fif",
+        }
+    }
+
+    /// The words of a call: `call("ACQUIRE k a")`.
+    pub fn call(self, words: &str) -> Vec<String> {
+        format!("{}.{words}", self.name()).split(' ').map(str::to_owned).collect()
+    }
+
+    /// A server whose connections speak it: what a test writes as a DLOCK command goes out as the command of the family. Words
+    /// in scripts go out as they are.
+    #[track_caller]
+    pub fn start(self) -> Server {
+        self.with(&[]).start()
+    }
+
+    /// As [`Family::start`], with these settings: name, value, name, value, …
+    pub fn with(self, settings: &[&str]) -> Setup {
+        Server::with(settings).speaking(self)
+    }
+
+    /// The name under which a command goes out.
+    pub(super) fn command(self, name: &[u8]) -> Cow<'_, [u8]> {
+        match name.split_at_checked(b"DLOCK.".len()) {
+            Some((prefix, verb))
+                if self != Family::Lock
+                    && prefix.eq_ignore_ascii_case(b"DLOCK.")
+                    // There is one of these for all families.
+                    && ![&b"UNBLOCK"[..], b"APPLY"].contains(&verb) =>
+            {
+                [self.name().as_bytes(), b".", verb].concat().into()
+            }
+            _ => name.into(),
+        }
+    }
+
+    /// What a text about a command of DLOCK says about the one that goes out instead.
+    pub fn in_words(self, command: &str, text: &str) -> String {
+        if *self.command(command.as_bytes()) == *command.as_bytes() {
+            return text.to_owned();
+        }
+        text.replace("DLOCK.", &format!("{}.", self.name()))
+    }
+}
+
+/// Makes two tests of each of these functions, one of each family.
+#[macro_export]
+macro_rules! test_both_families {
+    ($($test:ident)*) => {
+        mod dlock {
+            $(#[test] fn $test() { super::$test($crate::support::Family::Lock); })*
+        }
+        mod dfair {
+            $(#[test] fn $test() { super::$test($crate::support::Family::Fair); })*
+        }
+    };
+}
