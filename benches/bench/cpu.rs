@@ -1,29 +1,21 @@
 //! What one lock and unlock costs the server: its processor time, not how long a client waits.
 
-use redis::Value;
-
 use crate::{
-    meter::CpuMeter,
     names::{key, owner},
+    pair::{Contender, PAIRS, PIPELINES, load, measure},
     report::{self, Table},
     stats::Sample,
-    support::{Reply as _, Server},
-    wire::{Batch, Wire},
+    support::Server,
+    wire::Batch,
 };
 
 const ROUNDS: usize = 21;
-
-/// Lock-and-unlock pairs in one pipeline: 200 commands.
-const PAIRS: usize = 100;
-
-/// Different pipelines, so that keys and owners are not always the same.
-const PIPELINES: usize = 20;
 
 /// How often all pipelines are sent in a round.
 const REPEATS: usize = 10;
 
 /// Lock of the usual client libraries: a hash that counts the holds of each owner. KEYS: lock. ARGV: lease, owner.
-const LUA_LOCK: &str = "\
+pub const LUA_LOCK: &str = "\
 local free = redis.call('exists', KEYS[1]) == 0
 if free or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
   redis.call('hincrby', KEYS[1], ARGV[2], 1)
@@ -33,7 +25,7 @@ end
 return redis.call('pttl', KEYS[1])";
 
 /// Its unlock, which tells the waiters through a channel. KEYS: lock, channel. ARGV: message, lease, owner.
-const LUA_UNLOCK: &str = "\
+pub const LUA_UNLOCK: &str = "\
 if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then
   return nil
 end
@@ -45,75 +37,36 @@ redis.call('del', KEYS[1])
 redis.call('publish', KEYS[2], ARGV[1])
 return 1";
 
-const LEASE: &str = "30000";
+pub const LEASE: &str = "30000";
 
-/// One way to lock and unlock, on one server.
-struct Contender {
-    wire: Wire,
-    meter: CpuMeter,
-    pipelines: Vec<Batch>,
-    /// Microseconds per pair, round by round.
-    costs: Vec<f64>,
-}
-
-impl Contender {
-    fn new(server: &Server, pair: impl Fn(&mut Batch, &str, &str)) -> Contender {
-        let pipeline = |pipeline| {
-            let mut batch = Batch::default();
-            for n in 0..PAIRS {
-                let n = pipeline * PAIRS + n;
-                pair(&mut batch, &key(n), &owner(n));
-            }
-            batch
-        };
-        Contender {
-            wire: Wire::connect(server),
-            meter: CpuMeter::of(server.pid()),
-            pipelines: (0..PIPELINES).map(pipeline).collect(),
-            costs: Vec::new(),
-        }
-    }
-
-    fn round(&mut self) -> f64 {
-        let used = self.meter.used_during(|| {
-            for _ in 0..REPEATS {
-                for pipeline in &self.pipelines {
-                    self.wire.run(pipeline);
-                }
-            }
-        });
-        used / (REPEATS * PIPELINES * PAIRS) as f64
-    }
+fn pairs(server: &Server, pair: impl Fn(&mut Batch, &str, &str)) -> Contender {
+    Contender::pipelined(server, REPEATS, |batch, n| pair(batch, &key(n), &owner(n)))
 }
 
 fn dlock(server: &Server) -> Contender {
-    Contender::new(server, |batch, key, owner| {
+    pairs(server, |batch, key, owner| {
         batch.push(&["DLOCK.ACQUIRE", key, owner, "PX", LEASE], b":1");
         batch.push(&["DLOCK.RELEASE", key, owner], b":0");
     })
 }
 
 fn built_ins(server: &Server) -> Contender {
-    Contender::new(server, |batch, key, owner| {
+    pairs(server, |batch, key, owner| {
         batch.push(&["SET", key, owner, "NX", "PX", LEASE], b"+OK");
         batch.push(&["DEL", key], b":1");
     })
 }
 
 fn pings(server: &Server) -> Contender {
-    Contender::new(server, |batch, _, _| {
+    pairs(server, |batch, _, _| {
         batch.push(&["PING"], b"+PONG");
         batch.push(&["PING"], b"+PONG");
     })
 }
 
 fn lua(server: &Server) -> Contender {
-    let load = |script: &str| match server.cmd(&["SCRIPT", "LOAD", script]) {
-        Value::BulkString(hash) => String::from_utf8(hash).expect("a hash in hex"),
-        other => panic!("SCRIPT LOAD: {}", other.show()),
-    };
-    let (lock, unlock) = (load(LUA_LOCK), load(LUA_UNLOCK));
-    Contender::new(server, |batch, key, owner| {
+    let (lock, unlock) = (load(server, LUA_LOCK), load(server, LUA_UNLOCK));
+    pairs(server, |batch, key, owner| {
         batch.push(&["EVALSHA", &lock, "1", key, LEASE, owner], b"$-1");
         let channel = format!("lock_channel:{{{key}}}");
         batch.push(&["EVALSHA", &unlock, "2", key, &channel, "0", LEASE, owner], b":1");
@@ -135,16 +88,7 @@ pub fn run() -> Table {
         built_ins(&bare_aof),
         lua(&bare_aof),
     ];
-    // The first round only warms up. Each round begins with another one.
-    for round in 0..=ROUNDS {
-        for turn in 0..all.len() {
-            let contender = &mut all[(round + turn) % 8];
-            let cost = contender.round();
-            if round > 0 {
-                contender.costs.push(cost);
-            }
-        }
-    }
+    measure(&mut all, ROUNDS);
     with.left_over_check();
     let costs = all.map(|contender| contender.costs);
     let [dlock, set_bare, set_with, lua, pings, dlock_aof, set_aof, lua_aof] = &costs;

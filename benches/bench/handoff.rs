@@ -20,23 +20,30 @@ const ROUNDS: usize = 11;
 const HANDOFFS: usize = 1_000;
 
 /// How long a round may take: some servers need seconds to pass on a list that 10,000 wait for.
-const ROUND: Duration = Duration::from_secs(1);
+pub const ROUND: Duration = Duration::from_secs(1);
 
 /// How many wait; one more holds.
 const SIZES: [usize; 3] = [2, 100, 10_000];
 
 /// How one kind of lock is taken with waiting, and passed on.
-struct Protocol {
+pub struct Protocol {
     /// Passed on by nobody before it is taken for the first time: that makes the lock.
     starts_passed: bool,
     take: fn(&str) -> Batch,
     pass: fn(&str) -> Batch,
 }
 
-static DLOCK: Protocol = Protocol {
+pub static DLOCK: Protocol = Protocol {
     starts_passed: false,
     take: |owner| Batch::of(&["DLOCK.ACQUIRE", "lock", owner, "EX", "3600", "BLOCK", "0"], b":1"),
     pass: |owner| Batch::of(&["DLOCK.RELEASE", "lock", owner], b":0"),
+};
+
+/// The same with a durable queue.
+pub static DFAIR: Protocol = Protocol {
+    starts_passed: false,
+    take: |owner| Batch::of(&["DFAIR.ACQUIRE", "lock", owner, "EX", "3600", "BLOCK", "0"], b":1"),
+    pass: |owner| Batch::of(&["DFAIR.RELEASE", "lock", owner], b":0"),
 };
 
 /// A lock made of a list with one element: the plain server's own queue of blocked calls.
@@ -53,16 +60,49 @@ static LIST: Protocol = Protocol {
     pass: |_| Batch::of(&["RPUSH", "lock", "1"], b":1"),
 };
 
+/// What came of the rounds.
+#[derive(Debug, Default)]
+pub struct Rounds {
+    /// Microseconds from sending the release to the next holder's answer: the median of each round.
+    pub times: Vec<f64>,
+    /// Microseconds of server CPU per hand-off, round by round.
+    pub costs: Vec<f64>,
+}
+
+/// A lock that is passed on and on.
+pub trait Line {
+    /// Passes it on, and lets the old holder wait at the end; in how many microseconds.
+    fn hand_off(&mut self) -> f64;
+
+    fn meter(&self) -> CpuMeter;
+
+    fn rounds(&mut self) -> &mut Rounds;
+
+    /// One round of hand-offs.
+    fn round(&mut self, counts: bool) {
+        let mut times = Vec::new();
+        let used = self.meter().used_during(|| {
+            let start = Instant::now();
+            while times.len() < HANDOFFS && start.elapsed() < ROUND {
+                times.push(self.hand_off());
+            }
+        });
+        if counts {
+            let cost = used / times.len() as f64;
+            let rounds = self.rounds();
+            rounds.times.push(Sample::new(times).median());
+            rounds.costs.push(cost);
+        }
+    }
+}
+
 /// One lock with everybody who wants it. The first holds it, the others wait in this order.
-struct Queue {
+pub struct Queue {
     protocol: &'static Protocol,
-    server: Server,
+    pub server: Server,
     meter: CpuMeter,
     parties: VecDeque<Party>,
-    /// Microseconds from sending the release to the next holder's answer: the median of each round.
-    times: Vec<f64>,
-    /// Microseconds of server CPU per hand-off, round by round.
-    costs: Vec<f64>,
+    pub rounds: Rounds,
 }
 
 struct Party {
@@ -71,7 +111,7 @@ struct Party {
 }
 
 impl Queue {
-    fn new(server: Server, protocol: &'static Protocol, waiters: usize) -> Queue {
+    pub fn new(server: Server, protocol: &'static Protocol, waiters: usize) -> Queue {
         let mut parties = VecDeque::new();
         for n in 0..=waiters {
             let owner = owner(n);
@@ -89,9 +129,11 @@ impl Queue {
         }
         server.wait_blocked(waiters);
         let meter = CpuMeter::of(server.pid());
-        Queue { protocol, server, meter, parties, times: Vec::new(), costs: Vec::new() }
+        Queue { protocol, server, meter, parties, rounds: Rounds::default() }
     }
+}
 
+impl Line for Queue {
     fn hand_off(&mut self) -> f64 {
         let mut old = self.parties.pop_front().expect("a holder");
         let new = self.parties.front_mut().expect("a waiter");
@@ -108,19 +150,12 @@ impl Queue {
         time.as_secs_f64() * 1e6
     }
 
-    fn round(&mut self, counts: bool) {
-        let mut times = Vec::new();
-        let used = self.meter.used_during(|| {
-            let start = Instant::now();
-            while times.len() < HANDOFFS && start.elapsed() < ROUND {
-                times.push(self.hand_off());
-            }
-        });
-        let count = times.len() as f64;
-        if counts {
-            self.times.push(Sample::new(times).median());
-            self.costs.push(used / count);
-        }
+    fn meter(&self) -> CpuMeter {
+        self.meter
+    }
+
+    fn rounds(&mut self) -> &mut Rounds {
+        &mut self.rounds
     }
 }
 
@@ -136,7 +171,7 @@ fn measure(server: impl Fn() -> Server, protocol: &'static Protocol) -> [(Vec<f6
     for (queue, waiters) in queues.iter().zip(SIZES) {
         queue.server.wait_blocked(waiters);
     }
-    queues.map(|queue| (queue.times, queue.costs))
+    queues.map(|queue| (queue.rounds.times, queue.rounds.costs))
 }
 
 pub fn run() -> Table {

@@ -15,12 +15,20 @@
 #![allow(clippy::cast_precision_loss, reason = "numbers to be shown with three digits")]
 
 mod cpu;
+mod deadlock;
 mod expiry;
+mod fair;
 mod handoff;
+mod latch;
 mod machine;
 mod memory;
 mod meter;
+mod multi;
 mod names;
+mod pair;
+mod places;
+mod primitives;
+mod recipe;
 mod report;
 mod stall;
 mod stats;
@@ -34,12 +42,18 @@ use self::report::Table;
 type Part = (&'static str, fn() -> Table);
 
 /// The parts, in the order in which they run.
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 11] = [
     ("cpu", cpu::run),
     ("handoff", handoff::run),
     ("expiry", expiry::run),
     ("stall", stall::run),
     ("memory", memory::run),
+    ("primitives", primitives::run),
+    ("fair", fair::run),
+    ("latch", latch::run),
+    ("multi", multi::run),
+    ("deadlock", deadlock::run),
+    ("places", places::run),
 ];
 
 fn main() {

@@ -16,7 +16,7 @@ const COUNTS: [usize; 4] = [100_000, 300_000, 600_000, 1_000_000];
 const BATCH: usize = 1_000;
 
 /// `used_memory` when it has come to rest: the server moves its tables to larger ones bit by bit.
-fn used(server: &Server) -> f64 {
+pub fn used(server: &Server) -> f64 {
     let mut last = 0;
     loop {
         let now = server.info_number("memory", "used_memory");

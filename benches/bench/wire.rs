@@ -40,6 +40,13 @@ impl Batch {
         self.answers.clear();
     }
 
+    /// The answers of this one, and then those of `other`.
+    pub fn and(mut self, other: &Batch) -> Batch {
+        self.bytes.extend_from_slice(&other.bytes);
+        self.answers.extend_from_slice(&other.answers);
+        self
+    }
+
     /// Only this command.
     pub fn of<A: AsRef<[u8]>>(args: &[A], answer: &'static [u8]) -> Batch {
         let mut batch = Batch::default();
