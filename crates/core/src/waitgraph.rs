@@ -352,14 +352,16 @@ impl Machine {
             return [caller.to_vec()].into();
         }
         let is_ahead = |waiter: &Waiter| *waiter.owner != *caller && is_ahead(waiter);
-        // Who is in front of somebody in front has been reached already.
-        let up_to = place.map_or(u64::MAX, |place| place.seq);
-        let is_read = kind == Kind::Rw && want == Want::Rw(Mode::Read);
-        let passed = search.passed.entry((queue, is_read)).or_default();
-        if up_to <= *passed {
-            return Vec::new();
+        // Who is in front of somebody in front has been reached already. The caller sees the queue
+        // in its own way: it may go first, or give places up.
+        if let Some(place) = place.filter(|_| index > 0) {
+            let is_read = kind == Kind::Rw && want == Want::Rw(Mode::Read);
+            let passed = search.passed.entry((queue, is_read)).or_default();
+            if place.seq <= *passed {
+                return Vec::new();
+            }
+            *passed = place.seq;
         }
-        *passed = up_to;
         // Whichever is shorter: the queue, or the list of those who stand in several.
         let len = waits.queue(queue).map_or(0, |queue| queue.len);
         search.looked_at += len.min(waits.plural_count());

@@ -33,11 +33,13 @@ impl Simulation {
             counters: counters(seen.counted),
         };
         sort_wakes(&mut got);
+        sort_ends(&mut got);
         if self.traced {
             println!("        → {got:?}, writes {touched:?}");
         }
         let mut expected = predict(&mut self.model, &touched);
         sort_wakes(&mut expected);
+        sort_ends(&mut expected);
         self.model.note_written(&touched);
         for (k, name) in KEYS.into_iter().enumerate() {
             self.model.there[k] = self.world.has_key(Key { db: 0, name: name.as_bytes() });
@@ -169,6 +171,14 @@ fn counters(grown: [u64; 9]) -> Counters {
         disconnected,
         replaced,
         unclaimed,
+    }
+}
+
+/// Holds of one key that end in the same step do so in any order, but before what follows is
+/// granted.
+fn sort_ends(out: &mut Out) {
+    for ends in out.messages.split_mut(|(_, text)| text.starts_with("granted")) {
+        ends.sort();
     }
 }
 
