@@ -32,9 +32,9 @@ mod recipe;
 mod report;
 mod stall;
 mod stats;
-#[path = "../../tests/it/support/mod.rs"]
-mod support;
 mod wire;
+
+use dlock_testing as support;
 
 use self::report::Table;
 

@@ -71,7 +71,9 @@ mod soak;
 mod specimens;
 mod story;
 mod stream;
-mod support;
 mod time;
 mod token;
 mod workload;
+
+use dlock_testing as support;
+use dlock_testing::{args, test_both_families};

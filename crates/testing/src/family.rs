@@ -80,10 +80,10 @@ impl Family {
 macro_rules! test_both_families {
     ($($test:ident)*) => {
         mod dlock {
-            $(#[test] fn $test() { super::$test($crate::support::Family::Lock); })*
+            $(#[test] fn $test() { super::$test($crate::Family::Lock); })*
         }
         mod dfair {
-            $(#[test] fn $test() { super::$test($crate::support::Family::Fair); })*
+            $(#[test] fn $test() { super::$test($crate::Family::Fair); })*
         }
     };
 }

@@ -12,7 +12,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The kind of [`binary`], asked once.
+    /// The kind of the server binary, asked once.
     pub fn of_binary() -> &'static Kind {
         static KIND: OnceLock<Kind> = OnceLock::new();
         KIND.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! The wall clock of a running server, moved at will. See `tests/preload/wallclock.c`.
+//! The wall clock of a running server, moved at will. See `crates/testing/preload/wallclock.c`.
 
 use std::{
     env,
@@ -44,8 +44,10 @@ impl WallClock {
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/preload/wallclock.c");
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/preload/wallclock.c");
+        // Beside the test binary: below the target folder, wherever that is.
+        let test = env::current_exe().expect("a path of the test binary");
+        let folder = test.parent().expect("a folder of the test binary");
         // Several test processes may do this at a time: each writes its own and puts it in place in one step.
         let built = folder.join(format!("libwallclock-{}.so", std::process::id()));
         let library = folder.join("libwallclock.so");
@@ -55,7 +57,7 @@ fn library() -> &'static Path {
             .arg(source)
             .status()
             .unwrap_or_else(|error| panic!("cannot run cc: {error} (try `make deps`)"));
-        assert!(status.success(), "tests/preload/wallclock.c does not compile");
+        assert!(status.success(), "crates/testing/preload/wallclock.c does not compile");
         fs::rename(&built, &library).expect("a file in a folder of ours");
         library
     })

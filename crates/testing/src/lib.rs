@@ -17,11 +17,13 @@
 //! The environment can change two things: `DLOCK_SERVER` names the server binary (default `redis-server`),
 //! `DLOCK_MODULE` a module that is already built (default: cargo builds it, once per test binary).
 
-#![allow(dead_code, reason = "no single test binary or bench uses all of it")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::missing_panics_doc,
+    clippy::should_implement_trait,
+    clippy::return_self_not_must_use,
     reason = "a test that cannot go on stops here and says why"
 )]
 
@@ -38,7 +40,6 @@ mod value;
 mod wait;
 mod wallclock;
 
-#[allow(unused_imports, reason = "as above")]
 pub use self::{
     client::{Blocked, Client, Heard, Subscription},
     family::Family,
@@ -50,13 +51,16 @@ pub use self::{
     wait::{LIMIT, SOON, wait_until},
 };
 
+/// The client that the harness itself uses, for [`args!`].
+pub use redis;
+
 /// The arguments of a call as byte strings, from any mix of text, bytes and numbers:
 /// `args!["DLOCK.ACQUIRE", key, b"\xff", "PX", 5000]`.
 #[macro_export]
 macro_rules! args {
     ($($arg:expr),* $(,)?) => {{
         let mut all: Vec<Vec<u8>> = Vec::new();
-        $(redis::ToRedisArgs::write_redis_args(&$arg, &mut all);)*
+        $($crate::redis::ToRedisArgs::write_redis_args(&$arg, &mut all);)*
         all
     }};
 }

@@ -1,0 +1,4 @@
+//! The `dlock` command.
+#![forbid(unsafe_code)]
+
+fn main() {}

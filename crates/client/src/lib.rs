@@ -1,0 +1,3 @@
+//! The Rust client of dlock.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
