@@ -1,4 +1,84 @@
-//! The `dlock` command.
+//! The `dlock` command: runs programs under locks, shows locks, frees them. All decisions about locks are the
+//! server's; what is done here is asking, showing, and minding a child process.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod args;
+mod exit;
+mod free;
+mod json;
+mod look;
+mod run;
+mod show;
+mod table;
+mod text;
+mod top;
+
+use std::io::{self, BufWriter, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser as _;
+use dlock_client::Client;
+use nix::sys::signal::Signal;
+
+use self::args::{Cli, Command};
+use self::exit::{Failure, SYSTEM, USAGE};
+use self::run::Ending;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help that was asked for is not an error; nothing can be done when it cannot be written.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    // One thread: what is done about the terminal and its signals is done for the thread that does it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ending = match runtime {
+        Ok(runtime) => runtime.block_on(carry_out(&cli)),
+        Err(error) => Err(Failure::new(SYSTEM, error.to_string())),
+    };
+    match ending {
+        Ok(Ending::Code(code)) => ExitCode::from(code),
+        Ok(Ending::Signal(signal)) => end_by(signal),
+        Err(Failure { code, text }) => {
+            if !text.is_empty() {
+                // Not eprintln: it panics where stderr is closed.
+                let _ = writeln!(io::stderr(), "dlock: {text}");
+            }
+            ExitCode::from(code)
+        }
+    }
+}
+
+async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
+    if let Command::Run(args) = &cli.command {
+        return run::run(&cli.url, args).await;
+    }
+    // Somebody looks at the screen: better an error soon than patience.
+    let client = Client::builder().retry_for(Duration::from_secs(3)).connect(&cli.url).await;
+    let client = client.map_err(|error| Failure::of("cannot connect", &error))?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut ending = Ending::Code(0);
+    match &cli.command {
+        Command::Ls(args) => show::ls(&client, args, &mut out).await?,
+        Command::Info(args) => show::info(&client, args, &mut out).await?,
+        Command::Waiters(args) => show::waiters(&client, args, &mut out).await?,
+        Command::Break(args) => free::break_hold(&client, args, &mut out).await?,
+        Command::Unblock(args) => free::unblock(&client, args, &mut out).await?,
+        Command::Top(args) => ending = top::top(&client, args, &mut out).await?,
+        Command::Run(_) => {}
+    }
+    out.flush()?;
+    Ok(ending)
+}
+
+/// Ends as if the signal had not been caught: shells tell apart who was interrupted and who chose an exit code.
+fn end_by(signal: Signal) -> ExitCode {
+    let number = signal as i32;
+    // It returns only if it fails.
+    let _ = signal_hook::low_level::emulate_default_handler(number);
+    ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
+}

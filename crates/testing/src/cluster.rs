@@ -1,6 +1,6 @@
 //! Clusters of several nodes, and slots that move between them.
 
-use super::{server::Server, value::Reply as _, wait::wait_until};
+use super::{server::Server, value::Reply, wait::wait_until};
 
 impl Server {
     /// Its node id.
@@ -69,5 +69,130 @@ impl Server {
         for node in [target, self] {
             node.cmd(&["CLUSTER", "SETSLOT", &slot, "NODE", &owner]).ok();
         }
+    }
+}
+
+/// A cluster of several nodes with the module, the slots shared out evenly.
+#[derive(Debug)]
+pub struct Nodes(Vec<Server>);
+
+impl Nodes {
+    /// So many primaries; returns when each sees the cluster whole.
+    #[track_caller]
+    pub fn start(count: usize) -> Nodes {
+        Nodes::with(count, &[])
+    }
+
+    /// As [`Nodes::start`], with these settings on every node.
+    #[track_caller]
+    pub fn with(count: usize, settings: &[&str]) -> Nodes {
+        let nodes: Vec<Server> =
+            (0..count).map(|_| Server::with(settings).cluster_without_slots().start()).collect();
+        let slots = |n: usize| u16::try_from(16384 * n / count).expect("a slot number");
+        for (n, node) in nodes.iter().enumerate() {
+            node.add_slots(slots(n), slots(n + 1) - 1);
+        }
+        // Two nodes with the same epoch that claim slots would argue about it for a while.
+        for (n, node) in nodes.iter().enumerate() {
+            node.cmd(&["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]).ok();
+        }
+        for node in &nodes[1..] {
+            nodes[0].meet(node);
+        }
+        let nodes = Nodes(nodes);
+        nodes.wait_whole();
+        nodes
+    }
+
+    /// The nodes, as they were started.
+    pub fn all(&self) -> &[Server] {
+        &self.0
+    }
+
+    /// One of them, to kill it or start it again.
+    pub fn node(&mut self, n: usize) -> &mut Server {
+        &mut self.0[n]
+    }
+
+    /// For clients that want a URL: `redis-cluster://127.0.0.1:p,127.0.0.1:p`.
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> =
+            self.0.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redis-cluster://{}", hosts.join(","))
+    }
+
+    /// Adds a replica of a node; returns when it is in sync, its number.
+    #[track_caller]
+    pub fn add_replica(&mut self, of: usize) -> usize {
+        let replica = Server::with(&[]).cluster_without_slots().start();
+        self.0[0].meet(&replica);
+        let primary = self.0[of].node_id();
+        wait_until("the replica to know its primary", || {
+            replica.cmd(&["CLUSTER", "NODES"]).text().contains(&primary)
+        });
+        replica.cmd(&["CLUSTER", "REPLICATE", &primary]).ok();
+        wait_until("the replica's first sync", || {
+            replica.info("replication").get("master_link_status").is_some_and(|s| s == "up")
+        });
+        self.0.push(replica);
+        self.0.len() - 1
+    }
+
+    /// Waits until every node knows every other and sees all slots served.
+    #[track_caller]
+    pub fn wait_whole(&self) {
+        let ids: Vec<String> = self.0.iter().map(Server::node_id).collect();
+        for node in &self.0 {
+            wait_until("each node to know every other", || {
+                let known = node.cmd(&["CLUSTER", "NODES"]).text();
+                ids.iter().all(|id| known.contains(id)) && !known.contains("handshake")
+            });
+            node.wait_cluster_ok();
+        }
+    }
+
+    /// The number of the node that serves a slot, as the nodes say; `None` while they disagree.
+    pub fn owner_of(&self, slot: u16) -> Option<usize> {
+        let owners = self.0.iter().map(|node| node.slot_owner(slot));
+        let owners: Vec<Option<u16>> = owners.collect();
+        let first = owners.first().copied().flatten()?;
+        if owners.iter().any(|&owner| owner != Some(first)) {
+            return None;
+        }
+        self.0.iter().position(|node| node.port() == first)
+    }
+
+    /// Moves a slot with its keys from one node to another, as an operator does, and tells every node.
+    #[track_caller]
+    pub fn move_slot(&self, slot: u16, from: usize, to: usize) {
+        let (source, target) = (&self.0[from], &self.0[to]);
+        source.begin_slot_move(slot, target);
+        // Clients make keys meanwhile, those that ask again after a key has moved: on the target.
+        while source.migrate_slot_keys(slot, target) > 0 {}
+        source.end_slot_move(slot, target);
+        let owner = target.node_id();
+        for node in &self.0 {
+            if node.cmd(&["ROLE"]).items()[0].text() == "master" {
+                node.cmd(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &owner]).ok();
+            }
+        }
+    }
+
+    /// [`Server::left_over_check`] of every node.
+    #[track_caller]
+    pub fn left_over_check(&self) {
+        self.0.iter().for_each(Server::left_over_check);
+    }
+}
+
+impl Server {
+    /// The port of the node that serves a slot, as this node says.
+    fn slot_owner(&self, slot: u16) -> Option<u16> {
+        let ranges = self.cmd(&["CLUSTER", "SLOTS"]).items();
+        ranges.iter().map(Reply::items).find_map(|range| {
+            let slots = range[0].int()..=range[1].int();
+            let port = range[2].items()[1].int();
+            slots.contains(&i64::from(slot)).then(|| u16::try_from(port).ok())?
+        })
     }
 }

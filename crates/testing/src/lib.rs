@@ -33,20 +33,27 @@ mod family;
 mod kind;
 mod module;
 mod process;
+mod proxy;
 mod resp;
+mod sentinel;
 mod server;
 mod tap;
+mod tls;
 mod value;
 mod wait;
 mod wallclock;
 
 pub use self::{
     client::{Blocked, Client, Heard, Subscription},
+    cluster::Nodes,
     family::Family,
     kind::Kind,
     module::Profile,
+    proxy::{Cut, Fault, Proxy, Seen, Traffic, Trigger, Way},
+    sentinel::Sentinels,
     server::{Server, Setup},
     tap::ReplicaTap,
+    tls::Tls,
     value::Reply,
     wait::{LIMIT, SOON, wait_until},
 };

@@ -46,11 +46,25 @@ impl Guarded {
 
     /// SIGKILL to it and to its forks; returns when it is gone.
     pub fn kill(&mut self) {
+        self.signal(libc::SIGKILL);
+        let _ = self.0.wait();
+    }
+
+    /// SIGSTOP to it and to its forks.
+    pub fn freeze(&mut self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// SIGCONT to it and to its forks.
+    pub fn thaw(&mut self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    fn signal(&mut self, signal: libc::c_int) {
         let group = i32::try_from(self.0.id()).expect("a process id");
         // SAFETY: a plain system call. The child has not been waited for, or was its group's leader: the number is still
         // that of the group that `spawn` made, or of none.
-        unsafe { libc::kill(-group, libc::SIGKILL) };
-        let _ = self.0.wait();
+        unsafe { libc::kill(-group, signal) };
     }
 }
 

@@ -421,6 +421,23 @@ impl Server {
         clock.shift_nanos(seconds.checked_mul(1_000_000_000).expect("less than 292 years"));
     }
 
+    /// SIGSTOP: the process hangs, its connections stay. Returns when it has stopped.
+    #[track_caller]
+    pub fn freeze(&self) {
+        self.child().as_mut().expect("the server runs").freeze();
+        let stat = format!("/proc/{}/stat", self.pid());
+        wait_until("the server to stop", || {
+            let stat = fs::read_to_string(&stat).unwrap_or_default();
+            stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"))
+        });
+    }
+
+    /// SIGCONT: ends [`Server::freeze`].
+    #[track_caller]
+    pub fn thaw(&self) {
+        self.child().as_mut().expect("the server runs").thaw();
+    }
+
     /// SIGKILL, as a power cut would look to it. [`Server::start_again`] brings it back.
     #[track_caller]
     pub fn kill9(&mut self) {
@@ -605,7 +622,8 @@ impl Server {
         self.child.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn forget_connection(&self) {
+    /// Gives up the connection behind [`Server::cmd`]: a failover by Sentinel cuts it.
+    pub fn forget_connection(&self) {
         *self.admin.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
     }
 
@@ -641,7 +659,7 @@ impl Drop for Server {
 /// A port that nobody listens on. Below the range that the system hands out to clients, so that it stays free until the server has it;
 /// each call gives another. Other test processes keep off it while the reservation lives: a server that is down for a moment, or was
 /// killed, must not find a stranger in its place.
-fn free_port() -> (u16, Reservation) {
+pub(super) fn free_port() -> (u16, Reservation) {
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 12_000;
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -661,4 +679,4 @@ fn free_port() -> (u16, Reservation) {
 }
 
 /// A name that one process on this machine can have at a time, and that goes with it.
-type Reservation = UnixListener;
+pub(super) type Reservation = UnixListener;

@@ -1,0 +1,219 @@
+//! What programs read. Names are those of the server's own answers; times are in milliseconds; what is not there is
+//! null. Keys, owners and labels are strings, or `{"hex": "…"}` when they are not UTF-8.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use dlock_client::admin::{self, Info, RwMode};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+
+/// Bytes: a string, or an object with their hexadecimal digits.
+#[derive(Debug)]
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl Serialize for Bytes<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if let Ok(text) = str::from_utf8(self.0) {
+            return to.serialize_str(text);
+        }
+        let digits: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut map = to.serialize_map(Some(1))?;
+        map.serialize_entry("hex", &digits)?;
+        map.end()
+    }
+}
+
+/// A key with what INFO tells of it.
+#[derive(Debug, serde::Serialize)]
+pub struct Key<'a> {
+    key: Bytes<'a>,
+    kind: &'static str,
+    waiters: u64,
+    #[serde(flatten)]
+    state: State<'a>,
+}
+
+#[derive(Debug, serde::Serialize)]
+#[serde(untagged, rename_all_fields = "kebab-case")]
+enum State<'a> {
+    Lock {
+        holders: Vec<Holder<'a>>,
+        closed_ms: u64,
+    },
+    ReadWrite {
+        mode: &'static str,
+        holders: Vec<Holder<'a>>,
+    },
+    Semaphore {
+        capacity: u64,
+        available: i64,
+        leased: u64,
+        taken: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        permits: Option<Vec<Permit<'a>>>,
+    },
+    Latch {
+        count: u64,
+        initial: u64,
+        ttl_ms: Option<u64>,
+    },
+    /// A family that this version does not know.
+    Other {},
+}
+
+#[derive(Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Holder<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<&'static str>,
+    owner: Bytes<'a>,
+    token: u64,
+    holds: u64,
+    lease_ms: u64,
+    ttl_ms: u64,
+    held_ms: u64,
+    label: Bytes<'a>,
+    bound_client: Option<u64>,
+}
+
+#[derive(Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Permit<'a> {
+    id: &'a str,
+    owner: Bytes<'a>,
+    count: u64,
+    ttl_ms: u64,
+    held_ms: u64,
+    label: Bytes<'a>,
+    bound_client: Option<u64>,
+}
+
+/// A row of `dlock waiters`.
+#[derive(Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Waiter<'a> {
+    owner: Bytes<'a>,
+    client_id: Option<u64>,
+    waiting_ms: u64,
+    remaining_ms: Option<u64>,
+    label: Bytes<'a>,
+}
+
+impl<'a> Key<'a> {
+    /// `permits` of a semaphore, if they were asked for.
+    pub fn new(key: &'a [u8], info: &'a Info, permits: Option<&'a [admin::PermitHold]>) -> Self {
+        let state = match info {
+            Info::Lock(lock) => State::Lock {
+                holders: lock.holder.iter().map(|hold| Holder::new(hold, None)).collect(),
+                closed_ms: millis(lock.closed_for),
+            },
+            Info::ReadWrite(lock) => {
+                let of = |mode: RwMode| move |hold| Holder::new(hold, Some(mode.name()));
+                let writer = lock.writer.iter().map(of(RwMode::Write));
+                let readers = lock.readers.iter().map(of(RwMode::Read));
+                State::ReadWrite { mode: lock.mode.name(), holders: writer.chain(readers).collect() }
+            }
+            Info::Semaphore(semaphore) => State::Semaphore {
+                capacity: semaphore.capacity,
+                available: semaphore.available,
+                leased: semaphore.leased,
+                taken: semaphore.taken,
+                permits: permits.map(|permits| permits.iter().map(Permit::new).collect()),
+            },
+            Info::Latch(latch) => State::Latch {
+                count: latch.count,
+                initial: latch.initial,
+                ttl_ms: latch.left.map(millis),
+            },
+            _ => State::Other {},
+        };
+        Self { key: Bytes(key), kind: info.kind().name(), waiters: info.waiters(), state }
+    }
+}
+
+impl<'a> Holder<'a> {
+    fn new(hold: &'a admin::Holder, mode: Option<&'static str>) -> Self {
+        Self {
+            mode,
+            owner: Bytes(&hold.owner),
+            token: hold.token,
+            holds: hold.holds,
+            lease_ms: millis(hold.lease),
+            ttl_ms: millis(hold.left),
+            held_ms: millis(hold.held),
+            label: Bytes(&hold.label),
+            bound_client: hold.bound_client,
+        }
+    }
+}
+
+impl<'a> Permit<'a> {
+    fn new(permit: &'a admin::PermitHold) -> Self {
+        Self {
+            id: &permit.id,
+            owner: Bytes(&permit.owner),
+            count: permit.count,
+            ttl_ms: millis(permit.left),
+            held_ms: millis(permit.held),
+            label: Bytes(&permit.label),
+            bound_client: permit.bound_client,
+        }
+    }
+}
+
+impl<'a> Waiter<'a> {
+    /// As JSON shows it.
+    pub fn new(waiter: &'a admin::Waiter) -> Self {
+        Self {
+            owner: Bytes(&waiter.owner),
+            client_id: waiter.client,
+            waiting_ms: millis(waiter.waiting),
+            remaining_ms: waiter.remaining.map(millis),
+            label: Bytes(&waiter.label),
+        }
+    }
+}
+
+/// Writes it, and ends the line.
+pub fn write(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_client::admin::{Kind, Latch, Lock, Semaphore};
+    use serde_json::{json, to_value};
+
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_not_text_lose_nothing() {
+        assert_eq!(to_value(Bytes("é\n".as_bytes())).unwrap(), json!("é\n"));
+        assert_eq!(to_value(Bytes(b"\xff\0")).unwrap(), json!({"hex": "ff00"}));
+    }
+
+    #[test]
+    fn each_family_has_its_fields() {
+        let lock = Lock { kind: Kind::Fair, holder: None, closed_for: Duration::ZERO, waiters: 3 };
+        assert_eq!(
+            to_value(Key::new(b"k", &Info::Lock(lock), None)).unwrap(),
+            json!({"key": "k", "kind": "dfair", "waiters": 3, "holders": [], "closed-ms": 0})
+        );
+        let latch = Latch { count: 1, initial: 2, left: None, waiters: 0 };
+        assert_eq!(
+            to_value(Key::new(b"k", &Info::Latch(latch), None)).unwrap(),
+            json!({"key": "k", "kind": "dlatch", "waiters": 0, "count": 1, "initial": 2, "ttl-ms": null})
+        );
+        let semaphore = Semaphore { capacity: 2, available: -1, leased: 3, taken: 0, waiters: 0 };
+        assert_eq!(
+            to_value(Key::new(b"k", &Info::Semaphore(semaphore), Some(&[]))).unwrap(),
+            json!({"key": "k", "kind": "dsem", "waiters": 0, "capacity": 2, "available": -1,
+                "leased": 3, "taken": 0, "permits": []})
+        );
+    }
+}

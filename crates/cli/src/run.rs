@@ -1,0 +1,183 @@
+//! `dlock run`
+
+mod child;
+mod held;
+pub mod signals;
+mod terminal;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::ExitStatus;
+
+use dlock_client::{Client, Lost, Released, Wait};
+use dlock_wire::names::LABEL_MAX;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::getpgrp;
+
+use self::child::{Child, Ended};
+use self::held::Held;
+use self::signals::{FATAL, Signals, WITH_CHILD};
+use crate::args::Run;
+use crate::exit::{Failure, LOST, NOT_EXECUTABLE, NOT_FOUND, SYSTEM};
+use crate::text;
+
+/// How `dlock run` ends.
+#[derive(Debug)]
+pub enum Ending {
+    /// With this exit code.
+    Code(u8),
+    /// By this signal, as a program that does not catch it: those who wait for us should know.
+    Signal(Signal),
+}
+
+/// Takes the lock, runs the command, releases the lock.
+pub async fn run(url: &str, args: &Run) -> Result<Ending, Failure> {
+    let mut signals = Signals::of(&FATAL).map_err(|error| system("signals", &error))?;
+    let taken = tokio::select! {
+        biased;
+        // The connection ends with us, and the place in the queue with the connection.
+        signal = signals.fatal() => return Ok(Ending::Signal(signal)),
+        taken = take(url, args) => taken?,
+    };
+    let Some(held) = taken else { return Ok(Ending::Code(args.conflict)) };
+    signals.add(&WITH_CHILD).map_err(|error| system("signals", &error))?;
+
+    let shown = text::quoted(args.key.as_bytes());
+    let started = Child::start(&args.command, &held.environment());
+    let ended = match started {
+        Ok(mut child) => {
+            let on_loss = |how| say_lost(&shown, how);
+            child.supervise(&held, &mut signals, args.grace, on_loss).await
+        }
+        Err(error) => {
+            release(held, &mut signals, &shown).await;
+            return Err(cannot_run(&args.command, &error));
+        }
+    };
+    let released = release(held, &mut signals, &shown).await;
+    let ended = ended.map_err(|error| system("the command cannot be waited for", &error))?;
+    Ok(ending(&ended, released, &shown))
+}
+
+/// None: it cannot be had, or not in time.
+async fn take(url: &str, args: &Run) -> Result<Option<Held>, Failure> {
+    // A call that blocks leaves the queue when its connection goes, whatever ends this process; a place in the queue
+    // that somebody has to claim would hold up the others.
+    let client = Client::builder().wait(Wait::Blocking).connect(url).await;
+    let client = client.map_err(|error| Failure::of("cannot connect", &error))?;
+    let shown = text::quoted(args.key.as_bytes());
+    Held::take(&client, args, &label(args))
+        .await
+        .map_err(|error| Failure::of(format!("cannot lock {shown}"), &error))
+}
+
+/// What others see: what runs there. Not its arguments, which may be secrets.
+fn label(args: &Run) -> Vec<u8> {
+    if let Some(label) = &args.label {
+        return label.as_bytes().to_vec();
+    }
+    let program = args.command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    let mut label = program.as_bytes().to_vec();
+    label.truncate(LABEL_MAX);
+    label
+}
+
+/// Whether it was still there to be released. Who has had enough of waiting for the server may interrupt.
+async fn release(held: Held, signals: &mut Signals, shown: &str) -> bool {
+    let released = tokio::select! {
+        released = held.release() => released,
+        signal = signals.fatal() => {
+            eprintln!("dlock: {signal}: {shown} may not have been released; then it ends with its lease");
+            return true;
+        }
+    };
+    match released {
+        Ok(Released::Gone) => false,
+        Ok(Released::Remaining(_)) => true,
+        Err(error) => {
+            eprintln!("dlock: {shown} could not be released and ends with its lease: {error}");
+            true
+        }
+    }
+}
+
+fn ending(ended: &Ended, released: bool, shown: &str) -> Ending {
+    if ended.lost.is_some() {
+        return Ending::Code(LOST);
+    }
+    if !released {
+        eprintln!(
+            "dlock: the lock {shown} was lost before the command ended ({})",
+            in_words(ended.status)
+        );
+        return Ending::Code(LOST);
+    }
+    if let Some(signal) = ended.typed {
+        // The terminal would have sent it to all who were started with us, a script for example, had it not been lent.
+        let _ = killpg(getpgrp(), signal);
+        return Ending::Signal(signal);
+    }
+    Ending::Code(code(ended.status))
+}
+
+/// As shells have it: 128 and the number of the signal.
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+fn in_words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+fn say_lost(shown: &str, how: Lost) {
+    let how = match how {
+        Lost::Expired => "its lease ran out",
+        Lost::Refused => "the server says that it is not ours any more",
+        Lost::Broken => "an operator broke it",
+        Lost::Deleted => "its key was deleted",
+        Lost::Disconnected => "its connection was lost",
+        Lost::Flushed => "the database was flushed",
+        _ => "the server ended it",
+    };
+    eprintln!("dlock: the lock {shown} is lost: {how}; ending the command");
+}
+
+fn cannot_run(command: &[OsString], error: &io::Error) -> Failure {
+    let program = command.first().map(|program| text::bytes(program.as_bytes())).unwrap_or_default();
+    match error.kind() {
+        io::ErrorKind::NotFound => Failure::new(NOT_FOUND, format!("{program}: no such command")),
+        _ if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => Failure::new(
+            NOT_EXECUTABLE,
+            format!("{program}: not a program (a script needs a first line such as #!/bin/sh)"),
+        ),
+        _ => Failure::new(NOT_EXECUTABLE, format!("{program}: cannot be run: {error}")),
+    }
+}
+
+fn system(what: &str, error: &io::Error) -> Failure {
+    Failure::new(SYSTEM, format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_shells() {
+        assert_eq!(code(ExitStatus::from_raw(0)), 0);
+        assert_eq!(code(ExitStatus::from_raw(255 << 8)), 255);
+        assert_eq!(code(ExitStatus::from_raw(Signal::SIGTERM as i32)), 143);
+        // With a core dump, and a real-time signal.
+        assert_eq!(code(ExitStatus::from_raw(0x80 | Signal::SIGQUIT as i32)), 131);
+        assert_eq!(code(ExitStatus::from_raw(34)), 162);
+    }
+}

@@ -1,0 +1,188 @@
+//! The command that runs under the lock.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{self, Command, ExitStatus};
+use std::time::Duration;
+
+use dlock_client::Lost;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::{Pid, getpgrp, getpid};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::held::Held;
+use super::signals::Signals;
+use super::terminal::{self, Terminal};
+
+/// How often it is looked whether a group has ended: nobody tells.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A process and its group.
+pub struct Child {
+    process: process::Child,
+    group: Pid,
+    terminal: Option<Terminal>,
+    /// We have just sent TSTP to our own group: one of these is not for the child.
+    own_stop: bool,
+}
+
+/// How it went.
+#[derive(Debug)]
+pub struct Ended {
+    /// Of the command itself.
+    pub status: ExitStatus,
+    /// The lock was lost, and the command was ended for that.
+    pub lost: Option<Lost>,
+    /// A key of the terminal ended it (Ctrl-C, Ctrl-\).
+    pub typed: Option<Signal>,
+}
+
+impl Child {
+    /// Starts the command in a process group of its own and lends it the terminal.
+    pub fn start(command: &[OsString], environment: &[(&str, Option<OsString>)]) -> io::Result<Self> {
+        let [program, arguments @ ..] = command else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let mut terminal = Terminal::of_this_process();
+        let mut command = Command::new(program);
+        command.args(arguments).process_group(0);
+        for (name, value) in environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let process = command.spawn()?;
+        terminal::write_from_the_background();
+        let group = Pid::from_raw(process.id().cast_signed());
+        if let Some(terminal) = &mut terminal {
+            terminal.lend(group);
+            // If it asked for the terminal before it had it, it was stopped.
+            let _ = killpg(group, Signal::SIGCONT);
+        }
+        Ok(Self { process, group, terminal, own_stop: false })
+    }
+
+    /// Returns when it has ended. Passes signals on to it; ends it when the hold is lost.
+    pub async fn supervise(
+        &mut self,
+        hold: &Held,
+        signals: &mut Signals,
+        grace: Duration,
+        on_loss: impl FnOnce(Lost),
+    ) -> io::Result<Ended> {
+        let mut lost = hold.lost();
+        let (status, lost) = loop {
+            if let Some(status) = self.look()? {
+                break (status, None);
+            }
+            tokio::select! {
+                biased;
+                how = &mut lost => {
+                    on_loss(how);
+                    break (self.end(signals, grace).await?, Some(how));
+                }
+                signal = signals.next() => self.pass_on(signal, hold),
+            }
+        };
+        let typed = self.ended(status, lost.is_some());
+        Ok(Ended { status, lost, typed })
+    }
+
+    /// Its exit status, if it has ended. If it was stopped from the terminal, so are we, until we are continued.
+    fn look(&mut self) -> io::Result<Option<ExitStatus>> {
+        if let Some(status) = self.process.try_wait()? {
+            return Ok(Some(status));
+        }
+        let options = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+        if let Ok(WaitStatus::Stopped(_, signal)) = waitid(Id::Pid(self.group), options) {
+            self.stopped(signal);
+        }
+        Ok(None)
+    }
+
+    /// A child that was stopped by the terminal stops us and those who were started with us: the shell waits for that,
+    /// and then takes the terminal. Nobody renews the lock meanwhile; whether it is still ours is seen before the child
+    /// goes on. Who was stopped by other means (SIGSTOP, or where there is no terminal) is left alone, and we go on
+    /// renewing.
+    fn stopped(&mut self, signal: Signal) {
+        let Some(terminal) = &mut self.terminal else { return };
+        match signal {
+            Signal::SIGTTIN | Signal::SIGTTOU if terminal.is_lent() || terminal.is_ours() => {
+                terminal.lend(self.group);
+                let _ = killpg(self.group, Signal::SIGCONT);
+            }
+            Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU => {
+                terminal.take_back();
+                terminal.restore_modes();
+                self.own_stop = true;
+                let _ = killpg(getpgrp(), Signal::SIGTSTP);
+                let _ = kill(getpid(), Signal::SIGSTOP);
+            }
+            _ => {}
+        }
+    }
+
+    fn pass_on(&mut self, signal: Signal, hold: &Held) {
+        match signal {
+            Signal::SIGCHLD => {}
+            Signal::SIGTSTP if std::mem::take(&mut self.own_stop) => {}
+            // While we stood still the lease may have ended: then the child must not go on.
+            Signal::SIGCONT if hold.lost_now().is_some() => {}
+            Signal::SIGCONT => {
+                if let Some(terminal) = &mut self.terminal {
+                    terminal.lend(self.group);
+                }
+                let _ = killpg(self.group, signal);
+            }
+            // It fails when the group has just ended; then this is seen next.
+            _ => {
+                let _ = killpg(self.group, signal);
+            }
+        }
+    }
+
+    /// Ends the whole group: it is asked to, and after `grace` it is not asked any more.
+    async fn end(&mut self, signals: &mut Signals, grace: Duration) -> io::Result<ExitStatus> {
+        let _ = killpg(self.group, Signal::SIGTERM);
+        // Who is stopped hears nothing.
+        let _ = killpg(self.group, Signal::SIGCONT);
+        let end = Instant::now() + grace;
+        let mut killed = false;
+        loop {
+            let status = self.process.try_wait()?;
+            if let Some(status) = status
+                && (killed || killpg(self.group, None) == Err(Errno::ESRCH))
+            {
+                return Ok(status);
+            }
+            tokio::select! {
+                () = sleep(LOOK_EVERY) => {}
+                () = sleep_until(end), if !killed => {
+                    killed = true;
+                    let _ = killpg(self.group, Signal::SIGKILL);
+                }
+                signal = signals.next() => match signal {
+                    Signal::SIGCHLD | Signal::SIGTSTP | Signal::SIGCONT => {}
+                    signal => {
+                        let _ = killpg(self.group, signal);
+                    }
+                }
+            }
+        }
+    }
+
+    /// It has ended: the terminal is ours again. Which of its keys ended it, if one did.
+    fn ended(&mut self, status: ExitStatus, by_us: bool) -> Option<Signal> {
+        let terminal = self.terminal.as_mut()?;
+        let lent = terminal.is_lent();
+        terminal.take_back();
+        let signal = Signal::try_from(status.signal()?).ok()?;
+        terminal.restore_modes();
+        let key = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
+        (lent && key && !by_us).then_some(signal)
+    }
+}

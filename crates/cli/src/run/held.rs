@@ -1,0 +1,111 @@
+//! What `dlock run` holds: a lock or permits of a semaphore.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::pin::Pin;
+use std::time::Duration;
+
+use dlock_client::{Client, Error, Guard, Lost, Permit, Released};
+use nix::unistd::gethostname;
+
+use crate::args::Run;
+
+/// A hold that is given back by [`Held::release`].
+pub struct Held {
+    key: OsString,
+    owner: String,
+    what: What,
+}
+
+enum What {
+    Lock(Guard),
+    Permit(Permit),
+}
+
+/// Takes what is like a lock, for as long as the user is ready to wait.
+macro_rules! take {
+    ($handle:expr, $args:expr, $owner:expr, $label:expr) => {{
+        let mut handle = $handle.owner($owner).label($label);
+        if let Some(lease) = $args.lease {
+            handle = handle.lease(lease);
+        }
+        match ($args.nonblock, $args.wait) {
+            (true, _) | (_, Some(Duration::ZERO)) => handle.try_acquire().await,
+            (false, Some(time)) => handle.acquire_timeout(time).await,
+            (false, None) => handle.acquire().await.map(Some),
+        }
+    }};
+}
+
+impl Held {
+    /// None: it cannot be had, or not in time.
+    pub async fn take(client: &Client, args: &Run, label: &[u8]) -> Result<Option<Self>, Error> {
+        let key = args.key.as_bytes();
+        let owner = owner();
+        let what = if args.count.is_some() || args.limit.is_some() {
+            let mut semaphore = client.semaphore(key).count(args.count.unwrap_or(1));
+            if let Some(limit) = args.limit {
+                semaphore = semaphore.limit(limit);
+            }
+            take!(semaphore, args, &owner, label)?.map(What::Permit)
+        } else {
+            let lock = if args.shared {
+                client.rw_lock(key).read()
+            } else if args.exclusive {
+                client.rw_lock(key).write()
+            } else if args.fair {
+                client.fair_lock(key)
+            } else {
+                client.lock(key)
+            };
+            take!(lock, args, &owner, label)?.map(What::Lock)
+        };
+        Ok(what.map(|what| Self { key: args.key.clone(), owner, what }))
+    }
+
+    /// Resolves when it is lost.
+    pub fn lost(&self) -> Pin<Box<dyn Future<Output = Lost>>> {
+        match &self.what {
+            What::Lock(guard) => Box::pin(guard.lost()),
+            What::Permit(permit) => Box::pin(permit.lost()),
+        }
+    }
+
+    /// How it was lost, if it was.
+    pub fn lost_now(&self) -> Option<Lost> {
+        match &self.what {
+            What::Lock(guard) => guard.lost_now(),
+            What::Permit(permit) => permit.lost_now(),
+        }
+    }
+
+    /// What the command is told; None takes a variable away that an outer `dlock run` may have set.
+    pub fn environment(&self) -> [(&'static str, Option<OsString>); 4] {
+        let (token, permit) = match &self.what {
+            What::Lock(guard) => (Some(guard.token().to_string().into()), None),
+            What::Permit(permit) => (None, Some(permit.permit_id().into())),
+        };
+        [
+            ("DLOCK_KEY", Some(self.key.clone())),
+            ("DLOCK_OWNER", Some(self.owner.clone().into())),
+            ("DLOCK_TOKEN", token),
+            ("DLOCK_PERMIT", permit),
+        ]
+    }
+
+    /// Gives it back.
+    pub async fn release(self) -> Result<Released, Error> {
+        match self.what {
+            What::Lock(guard) => guard.release().await,
+            What::Permit(permit) => permit.release().await,
+        }
+    }
+}
+
+/// A name that no other process has: where this is, for people, and what makes it unique.
+fn owner() -> String {
+    let host = gethostname().unwrap_or_default();
+    let host: String = host.to_string_lossy().chars().take(64).collect();
+    let unique = uuid::Uuid::new_v4().simple().to_string();
+    format!("{host}:{}:{}", std::process::id(), &unique[..16])
+}

@@ -1,0 +1,126 @@
+//! The text of the screen and of the snapshot.
+
+use std::time::Duration;
+
+use dlock_client::admin::Stats;
+
+use super::state::{Rates, Row, State};
+use crate::show::{held_by, label, left};
+use crate::table::Table;
+use crate::text;
+
+/// Who is looked at: one line for a server, or for all.
+pub fn server(servers: &[Stats]) -> String {
+    let clients = sum(servers, |server| server.connected_clients);
+    let memory = sum(servers, |server| server.used_memory);
+    let (clients, memory) = (text::plural(clients, "client"), bytes(memory));
+    match servers {
+        [one] => {
+            let up = text::time(Duration::from_secs(one.uptime_s));
+            let role = if one.role == "slave" { ", a replica" } else { "" };
+            format!("{} at {}{role}, up {up}, {clients}, {memory}", one.version, one.address)
+        }
+        many => format!("{}, {clients}, {memory}", text::plural(many.len() as u64, "server")),
+    }
+}
+
+/// What there is now.
+pub fn now(servers: &[Stats]) -> String {
+    let mut line = format!(
+        "{}, {}, {}; waiting: {} blocked, {} queued, longest queue {}",
+        text::plural(sum(servers, |server| server.held_locks), "hold"),
+        text::plural(sum(servers, |server| server.leased_permits), "permit"),
+        text::plural(sum(servers, |server| server.keys), "key"),
+        sum(servers, |server| server.waiters_blocked),
+        sum(servers, |server| server.waiters_queued),
+        servers.iter().map(|server| server.longest_queue).max().unwrap_or(0),
+    );
+    let quarantine = servers.iter().map(|server| server.quarantine_left_ms).max().unwrap_or(0);
+    if quarantine > 0 {
+        line += &format!("; quarantine: {}", text::time(Duration::from_millis(quarantine)));
+    }
+    line
+}
+
+/// What happens in a second.
+pub fn rates(rates: Option<&Rates>) -> String {
+    let Some(rates) = rates else { return "per second: (after the next look)".to_owned() };
+    format!(
+        "per second: {:.1} grants at once, {:.1} after waiting, {:.1} releases, {:.1} expiries, {:.1} timeouts",
+        rates.grants_at_once, rates.grants_after_waiting, rates.releases, rates.expiries, rates.timeouts
+    )
+}
+
+/// What happened since the servers were started.
+pub fn totals(servers: &[Stats]) -> String {
+    format!(
+        "since the start: {} at once, {} after waiting, {}, {}, {}",
+        text::plural(sum(servers, |server| server.grants_at_once), "grant"),
+        sum(servers, |server| server.grants_after_waiting),
+        text::plural(sum(servers, |server| server.releases), "release"),
+        match sum(servers, |server| server.expiries) {
+            1 => "1 expiry".to_owned(),
+            many => format!("{many} expiries"),
+        },
+        text::plural(sum(servers, |server| server.timeouts), "timeout"),
+    )
+}
+
+/// The keys. `rates`: with the column of grants per second.
+pub fn keys(rows: &[Row], rates: bool) -> Table {
+    let mut headings = vec!["KEY", "KIND", "HELD BY", ">LEFT", ">WAITERS", "LABEL"];
+    if rates {
+        headings.insert(5, ">GRANTS/S");
+    }
+    let mut table = Table::new(&headings);
+    for Row { seen, grants } in rows {
+        let info = &seen.info;
+        let mut cells = vec![
+            text::bytes(&seen.entry.key),
+            info.kind().name().to_owned(),
+            held_by(info),
+            left(info),
+            info.waiters().to_string(),
+            label(info),
+        ];
+        if rates {
+            cells.insert(5, format!("{grants:.1}"));
+        }
+        table.row(cells);
+    }
+    table
+}
+
+/// All of it at once, for a pipe.
+pub fn snapshot(state: &State) -> Vec<String> {
+    let servers = &state.servers;
+    let mut lines = vec![server(servers), now(servers), totals(servers)];
+    if !state.rows.is_empty() {
+        lines.push(String::new());
+        lines.extend(keys(&state.rows, false).lines());
+    }
+    lines.extend(more(state));
+    lines
+}
+
+/// What is not in the list.
+pub fn more(state: &State) -> Option<String> {
+    let more = u64::try_from(state.more).ok().filter(|&more| more > 0)?;
+    Some(format!("{} more: give a PATTERN to see them", text::plural(more, "key")))
+}
+
+fn sum(servers: &[Stats], of: impl Fn(&Stats) -> u64) -> u64 {
+    servers.iter().map(of).sum()
+}
+
+fn bytes(bytes: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "one digit is shown")]
+    let mut size = bytes as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if size < 1024.0 {
+            return format!("{size:.1} {unit}");
+        }
+        size /= 1024.0;
+    }
+    format!("{size:.1} TiB")
+}

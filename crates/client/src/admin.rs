@@ -1,0 +1,403 @@
+//! For operators: which locks there are, who has them and who waits; and to end holds and waits by force.
+//!
+//! What these calls tell was true when the server answered. To take and release locks is not done here, but with the
+//! handles that [`Client`](crate::Client) gives.
+
+mod decode;
+mod info;
+mod kind;
+mod stats;
+
+use std::sync::Arc;
+
+use dlock_wire::permit;
+use dlock_wire::request::Request;
+use dlock_wire::table::{CommandId, LockVerb, RwVerb, SemVerb};
+use redis::{Cmd, Value};
+use tokio::time::{Instant, timeout_at};
+
+pub use self::info::{
+    Holder, Info, Latch, Lock, PermitHold, ReadWrite, RwMode, Semaphore, Waiter,
+};
+pub use self::kind::Kind;
+pub use self::stats::Stats;
+
+use crate::core::Core;
+use crate::error::{Error, ErrorKind};
+use crate::route::Server;
+
+/// How many keys a server looks at for one page of SCAN: it serves nobody else meanwhile.
+const PAGE: u32 = 1000;
+
+/// What operators do: see [`Client::admin`](crate::Client::admin).
+///
+/// All calls fail with [`ErrorKind::Unavailable`] when no server answers, [`ErrorKind::Refused`] when the user may not
+/// do that, and [`ErrorKind::NoModule`] when the server has no dlock.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// # let server = dlock_testing::Server::start();
+/// # let url = server.url();
+/// use dlock_client::Client;
+///
+/// let client = Client::connect(&url).await?;
+/// let guard = client.lock("door").owner("alice").acquire().await?;
+///
+/// let admin = client.admin();
+/// for entry in admin.locks(b"*").await? {
+///     if let Some(info) = admin.info_of(&entry).await? {
+///         for holder in info.holders() {
+///             println!("{} is held by {:?}", entry.key.escape_ascii(), holder.owner);
+///             # assert_eq!(holder.owner, b"alice");
+///         }
+///         # assert_eq!(info.holders().count(), 1);
+///     }
+/// }
+/// # guard.release().await?;
+/// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Admin {
+    core: Arc<Core>,
+}
+
+/// A key that [`Admin::locks`] found.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Entry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its family.
+    pub kind: Kind,
+}
+
+impl Admin {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+
+    /// The locks, semaphores and latches whose keys match `pattern` (as `KEYS` and `SCAN` match: `*`, `?`, `[a-z]`,
+    /// `\`), of all primaries, sorted by key. Of the database that the client is connected to.
+    ///
+    /// It looks at every key of the server five times, some thousand at a time, and lets others be served in between.
+    /// A key that comes or goes meanwhile may be missed. What is only waited for and has never been made (a semaphore)
+    /// is not a key.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let server = dlock_testing::Server::start();
+    /// # let url = server.url();
+    /// use dlock_client::{Client, admin::Kind};
+    ///
+    /// let client = Client::connect(&url).await?;
+    /// client.semaphore("licences").init(3).await?;
+    /// let found = client.admin().locks(b"lic*").await?;
+    /// assert_eq!((found[0].key.as_slice(), found[0].kind), (&b"licences"[..], Kind::Semaphore));
+    /// # server.cmd(&["DEL", "licences"]);
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn locks(&self, pattern: &[u8]) -> Result<Vec<Entry>, Error> {
+        let mut found = Vec::new();
+        for server in self.core.servers() {
+            for kind in Kind::ALL {
+                self.scan(&server, pattern, kind, &mut found).await?;
+            }
+        }
+        found.sort_unstable();
+        // SCAN may show a key twice; during the move of a slot two servers may.
+        found.dedup();
+        Ok(found)
+    }
+
+    async fn scan(
+        &self,
+        server: &Server,
+        pattern: &[u8],
+        kind: Kind,
+        found: &mut Vec<Entry>,
+    ) -> Result<(), Error> {
+        let mut cursor = b"0".to_vec();
+        loop {
+            let mut page = redis::cmd("SCAN");
+            page.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE);
+            page.arg("TYPE").arg(kind.key_type());
+            let (next, keys) = decode::page(&self.ask(server, &page).await?)?;
+            found.extend(keys.into_iter().map(|key| Entry { key, kind }));
+            if next == b"0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
+    /// What there is to see of a key, whichever family it belongs to; None: there is nothing.
+    ///
+    /// Errors: [`ErrorKind::WrongType`] when the key holds something else than a lock.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let server = dlock_testing::Server::start();
+    /// # let url = server.url();
+    /// use dlock_client::{Client, admin::Info};
+    ///
+    /// let client = Client::connect(&url).await?;
+    /// let latch = client.latch("ready");
+    /// latch.init(2).await?;
+    /// let Some(Info::Latch(seen)) = client.admin().info(b"ready").await? else { panic!() };
+    /// assert_eq!((seen.count, seen.left), (2, None));
+    ///
+    /// latch.count_down(2).await?;
+    /// assert_eq!(client.admin().info(b"ready").await?, None);
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn info(&self, key: &[u8]) -> Result<Option<Info>, Error> {
+        let Some((kind, reply)) = self.by_family(key, Kind::info, &Request::Info { key }).await?
+        else {
+            return Ok(None);
+        };
+        decode::info(kind, &reply)
+    }
+
+    /// As [`Admin::info`], of a key whose family is known: one question instead of up to five. None also if the key
+    /// belongs to another family by now.
+    pub async fn info_of(&self, entry: &Entry) -> Result<Option<Info>, Error> {
+        let key = entry.key.as_slice();
+        match self.call(key, entry.kind.info(), &Request::Info { key }).await {
+            Err(error) if error.kind() == ErrorKind::WrongType => Ok(None),
+            reply => decode::info(entry.kind, &reply?),
+        }
+    }
+
+    /// Who waits for a key, the first to be served first; at most `count` (1 or more), or all.
+    ///
+    /// Errors: [`ErrorKind::WrongType`] when the key holds something else than a lock.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let server = dlock_testing::Server::start();
+    /// # let url = server.url();
+    /// # let client = dlock_client::Client::connect(&url).await?;
+    /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
+    /// # let bob = server.block(&["DLOCK.ACQUIRE", "door", "bob", "BLOCK", "0"]);
+    /// let waiters = client.admin().waiters(b"door", Some(10)).await?;
+    /// assert_eq!(waiters[0].owner, b"bob");
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn waiters(&self, key: &[u8], count: Option<u64>) -> Result<Vec<Waiter>, Error> {
+        let request = Request::Waiters { key, count };
+        match self.by_family(key, Kind::waiters, &request).await? {
+            Some((_, reply)) => decode::waiters(&reply),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// As [`Admin::waiters`], of a key whose family is known. Empty also if the key belongs to another family by now.
+    pub async fn waiters_of(&self, entry: &Entry, count: Option<u64>) -> Result<Vec<Waiter>, Error> {
+        let key = entry.key.as_slice();
+        match self.call(key, entry.kind.waiters(), &Request::Waiters { key, count }).await {
+            Err(error) if error.kind() == ErrorKind::WrongType => Ok(Vec::new()),
+            reply => decode::waiters(&reply?),
+        }
+    }
+
+    /// The permits of a semaphore that are out with an owner and a lease; none if there is no such semaphore.
+    ///
+    /// Errors: [`ErrorKind::WrongType`] when the key holds something else.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let server = dlock_testing::Server::start();
+    /// # let url = server.url();
+    /// # let client = dlock_client::Client::connect(&url).await?;
+    /// # server.cmd(&["DSEM.ACQUIRE", "licences", "alice", "LIMIT", "2"]);
+    /// for permit in client.admin().permits(b"licences").await? {
+    ///     println!("{} {:?}", permit.id, permit.owner);
+    ///     # assert_eq!((permit.owner.as_slice(), permit.count), (&b"alice"[..], 1));
+    /// }
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn permits(&self, key: &[u8]) -> Result<Vec<PermitHold>, Error> {
+        let id = CommandId::Sem(SemVerb::Permits);
+        decode::permits(&self.call(key, id, &Request::Permits { key }).await?)
+    }
+
+    /// Ends the holds of a lock by force: the one of a DLOCK or DFAIR key, all of a DRW key. How many there were. Who
+    /// waits first gets the lock in the same step (with `dlock.lock-delay-ms`, later).
+    ///
+    /// Whoever had it goes on until it hears of it. Break a hold only when its holder is known to be dead, or when
+    /// what the lock protects checks fencing tokens.
+    ///
+    /// Errors: [`ErrorKind::Invalid`] for a semaphore (see [`Admin::break_permit`]) and for a latch, which nobody
+    /// holds; [`ErrorKind::WrongType`] when the key holds something else.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let server = dlock_testing::Server::start();
+    /// # let url = server.url();
+    /// # let client = dlock_client::Client::connect(&url).await?;
+    /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
+    /// assert_eq!(client.admin().break_key(b"door").await?, 1);
+    /// assert_eq!(client.admin().break_key(b"door").await?, 0);
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn break_key(&self, key: &[u8]) -> Result<u64, Error> {
+        let Some((kind, _)) = self.by_family(key, Kind::info, &Request::Info { key }).await? else {
+            return Ok(0);
+        };
+        let (id, request) = match kind {
+            Kind::Lock => (CommandId::Lock(LockVerb::Break), Request::Break { key }),
+            Kind::Fair => (CommandId::Fair(LockVerb::Break), Request::Break { key }),
+            Kind::ReadWrite => {
+                (CommandId::Rw(RwVerb::Break), Request::RwBreak { key, owner: None })
+            }
+            Kind::Semaphore => {
+                return Err(Error::invalid("it is a semaphore: say which permit is to be broken"));
+            }
+            Kind::Latch => {
+                return Err(Error::invalid("it is a latch: nobody holds it, so nothing can be broken"));
+            }
+        };
+        decode::count(&self.call(key, id, &request).await?)
+    }
+
+    /// As [`Admin::break_key`], of a read-write lock the holds of one owner alone: reading and writing.
+    ///
+    /// Errors: [`ErrorKind::WrongType`] when the key holds something else.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let server = dlock_testing::Server::start();
+    /// # let url = server.url();
+    /// # let client = dlock_client::Client::connect(&url).await?;
+    /// # server.cmd(&["DRW.ACQUIRE", "page", "alice", "READ"]);
+    /// # server.cmd(&["DRW.ACQUIRE", "page", "bob", "READ"]);
+    /// assert_eq!(client.admin().break_owner(b"page", b"alice").await?, 1);
+    /// # server.cmd(&["DRW.RELEASE", "page", "bob", "READ"]);
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn break_owner(&self, key: &[u8], owner: &[u8]) -> Result<u64, Error> {
+        let request = Request::RwBreak { key, owner: Some(owner) };
+        decode::count(&self.call(key, CommandId::Rw(RwVerb::Break), &request).await?)
+    }
+
+    /// Ends a permit of a semaphore by force; false: there is none of this id (any more). What is said of
+    /// [`Admin::break_key`] holds here too.
+    ///
+    /// Errors: [`ErrorKind::Invalid`] when `id` is not a permit id, [`ErrorKind::WrongType`] when the key holds
+    /// something else.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let server = dlock_testing::Server::start();
+    /// # let url = server.url();
+    /// # let client = dlock_client::Client::connect(&url).await?;
+    /// # server.cmd(&["DSEM.ACQUIRE", "licences", "alice", "LIMIT", "2"]);
+    /// let admin = client.admin();
+    /// for permit in admin.permits(b"licences").await? {
+    ///     assert!(admin.break_permit(b"licences", &permit.id).await?);
+    /// }
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn break_permit(&self, key: &[u8], id: &str) -> Result<bool, Error> {
+        let Some(permit) = permit::parse(id.as_bytes()) else {
+            return Err(Error::invalid(format!("{id:?} is not a permit id")));
+        };
+        let request = Request::SemBreak { key, permit };
+        let reply = self.call(key, CommandId::Sem(SemVerb::Break), &request).await?;
+        Ok(decode::count(&reply)? == 1)
+    }
+
+    /// Ends the blocked call of a connection, of whatever family: it is answered Null, or with `error`
+    /// [`ErrorKind::Unblocked`]. False: that connection has no blocked call.
+    ///
+    /// Client ids count for one server. Errors: [`ErrorKind::Invalid`] in a cluster of several primaries: connect to
+    /// the node itself.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let server = dlock_testing::Server::start();
+    /// # let url = server.url();
+    /// # let client = dlock_client::Client::connect(&url).await?;
+    /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
+    /// # let _bob = server.block(&["DLOCK.ACQUIRE", "door", "bob", "BLOCK", "0"]);
+    /// let admin = client.admin();
+    /// let first = admin.waiters(b"door", Some(1)).await?.remove(0);
+    /// if let Some(id) = first.client {
+    ///     assert!(admin.unblock(id, false).await?);
+    /// }
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn unblock(&self, client_id: u64, error: bool) -> Result<bool, Error> {
+        let servers = self.core.servers();
+        let [server] = servers.as_slice() else {
+            return Err(Error::invalid(
+                "client ids count for one server, and this is a cluster: connect to the node itself",
+            ));
+        };
+        let request = Request::Unblock { client: client_id, error };
+        let cmd = crate::core::command(CommandId::Unblock, &request);
+        Ok(decode::count(&self.ask(server, &cmd).await?)? == 1)
+    }
+
+    /// What each primary tells about itself, sorted by address.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let server = dlock_testing::Server::start();
+    /// # let url = server.url();
+    /// # let client = dlock_client::Client::connect(&url).await?;
+    /// for server in client.admin().stats().await? {
+    ///     println!("{}: {} locks are held", server.address, server.held_locks);
+    ///     # assert_eq!(server.held_locks, 0);
+    /// }
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn stats(&self) -> Result<Vec<Stats>, Error> {
+        let mut sections = redis::cmd("INFO");
+        sections.arg(&["server", "clients", "memory", "replication", "dlock"]);
+        let mut all = Vec::new();
+        for server in self.core.servers() {
+            let text = decode::text(&self.ask(&server, &sections).await?)?;
+            all.push(Stats::parse(&server.name, &text));
+        }
+        all.sort_by(|a, b| a.address.cmp(&b.address));
+        Ok(all)
+    }
+
+    async fn call(&self, key: &[u8], id: CommandId, request: &Request<'_>) -> Result<Value, Error> {
+        self.core.call(key, id, request, self.core.patience()).await
+    }
+
+    /// Asks in the name of one family after the other. The commands of the others say WRONGTYPE; for a key that is not
+    /// there, too, if somebody waits for it. None: it is not there for any family.
+    async fn by_family(
+        &self,
+        key: &[u8],
+        command: fn(Kind) -> CommandId,
+        request: &Request<'_>,
+    ) -> Result<Option<(Kind, Value)>, Error> {
+        let mut refused = None;
+        for kind in Kind::ALL {
+            match self.call(key, command(kind), request).await {
+                // Null to one family is Null to all.
+                Ok(Value::Nil) => return Ok(None),
+                Ok(reply) => return Ok(Some((kind, reply))),
+                Err(error) if error.kind() == ErrorKind::WrongType => refused = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match refused {
+            Some(error) => Err(error),
+            None => Ok(None),
+        }
+    }
+
+    /// Asks one server, whatever its keys. Once: what is asked so changes nothing, or must not be done twice.
+    async fn ask(&self, server: &Server, cmd: &Cmd) -> Result<Value, Error> {
+        let until: Instant = self.core.patience();
+        let mut live = server.link.live(until).await?;
+        match timeout_at(until, live.connection.send_packed_command(cmd)).await {
+            Ok(reply) => Ok(reply.and_then(Value::extract_error)?),
+            Err(_) => Err(Error::unavailable("no answer in time")),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The clock that leases are measured with on this side: it runs on while the machine is suspended.
+//!
+//! A laptop that slept for an hour must not wake up believing in a lease of thirty seconds. On Linux this is
+//! `CLOCK_BOOTTIME`; elsewhere it is [`std::time::Instant`].
+
+use std::time::Duration;
+
+/// A moment of this clock, in nanoseconds from a beginning that only this process knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    /// Later than any other.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    pub(crate) fn now() -> Self {
+        Self(source::nanos())
+    }
+
+    pub(crate) fn after(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    pub(crate) fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub(crate) fn nanos(self) -> u64 {
+        self.0
+    }
+}
+
+/// Returns at `moment` or a little later.
+///
+/// Sleeps by tokio's clock, which stands still during a suspend, in slices: so short after the machine wakes up it is
+/// noticed that the moment has passed.
+pub(crate) async fn sleep_until(moment: Moment) {
+    const SLICE: Duration = Duration::from_millis(250);
+    if moment == Moment::NEVER {
+        std::future::pending::<()>().await;
+    }
+    loop {
+        let rest = moment.since(Moment::now());
+        if rest.is_zero() {
+            return;
+        }
+        tokio::time::sleep(rest.min(SLICE)).await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod source {
+    use rustix::time::{ClockId, clock_gettime};
+
+    pub(super) fn nanos() -> u64 {
+        let time = clock_gettime(ClockId::Boottime);
+        // Neither part is negative since the machine was started.
+        time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod source {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+
+    pub(super) fn nanos() -> u64 {
+        static BEGINNING: OnceLock<Instant> = OnceLock::new();
+        let beginning = *BEGINNING.get_or_init(Instant::now);
+        u64::try_from(beginning.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sleeping_ends_at_its_moment() {
+        for ms in [0, 15, 300] {
+            let moment = Moment::now().after(Duration::from_millis(ms));
+            sleep_until(moment).await;
+            assert!(Moment::now() >= moment);
+        }
+    }
+}

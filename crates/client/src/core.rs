@@ -1,0 +1,221 @@
+//! What all handles of a client share: the way to the servers, and how a request gets there for certain.
+//!
+//! A request whose answer does not come is sent again, over another connection or to another server, until its time
+//! is over. That is safe because each of them either carries a request id or has no more effect the second time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::request::Request;
+use dlock_wire::table::CommandId;
+use redis::{Cmd, RedisError, TlsCertificates, Value};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
+
+use crate::config::Settings;
+use crate::error::{Error, ErrorKind};
+use crate::link::Live;
+use crate::registry::Registry;
+use crate::route::{Routes, Server};
+use crate::url::Target;
+
+/// The first pause before a request is repeated; it doubles up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// In a cluster, how long a node may be unreachable before the others are asked who has its slots now.
+const NODE_PATIENCE: Duration = Duration::from_millis(500);
+
+pub(crate) struct Core {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) routes: Routes,
+    /// Where what goes on in the background runs.
+    pub(crate) runtime: Handle,
+}
+
+/// Why one try did not do.
+enum Failure {
+    /// Nothing that another try would change.
+    Final(Error),
+    /// To be tried again.
+    Passing(Error),
+    /// To be tried again at once: this server named another one.
+    Elsewhere(Error),
+}
+
+impl Core {
+    /// Connects, and begins to watch the holds to come. Inside a tokio runtime.
+    pub(crate) async fn connect(
+        target: Target,
+        tls: Option<TlsCertificates>,
+        settings: Settings,
+    ) -> Result<Arc<Self>, Error> {
+        let runtime = Handle::try_current()
+            .map_err(|_| Error::invalid("connect has to be called inside a tokio runtime"))?;
+        let settings = Arc::new(settings);
+        let registry = Arc::new(Registry::new(target.db()));
+        let routes = Routes::connect(target, tls, settings.clone(), registry.clone()).await?;
+        let core = Arc::new(Self { settings, registry, routes, runtime });
+        crate::watchdog::start(&core);
+        Ok(core)
+    }
+
+    /// The end of a call that has none of its own.
+    pub(crate) fn patience(&self) -> Instant {
+        Instant::now() + self.settings.retry_for
+    }
+
+    /// Every primary.
+    pub(crate) fn servers(&self) -> Vec<Arc<Server>> {
+        self.routes.servers()
+    }
+
+    /// Asks the server that has `key`, until there is an answer or the time is over.
+    pub(crate) async fn call(
+        &self,
+        key: &[u8],
+        id: CommandId,
+        request: &Request<'_>,
+        until: Instant,
+    ) -> Result<Value, Error> {
+        self.send(key, &command(id, request), until).await
+    }
+
+    /// As [`Core::call`], with the command already written.
+    pub(crate) async fn send(&self, key: &[u8], cmd: &Cmd, until: Instant) -> Result<Value, Error> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let error = match self.try_once(key, cmd, until).await {
+                Ok(value) => return Ok(value),
+                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Elsewhere(error)) if Instant::now() < until => {
+                    drop(error);
+                    continue;
+                }
+                Err(Failure::Passing(error) | Failure::Elsewhere(error)) => error,
+            };
+            if Instant::now() + pause >= until {
+                return Err(error);
+            }
+            tokio::time::sleep(pause.mul_f64(0.5 + crate::random::fraction())).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    async fn try_once(&self, key: &[u8], cmd: &Cmd, until: Instant) -> Result<Value, Failure> {
+        let (server, mut live) = self.reach(key, until).await?;
+        match timeout_at(until, live.connection.send_packed_command(cmd)).await {
+            Ok(reply) => match reply.and_then(Value::extract_error) {
+                Ok(value) => {
+                    server.link.answered();
+                    Ok(value)
+                }
+                Err(error) => self.after(error, key, cmd, &server, live.generation, until).await,
+            },
+            Err(_) => Err(Failure::Final(Error::unavailable("no answer in time"))),
+        }
+    }
+
+    /// The server that has the key, connected.
+    async fn reach(&self, key: &[u8], until: Instant) -> Result<(Arc<Server>, Live), Failure> {
+        let patience = if self.routes.is_cluster() {
+            until.min(Instant::now() + NODE_PATIENCE)
+        } else {
+            until
+        };
+        let Some(server) = self.routes.server_of(key) else {
+            self.routes.refresh(until).await.map_err(Failure::Passing)?;
+            return Err(Failure::Passing(Error::unavailable("no server has the slot of the key")));
+        };
+        match server.link.live(patience).await {
+            Ok(live) => Ok((server, live)),
+            Err(error) => {
+                // A node that is gone may have been replaced; a refusal stays one.
+                let _ = self.routes.refresh(until).await;
+                Err(match error.kind() {
+                    ErrorKind::Unavailable => Failure::Passing(error),
+                    _ => Failure::Final(error),
+                })
+            }
+        }
+    }
+
+    /// What an error of one try means for the next one.
+    async fn after(
+        &self,
+        error: RedisError,
+        key: &[u8],
+        cmd: &Cmd,
+        server: &Arc<Server>,
+        generation: u64,
+        until: Instant,
+    ) -> Result<Value, Failure> {
+        let Some(code) = error.code().map(str::to_owned) else {
+            server.link.report_broken(generation);
+            let error = Error::from(error);
+            return Err(match error.kind() {
+                ErrorKind::Unavailable => Failure::Passing(error),
+                _ => Failure::Final(error),
+            });
+        };
+        server.link.answered();
+        let redirect = error.redirect_node().map(|(host, port)| (host.to_owned(), port));
+        let error = Error::from(error);
+        match (code.as_str(), redirect) {
+            ("MOVED", Some((host, port))) => {
+                let Some(to) = self.routes.redirected(&host, port, server) else {
+                    return Err(Failure::Final(error));
+                };
+                self.routes.moved(key, &to);
+                Err(Failure::Elsewhere(error))
+            }
+            ("ASK", Some((host, port))) => {
+                let Some(to) = self.routes.redirected(&host, port, server) else {
+                    return Err(Failure::Final(error));
+                };
+                self.ask(&to, cmd, until).await
+            }
+            ("READONLY", _) => {
+                // It was made a replica: Sentinels or the cluster know who is primary now.
+                server.link.report_broken(generation);
+                server.pool.clear();
+                let _ = self.routes.refresh(until).await;
+                Err(Failure::Passing(error))
+            }
+            ("CLUSTERDOWN" | "MASTERDOWN", _) => {
+                let _ = self.routes.refresh(until).await;
+                Err(Failure::Passing(error))
+            }
+            ("LOADING" | "TRYAGAIN" | "BUSY", _) => Err(Failure::Passing(error)),
+            _ => Err(Failure::Final(error)),
+        }
+    }
+
+    /// Asks the target of a slot that is on its way there.
+    async fn ask(&self, to: &Server, cmd: &Cmd, until: Instant) -> Result<Value, Failure> {
+        let mut live = to.link.live(until).await.map_err(Failure::Passing)?;
+        let mut both = redis::pipe();
+        both.cmd("ASKING").add_command(cmd.clone());
+        let replies = timeout_at(until, live.connection.send_packed_commands(&both, 0, 2)).await;
+        let reply = match replies {
+            Ok(Ok(mut replies)) => replies.pop().unwrap_or(Value::Nil).extract_error(),
+            Ok(Err(error)) => Err(error),
+            Err(_) => return Err(Failure::Final(Error::unavailable("no answer in time"))),
+        };
+        reply.map_err(|error| match error.code() {
+            Some("MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING") | None => {
+                Failure::Passing(error.into())
+            }
+            Some(_) => Failure::Final(error.into()),
+        })
+    }
+}
+
+/// The request as redis-rs sends it.
+pub(crate) fn command(id: CommandId, request: &Request<'_>) -> Cmd {
+    let mut cmd = redis::cmd(id.name());
+    request.each_arg(|arg| {
+        cmd.arg(arg);
+    });
+    cmd
+}

@@ -1,0 +1,210 @@
+//! What can go wrong, sorted by what a caller can do about it.
+
+use std::fmt;
+
+use dlock_wire::reply::ErrorCode;
+
+/// Why a call failed: a [kind](ErrorKind) for the program, and the server's text for people.
+///
+/// "Not granted (in time)" is never an error: those calls return `None`.
+///
+/// ```
+/// # use dlock_client::{Error, ErrorKind};
+/// fn is_worth_another_try(error: &Error) -> bool {
+///     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Busy)
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug, Clone)]
+struct Inner {
+    kind: ErrorKind,
+    text: String,
+    source: Option<redis::RedisError>,
+}
+
+/// What a caller can do about an [`Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The hold is gone, or was never there: stop the work that it protected.
+    NotHeld,
+    /// The owner holds the lock already, and re-entry was refused on purpose.
+    Reentry,
+    /// The token is not that of the current hold: stop.
+    Stale,
+    /// Waiting would have closed a circle of owners that wait for each other: release what you hold and begin anew.
+    Deadlock,
+    /// Another call of the same owner took the place in the queue over.
+    Replaced,
+    /// A limit of the server or of the semaphore: ask for less, or raise it.
+    Limit,
+    /// The latch was deleted or its time ended before it opened.
+    Broken,
+    /// The server has just started and grants nothing yet: try later.
+    Quarantine,
+    /// An operator ended the wait, or the server lost the right to decide: ask again.
+    Unblocked,
+    /// The hold ended while [`with`](crate::Lock::with) worked under it; the work was cancelled.
+    Lost,
+    /// No server answered in the time there was. The request may or may not have been carried out.
+    Unavailable,
+    /// All private connections of the client are waiting: see [`ClientBuilder::private_connections`](crate::ClientBuilder::private_connections).
+    Busy,
+    /// Fewer replicas than asked for have the grant; it was given back.
+    Replicas {
+        /// How many acknowledged it.
+        acknowledged: u32,
+        /// How many were asked for.
+        wanted: u32,
+    },
+    /// Fewer servers than a majority granted the quorum lock; what was granted was given back.
+    NoQuorum {
+        /// How many servers granted it.
+        granted: u32,
+        /// How many are a majority.
+        wanted: u32,
+    },
+    /// The server does not let this user do that (password, ACL).
+    Refused,
+    /// The server does not know the commands: the module is not loaded there.
+    NoModule,
+    /// The key holds something of another type.
+    WrongType,
+    /// An argument that no server would take; nothing was sent, or the server said so.
+    Invalid,
+    /// Anything else that the server said.
+    Server,
+    /// The server answered something that this version of the client does not understand.
+    Protocol,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, text: text.into(), source: None }))
+    }
+
+    pub(crate) fn unavailable(text: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unavailable, text)
+    }
+
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, text)
+    }
+
+    pub(crate) fn protocol(reply: &redis::Value) -> Self {
+        Self::new(ErrorKind::Protocol, format!("unexpected reply: {reply:?}"))
+    }
+
+    /// What to do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The text without the kind: the server's own where it came from there.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.text)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| source as _)
+    }
+}
+
+impl From<redis::RedisError> for Error {
+    fn from(error: redis::RedisError) -> Self {
+        let kind = kind_of(&error);
+        let text = match (error.code(), error.detail()) {
+            (Some(code), Some(detail)) => format!("{code} {detail}"),
+            _ => error.to_string(),
+        };
+        let text = match kind {
+            ErrorKind::NoModule => format!("{text} (is the dlock module loaded there?)"),
+            _ => text,
+        };
+        Self(Box::new(Inner { kind, text, source: Some(error) }))
+    }
+}
+
+fn kind_of(error: &redis::RedisError) -> ErrorKind {
+    let Some(code) = error.code() else {
+        return match error.kind() {
+            redis::ErrorKind::AuthenticationFailed => ErrorKind::Refused,
+            redis::ErrorKind::InvalidClientConfig => ErrorKind::Invalid,
+            _ if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() => {
+                ErrorKind::Unavailable
+            }
+            _ => ErrorKind::Protocol,
+        };
+    };
+    match ErrorCode::from_text(code) {
+        Some(ErrorCode::NotHeld) => ErrorKind::NotHeld,
+        Some(ErrorCode::Reentry) => ErrorKind::Reentry,
+        Some(ErrorCode::Stale) => ErrorKind::Stale,
+        Some(ErrorCode::Deadlock) => ErrorKind::Deadlock,
+        Some(ErrorCode::Replaced) => ErrorKind::Replaced,
+        Some(ErrorCode::Limit) => ErrorKind::Limit,
+        Some(ErrorCode::Broken) => ErrorKind::Broken,
+        Some(ErrorCode::Quarantine) => ErrorKind::Quarantine,
+        Some(ErrorCode::Unblocked) => ErrorKind::Unblocked,
+        Some(ErrorCode::WrongType) => ErrorKind::WrongType,
+        Some(ErrorCode::ReadOnly) => ErrorKind::Unavailable,
+        Some(ErrorCode::Err) => of_plain_error(error.detail().unwrap_or_default()),
+        None => match code {
+            "NOPERM" | "NOAUTH" | "WRONGPASS" => ErrorKind::Refused,
+            "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
+            | "NOREPLICAS" | "MISCONF" | "BUSY" => ErrorKind::Unavailable,
+            "CROSSSLOT" => ErrorKind::Invalid,
+            _ => ErrorKind::Server,
+        },
+    }
+}
+
+fn of_plain_error(detail: &str) -> ErrorKind {
+    if detail.starts_with("unknown command") {
+        ErrorKind::NoModule
+    } else if [
+        "must be",
+        "unknown option",
+        "wrong number of arguments",
+        "given twice",
+        "exclude each other",
+    ]
+    .iter()
+    .any(|fault| detail.contains(fault))
+    {
+        ErrorKind::Invalid
+    } else {
+        ErrorKind::Server
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_server(code: &str, detail: &str) -> Error {
+        redis::make_extension_error(code.to_owned(), Some(detail.to_owned())).into()
+    }
+
+    #[test]
+    fn the_code_decides_and_the_text_is_kept() {
+        let error = from_server("DEADLOCK", "\"a\" waits for \"k\"");
+        assert_eq!(error.kind(), ErrorKind::Deadlock);
+        assert_eq!(error.to_string(), "DEADLOCK \"a\" waits for \"k\"");
+        assert_eq!(from_server("NOPERM", "no").kind(), ErrorKind::Refused);
+        assert_eq!(from_server("OOM", "no memory").kind(), ErrorKind::Server);
+        let error = from_server("ERR", "unknown command 'DLOCK.ACQUIRE'");
+        assert_eq!(error.kind(), ErrorKind::NoModule);
+        assert!(error.text().contains("module"));
+    }
+}

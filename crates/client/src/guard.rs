@@ -1,0 +1,252 @@
+//! What an acquire returns: hold it, watch it, give it back.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::permit;
+use dlock_wire::reply::quote;
+
+use crate::error::Error;
+use crate::held::{Grip, Held, Lost, Released};
+use crate::options::lease_ms;
+
+/// A view of a hold, for the work that is done under it. Cheap to clone; keeps nothing alive.
+#[derive(Clone)]
+pub struct Hold(Arc<Held>);
+
+impl Hold {
+    /// The key that is locked: of several, the first.
+    pub fn key(&self) -> &[u8] {
+        self.0.key()
+    }
+
+    /// Who holds it.
+    pub fn owner(&self) -> &[u8] {
+        match &self.0.grip {
+            Grip::Lock { owner, .. } | Grip::Rw { owner, .. } | Grip::Multi { owner, .. } => owner,
+            Grip::Permit { .. } => &[],
+        }
+    }
+
+    /// The fencing token, 1 to 2^53 - 1: larger than that of every earlier holder. Send it along with what you
+    /// write, and let the receiver refuse smaller ones than it has seen.
+    pub fn token(&self) -> u64 {
+        match &self.0.grip {
+            Grip::Lock { token, .. } | Grip::Rw { token, .. } => *token,
+            Grip::Multi { tokens, .. } => tokens.first().copied().unwrap_or(0),
+            Grip::Permit { .. } => 0,
+        }
+    }
+
+    /// Resolves when the hold is lost: its time is over by the clock of this machine, or the server said that it is
+    /// gone. That is never after another client can have it by expiry; a hold that an operator breaks is lost as soon
+    /// as the client hears of it. Does not resolve for a hold that is released.
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        self.0.lost()
+    }
+
+    /// How it was lost, if it was.
+    pub fn lost_now(&self) -> Option<Lost> {
+        self.0.lost_now()
+    }
+
+    /// How long it is certain to last, if nothing renews it and nobody breaks it. Zero when it is lost.
+    pub fn valid_for(&self) -> Duration {
+        self.0.valid_for()
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("key", &quote(self.key()))
+            .field("owner", &quote(self.owner()))
+            .field("token", &self.token())
+            .field("valid_for", &self.valid_for())
+            .field("lost", &self.lost_now())
+            .finish()
+    }
+}
+
+/// A lock that is held. Give it back with [`release`](Guard::release); dropping it does so in the background.
+///
+/// While the guard lives, a watchdog renews the hold (unless it was given a lease of its own). It ends with the
+/// guard, with the client and with the runtime.
+#[must_use = "the lock is released when the guard is dropped"]
+#[derive(Debug)]
+pub struct Guard {
+    hold: Hold,
+}
+
+impl Guard {
+    pub(crate) fn new(held: Arc<Held>) -> Self {
+        Self { hold: Hold(held) }
+    }
+
+    /// A view of the hold that can go elsewhere.
+    pub fn hold(&self) -> Hold {
+        self.hold.clone()
+    }
+
+    /// Gives it back, and says what came of it. Errors: [`Unavailable`](crate::ErrorKind::Unavailable) if no server
+    /// answered; the hold then ends with its lease.
+    pub async fn release(self) -> Result<Released, Error> {
+        release(&self.hold.0).await
+    }
+
+    /// Sets the end of the lease anew, 1 ms to 365 days from now, sooner or later than it was. Errors:
+    /// [`NotHeld`](crate::ErrorKind::NotHeld) or [`Lost`](crate::ErrorKind::Lost) if it is gone.
+    pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
+        lease_ms(lease)?;
+        self.hold.0.renew(lease).await
+    }
+}
+
+impl Deref for Guard {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.hold.0.clone().give_back_later();
+    }
+}
+
+/// Permits of a semaphore. Give them back with [`release`](Permit::release); dropping does so in the background.
+#[must_use = "the permits are given back when this is dropped"]
+pub struct Permit {
+    held: Arc<Held>,
+}
+
+impl Permit {
+    pub(crate) fn new(held: Arc<Held>) -> Self {
+        Self { held }
+    }
+
+    /// By what name the server knows it: a UUID.
+    pub fn permit_id(&self) -> String {
+        match &self.held.grip {
+            Grip::Permit { permit, .. } => {
+                String::from_utf8_lossy(&permit::text(permit)).into_owned()
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// As [`Hold::lost`].
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        self.held.lost()
+    }
+
+    /// As [`Hold::lost_now`].
+    pub fn lost_now(&self) -> Option<Lost> {
+        self.held.lost_now()
+    }
+
+    /// As [`Hold::valid_for`].
+    pub fn valid_for(&self) -> Duration {
+        self.held.valid_for()
+    }
+
+    /// Gives them back; [`Released::Remaining`] says how many are available afterwards. Errors as [`Guard::release`].
+    pub async fn release(self) -> Result<Released, Error> {
+        release(&self.held).await
+    }
+
+    /// As [`Guard::renew`].
+    pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
+        lease_ms(lease)?;
+        self.held.renew(lease).await
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("key", &quote(self.held.key()))
+            .field("id", &self.permit_id())
+            .field("valid_for", &self.valid_for())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.held.clone().give_back_later();
+    }
+}
+
+/// Several locks that are held together. Dropping it gives them back in the background.
+#[must_use = "the locks are released when the guard is dropped"]
+pub struct MultiGuard {
+    held: Arc<Held>,
+}
+
+impl MultiGuard {
+    pub(crate) fn new(held: Arc<Held>) -> Self {
+        Self { held }
+    }
+
+    /// The fencing tokens, in the order of the keys.
+    pub fn tokens(&self) -> &[u64] {
+        match &self.held.grip {
+            Grip::Multi { tokens, .. } => tokens,
+            _ => &[],
+        }
+    }
+
+    /// As [`Hold::lost`]: resolves when one of them is lost.
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        self.held.lost()
+    }
+
+    /// As [`Hold::lost_now`].
+    pub fn lost_now(&self) -> Option<Lost> {
+        self.held.lost_now()
+    }
+
+    /// As [`Hold::valid_for`].
+    pub fn valid_for(&self) -> Duration {
+        self.held.valid_for()
+    }
+
+    /// Gives them back; [`Released::Remaining`] says how many locks were released. Errors as [`Guard::release`].
+    pub async fn release(self) -> Result<Released, Error> {
+        release(&self.held).await
+    }
+}
+
+impl fmt::Debug for MultiGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MultiGuard")
+            .field("tokens", &self.tokens())
+            .field("valid_for", &self.valid_for())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for MultiGuard {
+    fn drop(&mut self) {
+        self.held.clone().give_back_later();
+    }
+}
+
+async fn release(held: &Arc<Held>) -> Result<Released, Error> {
+    // If nobody waits for the answer to the end, it is sent nevertheless.
+    let held = held.clone();
+    let first = held.end();
+    if !first && held.lost_now() != Some(Lost::Expired) {
+        return Ok(Released::Gone);
+    }
+    let runtime = held.core.runtime.clone();
+    match runtime.spawn(async move { held.give_back().await }).await {
+        Ok(released) => released,
+        Err(_) => Err(Error::unavailable("the runtime of the client has ended")),
+    }
+}

@@ -1,0 +1,364 @@
+//! A hold, as the client sees it: what it is, until when it is certain, and whether it was lost.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_wire::permit::{self, PermitId};
+use dlock_wire::request::{
+    MRelease, MRenew, Mode, Release, Renew, Request, RwRelease, RwRenew, SemRenew,
+};
+use dlock_wire::table::{CommandId, LockVerb, MultiVerb, RwVerb, SemVerb};
+use tokio::sync::watch;
+
+use crate::clock::Moment;
+use crate::core::Core;
+use crate::error::{Error, ErrorKind};
+use crate::registry::hold_name;
+
+/// How a hold ended without being released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Lost {
+    /// The lease ran out: by the clock of this machine, or by what the server said.
+    Expired,
+    /// The server refused to renew it: it is not ours any more.
+    Refused,
+    /// An operator broke it.
+    Broken,
+    /// Its key was deleted or overwritten.
+    Deleted,
+    /// The connection that it was tied to ([`bind`](crate::Lock::bind)) is gone.
+    Disconnected,
+    /// The database was flushed.
+    Flushed,
+}
+
+/// What [`Guard::release`](crate::Guard::release) found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Released {
+    /// Given back. The number of holds that this owner still has (of a semaphore: the permits that are available
+    /// now, which may be negative after it was made smaller).
+    Remaining(i64),
+    /// There was nothing to give back: it had ended before, or an earlier try had done it and its answer got lost.
+    Gone,
+}
+
+/// What is held, and by which words it is renewed and released.
+#[derive(Debug)]
+pub(crate) enum Grip {
+    Lock { fair: bool, key: Arc<[u8]>, owner: Arc<[u8]>, token: u64 },
+    Rw { mode: Mode, key: Arc<[u8]>, owner: Arc<[u8]>, token: u64 },
+    Permit { key: Arc<[u8]>, permit: PermitId },
+    Multi { keys: Arc<[Vec<u8>]>, owner: Arc<[u8]>, tokens: Vec<u64> },
+}
+
+impl Grip {
+    /// The request that renews it.
+    pub(crate) fn renewal(&self, lease: Duration, bind: Option<Duration>) -> redis::Cmd {
+        let lease_ms = Some(millis(lease));
+        let bind_ms = bind.map(millis);
+        match self {
+            Grip::Lock { fair, key, owner, token } => {
+                let id = lock_command(*fair, LockVerb::Renew);
+                let renew = Renew { key, owner, lease_ms, token: Some(*token), bind_ms };
+                crate::core::command(id, &Request::Renew(renew))
+            }
+            Grip::Rw { mode, key, owner, token } => {
+                let renew = Renew { key, owner, lease_ms, token: Some(*token), bind_ms };
+                let renew = RwRenew { renew, mode: *mode };
+                crate::core::command(CommandId::Rw(RwVerb::Renew), &Request::RwRenew(renew))
+            }
+            Grip::Permit { key, permit } => {
+                let renew = SemRenew { key, permit: *permit, lease_ms, bind_ms };
+                crate::core::command(CommandId::Sem(SemVerb::Renew), &Request::SemRenew(renew))
+            }
+            Grip::Multi { keys, owner, .. } => {
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                let renew = MRenew { keys: &keys, owner, lease_ms };
+                crate::core::command(CommandId::Multi(MultiVerb::Renew), &Request::MRenew(renew))
+            }
+        }
+    }
+}
+
+pub(crate) struct Held {
+    pub(crate) core: Arc<Core>,
+    pub(crate) grip: Grip,
+    /// The lease of a renewal.
+    lease: Duration,
+    /// Whether the watchdog renews it.
+    watched: bool,
+    bind: Option<Duration>,
+    /// Granted by a message, and not yet claimed by a renewal.
+    unclaimed: AtomicBool,
+    /// In nanoseconds of our clock: the hold is certain until then.
+    deadline: AtomicU64,
+    /// Neither renewed nor watched any more: given back, or lost.
+    ended: AtomicBool,
+    lost: watch::Sender<Option<Lost>>,
+    /// Where the registry has it.
+    pub(crate) armed: Armed,
+}
+
+/// A key of the registry's map of deadlines; only the registry touches it, under its lock.
+#[derive(Default)]
+pub(crate) struct Armed(Mutex<Option<(Moment, u64)>>);
+
+impl Armed {
+    pub(crate) fn set(&self, entry: (Moment, u64)) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(entry);
+    }
+
+    pub(crate) fn get(&self) -> (Moment, u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or((Moment::NEVER, u64::MAX))
+    }
+}
+
+/// What is taken off a lease for clocks that do not run alike: 1 % and 2 ms, as in the Redlock algorithm of the
+/// Redis documentation.
+pub(crate) fn certain(lease: Duration) -> Duration {
+    lease.saturating_sub(lease / 100 + Duration::from_millis(2))
+}
+
+/// How long a hold lasts and who keeps it alive.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) lease: Duration,
+    pub(crate) watched: bool,
+    pub(crate) bind: Option<Duration>,
+    pub(crate) unclaimed: bool,
+}
+
+impl Held {
+    /// A hold that is certain until `deadline`, from now on watched.
+    pub(crate) fn new(core: &Arc<Core>, grip: Grip, terms: Terms, deadline: Moment) -> Arc<Self> {
+        let held = Arc::new(Self {
+            core: core.clone(),
+            grip,
+            lease: terms.lease,
+            watched: terms.watched,
+            bind: terms.bind,
+            unclaimed: AtomicBool::new(terms.unclaimed),
+            deadline: AtomicU64::new(deadline.nanos()),
+            ended: AtomicBool::new(false),
+            lost: watch::Sender::new(None),
+            armed: Armed::default(),
+        });
+        core.registry.add(&held);
+        if terms.unclaimed {
+            core.registry.claim_soon.notify_one();
+        }
+        held
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        Moment::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn valid_for(&self) -> Duration {
+        if self.lost_now().is_some() {
+            Duration::ZERO
+        } else {
+            self.deadline().since(Moment::now())
+        }
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched && !self.has_ended()
+    }
+
+    pub(crate) fn is_unclaimed(&self) -> bool {
+        self.unclaimed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// The hold is over; says it once.
+    pub(crate) fn lose(&self, how: Lost) {
+        if !self.ended.swap(true, Ordering::AcqRel) {
+            self.core.registry.remove(self);
+            self.lost.send_replace(Some(how));
+        }
+    }
+
+    /// How it was lost, if it was; a hold whose time is over is lost, whether or not somebody has noticed.
+    pub(crate) fn lost_now(&self) -> Option<Lost> {
+        if !self.has_ended() && self.deadline() <= Moment::now() {
+            self.lose(Lost::Expired);
+        }
+        *self.lost.borrow()
+    }
+
+    /// Resolves when it is lost; never, if it is released before.
+    pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        let mut lost = self.lost.subscribe();
+        async move {
+            loop {
+                if let Some(how) = *lost.borrow_and_update() {
+                    return how;
+                }
+                if lost.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+
+    /// A connection was lost: if the hold was tied to it, the server may have cut its lease by now.
+    pub(crate) fn untied(&self) {
+        let Some(bind) = self.bind else { return };
+        let cut = Moment::now().after(certain(bind));
+        if self.deadline.fetch_min(cut.nanos(), Ordering::AcqRel) > cut.nanos() {
+            self.core.registry.rearm(self);
+        }
+    }
+
+    /// The lease was renewed by a request that was sent then.
+    pub(crate) fn renewed(&self, sent: Moment, lease: Duration) {
+        self.unclaimed.store(false, Ordering::Relaxed);
+        self.deadline.store(sent.after(certain(lease)).nanos(), Ordering::Release);
+    }
+
+    /// By which names messages speak of it.
+    pub(crate) fn ids(&self) -> Vec<Box<[u8]>> {
+        match &self.grip {
+            Grip::Lock { key, token, .. } | Grip::Rw { key, token, .. } => {
+                vec![hold_name(token.to_string().as_bytes(), key)]
+            }
+            Grip::Permit { key, permit } => vec![hold_name(&permit::text(permit), key)],
+            Grip::Multi { keys, tokens, .. } => {
+                let name =
+                    |(key, token): (&Vec<u8>, &u64)| hold_name(token.to_string().as_bytes(), key);
+                keys.iter().zip(tokens).map(name).collect()
+            }
+        }
+    }
+
+    /// A key that tells the server.
+    pub(crate) fn key(&self) -> &[u8] {
+        match &self.grip {
+            Grip::Lock { key, .. } | Grip::Rw { key, .. } | Grip::Permit { key, .. } => key,
+            Grip::Multi { keys, .. } => keys.first().map_or(&[], Vec::as_slice),
+        }
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// The request that renews it.
+    pub(crate) fn renewal(&self, lease: Duration) -> redis::Cmd {
+        self.grip.renewal(lease, self.bind)
+    }
+
+    /// Renews it now, for so long.
+    pub(crate) async fn renew(&self, lease: Duration) -> Result<(), Error> {
+        if let Some(lost) = self.lost_now() {
+            return Err(Error::lost(lost));
+        }
+        let sent = Moment::now();
+        match self.core.send(self.key(), &self.renewal(lease), self.core.patience()).await {
+            Ok(_) => {
+                let nearer = sent.after(certain(lease)) < self.deadline();
+                self.renewed(sent, lease);
+                if nearer {
+                    self.core.registry.rearm(self);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if error.kind() == ErrorKind::NotHeld {
+                    self.lose(Lost::Refused);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// No more renewals; true for the first who says so.
+    pub(crate) fn end(&self) -> bool {
+        let first = !self.ended.swap(true, Ordering::AcqRel);
+        if first {
+            self.core.registry.remove(self);
+        }
+        first
+    }
+
+    /// Gives it back. The renewals have ended before.
+    pub(crate) async fn give_back(&self) -> Result<Released, Error> {
+        let reqid = crate::random::name();
+        let reqid = Some(reqid.as_bytes());
+        let core = &self.core;
+        let until = core.patience();
+        let reply = match &self.grip {
+            Grip::Lock { fair, key, owner, token } => {
+                let id = lock_command(*fair, LockVerb::Release);
+                let release = Release { key, owner, all: false, token: Some(*token), reqid };
+                core.call(key, id, &Request::Release(release), until).await
+            }
+            Grip::Rw { mode, key, owner, token } => {
+                let release = Release { key, owner, all: false, token: Some(*token), reqid };
+                let release = RwRelease { release, mode: *mode };
+                core.call(key, CommandId::Rw(RwVerb::Release), &Request::RwRelease(release), until)
+                    .await
+            }
+            Grip::Permit { key, permit } => {
+                let release = Request::SemRelease { key, permit: *permit };
+                core.call(key, CommandId::Sem(SemVerb::Release), &release, until).await
+            }
+            Grip::Multi { keys, owner, .. } => {
+                let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                let release = Request::MRelease(MRelease { keys: &names, owner, reqid });
+                core.call(self.key(), CommandId::Multi(MultiVerb::Release), &release, until).await
+            }
+        };
+        match reply {
+            Ok(redis::Value::Int(0)) if matches!(self.grip, Grip::Multi { .. }) => {
+                Ok(Released::Gone)
+            }
+            Ok(redis::Value::Int(remaining)) => Ok(Released::Remaining(remaining)),
+            Ok(reply) => Err(Error::protocol(&reply)),
+            Err(error) if error.kind() == ErrorKind::NotHeld => Ok(Released::Gone),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives it back without anybody waiting for it.
+    pub(crate) fn give_back_later(self: Arc<Self>) {
+        // Where only our own clock says that it is over, the server may still have it.
+        if self.end() || *self.lost.borrow() == Some(Lost::Expired) {
+            let runtime = self.core.runtime.clone();
+            runtime.spawn(async move {
+                // Nobody is there to be told; the lease ends by itself.
+                let _ = self.give_back().await;
+            });
+        }
+    }
+}
+
+impl Error {
+    pub(crate) fn lost(how: Lost) -> Self {
+        let text = match how {
+            Lost::Expired => "the lease ran out",
+            Lost::Refused => "the server refused to renew the hold",
+            Lost::Broken => "an operator broke the hold",
+            Lost::Deleted => "the key was deleted",
+            Lost::Disconnected => "the connection that the hold was tied to is gone",
+            Lost::Flushed => "the database was flushed",
+        };
+        Self::new(ErrorKind::Lost, text)
+    }
+}
+
+/// Whole milliseconds, rounded up: a wait of half a millisecond is not "for ever", which is what 0 says to BLOCK.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// DLOCK or DFAIR.
+pub(crate) fn lock_command(fair: bool, verb: LockVerb) -> CommandId {
+    if fair { CommandId::Fair(verb) } else { CommandId::Lock(verb) }
+}

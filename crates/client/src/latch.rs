@@ -1,0 +1,110 @@
+//! Count-down latches.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::reply::quote;
+use dlock_wire::request::Request;
+use dlock_wire::table::{CommandId, LatchVerb};
+use redis::Value;
+
+use crate::acquire::Patience;
+use crate::core::{Core, command};
+use crate::error::Error;
+use crate::options::lease_ms;
+use crate::private;
+use crate::semaphore::number;
+
+/// A count-down latch by its name: many wait until it has been counted down to zero.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// # let server = dlock_testing::Server::start();
+/// # let client = dlock_client::Client::connect(&server.url()).await?;
+/// let ready = client.latch("ready");
+/// ready.init(2).await?;
+/// assert_eq!(ready.count_down(1).await?, 1);
+/// assert_eq!(ready.count_down(1).await?, 0);
+/// ready.wait().await?;
+/// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Latch {
+    core: Arc<Core>,
+    key: Arc<[u8]>,
+}
+
+impl Latch {
+    pub(crate) fn new(core: &Arc<Core>, key: &[u8]) -> Self {
+        Self { core: core.clone(), key: key.into() }
+    }
+
+    /// Closes it, to be counted down so many times, 1 to 2^31 - 1. False: one is closed already.
+    pub async fn init(&self, count: u32) -> Result<bool, Error> {
+        self.close(count, None).await
+    }
+
+    /// As [`init`](Latch::init); after `time`, 1 ms to 365 days, the latch breaks: those who wait get
+    /// [`Broken`](crate::ErrorKind::Broken).
+    pub async fn init_for(&self, count: u32, time: Duration) -> Result<bool, Error> {
+        self.close(count, Some(lease_ms(time)?)).await
+    }
+
+    async fn close(&self, count: u32, lease_ms: Option<u64>) -> Result<bool, Error> {
+        let request = Request::LatchInit { key: &self.key, count, lease_ms };
+        Ok(number(&self.call(LatchVerb::Init, &request).await?)? == 1)
+    }
+
+    /// Counts it down by so many, 1 to 2^31 - 1; answers what remains, 0 for an open or missing one.
+    pub async fn count_down(&self, by: u32) -> Result<i64, Error> {
+        let reqid = crate::random::name();
+        let request = Request::CountDown { key: &self.key, n: by, reqid: Some(reqid.as_bytes()) };
+        number(&self.call(LatchVerb::CountDown, &request).await?)
+    }
+
+    /// Waits until it is open (also: not there), on a private connection.
+    ///
+    /// Errors: [`Broken`](crate::ErrorKind::Broken) if it is deleted or its time ends before;
+    /// [`Busy`](crate::ErrorKind::Busy), [`Unavailable`](crate::ErrorKind::Unavailable).
+    pub async fn wait(&self) -> Result<(), Error> {
+        while !self.await_open(Patience::Forever).await? {}
+        Ok(())
+    }
+
+    /// As [`wait`](Latch::wait), for so long at most. False: it is still closed.
+    pub async fn wait_timeout(&self, time: Duration) -> Result<bool, Error> {
+        self.await_open(Patience::of(time)).await
+    }
+
+    async fn await_open(&self, patience: Patience) -> Result<bool, Error> {
+        let request = |block_ms| {
+            let request = Request::Await { key: &self.key, block_ms: Some(block_ms) };
+            command(CommandId::Latch(LatchVerb::Await), &request)
+        };
+        let reply = private::blocking(&self.core, &self.key, patience, request).await?;
+        Ok(reply != Value::Nil)
+    }
+
+    /// What remains to be counted down, and of how many; None if there is no closed latch.
+    pub async fn remaining(&self) -> Result<Option<u64>, Error> {
+        let reply = self.call(LatchVerb::Info, &Request::Info { key: &self.key }).await?;
+        let Value::Nil = reply else {
+            let fields: std::collections::HashMap<String, i64> = redis::from_redis_value(reply)
+                .map_err(|error| Error::new(crate::ErrorKind::Protocol, error.to_string()))?;
+            let count = fields.get(dlock_wire::reply::latch_info::COUNT).copied().unwrap_or(0);
+            return Ok(Some(u64::try_from(count).unwrap_or(0)));
+        };
+        Ok(None)
+    }
+
+    async fn call(&self, verb: LatchVerb, request: &Request<'_>) -> Result<Value, Error> {
+        self.core.call(&self.key, CommandId::Latch(verb), request, self.core.patience()).await
+    }
+}
+
+impl fmt::Debug for Latch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latch").field("key", &quote(&self.key)).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,204 @@
+//! Locks with one holder, and the two modes of a read-write lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::reply::quote;
+use dlock_wire::request::{Mode, Request};
+use dlock_wire::table::{CommandId, LockVerb, RwVerb};
+
+use crate::acquire::{Patience, What, acquire};
+use crate::config::Wait;
+use crate::core::Core;
+use crate::error::Error;
+use crate::guard::{Guard, Hold};
+use crate::options::{Options, Replicas, shared_options};
+
+/// A lock by its name. Cheap to clone and to make; nothing is sent before an acquire.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// # let server = dlock_testing::Server::start();
+/// # let client = dlock_client::Client::connect(&server.url()).await?;
+/// use std::time::Duration;
+///
+/// let lock = client.lock("orders:7");
+/// let guard = lock.acquire().await?;
+/// assert!(lock.try_acquire().await?.is_none(), "each acquire is an owner of its own");
+/// assert!(lock.acquire_timeout(Duration::from_millis(20)).await?.is_none());
+/// println!("the fencing token is {}", guard.token());
+/// guard.release().await?;
+/// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Lock {
+    core: Arc<Core>,
+    what: What,
+    key: Arc<[u8]>,
+    options: Options,
+}
+
+impl Lock {
+    pub(crate) fn new(core: &Arc<Core>, what: What, key: &[u8]) -> Self {
+        Self { core: core.clone(), what, key: key.into(), options: Options::default() }
+    }
+
+    shared_options!();
+
+    /// Refuses to hold it twice: an owner that has it already gets [`Reentry`](crate::ErrorKind::Reentry). Not for
+    /// read-write locks, which ignore it.
+    #[must_use]
+    pub fn no_reentry(mut self) -> Self {
+        self.options.no_reentry = !matches!(self.what, What::Rw(_));
+        self
+    }
+
+    /// How to wait, in place of what the client was built with.
+    #[must_use]
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.options.wait = Some(wait);
+        self
+    }
+
+    /// A grant counts only when so many replicas have it, which may take up to `timeout`; else it is given back and
+    /// the error is [`Replicas`](crate::ErrorKind::Replicas). So it survives the loss of the primary, if one of
+    /// those replicas is promoted. Each such acquire uses a private connection.
+    #[must_use]
+    pub fn replicas(mut self, replicas: u32, timeout: Duration) -> Self {
+        self.options.replicas = Some(Replicas { wanted: replicas, timeout, on_disk: false });
+        self
+    }
+
+    /// As [`replicas`](Lock::replicas), but the grant has to be on the disks of the primary and of so many replicas
+    /// (WAITAOF: Redis 7.2, Valkey; all of them with `appendonly yes`).
+    #[must_use]
+    pub fn replicas_on_disk(mut self, replicas: u32, timeout: Duration) -> Self {
+        self.options.replicas = Some(Replicas { wanted: replicas, timeout, on_disk: true });
+        self
+    }
+
+    /// Takes it if it is free. None: somebody else has it.
+    ///
+    /// Errors: [`Reentry`](crate::ErrorKind::Reentry), [`Quarantine`](crate::ErrorKind::Quarantine),
+    /// [`WrongType`](crate::ErrorKind::WrongType), [`Unavailable`](crate::ErrorKind::Unavailable) and the others
+    /// that say what is wrong with the call or the server.
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        self.acquire_with(Patience::None).await
+    }
+
+    /// Takes it, as soon as it is one's turn. Who drops this future leaves the queue.
+    ///
+    /// Errors as [`try_acquire`](Lock::try_acquire), and [`Deadlock`](crate::ErrorKind::Deadlock),
+    /// [`Limit`](crate::ErrorKind::Limit) (too many wait), [`Busy`](crate::ErrorKind::Busy) (with
+    /// [`Wait::Blocking`]), [`Unblocked`](crate::ErrorKind::Unblocked).
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        loop {
+            // None would mean that "for ever" is over.
+            if let Some(guard) = self.acquire_with(Patience::Forever).await? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// As [`acquire`](Lock::acquire), for so long at most. None: not granted in that time.
+    pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<Guard>, Error> {
+        self.acquire_with(Patience::of(time)).await
+    }
+
+    async fn acquire_with(&self, patience: Patience) -> Result<Option<Guard>, Error> {
+        let held = acquire(&self.core, self.what, &self.key, &self.options, patience).await?;
+        Ok(held.map(Guard::new))
+    }
+
+    /// Waits for the lock, works under it, gives it back. When the hold is lost, the work is cancelled (its future
+    /// is dropped) and the error is [`Lost`](crate::ErrorKind::Lost).
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let server = dlock_testing::Server::start();
+    /// # let client = dlock_client::Client::connect(&server.url()).await?;
+    /// let token = client.lock("report").with(|hold| async move { hold.token() }).await?;
+    /// assert!(token > 0);
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn with<T, F>(&self, work: impl FnOnce(Hold) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = T>,
+    {
+        let guard = self.acquire().await?;
+        let lost = guard.lost();
+        tokio::select! {
+            biased;
+            how = lost => Err(Error::lost(how)),
+            done = work(guard.hold()) => {
+                // Whether the answer to the release comes does not change what was done under the lock.
+                let _ = guard.release().await;
+                Ok(done)
+            }
+        }
+    }
+
+    /// Whether `token` is that of the current hold. Error [`Stale`](crate::ErrorKind::Stale): it is not.
+    pub async fn check(&self, token: u64) -> Result<(), Error> {
+        let id = match self.what {
+            What::Lock { fair: false } => CommandId::Lock(LockVerb::Check),
+            What::Lock { fair: true } => CommandId::Fair(LockVerb::Check),
+            What::Rw(_) | What::Permit { .. } => CommandId::Rw(RwVerb::Check),
+        };
+        let request = Request::Check { key: &self.key, token };
+        self.core.call(&self.key, id, &request, self.core.patience()).await.map(drop)
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("key", &quote(&self.key))
+            .field("what", &self.what)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A read-write lock by its name: many readers or one writer, in order of arrival.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// # let server = dlock_testing::Server::start();
+/// # let client = dlock_client::Client::connect(&server.url()).await?;
+/// let prices = client.rw_lock("prices");
+/// let one = prices.read().acquire().await?;
+/// let two = prices.read().acquire().await?;
+/// assert!(prices.write().try_acquire().await?.is_none());
+/// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    read: Lock,
+    write: Lock,
+}
+
+impl RwLock {
+    pub(crate) fn new(core: &Arc<Core>, key: &[u8]) -> Self {
+        Self {
+            read: Lock::new(core, What::Rw(Mode::Read), key),
+            write: Lock::new(core, What::Rw(Mode::Write), key),
+        }
+    }
+
+    /// The shared mode. A reader that asks for [`write`](RwLock::write) under the same [`owner`](Lock::owner) is
+    /// upgraded as soon as it is the only reader; a second one that tries gets
+    /// [`Deadlock`](crate::ErrorKind::Deadlock).
+    #[must_use]
+    pub fn read(&self) -> Lock {
+        self.read.clone()
+    }
+
+    /// The exclusive mode. The writer may also take [`read`](RwLock::read) under the same owner and then release
+    /// the write hold: a downgrade without a gap.
+    #[must_use]
+    pub fn write(&self) -> Lock {
+        self.write.clone()
+    }
+}

@@ -1,0 +1,329 @@
+//! Several locks at once: all of them, or any one.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::names::KEYS_MAX;
+use dlock_wire::reply::quote;
+use dlock_wire::request::{MAcquire, MRelease, Request};
+use dlock_wire::table::{CommandId, MultiVerb};
+use redis::{Cmd, Value};
+
+use crate::acquire::Patience;
+use crate::clock::Moment;
+use crate::core::{Core, command};
+use crate::error::{Error, ErrorKind};
+use crate::guard::{Guard, Hold, MultiGuard};
+use crate::held::{Grip, Held, Terms, certain, millis};
+use crate::options::{Options, shared_options};
+use crate::private;
+
+/// All of several locks, or none of them. Neither deadlock nor starvation between such calls, whatever the order of
+/// their keys; while one waits for a busy key, it keeps the free ones closed.
+///
+/// In a cluster the keys have to share a slot (`{…}` in their names). Waiting takes a private connection.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// # let server = dlock_testing::Server::start();
+/// # let client = dlock_client::Client::connect(&server.url()).await?;
+/// let transfer = client.multi_lock(["account:1", "account:2"]);
+/// let guard = transfer.acquire().await?;
+/// assert_eq!(guard.tokens().len(), 2);
+/// assert!(client.lock("account:2").try_acquire().await?.is_none());
+/// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct MultiLock {
+    several: Several,
+    options: Options,
+}
+
+/// Any one of several locks: the first that is free. For stripes, so that many can work side by side.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// # let server = dlock_testing::Server::start();
+/// # let client = dlock_client::Client::connect(&server.url()).await?;
+/// let stripes = client.striped_lock("stock", 2);
+/// let one = stripes.acquire().await?;
+/// let two = stripes.acquire().await?;
+/// assert_ne!(one.key(), two.key());
+/// assert!(stripes.try_acquire().await?.is_none());
+/// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct AnyLock {
+    several: Several,
+    options: Options,
+}
+
+#[derive(Clone)]
+struct Several {
+    core: Arc<Core>,
+    keys: Arc<[Vec<u8>]>,
+}
+
+impl MultiLock {
+    pub(crate) fn new(core: &Arc<Core>, keys: Vec<Vec<u8>>) -> Self {
+        Self {
+            several: Several { core: core.clone(), keys: keys.into() },
+            options: Options::default(),
+        }
+    }
+
+    shared_options!();
+
+    /// Takes all of them if all are free. None: one is not. Errors as
+    /// [`Lock::try_acquire`](crate::Lock::try_acquire).
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
+        self.acquire_with(Patience::None).await
+    }
+
+    /// Takes all of them, as soon as it is one's turn at each. Errors as [`Lock::acquire`](crate::Lock::acquire).
+    pub async fn acquire(&self) -> Result<MultiGuard, Error> {
+        loop {
+            if let Some(guard) = self.acquire_with(Patience::Forever).await? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// As [`acquire`](MultiLock::acquire), for so long at most. None: not granted in that time.
+    pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<MultiGuard>, Error> {
+        self.acquire_with(Patience::of(time)).await
+    }
+
+    async fn acquire_with(&self, patience: Patience) -> Result<Option<MultiGuard>, Error> {
+        let held = self.several.acquire(MultiVerb::Acquire, &self.options, patience).await?;
+        Ok(held.map(MultiGuard::new))
+    }
+}
+
+impl AnyLock {
+    pub(crate) fn new(core: &Arc<Core>, keys: Vec<Vec<u8>>) -> Self {
+        Self {
+            several: Several { core: core.clone(), keys: keys.into() },
+            options: Options::default(),
+        }
+    }
+
+    shared_options!();
+
+    /// Takes one that is free; [`Hold::key`](crate::Hold::key) tells which. None: none is. Errors as
+    /// [`Lock::try_acquire`](crate::Lock::try_acquire).
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        self.acquire_with(Patience::None).await
+    }
+
+    /// Takes the first that becomes free. Errors as [`Lock::acquire`](crate::Lock::acquire).
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        loop {
+            if let Some(guard) = self.acquire_with(Patience::Forever).await? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// As [`acquire`](AnyLock::acquire), for so long at most. None: not granted in that time.
+    pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<Guard>, Error> {
+        self.acquire_with(Patience::of(time)).await
+    }
+
+    /// As [`Lock::with`](crate::Lock::with).
+    pub async fn with<T, F>(&self, work: impl FnOnce(Hold) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = T>,
+    {
+        let guard = self.acquire().await?;
+        let lost = guard.lost();
+        tokio::select! {
+            biased;
+            how = lost => Err(Error::lost(how)),
+            done = work(guard.hold()) => {
+                let _ = guard.release().await;
+                Ok(done)
+            }
+        }
+    }
+
+    async fn acquire_with(&self, patience: Patience) -> Result<Option<Guard>, Error> {
+        let held = self.several.acquire(MultiVerb::AnyAcquire, &self.options, patience).await?;
+        Ok(held.map(Guard::new))
+    }
+}
+
+impl Several {
+    async fn acquire(
+        &self,
+        verb: MultiVerb,
+        options: &Options,
+        patience: Patience,
+    ) -> Result<Option<Arc<Held>>, Error> {
+        options.check()?;
+        self.check_keys()?;
+        let core = &self.core;
+        let lease = options.lease.unwrap_or(core.settings.lease);
+        let ask = Asked {
+            several: self,
+            verb,
+            owner: options.owner(),
+            reqid: crate::random::name(),
+            lease,
+            options,
+        };
+        // Who drops this future in the middle of it may have been granted the locks.
+        let mut undo = Undo(Some((core.clone(), ask.release(), self.first().to_vec())));
+        if options.owner.is_some() {
+            // Of an owner that others act for, it cannot be told what was this call's: the lease ends it.
+            undo.0 = None;
+        }
+        let mut sent = Moment::now();
+        let reply = match patience {
+            Patience::None => core.send(self.first(), &ask.request(None), core.patience()).await,
+            _ => private::blocking(core, self.first(), patience, |ms| ask.request(Some(ms))).await,
+        };
+        let grip = match reply {
+            Ok(reply) => ask.grip(&reply)?,
+            Err(error) => {
+                if error.kind() != ErrorKind::Unavailable {
+                    undo.0 = None;
+                }
+                return Err(error);
+            }
+        };
+        let Some(grip) = grip else {
+            undo.0 = None;
+            return Ok(None);
+        };
+        if options.bind.is_some() && patience != Patience::None {
+            // The tie is to the private connection: asking again moves it to the shared one.
+            core.send(self.first(), &ask.request(None), core.patience()).await?;
+        }
+        if Moment::now().since(sent) >= lease / 4 {
+            // After a long wait nobody knows when the lease began: it begins anew.
+            sent = Moment::now();
+            core.send(self.first(), &grip.renewal(lease, None), core.patience()).await?;
+        }
+        let terms =
+            Terms { lease, watched: options.lease.is_none(), bind: options.bind, unclaimed: false };
+        let held = Held::new(core, grip, terms, sent.after(certain(lease)));
+        undo.0 = None;
+        Ok(Some(held))
+    }
+
+    fn first(&self) -> &[u8] {
+        self.keys.first().map_or(&[], Vec::as_slice)
+    }
+
+    fn check_keys(&self) -> Result<(), Error> {
+        let most = usize::try_from(KEYS_MAX).unwrap_or(usize::MAX);
+        if self.keys.is_empty() || self.keys.len() > most {
+            return Err(Error::invalid(format!("1 to {most} keys can be locked together")));
+        }
+        if self.keys.iter().any(Vec::is_empty) {
+            return Err(Error::invalid("key must not be empty"));
+        }
+        let mut seen = HashSet::with_capacity(self.keys.len());
+        match self.keys.iter().find(|key| !seen.insert(key.as_slice())) {
+            Some(twice) => Err(Error::invalid(format!("key {} given twice", quote(twice)))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One acquire of one owner.
+struct Asked<'a> {
+    several: &'a Several,
+    verb: MultiVerb,
+    owner: Arc<[u8]>,
+    reqid: String,
+    lease: Duration,
+    options: &'a Options,
+}
+
+impl Asked<'_> {
+    fn request(&self, block_ms: Option<u64>) -> Cmd {
+        let keys: Vec<&[u8]> = self.several.keys.iter().map(Vec::as_slice).collect();
+        let mut acquire = MAcquire::new(&keys, &self.owner);
+        acquire.lease_ms = Some(millis(self.lease));
+        acquire.block_ms = block_ms;
+        acquire.notify = Some(self.several.core.registry.channel());
+        acquire.reqid = Some(self.reqid.as_bytes());
+        acquire.bind_ms = self.options.bind.map(millis);
+        acquire.label = self.options.label.as_deref();
+        let request = match self.verb {
+            MultiVerb::AnyAcquire => Request::AnyAcquire(acquire),
+            _ => Request::MAcquire(acquire),
+        };
+        command(CommandId::Multi(self.verb), &request)
+    }
+
+    fn grip(&self, reply: &Value) -> Result<Option<Grip>, Error> {
+        let Value::Array(items) = reply else {
+            return if *reply == Value::Nil { Ok(None) } else { Err(Error::protocol(reply)) };
+        };
+        let token = |item: &Value| match item {
+            Value::Int(token) => u64::try_from(*token).map_err(|_| Error::protocol(item)),
+            _ => Err(Error::protocol(item)),
+        };
+        let owner = self.owner.clone();
+        match (self.verb, items.as_slice()) {
+            (MultiVerb::AnyAcquire, [Value::BulkString(key), number]) => {
+                let key = key.as_slice().into();
+                Ok(Some(Grip::Lock { fair: false, key, owner, token: token(number)? }))
+            }
+            (MultiVerb::AnyAcquire, _) => Err(Error::protocol(reply)),
+            (_, items) => {
+                let tokens = items.iter().map(token).collect::<Result<Vec<_>, _>>()?;
+                Ok(Some(Grip::Multi { keys: self.several.keys.clone(), owner, tokens }))
+            }
+        }
+    }
+
+    /// What takes back whatever this call was granted.
+    fn release(&self) -> Cmd {
+        let keys: Vec<&[u8]> = self.several.keys.iter().map(Vec::as_slice).collect();
+        let release = MRelease { keys: &keys, owner: &self.owner, reqid: None };
+        command(CommandId::Multi(MultiVerb::Release), &Request::MRelease(release))
+    }
+}
+
+/// Gives back in the background what was granted to a call that nobody waits for any more.
+///
+/// The private connection of that call is closed with it, and with the connection its place in the queues; what is
+/// left is a grant whose answer was on its way.
+struct Undo(Option<(Arc<Core>, Cmd, Vec<u8>)>);
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if let Some((core, release, key)) = self.0.take() {
+            let runtime = core.runtime.clone();
+            runtime.spawn(async move {
+                let _ = core.send(&key, &release, core.patience()).await;
+            });
+        }
+    }
+}
+
+fn debug_keys(name: &str, several: &Several, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let keys: Vec<_> = several.keys.iter().take(8).map(|key| quote(key)).collect();
+    f.debug_struct(name)
+        .field("keys", &keys)
+        .field("of", &several.keys.len())
+        .finish_non_exhaustive()
+}
+
+impl fmt::Debug for MultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug_keys("MultiLock", &self.several, f)
+    }
+}
+
+impl fmt::Debug for AnyLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug_keys("AnyLock", &self.several, f)
+    }
+}

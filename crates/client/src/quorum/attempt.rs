@@ -1,0 +1,436 @@
+//! The quorum algorithm without a clock and without I/O.
+//!
+//! An [`Attempt`] is one try to lock one key on several independent servers, and, if that succeeds, the lock until
+//! it is given back or lost. Times come in as the time since the first ACQUIRE was sent, answers as [`Answer`]; what
+//! is to be sent goes out as [`Call`]s. So the same code is driven by the client and, through every order of events,
+//! by the model test.
+//!
+//! 1. All servers are asked at once. A server that has not answered in time counts as one that refused.
+//! 2. When a majority has granted, T is the largest of the granted tokens, and the servers that granted a smaller
+//!    one are told to raise it: FENCE T. A server is part of the lock if it gave T itself, or answered FENCE with T:
+//!    then the hold was in force, and whatever this server grants later has a larger token.
+//! 3. The lock is held when a majority is part of it and some of the lease is left, counted from before the first
+//!    ACQUIRE was sent to after the last FENCE was answered, less what clocks may drift.
+//!
+//! Why tokens grow: two majorities share a server. If A had the lock before B, that server granted to B after the
+//! hold of A ended there, and A's T was its hold's token before, so it gave B a larger one; B's T is at least that.
+//! This wants servers that forget no token: data kept across restarts, or none granted after a restart
+//! (`dlock.restart-quarantine-ms`) until all leases from before have ended and the server's clock has passed all
+//! clocks at the time of the restart.
+//!
+//! **An answer to FENCE above T** is not counted, though a hold of this owner is in force. Nobody but this attempt
+//! knows its owner, and it raises to T alone; so this is not the hold that was granted: the server lost that one,
+//! and a repeated ACQUIRE made another. RENEW and CHECK with T would say so later anyhow. It is given back.
+
+use std::time::Duration;
+
+/// What the clocks of client and server may run apart whatever the lease is: the servers count in milliseconds.
+const DRIFT: Duration = Duration::from_millis(2);
+
+/// How long servers that are a little slower than the majority are waited for in any case.
+const SETTLE: Duration = Duration::from_millis(2);
+
+/// How long things last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Terms {
+    /// The lease that every server is asked for.
+    pub(crate) lease: Duration,
+    /// How long one server may take for one answer.
+    pub(crate) timeout: Duration,
+}
+
+impl Terms {
+    /// When a lease ends for the client that was asked for at `since`: before it ends on any server.
+    fn end_of_lease(self, since: Duration) -> Duration {
+        (since + self.lease).saturating_sub(self.lease / 100 + DRIFT)
+    }
+}
+
+/// What one server is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Ask {
+    /// ACQUIRE, not waiting.
+    Acquire,
+    /// FENCE with this token.
+    Fence(u64),
+    /// RENEW of the hold with this token. Answers count for their own round only.
+    Renew { token: u64, round: u32 },
+    /// RELEASE, whatever the token. Its answer changes nothing.
+    Release,
+}
+
+/// One thing to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Call {
+    /// Which server: its place in the list.
+    pub(crate) server: usize,
+    pub(crate) ask: Ask,
+}
+
+/// What came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Answer {
+    /// A hold is in force and has this token.
+    Token(u64),
+    /// No hold of this owner (with this token): Null, `NOTHELD`, `QUARANTINE`.
+    No,
+    /// It may have been done or not: no answer, a lost connection, an error of another kind.
+    Unknown,
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Failure {
+    /// Others hold too many of the servers.
+    Contended,
+    /// Too many servers did not answer.
+    Unreachable,
+    /// A majority granted, but some of it was lost, or the lease was used up, before the tokens were equal.
+    TooLate,
+}
+
+/// Where an attempt stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Standing {
+    Pending,
+    /// The lock is held until then, unless it is renewed, released or lost before.
+    Held {
+        token: u64,
+        until: Duration,
+    },
+    /// It was never held. So many servers had granted.
+    Failed {
+        why: Failure,
+        granted: usize,
+    },
+    /// It was held; its time ran out before a majority confirmed the renewal.
+    Expired,
+    /// It was held; a majority can no longer be part of it.
+    Refused,
+    Released,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Member {
+    /// Asked, has not answered.
+    Asked,
+    /// Granted with this token.
+    Granted(u64),
+    /// Told to raise its token to T.
+    Raising,
+    /// Told to raise its token to T; nobody knows whether it did. A RENEW will tell.
+    Unsure,
+    /// Part of the lock; confirmed the renewal of this round.
+    Part { round: u32 },
+    /// Did not grant: held by another, or it grants nothing now.
+    Refused,
+    /// Not part of it: silent, too late, or lost its hold. If a grant is possible it was given back.
+    Out,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// `settle`: when a majority that has granted stops waiting for the others.
+    Asking {
+        settle: Option<Duration>,
+    },
+    /// FENCE was sent; answers are waited for until then.
+    Raising {
+        token: u64,
+        until: Duration,
+    },
+    /// `since`: when the renewals of this round were sent.
+    Held {
+        token: u64,
+        until: Duration,
+        round: u32,
+        since: Duration,
+    },
+    Over(Standing),
+}
+
+/// One try to lock a key on several servers, and the lock that comes of it. See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Attempt {
+    terms: Terms,
+    members: Vec<Member>,
+    phase: Phase,
+}
+
+impl Attempt {
+    /// Asks so many servers. Now is time zero.
+    pub(crate) fn start(servers: usize, terms: Terms) -> (Self, Vec<Call>) {
+        let attempt = Self {
+            terms,
+            members: vec![Member::Asked; servers],
+            phase: Phase::Asking { settle: None },
+        };
+        let calls = (0..servers).map(|server| Call { server, ask: Ask::Acquire }).collect();
+        (attempt, calls)
+    }
+
+    /// How many servers make a majority.
+    pub(crate) fn majority(&self) -> usize {
+        self.members.len() / 2 + 1
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        match self.phase {
+            Phase::Asking { .. } | Phase::Raising { .. } => Standing::Pending,
+            Phase::Held { token, until, .. } => Standing::Held { token, until },
+            Phase::Over(standing) => standing,
+        }
+    }
+
+    /// When [`tick`](Self::tick) is due, if nothing is answered before.
+    pub(crate) fn next_tick(&self) -> Option<Duration> {
+        let timeout = self.terms.timeout;
+        match self.phase {
+            Phase::Asking { settle } => Some(settle.map_or(timeout, |settle| settle.min(timeout))),
+            Phase::Raising { until, .. } | Phase::Held { until, .. } => Some(until),
+            Phase::Over(_) => self.members.contains(&Member::Asked).then_some(timeout),
+        }
+    }
+
+    /// Whether it failed, was lost or was released. Grants that come later are still given back.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over(_))
+    }
+
+    /// A server answered `call`, or did not and never will ([`Answer::Unknown`]).
+    pub(crate) fn answered(&mut self, now: Duration, call: Call, answer: Answer) -> Vec<Call> {
+        let mut calls = Vec::new();
+        let Some(&member) = self.members.get(call.server) else { return calls };
+        let next = match call.ask {
+            Ask::Acquire => self.after_acquire(member, call.server, answer, &mut calls),
+            Ask::Fence(token) => after_fence(member, token, call.server, answer, &mut calls),
+            Ask::Renew { round, .. } => self.after_renew(member, round, answer),
+            Ask::Release => member,
+        };
+        self.members[call.server] = next;
+        self.go_on(now, &mut calls);
+        calls
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, now: Duration) -> Vec<Call> {
+        let mut calls = Vec::new();
+        match self.phase {
+            Phase::Asking { .. } | Phase::Over(_) if now >= self.terms.timeout => {
+                self.wait_no_longer(&mut calls);
+            }
+            Phase::Raising { until, .. } if now >= until => {
+                for member in &mut self.members {
+                    if *member == Member::Raising {
+                        *member = Member::Unsure;
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.go_on(now, &mut calls);
+        calls
+    }
+
+    /// Asks every server that may be part of the lock for the whole lease again. Nothing if the lock is not held.
+    pub(crate) fn renew(&mut self, now: Duration) -> Vec<Call> {
+        let mut calls = Vec::new();
+        self.go_on(now, &mut calls);
+        if let Phase::Held { token, round, since, .. } = &mut self.phase {
+            *round += 1;
+            *since = now;
+            let ask = Ask::Renew { token: *token, round: *round };
+            let members = self.members.iter().enumerate();
+            calls.extend(
+                members
+                    .filter(|(_, member)| may_be_part(member))
+                    .map(|(server, _)| Call { server, ask }),
+            );
+        }
+        calls
+    }
+
+    /// Gives the lock back, or gives the attempt up.
+    pub(crate) fn release(&mut self) -> Vec<Call> {
+        let mut calls = Vec::new();
+        self.end(Standing::Released, &mut calls);
+        calls
+    }
+
+    fn after_acquire(
+        &self,
+        member: Member,
+        server: usize,
+        answer: Answer,
+        calls: &mut Vec<Call>,
+    ) -> Member {
+        let pending = member == Member::Asked && !self.is_over();
+        match answer {
+            Answer::Token(token) if pending => return Member::Granted(token),
+            // Too late: there is a hold that nobody wants, or may be again since the RELEASE that was sent.
+            Answer::Token(_) => calls.push(Call { server, ask: Ask::Release }),
+            Answer::Unknown if member == Member::Asked => {
+                calls.push(Call { server, ask: Ask::Release });
+            }
+            Answer::No if member == Member::Asked => return Member::Refused,
+            Answer::Unknown | Answer::No => {}
+        }
+        if member == Member::Asked { Member::Out } else { member }
+    }
+
+    fn after_renew(&self, member: Member, answered: u32, answer: Answer) -> Member {
+        match (self.phase, answer) {
+            (Phase::Held { round, .. }, Answer::Token(_))
+                if answered == round && may_be_part(&member) =>
+            {
+                Member::Part { round }
+            }
+            // A hold that is gone does not come back with the same token, whichever round the answer is of.
+            (Phase::Held { .. }, Answer::No) => Member::Out,
+            _ => member,
+        }
+    }
+
+    /// Takes the steps that what is known by now allows.
+    fn go_on(&mut self, now: Duration, calls: &mut Vec<Call>) {
+        if let Phase::Asking { settle } = self.phase {
+            self.count_grants(now, settle, calls);
+        }
+        if let Phase::Raising { token, .. } = self.phase {
+            self.count_raised(now, token, calls);
+        }
+        if let Phase::Held { token, until, round, since } = self.phase {
+            let renewed =
+                self.count(|member| matches!(member, Member::Part { round: r } if *r == round));
+            let until = if renewed >= self.majority() {
+                until.max(self.terms.end_of_lease(since))
+            } else {
+                until
+            };
+            self.phase = Phase::Held { token, until, round, since };
+            if self.count(may_be_part) < self.majority() {
+                self.end(Standing::Refused, calls);
+            } else if now >= until {
+                self.end(Standing::Expired, calls);
+            }
+        }
+    }
+
+    fn count_grants(&mut self, now: Duration, settle: Option<Duration>, calls: &mut Vec<Call>) {
+        let granted = self.count(|member| matches!(member, Member::Granted(_)));
+        let asked = self.count(|member| *member == Member::Asked);
+        if granted + asked < self.majority() {
+            return self.fail(calls);
+        }
+        if granted < self.majority() {
+            return;
+        }
+        // Tokens of servers that answer a moment later are mostly larger: whoever is not waited for is left out.
+        let settle = settle.unwrap_or(now * 2 + SETTLE);
+        self.phase = Phase::Asking { settle: Some(settle) };
+        if asked == 0 || now >= settle {
+            self.wait_no_longer(calls);
+            self.raise(now, calls);
+        }
+    }
+
+    fn raise(&mut self, now: Duration, calls: &mut Vec<Call>) {
+        let tokens = self.members.iter().filter_map(|member| match member {
+            Member::Granted(token) => Some(*token),
+            _ => None,
+        });
+        let Some(largest) = tokens.max() else { return };
+        self.phase = Phase::Raising { token: largest, until: now + self.terms.timeout };
+        for (server, member) in self.members.iter_mut().enumerate() {
+            match *member {
+                Member::Granted(token) if token == largest => *member = Member::Part { round: 0 },
+                Member::Granted(_) => {
+                    *member = Member::Raising;
+                    calls.push(Call { server, ask: Ask::Fence(largest) });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn count_raised(&mut self, now: Duration, token: u64, calls: &mut Vec<Call>) {
+        let part = self.count(|member| matches!(member, Member::Part { .. }));
+        let raising = self.count(|member| *member == Member::Raising);
+        let until = self.terms.end_of_lease(Duration::ZERO);
+        if part + raising < self.majority() || now >= until {
+            self.fail(calls);
+        } else if part >= self.majority() {
+            self.phase = Phase::Held { token, until, round: 0, since: Duration::ZERO };
+        }
+    }
+
+    fn wait_no_longer(&mut self, calls: &mut Vec<Call>) {
+        for (server, member) in self.members.iter_mut().enumerate() {
+            if *member == Member::Asked {
+                *member = Member::Out;
+                calls.push(Call { server, ask: Ask::Release });
+            }
+        }
+    }
+
+    fn fail(&mut self, calls: &mut Vec<Call>) {
+        let silent = self.count(|member| *member == Member::Out);
+        let why = match self.phase {
+            Phase::Asking { .. } if silent > self.members.len() - self.majority() => {
+                Failure::Unreachable
+            }
+            Phase::Asking { .. } => Failure::Contended,
+            _ => Failure::TooLate,
+        };
+        let granted =
+            self.count(|member| matches!(member, Member::Granted(_) | Member::Part { .. }));
+        self.end(Standing::Failed { why, granted }, calls);
+    }
+
+    /// Gives back what was or may have been granted. Who has not answered yet gets its RELEASE after its answer or
+    /// its timeout.
+    fn end(&mut self, standing: Standing, calls: &mut Vec<Call>) {
+        if self.is_over() {
+            return;
+        }
+        self.phase = Phase::Over(standing);
+        for (server, member) in self.members.iter_mut().enumerate() {
+            match member {
+                Member::Asked => {}
+                Member::Refused | Member::Out => *member = Member::Out,
+                Member::Granted(_) | Member::Raising | Member::Unsure | Member::Part { .. } => {
+                    *member = Member::Out;
+                    calls.push(Call { server, ask: Ask::Release });
+                }
+            }
+        }
+    }
+
+    fn count(&self, which: impl Fn(&Member) -> bool) -> usize {
+        self.members.iter().filter(|member| which(member)).count()
+    }
+}
+
+fn may_be_part(member: &Member) -> bool {
+    matches!(member, Member::Part { .. } | Member::Raising | Member::Unsure)
+}
+
+fn after_fence(
+    member: Member,
+    token: u64,
+    server: usize,
+    answer: Answer,
+    calls: &mut Vec<Call>,
+) -> Member {
+    match answer {
+        _ if !matches!(member, Member::Raising | Member::Unsure) => member,
+        Answer::Token(raised) if raised == token => Member::Part { round: 0 },
+        // Another hold than the one that was granted: see the module.
+        Answer::Token(_) => {
+            calls.push(Call { server, ask: Ask::Release });
+            Member::Out
+        }
+        Answer::No => Member::Out,
+        Answer::Unknown => Member::Unsure,
+    }
+}

@@ -1,0 +1,14 @@
+//! Randomness that needs no strength: names nobody else has, and pauses that differ.
+
+use uuid::Uuid;
+
+/// A name that nobody else has: 32 hexadecimal digits.
+pub(crate) fn name() -> String {
+    Uuid::new_v4().simple().to_string()
+}
+
+/// From 0 to 1.
+pub(crate) fn fraction() -> f64 {
+    let [a, b, c, d, ..] = Uuid::new_v4().into_bytes();
+    f64::from(u32::from_le_bytes([a, b, c, d])) / f64::from(u32::MAX)
+}

@@ -1,0 +1,259 @@
+//! Who of this client waits and who holds, so that what the server says reaches the right task.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use dlock_wire::message::{Event, Message};
+use tokio::sync::Notify;
+
+use crate::clock::Moment;
+use crate::held::{Held, Lost};
+
+/// One per client.
+pub(crate) struct Registry {
+    channel: Vec<u8>,
+    db: u32,
+    places: Mutex<HashMap<Box<[u8]>, Arc<Place>>>,
+    holds: Mutex<Holds>,
+    /// The watchdog has something to do before its time.
+    pub(crate) renew_now: Notify,
+    /// A hold was granted by a message: the watchdog should claim it soon.
+    pub(crate) claim_soon: Notify,
+    /// The first deadline is earlier than it was.
+    pub(crate) earlier: Notify,
+}
+
+/// A task that waits in a queue of the server.
+#[derive(Default)]
+pub(crate) struct Place {
+    granted: Mutex<Option<Vec<u8>>>,
+    /// Ids of this owner that ended before anybody here knew that they had begun.
+    ended: Mutex<Vec<(Box<[u8]>, Lost)>>,
+    news: Notify,
+}
+
+#[derive(Default)]
+struct Holds {
+    /// More than one where an owner holds a lock several times: they share the token.
+    by_id: HashMap<Box<[u8]>, Vec<Weak<Held>>>,
+    by_deadline: BTreeMap<(Moment, u64), Weak<Held>>,
+    sequence: u64,
+}
+
+impl Registry {
+    pub(crate) fn new(db: u32) -> Self {
+        Self {
+            channel: dlock_wire::names::default_channel(crate::random::name().as_bytes()),
+            db,
+            places: Mutex::default(),
+            holds: Mutex::default(),
+            renew_now: Notify::new(),
+            claim_soon: Notify::new(),
+            earlier: Notify::new(),
+        }
+    }
+
+    /// Where the server is to publish what concerns this client.
+    pub(crate) fn channel(&self) -> &[u8] {
+        &self.channel
+    }
+
+    pub(crate) fn connected(&self) {
+        // Holds may be tied to the connection that was lost, or be close to their end.
+        self.renew_now.notify_one();
+    }
+
+    /// A connection is lost: holds that are tied to it have so much left from now, at most.
+    pub(crate) fn disconnected(&self) {
+        for held in self.all() {
+            held.untied();
+        }
+    }
+
+    // Places
+
+    /// From now on, messages about this owner and key reach `Place`. A place of the same name is replaced.
+    pub(crate) fn enter(&self, key: &[u8], owner: &[u8]) -> Entered<'_> {
+        let name = place_name(key, owner);
+        let place = Arc::new(Place::default());
+        self.places().insert(name.clone(), place.clone());
+        Entered { registry: self, name, place }
+    }
+
+    fn places(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Arc<Place>>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // Holds
+
+    /// From now on, messages about this hold reach it, its deadline is watched and, if it wants that, it is renewed.
+    pub(crate) fn add(&self, held: &Arc<Held>) {
+        let mut holds = self.holds();
+        for id in held.ids() {
+            holds.by_id.entry(id).or_default().push(Arc::downgrade(held));
+        }
+        holds.sequence += 1;
+        let entry = (held.deadline(), holds.sequence);
+        held.armed.set(entry);
+        holds.by_deadline.insert(entry, Arc::downgrade(held));
+        let first = holds.by_deadline.first_key_value().is_some_and(|(first, _)| *first == entry);
+        drop(holds);
+        if first {
+            self.earlier.notify_one();
+        }
+    }
+
+    /// The hold is released or lost: nobody asks about it any more.
+    pub(crate) fn remove(&self, held: &Held) {
+        let mut holds = self.holds();
+        for id in held.ids() {
+            if let Entry::Occupied(mut same) = holds.by_id.entry(id) {
+                same.get_mut().retain(|other| !std::ptr::eq(other.as_ptr(), held));
+                if same.get().is_empty() {
+                    same.remove();
+                }
+            }
+        }
+        holds.by_deadline.remove(&held.armed.get());
+    }
+
+    /// The deadline of this hold has come nearer.
+    pub(crate) fn rearm(&self, held: &Held) {
+        let mut holds = self.holds();
+        let old = held.armed.get();
+        if let Some(weak) = holds.by_deadline.remove(&old) {
+            let entry = (held.deadline(), old.1);
+            held.armed.set(entry);
+            holds.by_deadline.insert(entry, weak);
+            drop(holds);
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Holds whose deadline has passed, and the next deadline.
+    pub(crate) fn due(&self, now: Moment) -> (Vec<Arc<Held>>, Moment) {
+        let mut due = Vec::new();
+        let mut holds = self.holds();
+        while let Some(first) = holds.by_deadline.first_entry().filter(|first| first.key().0 <= now)
+        {
+            let ((_, sequence), weak) = first.remove_entry();
+            let Some(held) = weak.upgrade() else { continue };
+            let deadline = held.deadline();
+            if deadline <= now {
+                due.push(held);
+            } else {
+                // It was renewed since: renewals do not touch this map.
+                let entry = (deadline, sequence);
+                held.armed.set(entry);
+                holds.by_deadline.insert(entry, weak);
+            }
+        }
+        let next = holds.by_deadline.first_key_value().map_or(Moment::NEVER, |(first, _)| first.0);
+        (due, next)
+    }
+
+    /// Every hold there is.
+    pub(crate) fn all(&self) -> Vec<Arc<Held>> {
+        self.holds().by_deadline.values().filter_map(Weak::upgrade).collect()
+    }
+
+    fn holds(&self) -> MutexGuard<'_, Holds> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // Messages
+
+    /// Passes on what the server said on one of our channels.
+    pub(crate) fn hear(&self, text: &[u8]) {
+        match Message::parse(text) {
+            Some(Message::Hold { event: Event::Granted, db, id, owner, key }) if db == self.db => {
+                let place = self.places().get(&*place_name(key, owner)).cloned();
+                if let Some(place) = place {
+                    place.grant(id);
+                }
+            }
+            Some(Message::Hold { event, db, id, owner, key }) if db == self.db => {
+                let how = match event {
+                    Event::Broken => Lost::Broken,
+                    Event::Deleted => Lost::Deleted,
+                    Event::Disconnected => Lost::Disconnected,
+                    Event::Expired | Event::Granted => Lost::Expired,
+                };
+                // First here, then to the holds: whoever adds a hold looks here after that, so nothing falls between.
+                let place = self.places().get(&*place_name(key, owner)).cloned();
+                if let Some(place) = place {
+                    place.end(hold_name(id, key), how);
+                }
+                let same = self.holds().by_id.get(&*hold_name(id, key)).cloned();
+                for held in same.into_iter().flatten().filter_map(|held| held.upgrade()) {
+                    held.lose(how);
+                }
+            }
+            Some(Message::Flushed { db }) if db == self.db => {
+                for held in self.all() {
+                    held.lose(Lost::Flushed);
+                }
+            }
+            // Of another database, or of a later version of the server.
+            _ => {}
+        }
+    }
+}
+
+/// A place in the registry; leaves it when dropped.
+pub(crate) struct Entered<'a> {
+    registry: &'a Registry,
+    name: Box<[u8]>,
+    place: Arc<Place>,
+}
+
+impl Entered<'_> {
+    /// The token or permit id that a message said was granted.
+    pub(crate) fn take_grant(&self) -> Option<Vec<u8>> {
+        self.place.granted.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Whether the server said that this hold has ended, before the registry knew it.
+    pub(crate) fn ended(&self, held: &Held) -> Option<Lost> {
+        let ended = self.place.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_held = held.ids();
+        ended.iter().find(|(id, _)| of_held.contains(id)).map(|(_, how)| *how)
+    }
+
+    /// Returns when there is news.
+    pub(crate) async fn news(&self) {
+        self.place.news.notified().await;
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut places = self.registry.places();
+        if places.get(&self.name).is_some_and(|place| Arc::ptr_eq(place, &self.place)) {
+            places.remove(&self.name);
+        }
+    }
+}
+
+impl Place {
+    fn end(&self, id: Box<[u8]>, how: Lost) {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push((id, how));
+    }
+
+    fn grant(&self, id: &[u8]) {
+        *self.granted.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.to_vec());
+        self.news.notify_one();
+    }
+}
+
+fn place_name(key: &[u8], owner: &[u8]) -> Box<[u8]> {
+    // An owner has at most 256 bytes: two are enough to tell where it ends.
+    let length = u16::try_from(owner.len()).unwrap_or(u16::MAX).to_le_bytes();
+    [&length[..], owner, key].concat().into()
+}
+
+/// How a hold is found by what a message says of it.
+pub(crate) fn hold_name(id: &[u8], key: &[u8]) -> Box<[u8]> {
+    [id, b" ", key].concat().into()
+}

@@ -1,0 +1,310 @@
+//! Which server has a key: the one there is, the primary that the Sentinels name, or the owner of its slot.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use redis::cluster_routing::Slot;
+use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, TlsCertificates, TlsMode, Value};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::Instant;
+
+use crate::config::Settings;
+use crate::error::Error;
+use crate::link::{Link, Pool};
+use crate::registry::Registry;
+use crate::url::Target;
+
+/// How long one node is asked about the slots before the next one is.
+const ASK_NODE_FOR: Duration = Duration::from_secs(1);
+
+/// One primary, with its connections.
+pub(crate) struct Server {
+    /// `host:port`, or the name of the primary among Sentinels.
+    pub(crate) name: String,
+    pub(crate) link: Link,
+    pub(crate) pool: Pool,
+    /// Places for blocked calls.
+    pub(crate) blockable: Arc<Semaphore>,
+}
+
+/// Makes the configuration of a connection to one server.
+pub(crate) enum Opener {
+    Fixed {
+        info: Box<ConnectionInfo>,
+        tls: Option<TlsCertificates>,
+    },
+    Sentinel {
+        sentinel: Box<Mutex<Sentinel>>,
+        name: String,
+        node: Box<SentinelNodeConnectionInfo>,
+        tls: Option<TlsCertificates>,
+    },
+}
+
+impl Opener {
+    /// Where to connect to now: with Sentinels the primary of this moment, which was asked whether it is one.
+    pub(crate) async fn client(&self, protocol: ProtocolVersion) -> Result<redis::Client, Error> {
+        let (info, tls) = match self {
+            Self::Fixed { info, tls } => (ConnectionInfo::clone(info), tls),
+            Self::Sentinel { sentinel, name, node, tls } => {
+                let client = sentinel.lock().await.async_master_for(name, Some(node)).await?;
+                (client.get_connection_info().clone(), tls)
+            }
+        };
+        let settings = info.redis_settings().clone().set_protocol(protocol);
+        let info = info.set_redis_settings(settings);
+        Ok(match tls {
+            Some(tls) => redis::Client::build_with_tls(info, tls.clone())?,
+            None => redis::Client::open(info)?,
+        })
+    }
+}
+
+/// The way from a key to its server.
+pub(crate) struct Routes {
+    target: Routing,
+    settings: Arc<Settings>,
+    registry: Arc<Registry>,
+    tls: Option<TlsCertificates>,
+}
+
+enum Routing {
+    One(Arc<Server>),
+    Cluster { seed: Box<ConnectionInfo>, slots: RwLock<Slots>, refreshing: Mutex<()> },
+}
+
+struct Slots {
+    servers: HashMap<String, Arc<Server>>,
+    owners: HashMap<Slot, Arc<Server>>,
+    /// Counts the times that all of them were learnt.
+    version: u64,
+}
+
+impl Routes {
+    /// Connects. Errors: nobody there answers, or not as a server with which we can speak.
+    pub(crate) async fn connect(
+        target: Target,
+        tls: Option<TlsCertificates>,
+        settings: Arc<Settings>,
+        registry: Arc<Registry>,
+    ) -> Result<Self, Error> {
+        let of = |target| Self {
+            target,
+            settings: settings.clone(),
+            registry: registry.clone(),
+            tls: tls.clone(),
+        };
+        let server = |name, opener| Arc::new(Server::new(name, opener, &settings, &registry));
+        match target {
+            Target::Single(info) => {
+                let name = info.addr().to_string();
+                let server = server(name, Opener::Fixed { info, tls: tls.clone() });
+                server.link.first().await?;
+                Ok(of(Routing::One(server)))
+            }
+            Target::Sentinel { sentinels, name, node } => {
+                let sentinel = Box::new(Mutex::new(Sentinel::build(sentinels)?));
+                let node = Box::new(node_settings(&node));
+                let opener =
+                    Opener::Sentinel { sentinel, name: name.clone(), node, tls: tls.clone() };
+                let server = server(name, opener);
+                server.link.first().await?;
+                Ok(of(Routing::One(server)))
+            }
+            Target::Cluster { nodes } => {
+                let Some(seed) = nodes.first().cloned() else {
+                    return Err(Error::invalid("no node of the cluster is named"));
+                };
+                let slots = Slots { servers: HashMap::new(), owners: HashMap::new(), version: 0 };
+                let routes = of(Routing::Cluster {
+                    seed: Box::new(seed),
+                    slots: RwLock::new(slots),
+                    refreshing: Mutex::new(()),
+                });
+                for node in nodes {
+                    routes.server_at(&node.addr().to_string(), node.addr().clone());
+                }
+                routes.refresh(Instant::now() + settings.connect_timeout).await?;
+                Ok(routes)
+            }
+        }
+    }
+
+    /// Whose key that is, as far as is known.
+    pub(crate) fn server_of(&self, key: &[u8]) -> Option<Arc<Server>> {
+        match &self.target {
+            Routing::One(server) => Some(server.clone()),
+            Routing::Cluster { slots, .. } => read(slots).owners.get(&Slot::for_key(key)).cloned(),
+        }
+    }
+
+    /// Every primary that has keys.
+    pub(crate) fn servers(&self) -> Vec<Arc<Server>> {
+        match &self.target {
+            Routing::One(server) => vec![server.clone()],
+            Routing::Cluster { slots, .. } => {
+                let slots = read(slots);
+                let owns = |server: &&Arc<Server>| {
+                    slots.owners.values().any(|owner| Arc::ptr_eq(owner, server))
+                };
+                slots.servers.values().filter(owns).cloned().collect()
+            }
+        }
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.target, Routing::Cluster { .. })
+    }
+
+    /// The server at an address that another one named; an empty host is that one's own.
+    pub(crate) fn redirected(&self, host: &str, port: u16, by: &Server) -> Option<Arc<Server>> {
+        let Routing::Cluster { .. } = &self.target else { return None };
+        let host = if host.is_empty() { by.name.rsplit_once(':')?.0 } else { host };
+        Some(self.at(host, port))
+    }
+
+    /// A slot has moved for good.
+    pub(crate) fn moved(&self, key: &[u8], to: &Arc<Server>) {
+        if let Routing::Cluster { slots, .. } = &self.target {
+            write(slots).owners.insert(Slot::for_key(key), to.clone());
+        }
+    }
+
+    /// Learns which slots belong to whom; does nothing but wait if somebody else is at it.
+    pub(crate) async fn refresh(&self, until: Instant) -> Result<(), Error> {
+        let Routing::Cluster { slots, refreshing, .. } = &self.target else { return Ok(()) };
+        let known = read(slots).version;
+        let _one_at_a_time = refreshing.lock().await;
+        if read(slots).version != known {
+            return Ok(());
+        }
+        let servers: Vec<_> = read(slots).servers.values().cloned().collect();
+        let mut last = Error::unavailable("no node of the cluster is known");
+        for server in servers {
+            match self.learn_from(&server, until.min(Instant::now() + ASK_NODE_FOR)).await {
+                Ok(()) => return Ok(()),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn learn_from(&self, server: &Arc<Server>, until: Instant) -> Result<(), Error> {
+        let Routing::Cluster { slots, .. } = &self.target else { return Ok(()) };
+        let mut live = server.link.live(until).await?;
+        let ask = redis::cmd("CLUSTER").arg("SLOTS").clone();
+        let reply = tokio::time::timeout_at(until, live.connection.send_packed_command(&ask))
+            .await
+            .map_err(|_| Error::unavailable("a node of the cluster does not answer"))??;
+        let ranges = ranges(&reply).ok_or_else(|| Error::protocol(&reply))?;
+        let mut owners = HashMap::new();
+        let mut named = Vec::new();
+        for (from, to, host, port) in ranges {
+            let host = if host.is_empty() {
+                server.name.rsplit_once(':').map_or("", |(host, _)| host).to_owned()
+            } else {
+                host
+            };
+            let owner = self.at(&host, port);
+            let slots = (from..=to).filter_map(Slot::new);
+            owners.extend(slots.map(|slot| (slot, owner.clone())));
+            named.push(owner.name.clone());
+        }
+        let mut slots = write(slots);
+        slots.owners = owners;
+        slots.version += 1;
+        // Nodes that own nothing any more end their connections; the one that told us stays, in case it is the only seed.
+        slots.servers.retain(|name, _| named.contains(name) || *name == server.name);
+        Ok(())
+    }
+
+    fn at(&self, host: &str, port: u16) -> Arc<Server> {
+        let addr = match &self.target {
+            Routing::Cluster { seed, .. } => match seed.addr() {
+                ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                    host: host.to_owned(),
+                    port,
+                    insecure: *insecure,
+                    tls_params: tls_params.clone(),
+                },
+                _ => ConnectionAddr::Tcp(host.to_owned(), port),
+            },
+            Routing::One(_) => ConnectionAddr::Tcp(host.to_owned(), port),
+        };
+        self.server_at(&format!("{host}:{port}"), addr)
+    }
+
+    fn server_at(&self, name: &str, addr: ConnectionAddr) -> Arc<Server> {
+        let (seed, slots) = match &self.target {
+            Routing::One(server) => return server.clone(),
+            Routing::Cluster { seed, slots, .. } => (seed, slots),
+        };
+        write(slots)
+            .servers
+            .entry(name.to_owned())
+            .or_insert_with(|| {
+                let info = Box::new(ConnectionInfo::clone(seed).set_addr(addr));
+                let opener = Opener::Fixed { info, tls: self.tls.clone() };
+                Arc::new(Server::new(name.to_owned(), opener, &self.settings, &self.registry))
+            })
+            .clone()
+    }
+}
+
+impl Server {
+    fn new(
+        name: String,
+        opener: Opener,
+        settings: &Arc<Settings>,
+        registry: &Arc<Registry>,
+    ) -> Self {
+        Self {
+            name,
+            link: Link::new(opener, settings.clone(), registry.clone()),
+            pool: Pool::new(settings.clone()),
+            blockable: Arc::new(Semaphore::new(settings.private_connections)),
+        }
+    }
+}
+
+fn node_settings(node: &ConnectionInfo) -> SentinelNodeConnectionInfo {
+    let settings = SentinelNodeConnectionInfo::default()
+        .set_redis_connection_info(node.redis_settings().clone())
+        .set_tcp_settings(node.tcp_settings().clone());
+    match node.addr() {
+        ConnectionAddr::TcpTls { insecure: true, .. } => settings.set_tls_mode(TlsMode::Insecure),
+        ConnectionAddr::TcpTls { .. } => settings.set_tls_mode(TlsMode::Secure),
+        _ => settings,
+    }
+}
+
+/// First slot, last slot, host, port of each range in a reply of CLUSTER SLOTS.
+fn ranges(reply: &Value) -> Option<Vec<(u16, u16, String, u16)>> {
+    let number = |value: &Value| match value {
+        Value::Int(number) => u16::try_from(*number).ok(),
+        _ => None,
+    };
+    let Value::Array(ranges) = reply else { return None };
+    let range = |range: &Value| {
+        let Value::Array(range) = range else { return None };
+        let [from, to, Value::Array(primary), ..] = range.as_slice() else { return None };
+        let [host, port, ..] = primary.as_slice() else { return None };
+        let host = match host {
+            Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
+            Value::Nil => String::new(),
+            _ => return None,
+        };
+        Some((number(from)?, number(to)?, host, number(port)?))
+    };
+    ranges.iter().map(range).collect()
+}
+
+fn read(slots: &RwLock<Slots>) -> RwLockReadGuard<'_, Slots> {
+    slots.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write(slots: &RwLock<Slots>) -> RwLockWriteGuard<'_, Slots> {
+    slots.write().unwrap_or_else(PoisonError::into_inner)
+}

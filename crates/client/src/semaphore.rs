@@ -1,0 +1,208 @@
+//! Semaphores.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::names::PERMITS_MAX;
+use dlock_wire::reply::quote;
+use dlock_wire::request::{Request, ResizeTo, Take};
+use dlock_wire::table::{CommandId, SemVerb};
+use redis::Value;
+
+use crate::acquire::{Patience, What, acquire};
+use crate::config::Wait;
+use crate::core::Core;
+use crate::error::Error;
+use crate::guard::Permit;
+use crate::options::{Options, shared_options};
+use crate::private;
+
+/// A semaphore by its name: permits with a lease each, served in order of arrival.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// # let server = dlock_testing::Server::start();
+/// # let client = dlock_client::Client::connect(&server.url()).await?;
+/// // Made on first use, with two permits.
+/// let downloads = client.semaphore("downloads").limit(2);
+/// let one = downloads.acquire().await?;
+/// let two = downloads.acquire().await?;
+/// assert!(downloads.try_acquire().await?.is_none());
+/// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Semaphore {
+    core: Arc<Core>,
+    key: Arc<[u8]>,
+    count: u32,
+    limit: Option<u32>,
+    options: Options,
+}
+
+impl Semaphore {
+    pub(crate) fn new(core: &Arc<Core>, key: &[u8]) -> Self {
+        Self {
+            core: core.clone(),
+            key: key.into(),
+            count: 1,
+            limit: None,
+            options: Options::default(),
+        }
+    }
+
+    shared_options!();
+
+    /// How many permits an acquire takes together, 1 to 2^31 - 1; default 1.
+    #[must_use]
+    pub fn count(mut self, permits: u32) -> Self {
+        self.count = permits;
+        self
+    }
+
+    /// Makes the semaphore on first use with so many permits, 1 to 2^31 - 1; it goes when the last one is back.
+    /// Ignored where there is one already.
+    #[must_use]
+    pub fn limit(mut self, permits: u32) -> Self {
+        self.limit = Some(permits);
+        self
+    }
+
+    /// How to wait, in place of what the client was built with.
+    #[must_use]
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.options.wait = Some(wait);
+        self
+    }
+
+    /// Takes permits if they are there. None: they are not. Errors as
+    /// [`Lock::try_acquire`](crate::Lock::try_acquire), and [`Limit`](crate::ErrorKind::Limit) for more than the
+    /// semaphore has.
+    pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
+        self.acquire_with(Patience::None).await
+    }
+
+    /// Takes permits, as soon as it is one's turn. Errors as [`Lock::acquire`](crate::Lock::acquire).
+    pub async fn acquire(&self) -> Result<Permit, Error> {
+        loop {
+            if let Some(permit) = self.acquire_with(Patience::Forever).await? {
+                return Ok(permit);
+            }
+        }
+    }
+
+    /// As [`acquire`](Semaphore::acquire), for so long at most. None: not granted in that time.
+    pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<Permit>, Error> {
+        self.acquire_with(Patience::of(time)).await
+    }
+
+    async fn acquire_with(&self, patience: Patience) -> Result<Option<Permit>, Error> {
+        for (name, permits) in [("count", Some(self.count)), ("limit", self.limit)] {
+            if permits.is_some_and(|permits| permits == 0 || permits > PERMITS_MAX) {
+                return Err(Error::invalid(format!("{name} must be 1 to {PERMITS_MAX}")));
+            }
+        }
+        let what = What::Permit { count: self.count, limit: self.limit };
+        let held = acquire(&self.core, what, &self.key, &self.options, patience).await?;
+        Ok(held.map(Permit::new))
+    }
+
+    /// Waits for a permit, works under it, gives it back; as [`Lock::with`](crate::Lock::with).
+    pub async fn with<T, F>(&self, work: impl FnOnce() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = T>,
+    {
+        let permit = self.acquire().await?;
+        let lost = permit.lost();
+        tokio::select! {
+            biased;
+            how = lost => Err(Error::lost(how)),
+            done = work() => {
+                let _ = permit.release().await;
+                Ok(done)
+            }
+        }
+    }
+
+    /// Makes it, with so many permits, 1 to 2^31 - 1. False: there is one already.
+    pub async fn init(&self, permits: u32) -> Result<bool, Error> {
+        let request = Request::SemInit { key: &self.key, permits };
+        Ok(number(&self.call(SemVerb::Init, &request).await?)? == 1)
+    }
+
+    /// Changes the number of permits; answers how many are available then, negative while more are out.
+    pub async fn resize(&self, permits: u32) -> Result<i64, Error> {
+        self.resize_to(ResizeTo::Absolute(permits)).await
+    }
+
+    /// Changes the number of permits by so many; answers as [`resize`](Semaphore::resize).
+    pub async fn resize_by(&self, delta: i64) -> Result<i64, Error> {
+        self.resize_to(ResizeTo::By(delta)).await
+    }
+
+    async fn resize_to(&self, to: ResizeTo) -> Result<i64, Error> {
+        let reqid = crate::random::name();
+        let request = Request::Resize { key: &self.key, to, reqid: Some(reqid.as_bytes()) };
+        number(&self.call(SemVerb::Resize, &request).await?)
+    }
+
+    /// Takes permits that belong to nobody and have no lease, as a counter does. False: they are not there.
+    pub async fn take(&self, permits: u32) -> Result<bool, Error> {
+        let reqid = crate::random::name();
+        let take = Take { reqid: Some(reqid.as_bytes()), n: permits, ..Take::new(&self.key) };
+        Ok(self.call(SemVerb::Take, &Request::Take(take)).await? != Value::Nil)
+    }
+
+    /// As [`take`](Semaphore::take), waiting for so long at most, on a private connection.
+    pub async fn take_timeout(&self, permits: u32, time: Duration) -> Result<bool, Error> {
+        let reqid = crate::random::name();
+        let take = |block_ms| {
+            let take = Take {
+                key: &self.key,
+                n: permits,
+                block_ms: Some(block_ms),
+                reqid: Some(reqid.as_bytes()),
+            };
+            crate::core::command(CommandId::Sem(SemVerb::Take), &Request::Take(take))
+        };
+        let reply = private::blocking(&self.core, &self.key, Patience::of(time), take).await?;
+        Ok(reply != Value::Nil)
+    }
+
+    /// Gives back what [`take`](Semaphore::take) or [`drain`](Semaphore::drain) took; answers how many are available
+    /// then. Error [`Limit`](crate::ErrorKind::Limit): more than they took.
+    pub async fn give(&self, permits: u32) -> Result<i64, Error> {
+        let reqid = crate::random::name();
+        let request = Request::Give { key: &self.key, n: permits, reqid: Some(reqid.as_bytes()) };
+        number(&self.call(SemVerb::Give, &request).await?)
+    }
+
+    /// Takes all that can be had; answers how many.
+    pub async fn drain(&self) -> Result<i64, Error> {
+        let reqid = crate::random::name();
+        let request = Request::Drain { key: &self.key, reqid: Some(reqid.as_bytes()) };
+        number(&self.call(SemVerb::Drain, &request).await?)
+    }
+
+    async fn call(&self, verb: SemVerb, request: &Request<'_>) -> Result<Value, Error> {
+        self.core.call(&self.key, CommandId::Sem(verb), request, self.core.patience()).await
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("key", &quote(&self.key))
+            .field("count", &self.count)
+            .field("limit", &self.limit)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn number(reply: &Value) -> Result<i64, Error> {
+    match reply {
+        Value::Int(number) => Ok(*number),
+        _ => Err(Error::protocol(reply)),
+    }
+}

@@ -1,0 +1,215 @@
+//! Sentinels over a primary and its replicas.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use redis::Value;
+use tempfile::TempDir;
+
+use super::{
+    client::Heard,
+    kind,
+    process::Guarded,
+    server::{Reservation, Server, free_port},
+    value::Reply as _,
+    wait::LIMIT,
+};
+
+/// The name under which they know the primary.
+const NAME: &str = "locks";
+
+/// A failover takes them some seconds when machines are busy: elections are repeated at random times.
+const FAILOVER_LIMIT: Duration = Duration::from_secs(30);
+
+/// Some sentinels that agree about one primary.
+#[derive(Debug)]
+pub struct Sentinels(Vec<Sentinel>);
+
+#[derive(Debug)]
+struct Sentinel {
+    port: u16,
+    _port: Reservation,
+    dir: TempDir,
+    _child: Guarded,
+}
+
+impl Sentinels {
+    /// Starts `count` sentinels over `primary`, whose replicas are running; returns when each knows all the others and `replicas` replicas.
+    /// They take a server for down after half a second.
+    #[track_caller]
+    pub fn start(count: usize, primary: &Server, replicas: usize) -> Sentinels {
+        let quorum = count / 2 + 1;
+        let all = Sentinels((0..count).map(|_| Sentinel::start(primary.port(), quorum)).collect());
+        all.wait("the sentinels to know each other and the replicas", LIMIT, |sentinel| {
+            let known = sentinel.ask(&["SENTINEL", "MASTER", NAME])?;
+            let number = |field: &str| known.field(field).text().parse::<usize>().ok();
+            let ready = number("num-other-sentinels")? == count - 1
+                && number("num-slaves")? == replicas
+                && known.field("flags").text() == "master"
+                && sentinel.replicas_are_fit()?;
+            Some(ready)
+        });
+        // From here on as outside tests, or nearly so: who hears of a promotion late takes it back after four of these periods.
+        for sentinel in &all.0 {
+            let debug = sentinel.ask(&["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "1000"]);
+            debug.expect("a sentinel that answers").ok();
+        }
+        all
+    }
+
+    /// The name under which they know the primary.
+    pub fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// Their ports on 127.0.0.1.
+    pub fn ports(&self) -> Vec<u16> {
+        self.0.iter().map(|sentinel| sentinel.port).collect()
+    }
+
+    /// For clients that want a URL: `redis-sentinel://127.0.0.1:p,127.0.0.1:p/name`.
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> =
+            self.0.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
+        format!("redis-sentinel://{}/{NAME}", hosts.join(","))
+    }
+
+    /// The port of the primary, if all name the same one.
+    pub fn primary_port(&self) -> Option<u16> {
+        let ports: Vec<Option<u16>> = self.0.iter().map(Sentinel::primary_port).collect();
+        let first = ports.first().copied().flatten();
+        first.filter(|_| ports.iter().all(|&port| port == first))
+    }
+
+    /// Orders a failover to a replica while the primary is well; returns when all name another primary.
+    #[track_caller]
+    pub fn failover(&self) {
+        let before = self.primary_port();
+        let reply = self.0[0].ask(&["SENTINEL", "FAILOVER", NAME]).expect("a sentinel that answers");
+        reply.ok();
+        self.wait_primary_other_than(before);
+    }
+
+    /// Waits until all name a primary on another port than `before`: after [`Server::kill9`] or [`Server::freeze`] of the primary.
+    #[track_caller]
+    pub fn wait_primary_other_than(&self, before: Option<u16>) {
+        self.wait("another primary", FAILOVER_LIMIT, |sentinel| {
+            Some(sentinel.primary_port().is_some_and(|port| Some(port) != before))
+        });
+    }
+
+    /// Waits until all name this server.
+    #[track_caller]
+    pub fn wait_primary(&self, server: &Server) {
+        self.wait("the primary", FAILOVER_LIMIT, |sentinel| {
+            Some(sentinel.primary_port()? == server.port())
+        });
+    }
+
+    /// Waits until they have made this server, a primary of the past, a replica that is in sync.
+    #[track_caller]
+    pub fn wait_replica(&self, server: &Server) {
+        let start = Instant::now();
+        loop {
+            // They cut its connections when they tell it, also that of [`Server::cmd`].
+            server.forget_connection();
+            let mut client = server.client();
+            client.send(&["INFO", "replication"]);
+            if let Heard::Reply(reply) = client.hear(LIMIT)
+                && reply.text().contains("master_link_status:up")
+            {
+                return;
+            }
+            assert!(start.elapsed() < FAILOVER_LIMIT, "no replica after {FAILOVER_LIMIT:?}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[track_caller]
+    fn wait(&self, what: &str, limit: Duration, ready: impl Fn(&Sentinel) -> Option<bool>) {
+        let start = Instant::now();
+        while !self.0.iter().all(|sentinel| ready(sentinel).unwrap_or(false)) {
+            if start.elapsed() > limit {
+                let logs: Vec<String> = self.0.iter().map(Sentinel::log).collect();
+                panic!("waited {limit:?} in vain for: {what}\n{}", logs.join("\n---\n"));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Sentinel {
+    fn start(primary: u16, quorum: usize) -> Sentinel {
+        let dir = tempfile::Builder::new().prefix("dlock-").tempdir().expect("a temporary folder");
+        let (port, reservation) = free_port();
+        let config = dir.path().join("sentinel.conf");
+        let log = dir.path().join("log");
+        let lines = [
+            "bind 127.0.0.1".to_owned(),
+            format!("port {port}"),
+            "daemonize no".to_owned(),
+            format!("dir {}", dir.path().display()),
+            format!("logfile {}", log.display()),
+            format!("sentinel monitor {NAME} 127.0.0.1 {primary} {quorum}"),
+            format!("sentinel down-after-milliseconds {NAME} 500"),
+            format!("sentinel failover-timeout {NAME} 2000"),
+        ];
+        fs::write(&config, lines.join("\n")).expect("a file in a folder of ours");
+        let mut command = Command::new(kind::binary());
+        command
+            .arg(&config)
+            .arg("--sentinel")
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = Guarded::spawn(command).expect("the server binary runs");
+        let sentinel = Sentinel { port, _port: reservation, dir, _child: child };
+        let start = Instant::now();
+        // They speak to each other and to the servers ten times as often as outside tests.
+        let hurry = [
+            "SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PING-PERIOD", "100", "PUBLISH-PERIOD",
+            "100", "ASK-PERIOD", "100",
+        ];
+        while sentinel.ask(&hurry).is_none() {
+            assert!(start.elapsed() < LIMIT, "no sentinel after {LIMIT:?}\n{}", sentinel.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+        sentinel
+    }
+
+    /// One command; `None` when it does not answer.
+    fn ask(&self, words: &[&str]) -> Option<Value> {
+        let url = format!("redis://127.0.0.1:{}/", self.port);
+        let mut connection = redis::Client::open(url)
+            .and_then(|client| client.get_connection_with_timeout(Duration::from_secs(2)))
+            .ok()?;
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query(&mut connection).ok()
+    }
+
+    fn primary_port(&self) -> Option<u16> {
+        let named = self.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME])?;
+        named.items().get(1)?.text().parse().ok()
+    }
+
+    /// Whether every replica is one that could be promoted.
+    fn replicas_are_fit(&self) -> Option<bool> {
+        let replicas = self.ask(&["SENTINEL", "REPLICAS", NAME])?.items();
+        let fit = |replica: &Value| {
+            replica.field("flags").text() == "slave"
+                && replica.field("master-link-status").text() == "ok"
+        };
+        Some(replicas.iter().all(fit))
+    }
+
+    fn log(&self) -> String {
+        let log = fs::read(self.dir.path().join("log")).unwrap_or_default();
+        format!("--- log of the sentinel on port {} ---\n{}", self.port, String::from_utf8_lossy(&log))
+    }
+}

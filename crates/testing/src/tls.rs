@@ -1,0 +1,112 @@
+//! A server behind TLS, with certificates that are thrown away after the test.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
+
+use tempfile::TempDir;
+
+use super::{
+    kind,
+    server::{Reservation, Server, Setup, free_port},
+};
+
+/// An authority that nobody else trusts, a certificate of it for 127.0.0.1, and a port that is kept free for a server that uses them.
+#[derive(Debug)]
+pub struct Tls {
+    dir: TempDir,
+    port: u16,
+    _port: Reservation,
+}
+
+impl Tls {
+    /// Makes them with the `openssl` command; `None` if the server binary was built without TLS.
+    #[track_caller]
+    pub fn new() -> Option<Tls> {
+        if !server_has_tls() {
+            return None;
+        }
+        let dir = tempfile::Builder::new().prefix("dlock-").tempdir().expect("a temporary folder");
+        let (port, reservation) = free_port();
+        let tls = Tls { dir, port, _port: reservation };
+        fs::write(
+            tls.path("leaf.cnf"),
+            "subjectAltName=IP:127.0.0.1,DNS:localhost\nbasicConstraints=CA:FALSE\n",
+        )
+        .expect("a file in a folder of ours");
+        let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+        tls.openssl(&format!(
+            "req -x509 {key} -keyout ca.key -out ca.crt -days 2 -subj /CN=test-authority"
+        ));
+        tls.openssl(&format!("req {key} -keyout leaf.key -out leaf.csr -subj /CN=127.0.0.1"));
+        tls.openssl(
+            "x509 -req -in leaf.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out leaf.crt -days 2 -extfile leaf.cnf",
+        );
+        Some(tls)
+    }
+
+    /// A server with the module that serves TLS on [`Tls::url`] (and, for the harness, plain connections as others do).
+    pub fn server(&self) -> Setup {
+        let path = |name: &str| self.path(name).display().to_string();
+        Server::with(&[
+            "tls-port",
+            &self.port.to_string(),
+            "tls-cert-file",
+            &path("leaf.crt"),
+            "tls-key-file",
+            &path("leaf.key"),
+            "tls-ca-cert-file",
+            &path("ca.crt"),
+            "tls-auth-clients",
+            "no",
+        ])
+    }
+
+    /// For clients that want a URL: `rediss://127.0.0.1:port/`.
+    pub fn url(&self) -> String {
+        format!("rediss://127.0.0.1:{}/", self.port)
+    }
+
+    /// The TLS port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The authority's certificate, PEM.
+    pub fn authority(&self) -> Vec<u8> {
+        fs::read(self.path("ca.crt")).expect("a file that openssl wrote")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    #[track_caller]
+    fn openssl(&self, words: &str) {
+        let done = Command::new("openssl")
+            .args(words.split(' '))
+            .current_dir(self.dir.path())
+            .output()
+            .unwrap_or_else(|error| panic!("cannot run openssl: {error}"));
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "openssl {words}: {said}");
+    }
+}
+
+/// Whether the server binary knows `tls-port`, asked once: it then complains about what comes after it.
+fn server_has_tls() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| {
+        let binary = kind::binary();
+        let said = Command::new(&binary)
+            .args(["--port", "0", "--tls-port", "0", "--no-such-setting", "1"])
+            .current_dir(Path::new("/"))
+            .output()
+            .unwrap_or_else(|error| panic!("cannot run {binary}: {error}"));
+        let text = [said.stdout, said.stderr].concat();
+        String::from_utf8_lossy(&text).contains("no-such-setting")
+    })
+}

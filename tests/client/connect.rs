@@ -1,0 +1,170 @@
+//! The ways to a server, and what is said when there is none.
+
+use std::time::{Duration, Instant};
+
+use dlock_client::{Client, ErrorKind};
+use dlock_testing::{Proxy, Reply as _, Server, Tls};
+use redis::{IntoConnectionInfo as _, TlsCertificates};
+
+use crate::support::{quick, start, until, within};
+
+async fn works(client: &Client, key: &str) {
+    let lock = client.lock(key);
+    let guard = within("the acquire", lock.acquire()).await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.unwrap().release().await.unwrap() }
+    });
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    guard.release().await.unwrap();
+    within("the waiter", waiting).await.unwrap();
+    let latch = client.latch(format!("{key}:latch"));
+    latch.init(1).await.unwrap();
+    latch.count_down(1).await.unwrap();
+    within("the latch", latch.wait()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_server_is_reached_by_every_kind_of_url() {
+    let server = Server::start();
+    let socket = server.dir().join("s");
+    for url in [
+        server.url(),
+        format!("redis://localhost:{}", server.port()),
+        format!("unix://{}", socket.display()),
+        format!("redis+unix://{}", socket.display()),
+    ] {
+        println!("{url}");
+        works(&Client::connect(&url).await.unwrap(), "k").await;
+    }
+    let info = redis::Client::open(server.url()).unwrap().get_connection_info().clone();
+    works(&Client::builder().connect_info(info).await.unwrap(), "k").await;
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn databases_are_apart() {
+    let (server, client) = start().await;
+    let third = Client::connect(&format!("{}3", server.url())).await.unwrap();
+    let one = client.lock("k").acquire().await.unwrap();
+    let two = third.lock("k").try_acquire().await.unwrap().expect("another database");
+    works(&third, "l").await;
+    // Messages of one database do not lose holds of the other.
+    let mut admin = server.client();
+    admin.cmd(&["SELECT", "3"]).ok();
+    admin.cmd(&["FLUSHDB"]).ok();
+    within("lost()", two.lost()).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(one.lost_now(), None);
+    one.release().await.unwrap();
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_may_do_what_they_may() {
+    let server = Server::start();
+    let user = "ACL SETUSER app on >secret ~app:* &dlock:* +@all -@dangerous +info";
+    server.cmd(&user.split(' ').collect::<Vec<_>>()).ok();
+    let url = |user: &str, password: &str| {
+        format!("redis://{user}:{password}@127.0.0.1:{}/", server.port())
+    };
+    let client = Client::connect(&url("app", "secret")).await.unwrap();
+    works(&client, "app:k").await;
+    let error = within("the refusal", client.lock("other").acquire()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+
+    let start = Instant::now();
+    let error = Client::connect(&url("app", "wrong")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(!format!("{error:?}").contains("secret"));
+    assert!(start.elapsed() < Duration::from_secs(2), "a refusal is not tried again");
+    server.cmd(&["ACL", "SETUSER", "default", ">pass"]).ok();
+    server.left_over_check();
+    server.cmd(&["ACL", "SETUSER", "default", "resetpass"]).ok();
+    let error = Client::connect(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_lock_server_is_named() {
+    let plain = Server::with(&[]).without_module().start();
+    let client = Client::connect(&plain.url()).await.unwrap();
+    let error = within("the acquire", client.lock("k").acquire()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoModule, "{error}");
+
+    let (server, client) = start().await;
+    server.cmd(&["SET", "k", "v"]).ok();
+    let error = within("the acquire", client.lock("k").acquire()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    server.cmd(&["DEL", "k"]).ok();
+    let guard = client.fair_lock("k").acquire().await.unwrap();
+    let error = within("the acquire", client.lock("k").acquire()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    guard.release().await.unwrap();
+    server.left_over_check();
+
+    for url in ["", "k", "http://127.0.0.1/", "redis-sentinel://127.0.0.1:1", "redis://[::1"] {
+        let error = Client::connect(url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{url}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_there_is_said_in_time() {
+    let mut server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = quick().retry_for(Duration::from_secs(1)).connect(&proxy.url()).await.unwrap();
+    let builder = || quick().retry_for(Duration::from_secs(1));
+    server.kill9();
+    let start = Instant::now();
+    for url in [server.url(), proxy.url()] {
+        let error = within("connecting", builder().connect(&url)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    let error = within("the try", client.lock("k").try_acquire()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = within("the acquire", client.lock("k").acquire()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    // The server that accepts and says nothing.
+    proxy.stall_all();
+    let error = within("connecting", builder().connect(&proxy.url())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    // The client works again when there is one again.
+    proxy.heal();
+    proxy.cut(dlock_testing::Cut::Reset);
+    server.start_again();
+    works(&client, "k").await;
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_dropped_closes_its_connections() {
+    let server = Server::start();
+    let clients = || server.info_number("clients", "connected_clients");
+    let before = clients();
+    let client = Client::connect(&server.url()).await.unwrap();
+    works(&client, "k").await;
+    assert!(clients() > before);
+    drop(client);
+    until("the connections to close", || clients() == before).await;
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_trusts_whom_it_is_told_to_trust() {
+    let Some(tls) = Tls::new() else {
+        println!("this server has no TLS");
+        return;
+    };
+    let server = tls.server().start();
+    let trusted = TlsCertificates { client_tls: None, root_cert: Some(tls.authority()) };
+    let client = Client::builder().tls(trusted.clone()).connect(&tls.url()).await.unwrap();
+    works(&client, "k").await;
+    let info = tls.url().into_connection_info().unwrap();
+    let client = Client::builder().tls(trusted).connect_info(info).await.unwrap();
+    works(&client, "k").await;
+    let error = within("the stranger", quick().connect(&tls.url())).await.unwrap_err();
+    println!("{error}");
+    server.left_over_check();
+}

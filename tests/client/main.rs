@@ -1,0 +1,20 @@
+//! Tests of the client against real servers, through real faults. One binary, so that the module is built once.
+// A test stops where it cannot go on.
+#![allow(
+    clippy::expect_used,
+    clippy::items_after_statements,
+    clippy::panic,
+    clippy::unchecked_time_subtraction,
+    clippy::unwrap_used
+)]
+
+mod connect;
+mod latch;
+mod lock;
+mod multi;
+mod options;
+mod rw;
+mod semaphore;
+mod support;
+mod tools;
+mod watchdog;

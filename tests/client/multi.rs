@@ -1,0 +1,161 @@
+//! Several locks at once, and any one of several.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use dlock_client::{ErrorKind, Lost, MultiLock, Released};
+use dlock_testing::{Reply as _, SOON, Server};
+
+use crate::support::{Dice, number, start, until, within};
+
+fn waiters(server: &Server, key: &str) -> i64 {
+    number(&server.cmd(&["DLOCK.INFO", key]), "waiters")
+}
+
+fn is_free(server: &Server, key: &str) -> bool {
+    server.cmd(&["DLOCK.INFO", key]).is_null()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_keys_or_none() {
+    let (server, client) = start().await;
+    let both = client.multi_lock(["a", "b"]);
+    let guard = both.try_acquire().await.unwrap().unwrap();
+    for (key, token) in [("a", guard.tokens()[0]), ("b", guard.tokens()[1])] {
+        assert_eq!(server.cmd(&["DLOCK.CHECK", key, &token.to_string()]).int(), 1);
+    }
+    assert!(guard.valid_for() > Duration::from_secs(29));
+    assert!(client.multi_lock(["b", "c"]).try_acquire().await.unwrap().is_none());
+    assert!(is_free(&server, "c"));
+    let waited = client.multi_lock(["c", "b"]).acquire_timeout(Duration::from_millis(40)).await;
+    assert!(waited.unwrap().is_none());
+    until("its places to go", || is_free(&server, "c")).await;
+    assert_eq!(guard.release().await.unwrap(), Released::Remaining(2));
+
+    // Somebody has one of them.
+    let single = client.lock("b").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let both = both.clone();
+        async move { both.acquire().await.unwrap() }
+    });
+    until("the place", || waiters(&server, "b") == 1).await;
+    single.release().await.unwrap();
+    let guard = within("both", waiting).await.unwrap();
+    server.cmd(&["DLOCK.BREAK", "a"]).ok();
+    assert_eq!(within("lost()", guard.lost()).await, Lost::Broken);
+    let lost = Instant::now();
+    drop(guard);
+    until("the other one to be given back", || is_free(&server, "b")).await;
+    assert!(lost.elapsed() < SOON, "given back after {:?}", lost.elapsed());
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_wait_for_several_leaves_nothing() {
+    let (server, client) = start().await;
+    let mut dice = Dice::seeded(14);
+    let both = client.multi_lock(["a", "b"]);
+    let any = client.any_lock(["a", "b"]);
+    for n in 0..120 {
+        let holder = if n % 2 == 0 { Some(client.lock("b").acquire().await.unwrap()) } else { None };
+        let limit = Duration::from_micros(dice.roll(1_500));
+        let cancelled = async {
+            if n % 4 < 2 {
+                drop(tokio::time::timeout(limit, both.acquire()).await);
+            } else {
+                drop(tokio::time::timeout(limit, any.acquire()).await);
+            }
+        };
+        let release = async {
+            if let Some(guard) = holder {
+                tokio::time::sleep(limit).await;
+                guard.release().await.unwrap();
+            }
+        };
+        tokio::join!(cancelled, release);
+    }
+    server.left_over_check();
+}
+
+/// Longer than the lease that begins with the grant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_wait_does_not_eat_the_lease() {
+    let (server, client) = start().await;
+    let lease = Duration::from_millis(400);
+    let holder = client.lock("a").acquire().await.unwrap();
+    let wait = |lock: MultiLock| tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let multi = wait(client.multi_lock(["a", "b"]).lease(lease));
+    until("the place", || waiters(&server, "a") == 1).await;
+    tokio::time::sleep(lease * 2).await;
+    holder.release().await.unwrap();
+    let guard = within("both", multi).await.unwrap();
+    assert_eq!(guard.lost_now(), None);
+    assert!(guard.valid_for() > lease / 2, "{:?}", guard.valid_for());
+    guard.release().await.unwrap();
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opposite_orders_do_not_block_each_other() {
+    let (server, client) = start().await;
+    let orders = [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]];
+    let tasks: Vec<_> = (0..9)
+        .map(|n| {
+            let lock = client.multi_lock(orders[n % 3]);
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    drop(lock.acquire().await.unwrap());
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        within("a task", task).await.unwrap();
+    }
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_one_of_several() {
+    let (server, client) = start().await;
+    let any = client.striped_lock("stock", 3);
+    let mut guards = Vec::new();
+    for _ in 0..3 {
+        guards.push(any.try_acquire().await.unwrap().unwrap());
+    }
+    let keys: BTreeSet<_> = guards.iter().map(|guard| guard.key().to_vec()).collect();
+    assert_eq!(keys.len(), 3);
+    assert!(any.try_acquire().await.unwrap().is_none());
+    let start = Instant::now();
+    assert!(any.acquire_timeout(Duration::from_millis(40)).await.unwrap().is_none());
+    assert!(start.elapsed() >= Duration::from_millis(40));
+    let waiting = tokio::spawn({
+        let any = any.clone();
+        async move { any.acquire().await.unwrap() }
+    });
+    until("the waiter", || server.blocked_clients() == 1).await;
+    let second = guards.remove(1);
+    let freed = second.key().to_vec();
+    second.release().await.unwrap();
+    let guard = within("the waiter", waiting).await.unwrap();
+    assert_eq!(guard.key(), freed);
+    drop(guards.pop());
+    assert_eq!(within("the work", any.with(async |_| 1)).await.unwrap(), 1);
+    drop((guard, guards));
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_keys_are_refused_before_anything_is_sent() {
+    let (server, client) = start().await;
+    let none: [&str; 0] = [];
+    for keys in [&none[..], &["a", ""], &["a", "b", "a"]] {
+        let error = client.multi_lock(keys).try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{keys:?}");
+        let error = client.any_lock(keys).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{keys:?}");
+    }
+    server.left_over_check();
+}

@@ -1,0 +1,196 @@
+//! What can be asked for besides the lock itself.
+
+use std::time::Duration;
+
+use dlock_client::{Client, ErrorKind, Lost, Wait};
+use dlock_testing::{Fault, Proxy, Reply as _, SOON, Server, args};
+
+use crate::support::{Variant, number, quick, start, until, within};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_of_its_own_is_not_renewed() {
+    let (server, client) = start().await;
+    for variant in Variant::ALL {
+        let lease = Duration::from_millis(250);
+        let guard = variant.lock(&client, "k").lease(lease).acquire().await.unwrap();
+        assert_eq!(number(&variant.info(&server, "k"), "lease-ms"), 250);
+        assert!(guard.valid_for() < lease);
+        assert_eq!(within("lost()", guard.lost()).await, Lost::Expired);
+        until("the lock to be free", || variant.is_free(&server, "k")).await;
+        // Renewed by hand it lasts, and shorter if that is wanted.
+        let guard = variant.lock(&client, "k").lease(lease).acquire().await.unwrap();
+        guard.renew(Duration::from_secs(20)).await.unwrap();
+        assert!(guard.valid_for() > Duration::from_secs(19));
+        assert!(number(&variant.info(&server, "k"), "ttl-ms") > 19_000);
+        guard.renew(Duration::from_millis(50)).await.unwrap();
+        assert!(guard.valid_for() < Duration::from_millis(50));
+        assert_eq!(within("lost()", guard.lost()).await, Lost::Expired);
+        drop(guard);
+        server.left_over_check();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_server_would_take_is_not_sent() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::connect(&proxy.url()).await.unwrap();
+    let before = proxy.all_requests();
+    let lock = client.lock("k");
+    let year = Duration::from_secs(366 * 86_400);
+    for (what, lock) in [
+        ("an empty key", client.lock("")),
+        ("an empty owner", lock.clone().owner("")),
+        ("a long owner", lock.clone().owner([b'x'; 257])),
+        ("a long label", lock.clone().label([b'x'; 257])),
+        ("no lease", lock.clone().lease(Duration::ZERO)),
+        ("a long lease", lock.clone().lease(year)),
+        ("a long tie", lock.clone().bind(year)),
+        ("no replicas", lock.clone().replicas(0, SOON)),
+    ] {
+        for result in [lock.try_acquire().await, lock.acquire_timeout(SOON).await] {
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::Invalid, "{what}");
+        }
+    }
+    let semaphore = client.semaphore("k");
+    for semaphore in [semaphore.clone().count(0), semaphore.clone().limit(0)] {
+        assert_eq!(semaphore.acquire().await.unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    assert_eq!(proxy.all_requests(), before);
+    for bad in [
+        Client::builder().lease(Duration::from_millis(5)),
+        Client::builder().queue(Duration::from_millis(5)),
+        Client::builder().private_connections(0),
+    ] {
+        assert_eq!(bad.connect(&server.url()).await.unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeat_has_the_request_id_of_the_first() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    proxy.remember();
+    let client = quick().connect(&proxy.url()).await.unwrap();
+    for variant in Variant::ALL {
+        for verb in ["ACQUIRE", "RELEASE"] {
+            let name = variant.command(verb);
+            let lost = proxy.once(&name, Fault::LoseReply);
+            let lock = variant.lock(&client, "k");
+            let guard = within("the acquire", lock.acquire()).await.unwrap();
+            within("the release", guard.release()).await.unwrap();
+            assert_eq!(lost.fired(), 1);
+            let ids: Vec<_> = proxy
+                .seen()
+                .into_iter()
+                .filter(|seen| seen.command[0] == name.as_bytes())
+                .map(|seen| {
+                    let at = seen.command.iter().position(|word| word == b"REQID").unwrap();
+                    seen.command[at + 1].clone()
+                })
+                .collect();
+            assert_eq!(ids.len(), 2, "{variant:?} {verb}");
+            assert_eq!(ids[0], ids[1]);
+        }
+        server.left_over_check();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tie_cuts_the_lease_when_the_client_goes() {
+    let server = Server::start();
+    for variant in Variant::ALL {
+        let proxy = Proxy::to(&server);
+        let client = quick().connect(&proxy.url()).await.unwrap();
+        let lock = variant.lock(&client, "k").bind(Duration::from_millis(400));
+        let guard = within("the acquire", lock.acquire()).await.unwrap();
+        assert_ne!(number(&variant.info(&server, "k"), "bound-client"), 0);
+        // Who connects again in time keeps it, for longer than the rest that the tie left.
+        proxy.cut(dlock_testing::Cut::Reset);
+        let tied = || number(&variant.info(&server, "k"), "ttl-ms") > 20_000;
+        until("the hold to be tied anew", tied).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(guard.lost_now(), None, "{variant:?}");
+        assert_eq!(variant.holds(&server, "k"), 1);
+        // Who does not loses it, and knows it before another can have it.
+        proxy.refuse();
+        let mut second = server.block(&args![variant.command("ACQUIRE"), "k", "next", "BLOCK", 0]);
+        let next = tokio::task::spawn_blocking(move || {
+            second.expect_reply(SOON).int();
+            (std::time::Instant::now(), second)
+        });
+        proxy.cut(dlock_testing::Cut::Reset);
+        let how = within("lost()", guard.lost()).await;
+        let lost = std::time::Instant::now();
+        assert!(matches!(how, Lost::Expired | Lost::Disconnected), "{how:?}");
+        let (granted, mut second) = within("the next", next).await.unwrap();
+        assert!(lost < granted, "{variant:?}: lost {:?} after the grant", lost - granted);
+        second.client().cmd(&args![variant.command("RELEASE"), "k", "next"]).ok();
+        drop(guard);
+    }
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_counts_when_the_replicas_have_it() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let replica = Server::with(&[]).replica_of(&server).start();
+    for variant in Variant::ALL {
+        let lock = variant.lock(&client, "k");
+        let guard = within("the acquire", lock.clone().replicas(1, SOON).acquire()).await.unwrap();
+        assert_eq!(variant.holds(&replica, "k"), 1, "{variant:?}");
+        guard.release().await.unwrap();
+        let too_many = lock.clone().replicas(2, Duration::from_millis(100));
+        for error in [
+            within("the acquire", too_many.acquire()).await.unwrap_err(),
+            within("the try", too_many.try_acquire()).await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Replicas { acknowledged: 1, wanted: 2 }, "{error}");
+        }
+        until("it to be given back", || variant.is_free(&server, "k")).await;
+
+        // After a wait, too.
+        let holder = lock.acquire().await.unwrap();
+        let waiting = tokio::spawn({
+            let lock = lock.clone().replicas(1, SOON);
+            async move { lock.acquire().await.unwrap() }
+        });
+        until("the place", || variant.waiters(&server, "k") == 1).await;
+        holder.release().await.unwrap();
+        let guard = within("the waiter", waiting).await.unwrap();
+        let owner = variant.info(&replica, "k").field("owner").bytes();
+        assert_eq!(owner, guard.owner(), "{variant:?}");
+        guard.release().await.unwrap();
+        server.left_over_check();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn private_connections_have_a_limit() {
+    let server = Server::start();
+    let builder = Client::builder().wait(Wait::Blocking).private_connections(3);
+    let client = builder.connect(&server.url()).await.unwrap();
+    let lock = client.lock("k");
+    let guard = lock.acquire().await.unwrap();
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
+        })
+        .collect();
+    until("three to wait", || server.blocked_clients() == 3).await;
+    let error = within("the fourth", lock.acquire()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert!(error.text().contains('3'), "{error}");
+    // What does not wait, and what waits in a queue, is not concerned.
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    let queued = lock.clone().wait(Wait::Queue).acquire_timeout(Duration::from_millis(20)).await;
+    assert!(queued.unwrap().is_none());
+    guard.release().await.unwrap();
+    for task in waiting {
+        within("a waiter", task).await.unwrap();
+    }
+    within("a later one", lock.acquire()).await.unwrap().release().await.unwrap();
+    server.left_over_check();
+}

@@ -1,0 +1,162 @@
+//! Read-write locks.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use dlock_client::{Client, ErrorKind, Lock, Lost, Released, Wait};
+use dlock_testing::{Reply as _, Server};
+
+use crate::support::{WAITS, number, start, until, within};
+
+fn both(client: &Client, wait: Wait) -> (Lock, Lock) {
+    let lock = client.rw_lock("k");
+    (lock.read().wait(wait), lock.write().wait(wait))
+}
+
+fn waiters(server: &Server) -> i64 {
+    number(&server.cmd(&["DRW.INFO", "k"]), "waiters")
+}
+
+fn is_free(server: &Server) -> bool {
+    server.cmd(&["DRW.INFO", "k"]).is_null()
+}
+
+fn waiting(lock: &Lock) -> tokio::task::JoinHandle<dlock_client::Guard> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.acquire().await.unwrap() })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_share_and_a_writer_does_not() {
+    let (server, client) = start().await;
+    for wait in WAITS {
+        let (read, write) = both(&client, wait);
+        let one = read.acquire().await.unwrap();
+        let two = read.try_acquire().await.unwrap().unwrap();
+        assert!(two.token() > one.token());
+        assert!(write.try_acquire().await.unwrap().is_none());
+        assert!(write.acquire_timeout(Duration::from_millis(30)).await.unwrap().is_none());
+
+        // Arrival order: a reader behind a writer waits.
+        let writer = waiting(&write);
+        until("the writer's place", || waiters(&server) == 1).await;
+        assert!(read.try_acquire().await.unwrap().is_none());
+        let readers = [waiting(&read), waiting(&read)];
+        until("the readers' places", || waiters(&server) == 3).await;
+        assert_eq!(one.release().await.unwrap(), Released::Remaining(0));
+        drop(two);
+        let writer = within("the writer", writer).await.unwrap();
+        assert_eq!(waiters(&server), 2);
+        read.check(writer.token()).await.unwrap();
+        writer.release().await.unwrap();
+        // They come together.
+        let mut both = Vec::new();
+        for reader in readers {
+            both.push(within("a reader", reader).await.unwrap());
+        }
+        assert_eq!(server.cmd(&["DRW.INFO", "k"]).field("readers").items().len(), 2);
+        drop(both);
+        until("the end", || is_free(&server)).await;
+        server.left_over_check();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_goes_up_and_down() {
+    let (server, client) = start().await;
+    for wait in WAITS {
+        let (read, write) = both(&client, wait);
+        let (mine, my_write) = (read.clone().owner("me"), write.clone().owner("me"));
+        let reading = mine.acquire().await.unwrap();
+        let writing = my_write.try_acquire().await.unwrap().expect("the only reader goes up");
+        assert!(read.try_acquire().await.unwrap().is_none());
+        writing.release().await.unwrap();
+        let guest = read.try_acquire().await.unwrap().expect("the writer went down");
+
+        // Two that want to go up would wait for each other.
+        let upgrade = waiting(&my_write);
+        until("the upgrader's place", || waiters(&server) == 1).await;
+        let other = read.clone().owner("other").try_acquire().await.unwrap();
+        assert!(other.is_none(), "a reader behind an upgrader waits");
+        let guest_owner = guest.owner().to_vec();
+        let second = write.clone().owner(guest_owner);
+        let acquire = second.acquire_timeout(Duration::from_secs(5));
+        let error = within("the second upgrade", acquire).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Deadlock);
+        guest.release().await.unwrap();
+        let writing = within("the upgrade", upgrade).await.unwrap();
+        drop((writing, reading));
+        until("the end", || is_free(&server)).await;
+        server.left_over_check();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_writer_lets_the_readers_pass() {
+    let (server, client) = start().await;
+    for wait in WAITS {
+        let (read, write) = both(&client, wait);
+        let reading = read.acquire().await.unwrap();
+        let writer = waiting(&write);
+        until("the writer's place", || waiters(&server) == 1).await;
+        let reader = waiting(&read);
+        until("the reader's place", || waiters(&server) == 2).await;
+        writer.abort();
+        let reader = within("the reader", reader).await.unwrap();
+        drop((reading, reader));
+        until("the end", || is_free(&server)).await;
+        server.left_over_check();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_break_loses_all_holds() {
+    let (server, client) = start().await;
+    for wait in WAITS {
+        let (read, write) = both(&client, wait);
+        let holds = [read.acquire().await.unwrap(), read.acquire().await.unwrap()];
+        assert_eq!(server.cmd(&["DRW.BREAK", "k"]).int(), 2);
+        for hold in &holds {
+            assert_eq!(within("lost()", hold.lost()).await, Lost::Broken);
+        }
+        let writer = write.acquire().await.unwrap();
+        server.cmd(&["DEL", "k"]).ok();
+        assert_eq!(within("lost()", writer.lost()).await, Lost::Deleted);
+        server.left_over_check();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_are_alone_under_load() {
+    let (server, client) = start().await;
+    for wait in WAITS {
+        let (read, write) = both(&client, wait);
+        // Readers count up, a writer is minus a thousand.
+        let inside = Arc::new(AtomicI64::new(0));
+        let tasks: Vec<_> = (0..12)
+            .map(|n| {
+                let inside = inside.clone();
+                let (lock, step) = if n % 3 == 0 { (write.clone(), -1_000) } else { (read.clone(), 1) };
+                tokio::spawn(async move {
+                    for _ in 0..30 {
+                        let guard = lock.acquire().await.unwrap();
+                        let before = inside.fetch_add(step, Ordering::SeqCst);
+                        assert!(before >= 0 && (step == 1 || before == 0), "{before} inside");
+                        tokio::task::yield_now().await;
+                        inside.fetch_sub(step, Ordering::SeqCst);
+                        guard.release().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            within("a task", task).await.unwrap();
+        }
+        server.left_over_check();
+    }
+}

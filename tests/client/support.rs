@@ -1,0 +1,132 @@
+//! What these tests share: the ways to wait, limits that fail a test instead of hanging it, and looks at the server.
+
+use std::time::{Duration, Instant};
+
+use dlock_client::{Client, ClientBuilder, Lock, Wait};
+use dlock_testing::{Reply as _, Server};
+use redis::Value;
+
+/// How long a call may take through restarts and failovers, on the slowest machine. Who waits longer hangs.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The result of a call; fails the test, naming it, where it hangs.
+#[track_caller]
+pub fn within<F: Future>(what: &str, call: F) -> impl Future<Output = F::Output> {
+    let place = std::panic::Location::caller();
+    let what = what.to_owned();
+    async move {
+        match tokio::time::timeout(PATIENCE, call).await {
+            Ok(done) => done,
+            Err(_) => panic!("{what} hangs for {PATIENCE:?} ({place})"),
+        }
+    }
+}
+
+/// Waits until `condition` holds without keeping the runtime from its work.
+#[track_caller]
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) -> impl Future<Output = ()> {
+    let place = std::panic::Location::caller();
+    let what = what.to_owned();
+    async move {
+        let start = Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for: {what} ({place})");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// A small generator: the same choices for the same seed.
+pub struct Dice(u64);
+
+impl Dice {
+    /// From `DLOCK_SEED`, else from `default`; says which, so that a failure can be repeated.
+    pub fn seeded(default: u64) -> Dice {
+        let given = std::env::var("DLOCK_SEED").ok();
+        let seed = given.and_then(|seed| seed.parse().ok()).unwrap_or(default);
+        println!("DLOCK_SEED={seed}");
+        Dice(seed)
+    }
+
+    pub fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % sides
+    }
+
+    pub fn millis(&mut self, most: u64) -> Duration {
+        Duration::from_millis(self.roll(most + 1))
+    }
+}
+
+/// A client that notices a dead connection within half a second instead of three.
+pub fn quick() -> ClientBuilder {
+    Client::builder()
+        .response_timeout(Duration::from_millis(500))
+        .connect_timeout(Duration::from_millis(500))
+        .queue(Duration::from_secs(2))
+}
+
+/// A server, and a client connected straight to it.
+pub async fn start() -> (Server, Client) {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    (server, client)
+}
+
+/// A kind of lock and a way to wait for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant {
+    pub fair: bool,
+    pub wait: Wait,
+}
+
+impl Variant {
+    pub const ALL: [Variant; 4] = [
+        Variant { fair: false, wait: Wait::Queue },
+        Variant { fair: false, wait: Wait::Blocking },
+        Variant { fair: true, wait: Wait::Queue },
+        Variant { fair: true, wait: Wait::Blocking },
+    ];
+
+    pub fn lock(self, client: &Client, key: &str) -> Lock {
+        let lock = if self.fair { client.fair_lock(key) } else { client.lock(key) };
+        lock.wait(self.wait)
+    }
+
+    /// What stands in front of the dot in its commands.
+    pub fn family(self) -> &'static str {
+        if self.fair { "DFAIR" } else { "DLOCK" }
+    }
+
+    pub fn command(self, verb: &str) -> String {
+        format!("{}.{verb}", self.family())
+    }
+
+    pub fn info(self, server: &Server, key: &str) -> Value {
+        server.cmd(&[&self.command("INFO"), key])
+    }
+
+    pub fn is_free(self, server: &Server, key: &str) -> bool {
+        self.info(server, key).is_null()
+    }
+
+    /// How many hold counts there are; 0: nobody holds it.
+    pub fn holds(self, server: &Server, key: &str) -> i64 {
+        number(&self.info(server, key), "holds")
+    }
+
+    pub fn waiters(self, server: &Server, key: &str) -> i64 {
+        number(&self.info(server, key), "waiters")
+    }
+}
+
+/// The ways to wait, for what has no two kinds.
+pub const WAITS: [Wait; 2] = [Wait::Queue, Wait::Blocking];
+
+/// A number of an INFO reply; 0 where nothing is there.
+pub fn number(info: &Value, field: &str) -> i64 {
+    if info.is_null() { 0 } else { info.field(field).int() }
+}

@@ -1,0 +1,259 @@
+//! Holds are kept alive as long as their guards live, and not longer; and who loses one hears of it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use dlock_client::{Client, Guard, Lost};
+use dlock_testing::{Proxy, Reply as _, SOON, Server, args};
+
+use crate::support::{Variant, number, start, until, within};
+
+/// The shortest that leaves a busy machine time to renew.
+const LEASE: Duration = Duration::from_millis(900);
+
+async fn short(url: &str) -> Client {
+    Client::builder().lease(LEASE).connect(url).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_without_a_lease_of_their_own_last() {
+    let server = Server::start();
+    let client = short(&server.url()).await;
+    let mut guards = Vec::new();
+    for variant in Variant::ALL {
+        let key = format!("{variant:?}");
+        let guard = variant.lock(&client, &key).acquire().await.unwrap();
+        guards.push((variant, key, guard));
+    }
+    let read = client.rw_lock("rw").read().acquire().await.unwrap();
+    let permit = client.semaphore("sem").limit(1).acquire().await.unwrap();
+    let multi = client.multi_lock(["m1", "m2"]).acquire().await.unwrap();
+    let any = client.striped_lock("any", 2).acquire().await.unwrap();
+    // Granted after a wait: told by a message, or in the reply of a blocked call.
+    for (variant, key, guard) in &mut guards {
+        let waiting = tokio::spawn({
+            let lock = variant.lock(&client, key);
+            async move { lock.acquire().await.unwrap() }
+        });
+        until("the place", || variant.waiters(&server, key) == 1).await;
+        let old = std::mem::replace(guard, within("the waiter", async {
+            server.cmd(&[&variant.command("BREAK"), key]).ok();
+            waiting.await.unwrap()
+        }).await);
+        drop(old);
+    }
+    let start = Instant::now();
+    while start.elapsed() < LEASE * 3 {
+        for (variant, key, guard) in &guards {
+            assert_eq!(guard.lost_now(), None, "{variant:?}");
+            assert!(guard.valid_for() > Duration::ZERO);
+            let info = variant.info(&server, key);
+            assert_eq!(info.field("owner").bytes(), guard.owner(), "{variant:?}");
+        }
+        for lost in [read.lost_now(), permit.lost_now(), multi.lost_now(), any.lost_now()] {
+            assert_eq!(lost, None);
+        }
+        tokio::time::sleep(LEASE / 10).await;
+    }
+    drop((guards, read, permit, multi, any));
+    server.left_over_check();
+}
+
+/// What the client believes is never more than what the server grants.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_is_never_believed_in_for_longer_than_it_lasts() {
+    let server = Server::start();
+    let client = short(&server.url()).await;
+    for variant in Variant::ALL {
+        let lock = variant.lock(&client, "k");
+        let first = lock.acquire().await.unwrap();
+        let waiting = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await.unwrap() }
+        });
+        until("the place", || variant.waiters(&server, "k") == 1).await;
+        tokio::time::sleep(LEASE / 3).await;
+        first.release().await.unwrap();
+        let guard = within("the waiter", waiting).await.unwrap();
+        let start = Instant::now();
+        while start.elapsed() < LEASE * 2 {
+            let asked = Instant::now();
+            let believed = guard.valid_for();
+            let rest = number(&variant.info(&server, "k"), "ttl-ms");
+            let rest = Duration::from_millis(u64::try_from(rest).unwrap());
+            // The server rounds to milliseconds.
+            let rest = rest + asked.elapsed() + Duration::from_millis(1);
+            assert!(believed <= rest, "{variant:?}: {believed:?} believed, {rest:?} left");
+            tokio::time::sleep(LEASE / 20).await;
+        }
+        guard.release().await.unwrap();
+        server.left_over_check();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_renews_what_is_released_or_has_a_lease_of_its_own() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    proxy.remember();
+    let client = short(&proxy.url()).await;
+    for variant in Variant::ALL {
+        variant.lock(&client, "released").acquire().await.unwrap().release().await.unwrap();
+        drop(variant.lock(&client, "dropped").acquire().await.unwrap());
+        let lock = variant.lock(&client, "own").lease(LEASE * 3);
+        let own = lock.acquire().await.unwrap();
+        until("the release", || variant.is_free(&server, "dropped")).await;
+        proxy.seen();
+        tokio::time::sleep(LEASE).await;
+        for key in ["released", "dropped"] {
+            assert!(variant.is_free(&server, key), "{variant:?} {key}");
+        }
+        let renewals: Vec<_> = proxy.seen().into_iter().map(|seen| seen.command).collect();
+        assert!(
+            !renewals.iter().any(|command| command[0].ends_with(b".RENEW")),
+            "{variant:?}: {renewals:?}"
+        );
+        own.release().await.unwrap();
+    }
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_takes_a_hold_away_the_holder_hears_of_it() {
+    let (server, client) = start().await;
+    for variant in Variant::ALL {
+        let renew = variant.command("RENEW");
+        for (how, words) in [
+            (Lost::Broken, vec![variant.command("BREAK"), "k".to_owned()]),
+            (Lost::Deleted, vec!["DEL".to_owned(), "k".to_owned()]),
+            (Lost::Deleted, vec!["UNLINK".to_owned(), "k".to_owned()]),
+            (Lost::Deleted, vec!["SET".to_owned(), "k".to_owned(), "v".to_owned()]),
+            (Lost::Deleted, vec!["PEXPIRE".to_owned(), "k".to_owned(), "1".to_owned()]),
+            (Lost::Flushed, vec!["FLUSHDB".to_owned()]),
+            (Lost::Flushed, vec!["FLUSHALL".to_owned()]),
+            (Lost::Flushed, vec!["FLUSHALL".to_owned(), "ASYNC".to_owned()]),
+            (Lost::Expired, vec![renew, "k".to_owned(), "me".to_owned(), "PX".to_owned(), "1".to_owned()]),
+        ] {
+            let lock = variant.lock(&client, "k").owner("me");
+            let guard = lock.acquire().await.unwrap();
+            let lost = tokio::spawn(guard.lost());
+            assert_eq!(guard.lost_now(), None);
+            let start = Instant::now();
+            server.cmd(&words).ok();
+            let said = tokio::time::timeout(SOON, lost).await;
+            assert_eq!(said.expect("lost() in time").unwrap(), how, "{variant:?} {words:?}");
+            assert!(start.elapsed() < SOON);
+            assert_eq!(guard.lost_now(), Some(how));
+            drop(guard);
+            server.cmd(&["DEL", "k"]).ok();
+        }
+        server.left_over_check();
+    }
+}
+
+/// The runtime is gone, the guard is not: nobody renews any more.
+#[test]
+fn a_stopped_runtime_keeps_nothing_alive() {
+    let server = Server::start();
+    for variant in Variant::ALL {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let guard: Guard = runtime.block_on(async {
+            let client = short(&server.url()).await;
+            variant.lock(&client, "k").acquire().await.unwrap()
+        });
+        std::thread::sleep(LEASE);
+        assert_eq!(guard.lost_now(), None, "while it runs, it is renewed");
+        let lost = guard.lost();
+        let stopped = Instant::now();
+        runtime.shutdown_timeout(SOON);
+        let mut next = server.client();
+        next.cmd(&args![variant.command("ACQUIRE"), "k", "next", "BLOCK", 5_000]).int();
+        let waited = stopped.elapsed();
+        assert!(waited < LEASE + Duration::from_millis(500), "{variant:?}: free after {waited:?}");
+        // Another runtime can still wait for it.
+        let other = tokio::runtime::Runtime::new().unwrap();
+        let heard = other.block_on(async { tokio::time::timeout(SOON, lost).await });
+        assert_eq!(guard.lost_now(), Some(Lost::Expired), "{variant:?}");
+        assert_eq!(heard, Ok(Lost::Expired), "{variant:?}");
+        drop(guard);
+        next.cmd(&args![variant.command("RELEASE"), "k", "next"]).ok();
+    }
+    server.left_over_check();
+}
+
+/// A guard that was forgotten is a hold for as long as its client lives: without it, the lock is free after the lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_gone_keeps_nothing_alive() {
+    let server = Server::start();
+    let client = short(&server.url()).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    drop(client);
+    // The guard keeps what it needs.
+    tokio::time::sleep(LEASE * 2).await;
+    assert_eq!(guard.lost_now(), None);
+    assert_eq!(Variant::ALL[0].holds(&server, "k"), 1);
+    guard.release().await.unwrap();
+    server.left_over_check();
+}
+
+/// Work that never yields holds up a thread of the runtime, not the renewals.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_thread_does_not_lose_the_lock() {
+    let server = Server::start();
+    let client = short(&server.url()).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let busy = tokio::spawn({
+        let stop = stop.clone();
+        async move {
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    tokio::time::sleep(LEASE * 2).await;
+    assert_eq!(guard.lost_now(), None);
+    stop.store(true, Ordering::Relaxed);
+    busy.await.unwrap();
+    guard.release().await.unwrap();
+    server.left_over_check();
+}
+
+/// One round trip keeps a thousand holds alive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_holds_cost_one_round_trip_per_period() {
+    const HOLDS: usize = 1_000;
+    const PERIODS: u32 = 3;
+    let lease = Duration::from_secs(3);
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::builder().lease(lease).connect(&proxy.url()).await.unwrap();
+    let mut tasks = Vec::new();
+    for n in 0..HOLDS {
+        let lock = client.lock(format!("k{n}"));
+        tasks.push(tokio::spawn(async move { lock.acquire().await.unwrap() }));
+    }
+    let mut guards = Vec::new();
+    for task in tasks {
+        guards.push(within("an acquire", task).await.unwrap());
+    }
+    let renewals = || usize::try_from(proxy.requests("DLOCK.RENEW")).unwrap();
+    // From just after one round to just after another.
+    let first = renewals();
+    until("a round", || renewals() >= first + HOLDS && renewals() % HOLDS == first % HOLDS).await;
+    let (before, trips, start) = (renewals(), proxy.round_trips(), Instant::now());
+    until("some rounds", || renewals() >= before + HOLDS * PERIODS as usize).await;
+    let (trips, took) = (proxy.round_trips() - trips, start.elapsed());
+    assert!(took > lease / 3 * (PERIODS - 1), "{PERIODS} rounds in {took:?}");
+    // One more than there should be: a pipeline that the proxy got in two pieces, at a frame's end.
+    assert!(trips <= u64::from(PERIODS) + 1, "{trips} round trips in {PERIODS} periods");
+    assert!(guards.iter().all(|guard| guard.lost_now().is_none()));
+    assert_eq!(server.info_number("dlock", "held_locks"), 1_000);
+    drop(guards);
+    server.left_over_check();
+}
