@@ -7,7 +7,7 @@
 //! closes goes through it). Who stands in a single queue adds nothing to what is known of that
 //! queue already, so long queues of single-minded waiters cost nothing.
 
-use crate::holds::{ALONE, HoldId};
+use crate::holds::ALONE;
 use crate::machine::Machine;
 use crate::queue::{Waiter, Want};
 use crate::resource::{Body, Kind, Resource};
@@ -70,7 +70,10 @@ impl Machine {
         let mut search = self.search(owner)?;
         let goes_first = match store.get(key) {
             Slot::Here(resource) if resource.kind() == kind => {
-                crate::machine::goes_first(resource, owner, want)
+                if self.has_it(resource, now, owner, want) {
+                    return None;
+                }
+                self.goes_first(resource, now, owner, want)
             }
             Slot::Missing if !self.is_awaited_as_another(kind, key) => false,
             // A call for a key of another type does not wait.
@@ -236,9 +239,14 @@ impl Machine {
         if let Slot::Here(resource) = store.get(key)
             && resource.kind() == kind
         {
-            // If it has it already it does not wait for anybody here.
-            (is_held, holders) = self.in_the_way(search, (resource, key), now, (&owner, want))?;
-            goes_first = crate::machine::goes_first(resource, &owner, want);
+            // A call for several does not wait for a key that its owner has. One place alone does: the
+            // hold came by RENAME, and the place is served only after those in front of it.
+            let may_have_it = place.is_none_or(Waiter::is_grouped);
+            if may_have_it && self.has_it(resource, now, &owner, want) {
+                return None;
+            }
+            (is_held, holders) = self.in_the_way(search, (resource, key), now, (&owner, want));
+            goes_first = self.goes_first(resource, now, &owner, want);
         }
         for holder in holders {
             if let Some(text) = search.reach(index, key, &holder) {
@@ -275,38 +283,46 @@ impl Machine {
         })
     }
 
+    /// Whether `owner` has a hold in force of what it wants.
+    fn has_it(&self, resource: &Resource, now: Now, owner: &[u8], want: Want) -> bool {
+        let lease = self.lease_time(now.mono);
+        let id = match (&resource.body, want) {
+            (Body::Rw(rw), Want::Rw(mode)) => rw.find(owner, mode),
+            _ => Some(ALONE),
+        };
+        let hold = id.and_then(|id| resource.hold(id)).filter(|hold| *hold.owner == *owner);
+        hold.is_some_and(|hold| self.hold_ends(resource, hold, lease) > lease)
+    }
+
+    /// Whether `owner` stands in front of the waiters, by a hold in force of the other mode.
+    fn goes_first(&self, resource: &Resource, now: Now, owner: &[u8], want: Want) -> bool {
+        let other = match want {
+            Want::Rw(Mode::Read) => Mode::Write,
+            Want::Rw(Mode::Write) => Mode::Read,
+            _ => return false,
+        };
+        self.has_it(resource, now, owner, Want::Rw(other))
+    }
+
     /// Whether any holds keep `owner` from having what it wants, and the owners of those that may
-    /// lead somewhere; `None` if it has it.
+    /// lead somewhere.
     fn in_the_way(
         &self,
         search: &mut Search<'_>,
         (resource, key): (&Resource, Key<'_>),
         now: Now,
         (owner, want): (&[u8], Want),
-    ) -> Option<(bool, Vec<Vec<u8>>)> {
+    ) -> (bool, Vec<Vec<u8>>) {
         let lease = self.lease_time(now.mono);
-        let in_force = |id: HoldId| {
-            let hold = resource.hold(id)?;
-            (self.hold_ends(resource, hold, lease) > lease).then_some(hold)
-        };
-        let reads = |owner: &[u8]| match &resource.body {
-            Body::Rw(rw) => rw.find(owner, Mode::Read).and_then(in_force).is_some(),
-            _ => false,
-        };
-        let alone = in_force(ALONE);
-        let has_it = if want == Want::Rw(Mode::Read) {
-            reads(owner)
-        } else {
-            alone.is_some_and(|hold| *hold.owner == *owner)
-        };
-        if has_it {
-            return None;
-        }
+        let alone = resource.hold(ALONE);
+        let alone = alone.filter(|hold| self.hold_ends(resource, hold, lease) > lease);
         let mut found: Vec<Vec<u8>> = Vec::new();
         found.extend(alone.filter(|hold| *hold.owner != *owner).map(|hold| hold.owner.to_vec()));
         let mut is_held = !found.is_empty();
         if let (Body::Rw(rw), Want::Rw(Mode::Write)) = (&resource.body, want) {
-            if owner != search.caller && reads(search.caller) {
+            if owner != search.caller
+                && self.has_it(resource, now, search.caller, Want::Rw(Mode::Read))
+            {
                 found.push(search.caller.to_vec());
             }
             // One look at the readers of a key reaches all of them, for whoever waits to write.
@@ -323,7 +339,7 @@ impl Machine {
                 }
             }
         }
-        Some((is_held, found))
+        (is_held, found)
     }
 
     /// Those in front of `place` (without one, of the whole queue) that may lead somewhere.

@@ -591,7 +591,7 @@ pub(crate) fn keeps_place(has: Want, want: Want) -> bool {
 }
 
 /// Whether an owner does not have to stand behind the waiters: it has a part in the lock already.
-pub(crate) fn goes_first(resource: &Resource, owner: &[u8], want: Want) -> bool {
+fn goes_first(resource: &Resource, owner: &[u8], want: Want) -> bool {
     match (&resource.body, want) {
         (Body::Rw(rw), Want::Rw(Mode::Read)) => rw.find(owner, Mode::Write).is_some(),
         _ => is_upgrade(resource, owner, want),

@@ -20,7 +20,7 @@ mod semaphore;
 mod tick;
 
 pub use acquire::Caller;
-pub(crate) use acquire::{goes_first, keeps_place};
+pub(crate) use acquire::keeps_place;
 pub use keyspace::Lost;
 pub use tick::{Gate, Progress, RETRY_MS};
 

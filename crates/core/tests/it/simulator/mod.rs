@@ -33,7 +33,7 @@ fn the_machine_and_the_model_agree() {
     }
     let runs = match std::env::var("DLOCK_RUNS") {
         Ok(runs) => runs.parse().expect("DLOCK_RUNS is a number"),
-        Err(_) => 50_000,
+        Err(_) => 100_000,
     };
     let next = AtomicU64::new(1);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

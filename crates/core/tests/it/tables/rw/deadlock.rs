@@ -51,6 +51,49 @@ fn who_waits_for_a_writer_waits_for_those_in_front() {
 }
 
 #[test]
+fn a_place_whose_owner_came_to_hold_by_rename_waits_for_those_in_front() {
+    run("
+          0  c1  ACQUIRE l A READ                   => t1
+          0  c2  ACQUIRE l B READ                   => t2
+          0  c9  ACQUIRE k X WRITE                  => t3
+          1  c1  ACQUIRE k A READ BLOCK 0           => parked
+          2  rename l k                             =>
+        # B would wait in front of A for A's hold.
+          3  c2  ACQUIRE k B WRITE BLOCK 0          => DEADLOCK
+          3  c2  ACQUIRE k B WRITE QUEUE 1000       => DEADLOCK
+        # Who asks again has it, and closes nothing.
+          4  c3  ACQUIRE k A READ BLOCK 0           => t1
+    ");
+    run("
+          0  c1  DLOCK.ACQUIRE l A                  => t1
+          0  c1  DLOCK.ACQUIRE n A                  => t2
+          0  c2  DLOCK.ACQUIRE m B                  => t3
+          0  c9  DLOCK.ACQUIRE k X                  => t4
+          1  c3  DLOCK.ACQUIRE k C QUEUE 1000       => null
+          1  c3  DLOCK.ACQUIRE m C QUEUE 1000       => null
+          2  c1  DLOCK.ACQUIRE k A QUEUE 1000       => null
+          3  rename l k                             =>
+        # A stands behind C, who waits for B.
+          4  c2  DLOCK.ACQUIRE n B BLOCK 0          => DEADLOCK
+          5  c9  DLOCK.CANCEL k A                   => 1
+          6  c2  DLOCK.ACQUIRE n B BLOCK 0          => parked
+    ");
+}
+
+#[test]
+fn a_reader_whose_hold_has_lapsed_goes_to_the_end_though_no_alarm_has_rung() {
+    run("
+          0  c1  ACQUIRE k A READ PX 50             => t1
+          0  c2  ACQUIRE k B READ                   => t2
+          1  c2  ACQUIRE k B WRITE BLOCK 0          => parked
+        # Not in front of B, who then would wait for A.
+         52  c1  ACQUIRE k A WRITE BLOCK 0          => parked; c2 gets t3
+         53  c2  RELEASE k B READ                   => 0
+         54  c2  RELEASE k B WRITE                  => 0; c1 gets t4
+    ");
+}
+
+#[test]
 fn detection_can_be_turned_off() {
     run("
           0  set deadlock-detection 0
