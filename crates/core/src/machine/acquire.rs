@@ -483,7 +483,8 @@ impl Machine {
 
     /// A dlock command came over `client`: its places count again if they were passed over.
     pub fn rouse<S: Store>(&mut self, store: &mut S, now: Now, client: u64, fx: &mut Effects) {
-        if self.connections.rouse(client) && self.role == Role::Primary {
+        // A grant that lapsed before this, and is found only now, is no silence since.
+        while self.connections.rouse(client) && self.role == Role::Primary {
             self.serve_places_of(store, now, client, fx);
         }
     }

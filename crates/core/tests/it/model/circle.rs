@@ -9,12 +9,19 @@ use dlock_wire::request::Mode;
 type Arrow = (String, String, usize);
 
 impl Model {
-    /// Whether `owner`, by waiting for `k`, would close a circle that was not there before.
+    /// Whether `owner`, by waiting for `k`, would close a circle that was not there before. A place
+    /// that it gives up is not: who goes to the end, or to the front, waits anew.
     pub(super) fn closes_a_circle(&self, k: usize, owner: &str, mode: Mode) -> bool {
         if !self.would_wait(k, owner, mode) {
             return false;
         }
-        let before = self.arrows();
+        let mut before = self.clone();
+        if let Some(at) = self.queues[k].iter().position(|place| place.owner == owner)
+            && !self.keeps(k, at, mode)
+        {
+            before.queues[k].remove(at);
+        }
+        let before = before.arrows();
         let mut after = self.clone();
         after.wait_as(k, owner, mode);
         let after = after.arrows();
@@ -41,17 +48,24 @@ impl Model {
     fn wait_as(&mut self, k: usize, owner: &str, mode: Mode) {
         let goes_first = self.holders(k).any(|(name, held)| name == owner && held != mode);
         let old = self.queues[k].iter().position(|place| place.owner == owner);
+        let kept = old.filter(|&at| self.keeps(k, at, mode));
         let mut place = match old {
             Some(at) => self.queues[k].remove(at),
             None => Place::of(owner, mode),
         };
-        let keeps =
-            |&at: &usize| !is_saved(&place) && place.mode == mode && (at == 0 || !goes_first);
         let end = if goes_first { 0 } else { self.queues[k].len() };
-        let at = old.filter(keeps).unwrap_or(end);
+        let at = kept.unwrap_or(end);
         place.mode = mode;
         place.how = How::Queued;
         self.queues[k].insert(at, place);
+    }
+
+    /// Whether the place at `at` stays where it is if its owner asks again, in `mode`.
+    fn keeps(&self, k: usize, at: usize, mode: Mode) -> bool {
+        let place = &self.queues[k][at];
+        let mut holders = self.holders(k);
+        let goes_first = holders.any(|(name, held)| name == place.owner && held != mode);
+        !is_saved(place) && place.mode == mode && (at == 0 || !goes_first)
     }
 
     fn arrows(&self) -> Vec<Arrow> {

@@ -58,13 +58,16 @@ impl Model {
         if !self.hung.contains(&client) {
             return false;
         }
-        self.hung.retain(|&other| other != client);
         // What was written last, if it is the key of the call, was written by the call.
         let before = match touched.split_last() {
             Some((&last, before)) if last == k => before,
             _ => touched,
         };
-        self.look_at_queues(before, &self.places_of(client));
+        // A grant that lapsed before this call, and was found by it, is no silence since.
+        while self.hung.contains(&client) {
+            self.hung.retain(|&other| other != client);
+            self.look_at_queues(before, &self.places_of(client));
+        }
         true
     }
 

@@ -137,6 +137,23 @@ fn a_hung_owner_that_asks_from_elsewhere_leaves_no_place_behind() {
 }
 
 #[test]
+fn a_lapse_that_is_found_only_by_a_call_is_no_silence_after_it() {
+    run_both("
+          0  c9  ACQUIRE k X                        => t1
+          0  c9  ACQUIRE l Y                        => t2
+          1  c1  ACQUIRE k A QUEUE 100              => null
+          1  c1  ACQUIRE l B QUEUE 500              => null
+          1  c1  ACQUIRE l C QUEUE 500              => null
+          2  c9  RELEASE k X                        => 0; dlock:notify:A: granted 0 t3 1 A k
+          2  c9  RELEASE l Y                        => 0; dlock:notify:B: granted 0 t4 1 B l
+        103  tick                                   => dlock:notify:A: expired 0 t3 1 A k
+        # The grant to B has lapsed, too, and no alarm has said so. Whatever key the call is for:
+        503  c1  MRELEASE 1 m D                     => 0; dlock:notify:B: expired 0 t4 1 B l; dlock:notify:C: granted 0 t5 1 C l
+        504  c1  ACQUIRE l C                        => t5
+    ");
+}
+
+#[test]
 fn a_late_alarm_grants_nobody_behind_a_hung_place_whose_wait_is_over() {
     run_both(
         "

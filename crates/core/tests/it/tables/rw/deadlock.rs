@@ -94,6 +94,22 @@ fn a_reader_whose_hold_has_lapsed_goes_to_the_end_though_no_alarm_has_rung() {
 }
 
 #[test]
+fn in_a_circle_that_is_there_a_place_may_be_kept_but_none_taken_anew() {
+    run("
+          0  set deadlock-detection 0
+          0  c1  ACQUIRE k A READ                   => t1
+          0  c2  ACQUIRE l B WRITE                  => t2
+          1  c1  ACQUIRE l A WRITE QUEUE 1000       => null
+          2  c2  ACQUIRE k B WRITE QUEUE 1000       => null
+          3  set deadlock-detection 1
+          4  c1  ACQUIRE l A WRITE QUEUE 1000       => null
+        # In another mode it gives its place up and goes to the end.
+          5  c1  ACQUIRE l A READ QUEUE 1000        => DEADLOCK
+          5  c3  WAITERS l                          => A 1 4 - []
+    ");
+}
+
+#[test]
 fn detection_can_be_turned_off() {
     run("
           0  set deadlock-detection 0
