@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
-        Mutex,
+        Condvar, Mutex,
         atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed},
     },
     thread,
@@ -50,9 +50,49 @@ impl Certain {
     }
 }
 
+/// The semaphore remembers its last 64 request ids, and a thread may get no turn for long. So while a TAKE is not repeated, only so many
+/// ids are asked for: 15 by TAKEs, and of each of the 24 others one that was on its way before and one GIVE.
+#[derive(Default)]
+struct Ids {
+    /// How many there were, and at which of them those began who have not repeated it yet.
+    asked: Mutex<(usize, BTreeMap<usize, usize>)>,
+    repeated: Condvar,
+}
+
+/// From a TAKE until its repeat has been answered.
+struct Repeating<'a>(&'a Ids, usize);
+
+impl Ids {
+    const MOST_AHEAD: usize = 15;
+
+    fn take(&self, name: usize) -> Repeating<'_> {
+        let asked = self.asked.lock().unwrap();
+        let is_ahead = |(asked, open): &mut (usize, BTreeMap<usize, usize>)| {
+            open.values().any(|at| *asked - at >= Self::MOST_AHEAD)
+        };
+        let mut asked = self.repeated.wait_while(asked, is_ahead).unwrap();
+        asked.0 += 1;
+        let at = asked.0;
+        asked.1.insert(name, at);
+        Repeating(self, name)
+    }
+
+    fn give(&self) {
+        self.asked.lock().unwrap().0 += 1;
+    }
+}
+
+impl Drop for Repeating<'_> {
+    fn drop(&mut self) {
+        self.0.asked.lock().unwrap().1.remove(&self.1);
+        self.0.repeated.notify_all();
+    }
+}
+
 struct Worker<'a> {
     server: &'a Server,
     certain: &'a Certain,
+    taking: &'a Ids,
     ids: &'a Mutex<BTreeSet<String>>,
     /// Permits that are taken and not given back, at least.
     taken: &'a AtomicI64,
@@ -80,17 +120,20 @@ impl Worker<'_> {
     fn take(&mut self, name: &str) -> bool {
         let n = 1 + self.dice.below(3);
         let block = 1 + self.dice.below(100);
+        let repeating = self.taking.take(self.name);
         let reply = self.main.cmd(&args!["DSEM.TAKE", "s", n, "BLOCK", block, "REQID", name]);
         if !is_granted(&reply) {
             return false;
         }
         let again = self.second.cmd(&args!["DSEM.TAKE", "s", n, "REQID", name]);
         assert_eq!(again, reply, "a repeat");
+        drop(repeating);
         let n = i64::try_from(n).unwrap();
         let out = self.taken.fetch_add(n, Relaxed) + n;
         assert!(out <= MOST, "{out} permits are taken");
         thread::sleep(Duration::from_micros(self.dice.below(1_000)));
         self.taken.fetch_sub(n, Relaxed);
+        self.taking.give();
         let back = self.second.cmd(&args!["DSEM.GIVE", "s", n, "REQID", format!("{name} back")]);
         back.int();
         true
@@ -235,13 +278,14 @@ fn storm(seed: u64) {
     let replica = Server::with(&[]).replica_of(&server).start();
     server.cmd(&args!["DSEM.INIT", "s", MOST]).int();
     let (certain, ids, taken) = (Certain::default(), Mutex::default(), AtomicI64::new(0));
-    let (stop, granted) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (taking, stop, granted) = (Ids::default(), AtomicBool::new(false), AtomicUsize::new(0));
     let looks = thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS)
             .map(|name| {
                 let worker = Worker {
                     server: &server,
                     certain: &certain,
+                    taking: &taking,
                     ids: &ids,
                     taken: &taken,
                     name,

@@ -129,6 +129,33 @@ fn the_last_64_ids_are_remembered() {
 }
 
 #[test]
+fn a_take_that_waited_is_forgotten_after_64_other_ids_of_any_call() {
+    let mut script = String::from(
+        "
+          0  c1  INIT s 2                  => 1
+          0  c1  TAKE s 2 REQID all        => taken
+          1  c2  TAKE s BLOCK 0 REQID r    => parked
+          2  c1  GIVE s REQID one          => 0; c2 gets taken
+          2  c1  RESIZE s 3 REQID three    => 1
+          2  c1  ACQUIRE s A REQID a       => p1
+          2  c1  RESIZE s 3                => 0
+    ",
+    );
+    // GIVE came before the hand-off, so with RESIZE and the last one they are 62 more.
+    for n in 0..31 {
+        writeln!(script, "3 c1 GIVE s REQID g{n} => 1").expect("text");
+        writeln!(script, "3 c1 DRAIN s REQID d{n} => 1").expect("text");
+    }
+    script += "
+          4  c3  TAKE s REQID r            => taken
+          5  c3  INFO s                    => capacity 3 available 0 leased 1 taken 2 waiters 0
+          6  c1  DRAIN s REQID last        => 0
+          7  c3  TAKE s REQID r            => null
+    ";
+    run(&script);
+}
+
+#[test]
 fn a_retry_of_a_waiting_take_takes_once() {
     run("
           0  c1  INIT s 3                  => 1
