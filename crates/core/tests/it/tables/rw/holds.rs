@@ -1,6 +1,7 @@
 //! Holding to read and to write: two holds, each with its own token, count, lease and ids.
 
 use super::run;
+use std::fmt::Write as _;
 
 #[test]
 fn many_read_or_one_writes() {
@@ -148,6 +149,82 @@ fn bind_ties_each_hold_on_its_own() {
          28  s   ACQUIRE k A READ                           => t6
          29  s   RENEW k A READ BIND 0                      => ERR
     ");
+}
+
+#[test]
+fn whoever_looks_at_a_key_sees_all_its_ties_to_gone_connections_as_cut() {
+    // The first connection has so much that these keys are not seen to when the others go.
+    let mut crowd = String::new();
+    for n in 0..200 {
+        let _ = writeln!(crowd, "0 c1 ACQUIRE f{n} X READ BIND 0 => t{}", n + 1);
+    }
+    // Few holds and several connections, then the other way round.
+    for more in [0, 5] {
+        let mut scene = crowd.clone();
+        scene += "
+          0  c1  ACQUIRE k A READ BIND 0 NOTIFY a   => t201
+          0  c2  ACQUIRE k B READ BIND 0 NOTIFY b   => t202
+          0  c3  ACQUIRE k C READ BIND 20 NOTIFY c  => t203
+          0  c3  ACQUIRE l D WRITE BIND 0 NOTIFY d  => t204
+          0  c2  ACQUIRE l D READ BIND 20           => t205
+          0  c1  ACQUIRE l E WRITE BLOCK 0          => parked
+        ";
+        for n in 0..more {
+            let _ = writeln!(scene, "0 c2 ACQUIRE k M{n} READ BIND 0 => t{}", 206 + n);
+        }
+        let next = 206 + more;
+        let _ = writeln!(scene, "0 c4 ACQUIRE k W WRITE BLOCK 0 => parked");
+        scene += "
+          2  gone c1
+          2  gone c2
+          2  gone c3
+          3  c5  INFO k                             => READ [-] [C t203 1 19] waiters 1
+          3  c5  INFO l                             => READ [-] [D t205 1 19] waiters 0
+          3  c5  POSITION k A                       => null
+          3  c5  POSITION k B                       => null
+          3  c5  POSITION k C                       => 0
+          3  c5  CHECK k $t201                      => STALE
+          3  c5  CHECK k $t202                      => STALE
+          3  c5  CHECK k $t203                      => 1
+          3  c5  CHECK l $t204                      => STALE
+        ";
+        let both = "a: disconnected 0 t201 1 A k; b: disconnected 0 t202 1 B k";
+        let looks = [
+            "RENEW k A READ => NOTHELD;",
+            "RENEW k B READ => NOTHELD;",
+            "RELEASE k B READ => NOTHELD;",
+            "RELEASE k X WRITE => NOTHELD;",
+            "ACQUIRE k X READ => null;",
+            "BREAK k B => 0;",
+            "CANCEL k X => 0;",
+        ];
+        for look in looks {
+            run(&format!(
+                "{scene}
+          4  c5  {look} {both}
+          5  c5  INFO k                             => READ [-] [C t203 1 17] waiters 1
+         23  c5  RENEW k C READ                     => NOTHELD; c4 gets t{next}; c: disconnected 0 t203 1 C k
+        "
+            ));
+        }
+        // To end the last one serves the writer in the same step.
+        run(&format!(
+            "{scene}
+          4  c5  BREAK k                            => 1; c4 gets t{next}; {both}; c: broken 0 t203 1 C k
+        "
+        ));
+        run(&format!(
+            "{scene}
+          4  c6  RENEW l D WRITE                    => NOTHELD; d: disconnected 0 t204 1 D l
+          5  c6  RENEW l D READ BIND 0              => t205
+        # In any order, if it is one step.
+          6  tick                                   => b: disconnected 0 t202 1 B k; a: disconnected 0 t201 1 A k
+          6  gone c6
+          7  c5  INFO l                             => null
+         25  tick                                   => c4 gets t{next}; c: disconnected 0 t203 1 C k
+        "
+        ));
+    }
 }
 
 #[test]
