@@ -400,7 +400,10 @@ impl Machine {
             client: waiter.client,
             waiting_ms: now.mono.0.saturating_sub(waiter.since.0) / 1_000,
             remaining_ms: match call.presence {
-                Presence::Parked { until } => until.map(|until| until - now.mono),
+                // One that is over has QUEUE, and is a place like others.
+                Presence::Parked { until } => {
+                    until.filter(|&until| until > now.mono).map(|until| until - now.mono)
+                }
                 Presence::Queued | Presence::Member => None,
                 Presence::Absent { until } => Some(until - self.lease_time(now.mono)),
             },

@@ -122,9 +122,12 @@ impl Waits {
         first.and_then(|&slot| self.waiters.get(slot)).unwrap_or(waiter)
     }
 
-    /// Whether the wait has run out by itself, noticed or not.
+    /// Whether the place has run out by itself, noticed or not. (That of a blocked call with QUEUE
+    /// stays when the call is over.)
     pub fn is_over(&self, waiter: &Waiter, mono: Instant, lease: LeaseInstant) -> bool {
-        self.leader(waiter).presence.is_over(mono, lease)
+        let call = self.leader(waiter);
+        let stays = call.presence.is_parked() && call.ask.queue_ms.is_some();
+        !stays && call.presence.is_over(mono, lease)
     }
 
     /// The place that `owner` has in `queue`.

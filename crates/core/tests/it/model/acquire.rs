@@ -106,7 +106,7 @@ impl Model {
             place.owner != owner
                 && place.mode == Mode::Write
                 && self.reads(k, &place.owner)
-                && !self.is_over(place)
+                && !self.has_run_out(place)
         })
     }
 

@@ -82,7 +82,7 @@ impl Model {
     }
 
     fn counts(&self, place: &Place) -> bool {
-        !self.is_over(place) && !is_saved(place)
+        !self.has_run_out(place) && !is_saved(place)
     }
 
     /// Whose holds keep `owner` from having the key.

@@ -33,12 +33,14 @@ impl Model {
     }
 
     fn waiting(&self, k: usize) -> impl Iterator<Item = &Place> {
-        self.queues[k].iter().filter(|place| !self.is_over(place))
+        self.queues[k].iter().filter(|place| !self.has_run_out(place))
     }
 
     pub fn rows(&self, k: usize) -> Vec<Row> {
         let left = |place: &Place| match place.how {
-            How::Blocked { until } => until.map(|until| until - self.now),
+            How::Blocked { until } => {
+                until.filter(|&until| until > self.now).map(|until| until - self.now)
+            }
             How::Queued | How::Saved => None,
             How::Absent { until } => Some(until - self.lease_now),
         };

@@ -118,6 +118,12 @@ impl Model {
         }
     }
 
+    /// Whether the place has ended with its wait: that of a blocked call stays with QUEUE.
+    pub(super) fn has_run_out(&self, place: &Place) -> bool {
+        let stays = matches!(place.how, How::Blocked { .. }) && place.queue.is_some();
+        self.is_over(place) && !stays
+    }
+
     pub(super) fn is_passed_over(&self, place: &Place) -> bool {
         matches!(place.how, How::Queued) && self.hung.contains(&place.client)
     }

@@ -171,6 +171,24 @@ fn a_late_alarm_grants_nobody_behind_a_hung_place_whose_wait_is_over() {
 }
 
 #[test]
+fn a_blocked_call_with_queue_whose_time_is_over_is_a_place_though_no_alarm_has_rung() {
+    run_both(
+        "
+          0  c1  ACQUIRE k A                        => t1
+          0  c2  ACQUIRE l B                        => t2
+          1  c2  ACQUIRE k B BLOCK 50 QUEUE 1000    => parked
+          1  c3  ACQUIRE k C BLOCK 40               => parked
+         52  c1  WAITERS k                          => B 2 51 - []
+         52  c1  POSITION k B                       => 1
+         52  c1  POSITION k C                       => null
+         52  c1  ACQUIRE l A BLOCK 0                => DEADLOCK
+         53  tick                                   => c3 gets null; c2 gets null
+         53  c1  WAITERS k                          => B 2 52 - []
+    ",
+    );
+}
+
+#[test]
 fn a_queue_place_outlives_its_connection_by_queue() {
     run_both(
         "
