@@ -8,13 +8,17 @@
     clippy::unwrap_used
 )]
 
+mod cluster;
 mod connect;
+mod faults;
 mod latch;
+mod load;
 mod lock;
 mod multi;
 mod options;
 mod rw;
 mod semaphore;
+mod sentinel;
 mod support;
 mod tools;
 mod watchdog;

@@ -48,6 +48,10 @@ impl Dice {
         Dice(seed)
     }
 
+    pub fn from(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
     pub fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

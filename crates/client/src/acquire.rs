@@ -19,6 +19,7 @@ use crate::held::{Grip, Held, Terms, certain, lock_command, millis};
 use crate::options::{Options, Replicas, lease_ms};
 use crate::private::{self, Private, Tries};
 use crate::registry::Entered;
+use crate::route::Server;
 
 /// How long giving up may keep the caller, before it goes on in the background.
 const LEAVE_WITHIN: Duration = Duration::from_millis(250);
@@ -142,6 +143,11 @@ pub(crate) async fn acquire(
         pending: AtomicBool::new(false),
     };
     lease_ms(ask.lease)?;
+    if !ask.own_name {
+        // An earlier acquire of this owner that nobody waits for any more must not take this one's place with it.
+        core.registry.undone(key, &ask.owner).await;
+    }
+    let flushes = core.registry.flushes();
     let entered = core.registry.enter(key, &ask.owner);
     let undo = Undo(Some(ask));
     let Some(ask) = &undo.0 else { return Ok(None) };
@@ -153,7 +159,24 @@ pub(crate) async fn acquire(
             Wait::Blocking => ask.block(patience).await,
         },
     };
-    let Some(granted) = granted? else { return Ok(None) };
+    let granted = match granted {
+        Ok(granted) => granted,
+        Err(error) => {
+            if matches!(error.kind(), ErrorKind::Replicas { .. }) {
+                // Who is told that it was given back may rely on it; the rest goes on in the background.
+                let _ = timeout(LEAVE_WITHIN, ask.undo()).await;
+            }
+            return Err(error);
+        }
+    };
+    let Some(mut granted) = granted else { return Ok(None) };
+    if core.registry.flushes() != flushes {
+        // Flushed before or after the grant? The server knows.
+        match ask.claim(granted.id).await? {
+            Some(claimed) => granted = claimed,
+            None => return Ok(None),
+        }
+    }
     let held = ask.hold(&granted);
     ask.pending.store(false, Ordering::Relaxed);
     if let Some(how) = entered.ended(&held) {
@@ -169,8 +192,13 @@ impl Drop for Undo {
     fn drop(&mut self) {
         if let Some(ask) = self.0.take().filter(|ask| ask.pending.load(Ordering::Relaxed)) {
             let runtime = ask.core.runtime.clone();
+            let undoing =
+                (!ask.own_name).then(|| ask.core.registry.begin_undo(&ask.key, &ask.owner));
             // Errors: the place or hold ends by itself, after its lease.
-            runtime.spawn(async move { ask.undo().await });
+            runtime.spawn(async move {
+                ask.undo().await;
+                drop(undoing);
+            });
         }
     }
 }
@@ -283,11 +311,12 @@ impl Ask {
         let core = &self.core;
         let again = core.settings.queue / 2;
         loop {
-            let generation =
-                core.routes.server_of(&self.key).map_or(0, |server| server.link.generation());
+            let server = core.routes.server_of(&self.key);
+            let generation = server.as_ref().map_or(0, |server| server.link.generation());
             let sent = Moment::now();
             let until = match patience {
-                Patience::Until(end) => end,
+                // However short the wait: the server is given time to say no.
+                Patience::Until(end) => end.max(Instant::now() + LEAVE_WITHIN),
                 _ => core.patience(),
             };
             let reply = self.send(How::Queue, until).await?;
@@ -306,7 +335,7 @@ impl Ask {
                 tokio::select! {
                     biased;
                     () = entered.news() => {}
-                    () = self.reconnected(generation) => break,
+                    () = self.place_lost(server.as_ref(), generation) => break,
                     () = tokio::time::sleep_until(end) => break,
                 }
             }
@@ -316,10 +345,13 @@ impl Ask {
         }
     }
 
-    /// Returns when the connection over which we asked was replaced by another one.
-    async fn reconnected(&self, generation: u64) {
-        match self.core.routes.server_of(&self.key) {
-            Some(server) => server.link.replaced(generation).await,
+    /// Returns when the connection over which we asked was replaced by another one, or the key has moved away.
+    async fn place_lost(&self, server: Option<&Arc<Server>>, generation: u64) {
+        match server {
+            Some(server) => tokio::select! {
+                () = server.link.replaced(generation) => {}
+                () = self.core.routes.left(&self.key, server) => {}
+            },
             None => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
@@ -336,10 +368,15 @@ impl Ask {
         let granted = Granted { id, sent: asked, lasts: settings.queue, unclaimed: true };
         let certain_for = asked.after(certain(settings.queue)).since(Moment::now());
         // Half a QUEUE has passed at most since we asked, unless this process was held up.
-        if self.watched && self.options.bind.is_none() && certain_for >= settings.queue / 3 {
+        // A message about a named owner may be an old one, of an earlier hold of the same name.
+        if self.watched
+            && self.own_name
+            && self.options.bind.is_none()
+            && certain_for >= settings.queue / 3
+        {
             return Ok(Some(granted));
         }
-        // A lease of its own begins now, a tie has to be made, or there is not enough left: claim it before it counts.
+        // Else it is claimed before it counts; that also begins a lease of its own, and makes a tie.
         self.claim(id).await
     }
 
@@ -377,9 +414,12 @@ impl Ask {
     /// With a blocked call over a private connection.
     async fn block(&self, patience: Patience) -> Result<Option<Granted>, Error> {
         let mut tries = Tries::new(patience);
+        // When the first request was sent whose outcome is not known: its grant may be the one that a later answer
+        // repeats.
+        let mut first = None;
         loop {
             let slice = patience.block_ms(self.core.settings.queue);
-            let sent = Moment::now();
+            let sent = *first.get_or_insert_with(Moment::now);
             match private::one(self.ask(patience, &[self.request(How::Block(slice))], slice).await)
             {
                 Ok(reply) => {
@@ -393,6 +433,7 @@ impl Ask {
                         None if patience.is_over() => return Ok(self.leave().await),
                         None => {}
                     }
+                    first = None;
                 }
                 Err(error) => tries.after(self.note(error), &self.core).await?,
             }
@@ -428,6 +469,7 @@ impl Ask {
         patience: Patience,
     ) -> Result<Option<Granted>, Error> {
         let mut tries = Tries::new(patience);
+        let mut first = None;
         loop {
             let slice = patience.block_ms(self.core.settings.queue);
             let (how, slice) =
@@ -438,7 +480,7 @@ impl Ask {
             } else {
                 redis::cmd("WAIT").arg(replicas.wanted).arg(timeout_ms).clone()
             };
-            let sent = Moment::now();
+            let sent = *first.get_or_insert_with(Moment::now);
             let limit = slice.saturating_add(timeout_ms);
             let answer = self.ask(patience, &[self.request(how), wait], limit).await;
             let (reply, acknowledged) = match private::two(answer) {
@@ -453,6 +495,7 @@ impl Ask {
                 if patience.is_over() {
                     return Ok(if patience == Patience::None { None } else { self.leave().await });
                 }
+                first = None;
                 continue;
             };
             let got = acknowledgements(&acknowledged?);

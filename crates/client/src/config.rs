@@ -57,7 +57,7 @@ impl Default for ClientBuilder {
             settings: Settings {
                 wait: Wait::default(),
                 lease: Duration::from_secs(30),
-                queue: Duration::from_secs(30),
+                queue: Duration::from_secs(10),
                 connect_timeout: Duration::from_secs(3),
                 response_timeout: Duration::from_secs(3),
                 retry_for: Duration::from_secs(10),
@@ -83,7 +83,8 @@ impl ClientBuilder {
     }
 
     /// How long a place in the queue outlives its connection, and how long a grant that was announced stays ready,
-    /// 100 ms to 1 day, default 30 s. Waiting tasks ask again every half of it.
+    /// 100 ms to 1 day, default 10 s. Waiting tasks ask again every half of it; a process that dies while it waits
+    /// holds the queue up by as much, once.
     pub fn queue(mut self, queue: Duration) -> Self {
         self.settings.queue = queue;
         self

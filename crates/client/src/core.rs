@@ -84,12 +84,14 @@ impl Core {
     /// As [`Core::call`], with the command already written.
     pub(crate) async fn send(&self, key: &[u8], cmd: &Cmd, until: Instant) -> Result<Value, Error> {
         let mut pause = PAUSE_MIN;
+        let mut redirects = 0;
         loop {
             let error = match self.try_once(key, cmd, until).await {
                 Ok(value) => return Ok(value),
                 Err(Failure::Final(error)) => return Err(error),
-                Err(Failure::Elsewhere(error)) if Instant::now() < until => {
-                    drop(error);
+                // Two servers that name each other are not asked in a circle.
+                Err(Failure::Elsewhere(_)) if redirects < 2 && Instant::now() < until => {
+                    redirects += 1;
                     continue;
                 }
                 Err(Failure::Passing(error) | Failure::Elsewhere(error)) => error,
@@ -99,6 +101,7 @@ impl Core {
             }
             tokio::time::sleep(pause.mul_f64(0.5 + crate::random::fraction())).await;
             pause = (pause * 2).min(PAUSE_MAX);
+            redirects = 0;
         }
     }
 

@@ -240,8 +240,7 @@ impl Drop for MultiGuard {
 async fn release(held: &Arc<Held>) -> Result<Released, Error> {
     // If nobody waits for the answer to the end, it is sent nevertheless.
     let held = held.clone();
-    let first = held.end();
-    if !first && held.lost_now() != Some(Lost::Expired) {
+    if !held.may_give_back() {
         return Ok(Released::Gone);
     }
     let runtime = held.core.runtime.clone();

@@ -96,6 +96,7 @@ pub(crate) struct Held {
     deadline: AtomicU64,
     /// Neither renewed nor watched any more: given back, or lost.
     ended: AtomicBool,
+    given_back: AtomicBool,
     lost: watch::Sender<Option<Lost>>,
     /// Where the registry has it.
     pub(crate) armed: Armed,
@@ -142,6 +143,7 @@ impl Held {
             unclaimed: AtomicBool::new(terms.unclaimed),
             deadline: AtomicU64::new(deadline.nanos()),
             ended: AtomicBool::new(false),
+            given_back: AtomicBool::new(false),
             lost: watch::Sender::new(None),
             armed: Armed::default(),
         });
@@ -245,6 +247,18 @@ impl Held {
         }
     }
 
+    /// The request that tells, by an error, that it is gone, and changes nothing; None if there is no such request.
+    pub(crate) fn check(&self) -> Option<redis::Cmd> {
+        let (id, key, token) = match &self.grip {
+            Grip::Lock { fair, key, token, .. } => {
+                (lock_command(*fair, LockVerb::Check), key, token)
+            }
+            Grip::Rw { key, token, .. } => (CommandId::Rw(RwVerb::Check), key, token),
+            Grip::Permit { .. } | Grip::Multi { .. } => return None,
+        };
+        Some(crate::core::command(id, &Request::Check { key, token: *token }))
+    }
+
     pub(crate) fn lease(&self) -> Duration {
         self.lease
     }
@@ -278,13 +292,20 @@ impl Held {
         }
     }
 
-    /// No more renewals; true for the first who says so.
-    pub(crate) fn end(&self) -> bool {
-        let first = !self.ended.swap(true, Ordering::AcqRel);
-        if first {
+    /// No more renewals.
+    pub(crate) fn end(&self) {
+        if !self.ended.swap(true, Ordering::AcqRel) {
             self.core.registry.remove(self);
         }
-        first
+    }
+
+    /// True for the first who wants to give it back.
+    ///
+    /// Also what was lost is given back: that it is over by our clock does not say that the server thinks so, and of
+    /// several locks only one may be gone.
+    pub(crate) fn may_give_back(&self) -> bool {
+        self.end();
+        !self.given_back.swap(true, Ordering::AcqRel)
     }
 
     /// Gives it back. The renewals have ended before.
@@ -328,8 +349,7 @@ impl Held {
 
     /// Gives it back without anybody waiting for it.
     pub(crate) fn give_back_later(self: Arc<Self>) {
-        // Where only our own clock says that it is over, the server may still have it.
-        if self.end() || *self.lost.borrow() == Some(Lost::Expired) {
+        if self.may_give_back() {
             let runtime = self.core.runtime.clone();
             runtime.spawn(async move {
                 // Nobody is there to be told; the lease ends by itself.

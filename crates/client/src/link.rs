@@ -2,7 +2,7 @@
 //! the server says about our places and holds. It mends itself; whoever waits for it is told.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use dlock_wire::names::FLUSH_CHANNEL;
@@ -134,6 +134,8 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.supervisor.abort();
+        // The connection ends with its last handle.
+        self.shared.state.send_replace(State::Down(None));
     }
 }
 
@@ -168,7 +170,7 @@ impl Shared {
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
         // A lost notification of an earlier connection must not end this one.
         let _ = timeout(Duration::ZERO, self.broken.notified()).await;
-        let listener = Listener { shared: self.clone(), generation };
+        let listener = Listener { shared: Arc::downgrade(self), generation };
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.settings.connect_timeout))
             .set_response_timeout(Some(self.settings.response_timeout))
@@ -197,19 +199,21 @@ impl Shared {
 
 /// Hears what the server says without being asked, in the order in which it says it, replies included.
 struct Listener {
-    shared: Arc<Shared>,
+    /// Not more: the connection, which has this, is among what is shared.
+    shared: Weak<Shared>,
     generation: u64,
 }
 
 impl AsyncPushSender for Listener {
     fn send(&self, push: PushInfo) -> Result<(), SendError> {
+        let Some(shared) = self.shared.upgrade() else { return Err(SendError) };
         match (&push.kind, push.data.as_slice()) {
             (PushKind::Disconnection, _)
-                if self.shared.generation.load(Ordering::Relaxed) == self.generation =>
+                if shared.generation.load(Ordering::Relaxed) == self.generation =>
             {
-                self.shared.broken.notify_one();
+                shared.broken.notify_one();
             }
-            (PushKind::Message, [_, Value::BulkString(text)]) => self.shared.registry.hear(text),
+            (PushKind::Message, [_, Value::BulkString(text)]) => shared.registry.hear(text),
             _ => {}
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dlock_wire::message::{Event, Message};
@@ -22,6 +23,11 @@ pub(crate) struct Registry {
     pub(crate) claim_soon: Notify,
     /// The first deadline is earlier than it was.
     pub(crate) earlier: Notify,
+    /// How often a flush of the database was heard of.
+    flushes: AtomicU64,
+    /// Acquires that are being taken back, by place: how many.
+    undoing: Mutex<HashMap<Box<[u8]>, usize>>,
+    undone: Notify,
 }
 
 /// A task that waits in a queue of the server.
@@ -51,6 +57,9 @@ impl Registry {
             renew_now: Notify::new(),
             claim_soon: Notify::new(),
             earlier: Notify::new(),
+            flushes: AtomicU64::new(0),
+            undoing: Mutex::default(),
+            undone: Notify::new(),
         }
     }
 
@@ -82,7 +91,38 @@ impl Registry {
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Arc<Place>>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.places)
+    }
+
+    /// An acquire of that key and owner is about to be taken back: until the answer is dropped, others of the same
+    /// name wait.
+    pub(crate) fn begin_undo(self: &Arc<Self>, key: &[u8], owner: &[u8]) -> Undoing {
+        let name = place_name(key, owner);
+        *lock(&self.undoing).entry(name.clone()).or_default() += 1;
+        Undoing { registry: self.clone(), name }
+    }
+
+    /// Returns when no acquire of that key and owner is being taken back.
+    pub(crate) async fn undone(&self, key: &[u8], owner: &[u8]) {
+        let name = place_name(key, owner);
+        loop {
+            let mut undone = std::pin::pin!(self.undone.notified());
+            undone.as_mut().enable();
+            if !lock(&self.undoing).contains_key(&name) {
+                return;
+            }
+            undone.await;
+        }
+    }
+
+    /// How often a flush of the database was heard of.
+    pub(crate) fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Acquire)
+    }
+
+    /// Whether anybody waits.
+    pub(crate) fn has_places(&self) -> bool {
+        !self.places().is_empty()
     }
 
     // Holds
@@ -159,7 +199,7 @@ impl Registry {
     }
 
     fn holds(&self) -> MutexGuard<'_, Holds> {
-        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.holds)
     }
 
     // Messages
@@ -191,14 +231,38 @@ impl Registry {
                 }
             }
             Some(Message::Flushed { db }) if db == self.db => {
-                for held in self.all() {
-                    held.lose(Lost::Flushed);
-                }
+                // In a cluster it may have been another node; the watchdog asks for each hold.
+                self.flushes.fetch_add(1, Ordering::AcqRel);
+                self.renew_now.notify_one();
             }
             // Of another database, or of a later version of the server.
             _ => {}
         }
     }
+}
+
+/// An acquire that is being taken back; over when dropped.
+pub(crate) struct Undoing {
+    registry: Arc<Registry>,
+    name: Box<[u8]>,
+}
+
+impl Drop for Undoing {
+    fn drop(&mut self) {
+        let mut undoing = lock(&self.registry.undoing);
+        if let Entry::Occupied(mut count) = undoing.entry(self.name.clone()) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        drop(undoing);
+        self.registry.undone.notify_waiters();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A place in the registry; leaves it when dropped.
@@ -211,12 +275,12 @@ pub(crate) struct Entered<'a> {
 impl Entered<'_> {
     /// The token or permit id that a message said was granted.
     pub(crate) fn take_grant(&self) -> Option<Vec<u8>> {
-        self.place.granted.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.place.granted).take()
     }
 
     /// Whether the server said that this hold has ended, before the registry knew it.
     pub(crate) fn ended(&self, held: &Held) -> Option<Lost> {
-        let ended = self.place.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = lock(&self.place.ended);
         let of_held = held.ids();
         ended.iter().find(|(id, _)| of_held.contains(id)).map(|(_, how)| *how)
     }
@@ -238,11 +302,11 @@ impl Drop for Entered<'_> {
 
 impl Place {
     fn end(&self, id: Box<[u8]>, how: Lost) {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push((id, how));
+        lock(&self.ended).push((id, how));
     }
 
     fn grant(&self, id: &[u8]) {
-        *self.granted.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.to_vec());
+        *lock(&self.granted) = Some(id.to_vec());
         self.news.notify_one();
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::cluster_routing::Slot;
 use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, TlsCertificates, TlsMode, Value};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::config::Settings;
@@ -68,6 +68,8 @@ pub(crate) struct Routes {
     settings: Arc<Settings>,
     registry: Arc<Registry>,
     tls: Option<TlsCertificates>,
+    /// Counts what was learnt about slots.
+    learnt: watch::Sender<u64>,
 }
 
 enum Routing {
@@ -95,6 +97,7 @@ impl Routes {
             settings: settings.clone(),
             registry: registry.clone(),
             tls: tls.clone(),
+            learnt: watch::Sender::new(0),
         };
         let server = |name, opener| Arc::new(Server::new(name, opener, &settings, &registry));
         match target {
@@ -169,6 +172,17 @@ impl Routes {
     pub(crate) fn moved(&self, key: &[u8], to: &Arc<Server>) {
         if let Routing::Cluster { slots, .. } = &self.target {
             write(slots).owners.insert(Slot::for_key(key), to.clone());
+            self.learnt.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Returns when the key is not that server's any more.
+    pub(crate) async fn left(&self, key: &[u8], server: &Arc<Server>) {
+        let mut learnt = self.learnt.subscribe();
+        let mut elsewhere =
+            |_: &u64| self.server_of(key).is_none_or(|now| !Arc::ptr_eq(&now, server));
+        if !self.is_cluster() || learnt.wait_for(&mut elsewhere).await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 
@@ -217,6 +231,8 @@ impl Routes {
         slots.version += 1;
         // Nodes that own nothing any more end their connections; the one that told us stays, in case it is the only seed.
         slots.servers.retain(|name, _| named.contains(name) || *name == server.name);
+        drop(slots);
+        self.learnt.send_modify(|count| *count += 1);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::Value;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::clock::{Moment, sleep_until};
 use crate::core::Core;
@@ -17,10 +17,29 @@ use crate::error::ErrorKind;
 use crate::held::{Held, Lost};
 use crate::route::Server;
 
-/// Both tasks end when the client is gone.
+/// How often a cluster is asked about its slots while somebody waits.
+const LOOK_FOR_MOVES: Duration = Duration::from_secs(2);
+
+/// All tasks end when the client is gone.
 pub(crate) fn start(core: &Arc<Core>) {
     core.runtime.spawn(renew(Arc::downgrade(core)));
     core.runtime.spawn(expire(Arc::downgrade(core)));
+    if core.routes.is_cluster() {
+        core.runtime.spawn(look_for_moves(Arc::downgrade(core)));
+    }
+}
+
+/// A place in a queue is dropped without a word when its slot moves: while somebody waits, the cluster is asked now and
+/// then who has which slots.
+async fn look_for_moves(core: Weak<Core>) {
+    loop {
+        tokio::time::sleep(LOOK_FOR_MOVES).await;
+        let Some(core) = core.upgrade() else { return };
+        if core.registry.has_places() {
+            // The next look will do.
+            let _ = core.routes.refresh(Instant::now() + LOOK_FOR_MOVES).await;
+        }
+    }
 }
 
 async fn expire(core: Weak<Core>) {
@@ -52,6 +71,7 @@ async fn renew(core: Weak<Core>) {
     };
     let mut next = Instant::now() + period;
     let mut claim = None;
+    let mut flushes = 0;
     loop {
         tokio::select! {
             () = tokio::time::sleep_until(claim.map_or(next, |claim| next.min(claim))) => {}
@@ -65,13 +85,32 @@ async fn renew(core: Weak<Core>) {
         }
         let Some(core) = core.upgrade() else { return };
         let now = Instant::now();
-        let only_unclaimed = now < next && claim.is_some_and(|claim| claim <= now);
-        if !only_unclaimed {
+        let heard = registry.flushes();
+        let why = if heard != flushes {
+            flushes = heard;
+            Why::Flush
+        } else if now < next && claim.is_some_and(|claim| claim <= now) {
+            Why::Claim
+        } else {
+            Why::Lease
+        };
+        if why != Why::Claim {
             next = now + period;
         }
         claim = None;
-        round(&core, only_unclaimed).await;
+        round(&core, why);
     }
+}
+
+/// What a round is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// The third of a lease is over, or a connection is new.
+    Lease,
+    /// Holds were granted by messages.
+    Claim,
+    /// A database was flushed: is it ours, and what is left?
+    Flush,
 }
 
 /// How long after its grant a hold is claimed that a message told us of: well before it would lapse.
@@ -79,73 +118,78 @@ pub(crate) fn claim_delay(queue: Duration, lease: Duration) -> Duration {
     (queue / 10).min(lease / 10)
 }
 
-/// Renews all that are to be renewed, all servers at a time.
-async fn round(core: &Arc<Core>, only_unclaimed: bool) {
+/// Begins to renew all that are to be renewed: each server by itself, so that one that hangs delays only its own.
+fn round(core: &Arc<Core>, why: Why) {
     let mut by_server: HashMap<usize, (Arc<Server>, Vec<Arc<Held>>)> = HashMap::new();
     for held in core.registry.all() {
-        if held.is_watched()
-            && (!only_unclaimed || held.is_unclaimed())
-            && let Some(server) = core.routes.server_of(held.key())
-        {
+        let wanted = match why {
+            Why::Lease => held.is_watched(),
+            Why::Claim => held.is_watched() && held.is_unclaimed(),
+            Why::Flush => true,
+        };
+        if wanted && let Some(server) = core.routes.server_of(held.key()) {
             let of_server = by_server
                 .entry(Arc::as_ptr(&server).addr())
                 .or_insert_with(|| (server, Vec::new()));
             of_server.1.push(held);
         }
     }
-    let rounds: Vec<_> = by_server
-        .into_values()
-        .map(|(server, holds)| tokio::spawn(renew_at(core.clone(), server, holds)))
-        .collect();
-    for round in rounds {
-        // A round that panicked renews nothing: its holds end by their deadlines.
-        let _ = round.await;
+    for (server, holds) in by_server.into_values() {
+        core.runtime.spawn(renew_at(core.clone(), server, holds, why));
     }
 }
 
 /// One round trip for all holds of one server.
-async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>) {
-    let until = Instant::now() + core.settings.response_timeout;
+async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, why: Why) {
+    // After that it is time for the next round.
+    let limit = core.settings.response_timeout.min(core.settings.lease / 3);
     // Without a connection there is nothing to do: as soon as there is one, it begins with a round.
-    let Ok(mut live) = server.link.live(until).await else { return };
+    let Ok(mut live) = server.link.live(Instant::now() + limit).await else { return };
     let mut pipeline = redis::pipe();
-    let holds: Vec<_> = holds.into_iter().filter(|held| held.is_watched()).collect();
-    for held in &holds {
-        pipeline.add_command(held.renewal(held.lease()));
+    let mut asked = Vec::with_capacity(holds.len());
+    for held in holds.into_iter().filter(|held| !held.has_ended()) {
+        let question =
+            if held.is_watched() { Some(held.renewal(held.lease())) } else { held.check() };
+        match question {
+            Some(question) => {
+                pipeline.add_command(question);
+                asked.push(held);
+            }
+            None => held.lose(Lost::Flushed),
+        }
     }
-    if holds.is_empty() {
+    if asked.is_empty() {
         return;
     }
     let sent = Moment::now();
-    match live.connection.send_packed_commands(&pipeline, 0, holds.len()).await {
-        Ok(replies) => {
+    match timeout(limit, live.connection.send_packed_commands(&pipeline, 0, asked.len())).await {
+        Ok(Ok(replies)) => {
             server.link.answered();
-            for (held, reply) in holds.iter().zip(replies) {
-                settle(&core, held, reply, sent);
+            for (held, reply) in asked.iter().zip(replies) {
+                settle(&core, held, reply, sent, why);
             }
         }
-        Err(error) if error.code().is_none() => server.link.report_broken(live.generation),
-        Err(_) => {}
+        Ok(Err(error)) if error.code().is_some() => {}
+        _ => server.link.report_broken(live.generation),
     }
 }
 
-/// What the server said to one renewal.
-fn settle(core: &Arc<Core>, held: &Arc<Held>, reply: Value, sent: Moment) {
+/// What the server said to one renewal or check.
+fn settle(core: &Arc<Core>, held: &Arc<Held>, reply: Value, sent: Moment, why: Why) {
     match reply.extract_error() {
         // One that ended meanwhile stays ended: another client may have been told otherwise.
-        Ok(_) if held.lost_now().is_none() => held.renewed(sent, held.lease()),
+        Ok(_) if held.is_watched() && held.lost_now().is_none() => held.renewed(sent, held.lease()),
         Ok(_) => {}
-        Err(error) if crate::Error::from(error.clone()).kind() == ErrorKind::NotHeld => {
-            held.lose(Lost::Refused);
-        }
-        // Moved, read-only, busy: by itself, as often as it takes.
-        Err(_) => {
-            let held = held.clone();
-            core.runtime.spawn(async move {
-                if held.is_watched() {
-                    let _ = held.renew(held.lease()).await;
-                }
-            });
-        }
+        Err(error) => match crate::Error::from(error).kind() {
+            ErrorKind::NotHeld | ErrorKind::Stale => {
+                held.lose(if why == Why::Flush { Lost::Flushed } else { Lost::Refused });
+            }
+            // Moved, read-only, busy: by itself, as often as it takes.
+            _ if held.is_watched() => {
+                let held = held.clone();
+                core.runtime.spawn(async move { held.renew(held.lease()).await });
+            }
+            _ => {}
+        },
     }
 }

@@ -270,12 +270,18 @@ impl Proxy {
         Trigger(fired)
     }
 
+    /// From now on the messages of channels do not come through (RESP3), everything else does.
+    pub fn swallow_messages(&self) {
+        self.shared.change(|state| state.swallows_messages = true);
+    }
+
     /// Back to a faultless network: rules, delays, stalls and limits end, new connections are accepted. What was cut stays cut.
     pub fn heal(&self) {
         self.shared.change(|state| {
             state.rules.clear();
             state.delay = [Duration::ZERO; 2];
             state.limit = [None, None];
+            state.swallows_messages = false;
         });
         self.accept();
         self.flow();
@@ -364,6 +370,7 @@ struct State {
     rules: Vec<Rule>,
     traffic: Vec<Traffic>,
     seen: Option<Vec<Seen>>,
+    swallows_messages: bool,
     turns: u64,
     ended: bool,
 }
@@ -529,7 +536,7 @@ impl State {
             self.enqueue(connection, way, bytes);
             return None;
         }
-        let mut end = 0;
+        let (mut end, mut passed) = (0, Vec::with_capacity(bytes.len()));
         let mut cut = None;
         while cut.is_none()
             && let Some(len) = resp::frame_len(&bytes[end..])
@@ -539,14 +546,15 @@ impl State {
                 Way::ToServer => self.request(connection, frame),
                 Way::ToClient => self.reply(connection, frame),
             };
-            end += if passes { len } else { 0 };
+            if passes {
+                passed.extend_from_slice(frame);
+            }
+            end += len;
             cut = fault;
         }
         connection.lanes[way as usize].partial = bytes[end..].to_vec();
-        if end > 0 {
-            let mut bytes = bytes;
-            bytes.truncate(end);
-            self.enqueue(connection, way, bytes);
+        if !passed.is_empty() {
+            self.enqueue(connection, way, passed);
         }
         cut
     }
@@ -608,7 +616,8 @@ impl State {
     fn reply(&mut self, connection: &mut Connection, frame: &[u8]) -> (bool, Option<Cut>) {
         if frame.starts_with(b">") {
             self.traffic[connection.number].pushes += 1;
-            return (true, None);
+            let message = frame.starts_with(b">3\r\n$7\r\nmessage\r\n");
+            return (!(message && self.swallows_messages), None);
         }
         // Without a request: the server says why it closes a connection.
         let Some(Unanswered { fault: Some((fault, fired)) }) = connection.unanswered.pop_front()

@@ -85,7 +85,7 @@ pub(crate) enum Failure {
     Contended,
     /// Too many servers did not answer.
     Unreachable,
-    /// A majority granted, but some of it was lost, or the lease was used up, before the tokens were equal.
+    /// The lease was used up, or some of a majority was lost, before all tokens were equal.
     TooLate,
 }
 
@@ -319,8 +319,8 @@ impl Attempt {
     fn count_grants(&mut self, now: Duration, settle: Option<Duration>, calls: &mut Vec<Call>) {
         let granted = self.count(|member| matches!(member, Member::Granted(_)));
         let asked = self.count(|member| *member == Member::Asked);
-        if granted + asked < self.majority() {
-            return self.fail(calls);
+        if granted + asked < self.majority() || now >= self.terms.end_of_lease(Duration::ZERO) {
+            return self.fail(now, calls);
         }
         if granted < self.majority() {
             return;
@@ -358,7 +358,7 @@ impl Attempt {
         let raising = self.count(|member| *member == Member::Raising);
         let until = self.terms.end_of_lease(Duration::ZERO);
         if part + raising < self.majority() || now >= until {
-            self.fail(calls);
+            self.fail(now, calls);
         } else if part >= self.majority() {
             self.phase = Phase::Held { token, until, round: 0, since: Duration::ZERO };
         }
@@ -373,9 +373,10 @@ impl Attempt {
         }
     }
 
-    fn fail(&mut self, calls: &mut Vec<Call>) {
+    fn fail(&mut self, now: Duration, calls: &mut Vec<Call>) {
         let silent = self.count(|member| *member == Member::Out);
         let why = match self.phase {
+            _ if now >= self.terms.end_of_lease(Duration::ZERO) => Failure::TooLate,
             Phase::Asking { .. } if silent > self.members.len() - self.majority() => {
                 Failure::Unreachable
             }
