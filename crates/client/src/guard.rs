@@ -70,7 +70,8 @@ impl fmt::Debug for Hold {
     }
 }
 
-/// A lock that is held. Give it back with [`release`](Guard::release); dropping it does so in the background.
+/// A lock that is held. Give it back with [`release`](Guard::release); dropping it does so in the background, which
+/// needs a runtime that runs on: at the end of `main`, release it.
 ///
 /// While the guard lives, a watchdog renews the hold (unless it was given a lease of its own). It ends with the
 /// guard, with the client and with the runtime.
@@ -93,7 +94,7 @@ impl Guard {
     /// Gives it back, and says what came of it. Errors: [`Unavailable`](crate::ErrorKind::Unavailable) if no server
     /// answered; the hold then ends with its lease.
     pub async fn release(self) -> Result<Released, Error> {
-        release(&self.hold.0).await
+        self.give_back().await
     }
 
     /// Sets the end of the lease anew, 1 ms to 365 days from now, sooner or later than it was. Errors:
@@ -101,6 +102,11 @@ impl Guard {
     pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
         lease_ms(lease)?;
         self.hold.0.renew(lease).await
+    }
+
+    /// As [`release`](Guard::release), for those who cannot part with it.
+    pub(crate) async fn give_back(&self) -> Result<Released, Error> {
+        release(&self.hold.0).await
     }
 }
 
@@ -156,13 +162,18 @@ impl Permit {
 
     /// Gives them back; [`Released::Remaining`] says how many are available afterwards. Errors as [`Guard::release`].
     pub async fn release(self) -> Result<Released, Error> {
-        release(&self.held).await
+        self.give_back().await
     }
 
     /// As [`Guard::renew`].
     pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
         lease_ms(lease)?;
         self.held.renew(lease).await
+    }
+
+    /// As [`release`](Permit::release), for those who cannot part with it.
+    pub(crate) async fn give_back(&self) -> Result<Released, Error> {
+        release(&self.held).await
     }
 }
 
@@ -218,6 +229,11 @@ impl MultiGuard {
 
     /// Gives them back; [`Released::Remaining`] says how many locks were released. Errors as [`Guard::release`].
     pub async fn release(self) -> Result<Released, Error> {
+        self.give_back().await
+    }
+
+    /// As [`release`](MultiGuard::release), for those who cannot part with it.
+    pub(crate) async fn give_back(&self) -> Result<Released, Error> {
         release(&self.held).await
     }
 }

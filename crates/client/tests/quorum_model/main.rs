@@ -41,15 +41,15 @@ fn plain() {
 }
 #[test]
 fn plain2() {
-    report("plain", &Rules{lease: 2, ..PLAIN});
+    report("plain", &Rules { lease: 2, ..PLAIN });
 }
 #[test]
 fn plainf() {
-    report("plain", &Rules{run: 0, ..PLAIN});
+    report("plain", &Rules { run: 0, ..PLAIN });
 }
 #[test]
 fn plain2f() {
-    report("plain", &Rules{lease: 2, run: 0, ..PLAIN});
+    report("plain", &Rules { lease: 2, run: 0, ..PLAIN });
 }
 #[test]
 fn crash() {

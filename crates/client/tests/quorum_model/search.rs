@@ -45,7 +45,9 @@ pub fn search(rules: &Rules, wanted: &[Broken]) -> Seen {
             }
         }
         frontier = next;
-        if std::env::var("QM").is_ok() { eprintln!("{} {} {:?}", known.len(), frontier.len(), start.elapsed()); }
+        if std::env::var("QM").is_ok() {
+            eprintln!("{} {} {:?}", known.len(), frontier.len(), start.elapsed());
+        }
     }
     Seen { states: known.len(), steps, took: start.elapsed(), found: None }
 }

@@ -143,8 +143,8 @@ struct Try {
     renewals: u8,
     /// Until which tick (not including it) the client believes that it holds the lock.
     believes: Option<u16>,
-    /// When FENCE or the last RENEW was sent; for mistakes only.
-    sent: u16,
+    /// When FENCE or the last RENEW was sent, if any was; for mistakes only.
+    sent: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,7 +301,12 @@ impl World {
     }
 
     /// Lets it happen. `None`: nothing came of it, or the same as of another event.
-    pub fn step(&mut self, event: Event, rules: &Rules, mut log: Log) -> Option<Result<(), Broken>> {
+    pub fn step(
+        &mut self,
+        event: Event,
+        rules: &Rules,
+        mut log: Log,
+    ) -> Option<Result<(), Broken>> {
         let mut fine = Ok(());
         match event {
             Event::Tick => {
@@ -356,7 +361,7 @@ impl World {
                 }
             }
         }
-        self.forget();
+        self.forget(rules);
         Some(fine.and_then(|()| self.two_holders(rules, &mut log)))
     }
 
@@ -503,7 +508,7 @@ impl World {
             a.begun = self.now;
         }
         let old = rules.mistake == Some(Mistake::OldValidity) && matches!(ask, Ask::Fence(_));
-        let then = TICK * u32::from(a.sent.saturating_sub(a.begun));
+        let then = TICK * u32::from(a.sent.unwrap_or(a.begun) - a.begun);
         self.drive(t, rules, log, |attempt, now| {
             attempt.answered(if old { then } else { now }, call, answer)
         })
@@ -527,7 +532,8 @@ impl World {
             a.token = token;
             if before != after {
                 let ticks = until.as_millis().div_ceil(TICK.as_millis());
-                let late = if a.is_late(before, rules) { self.now - a.sent } else { 0 };
+                let late = a.sent.filter(|_| a.counts_from_now(before, rules));
+                let late = late.map_or(0, |sent| self.now - sent);
                 a.believes = Some(a.begun + u16::try_from(ticks).unwrap() + late);
             }
         } else {
@@ -572,11 +578,11 @@ impl World {
                     line.renew = round;
                     line.renewed = Reply::None;
                     line.waits[2] = round;
-                    a.sent = self.now;
+                    a.sent = Some(self.now);
                 }
                 Ask::Fence(token) => {
                     a.token = token;
-                    a.sent = self.now;
+                    a.sent = Some(self.now);
                     line.fence = rules.mistake != Some(Mistake::NoWriteBack);
                     line.waits[1] = Some(0);
                     if matches!(
@@ -599,10 +605,11 @@ impl World {
     }
 
     /// Drops messages that nobody minds, so that states that behave alike are alike.
-    fn forget(&mut self) {
+    fn forget(&mut self, rules: &Rules) {
         for (owner, t) in self.tries.iter_mut().enumerate() {
+            let doomed = t.is_doomed(self.now, rules);
             let Some(attempt) = &t.attempt else { continue };
-            let over = attempt.is_over();
+            let over = attempt.is_over() || doomed;
             for (line, server) in t.lines.iter_mut().zip(&self.servers) {
                 let may_hold = line.acquire || server.hold.is_some_and(|hold| hold.owner == owner);
                 line.release &= may_hold;
@@ -613,7 +620,10 @@ impl World {
                     line.renewed = Reply::None;
                     line.waits[1..].fill(None);
                     // Only a grant that can still be there is given back again.
-                    if attempt.next_tick().is_none() && (!may_hold || line.acquired == Reply::No) {
+                    if !doomed
+                        && attempt.next_tick().is_none()
+                        && (!may_hold || line.acquired == Reply::No)
+                    {
                         line.acquired = Reply::None;
                         line.waits[0] = line.waits[0].filter(|_| line.acquire);
                     }
@@ -638,8 +648,11 @@ impl World {
 
     /// Tells states apart that behave differently.
     pub fn mark(&self, rules: &Rules) -> u64 {
-        let mut hasher =
-            FromNow { state: 0, wall: u64::from(self.now * rules.run) * TOKENS_A_TICK };
+        let mut hasher = FromNow {
+            state: 0,
+            blind: false,
+            wall: u64::from(self.now * rules.run) * TOKENS_A_TICK,
+        };
         (self.late, self.repeats, self.cuts, self.crashes).hash(&mut hasher);
         for (s, server) in self.servers.iter().enumerate() {
             server.down.map(|since| self.now > since).hash(&mut hasher);
@@ -673,8 +686,8 @@ impl Reply {
 }
 
 impl Try {
-    /// Whether it counts a lease from later than it should.
-    fn is_late(&self, before: Standing, rules: &Rules) -> bool {
+    /// Whether it makes the mistake to count its lease from now.
+    fn counts_from_now(&self, before: Standing, rules: &Rules) -> bool {
         match rules.mistake {
             Some(Mistake::OldValidity) => before == Standing::Pending,
             Some(Mistake::LeaseFromRenewed) => matches!(before, Standing::Held { .. }),
@@ -682,17 +695,27 @@ impl Try {
         }
     }
 
+    /// Whether it has run out of time, and has not noticed.
+    fn is_doomed(&self, now: u16, rules: &Rules) -> bool {
+        self.attempt.as_ref().is_some_and(|attempt| match attempt.standing() {
+            Standing::Pending => now - self.begun >= u16::from(rules.lease),
+            Standing::Held { until, .. } => TICK * u32::from(now - self.begun) >= until,
+            _ => false,
+        })
+    }
+
     fn mark(&self, now: u16, rules: &Rules, hasher: &mut FromNow) {
         let Some(attempt) = &self.attempt else { return 0u8.hash(hasher) };
-        let over = attempt.is_over() && attempt.next_tick().is_none();
-        let mut tokens_matter = !attempt.is_over();
+        let blind = attempt.is_over() || self.is_doomed(now, rules);
+        let mut tokens_matter = !blind;
         for line in &self.lines {
-            (line.acquire, line.fence, line.renew, line.release, line.late, line.waits).hash(hasher);
+            (line.acquire, line.fence, line.renew, line.release, line.late, line.waits)
+                .hash(hasher);
             for reply in [line.acquired, line.fenced, line.renewed] {
                 match reply {
                     Reply::None => 0u8.hash(hasher),
                     Reply::No => 1u8.hash(hasher),
-                    Reply::Token(_) if over => 2u8.hash(hasher),
+                    Reply::Token(_) if blind => 2u8.hash(hasher),
                     Reply::Token(token) => hasher.token(token.into()),
                 }
             }
@@ -701,16 +724,18 @@ impl Try {
         if tokens_matter {
             hasher.token(self.token);
         }
-        if over {
+        if attempt.is_over() && attempt.next_tick().is_none() {
             return 1u8.hash(hasher);
         }
         self.renewals.hash(hasher);
         self.believes.map(|until| until.saturating_sub(now)).hash(hasher);
         (now - self.begun).min(rules.longest()).hash(hasher);
         if rules.mistake.is_some() {
-            (now - self.sent).min(rules.longest()).hash(hasher);
+            self.sent.map(|sent| (now - sent).min(rules.longest())).hash(hasher);
         }
+        hasher.blind = blind;
         attempt.hash(hasher);
+        hasher.blind = false;
     }
 }
 
@@ -719,6 +744,8 @@ impl Try {
 struct FromNow {
     state: u64,
     wall: u64,
+    /// Takes all tokens as equal.
+    blind: bool,
 }
 
 impl FromNow {
@@ -754,8 +781,11 @@ impl Hasher for FromNow {
     }
 
     fn write_u64(&mut self, number: u64) {
-        let token = number >= EPOCH / 2;
-        self.mix(if token { number.wrapping_sub(self.wall) } else { number });
+        self.mix(match number {
+            _ if number < EPOCH / 2 => number,
+            _ if self.blind => EPOCH,
+            _ => number.wrapping_sub(self.wall),
+        });
     }
 
     fn write_usize(&mut self, number: usize) {

@@ -1,0 +1,408 @@
+//! The same client for programs without tokio: each call blocks its thread.
+//!
+//! A thread of its own does what goes on in the background (renewals, messages), so holds stay alive while the
+//! program works. Inside a tokio runtime these calls are refused with [`Invalid`](crate::ErrorKind::Invalid): they
+//! would block it.
+//!
+//! ```
+//! # let server = dlock_testing::Server::start();
+//! # let url = server.url();
+//! let client = dlock_client::blocking::Client::connect(&url)?;
+//! let guard = client.lock("orders:7").acquire()?;
+//! println!("ours, with fencing token {}", guard.token());
+//! guard.release()?;
+//! # Ok::<(), dlock_client::Error>(())
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::error::Error;
+use crate::held::{Lost, Released};
+use crate::{ClientBuilder, Wait};
+
+/// How long dropping a guard may block.
+const GIVE_BACK_WITHIN: Duration = Duration::from_secs(1);
+
+/// The runtime behind a client; ends with the last handle of it.
+#[derive(Debug)]
+struct Background(Option<Runtime>);
+
+impl Background {
+    fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        if Handle::try_current().is_ok() {
+            return Err(Error::invalid(
+                "a blocking call inside a tokio runtime: use the asynchronous client there",
+            ));
+        }
+        match &self.0 {
+            Some(runtime) => Ok(runtime.block_on(work)),
+            None => Err(Error::unavailable("the client has ended")),
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // Dropping a runtime in place would panic inside another one.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// As [`crate::Client`].
+#[derive(Clone, Debug)]
+pub struct Client {
+    client: crate::Client,
+    background: Arc<Background>,
+}
+
+impl Client {
+    /// As [`crate::Client::connect`].
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        Self::with(crate::Client::builder(), url)
+    }
+
+    /// Connects as `builder` says.
+    ///
+    /// ```
+    /// # let server = dlock_testing::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let builder = dlock_client::Client::builder().lease(Duration::from_secs(5));
+    /// let client = dlock_client::blocking::Client::with(builder, &url)?;
+    /// # Ok::<(), dlock_client::Error>(())
+    /// ```
+    pub fn with(builder: ClientBuilder, url: &str) -> Result<Self, Error> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("dlock-client")
+            .enable_all()
+            .build()
+            .map_err(|error| {
+                Error::unavailable(format!("no thread for the background: {error}"))
+            })?;
+        let background = Arc::new(Background(Some(runtime)));
+        let client = background.run(builder.connect(url))??;
+        Ok(Self { client, background })
+    }
+
+    /// As [`crate::Client::lock`].
+    pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
+        Lock { inner: self.client.lock(key), background: self.background.clone() }
+    }
+
+    /// As [`crate::Client::fair_lock`].
+    pub fn fair_lock(&self, key: impl AsRef<[u8]>) -> Lock {
+        Lock { inner: self.client.fair_lock(key), background: self.background.clone() }
+    }
+
+    /// As [`crate::Client::rw_lock`].
+    pub fn rw_lock(&self, key: impl AsRef<[u8]>) -> RwLock {
+        RwLock { inner: self.client.rw_lock(key), background: self.background.clone() }
+    }
+
+    /// As [`crate::Client::semaphore`].
+    pub fn semaphore(&self, key: impl AsRef<[u8]>) -> Semaphore {
+        Semaphore { inner: self.client.semaphore(key), background: self.background.clone() }
+    }
+
+    /// As [`crate::Client::latch`].
+    pub fn latch(&self, key: impl AsRef<[u8]>) -> Latch {
+        Latch { inner: self.client.latch(key), background: self.background.clone() }
+    }
+
+    /// As [`crate::Client::multi_lock`].
+    pub fn multi_lock<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock {
+        MultiLock { inner: self.client.multi_lock(keys), background: self.background.clone() }
+    }
+
+    /// As [`crate::Client::any_lock`].
+    pub fn any_lock<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> AnyLock {
+        AnyLock { inner: self.client.any_lock(keys), background: self.background.clone() }
+    }
+
+    /// As [`crate::Client::striped_lock`].
+    pub fn striped_lock(&self, key: impl AsRef<[u8]>, stripes: u32) -> AnyLock {
+        AnyLock {
+            inner: self.client.striped_lock(key, stripes),
+            background: self.background.clone(),
+        }
+    }
+}
+
+/// A handle: its options, and the three ways to acquire.
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident gives $guard:ident, with $($option:ident($($arg:ident: $type:ty),*)),* $(,)?) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name {
+            inner: crate::$name,
+            background: Arc<Background>,
+        }
+
+        impl $name {
+            $(
+                #[doc = concat!("As [`crate::", stringify!($name), "::", stringify!($option), "`].")]
+                #[must_use]
+                pub fn $option(mut self, $($arg: $type),*) -> Self {
+                    self.inner = self.inner.$option($($arg),*);
+                    self
+                }
+            )*
+
+            #[doc = concat!("As [`crate::", stringify!($name), "::try_acquire`].")]
+            pub fn try_acquire(&self) -> Result<Option<$guard>, Error> {
+                Ok(self.background.run(self.inner.try_acquire())??.map(|guard| self.guard(guard)))
+            }
+
+            #[doc = concat!("As [`crate::", stringify!($name), "::acquire`].")]
+            pub fn acquire(&self) -> Result<$guard, Error> {
+                Ok(self.guard(self.background.run(self.inner.acquire())??))
+            }
+
+            #[doc = concat!("As [`crate::", stringify!($name), "::acquire_timeout`].")]
+            pub fn acquire_timeout(&self, time: Duration) -> Result<Option<$guard>, Error> {
+                // Inside the runtime: the time begins to run there.
+                let guard = self.background.run(async { self.inner.acquire_timeout(time).await })??;
+                Ok(guard.map(|guard| self.guard(guard)))
+            }
+
+            fn guard(&self, inner: crate::$guard) -> $guard {
+                $guard { inner, background: self.background.clone() }
+            }
+        }
+    };
+}
+
+handle! {
+    /// As [`crate::Lock`].
+    Lock gives Guard, with lease(time: Duration), owner(owner: impl AsRef<[u8]>), label(label: impl AsRef<[u8]>),
+    bind(rest: Duration), no_reentry(), wait(wait: Wait), replicas(replicas: u32, timeout: Duration),
+    replicas_on_disk(replicas: u32, timeout: Duration),
+}
+
+handle! {
+    /// As [`crate::Semaphore`].
+    Semaphore gives Permit, with lease(time: Duration), owner(owner: impl AsRef<[u8]>),
+    label(label: impl AsRef<[u8]>), bind(rest: Duration), count(permits: u32), limit(permits: u32), wait(wait: Wait),
+}
+
+handle! {
+    /// As [`crate::MultiLock`].
+    MultiLock gives MultiGuard, with lease(time: Duration), owner(owner: impl AsRef<[u8]>),
+    label(label: impl AsRef<[u8]>), bind(rest: Duration),
+}
+
+handle! {
+    /// As [`crate::AnyLock`].
+    AnyLock gives Guard, with lease(time: Duration), owner(owner: impl AsRef<[u8]>), label(label: impl AsRef<[u8]>),
+    bind(rest: Duration),
+}
+
+impl Lock {
+    /// As [`crate::Lock::check`].
+    pub fn check(&self, token: u64) -> Result<(), Error> {
+        self.background.run(self.inner.check(token))?
+    }
+}
+
+impl Semaphore {
+    /// As [`crate::Semaphore::init`].
+    pub fn init(&self, permits: u32) -> Result<bool, Error> {
+        self.background.run(self.inner.init(permits))?
+    }
+
+    /// As [`crate::Semaphore::resize`].
+    pub fn resize(&self, permits: u32) -> Result<i64, Error> {
+        self.background.run(self.inner.resize(permits))?
+    }
+
+    /// As [`crate::Semaphore::resize_by`].
+    pub fn resize_by(&self, delta: i64) -> Result<i64, Error> {
+        self.background.run(self.inner.resize_by(delta))?
+    }
+
+    /// As [`crate::Semaphore::take`].
+    pub fn take(&self, permits: u32) -> Result<bool, Error> {
+        self.background.run(self.inner.take(permits))?
+    }
+
+    /// As [`crate::Semaphore::take_timeout`].
+    pub fn take_timeout(&self, permits: u32, time: Duration) -> Result<bool, Error> {
+        self.background.run(async { self.inner.take_timeout(permits, time).await })?
+    }
+
+    /// As [`crate::Semaphore::give`].
+    pub fn give(&self, permits: u32) -> Result<i64, Error> {
+        self.background.run(self.inner.give(permits))?
+    }
+
+    /// As [`crate::Semaphore::drain`].
+    pub fn drain(&self) -> Result<i64, Error> {
+        self.background.run(self.inner.drain())?
+    }
+}
+
+/// As [`crate::RwLock`].
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    inner: crate::RwLock,
+    background: Arc<Background>,
+}
+
+impl RwLock {
+    /// As [`crate::RwLock::read`].
+    #[must_use]
+    pub fn read(&self) -> Lock {
+        Lock { inner: self.inner.read(), background: self.background.clone() }
+    }
+
+    /// As [`crate::RwLock::write`].
+    #[must_use]
+    pub fn write(&self) -> Lock {
+        Lock { inner: self.inner.write(), background: self.background.clone() }
+    }
+}
+
+/// As [`crate::Latch`].
+#[derive(Clone, Debug)]
+pub struct Latch {
+    inner: crate::Latch,
+    background: Arc<Background>,
+}
+
+impl Latch {
+    /// As [`crate::Latch::init`].
+    pub fn init(&self, count: u32) -> Result<bool, Error> {
+        self.background.run(self.inner.init(count))?
+    }
+
+    /// As [`crate::Latch::init_for`].
+    pub fn init_for(&self, count: u32, time: Duration) -> Result<bool, Error> {
+        self.background.run(self.inner.init_for(count, time))?
+    }
+
+    /// As [`crate::Latch::count_down`].
+    pub fn count_down(&self, by: u32) -> Result<i64, Error> {
+        self.background.run(self.inner.count_down(by))?
+    }
+
+    /// As [`crate::Latch::wait`].
+    pub fn wait(&self) -> Result<(), Error> {
+        self.background.run(self.inner.wait())?
+    }
+
+    /// As [`crate::Latch::wait_timeout`].
+    pub fn wait_timeout(&self, time: Duration) -> Result<bool, Error> {
+        self.background.run(async { self.inner.wait_timeout(time).await })?
+    }
+
+    /// As [`crate::Latch::remaining`].
+    pub fn remaining(&self) -> Result<Option<u64>, Error> {
+        self.background.run(self.inner.remaining())?
+    }
+}
+
+/// What every guard can do.
+macro_rules! guard {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[must_use = "it is given back when this is dropped"]
+        #[derive(Debug)]
+        pub struct $name {
+            inner: crate::$name,
+            background: Arc<Background>,
+        }
+
+        impl $name {
+            #[doc = concat!("As [`crate::", stringify!($name), "::release`].")]
+            pub fn release(self) -> Result<Released, Error> {
+                self.background.run(self.inner.give_back())?
+            }
+
+            /// How it was lost, if it was. Ask before each step that must not be done without the lock.
+            pub fn lost_now(&self) -> Option<Lost> {
+                self.inner.lost_now()
+            }
+
+            /// Waits for so long whether it is lost. None: it is not.
+            pub fn wait_lost(&self, time: Duration) -> Result<Option<Lost>, Error> {
+                self.background.run(async { tokio::time::timeout(time, self.inner.lost()).await.ok() })
+            }
+
+            /// How long it is certain to last; zero when it is lost.
+            pub fn valid_for(&self) -> Duration {
+                self.inner.valid_for()
+            }
+        }
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // At once, and not only begun: the background may end with this handle. Nobody is there to be told
+                // of an error; the lease ends it then. Inside a runtime, dropping `inner` does it in the background.
+                let give_back = async {
+                    let _ = tokio::time::timeout(GIVE_BACK_WITHIN, self.inner.give_back()).await;
+                };
+                let _ = self.background.run(give_back);
+            }
+        }
+    };
+}
+
+guard! {
+    /// As [`crate::Guard`].
+    Guard
+}
+guard! {
+    /// As [`crate::Permit`].
+    Permit
+}
+guard! {
+    /// As [`crate::MultiGuard`].
+    MultiGuard
+}
+
+impl Guard {
+    /// As [`crate::Hold::key`].
+    pub fn key(&self) -> &[u8] {
+        self.inner.key()
+    }
+
+    /// As [`crate::Hold::owner`].
+    pub fn owner(&self) -> &[u8] {
+        self.inner.owner()
+    }
+
+    /// As [`crate::Hold::token`].
+    pub fn token(&self) -> u64 {
+        self.inner.token()
+    }
+
+    /// As [`crate::Guard::renew`].
+    pub fn renew(&self, lease: Duration) -> Result<(), Error> {
+        self.background.run(self.inner.renew(lease))?
+    }
+}
+
+impl Permit {
+    /// As [`crate::Permit::permit_id`].
+    pub fn permit_id(&self) -> String {
+        self.inner.permit_id()
+    }
+
+    /// As [`crate::Permit::renew`].
+    pub fn renew(&self, lease: Duration) -> Result<(), Error> {
+        self.background.run(self.inner.renew(lease))?
+    }
+}
+
+impl MultiGuard {
+    /// As [`crate::MultiGuard::tokens`].
+    pub fn tokens(&self) -> &[u64] {
+        self.inner.tokens()
+    }
+}
