@@ -107,7 +107,8 @@ impl Core {
 
     async fn try_once(&self, key: &[u8], cmd: &Cmd, until: Instant) -> Result<Value, Failure> {
         let (server, mut live) = self.reach(key, until).await?;
-        match timeout_at(until, live.connection.send_packed_command(cmd)).await {
+        let answer_by = until.min(Instant::now() + self.settings.response_timeout);
+        match timeout_at(answer_by, live.connection.send_packed_command(cmd)).await {
             Ok(reply) => match reply.and_then(Value::extract_error) {
                 Ok(value) => {
                     server.link.answered();
@@ -115,6 +116,11 @@ impl Core {
                 }
                 Err(error) => self.after(error, key, cmd, &server, live.generation, until).await,
             },
+            Err(_) if answer_by < until => {
+                server.link.report_broken(live.generation);
+                Err(Failure::Passing(Error::unavailable("no answer in time")))
+            }
+            // The caller's time is over; whether the connection is dead, this does not tell.
             Err(_) => Err(Failure::Final(Error::unavailable("no answer in time"))),
         }
     }
@@ -199,11 +205,13 @@ impl Core {
         let mut live = to.link.live(until).await.map_err(Failure::Passing)?;
         let mut both = redis::pipe();
         both.cmd("ASKING").add_command(cmd.clone());
-        let replies = timeout_at(until, live.connection.send_packed_commands(&both, 0, 2)).await;
+        let answer_by = until.min(Instant::now() + self.settings.response_timeout);
+        let replies =
+            timeout_at(answer_by, live.connection.send_packed_commands(&both, 0, 2)).await;
         let reply = match replies {
             Ok(Ok(mut replies)) => replies.pop().unwrap_or(Value::Nil).extract_error(),
             Ok(Err(error)) => Err(error),
-            Err(_) => return Err(Failure::Final(Error::unavailable("no answer in time"))),
+            Err(_) => return Err(Failure::Passing(Error::unavailable("no answer in time"))),
         };
         reply.map_err(|error| match error.code() {
             Some("MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING") | None => {

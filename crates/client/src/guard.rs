@@ -254,14 +254,23 @@ impl Drop for MultiGuard {
 }
 
 async fn release(held: &Arc<Held>) -> Result<Released, Error> {
-    // If nobody waits for the answer to the end, it is sent nevertheless.
-    let held = held.clone();
     if !held.may_give_back() {
         return Ok(Released::Gone);
     }
-    let runtime = held.core.runtime.clone();
-    match runtime.spawn(async move { held.give_back().await }).await {
-        Ok(released) => released,
-        Err(_) => Err(Error::unavailable("the runtime of the client has ended")),
+    let mut rest = InBackground(Some(held.clone()));
+    let released = held.give_back().await;
+    rest.0 = None;
+    released
+}
+
+/// Goes on with a release that nobody waits for any more: with the same request id, so it counts once.
+struct InBackground(Option<Arc<Held>>);
+
+impl Drop for InBackground {
+    fn drop(&mut self) {
+        if let Some(held) = self.0.take() {
+            let runtime = held.core.runtime.clone();
+            runtime.spawn(async move { held.give_back().await });
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A hold, as the client sees it: what it is, until when it is certain, and whether it was lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_wire::permit::{self, PermitId};
@@ -97,6 +97,8 @@ pub(crate) struct Held {
     /// Neither renewed nor watched any more: given back, or lost.
     ended: AtomicBool,
     given_back: AtomicBool,
+    /// The request id of its release, however often that is sent.
+    release_id: OnceLock<String>,
     lost: watch::Sender<Option<Lost>>,
     /// Where the registry has it.
     pub(crate) armed: Armed,
@@ -144,6 +146,7 @@ impl Held {
             deadline: AtomicU64::new(deadline.nanos()),
             ended: AtomicBool::new(false),
             given_back: AtomicBool::new(false),
+            release_id: OnceLock::new(),
             lost: watch::Sender::new(None),
             armed: Armed::default(),
         });
@@ -310,8 +313,7 @@ impl Held {
 
     /// Gives it back. The renewals have ended before.
     pub(crate) async fn give_back(&self) -> Result<Released, Error> {
-        let reqid = crate::random::name();
-        let reqid = Some(reqid.as_bytes());
+        let reqid = Some(self.release_id.get_or_init(crate::random::name).as_bytes());
         let core = &self.core;
         let until = core.patience();
         let reply = match &self.grip {

@@ -173,7 +173,7 @@ impl Shared {
         let listener = Listener { shared: Arc::downgrade(self), generation };
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.settings.connect_timeout))
-            .set_response_timeout(Some(self.settings.response_timeout))
+            .set_response_timeout(None)
             .set_push_sender(listener);
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         connection.subscribe(&[self.registry.channel(), FLUSH_CHANNEL.as_bytes()][..]).await?;
@@ -186,10 +186,12 @@ impl Shared {
             tokio::select! {
                 () = self.broken.notified() => return,
                 () = tokio::time::sleep(HEARTBEAT) => {
-                    if self.answered.swap(0, Ordering::Relaxed) == 0
-                        && live.connection.send_packed_command(&redis::cmd("PING")).await.is_err()
-                    {
-                        return;
+                    if self.answered.swap(0, Ordering::Relaxed) == 0 {
+                        let ping = redis::cmd("PING");
+                        let answer = live.connection.send_packed_command(&ping);
+                        if !matches!(timeout(self.settings.response_timeout, answer).await, Ok(Ok(_))) {
+                            return;
+                        }
                     }
                 }
             }
