@@ -168,7 +168,7 @@ impl Core {
             });
         };
         server.link.answered();
-        let redirect = error.redirect_node().map(|(host, port)| (host.to_owned(), port));
+        let redirect = redirect(&error);
         let error = Error::from(error);
         match (code.as_str(), redirect) {
             ("MOVED", Some((host, port))) => {
@@ -222,6 +222,14 @@ impl Core {
     }
 }
 
+/// Host and port of MOVED and ASK; an empty host is that of the server that said so.
+pub(crate) fn redirect(error: &RedisError) -> Option<(String, u16)> {
+    // What redis-rs calls a node is its address and a slot.
+    let (address, _slot) = error.redirect_node()?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
+}
+
 /// The request as redis-rs sends it.
 pub(crate) fn command(id: CommandId, request: &Request<'_>) -> Cmd {
     let mut cmd = redis::cmd(id.name());
@@ -229,4 +237,22 @@ pub(crate) fn command(id: CommandId, request: &Request<'_>) -> Cmd {
         cmd.arg(arg);
     });
     cmd
+}
+
+#[cfg(test)]
+mod tests {
+    use super::redirect;
+
+    #[test]
+    fn a_redirection_names_host_and_port() {
+        let of = |detail: &str| {
+            let error = redis::make_extension_error("MOVED".to_owned(), Some(detail.to_owned()));
+            let parsed = redis::parse_redis_value(format!("-MOVED {detail}\r\n").as_bytes());
+            let parsed = parsed.and_then(redis::Value::extract_error).err().unwrap_or(error);
+            redirect(&parsed)
+        };
+        assert_eq!(of("7629 127.0.0.1:7001"), Some(("127.0.0.1".to_owned(), 7001)));
+        assert_eq!(of("7629 :7001"), Some((String::new(), 7001)));
+        assert_eq!(of("7629 ::1:7001"), Some(("::1".to_owned(), 7001)));
+    }
 }

@@ -271,6 +271,25 @@ impl Held {
         self.grip.renewal(lease, self.bind)
     }
 
+    /// The server said that it is gone, which may mean that it is elsewhere: asks, and loses it only if that is so.
+    pub(crate) async fn verify(self: Arc<Self>, how: Lost) {
+        let question =
+            if self.is_watched() { Some(self.renewal(self.lease)) } else { self.check() };
+        let Some(question) = question else { return self.lose(how) };
+        let sent = Moment::now();
+        match self.core.send(self.key(), &question, self.core.patience()).await {
+            Ok(_) if self.is_watched() && self.lost_now().is_none() => {
+                self.renewed(sent, self.lease)
+            }
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Stale) => {
+                self.lose(how)
+            }
+            // Nobody knows: its deadline stays.
+            Err(_) => {}
+        }
+    }
+
     /// Renews it now, for so long.
     pub(crate) async fn renew(&self, lease: Duration) -> Result<(), Error> {
         if let Some(lost) = self.lost_now() {

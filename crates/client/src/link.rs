@@ -22,6 +22,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// How often a connection on which nothing else happens is asked whether it is still there.
 const HEARTBEAT: Duration = Duration::from_secs(3);
+/// How often Sentinels are asked who is primary: one that was replaced in order goes on as if nothing were, for seconds.
+const ASK_SENTINELS: Duration = Duration::from_secs(1);
 
 /// A connection that was up when it was handed out.
 #[derive(Clone)]
@@ -180,11 +182,30 @@ impl Shared {
         Ok(Live { connection, generation, client: Arc::new(client) })
     }
 
+    /// Returns when Sentinels name another primary than the one that we are connected to.
+    async fn replaced_by_sentinels(&self, live: &Live) {
+        if !self.opener.is_named_by_sentinels() {
+            std::future::pending::<()>().await;
+        }
+        let here = live.client.get_connection_info().addr().to_string();
+        loop {
+            tokio::time::sleep(ASK_SENTINELS).await;
+            let named =
+                timeout(self.settings.connect_timeout, self.opener.client(ProtocolVersion::RESP3));
+            if let Ok(Ok(named)) = named.await
+                && named.get_connection_info().addr().to_string() != here
+            {
+                return;
+            }
+        }
+    }
+
     /// Returns when the connection is lost, or was reported to be.
     async fn while_up(&self, mut live: Live) {
         loop {
             tokio::select! {
                 () = self.broken.notified() => return,
+                () = self.replaced_by_sentinels(&live) => return,
                 () = tokio::time::sleep(HEARTBEAT) => {
                     if self.answered.swap(0, Ordering::Relaxed) == 0 {
                         let ping = redis::cmd("PING");

@@ -177,8 +177,8 @@ impl Private {
 fn redirect(replies: &[Value]) -> Option<(bool, String, u16)> {
     let Value::ServerError(error) = replies.first()? else { return None };
     let error = redis::RedisError::from(error.clone());
-    let (host, port) = error.redirect_node()?;
-    Some((error.code() == Some("ASK"), host.to_owned(), port))
+    let (host, port) = crate::core::redirect(&error)?;
+    Some((error.code() == Some("ASK"), host, port))
 }
 
 fn is_read_only(reply: &Value) -> bool {

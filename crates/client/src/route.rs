@@ -62,6 +62,13 @@ impl Opener {
     }
 }
 
+impl Opener {
+    /// Whether somebody else says where the server is, and may say otherwise tomorrow.
+    pub(crate) fn is_named_by_sentinels(&self) -> bool {
+        matches!(self, Self::Sentinel { .. })
+    }
+}
+
 /// The way from a key to its server.
 pub(crate) struct Routes {
     target: Routing,
