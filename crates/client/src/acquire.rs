@@ -270,6 +270,7 @@ impl Ask {
             watched: self.watched,
             bind: self.options.bind,
             unclaimed: granted.unclaimed,
+            own_name: self.own_name,
         };
         let deadline = granted.sent.after(certain(granted.lasts));
         Held::new(&self.core, self.grip(granted.id), terms, deadline)

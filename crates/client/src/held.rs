@@ -97,6 +97,7 @@ pub(crate) struct Held {
     /// Neither renewed nor watched any more: given back, or lost.
     ended: AtomicBool,
     given_back: AtomicBool,
+    own_name: bool,
     /// The request id of its release, however often that is sent.
     release_id: OnceLock<String>,
     lost: watch::Sender<Option<Lost>>,
@@ -131,6 +132,8 @@ pub(crate) struct Terms {
     pub(crate) watched: bool,
     pub(crate) bind: Option<Duration>,
     pub(crate) unclaimed: bool,
+    /// Nobody else acts for the owner: a release that is sent twice counts once without a request id.
+    pub(crate) own_name: bool,
 }
 
 impl Held {
@@ -146,13 +149,14 @@ impl Held {
             deadline: AtomicU64::new(deadline.nanos()),
             ended: AtomicBool::new(false),
             given_back: AtomicBool::new(false),
+            own_name: terms.own_name,
             release_id: OnceLock::new(),
             lost: watch::Sender::new(None),
             armed: Armed::default(),
         });
         core.registry.add(&held);
         if terms.unclaimed {
-            core.registry.claim_soon.notify_one();
+            core.registry.claim_before_long();
         }
         held
     }
@@ -279,14 +283,13 @@ impl Held {
         let sent = Moment::now();
         match self.core.send(self.key(), &question, self.core.patience()).await {
             Ok(_) if self.is_watched() && self.lost_now().is_none() => {
-                self.renewed(sent, self.lease)
+                self.renewed(sent, self.lease);
             }
-            Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Stale) => {
-                self.lose(how)
+                self.lose(how);
             }
-            // Nobody knows: its deadline stays.
-            Err(_) => {}
+            // It is there, or nobody knows: its deadline stays.
+            Ok(_) | Err(_) => {}
         }
     }
 
@@ -332,7 +335,8 @@ impl Held {
 
     /// Gives it back. The renewals have ended before.
     pub(crate) async fn give_back(&self) -> Result<Released, Error> {
-        let reqid = Some(self.release_id.get_or_init(crate::random::name).as_bytes());
+        let reqid =
+            (!self.own_name).then(|| self.release_id.get_or_init(crate::random::name).as_bytes());
         let core = &self.core;
         let until = core.patience();
         let reply = match &self.grip {

@@ -207,8 +207,13 @@ impl Several {
             sent = Moment::now();
             core.send(self.first(), &grip.renewal(lease, None), core.patience()).await?;
         }
-        let terms =
-            Terms { lease, watched: options.lease.is_none(), bind: options.bind, unclaimed: false };
+        let terms = Terms {
+            lease,
+            watched: options.lease.is_none(),
+            bind: options.bind,
+            unclaimed: false,
+            own_name: options.owner.is_none(),
+        };
         let held = Held::new(core, grip, terms, sent.after(certain(lease)));
         undo.0 = None;
         Ok(Some(held))

@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dlock_wire::message::{Event, Message};
@@ -21,6 +21,8 @@ pub(crate) struct Registry {
     pub(crate) renew_now: Notify,
     /// A hold was granted by a message: the watchdog should claim it soon.
     pub(crate) claim_soon: Notify,
+    /// It knows.
+    claiming: AtomicBool,
     /// The first deadline is earlier than it was.
     pub(crate) earlier: Notify,
     /// How often a flush of the database was heard of.
@@ -45,6 +47,8 @@ struct Holds {
     by_id: HashMap<Box<[u8]>, Vec<Weak<Held>>>,
     by_deadline: BTreeMap<(Moment, u64), Weak<Held>>,
     sequence: u64,
+    /// When whoever ends holds will look next without being called.
+    next_look: Option<Moment>,
 }
 
 impl Registry {
@@ -56,6 +60,7 @@ impl Registry {
             holds: Mutex::default(),
             renew_now: Notify::new(),
             claim_soon: Notify::new(),
+            claiming: AtomicBool::new(false),
             earlier: Notify::new(),
             flushes: AtomicU64::new(0),
             undoing: Mutex::default(),
@@ -115,6 +120,18 @@ impl Registry {
         }
     }
 
+    /// A hold was granted by a message, and is to be claimed before long.
+    pub(crate) fn claim_before_long(&self) {
+        if !self.claiming.swap(true, Ordering::AcqRel) {
+            self.claim_soon.notify_one();
+        }
+    }
+
+    /// All that were granted by messages until now are about to be claimed.
+    pub(crate) fn claims(&self) {
+        self.claiming.store(false, Ordering::Release);
+    }
+
     /// How often a flush of the database was heard of.
     pub(crate) fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Acquire)
@@ -137,9 +154,14 @@ impl Registry {
         let entry = (held.deadline(), holds.sequence);
         held.armed.set(entry);
         holds.by_deadline.insert(entry, Arc::downgrade(held));
-        let first = holds.by_deadline.first_key_value().is_some_and(|(first, _)| *first == entry);
-        drop(holds);
-        if first {
+        self.look_in_time(holds, entry.0);
+    }
+
+    /// Calls whoever ends holds if `deadline` comes before the next look.
+    fn look_in_time(&self, mut holds: MutexGuard<'_, Holds>, deadline: Moment) {
+        // None: it is looking, or about to.
+        if holds.next_look.take_if(|next| deadline < *next).is_some() {
+            drop(holds);
             self.earlier.notify_one();
         }
     }
@@ -166,8 +188,7 @@ impl Registry {
             let entry = (held.deadline(), old.1);
             held.armed.set(entry);
             holds.by_deadline.insert(entry, weak);
-            drop(holds);
-            self.earlier.notify_one();
+            self.look_in_time(holds, entry.0);
         }
     }
 
@@ -190,6 +211,7 @@ impl Registry {
             }
         }
         let next = holds.by_deadline.first_key_value().map_or(Moment::NEVER, |(first, _)| first.0);
+        holds.next_look = Some(next);
         (due, next)
     }
 

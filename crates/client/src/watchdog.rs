@@ -98,6 +98,7 @@ async fn renew(core: Weak<Core>) {
             next = now + period;
         }
         claim = None;
+        registry.claims();
         round(&core, why);
     }
 }
