@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::acquire::What;
+use crate::admin::Admin;
 use crate::config::ClientBuilder;
 use crate::core::Core;
 use crate::error::Error;
@@ -35,6 +36,11 @@ pub struct Client {
 impl Client {
     pub(crate) fn from_core(core: Arc<Core>) -> Self {
         Self { core }
+    }
+
+    /// What operators read and break.
+    pub fn admin(&self) -> Admin {
+        Admin::new(self.core.clone())
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

@@ -37,6 +37,7 @@
 #![deny(missing_docs)]
 
 mod acquire;
+pub mod admin;
 pub mod blocking;
 mod client;
 mod clock;

@@ -62,10 +62,10 @@ pub struct Rules {
     pub tries: &'static [u8],
     /// Ticks.
     pub lease: u8,
-    pub run: u16,
     /// How far each server's wall clock is ahead, in ticks.
     pub ahead: [u64; SERVERS],
-    /// How many requests are later than in the same tick, or lost.
+    /// How many requests are lost, or later than in the same tick; those to a server that is down are not counted.
+    /// Answers may all be late or lost.
     pub late: u8,
     /// How often an ACQUIRE reaches its server twice.
     pub repeats: u8,
@@ -297,7 +297,7 @@ impl World {
     }
 
     fn clock(&self, s: usize, rules: &Rules) -> u64 {
-        EPOCH + (u64::from(self.now * rules.run) + rules.ahead[s]) * TOKENS_A_TICK
+        EPOCH + (u64::from(self.now) + rules.ahead[s]) * TOKENS_A_TICK
     }
 
     /// Lets it happen. `None`: nothing came of it, or the same as of another event.
@@ -367,7 +367,9 @@ impl World {
 
     /// What is on its way now will be late. `None` if that is too much.
     fn go_late(&mut self) -> Option<()> {
-        for line in self.tries.iter_mut().flat_map(|t| &mut t.lines) {
+        let down = self.servers.map(|server| server.down.is_some());
+        let lines = self.tries.iter_mut().flat_map(|t| t.lines.iter_mut().zip(down));
+        for line in lines.filter_map(|(line, down)| (!down).then_some(line)) {
             for (there, late) in line.requests().into_iter().zip(&mut line.late) {
                 if there && !*late {
                     self.late = self.late.checked_sub(1)?;
@@ -648,11 +650,8 @@ impl World {
 
     /// Tells states apart that behave differently.
     pub fn mark(&self, rules: &Rules) -> u64 {
-        let mut hasher = FromNow {
-            state: 0,
-            blind: false,
-            wall: u64::from(self.now * rules.run) * TOKENS_A_TICK,
-        };
+        let mut hasher =
+            FromNow { state: 0, blind: false, wall: u64::from(self.now) * TOKENS_A_TICK };
         (self.late, self.repeats, self.cuts, self.crashes).hash(&mut hasher);
         for (s, server) in self.servers.iter().enumerate() {
             server.down.map(|since| self.now > since).hash(&mut hasher);
@@ -699,7 +698,11 @@ impl Try {
     fn is_doomed(&self, now: u16, rules: &Rules) -> bool {
         self.attempt.as_ref().is_some_and(|attempt| match attempt.standing() {
             Standing::Pending => now - self.begun >= u16::from(rules.lease),
-            Standing::Held { until, .. } => TICK * u32::from(now - self.begun) >= until,
+            Standing::Held { until, .. } => {
+                // The answer to a renewal may be on its way.
+                let renews = self.lines.iter().any(|line| line.waits[2].is_some());
+                !renews && TICK * u32::from(now - self.begun) >= until
+            }
             _ => false,
         })
     }
