@@ -151,12 +151,13 @@ pub(crate) async fn acquire(
     let entered = core.registry.enter(key, &ask.owner);
     let undo = Undo(Some(ask));
     let Some(ask) = &undo.0 else { return Ok(None) };
+    // What is seldom needed is kept out of every waiting task: there may be a hundred thousand.
     let granted = match (options.replicas, patience) {
-        (Some(replicas), patience) => ask.replicated(replicas, patience).await,
+        (Some(replicas), patience) => Box::pin(ask.replicated(replicas, patience)).await,
         (None, Patience::None) => ask.now().await,
         (None, patience) => match options.wait.unwrap_or(core.settings.wait) {
             Wait::Queue => ask.queue(patience, &entered).await,
-            Wait::Blocking => ask.block(patience).await,
+            Wait::Blocking => Box::pin(ask.block(patience)).await,
         },
     };
     let granted = match granted {
@@ -164,7 +165,7 @@ pub(crate) async fn acquire(
         Err(error) => {
             if matches!(error.kind(), ErrorKind::Replicas { .. }) {
                 // Who is told that it was given back may rely on it; the rest goes on in the background.
-                let _ = timeout(LEAVE_WITHIN, ask.undo()).await;
+                let _ = timeout(LEAVE_WITHIN, Box::pin(ask.undo())).await;
             }
             return Err(error);
         }
@@ -172,7 +173,7 @@ pub(crate) async fn acquire(
     let Some(mut granted) = granted else { return Ok(None) };
     if core.registry.flushes() != flushes {
         // Flushed before or after the grant? The server knows.
-        match ask.claim(granted.id).await? {
+        match Box::pin(ask.claim(granted.id)).await? {
             Some(claimed) => granted = claimed,
             None => return Ok(None),
         }

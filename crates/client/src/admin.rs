@@ -16,9 +16,7 @@ use dlock_wire::table::{CommandId, LockVerb, RwVerb, SemVerb};
 use redis::{Cmd, Value};
 use tokio::time::{Instant, timeout_at};
 
-pub use self::info::{
-    Holder, Info, Latch, Lock, PermitHold, ReadWrite, RwMode, Semaphore, Waiter,
-};
+pub use self::info::{Holder, Info, Latch, Lock, PermitHold, ReadWrite, RwMode, Semaphore, Waiter};
 pub use self::kind::Kind;
 pub use self::stats::Stats;
 
@@ -191,7 +189,11 @@ impl Admin {
     }
 
     /// As [`Admin::waiters`], of a key whose family is known. Empty also if the key belongs to another family by now.
-    pub async fn waiters_of(&self, entry: &Entry, count: Option<u64>) -> Result<Vec<Waiter>, Error> {
+    pub async fn waiters_of(
+        &self,
+        entry: &Entry,
+        count: Option<u64>,
+    ) -> Result<Vec<Waiter>, Error> {
         let key = entry.key.as_slice();
         match self.call(key, entry.kind.waiters(), &Request::Waiters { key, count }).await {
             Err(error) if error.kind() == ErrorKind::WrongType => Ok(Vec::new()),
@@ -253,7 +255,9 @@ impl Admin {
                 return Err(Error::invalid("it is a semaphore: say which permit is to be broken"));
             }
             Kind::Latch => {
-                return Err(Error::invalid("it is a latch: nobody holds it, so nothing can be broken"));
+                return Err(Error::invalid(
+                    "it is a latch: nobody holds it, so nothing can be broken",
+                ));
             }
         };
         decode::count(&self.call(key, id, &request).await?)

@@ -114,7 +114,10 @@ impl Core {
                     server.link.answered();
                     Ok(value)
                 }
-                Err(error) => self.after(error, key, cmd, &server, live.generation, until).await,
+                Err(error) => {
+                    // Seldom: kept out of the size of every call.
+                    Box::pin(self.after(error, key, cmd, &server, live.generation, until)).await
+                }
             },
             Err(_) if answer_by < until => {
                 server.link.report_broken(live.generation);
@@ -133,14 +136,14 @@ impl Core {
             until
         };
         let Some(server) = self.routes.server_of(key) else {
-            self.routes.refresh(until).await.map_err(Failure::Passing)?;
+            Box::pin(self.routes.refresh(until)).await.map_err(Failure::Passing)?;
             return Err(Failure::Passing(Error::unavailable("no server has the slot of the key")));
         };
         match server.link.live(patience).await {
             Ok(live) => Ok((server, live)),
             Err(error) => {
                 // A node that is gone may have been replaced; a refusal stays one.
-                let _ = self.routes.refresh(until).await;
+                let _ = Box::pin(self.routes.refresh(until)).await;
                 Err(match error.kind() {
                     ErrorKind::Unavailable => Failure::Passing(error),
                     _ => Failure::Final(error),

@@ -121,11 +121,21 @@ impl Private {
         for command in commands {
             pipeline.add_command(command.clone());
         }
-        let replies = tokio::select! {
-            replies = self.connection.send_packed_commands(&pipeline, 0, commands.len()) => replies?,
-            () = limit => return Err(Error::unavailable("no answer in time")),
+        let answer = tokio::select! {
+            replies = self.connection.send_packed_commands(&pipeline, 0, commands.len()) => {
+                replies.map_err(Error::from)
+            }
+            () = limit => Err(Error::unavailable("no answer in time")),
             () = self.server.link.replaced(self.generation) => {
-                return Err(Error::unavailable("the connection to the server is lost"));
+                Err(Error::unavailable("the connection to the server is lost"))
+            }
+        };
+        let replies = match answer {
+            Ok(replies) => replies,
+            Err(error) => {
+                // What became of this one became of those at rest, too.
+                self.server.pool.clear();
+                return Err(error);
             }
         };
         match redirect(&replies) {

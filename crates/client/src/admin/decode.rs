@@ -5,9 +5,7 @@ use std::time::Duration;
 use dlock_wire::reply::{holder, info, latch_info, permit, rw_info, sem_info, waiter};
 use redis::Value;
 
-use super::info::{
-    Holder, Info, Latch, Lock, PermitHold, ReadWrite, RwMode, Semaphore, Waiter,
-};
+use super::info::{Holder, Info, Latch, Lock, PermitHold, ReadWrite, RwMode, Semaphore, Waiter};
 use super::kind::Kind;
 use crate::error::{Error, ErrorKind};
 
@@ -214,7 +212,10 @@ fn lacking(name: &str) -> Error {
 }
 
 fn odd(wanted: &str, value: &Value) -> Error {
-    Error::new(ErrorKind::Protocol, format!("the server's answer makes no sense: {wanted} is {value:?}"))
+    Error::new(
+        ErrorKind::Protocol,
+        format!("the server's answer makes no sense: {wanted} is {value:?}"),
+    )
 }
 
 #[cfg(test)]
@@ -333,10 +334,7 @@ mod tests {
             (sem_info::WAITERS, Value::Int(5)),
         ]);
         let expected = Semaphore { capacity: 2, available: -1, leased: 3, taken: 0, waiters: 5 };
-        assert_eq!(
-            super::info(Kind::Semaphore, &reply).unwrap(),
-            Some(Info::Semaphore(expected))
-        );
+        assert_eq!(super::info(Kind::Semaphore, &reply).unwrap(), Some(Info::Semaphore(expected)));
     }
 
     #[test]

@@ -119,7 +119,10 @@ mod tests {
     fn the_text_of_a_server_is_read() {
         let stats = Stats::parse("127.0.0.1:6379", TEXT);
         assert_eq!(stats.version, "Redis 7.0.15");
-        assert_eq!((stats.uptime_s, stats.connected_clients, stats.role.as_str()), (61, 4, "master"));
+        assert_eq!(
+            (stats.uptime_s, stats.connected_clients, stats.role.as_str()),
+            (61, 4, "master")
+        );
         assert_eq!((stats.held_locks, stats.keys, stats.waiters_blocked), (2, 3, 5));
         assert_eq!((stats.grants_at_once, stats.expiries), (7, 0));
     }
