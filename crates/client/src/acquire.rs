@@ -17,7 +17,7 @@ use crate::core::{Core, command};
 use crate::error::{Error, ErrorKind};
 use crate::held::{Grip, Held, Terms, certain, lock_command, millis};
 use crate::options::{Options, Replicas, lease_ms};
-use crate::private::{self, Private, Tries};
+use crate::private::{self, Private, Seat, Tries};
 use crate::registry::Entered;
 use crate::route::Server;
 
@@ -92,6 +92,8 @@ pub(crate) struct Ask {
     options: Options,
     /// Something of it may be left on the server: a place, or a grant that nobody has seen.
     pending: AtomicBool,
+    /// A request of it was sent before, and not refused outright.
+    asked: AtomicBool,
 }
 
 /// How one request waits.
@@ -141,6 +143,7 @@ pub(crate) async fn acquire(
         watched: options.lease.is_none(),
         options: options.clone(),
         pending: AtomicBool::new(false),
+        asked: AtomicBool::new(false),
     };
     lease_ms(ask.lease)?;
     if !ask.own_name {
@@ -148,6 +151,7 @@ pub(crate) async fn acquire(
         core.registry.undone(key, &ask.owner).await;
     }
     let flushes = core.registry.flushes();
+    let tied_to = ask.connection();
     let entered = core.registry.enter(key, &ask.owner);
     let undo = Undo(Some(ask));
     let Some(ask) = &undo.0 else { return Ok(None) };
@@ -180,6 +184,11 @@ pub(crate) async fn acquire(
     }
     let held = ask.hold(&granted);
     ask.pending.store(false, Ordering::Relaxed);
+    if options.bind.is_some() && (tied_to == 0 || tied_to != ask.connection()) {
+        // Perhaps tied to a connection that is gone: whoever cuts holds may have come by too early to see this one.
+        held.untied(granted.sent);
+        core.registry.renew_now.notify_one();
+    }
     if let Some(how) = entered.ended(&held) {
         held.lose(how);
     }
@@ -239,6 +248,11 @@ impl Ask {
         }
     }
 
+    /// Which of the shared connections to the server of its key is up; 0: none.
+    fn connection(&self) -> u64 {
+        self.core.routes.server_of(&self.key).map_or(0, |server| server.link.generation())
+    }
+
     fn id(reply: &Value) -> Result<Option<Id>, Error> {
         let id = match reply {
             Value::Nil => return Ok(None),
@@ -284,12 +298,10 @@ impl Ask {
         reply.map_err(|error| self.note(error))
     }
 
-    /// Where the server said no, nothing of the request is left; where nobody answered, something may be.
+    /// Where the server refused the only copy of the first request, nothing of it is left there.
     fn note(&self, error: Error) -> Error {
-        if !matches!(
-            error.kind(),
-            ErrorKind::Unavailable | ErrorKind::Unblocked | ErrorKind::Protocol
-        ) {
+        let first = !self.asked.swap(true, Ordering::Relaxed);
+        if first && error.is_refusal() {
             self.pending.store(false, Ordering::Relaxed);
         }
         error
@@ -322,6 +334,7 @@ impl Ask {
                 _ => core.patience(),
             };
             let reply = self.send(How::Queue, until).await?;
+            self.asked.store(true, Ordering::Relaxed);
             if let Some(granted) = self.granted(&reply, sent)? {
                 return Ok(Some(granted));
             }
@@ -419,13 +432,15 @@ impl Ask {
         // When the first request was sent whose outcome is not known: its grant may be the one that a later answer
         // repeats.
         let mut first = None;
+        let mut place = Seat::default();
         loop {
             let slice = patience.block_ms(self.core.settings.queue);
             let sent = *first.get_or_insert_with(Moment::now);
-            match private::one(self.ask(patience, &[self.request(How::Block(slice))], slice).await)
-            {
+            let request = [self.request(How::Block(slice))];
+            match private::one(self.ask(patience, &request, slice, &mut place).await) {
                 Ok(reply) => {
                     tries.answered();
+                    self.asked.store(true, Ordering::Relaxed);
                     match self.granted(&reply, sent)? {
                         Some(granted) => {
                             if let Some(granted) = self.settle(granted).await? {
@@ -448,8 +463,9 @@ impl Ask {
         patience: Patience,
         commands: &[Cmd],
         slice: u64,
+        seat: &mut Seat,
     ) -> Result<Vec<Value>, Error> {
-        let private = Private::open(&self.core, &self.key, patience).await?;
+        let private = Private::open(&self.core, &self.key, patience, seat).await?;
         self.pending.store(true, Ordering::Relaxed);
         private.ask(commands, Some(slice)).await
     }
@@ -472,6 +488,7 @@ impl Ask {
     ) -> Result<Option<Granted>, Error> {
         let mut tries = Tries::new(patience);
         let mut first = None;
+        let mut place = Seat::default();
         loop {
             let slice = patience.block_ms(self.core.settings.queue);
             let (how, slice) =
@@ -484,7 +501,7 @@ impl Ask {
             };
             let sent = *first.get_or_insert_with(Moment::now);
             let limit = slice.saturating_add(timeout_ms);
-            let answer = self.ask(patience, &[self.request(how), wait], limit).await;
+            let answer = self.ask(patience, &[self.request(how), wait], limit, &mut place).await;
             let (reply, acknowledged) = match private::two(answer) {
                 Ok(replies) => replies,
                 Err(error) => {
@@ -494,6 +511,9 @@ impl Ask {
             };
             tries.answered();
             let Some(granted) = self.granted(&reply, sent)? else {
+                if patience == Patience::None && !self.asked.load(Ordering::Relaxed) {
+                    self.pending.store(false, Ordering::Relaxed);
+                }
                 if patience.is_over() {
                     return Ok(if patience == Patience::None { None } else { self.leave().await });
                 }

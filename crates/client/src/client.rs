@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use dlock_wire::names::KEYS_MAX;
+
 use crate::acquire::What;
 use crate::admin::Admin;
 use crate::config::ClientBuilder;
@@ -116,7 +118,7 @@ impl Client {
     pub fn striped_lock(&self, key: impl AsRef<[u8]>, stripes: u32) -> AnyLock {
         let key = key.as_ref();
         let stripe = |n: u32| [b"{", key, b"}:", n.to_string().as_bytes()].concat();
-        AnyLock::new(&self.core, (0..stripes).map(stripe).collect())
+        AnyLock::new(&self.core, (0..stripes.min(KEYS_MAX + 1)).map(stripe).collect())
     }
 }
 

@@ -90,20 +90,20 @@ impl ClientBuilder {
         self
     }
 
-    /// How long setting up a connection may take, default 3 s.
+    /// How long setting up a connection may take, 1 ms to 365 days, default 3 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_timeout = timeout;
         self
     }
 
-    /// How long the answer to a request that does not wait may take, default 3 s. After that the connection counts
+    /// How long the answer to a request that does not wait may take, 1 ms to 365 days, default 3 s. After that the connection counts
     /// as dead and the request is repeated over a new one, with the same request id.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.settings.response_timeout = timeout;
         self
     }
 
-    /// How long a request is repeated while no server answers it, default 10 s. Calls with a timeout of their own
+    /// How long a request is repeated while no server answers it, 1 ms to 365 days, default 10 s. Calls with a timeout of their own
     /// end by that.
     pub fn retry_for(mut self, time: Duration) -> Self {
         self.settings.retry_for = time;
@@ -167,6 +167,15 @@ impl Settings {
         }
         if !(Duration::from_millis(100)..=Duration::from_hours(24)).contains(&self.queue) {
             return Err(Error::invalid("queue must be 100 ms to 1 day"));
+        }
+        for (name, time) in [
+            ("connect_timeout", self.connect_timeout),
+            ("response_timeout", self.response_timeout),
+            ("retry_for", self.retry_for),
+        ] {
+            if !(Duration::from_millis(1)..=Duration::from_hours(365 * 24)).contains(&time) {
+                return Err(Error::invalid(format!("{name} must be 1 ms to 365 days")));
+            }
         }
         if self.private_connections == 0 {
             return Err(Error::invalid("private_connections must be at least 1"));

@@ -12,6 +12,7 @@ use redis::{Cmd, RedisError, TlsCertificates, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
+use crate::clock::Moment;
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind};
 use crate::link::Live;
@@ -85,9 +86,11 @@ impl Core {
     pub(crate) async fn send(&self, key: &[u8], cmd: &Cmd, until: Instant) -> Result<Value, Error> {
         let mut pause = PAUSE_MIN;
         let mut redirects = 0;
+        let mut repeated = false;
         loop {
             let error = match self.try_once(key, cmd, until).await {
                 Ok(value) => return Ok(value),
+                Err(Failure::Final(error)) if repeated => return Err(error.after_another_try()),
                 Err(Failure::Final(error)) => return Err(error),
                 // Two servers that name each other are not asked in a circle.
                 Err(Failure::Elsewhere(_)) if redirects < 2 && Instant::now() < until => {
@@ -99,6 +102,7 @@ impl Core {
             if Instant::now() + pause >= until {
                 return Err(error);
             }
+            repeated = true;
             tokio::time::sleep(pause.mul_f64(0.5 + crate::random::fraction())).await;
             pause = (pause * 2).min(PAUSE_MAX);
             redirects = 0;
@@ -107,11 +111,12 @@ impl Core {
 
     async fn try_once(&self, key: &[u8], cmd: &Cmd, until: Instant) -> Result<Value, Failure> {
         let (server, mut live) = self.reach(key, until).await?;
+        let sent = Moment::now();
         let answer_by = until.min(Instant::now() + self.settings.response_timeout);
         match timeout_at(answer_by, live.connection.send_packed_command(cmd)).await {
             Ok(reply) => match reply.and_then(Value::extract_error) {
                 Ok(value) => {
-                    server.link.answered();
+                    server.link.answered(sent);
                     Ok(value)
                 }
                 Err(error) => {
@@ -170,7 +175,6 @@ impl Core {
                 _ => Failure::Final(error),
             });
         };
-        server.link.answered();
         let redirect = redirect(&error);
         let error = Error::from(error);
         match (code.as_str(), redirect) {
@@ -189,7 +193,7 @@ impl Core {
             }
             ("READONLY", _) => {
                 // It was made a replica: Sentinels or the cluster know who is primary now.
-                server.link.report_broken(generation);
+                server.link.report_read_only(generation);
                 server.pool.clear();
                 let _ = self.routes.refresh(until).await;
                 Err(Failure::Passing(error))
@@ -205,7 +209,8 @@ impl Core {
 
     /// Asks the target of a slot that is on its way there.
     async fn ask(&self, to: &Server, cmd: &Cmd, until: Instant) -> Result<Value, Failure> {
-        let mut live = to.link.live(until).await.map_err(Failure::Passing)?;
+        let patience = until.min(Instant::now() + NODE_PATIENCE);
+        let mut live = to.link.live(patience).await.map_err(Failure::Passing)?;
         let mut both = redis::pipe();
         both.cmd("ASKING").add_command(cmd.clone());
         let answer_by = until.min(Instant::now() + self.settings.response_timeout);

@@ -22,6 +22,8 @@ struct Inner {
     kind: ErrorKind,
     text: String,
     source: Option<redis::RedisError>,
+    /// The request was sent more than once: what an earlier copy did is not known.
+    repeated: bool,
 }
 
 /// What a caller can do about an [`Error`].
@@ -82,7 +84,7 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, text: text.into(), source: None }))
+        Self(Box::new(Inner { kind, text: text.into(), source: None, repeated: false }))
     }
 
     pub(crate) fn unavailable(text: impl Into<String>) -> Self {
@@ -95,6 +97,18 @@ impl Error {
 
     pub(crate) fn protocol(reply: &redis::Value) -> Self {
         Self::new(ErrorKind::Protocol, format!("unexpected reply: {reply:?}"))
+    }
+
+    pub(crate) fn after_another_try(mut self) -> Self {
+        self.0.repeated = true;
+        self
+    }
+
+    /// Whether the server refused the only copy of a request: then nothing of it is left there.
+    pub(crate) fn is_refusal(&self) -> bool {
+        let no_answer =
+            [ErrorKind::Unavailable, ErrorKind::Unblocked, ErrorKind::Protocol, ErrorKind::Busy];
+        !self.0.repeated && !no_answer.contains(&self.kind())
     }
 
     /// What to do about it.
@@ -131,7 +145,7 @@ impl From<redis::RedisError> for Error {
             ErrorKind::NoModule => format!("{text} (is the dlock module loaded there?)"),
             _ => text,
         };
-        Self(Box::new(Inner { kind, text, source: Some(error) }))
+        Self(Box::new(Inner { kind, text, source: Some(error), repeated: false }))
     }
 }
 
@@ -140,6 +154,9 @@ fn kind_of(error: &redis::RedisError) -> ErrorKind {
         return match error.kind() {
             redis::ErrorKind::AuthenticationFailed => ErrorKind::Refused,
             redis::ErrorKind::InvalidClientConfig => ErrorKind::Invalid,
+            // Also said while the primary that they name does not answer.
+            redis::ErrorKind::MasterNameNotFoundBySentinel
+            | redis::ErrorKind::NoValidReplicasFoundBySentinel => ErrorKind::Unavailable,
             _ if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() => {
                 ErrorKind::Unavailable
             }

@@ -4,14 +4,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use dlock_wire::names::LEASE_MAX_MS;
 use dlock_wire::permit::{self, PermitId};
 use dlock_wire::request::{
     MRelease, MRenew, Mode, Release, Renew, Request, RwRelease, RwRenew, SemRenew,
 };
 use dlock_wire::table::{CommandId, LockVerb, MultiVerb, RwVerb, SemVerb};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::clock::Moment;
+use crate::clock::{Moment, sleep_until};
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::registry::hold_name;
@@ -85,13 +87,15 @@ impl Grip {
 pub(crate) struct Held {
     pub(crate) core: Arc<Core>,
     pub(crate) grip: Grip,
-    /// The lease of a renewal.
-    lease: Duration,
+    /// The lease of a renewal, in nanoseconds.
+    lease: AtomicU64,
     /// Whether the watchdog renews it.
     watched: bool,
     bind: Option<Duration>,
     /// Granted by a message, and not yet claimed by a renewal.
     unclaimed: AtomicBool,
+    /// Its tie was to a connection that is lost.
+    untied: AtomicBool,
     /// In nanoseconds of our clock: the hold is certain until then.
     deadline: AtomicU64,
     /// Neither renewed nor watched any more: given back, or lost.
@@ -142,10 +146,11 @@ impl Held {
         let held = Arc::new(Self {
             core: core.clone(),
             grip,
-            lease: terms.lease,
+            lease: AtomicU64::new(nanos(terms.lease)),
             watched: terms.watched,
             bind: terms.bind,
             unclaimed: AtomicBool::new(terms.unclaimed),
+            untied: AtomicBool::new(false),
             deadline: AtomicU64::new(deadline.nanos()),
             ended: AtomicBool::new(false),
             given_back: AtomicBool::new(false),
@@ -166,7 +171,7 @@ impl Held {
     }
 
     pub(crate) fn valid_for(&self) -> Duration {
-        if self.lost_now().is_some() {
+        if self.lost_now().is_some() || self.has_ended() {
             Duration::ZERO
         } else {
             self.deadline().since(Moment::now())
@@ -202,33 +207,84 @@ impl Held {
     }
 
     /// Resolves when it is lost; never, if it is released before.
-    pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+    pub(crate) fn lost(self: &Arc<Self>) -> impl Future<Output = Lost> + Send + 'static {
         let mut lost = self.lost.subscribe();
+        let held = self.clone();
         async move {
             loop {
                 if let Some(how) = *lost.borrow_and_update() {
                     return how;
                 }
-                if lost.changed().await.is_err() {
-                    std::future::pending::<()>().await;
+                // The client's own runtime may have ended: whoever waits looks at the clock, too.
+                let own_look = async {
+                    if Handle::try_current().is_ok() && !held.has_ended() {
+                        sleep_until(held.deadline()).await;
+                    } else {
+                        std::future::pending::<()>().await;
+                    }
+                };
+                tokio::select! {
+                    changed = lost.changed() => if changed.is_err() {
+                        std::future::pending::<()>().await;
+                    },
+                    () = own_look => {
+                        held.lost_now();
+                    }
                 }
             }
         }
     }
 
-    /// A connection was lost: if the hold was tied to it, the server may have cut its lease by now.
-    pub(crate) fn untied(&self) {
+    /// Whether its key belongs to that server, as far as is known.
+    pub(crate) fn is_at(&self, server: &str) -> bool {
+        self.core.routes.server_of(self.key()).is_none_or(|now| now.name == server)
+    }
+
+    /// Which connection to its server is up, if the hold is tied to it; 0 also: none.
+    pub(crate) fn tie(&self) -> u64 {
+        let server = self.bind.and_then(|_| self.core.routes.server_of(self.key()));
+        server.map_or(0, |server| server.link.generation())
+    }
+
+    /// A connection was lost that was last known to live at `alive`: if the hold was tied to it, the server may have cut
+    /// its lease since.
+    pub(crate) fn untied(&self, alive: Moment) {
         let Some(bind) = self.bind else { return };
-        let cut = Moment::now().after(certain(bind));
-        if self.deadline.fetch_min(cut.nanos(), Ordering::AcqRel) > cut.nanos() {
+        self.untied.store(true, Ordering::Release);
+        self.not_after(alive.after(certain(bind)));
+    }
+
+    /// The server may end it then.
+    fn not_after(&self, moment: Moment) {
+        if self.deadline.fetch_min(moment.nanos(), Ordering::AcqRel) > moment.nanos() {
             self.core.registry.rearm(self);
         }
     }
 
-    /// The lease was renewed by a request that was sent then.
-    pub(crate) fn renewed(&self, sent: Moment, lease: Duration) {
+    /// It is to be tied anew: its connection was lost, and a new one may be there.
+    pub(crate) fn is_untied(&self) -> bool {
+        self.untied.load(Ordering::Acquire) && !self.has_ended()
+    }
+
+    /// The lease was renewed by a request that was sent at `sent`, when [`Held::tie`] was `tie`.
+    pub(crate) fn renewed(&self, sent: Moment, lease: Duration, tie: u64) {
+        let until = sent.after(certain(lease));
         self.unclaimed.store(false, Ordering::Relaxed);
-        self.deadline.store(sent.after(certain(lease)).nanos(), Ordering::Release);
+        // Of two renewals on their way with different leases, and of one that a lost connection has overtaken, the
+        // worse is true.
+        if nanos(lease) != self.lease.load(Ordering::Acquire) || tie != self.tie() {
+            self.not_after(until);
+        } else {
+            self.untied.store(false, Ordering::Release);
+            if self.deadline.swap(until.nanos(), Ordering::AcqRel) > until.nanos() {
+                self.core.registry.rearm(self);
+            }
+        }
+        if !self.own_name {
+            for sibling in self.core.registry.siblings(self) {
+                sibling.not_after(until);
+            }
+        }
     }
 
     /// By which names messages speak of it.
@@ -266,8 +322,27 @@ impl Held {
         Some(crate::core::command(id, &Request::Check { key, token: *token }))
     }
 
+    /// How long a renewal is to be for. Never less than what another guard of the same hold counts on: a renewal sets
+    /// the end for all of them.
     pub(crate) fn lease(&self) -> Duration {
-        self.lease
+        let lease = Duration::from_nanos(self.lease.load(Ordering::Acquire));
+        if self.own_name {
+            return lease;
+        }
+        let siblings = self.core.registry.siblings(self);
+        // A sibling's rest has its margin taken off already: the server's is longer by 1 % and 2 ms.
+        let rest = siblings.iter().map(|sibling| sibling.valid_for()).max().unwrap_or_default();
+        lease.max(rest + rest / 64 + Duration::from_millis(3)).min(LEASE_MAX)
+    }
+
+    /// The lease that its guard has asked for.
+    fn own_lease(&self) -> Duration {
+        Duration::from_nanos(self.lease.load(Ordering::Acquire))
+    }
+
+    /// What ties a hold anew that the watchdog does not renew: for as long as it has left.
+    pub(crate) fn retie(&self) -> redis::Cmd {
+        self.renewal(self.valid_for().max(Duration::from_millis(1)))
     }
 
     /// The request that renews it.
@@ -277,13 +352,13 @@ impl Held {
 
     /// The server said that it is gone, which may mean that it is elsewhere: asks, and loses it only if that is so.
     pub(crate) async fn verify(self: Arc<Self>, how: Lost) {
-        let question =
-            if self.is_watched() { Some(self.renewal(self.lease)) } else { self.check() };
+        let watched = self.is_watched();
+        let question = if watched { Some(self.renewal(self.lease())) } else { self.check() };
         let Some(question) = question else { return self.lose(how) };
-        let sent = Moment::now();
+        let (sent, tie) = (Moment::now(), self.tie());
         match self.core.send(self.key(), &question, self.core.patience()).await {
-            Ok(_) if self.is_watched() && self.lost_now().is_none() => {
-                self.renewed(sent, self.lease);
+            Ok(_) if watched && self.lost_now().is_none() => {
+                self.renewed(sent, self.own_lease(), tie);
             }
             Err(error) if matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Stale) => {
                 self.lose(how);
@@ -293,19 +368,21 @@ impl Held {
         }
     }
 
-    /// Renews it now, for so long.
+    /// Renews it now, for so long; a watched hold also from now on.
     pub(crate) async fn renew(&self, lease: Duration) -> Result<(), Error> {
         if let Some(lost) = self.lost_now() {
             return Err(Error::lost(lost));
         }
-        let sent = Moment::now();
-        match self.core.send(self.key(), &self.renewal(lease), self.core.patience()).await {
+        self.lease.store(nanos(lease), Ordering::Release);
+        let (sent, tie) = (Moment::now(), self.tie());
+        let renewal = self.renewal(lease);
+        match self.core.send(self.key(), &renewal, self.core.patience()).await {
             Ok(_) => {
-                let nearer = sent.after(certain(lease)) < self.deadline();
-                self.renewed(sent, lease);
-                if nearer {
-                    self.core.registry.rearm(self);
+                // It may have been over while the answer was on its way: then nobody may count on it any more.
+                if let Some(lost) = self.lost_now() {
+                    return Err(Error::lost(lost));
                 }
+                self.renewed(sent, lease, tie);
                 Ok(())
             }
             Err(error) => {
@@ -314,6 +391,21 @@ impl Held {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// What the watchdog's renewal brought.
+    pub(crate) fn renewed_by_watchdog(&self, sent: Moment, tie: u64) {
+        // One that ended meanwhile stays ended: another client may have been told otherwise.
+        if self.lost_now().is_none() {
+            self.renewed(sent, self.own_lease(), tie);
+        }
+    }
+
+    /// It was tied to the new connection, and nothing else.
+    pub(crate) fn retied(&self, tie: u64) {
+        if tie == self.tie() {
+            self.untied.store(false, Ordering::Release);
         }
     }
 
@@ -355,6 +447,9 @@ impl Held {
                 let release = Request::SemRelease { key, permit: *permit };
                 core.call(key, CommandId::Sem(SemVerb::Release), &release, until).await
             }
+            Grip::Multi { keys, owner, tokens } if !self.own_name => {
+                return self.give_back_each(keys, owner, tokens).await;
+            }
             Grip::Multi { keys, owner, .. } => {
                 let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
                 let release = Request::MRelease(MRelease { keys: &names, owner, reqid });
@@ -370,6 +465,28 @@ impl Held {
             Err(error) if error.kind() == ErrorKind::NotHeld => Ok(Released::Gone),
             Err(error) => Err(error),
         }
+    }
+
+    /// Several locks of an owner that others act for: one by one, by token. MRELEASE would also take what that owner has
+    /// been granted since.
+    async fn give_back_each(
+        &self,
+        keys: &[Vec<u8>],
+        owner: &[u8],
+        tokens: &[u64],
+    ) -> Result<Released, Error> {
+        let reqid = Some(self.release_id.get_or_init(crate::random::name).as_bytes());
+        let mut released = 0;
+        for (key, token) in keys.iter().zip(tokens) {
+            let release = Release { key, owner, all: false, token: Some(*token), reqid };
+            let id = lock_command(false, LockVerb::Release);
+            match self.core.call(key, id, &Request::Release(release), self.core.patience()).await {
+                Ok(_) => released += 1,
+                Err(error) if error.kind() == ErrorKind::NotHeld => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(if released == 0 { Released::Gone } else { Released::Remaining(released) })
     }
 
     /// Gives it back without anybody waiting for it.
@@ -401,6 +518,13 @@ impl Error {
 /// Whole milliseconds, rounded up: a wait of half a millisecond is not "for ever", which is what 0 says to BLOCK.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// The longest lease there is.
+const LEASE_MAX: Duration = Duration::from_millis(LEASE_MAX_MS);
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// DLOCK or DFAIR.

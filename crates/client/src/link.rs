@@ -8,10 +8,11 @@ use std::time::Duration;
 use dlock_wire::names::FLUSH_CHANNEL;
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, Value};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::clock::Moment;
 use crate::config::Settings;
 use crate::error::Error;
 use crate::registry::Registry;
@@ -47,27 +48,36 @@ pub(crate) struct Link {
 }
 
 struct Shared {
+    /// Of the server.
+    name: String,
     opener: Opener,
     settings: Arc<Settings>,
     registry: Arc<Registry>,
     state: watch::Sender<State>,
-    broken: Notify,
+    /// The latest of our connections that somebody found to be broken.
+    broken: watch::Sender<u64>,
     generation: AtomicU64,
-    /// Of the generation that is up: whether anything was answered since the last heartbeat.
-    answered: AtomicU64,
+    /// When the request was sent that was answered last: so long, the connection was alive at the server's end.
+    alive: AtomicU64,
 }
 
 impl Link {
     /// Begins to connect. Inside a tokio runtime.
-    pub(crate) fn new(opener: Opener, settings: Arc<Settings>, registry: Arc<Registry>) -> Self {
+    pub(crate) fn new(
+        name: String,
+        opener: Opener,
+        settings: Arc<Settings>,
+        registry: Arc<Registry>,
+    ) -> Self {
         let shared = Arc::new(Shared {
+            name,
             opener,
             settings,
             registry,
             state: watch::Sender::new(State::Down(None)),
-            broken: Notify::new(),
+            broken: watch::Sender::new(0),
             generation: AtomicU64::new(0),
-            answered: AtomicU64::new(0),
+            alive: AtomicU64::new(0),
         });
         let supervisor = tokio::spawn(shared.clone().supervise()).abort_handle();
         Self { shared, supervisor }
@@ -120,16 +130,31 @@ impl Link {
         }
     }
 
+    /// Returns when that connection is no longer the one that is up, whether or not there is another one.
+    pub(crate) async fn left(&self, generation: u64) {
+        let mut state = self.shared.state.subscribe();
+        let other =
+            |state: &State| !matches!(state, State::Up(live) if live.generation == generation);
+        // An error: the link is gone, and its connection with it.
+        let _ = state.wait_for(other).await;
+    }
+
     /// Gives up that connection, if it is still the one that is up: it does not answer, or not as a primary.
     pub(crate) fn report_broken(&self, generation: u64) {
-        if self.generation() == generation {
-            self.shared.broken.notify_one();
+        self.shared.report_broken(generation);
+    }
+
+    /// The server behind that connection is a replica. Where another address may be the primary's by now, it is given
+    /// up; a server that has only this one is not connected to over and over.
+    pub(crate) fn report_read_only(&self, generation: u64) {
+        if self.shared.opener.is_named_by_sentinels() {
+            self.shared.report_broken(generation);
         }
     }
 
-    /// Notes that the connection lives.
-    pub(crate) fn answered(&self) {
-        self.shared.answered.store(1, Ordering::Relaxed);
+    /// Notes that a request was answered that was sent then.
+    pub(crate) fn answered(&self, sent: Moment) {
+        self.shared.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
     }
 }
 
@@ -137,7 +162,9 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.supervisor.abort();
         // The connection ends with its last handle.
-        self.shared.state.send_replace(State::Down(None));
+        if matches!(self.shared.state.send_replace(State::Down(None)), State::Up(_)) {
+            self.shared.disconnected();
+        }
     }
 }
 
@@ -155,7 +182,7 @@ impl Shared {
                     self.state.send_replace(State::Down(Some(Error::unavailable(
                         "the connection to the server is lost",
                     ))));
-                    self.registry.disconnected();
+                    self.disconnected();
                 }
                 Err(error) => {
                     self.state.send_replace(State::Down(Some(error)));
@@ -167,17 +194,30 @@ impl Shared {
         }
     }
 
+    fn disconnected(&self) {
+        let alive = Moment::from_nanos(self.alive.load(Ordering::Relaxed));
+        self.registry.disconnected(&self.name, alive);
+    }
+
+    fn report_broken(&self, generation: u64) {
+        self.broken.send_if_modified(|broken| {
+            let newer = generation > *broken;
+            *broken = generation.max(*broken);
+            newer
+        });
+    }
+
     async fn open(self: &Arc<Self>) -> Result<Live, Error> {
         let client = self.opener.client(ProtocolVersion::RESP3).await?;
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        // A lost notification of an earlier connection must not end this one.
-        let _ = timeout(Duration::ZERO, self.broken.notified()).await;
         let listener = Listener { shared: Arc::downgrade(self), generation };
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.settings.connect_timeout))
             .set_response_timeout(None)
             .set_push_sender(listener);
+        let sent = Moment::now();
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        self.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
         connection.subscribe(&[self.registry.channel(), FLUSH_CHANNEL.as_bytes()][..]).await?;
         Ok(Live { connection, generation, client: Arc::new(client) })
     }
@@ -201,21 +241,29 @@ impl Shared {
     }
 
     /// Returns when the connection is lost, or was reported to be.
-    async fn while_up(&self, mut live: Live) {
+    async fn while_up(&self, live: Live) {
+        let mut broken = self.broken.subscribe();
+        tokio::select! {
+            _ = broken.wait_for(|broken| *broken >= live.generation) => {}
+            () = self.replaced_by_sentinels(&live) => {}
+            () = self.silent(live.clone()) => {}
+        }
+    }
+
+    /// Returns when the server does not answer a PING, sent when nothing else was answered for a while.
+    async fn silent(&self, mut live: Live) {
         loop {
-            tokio::select! {
-                () = self.broken.notified() => return,
-                () = self.replaced_by_sentinels(&live) => return,
-                () = tokio::time::sleep(HEARTBEAT) => {
-                    if self.answered.swap(0, Ordering::Relaxed) == 0 {
-                        let ping = redis::cmd("PING");
-                        let answer = live.connection.send_packed_command(&ping);
-                        if !matches!(timeout(self.settings.response_timeout, answer).await, Ok(Ok(_))) {
-                            return;
-                        }
-                    }
-                }
+            tokio::time::sleep(HEARTBEAT).await;
+            let sent = Moment::now();
+            if sent.since(Moment::from_nanos(self.alive.load(Ordering::Relaxed))) < HEARTBEAT {
+                continue;
             }
+            let ping = redis::cmd("PING");
+            let answer = live.connection.send_packed_command(&ping);
+            if !matches!(timeout(self.settings.response_timeout, answer).await, Ok(Ok(_))) {
+                return;
+            }
+            self.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
         }
     }
 }
@@ -230,14 +278,14 @@ struct Listener {
 impl AsyncPushSender for Listener {
     fn send(&self, push: PushInfo) -> Result<(), SendError> {
         let Some(shared) = self.shared.upgrade() else { return Err(SendError) };
-        match (&push.kind, push.data.as_slice()) {
-            (PushKind::Disconnection, _)
-                if shared.generation.load(Ordering::Relaxed) == self.generation =>
-            {
-                shared.broken.notify_one();
-            }
-            (PushKind::Message, [_, Value::BulkString(text)]) => shared.registry.hear(text),
-            _ => {}
+        if push.kind == PushKind::Disconnection {
+            shared.report_broken(self.generation);
+        } else if let (PushKind::Message, [_, Value::BulkString(text)]) =
+            (&push.kind, push.data.as_slice())
+            && shared.generation.load(Ordering::Relaxed) == self.generation
+        {
+            // What an earlier connection still had to say is asked for over the new one.
+            shared.registry.hear(text);
         }
         Ok(())
     }
@@ -245,7 +293,9 @@ impl AsyncPushSender for Listener {
 
 /// Private connections, for calls that block theirs. As many as the limit allows; those at rest are used again.
 pub(crate) struct Pool {
-    idle: Mutex<Vec<MultiplexedConnection>>,
+    /// With the generation of the shared connection at their time: after that one was replaced, they are dead, or lead
+    /// to a server that is not the primary any more.
+    idle: Mutex<Vec<(u64, MultiplexedConnection)>>,
     settings: Arc<Settings>,
 }
 
@@ -255,19 +305,30 @@ impl Pool {
     }
 
     /// One at rest (which may have died in the meantime), or a new one. A place in the limit is the caller's business.
-    pub(crate) async fn take(&self, live: &Live) -> Result<MultiplexedConnection, Error> {
-        if let Some(connection) = self.idle().pop() {
+    pub(crate) async fn take(
+        &self,
+        live: &Live,
+        until: Instant,
+    ) -> Result<MultiplexedConnection, Error> {
+        let at_rest = {
+            let mut idle = self.idle();
+            idle.retain(|(generation, _)| *generation == live.generation);
+            idle.pop()
+        };
+        if let Some((_, connection)) = at_rest {
             return Ok(connection);
         }
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.settings.connect_timeout))
             .set_response_timeout(None);
-        Ok(live.client.get_multiplexed_async_connection_with_config(&config).await?)
+        let opened = live.client.get_multiplexed_async_connection_with_config(&config);
+        let opened = timeout_at(until, opened).await;
+        Ok(opened.map_err(|_| Error::unavailable("connecting takes too long"))??)
     }
 
     /// Puts one back that is not blocked and works.
-    pub(crate) fn give_back(&self, connection: MultiplexedConnection) {
-        self.idle().push(connection);
+    pub(crate) fn give_back(&self, generation: u64, connection: MultiplexedConnection) {
+        self.idle().push((generation, connection));
     }
 
     /// Closes those at rest: their server is gone.
@@ -275,7 +336,7 @@ impl Pool {
         self.idle().clear();
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<MultiplexedConnection>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(u64, MultiplexedConnection)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

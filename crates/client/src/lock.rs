@@ -13,6 +13,7 @@ use crate::config::Wait;
 use crate::core::Core;
 use crate::error::Error;
 use crate::guard::{Guard, Hold};
+use crate::held::{Lost, Released};
 use crate::options::{Options, Replicas, shared_options};
 
 /// A lock by its name. Cheap to clone and to make; nothing is sent before an acquire.
@@ -132,8 +133,7 @@ impl Lock {
             biased;
             how = lost => Err(Error::lost(how)),
             done = work(guard.hold()) => {
-                // Whether the answer to the release comes does not change what was done under the lock.
-                let _ = guard.release().await;
+                finish(guard).await?;
                 Ok(done)
             }
         }
@@ -148,6 +148,18 @@ impl Lock {
         };
         let request = Request::Check { key: &self.key, token };
         self.core.call(&self.key, id, &request, self.core.patience()).await.map(drop)
+    }
+}
+
+/// Releases after work that is done. An error if the hold was over before the work was.
+pub(crate) async fn finish(guard: Guard) -> Result<(), Error> {
+    if let Some(how) = guard.lost_now() {
+        return Err(Error::lost(how));
+    }
+    match guard.release().await {
+        Ok(Released::Gone) => Err(Error::lost(Lost::Refused)),
+        // Whether the answer to the release comes does not change what was done under the lock.
+        Ok(Released::Remaining(_)) | Err(_) => Ok(()),
     }
 }
 

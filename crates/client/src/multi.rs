@@ -17,6 +17,7 @@ use crate::core::{Core, command};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Hold, MultiGuard};
 use crate::held::{Grip, Held, Terms, certain, millis};
+use crate::lock::finish;
 use crate::options::{Options, shared_options};
 use crate::private;
 
@@ -143,7 +144,7 @@ impl AnyLock {
             biased;
             how = lost => Err(Error::lost(how)),
             done = work(guard.hold()) => {
-                let _ = guard.release().await;
+                finish(guard).await?;
                 Ok(done)
             }
         }
@@ -167,45 +168,52 @@ impl Several {
         let core = &self.core;
         let lease = options.lease.unwrap_or(core.settings.lease);
         let ask = Asked {
-            several: self,
+            several: self.clone(),
             verb,
             owner: options.owner(),
             reqid: crate::random::name(),
             lease,
-            options,
+            options: options.clone(),
         };
-        // Who drops this future in the middle of it may have been granted the locks.
-        let mut undo = Undo(Some((core.clone(), ask.release(), self.first().to_vec())));
-        if options.owner.is_some() {
-            // Of an owner that others act for, it cannot be told what was this call's: the lease ends it.
-            undo.0 = None;
-        }
+        // What is said of these keys from now on is heard.
+        let entered: Vec<_> =
+            self.keys.iter().map(|key| core.registry.enter(key, &ask.owner)).collect();
+        let undo = Undo { ask: Some(ask), pending: true };
+        let Some(ask) = &undo.ask else { return Ok(None) };
         let mut sent = Moment::now();
-        let reply = match patience {
-            Patience::None => core.send(self.first(), &ask.request(None), core.patience()).await,
-            _ => private::blocking(core, self.first(), patience, |ms| ask.request(Some(ms))).await,
+        let reply = if patience == Patience::None {
+            core.send(self.first(), &ask.request(None), core.patience()).await
+        } else {
+            let request = |ms| ask.request(Some(ms));
+            private::blocking(core, self.first(), patience, private::LONG, request).await
         };
-        let grip = match reply {
-            Ok(reply) => ask.grip(&reply)?,
+        let reply = match reply {
+            Ok(reply) => reply,
             Err(error) => {
-                if error.kind() != ErrorKind::Unavailable {
-                    undo.0 = None;
+                if error.is_refusal() {
+                    undo.nothing::<()>();
                 }
                 return Err(error);
             }
         };
-        let Some(grip) = grip else {
-            undo.0 = None;
-            return Ok(None);
-        };
+        let Some(mut grip) = ask.grip(&reply)? else { return Ok(undo.nothing()) };
         if options.bind.is_some() && patience != Patience::None {
-            // The tie is to the private connection: asking again moves it to the shared one.
-            core.send(self.first(), &ask.request(None), core.patience()).await?;
+            // The tie is to the private connection: asking again moves it to the shared one. What was granted may have
+            // ended in between; then this is a grant of its own, or none.
+            sent = Moment::now();
+            let again = core.send(self.first(), &ask.request(None), core.patience()).await?;
+            let Some(now) = ask.grip(&again)? else { return Ok(undo.nothing()) };
+            grip = now;
         }
-        if Moment::now().since(sent) >= lease / 4 {
+        if options.bind.is_some() || Moment::now().since(sent) >= lease / 4 {
             // After a long wait nobody knows when the lease began: it begins anew.
             sent = Moment::now();
-            core.send(self.first(), &grip.renewal(lease, None), core.patience()).await?;
+            let renewal = grip.renewal(lease, None);
+            match core.send(self.first(), &renewal, core.patience()).await {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotHeld => return Ok(None),
+                Err(error) => return Err(error),
+            }
         }
         let terms = Terms {
             lease,
@@ -215,7 +223,10 @@ impl Several {
             own_name: options.owner.is_none(),
         };
         let held = Held::new(core, grip, terms, sent.after(certain(lease)));
-        undo.0 = None;
+        undo.nothing::<()>();
+        if let Some(how) = entered.iter().find_map(|entered| entered.ended(&held)) {
+            held.lose(how);
+        }
         Ok(Some(held))
     }
 
@@ -240,16 +251,16 @@ impl Several {
 }
 
 /// One acquire of one owner.
-struct Asked<'a> {
-    several: &'a Several,
+struct Asked {
+    several: Several,
     verb: MultiVerb,
     owner: Arc<[u8]>,
     reqid: String,
     lease: Duration,
-    options: &'a Options,
+    options: Options,
 }
 
-impl Asked<'_> {
+impl Asked {
     fn request(&self, block_ms: Option<u64>) -> Cmd {
         let keys: Vec<&[u8]> = self.several.keys.iter().map(Vec::as_slice).collect();
         let mut acquire = MAcquire::new(&keys, &self.owner);
@@ -288,11 +299,34 @@ impl Asked<'_> {
         }
     }
 
-    /// What takes back whatever this call was granted.
-    fn release(&self) -> Cmd {
-        let keys: Vec<&[u8]> = self.several.keys.iter().map(Vec::as_slice).collect();
-        let release = MRelease { keys: &keys, owner: &self.owner, reqid: None };
-        command(CommandId::Multi(MultiVerb::Release), &Request::MRelease(release))
+    /// Gives back whatever this call was granted, if anything.
+    async fn undo(&self) {
+        let core = &self.several.core;
+        let first = self.several.first();
+        if self.options.owner.is_none() {
+            let keys: Vec<&[u8]> = self.several.keys.iter().map(Vec::as_slice).collect();
+            let release = MRelease { keys: &keys, owner: &self.owner, reqid: None };
+            let release = Request::MRelease(release);
+            let _ = core
+                .call(first, CommandId::Multi(MultiVerb::Release), &release, core.patience())
+                .await;
+            return;
+        }
+        // Of an owner that others act for, only what this request was given: asking once more with its id says what
+        // that is, and counts nothing.
+        let Ok(reply) = core.send(first, &self.request(None), core.patience()).await else {
+            return;
+        };
+        if let Ok(Some(grip)) = self.grip(&reply) {
+            let terms = Terms {
+                lease: self.lease,
+                watched: false,
+                bind: None,
+                unclaimed: false,
+                own_name: false,
+            };
+            Held::new(core, grip, terms, Moment::now().after(self.lease)).give_back_later();
+        }
     }
 }
 
@@ -300,15 +334,24 @@ impl Asked<'_> {
 ///
 /// The private connection of that call is closed with it, and with the connection its place in the queues; what is
 /// left is a grant whose answer was on its way.
-struct Undo(Option<(Arc<Core>, Cmd, Vec<u8>)>);
+struct Undo {
+    ask: Option<Asked>,
+    pending: bool,
+}
+
+impl Undo {
+    /// Nothing is left to be given back.
+    fn nothing<T>(mut self) -> Option<T> {
+        self.pending = false;
+        None
+    }
+}
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        if let Some((core, release, key)) = self.0.take() {
-            let runtime = core.runtime.clone();
-            runtime.spawn(async move {
-                let _ = core.send(&key, &release, core.patience()).await;
-            });
+        if let Some(ask) = self.ask.take().filter(|_| self.pending) {
+            let runtime = ask.several.core.runtime.clone();
+            runtime.spawn(async move { ask.undo().await });
         }
     }
 }

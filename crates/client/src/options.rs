@@ -78,8 +78,8 @@ macro_rules! shared_options {
         }
 
         /// Acts for this owner, 1 to 256 bytes. Without this, each acquire is an owner of its own. Name one to hold
-        /// a lock several times over (re-entry), or to find a hold again after a restart. An owner is one logical
-        /// task: two tasks that wait for the same key under one name take the place from each other.
+        /// a lock several times over (re-entry); each guard gives back one hold. An owner is one logical task: two
+        /// tasks that wait for the same key under one name take the place from each other.
         #[must_use]
         pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Self {
             self.options.owner = Some(owner.as_ref().into());
@@ -94,7 +94,9 @@ macro_rules! shared_options {
         }
 
         /// Ties the hold to the client's connection: when that is lost, the lease is cut to this time, 0 to 365
-        /// days. Leave time enough to connect again: the client ties its holds anew as soon as it has.
+        /// days. Leave time enough to connect again: the client ties its holds anew as soon as it has (but for several
+        /// locks together, which are tied once). The client learns later than the server that a connection is gone, by
+        /// seconds at worst, and counts from when it last knew it alive.
         #[must_use]
         pub fn bind(mut self, rest: std::time::Duration) -> Self {
             self.options.bind = Some(rest);

@@ -13,10 +13,14 @@ use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::route::Server;
 
+/// However short a wait is: connecting is given so long.
+const LEAST: Duration = Duration::from_millis(250);
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// How long one call blocks that is ready to wait for ever.
-const SLICE: Duration = Duration::from_hours(24);
+/// How long one call blocks that would lose its place by asking again.
+pub(crate) const LONG: Duration = Duration::from_hours(24);
+/// How long one call blocks that loses nothing by asking again.
+pub(crate) const SHORT: Duration = Duration::from_mins(1);
 
 /// A private connection to the server that has a key, for one call.
 ///
@@ -27,7 +31,28 @@ pub(crate) struct Private {
     connection: MultiplexedConnection,
     /// Of the shared connection to the same server: when that is replaced, this one may be dead without knowing.
     generation: u64,
-    _place: OwnedSemaphorePermit,
+}
+
+/// A place in the limit of private connections to one server. Whoever waits keeps it from call to call, so that it is
+/// not told in the middle that there is none left.
+#[derive(Default)]
+pub(crate) struct Seat(Option<(Arc<Server>, OwnedSemaphorePermit)>);
+
+impl Seat {
+    fn at(&mut self, core: &Core, server: &Arc<Server>) -> Result<(), Error> {
+        if self.0.as_ref().is_some_and(|(at, _)| Arc::ptr_eq(at, server)) {
+            return Ok(());
+        }
+        let Ok(place) = server.blockable.clone().try_acquire_owned() else {
+            let most = core.settings.private_connections;
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!("all {most} private connections to {} are in use", server.name),
+            ));
+        };
+        self.0 = Some((server.clone(), place));
+        Ok(())
+    }
 }
 
 /// Keeps count of failures in a row, so that a call ends with an error and does not try for ever.
@@ -35,11 +60,13 @@ pub(crate) struct Tries {
     patience: Patience,
     give_up: Option<Instant>,
     pause: Duration,
+    /// An earlier try failed, and nobody knows what it did.
+    failed: bool,
 }
 
 impl Tries {
     pub(crate) fn new(patience: Patience) -> Self {
-        Self { patience, give_up: None, pause: PAUSE_MIN }
+        Self { patience, give_up: None, pause: PAUSE_MIN, failed: false }
     }
 
     /// The server answered.
@@ -61,8 +88,9 @@ impl Tries {
             Patience::None | Patience::Forever => core.patience(),
         });
         if !passing || Instant::now() + self.pause >= give_up {
-            return Err(error);
+            return Err(if self.failed { error.after_another_try() } else { error });
         }
+        self.failed = true;
         tokio::time::sleep(self.pause.mul_f64(0.5 + crate::random::fraction())).await;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         let _ = core.routes.refresh(give_up).await;
@@ -76,28 +104,18 @@ impl Private {
         core: &Arc<Core>,
         key: &[u8],
         patience: Patience,
+        seat: &mut Seat,
     ) -> Result<Self, Error> {
         let until = patience.end_within(core.settings.connect_timeout);
+        let until = until.max(Instant::now() + LEAST);
         let Some(server) = core.routes.server_of(key) else {
             core.routes.refresh(until).await?;
             return Err(Error::unavailable("no server has the slot of the key"));
         };
-        let Ok(place) = server.blockable.clone().try_acquire_owned() else {
-            let most = core.settings.private_connections;
-            return Err(Error::new(
-                ErrorKind::Busy,
-                format!("all {most} private connections to {} are in use", server.name),
-            ));
-        };
+        seat.at(core, &server)?;
         let live = server.link.live(until).await?;
-        let connection = server.pool.take(&live).await?;
-        Ok(Self {
-            core: core.clone(),
-            server,
-            connection,
-            generation: live.generation,
-            _place: place,
-        })
+        let connection = server.pool.take(&live, until).await?;
+        Ok(Self { core: core.clone(), server, connection, generation: live.generation })
     }
 
     /// Sends these in one go. A reply that takes longer than `block_ms` (None: as long as it likes) and the time for
@@ -107,29 +125,12 @@ impl Private {
         commands: &[Cmd],
         block_ms: Option<u64>,
     ) -> Result<Vec<Value>, Error> {
-        let limit = async {
-            match block_ms {
-                Some(ms) => {
-                    let time = Duration::from_millis(ms)
-                        .saturating_add(self.core.settings.response_timeout);
-                    tokio::time::sleep(time).await;
-                }
-                None => std::future::pending().await,
-            }
-        };
         let mut pipeline = redis::pipe();
         for command in commands {
             pipeline.add_command(command.clone());
         }
-        let answer = tokio::select! {
-            replies = self.connection.send_packed_commands(&pipeline, 0, commands.len()) => {
-                replies.map_err(Error::from)
-            }
-            () = limit => Err(Error::unavailable("no answer in time")),
-            () = self.server.link.replaced(self.generation) => {
-                Err(Error::unavailable("the connection to the server is lost"))
-            }
-        };
+        let answer = self.connection.send_packed_commands(&pipeline, 0, commands.len());
+        let answer = answered(&self.core, &self.server, self.generation, block_ms, answer).await;
         let replies = match answer {
             Ok(replies) => replies,
             Err(error) => {
@@ -139,17 +140,15 @@ impl Private {
             }
         };
         match redirect(&replies) {
-            Some((true, host, port)) => {
-                self.ask_there(&host, port, &pipeline, commands.len()).await
-            }
+            Some((true, host, port)) => self.ask_there(&host, port, commands, block_ms).await,
             // MOVED: the next try learns who has which slots.
             Some((false, ..)) => Ok(replies),
             None => {
                 if replies.iter().any(is_read_only) {
-                    self.server.link.report_broken(self.generation);
+                    self.server.link.report_read_only(self.generation);
                     self.server.pool.clear();
                 } else {
-                    self.server.pool.give_back(self.connection);
+                    self.server.pool.give_back(self.generation, self.connection);
                 }
                 Ok(replies)
             }
@@ -161,25 +160,54 @@ impl Private {
         &self,
         host: &str,
         port: u16,
-        pipeline: &redis::Pipeline,
-        count: usize,
+        commands: &[Cmd],
+        block_ms: Option<u64>,
     ) -> Result<Vec<Value>, Error> {
         let Some(to) = self.core.routes.redirected(host, port, &self.server) else {
             return Err(Error::unavailable(
                 "the slot of the key is on its way to an unknown server",
             ));
         };
-        let live = to.link.live(self.core.patience()).await?;
-        let mut connection = to.pool.take(&live).await?;
+        let until = Instant::now() + self.core.settings.connect_timeout;
+        let live = to.link.live(until).await?;
+        let mut connection = to.pool.take(&live, until).await?;
         let mut asking = redis::pipe();
         asking.cmd("ASKING");
-        for command in pipeline.cmd_iter() {
+        for command in commands {
             asking.add_command(command.clone());
         }
-        let mut replies = connection.send_packed_commands(&asking, 0, count + 1).await?;
+        let answer = connection.send_packed_commands(&asking, 0, commands.len() + 1);
+        let mut replies = answered(&self.core, &to, live.generation, block_ms, answer).await?;
         replies.remove(0);
-        to.pool.give_back(connection);
+        to.pool.give_back(live.generation, connection);
         Ok(replies)
+    }
+}
+
+/// The answer of a private connection. An error if it takes longer than it may block and the time for an answer, or if
+/// the shared connection to the same server is lost: then this one may be dead without knowing.
+async fn answered(
+    core: &Core,
+    server: &Server,
+    generation: u64,
+    block_ms: Option<u64>,
+    answer: impl Future<Output = redis::RedisResult<Vec<Value>>>,
+) -> Result<Vec<Value>, Error> {
+    let limit = async {
+        match block_ms {
+            Some(ms) => {
+                let most = core.settings.response_timeout;
+                tokio::time::sleep(Duration::from_millis(ms).saturating_add(most)).await;
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        replies = answer => Ok(replies?),
+        () = limit => Err(Error::unavailable("no answer in time")),
+        () = server.link.left(generation) => {
+            Err(Error::unavailable("the connection to the server is lost"))
+        }
     }
 }
 
@@ -212,22 +240,39 @@ pub(crate) fn two(
 }
 
 /// Asks over private connections until there is an answer that is not Nil, or the patience is over (then it is Nil).
-/// `request` makes the command from the milliseconds that it may block.
+/// `request` makes the command from the milliseconds that it may block, `slice_of` of them at most.
 pub(crate) async fn blocking(
     core: &Arc<Core>,
     key: &[u8],
     patience: Patience,
+    slice_of: Duration,
     request: impl Fn(u64) -> Cmd,
 ) -> Result<Value, Error> {
     let mut tries = Tries::new(patience);
+    let mut seat = Seat::default();
     loop {
-        let slice = patience.block_ms(SLICE);
-        let answer = match Private::open(core, key, patience).await {
-            Ok(private) => one(private.ask(&[request(slice)], Some(slice)).await),
-            Err(error) => Err(error),
+        let slice = patience.block_ms(slice_of);
+        let began = Instant::now();
+        let (server, answer) = match Private::open(core, key, patience, &mut seat).await {
+            Ok(private) => {
+                let server = (private.server.clone(), private.generation);
+                (Some(server), one(private.ask(&[request(slice)], Some(slice)).await))
+            }
+            Err(error) => (None, Err(error)),
         };
         match answer {
-            Ok(Value::Nil) if !patience.is_over() => tries.answered(),
+            Ok(Value::Nil) if !patience.is_over() => {
+                if began.elapsed() >= Duration::from_millis(slice) {
+                    tries.answered();
+                    continue;
+                }
+                // It did not wait: a replica, on which reading commands do not.
+                if let Some((server, generation)) = server {
+                    server.link.report_read_only(generation);
+                }
+                let error = Error::unavailable("the server does not wait: it is a replica");
+                tries.after(error, core).await?;
+            }
             Ok(reply) => return Ok(reply),
             Err(error) => tries.after(error, core).await?,
         }

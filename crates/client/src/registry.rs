@@ -78,10 +78,13 @@ impl Registry {
         self.renew_now.notify_one();
     }
 
-    /// A connection is lost: holds that are tied to it have so much left from now, at most.
-    pub(crate) fn disconnected(&self) {
+    /// The connection to that server is lost, which was alive then: holds that are tied to it have so much left from
+    /// then, at most.
+    pub(crate) fn disconnected(&self, server: &str, alive: Moment) {
         for held in self.all() {
-            held.untied();
+            if held.is_at(server) {
+                held.untied(alive);
+            }
         }
     }
 
@@ -213,6 +216,16 @@ impl Registry {
         let next = holds.by_deadline.first_key_value().map_or(Moment::NEVER, |(first, _)| first.0);
         holds.next_look = Some(next);
         (due, next)
+    }
+
+    /// The other guards of what this owner holds: they share token and lease.
+    pub(crate) fn siblings(&self, held: &Held) -> Vec<Arc<Held>> {
+        let ids = held.ids();
+        let holds = self.holds();
+        let same = ids.iter().filter_map(|id| holds.by_id.get(id)).flatten();
+        same.filter_map(Weak::upgrade)
+            .filter(|other| !std::ptr::eq(&raw const **other, held))
+            .collect()
     }
 
     /// Every hold there is.

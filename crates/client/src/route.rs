@@ -5,10 +5,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use redis::cluster_routing::Slot;
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, TlsCertificates, TlsMode, Value};
 use tokio::sync::{Mutex, Semaphore, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::config::Settings;
 use crate::error::Error;
@@ -54,7 +55,14 @@ impl Opener {
             }
         };
         let settings = info.redis_settings().clone().set_protocol(protocol);
-        let info = info.set_redis_settings(settings);
+        // Many small requests of many tasks: none waits for the acknowledgement of another. And a connection on which
+        // nothing happens for long must not be forgotten by what is between, nor outlive a peer that is gone.
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(15))
+            .with_interval(Duration::from_secs(5))
+            .with_retries(3);
+        let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
+        let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
         Ok(match tls {
             Some(tls) => redis::Client::build_with_tls(info, tls.clone())?,
             None => redis::Client::open(info)?,
@@ -81,12 +89,20 @@ pub(crate) struct Routes {
 
 enum Routing {
     One(Arc<Server>),
-    Cluster { seed: Box<ConnectionInfo>, slots: RwLock<Slots>, refreshing: Mutex<()> },
+    Cluster {
+        seed: Box<ConnectionInfo>,
+        /// The nodes that the user named.
+        seeds: Vec<(String, ConnectionAddr)>,
+        slots: Box<RwLock<Slots>>,
+        refreshing: Box<Mutex<()>>,
+    },
 }
 
 struct Slots {
     servers: HashMap<String, Arc<Server>>,
     owners: HashMap<Slot, Arc<Server>>,
+    /// Nodes without slots of their own that may know who has them now: those that the user named, and replicas.
+    others: Vec<(String, ConnectionAddr)>,
     /// Counts the times that all of them were learnt.
     version: u64,
 }
@@ -127,14 +143,22 @@ impl Routes {
                 let Some(seed) = nodes.first().cloned() else {
                     return Err(Error::invalid("no node of the cluster is named"));
                 };
-                let slots = Slots { servers: HashMap::new(), owners: HashMap::new(), version: 0 };
-                let routes = of(Routing::Cluster {
+                let slots = Slots {
+                    servers: HashMap::new(),
+                    owners: HashMap::new(),
+                    others: Vec::new(),
+                    version: 0,
+                };
+                let mut routes = of(Routing::Cluster {
                     seed: Box::new(seed),
-                    slots: RwLock::new(slots),
-                    refreshing: Mutex::new(()),
+                    seeds: Vec::new(),
+                    slots: Box::new(RwLock::new(slots)),
+                    refreshing: Box::new(Mutex::new(())),
                 });
-                for node in nodes {
-                    routes.server_at(&node.addr().to_string(), node.addr().clone());
+                let named = nodes.iter().map(|node| (node.addr().to_string(), node.addr().clone()));
+                if let Routing::Cluster { slots, seeds, .. } = &mut routes.target {
+                    *seeds = named.clone().collect();
+                    write(slots).others = named.collect();
                 }
                 routes.refresh(Instant::now() + settings.connect_timeout).await?;
                 Ok(routes)
@@ -197,13 +221,25 @@ impl Routes {
     pub(crate) async fn refresh(&self, until: Instant) -> Result<(), Error> {
         let Routing::Cluster { slots, refreshing, .. } = &self.target else { return Ok(()) };
         let known = read(slots).version;
-        let _one_at_a_time = refreshing.lock().await;
+        let Ok(_one_at_a_time) = timeout_at(until, refreshing.lock()).await else {
+            return Err(Error::unavailable("the cluster does not say in time who has which slots"));
+        };
         if read(slots).version != known {
             return Ok(());
         }
-        let servers: Vec<_> = read(slots).servers.values().cloned().collect();
         let mut last = Error::unavailable("no node of the cluster is known");
+        let (servers, others) = {
+            let slots = read(slots);
+            (slots.servers.values().cloned().collect::<Vec<_>>(), slots.others.clone())
+        };
         for server in servers {
+            match self.learn_from(&server, until.min(Instant::now() + ASK_NODE_FOR)).await {
+                Ok(()) => return Ok(()),
+                Err(error) => last = error,
+            }
+        }
+        for (name, addr) in others {
+            let server = self.server_at(&name, addr);
             match self.learn_from(&server, until.min(Instant::now() + ASK_NODE_FOR)).await {
                 Ok(()) => return Ok(()),
                 Err(error) => last = error,
@@ -213,13 +249,17 @@ impl Routes {
     }
 
     async fn learn_from(&self, server: &Arc<Server>, until: Instant) -> Result<(), Error> {
-        let Routing::Cluster { slots, .. } = &self.target else { return Ok(()) };
+        let Routing::Cluster { slots, seeds, .. } = &self.target else { return Ok(()) };
         let mut live = server.link.live(until).await?;
         let ask = redis::cmd("CLUSTER").arg("SLOTS").clone();
-        let reply = tokio::time::timeout_at(until, live.connection.send_packed_command(&ask))
+        let reply = timeout_at(until, live.connection.send_packed_command(&ask))
             .await
             .map_err(|_| Error::unavailable("a node of the cluster does not answer"))??;
-        let ranges = ranges(&reply).ok_or_else(|| Error::protocol(&reply))?;
+        let (ranges, replicas) = ranges(&reply).ok_or_else(|| Error::protocol(&reply))?;
+        if ranges.is_empty() {
+            // One that was reset, or has not joined yet.
+            return Err(Error::unavailable("a node knows of no slots"));
+        }
         let mut owners = HashMap::new();
         let mut named = Vec::new();
         for (from, to, host, port) in ranges {
@@ -235,6 +275,10 @@ impl Routes {
         }
         let mut slots = write(slots);
         slots.owners = owners;
+        slots.others.clone_from(seeds);
+        for (host, port) in replicas {
+            slots.others.push((format!("{host}:{port}"), self.address(&host, port)));
+        }
         slots.version += 1;
         // Nodes that own nothing any more end their connections; the one that told us stays, in case it is the only seed.
         slots.servers.retain(|name, _| named.contains(name) || *name == server.name);
@@ -244,19 +288,23 @@ impl Routes {
     }
 
     fn at(&self, host: &str, port: u16) -> Arc<Server> {
-        let addr = match &self.target {
+        self.server_at(&format!("{host}:{port}"), self.address(host, port))
+    }
+
+    fn address(&self, host: &str, port: u16) -> ConnectionAddr {
+        let host = host.to_owned();
+        match &self.target {
             Routing::Cluster { seed, .. } => match seed.addr() {
                 ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
-                    host: host.to_owned(),
+                    host,
                     port,
                     insecure: *insecure,
                     tls_params: tls_params.clone(),
                 },
-                _ => ConnectionAddr::Tcp(host.to_owned(), port),
+                _ => ConnectionAddr::Tcp(host, port),
             },
-            Routing::One(_) => ConnectionAddr::Tcp(host.to_owned(), port),
-        };
-        self.server_at(&format!("{host}:{port}"), addr)
+            Routing::One(_) => ConnectionAddr::Tcp(host, port),
+        }
     }
 
     fn server_at(&self, name: &str, addr: ConnectionAddr) -> Arc<Server> {
@@ -284,8 +332,8 @@ impl Server {
         registry: &Arc<Registry>,
     ) -> Self {
         Self {
+            link: Link::new(name.clone(), opener, settings.clone(), registry.clone()),
             name,
-            link: Link::new(opener, settings.clone(), registry.clone()),
             pool: Pool::new(settings.clone()),
             blockable: Arc::new(Semaphore::new(settings.private_connections)),
         }
@@ -303,25 +351,35 @@ fn node_settings(node: &ConnectionInfo) -> SentinelNodeConnectionInfo {
     }
 }
 
-/// First slot, last slot, host, port of each range in a reply of CLUSTER SLOTS.
-fn ranges(reply: &Value) -> Option<Vec<(u16, u16, String, u16)>> {
+type Ranges = Vec<(u16, u16, String, u16)>;
+
+/// First slot, last slot, host, port of each range in a reply of CLUSTER SLOTS; and the replicas.
+fn ranges(reply: &Value) -> Option<(Ranges, Vec<(String, u16)>)> {
     let number = |value: &Value| match value {
         Value::Int(number) => u16::try_from(*number).ok(),
         _ => None,
     };
-    let Value::Array(ranges) = reply else { return None };
-    let range = |range: &Value| {
-        let Value::Array(range) = range else { return None };
-        let [from, to, Value::Array(primary), ..] = range.as_slice() else { return None };
-        let [host, port, ..] = primary.as_slice() else { return None };
+    let node = |node: &Value| {
+        let Value::Array(node) = node else { return None };
+        let [host, port, ..] = node.as_slice() else { return None };
         let host = match host {
             Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
             Value::Nil => String::new(),
             _ => return None,
         };
-        Some((number(from)?, number(to)?, host, number(port)?))
+        // "?": it does not know its own address.
+        Some((if host == "?" { String::new() } else { host }, number(port)?))
     };
-    ranges.iter().map(range).collect()
+    let Value::Array(all) = reply else { return None };
+    let (mut ranges, mut replicas) = (Vec::new(), Vec::new());
+    for range in all {
+        let Value::Array(range) = range else { return None };
+        let [from, to, primary, others @ ..] = range.as_slice() else { return None };
+        let (host, port) = node(primary)?;
+        ranges.push((number(from)?, number(to)?, host, port));
+        replicas.extend(others.iter().filter_map(node).filter(|(host, _)| !host.is_empty()));
+    }
+    Some((ranges, replicas))
 }
 
 fn read(slots: &RwLock<Slots>) -> RwLockReadGuard<'_, Slots> {

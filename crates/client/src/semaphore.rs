@@ -15,6 +15,7 @@ use crate::config::Wait;
 use crate::core::Core;
 use crate::error::Error;
 use crate::guard::Permit;
+use crate::held::{Lost, Released};
 use crate::options::{Options, shared_options};
 use crate::private;
 
@@ -118,8 +119,13 @@ impl Semaphore {
             biased;
             how = lost => Err(Error::lost(how)),
             done = work() => {
-                let _ = permit.release().await;
-                Ok(done)
+                match permit.lost_now() {
+                    Some(how) => Err(Error::lost(how)),
+                    None => match permit.release().await {
+                        Ok(Released::Gone) => Err(Error::lost(Lost::Refused)),
+                        Ok(Released::Remaining(_)) | Err(_) => Ok(done),
+                    },
+                }
             }
         }
     }
@@ -147,6 +153,9 @@ impl Semaphore {
     }
 
     /// Takes permits that belong to nobody and have no lease, as a counter does. False: they are not there.
+    ///
+    /// Nothing gives them back but [`give`](Semaphore::give): if this future is dropped, or ends with
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), they may have been taken.
     pub async fn take(&self, permits: u32) -> Result<bool, Error> {
         let reqid = crate::random::name();
         let take = Take { reqid: Some(reqid.as_bytes()), n: permits, ..Take::new(&self.key) };
@@ -165,7 +174,9 @@ impl Semaphore {
             };
             crate::core::command(CommandId::Sem(SemVerb::Take), &Request::Take(take))
         };
-        let reply = private::blocking(&self.core, &self.key, Patience::of(time), take).await?;
+        let reply =
+            private::blocking(&self.core, &self.key, Patience::of(time), private::LONG, take)
+                .await?;
         Ok(reply != Value::Nil)
     }
 

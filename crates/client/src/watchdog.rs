@@ -20,6 +20,13 @@ use crate::route::Server;
 /// How often a cluster is asked about its slots while somebody waits.
 const LOOK_FOR_MOVES: Duration = Duration::from_secs(2);
 
+/// How often a task looks whether its client is still there.
+const LOOK: Duration = Duration::from_mins(1);
+/// When to try again where a server refused to renew.
+const REFUSED: Duration = Duration::from_millis(100);
+/// When to try again where a server is not there, and another may have its slots soon.
+const ELSEWHERE: Duration = Duration::from_millis(500);
+
 /// All tasks end when the client is gone.
 pub(crate) fn start(core: &Arc<Core>) {
     core.runtime.spawn(renew(Arc::downgrade(core)));
@@ -53,7 +60,7 @@ async fn expire(core: Weak<Core>) {
             held.lose(Lost::Expired);
         }
         // The client may be dropped meanwhile: it is looked for now and then.
-        let look = tokio::time::sleep(Duration::from_mins(1));
+        let look = tokio::time::sleep(LOOK);
         tokio::select! {
             () = sleep_until(next) => {}
             () = registry.earlier.notified() => {}
@@ -73,9 +80,10 @@ async fn renew(core: Weak<Core>) {
     let mut claim = None;
     let mut flushes = 0;
     loop {
+        let mut called = false;
         tokio::select! {
-            () = tokio::time::sleep_until(claim.map_or(next, |claim| next.min(claim))) => {}
-            () = registry.renew_now.notified() => {}
+            () = tokio::time::sleep_until(claim.map_or(next, |claim| next.min(claim)).min(Instant::now() + LOOK)) => {}
+            () = registry.renew_now.notified() => called = true,
             () = registry.claim_soon.notified() => {
                 if claim.is_none() {
                     claim = Some(Instant::now() + claim_after);
@@ -85,6 +93,9 @@ async fn renew(core: Weak<Core>) {
         }
         let Some(core) = core.upgrade() else { return };
         let now = Instant::now();
+        if now < next && claim.is_none_or(|claim| now < claim) && !called {
+            continue;
+        }
         let heard = registry.flushes();
         let why = if heard != flushes {
             flushes = heard;
@@ -124,7 +135,7 @@ fn round(core: &Arc<Core>, why: Why) {
     let mut by_server: HashMap<usize, (Arc<Server>, Vec<Arc<Held>>)> = HashMap::new();
     for held in core.registry.all() {
         let wanted = match why {
-            Why::Lease => held.is_watched(),
+            Why::Lease => held.is_watched() || held.is_untied(),
             Why::Claim => held.is_watched() && held.is_unclaimed(),
             Why::Flush => true,
         };
@@ -144,17 +155,23 @@ fn round(core: &Arc<Core>, why: Why) {
 async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, why: Why) {
     // After that it is time for the next round.
     let limit = core.settings.response_timeout.min(core.settings.lease / 3);
-    // Without a connection there is nothing to do: as soon as there is one, it begins with a round.
-    let Ok(mut live) = server.link.live(Instant::now() + limit).await else { return };
+    let Ok(mut live) = server.link.live(Instant::now() + limit).await else {
+        return soon_again(&core, ELSEWHERE).await;
+    };
     let mut pipeline = redis::pipe();
     let mut asked = Vec::with_capacity(holds.len());
     for held in holds.into_iter().filter(|held| !held.has_ended()) {
-        let question =
-            if held.is_watched() { Some(held.renewal(held.lease())) } else { held.check() };
+        let (question, means) = if held.is_watched() {
+            (Some(held.renewal(held.lease())), Means::Renewal)
+        } else if why == Why::Flush {
+            (held.check(), Means::Check)
+        } else {
+            (Some(held.retie()), Means::Tie)
+        };
         match question {
             Some(question) => {
                 pipeline.add_command(question);
-                asked.push(held);
+                asked.push((held, means));
             }
             None => held.lose(Lost::Flushed),
         }
@@ -165,32 +182,70 @@ async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, w
     let sent = Moment::now();
     match timeout(limit, live.connection.send_packed_commands(&pipeline, 0, asked.len())).await {
         Ok(Ok(replies)) => {
-            server.link.answered();
-            for (held, reply) in asked.iter().zip(replies) {
-                settle(&core, held, reply, sent, why);
+            server.link.answered(sent);
+            let mut refused = false;
+            for ((held, means), reply) in asked.iter().zip(replies) {
+                refused |=
+                    !settle(held, *means, reply, Sent { at: sent, over: live.generation }, why);
+            }
+            if refused {
+                soon_again(&core, REFUSED).await;
             }
         }
-        Ok(Err(error)) if error.code().is_some() => {}
-        _ => server.link.report_broken(live.generation),
+        Ok(Err(error)) if error.code().is_some() => soon_again(&core, REFUSED).await,
+        _ => {
+            server.link.report_broken(live.generation);
+            soon_again(&core, ELSEWHERE).await;
+        }
     }
 }
 
-/// What the server said to one renewal or check.
-fn settle(core: &Arc<Core>, held: &Arc<Held>, reply: Value, sent: Moment, why: Why) {
+/// What a question to the server is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Means {
+    Renewal,
+    Tie,
+    Check,
+}
+
+/// When a question was sent, and over which connection.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    at: Moment,
+    over: u64,
+}
+
+/// What the server said to one question. False: nothing that helps, ask again.
+fn settle(held: &Arc<Held>, means: Means, reply: Value, sent: Sent, why: Why) -> bool {
     match reply.extract_error() {
-        // One that ended meanwhile stays ended: another client may have been told otherwise.
-        Ok(_) if held.is_watched() && held.lost_now().is_none() => held.renewed(sent, held.lease()),
-        Ok(_) => {}
+        Ok(_) => {
+            let tie = if held.tie() == 0 { 0 } else { sent.over };
+            match means {
+                Means::Renewal => held.renewed_by_watchdog(sent.at, tie),
+                Means::Tie => held.retied(tie),
+                Means::Check => {}
+            }
+            true
+        }
         Err(error) => match crate::Error::from(error).kind() {
             ErrorKind::NotHeld | ErrorKind::Stale => {
                 held.lose(if why == Why::Flush { Lost::Flushed } else { Lost::Refused });
+                true
             }
-            // Moved, read-only, busy: by itself, as often as it takes.
-            _ if held.is_watched() => {
-                let held = held.clone();
-                core.runtime.spawn(async move { held.renew(held.lease()).await });
-            }
-            _ => {}
+            // Moved, read-only, loading.
+            _ => false,
         },
     }
+}
+
+/// Another round before its time, after a look at who has which slots now.
+async fn soon_again(core: &Arc<Core>, pause: Duration) {
+    if core.routes.is_cluster() {
+        let _ = core.routes.refresh(Instant::now() + pause).await;
+    } else if pause == ELSEWHERE {
+        // As soon as there is a connection, it begins with a round.
+        return;
+    }
+    tokio::time::sleep(pause).await;
+    core.registry.renew_now.notify_one();
 }
