@@ -190,7 +190,7 @@ pub(crate) async fn acquire(
         core.registry.renew_now.notify_one();
     }
     if let Some(how) = entered.ended(&held) {
-        held.lose(how);
+        held.is_said_to_be_lost(how);
     }
     Ok(Some(held))
 }

@@ -34,6 +34,8 @@ pub enum Lost {
     Disconnected,
     /// The database was flushed.
     Flushed,
+    /// The runtime of the client has ended: nobody renews it any more.
+    Abandoned,
 }
 
 /// What [`Guard::release`](crate::Guard::release) found.
@@ -350,6 +352,16 @@ impl Held {
         self.grip.renewal(lease, self.bind)
     }
 
+    /// What a message says.
+    pub(crate) fn is_said_to_be_lost(self: &Arc<Self>, how: Lost) {
+        if how == Lost::Deleted && self.core.routes.is_cluster() {
+            // A key that moves to another node is deleted at this one.
+            self.core.runtime.spawn(self.clone().verify(how));
+        } else {
+            self.lose(how);
+        }
+    }
+
     /// The server said that it is gone, which may mean that it is elsewhere: asks, and loses it only if that is so.
     pub(crate) async fn verify(self: Arc<Self>, how: Lost) {
         let watched = self.is_watched();
@@ -510,6 +522,7 @@ impl Error {
             Lost::Deleted => "the key was deleted",
             Lost::Disconnected => "the connection that the hold was tied to is gone",
             Lost::Flushed => "the database was flushed",
+            Lost::Abandoned => "the runtime of the client has ended, and nobody renews the hold",
         };
         Self::new(ErrorKind::Lost, text)
     }

@@ -225,7 +225,7 @@ impl Several {
         let held = Held::new(core, grip, terms, sent.after(certain(lease)));
         undo.nothing::<()>();
         if let Some(how) = entered.iter().find_map(|entered| entered.ended(&held)) {
-            held.lose(how);
+            held.is_said_to_be_lost(how);
         }
         Ok(Some(held))
     }

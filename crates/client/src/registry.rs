@@ -262,12 +262,7 @@ impl Registry {
                 }
                 let same = self.holds().by_id.get(&*hold_name(id, key)).cloned();
                 for held in same.into_iter().flatten().filter_map(|held| held.upgrade()) {
-                    if how == Lost::Deleted && held.core.routes.is_cluster() {
-                        // A key that moves to another node is deleted at this one.
-                        held.core.runtime.spawn(held.clone().verify(how));
-                    } else {
-                        held.lose(how);
-                    }
+                    held.is_said_to_be_lost(how);
                 }
             }
             Some(Message::Flushed { db }) if db == self.db => {

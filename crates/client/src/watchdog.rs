@@ -49,7 +49,19 @@ async fn look_for_moves(core: Weak<Core>) {
     }
 }
 
+/// Says of every hold that nobody renews it, when the runtime drops the task that has this.
+struct NobodyRenews(Weak<Core>);
+
+impl Drop for NobodyRenews {
+    fn drop(&mut self) {
+        for held in self.0.upgrade().iter().flat_map(|core| core.registry.all()) {
+            held.lose(Lost::Abandoned);
+        }
+    }
+}
+
 async fn expire(core: Weak<Core>) {
+    let _at_the_end = NobodyRenews(core.clone());
     loop {
         let registry = match core.upgrade() {
             Some(core) => core.registry.clone(),
