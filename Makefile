@@ -11,7 +11,7 @@ CARGO ?= cargo
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench soak matrix deny deps
+.PHONY: help run test check fix bench soak matrix deny deps test-deps
 
 help: ## List what there is to do
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,13 +19,13 @@ help: ## List what there is to do
 run: deps ## Build the module and start a server with it on 127.0.0.1 (PORT=6379)
 	@scripts/run
 
-test: deps ## Run every test, against real servers too
+test: test-deps ## Run every test, against real servers too
 	$(CARGO) build --package dlock --lib --profile checked
 	$(CARGO) test --workspace
 
 # cargo-deny takes minutes to build, so this uses it only where it is installed, and only for what needs no network and does not
 # change by itself; `make deny` installs it and asks for advisories too.
-check: deps ## What CI runs: format, lints, documentation, all tests
+check: test-deps ## What CI runs: format, lints, documentation, all tests
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
@@ -40,10 +40,10 @@ fix: deps ## Mend what can be mended: format and lints
 bench: deps ## Measure, each number against a plain Redis in the same run
 	$(CARGO) bench --package dlock
 
-soak: deps ## Millions of locks and dead waiters: memory must stay flat (minutes)
-	$(CARGO) test --package dlock --test it -- --ignored --nocapture --test-threads=1 soak
+soak: test-deps ## Millions of locks and dead waiters: memory must stay flat (minutes)
+	$(CARGO) test --package dlock --test it --test client -- --ignored --nocapture --test-threads=1 soak
 
-matrix: deps ## The integration tests against several Redis and Valkey versions
+matrix: test-deps ## The integration tests against several Redis and Valkey versions
 	@scripts/matrix
 
 deny: ## Check licences, advisories and sources of what we depend on
@@ -52,3 +52,6 @@ deny: ## Check licences, advisories and sources of what we depend on
 
 deps: ## Install what building and testing need and is missing (Debian; elsewhere: say what)
 	@scripts/deps
+
+test-deps:
+	@scripts/deps test
