@@ -10,31 +10,31 @@ use std::{
 };
 
 use dlock_client::{Client, Guard, Lost, Released, Wait};
-use dlock_testing::{Blocked, Cut, Fault, Proxy, Reply as _, SOON, Server, Way, args};
+use dlock_testing::{Blocked, Cut, Fault, Proxy, Reply as _, Server, Way, args};
 use tokio::task::JoinHandle;
 
-use crate::support::{Dice, PATIENCE, Variant, WAITS, number, quick, until, within};
+use crate::support::{
+    Dice, PATIENCE, Variant, WAITS, for_each_variant, number, quick, until, within,
+};
 
 const FAULTS: [Fault; 4] =
     [Fault::LoseRequest, Fault::LoseReply, Fault::HalfOpen, Fault::StallReply];
 
+/// How long a blocked call asks for at a time: what gets stuck is noticed so much later.
+const SLICE: Duration = Duration::from_millis(300);
+
 /// The case that makes a resent ACQUIRE dangerous, and its kin.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_whose_reply_is_lost_counts_once() {
-    let server = Server::start();
+    let server = Arc::new(Server::start());
     let mut cases = Vec::new();
     for variant in Variant::ALL {
         for fault in FAULTS {
             for waits in [false, true] {
-                cases.push((variant, fault, waits));
+                cases.push(tokio::spawn(lose_one(server.clone(), variant, fault, waits)));
             }
         }
     }
-    let server = Arc::new(server);
-    let cases: Vec<_> = cases
-        .into_iter()
-        .map(|(variant, fault, waits)| tokio::spawn(lose_one(server.clone(), variant, fault, waits)))
-        .collect();
     for case in cases {
         within("a case", case).await.unwrap();
     }
@@ -44,7 +44,7 @@ async fn an_acquire_whose_reply_is_lost_counts_once() {
 async fn lose_one(server: Arc<Server>, variant: Variant, fault: Fault, waits: bool) {
     let case = format!("{variant:?} {fault:?} {waits}");
     let proxy = Proxy::to(&server);
-    let client = quick().connect(&proxy.url()).await.unwrap();
+    let client = quick().queue(SLICE).connect(&proxy.url()).await.unwrap();
     let straight = Client::connect(&server.url()).await.unwrap();
     // By name, too: a second count would show.
     for owner in [None, Some("me")] {
@@ -53,11 +53,8 @@ async fn lose_one(server: Arc<Server>, variant: Variant, fault: Fault, waits: bo
         if let Some(owner) = owner {
             lock = lock.owner(owner);
         }
-        let holder = if waits {
-            Some(variant.lock(&straight, &key).acquire().await.unwrap())
-        } else {
-            None
-        };
+        let holder =
+            if waits { Some(variant.lock(&straight, &key).acquire().await.unwrap()) } else { None };
         let lost = proxy.once(&variant.command("ACQUIRE"), fault);
         let acquiring = tokio::spawn({
             let lock = lock.clone();
@@ -88,9 +85,9 @@ async fn lose_one(server: Arc<Server>, variant: Variant, fault: Fault, waits: bo
 async fn the_lease_counts_from_the_request_that_was_granted() {
     let server = Arc::new(Server::start());
     let lease = Duration::from_millis(3_000);
-    let cases = Variant::ALL.map(|variant| {
+    for_each_variant(|variant| {
         let server = server.clone();
-        tokio::spawn(async move {
+        async move {
             let proxy = Proxy::to(&server);
             let client = Client::builder()
                 .response_timeout(Duration::from_millis(400))
@@ -98,7 +95,7 @@ async fn the_lease_counts_from_the_request_that_was_granted() {
                 .connect(&proxy.url())
                 .await
                 .unwrap();
-            let key = format!("{variant:?}");
+            let key = variant.key();
             let stuck = proxy.once(&variant.command("ACQUIRE"), Fault::StallReply);
             let lock = variant.lock(&client, &key).lease(lease);
             let guard = within("the acquire", lock.acquire()).await.unwrap();
@@ -111,6 +108,23 @@ async fn the_lease_counts_from_the_request_that_was_granted() {
             );
             drop(guard);
             until("the release", || variant.is_free(&server, &key)).await;
+        }
+    })
+    .await;
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_and_latches_count_once_too() {
+    let server = Arc::new(Server::start());
+    let cases = FAULTS.map(|fault| {
+        let server = server.clone();
+        tokio::spawn(async move {
+            let proxy = Proxy::to(&server);
+            let client = quick().queue(SLICE).response_timeout(SLICE);
+            let client = client.connect(&proxy.url()).await.unwrap();
+            count_permits(&server, &proxy, &client, fault).await;
+            count_all(&server, &proxy, &client, fault).await;
         })
     });
     for case in cases {
@@ -119,66 +133,64 @@ async fn the_lease_counts_from_the_request_that_was_granted() {
     server.left_over_check();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_and_latches_count_once_too() {
-    let server = Server::start();
-    let proxy = Proxy::to(&server);
-    let client = quick().connect(&proxy.url()).await.unwrap();
-    for fault in FAULTS {
-        for wait in WAITS {
-            let semaphore = client.semaphore("s").limit(5).wait(wait);
-            let lost = proxy.once("DSEM.ACQUIRE", fault);
-            let permit = within("the acquire", semaphore.acquire()).await.unwrap();
-            assert_eq!(lost.fired(), 1);
-            assert_eq!(number(&server.cmd(&["DSEM.INFO", "s"]), "leased"), 1, "{fault:?} {wait:?}");
-            proxy.flow();
-            let lost = proxy.once("DSEM.RELEASE", fault);
-            within("the release", permit.release()).await.unwrap();
-            assert_eq!(lost.fired(), 1);
-            proxy.flow();
-        }
-        let semaphore = client.semaphore("t");
-        semaphore.init(10).await.unwrap();
-        for (verb, left) in [("TAKE", 7), ("GIVE", 8), ("RESIZE", 13), ("DRAIN", 0)] {
-            let lost = proxy.once(&format!("DSEM.{verb}"), fault);
-            let done = async {
-                match verb {
-                    "TAKE" => assert!(semaphore.take(3).await.unwrap()),
-                    "GIVE" => assert_eq!(semaphore.give(1).await.unwrap(), 8),
-                    "RESIZE" => assert_eq!(semaphore.resize_by(5).await.unwrap(), 13),
-                    _ => assert_eq!(semaphore.drain().await.unwrap(), 13),
-                }
-            };
-            within(verb, done).await;
-            assert_eq!(lost.fired(), 1);
-            let info = server.cmd(&["DSEM.INFO", "t"]);
-            assert_eq!(number(&info, "available"), left, "{verb} {fault:?}");
-            proxy.flow();
-        }
-        server.cmd(&["DEL", "t"]).ok();
-
-        let latch = client.latch("l");
-        latch.init(5).await.unwrap();
-        let lost = proxy.once("DLATCH.COUNTDOWN", fault);
-        assert_eq!(within("the count", latch.count_down(2)).await.unwrap(), 3, "{fault:?}");
+async fn count_permits(server: &Server, proxy: &Proxy, client: &Client, fault: Fault) {
+    let key = |name: &str| format!("{name} {fault:?}");
+    for wait in WAITS {
+        let semaphore = client.semaphore(key("s")).limit(5).wait(wait);
+        let lost = proxy.once("DSEM.ACQUIRE", fault);
+        let permit = within("the acquire", semaphore.acquire()).await.unwrap();
+        assert_eq!(lost.fired(), 1);
+        let info = server.cmd(&["DSEM.INFO", &key("s")]);
+        assert_eq!(number(&info, "leased"), 1, "{fault:?} {wait:?}");
+        proxy.flow();
+        let lost = proxy.once("DSEM.RELEASE", fault);
+        within("the release", permit.release()).await.unwrap();
         assert_eq!(lost.fired(), 1);
         proxy.flow();
-        server.cmd(&["DEL", "l"]).ok();
-
-        let both = client.multi_lock(["a", "b"]).owner("me");
-        let lost = proxy.once("DLOCK.MACQUIRE", fault);
-        let guard = within("both", both.try_acquire()).await.unwrap().unwrap();
-        assert_eq!(lost.fired(), 1);
-        for key in ["a", "b"] {
-            assert_eq!(number(&server.cmd(&["DLOCK.INFO", key]), "holds"), 1, "{fault:?}");
-        }
-        proxy.flow();
-        let lost = proxy.once("DLOCK.MRELEASE", fault);
-        within("the release", guard.release()).await.unwrap();
-        assert_eq!(lost.fired(), 1);
-        proxy.flow();
-        server.left_over_check();
     }
+    let semaphore = client.semaphore(key("t"));
+    semaphore.init(10).await.unwrap();
+    for (verb, left) in [("TAKE", 7), ("GIVE", 8), ("RESIZE", 13), ("DRAIN", 0)] {
+        let lost = proxy.once(&format!("DSEM.{verb}"), fault);
+        let done = async {
+            match verb {
+                "TAKE" => assert!(semaphore.take(3).await.unwrap()),
+                "GIVE" => assert_eq!(semaphore.give(1).await.unwrap(), 8),
+                "RESIZE" => assert_eq!(semaphore.resize_by(5).await.unwrap(), 13),
+                _ => assert_eq!(semaphore.drain().await.unwrap(), 13),
+            }
+        };
+        within(verb, done).await;
+        assert_eq!(lost.fired(), 1);
+        let info = server.cmd(&["DSEM.INFO", &key("t")]);
+        assert_eq!(number(&info, "available"), left, "{verb} {fault:?}");
+        proxy.flow();
+    }
+    server.cmd(&["DEL", &key("t")]).ok();
+}
+
+async fn count_all(server: &Server, proxy: &Proxy, client: &Client, fault: Fault) {
+    let key = |name: &str| format!("{name} {fault:?}");
+    let latch = client.latch(key("l"));
+    latch.init(5).await.unwrap();
+    let lost = proxy.once("DLATCH.COUNTDOWN", fault);
+    assert_eq!(within("the count", latch.count_down(2)).await.unwrap(), 3, "{fault:?}");
+    assert_eq!(lost.fired(), 1);
+    proxy.flow();
+    server.cmd(&["DEL", &key("l")]).ok();
+
+    let both = client.multi_lock([key("a"), key("b")]).owner("me");
+    let lost = proxy.once("DLOCK.MACQUIRE", fault);
+    let guard = within("both", both.try_acquire()).await.unwrap().unwrap();
+    assert_eq!(lost.fired(), 1);
+    for key in [key("a"), key("b")] {
+        assert_eq!(number(&server.cmd(&["DLOCK.INFO", &key]), "holds"), 1, "{fault:?}");
+    }
+    proxy.flow();
+    let lost = proxy.once("DLOCK.MRELEASE", fault);
+    within("the release", guard.release()).await.unwrap();
+    assert_eq!(lost.fired(), 1);
+    proxy.flow();
 }
 
 /// A RELEASE whose reply is lost, and renewals before, with and after it: the lock is free and stays free.
@@ -187,24 +199,32 @@ async fn no_watchdog_renews_a_released_lock() {
     let lease = Duration::from_millis(600);
     let server = Server::start();
     let mut dice = Dice::seeded(21);
-    let mut clients = Vec::new();
+    let mut cases = Vec::new();
     for variant in Variant::ALL {
         for fault in FAULTS {
             let proxy = Proxy::to(&server);
-            let client = quick().lease(lease).connect(&proxy.url()).await.unwrap();
-            let key = format!("{variant:?} {fault:?}");
-            let guard = within("the acquire", variant.lock(&client, &key).acquire()).await.unwrap();
             // Around the moment of a renewal.
-            tokio::time::sleep(lease / 3 - Duration::from_millis(10) + dice.millis(20)).await;
-            proxy.once(&variant.command("RENEW"), fault);
-            proxy.once(&variant.command("RELEASE"), fault);
-            if dice.roll(2) == 0 {
-                within("the release", guard.release()).await.unwrap();
-            } else {
-                drop(guard);
-            }
-            clients.push((variant, key, proxy, client));
+            let moment = lease / 3 - Duration::from_millis(10) + dice.millis(20);
+            let by_hand = dice.roll(2) == 0;
+            cases.push(tokio::spawn(async move {
+                let client = quick().lease(lease).connect(&proxy.url()).await.unwrap();
+                let key = format!("{variant:?} {fault:?}");
+                let guard = variant.lock(&client, &key).acquire().await.unwrap();
+                tokio::time::sleep(moment).await;
+                proxy.once(&variant.command("RENEW"), fault);
+                proxy.once(&variant.command("RELEASE"), fault);
+                if by_hand {
+                    guard.release().await.unwrap();
+                } else {
+                    drop(guard);
+                }
+                (variant, key, proxy, client)
+            }));
         }
+    }
+    let mut clients = Vec::new();
+    for case in cases {
+        clients.push(within("a case", case).await.unwrap());
     }
     for (variant, key, proxy, _) in &clients {
         until("the lock to be free", || variant.is_free(&server, key)).await;
@@ -239,34 +259,32 @@ fn watch(guard: &Guard) -> JoinHandle<(Lost, Instant)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_expires_is_lost_before_another_has_it() {
     let lease = Duration::from_secs(4);
+    let (healthy, hangs) = (Server::start(), Server::start());
     let mut cases = Vec::new();
     for variant in Variant::ALL {
         for own_lease in [false, true] {
             for hole in [None, Some(Way::ToServer), Some(Way::ToClient)] {
-                let server = Server::start();
-                let proxy = Proxy::to(&server);
+                let server = if hole.is_none() { &hangs } else { &healthy };
+                let proxy = Proxy::to(server);
                 let client = Client::builder().lease(lease).connect(&proxy.url()).await.unwrap();
-                let lock = variant.lock(&client, "k");
+                let case = format!("{variant:?} own lease {own_lease} hole {hole:?}");
+                let lock = variant.lock(&client, &case);
                 let lock = if own_lease { lock.lease(lease) } else { lock };
                 let guard = within("the acquire", lock.acquire()).await.unwrap();
                 let lost = watch(&guard);
-                let granted = next(&server, variant, "k");
-                let frozen = hole.is_none();
-                match hole {
-                    None => server.freeze(),
-                    Some(way) => proxy.stall(way),
+                let granted = next(server, variant, &case);
+                if let Some(way) = hole {
+                    proxy.stall(way);
                 }
-                let case = format!("{variant:?} own lease {own_lease} hole {hole:?}");
-                cases.push((case, lost, granted, server, proxy, guard, frozen));
+                cases.push((case, lost, granted, proxy, guard));
             }
         }
     }
-    // The servers that hang go on after everybody's lease.
+    // It goes on after everybody's lease.
+    hangs.freeze();
     tokio::time::sleep(lease + Duration::from_millis(500)).await;
-    for (case, lost, granted, server, proxy, guard, frozen) in cases {
-        if frozen {
-            server.thaw();
-        }
+    hangs.thaw();
+    for (case, lost, granted, proxy, guard) in cases {
         let (how, lost) = within(&format!("lost() of {case}"), lost).await.unwrap();
         let (granted, next) = within(&format!("the next of {case}"), granted).await.unwrap();
         assert_eq!(how, Lost::Expired, "{case}");
@@ -284,7 +302,9 @@ async fn a_counter_is_exact_in_a_storm_of_faults() {
     let servers: Vec<_> = Variant::ALL.map(|variant| (variant, Server::start())).into();
     let storms: Vec<_> = servers
         .into_iter()
-        .map(|(variant, server)| tokio::spawn(storm(variant, server, Dice::from(dice.roll(u64::MAX)))))
+        .map(|(variant, server)| {
+            tokio::spawn(storm(variant, server, Dice::from(dice.roll(u64::MAX))))
+        })
         .collect();
     for storm in storms {
         within("a storm", storm).await.unwrap();
@@ -473,7 +493,9 @@ async fn work_goes_on_after_freezes_and_kills() {
             server.start_again();
         }
         let before: Vec<_> = done.iter().map(|n| n.load(Ordering::SeqCst)).collect();
-        let all = || done.iter().zip(&before).all(|(now, &before)| now.load(Ordering::SeqCst) > before + 2);
+        let all = || {
+            done.iter().zip(&before).all(|(now, &before)| now.load(Ordering::SeqCst) > before + 2)
+        };
         until("every task to go on", all).await;
     }
     over.store(true, Ordering::Relaxed);

@@ -36,7 +36,8 @@ async fn wait_in_order(tasks: usize, locks: usize, server: &Server) {
     }
     let memory = || server.info_number("memory", "used_memory");
     let before = memory();
-    let served: Arc<Vec<Mutex<Vec<usize>>>> = Arc::new((0..locks).map(|_| Mutex::default()).collect());
+    let served: Arc<Vec<Mutex<Vec<usize>>>> =
+        Arc::new((0..locks).map(|_| Mutex::default()).collect());
     let start = Instant::now();
     let all: Vec<_> = (0..tasks)
         .map(|n| {
@@ -126,7 +127,9 @@ async fn soak_ten_thousand_holds_are_kept_alive() {
     let (cpu, took) = (processor_time() - cpu, start.elapsed());
     let share = cpu.as_secs_f64() / took.as_secs_f64() * 100.0;
     let calls = renewals() - calls;
-    println!("{HOLDS} holds, {took:?}: {calls} renewals, {cpu:?} of processor time, {share:.2} % of a core");
+    println!(
+        "{HOLDS} holds, {took:?}: {calls} renewals, {cpu:?} of processor time, {share:.2} % of a core"
+    );
     assert!(share < 2.0, "{share:.2} % of a core");
     assert_eq!(server.info_number("dlock", "held_locks"), i64::try_from(HOLDS).unwrap());
     drop(guards);

@@ -8,6 +8,7 @@
     clippy::unwrap_used
 )]
 
+mod blocking;
 mod cluster;
 mod connect;
 mod faults;

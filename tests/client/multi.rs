@@ -59,7 +59,8 @@ async fn a_cancelled_wait_for_several_leaves_nothing() {
     let both = client.multi_lock(["a", "b"]);
     let any = client.any_lock(["a", "b"]);
     for n in 0..120 {
-        let holder = if n % 2 == 0 { Some(client.lock("b").acquire().await.unwrap()) } else { None };
+        let holder =
+            if n % 2 == 0 { Some(client.lock("b").acquire().await.unwrap()) } else { None };
         let limit = Duration::from_micros(dice.roll(1_500));
         let cancelled = async {
             if n % 4 < 2 {

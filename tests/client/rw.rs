@@ -141,7 +141,8 @@ async fn writers_are_alone_under_load() {
         let tasks: Vec<_> = (0..12)
             .map(|n| {
                 let inside = inside.clone();
-                let (lock, step) = if n % 3 == 0 { (write.clone(), -1_000) } else { (read.clone(), 1) };
+                let (lock, step) =
+                    if n % 3 == 0 { (write.clone(), -1_000) } else { (read.clone(), 1) };
                 tokio::spawn(async move {
                     for _ in 0..30 {
                         let guard = lock.acquire().await.unwrap();

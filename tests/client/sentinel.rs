@@ -9,11 +9,14 @@ use std::{
 };
 
 use dlock_client::{Client, Lost, Wait};
-use dlock_testing::{SOON, Sentinels, Server};
+use dlock_testing::{Reply as _, SOON, Sentinels, Server};
 
 use crate::support::{Variant, quick, until, within};
 
 const TASKS: usize = 16;
+
+/// What a failover leaves behind lasts so long.
+const LEASE: Duration = Duration::from_secs(3);
 
 /// Tasks that take and give back locks until they are told to stop.
 struct Load {
@@ -27,7 +30,8 @@ impl Load {
     fn start(client: &Client) -> Load {
         let over = Arc::new(AtomicBool::new(false));
         let errors = Arc::new(AtomicUsize::new(0));
-        let done: Arc<Vec<AtomicUsize>> = Arc::new((0..TASKS).map(|_| AtomicUsize::new(0)).collect());
+        let done: Arc<Vec<AtomicUsize>> =
+            Arc::new((0..TASKS).map(|_| AtomicUsize::new(0)).collect());
         // The largest token of each lock: a later grant has a larger one, whatever befell the servers.
         let tokens: Arc<Vec<AtomicU64>> = Arc::new((0..8).map(|_| AtomicU64::new(0)).collect());
         let tasks = (0..TASKS)
@@ -39,9 +43,9 @@ impl Load {
                     while !over.load(Ordering::Relaxed) {
                         match within("an acquire", lock.acquire()).await {
                             Ok(guard) => {
-                                let before = tokens[n % 8].fetch_max(guard.token(), Ordering::SeqCst);
-                                let stale = before >= guard.token();
-                                assert!(!stale || guard.lost_now().is_some() || before == guard.token(), "token {} after {before}", guard.token());
+                                let token = guard.token();
+                                let before = tokens[n % 8].fetch_max(token, Ordering::SeqCst);
+                                assert!(before < token, "token {token} after {before}");
                                 let _ = within("a release", guard.release()).await;
                                 done[n].fetch_add(1, Ordering::SeqCst);
                             }
@@ -86,7 +90,7 @@ fn pair() -> (Server, Server) {
 async fn a_failover_that_was_ordered() {
     let (primary, replica) = pair();
     let sentinels = Sentinels::start(3, &primary, 1);
-    let client = quick().connect(&sentinels.url()).await.unwrap();
+    let client = quick().lease(LEASE).connect(&sentinels.url()).await.unwrap();
     let load = Load::start(&client);
     load.goes_on().await;
     // A hold that the replica has is a hold after the failover.
@@ -94,6 +98,8 @@ async fn a_failover_that_was_ordered() {
     let guard = within("the acquire", lock.acquire()).await.unwrap();
     let start = Instant::now();
     tokio::task::block_in_place(|| sentinels.failover());
+    // Until then the old primary takes itself for one. What is held where the replica was promoted ends with its lease.
+    tokio::task::block_in_place(|| sentinels.wait_replica(&primary));
     load.goes_on().await;
     println!("all went on {:?} after the order", start.elapsed());
     assert_eq!(guard.lost_now(), None);
@@ -108,7 +114,7 @@ async fn a_failover_that_was_ordered() {
 async fn a_primary_that_dies() {
     let (mut primary, replica) = pair();
     let sentinels = Sentinels::start(3, &primary, 1);
-    let client = quick().connect(&sentinels.url()).await.unwrap();
+    let client = quick().lease(LEASE).connect(&sentinels.url()).await.unwrap();
     let load = Load::start(&client);
     load.goes_on().await;
     let dead = Some(primary.port());
@@ -127,7 +133,7 @@ async fn a_primary_that_dies() {
 async fn a_primary_that_hangs() {
     let (primary, replica) = pair();
     let sentinels = Sentinels::start(1, &primary, 1);
-    let client = quick().connect(&sentinels.url()).await.unwrap();
+    let client = quick().lease(LEASE).connect(&sentinels.url()).await.unwrap();
     let load = Load::start(&client);
     load.goes_on().await;
     let guard = within("the acquire", client.lock("held").acquire()).await.unwrap();
@@ -151,8 +157,9 @@ async fn a_hold_that_a_failover_lost_is_lost() {
     let (mut primary, replica) = pair();
     let sentinels = Sentinels::start(1, &primary, 1);
     let client = quick().connect(&sentinels.url()).await.unwrap();
-    // The replica hangs while the grant is made.
+    // The replica hangs and is cut off while the grant is made.
     replica.freeze();
+    primary.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
     let guard = within("the acquire", client.lock("k").acquire()).await.unwrap();
     let waiting = tokio::spawn({
         let lock = client.lock("k").wait(Wait::Queue);

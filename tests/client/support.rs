@@ -30,7 +30,10 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) -> impl Future<Out
     async move {
         let start = Instant::now();
         while !condition() {
-            assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for: {what} ({place})");
+            assert!(
+                start.elapsed() < PATIENCE,
+                "waited {PATIENCE:?} in vain for: {what} ({place})"
+            );
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -100,6 +103,11 @@ impl Variant {
         lock.wait(self.wait)
     }
 
+    /// A key of its own, for tests of all variants on one server.
+    pub fn key(self) -> String {
+        format!("{self:?}")
+    }
+
     /// What stands in front of the dot in its commands.
     pub fn family(self) -> &'static str {
         if self.fair { "DFAIR" } else { "DLOCK" }
@@ -124,6 +132,17 @@ impl Variant {
 
     pub fn waiters(self, server: &Server, key: &str) -> i64 {
         number(&self.info(server, key), "waiters")
+    }
+}
+
+/// The work for every variant, all at a time.
+pub async fn for_each_variant<F>(work: impl Fn(Variant) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let all = Variant::ALL.map(|variant| (variant, tokio::spawn(work(variant))));
+    for (variant, work) in all {
+        within(&format!("{variant:?}"), work).await.unwrap();
     }
 }
 

@@ -7,7 +7,8 @@ use std::{
 };
 
 use dlock_testing::{
-    Cut, Fault, LIMIT, Nodes, Proxy, Reply as _, SOON, Sentinels, Server, Tls, Way, args, wait_until,
+    Cut, Fault, LIMIT, Nodes, Proxy, Reply as _, SOON, Sentinels, Server, Tls, Way, args,
+    wait_until,
 };
 use redis::{Connection, ErrorKind as RedisError, RedisResult, TlsCertificates, Value};
 

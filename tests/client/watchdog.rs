@@ -11,7 +11,7 @@ use std::{
 use dlock_client::{Client, Guard, Lost};
 use dlock_testing::{Proxy, Reply as _, SOON, Server, args};
 
-use crate::support::{Variant, number, start, until, within};
+use crate::support::{Variant, for_each_variant, number, start, until, within};
 
 /// The shortest that leaves a busy machine time to renew.
 const LEASE: Duration = Duration::from_millis(900);
@@ -41,10 +41,14 @@ async fn holds_without_a_lease_of_their_own_last() {
             async move { lock.acquire().await.unwrap() }
         });
         until("the place", || variant.waiters(&server, key) == 1).await;
-        let old = std::mem::replace(guard, within("the waiter", async {
-            server.cmd(&[&variant.command("BREAK"), key]).ok();
-            waiting.await.unwrap()
-        }).await);
+        let old = std::mem::replace(
+            guard,
+            within("the waiter", async {
+                server.cmd(&[&variant.command("BREAK"), key]).ok();
+                waiting.await.unwrap()
+            })
+            .await,
+        );
         drop(old);
     }
     let start = Instant::now();
@@ -67,60 +71,63 @@ async fn holds_without_a_lease_of_their_own_last() {
 /// What the client believes is never more than what the server grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_is_never_believed_in_for_longer_than_it_lasts() {
-    let server = Server::start();
+    let server = Arc::new(Server::start());
     let client = short(&server.url()).await;
-    for variant in Variant::ALL {
-        let lock = variant.lock(&client, "k");
-        let first = lock.acquire().await.unwrap();
-        let waiting = tokio::spawn({
-            let lock = lock.clone();
-            async move { lock.acquire().await.unwrap() }
-        });
-        until("the place", || variant.waiters(&server, "k") == 1).await;
-        tokio::time::sleep(LEASE / 3).await;
-        first.release().await.unwrap();
-        let guard = within("the waiter", waiting).await.unwrap();
-        let start = Instant::now();
-        while start.elapsed() < LEASE * 2 {
-            let asked = Instant::now();
-            let believed = guard.valid_for();
-            let rest = number(&variant.info(&server, "k"), "ttl-ms");
-            let rest = Duration::from_millis(u64::try_from(rest).unwrap());
-            // The server rounds to milliseconds.
-            let rest = rest + asked.elapsed() + Duration::from_millis(1);
-            assert!(believed <= rest, "{variant:?}: {believed:?} believed, {rest:?} left");
-            tokio::time::sleep(LEASE / 20).await;
-        }
-        guard.release().await.unwrap();
-        server.left_over_check();
+    for_each_variant(|variant| believe(server.clone(), client.clone(), variant)).await;
+    server.left_over_check();
+}
+
+async fn believe(server: Arc<Server>, client: Client, variant: Variant) {
+    let key = &variant.key();
+    let lock = variant.lock(&client, key);
+    let first = lock.acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.unwrap() }
+    });
+    until("the place", || variant.waiters(&server, key) == 1).await;
+    tokio::time::sleep(LEASE / 3).await;
+    first.release().await.unwrap();
+    let guard = within("the waiter", waiting).await.unwrap();
+    let start = Instant::now();
+    while start.elapsed() < LEASE * 2 {
+        let asked = Instant::now();
+        let believed = guard.valid_for();
+        let rest = number(&variant.info(&server, key), "ttl-ms");
+        let rest = Duration::from_millis(u64::try_from(rest).unwrap());
+        // The server rounds to milliseconds.
+        let rest = rest + asked.elapsed() + Duration::from_millis(1);
+        assert!(believed <= rest, "{variant:?}: {believed:?} believed, {rest:?} left");
+        tokio::time::sleep(LEASE / 20).await;
     }
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_renews_what_is_released_or_has_a_lease_of_its_own() {
-    let server = Server::start();
+    let server = Arc::new(Server::start());
+    for_each_variant(|variant| renew_nothing(server.clone(), variant)).await;
+    server.left_over_check();
+}
+
+async fn renew_nothing(server: Arc<Server>, variant: Variant) {
     let proxy = Proxy::to(&server);
     proxy.remember();
     let client = short(&proxy.url()).await;
-    for variant in Variant::ALL {
-        variant.lock(&client, "released").acquire().await.unwrap().release().await.unwrap();
-        drop(variant.lock(&client, "dropped").acquire().await.unwrap());
-        let lock = variant.lock(&client, "own").lease(LEASE * 3);
-        let own = lock.acquire().await.unwrap();
-        until("the release", || variant.is_free(&server, "dropped")).await;
-        proxy.seen();
-        tokio::time::sleep(LEASE).await;
-        for key in ["released", "dropped"] {
-            assert!(variant.is_free(&server, key), "{variant:?} {key}");
-        }
-        let renewals: Vec<_> = proxy.seen().into_iter().map(|seen| seen.command).collect();
-        assert!(
-            !renewals.iter().any(|command| command[0].ends_with(b".RENEW")),
-            "{variant:?}: {renewals:?}"
-        );
-        own.release().await.unwrap();
+    let key = |name: &str| format!("{name} {variant:?}");
+    let (released, dropped) = (&key("released"), &key("dropped"));
+    variant.lock(&client, released).acquire().await.unwrap().release().await.unwrap();
+    drop(variant.lock(&client, dropped).acquire().await.unwrap());
+    let own = variant.lock(&client, &key("own")).lease(LEASE * 3).acquire().await.unwrap();
+    until("the release", || variant.is_free(&server, dropped)).await;
+    proxy.seen();
+    tokio::time::sleep(LEASE).await;
+    for key in [released, dropped] {
+        assert!(variant.is_free(&server, key), "{key}");
     }
-    server.left_over_check();
+    let seen: Vec<_> = proxy.seen().into_iter().map(|seen| seen.command).collect();
+    assert!(!seen.iter().any(|command| command[0].ends_with(b".RENEW")), "{variant:?}: {seen:?}");
+    own.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -137,7 +144,10 @@ async fn whoever_takes_a_hold_away_the_holder_hears_of_it() {
             (Lost::Flushed, vec!["FLUSHDB".to_owned()]),
             (Lost::Flushed, vec!["FLUSHALL".to_owned()]),
             (Lost::Flushed, vec!["FLUSHALL".to_owned(), "ASYNC".to_owned()]),
-            (Lost::Expired, vec![renew, "k".to_owned(), "me".to_owned(), "PX".to_owned(), "1".to_owned()]),
+            (
+                Lost::Expired,
+                vec![renew, "k".to_owned(), "me".to_owned(), "PX".to_owned(), "1".to_owned()],
+            ),
         ] {
             let lock = variant.lock(&client, "k").owner("me");
             let guard = lock.acquire().await.unwrap();
@@ -160,30 +170,43 @@ async fn whoever_takes_a_hold_away_the_holder_hears_of_it() {
 #[test]
 fn a_stopped_runtime_keeps_nothing_alive() {
     let server = Server::start();
-    for variant in Variant::ALL {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let guard: Guard = runtime.block_on(async {
-            let client = short(&server.url()).await;
-            variant.lock(&client, "k").acquire().await.unwrap()
+    std::thread::scope(|scope| {
+        let all = Variant::ALL.map(|variant| {
+            scope.spawn({
+                let server = &server;
+                move || stop_runtime(server, variant)
+            })
         });
-        std::thread::sleep(LEASE);
-        assert_eq!(guard.lost_now(), None, "while it runs, it is renewed");
-        let lost = guard.lost();
-        let stopped = Instant::now();
-        runtime.shutdown_timeout(SOON);
-        let mut next = server.client();
-        next.cmd(&args![variant.command("ACQUIRE"), "k", "next", "BLOCK", 5_000]).int();
-        let waited = stopped.elapsed();
-        assert!(waited < LEASE + Duration::from_millis(500), "{variant:?}: free after {waited:?}");
-        // Another runtime can still wait for it.
-        let other = tokio::runtime::Runtime::new().unwrap();
-        let heard = other.block_on(async { tokio::time::timeout(SOON, lost).await });
-        assert_eq!(guard.lost_now(), Some(Lost::Expired), "{variant:?}");
-        assert_eq!(heard, Ok(Lost::Expired), "{variant:?}");
-        drop(guard);
-        next.cmd(&args![variant.command("RELEASE"), "k", "next"]).ok();
-    }
+        for variant in all {
+            variant.join().unwrap();
+        }
+    });
     server.left_over_check();
+}
+
+fn stop_runtime(server: &Server, variant: Variant) {
+    let key = &variant.key();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let guard: Guard = runtime.block_on(async {
+        let client = short(&server.url()).await;
+        variant.lock(&client, key).acquire().await.unwrap()
+    });
+    std::thread::sleep(LEASE);
+    assert_eq!(guard.lost_now(), None, "while it runs, it is renewed");
+    let lost = guard.lost();
+    let stopped = Instant::now();
+    runtime.shutdown_timeout(SOON);
+    let mut next = server.client();
+    next.cmd(&args![variant.command("ACQUIRE"), key, "next", "BLOCK", 5_000]).int();
+    let waited = stopped.elapsed();
+    assert!(waited < LEASE + Duration::from_millis(500), "{variant:?}: free after {waited:?}");
+    // Another runtime can still wait for it.
+    let other = tokio::runtime::Runtime::new().unwrap();
+    let heard = other.block_on(async { tokio::time::timeout(SOON, lost).await });
+    assert_eq!(heard.ok(), guard.lost_now(), "{variant:?}");
+    assert!(guard.lost_now().is_some(), "{variant:?}");
+    drop(guard);
+    next.cmd(&args![variant.command("RELEASE"), key, "next"]).ok();
 }
 
 /// A guard that was forgotten is a hold for as long as its client lives: without it, the lock is free after the lease.

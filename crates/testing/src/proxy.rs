@@ -704,8 +704,7 @@ impl State {
 
     /// What to wait for, and how long at most (milliseconds, -1: for ever).
     fn interests(&self, woken: &UnixStream) -> (Vec<libc::pollfd>, i32) {
-        let interest =
-            |fd: RawFd, events: libc::c_short| libc::pollfd { fd, events, revents: 0 };
+        let interest = |fd: RawFd, events: libc::c_short| libc::pollfd { fd, events, revents: 0 };
         let mut polled = vec![interest(woken.as_raw_fd(), libc::POLLIN)];
         polled.extend(self.listener.as_ref().map(|l| interest(l.as_raw_fd(), libc::POLLIN)));
         let now = Instant::now();

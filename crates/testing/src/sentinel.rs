@@ -89,7 +89,8 @@ impl Sentinels {
     #[track_caller]
     pub fn failover(&self) {
         let before = self.primary_port();
-        let reply = self.0[0].ask(&["SENTINEL", "FAILOVER", NAME]).expect("a sentinel that answers");
+        let reply =
+            self.0[0].ask(&["SENTINEL", "FAILOVER", NAME]).expect("a sentinel that answers");
         reply.ok();
         self.wait_primary_other_than(before);
     }
@@ -172,8 +173,16 @@ impl Sentinel {
         let start = Instant::now();
         // They speak to each other and to the servers ten times as often as outside tests.
         let hurry = [
-            "SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PING-PERIOD", "100", "PUBLISH-PERIOD",
-            "100", "ASK-PERIOD", "100",
+            "SENTINEL",
+            "DEBUG",
+            "INFO-PERIOD",
+            "200",
+            "PING-PERIOD",
+            "100",
+            "PUBLISH-PERIOD",
+            "100",
+            "ASK-PERIOD",
+            "100",
         ];
         while sentinel.ask(&hurry).is_none() {
             assert!(start.elapsed() < LIMIT, "no sentinel after {LIMIT:?}\n{}", sentinel.log());
@@ -210,6 +219,10 @@ impl Sentinel {
 
     fn log(&self) -> String {
         let log = fs::read(self.dir.path().join("log")).unwrap_or_default();
-        format!("--- log of the sentinel on port {} ---\n{}", self.port, String::from_utf8_lossy(&log))
+        format!(
+            "--- log of the sentinel on port {} ---\n{}",
+            self.port,
+            String::from_utf8_lossy(&log)
+        )
     }
 }

@@ -1,0 +1,139 @@
+//! The blocking face: the same locks, for programs without tokio.
+
+use std::thread;
+use std::time::Duration;
+
+use dlock_client::blocking::Client;
+use dlock_client::{ErrorKind, Lost, Released};
+use dlock_testing::{Reply as _, Server, wait_until};
+
+fn connect(server: &Server) -> Client {
+    Client::connect(&server.url()).unwrap()
+}
+
+#[test]
+fn each_handle_takes_and_gives_back() {
+    let server = Server::start();
+    let client = connect(&server);
+
+    for lock in [client.lock("l"), client.fair_lock("f"), client.rw_lock("r").write()] {
+        let guard = lock.acquire().unwrap();
+        assert!(lock.try_acquire().unwrap().is_none());
+        assert!(lock.acquire_timeout(Duration::from_millis(10)).unwrap().is_none());
+        lock.check(guard.token()).unwrap();
+        assert_eq!(guard.release().unwrap(), Released::Remaining(0));
+    }
+    let readers = client.rw_lock("r").read();
+    let both = (readers.acquire().unwrap(), readers.try_acquire().unwrap().unwrap());
+    drop(both);
+
+    let semaphore = client.semaphore("s").limit(2).count(2);
+    let permits = semaphore.acquire().unwrap();
+    assert!(semaphore.try_acquire().unwrap().is_none());
+    assert!(!permits.permit_id().is_empty());
+    permits.release().unwrap();
+    assert!(client.semaphore("counter").init(2).unwrap());
+    assert!(client.semaphore("counter").take(2).unwrap());
+    assert!(!client.semaphore("counter").take_timeout(1, Duration::from_millis(10)).unwrap());
+    assert_eq!(client.semaphore("counter").give(1).unwrap(), 1);
+    assert_eq!(client.semaphore("counter").drain().unwrap(), 1);
+    assert_eq!(client.semaphore("counter").resize(5).unwrap(), 3);
+    assert_eq!(client.semaphore("counter").resize_by(-1).unwrap(), 2);
+    server.cmd(&["DEL", "counter"]);
+
+    let latch = client.latch("c");
+    assert!(latch.init(1).unwrap());
+    assert!(!latch.wait_timeout(Duration::from_millis(10)).unwrap());
+    assert_eq!(latch.remaining().unwrap(), Some(1));
+    assert_eq!(latch.count_down(1).unwrap(), 0);
+    latch.wait().unwrap();
+
+    let all = client.multi_lock(["a", "b"]).acquire().unwrap();
+    assert_eq!(all.tokens().len(), 2);
+    assert!(client.any_lock(["a", "b"]).try_acquire().unwrap().is_none());
+    all.release().unwrap();
+    let one = client.striped_lock("stripe", 2).acquire().unwrap();
+    assert!(one.key().starts_with(b"{stripe}:"));
+    drop(one);
+    server.left_over_check();
+}
+
+#[test]
+fn threads_take_turns() {
+    let server = Server::start();
+    let client = connect(&server);
+    let mut counter = server.client();
+    counter.cmd(&["SET", "n", "0"]);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let lock = client.lock("l");
+                let mut plain = server.client();
+                for _ in 0..50 {
+                    let guard = lock.acquire().unwrap();
+                    let n: i64 = plain.cmd(&["GET", "n"]).text().parse().unwrap();
+                    plain.cmd(&["SET", "n", &(n + 1).to_string()]);
+                    guard.release().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(counter.cmd(&["GET", "n"]).text(), "200");
+    counter.cmd(&["DEL", "n"]);
+    server.left_over_check();
+}
+
+#[test]
+fn a_dropped_guard_has_given_back_even_if_it_was_the_last_of_its_client() {
+    let server = Server::start();
+    let guard = connect(&server).lock("l").acquire().unwrap();
+    assert!(guard.valid_for() > Duration::from_secs(20));
+    drop(guard);
+    assert!(server.cmd(&["DLOCK.INFO", "l"]).is_null());
+    server.left_over_check();
+}
+
+#[test]
+fn a_hold_that_is_broken_is_lost() {
+    let server = Server::start();
+    let client = connect(&server);
+    let guard = client.lock("l").acquire().unwrap();
+    assert_eq!(guard.wait_lost(Duration::from_millis(10)).unwrap(), None);
+    server.cmd(&["DLOCK.BREAK", "l"]);
+    assert_eq!(guard.wait_lost(Duration::from_secs(10)).unwrap(), Some(Lost::Broken));
+    assert_eq!(guard.lost_now(), Some(Lost::Broken));
+    assert_eq!(guard.release().unwrap(), Released::Gone);
+    server.left_over_check();
+}
+
+#[test]
+fn holds_stay_alive_while_the_program_does_something_else() {
+    let server = Server::start();
+    let lease = Duration::from_millis(300);
+    let builder = dlock_client::Client::builder().lease(lease);
+    let client = Client::with(builder, &server.url()).unwrap();
+    let guard = client.lock("l").acquire().unwrap();
+    let held = || server.cmd(&["DLOCK.INFO", "l"]).field("held-ms").int();
+    wait_until("three leases have passed", || held() > 900);
+    assert_eq!(guard.lost_now(), None);
+    guard.release().unwrap();
+    server.left_over_check();
+}
+
+#[test]
+fn inside_a_runtime_it_refuses_instead_of_blocking_it() {
+    let server = Server::start();
+    let client = connect(&server);
+    let guard = client.lock("l").acquire().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let error = client.lock("m").try_acquire().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        // Also the end of a client must not take the runtime down with it.
+        drop(guard);
+        drop(client);
+    });
+    wait_until("it was given back, or has ended with its connection's client", || {
+        server.cmd(&["CLIENT", "LIST"]).text().lines().count() == 1
+    });
+}
