@@ -56,7 +56,8 @@ impl Machine {
             .flat_map(|(id, _)| waits.walk(id))
             .filter(|(_, w)| w.client != NO_CLIENT && w.presence != Presence::Member)
             .count();
-        ensure(places == present, || String::from("connections know no place that is gone"))
+        ensure(places == present, || String::from("connections know no place that is gone"))?;
+        waits.disorder().map_or(Ok(()), |sentence| Err(String::from(sentence)))
     }
 
     fn check_waiter(&self, queue: u32, slot: u32, waiter: &Waiter) -> Result<(), String> {
@@ -126,6 +127,18 @@ impl Machine {
         ensure(held == leases.held() && permits == leases.permits(), || {
             String::from("holds and permits are counted")
         })?;
+        for (id, queue) in self.waits().queues().filter(|(_, queue)| queue.len > 0) {
+            if let Slot::Here(resource) = store.get(queue.key())
+                && matches!(queue.kind, Kind::Lock | Kind::Fair | Kind::Rw)
+                && resource.kind() == queue.kind
+            {
+                for (_, hold) in resource.holds() {
+                    ensure(self.waits().knows_holder(id, &hold.owner), || {
+                        format!("those who wait for {:?} know {:?}", queue.name, hold.owner)
+                    })?;
+                }
+            }
+        }
         let handing =
             self.role() == Role::Primary && !self.has_quarantine() && !self.waits().has_stalled();
         for (id, queue) in self.waits().queues().filter(|_| handing) {
@@ -202,7 +215,7 @@ impl Machine {
                 let Some(queue) = queue.and_then(|id| Some((id, self.waits().queue(id)?))) else {
                     return Ok(());
                 };
-                let is_mirror = fair.mirrors == queue.1.serial && queue.1.unsaved.is_empty();
+                let is_mirror = fair.mirrors == queue.1.serial && !queue.1.is_unsaved();
                 let waiters = self.waits().walk(queue.0).map(|(_, w)| (w.seq, &w.owner));
                 let places = fair.places.iter().map(|(seq, place)| (*seq, &place.owner));
                 ensure(!is_mirror || waiters.eq(places), || {

@@ -13,6 +13,7 @@ use crate::slab::NIL;
 use crate::store::Key;
 use crate::time::{Instant, LeaseInstant, Millis};
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use dlock_wire::permit::PermitId;
@@ -164,6 +165,8 @@ pub struct Newcomer<'a> {
     pub ask: Ask,
     /// Where it stands.
     pub rank: Rank,
+    /// Its owner can wait for ever here; not if it takes any of several keys.
+    pub counts: bool,
 }
 
 /// One waiter.
@@ -192,6 +195,10 @@ pub struct Waiter {
     /// The places of the same owner in other queues, linked in both directions.
     pub(crate) elder: u32,
     pub(crate) younger: u32,
+    /// Its owner, among those who wait; [`NIL`] for calls without one.
+    pub(crate) party: u32,
+    /// It has a part in the order of those who wait for each other.
+    pub(crate) counts: bool,
 }
 
 impl Waiter {
@@ -227,14 +234,37 @@ pub struct Queue {
     pub makers: usize,
     /// No other queue ever had this number.
     pub serial: u64,
-    /// Places that came, went or changed since the key was brought in line, by sequence number and
-    /// slot; only for durable queues.
-    pub unsaved: Vec<(u64, u32)>,
     pub(crate) head: u32,
     pub(crate) tail: u32,
+    /// Whose lock the key is, or who writes, as the hash of the owner; 0 while that is nobody.
+    pub(crate) holder: u64,
+    /// What few queues have.
+    pub(crate) more: Option<Box<More>>,
+}
+
+/// What only some queues have to keep.
+#[derive(Debug, Default)]
+pub(crate) struct More {
+    /// Places that came, went or changed since the key was brought in line, by sequence number and
+    /// slot; only for durable queues.
+    pub(crate) unsaved: Vec<(u64, u32)>,
+    /// Who reads the key, as hashes of owners.
+    pub(crate) readers: BTreeSet<u64>,
 }
 
 impl Queue {
+    /// Whether its durable places changed since the key was brought in line.
+    pub fn is_unsaved(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| !more.unsaved.is_empty())
+    }
+
+    /// How many read the key, and who, as hashes of owners.
+    pub(crate) fn readers(&self) -> (usize, impl Iterator<Item = u64>) {
+        let readers = self.more.as_ref().map(|more| &more.readers);
+        let count = readers.map_or(0, BTreeSet::len);
+        (count, readers.into_iter().flatten().copied())
+    }
+
     /// The key.
     pub fn key(&self) -> Key<'_> {
         Key { db: self.db, name: &self.name }

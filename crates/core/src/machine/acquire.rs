@@ -175,6 +175,7 @@ impl Machine {
             Err(fault) => return Some(fault),
         };
         step.caller = self.waits.get(slot).map(|waiter| waiter.id);
+        self.note_holders(step, resource);
         self.hand_on(step, resource);
         if step.answer.is_some() {
             return step.answer.take();
@@ -230,6 +231,7 @@ impl Machine {
             return false;
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return true };
+        step.overtakes = Some(queue);
         goes_first(resource, owner, want)
             || self.waits.walk(queue).all(|(_, waiter)| self.is_passed_over(waiter))
     }
@@ -285,6 +287,9 @@ impl Machine {
         step.dirty = true;
         step.granted = true;
         step.fx.note(step.key, Event::Acquire);
+        if let Some(queue) = step.overtakes {
+            self.waits.note_holders(queue, resource, false);
+        }
         granted(id, token, asked.want)
     }
 
@@ -392,6 +397,7 @@ impl Machine {
             since: step.now.mono,
             ask,
             rank,
+            counts: true,
         };
         let slot = self.waits.join(step.key, kind, newcomer);
         self.connections.add_place(caller.client, slot, presence.is_parked());
@@ -429,6 +435,8 @@ impl Machine {
             self.connections.remove_place(earlier.client, slot);
         }
         self.waits.take_over(slot, client, presence, ask);
+        // It may have been one for any key.
+        self.waits.count_place(slot);
     }
 
     /// An earlier call of the same owner is over; its places go.

@@ -103,6 +103,7 @@ impl Machine {
                 since: place.since,
                 ask: place.ask.clone(),
                 rank: Rank::Numbered(seq),
+                counts: true,
             };
             let slot = self.waits.join(step.key, Kind::Fair, newcomer);
             let new_seq = self.waits.get(slot).map_or(seq, |waiter| waiter.seq);
@@ -119,6 +120,7 @@ impl Machine {
         }
         step.dirty |= !fair.touched.is_empty();
         self.waits.stall(queue);
+        self.waits.note_holders(queue, resource, true);
     }
 
     /// The key of a fair lock was deleted: places without a blocked call end with it.

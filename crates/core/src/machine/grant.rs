@@ -3,8 +3,9 @@
 use super::{End, Machine, Role, Slots, Step, id_text, quoted};
 use crate::effects::{Effects, Event, Outcome};
 use crate::holds::{ALONE, HoldId};
-use crate::resource::{Ending, Kind, Lock, Resource};
+use crate::resource::{Body, Ending, Kind, Lock, Resource};
 use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::Mode;
 
 impl Machine {
     /// Ends what has ended by itself, and hands on.
@@ -52,6 +53,12 @@ impl Machine {
         let Some(hold) = resource.take_hold(id) else { return };
         self.untie((entry, id), &hold);
         step.dirty = true;
+        if let Body::Rw(rw) = &resource.body
+            && let Some(queue) = self.waits.queue_of(step.key)
+            && rw.find(&hold.owner, Mode::Read).is_none()
+        {
+            self.waits.stopped_reading(queue, &hold.owner);
+        }
         let (counter, event, message) = match end {
             End::Released | End::Returned => (&mut self.counters.releases, Event::Release, None),
             End::Expired => (&mut self.counters.expiries, Event::Expire, Some("expired")),

@@ -31,6 +31,9 @@ impl Machine {
         let kind = resource.kind();
         let is_lock = matches!(kind, Kind::Lock | Kind::Fair);
         if is_lock && !matches!(resource.lock(), Lock::Free) {
+            if matches!(resource.lock(), Lock::Closed { .. }) {
+                self.note_holders(step, resource);
+            }
             return;
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return };
@@ -45,6 +48,19 @@ impl Machine {
             self.dismiss_as_foreign(queue, step.fx);
             return;
         }
+        self.hand_on_to(queue, step, resource);
+        self.waits.note_holders(queue, resource, false);
+    }
+
+    /// Tells the queue of a key, if there is one, who holds it now.
+    pub(super) fn note_holders(&mut self, step: &Step<'_>, resource: &Resource) {
+        if let Some(queue) = self.waits.queue_of(step.key) {
+            self.waits.note_holders(queue, resource, false);
+        }
+    }
+
+    fn hand_on_to(&mut self, queue: u32, step: &mut Step<'_>, resource: &mut Resource) {
+        let is_lock = matches!(resource.kind(), Kind::Lock | Kind::Fair);
         while !is_lock || matches!(resource.lock(), Lock::Free) {
             let Some(slot) = self.first_in(queue) else { return };
             let Some(waiter) = self.waits.get(slot) else { return };

@@ -116,6 +116,9 @@ impl Machine {
                 }
             }
             self.leases.rename(resource.entry, key);
+            if let Some(queue) = self.waits.queue_of(key) {
+                self.waits.note_holders(queue, resource, true);
+            }
         }
     }
 
@@ -237,7 +240,10 @@ impl Machine {
     pub(super) fn look_at<S: Store>(&mut self, store: &mut S, id: u32, fx: &mut Effects) {
         let Some(queue) = self.waits.queue(id) else { return };
         match store.get(queue.key()) {
-            Slot::Here(resource) if resource.kind() == queue.kind => self.waits.stall(id),
+            Slot::Here(resource) if resource.kind() == queue.kind => {
+                self.waits.note_holders(id, resource, true);
+                self.waits.stall(id);
+            }
             Slot::Here(_) | Slot::Foreign => self.dismiss_as_foreign(id, fx),
             // Nobody waits, and the key whose queue this was is gone: it can be of any family now.
             Slot::Missing if queue.len == 0 => self.waits.close_if_empty(id),
@@ -247,7 +253,10 @@ impl Machine {
             Slot::Missing if self.settings.cluster => {
                 self.dismiss_queue(id, ErrorCode::Unblocked, GONE, fx);
             }
-            Slot::Missing => self.waits.stall(id),
+            Slot::Missing => {
+                self.waits.forget_holders(id);
+                self.waits.stall(id);
+            }
         }
     }
 

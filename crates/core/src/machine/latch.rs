@@ -133,6 +133,7 @@ impl Machine {
             since: now.mono,
             ask: Ask { want: Want::Open, ..Ask::default() },
             rank: Rank::Last,
+            counts: false,
         };
         let slot = self.waits.join(key, Kind::Latch, newcomer);
         self.connections.add_place(caller.client, slot, true);

@@ -114,7 +114,9 @@ pub struct Machine {
     clock: LeaseClock,
     tokens: Tokens,
     leases: Leases,
-    waits: Waits,
+    pub(crate) waits: Waits,
+    /// Places that searches for circles have looked at.
+    pub(crate) searched: u64,
     connections: Connections,
     /// Grants on their way to a parked caller: not known to be delivered yet.
     in_flight: HashMap<WaiterId, InFlight, HashKeys>,
@@ -158,6 +160,8 @@ struct Step<'a> {
     granted: bool,
     /// Something was taken back that a record of changes cannot say: note the whole state.
     whole: bool,
+    /// The queue whose waiters, all of them passed over, a grant overtakes.
+    overtakes: Option<u32>,
     /// The caller itself stands in the queue under this id.
     caller: Option<WaiterId>,
     /// What the caller is answered if a grant reaches it within the call.
@@ -188,6 +192,7 @@ impl Machine {
             tokens: Tokens::default(),
             leases: Leases::default(),
             waits: Waits::new(keys),
+            searched: 0,
             connections: Connections::new(keys),
             in_flight: HashMap::with_hasher(keys),
             ripe: VecDeque::new(),
@@ -309,6 +314,7 @@ impl Machine {
             changed: false,
             granted: false,
             whole: false,
+            overtakes: None,
             caller: None,
             answer: None,
         };

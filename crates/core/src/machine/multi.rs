@@ -127,6 +127,7 @@ impl Machine {
         for (&slot, look) in members.iter().zip(&looks) {
             self.waits.set_ready(slot, look.can_be_taken());
         }
+        self.note_holders_of_all(store, caller, call);
         None
     }
 
@@ -164,7 +165,26 @@ impl Machine {
             return Some(Outcome::Granted { key: name.to_vec(), token });
         }
         let Some(presence) = presence else { return Some(refuse_any(self, now, &looks)) };
-        self.stand_in_lines(now, caller, call, (presence, true, kept), fx).err()
+        let waits = self.stand_in_lines(now, caller, call, (presence, true, kept), fx);
+        self.note_holders_of_all(store, caller, call);
+        waits.err()
+    }
+
+    /// Tells the queues that begin with this call who holds their keys.
+    fn note_holders_of_all<S: Store>(
+        &mut self,
+        store: &mut S,
+        caller: Caller,
+        call: &MAcquire<'_>,
+    ) {
+        for &name in call.keys {
+            if let Some(queue) = self.waits.queue_of(caller.key(name))
+                && self.waits.queue(queue).is_some_and(|queue| queue.len == 1)
+                && let Slot::Here(resource) = store.get(caller.key(name))
+            {
+                self.waits.note_holders(queue, resource, false);
+            }
+        }
     }
 
     /// How each key looks to the call, and which earlier call of the owner leaves it its places. A
@@ -286,6 +306,7 @@ impl Machine {
         if let Some(id) = own_hold(resource, call, Want::Lock) {
             return (self.acquire_again(step, resource, id, caller, asked), true);
         }
+        step.overtakes = self.waits.queue_of(step.key);
         (self.grant_caller(step, resource, caller, asked), false)
     }
 
@@ -385,6 +406,7 @@ impl Machine {
                     since: now.mono,
                     ask,
                     rank: Rank::Last,
+                    counts: !takes_any,
                 };
                 self.waits.join(key, Kind::Lock, newcomer)
             };

@@ -202,6 +202,7 @@ impl Machine {
             since: step.now.mono,
             ask,
             rank: Rank::Last,
+            counts: false,
         };
         let slot = self.waits.join(step.key, Kind::Semaphore, newcomer);
         self.connections.add_place(caller.client, slot, true);

@@ -1,5 +1,6 @@
 //! Deadlock detection, over all families that can lock each other up.
 
+mod cost;
 mod graph;
 mod random;
 mod rings;

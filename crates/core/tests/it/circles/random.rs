@@ -55,12 +55,20 @@ struct Run {
     owners: usize,
     state: u64,
     traced: bool,
+    /// Circles come to be that no search can prevent.
+    is_troubled: bool,
 }
 
 impl Run {
     fn new(seed: u64, traced: bool) -> Self {
         let state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut run = Self { scene: Scene::new(Vec::new()), owners: 0, state, traced };
+        let mut run = Self {
+            scene: Scene::new(Vec::new()),
+            owners: 0,
+            state,
+            traced,
+            is_troubled: seed.is_multiple_of(3),
+        };
         run.owners = 2 + run.below(5);
         // A number of keys of each family: some runs have one family only.
         let families = [(Kind::Lock, 4), (Kind::Fair, 3), (Kind::Rw, 3), (Kind::Semaphore, 2)];
@@ -84,8 +92,15 @@ impl Run {
     fn play(mut self, met: &Met) {
         let mut states = self.scene.look();
         for _ in 0..STEPS {
+            let broken = self.scene.machine.broken_invariant(&mut self.scene.keys, NOW);
+            assert_eq!(broken, None);
             if self.below(5) == 0 {
                 self.let_go(&states);
+                states = self.scene.look();
+                continue;
+            }
+            if self.is_troubled && self.below(6) == 0 {
+                self.make_trouble(&states);
                 states = self.scene.look();
                 continue;
             }
@@ -126,7 +141,8 @@ impl Run {
                 met.waited.fetch_add(1, Ordering::Relaxed);
                 let after = self.scene.look();
                 let closes = closes_a_circle(&arrows(&before), &arrows(&after), owner);
-                assert!(!closes, "a circle was not seen: {after:?}");
+                let is_on = self.scene.machine.settings.deadlock_detection;
+                assert!(!is_on || !closes, "a circle was not seen: {after:?}");
                 let is_one_of_all = !matches!(ask, Ask::Any(_) | Ask::Permit(_));
                 if is_one_of_all {
                     let expected = waiting.expect("only who has to waits");
@@ -158,6 +174,34 @@ impl Run {
                 if chance == 0 { Ask::Any(some) } else { Ask::All(some) }
             }
             _ => Ask::One(at),
+        }
+    }
+
+    /// Detection is turned off or on, or a lock gets the name of another one.
+    fn make_trouble(&mut self, states: &[State]) {
+        let settings = &mut self.scene.machine.settings;
+        settings.deadlock_detection = !settings.deadlock_detection;
+        let is_off = !settings.deadlock_detection;
+        if is_off && self.below(3) > 0 {
+            // For a while, that is. The other times it stays on, and a lock moves.
+            return;
+        }
+        self.scene.machine.settings.deadlock_detection = true;
+        let is_lock = |state: &&State| matches!(state.at.0, Kind::Lock | Kind::Fair);
+        let held = states.iter().filter(|state| !state.holders.is_empty());
+        let held: Vec<At> = held.filter(is_lock).map(|state| state.at).collect();
+        if held.is_empty() {
+            return;
+        }
+        let from = held[self.below(held.len())];
+        let others = self.scene.all.iter().copied();
+        let others: Vec<At> = others.filter(|at| at.0 == from.0 && *at != from).collect();
+        if !others.is_empty() {
+            let to = others[self.below(others.len())];
+            self.scene.rename(from, to);
+            if self.traced {
+                println!("{from:?} is {to:?} now: {:?}", self.scene.look());
+            }
         }
     }
 

@@ -152,6 +152,19 @@ impl Scene {
         self.settle();
     }
 
+    /// RENAME: those who hold the key take it along, those who wait stay.
+    pub(super) fn rename(&mut self, from: At, to: At) {
+        let (from, to) = (from.name(), to.name());
+        let [from, to] = [&from, &to].map(|name| Key { db: 0, name });
+        self.fx.clear();
+        let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);
+        let [there, gone] = keys.rename(from, to);
+        machine.moved(keys, to);
+        machine.unlinked(keys, NOW, to, there.as_ref(), fx);
+        machine.unlinked(keys, NOW, from, gone.as_ref(), fx);
+        self.settle();
+    }
+
     /// Does what was put off.
     pub(super) fn settle(&mut self) {
         let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);

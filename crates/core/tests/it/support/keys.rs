@@ -69,6 +69,16 @@ impl Keys {
         self.find(key).ok().map(|at| self.values.remove(at).1)
     }
 
+    /// RENAME, as far as keys go; what was unlinked from the new name, and from the old one.
+    pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> [Option<Lost>; 2] {
+        let lost = [self.lost(to), self.lost(from)];
+        if let Some(value) = self.take(from) {
+            self.take(to);
+            self.insert(to, value);
+        }
+        lost
+    }
+
     pub(super) fn lost(&self, key: Key<'_>) -> Option<Lost> {
         let at = self.find(key).ok()?;
         self.values[at].1.as_ref().map(Lost::of)

@@ -41,17 +41,13 @@ impl World {
     pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
         let mut lost = Vec::new();
         for keys in [&mut self.keys, &mut self.replica_keys] {
-            lost.push((keys.lost(from), keys.lost(to)));
-            if let Some(value) = keys.take(from) {
-                keys.take(to);
-                keys.insert(to, value);
-            }
+            lost.push(keys.rename(from, to));
         }
-        let told = |lost: (Option<Lost>, Option<Lost>)| {
+        let told = |[there, gone]: [Option<Lost>; 2]| {
             move |machine: &mut Machine, keys: &mut Keys, now: Now, fx: &mut Effects| {
                 machine.moved(keys, to);
-                machine.unlinked(keys, now, to, lost.1.as_ref(), fx);
-                machine.unlinked(keys, now, from, lost.0.as_ref(), fx);
+                machine.unlinked(keys, now, to, there.as_ref(), fx);
+                machine.unlinked(keys, now, from, gone.as_ref(), fx);
             }
         };
         let there = lost.pop().expect("two servers");

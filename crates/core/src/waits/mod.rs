@@ -1,5 +1,14 @@
 //! All queues. Joining, leaving and finding the place of an owner cost O(1) whatever the length of
 //! the queue.
+//!
+//! [`owners`] knows the places of each owner, [`holders`] who holds the keys that somebody waits
+//! for, and [`order`] keeps those who wait for each other in order.
+
+mod holders;
+mod order;
+mod owners;
+mod reach;
+mod reorder;
 
 use crate::bytes::{Name, Owner};
 use crate::hold::NO_CLIENT;
@@ -13,6 +22,9 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash, Hasher};
 use hashbrown::{HashSet, HashTable};
+use order::Order;
+use owners::{Party, hash_place};
+pub use reorder::Aims;
 
 /// Sequence numbers begin here, so that there is room in front of the first.
 const FIRST_SEQ: u64 = 1 << 32;
@@ -31,10 +43,17 @@ pub struct Waits {
     by_key: HashTable<u32>,
     /// Places by queue and owner.
     by_owner: HashTable<u32>,
-    /// The eldest place of each owner: the others are linked to it.
-    eldest: HashTable<u32>,
-    /// The eldest places of owners who have more than one.
+    /// The owners who have places.
+    parties: Slab<Party>,
+    /// Those by the name of the owner.
+    by_name: HashTable<u32>,
+    /// Those who have more than one place.
     plural: BTreeSet<u32>,
+    /// Queues by the one who holds the key or writes it.
+    by_holder: HashTable<u32>,
+    /// Hash of a reader, and the queue of the key that it reads.
+    by_reader: HashTable<(u64, u32)>,
+    order: Order,
     last_seq: u64,
     last_serial: u64,
     /// BLOCK times of parked waiters, on the monotonic clock.
@@ -58,8 +77,12 @@ impl Waits {
             groups: Slab::default(),
             by_key: HashTable::new(),
             by_owner: HashTable::new(),
-            eldest: HashTable::new(),
+            parties: Slab::default(),
+            by_name: HashTable::new(),
             plural: BTreeSet::new(),
+            by_holder: HashTable::new(),
+            by_reader: HashTable::new(),
+            order: Order::default(),
             last_seq: FIRST_SEQ,
             last_serial: 0,
             timeouts: Wheel::default(),
@@ -217,6 +240,8 @@ impl Waits {
             next,
             elder: NIL,
             younger: NIL,
+            party: NIL,
+            counts: false,
         });
         if let Some(before) = self.waiters.get_mut(prev) {
             before.next = slot;
@@ -240,6 +265,9 @@ impl Waits {
         }
         self.new_id(slot);
         self.arm(slot);
+        if newcomer.counts {
+            self.count_place(slot);
+        }
         slot
     }
 
@@ -254,6 +282,7 @@ impl Waits {
         }
         self.count_out(slot);
         self.mark_unsaved(slot);
+        self.order.exempt.remove(&slot);
         let waiter = self.waiters.remove(slot)?;
         if let Some(before) = self.waiters.get_mut(waiter.prev) {
             before.next = waiter.next;
@@ -271,8 +300,8 @@ impl Waits {
             queue.len -= 1;
             if queue.len == 0 && queue.kind.minds_its_queue() {
                 self.stalled.insert(waiter.queue);
-            }
-            if queue.len == 0 && !queue.kind.minds_its_queue() {
+                self.forget_holders(waiter.queue);
+            } else if queue.len == 0 {
                 self.close_queue(waiter.queue);
             }
         }
@@ -388,108 +417,16 @@ impl Waits {
 
     /// What changed in a durable queue since it was last asked for.
     pub fn take_unsaved(&mut self, queue: u32) -> Vec<(u64, u32)> {
-        self.queues.get_mut(queue).map(|q| core::mem::take(&mut q.unsaved)).unwrap_or_default()
+        let Some(queue) = self.queues.get_mut(queue) else { return Vec::new() };
+        let unsaved = queue.more.as_mut().map(|more| core::mem::take(&mut more.unsaved));
+        // Most queues have no readers: then nothing is kept until the next change.
+        queue.more.take_if(|more| more.readers.is_empty());
+        unsaved.unwrap_or_default()
     }
 
     /// Whether anything changed in a durable queue since it was last asked for.
     pub fn is_unsaved(&self, queue: u32) -> bool {
-        self.queues.get(queue).is_some_and(|queue| !queue.unsaved.is_empty())
-    }
-
-    /// The places of `owner` in all queues.
-    pub fn places_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (u32, &Waiter)> {
-        let mut slot = self.eldest_of(owner).unwrap_or(NIL);
-        core::iter::from_fn(move || {
-            let here = slot;
-            let waiter = self.waiters.get(here)?;
-            slot = waiter.younger;
-            Some((here, waiter))
-        })
-    }
-
-    /// Whether the owner of a place has another one elsewhere.
-    pub fn is_plural(&self, waiter: &Waiter) -> bool {
-        waiter.elder != NIL || waiter.younger != NIL
-    }
-
-    /// How many owners have more than one place.
-    pub fn plural_count(&self) -> usize {
-        self.plural.len()
-    }
-
-    /// The owners who have more than one place.
-    pub fn plural_owners(&self) -> impl Iterator<Item = &[u8]> {
-        self.plural.iter().filter_map(|&slot| self.waiters.get(slot)).map(|w| &*w.owner)
-    }
-
-    fn eldest_of(&self, owner: &[u8]) -> Option<u32> {
-        let same = |&slot: &u32| self.waiters.get(slot).is_some_and(|w| *w.owner == *owner);
-        self.eldest.find(hash_owner(self.keys, owner), same).copied()
-    }
-
-    /// Makes a place findable by its owner.
-    fn index(&mut self, slot: u32) {
-        let Some(waiter) = self.waiters.get(slot) else { return };
-        let (keys, owner, queue) = (self.keys, waiter.owner.clone(), waiter.queue);
-        let waiters = &self.waiters;
-        self.by_owner.insert_unique(hash_place(keys, queue, &owner), slot, |&slot| {
-            waiters.get(slot).map_or(0, |waiter| hash_place(keys, waiter.queue, &waiter.owner))
-        });
-        if let Some(eldest) = self.eldest_of(&owner) {
-            // Right behind the eldest, so that no walk is needed.
-            let younger = self.waiters.get(eldest).map_or(NIL, |waiter| waiter.younger);
-            for (at, elder_of) in [(younger, slot), (slot, eldest)] {
-                if let Some(waiter) = self.waiters.get_mut(at) {
-                    waiter.elder = elder_of;
-                }
-            }
-            for (at, younger_of) in [(eldest, slot), (slot, younger)] {
-                if let Some(waiter) = self.waiters.get_mut(at) {
-                    waiter.younger = younger_of;
-                }
-            }
-            self.plural.insert(eldest);
-        } else {
-            self.insert_eldest(slot);
-        }
-    }
-
-    fn unindex(&mut self, slot: u32) {
-        let Some(waiter) = self.waiters.get(slot) else { return };
-        let (elder, younger) = (waiter.elder, waiter.younger);
-        let place = hash_place(self.keys, waiter.queue, &waiter.owner);
-        let owner = hash_owner(self.keys, &waiter.owner);
-        if let Ok(entry) = self.by_owner.find_entry(place, |&other| other == slot) {
-            entry.remove();
-        }
-        if let Some(waiter) = self.waiters.get_mut(younger) {
-            waiter.elder = elder;
-        }
-        if let Some(waiter) = self.waiters.get_mut(elder) {
-            waiter.younger = younger;
-        }
-        if elder == NIL {
-            if let Ok(entry) = self.eldest.find_entry(owner, |&other| other == slot) {
-                entry.remove();
-            }
-            self.plural.remove(&slot);
-            if younger != NIL {
-                self.insert_eldest(younger);
-            }
-        } else if younger == NIL && self.waiters.get(elder).is_some_and(|w| w.elder == NIL) {
-            self.plural.remove(&elder);
-        }
-    }
-
-    fn insert_eldest(&mut self, slot: u32) {
-        let Some(waiter) = self.waiters.get(slot) else { return };
-        let (keys, waiters) = (self.keys, &self.waiters);
-        self.eldest.insert_unique(hash_owner(keys, &waiter.owner), slot, |&slot| {
-            waiters.get(slot).map_or(0, |waiter| hash_owner(keys, &waiter.owner))
-        });
-        if waiter.younger != NIL {
-            self.plural.insert(slot);
-        }
+        self.queues.get(queue).is_some_and(Queue::is_unsaved)
     }
 
     /// Counts a waiter by what it is now.
@@ -518,7 +455,7 @@ impl Waits {
         if let Some(queue) = self.queues.get_mut(waiter.queue)
             && queue.kind == Kind::Fair
         {
-            queue.unsaved.push((waiter.seq, slot));
+            queue.more.get_or_insert_default().unsaved.push((waiter.seq, slot));
         }
     }
 
@@ -549,9 +486,10 @@ impl Waits {
             len: 0,
             makers: 0,
             serial: self.last_serial,
-            unsaved: Vec::new(),
             head: NIL,
             tail: NIL,
+            holder: 0,
+            more: None,
         });
         let (queues, keys) = (&self.queues, self.keys);
         self.by_key.insert_unique(hash_key(keys, key), id, |&id| {
@@ -561,6 +499,7 @@ impl Waits {
     }
 
     fn close_queue(&mut self, id: u32) {
+        self.forget_holders(id);
         let Some(queue) = self.queues.get(id) else { return };
         let hash = hash_key(self.keys, queue.key());
         if let Ok(entry) = self.by_key.find_entry(hash, |&other| other == id) {
@@ -580,18 +519,5 @@ fn hash_key(keys: HashKeys, key: Key<'_>) -> u64 {
     let mut hasher = keys.build_hasher();
     key.db.hash(&mut hasher);
     hasher.write(key.name);
-    hasher.finish()
-}
-
-fn hash_place(keys: HashKeys, queue: u32, owner: &[u8]) -> u64 {
-    let mut hasher = keys.build_hasher();
-    queue.hash(&mut hasher);
-    hasher.write(owner);
-    hasher.finish()
-}
-
-fn hash_owner(keys: HashKeys, owner: &[u8]) -> u64 {
-    let mut hasher = keys.build_hasher();
-    hasher.write(owner);
     hasher.finish()
 }

@@ -1,17 +1,10 @@
-//! Deadlock detection: does a call that is about to wait close a circle of owners who wait for
-//! owners?
-//!
-//! The graph is not kept; it is read off the queues when a call is about to wait. An owner waits
-//! for the holders of a key that keep it from having it, and for every owner in front of it in the queue. The search goes depth
-//! first from the caller and looks for the caller (Knuth, TAOCP 7.4.1; any circle that a call
-//! closes goes through it). Who stands in a single queue adds nothing to what is known of that
-//! queue already, so long queues of single-minded waiters cost nothing.
+//! The search through those who wait, from the caller back to the caller.
 
+use super::{Order, Wait};
 use crate::holds::ALONE;
 use crate::machine::Machine;
 use crate::queue::{Waiter, Want};
 use crate::resource::{Body, Kind, Resource};
-use crate::slab::NIL;
 use crate::store::{Key, Slot, Store};
 use crate::time::Now;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -36,7 +29,7 @@ struct Reached {
 }
 
 /// One search.
-struct Search<'a> {
+pub(super) struct Search<'a> {
     caller: &'a [u8],
     /// Places of the caller that this call gives up.
     leaving: BTreeSet<u32>,
@@ -52,98 +45,17 @@ struct Search<'a> {
     read: BTreeSet<u32>,
     /// Queues whose places before this one have all been reached; apart, as readers see them.
     passed: BTreeMap<(u32, bool), u64>,
-    looked_at: usize,
+    pub(super) looked_at: usize,
     /// The caller would have to wait.
     waits: bool,
+    /// Nobody below this level leads to the caller.
+    floor: Option<i64>,
 }
 
 impl Machine {
-    /// The circle that `owner` would close by waiting for `key`, in words; `None` if there is none
-    /// or if it is too far to see.
-    pub(crate) fn circle<S: Store>(
-        &self,
-        store: &mut S,
-        now: Now,
-        (kind, key): (Kind, Key<'_>),
-        (owner, want): (&[u8], Want),
-    ) -> Option<String> {
-        let mut search = self.search(owner)?;
-        let goes_first = match store.get(key) {
-            Slot::Here(resource) if resource.kind() == kind => {
-                if self.has_it(resource, now, owner, want) {
-                    return None;
-                }
-                self.goes_first(resource, now, owner, want)
-            }
-            Slot::Missing if !self.is_awaited_as_another(kind, key) => false,
-            // A call for a key of another type does not wait.
-            Slot::Here(_) | Slot::Missing | Slot::Foreign => return None,
-        };
-        let mut stays = None;
-        let queue = self.waits().queue_of(key);
-        if let Some(slot) = queue.and_then(|queue| self.waits().place_of(queue, owner))
-            && let Some(place) = self.waits().get(slot)
-        {
-            self.note_leaving(&mut search, slot);
-            let stands_well = !goes_first || place.prev == NIL;
-            if stands_well && crate::machine::keeps_place(place.ask.want, want) {
-                if !self.is_out_of_this(place, now) {
-                    // This call closes nothing that was not there before.
-                    return None;
-                }
-                search.leaving.remove(&slot);
-                search.revived = Some(slot);
-                stays = Some(place);
-            }
-        }
-        if goes_first {
-            search.heads = queue;
-        }
-        if let Some(text) = self.look(store, now, &mut search, (0, kind, key, want), stays) {
-            return Some(text);
-        }
-        // Those behind this place wait for the caller only from now on, so it matters where else the
-        // caller waits. (Of a new place nobody is behind: then it does not.)
-        if search.waits
-            && (search.revived.is_some() || search.heads.is_some())
-            && let Some(text) = self.look_from_places_of(store, now, &mut search, 0)
-        {
-            return Some(text);
-        }
-        self.search_on(store, now, search)
-    }
-
-    /// The same for a call that takes a new place in the queues of several locks.
-    pub(crate) fn circle_of_all<'k, S: Store>(
-        &self,
-        store: &mut S,
-        now: Now,
-        keys: impl Iterator<Item = Key<'k>> + Clone,
-        owner: &[u8],
-    ) -> Option<String> {
-        let mut search = self.search(owner)?;
-        for key in keys.clone() {
-            let queue = self.waits().queue_of(key);
-            if let Some(slot) = queue.and_then(|queue| self.waits().place_of(queue, owner)) {
-                self.note_leaving(&mut search, slot);
-            }
-        }
-        for key in keys {
-            let place = (0, Kind::Lock, key, Want::Lock);
-            if let Some(text) = self.look(store, now, &mut search, place, None) {
-                return Some(text);
-            }
-            if search.looked_at > PLACES_MOST {
-                return None;
-            }
-        }
-        self.search_on(store, now, search)
-    }
-
-    /// A search for `owner`; `None` where nobody waits: nobody can wait for the caller there.
-    fn search<'a>(&self, owner: &'a [u8]) -> Option<Search<'a>> {
+    pub(super) fn search<'a>(&self, owner: &'a [u8], order: Order) -> Search<'a> {
         let caller = Reached { owner: owner.into(), from: None, key: (0, Vec::new()) };
-        (!self.waits().is_empty()).then(|| Search {
+        Search {
             caller: owner,
             leaving: BTreeSet::new(),
             revived: None,
@@ -155,7 +67,70 @@ impl Machine {
             passed: BTreeMap::new(),
             looked_at: 0,
             waits: false,
-        })
+            floor: match order {
+                Order::Helps => self.waits().least_level(owner),
+                Order::Admits | Order::IsUnknown => None,
+            },
+        }
+    }
+
+    pub(super) fn search_one<S: Store>(
+        &self,
+        store: &mut S,
+        now: Now,
+        search: &mut Search<'_>,
+        (kind, key, want): (Kind, Key<'_>, Want),
+        how: &Wait<'_>,
+    ) -> Option<String> {
+        if let Some((slot, _)) = how.place {
+            self.note_leaving(search, slot);
+            if how.stays {
+                search.leaving.remove(&slot);
+                search.revived = Some(slot);
+            }
+        }
+        if how.goes_first {
+            search.heads = self.waits().queue_of(key);
+        }
+        let stays = how.place.filter(|_| how.stays).map(|(_, place)| place);
+        if let Some(text) = self.look(store, now, search, (0, kind, key, want), stays) {
+            return Some(text);
+        }
+        // Those behind this place wait for the caller only from now on, so it matters where else the
+        // caller waits. (Of a new place nobody is behind: then it does not.)
+        if search.waits
+            && (search.revived.is_some() || search.heads.is_some())
+            && let Some(text) = self.look_from_places_of(store, now, search, 0)
+        {
+            return Some(text);
+        }
+        self.search_on(store, now, search)
+    }
+
+    pub(super) fn search_all<'k, S: Store>(
+        &self,
+        store: &mut S,
+        now: Now,
+        search: &mut Search<'_>,
+        keys: impl Iterator<Item = Key<'k>> + Clone,
+    ) -> Option<String> {
+        for key in keys.clone() {
+            let queue = self.waits().queue_of(key);
+            if let Some(slot) = queue.and_then(|queue| self.waits().place_of(queue, search.caller))
+            {
+                self.note_leaving(search, slot);
+            }
+        }
+        for key in keys {
+            let place = (0, Kind::Lock, key, Want::Lock);
+            if let Some(text) = self.look(store, now, search, place, None) {
+                return Some(text);
+            }
+            if search.looked_at > PLACES_MOST {
+                return None;
+            }
+        }
+        self.search_on(store, now, search)
     }
 
     /// The call that has a place in `slot` will be over: all its places go.
@@ -177,10 +152,10 @@ impl Machine {
         &self,
         store: &mut S,
         now: Now,
-        mut search: Search<'_>,
+        search: &mut Search<'_>,
     ) -> Option<String> {
         while let Some(index) = search.open.pop().filter(|_| search.looked_at <= PLACES_MOST) {
-            if let Some(text) = self.look_from_places_of(store, now, &mut search, index) {
+            if let Some(text) = self.look_from_places_of(store, now, search, index) {
                 return Some(text);
             }
         }
@@ -214,7 +189,7 @@ impl Machine {
 
     /// Whether nobody waits for ever because of this place: its wait is over, it takes any of
     /// several keys, or it is for permits.
-    fn is_out_of_this(&self, waiter: &Waiter, now: Now) -> bool {
+    pub(super) fn is_out_of_this(&self, waiter: &Waiter, now: Now) -> bool {
         let group = self.waits().group(waiter.group);
         !waiter.ask.want.can_lock_up()
             || group.is_some_and(|group| group.takes_any)
@@ -249,7 +224,7 @@ impl Machine {
             goes_first = self.goes_first(resource, now, &owner, want);
         }
         for holder in holders {
-            if let Some(text) = search.reach(index, key, &holder) {
+            if let Some(text) = self.reach(search, index, key, &holder) {
                 return Some(text);
             }
         }
@@ -261,20 +236,43 @@ impl Machine {
             search.waits = true;
         }
         for owner in self.in_front(now, search, (index, kind, key, want), place) {
-            if let Some(text) = search.reach(index, key, &owner) {
+            if let Some(text) = self.reach(search, index, key, &owner) {
                 return Some(text);
             }
         }
         None
     }
 
+    /// Notes that the owner at `from` waits for `owner`; the circle if that is the caller.
+    fn reach(
+        &self,
+        search: &mut Search<'_>,
+        from: usize,
+        key: Key<'_>,
+        owner: &[u8],
+    ) -> Option<String> {
+        search.looked_at += 1;
+        let leads_nowhere = search.floor.is_some_and(|floor| self.waits().is_below(owner, floor));
+        if *owner != *search.caller && leads_nowhere {
+            return None;
+        }
+        search.reach(from, key, owner)
+    }
+
     /// Whether the caller would have to stand behind somebody who counts: to read, behind somebody
     /// who waits to write.
-    fn is_anybody_first(&self, now: Now, search: &Search<'_>, key: Key<'_>, want: Want) -> bool {
+    fn is_anybody_first(
+        &self,
+        now: Now,
+        search: &mut Search<'_>,
+        key: Key<'_>,
+        want: Want,
+    ) -> bool {
         let Some(queue) = self.waits().queue_of(key) else { return false };
         let lease = self.lease_time(now.mono);
         let mut others = self.waits().walk(queue).map(|(_, waiter)| waiter);
         others.any(|waiter| {
+            search.looked_at += 1;
             let reads_too = want == Want::Rw(Mode::Read) && waiter.ask.want == want;
             *waiter.owner != *search.caller
                 && !reads_too
@@ -284,7 +282,7 @@ impl Machine {
     }
 
     /// Whether `owner` has a hold in force of what it wants.
-    fn has_it(&self, resource: &Resource, now: Now, owner: &[u8], want: Want) -> bool {
+    pub(super) fn has_it(&self, resource: &Resource, now: Now, owner: &[u8], want: Want) -> bool {
         let lease = self.lease_time(now.mono);
         let id = match (&resource.body, want) {
             (Body::Rw(rw), Want::Rw(mode)) => rw.find(owner, mode),
@@ -295,7 +293,13 @@ impl Machine {
     }
 
     /// Whether `owner` stands in front of the waiters, by a hold in force of the other mode.
-    fn goes_first(&self, resource: &Resource, now: Now, owner: &[u8], want: Want) -> bool {
+    pub(super) fn goes_first(
+        &self,
+        resource: &Resource,
+        now: Now,
+        owner: &[u8],
+        want: Want,
+    ) -> bool {
         let other = match want {
             Want::Rw(Mode::Read) => Mode::Write,
             Want::Rw(Mode::Write) => Mode::Read,
@@ -406,7 +410,7 @@ impl Machine {
 }
 
 impl Search<'_> {
-    /// Notes that the owner at `from` waits for `owner`; the circle if that is the caller.
+    /// The same, whatever its level.
     fn reach(&mut self, from: usize, key: Key<'_>, owner: &[u8]) -> Option<String> {
         if owner == self.caller {
             // A caller that waits for itself re-enters, or keeps its place.

@@ -1,0 +1,186 @@
+//! Deadlock detection: does a call that is about to wait close a circle of owners who wait for
+//! owners?
+//!
+//! Most calls need no search: nobody waits for the caller, or all that it would wait for stands below
+//! it in the order of those who wait (see [`crate::waits`]). What does not fit into the order is
+//! searched for, and only the search can find a circle.
+//!
+//! It reads the graph off the queues. An owner waits for the holders of a key that keep it from
+//! having it, and for every owner in front of it in the queue. The search goes depth first from the
+//! caller and looks for the caller (Knuth, TAOCP 7.4.1; any circle that a call closes goes through
+//! it). Who stands in a single queue adds nothing to what is known of that queue already, so long
+//! queues of single-minded waiters cost nothing; and who stands below all that can be waiting for
+//! the caller leads nowhere.
+
+mod search;
+
+use crate::machine::Machine;
+use crate::queue::{Waiter, Want};
+use crate::resource::Kind;
+use crate::slab::NIL;
+use crate::store::{Key, Slot, Store};
+use crate::time::Now;
+use crate::waits::Aims;
+use alloc::string::String;
+use search::Search;
+
+/// Places that do not count because their owners hold the key, of which it is seen to that they do.
+const EXEMPT_MOST: usize = 64;
+
+/// What the order of those who wait says of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// It closes no circle.
+    Admits,
+    /// Those below a level do not lead to the caller.
+    Helps,
+    /// Nothing.
+    IsUnknown,
+}
+
+/// How a call for one key would wait.
+struct Wait<'a> {
+    goes_first: bool,
+    /// The place that the owner has already.
+    place: Option<(u32, &'a Waiter)>,
+    /// It keeps that place.
+    stays: bool,
+    /// It waits in that place already.
+    is_old: bool,
+}
+
+impl Machine {
+    /// The circle that `owner` would close by waiting for `key`, in words; `None` if there is none
+    /// or if it is too far to see.
+    pub(crate) fn circle<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        (kind, key): (Kind, Key<'_>),
+        (owner, want): (&[u8], Want),
+    ) -> Option<String> {
+        self.waits.forget_promise();
+        if self.waits.is_of_no_concern(owner) {
+            return None;
+        }
+        let mut aims = Aims::default();
+        let goes_first = match store.get(key) {
+            Slot::Here(resource) if resource.kind() == kind => {
+                if self.has_it(resource, now, owner, want) {
+                    return None;
+                }
+                self.waits.aim_at(&mut aims, key, Some(resource));
+                self.goes_first(resource, now, owner, want)
+            }
+            Slot::Missing if !self.is_awaited_as_another(kind, key) => {
+                self.waits.aim_at(&mut aims, key, None);
+                false
+            }
+            // A call for a key of another type does not wait.
+            Slot::Here(_) | Slot::Missing | Slot::Foreign => return None,
+        };
+        let how = self.would_wait(now, key, (owner, want), goes_first);
+        if how.stays && how.is_old {
+            // This call closes nothing that was not there before.
+            return None;
+        }
+        let is_usual = !goes_first && !how.stays;
+        let order = self.ask_order(store, now, owner, is_usual.then_some(&aims));
+        if order == Order::Admits {
+            return None;
+        }
+        let how = self.would_wait(now, key, (owner, want), goes_first);
+        let mut search = self.search(owner, order);
+        let text = self.search_one(store, now, &mut search, (kind, key, want), &how);
+        self.count_search(&search);
+        text
+    }
+
+    /// The same for a call that takes a new place in the queues of several locks.
+    pub(crate) fn circle_of_all<'k, S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        keys: impl Iterator<Item = Key<'k>> + Clone,
+        owner: &[u8],
+    ) -> Option<String> {
+        self.waits.forget_promise();
+        if self.waits.is_of_no_concern(owner) {
+            return None;
+        }
+        let mut aims = Aims::default();
+        for key in keys.clone() {
+            match store.get(key) {
+                // A key that it has is none that it waits for.
+                Slot::Here(resource)
+                    if resource.lock().hold().is_some_and(|hold| *hold.owner == *owner) => {}
+                Slot::Here(resource) => self.waits.aim_at(&mut aims, key, Some(resource)),
+                Slot::Missing | Slot::Foreign => self.waits.aim_at(&mut aims, key, None),
+            }
+        }
+        let order = self.ask_order(store, now, owner, Some(&aims));
+        if order == Order::Admits {
+            return None;
+        }
+        let mut search = self.search(owner, order);
+        let text = self.search_all(store, now, &mut search, keys);
+        self.count_search(&search);
+        text
+    }
+
+    /// Places that all searches have looked at since the start.
+    pub fn searched(&self) -> u64 {
+        self.searched + self.waits.looked_at()
+    }
+
+    /// Whether the order of those who wait shows that there is no circle. Without `aims` it shows
+    /// nothing: others will wait for the caller who do not now.
+    fn ask_order<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        owner: &[u8],
+        aims: Option<&Aims>,
+    ) -> Order {
+        self.waits.settle_doubts();
+        let lease = self.lease_time(now.mono);
+        // An owner that lost a key, though nobody has noticed yet, waits for it.
+        let mut exempt = self.waits.exempt();
+        let all_hold = exempt.by_ref().take(EXEMPT_MOST).all(|waiter| {
+            let Some(queue) = self.waits.queue(waiter.queue) else { return false };
+            let Slot::Here(resource) = store.get(queue.key()) else { return false };
+            let hold = resource.lock().hold().filter(|hold| hold.owner == waiter.owner);
+            hold.is_some_and(|hold| self.hold_ends(resource, hold, lease) > lease)
+        });
+        let is_known = all_hold && exempt.next().is_none();
+        drop(exempt);
+        match aims.filter(|_| is_known) {
+            Some(aims) if self.waits.admits(owner, aims) => Order::Admits,
+            Some(_) => Order::Helps,
+            None => Order::IsUnknown,
+        }
+    }
+
+    /// How a call would wait that does not go away.
+    fn would_wait(
+        &self,
+        now: Now,
+        key: Key<'_>,
+        (owner, want): (&[u8], Want),
+        goes_first: bool,
+    ) -> Wait<'_> {
+        let queue = self.waits().queue_of(key);
+        let slot = queue.and_then(|queue| self.waits().place_of(queue, owner));
+        let place = slot.and_then(|slot| Some((slot, self.waits().get(slot)?)));
+        let stays = place.is_some_and(|(_, place)| {
+            let stands_well = !goes_first || place.prev == NIL;
+            stands_well && crate::machine::keeps_place(place.ask.want, want)
+        });
+        let is_old = place.is_some_and(|(_, place)| !self.is_out_of_this(place, now));
+        Wait { goes_first, place, stays, is_old }
+    }
+
+    fn count_search(&mut self, search: &Search<'_>) {
+        self.searched += search.looked_at as u64;
+    }
+}

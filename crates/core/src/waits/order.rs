@@ -1,0 +1,304 @@
+//! The order of those who wait for each other.
+//!
+//! Each owner who has places stands on a level, so that **whoever waits stands higher than those it
+//! waits for**. While that is so nobody waits in a circle, and a call needs no search if all that it
+//! would wait for stands lower than its owner (Pearce and Kelly, A dynamic topological sort
+//! algorithm, 2006). An owner who waits for nobody has no level: it cannot be in the way.
+//!
+//! The order knows waits by what is kept here, the queues and [`super::holders`], and takes one for
+//! the other where it is not sure: every place counts that its owner can wait in for ever, also when
+//! its time has run out; it waits for everybody in front of it, and for all who hold the key, readers
+//! included. So it knows all waits that the search in [`crate::waitgraph`] knows, and some more. A
+//! wait too many makes somebody search, or puts an owner in doubt; it never makes a call be refused.
+//!
+//! Levels rise along a queue. So it is enough to compare the last in front, the first behind and the
+//! holders. New waits come to be, and are compared, in three ways:
+//!
+//! - A place begins to count ([`Waits::count_place`]): it is taken at the end, in front of all (an
+//!   upgrade) or with the places of a loaded fair lock; a place for any key becomes one for this key;
+//!   a place for several keys, whose key its owner held, does so no more.
+//! - Somebody comes to hold a key that others wait for ([`Waits::came_to_hold`]). A grant to the first
+//!   in the queue only takes waits away. It is another matter if those in front were passed over, if a
+//!   reader becomes the writer, and if RENAME, SWAPDB or RESTORE bring a value under the waiters.
+//! - The first waiter of a key begins a queue: then its holders are noted.
+//!
+//! Whoever does not stand right there is moved at once if that is little work. If not, or if it really
+//! waits in a circle (nobody searches while detection is off, for a wait too far to see, or because
+//! of a RENAME), it is *in doubt*: its own waits and the waits for it may contradict the order, no
+//! others do. While anybody is in doubt, calls are decided by a full search, as if there were no
+//! order, and each of them tries to put some of those who are in their places.
+
+use super::Waits;
+use super::owners::hash_owner;
+use crate::queue::Waiter;
+use crate::resource::Kind;
+use alloc::collections::BTreeSet;
+
+/// The level of those who wait for nobody.
+pub(super) const LOWEST: i64 = i64::MIN;
+
+/// Between two levels, so that others find room there.
+const STEP: i64 = 1 << 20;
+
+/// Places that do not count, or holders, that are looked at before all is called doubtful.
+const LOOKS_MOST: usize = 64;
+
+/// Keys that others wait for, of one owner, that are looked at before all is called doubtful.
+pub(super) const HELD_MOST: usize = 1_024;
+
+/// Calls after which those in doubt are tried again at the latest when somebody joins them.
+const RETRY_AFTER: u32 = 8;
+
+/// How much is looked at to move an owner who does not stand right at once.
+const MOVED_AT_ONCE: usize = 64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// No level is higher.
+    top: i64,
+    /// No level is lower.
+    bottom: i64,
+    /// The level that the owner of the next new place gets.
+    pub(super) promised: Option<i64>,
+    /// Parties in doubt.
+    pub(super) unsure: BTreeSet<u32>,
+    /// Where the next attempt to help them begins.
+    pub(super) cursor: u32,
+    /// How many calls pass between two attempts, and how many of them are still to come.
+    pub(super) pause: u32,
+    pub(super) rest: u32,
+    /// Places for several keys that do not count, because their owners hold this one.
+    pub(super) exempt: BTreeSet<u32>,
+    /// Places that all this has looked at.
+    pub(super) looked_at: u64,
+}
+
+impl Order {
+    /// A level above all others.
+    pub(super) fn above_all(&mut self) -> i64 {
+        self.top = self.top.saturating_add(STEP);
+        self.top
+    }
+
+    /// `count` levels between two others; `lowest` and `highest` are not among them, and without
+    /// `lowest` nothing is right below. As the first of them, and how far they are apart.
+    pub(super) fn between(
+        &mut self,
+        lowest: Option<i64>,
+        highest: i64,
+        count: usize,
+    ) -> Option<(i64, i64)> {
+        let parts = i64::try_from(count).ok()?.checked_add(1)?;
+        let lowest = match lowest {
+            Some(lowest) => lowest,
+            None => highest.checked_sub(STEP.checked_mul(parts)?)?,
+        };
+        let gap = highest.saturating_sub(lowest) / parts;
+        let first = lowest.checked_add(gap)?;
+        self.bottom = self.bottom.min(first);
+        (gap > 0).then_some((first, gap))
+    }
+
+    /// `count` levels below all others.
+    pub(super) fn below_all(&mut self, count: usize) -> Option<(i64, i64)> {
+        self.between(None, self.bottom, count)
+    }
+}
+
+impl Waits {
+    /// The place in `slot` has a part in the order from now on, if its owner can wait in it for ever.
+    pub fn count_place(&mut self, slot: u32) {
+        let Some(waiter) = self.waiters.get(slot) else { return };
+        if waiter.counts || waiter.owner.is_empty() || !waiter.ask.want.can_lock_up() {
+            return;
+        }
+        let Some(queue) = self.queues.get(waiter.queue) else { return };
+        if queue.kind == Kind::Lock && queue.holder == hash_owner(self.keys, &waiter.owner) {
+            // It waits for other keys, not for this one.
+            self.order.exempt.insert(slot);
+            return;
+        }
+        let party = waiter.party;
+        self.order.exempt.remove(&slot);
+        if let Some(waiter) = self.waiters.get_mut(slot) {
+            waiter.counts = true;
+        }
+        let is_new = self.level_of(party) == LOWEST;
+        if is_new {
+            let promised = self.order.promised.take();
+            let level = promised.unwrap_or_else(|| self.order.above_all());
+            self.set_level(party, level);
+        }
+        if !self.stands_right(slot) || (is_new && !self.is_below_its_waiters(party)) {
+            self.doubt(party);
+        }
+    }
+
+    /// The owner with this hash holds the key of `queue` from now on.
+    pub(super) fn came_to_hold(&mut self, queue: u32, holder: u64) {
+        let Some(party) = self.party_with(holder) else { return };
+        let level = self.level_of(party);
+        if level != LOWEST && !self.is_below_those_in(queue, party) {
+            self.doubt(party);
+        }
+    }
+
+    /// The owner with this hash does not hold the key of `queue` any more: if its call for several
+    /// waits here, it waits for this one, too.
+    pub(super) fn holds_no_more(&mut self, queue: u32, holder: u64) {
+        if self.order.exempt.is_empty() {
+            return;
+        }
+        let place = self.party_with(holder).and_then(|party| self.place_in(queue, party));
+        if let Some(slot) = place.filter(|slot| self.order.exempt.contains(slot)) {
+            self.count_place(slot);
+        }
+    }
+
+    /// Places that do not count as long as their owners hold the key.
+    pub(crate) fn exempt(&self) -> impl Iterator<Item = &Waiter> {
+        self.order.exempt.iter().filter_map(|&slot| self.waiters.get(slot))
+    }
+
+    /// Whether all levels are as they should be.
+    pub(super) fn is_in_order(&self) -> bool {
+        self.order.unsure.is_empty()
+    }
+
+    fn is_sure(&self, party: u32) -> bool {
+        !self.order.unsure.contains(&party)
+    }
+
+    /// The party is where it should be, or gone.
+    pub(super) fn trust(&mut self, party: u32) {
+        self.order.unsure.remove(&party);
+    }
+
+    pub(super) fn level_of(&self, party: u32) -> i64 {
+        self.parties.get(party).map_or(LOWEST, |party| party.level)
+    }
+
+    pub(super) fn set_level(&mut self, party: u32, level: i64) {
+        if let Some(party) = self.parties.get_mut(party) {
+            party.level = level;
+        }
+    }
+
+    /// The place that a party has in a queue.
+    pub(super) fn place_in(&self, queue: u32, party: u32) -> Option<u32> {
+        let eldest = self.waiters.get(self.parties.get(party)?.eldest)?;
+        self.place_of(queue, &eldest.owner)
+    }
+
+    /// Who holds the key of a queue, by the hash of the owner.
+    pub(super) fn holders_of(&self, queue: u32) -> impl Iterator<Item = u64> {
+        let queue = self.queues.get(queue);
+        let alone = queue.map(|queue| queue.holder).filter(|&holder| holder != 0);
+        alone.into_iter().chain(queue.into_iter().flat_map(|queue| queue.readers().1))
+    }
+
+    /// The level of the first waiter that counts from `slot` on, in one direction, other than
+    /// `party` and those in doubt; `Err` if that is too far to see.
+    pub(super) fn next_level(
+        &self,
+        slot: u32,
+        party: u32,
+        step: impl Fn(&Waiter) -> u32,
+    ) -> Result<Option<i64>, ()> {
+        let mut at = slot;
+        for _ in 0..LOOKS_MOST {
+            let Some(waiter) = self.waiters.get(at) else { return Ok(None) };
+            if waiter.counts && waiter.party != party && self.is_sure(waiter.party) {
+                return Ok(Some(self.level_of(waiter.party)));
+            }
+            at = step(waiter);
+        }
+        Err(())
+    }
+
+    /// Whether the waits that the place in `slot` makes go downwards.
+    fn stands_right(&self, slot: u32) -> bool {
+        let Some(waiter) = self.waiters.get(slot) else { return true };
+        let (party, level) = (waiter.party, self.level_of(waiter.party));
+        let behind = self.next_level(waiter.next, party, |waiter| waiter.next);
+        if !behind.is_ok_and(|behind| behind.is_none_or(|behind| behind > level)) {
+            return false;
+        }
+        if level == self.order.top {
+            return true;
+        }
+        let ahead = self.next_level(waiter.prev, party, |waiter| waiter.prev);
+        let is_above = |holder: u64| {
+            let holder = self.party_with(holder).filter(|&holder| holder != party);
+            holder.is_none_or(|holder| self.level_of(holder) < level || !self.is_sure(holder))
+        };
+        let mut holders = self.holders_of(waiter.queue);
+        ahead.is_ok_and(|ahead| ahead.is_none_or(|ahead| ahead < level))
+            && holders.by_ref().take(LOOKS_MOST).all(is_above)
+            && holders.next().is_none()
+    }
+
+    /// Whether a party stands lower than those who wait for what it holds.
+    fn is_below_its_waiters(&self, party: u32) -> bool {
+        let mut held = self.held_by(self.hash_of(party));
+        held.by_ref().take(HELD_MOST).all(|queue| self.is_below_those_in(queue, party))
+            && held.next().is_none()
+    }
+
+    fn is_below_those_in(&self, queue: u32, party: u32) -> bool {
+        let head = self.queues.get(queue).map_or(crate::slab::NIL, |queue| queue.head);
+        let first = self.next_level(head, party, |waiter| waiter.next);
+        first.is_ok_and(|first| first.is_none_or(|first| first > self.level_of(party)))
+    }
+
+    /// A party may not stand right: it is moved if that is little work.
+    fn doubt(&mut self, party: u32) {
+        if self.move_party(party, MOVED_AT_ONCE) {
+            self.trust(party);
+        } else {
+            self.order.unsure.insert(party);
+            self.order.rest = self.order.rest.min(RETRY_AFTER);
+        }
+    }
+
+    /// What does not hold in the order, if anything, for tests.
+    pub(crate) fn disorder(&self) -> Option<&'static str> {
+        for (id, queue) in self.queues.iter() {
+            let mut last = None;
+            for (_, waiter) in self.walk(id) {
+                let is_any = self.groups.get(waiter.group).is_some_and(|group| group.takes_any);
+                let has_it = queue.kind == Kind::Lock
+                    && queue.holder == hash_owner(self.keys, &waiter.owner);
+                let matters = !waiter.owner.is_empty() && waiter.ask.want.can_lock_up();
+                if waiter.counts && (is_any || !matters) {
+                    return Some("a place that closes no circle does not count");
+                }
+                if !waiter.counts {
+                    if matters && !is_any && !has_it {
+                        return Some("a place counts that can be in a circle");
+                    }
+                    continue;
+                }
+                if !self.is_sure(waiter.party) {
+                    continue;
+                }
+                let level = self.level_of(waiter.party);
+                if level == LOWEST || level > self.order.top || level < self.order.bottom {
+                    return Some("levels are between top and bottom");
+                }
+                if last.is_some_and(|last| last >= level) {
+                    return Some("levels rise along a queue");
+                }
+                last = Some(level);
+                let holders = self.holders_of(id).filter_map(|holder| self.party_with(holder));
+                let mut holders = holders.filter(|holder| *holder != waiter.party);
+                if !holders.all(|holder| !self.is_sure(holder) || self.level_of(holder) < level) {
+                    return Some("who waits stands higher than who holds");
+                }
+            }
+        }
+        let known = self.order.unsure.iter().all(|&party| self.parties.get(party).is_some());
+        (!known).then_some("whoever is in doubt has places")
+    }
+}

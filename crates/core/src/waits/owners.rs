@@ -1,0 +1,174 @@
+//! Which places an owner has, in whatever queues.
+
+use super::Waits;
+use super::order::LOWEST;
+use crate::queue::{HashKeys, Waiter};
+use crate::slab::NIL;
+use core::hash::{BuildHasher, Hash, Hasher};
+use core::num::NonZeroU32;
+
+/// An owner who has places.
+#[derive(Debug)]
+pub(super) struct Party {
+    /// Where it stands in the order of those who wait for each other.
+    pub(super) level: i64,
+    /// Its eldest place: the others are linked to it.
+    pub(super) eldest: u32,
+    /// How many places it has.
+    places: NonZeroU32,
+}
+
+impl Waits {
+    /// The places of `owner` in all queues.
+    pub fn places_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (u32, &Waiter)> {
+        self.places_of(self.party_of(owner).unwrap_or(NIL))
+    }
+
+    pub(super) fn places_of(&self, party: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+        let mut slot = self.parties.get(party).map_or(NIL, |party| party.eldest);
+        core::iter::from_fn(move || {
+            let here = slot;
+            let waiter = self.waiters.get(here)?;
+            slot = waiter.younger;
+            Some((here, waiter))
+        })
+    }
+
+    /// Whether the owner of a place has another one elsewhere.
+    pub fn is_plural(&self, waiter: &Waiter) -> bool {
+        waiter.elder != NIL || waiter.younger != NIL
+    }
+
+    /// How many owners have more than one place.
+    pub fn plural_count(&self) -> usize {
+        self.plural.len()
+    }
+
+    /// The owners who have more than one place.
+    pub fn plural_owners(&self) -> impl Iterator<Item = &[u8]> {
+        self.plural.iter().filter_map(|&party| self.name_of(party))
+    }
+
+    pub(super) fn party_of(&self, owner: &[u8]) -> Option<u32> {
+        if self.by_name.is_empty() {
+            return None;
+        }
+        let same = |&party: &u32| self.name_of(party).is_some_and(|name| *name == *owner);
+        self.by_name.find(hash_owner(self.keys, owner), same).copied()
+    }
+
+    /// The party whose owner has this hash.
+    pub(super) fn party_with(&self, hash: u64) -> Option<u32> {
+        self.by_name.find(hash, |&party| self.hash_of(party) == hash).copied()
+    }
+
+    pub(super) fn hash_of(&self, party: u32) -> u64 {
+        self.name_of(party).map_or(0, |name| hash_owner(self.keys, name))
+    }
+
+    fn name_of(&self, party: u32) -> Option<&[u8]> {
+        let eldest = self.parties.get(party)?.eldest;
+        self.waiters.get(eldest).map(|waiter| &*waiter.owner)
+    }
+
+    /// Makes a place findable by its owner.
+    pub(super) fn index(&mut self, slot: u32) {
+        let Some(waiter) = self.waiters.get(slot) else { return };
+        let (keys, owner, queue) = (self.keys, waiter.owner.clone(), waiter.queue);
+        let waiters = &self.waiters;
+        self.by_owner.insert_unique(hash_place(keys, queue, &owner), slot, |&slot| {
+            waiters.get(slot).map_or(0, |waiter| hash_place(keys, waiter.queue, &waiter.owner))
+        });
+        let known = self.party_of(&owner);
+        if let Some(party) = known
+            && let Some(known) = self.parties.get_mut(party)
+        {
+            known.places = known.places.saturating_add(1);
+            let eldest = known.eldest;
+            // Right behind the eldest, so that no walk is needed.
+            let younger = self.waiters.get(eldest).map_or(NIL, |waiter| waiter.younger);
+            for (at, elder_of) in [(younger, slot), (slot, eldest)] {
+                if let Some(waiter) = self.waiters.get_mut(at) {
+                    waiter.elder = elder_of;
+                }
+            }
+            for (at, younger_of) in [(eldest, slot), (slot, younger)] {
+                if let Some(waiter) = self.waiters.get_mut(at) {
+                    waiter.younger = younger_of;
+                }
+            }
+            self.plural.insert(party);
+        }
+        let party = known.unwrap_or_else(|| self.add_party(slot, &owner));
+        if let Some(waiter) = self.waiters.get_mut(slot) {
+            waiter.party = party;
+        }
+    }
+
+    pub(super) fn unindex(&mut self, slot: u32) {
+        let Some(waiter) = self.waiters.get(slot) else { return };
+        let (elder, younger, party) = (waiter.elder, waiter.younger, waiter.party);
+        let place = hash_place(self.keys, waiter.queue, &waiter.owner);
+        let owner = hash_owner(self.keys, &waiter.owner);
+        if let Ok(entry) = self.by_owner.find_entry(place, |&other| other == slot) {
+            entry.remove();
+        }
+        if let Some(waiter) = self.waiters.get_mut(younger) {
+            waiter.elder = elder;
+        }
+        if let Some(waiter) = self.waiters.get_mut(elder) {
+            waiter.younger = younger;
+        }
+        let Some(known) = self.parties.get_mut(party) else { return };
+        if let Some(left) = NonZeroU32::new(known.places.get() - 1) {
+            known.places = left;
+            if elder == NIL {
+                known.eldest = younger;
+            }
+            if left.get() == 1 {
+                self.plural.remove(&party);
+            }
+        } else {
+            if let Ok(entry) = self.by_name.find_entry(owner, |&other| other == party) {
+                entry.remove();
+            }
+            self.parties.remove(party);
+            self.trust(party);
+        }
+    }
+
+    fn add_party(&mut self, slot: u32, owner: &[u8]) -> u32 {
+        let party = Party { level: LOWEST, eldest: slot, places: NonZeroU32::MIN };
+        let id = self.parties.insert(party);
+        let (keys, parties, waiters) = (self.keys, &self.parties, &self.waiters);
+        self.by_name.insert_unique(hash_owner(keys, owner), id, |&party| {
+            let eldest = parties.get(party).and_then(|party| waiters.get(party.eldest));
+            eldest.map_or(0, |waiter| hash_owner(keys, &waiter.owner))
+        });
+        id
+    }
+}
+
+pub(super) fn hash_place(keys: HashKeys, queue: u32, owner: &[u8]) -> u64 {
+    let mut hasher = keys.build_hasher();
+    queue.hash(&mut hasher);
+    hasher.write(owner);
+    hasher.finish()
+}
+
+/// Never 0, which stands for nobody.
+pub(super) fn hash_owner(keys: HashKeys, owner: &[u8]) -> u64 {
+    let mut hasher = keys.build_hasher();
+    hasher.write(owner);
+    hasher.finish().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_costs_no_more_than_the_memory_account_assumes() {
+        assert_eq!(size_of::<Option<Party>>(), 16);
+    }
+}

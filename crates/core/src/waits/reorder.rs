@@ -1,0 +1,326 @@
+//! Making room in the order for new waits: those who wait for an owner are lifted, or those whom it
+//! waits for are lowered, whichever is less work.
+//!
+//! Where nobody is in doubt only those are moved who stand between the two ends of the new wait
+//! (Pearce and Kelly's affected region). With somebody in doubt levels prove nothing, and everybody
+//! is moved who can be reached.
+
+use super::Waits;
+use super::order::{HELD_MOST, LOWEST};
+use super::owners::hash_owner;
+use super::reach::{Reach, Root, Why};
+use crate::resource::Resource;
+use crate::slab::NIL;
+use crate::store::Key;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+/// How much is looked at to make room for a call, in growing attempts, upwards and downwards.
+const FOR_A_CALL: [usize; 4] = [64, 512, 4_096, 16_384];
+
+/// The same for somebody in doubt.
+const IN_DOUBT: [usize; 3] = [512, 8_192, 100_000];
+
+/// And for all who are helped in one call, and how many they are at most.
+const IN_DOUBT_MOST: usize = 100_000;
+const IN_DOUBT_AT_ONCE: usize = 1_024;
+
+/// A level below all that are given.
+const UNKNOWN: i64 = LOWEST + 1;
+
+/// Readers of one key that a call is compared with before it is searched for.
+const READERS_MOST: usize = 1_024;
+
+/// What a call is about to wait for.
+#[derive(Debug, Default)]
+pub struct Aims {
+    /// Queues that it would stand at the end of.
+    pub(super) queues: BTreeSet<u32>,
+    /// Those who hold keys that nobody waits for yet, by the hash of the owner.
+    pub(super) holders: BTreeSet<u64>,
+    /// There is more.
+    pub(super) is_cut: bool,
+}
+
+impl Waits {
+    /// Adds what a call for `key` would wait for, at the end of its queue.
+    pub fn aim_at(&self, aims: &mut Aims, key: Key<'_>, resource: Option<&Resource>) {
+        if let Some(queue) = self.queue_of(key)
+            && self.queues.get(queue).is_some_and(|queue| queue.len > 0)
+        {
+            aims.queues.insert(queue);
+            return;
+        }
+        let mut holds = resource.into_iter().flat_map(Resource::holds);
+        let first = holds.by_ref().take(READERS_MOST);
+        aims.holders.extend(first.map(|(_, hold)| hash_owner(self.keys, &hold.owner)));
+        aims.is_cut |= holds.next().is_some();
+    }
+
+    /// Whether nobody can be waiting for `owner`, as far as that is known at once.
+    pub fn is_of_no_concern(&self, owner: &[u8]) -> bool {
+        self.waiters.is_empty()
+            || (self.party_of(owner).is_none()
+                && self.held_by(hash_owner(self.keys, owner)).next().is_none())
+    }
+
+    /// Makes room in the order for what `owner` is about to wait for. `true`: it closes no circle.
+    /// `false`: that has to be searched for.
+    pub fn admits(&mut self, owner: &[u8], aims: &Aims) -> bool {
+        self.order.promised = None;
+        if !self.is_in_order() {
+            return false;
+        }
+        let root = self.root(owner);
+        let Some(floor) = self.floor(root) else { return true };
+        if root.level == LOWEST {
+            self.order.looked_at += self.held_by(root.hash).take(HELD_MOST).count() as u64;
+        }
+        let ceiling = self.highest(root, aims);
+        if ceiling.is_some_and(|ceiling| ceiling < floor) {
+            let lowest = ceiling.filter(|&ceiling| ceiling != LOWEST);
+            if root.level == LOWEST {
+                let found = self.order.between(lowest, floor, 1);
+                self.order.promised = found.map(|(level, _)| level);
+            }
+            if root.level != LOWEST || self.order.promised.is_some() {
+                return true;
+            }
+        }
+        for budget in FOR_A_CALL {
+            for lifts in [true, false] {
+                let moved = if lifts {
+                    self.lift(root, Some(aims), ceiling.unwrap_or(i64::MAX), budget)
+                } else {
+                    self.lower(root, Some(aims), floor, budget)
+                };
+                match moved {
+                    Ok(()) => return true,
+                    Err(Why::Circle) => return false,
+                    Err(Why::TooFar) => {}
+                }
+            }
+        }
+        false
+    }
+
+    /// The call that [`Waits::admits`] made room for has taken its places, or takes none.
+    pub fn forget_promise(&mut self) {
+        self.order.promised = None;
+    }
+
+    /// Nobody below this level can be waiting for `owner`, whatever for; `None` if that is not known.
+    pub fn least_level(&self, owner: &[u8]) -> Option<i64> {
+        let root = self.root(owner);
+        if root.level != LOWEST {
+            return self.is_in_order().then(|| root.level.saturating_add(1));
+        }
+        self.floor(root).filter(|_| self.is_in_order())
+    }
+
+    /// Whether an owner stands below `level`, or waits for nobody.
+    pub fn is_below(&self, owner: &[u8], level: i64) -> bool {
+        self.party_of(owner).is_none_or(|party| self.level_of(party) < level)
+    }
+
+    /// Tries to find a place in the order for those who are in doubt.
+    pub fn settle_doubts(&mut self) {
+        if self.is_in_order() {
+            return;
+        }
+        if self.order.rest > 0 {
+            self.order.rest -= 1;
+            return;
+        }
+        let (mut left, mut helped) = (IN_DOUBT_MOST, 0);
+        let from = self.order.unsure.range(self.order.cursor..).copied();
+        let some = self.order.unsure.len().min(IN_DOUBT_AT_ONCE);
+        let some: Vec<u32> = from.chain(self.order.unsure.iter().copied()).take(some).collect();
+        for party in some {
+            let before = self.order.looked_at;
+            if self.finds_its_place(party, left) {
+                self.trust(party);
+                helped += 1;
+            }
+            let used = usize::try_from(self.order.looked_at - before).unwrap_or(usize::MAX);
+            self.order.cursor = party.wrapping_add(1);
+            left = left.saturating_sub(used.max(1));
+            if left == 0 {
+                break;
+            }
+        }
+        // Who really waits in a circle stays in doubt: then the attempts become rare.
+        self.order.pause = if helped > 0 { 0 } else { (2 * self.order.pause + 1).min(255) };
+        self.order.rest = self.order.pause;
+    }
+
+    /// Places that the order has looked at since the start.
+    pub fn looked_at(&self) -> u64 {
+        self.order.looked_at
+    }
+
+    fn finds_its_place(&mut self, party: u32, most: usize) -> bool {
+        for budget in IN_DOUBT {
+            let budget = budget.min(most);
+            for lifts in [true, false] {
+                let root = self.root_of(party);
+                let moved = if lifts {
+                    self.lift(root, None, i64::MAX, budget)
+                } else {
+                    self.lower(root, None, LOWEST, budget)
+                };
+                match moved {
+                    Ok(()) => return true,
+                    Err(Why::Circle) => return false,
+                    Err(Why::TooFar) => {}
+                }
+            }
+        }
+        false
+    }
+
+    /// Lifts a party above all that it waits for, with all who wait for it, or lowers it with all
+    /// that it waits for, if that is little work.
+    pub(super) fn move_party(&mut self, party: u32, budget: usize) -> bool {
+        let root = self.root_of(party);
+        self.lift(root, None, i64::MAX, budget).is_ok()
+            || self.lower(root, None, LOWEST, budget).is_ok()
+    }
+
+    fn root(&self, owner: &[u8]) -> Root {
+        let party = self.party_of(owner);
+        let level = party.map_or(LOWEST, |party| self.level_of(party));
+        Root { hash: hash_owner(self.keys, owner), party, level }
+    }
+
+    fn root_of(&self, party: u32) -> Root {
+        Root { hash: self.hash_of(party), party: Some(party), level: self.level_of(party) }
+    }
+
+    /// Those who wait for the root stand on this level or above, [`UNKNOWN`] if they are too many to
+    /// see; `None` if nobody does.
+    fn floor(&self, root: Root) -> Option<i64> {
+        if root.level != LOWEST {
+            return Some(root.level);
+        }
+        let mut held = self.held_by(root.hash);
+        let mut floor = None;
+        for queue in held.by_ref().take(HELD_MOST) {
+            let first = self.queues.get(queue).map_or(NIL, |queue| queue.head);
+            let Ok(first) = self.next_level(first, NIL, |waiter| waiter.next) else {
+                return Some(UNKNOWN);
+            };
+            floor = first.map(|first| floor.map_or(first, |floor| first.min(floor))).or(floor);
+        }
+        if held.next().is_some() { Some(UNKNOWN) } else { floor }
+    }
+
+    /// The highest level that a call is about to wait for, [`LOWEST`] for none; `None` if that
+    /// cannot be seen at once.
+    fn highest(&self, root: Root, aims: &Aims) -> Option<i64> {
+        if aims.is_cut {
+            return None;
+        }
+        let mut highest = LOWEST;
+        let party = root.party.unwrap_or(NIL);
+        let others =
+            aims.queues.iter().flat_map(|&queue| self.holders_of(queue).take(READERS_MOST));
+        for holder in aims.holders.iter().copied().chain(others) {
+            let holder = self.party_with(holder).filter(|&holder| holder != party);
+            highest = highest.max(holder.map_or(LOWEST, |holder| self.level_of(holder)));
+        }
+        for &queue in &aims.queues {
+            let queue = self.queues.get(queue)?;
+            if queue.readers().0 >= READERS_MOST {
+                return None;
+            }
+            let last = self.next_level(queue.tail, party, |waiter| waiter.prev).ok()?;
+            highest = highest.max(last.unwrap_or(LOWEST));
+        }
+        Some(highest)
+    }
+
+    /// Lifts the root above `ceiling`, which is above all that it waits for, with everybody up to
+    /// there who waits for it.
+    fn lift(
+        &mut self,
+        root: Root,
+        aims: Option<&Aims>,
+        ceiling: i64,
+        budget: usize,
+    ) -> Result<(), Why> {
+        let mut reach = Reach::new(root, budget, aims.is_some());
+        let found = self.reach_up(&mut reach, ceiling).and_then(|()| match aims {
+            Some(aims) => self.are_no_aims(&mut reach, aims),
+            None => Ok(()),
+        });
+        self.order.looked_at += (budget - reach.left) as u64;
+        found?;
+        let Reach { mut parties, next, .. } = reach;
+        parties.sort_by_key(|&party| self.level_of(party));
+        let count = parties.len() + 1;
+        let mut free = match next {
+            Some(next) => Some(self.order.between(Some(ceiling), next, count).ok_or(Why::TooFar)?),
+            None => None,
+        };
+        let mut level = || match &mut free {
+            Some((level, gap)) => {
+                let here = *level;
+                *level = here.saturating_add(*gap);
+                here
+            }
+            None => self.order.above_all(),
+        };
+        let mut levels = Vec::with_capacity(count);
+        levels.resize_with(count, &mut level);
+        let mut levels = levels.into_iter();
+        if let Some(level) = levels.next() {
+            self.place_root(root, level);
+        }
+        for (party, level) in parties.into_iter().zip(levels) {
+            self.set_level(party, level);
+        }
+        Ok(())
+    }
+
+    /// Lowers everybody down to `floor` whom the root waits for, or is about to wait for, so that
+    /// they stand below it.
+    fn lower(
+        &mut self,
+        root: Root,
+        aims: Option<&Aims>,
+        floor: i64,
+        budget: usize,
+    ) -> Result<(), Why> {
+        let mut reach = Reach::new(root, budget, aims.is_some());
+        let found = self.reach_down(&mut reach, aims, floor);
+        self.order.looked_at += (budget - reach.left) as u64;
+        found?;
+        let Reach { mut parties, next, .. } = reach;
+        parties.sort_by_key(|&party| self.level_of(party));
+        // A root that stands right otherwise stays where it is.
+        let moves = aims.is_none() || root.level == LOWEST;
+        let count = parties.len() + usize::from(moves);
+        let free = if aims.is_some() && floor != UNKNOWN {
+            self.order.between(next, floor, count)
+        } else {
+            self.order.below_all(count)
+        };
+        let (mut level, gap) = free.ok_or(Why::TooFar)?;
+        for party in parties {
+            self.set_level(party, level);
+            level = level.saturating_add(gap);
+        }
+        if moves {
+            self.place_root(root, level);
+        }
+        Ok(())
+    }
+
+    fn place_root(&mut self, root: Root, level: i64) {
+        match root.party {
+            Some(party) if root.level != LOWEST => self.set_level(party, level),
+            _ => self.order.promised = Some(level),
+        }
+    }
+}
