@@ -201,6 +201,33 @@ impl Admin {
         }
     }
 
+    /// Where an owner stands: 0 holds it, 1 is the first in the queue, and so on; None: neither holds it nor waits.
+    /// None also if the key belongs to another family than `entry` says, and for latches, whose calls have no owner.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let server = dlock_testing::Server::start();
+    /// # let url = server.url();
+    /// # let client = dlock_client::Client::connect(&url).await?;
+    /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
+    /// # let bob = server.block(&["DLOCK.ACQUIRE", "door", "bob", "BLOCK", "0"]);
+    /// use dlock_client::admin::{Entry, Kind};
+    ///
+    /// let door = Entry { key: b"door".to_vec(), kind: Kind::Lock };
+    /// assert_eq!(client.admin().position(&door, b"bob").await?, Some(1));
+    /// assert_eq!(client.admin().position(&door, b"zoe").await?, None);
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn position(&self, entry: &Entry, owner: &[u8]) -> Result<Option<u64>, Error> {
+        let Some(id) = entry.kind.position() else { return Ok(None) };
+        let key = entry.key.as_slice();
+        match self.call(key, id, &Request::Position { key, owner }).await {
+            Ok(Value::Nil) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::WrongType => Ok(None),
+            reply => decode::count(&reply?).map(Some),
+        }
+    }
+
     /// The permits of a semaphore that are out with an owner and a lease; none if there is no such semaphore.
     ///
     /// Errors: [`ErrorKind::WrongType`] when the key holds something else.

@@ -96,6 +96,8 @@ pub(crate) struct Held {
     bind: Option<Duration>,
     /// Granted by a message, and not yet claimed by a renewal.
     unclaimed: AtomicBool,
+    /// How many renewals were sent.
+    renewals: AtomicU64,
     /// Its tie was to a connection that is lost.
     untied: AtomicBool,
     /// In nanoseconds of our clock: the hold is certain until then.
@@ -142,6 +144,17 @@ pub(crate) struct Terms {
     pub(crate) own_name: bool,
 }
 
+/// A renewal that was sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Renewing {
+    /// Which of the hold's renewals: 1, 2, 3, …
+    number: u64,
+    sent: Moment,
+    lease: Duration,
+    /// Over which of the shared connections; 0: not known.
+    over: u64,
+}
+
 impl Held {
     /// A hold that is certain until `deadline`, from now on watched.
     pub(crate) fn new(core: &Arc<Core>, grip: Grip, terms: Terms, deadline: Moment) -> Arc<Self> {
@@ -152,6 +165,7 @@ impl Held {
             watched: terms.watched,
             bind: terms.bind,
             unclaimed: AtomicBool::new(terms.unclaimed),
+            renewals: AtomicU64::new(0),
             untied: AtomicBool::new(false),
             deadline: AtomicU64::new(deadline.nanos()),
             ended: AtomicBool::new(false),
@@ -242,10 +256,9 @@ impl Held {
         self.core.routes.server_of(self.key()).is_none_or(|now| now.name == server)
     }
 
-    /// Which connection to its server is up, if the hold is tied to it; 0 also: none.
-    pub(crate) fn tie(&self) -> u64 {
-        let server = self.bind.and_then(|_| self.core.routes.server_of(self.key()));
-        server.map_or(0, |server| server.link.generation())
+    /// Which connection to its server is up; 0: none.
+    fn connection(&self) -> u64 {
+        self.core.routes.server_of(self.key()).map_or(0, |server| server.link.generation())
     }
 
     /// A connection was lost that was last known to live at `alive`: if the hold was tied to it, the server may have cut
@@ -268,19 +281,27 @@ impl Held {
         self.untied.load(Ordering::Acquire) && !self.has_ended()
     }
 
-    /// The lease was renewed by a request that was sent at `sent`, when [`Held::tie`] was `tie`.
-    pub(crate) fn renewed(&self, sent: Moment, lease: Duration, tie: u64) {
-        let until = sent.after(certain(lease));
+    /// A renewal for so long, about to be sent over that connection.
+    fn renewing(&self, lease: Duration, over: u64) -> Renewing {
+        let number = self.renewals.fetch_add(1, Ordering::AcqRel) + 1;
+        Renewing { number, sent: Moment::now(), lease, over }
+    }
+
+    /// The server has renewed it.
+    fn renewed(&self, renewing: Renewing) {
+        let until = renewing.sent.after(certain(renewing.lease));
         self.unclaimed.store(false, Ordering::Relaxed);
-        // Of two renewals on their way with different leases, and of one that a lost connection has overtaken, the
-        // worse is true.
-        if nanos(lease) != self.lease.load(Ordering::Acquire) || tie != self.tie() {
-            self.not_after(until);
-        } else {
+        // Of several renewals on their way the one that was sent last is true, but their answers may come in another
+        // order. And one that the loss of its connection has overtaken does not undo that its tie was cut.
+        let last = renewing.number == self.renewals.load(Ordering::Acquire);
+        let tied = self.bind.is_none() || renewing.over == self.connection();
+        if last && tied {
             self.untied.store(false, Ordering::Release);
             if self.deadline.swap(until.nanos(), Ordering::AcqRel) > until.nanos() {
                 self.core.registry.rearm(self);
             }
+        } else {
+            self.not_after(until);
         }
         if !self.own_name {
             for sibling in self.core.registry.siblings(self) {
@@ -324,9 +345,9 @@ impl Held {
         Some(crate::core::command(id, &Request::Check { key, token: *token }))
     }
 
-    /// How long a renewal is to be for. Never less than what another guard of the same hold counts on: a renewal sets
-    /// the end for all of them.
-    pub(crate) fn lease(&self) -> Duration {
+    /// How long a renewal is to be for that nobody has asked for. Never less than what another guard of the same hold
+    /// counts on: a renewal sets the end for all of them.
+    fn lease(&self) -> Duration {
         let lease = Duration::from_nanos(self.lease.load(Ordering::Acquire));
         if self.own_name {
             return lease;
@@ -337,18 +358,27 @@ impl Held {
         lease.max(rest + rest / 64 + Duration::from_millis(3)).min(LEASE_MAX)
     }
 
-    /// The lease that its guard has asked for.
-    fn own_lease(&self) -> Duration {
-        Duration::from_nanos(self.lease.load(Ordering::Acquire))
+    /// What the watchdog sends over that connection: a renewal; or, for a hold that it does not renew, what ties it
+    /// anew for as long as it has left.
+    pub(crate) fn watchdog_renewal(&self, over: u64) -> (redis::Cmd, Renewing) {
+        let lease = if self.watched {
+            self.lease()
+        } else {
+            self.valid_for().max(Duration::from_millis(1))
+        };
+        let renewing = self.renewing(lease, over);
+        (self.renewal(lease), renewing)
     }
 
-    /// What ties a hold anew that the watchdog does not renew: for as long as it has left.
-    pub(crate) fn retie(&self) -> redis::Cmd {
-        self.renewal(self.valid_for().max(Duration::from_millis(1)))
+    /// What came of it: one that ended meanwhile stays ended, because another client may have been told otherwise.
+    pub(crate) fn watchdog_renewed(&self, renewing: Renewing) {
+        if self.lost_now().is_none() {
+            self.renewed(renewing);
+        }
     }
 
     /// The request that renews it.
-    pub(crate) fn renewal(&self, lease: Duration) -> redis::Cmd {
+    fn renewal(&self, lease: Duration) -> redis::Cmd {
         self.grip.renewal(lease, self.bind)
     }
 
@@ -364,19 +394,24 @@ impl Held {
 
     /// The server said that it is gone, which may mean that it is elsewhere: asks, and loses it only if that is so.
     pub(crate) async fn verify(self: Arc<Self>, how: Lost) {
-        let watched = self.is_watched();
-        let question = if watched { Some(self.renewal(self.lease())) } else { self.check() };
+        let (question, renewing) = if self.is_watched() {
+            let (renewal, renewing) = self.watchdog_renewal(self.connection());
+            (Some(renewal), Some(renewing))
+        } else {
+            (self.check(), None)
+        };
         let Some(question) = question else { return self.lose(how) };
-        let (sent, tie) = (Moment::now(), self.tie());
         match self.core.send(self.key(), &question, self.core.patience()).await {
-            Ok(_) if watched && self.lost_now().is_none() => {
-                self.renewed(sent, self.own_lease(), tie);
+            Ok(_) => {
+                if let Some(renewing) = renewing {
+                    self.watchdog_renewed(renewing);
+                }
             }
             Err(error) if matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Stale) => {
                 self.lose(how);
             }
-            // It is there, or nobody knows: its deadline stays.
-            Ok(_) | Err(_) => {}
+            // Nobody knows: its deadline stays.
+            Err(_) => {}
         }
     }
 
@@ -386,7 +421,7 @@ impl Held {
             return Err(Error::lost(lost));
         }
         self.lease.store(nanos(lease), Ordering::Release);
-        let (sent, tie) = (Moment::now(), self.tie());
+        let renewing = self.renewing(lease, self.connection());
         let renewal = self.renewal(lease);
         match self.core.send(self.key(), &renewal, self.core.patience()).await {
             Ok(_) => {
@@ -394,7 +429,7 @@ impl Held {
                 if let Some(lost) = self.lost_now() {
                     return Err(Error::lost(lost));
                 }
-                self.renewed(sent, lease, tie);
+                self.renewed(renewing);
                 Ok(())
             }
             Err(error) => {
@@ -403,21 +438,6 @@ impl Held {
                 }
                 Err(error)
             }
-        }
-    }
-
-    /// What the watchdog's renewal brought.
-    pub(crate) fn renewed_by_watchdog(&self, sent: Moment, tie: u64) {
-        // One that ended meanwhile stays ended: another client may have been told otherwise.
-        if self.lost_now().is_none() {
-            self.renewed(sent, self.own_lease(), tie);
-        }
-    }
-
-    /// It was tied to the new connection, and nothing else.
-    pub(crate) fn retied(&self, tie: u64) {
-        if tie == self.tie() {
-            self.untied.store(false, Ordering::Release);
         }
     }
 

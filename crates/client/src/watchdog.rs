@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use crate::clock::{Moment, sleep_until};
 use crate::core::Core;
 use crate::error::ErrorKind;
-use crate::held::{Held, Lost};
+use crate::held::{Held, Lost, Renewing};
 use crate::route::Server;
 
 /// How often a cluster is asked about its slots while somebody waits.
@@ -173,20 +173,20 @@ async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, w
     let mut pipeline = redis::pipe();
     let mut asked = Vec::with_capacity(holds.len());
     for held in holds.into_iter().filter(|held| !held.has_ended()) {
-        let (question, means) = if held.is_watched() {
-            (Some(held.renewal(held.lease())), Means::Renewal)
-        } else if why == Why::Flush {
-            (held.check(), Means::Check)
-        } else {
-            (Some(held.retie()), Means::Tie)
-        };
-        match question {
-            Some(question) => {
-                pipeline.add_command(question);
-                asked.push((held, means));
+        if why == Why::Flush && !held.is_watched() {
+            match held.check() {
+                Some(check) => {
+                    pipeline.add_command(check);
+                    asked.push((held, None));
+                }
+                // There is no way to ask.
+                None => held.lose(Lost::Flushed),
             }
-            None => held.lose(Lost::Flushed),
+            continue;
         }
+        let (renewal, renewing) = held.watchdog_renewal(live.generation);
+        pipeline.add_command(renewal);
+        asked.push((held, Some(renewing)));
     }
     if asked.is_empty() {
         return;
@@ -196,9 +196,8 @@ async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, w
         Ok(Ok(replies)) => {
             server.link.answered(sent);
             let mut refused = false;
-            for ((held, means), reply) in asked.iter().zip(replies) {
-                refused |=
-                    !settle(held, *means, reply, Sent { at: sent, over: live.generation }, why);
+            for ((held, renewing), reply) in asked.iter().zip(replies) {
+                refused |= !settle(held, *renewing, reply, why);
             }
             if refused {
                 soon_again(&core, REFUSED).await;
@@ -212,30 +211,12 @@ async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, w
     }
 }
 
-/// What a question to the server is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Means {
-    Renewal,
-    Tie,
-    Check,
-}
-
-/// When a question was sent, and over which connection.
-#[derive(Debug, Clone, Copy)]
-struct Sent {
-    at: Moment,
-    over: u64,
-}
-
 /// What the server said to one question. False: nothing that helps, ask again.
-fn settle(held: &Arc<Held>, means: Means, reply: Value, sent: Sent, why: Why) -> bool {
+fn settle(held: &Held, renewing: Option<Renewing>, reply: Value, why: Why) -> bool {
     match reply.extract_error() {
         Ok(_) => {
-            let tie = if held.tie() == 0 { 0 } else { sent.over };
-            match means {
-                Means::Renewal => held.renewed_by_watchdog(sent.at, tie),
-                Means::Tie => held.retied(tie),
-                Means::Check => {}
+            if let Some(renewing) = renewing {
+                held.watchdog_renewed(renewing);
             }
             true
         }

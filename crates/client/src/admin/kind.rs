@@ -67,6 +67,17 @@ impl Kind {
         }
     }
 
+    /// None: those who wait for a latch have no owner.
+    pub(super) const fn position(self) -> Option<CommandId> {
+        match self {
+            Self::Lock => Some(CommandId::Lock(LockVerb::Position)),
+            Self::Fair => Some(CommandId::Fair(LockVerb::Position)),
+            Self::ReadWrite => Some(CommandId::Rw(RwVerb::Position)),
+            Self::Semaphore => Some(CommandId::Sem(SemVerb::Position)),
+            Self::Latch => None,
+        }
+    }
+
     pub(super) const fn waiters(self) -> CommandId {
         match self {
             Self::Lock => CommandId::Lock(LockVerb::Waiters),

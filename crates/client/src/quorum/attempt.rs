@@ -300,18 +300,18 @@ impl Attempt {
             self.count_raised(now, token, calls);
         }
         if let Phase::Held { token, until, round, since } = self.phase {
-            let renewed =
-                self.count(|member| matches!(member, Member::Part { round: r } if *r == round));
-            let until = if renewed >= self.majority() {
-                until.max(self.terms.end_of_lease(since))
-            } else {
-                until
-            };
-            self.phase = Phase::Held { token, until, round, since };
+            // What has expired stays so, also if a renewal turns out to have come in time: others may have been told.
+            if now >= until {
+                return self.end(Standing::Expired, calls);
+            }
             if self.count(may_be_part) < self.majority() {
-                self.end(Standing::Refused, calls);
-            } else if now >= until {
-                self.end(Standing::Expired, calls);
+                return self.end(Standing::Refused, calls);
+            }
+            let confirmed =
+                self.count(|member| matches!(member, Member::Part { round: r } if *r == round));
+            if confirmed >= self.majority() {
+                let until = until.max(self.terms.end_of_lease(since));
+                self.phase = Phase::Held { token, until, round, since };
             }
         }
     }

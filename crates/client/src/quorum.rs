@@ -1,0 +1,356 @@
+//! A lock on several servers that know nothing of each other.
+
+mod attempt;
+mod drive;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::names::LABEL_MAX;
+use dlock_wire::reply::quote;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout};
+
+use self::attempt::{Failure, Standing, Terms};
+use self::drive::{Drive, View};
+use crate::acquire::Patience;
+use crate::client::Client;
+use crate::clock::sleep_until;
+use crate::core::Core;
+use crate::error::{Error, ErrorKind};
+use crate::held::{Lost, Released};
+use crate::options::lease_ms;
+
+/// The shortest lease of a quorum lock: shorter ones are used up by asking.
+const LEASE_MIN: Duration = Duration::from_millis(30);
+/// How long one server may take, if nobody says otherwise; but no more than a tenth of the lease.
+const TIMEOUT: Duration = Duration::from_millis(200);
+
+/// A lock that is held on a majority of several independent servers: it works, and stays what it is, while fewer than
+/// half of them are down. Each server has a [`Client`] of its own.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// # let servers: Vec<_> = (0..3).map(|_| dlock_testing::Server::start()).collect();
+/// # let urls: Vec<_> = servers.iter().map(|server| server.url()).collect();
+/// use dlock_client::{Client, QuorumLock};
+///
+/// let mut clients = Vec::new();
+/// for url in &urls {
+///     clients.push(Client::connect(url).await?);
+/// }
+/// let lock = QuorumLock::new(clients, "nightly-report");
+/// let guard = lock.acquire().await?;
+/// assert!(lock.try_acquire().await?.is_none());
+/// println!("the fencing token is {}", guard.token());
+/// guard.release().await?;
+/// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+/// ```
+///
+/// # The algorithm
+///
+/// Redlock, as the Redis documentation describes it ("Distributed Locks with Redis"): all servers are asked at once,
+/// the lock is held if a majority grants it, and its time is counted from before the first request was sent. What is
+/// added is what Martin Kleppmann found missing ("How to do distributed locking", 2016; answered by antirez, "Is
+/// Redlock safe?"): **fencing tokens that grow across holders.** Before the lock is returned, the largest token that
+/// was granted is written back to the other servers (`DLOCK.FENCE`), and a server counts only if it has acknowledged
+/// it; what is left of the lease is computed after that. Two majorities share a server, so the next holder's token is
+/// larger.
+///
+/// # What it needs
+///
+/// - Servers that share nothing: not replicas of each other, not nodes of one cluster.
+/// - Servers that keep their data (`appendonly yes`, `appendfsync always`), or have `dlock.restart-quarantine-ms` of
+///   at least the longest lease in use and at least the largest difference between the servers' wall clocks. A
+///   server that comes back empty and grants at once can help a second client to a majority, or forget a token.
+/// - Monotonic clocks of servers and clients that run at the same speed within 1 %.
+///
+/// Nobody queues: who does not get the lock tries again after a random pause, so there is no order among those who
+/// wait. A single server, or one with replicas ([`Lock::replicas`](crate::Lock::replicas)), is faster and fair.
+#[derive(Clone)]
+pub struct QuorumLock {
+    servers: Arc<[Arc<Core>]>,
+    key: Arc<[u8]>,
+    lease: Option<Duration>,
+    label: Option<Arc<[u8]>>,
+    timeout: Option<Duration>,
+    pause: (Duration, Duration),
+}
+
+impl QuorumLock {
+    /// The lock of that name on these servers: an odd number of them, mostly 3 or 5. Nothing is sent before an
+    /// acquire.
+    pub fn new(clients: Vec<Client>, key: impl AsRef<[u8]>) -> Self {
+        Self {
+            servers: clients.iter().map(|client| client.core().clone()).collect(),
+            key: key.as_ref().into(),
+            lease: None,
+            label: None,
+            timeout: None,
+            pause: (Duration::from_millis(10), Duration::from_millis(100)),
+        }
+    }
+
+    /// A lease of this length, 30 ms to 365 days, that nothing renews. Without this, the lease is the shortest of
+    /// those of the clients, and a watchdog renews it every third of it while the guard lives.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// A text for people, 0 to 256 bytes, that INFO shows on each server. The owner is another one for each attempt.
+    #[must_use]
+    pub fn label(mut self, label: impl AsRef<[u8]>) -> Self {
+        self.label = Some(label.as_ref().into());
+        self
+    }
+
+    /// How long each server may take to answer, less than half of the lease. Default 200 ms or a tenth of the lease,
+    /// whichever is shorter. A server that is silent costs an acquire less than that: it is waited for twice as
+    /// long as the majority took.
+    #[must_use]
+    pub fn server_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// The pause between two attempts is chosen at random between these two. Default 10 ms to 100 ms. It should be
+    /// longer than an attempt takes, and is longest for many who wait.
+    #[must_use]
+    pub fn back_off(mut self, shortest: Duration, longest: Duration) -> Self {
+        self.pause = (shortest, longest);
+        self
+    }
+
+    /// One attempt. None: a majority is there, but somebody else has the lock, or is about to.
+    ///
+    /// Errors: [`NoQuorum`](ErrorKind::NoQuorum) if too few servers answered in time; the text has the first error
+    /// that a server gave for it. [`Invalid`](ErrorKind::Invalid) for options out of range.
+    pub async fn try_acquire(&self) -> Result<Option<QuorumGuard>, Error> {
+        self.acquire_with(Patience::None).await
+    }
+
+    /// Tries until it has the lock. Who drops this future gives back what was granted.
+    ///
+    /// Errors as [`try_acquire`](QuorumLock::try_acquire): it does not wait for servers to come back.
+    pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
+        loop {
+            // None would mean that "for ever" is over.
+            if let Some(guard) = self.acquire_with(Patience::Forever).await? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// Tries for so long, also while too few servers answer. None: somebody else had it at the last attempt.
+    ///
+    /// Errors as [`try_acquire`](QuorumLock::try_acquire).
+    pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<QuorumGuard>, Error> {
+        self.acquire_with(Patience::of(time)).await
+    }
+
+    async fn acquire_with(&self, patience: Patience) -> Result<Option<QuorumGuard>, Error> {
+        let terms = self.terms()?;
+        loop {
+            let error = match self.attempt(terms).await? {
+                Attempted::Guard(guard) => return Ok(Some(guard)),
+                Attempted::Contended => None,
+                Attempted::NoQuorum(error) => Some(error),
+            };
+            let pause = self.pause.1.saturating_sub(self.pause.0).mul_f64(crate::random::fraction());
+            let pause = self.pause.0 + pause;
+            let again = match patience {
+                Patience::None => false,
+                Patience::Until(end) => Instant::now() + pause < end,
+                Patience::Forever => error.is_none(),
+            };
+            if !again {
+                return error.map_or(Ok(None), Err);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn terms(&self) -> Result<Terms, Error> {
+        let of_clients = self.servers.iter().map(|core| core.settings.lease).min();
+        let Some(of_clients) = of_clients else {
+            return Err(Error::invalid("a quorum lock needs at least one server"));
+        };
+        let lease = self.lease.unwrap_or(of_clients);
+        lease_ms(lease)?;
+        let timeout = self.timeout.unwrap_or_else(|| TIMEOUT.min(lease / 10));
+        if lease < LEASE_MIN {
+            return Err(Error::invalid("lease of a quorum lock must be at least 30 ms"));
+        }
+        if timeout.is_zero() || timeout >= lease / 2 {
+            return Err(Error::invalid("server_timeout must be less than half of the lease"));
+        }
+        if self.key.is_empty() {
+            return Err(Error::invalid("key must not be empty"));
+        }
+        if self.label.as_ref().is_some_and(|label| label.len() > LABEL_MAX) {
+            return Err(Error::invalid(format!("label must be at most {LABEL_MAX} bytes")));
+        }
+        Ok(Terms { lease, timeout })
+    }
+
+    async fn attempt(&self, terms: Terms) -> Result<Attempted, Error> {
+        let watched = self.lease.is_none();
+        let drive = Drive::new(&self.servers, &self.key, self.label.as_ref(), terms, watched);
+        let (orders, mut view) = drive.start()?;
+        let decided = view.wait_for(|view| view.standing != Standing::Pending).await;
+        let Ok(decided) = decided.map(|view| view.clone()) else {
+            return Err(Error::unavailable("the runtime of the client has ended"));
+        };
+        Ok(match decided.standing {
+            Standing::Held { token, .. } => Attempted::Guard(QuorumGuard {
+                key: self.key.clone(),
+                token,
+                wanted: self.servers.len() / 2 + 1,
+                patience: terms.timeout,
+                orders: Some(orders),
+                view,
+            }),
+            Standing::Failed { why, granted } => self.failed(why, granted, decided.error),
+            // Lost in the moment in which it was granted.
+            _ => Attempted::Contended,
+        })
+    }
+
+    fn failed(&self, why: Failure, granted: usize, error: Option<Error>) -> Attempted {
+        let wanted = self.servers.len() / 2 + 1;
+        let what = match why {
+            Failure::Contended => return Attempted::Contended,
+            Failure::Unreachable => "too few servers answered",
+            Failure::TooLate => "too few servers had the token in time",
+        };
+        let servers = self.servers.len();
+        let mut text = format!("{what}: {granted} of {servers} granted, {wanted} wanted");
+        if let Some(error) = error {
+            text = format!("{text}; {error}");
+        }
+        Attempted::NoQuorum(no_quorum(granted, wanted, text))
+    }
+}
+
+fn no_quorum(granted: usize, wanted: usize, text: String) -> Error {
+    let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
+    Error::new(ErrorKind::NoQuorum { granted: number(granted), wanted: number(wanted) }, text)
+}
+
+enum Attempted {
+    Guard(QuorumGuard),
+    Contended,
+    NoQuorum(Error),
+}
+
+impl fmt::Debug for QuorumLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuorumLock")
+            .field("key", &quote(&self.key))
+            .field("servers", &self.servers.len())
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A quorum lock that is held. Give it back with [`release`](QuorumGuard::release); dropping it does so in the
+/// background, which needs a runtime that runs on.
+///
+/// While the guard lives, a watchdog renews it on all servers that are part of it (unless the lock was given a lease
+/// of its own). A server that lost its hold is not asked again: the lock lives on with the others while they are a
+/// majority.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct QuorumGuard {
+    key: Arc<[u8]>,
+    token: u64,
+    wanted: usize,
+    patience: Duration,
+    /// Closing it is an order to release, too.
+    orders: Option<mpsc::Sender<()>>,
+    view: watch::Receiver<View>,
+}
+
+impl QuorumGuard {
+    /// The key that is locked.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The fencing token, 1 to 2^53 - 1, the same on all servers that are part of the lock, and larger than that of
+    /// every earlier holder; see [what it needs](QuorumLock#what-it-needs).
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// How long it is certain to last if nothing renews it: what is left of the lease, counted from before the first
+    /// request, less 1 % of it and 2 ms. Zero when it is lost.
+    pub fn valid_for(&self) -> Duration {
+        self.view.borrow().valid_for()
+    }
+
+    /// Resolves when the lock is lost: [`Expired`](Lost::Expired) when its time is over by the clock of this machine,
+    /// [`Refused`](Lost::Refused) when so many servers lost their hold that the rest is no majority. Does not resolve
+    /// for a lock that is released.
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        let mut view = self.view.clone();
+        async move {
+            loop {
+                let seen = view.borrow_and_update().clone();
+                if let Some(how) = seen.lost() {
+                    return how;
+                }
+                if seen.standing == Standing::Released {
+                    std::future::pending::<()>().await;
+                }
+                tokio::select! {
+                    changed = view.changed() => if changed.is_err() {
+                        // Nobody is there any more who renews it or looks after it.
+                        return Lost::Abandoned;
+                    },
+                    () = sleep_until(seen.until) => {}
+                }
+            }
+        }
+    }
+
+    /// How it was lost, if it was.
+    pub fn lost_now(&self) -> Option<Lost> {
+        self.view.borrow().lost()
+    }
+
+    /// Gives it back on all servers. [`Released::Gone`]: it was lost before.
+    ///
+    /// Waits for their answers for the time that one server has, and goes on in the background after that. Error
+    /// [`NoQuorum`](ErrorKind::NoQuorum): fewer than a majority answered until then; others may have to wait until
+    /// the lease ends.
+    pub async fn release(mut self) -> Result<Released, Error> {
+        let lost = self.lost_now().is_some();
+        self.orders = None;
+        let done = self.view.wait_for(|view| view.settled);
+        // An error: the runtime has ended, and nobody waits for answers any more.
+        let _ = timeout(self.patience, done).await;
+        let answered = self.view.borrow().released;
+        match (lost, answered) {
+            (true, _) => Ok(Released::Gone),
+            (false, answered) if answered >= self.wanted => Ok(Released::Remaining(0)),
+            (false, answered) => {
+                let text = format!("only {answered} servers answered to the release");
+                Err(no_quorum(answered, self.wanted, text))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for QuorumGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuorumGuard")
+            .field("key", &quote(&self.key))
+            .field("token", &self.token)
+            .field("valid_for", &self.valid_for())
+            .field("lost", &self.lost_now())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,285 @@
+//! Drives an [`Attempt`]: sends what it says, tells it what came back and what time it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::request::{Acquire, Release, Renew, Request};
+use dlock_wire::table::{CommandId, LockVerb};
+use redis::Value;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::attempt::{Answer, Ask, Attempt, Call, Standing, Terms};
+use crate::clock::{Moment, sleep_until};
+use crate::core::Core;
+use crate::error::{Error, ErrorKind};
+use crate::held::{Lost, millis};
+
+/// What the guard sees.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub(super) standing: Standing,
+    /// The lock is certain until then.
+    pub(super) until: Moment,
+    /// How many servers have answered to a RELEASE.
+    pub(super) released: usize,
+    /// It is over, and nothing more will be answered.
+    pub(super) settled: bool,
+    /// The first thing that a server said is wrong.
+    pub(super) error: Option<Error>,
+}
+
+impl View {
+    pub(super) fn lost(&self) -> Option<Lost> {
+        match self.standing {
+            Standing::Held { .. } if self.until > Moment::now() => None,
+            Standing::Held { .. } | Standing::Expired => Some(Lost::Expired),
+            Standing::Refused => Some(Lost::Refused),
+            Standing::Pending | Standing::Failed { .. } | Standing::Released => None,
+        }
+    }
+
+    pub(super) fn valid_for(&self) -> Duration {
+        match self.standing {
+            Standing::Held { .. } => self.until.since(Moment::now()),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// What the calls of one attempt are made of.
+struct Words {
+    servers: Arc<[Arc<Core>]>,
+    key: Arc<[u8]>,
+    /// Of this attempt alone: nobody else gives back or renews what is granted to it.
+    owner: String,
+    /// One for each server.
+    reqids: Vec<String>,
+    label: Option<Arc<[u8]>>,
+    terms: Terms,
+}
+
+struct Answered {
+    call: Call,
+    answer: Result<Answer, Error>,
+}
+
+pub(super) struct Drive {
+    words: Arc<Words>,
+    watched: bool,
+}
+
+impl Drive {
+    pub(super) fn new(
+        servers: &Arc<[Arc<Core>]>,
+        key: &Arc<[u8]>,
+        label: Option<&Arc<[u8]>>,
+        terms: Terms,
+        watched: bool,
+    ) -> Self {
+        let words = Words {
+            servers: servers.clone(),
+            key: key.clone(),
+            owner: crate::random::name(),
+            reqids: servers.iter().map(|_| crate::random::name()).collect(),
+            label: label.cloned(),
+            terms,
+        };
+        Self { words: Arc::new(words), watched }
+    }
+
+    /// Begins the attempt. It goes on until the sender is dropped or used, or the lock is lost, and until all is given
+    /// back.
+    pub(super) fn start(self) -> Result<(mpsc::Sender<()>, watch::Receiver<View>), Error> {
+        let Some(runtime) = self.words.servers.first().map(|core| core.runtime.clone()) else {
+            return Err(Error::invalid("a quorum lock needs at least one server"));
+        };
+        let (orders, ordered) = mpsc::channel(1);
+        let begun = Moment::now();
+        let (attempt, calls) = Attempt::start(self.words.servers.len(), self.words.terms);
+        let (view, seen) = watch::channel(View {
+            standing: Standing::Pending,
+            until: begun,
+            released: 0,
+            settled: false,
+            error: None,
+        });
+        let (answers, answered) = mpsc::unbounded_channel();
+        let mut task = Task {
+            words: self.words,
+            watched: self.watched,
+            runtime: runtime.clone(),
+            attempt,
+            begun,
+            renew_at: None,
+            answers,
+            on_the_way: 0,
+            view,
+        };
+        task.send(calls);
+        runtime.spawn(task.run(answered, ordered));
+        Ok((orders, seen))
+    }
+}
+
+struct Task {
+    words: Arc<Words>,
+    watched: bool,
+    runtime: Handle,
+    attempt: Attempt,
+    begun: Moment,
+    renew_at: Option<Moment>,
+    answers: mpsc::UnboundedSender<Answered>,
+    /// Calls without an answer.
+    on_the_way: usize,
+    view: watch::Sender<View>,
+}
+
+impl Task {
+    async fn run(
+        mut self,
+        mut answered: mpsc::UnboundedReceiver<Answered>,
+        mut ordered: mpsc::Receiver<()>,
+    ) {
+        let mut released = false;
+        loop {
+            self.look_at_the_clock();
+            self.publish();
+            if self.attempt.is_over() && self.on_the_way == 0 {
+                return;
+            }
+            tokio::select! {
+                biased;
+                Some(answered) = answered.recv() => self.hear(answered),
+                _ = ordered.recv(), if !released => {
+                    released = true;
+                    let calls = self.attempt.release();
+                    self.send(calls);
+                }
+                () = sleep_until(self.due()) => {}
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        Moment::now().since(self.begun)
+    }
+
+    /// When to look at the clock next.
+    fn due(&self) -> Moment {
+        let tick = self.attempt.next_tick().map(|due| self.begun.after(due));
+        [tick, self.renew_at].into_iter().flatten().min().unwrap_or(Moment::NEVER)
+    }
+
+    fn look_at_the_clock(&mut self) {
+        let calls = self.attempt.tick(self.now());
+        self.send(calls);
+        let held = matches!(self.attempt.standing(), Standing::Held { .. });
+        let third = self.words.terms.lease / 3;
+        match self.renew_at {
+            _ if !held || !self.watched => self.renew_at = None,
+            None => self.renew_at = Some(self.begun.after(third)),
+            Some(at) if at <= Moment::now() => {
+                // The time from which the renewed lease is counted, before anything is sent.
+                let now = Moment::now();
+                let calls = self.attempt.renew(now.since(self.begun));
+                self.send(calls);
+                self.renew_at = Some(now.after(third));
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn hear(&mut self, answered: Answered) {
+        self.on_the_way -= 1;
+        let Answered { call, answer } = answered;
+        if call.ask == Ask::Release && answer.is_ok() {
+            self.view.send_modify(|view| view.released += 1);
+        }
+        let answer = answer.unwrap_or_else(|error| {
+            self.view.send_modify(|view| {
+                let telling = |error: &Error| error.kind() != ErrorKind::Unavailable;
+                if view.error.as_ref().is_none_or(|known| !telling(known) && telling(&error)) {
+                    view.error = Some(error);
+                }
+            });
+            Answer::Unknown
+        });
+        let calls = self.attempt.answered(self.now(), call, answer);
+        self.send(calls);
+    }
+
+    fn publish(&self) {
+        let standing = self.attempt.standing();
+        let settled = self.attempt.is_over() && self.on_the_way == 0;
+        self.view.send_if_modified(|view| {
+            let changed = view.standing != standing || view.settled != settled;
+            view.standing = standing;
+            view.settled = settled;
+            if let Standing::Held { until, .. } = standing {
+                view.until = self.begun.after(until);
+            }
+            changed
+        });
+    }
+
+    fn send(&mut self, calls: Vec<Call>) {
+        for call in calls {
+            self.on_the_way += 1;
+            let (words, answers) = (self.words.clone(), self.answers.clone());
+            self.runtime.spawn(async move {
+                let answer = words.ask(call).await;
+                // Nobody listens any more only when the runtime ends.
+                let _ = answers.send(Answered { call, answer });
+            });
+        }
+    }
+}
+
+impl Words {
+    /// Asks one server, and understands its answer.
+    async fn ask(&self, call: Call) -> Result<Answer, Error> {
+        let (Some(core), Some(reqid)) =
+            (self.servers.get(call.server), self.reqids.get(call.server))
+        else {
+            return Ok(Answer::No);
+        };
+        let (key, owner) = (&*self.key, self.owner.as_bytes());
+        let lease_ms = Some(millis(self.terms.lease));
+        let (verb, request, patience) = match call.ask {
+            Ask::Acquire => {
+                let mut acquire = Acquire::new(key, owner);
+                acquire.lease_ms = lease_ms;
+                acquire.reqid = Some(reqid.as_bytes());
+                acquire.label = self.label.as_deref();
+                (LockVerb::Acquire, Request::Acquire(acquire), self.terms.timeout)
+            }
+            Ask::Fence(token) => {
+                (LockVerb::Fence, Request::Fence { key, owner, token }, self.terms.timeout)
+            }
+            Ask::Renew { token, .. } => {
+                let renew = Renew { key, owner, lease_ms, token: Some(token), bind_ms: None };
+                (LockVerb::Renew, Request::Renew(renew), self.terms.lease / 3)
+            }
+            Ask::Release => {
+                // After a lease there is nothing left to give back.
+                let patience = self.terms.lease.min(core.settings.retry_for);
+                let release = Release { key, owner, all: true, token: None, reqid: None };
+                (LockVerb::Release, Request::Release(release), patience)
+            }
+        };
+        let until = Instant::now() + patience;
+        match core.call(key, CommandId::Lock(verb), &request, until).await {
+            Ok(Value::Int(token)) => {
+                Ok(u64::try_from(token).map_or(Answer::Unknown, Answer::Token))
+            }
+            Ok(Value::Nil) => Ok(Answer::No),
+            Ok(other) => Err(Error::protocol(&other)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Quarantine) => {
+                Ok(Answer::No)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
