@@ -198,6 +198,10 @@ impl Held {
         self.watched && !self.has_ended()
     }
 
+    pub(crate) fn is_tied(&self) -> bool {
+        self.bind.is_some()
+    }
+
     pub(crate) fn is_unclaimed(&self) -> bool {
         self.unclaimed.load(Ordering::Relaxed)
     }

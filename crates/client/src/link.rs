@@ -250,12 +250,14 @@ impl Shared {
         }
     }
 
-    /// Returns when the server does not answer a PING, sent when nothing else was answered for a while.
+    /// Returns when the server does not answer a PING, sent when somebody counts on the connection and nothing else was
+    /// answered for a while.
     async fn silent(&self, mut live: Live) {
         loop {
             tokio::time::sleep(HEARTBEAT).await;
             let sent = Moment::now();
-            if sent.since(Moment::from_nanos(self.alive.load(Ordering::Relaxed))) < HEARTBEAT {
+            let alive = Moment::from_nanos(self.alive.load(Ordering::Relaxed));
+            if !self.registry.needs_heartbeat() || sent.since(alive) < HEARTBEAT {
                 continue;
             }
             let ping = redis::cmd("PING");

@@ -47,6 +47,8 @@ struct Holds {
     by_id: HashMap<Box<[u8]>, Vec<Weak<Held>>>,
     by_deadline: BTreeMap<(Moment, u64), Weak<Held>>,
     sequence: u64,
+    /// How many of them are tied to a connection.
+    tied: usize,
     /// When whoever ends holds will look next without being called.
     next_look: Option<Moment>,
 }
@@ -140,6 +142,12 @@ impl Registry {
         self.flushes.load(Ordering::Acquire)
     }
 
+    /// Whether a connection that dies without a word has to be noticed before the next renewal: somebody waits for a
+    /// message, or a hold is tied to it.
+    pub(crate) fn needs_heartbeat(&self) -> bool {
+        self.has_places() || self.holds().tied > 0
+    }
+
     /// Whether anybody waits.
     pub(crate) fn has_places(&self) -> bool {
         !self.places().is_empty()
@@ -154,6 +162,7 @@ impl Registry {
             holds.by_id.entry(id).or_default().push(Arc::downgrade(held));
         }
         holds.sequence += 1;
+        holds.tied += usize::from(held.is_tied());
         let entry = (held.deadline(), holds.sequence);
         held.armed.set(entry);
         holds.by_deadline.insert(entry, Arc::downgrade(held));
@@ -180,7 +189,9 @@ impl Registry {
                 }
             }
         }
-        holds.by_deadline.remove(&held.armed.get());
+        if holds.by_deadline.remove(&held.armed.get()).is_some() {
+            holds.tied -= usize::from(held.is_tied());
+        }
     }
 
     /// The deadline of this hold has come nearer.
@@ -205,6 +216,7 @@ impl Registry {
             let Some(held) = weak.upgrade() else { continue };
             let deadline = held.deadline();
             if deadline <= now {
+                holds.tied -= usize::from(held.is_tied());
                 due.push(held);
             } else {
                 // It was renewed since: renewals do not touch this map.
