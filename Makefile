@@ -29,7 +29,7 @@ check: test-deps ## What CI runs: format, lints, documentation, all tests
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
-	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check bans licenses sources; \
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --workspace check bans licenses sources; \
 	else echo "cargo-deny is not installed: not checked (make deny)"; fi
 	@$(MAKE) --no-print-directory test
 
@@ -38,7 +38,8 @@ fix: deps ## Mend what can be mended: format and lints
 	$(CARGO) fmt --all
 
 bench: deps ## Measure, each number against a plain Redis in the same run
-	$(CARGO) bench --package dlock
+	$(CARGO) bench --package dlock --bench bench
+	$(CARGO) bench --package dlock --bench client
 
 soak: test-deps ## Millions of locks and dead waiters: memory must stay flat (minutes)
 	$(CARGO) test --package dlock --test it --test client -- --ignored --nocapture --test-threads=1 soak
@@ -48,7 +49,7 @@ matrix: test-deps ## The integration tests against several Redis and Valkey vers
 
 deny: ## Check licences, advisories and sources of what we depend on
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
-	$(CARGO) deny check
+	$(CARGO) deny --workspace check
 
 deps: ## Install what building and testing need and is missing (Debian; elsewhere: say what)
 	@scripts/deps

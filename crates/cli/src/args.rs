@@ -47,7 +47,8 @@ pub enum Command {
 
 /// `dlock run`
 #[derive(Debug, Args)]
-#[command(after_help = RUN_HELP)]
+#[command(override_usage = "dlock run [OPTIONS] <KEY> [--] <COMMAND>...", after_help = RUN_HELP)]
+#[allow(clippy::struct_excessive_bools, reason = "options as they are typed")]
 pub struct Run {
     /// The lock
     #[arg(value_name = "KEY")]
@@ -106,12 +107,14 @@ pub struct Run {
 }
 
 const RUN_HELP: &str = "\
-The command finds DLOCK_KEY, DLOCK_OWNER and DLOCK_TOKEN (with --count or --limit: DLOCK_PERMIT) in its
-environment. Signals are passed on to it.
+The command finds DLOCK_KEY, DLOCK_OWNER and DLOCK_TOKEN (of a semaphore: DLOCK_PERMIT) in its environment. \
+Signals are passed on to it. The lock is released when it has ended.
 
-Exit codes: that of the command; 128+N if signal N ended it; 1 (or -E) the lock was not to be had;
-75 the lock was lost and the command was ended; 64 wrong usage; 69 trouble with the server;
-126 the command cannot be run; 127 there is no such command.
+Exit codes: that of the command; 128+N if signal N ended it;
+  1 (or -E)  the lock was not to be had
+  75         the lock was lost, and the command was ended for that
+  126, 127   the command cannot be run; there is no such command
+  64, 69     wrong usage; trouble with the server
 
 Examples:
   dlock run backup -- tar cf /backup/home.tar /home
@@ -121,6 +124,7 @@ Examples:
 
 /// `dlock ls`
 #[derive(Debug, Args)]
+#[command(override_usage = "dlock ls [OPTIONS] [PATTERN]")]
 pub struct Ls {
     /// Which keys: * any text, ? any sign, [a-z] one of these
     #[arg(value_name = "PATTERN", default_value = "*")]
@@ -133,6 +137,7 @@ pub struct Ls {
 
 /// `dlock info`
 #[derive(Debug, Args)]
+#[command(override_usage = "dlock info [OPTIONS] <KEY>")]
 pub struct OfKey {
     /// The key
     #[arg(value_name = "KEY")]
@@ -145,6 +150,7 @@ pub struct OfKey {
 
 /// `dlock waiters`
 #[derive(Debug, Args)]
+#[command(override_usage = "dlock waiters [OPTIONS] <KEY>")]
 pub struct Waiters {
     /// The key
     #[arg(value_name = "KEY")]
@@ -161,9 +167,12 @@ pub struct Waiters {
 
 /// `dlock break`
 #[derive(Debug, Args)]
+#[command(override_usage = "dlock break [OPTIONS] <KEY> [OWNER|PERMIT]")]
 #[command(after_help = "\
-Whoever had the lock goes on until it hears of it: break a hold only when its holder is known to be dead,
-or when what the lock protects checks fencing tokens. Exit code 1: there was nothing to break.")]
+Whoever had the lock goes on until it hears of it: break a hold only when its holder is known to be dead, \
+or when what the lock protects checks fencing tokens.
+
+Exit code 1: there was nothing to break.")]
 pub struct Break {
     /// The key
     #[arg(value_name = "KEY")]
@@ -180,9 +189,12 @@ pub struct Break {
 
 /// `dlock unblock`
 #[derive(Debug, Args)]
+#[command(override_usage = "dlock unblock [OPTIONS] <CLIENT-ID>")]
 #[command(after_help = "\
-Client ids are shown by `dlock waiters` and by CLIENT LIST; they count for one server, so in a cluster name
-the node itself with --url redis://host:port. Exit code 1: that connection has no blocked call.")]
+Client ids are shown by `dlock waiters` and by CLIENT LIST. They count for one server: in a cluster name the \
+node itself with --url redis://host:port.
+
+Exit code 1: that connection has no blocked call.")]
 pub struct Unblock {
     /// The connection
     #[arg(value_name = "CLIENT-ID", value_parser = clap::value_parser!(u64).range(1..=i64::MAX.unsigned_abs()))]
@@ -199,9 +211,12 @@ pub struct Unblock {
 
 /// `dlock top`
 #[derive(Debug, Args)]
+#[command(override_usage = "dlock top [OPTIONS] [PATTERN]")]
 #[command(after_help = "\
-Keys: up/down or j/k select, Enter shows holders and waiters, Esc goes back, s sorts by the next column,
-q quits. When the output is not a terminal, one snapshot is printed as plain text.")]
+Keys: up/down or j/k select, Enter shows holders and waiters, Esc goes back, s sorts by something else, \
+q quits.
+
+When the output is not a terminal, one snapshot is printed as plain text.")]
 pub struct Top {
     /// Which keys: * any text, ? any sign, [a-z] one of these
     #[arg(value_name = "PATTERN", default_value = "*")]
@@ -218,17 +233,18 @@ fn duration(text: &str) -> Result<Duration, String> {
         Some(at) => text.split_at(at),
         None => (text, "s"),
     };
+    let plain =
+        !number.is_empty() && number.chars().all(|sign| sign.is_ascii_digit() || sign == '.');
+    let number: f64 = match number.parse() {
+        Ok(number) if plain => number,
+        _ => return Err("a duration is written as 1.5, 250ms, 10s, 5m or 2h".to_owned()),
+    };
     let seconds = match unit {
         "ms" => 0.001,
         "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
         _ => return Err(format!("{unit:?} is not a unit: ms, s, m or h")),
-    };
-    let plain = !number.is_empty() && number.chars().all(|sign| sign.is_ascii_digit() || sign == '.');
-    let number: f64 = match number.parse() {
-        Ok(number) if plain => number,
-        _ => return Err("a duration is written as 1.5, 250ms, 10s, 5m or 2h".to_owned()),
     };
     let time = Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())?;
     if time > LONGEST { Err("more than 365 days".to_owned()) } else { Ok(time) }
@@ -253,9 +269,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 fn conflict_code(text: &str) -> Result<u8, String> {
     match text.parse() {
-        Ok(crate::exit::LOST) => {
-            Err(format!("{} says that the lock was lost", crate::exit::LOST))
-        }
+        Ok(crate::exit::LOST) => Err(format!("{} says that the lock was lost", crate::exit::LOST)),
         Ok(code) => Ok(code),
         Err(_) => Err("an exit code is a number from 0 to 255".to_owned()),
     }

@@ -43,11 +43,37 @@ impl Failure {
             _ => SERVER,
         };
         let hint = match error.kind() {
-            ErrorKind::WrongType => " (it is not the kind of lock that was asked for)",
-            ErrorKind::Refused => " (user, password and rights come with the URL: redis://user:password@host)",
+            ErrorKind::WrongType => {
+                " (it is no lock, or one of another kind: `dlock info` and TYPE tell which)"
+            }
+            ErrorKind::Refused => {
+                " (user and password come with the URL: redis://user:password@host)"
+            }
             _ => "",
         };
         Self::new(code, format!("{what}: {error}{hint}"))
+    }
+
+    /// There is no way to the servers.
+    pub fn unreachable(url: &str, error: &Error) -> Self {
+        let mut failure = Self::of(format!("cannot connect to {}", without_password(url)), error);
+        if error.kind() == ErrorKind::Invalid {
+            failure.text += " (a URL begins with redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://)";
+        }
+        failure
+    }
+}
+
+/// For messages: what stands before the `@` is nobody's business.
+fn without_password(url: &str) -> String {
+    match url.split_once("://") {
+        Some((scheme, rest)) => {
+            // A unix socket has its user and password elsewhere.
+            let rest = rest.split('?').next().unwrap_or_default();
+            let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+            format!("{scheme}://{host}")
+        }
+        None => url.to_owned(),
     }
 }
 
@@ -57,6 +83,23 @@ impl From<std::io::Error> for Failure {
         match error.kind() {
             std::io::ErrorKind::BrokenPipe => Self::new(BROKEN_PIPE, ""),
             _ => Self::new(SYSTEM, format!("cannot write the output: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for (url, shown) in [
+            ("redis://user:p@ss@host:6379/2", "redis://host:6379/2"),
+            ("redis-cluster://:secret@a:1,b:2", "redis-cluster://a:1,b:2"),
+            ("unix:///run/redis.sock?user=a&pass=b", "unix:///run/redis.sock"),
+            ("nonsense", "nonsense"),
+        ] {
+            assert_eq!(without_password(url), shown);
         }
     }
 }

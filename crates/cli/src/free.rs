@@ -1,7 +1,7 @@
 //! `dlock break` and `dlock unblock`.
 
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::OsStrExt;
 
 use dlock_client::Client;
 use dlock_client::admin::{Admin, Info};
@@ -12,14 +12,18 @@ use crate::exit::{Failure, NOTHING, USAGE};
 use crate::{json, text};
 
 /// `dlock break`
-pub async fn break_hold(client: &Client, args: &Break, out: &mut impl Write) -> Result<(), Failure> {
+pub async fn break_hold(
+    client: &Client,
+    args: &Break,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let (admin, key) = (client.admin(), args.key.as_bytes());
     let shown = text::quoted(key);
     let failed = |error| Failure::of(format!("cannot break {shown}"), &error);
     let Some(info) = admin.info(key).await.map_err(failed)? else {
         return Err(Failure::new(NOTHING, format!("there is no lock {shown}")));
     };
-    let whose = args.whose.as_deref().map(|whose| whose.as_bytes());
+    let whose = args.whose.as_deref().map(OsStrExt::as_bytes);
     let broken = match (&info, whose) {
         (Info::Lock(_) | Info::ReadWrite(_), None) => admin.break_key(key).await,
         (Info::ReadWrite(_), Some(owner)) => admin.break_owner(key, owner).await,
@@ -29,7 +33,8 @@ pub async fn break_hold(client: &Client, args: &Break, out: &mut impl Write) -> 
         }
         (Info::Semaphore(_), Some(id)) => break_permit(&admin, key, id).await,
         (Info::Semaphore(_), None) => {
-            let text = format!("{shown} is a semaphore: name a permit (`dlock info` shows their ids)");
+            let text =
+                format!("{shown} is a semaphore: name a permit (`dlock info` shows their ids)");
             return Err(Failure::new(USAGE, text));
         }
         _ => {
@@ -64,12 +69,14 @@ async fn break_permit(admin: &Admin, key: &[u8], id: &[u8]) -> Result<u64, dlock
 pub async fn unblock(client: &Client, args: &Unblock, out: &mut impl Write) -> Result<(), Failure> {
     let id = args.client_id;
     let ended = client.admin().unblock(id, args.error).await;
-    let ended = ended.map_err(|error| Failure::of(format!("cannot unblock client {id}"), &error))?;
+    let ended =
+        ended.map_err(|error| Failure::of(format!("cannot unblock client {id}"), &error))?;
     if args.json {
         json::write(out, &json!({ "unblocked": ended }))?;
     }
     if !ended {
-        let text = format!("client {id} has no blocked call (its number may be that of another server)");
+        let text =
+            format!("client {id} has no blocked call (its number may be that of another server)");
         return Err(Failure::new(NOTHING, text));
     }
     if !args.json {

@@ -1,6 +1,7 @@
 //! What programs read. Names are those of the server's own answers; times are in milliseconds; what is not there is
 //! null. Keys, owners and labels are strings, or `{"hex": "…"}` when they are not UTF-8.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -16,7 +17,11 @@ impl Serialize for Bytes<'_> {
         if let Ok(text) = str::from_utf8(self.0) {
             return to.serialize_str(text);
         }
-        let digits: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut digits = String::with_capacity(2 * self.0.len());
+        for byte in self.0 {
+            // Writing to a String cannot fail.
+            let _ = write!(digits, "{byte:02x}");
+        }
         let mut map = to.serialize_map(Some(1))?;
         map.serialize_entry("hex", &digits)?;
         map.end()
@@ -26,7 +31,8 @@ impl Serialize for Bytes<'_> {
 /// A key with what INFO tells of it.
 #[derive(Debug, serde::Serialize)]
 pub struct Key<'a> {
-    key: Bytes<'a>,
+    #[serde(rename = "key")]
+    name: Bytes<'a>,
     kind: &'static str,
     waiters: u64,
     #[serde(flatten)]
@@ -111,7 +117,10 @@ impl<'a> Key<'a> {
                 let of = |mode: RwMode| move |hold| Holder::new(hold, Some(mode.name()));
                 let writer = lock.writer.iter().map(of(RwMode::Write));
                 let readers = lock.readers.iter().map(of(RwMode::Read));
-                State::ReadWrite { mode: lock.mode.name(), holders: writer.chain(readers).collect() }
+                State::ReadWrite {
+                    mode: lock.mode.name(),
+                    holders: writer.chain(readers).collect(),
+                }
             }
             Info::Semaphore(semaphore) => State::Semaphore {
                 capacity: semaphore.capacity,
@@ -127,7 +136,7 @@ impl<'a> Key<'a> {
             },
             _ => State::Other {},
         };
-        Self { key: Bytes(key), kind: info.kind().name(), waiters: info.waiters(), state }
+        Self { name: Bytes(key), kind: info.kind().name(), waiters: info.waiters(), state }
     }
 }
 

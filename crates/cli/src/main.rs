@@ -45,8 +45,7 @@ fn main() -> ExitCode {
         Ok(Ending::Signal(signal)) => end_by(signal),
         Err(Failure { code, text }) => {
             if !text.is_empty() {
-                // Not eprintln: it panics where stderr is closed.
-                let _ = writeln!(io::stderr(), "dlock: {text}");
+                say(&text);
             }
             ExitCode::from(code)
         }
@@ -59,7 +58,7 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
     }
     // Somebody looks at the screen: better an error soon than patience.
     let client = Client::builder().retry_for(Duration::from_secs(3)).connect(&cli.url).await;
-    let client = client.map_err(|error| Failure::of("cannot connect", &error))?;
+    let client = client.map_err(|error| Failure::unreachable(&cli.url, &error))?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut ending = Ending::Code(0);
     match &cli.command {
@@ -73,6 +72,11 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
     }
     out.flush()?;
     Ok(ending)
+}
+
+/// A message for people, in one piece: others write to the same place. Not `eprintln!`: that panics where nobody reads.
+fn say(text: &str) {
+    let _ = io::stderr().write_all(format!("dlock: {text}\n").as_bytes());
 }
 
 /// Ends as if the signal had not been caught: shells tell apart who was interrupted and who chose an exit code.

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use dlock_client::{Client, Lost, Released, Wait};
 use dlock_wire::names::LABEL_MAX;
@@ -19,7 +20,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 
 use self::child::{Child, Ended};
-use self::held::Held;
+use self::held::{Held, Wanted};
 use self::signals::{FATAL, Signals, WITH_CHILD};
 use crate::args::Run;
 use crate::exit::{Failure, LOST, NOT_EXECUTABLE, NOT_FOUND, SYSTEM};
@@ -34,19 +35,37 @@ pub enum Ending {
     Signal(Signal),
 }
 
+/// How long the place of somebody who was killed while waiting, or who lost the connection, stays in the queue.
+const PLACE: Duration = Duration::from_secs(2);
+
 /// Takes the lock, runs the command, releases the lock.
 pub async fn run(url: &str, args: &Run) -> Result<Ending, Failure> {
     let mut signals = Signals::of(&FATAL).map_err(|error| system("signals", &error))?;
+    // A blocked call: nobody has to claim what somebody who was killed has waited for.
+    let connect = Client::builder().wait(Wait::Blocking).queue(PLACE).connect(url);
+    let client = tokio::select! {
+        biased;
+        signal = signals.fatal() => return Ok(Ending::Signal(signal)),
+        client = connect => client.map_err(|error| Failure::unreachable(url, &error))?,
+    };
+    let shown = text::quoted(args.key.as_bytes());
+    let (wanted, label) = (Wanted::new(args), label(args));
     let taken = tokio::select! {
         biased;
-        // The connection ends with us, and the place in the queue with the connection.
-        signal = signals.fatal() => return Ok(Ending::Signal(signal)),
-        taken = take(url, args) => taken?,
+        signal = signals.fatal() => {
+            tokio::select! {
+                () = wanted.left(&client) => {}
+                _ = signals.fatal() => {}
+            }
+            return Ok(Ending::Signal(signal));
+        }
+        taken = wanted.take(&client, args, &label) => {
+            taken.map_err(|error| Failure::of(format!("cannot lock {shown}"), &error))?
+        }
     };
     let Some(held) = taken else { return Ok(Ending::Code(args.conflict)) };
     signals.add(&WITH_CHILD).map_err(|error| system("signals", &error))?;
 
-    let shown = text::quoted(args.key.as_bytes());
     let started = Child::start(&args.command, &held.environment());
     let ended = match started {
         Ok(mut child) => {
@@ -61,18 +80,6 @@ pub async fn run(url: &str, args: &Run) -> Result<Ending, Failure> {
     let released = release(held, &mut signals, &shown).await;
     let ended = ended.map_err(|error| system("the command cannot be waited for", &error))?;
     Ok(ending(&ended, released, &shown))
-}
-
-/// None: it cannot be had, or not in time.
-async fn take(url: &str, args: &Run) -> Result<Option<Held>, Failure> {
-    // A call that blocks leaves the queue when its connection goes, whatever ends this process; a place in the queue
-    // that somebody has to claim would hold up the others.
-    let client = Client::builder().wait(Wait::Blocking).connect(url).await;
-    let client = client.map_err(|error| Failure::of("cannot connect", &error))?;
-    let shown = text::quoted(args.key.as_bytes());
-    Held::take(&client, args, &label(args))
-        .await
-        .map_err(|error| Failure::of(format!("cannot lock {shown}"), &error))
 }
 
 /// What others see: what runs there. Not its arguments, which may be secrets.
@@ -91,7 +98,7 @@ async fn release(held: Held, signals: &mut Signals, shown: &str) -> bool {
     let released = tokio::select! {
         released = held.release() => released,
         signal = signals.fatal() => {
-            eprintln!("dlock: {signal}: {shown} may not have been released; then it ends with its lease");
+            crate::say(&format!("{signal}: {shown} may not have been released; then it ends with its lease"));
             return true;
         }
     };
@@ -99,7 +106,7 @@ async fn release(held: Held, signals: &mut Signals, shown: &str) -> bool {
         Ok(Released::Gone) => false,
         Ok(Released::Remaining(_)) => true,
         Err(error) => {
-            eprintln!("dlock: {shown} could not be released and ends with its lease: {error}");
+            crate::say(&format!("{shown} could not be released and ends with its lease: {error}"));
             true
         }
     }
@@ -110,10 +117,10 @@ fn ending(ended: &Ended, released: bool, shown: &str) -> Ending {
         return Ending::Code(LOST);
     }
     if !released {
-        eprintln!(
-            "dlock: the lock {shown} was lost before the command ended ({})",
+        crate::say(&format!(
+            "the lock {shown} was lost before the command ended ({})",
             in_words(ended.status)
-        );
+        ));
         return Ending::Code(LOST);
     }
     if let Some(signal) = ended.typed {
@@ -148,11 +155,12 @@ fn say_lost(shown: &str, how: Lost) {
         Lost::Flushed => "the database was flushed",
         _ => "the server ended it",
     };
-    eprintln!("dlock: the lock {shown} is lost: {how}; ending the command");
+    crate::say(&format!("the lock {shown} is lost: {how}; ending the command"));
 }
 
 fn cannot_run(command: &[OsString], error: &io::Error) -> Failure {
-    let program = command.first().map(|program| text::bytes(program.as_bytes())).unwrap_or_default();
+    let program =
+        command.first().map(|program| text::bytes(program.as_bytes())).unwrap_or_default();
     match error.kind() {
         io::ErrorKind::NotFound => Failure::new(NOT_FOUND, format!("{program}: no such command")),
         _ if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => Failure::new(

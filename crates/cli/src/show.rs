@@ -24,7 +24,7 @@ pub async fn ls(client: &Client, args: &Ls, out: &mut impl Write) -> Result<(), 
         json::write(out, &keys)?;
     } else if seen.is_empty() {
         // Not on stdout: an empty list has no lines.
-        eprintln!("dlock: no lock matches {}", text::quoted(args.pattern.as_bytes()));
+        crate::say(&format!("no lock matches {}", text::quoted(args.pattern.as_bytes())));
     } else {
         list(&seen).write(out, "")?;
     }
@@ -108,7 +108,12 @@ pub async fn info(client: &Client, args: &OfKey, out: &mut impl Write) -> Result
 }
 
 /// All of one key, for people.
-pub fn page(key: &[u8], info: &Info, permits: &[PermitHold], out: &mut impl Write) -> io::Result<()> {
+pub fn page(
+    key: &[u8],
+    info: &Info,
+    permits: &[PermitHold],
+    out: &mut impl Write,
+) -> io::Result<()> {
     let mut line = |name: &str, value: String| writeln!(out, "{name:<11}{value}");
     line("key", text::bytes(key))?;
     line("kind", format!("{}, a {}", info.kind().name(), in_words(info.kind())))?;
@@ -154,7 +159,8 @@ const fn in_words(kind: Kind) -> &'static str {
 /// The holds in force, if there are any.
 pub fn holds(info: &Info) -> Option<Table> {
     info.holders().next()?;
-    let mut headings = vec!["OWNER", ">TOKEN", ">HOLDS", ">LEASE", ">LEFT", ">HELD", ">CLIENT", "LABEL"];
+    let mut headings =
+        vec!["OWNER", ">TOKEN", ">HOLDS", ">LEASE", ">LEFT", ">HELD", ">CLIENT", "LABEL"];
     let cells = |hold: &Holder| {
         vec![
             text::bytes(&hold.owner),
@@ -211,7 +217,7 @@ pub async fn waiters(client: &Client, args: &Waiters, out: &mut impl Write) -> R
     if args.json {
         json::write(out, &found.iter().map(json::Waiter::new).collect::<Vec<_>>())?;
     } else if found.is_empty() {
-        eprintln!("dlock: nobody waits for {}", text::quoted(key));
+        crate::say(&format!("nobody waits for {}", text::quoted(key)));
     } else {
         of_waiters(&found).write(out, "")?;
     }
@@ -247,7 +253,7 @@ mod tests {
             owner: owner.as_bytes().to_vec(),
             token: 41,
             holds: 1,
-            lease: Duration::from_secs(60),
+            lease: Duration::from_mins(1),
             left: Duration::from_millis(left),
             held: Duration::from_millis(5406),
             label: b"night run".to_vec(),
@@ -264,7 +270,8 @@ mod tests {
     #[test]
     fn a_lock_that_is_held() {
         let holder = Some(hold("alice", 54_594));
-        let info = Info::Lock(Lock { kind: Kind::Lock, holder, closed_for: Duration::ZERO, waiters: 2 });
+        let info =
+            Info::Lock(Lock { kind: Kind::Lock, holder, closed_for: Duration::ZERO, waiters: 2 });
         assert_eq!(
             page_of(&info),
             "key        door\n\
@@ -295,7 +302,10 @@ mod tests {
         let readers = vec![hold("alice", 100), hold("b b", 2000)];
         let lock = ReadWrite { mode: RwMode::Read, writer: None, readers, waiters: 0 };
         let info = Info::ReadWrite(lock);
-        assert_eq!((held_by(&info), left(&info), label(&info)), ("2 readers".into(), "2.0s".into(), "-".into()));
+        assert_eq!(
+            (held_by(&info), left(&info), label(&info)),
+            ("2 readers".into(), "2.0s".into(), "-".into())
+        );
         assert!(page_of(&info).ends_with(
             "MODE  OWNER  TOKEN  HOLDS  LEASE   LEFT  HELD  CLIENT  LABEL\n\
              read  alice     41      1  1m00s  100ms  5.4s       8  \"night run\"\n\
@@ -308,7 +318,10 @@ mod tests {
         let semaphore = Semaphore { capacity: 2, available: -1, leased: 2, taken: 1, waiters: 0 };
         assert_eq!(held_by(&Info::Semaphore(semaphore)), "3 of 2 permits");
         let latch = Latch { count: 1, initial: 2, left: None, waiters: 0 };
-        assert_eq!((held_by(&Info::Latch(latch)), left(&Info::Latch(latch))), ("1 of 2 to go".into(), "-".into()));
+        assert_eq!(
+            (held_by(&Info::Latch(latch)), left(&Info::Latch(latch))),
+            ("1 of 2 to go".into(), "-".into())
+        );
         assert!(page_of(&Info::Latch(latch)).contains("left       no end is set\n"));
     }
 }

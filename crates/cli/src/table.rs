@@ -66,7 +66,8 @@ impl Table {
             }
             let cell = fit(cell, width);
             let padding = " ".repeat(width - cell.chars().count());
-            let (before, after) = if right { (padding.as_str(), "") } else { ("", padding.as_str()) };
+            let (before, after) =
+                if right { (padding.as_str(), "") } else { ("", padding.as_str()) };
             line.push_str(before);
             line.push_str(&cell);
             line.push_str(after);
@@ -94,7 +95,10 @@ mod tests {
         table.row(["orders:7", "12", ""].map(str::to_owned));
         table.row(["a", "3", "night"].map(str::to_owned));
         let lines: Vec<String> = table.lines().collect();
-        assert_eq!(lines, ["KEY       WAITERS  LABEL", "orders:7       12", "a               3  night"]);
+        assert_eq!(
+            lines,
+            ["KEY       WAITERS  LABEL", "orders:7       12", "a               3  night"]
+        );
     }
 
     #[test]

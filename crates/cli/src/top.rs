@@ -44,17 +44,18 @@ pub async fn top(client: &Client, args: &Top, out: &mut impl Write) -> Result<En
 }
 
 async fn live(looker: Looker, mut state: State, interval: Duration) -> Result<Ending, Failure> {
-    let trouble = |error: io::Error| Failure::new(crate::exit::SYSTEM, format!("terminal: {error}"));
+    let trouble =
+        |error: io::Error| Failure::new(crate::exit::SYSTEM, format!("terminal: {error}"));
     let mut signals = Signals::of(&FATAL).map_err(trouble)?;
     let (opened, wanted) = watch::channel(None);
-    let (looks, mut looked) = mpsc::channel(1);
+    let (looks, mut results) = mpsc::channel(1);
     let looker = tokio::spawn(looker.keep_looking(interval, wanted, looks));
     let mut screen = Screen::open().map_err(trouble)?;
     let ending = loop {
         screen.draw(&state).map_err(trouble)?;
         tokio::select! {
             signal = signals.fatal() => break Ending::Signal(signal),
-            Some(look) = looked.recv() => match look {
+            Some(look) = results.recv() => match look {
                 Ok(look) => state.update(look),
                 Err(error) => state.fail(error.to_string()),
             },

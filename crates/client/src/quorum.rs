@@ -81,9 +81,9 @@ pub struct QuorumLock {
 impl QuorumLock {
     /// The lock of that name on these servers: an odd number of them, mostly 3 or 5. Nothing is sent before an
     /// acquire.
-    pub fn new(clients: Vec<Client>, key: impl AsRef<[u8]>) -> Self {
+    pub fn new(clients: impl IntoIterator<Item = Client>, key: impl AsRef<[u8]>) -> Self {
         Self {
-            servers: clients.iter().map(|client| client.core().clone()).collect(),
+            servers: clients.into_iter().map(|client| client.core().clone()).collect(),
             key: key.as_ref().into(),
             lease: None,
             label: None,
@@ -159,7 +159,8 @@ impl QuorumLock {
                 Attempted::Contended => None,
                 Attempted::NoQuorum(error) => Some(error),
             };
-            let pause = self.pause.1.saturating_sub(self.pause.0).mul_f64(crate::random::fraction());
+            let pause =
+                self.pause.1.saturating_sub(self.pause.0).mul_f64(crate::random::fraction());
             let pause = self.pause.0 + pause;
             let again = match patience {
                 Patience::None => false,
@@ -323,13 +324,14 @@ impl QuorumGuard {
 
     /// Gives it back on all servers. [`Released::Gone`]: it was lost before.
     ///
-    /// Waits for their answers for the time that one server has, and goes on in the background after that. Error
-    /// [`NoQuorum`](ErrorKind::NoQuorum): fewer than a majority answered until then; others may have to wait until
-    /// the lease ends.
+    /// Waits until a majority has answered, so that others can have the lock, but no longer than for the time that one
+    /// server has; it goes on in the background. Error [`NoQuorum`](ErrorKind::NoQuorum): fewer than a majority
+    /// answered until then; others may have to wait until the lease ends.
     pub async fn release(mut self) -> Result<Released, Error> {
         let lost = self.lost_now().is_some();
         self.orders = None;
-        let done = self.view.wait_for(|view| view.settled);
+        let wanted = self.wanted;
+        let done = self.view.wait_for(|view| view.settled || view.released >= wanted);
         // An error: the runtime has ended, and nobody waits for answers any more.
         let _ = timeout(self.patience, done).await;
         let answered = self.view.borrow().released;

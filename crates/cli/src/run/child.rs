@@ -42,7 +42,10 @@ pub struct Ended {
 
 impl Child {
     /// Starts the command in a process group of its own and lends it the terminal.
-    pub fn start(command: &[OsString], environment: &[(&str, Option<OsString>)]) -> io::Result<Self> {
+    pub fn start(
+        command: &[OsString],
+        environment: &[(&str, Option<OsString>)],
+    ) -> io::Result<Self> {
         let [program, arguments @ ..] = command else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
@@ -82,6 +85,8 @@ impl Child {
             tokio::select! {
                 biased;
                 how = &mut lost => {
+                    self.ask_to_end();
+                    // Only now: nobody may be reading.
                     on_loss(how);
                     break (self.end(signals, grace).await?, Some(how));
                 }
@@ -111,8 +116,13 @@ impl Child {
     fn stopped(&mut self, signal: Signal) {
         let Some(terminal) = &mut self.terminal else { return };
         match signal {
+            // It was not in the foreground yet when it asked.
             Signal::SIGTTIN | Signal::SIGTTOU if terminal.is_lent() || terminal.is_ours() => {
                 terminal.lend(self.group);
+                let _ = killpg(self.group, Signal::SIGCONT);
+            }
+            // No shell would ever continue us: then Ctrl-Z has no effect, as the system has it for such groups.
+            Signal::SIGTSTP if terminal::nobody_controls_jobs() => {
                 let _ = killpg(self.group, Signal::SIGCONT);
             }
             Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU => {
@@ -145,11 +155,14 @@ impl Child {
         }
     }
 
-    /// Ends the whole group: it is asked to, and after `grace` it is not asked any more.
-    async fn end(&mut self, signals: &mut Signals, grace: Duration) -> io::Result<ExitStatus> {
+    fn ask_to_end(&self) {
         let _ = killpg(self.group, Signal::SIGTERM);
         // Who is stopped hears nothing.
         let _ = killpg(self.group, Signal::SIGCONT);
+    }
+
+    /// Waits for the end of the whole group, which was asked to; after `grace` it is not asked any more.
+    async fn end(&mut self, signals: &mut Signals, grace: Duration) -> io::Result<ExitStatus> {
         let end = Instant::now() + grace;
         let mut killed = false;
         loop {

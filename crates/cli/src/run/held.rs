@@ -5,10 +5,18 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::pin::Pin;
 use std::time::Duration;
 
+use dlock_client::admin::{Entry, Kind};
 use dlock_client::{Client, Error, Guard, Lost, Permit, Released};
 use nix::unistd::gethostname;
 
 use crate::args::Run;
+
+/// What is wanted, and under which name.
+#[derive(Debug)]
+pub struct Wanted {
+    entry: Entry,
+    owner: String,
+}
 
 /// A hold that is given back by [`Held::release`].
 pub struct Held {
@@ -37,32 +45,63 @@ macro_rules! take {
     }};
 }
 
-impl Held {
+impl Wanted {
+    /// By these arguments.
+    pub fn new(args: &Run) -> Self {
+        let kind = if args.count.is_some() || args.limit.is_some() {
+            Kind::Semaphore
+        } else if args.shared || args.exclusive {
+            Kind::ReadWrite
+        } else if args.fair {
+            Kind::Fair
+        } else {
+            Kind::Lock
+        };
+        Self { entry: Entry { key: args.key.as_bytes().to_vec(), kind }, owner: owner() }
+    }
+
     /// None: it cannot be had, or not in time.
-    pub async fn take(client: &Client, args: &Run, label: &[u8]) -> Result<Option<Self>, Error> {
-        let key = args.key.as_bytes();
-        let owner = owner();
-        let what = if args.count.is_some() || args.limit.is_some() {
+    pub async fn take(
+        &self,
+        client: &Client,
+        args: &Run,
+        label: &[u8],
+    ) -> Result<Option<Held>, Error> {
+        let (key, owner) = (&self.entry.key, &self.owner);
+        let what = if self.entry.kind == Kind::Semaphore {
             let mut semaphore = client.semaphore(key).count(args.count.unwrap_or(1));
             if let Some(limit) = args.limit {
                 semaphore = semaphore.limit(limit);
             }
-            take!(semaphore, args, &owner, label)?.map(What::Permit)
+            take!(semaphore, args, owner, label)?.map(What::Permit)
         } else {
-            let lock = if args.shared {
-                client.rw_lock(key).read()
-            } else if args.exclusive {
-                client.rw_lock(key).write()
-            } else if args.fair {
-                client.fair_lock(key)
-            } else {
-                client.lock(key)
+            let lock = match self.entry.kind {
+                Kind::ReadWrite if args.shared => client.rw_lock(key).read(),
+                Kind::ReadWrite => client.rw_lock(key).write(),
+                Kind::Fair => client.fair_lock(key),
+                _ => client.lock(key),
             };
-            take!(lock, args, &owner, label)?.map(What::Lock)
+            take!(lock, args, owner, label)?.map(What::Lock)
         };
-        Ok(what.map(|what| Self { key: args.key.clone(), owner, what }))
+        let (key, owner) = (args.key.clone(), self.owner.clone());
+        Ok(what.map(|what| Held { key, owner, what }))
     }
 
+    /// After [`Wanted::take`] was dropped: returns when the client, which does that in the background, has left the
+    /// queue, or does not get it done.
+    pub async fn left(&self, client: &Client) {
+        let admin = client.admin();
+        let mut tries = 0;
+        while tries < 20
+            && let Ok(Some(_)) = admin.position(&self.entry, self.owner.as_bytes()).await
+        {
+            tries += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Held {
     /// Resolves when it is lost.
     pub fn lost(&self) -> Pin<Box<dyn Future<Output = Lost>>> {
         match &self.what {

@@ -4,7 +4,7 @@
 //! terminal and to be sent Ctrl-C, that group must be the terminal's foreground group; so it is lent to it while it
 //! runs, if it is ours to lend.
 
-use std::fs::File;
+use std::fs::{self, File};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
@@ -57,6 +57,33 @@ impl Terminal {
             let _ = tcsetattr(&self.tty, SetArg::TCSADRAIN, modes);
         }
     }
+}
+
+/// Whether our process group is an orphaned one: all parents of its members are in the group themselves, or in another
+/// session. So it is where this program, or the script that it is in, is the first process of a terminal or container.
+pub fn nobody_controls_jobs() -> bool {
+    let mut process = std::process::id().to_string();
+    let ours = getpgrp().to_string();
+    loop {
+        let Some([parent, _, session]) = relations(&process) else { return true };
+        match relations(&parent) {
+            Some([_, group, its]) if its == session => {
+                if group != ours {
+                    return false;
+                }
+            }
+            _ => return true,
+        }
+        process = parent;
+    }
+}
+
+/// Parent, group and session of a process.
+fn relations(process: &str) -> Option<[String; 3]> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name may hold anything; behind it come the state and then these.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(1).map(str::to_owned);
+    Some([fields.next()?, fields.next()?, fields.next()?])
 }
 
 /// From now on this thread may write to the terminal, and take it back, while another group is in the foreground:

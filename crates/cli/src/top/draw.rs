@@ -37,7 +37,8 @@ pub fn draw(frame: &mut Frame<'_>, state: &State) {
 fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let mut head = vec![Line::styled("dlock top", Modifier::BOLD)];
     if state.looked {
-        head[0] = Line::styled(format!("dlock top: {}", lines::server(&state.servers)), Modifier::BOLD);
+        head[0] =
+            Line::styled(format!("dlock top: {}", lines::server(&state.servers)), Modifier::BOLD);
         head.push(lines::now(&state.servers).into());
         head.push(lines::rates(state.rates.as_ref()).into());
     }
@@ -52,8 +53,7 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &State) {
         frame.render_widget(Paragraph::new(text), area);
         return;
     }
-    let [heading, list] =
-        Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
+    let [heading, list] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
     let width = usize::from(area.width);
     let mut lines = lines::keys(&state.rows, true).lines_within(width).into_iter();
     let title = lines.next().unwrap_or_default();
@@ -61,12 +61,14 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let rows: Vec<Line<'_>> = lines
         .zip(&state.rows)
         .map(|(line, row)| {
-            let style = if row.seen.info.waiters() > 0 { Color::Yellow.into() } else { Style::new() };
+            let style =
+                if row.seen.info.waiters() > 0 { Color::Yellow.into() } else { Style::new() };
             Line::styled(line, style)
         })
         .collect();
-    let widget = List::new(rows)
-        .highlight_style(Style::new().bg(Color::Blue).fg(Color::White).add_modifier(Modifier::BOLD));
+    let widget = List::new(rows).highlight_style(
+        Style::new().bg(Color::Blue).fg(Color::White).add_modifier(Modifier::BOLD),
+    );
     let mut at = ListState::default().with_selected(Some(state.selected()));
     frame.render_stateful_widget(widget, list, &mut at);
 }
@@ -223,7 +225,10 @@ mod tests {
         state.fail("no connection".to_owned());
         let lines = screen(&state, 80, 20);
         let has = |text: &str| lines.iter().any(|line| line.contains(text));
-        assert!(has(" door ") && has("held by    alice") && has("1  bob         8     1.2s"), "{lines:#?}");
+        assert!(
+            has(" door ") && has("held by    alice") && has("1  bob         8     1.2s"),
+            "{lines:#?}"
+        );
         assert!(has("and 1 more") && has("no connection"), "{lines:#?}");
     }
 }

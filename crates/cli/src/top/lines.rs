@@ -37,7 +37,8 @@ pub fn now(servers: &[Stats]) -> String {
     );
     let quarantine = servers.iter().map(|server| server.quarantine_left_ms).max().unwrap_or(0);
     if quarantine > 0 {
-        line += &format!("; quarantine: {}", text::time(Duration::from_millis(quarantine)));
+        line.push_str("; quarantine: ");
+        line.push_str(&text::time(Duration::from_millis(quarantine)));
     }
     line
 }
@@ -47,7 +48,11 @@ pub fn rates(rates: Option<&Rates>) -> String {
     let Some(rates) = rates else { return "per second: (after the next look)".to_owned() };
     format!(
         "per second: {:.1} grants at once, {:.1} after waiting, {:.1} releases, {:.1} expiries, {:.1} timeouts",
-        rates.grants_at_once, rates.grants_after_waiting, rates.releases, rates.expiries, rates.timeouts
+        rates.grants_at_once,
+        rates.grants_after_waiting,
+        rates.releases,
+        rates.expiries,
+        rates.timeouts
     )
 }
 

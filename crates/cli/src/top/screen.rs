@@ -69,8 +69,10 @@ impl Screen {
     pub fn suspend(&mut self) -> io::Result<()> {
         ratatui::try_restore()?;
         killpg(getpgrp(), Signal::SIGTSTP)?;
+        // A new one, which draws everything anew. Not `clear()`: that asks the terminal where the cursor is, and the
+        // thread that reads keys would get the answer.
         self.terminal = ratatui::try_init()?;
-        self.terminal.clear()
+        Ok(())
     }
 }
 

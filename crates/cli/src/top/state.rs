@@ -239,7 +239,11 @@ impl State {
 
     fn sort(&mut self) {
         // Rates in thousandths: an order needs whole numbers.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a small positive number"
+        )]
         let grants = |row: &Row| Reverse((row.grants * 1000.0) as u64);
         let waiters = |row: &Row| Reverse(row.seen.info.waiters());
         let held = |row: &Row| Reverse(row.seen.info.holders().map(|hold| hold.held).max());
@@ -283,7 +287,8 @@ impl Track {
 
 /// None when there is nothing to compare: no time went by, or other servers than before.
 fn rates(before: &[Stats], now: &[Stats], time: Duration) -> Option<Rates> {
-    let same = before.iter().map(|server| &server.address).eq(now.iter().map(|server| &server.address));
+    let same =
+        before.iter().map(|server| &server.address).eq(now.iter().map(|server| &server.address));
     if !same || time.is_zero() {
         return None;
     }
@@ -313,41 +318,68 @@ mod tests {
     use crate::top::sample::{self, lock};
 
     fn keys(state: &State) -> Vec<String> {
-        state.rows.iter().map(|row| String::from_utf8_lossy(&row.seen.entry.key).into_owned()).collect()
+        state
+            .rows
+            .iter()
+            .map(|row| String::from_utf8_lossy(&row.seen.entry.key).into_owned())
+            .collect()
     }
 
     #[test]
     fn the_busiest_come_first_and_s_sorts_otherwise() {
         let mut state = State::default();
         let start = Instant::now();
-        state.update(sample::look(start, vec![lock("a", 1, 0, 10), lock("b", 2, 5, 20), lock("c", 3, 0, 30)]));
+        state.update(sample::look(
+            start,
+            vec![lock("a", 1, 0, 10), lock("b", 2, 5, 20), lock("c", 3, 0, 30)],
+        ));
         assert_eq!(keys(&state), ["b", "a", "c"]);
         // "c" has a new holder.
         let later = start + Duration::from_secs(2);
-        state.update(sample::look(later, vec![lock("a", 1, 0, 12), lock("b", 2, 5, 22), lock("c", 9, 0, 0)]));
+        state.update(sample::look(
+            later,
+            vec![lock("a", 1, 0, 12), lock("b", 2, 5, 22), lock("c", 9, 0, 0)],
+        ));
         assert_eq!(keys(&state), ["b", "c", "a"]);
         assert!((state.rows[1].grants - 0.5).abs() < 1e-9, "{}", state.rows[1].grants);
         state.press(Key::Sort, 10);
-        assert_eq!((state.sort, keys(&state)), (Sort::Grants, ["c", "b", "a"].map(str::to_owned).to_vec()));
+        assert_eq!(
+            (state.sort, keys(&state)),
+            (Sort::Grants, ["c", "b", "a"].map(str::to_owned).to_vec())
+        );
         state.press(Key::Sort, 10);
-        assert_eq!((state.sort, keys(&state)), (Sort::Held, ["b", "a", "c"].map(str::to_owned).to_vec()));
+        assert_eq!(
+            (state.sort, keys(&state)),
+            (Sort::Held, ["b", "a", "c"].map(str::to_owned).to_vec())
+        );
         state.press(Key::Sort, 10);
-        assert_eq!((state.sort, keys(&state)), (Sort::Key, ["a", "b", "c"].map(str::to_owned).to_vec()));
+        assert_eq!(
+            (state.sort, keys(&state)),
+            (Sort::Key, ["a", "b", "c"].map(str::to_owned).to_vec())
+        );
     }
 
     #[test]
     fn the_selection_stays_with_its_key() {
         let mut state = State::default();
         let now = Instant::now();
-        state.update(sample::look(now, vec![lock("a", 1, 3, 0), lock("b", 2, 2, 0), lock("c", 3, 1, 0)]));
+        state.update(sample::look(
+            now,
+            vec![lock("a", 1, 3, 0), lock("b", 2, 2, 0), lock("c", 3, 1, 0)],
+        ));
         state.press(Key::Up, 10);
         assert_eq!(state.selected(), 0);
         state.press(Key::Down, 10);
         assert_eq!(state.selected(), 1);
         let later = now + Duration::from_secs(1);
-        state.update(sample::look(later, vec![lock("a", 1, 3, 0), lock("b", 2, 9, 0), lock("c", 3, 1, 0)]));
+        state.update(sample::look(
+            later,
+            vec![lock("a", 1, 3, 0), lock("b", 2, 9, 0), lock("c", 3, 1, 0)],
+        ));
         assert_eq!((state.selected(), keys(&state)[0].as_str()), (0, "b"));
-        for (key, at) in [(Key::Last, 2), (Key::Down, 2), (Key::PageUp, 0), (Key::PageDown, 2), (Key::First, 0)] {
+        for (key, at) in
+            [(Key::Last, 2), (Key::Down, 2), (Key::PageUp, 0), (Key::PageDown, 2), (Key::First, 0)]
+        {
             state.press(key, 10);
             assert_eq!(state.selected(), at, "{key:?}");
         }
@@ -368,10 +400,14 @@ mod tests {
         let entry = state.opened.clone().unwrap();
         let details = Details { entry, info: None, waiters: Vec::new(), permits: Vec::new() };
         state.press(Key::Back, 10);
-        state.update(Look { details: Some(details.clone()), ..sample::look(now, vec![lock("a", 1, 3, 0)]) });
+        state.update(Look {
+            details: Some(details.clone()),
+            ..sample::look(now, vec![lock("a", 1, 3, 0)])
+        });
         assert!(state.details.is_none());
         state.press(Key::Enter, 10);
-        state.update(Look { details: Some(details), ..sample::look(now, vec![lock("a", 1, 3, 0)]) });
+        state
+            .update(Look { details: Some(details), ..sample::look(now, vec![lock("a", 1, 3, 0)]) });
         assert!(state.details.is_some());
     }
 

@@ -1,0 +1,14 @@
+//! The `dlock` command against real servers, and in a real terminal.
+
+#![allow(missing_docs, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod command;
+mod free;
+mod lost;
+mod run;
+mod show;
+mod signals;
+mod terminal;
+mod tmux;
+mod top;
