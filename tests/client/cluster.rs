@@ -175,12 +175,7 @@ async fn slots_move_under_load() {
     slots.push(nodes.all()[0].slot("moves"));
     for round in 0..26 {
         let slot = slots[round % slots.len()];
-        let from = loop {
-            if let Some(from) = nodes.owner_of(slot) {
-                break from;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        };
+        let from = nodes.owner_of(slot).expect("all agree after each move");
         let to = (from + 1 + usize::try_from(dice.roll(2)).unwrap()) % 3;
         tokio::task::block_in_place(|| nodes.move_slot(slot, from, to));
         if round % 6 == 5 {
@@ -228,25 +223,41 @@ async fn waiters_follow_their_slot() {
     nodes.left_over_check();
 }
 
+/// One client is told to renew, one only holds: it hears of the failover from its own renewals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_takes_over_for_a_node_that_died() {
     let mut nodes = Nodes::with(3, &["cluster-node-timeout", "1000"]);
     let replica = nodes.add_replica(0);
     nodes.wait_whole();
-    let keys = keys_of(&nodes);
+    let key = &keys_of(&nodes)[0];
+    // The same slot.
+    let held = &format!("{{{key}}}:held");
+    let lease = Duration::from_secs(12);
+    let silent = quick().lease(lease).connect(&nodes.url()).await.unwrap();
+    let holding = within("the acquire", silent.lock(held).acquire()).await.unwrap();
     let client = quick().retry_for(Duration::from_secs(20)).connect(&nodes.url()).await.unwrap();
-    let guard = within("the acquire", client.lock(&keys[0]).acquire()).await.unwrap();
+    let guard = within("the acquire", client.lock(key).acquire()).await.unwrap();
     nodes.all()[0].wait_replica_synced(&nodes.all()[replica]);
     nodes.node(0).kill9();
     let start = Instant::now();
-    let renewed = within("the renewal", guard.renew(Duration::from_secs(25))).await;
-    println!("renewed {:?} after the death: {renewed:?}", start.elapsed());
-    renewed.unwrap();
-    assert_eq!(guard.lost_now(), None);
+    within("the renewal", guard.renew(Duration::from_secs(25))).await.unwrap();
+    println!("renewed {:?} after the death", start.elapsed());
     let node = &nodes.all()[replica];
-    assert_eq!(number(&node.cmd(&["DLOCK.INFO", &keys[0]]), "holds"), 1);
+    assert_eq!(guard.lost_now(), None);
+    assert_eq!(number(&node.cmd(&["DLOCK.INFO", key]), "holds"), 1);
     within("a release", guard.release()).await.unwrap();
-    let again = client.lock(&keys[0]);
+    let again = client.lock(key);
     within("the acquire", again.acquire()).await.unwrap().release().await.unwrap();
+
+    // From now on nobody else renews anything there.
+    let renewals = || node.info("commandstats").get("cmdstat_DLOCK.RENEW").cloned();
+    let before = renewals();
+    until("a renewal by the watchdog", || {
+        assert_eq!(holding.lost_now(), None, "after {:?}", start.elapsed());
+        renewals() != before
+    })
+    .await;
+    assert_eq!(number(&node.cmd(&["DLOCK.INFO", held]), "holds"), 1);
+    within("a release", holding.release()).await.unwrap();
     node.left_over_check();
 }

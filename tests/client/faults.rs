@@ -84,7 +84,7 @@ async fn lose_one(server: Arc<Server>, variant: Variant, fault: Fault, waits: bo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_lease_counts_from_the_request_that_was_granted() {
     let server = Arc::new(Server::start());
-    let lease = Duration::from_millis(3_000);
+    let lease = Duration::from_secs(3);
     for_each_variant(|variant| {
         let server = server.clone();
         async move {
@@ -187,7 +187,7 @@ async fn count_all(server: &Server, proxy: &Proxy, client: &Client, fault: Fault
         assert_eq!(number(&server.cmd(&["DLOCK.INFO", &key]), "holds"), 1, "{fault:?}");
     }
     proxy.flow();
-    let lost = proxy.once("DLOCK.MRELEASE", fault);
+    let lost = proxy.on(1, fault, |command| command[0].ends_with(b"RELEASE"));
     within("the release", guard.release()).await.unwrap();
     assert_eq!(lost.fired(), 1);
     proxy.flow();
@@ -333,7 +333,7 @@ async fn storm(variant: Variant, server: Server, mut dice: Dice) {
                     redis::cmd("SET").arg("n").arg(n).exec_async(&mut plain).await.unwrap();
                     done.fetch_add(1, Ordering::SeqCst);
                     assert_eq!(guard.lost_now(), None, "a lease of 30 s");
-                    if n % 2 == 0 {
+                    if n.is_multiple_of(2) {
                         drop(guard);
                     } else {
                         let _ = within("a release", guard.release()).await;
@@ -540,6 +540,109 @@ async fn a_lost_message_is_harmless() {
         assert_eq!(guard.lost_now(), Some(Lost::Refused));
         drop(guard);
         proxy.heal();
+        server.left_over_check();
+    }
+}
+
+/// The first copy of a request was granted and its reply got lost; the second one is refused: the grant is given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_of_the_repeat_does_not_forget_the_first() {
+    let server = Arc::new(Server::start());
+    for_each_variant(|variant| {
+        let server = server.clone();
+        async move {
+            let user = format!("{}-{:?}", variant.family(), variant.wait);
+            let acl = format!("ACL SETUSER {user} on >p ~* &* +@all");
+            server.cmd(&acl.split(' ').collect::<Vec<_>>()).ok();
+            let proxy = Proxy::to(&server);
+            let url = format!("redis://{user}:p@127.0.0.1:{}/", proxy.port());
+            let client = quick().queue(SLICE).response_timeout(SLICE);
+            let client = client.connect(&url).await.unwrap();
+            let key = variant.key();
+            let stuck = proxy.once(&variant.command("ACQUIRE"), Fault::StallReply);
+            let acquiring = tokio::spawn({
+                let lock = variant.lock(&client, &key);
+                async move { lock.acquire().await }
+            });
+            until("the grant", || stuck.fired() == 1).await;
+            let taken = format!("-{}", variant.command("ACQUIRE").to_lowercase());
+            server.cmd(&["ACL", "SETUSER", &user, &taken]).ok();
+            let error = within("the acquire", acquiring).await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), dlock_client::ErrorKind::Refused, "{variant:?}: {error}");
+            let refused = Instant::now();
+            until("the grant to be given back", || variant.is_free(&server, &key)).await;
+            let took = refused.elapsed();
+            assert!(took < Duration::from_secs(5), "{variant:?}: given back after {took:?}");
+        }
+    })
+    .await;
+    server.left_over_check();
+}
+
+/// Private connections at rest lead to the server of the past: after the shared one was made anew elsewhere, nothing goes there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_at_rest_do_not_outlive_the_server_they_lead_to() {
+    let (old, new) = (Server::start(), Server::start());
+    let proxy = Proxy::to(&old);
+    let client = quick().wait(Wait::Blocking).connect(&proxy.url()).await.unwrap();
+    let lock = client.lock("k");
+    let guard = lock.acquire().await.unwrap();
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
+        })
+        .collect();
+    until("the places", || number(&old.cmd(&["DLOCK.INFO", "k"]), "waiters") == 3).await;
+    guard.release().await.unwrap();
+    for task in waiting {
+        within("a waiter", task).await.unwrap();
+    }
+    proxy.redirect(&new);
+    let clients = old.cmd(&["CLIENT", "LIST"]).text();
+    let shared =
+        clients.lines().find(|line| line.contains(" sub=2 ")).expect("a connection that listens");
+    let id = shared.split(' ').next().unwrap().trim_start_matches("id=");
+    old.cmd(&["CLIENT", "KILL", "ID", id]).ok();
+    until("the shared connection to the new server", || {
+        new.cmd(&["CLIENT", "LIST"]).text().contains(" sub=2 ")
+    })
+    .await;
+    for _ in 0..4 {
+        let guard = within("the acquire", lock.acquire()).await.unwrap();
+        assert_eq!(number(&new.cmd(&["DLOCK.INFO", "k"]), "holds"), 1);
+        assert!(old.cmd(&["DLOCK.INFO", "k"]).is_null());
+        guard.release().await.unwrap();
+    }
+    old.left_over_check();
+    new.left_over_check();
+}
+
+/// Several locks tied to a connection that is lost before the tie could be moved: what is held is what the guard says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_tied_locks_are_those_that_the_guard_names() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = quick().connect(&proxy.url()).await.unwrap();
+    for fault in FAULTS {
+        let both = client.multi_lock(["a", "b"]).bind(Duration::ZERO);
+        let holder = client.lock("a").acquire().await.unwrap();
+        let waiting = tokio::spawn(async move { both.acquire().await.unwrap() });
+        until("the place", || number(&server.cmd(&["DLOCK.INFO", "a"]), "waiters") == 1).await;
+        // The second one is that which moves the tie.
+        let lost = proxy.once("DLOCK.MACQUIRE", fault);
+        holder.release().await.unwrap();
+        let guard = within("both", waiting).await.unwrap();
+        assert_eq!(lost.fired(), 1);
+        proxy.flow();
+        if guard.lost_now().is_none() {
+            for (key, token) in ["a", "b"].into_iter().zip(guard.tokens()) {
+                let there = server.cmd(&["DLOCK.CHECK", key, &token.to_string()]);
+                let lost = guard.lost_now();
+                assert!(there == redis::Value::Int(1) || lost.is_some(), "{fault:?} {key}");
+            }
+        }
+        drop(guard);
         server.left_over_check();
     }
 }

@@ -54,13 +54,13 @@ async fn who_waits_is_served_in_order() {
     for variant in Variant::ALL {
         let lock = variant.lock(&client, "k");
         let guard = lock.acquire().await.unwrap();
-        let served = Arc::new(Mutex::new(Vec::new()));
+        let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for n in 0..20 {
-            let (lock, served) = (lock.clone(), served.clone());
+            let (lock, order) = (lock.clone(), order.clone());
             tasks.push(tokio::spawn(async move {
                 let guard = lock.acquire().await.unwrap();
-                served.lock().unwrap().push((n, guard.token()));
+                order.lock().unwrap().push((n, guard.token()));
                 guard.release().await.unwrap();
             }));
             until("the place in the queue", || variant.waiters(&server, "k") == n + 1).await;
@@ -69,9 +69,9 @@ async fn who_waits_is_served_in_order() {
         for task in tasks {
             within("a waiter", task).await.unwrap();
         }
-        let served = served.lock().unwrap().clone();
-        assert!(served.iter().map(|&(n, _)| n).eq(0..20), "{variant:?}: {served:?}");
-        assert!(served.is_sorted_by_key(|&(_, token)| token));
+        let order = order.lock().unwrap().clone();
+        assert!(order.iter().map(|&(n, _)| n).eq(0..20), "{variant:?}: {order:?}");
+        assert!(order.is_sorted_by_key(|&(_, token)| token));
         server.left_over_check();
     }
 }
@@ -273,6 +273,59 @@ async fn an_owner_by_name_re_enters() {
         assert_eq!(first.release().await.unwrap(), Released::Remaining(1));
         assert_eq!(second.lost_now(), None);
         assert_eq!(second.release().await.unwrap(), Released::Remaining(0));
+        server.left_over_check();
+    }
+}
+
+/// Also in the moment after a grant that a message told of: the next acquire of the same owner is a second count, not the claim of the
+/// first one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_by_name_re_enters_what_was_announced() {
+    let (server, client) = start().await;
+    for variant in Variant::ALL {
+        let lock = variant.lock(&client, "k").owner("me");
+        let busy = variant.lock(&client, "k");
+        let holder = busy.acquire().await.unwrap();
+        let waiting = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await.unwrap() }
+        });
+        until("the place", || variant.waiters(&server, "k") == 1).await;
+        holder.release().await.unwrap();
+        let first = within("the waiter", waiting).await.unwrap();
+        let refused = lock.clone().no_reentry().try_acquire().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Reentry, "{variant:?}");
+        let second = within("the re-entry", lock.acquire()).await.unwrap();
+        assert_eq!(variant.holds(&server, "k"), 2, "{variant:?}");
+        assert_eq!(second.release().await.unwrap(), Released::Remaining(1), "{variant:?}");
+        assert!(busy.try_acquire().await.unwrap().is_none());
+        assert_eq!(first.release().await.unwrap(), Released::Remaining(0), "{variant:?}");
+        server.left_over_check();
+    }
+}
+
+/// A guard gives back once, whatever its hold has come to: the other guards of its owner keep theirs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inner_guard_that_expired_gives_back_its_own_count_only() {
+    let (server, client) = start().await;
+    for variant in Variant::ALL {
+        for by_hand in [true, false] {
+            let lock = variant.lock(&client, "k").owner("me");
+            let outer = lock.acquire().await.unwrap();
+            let inner = lock.clone().lease(Duration::from_millis(60)).acquire().await.unwrap();
+            assert_eq!(within("lost()", inner.lost()).await, Lost::Expired);
+            assert_eq!(variant.holds(&server, "k"), 2);
+            if by_hand {
+                assert_eq!(inner.release().await.unwrap(), Released::Remaining(1), "{variant:?}");
+            } else {
+                drop(inner);
+            }
+            until("the inner count to go", || variant.holds(&server, "k") < 2).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert_eq!(variant.holds(&server, "k"), 1, "{variant:?}");
+            assert_eq!(outer.lost_now(), None);
+            assert_eq!(outer.release().await.unwrap(), Released::Remaining(0));
+        }
         server.left_over_check();
     }
 }

@@ -17,6 +17,7 @@ mod load;
 mod lock;
 mod multi;
 mod options;
+mod quorum;
 mod rw;
 mod semaphore;
 mod sentinel;

@@ -161,3 +161,26 @@ async fn writers_are_alone_under_load() {
         server.left_over_check();
     }
 }
+
+/// What is said of an owner's place for reading is not taken for its place for writing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_modes_of_one_owner_are_told_apart() {
+    let (server, client) = start().await;
+    for wait in WAITS {
+        let (read, write) = both(&client, wait);
+        let holder = write.acquire().await.unwrap();
+        let reading = waiting(&read.clone().owner("me"));
+        until("the reader's place", || waiters(&server) == 1).await;
+        holder.release().await.unwrap();
+        let reading = within("the reader", reading).await.unwrap();
+        // A guest keeps the same owner from writing.
+        let guest = read.try_acquire().await.unwrap().unwrap();
+        let upgrade = write.clone().owner("me");
+        let upgrade = upgrade.acquire_timeout(Duration::from_millis(60)).await;
+        assert!(upgrade.unwrap().is_none(), "{wait:?}");
+        assert_eq!(reading.release().await.unwrap(), Released::Remaining(0));
+        drop(guest);
+        until("the end", || is_free(&server)).await;
+        server.left_over_check();
+    }
+}

@@ -163,3 +163,23 @@ async fn never_more_permits_than_there_are() {
         server.left_over_check();
     }
 }
+
+/// Two tasks of one owner, one after the other: two permits, not one that both give back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_owner_has_several_permits() {
+    let (server, client) = start().await;
+    for wait in WAITS {
+        let semaphore = client.semaphore("k").wait(wait).limit(2);
+        let holders = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
+        let mine = semaphore.clone().owner("me");
+        let first = waiting(&mine);
+        until("the place", || waiters(&server) == 1).await;
+        drop(holders);
+        let first = within("the first", first).await.unwrap();
+        let second = within("the second", mine.acquire()).await.unwrap();
+        assert_ne!(first.permit_id(), second.permit_id(), "{wait:?}");
+        until("two permits", || number(&server.cmd(&["DSEM.INFO", "k"]), "leased") == 2).await;
+        drop((first, second));
+        server.left_over_check();
+    }
+}

@@ -11,7 +11,7 @@ use std::{
 use dlock_client::{Client, Lost, Wait};
 use dlock_testing::{Reply as _, SOON, Sentinels, Server};
 
-use crate::support::{Variant, quick, until, within};
+use crate::support::{PATIENCE, Variant, quick, until, within};
 
 const TASKS: usize = 16;
 
@@ -156,7 +156,7 @@ async fn a_primary_that_hangs() {
 async fn a_hold_that_a_failover_lost_is_lost() {
     let (mut primary, replica) = pair();
     let sentinels = Sentinels::start(1, &primary, 1);
-    let client = quick().connect(&sentinels.url()).await.unwrap();
+    let client = quick().retry_for(PATIENCE).connect(&sentinels.url()).await.unwrap();
     // The replica hangs and is cut off while the grant is made.
     replica.freeze();
     primary.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();

@@ -15,10 +15,8 @@ pub fn within<F: Future>(what: &str, call: F) -> impl Future<Output = F::Output>
     let place = std::panic::Location::caller();
     let what = what.to_owned();
     async move {
-        match tokio::time::timeout(PATIENCE, call).await {
-            Ok(done) => done,
-            Err(_) => panic!("{what} hangs for {PATIENCE:?} ({place})"),
-        }
+        let done = tokio::time::timeout(PATIENCE, call).await;
+        done.unwrap_or_else(|_| panic!("{what} hangs for {PATIENCE:?} ({place})"))
     }
 }
 

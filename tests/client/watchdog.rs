@@ -280,3 +280,51 @@ async fn many_holds_cost_one_round_trip_per_period() {
     drop(guards);
     server.left_over_check();
 }
+
+/// Guards of one hold, by one owner: what one of them does to the lease, the others know.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guards_of_one_hold_know_of_each_others_leases() {
+    let server = Arc::new(Server::start());
+    let client = short(&server.url()).await;
+    for_each_variant(|variant| share(server.clone(), client.clone(), variant)).await;
+    server.left_over_check();
+}
+
+async fn share(server: Arc<Server>, client: Client, variant: Variant) {
+    let key = &variant.key();
+    let lock = variant.lock(&client, key).owner("me");
+    let believe = |guard: &Guard, when: &str| {
+        let asked = Instant::now();
+        let believed = guard.valid_for();
+        let rest = number(&variant.info(&server, key), "ttl-ms");
+        let rest = Duration::from_millis(u64::try_from(rest).unwrap() + 1) + asked.elapsed();
+        assert!(believed <= rest, "{variant:?} {when}: {believed:?} believed, {rest:?} left");
+    };
+    // A long lease outside, renewals of a short one inside.
+    let outer = lock.clone().lease(Duration::from_secs(20)).acquire().await.unwrap();
+    let inner = lock.acquire().await.unwrap();
+    let start = Instant::now();
+    while start.elapsed() < LEASE * 2 {
+        assert_eq!((outer.lost_now(), inner.lost_now()), (None, None), "{variant:?}");
+        believe(&outer, "outside");
+        believe(&inner, "inside");
+        tokio::time::sleep(LEASE / 10).await;
+    }
+    inner.release().await.unwrap();
+    believe(&outer, "alone");
+    outer.release().await.unwrap();
+    // A watched one outside, shortened by hand inside.
+    let outer = lock.acquire().await.unwrap();
+    let inner = lock.acquire().await.unwrap();
+    inner.renew(LEASE / 2).await.unwrap();
+    believe(&outer, "after the renewal by hand");
+    believe(&inner, "after the renewal by hand");
+    inner.release().await.unwrap();
+    let start = Instant::now();
+    while start.elapsed() < LEASE && outer.lost_now().is_none() {
+        believe(&outer, "later");
+        tokio::time::sleep(LEASE / 20).await;
+    }
+    drop(outer);
+    until("the release", || variant.is_free(&server, key)).await;
+}

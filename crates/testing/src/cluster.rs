@@ -162,7 +162,7 @@ impl Nodes {
         self.0.iter().position(|node| node.port() == first)
     }
 
-    /// Moves a slot with its keys from one node to another, as an operator does, and tells every node.
+    /// Moves a slot with its keys from one node to another, as an operator does, and tells every node; returns when all agree.
     #[track_caller]
     pub fn move_slot(&self, slot: u16, from: usize, to: usize) {
         let (source, target) = (&self.0[from], &self.0[to]);
@@ -176,6 +176,19 @@ impl Nodes {
                 node.cmd(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &owner]).ok();
             }
         }
+        // Two nodes that took slots over at a time may have taken the same epoch: until that is settled, an old claim can win over a
+        // new one, and then nobody has the slot.
+        wait_until("the nodes to agree about slots and epochs", || self.is_settled());
+    }
+
+    /// Whether all nodes have the same view of who has which slots, with different epochs.
+    fn is_settled(&self) -> bool {
+        let mut views = self.0.iter().map(Server::primaries);
+        let first = views.next().unwrap_or_default();
+        let mut epochs: Vec<_> = first.iter().map(|(_, epoch, _)| epoch).collect();
+        epochs.sort_unstable();
+        epochs.dedup();
+        epochs.len() == first.len() && views.all(|view| view == first)
     }
 
     /// [`Server::left_over_check`] of every node.
@@ -186,6 +199,19 @@ impl Nodes {
 }
 
 impl Server {
+    /// Id, epoch and slots of each primary, as this node says.
+    fn primaries(&self) -> Vec<(String, String, Vec<String>)> {
+        let known = self.cmd(&["CLUSTER", "NODES"]).text();
+        let mut primaries: Vec<_> = known
+            .lines()
+            .map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+            .filter(|node| node[2].contains("master"))
+            .map(|node| (node[0].clone(), node[6].clone(), node[8..].to_vec()))
+            .collect();
+        primaries.sort_unstable();
+        primaries
+    }
+
     /// The port of the node that serves a slot, as this node says.
     fn slot_owner(&self, slot: u16) -> Option<u16> {
         let ranges = self.cmd(&["CLUSTER", "SLOTS"]).items();

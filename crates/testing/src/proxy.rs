@@ -505,7 +505,7 @@ impl State {
     /// Takes what came; how the connection is to be cut, if a fault says so.
     fn receive(&mut self, connection: &mut Connection, way: Way) -> Option<Cut> {
         let lane = way as usize;
-        let mut chunk = [0; 64 * 1024];
+        let mut chunk = vec![0; 64 * 1024];
         while !connection.lanes[lane].ended {
             match connection.from[lane].read(&mut chunk) {
                 Ok(0) => connection.lanes[lane].ended = true,
@@ -536,7 +536,7 @@ impl State {
             self.enqueue(connection, way, bytes);
             return None;
         }
-        let (mut end, mut passed) = (0, Vec::with_capacity(bytes.len()));
+        let (mut end, mut out) = (0, Vec::with_capacity(bytes.len()));
         let mut cut = None;
         while cut.is_none()
             && let Some(len) = resp::frame_len(&bytes[end..])
@@ -547,14 +547,14 @@ impl State {
                 Way::ToClient => self.reply(connection, frame),
             };
             if passes {
-                passed.extend_from_slice(frame);
+                out.extend_from_slice(frame);
             }
             end += len;
             cut = fault;
         }
         connection.lanes[way as usize].partial = bytes[end..].to_vec();
-        if !passed.is_empty() {
-            self.enqueue(connection, way, passed);
+        if !out.is_empty() {
+            self.enqueue(connection, way, out);
         }
         cut
     }
@@ -626,9 +626,7 @@ impl State {
         };
         fired.fetch_add(1, Ordering::SeqCst);
         match fault {
-            // The request never got here.
-            Fault::LoseRequest => (false, Some(Cut::Reset)),
-            Fault::LoseReply => (false, Some(Cut::Reset)),
+            Fault::LoseRequest | Fault::LoseReply => (false, Some(Cut::Reset)),
             Fault::HalfOpen => (false, Some(Cut::HalfOpen)),
             Fault::StallReply => {
                 connection.stalled[Way::ToClient as usize] = true;

@@ -1,0 +1,122 @@
+//! What a lock costs a program that uses it: the Rust client next to the usual ways to do without it, in one run.
+//!
+//! `cargo bench --bench client` measures everything; `-- counter` only this part. `--quick` is for trying out: small
+//! sizes, few rounds. `--threads 2` runs the program on tokio's multi-thread runtime. `--markdown` also writes the tables
+//! to `docs/performance.md`.
+//!
+//! The program runs on tokio's runtime with one thread unless told otherwise. A second thread has nothing to do here
+//! (one holder works, all others wait), but with client and server on two cores it takes the server's.
+//!
+//! What is compared runs in turns, round after round, so that a machine that changes its speed changes it for all.
+//! Numbers are medians of the rounds; ratios are taken within each round.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a bench that cannot go on stops here and says why"
+)]
+#![allow(clippy::cast_precision_loss, reason = "numbers to be shown with three digits")]
+
+mod counter;
+mod default_wait;
+mod floor;
+#[path = "../bench/machine.rs"]
+mod machine;
+#[path = "../bench/meter.rs"]
+mod meter;
+mod ours;
+mod pubsub;
+mod report;
+mod retry;
+#[path = "../bench/stats.rs"]
+#[allow(dead_code, reason = "the other bench needs more of it")]
+mod stats;
+mod way;
+
+use dlock_testing as support;
+
+use self::report::Table;
+
+/// How much is measured, and on what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    /// Small sizes, few rounds: for trying out.
+    pub(crate) quick: bool,
+    /// Threads of the program's runtime; 0: the one that has no other.
+    pub(crate) threads: usize,
+}
+
+impl Plan {
+    /// The runtime of the program that is measured.
+    pub(crate) fn runtime(self) -> tokio::runtime::Runtime {
+        let mut builder = if self.threads == 0 {
+            tokio::runtime::Builder::new_current_thread()
+        } else {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(self.threads);
+            builder
+        };
+        builder.enable_all().build().expect("a runtime")
+    }
+
+    /// One of two sizes.
+    pub(crate) fn size<T>(self, quick: T, whole: T) -> T {
+        if self.quick { quick } else { whole }
+    }
+}
+
+/// Its name, and what measures it.
+type Part = (&'static str, fn(Plan) -> Vec<Table>);
+
+/// The parts, in the order in which they run.
+const PARTS: [Part; 2] = [("counter", counter::run), ("wait", default_wait::run)];
+
+fn main() {
+    let mut plan = Plan { quick: false, threads: 0 };
+    let mut wanted = Vec::new();
+    let mut markdown = false;
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            // Cargo says this to every bench.
+            "--bench" => {}
+            "--markdown" => markdown = true,
+            "--quick" => plan.quick = true,
+            "--threads" => {
+                let threads = args.next().and_then(|threads| threads.parse().ok());
+                plan.threads = threads.expect("--threads wants a number");
+            }
+            _ => wanted.push(arg),
+        }
+    }
+    if markdown && (plan.quick || plan.threads > 0 || !wanted.is_empty()) {
+        eprintln!("--markdown writes all tables of a whole run: leave the rest out");
+        std::process::exit(2);
+    }
+    let parts: Vec<Part> = PARTS
+        .into_iter()
+        .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name))
+        .collect();
+    if parts.is_empty() {
+        // Cargo gives every bench the same names: these are of another one.
+        let names = PARTS.map(|(name, _)| name).join(", ");
+        eprintln!("the parts of this bench are {names}: none of them is wanted");
+        return;
+    }
+    let about = machine::describe();
+    println!("{about}");
+    if let Some(warning) = machine::busy() {
+        eprintln!("{warning}");
+    }
+    let mut tables = Vec::new();
+    for (_, run) in parts {
+        for table in run(plan) {
+            println!("\n{}", table.text());
+            tables.push(table);
+        }
+    }
+    if markdown {
+        report::write_markdown(&about, &tables);
+    }
+}

@@ -1,0 +1,303 @@
+//! The quorum lock on real servers. That its algorithm holds in every order of events is shown by the model test
+//! (`crates/client/tests/quorum_model`); this shows that the client and the servers do what the model supposes.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+use std::time::{Duration, Instant};
+
+use dlock_client::{Client, ErrorKind, Lost, QuorumGuard, QuorumLock, Released};
+use dlock_testing::{Server, wait_until};
+
+const DURABLE: [&str; 6] =
+    ["appendonly", "yes", "appendfsync", "always", "auto-aof-rewrite-percentage", "0"];
+
+fn servers(n: usize) -> Vec<Server> {
+    (0..n).map(|_| Server::with(&DURABLE).start()).collect()
+}
+
+/// A client of each server, with this lease where a lock names none.
+async fn clients(servers: &[Server], lease: Duration) -> Vec<Client> {
+    let mut clients = Vec::new();
+    for server in servers {
+        let builder = Client::builder().lease(lease).retry_for(Duration::from_secs(2));
+        clients.push(builder.connect(&server.url()).await.unwrap());
+    }
+    clients
+}
+
+fn is_held(server: &Server, key: &str) -> bool {
+    server.cmd(&["DLOCK.INFO", key]) != redis::Value::Nil
+}
+
+/// Whether the hold on that server has that token.
+fn has_token(server: &Server, key: &str, token: u64) -> bool {
+    server.cmd(&["DLOCK.CHECK", key, &token.to_string()]) == redis::Value::Int(1)
+}
+
+/// The lock, held on all servers: one that is slow for a moment is left out, so this may take several attempts.
+async fn held_by_all(lock: &QuorumLock, servers: &[Server]) -> QuorumGuard {
+    for _ in 0..50 {
+        let guard = lock.acquire().await.unwrap();
+        let everywhere = || servers.iter().all(|server| has_token(server, "k", guard.token()));
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(50) {
+            if everywhere() {
+                return guard;
+            }
+        }
+        drop(guard);
+        servers.iter().for_each(Server::left_over_check);
+    }
+    panic!("never held by all servers");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_servers_have_one_token_and_nothing_is_left_after_the_release() {
+    let servers = servers(5);
+    let lock = QuorumLock::new(clients(&servers, Duration::from_secs(30)).await, "k");
+    let mut last = 0;
+    for _ in 0..5 {
+        let guard = held_by_all(&lock, &servers).await;
+        assert!(guard.token() > last);
+        last = guard.token();
+        assert!(guard.valid_for() > Duration::from_secs(25));
+        assert!(lock.try_acquire().await.unwrap().is_none());
+        assert!(lock.acquire_timeout(Duration::from_millis(50)).await.unwrap().is_none());
+        assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));
+    }
+    servers.iter().for_each(Server::left_over_check);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropping_a_guard_or_an_attempt_gives_back() {
+    let servers = servers(3);
+    let lock = QuorumLock::new(clients(&servers, Duration::from_secs(30)).await, "k");
+    let guard = lock.acquire().await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(100), lock.acquire()).await.is_err());
+    drop(guard);
+    servers.iter().for_each(Server::left_over_check);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_of_five_may_be_down_but_not_three() {
+    let mut servers = servers(5);
+    let lock = QuorumLock::new(clients(&servers, Duration::from_secs(30)).await, "k")
+        .lease(Duration::from_secs(3));
+    servers[1].kill9();
+    servers[4].kill9();
+    let guard = lock.acquire().await.unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_none(), "held, not unreachable");
+    guard.release().await.unwrap();
+
+    servers[0].kill9();
+    let error = lock.try_acquire().await.unwrap_err();
+    let ErrorKind::NoQuorum { granted, wanted: 3 } = error.kind() else {
+        panic!("{error:?}");
+    };
+    assert!(granted <= 2);
+    assert!(lock.acquire().await.is_err(), "it does not wait for servers");
+    servers[2].left_over_check();
+    servers[3].left_over_check();
+
+    servers[0].start_again();
+    let guard = lock.acquire_timeout(Duration::from_secs(10)).await.unwrap();
+    guard.expect("three are up again").release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_hang_are_not_waited_for_and_what_they_grant_late_is_given_back() {
+    let servers = servers(5);
+    let lock = QuorumLock::new(clients(&servers, Duration::from_secs(30)).await, "k");
+    servers[0].freeze();
+    servers[2].freeze();
+    for _ in 0..3 {
+        let guard = lock.acquire().await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));
+    }
+    servers[3].freeze();
+    let error = lock.acquire().await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NoQuorum { wanted: 3, .. }), "{error:?}");
+    for server in [0, 2, 3] {
+        servers[server].thaw();
+    }
+    servers.iter().for_each(Server::left_over_check);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_watchdog_keeps_it_and_a_minority_that_loses_it_does_no_harm() {
+    let servers = servers(5);
+    let clients = clients(&servers, Duration::from_millis(900)).await;
+    let guard = held_by_all(&QuorumLock::new(clients, "k"), &servers).await;
+    let token = guard.token();
+    servers[0].cmd(&["DLOCK.BREAK", "k"]);
+    servers[3].cmd(&["DLOCK.BREAK", "k"]);
+    let start = Instant::now();
+    wait_until("three leases to pass", || start.elapsed() > Duration::from_millis(2700));
+    assert_eq!(guard.lost_now(), None);
+    assert!(has_token(&servers[1], "k", token));
+    assert!(!is_held(&servers[0], "k"), "it is never acquired again");
+
+    servers[1].cmd(&["DLOCK.BREAK", "k"]);
+    let lost = tokio::time::timeout(Duration::from_secs(5), guard.lost()).await;
+    assert_eq!(lost.unwrap(), Lost::Refused);
+    assert_eq!(guard.release().await.unwrap(), Released::Gone);
+    servers.iter().for_each(Server::left_over_check);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_of_its_own_ends_here_before_it_ends_there() {
+    let servers = servers(3);
+    let lock = QuorumLock::new(clients(&servers, Duration::from_secs(30)).await, "k");
+    let start = Instant::now();
+    let guard = lock.clone().lease(Duration::from_millis(500)).acquire().await.unwrap();
+    assert_eq!(guard.lost().await, Lost::Expired);
+    assert!(start.elapsed() >= Duration::from_millis(450), "{:?}", start.elapsed());
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+    let next = lock.acquire().await.unwrap();
+    assert!(next.token() > guard.token());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_grow_when_the_server_with_the_fastest_clock_is_gone() {
+    let mut servers: Vec<Server> =
+        (0..3).map(|_| Server::with(&DURABLE).preload_wallclock().start()).collect();
+    servers[0].shift_wall_clock(-3600);
+    servers[2].shift_wall_clock(7200);
+    let lock = QuorumLock::new(clients(&servers, Duration::from_secs(30)).await, "k");
+    let ahead = held_by_all(&lock, &servers).await;
+    let token = ahead.token();
+    ahead.release().await.unwrap();
+    servers[2].kill9();
+    let guard = lock.acquire().await.unwrap();
+    assert!(guard.token() > token, "{} after {token}", guard.token());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_of_a_server_is_in_the_text() {
+    let servers = servers(3);
+    for server in &servers[..2] {
+        server.cmd(&["SET", "k", "something else"]);
+    }
+    let lock = QuorumLock::new(clients(&servers, Duration::from_secs(30)).await, "k");
+    let error = lock.acquire().await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NoQuorum { wanted: 2, .. }), "{error:?}");
+    assert!(error.text().contains("WRONGTYPE"), "{error}");
+    servers[2].left_over_check();
+}
+
+#[tokio::test]
+async fn options_out_of_range_are_refused() {
+    let none = QuorumLock::new(Vec::new(), "k").try_acquire().await.unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::Invalid);
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let lock = QuorumLock::new(vec![client], "k");
+    let ms = Duration::from_millis;
+    for wrong in [
+        lock.clone().lease(ms(29)),
+        lock.clone().lease(ms(100)).server_timeout(ms(50)),
+        lock.clone().server_timeout(ms(0)),
+        lock.clone().label("x".repeat(257)),
+    ] {
+        assert_eq!(wrong.try_acquire().await.unwrap_err().kind(), ErrorKind::Invalid, "{wrong:?}");
+    }
+    server.left_over_check();
+}
+
+/// What all clients of the storm know of each other.
+#[derive(Default)]
+struct Common {
+    /// Until when somebody holds it for certain.
+    held: Mutex<Option<Instant>>,
+    last: AtomicU64,
+    entered: AtomicU64,
+    over: AtomicBool,
+}
+
+async fn worker(lock: QuorumLock, common: Arc<Common>) {
+    while !common.over.load(Ordering::SeqCst) {
+        let guard = match lock.acquire_timeout(Duration::from_secs(1)).await {
+            Ok(Some(guard)) => guard,
+            Ok(None) => continue,
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");
+                continue;
+            }
+        };
+        let until = Instant::now() + guard.valid_for();
+        let before = common.held.lock().unwrap().replace(until);
+        assert!(before.is_none_or(|until| until <= Instant::now()), "two holders at once");
+        let last = common.last.swap(guard.token(), Ordering::SeqCst);
+        assert!(guard.token() > last, "{} after {last}", guard.token());
+        common.entered.fetch_add(1, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(guard.token() % 8)).await;
+        if guard.lost_now().is_none() {
+            *common.held.lock().unwrap() = None;
+        }
+        // Every other one is dropped, and released in the background.
+        if guard.token() % 2 == 0 {
+            let _ = guard.release().await;
+        }
+    }
+}
+
+/// Kills and restarts servers for so long; two at most are down at a time.
+fn havoc(servers: &mut [Server], mut random: u64, time: Duration) -> u32 {
+    let mut next = |below: u32| {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        u32::try_from(random >> 33).unwrap_or(0) % below
+    };
+    let (start, mut kills) = (Instant::now(), 0);
+    while start.elapsed() < time {
+        let first = next(5);
+        let second = (first + 1 + next(4)) % 5;
+        servers[first as usize].kill9();
+        std::thread::sleep(Duration::from_millis(next(150).into()));
+        servers[second as usize].kill9();
+        std::thread::sleep(Duration::from_millis(next(150).into()));
+        servers[first as usize].start_again();
+        servers[second as usize].start_again();
+        std::thread::sleep(Duration::from_millis(next(300).into()));
+        kills += 2;
+    }
+    kills
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_holder_and_growing_tokens_while_servers_are_killed() {
+    let seed = std::env::var("DLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
+    println!("DLOCK_SEED={seed} repeats the choices of this storm");
+    // Clocks that differ, so that a token that is not written back is soon followed by a smaller one.
+    let servers: Vec<Server> =
+        (0..5).map(|_| Server::with(&DURABLE).preload_wallclock().start()).collect();
+    for (server, ahead) in servers.iter().zip([0, 600, -300, 1200, -900]) {
+        server.shift_wall_clock(ahead);
+    }
+    let common = Arc::new(Common::default());
+    let mut workers = Vec::new();
+    for _ in 0..4 {
+        let clients = clients(&servers, Duration::from_secs(2)).await;
+        let lock = QuorumLock::new(clients, "k")
+            .back_off(Duration::from_millis(2), Duration::from_millis(30));
+        workers.push(tokio::spawn(worker(lock, common.clone())));
+    }
+    let havoc = tokio::task::spawn_blocking(move || {
+        let mut servers = servers;
+        let kills = havoc(&mut servers, seed, Duration::from_secs(8));
+        (servers, kills)
+    });
+    let (servers, kills) = havoc.await.unwrap();
+    common.over.store(true, Ordering::SeqCst);
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    let entered = common.entered.load(Ordering::SeqCst);
+    println!("{entered} times held, {kills} servers killed");
+    assert!(entered > 20, "only {entered} times");
+    // Requests that a server worked off after its RELEASE, or on both sides of its crash, last for a lease.
+    servers.iter().for_each(Server::left_over_check);
+}

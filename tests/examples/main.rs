@@ -1,0 +1,107 @@
+//! The examples of the client do what they say, against a real server, and leave nothing behind.
+// A test stops where it cannot go on.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use dlock_testing::Server;
+
+#[test]
+fn counter() {
+    let said = run("counter");
+    assert!(said.starts_with("10 tasks, 1000 times each: 10000 in "), "{said}");
+}
+
+#[test]
+fn shop() {
+    let said = run("shop");
+    for how in ["one lock: ", "120 stripes: "] {
+        let line = said.lines().find_map(|line| line.strip_prefix(how));
+        let line = line.unwrap_or_else(|| panic!("no line for {how}in {said}"));
+        assert!(line.starts_with("5000 of 5000 sold to 200 buyers, "), "{said}");
+    }
+}
+
+#[test]
+fn leader() {
+    let said = run("leader");
+    let order = [
+        "alice leads, with token ",
+        "bob stands by",
+        "bob leads, with token ",
+        "bob took over ",
+        "bob resigns",
+    ];
+    let mut lines = said.lines();
+    for words in order {
+        assert!(
+            lines.any(|line| line.starts_with(words)),
+            "no '{words}' where it is due in {said}"
+        );
+    }
+}
+
+#[test]
+fn cache() {
+    let said = run("cache");
+    assert!(said.starts_with("1000 reads and 20 renewals, none was seen half; up to "), "{said}");
+}
+
+#[test]
+fn pool() {
+    let said = run("pool");
+    assert!(said.starts_with("60 jobs of 20 workers in "), "{said}");
+    assert!(said.trim_end().ends_with("at most 5 begun within 100 ms"), "{said}");
+}
+
+#[test]
+fn fenced() {
+    let said = run("fenced");
+    assert!(said.contains("wanted to write 11: Some(\"STALE\")"), "{said}");
+    assert!(said.ends_with("the balance is 20\n"), "{said}");
+}
+
+/// What the example says. It has to succeed, and to leave the server as it found it.
+#[track_caller]
+fn run(example: &str) -> String {
+    let server = Server::start();
+    let output = Command::new(&built()[example])
+        .arg(server.url())
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("the example runs");
+    let said = String::from_utf8(output.stdout).expect("text");
+    println!("{said}");
+    assert!(output.status.success(), "{example} fails: {}\n{said}", output.status);
+    server.left_over_check();
+    said
+}
+
+/// The examples by name. Cargo says where they are after it has made sure that they are up to date; so none of an
+/// earlier day is tested. `--workspace` is what `make test` says too: nothing is built a second time.
+fn built() -> &'static HashMap<String, PathBuf> {
+    static BUILT: OnceLock<HashMap<String, PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = Command::new(cargo)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .args(["build", "--workspace", "--examples"])
+            .arg("--message-format=json-render-diagnostics")
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .expect("cargo runs");
+        assert!(output.status.success(), "the examples do not build");
+        let messages = String::from_utf8(output.stdout).expect("text");
+        let paths = messages.lines().filter_map(|line| {
+            let (_, path) = line.split_once("\"executable\":\"")?;
+            let path = PathBuf::from(path.split('"').next()?);
+            Some((path.file_name()?.to_str()?.to_owned(), path))
+        });
+        paths.collect()
+    })
+}
