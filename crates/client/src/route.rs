@@ -228,19 +228,21 @@ impl Routes {
             return Ok(());
         }
         let mut last = Error::unavailable("no node of the cluster is known");
-        let (servers, others) = {
+        let (mut servers, others) = {
             let slots = read(slots);
             (slots.servers.values().cloned().collect::<Vec<_>>(), slots.others.clone())
         };
+        // The time that there is must not be spent on a node that is gone.
+        servers.sort_by_key(|server| server.link.generation() == 0);
         for server in servers {
-            match self.learn_from(&server, until.min(Instant::now() + ASK_NODE_FOR)).await {
+            match self.learn_from(&server, share_of(until)).await {
                 Ok(()) => return Ok(()),
                 Err(error) => last = error,
             }
         }
         for (name, addr) in others {
             let server = self.server_at(&name, addr);
-            match self.learn_from(&server, until.min(Instant::now() + ASK_NODE_FOR)).await {
+            match self.learn_from(&server, share_of(until)).await {
                 Ok(()) => return Ok(()),
                 Err(error) => last = error,
             }
@@ -338,6 +340,12 @@ impl Server {
             blockable: Arc::new(Semaphore::new(settings.private_connections)),
         }
     }
+}
+
+/// The end of asking one node: half of the time there is, so that something is left for the next.
+fn share_of(until: Instant) -> Instant {
+    let now = Instant::now();
+    now + (until.saturating_duration_since(now) / 2).min(ASK_NODE_FOR)
 }
 
 fn node_settings(node: &ConnectionInfo) -> SentinelNodeConnectionInfo {

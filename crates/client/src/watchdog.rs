@@ -167,7 +167,9 @@ fn round(core: &Arc<Core>, why: Why) {
 async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, why: Why) {
     // After that it is time for the next round.
     let limit = core.settings.response_timeout.min(core.settings.lease / 3);
-    let Ok(mut live) = server.link.live(Instant::now() + limit).await else {
+    // In a cluster, another node may have the slots of one that is gone: no long wait for it to come back.
+    let patience = if core.routes.is_cluster() { limit.min(ELSEWHERE) } else { limit };
+    let Ok(mut live) = server.link.live(Instant::now() + patience).await else {
         return soon_again(&core, ELSEWHERE).await;
     };
     let mut pipeline = redis::pipe();
