@@ -1,8 +1,8 @@
 //! All queues. Joining, leaving and finding the place of an owner cost O(1) whatever the length of
 //! the queue.
 //!
-//! [`owners`] knows the places of each owner, [`holders`] who holds the keys that somebody waits
-//! for, and [`order`] keeps those who wait for each other in order.
+//! `owners` knows the places of each owner, `holders` who holds the keys that somebody waits
+//! for, and `order` keeps those who wait for each other in order.
 
 mod holders;
 mod order;
