@@ -340,16 +340,18 @@ impl Ask {
             }
             // Not ours when this was answered. From here on, a message can say that it is.
             let end = patience.end_within(again);
+            // A message that is here by now may have come before the answer: of a grant that had lapsed by then.
+            let mut after_answer = false;
             loop {
                 if let Some(id) = entered.take_grant() {
-                    match self.announced(&id, sent).await? {
+                    match self.announced(&id, sent, after_answer).await? {
                         Some(granted) => return Ok(Some(granted)),
                         None => break,
                     }
                 }
                 tokio::select! {
                     biased;
-                    () = entered.news() => {}
+                    () = entered.news() => after_answer = true,
                     () = self.place_lost(server.as_ref(), generation) => break,
                     () = tokio::time::sleep_until(end) => break,
                 }
@@ -372,8 +374,14 @@ impl Ask {
     }
 
     /// A message said that it is our turn. The grant was made after the server answered our last request, which was
-    /// sent at `asked`, and it lasts for QUEUE from then on: so long we are certain without asking.
-    async fn announced(&self, id: &[u8], asked: Moment) -> Result<Option<Granted>, Error> {
+    /// sent at `asked`, and it lasts for QUEUE from then on: so long we are certain without asking. That is so if the
+    /// message came `after_answer`.
+    async fn announced(
+        &self,
+        id: &[u8],
+        asked: Moment,
+        after_answer: bool,
+    ) -> Result<Option<Granted>, Error> {
         let settings = &self.core.settings;
         let id = match self.what {
             What::Permit { .. } => permit::parse(id).map(Id::Permit),
@@ -384,7 +392,8 @@ impl Ask {
         let certain_for = asked.after(certain(settings.queue)).since(Moment::now());
         // Half a QUEUE has passed at most since we asked, unless this process was held up.
         // A message about a named owner may be an old one, of an earlier hold of the same name.
-        if self.watched
+        if after_answer
+            && self.watched
             && self.own_name
             && self.options.bind.is_none()
             && certain_for >= settings.queue / 3
