@@ -171,14 +171,16 @@ impl Sentinel {
         let child = Guarded::spawn(command).expect("the server binary runs");
         let sentinel = Sentinel { port, _port: reservation, dir, _child: child };
         let start = Instant::now();
-        // They speak to each other and to the servers ten times as often as outside tests.
+        // They speak to each other and to the servers more often than outside tests.
         let hurry = [
             "SENTINEL",
             "DEBUG",
             "INFO-PERIOD",
             "200",
+            // They promote no replica of which they have heard for longer than five of these, and while the primary is
+            // down they ask replicas once a second.
             "PING-PERIOD",
-            "100",
+            "300",
             "PUBLISH-PERIOD",
             "100",
             "ASK-PERIOD",
