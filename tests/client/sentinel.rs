@@ -94,7 +94,8 @@ async fn a_failover_that_was_ordered() {
     let load = Load::start(&client);
     load.goes_on().await;
     // A hold that the replica has is a hold after the failover.
-    let lock = client.lock("held").replicas(1, SOON);
+    let holder = quick().lease(Duration::from_secs(15)).connect(&sentinels.url()).await.unwrap();
+    let lock = holder.lock("held").replicas(1, SOON);
     let guard = within("the acquire", lock.acquire()).await.unwrap();
     let start = Instant::now();
     tokio::task::block_in_place(|| sentinels.failover());
@@ -136,7 +137,10 @@ async fn a_primary_that_hangs() {
     let client = quick().lease(LEASE).connect(&sentinels.url()).await.unwrap();
     let load = Load::start(&client);
     load.goes_on().await;
-    let guard = within("the acquire", client.lock("held").acquire()).await.unwrap();
+    // What is left of its lease is longer than the failover takes, on a busy machine too.
+    let lease = Duration::from_secs(15);
+    let holder = quick().lease(lease).connect(&sentinels.url()).await.unwrap();
+    let guard = within("the acquire", holder.lock("held").acquire()).await.unwrap();
     primary.wait_replica_synced(&replica);
     primary.freeze();
     let start = Instant::now();
