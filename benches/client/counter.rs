@@ -28,7 +28,7 @@ use crate::{
 const COUNTER: &str = "counter";
 
 /// How long one way may take in one round. What is not done by then is left out of that round.
-const LIMIT: Duration = Duration::from_secs(12);
+const LIMIT: Duration = Duration::from_secs(6);
 
 /// How many tasks want the lock.
 const TASKS: [usize; 2] = [10, 50];
@@ -110,7 +110,7 @@ pub fn run(plan: Plan) -> Vec<Table> {
 }
 
 fn table(plan: Plan, with: &Server, bare: &Server, tasks: usize, times: usize) -> Table {
-    let rounds = plan.size(2, 5);
+    let rounds = plan.size(2, 3);
     let mut all: Vec<Vec<Round>> = ALL.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
         for turn in 0..ALL.len() {

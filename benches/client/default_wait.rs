@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// How long the hand-offs of one round may take.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(3);
 
 const WAITS: [(Wait, &str); 2] = [(Wait::Queue, "Wait::Queue"), (Wait::Blocking, "Wait::Blocking")];
 
@@ -39,7 +39,7 @@ struct Round {
 
 pub fn run(plan: Plan) -> Vec<Table> {
     let server = Server::with(&[]).release().start();
-    let rounds = plan.size(2, 7);
+    let rounds = plan.size(2, 5);
     let handoffs = plan.size(300, 3_000);
     let sizes: &[usize] = plan.size(&[2, 1_000], &[2, 100, 2_000]);
     let mut table = Table::new(
