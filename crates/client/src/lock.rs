@@ -127,16 +127,7 @@ impl Lock {
     where
         F: Future<Output = T>,
     {
-        let guard = self.acquire().await?;
-        let lost = guard.lost();
-        tokio::select! {
-            biased;
-            how = lost => Err(Error::lost(how)),
-            done = work(guard.hold()) => {
-                finish(guard).await?;
-                Ok(done)
-            }
-        }
+        under(self.acquire().await?, work).await
     }
 
     /// Whether `token` is that of the current hold. Error [`Stale`](crate::ErrorKind::Stale): it is not.
@@ -151,15 +142,24 @@ impl Lock {
     }
 }
 
-/// Releases after work that is done. An error if the hold was over before the work was.
-pub(crate) async fn finish(guard: Guard) -> Result<(), Error> {
+/// Works under a hold and gives it back. An error if the hold was over before the work was; the work is dropped then.
+pub(crate) async fn under<T, F>(guard: Guard, work: impl FnOnce(Hold) -> F) -> Result<T, Error>
+where
+    F: Future<Output = T>,
+{
+    let done = tokio::select! {
+        biased;
+        how = guard.lost() => return Err(Error::lost(how)),
+        done = work(guard.hold()) => done,
+    };
+    // The last step of the work may have taken longer than the lease.
     if let Some(how) = guard.lost_now() {
         return Err(Error::lost(how));
     }
     match guard.release().await {
         Ok(Released::Gone) => Err(Error::lost(Lost::Refused)),
         // Whether the answer to the release comes does not change what was done under the lock.
-        Ok(Released::Remaining(_)) | Err(_) => Ok(()),
+        Ok(Released::Remaining(_)) | Err(_) => Ok(done),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::core::{Core, command};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Hold, MultiGuard};
 use crate::held::{Grip, Held, Terms, certain, millis};
-use crate::lock::finish;
+use crate::lock::under;
 use crate::options::{Options, shared_options};
 use crate::private;
 
@@ -138,16 +138,7 @@ impl AnyLock {
     where
         F: Future<Output = T>,
     {
-        let guard = self.acquire().await?;
-        let lost = guard.lost();
-        tokio::select! {
-            biased;
-            how = lost => Err(Error::lost(how)),
-            done = work(guard.hold()) => {
-                finish(guard).await?;
-                Ok(done)
-            }
-        }
+        under(self.acquire().await?, work).await
     }
 
     async fn acquire_with(&self, patience: Patience) -> Result<Option<Guard>, Error> {
