@@ -21,7 +21,7 @@ run: deps ## Build the module and start a server with it on 127.0.0.1 (PORT=6379
 
 test: test-deps ## Run every test, against real servers too
 	$(CARGO) build --package dlock --lib --profile checked
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 
 # cargo-deny takes minutes to build, so this uses it only where it is installed, and only for what needs no network and does not
 # change by itself; `make deny` installs it and asks for advisories too.
