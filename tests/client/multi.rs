@@ -53,6 +53,31 @@ async fn all_keys_or_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_are_renewed_together_or_lost() {
+    let (server, client) = start().await;
+    let lease = Duration::from_secs(5);
+    let both = client.multi_lock(["a", "b"]).lease(lease);
+    let guard = both.try_acquire().await.unwrap().unwrap();
+    guard.renew(Duration::from_mins(1)).await.unwrap();
+    assert!(guard.valid_for() > Duration::from_secs(58));
+    for key in ["a", "b"] {
+        assert!(number(&server.cmd(&["DLOCK.INFO", key]), "ttl-ms") > 58_000);
+    }
+    assert_eq!(guard.renew(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Invalid);
+    // One of them is gone, and the client has not heard of it: then none is renewed.
+    let silent = client.multi_lock(["c", "d"]).lease(lease).owner("me").acquire().await.unwrap();
+    assert_eq!(server.cmd(&["DLOCK.RELEASE", "c", "me"]).int(), 0);
+    let refused = silent.renew(Duration::from_mins(1)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotHeld);
+    assert_eq!(silent.lost_now(), Some(Lost::Refused));
+    assert!(number(&server.cmd(&["DLOCK.INFO", "d"]), "ttl-ms") <= 5_000);
+    drop(silent);
+    assert_eq!(guard.release().await.unwrap(), Released::Remaining(2));
+    until("the other one to be given back", || is_free(&server, "d")).await;
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_wait_for_several_leaves_nothing() {
     let (server, client) = start().await;
     let mut dice = Dice::seeded(14);

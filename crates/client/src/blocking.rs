@@ -324,6 +324,11 @@ macro_rules! guard {
                 self.background.run(self.inner.give_back())?
             }
 
+            #[doc = concat!("As [`crate::", stringify!($name), "::renew`].")]
+            pub fn renew(&self, lease: Duration) -> Result<(), Error> {
+                self.background.run(self.inner.renew(lease))?
+            }
+
             /// How it was lost, if it was. Ask before each step that must not be done without the lock.
             pub fn lost_now(&self) -> Option<Lost> {
                 self.inner.lost_now()
@@ -381,22 +386,12 @@ impl Guard {
     pub fn token(&self) -> u64 {
         self.inner.token()
     }
-
-    /// As [`crate::Guard::renew`].
-    pub fn renew(&self, lease: Duration) -> Result<(), Error> {
-        self.background.run(self.inner.renew(lease))?
-    }
 }
 
 impl Permit {
     /// As [`crate::Permit::permit_id`].
     pub fn permit_id(&self) -> String {
         self.inner.permit_id()
-    }
-
-    /// As [`crate::Permit::renew`].
-    pub fn renew(&self, lease: Duration) -> Result<(), Error> {
-        self.background.run(self.inner.renew(lease))?
     }
 }
 

@@ -53,6 +53,11 @@ pub(crate) async fn sleep_until(moment: Moment) {
     }
 }
 
+/// Whole milliseconds, rounded up: a wait of half a millisecond is not "for ever", which is what 0 says to BLOCK.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
 #[cfg(target_os = "linux")]
 mod source {
     use rustix::time::{ClockId, clock_gettime};

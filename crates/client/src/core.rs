@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_wire::request::Request;
-use dlock_wire::table::CommandId;
+use dlock_wire::table::{CommandId, LockVerb};
 use redis::{Cmd, RedisError, TlsCertificates, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
@@ -245,6 +245,11 @@ pub(crate) fn command(id: CommandId, request: &Request<'_>) -> Cmd {
         cmd.arg(arg);
     });
     cmd
+}
+
+/// DLOCK or DFAIR.
+pub(crate) fn lock_command(fair: bool, verb: LockVerb) -> CommandId {
+    if fair { CommandId::Fair(verb) } else { CommandId::Lock(verb) }
 }
 
 #[cfg(test)]

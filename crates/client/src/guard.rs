@@ -70,6 +70,67 @@ impl fmt::Debug for Hold {
     }
 }
 
+/// What every guard can do with its field `held`.
+macro_rules! guard {
+    ($guard:ident, $remaining:literal) => {
+        impl $guard {
+            pub(crate) fn new(held: Arc<Held>) -> Self {
+                Self { held: Hold(held) }
+            }
+
+            /// Gives it back, and says what came of it;
+            #[doc = concat!("[`Released::Remaining`] says ", $remaining, ".")]
+            ///
+            /// Errors: [`Unavailable`](crate::ErrorKind::Unavailable) if no server answered; the hold then ends with
+            /// its lease.
+            pub async fn release(self) -> Result<Released, Error> {
+                self.give_back().await
+            }
+
+            /// Sets the end of the lease anew, 1 ms to 365 days from now, sooner or later than it was.
+            ///
+            /// Errors: [`NotHeld`](crate::ErrorKind::NotHeld) or [`Lost`](crate::ErrorKind::Lost) if it is gone.
+            pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
+                lease_ms(lease)?;
+                self.held.0.renew(lease).await
+            }
+
+            /// As `release`, for those who cannot part with it.
+            pub(crate) async fn give_back(&self) -> Result<Released, Error> {
+                release(&self.held.0).await
+            }
+        }
+
+        impl Drop for $guard {
+            fn drop(&mut self) {
+                self.held.0.clone().give_back_later();
+            }
+        }
+    };
+}
+
+/// What those guards pass on that are not themselves a [`Hold`]: they have no single key, owner or token.
+macro_rules! watched {
+    ($guard:ident) => {
+        impl $guard {
+            /// As [`Hold::lost`].
+            pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+                self.held.lost()
+            }
+
+            /// As [`Hold::lost_now`].
+            pub fn lost_now(&self) -> Option<Lost> {
+                self.held.lost_now()
+            }
+
+            /// As [`Hold::valid_for`].
+            pub fn valid_for(&self) -> Duration {
+                self.held.valid_for()
+            }
+        }
+    };
+}
+
 /// A lock that is held. Give it back with [`release`](Guard::release); dropping it does so in the background, which
 /// needs a runtime that runs on: at the end of `main`, release it.
 ///
@@ -78,35 +139,22 @@ impl fmt::Debug for Hold {
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
 pub struct Guard {
-    hold: Hold,
+    held: Hold,
 }
 
-impl Guard {
-    pub(crate) fn new(held: Arc<Held>) -> Self {
-        Self { hold: Hold(held) }
-    }
+guard!(Guard, "how many holds this owner still has");
 
+impl Guard {
     /// A view of the hold that can go elsewhere.
     pub fn hold(&self) -> Hold {
-        self.hold.clone()
+        self.held.clone()
     }
 
-    /// Gives it back, and says what came of it. Errors: [`Unavailable`](crate::ErrorKind::Unavailable) if no server
-    /// answered; the hold then ends with its lease.
-    pub async fn release(self) -> Result<Released, Error> {
-        self.give_back().await
-    }
-
-    /// Sets the end of the lease anew, 1 ms to 365 days from now, sooner or later than it was. Errors:
-    /// [`NotHeld`](crate::ErrorKind::NotHeld) or [`Lost`](crate::ErrorKind::Lost) if it is gone.
-    pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
-        lease_ms(lease)?;
-        self.hold.0.renew(lease).await
-    }
-
-    /// As [`release`](Guard::release), for those who cannot part with it.
-    pub(crate) async fn give_back(&self) -> Result<Released, Error> {
-        release(&self.hold.0).await
+    pub(crate) async fn with<T, F>(self, work: impl FnOnce(Hold) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = T>,
+    {
+        under(&self.held, || work(self.hold())).await
     }
 }
 
@@ -114,30 +162,23 @@ impl Deref for Guard {
     type Target = Hold;
 
     fn deref(&self) -> &Hold {
-        &self.hold
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.hold.0.clone().give_back_later();
+        &self.held
     }
 }
 
 /// Permits of a semaphore. Give them back with [`release`](Permit::release); dropping does so in the background.
 #[must_use = "the permits are given back when this is dropped"]
 pub struct Permit {
-    held: Arc<Held>,
+    held: Hold,
 }
 
-impl Permit {
-    pub(crate) fn new(held: Arc<Held>) -> Self {
-        Self { held }
-    }
+guard!(Permit, "how many permits are available afterwards");
+watched!(Permit);
 
+impl Permit {
     /// By what name the server knows it: a UUID.
     pub fn permit_id(&self) -> String {
-        match &self.held.grip {
+        match &self.held.0.grip {
             Grip::Permit { permit, .. } => {
                 String::from_utf8_lossy(&permit::text(permit)).into_owned()
             }
@@ -145,35 +186,11 @@ impl Permit {
         }
     }
 
-    /// As [`Hold::lost`].
-    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
-        self.held.lost()
-    }
-
-    /// As [`Hold::lost_now`].
-    pub fn lost_now(&self) -> Option<Lost> {
-        self.held.lost_now()
-    }
-
-    /// As [`Hold::valid_for`].
-    pub fn valid_for(&self) -> Duration {
-        self.held.valid_for()
-    }
-
-    /// Gives them back; [`Released::Remaining`] says how many are available afterwards. Errors as [`Guard::release`].
-    pub async fn release(self) -> Result<Released, Error> {
-        self.give_back().await
-    }
-
-    /// As [`Guard::renew`].
-    pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
-        lease_ms(lease)?;
-        self.held.renew(lease).await
-    }
-
-    /// As [`release`](Permit::release), for those who cannot part with it.
-    pub(crate) async fn give_back(&self) -> Result<Released, Error> {
-        release(&self.held).await
+    pub(crate) async fn with<T, F>(self, work: impl FnOnce() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = T>,
+    {
+        under(&self.held, work).await
     }
 }
 
@@ -187,54 +204,23 @@ impl fmt::Debug for Permit {
     }
 }
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.held.clone().give_back_later();
-    }
-}
-
-/// Several locks that are held together. Dropping it gives them back in the background.
+/// Several locks that are held together. It is lost when one of them is. Dropping it gives them back in the
+/// background.
 #[must_use = "the locks are released when the guard is dropped"]
 pub struct MultiGuard {
-    held: Arc<Held>,
+    held: Hold,
 }
 
-impl MultiGuard {
-    pub(crate) fn new(held: Arc<Held>) -> Self {
-        Self { held }
-    }
+guard!(MultiGuard, "how many locks were released");
+watched!(MultiGuard);
 
+impl MultiGuard {
     /// The fencing tokens, in the order of the keys.
     pub fn tokens(&self) -> &[u64] {
-        match &self.held.grip {
+        match &self.held.0.grip {
             Grip::Multi { tokens, .. } => tokens,
             _ => &[],
         }
-    }
-
-    /// As [`Hold::lost`]: resolves when one of them is lost.
-    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
-        self.held.lost()
-    }
-
-    /// As [`Hold::lost_now`].
-    pub fn lost_now(&self) -> Option<Lost> {
-        self.held.lost_now()
-    }
-
-    /// As [`Hold::valid_for`].
-    pub fn valid_for(&self) -> Duration {
-        self.held.valid_for()
-    }
-
-    /// Gives them back; [`Released::Remaining`] says how many locks were released. Errors as [`Guard::release`].
-    pub async fn release(self) -> Result<Released, Error> {
-        self.give_back().await
-    }
-
-    /// As [`release`](MultiGuard::release), for those who cannot part with it.
-    pub(crate) async fn give_back(&self) -> Result<Released, Error> {
-        release(&self.held).await
     }
 }
 
@@ -247,9 +233,24 @@ impl fmt::Debug for MultiGuard {
     }
 }
 
-impl Drop for MultiGuard {
-    fn drop(&mut self) {
-        self.held.clone().give_back_later();
+/// Works under a hold and gives it back. An error if the hold was over before the work was; the work is dropped then.
+async fn under<T, F>(hold: &Hold, work: impl FnOnce() -> F) -> Result<T, Error>
+where
+    F: Future<Output = T>,
+{
+    let done = tokio::select! {
+        biased;
+        how = hold.lost() => return Err(Error::lost(how)),
+        done = work() => done,
+    };
+    // The last step of the work may have taken longer than the lease.
+    if let Some(how) = hold.lost_now() {
+        return Err(Error::lost(how));
+    }
+    match release(&hold.0).await {
+        Ok(Released::Gone) => Err(Error::lost(Lost::Refused)),
+        // Whether the answer to the release comes does not change what was done under the lock.
+        Ok(Released::Remaining(_)) | Err(_) => Ok(done),
     }
 }
 

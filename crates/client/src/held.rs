@@ -1,90 +1,22 @@
 //! A hold, as the client sees it: what it is, until when it is certain, and whether it was lost.
 
+mod give_back;
+mod grip;
+mod lost;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_wire::names::LEASE_MAX_MS;
-use dlock_wire::permit::{self, PermitId};
-use dlock_wire::request::{
-    MRelease, MRenew, Mode, Release, Renew, Request, RwRelease, RwRenew, SemRenew,
-};
-use dlock_wire::table::{CommandId, LockVerb, MultiVerb, RwVerb, SemVerb};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+pub(crate) use self::grip::Grip;
+pub use self::lost::{Lost, Released};
 use crate::clock::{Moment, sleep_until};
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
-use crate::registry::hold_name;
-
-/// How a hold ended without being released.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Lost {
-    /// The lease ran out: by the clock of this machine, or by what the server said.
-    Expired,
-    /// The server refused to renew it: it is not ours any more.
-    Refused,
-    /// An operator broke it.
-    Broken,
-    /// Its key was deleted or overwritten.
-    Deleted,
-    /// The connection that it was tied to ([`bind`](crate::Lock::bind)) is gone.
-    Disconnected,
-    /// The database was flushed.
-    Flushed,
-    /// The runtime of the client has ended: nobody renews it any more.
-    Abandoned,
-}
-
-/// What [`Guard::release`](crate::Guard::release) found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Released {
-    /// Given back. The number of holds that this owner still has (of a semaphore: the permits that are available
-    /// now, which may be negative after it was made smaller).
-    Remaining(i64),
-    /// There was nothing to give back: it had ended before, or an earlier try had done it and its answer got lost.
-    Gone,
-}
-
-/// What is held, and by which words it is renewed and released.
-#[derive(Debug)]
-pub(crate) enum Grip {
-    Lock { fair: bool, key: Arc<[u8]>, owner: Arc<[u8]>, token: u64 },
-    Rw { mode: Mode, key: Arc<[u8]>, owner: Arc<[u8]>, token: u64 },
-    Permit { key: Arc<[u8]>, permit: PermitId },
-    Multi { keys: Arc<[Vec<u8>]>, owner: Arc<[u8]>, tokens: Vec<u64> },
-}
-
-impl Grip {
-    /// The request that renews it.
-    pub(crate) fn renewal(&self, lease: Duration, bind: Option<Duration>) -> redis::Cmd {
-        let lease_ms = Some(millis(lease));
-        let bind_ms = bind.map(millis);
-        match self {
-            Grip::Lock { fair, key, owner, token } => {
-                let id = lock_command(*fair, LockVerb::Renew);
-                let renew = Renew { key, owner, lease_ms, token: Some(*token), bind_ms };
-                crate::core::command(id, &Request::Renew(renew))
-            }
-            Grip::Rw { mode, key, owner, token } => {
-                let renew = Renew { key, owner, lease_ms, token: Some(*token), bind_ms };
-                let renew = RwRenew { renew, mode: *mode };
-                crate::core::command(CommandId::Rw(RwVerb::Renew), &Request::RwRenew(renew))
-            }
-            Grip::Permit { key, permit } => {
-                let renew = SemRenew { key, permit: *permit, lease_ms, bind_ms };
-                crate::core::command(CommandId::Sem(SemVerb::Renew), &Request::SemRenew(renew))
-            }
-            Grip::Multi { keys, owner, .. } => {
-                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-                let renew = MRenew { keys: &keys, owner, lease_ms };
-                crate::core::command(CommandId::Multi(MultiVerb::Renew), &Request::MRenew(renew))
-            }
-        }
-    }
-}
 
 pub(crate) struct Held {
     pub(crate) core: Arc<Core>,
@@ -314,39 +246,9 @@ impl Held {
         }
     }
 
-    /// By which names messages speak of it.
-    pub(crate) fn ids(&self) -> Vec<Box<[u8]>> {
-        match &self.grip {
-            Grip::Lock { key, token, .. } | Grip::Rw { key, token, .. } => {
-                vec![hold_name(token.to_string().as_bytes(), key)]
-            }
-            Grip::Permit { key, permit } => vec![hold_name(&permit::text(permit), key)],
-            Grip::Multi { keys, tokens, .. } => {
-                let name =
-                    |(key, token): (&Vec<u8>, &u64)| hold_name(token.to_string().as_bytes(), key);
-                keys.iter().zip(tokens).map(name).collect()
-            }
-        }
-    }
-
     /// A key that tells the server.
     pub(crate) fn key(&self) -> &[u8] {
-        match &self.grip {
-            Grip::Lock { key, .. } | Grip::Rw { key, .. } | Grip::Permit { key, .. } => key,
-            Grip::Multi { keys, .. } => keys.first().map_or(&[], Vec::as_slice),
-        }
-    }
-
-    /// The request that tells, by an error, that it is gone, and changes nothing; None if there is no such request.
-    pub(crate) fn check(&self) -> Option<redis::Cmd> {
-        let (id, key, token) = match &self.grip {
-            Grip::Lock { fair, key, token, .. } => {
-                (lock_command(*fair, LockVerb::Check), key, token)
-            }
-            Grip::Rw { key, token, .. } => (CommandId::Rw(RwVerb::Check), key, token),
-            Grip::Permit { .. } | Grip::Multi { .. } => return None,
-        };
-        Some(crate::core::command(id, &Request::Check { key, token: *token }))
+        self.grip.key()
     }
 
     /// How long a renewal is to be for that nobody has asked for. Never less than what another guard of the same hold
@@ -402,7 +304,7 @@ impl Held {
             let (renewal, renewing) = self.watchdog_renewal(self.connection());
             (Some(renewal), Some(renewing))
         } else {
-            (self.check(), None)
+            (self.grip.check(), None)
         };
         let Some(question) = question else { return self.lose(how) };
         match self.core.send(self.key(), &question, self.core.patience()).await {
@@ -451,110 +353,6 @@ impl Held {
             self.core.registry.remove(self);
         }
     }
-
-    /// True for the first who wants to give it back.
-    ///
-    /// Also what was lost is given back: that it is over by our clock does not say that the server thinks so, and of
-    /// several locks only one may be gone.
-    pub(crate) fn may_give_back(&self) -> bool {
-        self.end();
-        !self.given_back.swap(true, Ordering::AcqRel)
-    }
-
-    /// Gives it back. The renewals have ended before.
-    pub(crate) async fn give_back(&self) -> Result<Released, Error> {
-        let reqid =
-            (!self.own_name).then(|| self.release_id.get_or_init(crate::random::name).as_bytes());
-        let core = &self.core;
-        let until = core.patience();
-        let reply = match &self.grip {
-            Grip::Lock { fair, key, owner, token } => {
-                let id = lock_command(*fair, LockVerb::Release);
-                let release = Release { key, owner, all: false, token: Some(*token), reqid };
-                core.call(key, id, &Request::Release(release), until).await
-            }
-            Grip::Rw { mode, key, owner, token } => {
-                let release = Release { key, owner, all: false, token: Some(*token), reqid };
-                let release = RwRelease { release, mode: *mode };
-                core.call(key, CommandId::Rw(RwVerb::Release), &Request::RwRelease(release), until)
-                    .await
-            }
-            Grip::Permit { key, permit } => {
-                let release = Request::SemRelease { key, permit: *permit };
-                core.call(key, CommandId::Sem(SemVerb::Release), &release, until).await
-            }
-            Grip::Multi { keys, owner, tokens } if !self.own_name => {
-                return self.give_back_each(keys, owner, tokens).await;
-            }
-            Grip::Multi { keys, owner, .. } => {
-                let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-                let release = Request::MRelease(MRelease { keys: &names, owner, reqid });
-                core.call(self.key(), CommandId::Multi(MultiVerb::Release), &release, until).await
-            }
-        };
-        match reply {
-            Ok(redis::Value::Int(0)) if matches!(self.grip, Grip::Multi { .. }) => {
-                Ok(Released::Gone)
-            }
-            Ok(redis::Value::Int(remaining)) => Ok(Released::Remaining(remaining)),
-            Ok(reply) => Err(Error::protocol(&reply)),
-            Err(error) if error.kind() == ErrorKind::NotHeld => Ok(Released::Gone),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Several locks of an owner that others act for: one by one, by token. MRELEASE would also take what that owner has
-    /// been granted since.
-    async fn give_back_each(
-        &self,
-        keys: &[Vec<u8>],
-        owner: &[u8],
-        tokens: &[u64],
-    ) -> Result<Released, Error> {
-        let reqid = Some(self.release_id.get_or_init(crate::random::name).as_bytes());
-        let mut released = 0;
-        for (key, token) in keys.iter().zip(tokens) {
-            let release = Release { key, owner, all: false, token: Some(*token), reqid };
-            let id = lock_command(false, LockVerb::Release);
-            match self.core.call(key, id, &Request::Release(release), self.core.patience()).await {
-                Ok(_) => released += 1,
-                Err(error) if error.kind() == ErrorKind::NotHeld => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(if released == 0 { Released::Gone } else { Released::Remaining(released) })
-    }
-
-    /// Gives it back without anybody waiting for it.
-    pub(crate) fn give_back_later(self: Arc<Self>) {
-        if self.may_give_back() {
-            let runtime = self.core.runtime.clone();
-            runtime.spawn(async move {
-                // Nobody is there to be told; the lease ends by itself.
-                let _ = self.give_back().await;
-            });
-        }
-    }
-}
-
-impl Error {
-    pub(crate) fn lost(how: Lost) -> Self {
-        let text = match how {
-            Lost::Expired => "the lease ran out",
-            Lost::Refused => "the server refused to renew the hold",
-            Lost::Broken => "an operator broke the hold",
-            Lost::Deleted => "the key was deleted",
-            Lost::Disconnected => "the connection that the hold was tied to is gone",
-            Lost::Flushed => "the database was flushed",
-            Lost::Abandoned => "the runtime of the client has ended, and nobody renews the hold",
-        };
-        Self::new(ErrorKind::Lost, text)
-    }
-}
-
-/// Whole milliseconds, rounded up: a wait of half a millisecond is not "for ever", which is what 0 says to BLOCK.
-pub(crate) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// The longest lease there is.
@@ -562,9 +360,4 @@ const LEASE_MAX: Duration = Duration::from_millis(LEASE_MAX_MS);
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// DLOCK or DFAIR.
-pub(crate) fn lock_command(fair: bool, verb: LockVerb) -> CommandId {
-    if fair { CommandId::Fair(verb) } else { CommandId::Lock(verb) }
 }

@@ -13,8 +13,7 @@ use crate::config::Wait;
 use crate::core::Core;
 use crate::error::Error;
 use crate::guard::{Guard, Hold};
-use crate::held::{Lost, Released};
-use crate::options::{Options, Replicas, shared_options};
+use crate::options::{Options, Replicas, shared_options, ways_to_acquire};
 
 /// A lock by its name. Cheap to clone and to make; nothing is sent before an acquire.
 ///
@@ -79,33 +78,11 @@ impl Lock {
         self
     }
 
-    /// Takes it if it is free. None: somebody else has it.
-    ///
-    /// Errors: [`Reentry`](crate::ErrorKind::Reentry), [`Quarantine`](crate::ErrorKind::Quarantine),
-    /// [`WrongType`](crate::ErrorKind::WrongType), [`Unavailable`](crate::ErrorKind::Unavailable) and the others
-    /// that say what is wrong with the call or the server.
-    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        self.acquire_with(Patience::None).await
-    }
-
-    /// Takes it, as soon as it is one's turn. Who drops this future leaves the queue.
-    ///
-    /// Errors as [`try_acquire`](Lock::try_acquire), and [`Deadlock`](crate::ErrorKind::Deadlock),
-    /// [`Limit`](crate::ErrorKind::Limit) (too many wait), [`Busy`](crate::ErrorKind::Busy) (with
-    /// [`Wait::Blocking`]), [`Unblocked`](crate::ErrorKind::Unblocked).
-    pub async fn acquire(&self) -> Result<Guard, Error> {
-        loop {
-            // None would mean that "for ever" is over.
-            if let Some(guard) = self.acquire_with(Patience::Forever).await? {
-                return Ok(guard);
-            }
-        }
-    }
-
-    /// As [`acquire`](Lock::acquire), for so long at most. None: not granted in that time.
-    pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<Guard>, Error> {
-        self.acquire_with(Patience::of(time)).await
-    }
+    ways_to_acquire!(
+        Guard,
+        "Takes it if it is free. None: somebody else has it.",
+        "Takes it, as soon as it is one's turn."
+    );
 
     async fn acquire_with(&self, patience: Patience) -> Result<Option<Guard>, Error> {
         let held = acquire(&self.core, self.what, &self.key, &self.options, patience).await?;
@@ -127,7 +104,7 @@ impl Lock {
     where
         F: Future<Output = T>,
     {
-        under(self.acquire().await?, work).await
+        self.acquire().await?.with(work).await
     }
 
     /// Whether `token` is that of the current hold. Error [`Stale`](crate::ErrorKind::Stale): it is not.
@@ -139,27 +116,6 @@ impl Lock {
         };
         let request = Request::Check { key: &self.key, token };
         self.core.call(&self.key, id, &request, self.core.patience()).await.map(drop)
-    }
-}
-
-/// Works under a hold and gives it back. An error if the hold was over before the work was; the work is dropped then.
-pub(crate) async fn under<T, F>(guard: Guard, work: impl FnOnce(Hold) -> F) -> Result<T, Error>
-where
-    F: Future<Output = T>,
-{
-    let done = tokio::select! {
-        biased;
-        how = guard.lost() => return Err(Error::lost(how)),
-        done = work(guard.hold()) => done,
-    };
-    // The last step of the work may have taken longer than the lease.
-    if let Some(how) = guard.lost_now() {
-        return Err(Error::lost(how));
-    }
-    match guard.release().await {
-        Ok(Released::Gone) => Err(Error::lost(Lost::Refused)),
-        // Whether the answer to the release comes does not change what was done under the lock.
-        Ok(Released::Remaining(_)) | Err(_) => Ok(done),
     }
 }
 

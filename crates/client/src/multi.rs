@@ -12,13 +12,12 @@ use dlock_wire::table::{CommandId, MultiVerb};
 use redis::{Cmd, Value};
 
 use crate::acquire::Patience;
-use crate::clock::Moment;
+use crate::clock::{Moment, millis};
 use crate::core::{Core, command};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Hold, MultiGuard};
-use crate::held::{Grip, Held, Terms, certain, millis};
-use crate::lock::under;
-use crate::options::{Options, shared_options};
+use crate::held::{Grip, Held, Terms, certain};
+use crate::options::{Options, shared_options, ways_to_acquire};
 use crate::private;
 
 /// All of several locks, or none of them. Neither deadlock nor starvation between such calls, whatever the order of
@@ -77,25 +76,11 @@ impl MultiLock {
 
     shared_options!();
 
-    /// Takes all of them if all are free. None: one is not. Errors as
-    /// [`Lock::try_acquire`](crate::Lock::try_acquire).
-    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
-        self.acquire_with(Patience::None).await
-    }
-
-    /// Takes all of them, as soon as it is one's turn at each. Errors as [`Lock::acquire`](crate::Lock::acquire).
-    pub async fn acquire(&self) -> Result<MultiGuard, Error> {
-        loop {
-            if let Some(guard) = self.acquire_with(Patience::Forever).await? {
-                return Ok(guard);
-            }
-        }
-    }
-
-    /// As [`acquire`](MultiLock::acquire), for so long at most. None: not granted in that time.
-    pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<MultiGuard>, Error> {
-        self.acquire_with(Patience::of(time)).await
-    }
+    ways_to_acquire!(
+        MultiGuard,
+        "Takes all of them if all are free. None: one is not.",
+        "Takes all of them, as soon as it is one's turn at each."
+    );
 
     async fn acquire_with(&self, patience: Patience) -> Result<Option<MultiGuard>, Error> {
         let held = self.several.acquire(MultiVerb::Acquire, &self.options, patience).await?;
@@ -113,32 +98,18 @@ impl AnyLock {
 
     shared_options!();
 
-    /// Takes one that is free; [`Hold::key`](crate::Hold::key) tells which. None: none is. Errors as
-    /// [`Lock::try_acquire`](crate::Lock::try_acquire).
-    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        self.acquire_with(Patience::None).await
-    }
-
-    /// Takes the first that becomes free. Errors as [`Lock::acquire`](crate::Lock::acquire).
-    pub async fn acquire(&self) -> Result<Guard, Error> {
-        loop {
-            if let Some(guard) = self.acquire_with(Patience::Forever).await? {
-                return Ok(guard);
-            }
-        }
-    }
-
-    /// As [`acquire`](AnyLock::acquire), for so long at most. None: not granted in that time.
-    pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<Guard>, Error> {
-        self.acquire_with(Patience::of(time)).await
-    }
+    ways_to_acquire!(
+        Guard,
+        "Takes one that is free; [`Hold::key`](crate::Hold::key) tells which. None: none is.",
+        "Takes the first that becomes free."
+    );
 
     /// As [`Lock::with`](crate::Lock::with).
     pub async fn with<T, F>(&self, work: impl FnOnce(Hold) -> F) -> Result<T, Error>
     where
         F: Future<Output = T>,
     {
-        under(self.acquire().await?, work).await
+        self.acquire().await?.with(work).await
     }
 
     async fn acquire_with(&self, patience: Patience) -> Result<Option<Guard>, Error> {

@@ -158,7 +158,7 @@ impl Registry {
     /// From now on, messages about this hold reach it, its deadline is watched and, if it wants that, it is renewed.
     pub(crate) fn add(&self, held: &Arc<Held>) {
         let mut holds = self.holds();
-        for id in held.ids() {
+        for id in held.grip.names() {
             holds.by_id.entry(id).or_default().push(Arc::downgrade(held));
         }
         holds.sequence += 1;
@@ -181,7 +181,7 @@ impl Registry {
     /// The hold is released or lost: nobody asks about it any more.
     pub(crate) fn remove(&self, held: &Held) {
         let mut holds = self.holds();
-        for id in held.ids() {
+        for id in held.grip.names() {
             if let Entry::Occupied(mut same) = holds.by_id.entry(id) {
                 same.get_mut().retain(|other| !std::ptr::eq(other.as_ptr(), held));
                 if same.get().is_empty() {
@@ -232,7 +232,7 @@ impl Registry {
 
     /// The other guards of what this owner holds: they share token and lease.
     pub(crate) fn siblings(&self, held: &Held) -> Vec<Arc<Held>> {
-        let ids = held.ids();
+        let ids = held.grip.names();
         let holds = self.holds();
         let same = ids.iter().filter_map(|id| holds.by_id.get(id)).flatten();
         same.filter_map(Weak::upgrade)
@@ -328,7 +328,7 @@ impl Entered<'_> {
     /// Whether the server said that this hold has ended, before the registry knew it.
     pub(crate) fn ended(&self, held: &Held) -> Option<Lost> {
         let ended = lock(&self.place.ended);
-        let of_held = held.ids();
+        let of_held = held.grip.names();
         ended.iter().find(|(id, _)| of_held.contains(id)).map(|(_, how)| *how)
     }
 

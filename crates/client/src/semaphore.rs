@@ -15,8 +15,7 @@ use crate::config::Wait;
 use crate::core::Core;
 use crate::error::Error;
 use crate::guard::Permit;
-use crate::held::{Lost, Released};
-use crate::options::{Options, shared_options};
+use crate::options::{Options, shared_options, ways_to_acquire};
 use crate::private;
 
 /// A semaphore by its name: permits with a lease each, served in order of arrival.
@@ -76,26 +75,12 @@ impl Semaphore {
         self
     }
 
-    /// Takes permits if they are there. None: they are not. Errors as
-    /// [`Lock::try_acquire`](crate::Lock::try_acquire), and [`Limit`](crate::ErrorKind::Limit) for more than the
-    /// semaphore has.
-    pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
-        self.acquire_with(Patience::None).await
-    }
-
-    /// Takes permits, as soon as it is one's turn. Errors as [`Lock::acquire`](crate::Lock::acquire).
-    pub async fn acquire(&self) -> Result<Permit, Error> {
-        loop {
-            if let Some(permit) = self.acquire_with(Patience::Forever).await? {
-                return Ok(permit);
-            }
-        }
-    }
-
-    /// As [`acquire`](Semaphore::acquire), for so long at most. None: not granted in that time.
-    pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<Permit>, Error> {
-        self.acquire_with(Patience::of(time)).await
-    }
+    ways_to_acquire!(
+        Permit,
+        "Takes permits if they are there. None: they are not. For more than the semaphore has, the error is \
+         [`Limit`](crate::ErrorKind::Limit).",
+        "Takes permits, as soon as it is one's turn."
+    );
 
     async fn acquire_with(&self, patience: Patience) -> Result<Option<Permit>, Error> {
         for (name, permits) in [("count", Some(self.count)), ("limit", self.limit)] {
@@ -113,21 +98,7 @@ impl Semaphore {
     where
         F: Future<Output = T>,
     {
-        let permit = self.acquire().await?;
-        let lost = permit.lost();
-        tokio::select! {
-            biased;
-            how = lost => Err(Error::lost(how)),
-            done = work() => {
-                match permit.lost_now() {
-                    Some(how) => Err(Error::lost(how)),
-                    None => match permit.release().await {
-                        Ok(Released::Gone) => Err(Error::lost(Lost::Refused)),
-                        Ok(Released::Remaining(_)) | Err(_) => Ok(done),
-                    },
-                }
-            }
-        }
+        self.acquire().await?.with(work).await
     }
 
     /// Makes it, with so many permits, 1 to 2^31 - 1. False: there is one already.

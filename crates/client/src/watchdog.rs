@@ -176,7 +176,7 @@ async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, w
     let mut asked = Vec::with_capacity(holds.len());
     for held in holds.into_iter().filter(|held| !held.has_ended()) {
         if why == Why::Flush && !held.is_watched() {
-            match held.check() {
+            match held.grip.check() {
                 Some(check) => {
                     pipeline.add_command(check);
                     asked.push((held, None));

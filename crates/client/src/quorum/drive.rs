@@ -11,10 +11,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::attempt::{Answer, Ask, Attempt, Call, Standing, Terms};
+use crate::clock::millis;
 use crate::clock::{Moment, sleep_until};
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
-use crate::held::{Lost, millis};
+use crate::held::Lost;
 
 /// What the guard sees.
 #[derive(Clone, Debug)]

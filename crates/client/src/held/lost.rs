@@ -1,0 +1,48 @@
+//! How holds end.
+
+use crate::error::{Error, ErrorKind};
+
+/// How a hold ended without being released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Lost {
+    /// The lease ran out: by the clock of this machine, or by what the server said.
+    Expired,
+    /// The server refused to renew it: it is not ours any more.
+    Refused,
+    /// An operator broke it.
+    Broken,
+    /// Its key was deleted or overwritten.
+    Deleted,
+    /// The connection that it was tied to ([`bind`](crate::Lock::bind)) is gone.
+    Disconnected,
+    /// The database was flushed.
+    Flushed,
+    /// The runtime of the client has ended: nobody renews it any more.
+    Abandoned,
+}
+
+/// What [`Guard::release`](crate::Guard::release) found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Released {
+    /// Given back. The number of holds that this owner still has (of a semaphore: the permits that are available
+    /// now, which may be negative after it was made smaller).
+    Remaining(i64),
+    /// There was nothing to give back: it had ended before, or an earlier try had done it and its answer got lost.
+    Gone,
+}
+
+impl Error {
+    pub(crate) fn lost(how: Lost) -> Self {
+        let text = match how {
+            Lost::Expired => "the lease ran out",
+            Lost::Refused => "the server refused to renew the hold",
+            Lost::Broken => "an operator broke the hold",
+            Lost::Deleted => "the key was deleted",
+            Lost::Disconnected => "the connection that the hold was tied to is gone",
+            Lost::Flushed => "the database was flushed",
+            Lost::Abandoned => "the runtime of the client has ended, and nobody renews the hold",
+        };
+        Self::new(ErrorKind::Lost, text)
+    }
+}
