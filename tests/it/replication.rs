@@ -18,6 +18,7 @@ test_both_families! {
     a_replica_ends_no_lease_and_hides_what_is_over
     a_time_to_live_goes_with_a_new_owner_on_both_sides
     wait_covers_grants_that_came_late_or_were_repeated
+    a_lock_that_was_renamed_to_an_empty_name_ends_on_replicas_too
 }
 
 /// Loads a full sync into a second data set while the first is served.
@@ -232,6 +233,22 @@ fn a_replica_ends_no_lease_and_hides_what_is_over(family: Family) {
     assert!(waiter.expect_reply(SOON).int() > token);
     waiter.client().cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
     replica.left_over_check();
+}
+
+/// Commands of dlock refuse an empty key, but RENAME does not.
+fn a_lock_that_was_renamed_to_an_empty_name_ends_on_replicas_too(family: Family) {
+    let primary = family.start();
+    let replica = family.with(&[]).replica_of(&primary).start();
+    let mut tied = primary.client();
+    tied.cmd(&["DLOCK.ACQUIRE", "k", "a", "BIND", "0"]).int();
+    primary.cmd(&["RENAME", "k", ""]).ok();
+    primary.wait_replica_synced(&replica);
+    assert_eq!(replica.keys(), 1);
+    drop(tied);
+    wait_until("the end of the hold", || primary.keys() == 0);
+    primary.wait_replica_synced(&replica);
+    assert_eq!(replica.keys(), 0);
+    primary.left_over_check();
 }
 
 fn a_time_to_live_goes_with_a_new_owner_on_both_sides(family: Family) {

@@ -24,11 +24,11 @@ pub(super) fn unblock<'a>(
     Ok(Request::Unblock { client, error })
 }
 
-/// `key payload`
+/// `key payload`. The key may be empty: commands name no such key, but RENAME can give a lock that name.
 pub(super) fn apply<'a>(
     id: CommandId,
     args: &'a [&'a [u8]],
 ) -> Result<Request<'a>, ParseError<'a>> {
     let mut cursor = Cursor::exactly(id, args, 2)?;
-    Ok(Request::Apply { key: cursor.key()?, payload: cursor.bytes()? })
+    Ok(Request::Apply { key: cursor.bytes()?, payload: cursor.bytes()? })
 }

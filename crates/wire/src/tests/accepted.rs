@@ -102,6 +102,7 @@ fn calls_and_their_meaning() {
         ("DLOCK.UNBLOCK 4", Request::Unblock { client: 4, error: false }),
         ("DLOCK.UNBLOCK 4 error", Request::Unblock { client: 4, error: true }),
         ("DLOCK.APPLY k ", Request::Apply { key: b"k", payload: b"" }),
+        ("DLOCK.APPLY  p", Request::Apply { key: b"", payload: b"p" }),
     ];
     for (line, request) in table {
         call(line, |parsed| assert_eq!(parsed.as_ref(), Ok(request), "{line}"));

@@ -65,7 +65,6 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.POSITION k ", OWNER),
     ("DLOCK.CANCEL  o", KEY),
     ("DLOCK.CANCEL k ", OWNER),
-    ("DLOCK.APPLY  p", KEY),
     // Options that are not there.
     ("DLOCK.ACQUIRE k o FOO", "unknown option 'FOO' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o foo 5 PX x", "unknown option 'foo' for DLOCK.ACQUIRE"),
