@@ -211,6 +211,7 @@ fn apply(ctx: Ctx<'_>, named: Named<'_>, key: &[u8], payload: &[u8]) {
     });
     match replayed {
         Some(Ok(())) => {
+            inbox::count_replay();
             if let Some(name) = named.first() {
                 ctx.signal_modified(name);
                 if flags.replicated() {

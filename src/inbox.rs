@@ -6,7 +6,7 @@
 //! before the next dlock command, whichever comes first.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use dlock_core::machine::Lost;
 use dlock_core::queue::WaiterId;
@@ -61,7 +61,12 @@ pub enum Notice {
     /// FLUSHDB, or FLUSHALL (`None`).
     Flushed(Option<u32>),
     /// SWAPDB.
-    Swapped(u32, u32),
+    Swapped {
+        /// The two databases.
+        databases: (u32, u32),
+        /// How many records had been replayed by then: [`replays`].
+        replays: u64,
+    },
     /// The server became a primary or a replica.
     Role {
         /// Which of the two.
@@ -75,6 +80,19 @@ pub enum Notice {
 
 static INBOX: MainCell<VecDeque<Notice>> = MainCell::new(VecDeque::new());
 static NEWS: AtomicBool = AtomicBool::new(false);
+
+/// Counts records that were replayed. That goes on while notices wait: what it enters is not what they speak of.
+static REPLAYS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts a replayed record.
+pub fn count_replay() {
+    REPLAYS.fetch_add(1, Relaxed);
+}
+
+/// How many records have been replayed.
+pub fn replays() -> u64 {
+    REPLAYS.load(Relaxed)
+}
 
 /// Keys of a loaded data set that the machine has not entered yet. They can be many, and the machine enters a key
 /// whenever it is used, so these are worked off a few at a time.
@@ -113,7 +131,7 @@ pub fn push(notice: Notice) {
     let first = INBOX.try_with(|inbox| {
         let first = inbox.is_empty();
         match notice {
-            Notice::Swapped(a, b) => push_swap(inbox, a, b),
+            Notice::Swapped { databases, .. } => push_swap(inbox, databases, notice),
             notice => inbox.push_back(notice),
         }
         NEWS.store(true, Relaxed);
@@ -125,7 +143,7 @@ pub fn push(notice: Notice) {
 }
 
 /// SWAPDB: what was noted about where a value is goes with the value, and is worked off after it.
-fn push_swap(inbox: &mut VecDeque<Notice>, a: u32, b: u32) {
+fn push_swap(inbox: &mut VecDeque<Notice>, (a, b): (u32, u32), swapped: Notice) {
     let (mut placed, others): (VecDeque<_>, _) =
         std::mem::take(inbox).into_iter().partition(|notice| {
             matches!(notice, Notice::Moved { .. } | Notice::Loaded { aside: false, .. })
@@ -149,7 +167,7 @@ fn push_swap(inbox: &mut VecDeque<Notice>, a: u32, b: u32) {
         }
     });
     *inbox = others;
-    inbox.push_back(Notice::Swapped(a, b));
+    inbox.push_back(swapped);
     inbox.append(&mut placed);
 }
 

@@ -101,7 +101,12 @@ pub fn work_off_notices(ctx: Ctx<'_>, gate: Gate) {
     let mut waiting = VecDeque::new();
     let notices = inbox::take();
     let _ = shell::with(|shell| shell.machine.set_gate(gate));
-    let is_loaded_later = notices.iter().any(|notice| matches!(notice, Notice::Loading));
+    let told = Told {
+        before_load: notices.iter().any(|notice| matches!(notice, Notice::Loading)),
+        swaps_before_replay: notices.iter().any(|notice| {
+            matches!(notice, Notice::Swapped { replays, .. } if *replays != inbox::replays())
+        }),
+    };
     // A value that moved must be followed before its old name is looked at.
     for notice in &notices {
         if let Notice::Moved { name } = notice {
@@ -119,20 +124,29 @@ pub fn work_off_notices(ctx: Ctx<'_>, gate: Gate) {
                 | Notice::Undelivered(_)
                 | Notice::Unlinked { .. }
                 | Notice::Flushed(_)
-                | Notice::Swapped(..)
+                | Notice::Swapped { .. }
                 | Notice::Moved { .. }
                 | Notice::Loaded { .. }
         );
         if writes && gate == Gate::Shut && shell::is_primary() {
             waiting.push_back(notice);
         } else {
-            work_off(ctx, notice, gate, is_loaded_later);
+            work_off(ctx, notice, gate, told);
         }
     }
     inbox::put_back(waiting);
 }
 
-fn work_off(ctx: Ctx<'_>, notice: Notice, gate: Gate, is_loaded_later: bool) {
+/// What notices that are worked off together say of each other.
+#[derive(Clone, Copy)]
+struct Told {
+    /// A data set is or was loaded after what they tell.
+    before_load: bool,
+    /// Records were replayed after an exchange of databases.
+    swaps_before_replay: bool,
+}
+
+fn work_off(ctx: Ctx<'_>, notice: Notice, gate: Gate, told: Told) {
     match notice {
         Notice::ClientGone(client) => on_keys(ctx, |shell, keys, now, fx| {
             shell.machine.client_gone(keys, now, client, fx);
@@ -161,10 +175,14 @@ fn work_off(ctx: Ctx<'_>, notice: Notice, gate: Gate, is_loaded_later: bool) {
             let _ = shell::with(|shell| shell.aside.push((db, name)));
         }
         Notice::Flushed(db) => on_keys(ctx, |shell, keys, now, fx| {
-            shell.machine.flushed(keys, now, db, !is_loaded_later, fx);
+            shell.machine.flushed(keys, now, db, !told.before_load, fx);
         }),
-        Notice::Swapped(a, b) => on_keys(ctx, |shell, keys, now, fx| {
-            shell.machine.swapped(keys, now, (a, b), fx);
+        Notice::Swapped { databases, .. } => on_keys(ctx, |shell, keys, now, fx| {
+            if told.swaps_before_replay {
+                shell.machine.swapped_before_replay(keys, now, databases, fx);
+            } else {
+                shell.machine.swapped(keys, now, databases, fx);
+            }
         }),
         Notice::Role { primary } => on_keys(ctx, |shell, _, now, fx| {
             if primary { shell.machine.promote(now) } else { shell.machine.demote(fx) }

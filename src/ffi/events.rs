@@ -123,10 +123,9 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
         (raw::REDISMODULE_EVENT_SWAPDB, _) => {
             // SAFETY: by the contract, the two numbers.
             let swap = unsafe { data.cast::<raw::RedisModuleSwapDbInfo>().as_ref() }?;
-            Some(Notice::Swapped(
-                u32::try_from(swap.dbnum_first).ok()?,
-                u32::try_from(swap.dbnum_second).ok()?,
-            ))
+            let databases =
+                (u32::try_from(swap.dbnum_first).ok()?, u32::try_from(swap.dbnum_second).ok()?);
+            Some(Notice::Swapped { databases, replays: inbox::replays() })
         }
         (raw::REDISMODULE_EVENT_LOADING, _) => Some(Notice::Loading),
         (raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, step) => {

@@ -15,6 +15,7 @@ test_both_families! {
     new_grants_wait_until_the_quarantine_is_over
     tokens_go_on_growing
     a_lock_that_moved_right_after_it_was_loaded_ends_by_itself
+    what_was_granted_between_exchanges_of_databases_ends_by_itself
     a_promoted_replica_gives_the_last_known_lease_in_full
 }
 
@@ -303,4 +304,39 @@ fn a_lock_that_moved_right_after_it_was_loaded_ends_by_itself(family: Family) {
             scope.spawn(|| run(call));
         }
     });
+}
+
+fn what_was_granted_between_exchanges_of_databases_ends_by_itself(family: Family) {
+    // The other process reads all of this at once and takes no turn in between.
+    let transact = |server: &Server| {
+        let grant = |key: &str| args!["DLOCK.ACQUIRE", key, "a", "PX", "1000"];
+        let swap = || args!["SWAPDB", 0, 5];
+        let calls = [
+            args!["MULTI"],
+            grant("k"),
+            swap(),
+            grant("k"),
+            swap(),
+            swap(),
+            grant("l"),
+            args!["EXEC"],
+        ];
+        let replies = server.client().pipeline(&calls);
+        assert_eq!(replies[7].items().len(), 6, "{replies:?}");
+    };
+    let all_end = |server: &Server, of: &str| {
+        wait_until(&format!("all leases to end {of}"), || server.keys() == 0);
+        assert_eq!(server.info_number("dlock", "expiries"), 3, "{of}");
+        server.left_over_check();
+    };
+    let server = family.with(&AOF).start();
+    transact(&server);
+    all_end(&crashed(server), "that an AOF brought");
+
+    let primary = family.start();
+    let replica = family.with(&[]).replica_of(&primary).start();
+    primary.wait_replica_synced(&replica);
+    transact(&primary);
+    primary.wait_replica_synced(&replica);
+    all_end(&done(replica, &["REPLICAOF", "NO", "ONE"]), "that a primary told of");
 }

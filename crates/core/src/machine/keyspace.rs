@@ -131,6 +131,41 @@ impl Machine {
         fx: &mut Effects,
     ) {
         self.leases.swap_databases(a, b);
+        self.look_at_swapped(store, now, (a, b), fx);
+    }
+
+    /// As [`Machine::swapped`], but records were replayed since, perhaps between several exchanges: what they entered is
+    /// addressed rightly already. So each entry is looked for, on both sides.
+    pub fn swapped_before_replay<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        (a, b): (u32, u32),
+        fx: &mut Effects,
+    ) {
+        for id in 0..self.leases.bound() {
+            let Some(entry) = self.leases.get(id) else { continue };
+            let other = match entry.db {
+                db if db == a => b,
+                db if db == b => a,
+                _ => continue,
+            };
+            let (db, name) = (entry.db, entry.name.to_vec());
+            if !matches!(store.get(Key { db, name: &name }), Slot::Here(here) if here.entry == id) {
+                self.leases.rename(id, Key { db: other, name: &name });
+            }
+        }
+        self.look_at_swapped(store, now, (a, b), fx);
+    }
+
+    /// What follows from an exchange for those who wait.
+    fn look_at_swapped<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        (a, b): (u32, u32),
+        fx: &mut Effects,
+    ) {
         self.swap_in_flight(a, b);
         let is_primary = self.role == Role::Primary;
         let entries = (0..self.leases.bound()).filter_map(|id| self.leases.get(id));

@@ -287,6 +287,8 @@ impl Table {
             }
             ["restore", from, to] => world.restore(key(name(from)), key(name(to))),
             ["swapdb", a, b] => world.swap_databases(number(a), number(b)),
+            ["swapdb", a, b, "unheard"] => world.swap_databases_unheard(number(a), number(b)),
+            ["swaps-heard"] => world.hear_of_swaps(),
             ["flushdb", db] => world.flush(Some(number(db))),
             ["flushall"] => world.flush(None),
             ["slot-lost", k] => {

@@ -75,6 +75,8 @@ pub struct World {
     paused: bool,
     fx: Effects,
     permits: u128,
+    /// SWAPDB of which the machine of the replica has not heard yet.
+    unheard_swaps: Vec<(u32, u32)>,
     /// Calls that are blocked now, and whose they are.
     pub blocked: BTreeMap<WaiterId, u64>,
     /// Grants that were sent and have not arrived.
@@ -95,6 +97,7 @@ impl World {
             paused: false,
             fx: Effects::default(),
             permits: 0,
+            unheard_swaps: Vec::new(),
             blocked: BTreeMap::new(),
             sent: Vec::new(),
         };
@@ -164,7 +167,7 @@ impl World {
             }
             seen.wakes.push((client, wake.outcome));
         }
-        if !fx.records.is_empty() {
+        if !fx.records.is_empty() && self.unheard_swaps.is_empty() {
             self.check_replica();
         }
         self.fx = fx;

@@ -64,6 +64,26 @@ impl World {
         self.step(|machine, keys, now, fx| machine.swapped(keys, now, (a, b), fx))
     }
 
+    /// SWAPDB, of which the replica's machine hears only in [`World::hear_of_swaps`]: the server tells it later, and
+    /// replays records before.
+    pub fn swap_databases_unheard(&mut self, a: u32, b: u32) -> Seen {
+        self.keys.swap(a, b);
+        self.replica_keys.swap(a, b);
+        self.unheard_swaps.push((a, b));
+        self.step(|machine, keys, now, fx| machine.swapped(keys, now, (a, b), fx))
+    }
+
+    /// The replica's machine is told of all exchanges that it has not heard of.
+    pub fn hear_of_swaps(&mut self) -> Seen {
+        for swap in std::mem::take(&mut self.unheard_swaps) {
+            self.on_replica(|machine, keys, now, fx| {
+                machine.swapped_before_replay(keys, now, swap, fx);
+            });
+        }
+        self.check_replica();
+        Seen::default()
+    }
+
     /// FLUSHDB, or FLUSHALL (`None`).
     pub fn flush(&mut self, db: Option<u32>) -> Seen {
         for keys in [&mut self.keys, &mut self.replica_keys] {

@@ -126,6 +126,27 @@ fn move_takes_the_hold_to_the_other_database() {
 }
 
 #[test]
+fn a_replica_that_hears_of_swaps_after_later_grants_ends_all_leases() {
+    run_both(
+        "
+          0  c1  ACQUIRE k A PX 100 NOTIFY ch  => t1
+          0  c1  ACQUIRE other A PX 100        => t2
+          0  swapdb 0 1 unheard
+          1  c1  ACQUIRE k B PX 100 NOTIFY ch  => t3
+          2  swapdb 1 0 unheard
+          3  swapdb 0 1 unheard
+          4  c1  ACQUIRE l C PX 100 NOTIFY ch  => t4
+          5  swaps-heard
+          6  failover
+          7  c1  CHECK l $t4                   => 1
+          8  db 1
+          8  c1  CHECK k $t1                   => 1
+        200  tick                              => ch: expired 0 t4 1 C l; ch: expired 0 t3 1 B k; ch: expired 1 t1 1 A k
+    ",
+    );
+}
+
+#[test]
 fn swapdb_takes_the_holds_along_and_leaves_the_waiters() {
     run_both(
         "
