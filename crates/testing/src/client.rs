@@ -106,6 +106,11 @@ impl Client {
         self.write(args).expect("the server takes a command");
     }
 
+    /// As [`Client::send`]; whether the connection took it.
+    pub(super) fn try_send<A: AsRef<[u8]>>(&mut self, args: &[A]) -> bool {
+        self.write(args).is_ok()
+    }
+
     /// Sends bytes as they are.
     #[track_caller]
     pub fn send_bytes(&mut self, bytes: &[u8]) {

@@ -116,11 +116,11 @@ impl Sentinels {
     pub fn wait_replica(&self, server: &Server) {
         let start = Instant::now();
         loop {
-            // They cut its connections when they tell it, also that of [`Server::cmd`].
+            // They cut its connections when they tell it, also that of [`Server::cmd`], and one that is just being made.
             server.forget_connection();
-            let mut client = server.client();
-            client.send(&["INFO", "replication"]);
-            if let Heard::Reply(reply) = client.hear(LIMIT)
+            if let Ok(mut client) = server.try_client()
+                && client.try_send(&["INFO", "replication"])
+                && let Heard::Reply(reply) = client.hear(LIMIT)
                 && reply.text().contains("master_link_status:up")
             {
                 return;

@@ -231,9 +231,12 @@ impl Server {
     /// A new connection: the harness' own, which shows everything.
     #[track_caller]
     pub fn client(&self) -> Client {
-        let client = Client::connect(&self.socket, LIMIT)
-            .unwrap_or_else(|error| panic!("{error}\n{}", self.log_tail()));
-        client.speaking(self.family)
+        self.try_client().unwrap_or_else(|error| panic!("{error}\n{}", self.log_tail()))
+    }
+
+    /// As [`Server::client`], for times in which somebody may cut connections.
+    pub(super) fn try_client(&self) -> std::io::Result<Client> {
+        Client::connect(&self.socket, LIMIT).map(|client| client.speaking(self.family))
     }
 
     /// A new connection that speaks RESP3.
