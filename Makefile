@@ -44,7 +44,7 @@ bench: deps ## Measure, each number against a plain Redis in the same run
 soak: test-deps ## Millions of locks and dead waiters: memory must stay flat (minutes)
 	$(CARGO) test --package dlock --test it --test client -- --ignored --nocapture --test-threads=1 soak
 
-matrix: test-deps ## The integration tests against several Redis and Valkey versions
+matrix: test-deps ## The tests of module, client and command against several Redis and Valkey versions
 	@scripts/matrix
 
 deny: ## Check licences, advisories and sources of what we depend on
