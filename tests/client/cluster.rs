@@ -9,7 +9,7 @@ use std::{
 };
 
 use dlock_client::{Client, ErrorKind, Lost};
-use dlock_testing::{Nodes, Reply as _};
+use dlock_testing::{Nodes, Proxy, Reply as _, Server, Way};
 
 use crate::support::{Dice, Variant, number, quick, until, within};
 
@@ -259,5 +259,19 @@ async fn a_replica_takes_over_for_a_node_that_died() {
     .await;
     assert_eq!(number(&node.cmd(&["DLOCK.INFO", held]), "holds"), 1);
     within("a release", holding.release()).await.unwrap();
+    node.left_over_check();
+}
+
+/// The last node to be asked who has which slots, here the only one, has all the time that there is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_node_without_others_is_waited_for() {
+    let node = Server::with(&[]).cluster().start();
+    let proxy = Proxy::to(&node);
+    // Three round trips and more: past the second that one of several is given, within the three of `connect_timeout`.
+    proxy.delay(Way::ToClient, Duration::from_millis(400));
+    let url = format!("redis-cluster://127.0.0.1:{}", proxy.port());
+    let client = within("connecting", Client::connect(&url)).await.unwrap();
+    let guard = within("the acquire", client.lock("k").acquire()).await.unwrap();
+    within("the release", guard.release()).await.unwrap();
     node.left_over_check();
 }

@@ -234,15 +234,18 @@ impl Routes {
         };
         // The time that there is must not be spent on a node that is gone.
         servers.sort_by_key(|server| server.link.generation() == 0);
+        let mut left = servers.len() + others.len();
         for server in servers {
-            match self.learn_from(&server, share_of(until)).await {
+            left -= 1;
+            match self.learn_from(&server, share_of(until, left)).await {
                 Ok(()) => return Ok(()),
                 Err(error) => last = error,
             }
         }
         for (name, addr) in others {
+            left -= 1;
             let server = self.server_at(&name, addr);
-            match self.learn_from(&server, share_of(until)).await {
+            match self.learn_from(&server, share_of(until, left)).await {
                 Ok(()) => return Ok(()),
                 Err(error) => last = error,
             }
@@ -342,8 +345,11 @@ impl Server {
     }
 }
 
-/// The end of asking one node: half of the time there is, so that something is left for the next.
-fn share_of(until: Instant) -> Instant {
+/// The end of asking one node: half of the time there is, so that something is left for the others, if there are some.
+fn share_of(until: Instant, others: usize) -> Instant {
+    if others == 0 {
+        return until;
+    }
     let now = Instant::now();
     now + (until.saturating_duration_since(now) / 2).min(ASK_NODE_FOR)
 }
