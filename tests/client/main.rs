@@ -19,6 +19,7 @@ mod multi;
 mod options;
 mod quorum;
 mod rw;
+mod secured;
 mod semaphore;
 mod sentinel;
 mod support;

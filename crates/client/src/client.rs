@@ -53,9 +53,12 @@ impl Client {
     ///
     /// - `redis://[user:password@]host:port/db`, `rediss://…` with TLS, `unix:///path` for one server;
     /// - `redis-sentinel://[user:password@]host:port,host:port/name[/db]` for the primary of that name, whichever
-    ///   server that is (user and password are those of the servers);
+    ///   server that is. User and password are those of the servers; those of the Sentinels come behind, as
+    ///   `?sentinel_username=…&sentinel_password=…`, or with [`ClientBuilder::sentinel_credentials`];
     /// - `redis-cluster://[user:password@]host:port,host:port` for a cluster;
-    /// - the latter two with `rediss-` for TLS.
+    /// - the latter two with `rediss-` for TLS, also to the Sentinels (unless `sentinel_tls=no`).
+    ///
+    /// In users and passwords, what has a meaning in URLs is written as `%40` (`@`), `%26` (`&`) and so on.
     ///
     /// Inside a tokio runtime, which has to live as long as the client is used. Errors:
     /// [`Invalid`](crate::ErrorKind::Invalid) (the URL), [`Refused`](crate::ErrorKind::Refused),

@@ -1,5 +1,6 @@
 //! How a client behaves, and where it connects to.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::client::Client;
@@ -38,6 +39,19 @@ pub enum Wait {
 pub struct ClientBuilder {
     settings: Settings,
     tls: Option<redis::TlsCertificates>,
+    sentinel: Option<SentinelCredentials>,
+}
+
+#[derive(Clone)]
+struct SentinelCredentials {
+    user: String,
+    password: String,
+}
+
+impl fmt::Debug for SentinelCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SentinelCredentials").field("user", &self.user).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -64,6 +78,7 @@ impl Default for ClientBuilder {
                 private_connections: 256,
             },
             tls: None,
+            sentinel: None,
         }
     }
 }
@@ -117,9 +132,35 @@ impl ClientBuilder {
         self
     }
 
-    /// Certificates for `rediss://`: an authority of one's own, and a certificate of this client.
+    /// Certificates for `rediss://`: an authority of one's own (instead of those that the system trusts), and a
+    /// certificate of this client. For Sentinels and all nodes of a cluster as well. What is wrong with them, or a URL
+    /// without TLS, is [`Invalid`](crate::ErrorKind::Invalid).
     pub fn tls(mut self, certificates: redis::TlsCertificates) -> Self {
         self.tls = Some(certificates);
+        self
+    }
+
+    /// User and password of the Sentinels themselves, as `sentinel_username` and `sentinel_password` of the URL, and
+    /// before these. An empty user is the default one, whose password Sentinels call `requirepass`. Where no Sentinels
+    /// are asked this has no effect.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let server = dlock_testing::Server::start();
+    /// # let sentinels = dlock_testing::Sentinels::with().requirepass("s3cret").start(1, &server, 0);
+    /// # let url = sentinels.url();
+    /// // url: "redis-sentinel://sentinel-a:26379,sentinel-b:26379/locks"
+    /// let builder = dlock_client::Client::builder().sentinel_credentials("", "s3cret");
+    /// let client = builder.connect(&url).await?;
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub fn sentinel_credentials(
+        mut self,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
+        let credentials = SentinelCredentials { user: user.into(), password: password.into() };
+        self.sentinel = Some(credentials);
         self
     }
 
@@ -136,7 +177,8 @@ impl ClientBuilder {
     }
 
     /// Connects to the primary that these Sentinels name, and to the next one after a failover. `node` has password,
-    /// database number and TLS for the servers themselves; its address is not used.
+    /// database number and TLS for the servers themselves; its address is not used. All Sentinels are asked with the
+    /// user and password of the first of them.
     pub async fn connect_sentinel(
         self,
         sentinels: Vec<redis::ConnectionInfo>,
@@ -153,8 +195,14 @@ impl ClientBuilder {
         self.connect_target(Target::Cluster { nodes }).await
     }
 
-    async fn connect_target(self, target: Target) -> Result<Client, Error> {
+    async fn connect_target(self, mut target: Target) -> Result<Client, Error> {
         self.settings.check()?;
+        if let Some(SentinelCredentials { user, password }) = &self.sentinel {
+            target.set_sentinel_credentials(user, password);
+        }
+        if let Some(tls) = &self.tls {
+            target = target.with_certificates(tls)?;
+        }
         Ok(Client::from_core(Core::connect(target, self.tls, self.settings).await?))
     }
 }

@@ -70,3 +70,7 @@ pub use lock::{Lock, RwLock};
 pub use multi::{AnyLock, MultiLock};
 pub use quorum::{QuorumGuard, QuorumLock};
 pub use semaphore::Semaphore;
+
+/// For [`ClientBuilder::tls`].
+#[doc(no_inline)]
+pub use redis::{ClientTlsConfig, TlsCertificates};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::cluster_routing::Slot;
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, TlsCertificates, TlsMode, Value};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
@@ -32,26 +32,22 @@ pub(crate) struct Server {
 
 /// Makes the configuration of a connection to one server.
 pub(crate) enum Opener {
-    Fixed {
-        info: Box<ConnectionInfo>,
-        tls: Option<TlsCertificates>,
-    },
+    Fixed(Box<ConnectionInfo>),
     Sentinel {
-        sentinel: Box<Mutex<Sentinel>>,
-        name: String,
-        node: Box<SentinelNodeConnectionInfo>,
-        tls: Option<TlsCertificates>,
+        lookup: Box<Mutex<SentinelClient>>,
+        /// How the servers themselves are spoken to.
+        node: Box<ConnectionInfo>,
     },
 }
 
 impl Opener {
     /// Where to connect to now: with Sentinels the primary of this moment, which was asked whether it is one.
     pub(crate) async fn client(&self, protocol: ProtocolVersion) -> Result<redis::Client, Error> {
-        let (info, tls) = match self {
-            Self::Fixed { info, tls } => (ConnectionInfo::clone(info), tls),
-            Self::Sentinel { sentinel, name, node, tls } => {
-                let client = sentinel.lock().await.async_master_for(name, Some(node)).await?;
-                (client.get_connection_info().clone(), tls)
+        let info = match self {
+            Self::Fixed(info) => ConnectionInfo::clone(info),
+            Self::Sentinel { lookup, node } => {
+                let primary = lookup.lock().await.async_get_client().await?;
+                ConnectionInfo::clone(node).set_addr(primary.get_connection_info().addr().clone())
             }
         };
         let settings = info.redis_settings().clone().set_protocol(protocol);
@@ -63,10 +59,7 @@ impl Opener {
             .with_retries(3);
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
-        Ok(match tls {
-            Some(tls) => redis::Client::build_with_tls(info, tls.clone())?,
-            None => redis::Client::open(info)?,
-        })
+        Ok(redis::Client::open(info)?)
     }
 }
 
@@ -82,7 +75,6 @@ pub(crate) struct Routes {
     target: Routing,
     settings: Arc<Settings>,
     registry: Arc<Registry>,
-    tls: Option<TlsCertificates>,
     /// Counts what was learnt about slots.
     learnt: watch::Sender<u64>,
 }
@@ -119,22 +111,19 @@ impl Routes {
             target,
             settings: settings.clone(),
             registry: registry.clone(),
-            tls: tls.clone(),
             learnt: watch::Sender::new(0),
         };
         let server = |name, opener| Arc::new(Server::new(name, opener, &settings, &registry));
         match target {
             Target::Single(info) => {
                 let name = info.addr().to_string();
-                let server = server(name, Opener::Fixed { info, tls: tls.clone() });
+                let server = server(name, Opener::Fixed(info));
                 server.link.first().await?;
                 Ok(of(Routing::One(server)))
             }
             Target::Sentinel { sentinels, name, node } => {
-                let sentinel = Box::new(Mutex::new(Sentinel::build(sentinels)?));
-                let node = Box::new(node_settings(&node));
-                let opener =
-                    Opener::Sentinel { sentinel, name: name.clone(), node, tls: tls.clone() };
+                let lookup = lookup(&sentinels, &name, &node, tls)?;
+                let opener = Opener::Sentinel { lookup: Box::new(Mutex::new(lookup)), node };
                 let server = server(name, opener);
                 server.link.first().await?;
                 Ok(of(Routing::One(server)))
@@ -322,7 +311,7 @@ impl Routes {
             .entry(name.to_owned())
             .or_insert_with(|| {
                 let info = Box::new(ConnectionInfo::clone(seed).set_addr(addr));
-                let opener = Opener::Fixed { info, tls: self.tls.clone() };
+                let opener = Opener::Fixed(info);
                 Arc::new(Server::new(name.to_owned(), opener, &self.settings, &self.registry))
             })
             .clone()
@@ -354,15 +343,43 @@ fn share_of(until: Instant, others: usize) -> Instant {
     now + (until.saturating_duration_since(now) / 2).min(ASK_NODE_FOR)
 }
 
-fn node_settings(node: &ConnectionInfo) -> SentinelNodeConnectionInfo {
-    let settings = SentinelNodeConnectionInfo::default()
-        .set_redis_connection_info(node.redis_settings().clone())
-        .set_tcp_settings(node.tcp_settings().clone());
-    match node.addr() {
-        ConnectionAddr::TcpTls { insecure: true, .. } => settings.set_tls_mode(TlsMode::Insecure),
-        ConnectionAddr::TcpTls { .. } => settings.set_tls_mode(TlsMode::Secure),
-        _ => settings,
+/// Who asks the Sentinels, and then the server that they name whether it is a primary. (Certificates for the Sentinels are
+/// part of their addresses already.)
+fn lookup(
+    sentinels: &[ConnectionInfo],
+    name: &str,
+    node: &ConnectionInfo,
+    tls: Option<TlsCertificates>,
+) -> Result<SentinelClient, Error> {
+    let addresses = sentinels.iter().map(|sentinel| sentinel.addr().clone());
+    let mut builder = SentinelClientBuilder::new(addresses, name, SentinelServerType::Master)?;
+    if let Some(asked) = sentinels.first() {
+        builder = builder.set_client_to_sentinel_tcp_settings(asked.tcp_settings().clone());
+        if let Some(user) = asked.redis_settings().username() {
+            builder = builder.set_client_to_sentinel_username(user);
+        }
+        if let Some(password) = asked.redis_settings().password() {
+            builder = builder.set_client_to_sentinel_password(password);
+        }
     }
+    builder = builder.set_client_to_redis_tcp_settings(node.tcp_settings().clone());
+    if let Some(user) = node.redis_settings().username() {
+        builder = builder.set_client_to_redis_username(user);
+    }
+    if let Some(password) = node.redis_settings().password() {
+        builder = builder.set_client_to_redis_password(password);
+    }
+    builder = match node.addr() {
+        ConnectionAddr::TcpTls { insecure: true, .. } => {
+            builder.set_client_to_redis_tls_mode(TlsMode::Insecure)
+        }
+        ConnectionAddr::TcpTls { .. } => builder.set_client_to_redis_tls_mode(TlsMode::Secure),
+        _ => builder,
+    };
+    if let Some(tls) = tls {
+        builder = builder.set_client_to_redis_certificates(tls);
+    }
+    Ok(builder.build()?)
 }
 
 type Ranges = Vec<(u16, u16, String, u16)>;

@@ -1,6 +1,6 @@
 //! Where to connect to, as a URL.
 
-use redis::{ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
 use crate::error::Error;
 
@@ -23,10 +23,11 @@ impl Target {
     }
 
     /// `redis://`, `rediss://`, `unix://` as redis-rs reads them;
-    /// `redis-sentinel://[user:password@]host:port,…/name[/db]` and `redis-cluster://[user:password@]host:port,…`,
-    /// with `rediss-` for TLS.
+    /// `redis-sentinel://[user:password@]host:port,…/name[/db][?parameter=value&…]` and
+    /// `redis-cluster://[user:password@]host:port,…`, with `rediss-` for TLS.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         if let Some((scheme, rest)) = one_of(url, "sentinel") {
+            let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
             let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
             let (name, db) = path.split_once('/').unwrap_or((path, ""));
             if name.is_empty() {
@@ -36,10 +37,16 @@ impl Target {
             }
             let nodes = infos(scheme, hosts, db)?;
             let node = nodes.first().cloned().ok_or_else(no_host)?;
-            // User and password are those of the servers: Sentinels are asked without.
+            let asked = Asked::parse(scheme, query)?;
+            // User and password in front of the hosts are those of the servers.
             let bare = hosts.rsplit_once('@').map_or(hosts, |(_, hosts)| hosts);
-            let sentinels = infos("redis", bare, "")?;
-            return Ok(Self::Sentinel { sentinels, name: name.to_owned(), node: Box::new(node) });
+            let sentinels = infos(asked.scheme, bare, "")?;
+            let mut target =
+                Self::Sentinel { sentinels, name: name.to_owned(), node: Box::new(node) };
+            if let Some(password) = asked.password {
+                target.set_sentinel_credentials(&asked.user, &password);
+            }
+            return Ok(target);
         }
         if let Some((scheme, rest)) = one_of(url, "cluster") {
             let hosts = rest.trim_end_matches('/');
@@ -50,7 +57,116 @@ impl Target {
         }
         Ok(Self::Single(Box::new(info(url)?)))
     }
+
+    /// User and password with which Sentinels are asked, if there are some; without a user, the default one.
+    pub(crate) fn set_sentinel_credentials(&mut self, user: &str, password: &str) {
+        let Self::Sentinel { sentinels, .. } = self else { return };
+        for sentinel in sentinels {
+            let settings = sentinel.redis_settings().clone();
+            let user = if user.is_empty() { "default" } else { user };
+            let settings = settings.set_username(user).set_password(password);
+            *sentinel = sentinel.clone().set_redis_settings(settings);
+        }
+    }
+
+    /// The same with these certificates wherever TLS is spoken.
+    pub(crate) fn with_certificates(self, tls: &TlsCertificates) -> Result<Self, Error> {
+        let all = |infos: Vec<ConnectionInfo>| {
+            infos.into_iter().map(|info| certified(info, tls)).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(match self {
+            Self::Single(info) => Self::Single(Box::new(certified(*info, tls)?)),
+            Self::Cluster { nodes } => Self::Cluster { nodes: all(nodes)? },
+            Self::Sentinel { sentinels, name, node } => {
+                let of_sentinel =
+                    |info| if has_tls(&info) { certified(info, tls) } else { Ok(info) };
+                let sentinels = sentinels.into_iter().map(of_sentinel).collect::<Result<_, _>>()?;
+                Self::Sentinel { sentinels, name, node: Box::new(certified(*node, tls)?) }
+            }
+        })
+    }
 }
+
+/// How Sentinels are asked, as the query of a URL says.
+struct Asked {
+    scheme: &'static str,
+    user: String,
+    password: Option<String>,
+}
+
+impl Asked {
+    fn parse(scheme: &'static str, query: &str) -> Result<Self, Error> {
+        let mut asked = Self { scheme, user: String::new(), password: None };
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            match (name, value) {
+                ("sentinel_username", user) => asked.user = decoded(user)?,
+                ("sentinel_password", password) => asked.password = Some(decoded(password)?),
+                ("sentinel_tls", "yes") => asked.scheme = "rediss",
+                ("sentinel_tls", "no") => asked.scheme = "redis",
+                ("sentinel_tls", _) => return Err(Error::invalid("sentinel_tls is yes or no")),
+                _ => {
+                    return Err(Error::invalid(format!(
+                        "the URL has an unknown parameter: {name} (sentinel_username, \
+                         sentinel_password and sentinel_tls are known)"
+                    )));
+                }
+            }
+        }
+        if asked.password.is_none() && !asked.user.is_empty() {
+            return Err(Error::invalid("sentinel_username without sentinel_password"));
+        }
+        Ok(asked)
+    }
+}
+
+/// With `%40` for `@` and so on, as in front of the hosts.
+fn decoded(text: &str) -> Result<String, Error> {
+    let fault = || Error::invalid("bad URL: a % is written as %25");
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        if first == b'%' {
+            let (digits, after) = rest.split_at_checked(2).ok_or_else(fault)?;
+            let digit = |digit: u8| char::from(digit).to_digit(16);
+            let (Some(high), Some(low)) = (digit(digits[0]), digit(digits[1])) else {
+                return Err(fault());
+            };
+            bytes.extend(u8::try_from(high * 16 + low));
+            rest = after;
+        } else {
+            bytes.push(first);
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| Error::invalid("bad URL: it is not UTF-8"))
+}
+
+fn has_tls(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+/// The same with these certificates, which are read here: what is wrong with them is the caller's business, and is not tried again.
+fn certified(info: ConnectionInfo, tls: &TlsCertificates) -> Result<ConnectionInfo, Error> {
+    if !has_tls(&info) {
+        return Err(Error::invalid(
+            "certificates are for TLS: rediss://, rediss-sentinel://, rediss-cluster://",
+        ));
+    }
+    let chain = tls.client_tls.as_ref().map(|client| &client.client_cert);
+    for (what, pem) in [("authority", tls.root_cert.as_ref()), ("client", chain)] {
+        // An empty one would only be noticed as a server that nobody trusts.
+        if pem.is_some_and(|pem| !pem.windows(BEGIN.len()).any(|text| text == BEGIN)) {
+            return Err(Error::invalid(format!("the {what}'s certificate is not in PEM format")));
+        }
+    }
+    let client = redis::Client::build_with_tls(info, tls.clone())
+        .map_err(|error| Error::invalid(format!("bad certificates: {error}")))?;
+    Ok(client.get_connection_info().clone())
+}
+
+/// How a certificate begins in PEM.
+const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 /// `redis` or `rediss`, and what follows `://`.
 fn one_of<'a>(url: &'a str, what: &str) -> Option<(&'static str, &'a str)> {
@@ -99,6 +215,35 @@ mod tests {
     }
 
     #[test]
+    fn sentinels_have_users_passwords_and_tls_of_their_own() {
+        let sentinels = |url: &str| {
+            let Ok(Target::Sentinel { sentinels, node, .. }) = Target::parse(url) else {
+                panic!("{url}")
+            };
+            let asked = sentinels[0].redis_settings().clone();
+            let text = |text: Option<&str>| text.unwrap_or("-").to_owned();
+            assert_eq!(node.redis_settings().password(), Some("p"), "{url}");
+            let tls = (has_tls(&sentinels[0]), has_tls(&node));
+            (text(asked.username()), text(asked.password()), tls)
+        };
+        let of = |user: &str, password: &str, tls| (user.to_owned(), password.to_owned(), tls);
+        let plain = (false, false);
+        for (url, expected) in [
+            ("redis-sentinel://:p@a/main", of("-", "-", plain)),
+            ("redis-sentinel://:p@a/main?sentinel_password=q", of("default", "q", plain)),
+            (
+                "redis-sentinel://:p@a/main/1?sentinel_username=u&sentinel_password=%26%c3%a4+%25",
+                of("u", "&ä+%", plain),
+            ),
+            ("rediss-sentinel://:p@a/main", of("-", "-", (true, true))),
+            ("rediss-sentinel://:p@a/main?sentinel_tls=no", of("-", "-", (false, true))),
+            ("redis-sentinel://:p@a/main?sentinel_tls=yes", of("-", "-", (true, false))),
+        ] {
+            assert_eq!(sentinels(url), expected, "{url}");
+        }
+    }
+
+    #[test]
     fn a_cluster_url_names_hosts() {
         let Ok(Target::Cluster { nodes }) = Target::parse("rediss-cluster://:p@a:1,b:2/") else {
             panic!("a cluster")
@@ -112,6 +257,12 @@ mod tests {
         for url in [
             "redis-sentinel://host",
             "redis-cluster:///",
+            "redis-sentinel://a/main?sentinel_username=u",
+            "redis-sentinel://a/main?sentinel_password=secret%4",
+            "redis-sentinel://a/main?sentinel_password=secret%ff",
+            "redis-sentinel://a/main?sentinel_password=secret%zz",
+            "redis-sentinel://a/main?sentinel_tls=maybe",
+            "redis-sentinel://a/main?password=secret",
             "redis-cluster://a/1",
             "http://a:secret@b",
         ] {

@@ -1,6 +1,10 @@
 //! Clusters of several nodes, and slots that move between them.
 
-use super::{server::Server, value::Reply, wait::wait_until};
+use super::{
+    server::{Server, Setup},
+    value::Reply,
+    wait::wait_until,
+};
 
 impl Server {
     /// Its node id.
@@ -86,8 +90,15 @@ impl Nodes {
     /// As [`Nodes::start`], with these settings on every node.
     #[track_caller]
     pub fn with(count: usize, settings: &[&str]) -> Nodes {
-        let nodes: Vec<Server> =
-            (0..count).map(|_| Server::with(settings).cluster_without_slots().start()).collect();
+        Nodes::of((0..count).map(|_| Server::with(settings)))
+    }
+
+    /// As [`Nodes::start`], each node as its setup says.
+    #[track_caller]
+    pub fn of(setups: impl IntoIterator<Item = Setup>) -> Nodes {
+        let start = |setup: Setup| setup.cluster_without_slots().start();
+        let nodes: Vec<Server> = setups.into_iter().map(start).collect();
+        let count = nodes.len();
         let slots = |n: usize| u16::try_from(16384 * n / count).expect("a slot number");
         for (n, node) in nodes.iter().enumerate() {
             node.add_slots(slots(n), slots(n + 1) - 1);

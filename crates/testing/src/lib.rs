@@ -50,7 +50,7 @@ pub use self::{
     kind::Kind,
     module::Profile,
     proxy::{Cut, Fault, Proxy, Seen, Traffic, Trigger, Way},
-    sentinel::Sentinels,
+    sentinel::{SentinelSetup, Sentinels},
     server::{Server, Setup},
     tap::ReplicaTap,
     tls::Tls,

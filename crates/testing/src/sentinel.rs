@@ -15,6 +15,7 @@ use super::{
     kind,
     process::Guarded,
     server::{Reservation, Server, free_port},
+    tls::Tls,
     value::Reply as _,
     wait::LIMIT,
 };
@@ -29,9 +30,22 @@ const FAILOVER_LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Sentinels(Vec<Sentinel>);
 
+/// How sentinels are to be started.
+#[derive(Debug, Default)]
+#[must_use = "call start()"]
+pub struct SentinelSetup {
+    password: Option<String>,
+    /// Whose authority they have, and on which port of TLS the primary is.
+    tls: Option<(Tls, u16)>,
+    settings: Vec<String>,
+}
+
 #[derive(Debug)]
 struct Sentinel {
+    /// For the harness; clients are told that of TLS, if there is one.
     port: u16,
+    tls: Option<Tls>,
+    password: Option<String>,
     _port: Reservation,
     dir: TempDir,
     _child: Guarded,
@@ -42,8 +56,19 @@ impl Sentinels {
     /// They take a server for down after half a second.
     #[track_caller]
     pub fn start(count: usize, primary: &Server, replicas: usize) -> Sentinels {
+        Sentinels::with().start(count, primary, replicas)
+    }
+
+    /// Sentinels that are not as [`Sentinels::start`] has them.
+    pub fn with() -> SentinelSetup {
+        SentinelSetup::default()
+    }
+
+    #[track_caller]
+    fn start_as(setup: &SentinelSetup, count: usize, primary: u16, replicas: usize) -> Sentinels {
         let quorum = count / 2 + 1;
-        let all = Sentinels((0..count).map(|_| Sentinel::start(primary.port(), quorum)).collect());
+        let start = |_| Sentinel::start(setup, primary, quorum);
+        let all = Sentinels((0..count).map(start).collect());
         all.wait("the sentinels to know each other and the replicas", LIMIT, |sentinel| {
             let known = sentinel.ask(&["SENTINEL", "MASTER", NAME])?;
             let number = |field: &str| known.field(field).text().parse::<usize>().ok();
@@ -54,10 +79,7 @@ impl Sentinels {
             Some(ready)
         });
         // From here on as outside tests, or nearly so: who hears of a promotion late takes it back after four of these periods.
-        for sentinel in &all.0 {
-            let debug = sentinel.ask(&["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "1000"]);
-            debug.expect("a sentinel that answers").ok();
-        }
+        all.cmd(&["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "1000"]);
         all
     }
 
@@ -68,17 +90,32 @@ impl Sentinels {
 
     /// Their ports on 127.0.0.1.
     pub fn ports(&self) -> Vec<u16> {
+        self.0.iter().map(Sentinel::client_port).collect()
+    }
+
+    /// Their ports on 127.0.0.1 without TLS, which they have anyway.
+    pub fn plain_ports(&self) -> Vec<u16> {
         self.0.iter().map(|sentinel| sentinel.port).collect()
     }
 
-    /// For clients that want a URL: `redis-sentinel://127.0.0.1:p,127.0.0.1:p/name`.
+    /// For clients that want a URL: `redis-sentinel://127.0.0.1:p,127.0.0.1:p/name`, without password.
     pub fn url(&self) -> String {
+        let scheme =
+            if self.0.iter().any(|sentinel| sentinel.tls.is_some()) { "rediss" } else { "redis" };
         let hosts: Vec<String> =
-            self.0.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
-        format!("redis-sentinel://{}/{NAME}", hosts.join(","))
+            self.ports().iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("{scheme}-sentinel://{}/{NAME}", hosts.join(","))
     }
 
-    /// The port of the primary, if all name the same one.
+    /// One command to each of them.
+    #[track_caller]
+    pub fn cmd(&self, words: &[&str]) {
+        for sentinel in &self.0 {
+            sentinel.ask(words).expect("a sentinel that answers").ok();
+        }
+    }
+
+    /// The port of the primary (that of TLS, if they speak TLS to it), if all name the same one.
     pub fn primary_port(&self) -> Option<u16> {
         let ports: Vec<Option<u16>> = self.0.iter().map(Sentinel::primary_port).collect();
         let first = ports.first().copied().flatten();
@@ -143,13 +180,40 @@ impl Sentinels {
     }
 }
 
+impl SentinelSetup {
+    /// They want this password, also of each other.
+    pub fn requirepass(mut self, password: &str) -> SentinelSetup {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// They serve TLS, and speak TLS to each other and to the servers, of which the primary is the one on the port of `tls`.
+    pub fn tls(mut self, tls: &Tls) -> SentinelSetup {
+        self.tls = Some((tls.another(), tls.port()));
+        self
+    }
+
+    /// A further line of their configuration.
+    pub fn and(mut self, line: &str) -> SentinelSetup {
+        self.settings.push(line.to_owned());
+        self
+    }
+
+    /// As [`Sentinels::start`].
+    #[track_caller]
+    pub fn start(self, count: usize, primary: &Server, replicas: usize) -> Sentinels {
+        let port = self.tls.as_ref().map_or(primary.port(), |(_, port)| *port);
+        Sentinels::start_as(&self, count, port, replicas)
+    }
+}
+
 impl Sentinel {
-    fn start(primary: u16, quorum: usize) -> Sentinel {
+    fn start(setup: &SentinelSetup, primary: u16, quorum: usize) -> Sentinel {
         let dir = tempfile::Builder::new().prefix("dlock-").tempdir().expect("a temporary folder");
         let (port, reservation) = free_port();
         let config = dir.path().join("sentinel.conf");
         let log = dir.path().join("log");
-        let lines = [
+        let mut lines = vec![
             "bind 127.0.0.1".to_owned(),
             format!("port {port}"),
             "daemonize no".to_owned(),
@@ -159,6 +223,17 @@ impl Sentinel {
             format!("sentinel down-after-milliseconds {NAME} 500"),
             format!("sentinel failover-timeout {NAME} 2000"),
         ];
+        if let Some(password) = &setup.password {
+            lines.push(format!("requirepass {password}"));
+            lines.push(format!("sentinel sentinel-pass {password}"));
+        }
+        let tls = setup.tls.as_ref().map(|(tls, _)| tls.another());
+        if let Some(tls) = &tls {
+            let settings = tls.settings();
+            lines.extend(settings.iter().map(|(name, value)| format!("{name} {value}")));
+            lines.push("tls-replication yes".to_owned());
+        }
+        lines.extend(setup.settings.iter().cloned());
         fs::write(&config, lines.join("\n")).expect("a file in a folder of ours");
         let mut command = Command::new(kind::binary());
         command
@@ -169,7 +244,8 @@ impl Sentinel {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let child = Guarded::spawn(command).expect("the server binary runs");
-        let sentinel = Sentinel { port, _port: reservation, dir, _child: child };
+        let password = setup.password.clone();
+        let sentinel = Sentinel { port, tls, password, _port: reservation, dir, _child: child };
         let start = Instant::now();
         // They speak to each other and to the servers more often than outside tests.
         let hurry = [
@@ -195,13 +271,18 @@ impl Sentinel {
 
     /// One command; `None` when it does not answer.
     fn ask(&self, words: &[&str]) -> Option<Value> {
-        let url = format!("redis://127.0.0.1:{}/", self.port);
+        let password = self.password.as_ref().map(|password| format!(":{password}@"));
+        let url = format!("redis://{}127.0.0.1:{}/", password.unwrap_or_default(), self.port);
         let mut connection = redis::Client::open(url)
             .and_then(|client| client.get_connection_with_timeout(Duration::from_secs(2)))
             .ok()?;
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
         command.query(&mut connection).ok()
+    }
+
+    fn client_port(&self) -> u16 {
+        self.tls.as_ref().map_or(self.port, Tls::port)
     }
 
     fn primary_port(&self) -> Option<u16> {

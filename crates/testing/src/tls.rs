@@ -4,7 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
 };
 
 use tempfile::TempDir;
@@ -17,7 +17,7 @@ use super::{
 /// An authority that nobody else trusts, a certificate of it for 127.0.0.1, and a port that is kept free for a server that uses them.
 #[derive(Debug)]
 pub struct Tls {
-    dir: TempDir,
+    dir: Arc<TempDir>,
     port: u16,
     _port: Reservation,
 }
@@ -31,7 +31,7 @@ impl Tls {
         }
         let dir = tempfile::Builder::new().prefix("dlock-").tempdir().expect("a temporary folder");
         let (port, reservation) = free_port();
-        let tls = Tls { dir, port, _port: reservation };
+        let tls = Tls { dir: Arc::new(dir), port, _port: reservation };
         fs::write(
             tls.path("leaf.cnf"),
             "subjectAltName=IP:127.0.0.1,DNS:localhost\nbasicConstraints=CA:FALSE\n",
@@ -48,21 +48,30 @@ impl Tls {
         Some(tls)
     }
 
+    /// The same authority and certificate for another server, with a port of its own.
+    pub fn another(&self) -> Tls {
+        let (port, reservation) = free_port();
+        Tls { dir: self.dir.clone(), port, _port: reservation }
+    }
+
     /// A server with the module that serves TLS on [`Tls::url`] (and, for the harness, plain connections as others do).
     pub fn server(&self) -> Setup {
+        let settings = self.settings();
+        let words: Vec<&str> =
+            settings.iter().flat_map(|(name, value)| [*name, value.as_str()]).collect();
+        Server::with(&words)
+    }
+
+    /// What a server or a sentinel needs to be told: names and values.
+    pub(super) fn settings(&self) -> [(&'static str, String); 5] {
         let path = |name: &str| self.path(name).display().to_string();
-        Server::with(&[
-            "tls-port",
-            &self.port.to_string(),
-            "tls-cert-file",
-            &path("leaf.crt"),
-            "tls-key-file",
-            &path("leaf.key"),
-            "tls-ca-cert-file",
-            &path("ca.crt"),
-            "tls-auth-clients",
-            "no",
-        ])
+        [
+            ("tls-port", self.port.to_string()),
+            ("tls-cert-file", path("leaf.crt")),
+            ("tls-key-file", path("leaf.key")),
+            ("tls-ca-cert-file", path("ca.crt")),
+            ("tls-auth-clients", "no".to_owned()),
+        ]
     }
 
     /// For clients that want a URL: `rediss://127.0.0.1:port/`.
@@ -77,7 +86,17 @@ impl Tls {
 
     /// The authority's certificate, PEM.
     pub fn authority(&self) -> Vec<u8> {
-        fs::read(self.path("ca.crt")).expect("a file that openssl wrote")
+        fs::read(self.authority_file()).expect("a file that openssl wrote")
+    }
+
+    /// The file with the authority's certificate.
+    pub fn authority_file(&self) -> PathBuf {
+        self.path("ca.crt")
+    }
+
+    /// A certificate of this authority and its key, PEM, for clients that have to show one: their files.
+    pub fn client_files(&self) -> [PathBuf; 2] {
+        [self.path("leaf.crt"), self.path("leaf.key")]
     }
 
     fn path(&self, name: &str) -> PathBuf {
