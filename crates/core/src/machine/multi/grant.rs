@@ -1,0 +1,174 @@
+//! Grants to calls for several keys that waited.
+
+use super::look::Look;
+use crate::effects::{Effects, Event, Outcome};
+use crate::hold::{NO_CLIENT, Notify};
+use crate::holds::ALONE;
+use crate::lease::NO_ENTRY;
+use crate::machine::acquire::{Caller, tokens_used_up};
+use crate::machine::hand_on::hold_for;
+use crate::machine::in_flight::{Given, Part};
+use crate::machine::{Machine, Step};
+use crate::queue::{Waiter, WaiterId};
+use crate::resource::{Kind, Lock, Resource};
+use crate::store::{Key, Store};
+use crate::time::Now;
+use alloc::vec::Vec;
+use dlock_wire::request::Acquire;
+
+impl Machine {
+    /// It is the turn of a call for several keys at one of them. `true` if it left the queue.
+    pub(in crate::machine) fn grant_member(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        slot: u32,
+    ) -> bool {
+        let Some(waiter) = self.waits.get(slot) else { return true };
+        if self.waits.group(waiter.group).is_some_and(|group| group.takes_any) {
+            self.grant_any(step, resource, slot);
+            return true;
+        }
+        let call = self.waits.leader(waiter).id;
+        if self.waits.set_ready(slot, true) {
+            self.ripe.push_back(call);
+        }
+        false
+    }
+
+    /// ANYACQUIRE has found its key.
+    fn grant_any(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
+        let Some(token) = self.tokens.take(step.now.wall_us) else {
+            self.refuse_waiter(step, slot, &tokens_used_up());
+            return;
+        };
+        let Some(waiter) = self.forget_place(slot) else { return };
+        let hold = hold_for(&waiter, step, token);
+        let key = step.key;
+        step.fx.wake(waiter.id, Outcome::Granted { key: key.name.to_vec(), token });
+        let given = Given::Hold { id: ALONE, token, entered: false };
+        self.send(&waiter, [Part::new(Kind::Lock, key, given)].into());
+        self.counters.grants_after_waiting += 1;
+        if hold.tied_to() != NO_CLIENT && resource.entry != NO_ENTRY {
+            self.connections.tie(hold.tied_to(), resource.entry, ALONE);
+        }
+        resource.put_hold(ALONE, hold);
+        step.dirty = true;
+        step.granted = true;
+        step.fx.note(key, Event::Acquire);
+    }
+
+    /// The owner does not hold a key any more that its call for several counted on.
+    pub(in crate::machine) fn no_longer_ready(&mut self, key: Key<'_>, owner: &[u8]) {
+        if self.waits.has_groups()
+            && let Some(queue) = self.waits.queue_of(key)
+            && let Some(slot) = self.waits.place_of(queue, owner)
+            && self.waits.get(slot).is_some_and(Waiter::is_grouped)
+        {
+            self.waits.set_ready(slot, false);
+        }
+    }
+
+    /// Grants the calls for several keys that may have all of them now. What becomes ripe through
+    /// that waits for its turn here, however long a chain they make.
+    pub(in crate::machine) fn grant_what_is_ripe<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        fx: &mut Effects,
+    ) {
+        if core::mem::replace(&mut self.is_granting, true) {
+            return;
+        }
+        while let Some(call) = self.ripe.pop_front() {
+            self.grant_all(store, now, call, fx);
+        }
+        self.is_granting = false;
+    }
+
+    fn grant_all<S: Store>(&mut self, store: &mut S, now: Now, call: WaiterId, fx: &mut Effects) {
+        let group = self.waits.by_id(call).map(|waiter| waiter.group);
+        let Some(group) = group.and_then(|group| self.waits.group(group)) else { return };
+        let members = group.members.clone();
+        let mut names = Vec::with_capacity(members.len());
+        let mut fresh = 0;
+        for &slot in &members {
+            let Some(waiter) = self.waits.get(slot) else { return };
+            let (queue, owner) = (waiter.queue, waiter.owner.clone());
+            let Some(found) = self.waits.queue(queue) else { return };
+            let (db, name) = (found.db, found.name.clone());
+            let key = Key { db, name: &name };
+            // Looked at once more: other commands may have done something to any of the keys.
+            let look =
+                self.on_key(
+                    store,
+                    (Kind::Lock, key),
+                    now,
+                    fx,
+                    |machine, _, resource| match resource.lock() {
+                        Lock::Held(hold) if *hold.owner == *owner && hold.count < u32::MAX => {
+                            Look::Held
+                        }
+                        Lock::Free if machine.first_in(queue) == Some(slot) => Look::Open,
+                        _ => Look::Closed(false),
+                    },
+                );
+            if self.waits.by_id(call).is_none() {
+                return;
+            }
+            fresh += usize::from(look == Ok(Look::Open));
+            if !look.is_ok_and(Look::can_be_taken) {
+                self.waits.set_ready(slot, false);
+                self.waits.stall(queue);
+                return;
+            }
+            names.push((db, name));
+        }
+        let Some(waiter) = self.waits.by_id(call) else { return };
+        if !self.tokens.has(fresh, now.wall_us) {
+            let id = waiter.id;
+            if self.forget_place(call.slot()).is_some() {
+                fx.wake(id, tokens_used_up());
+            }
+            return;
+        }
+        let Some(waiter) = self.forget_place(call.slot()) else { return };
+        let mut tokens = Vec::with_capacity(names.len());
+        let mut parts = Vec::with_capacity(names.len());
+        for (db, name) in &names {
+            let key = Key { db: *db, name };
+            let caller = Caller { client: waiter.client, db: *db, may_block: false };
+            let call = as_call(&waiter, name);
+            let outcome =
+                self.on_key(store, (Kind::Lock, key), now, fx, |machine, step, resource| {
+                    machine.take_one(step, resource, caller, &call)
+                });
+            let Ok((Outcome::Token(token), entered)) = outcome else {
+                debug_assert!(false, "a key that was there to be taken a moment ago");
+                continue;
+            };
+            tokens.push(token);
+            let given = Given::Hold { id: ALONE, token, entered };
+            parts.push(Part::new(Kind::Lock, key, given));
+        }
+        self.counters.grants_after_waiting += 1;
+        fx.wake(waiter.id, Outcome::Tokens(tokens));
+        self.send(&waiter, parts);
+    }
+}
+
+/// The call for one key that a waiter stands for.
+fn as_call<'a>(waiter: &'a Waiter, name: &'a [u8]) -> Acquire<'a> {
+    let ask = &waiter.ask;
+    Acquire {
+        lease_ms: Some(ask.lease_ms),
+        notify: match &ask.notify {
+            Notify::Channel(name) => Some(name),
+            Notify::Silent | Notify::Owner => None,
+        },
+        reqid: ask.request.as_deref(),
+        bind_ms: ask.bind_ms,
+        label: Some(&ask.label),
+        ..Acquire::new(name, &waiter.owner)
+    }
+}

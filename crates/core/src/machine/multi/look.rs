@@ -1,0 +1,162 @@
+//! How the keys look to a call for several, before any is taken.
+
+use crate::effects::{Effects, Outcome};
+use crate::machine::acquire::{Caller, in_quarantine, own_hold, refused_in_script};
+use crate::machine::{Machine, Step, wrong_type};
+use crate::queue::Want;
+use crate::resource::{Kind, Lock, Resource};
+use crate::store::Store;
+use crate::time::Now;
+use alloc::vec::Vec;
+use dlock_wire::request::{Acquire, MAcquire};
+
+/// How one key looks to a call for several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Its owner has it, and the hold has seen the request id.
+    Seen,
+    /// Its owner has it.
+    Held,
+    /// It can be had.
+    Open,
+    /// It cannot be had now; with `true`, because of a quarantine alone.
+    Closed(bool),
+}
+
+/// What is about places that the owner has already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Own {
+    /// The call does not wait: they stand in its way as those of others do.
+    Counts,
+    /// The call takes over the places of an earlier one.
+    Stays,
+    /// They go when the call waits or is granted.
+    Goes,
+}
+
+impl Look {
+    pub(super) fn can_be_taken(self) -> bool {
+        !matches!(self, Self::Closed(_))
+    }
+}
+
+impl Machine {
+    /// How each key looks to the call, and which earlier call of the owner leaves it its places. A
+    /// key of another type is an error before anything is taken.
+    pub(super) fn look_at_all<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (call, takes_any): (&MAcquire<'_>, bool),
+        fx: &mut Effects,
+    ) -> Result<(Vec<Look>, Option<u32>), Outcome> {
+        if let Some(fault) = refused_in_script(caller, call.bind_ms, None) {
+            return Err(fault);
+        }
+        self.rouse(store, now, caller.client, fx);
+        if call.block_ms.is_none() || !caller.may_block {
+            return Ok((self.look_at_each(store, now, caller, (call, Own::Counts), fx)?, None));
+        }
+        if let Some(kept) = self.group_kept_by(now, caller, call, takes_any) {
+            let looks = self.look_at_each(store, now, caller, (call, Own::Stays), fx)?;
+            if self.waits.group(kept).is_some() {
+                return Ok((looks, Some(kept)));
+            }
+            // It was granted, or is over, and its places are gone.
+        }
+        Ok((self.look_at_each(store, now, caller, (call, Own::Goes), fx)?, None))
+    }
+
+    fn look_at_each<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (call, own): (&MAcquire<'_>, Own),
+        fx: &mut Effects,
+    ) -> Result<Vec<Look>, Outcome> {
+        let mut looks = Vec::with_capacity(call.keys.len());
+        for &name in call.keys {
+            let key = (Kind::Lock, caller.key(name));
+            let look = self.on_key(store, key, now, fx, |machine, step, resource| {
+                machine.hand_on(step, resource);
+                machine.look_at_one(step, resource, call.for_key(name), own)
+            });
+            looks.push(look.map_err(|_| wrong_type())?);
+        }
+        Ok(looks)
+    }
+
+    fn look_at_one(
+        &self,
+        step: &Step<'_>,
+        resource: &Resource,
+        call: Acquire<'_>,
+        own: Own,
+    ) -> Look {
+        if own_hold(resource, &call, Want::Lock).is_some() {
+            let hold = resource.lock().hold();
+            let has_seen = hold.is_some_and(|hold| hold.has_seen(call.reqid));
+            return match has_seen {
+                true => Look::Seen,
+                // It cannot be entered once more; only a value that was restored is held so often.
+                false if hold.is_some_and(|hold| hold.count == u32::MAX) => Look::Closed(false),
+                false => Look::Held,
+            };
+        }
+        let is_free = matches!(resource.lock(), Lock::Free);
+        if self.quarantine_left(step.now.mono) > 0 {
+            return Look::Closed(resource.lock().hold().is_none());
+        }
+        let queue = self.waits.queue_of(step.key).filter(|_| is_free);
+        let mut waiting = queue.into_iter().flat_map(|queue| self.waits.walk(queue));
+        let first = waiting.find(|(_, waiter)| match own {
+            Own::Goes if *waiter.owner == *call.owner => false,
+            Own::Counts | Own::Goes | Own::Stays => !self.is_passed_over(waiter),
+        });
+        let is_first = match first {
+            None => true,
+            Some((_, waiter)) => own == Own::Stays && *waiter.owner == *call.owner,
+        };
+        if is_free && is_first { Look::Open } else { Look::Closed(false) }
+    }
+
+    /// The earlier call of the owner for several keys, if it waits with a place for every key of
+    /// this one.
+    fn group_kept_by(
+        &self,
+        now: Now,
+        caller: Caller,
+        call: &MAcquire<'_>,
+        takes_any: bool,
+    ) -> Option<u32> {
+        let place = |name: &&[u8]| {
+            let queue = self.waits.queue_of(caller.key(name))?;
+            self.waits.get(self.waits.place_of(queue, call.owner)?)
+        };
+        let first = place(call.keys.first()?)?;
+        let lease = self.clock.at(now.mono);
+        let group = (!self.waits.is_over(first, now.mono, lease)).then_some(first.group)?;
+        self.waits.group(group).filter(|group| group.takes_any == takes_any)?;
+        let all = call.keys.iter().all(|name| place(name).is_some_and(|w| w.group == group));
+        all.then_some(group)
+    }
+}
+
+/// The answer to a call for any key that does not wait.
+pub(super) fn refuse_any(machine: &Machine, now: Now, looks: &[Look]) -> Outcome {
+    if looks.contains(&Look::Closed(true)) {
+        return in_quarantine(machine.quarantine_left(now.mono));
+    }
+    Outcome::Null
+}
+
+/// The answer to a call for all keys that does not wait.
+pub(super) fn refuse(machine: &Machine, now: Now, looks: &[Look]) -> Outcome {
+    let closed = |look: &&Look| !look.can_be_taken();
+    if looks.iter().filter(closed).all(|look| *look == Look::Closed(true)) {
+        return in_quarantine(machine.quarantine_left(now.mono));
+    }
+    Outcome::Null
+}
