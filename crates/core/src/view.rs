@@ -343,10 +343,8 @@ impl Machine {
             return Ok(place.map(|ahead| ahead + 1).or_else(|| holds.then_some(0)));
         }
         let is_over = |waiter: &Waiter| waits.is_over(waiter, now.mono, lease);
-        let place = waits
-            .queue_of(key)
-            .and_then(|queue| waits.place_of(queue, owner))
-            .filter(|&slot| !waits.get(slot).is_some_and(is_over));
+        let place =
+            waits.place_at(key, owner).filter(|&slot| !waits.get(slot).is_some_and(is_over));
         let ahead = |slot| waits.ahead_of(slot).filter(|waiter| !is_over(waiter)).count();
         Ok(place.map(|slot| ahead(slot) + 1).or_else(|| holds.then_some(0)))
     }

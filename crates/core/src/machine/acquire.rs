@@ -153,7 +153,7 @@ impl Machine {
             return too_wide;
         }
         let goes_first = goes_first(resource, call.owner, want);
-        let place = presence.and_then(|_| self.place_of(step.key, call.owner));
+        let place = presence.and_then(|_| self.waits.place_at(step.key, call.owner));
         // Who waits already is served from its place, so that none is left behind.
         if (place.is_none() || goes_first) && self.is_open(step, resource, call.owner, want) {
             if let Some(slot) = place {
@@ -186,10 +186,6 @@ impl Machine {
             return None;
         }
         Some(Outcome::Null)
-    }
-
-    pub(super) fn place_of(&self, key: Key<'_>, owner: &[u8]) -> Option<u32> {
-        self.waits.place_of(self.waits.queue_of(key)?, owner)
     }
 
     /// LIMIT makes a semaphore on first use. `LIMIT` if there are too few permits for the call.
@@ -379,7 +375,7 @@ impl Machine {
         let Asked { call, want, presence } = asked;
         let presence = presence.unwrap_or(Presence::Queued);
         let ask = self.ask(call, want);
-        if let Some(slot) = self.place_of(step.key, call.owner) {
+        if let Some(slot) = self.waits.place_at(step.key, call.owner) {
             let has = self.waits.get(slot).map_or(want, |waiter| waiter.ask.want);
             let stands_well = rank == Rank::Last || self.waits.ahead_of(slot).next().is_none();
             if keeps_place(has, want) && stands_well {

@@ -89,8 +89,7 @@ impl Machine {
         }
         let from = step.lease + self.quarantine_left(step.now.mono);
         for (seq, place) in core::mem::take(&mut fair.places) {
-            let queue = self.waits.queue_of(step.key);
-            if queue.is_some_and(|queue| self.waits.place_of(queue, &place.owner).is_some()) {
+            if self.waits.place_at(step.key, &place.owner).is_some() {
                 // Who asked again meanwhile waits already.
                 fair.touched.push(seq);
                 continue;

@@ -240,8 +240,7 @@ impl Machine {
     ) {
         let answer =
             self.on_call(store, now, caller, (kind, key), fx, |machine, step, resource| {
-                let queue = machine.waits.queue_of(step.key);
-                if let Some(slot) = queue.and_then(|queue| machine.waits.place_of(queue, owner)) {
+                if let Some(slot) = machine.waits.place_at(step.key, owner) {
                     if let Some(waiter) = machine.forget_place(slot)
                         && waiter.presence.is_parked()
                     {

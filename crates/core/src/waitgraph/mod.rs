@@ -169,8 +169,7 @@ impl Machine {
         (owner, want): (&[u8], Want),
         goes_first: bool,
     ) -> Wait<'_> {
-        let queue = self.waits().queue_of(key);
-        let slot = queue.and_then(|queue| self.waits().place_of(queue, owner));
+        let slot = self.waits().place_at(key, owner);
         let place = slot.and_then(|slot| Some((slot, self.waits().get(slot)?)));
         let stays = place.is_some_and(|(_, place)| {
             let stands_well = !goes_first || place.prev == NIL;

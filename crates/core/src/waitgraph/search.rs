@@ -115,9 +115,7 @@ impl Machine {
         keys: impl Iterator<Item = Key<'k>> + Clone,
     ) -> Option<String> {
         for key in keys.clone() {
-            let queue = self.waits().queue_of(key);
-            if let Some(slot) = queue.and_then(|queue| self.waits().place_of(queue, search.caller))
-            {
+            if let Some(slot) = self.waits().place_at(key, search.caller) {
                 self.note_leaving(search, slot);
             }
         }

@@ -163,6 +163,11 @@ impl Waits {
         self.by_owner.find(hash_place(self.keys, queue, owner), same).copied()
     }
 
+    /// The place that `owner` has in the queue of `key`.
+    pub fn place_at(&self, key: Key<'_>, owner: &[u8]) -> Option<u32> {
+        self.place_of(self.queue_of(key)?, owner)
+    }
+
     /// How many wait: blocked calls, and places without one.
     pub fn count(&self) -> (usize, usize) {
         (self.parked, self.waiters.len() - self.parked - self.members)

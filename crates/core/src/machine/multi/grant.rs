@@ -61,8 +61,7 @@ impl Machine {
     /// The owner does not hold a key any more that its call for several counted on.
     pub(in crate::machine) fn no_longer_ready(&mut self, key: Key<'_>, owner: &[u8]) {
         if self.waits.has_groups()
-            && let Some(queue) = self.waits.queue_of(key)
-            && let Some(slot) = self.waits.place_of(queue, owner)
+            && let Some(slot) = self.waits.place_at(key, owner)
             && self.waits.get(slot).is_some_and(Waiter::is_grouped)
         {
             self.waits.set_ready(slot, false);

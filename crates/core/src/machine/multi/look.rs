@@ -131,10 +131,8 @@ impl Machine {
         call: &MAcquire<'_>,
         takes_any: bool,
     ) -> Option<u32> {
-        let place = |name: &&[u8]| {
-            let queue = self.waits.queue_of(caller.key(name))?;
-            self.waits.get(self.waits.place_of(queue, call.owner)?)
-        };
+        let place =
+            |name: &&[u8]| self.waits.get(self.waits.place_at(caller.key(name), call.owner)?);
         let first = place(call.keys.first()?)?;
         let lease = self.clock.at(now.mono);
         let group = (!self.waits.is_over(first, now.mono, lease)).then_some(first.group)?;

@@ -23,7 +23,7 @@ impl Machine {
         if let Some(group) = kept {
             self.keep_places(group, caller, call, fx);
         } else {
-            let is_new = |name: &&[u8]| self.place_of(caller.key(name), call.owner).is_none();
+            let is_new = |name: &&[u8]| self.waits.place_at(caller.key(name), call.owner).is_none();
             let new = call.keys.iter().copied().filter(is_new);
             let more = new.clone().count();
             for name in new {
@@ -41,9 +41,7 @@ impl Machine {
             } else {
                 Ask::default()
             };
-            let queue = self.waits.queue_of(key);
-            let own = queue.and_then(|queue| self.waits.place_of(queue, call.owner));
-            let slot = if let Some(slot) = own {
+            let slot = if let Some(slot) = self.waits.place_at(key, call.owner) {
                 self.waits.take_over(slot, caller.client, presence, ask);
                 slot
             } else {
@@ -71,10 +69,7 @@ impl Machine {
 
     /// An earlier call is over, and its places for the keys of this one stay.
     fn keep_places(&mut self, group: u32, caller: Caller, call: &MAcquire<'_>, fx: &mut Effects) {
-        let place = |name: &&[u8]| {
-            let queue = self.waits.queue_of(caller.key(name))?;
-            self.waits.place_of(queue, call.owner)
-        };
+        let place = |name: &&[u8]| self.waits.place_at(caller.key(name), call.owner);
         let wanted: BTreeSet<u32> = call.keys.iter().filter_map(place).collect();
         if let (Some(&name), Some(&slot)) = (call.keys.first(), wanted.first()) {
             self.tell_replaced(caller.key(name), slot, fx);
@@ -86,8 +81,7 @@ impl Machine {
     pub(super) fn oust_all(&mut self, caller: Caller, call: &MAcquire<'_>, fx: &mut Effects) {
         for &name in call.keys {
             let key = caller.key(name);
-            let queue = self.waits.queue_of(key);
-            if let Some(slot) = queue.and_then(|queue| self.waits.place_of(queue, call.owner)) {
+            if let Some(slot) = self.waits.place_at(key, call.owner) {
                 self.oust(key, slot, fx);
             }
         }
@@ -103,9 +97,7 @@ impl Machine {
     ) {
         for &name in call.keys {
             let key = caller.key(name);
-            let queue = self.waits.queue_of(key);
-            let place = queue.and_then(|queue| self.waits.place_of(queue, call.owner));
-            if let Some(slot) = place
+            if let Some(slot) = self.waits.place_at(key, call.owner)
                 && let Some(waiter) = self.waits.get(slot)
                 && (name == taken || self.waits.leader(waiter).presence.is_parked())
             {
