@@ -9,7 +9,7 @@ use std::{
 };
 
 use dlock_client::{Client, Guard, Lost};
-use dlock_testing::{Proxy, Reply as _, SOON, Server, args};
+use dlock_testing::{Proxy, Reply as _, SOON, Server, Way, args};
 
 use crate::support::{Variant, for_each_variant, number, start, until, within};
 
@@ -92,8 +92,10 @@ async fn believe(server: Arc<Server>, client: Client, variant: Variant) {
     let start = Instant::now();
     while start.elapsed() < LEASE * 2 {
         let asked = Instant::now();
-        let believed = guard.valid_for();
+        let before = guard.valid_for();
         let rest = number(&variant.info(&server, key), "ttl-ms");
+        // A renewal may have begun since, and have set the end anew at the server: sooner after a message, later else.
+        let believed = before.min(guard.valid_for());
         let rest = Duration::from_millis(u64::try_from(rest).unwrap());
         // The server rounds to milliseconds.
         let rest = rest + asked.elapsed() + Duration::from_millis(1);
@@ -101,6 +103,45 @@ async fn believe(server: Arc<Server>, client: Client, variant: Variant) {
         tokio::time::sleep(LEASE / 20).await;
     }
     guard.release().await.unwrap();
+}
+
+/// The server may have done what a renewal asks for, whether or not its answer arrives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shorter_lease_counts_as_soon_as_it_is_asked_for() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::connect(&proxy.url()).await.unwrap();
+    // Two guards of one hold, and one of several locks.
+    let named = client.lock("k").owner("me").lease(Duration::from_mins(1));
+    let (renewed, sibling) = (named.acquire().await.unwrap(), named.acquire().await.unwrap());
+    let several = client.multi_lock(["m", "n"]).lease(Duration::from_mins(1));
+    let several = several.acquire().await.unwrap();
+    proxy.stall(Way::ToClient);
+    let renewals = tokio::spawn(async move {
+        let lease = Duration::from_millis(600);
+        let (one, other) = tokio::join!(renewed.renew(lease), several.renew(lease));
+        (one.is_ok(), other.is_ok(), renewed, several)
+    });
+    until("the server to have both", || {
+        let ttl = |key| number(&server.cmd(&["DLOCK.INFO", key]), "ttl-ms");
+        ttl("k") <= 600 && ttl("n") <= 600
+    })
+    .await;
+    let (asked, believed) = (Instant::now(), sibling.valid_for());
+    let rest = u64::try_from(number(&server.cmd(&["DLOCK.INFO", "k"]), "ttl-ms")).unwrap();
+    let rest = Duration::from_millis(rest + 1) + asked.elapsed();
+    assert!(believed <= rest, "{believed:?} believed, {rest:?} left");
+    assert_eq!(within("lost()", sibling.lost()).await, Lost::Expired);
+    proxy.heal();
+    let (one, other, renewed, several) = within("the renewals", renewals).await.unwrap();
+    assert!(!one && !other, "both were lost before the answer came");
+    assert_eq!(
+        (renewed.lost_now(), several.lost_now()),
+        (Some(Lost::Expired), Some(Lost::Expired))
+    );
+    drop((renewed, sibling, several));
+    until("all to be given back", || server.keys() == 0).await;
+    server.left_over_check();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -87,6 +87,13 @@ pub(crate) struct Renewing {
     over: u64,
 }
 
+impl Renewing {
+    /// How long the hold is certain if the server gets it.
+    fn until(self) -> Moment {
+        self.sent.after(certain(self.lease))
+    }
+}
+
 impl Held {
     /// A hold that is certain until `deadline`, from now on watched.
     pub(crate) fn new(core: &Arc<Core>, grip: Grip, terms: Terms, deadline: Moment) -> Arc<Self> {
@@ -217,15 +224,28 @@ impl Held {
         self.untied.load(Ordering::Acquire) && !self.has_ended()
     }
 
-    /// A renewal for so long, about to be sent over that connection.
+    /// A renewal for so long, about to be sent over that connection. From now on the hold may end when that lease does:
+    /// nobody knows when the server gets the request, nor whether its answer arrives.
     fn renewing(&self, lease: Duration, over: u64) -> Renewing {
         let number = self.renewals.fetch_add(1, Ordering::AcqRel) + 1;
-        Renewing { number, sent: Moment::now(), lease, over }
+        let renewing = Renewing { number, sent: Moment::now(), lease, over };
+        self.not_after(renewing.until());
+        self.siblings_not_after(renewing.until());
+        renewing
+    }
+
+    /// A renewal of one guard's hold sets the end for all guards that share it.
+    fn siblings_not_after(&self, moment: Moment) {
+        if !self.own_name {
+            for sibling in self.core.registry.siblings(self) {
+                sibling.not_after(moment);
+            }
+        }
     }
 
     /// The server has renewed it.
     fn renewed(&self, renewing: Renewing) {
-        let until = renewing.sent.after(certain(renewing.lease));
+        let until = renewing.until();
         self.unclaimed.store(false, Ordering::Relaxed);
         // Of several renewals on their way the one that was sent last is true, but their answers may come in another
         // order. And one that the loss of its connection has overtaken does not undo that its tie was cut.
@@ -239,11 +259,8 @@ impl Held {
         } else {
             self.not_after(until);
         }
-        if !self.own_name {
-            for sibling in self.core.registry.siblings(self) {
-                sibling.not_after(until);
-            }
-        }
+        // One of them may have come after the renewal was sent.
+        self.siblings_not_after(until);
     }
 
     /// A key that tells the server.
