@@ -34,6 +34,8 @@ pub(crate) struct Held {
     untied: AtomicBool,
     /// In nanoseconds of our clock: the hold is certain until then.
     deadline: AtomicU64,
+    /// When its lease ends, whatever the loss of a connection has cut off that.
+    lease_ends: AtomicU64,
     /// Neither renewed nor watched any more: given back, or lost.
     ended: AtomicBool,
     given_back: AtomicBool,
@@ -107,6 +109,7 @@ impl Held {
             renewals: AtomicU64::new(0),
             untied: AtomicBool::new(false),
             deadline: AtomicU64::new(deadline.nanos()),
+            lease_ends: AtomicU64::new(deadline.nanos()),
             ended: AtomicBool::new(false),
             given_back: AtomicBool::new(false),
             own_name: terms.own_name,
@@ -250,11 +253,20 @@ impl Held {
         // Of several renewals on their way the one that was sent last is true, but their answers may come in another
         // order. And one that the loss of its connection has overtaken does not undo that its tie was cut.
         let last = renewing.number == self.renewals.load(Ordering::Acquire);
-        let tied = self.bind.is_none() || renewing.over == self.connection();
-        if last && tied {
+        let tied = || self.bind.is_none() || renewing.over == self.connection();
+        if last {
+            self.lease_ends.store(until.nanos(), Ordering::Release);
+        }
+        if last && tied() {
             self.untied.store(false, Ordering::Release);
-            if self.deadline.swap(until.nanos(), Ordering::AcqRel) > until.nanos() {
+            let before = self.deadline.swap(until.nanos(), Ordering::AcqRel);
+            if before > until.nanos() {
                 self.core.registry.rearm(self);
+            }
+            if !tied() {
+                // Lost in this moment: the cut may be what was just overwritten.
+                self.untied.store(true, Ordering::Release);
+                self.not_after(Moment::from_nanos(before));
             }
         } else {
             self.not_after(until);
@@ -282,12 +294,13 @@ impl Held {
     }
 
     /// What the watchdog sends over that connection: a renewal; or, for a hold that it does not renew, what ties it
-    /// anew for as long as it has left.
+    /// anew for what is left of its lease.
     pub(crate) fn watchdog_renewal(&self, over: u64) -> (redis::Cmd, Renewing) {
         let lease = if self.watched {
             self.lease()
         } else {
-            self.valid_for().max(Duration::from_millis(1))
+            let ends = Moment::from_nanos(self.lease_ends.load(Ordering::Acquire));
+            ends.since(Moment::now()).max(Duration::from_millis(1))
         };
         let renewing = self.renewing(lease, over);
         (self.renewal(lease), renewing)
