@@ -142,6 +142,7 @@ impl Several {
             self.keys.iter().map(|key| core.registry.enter(key, &ask.owner)).collect();
         let undo = Undo { ask: Some(ask), pending: true };
         let Some(ask) = &undo.ask else { return Ok(None) };
+        let mut tied_to = self.connection();
         let mut sent = Moment::now();
         let reply = if patience == Patience::None {
             core.send(self.first(), &ask.request(None), core.patience()).await
@@ -162,6 +163,7 @@ impl Several {
         if options.bind.is_some() && patience != Patience::None {
             // The tie is to the private connection: asking again moves it to the shared one. What was granted may have
             // ended in between; then this is a grant of its own, or none.
+            tied_to = self.connection();
             sent = Moment::now();
             let again = core.send(self.first(), &ask.request(None), core.patience()).await?;
             let Some(now) = ask.grip(&again)? else { return Ok(undo.nothing()) };
@@ -186,6 +188,11 @@ impl Several {
         };
         let held = Held::new(core, grip, terms, sent.after(certain(lease)));
         undo.nothing::<()>();
+        if options.bind.is_some() && (tied_to == 0 || tied_to != self.connection()) {
+            // As for a single lock: it may have been lost before anybody knew what was tied to it.
+            held.untied(sent);
+            core.registry.renew_now.notify_one();
+        }
         if let Some(how) = entered.iter().find_map(|entered| entered.ended(&held)) {
             held.is_said_to_be_lost(how);
         }
@@ -194,6 +201,12 @@ impl Several {
 
     fn first(&self) -> &[u8] {
         self.keys.first().map_or(&[], Vec::as_slice)
+    }
+
+    /// Which of the shared connections to their server is up; 0: none.
+    fn connection(&self) -> u64 {
+        let server = self.core.routes.server_of(self.first());
+        server.map_or(0, |server| server.link.generation())
     }
 
     fn check_keys(&self) -> Result<(), Error> {
