@@ -26,11 +26,14 @@ const HEARTBEAT: Duration = Duration::from_secs(3);
 /// How often Sentinels are asked who is primary: one that was replaced in order goes on as if nothing were, for seconds.
 const ASK_SENTINELS: Duration = Duration::from_secs(1);
 
+/// Counts the shared connections of this process: none has the number of another, not even of one to another server.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+
 /// A connection that was up when it was handed out.
 #[derive(Clone)]
 pub(crate) struct Live {
     pub(crate) connection: MultiplexedConnection,
-    /// Which of the link's connections this is: 1, 2, 3, …
+    /// Which connection this is, from 1; later ones have larger numbers.
     pub(crate) generation: u64,
     /// What it was opened with, for private connections to the same server.
     pub(crate) client: Arc<redis::Client>,
@@ -56,6 +59,7 @@ struct Shared {
     state: watch::Sender<State>,
     /// The latest of our connections that somebody found to be broken.
     broken: watch::Sender<u64>,
+    /// The latest of our connections.
     generation: AtomicU64,
     /// When the request was sent that was answered last: so long, the connection was alive at the server's end.
     alive: AtomicU64,
@@ -152,6 +156,11 @@ impl Link {
         }
     }
 
+    /// When the request was sent that was answered last.
+    pub(crate) fn alive(&self) -> Moment {
+        self.shared.alive()
+    }
+
     /// Notes that a request was answered that was sent then.
     pub(crate) fn answered(&self, sent: Moment) {
         self.shared.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
@@ -195,8 +204,11 @@ impl Shared {
     }
 
     fn disconnected(&self) {
-        let alive = Moment::from_nanos(self.alive.load(Ordering::Relaxed));
-        self.registry.disconnected(&self.name, alive);
+        self.registry.disconnected(&self.name, self.alive());
+    }
+
+    fn alive(&self) -> Moment {
+        Moment::from_nanos(self.alive.load(Ordering::Relaxed))
     }
 
     fn report_broken(&self, generation: u64) {
@@ -209,7 +221,8 @@ impl Shared {
 
     async fn open(self: &Arc<Self>) -> Result<Live, Error> {
         let client = self.opener.client(ProtocolVersion::RESP3).await?;
-        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        let generation = CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1;
+        self.generation.store(generation, Ordering::Relaxed);
         let listener = Listener { shared: Arc::downgrade(self), generation };
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.settings.connect_timeout))
@@ -256,8 +269,7 @@ impl Shared {
         loop {
             tokio::time::sleep(HEARTBEAT).await;
             let sent = Moment::now();
-            let alive = Moment::from_nanos(self.alive.load(Ordering::Relaxed));
-            if !self.registry.needs_heartbeat() || sent.since(alive) < HEARTBEAT {
+            if !self.registry.needs_heartbeat() || sent.since(self.alive()) < HEARTBEAT {
                 continue;
             }
             let ping = redis::cmd("PING");

@@ -83,10 +83,8 @@ impl Registry {
     /// The connection to that server is lost, which was alive then: holds that are tied to it have so much left from
     /// then, at most.
     pub(crate) fn disconnected(&self, server: &str, alive: Moment) {
-        for held in self.all() {
-            if held.is_at(server) {
-                held.untied(alive);
-            }
+        for held in self.tied().into_iter().filter(|held| held.is_at(server)) {
+            held.untied(alive);
         }
     }
 
@@ -238,6 +236,16 @@ impl Registry {
         same.filter_map(Weak::upgrade)
             .filter(|other| !std::ptr::eq(&raw const **other, held))
             .collect()
+    }
+
+    /// Every hold that is tied to a connection.
+    pub(crate) fn tied(&self) -> Vec<Arc<Held>> {
+        let holds = self.holds();
+        if holds.tied == 0 {
+            return Vec::new();
+        }
+        let all = holds.by_deadline.values().filter_map(Weak::upgrade);
+        all.filter(|held| held.is_tied()).collect()
     }
 
     /// Every hold there is.

@@ -11,8 +11,10 @@ use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, TlsCertificates, Tl
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
+use crate::clock::Moment;
 use crate::config::Settings;
 use crate::error::Error;
+use crate::held::Held;
 use crate::link::{Link, Pool};
 use crate::registry::Registry;
 use crate::url::Target;
@@ -191,9 +193,37 @@ impl Routes {
     /// A slot has moved for good.
     pub(crate) fn moved(&self, key: &[u8], to: &Arc<Server>) {
         if let Routing::Cluster { slots, .. } = &self.target {
-            write(slots).owners.insert(Slot::for_key(key), to.clone());
-            self.learnt.send_modify(|count| *count += 1);
+            let slot = Slot::for_key(key);
+            let untied = self.untied_by(|other| (*other == slot).then_some(to));
+            write(slots).owners.insert(slot, to.clone());
+            self.learnt(untied);
         }
+    }
+
+    /// Holds that are tied to a connection to a server whose slots another one has now, and when that connection was
+    /// known to be alive: the new server has cut them.
+    fn untied_by<'a>(
+        &self,
+        owner: impl Fn(&Slot) -> Option<&'a Arc<Server>>,
+    ) -> Vec<(Arc<Held>, Moment)> {
+        let left = |held: Arc<Held>| {
+            let before = self.server_of(held.key())?;
+            let now = owner(&Slot::for_key(held.key()))?;
+            (!Arc::ptr_eq(&before, now)).then(|| (held, before.link.alive()))
+        };
+        self.registry.tied().into_iter().filter_map(left).collect()
+    }
+
+    /// Says that slots are elsewhere by now, and has holds tied there.
+    fn learnt(&self, untied: Vec<(Arc<Held>, Moment)>) {
+        self.learnt.send_modify(|count| *count += 1);
+        if untied.is_empty() {
+            return;
+        }
+        for (held, alive) in untied {
+            held.untied(alive);
+        }
+        self.registry.renew_now.notify_one();
     }
 
     /// Returns when the key is not that server's any more.
@@ -267,6 +297,7 @@ impl Routes {
             owners.extend(slots.map(|slot| (slot, owner.clone())));
             named.push(owner.name.clone());
         }
+        let untied = self.untied_by(|slot| owners.get(slot));
         let mut slots = write(slots);
         slots.owners = owners;
         slots.others.clone_from(seeds);
@@ -277,7 +308,7 @@ impl Routes {
         // Nodes that own nothing any more end their connections; the one that told us stays, in case it is the only seed.
         slots.servers.retain(|name, _| named.contains(name) || *name == server.name);
         drop(slots);
-        self.learnt.send_modify(|count| *count += 1);
+        self.learnt(untied);
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::error::ErrorKind;
 use crate::held::{Held, Lost, Renewing};
 use crate::route::Server;
 
-/// How often a cluster is asked about its slots while somebody waits.
+/// How often a cluster is asked about its slots while somebody waits, or a hold is tied to a connection.
 const LOOK_FOR_MOVES: Duration = Duration::from_secs(2);
 
 /// How often a task looks whether its client is still there.
@@ -36,13 +36,13 @@ pub(crate) fn start(core: &Arc<Core>) {
     }
 }
 
-/// A place in a queue is dropped without a word when its slot moves: while somebody waits, the cluster is asked now and
-/// then who has which slots.
+/// When a slot moves, places in its queues are dropped and ties are cut without a word: while somebody waits or has tied
+/// something, the cluster is asked now and then who has which slots.
 async fn look_for_moves(core: Weak<Core>) {
     loop {
         tokio::time::sleep(LOOK_FOR_MOVES).await;
         let Some(core) = core.upgrade() else { return };
-        if core.registry.has_places() {
+        if core.registry.needs_heartbeat() {
             // The next look will do.
             let _ = core.routes.refresh(Instant::now() + LOOK_FOR_MOVES).await;
         }
