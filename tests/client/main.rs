@@ -23,5 +23,6 @@ mod secured;
 mod semaphore;
 mod sentinel;
 mod support;
+mod ties;
 mod tools;
 mod watchdog;

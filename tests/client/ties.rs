@@ -1,0 +1,298 @@
+//! Holds that are tied to a connection (`bind`): whatever is cut by its loss is believed in for no longer, and what can be tied anew is.
+
+use std::{
+    sync::{Arc, Barrier},
+    time::{Duration, Instant},
+};
+
+use dlock_client::{Client, Guard, Lost, MultiGuard, Permit};
+use dlock_testing::{Cut, Fault, Nodes, Proxy, Reply as _, SOON, Server, Way, args};
+
+use crate::support::{Variant, number, quick, until, within};
+
+/// What the holds of these tests have left when their connection is lost.
+const REST: Duration = Duration::from_secs(4);
+const LEASE: Duration = Duration::from_secs(60);
+/// As many at a time, so that in any order of events some task comes last.
+const MANY: usize = 40;
+
+/// Any kind of hold.
+enum Held {
+    One(Guard),
+    Permit(Permit),
+    All(MultiGuard),
+}
+
+impl Held {
+    fn valid_for(&self) -> Duration {
+        match self {
+            Held::One(guard) => guard.valid_for(),
+            Held::Permit(permit) => permit.valid_for(),
+            Held::All(guard) => guard.valid_for(),
+        }
+    }
+}
+
+fn ttl(server: &Server, key: &str) -> i64 {
+    number(&server.cmd(&["DLOCK.INFO", key]), "ttl-ms")
+}
+
+/// Ends the client's shared connection at the server; what was answered before is still on its way in the proxy.
+fn hang_up_on_listeners(server: &Server) {
+    assert_eq!(server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]).int(), 1);
+}
+
+/// The server answers a renewal and closes the connection: the client hears of both in one breath.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_answered_renewal_does_not_undo_the_cut_of_its_connection() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::connect(&proxy.url()).await.unwrap();
+    let lock = |key: &str| client.lock(key).lease(LEASE / 6).bind(REST);
+    let canary = lock("canary").lease(LEASE).acquire().await.unwrap();
+    let mut guards = Vec::new();
+    for n in 0..MANY {
+        guards.push(lock(&format!("k{n}")).acquire().await.unwrap());
+    }
+    proxy.refuse();
+    proxy.stall(Way::ToClient);
+    let renewals = guards.into_iter().map(|guard| {
+        tokio::spawn(async move {
+            guard.renew(LEASE).await.unwrap();
+            guard
+        })
+    });
+    let renewals: Vec<_> = renewals.collect();
+    let lease = i64::try_from(LEASE.as_millis() / 2).unwrap();
+    until("all to be renewed", || (0..MANY).all(|n| ttl(&server, &format!("k{n}")) > lease)).await;
+    // The only worker does nothing until all of that is there.
+    let (blocked, free) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let both = (blocked.clone(), free.clone());
+    tokio::spawn(async move {
+        both.0.wait();
+        both.1.wait();
+    });
+    blocked.wait();
+    hang_up_on_listeners(&server);
+    // When this returns, it has.
+    proxy.flow();
+    free.wait();
+    let mut guards = Vec::new();
+    for renewal in renewals {
+        guards.push(within("a renewal", renewal).await.unwrap());
+    }
+    until("the loss to be noticed", || canary.valid_for() <= REST).await;
+    for guard in &guards {
+        assert!(guard.valid_for() <= REST, "{guard:?}");
+    }
+    proxy.accept();
+    drop((guards, canary));
+    server.left_over_check();
+}
+
+/// The same with grants: whoever cuts holds comes by when this one is not there yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_grant_whose_connection_is_lost_with_its_answer_is_cut() {
+    // Several locks are granted first, then renewed: the last answer before they count as held.
+    for (kind, first, last) in [
+        ("one", "DLOCK.ACQUIRE", "DLOCK.ACQUIRE"),
+        ("permit", "DSEM.ACQUIRE", "DSEM.ACQUIRE"),
+        ("all", "DLOCK.MACQUIRE", "DLOCK.MRENEW"),
+        ("any", "DLOCK.ANYACQUIRE", "DLOCK.RENEW"),
+    ] {
+        let server = Server::start();
+        let proxy = Proxy::to(&server);
+        let client = Client::connect(&proxy.url()).await.unwrap();
+        let canary = client.fair_lock("canary").lease(LEASE).bind(REST).acquire().await.unwrap();
+        proxy.refuse();
+        proxy.stall(Way::ToClient);
+        let acquires: Vec<_> = (0..MANY)
+            .map(|n| tokio::spawn(acquire(client.clone(), kind, format!("k{n}"))))
+            .collect();
+        until("all to ask", || proxy.requests(first) == MANY as u64).await;
+        if last != first {
+            proxy.once(last, Fault::StallReply);
+            proxy.flow();
+        }
+        until("the answers", || calls(&server, last) == MANY).await;
+        hang_up_on_listeners(&server);
+        proxy.flow();
+        let mut held = Vec::new();
+        for acquire in acquires {
+            held.push(within("an acquire", acquire).await.unwrap());
+        }
+        until("the loss to be noticed", || canary.valid_for() <= REST).await;
+        for held in &held {
+            assert!(held.valid_for() <= REST, "{kind}: {:?}", held.valid_for());
+        }
+        proxy.accept();
+        drop((held, canary));
+        server.left_over_check();
+    }
+}
+
+async fn acquire(client: Client, kind: &str, key: String) -> Held {
+    match kind {
+        "one" => {
+            let lock = client.lock(key).lease(LEASE).bind(REST);
+            Held::One(lock.acquire().await.unwrap())
+        }
+        "permit" => {
+            let semaphore = client.semaphore(key).limit(1).lease(LEASE).bind(REST);
+            Held::Permit(semaphore.acquire().await.unwrap())
+        }
+        "all" => {
+            let all = client.multi_lock([key]).lease(LEASE).bind(REST);
+            Held::All(all.try_acquire().await.unwrap().unwrap())
+        }
+        _ => {
+            let any = client.any_lock([key]).lease(LEASE).bind(REST);
+            Held::One(any.try_acquire().await.unwrap().unwrap())
+        }
+    }
+}
+
+/// How often the server has carried out a command.
+fn calls(server: &Server, command: &str) -> usize {
+    let stats = server.info("commandstats");
+    let Some(stat) = stats.get(&format!("cmdstat_{command}")) else { return 0 };
+    stat.trim_start_matches("calls=").split(',').next().unwrap().parse().unwrap()
+}
+
+/// The server sees the connection end, the client does not: it is silent, as behind a black hole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tie_counts_from_when_the_connection_was_last_known_alive() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = quick().connect(&proxy.url()).await.unwrap();
+    // Longer than it takes to find out.
+    let rest = Duration::from_secs(8);
+    let guard = client.lock("k").lease(LEASE).bind(rest).acquire().await.unwrap();
+    let mut waiting = server.block(&args!["DLOCK.ACQUIRE", "k", "next", "BLOCK", 0]);
+    let next = tokio::task::spawn_blocking(move || {
+        waiting.expect_reply(rest + SOON).int();
+        (Instant::now(), waiting)
+    });
+    proxy.refuse();
+    proxy.stall_all();
+    hang_up_on_listeners(&server);
+    let how = within("lost()", guard.lost()).await;
+    let lost = Instant::now();
+    assert_eq!(how, Lost::Expired);
+    let (granted, mut next) = within("the next", next).await.unwrap();
+    assert!(lost < granted, "lost {:?} after the grant", lost - granted);
+    next.client().cmd(&["DLOCK.RELEASE", "k", "next"]).ok();
+    proxy.heal();
+    drop(guard);
+    server.left_over_check();
+}
+
+/// Holds that nothing renews are tied anew, too, and keep their end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_with_a_lease_of_its_own_is_tied_anew() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = quick().connect(&proxy.url()).await.unwrap();
+    let rest = Duration::from_millis(800);
+    let mut guards = Vec::new();
+    for variant in Variant::ALL {
+        let lock = variant.lock(&client, &variant.key()).lease(LEASE).bind(rest);
+        guards.push((variant, within("the acquire", lock.acquire()).await.unwrap()));
+    }
+    let bound = |variant: Variant| {
+        let info = variant.info(&server, &variant.key());
+        number(&info, "bound-client")
+    };
+    let before = bound(Variant::ALL[0]);
+    proxy.cut(Cut::Reset);
+    for (variant, guard) in &guards {
+        until("it to be tied anew", || ![0, before].contains(&bound(*variant))).await;
+        until("more to be left than a tie leaves", || guard.valid_for() > rest).await;
+    }
+    let tied = Instant::now();
+    until("the time of a tie to pass", || tied.elapsed() > rest).await;
+    for (variant, guard) in &guards {
+        assert_eq!(guard.lost_now(), None, "{variant:?}");
+        assert_eq!(variant.holds(&server, &variant.key()), 1, "{variant:?}");
+        let left = number(&variant.info(&server, &variant.key()), "ttl-ms");
+        assert!(left < i64::try_from(LEASE.as_millis()).unwrap(), "{variant:?}: {left}");
+        assert!(guard.valid_for() <= Duration::from_millis(u64::try_from(left).unwrap() + 1));
+    }
+    drop(guards);
+    server.left_over_check();
+}
+
+fn key_of(nodes: &Nodes, node: usize) -> String {
+    let mut keys = (0..).map(|n| format!("k{n}"));
+    keys.find(|key| nodes.owner_of(nodes.all()[0].slot(key)) == Some(node)).unwrap()
+}
+
+/// A node that dies unties its own holds, not those of the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_node_unties_nothing_elsewhere() {
+    let mut nodes = Nodes::with(3, &["cluster-node-timeout", "30000"]);
+    let client = quick().connect(&nodes.url()).await.unwrap();
+    let rest = Duration::from_secs(1);
+    let mut guards = Vec::new();
+    for node in 0..3 {
+        let lock = client.lock(key_of(&nodes, node)).lease(LEASE).bind(rest);
+        guards.push(within("the acquire", lock.acquire()).await.unwrap());
+    }
+    nodes.node(0).kill9();
+    assert_eq!(within("lost()", guards[0].lost()).await, Lost::Expired);
+    for guard in &guards[1..] {
+        assert_eq!(guard.lost_now(), None);
+        assert!(guard.valid_for() > rest, "{guard:?}");
+    }
+    drop(guards);
+    nodes.all()[1..].iter().for_each(Server::left_over_check);
+}
+
+/// A replica takes over in order: the connection to the old primary lives on, but ties are nothing to the new one. Whether
+/// the client learns that by asking for a key, or by asking who has which slots.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_is_tied_anew_where_its_slot_went() {
+    let mut nodes = Nodes::with(3, &["cluster-node-timeout", "2000"]);
+    let replica = nodes.add_replica(0);
+    nodes.wait_whole();
+    let key = key_of(&nodes, 0);
+    let rest = Duration::from_secs(10);
+    let client = Client::connect(&nodes.url()).await.unwrap();
+    let (mut primary, mut other) = (0, replica);
+    for asks in [true, false] {
+        let lock = client.lock(&key).lease(LEASE).bind(rest);
+        let guard = within("the acquire", lock.acquire()).await.unwrap();
+        let bound =
+            |node: usize| number(&nodes.all()[node].cmd(&["DLOCK.INFO", &key]), "bound-client");
+        assert_ne!(bound(primary), 0);
+        nodes.all()[primary].wait_replica_synced(&nodes.all()[other]);
+        (primary, other) = (other, primary);
+        let mut told: Option<Instant> = None;
+        until("the failover", || {
+            // The other primaries do not vote for the same slots twice in a few seconds, and it gives up after five.
+            if told.is_none_or(|told| told.elapsed() > Duration::from_secs(6)) {
+                nodes.all()[primary].cmd(&["CLUSTER", "FAILOVER"]);
+                told = Some(Instant::now());
+            }
+            nodes.all()[primary].cmd(&["ROLE"]).items()[0].text() == "master"
+        })
+        .await;
+        let failover = Instant::now();
+        if asks {
+            let neighbour = client.lock(format!("{{{key}}}:neighbour"));
+            within("the try", neighbour.try_acquire())
+                .await
+                .unwrap()
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
+        }
+        until("it to be tied at the new primary", || bound(primary) != 0).await;
+        println!("asks: {asks}: tied anew {:?} after the failover", failover.elapsed());
+        assert_eq!(guard.lost_now(), None);
+        until("more to be left than a tie leaves", || guard.valid_for() > rest).await;
+        within("a release", guard.release()).await.unwrap();
+        nodes.all()[primary].left_over_check();
+    }
+}
