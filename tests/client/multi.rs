@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock_client::{ErrorKind, Lost, MultiLock, Released};
-use dlock_testing::{Reply as _, SOON, Server};
+use dlock_client::{Client, ErrorKind, Lost, MultiLock, Released};
+use dlock_testing::{Proxy, Reply as _, SOON, Server};
 
 use crate::support::{Dice, number, start, until, within};
 
@@ -183,5 +183,59 @@ async fn bad_keys_are_refused_before_anything_is_sent() {
         let error = client.any_lock(keys).acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{keys:?}");
     }
+    server.left_over_check();
+}
+
+/// A guard gives back what it was granted, not what its owner was granted after that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_of_a_named_owner_gives_back_its_own() {
+    let (server, client) = start().await;
+    let both = client.multi_lock(["a", "b"]).owner("me");
+    for drops in [false, true] {
+        let before = both.try_acquire().await.unwrap().unwrap();
+        server.cmd(&["DLOCK.BREAK", "a"]).int();
+        assert_eq!(within("lost()", before.lost()).await, Lost::Broken);
+        let after = both.try_acquire().await.unwrap().unwrap();
+        let holds = |key: &str| number(&server.cmd(&["DLOCK.INFO", key]), "holds");
+        assert_eq!((holds("a"), holds("b")), (1, 2));
+        if drops {
+            drop(before);
+        } else {
+            assert_eq!(before.release().await.unwrap(), Released::Remaining(1));
+        }
+        until("its part of b to be given back", || holds("b") == 1).await;
+        assert_eq!(holds("a"), 1);
+        assert_eq!(after.lost_now(), None);
+        for (key, token) in ["a", "b"].into_iter().zip(after.tokens()) {
+            assert_eq!(server.cmd(&["DLOCK.CHECK", key, &token.to_string()]).int(), 1);
+        }
+        assert_eq!(after.release().await.unwrap(), Released::Remaining(2));
+        server.left_over_check();
+    }
+}
+
+/// Nor does it renew that: a hold that was broken while nobody could tell it stays lost, though its owner has the key again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_of_a_named_owner_renews_its_own() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let lease = Duration::from_millis(900);
+    let client = Client::builder().lease(lease).connect(&proxy.url()).await.unwrap();
+    let both = client.multi_lock(["a", "b"]).owner("me");
+    let before = both.try_acquire().await.unwrap().unwrap();
+    proxy.swallow_messages();
+    for key in ["a", "b"] {
+        server.cmd(&["DLOCK.BREAK", key]).int();
+    }
+    let after = both.clone().lease(lease * 100).try_acquire().await.unwrap().unwrap();
+    assert_eq!(within("lost()", before.lost()).await, Lost::Refused);
+    for key in ["a", "b"] {
+        let left = number(&server.cmd(&["DLOCK.INFO", key]), "ttl-ms");
+        let left = Duration::from_millis(u64::try_from(left).unwrap() + 1);
+        assert!(after.valid_for() <= left, "{:?} believed, {left:?} left", after.valid_for());
+    }
+    drop(before);
+    assert_eq!(after.release().await.unwrap(), Released::Remaining(2));
+    proxy.heal();
     server.left_over_check();
 }

@@ -12,7 +12,7 @@ use crate::support::{Variant, number, quick, until, within};
 
 /// What the holds of these tests have left when their connection is lost.
 const REST: Duration = Duration::from_secs(4);
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_mins(1);
 /// As many at a time, so that in any order of events some task comes last.
 const MANY: usize = 40;
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_wire::names::LEASE_MAX_MS;
+use redis::Cmd;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -293,9 +294,9 @@ impl Held {
         lease.max(rest + rest / 64 + Duration::from_millis(3)).min(LEASE_MAX)
     }
 
-    /// What the watchdog sends over that connection: a renewal; or, for a hold that it does not renew, what ties it
-    /// anew for what is left of its lease.
-    pub(crate) fn watchdog_renewal(&self, over: u64) -> (redis::Cmd, Renewing) {
+    /// What the watchdog sends over that connection, all of which must succeed: a renewal; or, for a hold that it does not
+    /// renew, what ties it anew for what is left of its lease.
+    pub(crate) fn watchdog_renewal(&self, over: u64) -> (Vec<Cmd>, Renewing) {
         let lease = if self.watched {
             self.lease()
         } else {
@@ -303,7 +304,7 @@ impl Held {
             ends.since(Moment::now()).max(Duration::from_millis(1))
         };
         let renewing = self.renewing(lease, over);
-        (self.renewal(lease), renewing)
+        (self.renewals(lease), renewing)
     }
 
     /// What came of it: one that ended meanwhile stays ended, because another client may have been told otherwise.
@@ -313,9 +314,20 @@ impl Held {
         }
     }
 
-    /// The request that renews it.
-    fn renewal(&self, lease: Duration) -> redis::Cmd {
-        self.grip.renewal(lease, self.bind)
+    /// The requests that renew it.
+    fn renewals(&self, lease: Duration) -> Vec<Cmd> {
+        match &self.grip {
+            Grip::Multi { .. } if !self.own_name => self.grip.renewals_by_token(lease, self.bind),
+            grip => vec![grip.renewal(lease, self.bind)],
+        }
+    }
+
+    /// Sends requests of which each has to succeed.
+    async fn send_all(&self, requests: &[Cmd]) -> Result<(), Error> {
+        for request in requests {
+            self.core.send(self.key(), request, self.core.patience()).await?;
+        }
+        Ok(())
     }
 
     /// What a message says.
@@ -330,15 +342,17 @@ impl Held {
 
     /// The server said that it is gone, which may mean that it is elsewhere: asks, and loses it only if that is so.
     pub(crate) async fn verify(self: Arc<Self>, how: Lost) {
-        let (question, renewing) = if self.is_watched() {
-            let (renewal, renewing) = self.watchdog_renewal(self.connection());
-            (Some(renewal), Some(renewing))
+        let (questions, renewing) = if self.is_watched() {
+            let (renewals, renewing) = self.watchdog_renewal(self.connection());
+            (renewals, Some(renewing))
         } else {
-            (self.grip.check(), None)
+            (Vec::from_iter(self.grip.check()), None)
         };
-        let Some(question) = question else { return self.lose(how) };
-        match self.core.send(self.key(), &question, self.core.patience()).await {
-            Ok(_) => {
+        if questions.is_empty() {
+            return self.lose(how);
+        }
+        match self.send_all(&questions).await {
+            Ok(()) => {
                 if let Some(renewing) = renewing {
                     self.watchdog_renewed(renewing);
                 }
@@ -358,9 +372,8 @@ impl Held {
         }
         self.lease.store(nanos(lease), Ordering::Release);
         let renewing = self.renewing(lease, self.connection());
-        let renewal = self.renewal(lease);
-        match self.core.send(self.key(), &renewal, self.core.patience()).await {
-            Ok(_) => {
+        match self.send_all(&self.renewals(lease)).await {
+            Ok(()) => {
                 // It may have been over while the answer was on its way: then nobody may count on it any more.
                 if let Some(lost) = self.lost_now() {
                     return Err(Error::lost(lost));

@@ -174,32 +174,40 @@ async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, w
     };
     let mut pipeline = redis::pipe();
     let mut asked = Vec::with_capacity(holds.len());
+    let mut commands = 0;
     for held in holds.into_iter().filter(|held| !held.has_ended()) {
         if why == Why::Flush && !held.is_watched() {
             match held.grip.check() {
                 Some(check) => {
                     pipeline.add_command(check);
-                    asked.push((held, None));
+                    commands += 1;
+                    asked.push((held, None, 1));
                 }
                 // There is no way to ask.
                 None => held.lose(Lost::Flushed),
             }
             continue;
         }
-        let (renewal, renewing) = held.watchdog_renewal(live.generation);
-        pipeline.add_command(renewal);
-        asked.push((held, Some(renewing)));
+        let (renewals, renewing) = held.watchdog_renewal(live.generation);
+        commands += renewals.len();
+        asked.push((held, Some(renewing), renewals.len()));
+        for renewal in renewals {
+            pipeline.add_command(renewal);
+        }
     }
     if asked.is_empty() {
         return;
     }
     let sent = Moment::now();
-    match timeout(limit, live.connection.send_packed_commands(&pipeline, 0, asked.len())).await {
+    match timeout(limit, live.connection.send_packed_commands(&pipeline, 0, commands)).await {
         Ok(Ok(replies)) => {
             server.link.answered(sent);
             let mut refused = false;
-            for ((held, renewing), reply) in asked.iter().zip(replies) {
-                refused |= !settle(held, *renewing, reply, why);
+            let mut replies = replies.into_iter();
+            for (held, renewing, count) in &asked {
+                let of_hold: Vec<_> = replies.by_ref().take(*count).collect();
+                let answer = of_hold.into_iter().map(Value::extract_error).collect();
+                refused |= !settle(held, *renewing, answer, why);
             }
             if refused {
                 soon_again(&core, REFUSED).await;
@@ -213,9 +221,14 @@ async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, w
     }
 }
 
-/// What the server said to one question. False: nothing that helps, ask again.
-fn settle(held: &Held, renewing: Option<Renewing>, reply: Value, why: Why) -> bool {
-    match reply.extract_error() {
+/// What the server said about one hold. False: nothing that helps, ask again.
+fn settle(
+    held: &Held,
+    renewing: Option<Renewing>,
+    answer: redis::RedisResult<Vec<Value>>,
+    why: Why,
+) -> bool {
+    match answer {
         Ok(_) => {
             if let Some(renewing) = renewing {
                 held.watchdog_renewed(renewing);

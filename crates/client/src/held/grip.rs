@@ -49,6 +49,18 @@ impl Grip {
         }
     }
 
+    /// The requests that renew several locks of an owner that others act for: one by one, as MRENEW would also renew what
+    /// that owner has been granted since. Of one lock, none.
+    pub(crate) fn renewals_by_token(&self, lease: Duration, bind: Option<Duration>) -> Vec<Cmd> {
+        let Grip::Multi { keys, owner, tokens } = self else { return Vec::new() };
+        let (lease_ms, bind_ms) = (Some(millis(lease)), bind.map(millis));
+        let renew = |(key, token): (&Vec<u8>, &u64)| {
+            let renew = Renew { key, owner, lease_ms, token: Some(*token), bind_ms };
+            command(lock_command(false, LockVerb::Renew), &Request::Renew(renew))
+        };
+        keys.iter().zip(tokens).map(renew).collect()
+    }
+
     /// The request that tells, by an error, that it is gone, and changes nothing; None if there is no such request.
     pub(crate) fn check(&self) -> Option<Cmd> {
         let (id, key, token) = match self {
