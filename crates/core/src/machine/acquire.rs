@@ -1,37 +1,20 @@
 //! ACQUIRE, of all families.
 
+use super::caller::{Caller, presence_of, refused_in_script};
 use super::hand_on::{Verdict, first_count, granted, too_wide};
-use super::{Grip, Machine, Role, Step, quoted, wrong_type};
+use super::reentry::own_hold;
+use super::{Grip, Machine, Step, wrong_type};
 use crate::bytes::Owner;
 use crate::effects::{Effects, Event, Outcome};
-use crate::hold::{Hold, NO_CLIENT, Notify};
-use crate::holds::{ALONE, HoldId};
-use crate::queue::{Ask, Newcomer, Presence, Rank, Want};
+use crate::hold::{Hold, Notify};
+use crate::queue::{Presence, Rank, Want};
 use crate::resource::{Body, Kind, Resource};
-use crate::store::{Key, Store};
-use crate::time::{LeaseInstant, Millis, Now};
+use crate::store::Store;
+use crate::time::{Millis, Now};
 use alloc::format;
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Acquire, Mode, RwAcquire, SemAcquire};
-
-/// Who calls, and what the server allows on that connection.
-#[derive(Debug, Clone, Copy)]
-pub struct Caller {
-    /// The connection; [`NO_CLIENT`] in a script, where it is unknown.
-    pub client: u64,
-    /// Its database.
-    pub db: u32,
-    /// The server would let this call block: it is in neither MULTI nor a script.
-    pub may_block: bool,
-}
-
-impl Caller {
-    /// The key `name` in the database of the caller.
-    pub fn key(self, name: &[u8]) -> Key<'_> {
-        Key { db: self.db, name }
-    }
-}
 
 /// An ACQUIRE of whatever family.
 #[derive(Debug, Clone, Copy)]
@@ -289,67 +272,14 @@ impl Machine {
         granted(id, token, asked.want)
     }
 
-    /// The owner holds it already: a resent call, a claim, or a re-entry.
-    pub(super) fn acquire_again(
+    /// Gives a hold what the options of a call say about it: label, channel, tie.
+    pub(super) fn dress(
         &mut self,
-        step: &mut Step<'_>,
-        resource: &mut Resource,
-        id: HoldId,
-        caller: Caller,
-        asked: Asked<'_>,
-    ) -> Outcome {
-        let grip = (resource.entry, id);
-        let answer = resource.change_hold(id, |hold| self.again(step, grip, hold, caller, asked));
-        answer.unwrap_or(Outcome::Null)
-    }
-
-    fn again(
-        &mut self,
-        step: &mut Step<'_>,
         grip: Grip,
         hold: &mut Hold,
         caller: Caller,
-        asked: Asked<'_>,
-    ) -> Outcome {
-        let call = asked.call;
-        let lease_ms = self.lease_of(call);
-        let is_repeat = hold.has_seen(call.reqid);
-        if hold.unclaimed().is_some() {
-            if !is_repeat {
-                hold.remember(call.reqid);
-                self.dress(grip, hold, caller, call);
-            }
-            self.follow(grip, hold, call.bind_ms, caller.client);
-            claim(hold, step, lease_ms);
-        } else if is_repeat {
-            self.follow(grip, hold, call.bind_ms, caller.client);
-            self.answered_again(step.key, (grip.1, hold.token), call.reqid);
-        } else if call.no_reentry {
-            let text = format!("{} already holds {}", quoted(call.owner), quoted(call.key));
-            return Outcome::fault(ErrorCode::Reentry, text);
-        } else {
-            let Some(count) = hold.count.checked_add(1) else {
-                let text = format!("{} is held {} times already", quoted(call.key), hold.count);
-                return Outcome::fault(ErrorCode::Limit, text);
-            };
-            hold.count = count;
-            hold.remember(call.reqid);
-            self.dress(grip, hold, caller, call);
-            let deadline = step.lease + lease_ms;
-            if deadline > hold.deadline {
-                set_deadline(hold, deadline);
-                hold.lease_ms = lease_ms;
-            }
-            step.fx.note(step.key, Event::Acquire);
-            self.counters.grants_at_once += 1;
-        }
-        hold.answers = hold.answers.wrapping_add(1);
-        step.dirty = true;
-        granted(grip.1, hold.token, asked.want)
-    }
-
-    /// Gives a hold what the options of a call say about it: label, channel, tie.
-    fn dress(&mut self, grip: Grip, hold: &mut Hold, caller: Caller, call: &Acquire<'_>) {
+        call: &Acquire<'_>,
+    ) {
         if let Some(label) = call.label.filter(|label| !label.is_empty() || hold.extras.is_some()) {
             hold.extras_mut().label = label.into();
         }
@@ -362,236 +292,8 @@ impl Machine {
         }
     }
 
-    /// Takes a place in the queue, or keeps the one the owner has. With another mode, or for more
-    /// permits, it goes to the end; who goes first does not wait in a place behind others.
-    fn stand_in_line(
-        &mut self,
-        step: &mut Step<'_>,
-        kind: Kind,
-        caller: Caller,
-        asked: Asked<'_>,
-        rank: Rank,
-    ) -> Result<u32, Outcome> {
-        let Asked { call, want, presence } = asked;
-        let presence = presence.unwrap_or(Presence::Queued);
-        let ask = self.ask(call, want);
-        if let Some(slot) = self.waits.place_at(step.key, call.owner) {
-            let has = self.waits.get(slot).map_or(want, |waiter| waiter.ask.want);
-            let stands_well = rank == Rank::Last || self.waits.ahead_of(slot).next().is_none();
-            if keeps_place(has, want) && stands_well {
-                self.replace(step.key, slot, (caller.client, presence, ask), step.fx);
-                self.connections.add_place(caller.client, slot, presence.is_parked());
-                return Ok(slot);
-            }
-            self.oust(step.key, slot, step.fx);
-        }
-        self.has_room(step.key, 1)?;
-        let newcomer = Newcomer {
-            owner: call.owner,
-            client: caller.client,
-            presence,
-            since: step.now.mono,
-            ask,
-            rank,
-            counts: true,
-        };
-        let slot = self.waits.join(step.key, kind, newcomer);
-        self.connections.add_place(caller.client, slot, presence.is_parked());
-        Ok(slot)
-    }
-
-    /// Whether `more` places may be taken, one of them for `key`.
-    pub(super) fn has_room(&self, key: Key<'_>, more: usize) -> Result<(), Outcome> {
-        let queue = self.waits.queue_of(key);
-        let here = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
-        let (most, setting) = if here >= self.settings.max_waiters_per_key {
-            (here, "dlock.max-waiters-per-key")
-        } else if self.waits.len().saturating_add(more) > self.settings.max_waiters {
-            (self.waits.len(), "dlock.max-waiters")
-        } else {
-            return Ok(());
-        };
-        Err(Outcome::fault(ErrorCode::Limit, format!("{most} callers wait already ({setting})")))
-    }
-
-    /// A later call takes over the place of an earlier one.
-    fn replace(
-        &mut self,
-        key: Key<'_>,
-        slot: u32,
-        (client, presence, ask): (u64, Presence, Ask),
-        fx: &mut Effects,
-    ) {
-        self.tell_replaced(key, slot, fx);
-        let Some(earlier) = self.waits.get(slot) else { return };
-        if earlier.is_grouped() {
-            let group = earlier.group;
-            self.dissolve(group, |member| member == slot);
-        } else {
-            self.connections.remove_place(earlier.client, slot);
-        }
-        self.waits.take_over(slot, client, presence, ask);
-        // It may have been one for any key.
-        self.waits.count_place(slot);
-    }
-
-    /// An earlier call of the same owner is over; its places go.
-    pub(super) fn oust(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
-        self.tell_replaced(key, slot, fx);
-        if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
-            self.forget_place(slot);
-            self.waits.stall(queue);
-        }
-    }
-
-    /// Answers the call that has its place in `slot`, if it is blocked: a later one has come.
-    pub(super) fn tell_replaced(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
-        let Some(earlier) = self.waits.get(slot).map(|waiter| self.waits.leader(waiter)) else {
-            return;
-        };
-        if earlier.presence.is_parked() {
-            let text = format!(
-                "{} asked again for {} with another call",
-                quoted(&earlier.owner),
-                quoted(key.name)
-            );
-            fx.wake(earlier.id, Outcome::fault(ErrorCode::Replaced, text));
-            self.counters.replaced += 1;
-        }
-    }
-
-    /// What a call asks for, as a waiter keeps it.
-    pub(super) fn ask(&self, call: &Acquire<'_>, want: Want) -> Ask {
-        Ask {
-            want,
-            lease_ms: self.lease_of(call),
-            queue_ms: call.queue_ms,
-            notify: notify_of(call),
-            request: call.reqid.map(Into::into),
-            bind_ms: call.bind_ms,
-            label: call.label.unwrap_or_default().into(),
-        }
-    }
-
-    fn lease_of(&self, call: &Acquire<'_>) -> Millis {
+    pub(super) fn lease_of(&self, call: &Acquire<'_>) -> Millis {
         call.lease_ms.unwrap_or(self.settings.default_lease_ms)
-    }
-
-    /// The server did not let the call block after all: it leaves the queue (with QUEUE the place
-    /// stays). What that opens is handed on by the next tick.
-    pub fn withdraw(&mut self, waiter: crate::queue::WaiterId) {
-        if self.waits.by_id(waiter).is_some() {
-            self.stop_waiting(waiter.slot());
-        }
-    }
-
-    /// A dlock command came over `client`: its places count again if they were passed over.
-    pub fn rouse<S: Store>(&mut self, store: &mut S, now: Now, client: u64, fx: &mut Effects) {
-        // A grant that lapsed before this, and is found only now, is no silence since.
-        while self.connections.rouse(client) && self.role == Role::Primary {
-            self.serve_places_of(store, now, client, fx);
-        }
-    }
-
-    /// Runs one verb on the key of a call, after its connection was heard of.
-    pub(super) fn on_call<S: Store, R>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        (kind, key): (Kind, &[u8]),
-        fx: &mut Effects,
-        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
-    ) -> Result<R, super::Foreign> {
-        self.rouse(store, now, caller.client, fx);
-        let mut was_hung = false;
-        let key = (kind, caller.key(key));
-        let result = self.on_key(store, key, now, fx, |machine, step, resource| {
-            // A grant that lapsed before this call, and was found only by it, is no silence since.
-            was_hung = machine.connections.rouse(caller.client);
-            verb(machine, step, resource)
-        });
-        if was_hung {
-            self.serve_places_of(store, now, caller.client, fx);
-        }
-        result
-    }
-
-    pub(super) fn serve_places_of<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        client: u64,
-        fx: &mut Effects,
-    ) {
-        let places: super::Slots = self
-            .connections
-            .get(client)
-            .map(|connection| connection.places.iter().copied().collect())
-            .unwrap_or_default();
-        for slot in places {
-            if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
-                self.waits.stall(queue);
-            }
-        }
-        self.work_off_stalled(store, now, fx);
-    }
-}
-
-/// How a call waits, if it does.
-pub(super) fn presence_of(
-    now: Now,
-    caller: Caller,
-    block_ms: Option<Millis>,
-    queue_ms: Option<Millis>,
-) -> Option<Presence> {
-    match block_ms {
-        Some(ms) if caller.may_block => {
-            Some(Presence::Parked { until: (ms > 0).then(|| now.mono + ms) })
-        }
-        _ => queue_ms.map(|_| Presence::Queued),
-    }
-}
-
-/// BIND and QUEUE need a connection, which a script does not know.
-pub(super) fn refused_in_script(
-    caller: Caller,
-    bind_ms: Option<Millis>,
-    queue_ms: Option<Millis>,
-) -> Option<Outcome> {
-    if caller.client != NO_CLIENT {
-        return None;
-    }
-    let option = bind_ms.map(|_| "BIND").or(queue_ms.map(|_| "QUEUE"))?;
-    let text = format!("{option} cannot be used in a script: the connection is unknown there");
-    Some(Outcome::fault(ErrorCode::Err, text))
-}
-
-/// The hold of the owner that a call re-enters, claims or repeats.
-pub(super) fn own_hold(resource: &Resource, call: &Acquire<'_>, want: Want) -> Option<HoldId> {
-    match (&resource.body, want) {
-        (Body::Rw(rw), Want::Rw(mode)) => rw.find(call.owner, mode),
-        (Body::Semaphore(semaphore), Want::Permits { count, .. }) => {
-            let permits = &semaphore.permits;
-            if call.reqid.is_none() && !permits.has_unclaimed() {
-                return None;
-            }
-            let own = || permits.of_owner(call.owner);
-            let repeated = own().find(|(_, hold)| hold.has_seen(call.reqid));
-            let unclaimed =
-                || own().find(|(_, hold)| hold.count == count && hold.unclaimed().is_some());
-            repeated.or_else(unclaimed).map(|(id, _)| id)
-        }
-        _ => resource.lock().hold().filter(|hold| *hold.owner == *call.owner).map(|_| ALONE),
-    }
-}
-
-/// Whether who has a place for `has` keeps it when it asks for `want`.
-pub(crate) fn keeps_place(has: Want, want: Want) -> bool {
-    match (has, want) {
-        (Want::Permits { count: has, .. }, Want::Permits { count, .. }) => count <= has,
-        (Want::Rw(has), Want::Rw(mode)) => has == mode,
-        _ => true,
     }
 }
 
@@ -612,23 +314,11 @@ pub(crate) fn is_upgrade(resource: &Resource, owner: &[u8], want: Want) -> bool 
 }
 
 /// Whether and where messages about a place are published.
-fn notify_of(call: &Acquire<'_>) -> Notify {
+pub(super) fn notify_of(call: &Acquire<'_>) -> Notify {
     match (call.notify, call.queue_ms) {
         (Some(channel), _) => Notify::Channel(channel.into()),
         (None, Some(_)) => Notify::Owner,
         (None, None) => Notify::Silent,
-    }
-}
-
-/// Sets the end of a hold anew. An orphan that nobody tied anew cannot outlive its grace.
-pub(super) fn set_deadline(hold: &mut Hold, deadline: LeaseInstant) {
-    hold.deadline = deadline;
-    if let Some(extras) = &mut hold.extras
-        && let Some(tie) = &mut extras.tie
-    {
-        let until = tie.orphan_until.unwrap_or(deadline);
-        tie.cut = until < deadline;
-        hold.deadline = deadline.min(until);
     }
 }
 
@@ -639,11 +329,4 @@ pub(super) fn tokens_used_up() -> Outcome {
 pub(super) fn in_quarantine(left_ms: Millis) -> Outcome {
     let text = format!("no new grants for another {left_ms} ms (dlock.restart-quarantine-ms)");
     Outcome::fault(ErrorCode::Quarantine, text)
-}
-
-/// The owner takes a QUEUE grant that waits for it: its lease starts.
-pub(super) fn claim(hold: &mut Hold, step: &Step<'_>, lease_ms: Millis) {
-    hold.extras_mut().unclaimed = None;
-    hold.lease_ms = lease_ms;
-    set_deadline(hold, step.lease + lease_ms);
 }

@@ -1,6 +1,7 @@
 //! What a holder does with its hold: RELEASE, RENEW, FENCE; and what others do to it: BREAK.
 
-use super::acquire::{Caller, claim, refused_in_script, set_deadline};
+use super::caller::{Caller, refused_in_script};
+use super::reentry::{claim, set_deadline};
 use super::{End, Machine, Step, quoted, rw, wrong_type};
 use crate::effects::{Effects, Event, Outcome};
 use crate::hold::Hold;

@@ -1,6 +1,6 @@
 //! The verbs of count-down latches.
 
-use super::acquire::presence_of;
+use super::caller::presence_of;
 use super::{Caller, Machine, Role, Step, wrong_type};
 use crate::effects::{Effects, Event, Outcome};
 use crate::queue::{Ask, Newcomer, Rank, Want};

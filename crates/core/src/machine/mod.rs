@@ -5,6 +5,7 @@
 //! implementation, and an alarm that rings late can make nothing wrong.
 
 mod acquire;
+mod caller;
 mod durable;
 mod grant;
 mod hand_on;
@@ -13,15 +14,17 @@ mod in_flight;
 mod keyspace;
 mod latch;
 mod multi;
+mod places;
 mod presence;
+mod reentry;
 mod replay;
 mod rw;
 mod semaphore;
 mod tick;
 
-pub use acquire::Caller;
-pub(crate) use acquire::keeps_place;
+pub use caller::Caller;
 pub use keyspace::Lost;
+pub(crate) use places::keeps_place;
 pub use tick::{Gate, Progress, RETRY_MS};
 
 use crate::connection::Connections;

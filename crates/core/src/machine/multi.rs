@@ -8,8 +8,10 @@ mod grant;
 mod look;
 mod places;
 
-use super::acquire::{Asked, Caller, own_hold, presence_of, tokens_used_up};
+use super::acquire::{Asked, tokens_used_up};
+use super::caller::{Caller, presence_of};
 use super::holder::{Whose, hold_of};
+use super::reentry::own_hold;
 use super::{Machine, Step, wrong_type};
 use crate::effects::{Effects, Outcome};
 use crate::holds::ALONE;

@@ -154,6 +154,14 @@ impl Machine {
         }
     }
 
+    /// The server did not let the call block after all: it leaves the queue (with QUEUE the place
+    /// stays). What that opens is handed on by the next tick.
+    pub fn withdraw(&mut self, waiter: WaiterId) {
+        if self.waits.by_id(waiter).is_some() {
+            self.stop_waiting(waiter.slot());
+        }
+    }
+
     /// A call is not blocked any more, though its connection lives (the server unblocked it, or
     /// did not block it): the place goes, or stays if it was asked for with QUEUE.
     pub fn abandoned<S: Store>(

@@ -1,6 +1,7 @@
 //! The verbs of semaphores besides ACQUIRE.
 
-use super::acquire::{in_quarantine, presence_of, refused_in_script};
+use super::acquire::in_quarantine;
+use super::caller::{presence_of, refused_in_script};
 use super::hand_on::{Verdict, too_wide};
 use super::{Caller, End, Machine, Step, wrong_type};
 use crate::effects::{Effects, Event, Outcome};

@@ -1,7 +1,9 @@
 //! How the keys look to a call for several, before any is taken.
 
 use crate::effects::{Effects, Outcome};
-use crate::machine::acquire::{Caller, in_quarantine, own_hold, refused_in_script};
+use crate::machine::acquire::in_quarantine;
+use crate::machine::caller::{Caller, refused_in_script};
+use crate::machine::reentry::own_hold;
 use crate::machine::{Machine, Step, wrong_type};
 use crate::queue::Want;
 use crate::resource::{Kind, Lock, Resource};

@@ -2,7 +2,7 @@
 
 use crate::effects::{Effects, Event, Outcome};
 use crate::machine::Machine;
-use crate::machine::acquire::Caller;
+use crate::machine::caller::Caller;
 use crate::queue::{Ask, Newcomer, Presence, Rank, Want};
 use crate::resource::Kind;
 use crate::time::Now;

@@ -1,0 +1,112 @@
+//! Who calls: what its connection allows, and what is done first when it is heard of.
+
+use super::{Foreign, Machine, Role, Slots, Step};
+use crate::effects::{Effects, Outcome};
+use crate::hold::NO_CLIENT;
+use crate::queue::Presence;
+use crate::resource::{Kind, Resource};
+use crate::store::{Key, Store};
+use crate::time::{Millis, Now};
+use alloc::format;
+use dlock_wire::reply::ErrorCode;
+
+/// Who calls, and what the server allows on that connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller {
+    /// The connection; [`NO_CLIENT`] in a script, where it is unknown.
+    pub client: u64,
+    /// Its database.
+    pub db: u32,
+    /// The server would let this call block: it is in neither MULTI nor a script.
+    pub may_block: bool,
+}
+
+impl Caller {
+    /// The key `name` in the database of the caller.
+    pub fn key(self, name: &[u8]) -> Key<'_> {
+        Key { db: self.db, name }
+    }
+}
+
+impl Machine {
+    /// A dlock command came over `client`: its places count again if they were passed over.
+    pub fn rouse<S: Store>(&mut self, store: &mut S, now: Now, client: u64, fx: &mut Effects) {
+        // A grant that lapsed before this, and is found only now, is no silence since.
+        while self.connections.rouse(client) && self.role == Role::Primary {
+            self.serve_places_of(store, now, client, fx);
+        }
+    }
+
+    /// Runs one verb on the key of a call, after its connection was heard of.
+    pub(super) fn on_call<S: Store, R>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (kind, key): (Kind, &[u8]),
+        fx: &mut Effects,
+        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
+    ) -> Result<R, Foreign> {
+        self.rouse(store, now, caller.client, fx);
+        let mut was_hung = false;
+        let key = (kind, caller.key(key));
+        let result = self.on_key(store, key, now, fx, |machine, step, resource| {
+            // A grant that lapsed before this call, and was found only by it, is no silence since.
+            was_hung = machine.connections.rouse(caller.client);
+            verb(machine, step, resource)
+        });
+        if was_hung {
+            self.serve_places_of(store, now, caller.client, fx);
+        }
+        result
+    }
+
+    pub(super) fn serve_places_of<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        client: u64,
+        fx: &mut Effects,
+    ) {
+        let places: Slots = self
+            .connections
+            .get(client)
+            .map(|connection| connection.places.iter().copied().collect())
+            .unwrap_or_default();
+        for slot in places {
+            if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
+                self.waits.stall(queue);
+            }
+        }
+        self.work_off_stalled(store, now, fx);
+    }
+}
+
+/// How a call waits, if it does.
+pub(super) fn presence_of(
+    now: Now,
+    caller: Caller,
+    block_ms: Option<Millis>,
+    queue_ms: Option<Millis>,
+) -> Option<Presence> {
+    match block_ms {
+        Some(ms) if caller.may_block => {
+            Some(Presence::Parked { until: (ms > 0).then(|| now.mono + ms) })
+        }
+        _ => queue_ms.map(|_| Presence::Queued),
+    }
+}
+
+/// BIND and QUEUE need a connection, which a script does not know.
+pub(super) fn refused_in_script(
+    caller: Caller,
+    bind_ms: Option<Millis>,
+    queue_ms: Option<Millis>,
+) -> Option<Outcome> {
+    if caller.client != NO_CLIENT {
+        return None;
+    }
+    let option = bind_ms.map(|_| "BIND").or(queue_ms.map(|_| "QUEUE"))?;
+    let text = format!("{option} cannot be used in a script: the connection is unknown there");
+    Some(Outcome::fault(ErrorCode::Err, text))
+}

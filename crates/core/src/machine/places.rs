@@ -1,0 +1,134 @@
+//! Places in a queue: taken, kept by a later call of the same owner, and given up for it.
+
+use super::acquire::{Asked, notify_of};
+use super::caller::Caller;
+use super::{Machine, Step, quoted};
+use crate::effects::{Effects, Outcome};
+use crate::queue::{Ask, Newcomer, Presence, Rank, Want};
+use crate::resource::Kind;
+use crate::store::Key;
+use alloc::format;
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::Acquire;
+
+impl Machine {
+    /// Takes a place in the queue, or keeps the one the owner has. With another mode, or for more
+    /// permits, it goes to the end; who goes first does not wait in a place behind others.
+    pub(super) fn stand_in_line(
+        &mut self,
+        step: &mut Step<'_>,
+        kind: Kind,
+        caller: Caller,
+        asked: Asked<'_>,
+        rank: Rank,
+    ) -> Result<u32, Outcome> {
+        let Asked { call, want, presence } = asked;
+        let presence = presence.unwrap_or(Presence::Queued);
+        let ask = self.ask(call, want);
+        if let Some(slot) = self.waits.place_at(step.key, call.owner) {
+            let has = self.waits.get(slot).map_or(want, |waiter| waiter.ask.want);
+            let stands_well = rank == Rank::Last || self.waits.ahead_of(slot).next().is_none();
+            if keeps_place(has, want) && stands_well {
+                self.replace(step.key, slot, (caller.client, presence, ask), step.fx);
+                self.connections.add_place(caller.client, slot, presence.is_parked());
+                return Ok(slot);
+            }
+            self.oust(step.key, slot, step.fx);
+        }
+        self.has_room(step.key, 1)?;
+        let newcomer = Newcomer {
+            owner: call.owner,
+            client: caller.client,
+            presence,
+            since: step.now.mono,
+            ask,
+            rank,
+            counts: true,
+        };
+        let slot = self.waits.join(step.key, kind, newcomer);
+        self.connections.add_place(caller.client, slot, presence.is_parked());
+        Ok(slot)
+    }
+
+    /// Whether `more` places may be taken, one of them for `key`.
+    pub(super) fn has_room(&self, key: Key<'_>, more: usize) -> Result<(), Outcome> {
+        let queue = self.waits.queue_of(key);
+        let here = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
+        let (most, setting) = if here >= self.settings.max_waiters_per_key {
+            (here, "dlock.max-waiters-per-key")
+        } else if self.waits.len().saturating_add(more) > self.settings.max_waiters {
+            (self.waits.len(), "dlock.max-waiters")
+        } else {
+            return Ok(());
+        };
+        Err(Outcome::fault(ErrorCode::Limit, format!("{most} callers wait already ({setting})")))
+    }
+
+    /// A later call takes over the place of an earlier one.
+    fn replace(
+        &mut self,
+        key: Key<'_>,
+        slot: u32,
+        (client, presence, ask): (u64, Presence, Ask),
+        fx: &mut Effects,
+    ) {
+        self.tell_replaced(key, slot, fx);
+        let Some(earlier) = self.waits.get(slot) else { return };
+        if earlier.is_grouped() {
+            let group = earlier.group;
+            self.dissolve(group, |member| member == slot);
+        } else {
+            self.connections.remove_place(earlier.client, slot);
+        }
+        self.waits.take_over(slot, client, presence, ask);
+        // It may have been one for any key.
+        self.waits.count_place(slot);
+    }
+
+    /// An earlier call of the same owner is over; its places go.
+    pub(super) fn oust(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
+        self.tell_replaced(key, slot, fx);
+        if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
+            self.forget_place(slot);
+            self.waits.stall(queue);
+        }
+    }
+
+    /// Answers the call that has its place in `slot`, if it is blocked: a later one has come.
+    pub(super) fn tell_replaced(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
+        let Some(earlier) = self.waits.get(slot).map(|waiter| self.waits.leader(waiter)) else {
+            return;
+        };
+        if earlier.presence.is_parked() {
+            let text = format!(
+                "{} asked again for {} with another call",
+                quoted(&earlier.owner),
+                quoted(key.name)
+            );
+            fx.wake(earlier.id, Outcome::fault(ErrorCode::Replaced, text));
+            self.counters.replaced += 1;
+        }
+    }
+
+    /// What a call asks for, as a waiter keeps it.
+    pub(super) fn ask(&self, call: &Acquire<'_>, want: Want) -> Ask {
+        Ask {
+            want,
+            lease_ms: self.lease_of(call),
+            queue_ms: call.queue_ms,
+            notify: notify_of(call),
+            request: call.reqid.map(Into::into),
+            bind_ms: call.bind_ms,
+            label: call.label.unwrap_or_default().into(),
+        }
+    }
+}
+
+/// Whether who has a place for `has` keeps it when it asks for `want`.
+pub(crate) fn keeps_place(has: Want, want: Want) -> bool {
+    match (has, want) {
+        (Want::Permits { count: has, .. }, Want::Permits { count, .. }) => count <= has,
+        (Want::Rw(has), Want::Rw(mode)) => has == mode,
+        _ => true,
+    }
+}

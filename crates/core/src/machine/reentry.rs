@@ -1,0 +1,114 @@
+//! An ACQUIRE by an owner that has a hold already: a resent call, a claim, or a re-entry.
+
+use super::acquire::Asked;
+use super::caller::Caller;
+use super::hand_on::granted;
+use super::{Grip, Machine, Step, quoted};
+use crate::effects::{Event, Outcome};
+use crate::hold::Hold;
+use crate::holds::{ALONE, HoldId};
+use crate::queue::Want;
+use crate::resource::{Body, Resource};
+use crate::time::{LeaseInstant, Millis};
+use alloc::format;
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::Acquire;
+
+impl Machine {
+    /// The owner holds it already: a resent call, a claim, or a re-entry.
+    pub(super) fn acquire_again(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        id: HoldId,
+        caller: Caller,
+        asked: Asked<'_>,
+    ) -> Outcome {
+        let grip = (resource.entry, id);
+        let answer = resource.change_hold(id, |hold| self.again(step, grip, hold, caller, asked));
+        answer.unwrap_or(Outcome::Null)
+    }
+
+    fn again(
+        &mut self,
+        step: &mut Step<'_>,
+        grip: Grip,
+        hold: &mut Hold,
+        caller: Caller,
+        asked: Asked<'_>,
+    ) -> Outcome {
+        let call = asked.call;
+        let lease_ms = self.lease_of(call);
+        let is_repeat = hold.has_seen(call.reqid);
+        if hold.unclaimed().is_some() {
+            if !is_repeat {
+                hold.remember(call.reqid);
+                self.dress(grip, hold, caller, call);
+            }
+            self.follow(grip, hold, call.bind_ms, caller.client);
+            claim(hold, step, lease_ms);
+        } else if is_repeat {
+            self.follow(grip, hold, call.bind_ms, caller.client);
+            self.answered_again(step.key, (grip.1, hold.token), call.reqid);
+        } else if call.no_reentry {
+            let text = format!("{} already holds {}", quoted(call.owner), quoted(call.key));
+            return Outcome::fault(ErrorCode::Reentry, text);
+        } else {
+            let Some(count) = hold.count.checked_add(1) else {
+                let text = format!("{} is held {} times already", quoted(call.key), hold.count);
+                return Outcome::fault(ErrorCode::Limit, text);
+            };
+            hold.count = count;
+            hold.remember(call.reqid);
+            self.dress(grip, hold, caller, call);
+            let deadline = step.lease + lease_ms;
+            if deadline > hold.deadline {
+                set_deadline(hold, deadline);
+                hold.lease_ms = lease_ms;
+            }
+            step.fx.note(step.key, Event::Acquire);
+            self.counters.grants_at_once += 1;
+        }
+        hold.answers = hold.answers.wrapping_add(1);
+        step.dirty = true;
+        granted(grip.1, hold.token, asked.want)
+    }
+}
+
+/// The hold of the owner that a call re-enters, claims or repeats.
+pub(super) fn own_hold(resource: &Resource, call: &Acquire<'_>, want: Want) -> Option<HoldId> {
+    match (&resource.body, want) {
+        (Body::Rw(rw), Want::Rw(mode)) => rw.find(call.owner, mode),
+        (Body::Semaphore(semaphore), Want::Permits { count, .. }) => {
+            let permits = &semaphore.permits;
+            if call.reqid.is_none() && !permits.has_unclaimed() {
+                return None;
+            }
+            let own = || permits.of_owner(call.owner);
+            let repeated = own().find(|(_, hold)| hold.has_seen(call.reqid));
+            let unclaimed =
+                || own().find(|(_, hold)| hold.count == count && hold.unclaimed().is_some());
+            repeated.or_else(unclaimed).map(|(id, _)| id)
+        }
+        _ => resource.lock().hold().filter(|hold| *hold.owner == *call.owner).map(|_| ALONE),
+    }
+}
+
+/// The owner takes a QUEUE grant that waits for it: its lease starts.
+pub(super) fn claim(hold: &mut Hold, step: &Step<'_>, lease_ms: Millis) {
+    hold.extras_mut().unclaimed = None;
+    hold.lease_ms = lease_ms;
+    set_deadline(hold, step.lease + lease_ms);
+}
+
+/// Sets the end of a hold anew. An orphan that nobody tied anew cannot outlive its grace.
+pub(super) fn set_deadline(hold: &mut Hold, deadline: LeaseInstant) {
+    hold.deadline = deadline;
+    if let Some(extras) = &mut hold.extras
+        && let Some(tie) = &mut extras.tie
+    {
+        let until = tie.orphan_until.unwrap_or(deadline);
+        tie.cut = until < deadline;
+        hold.deadline = deadline.min(until);
+    }
+}
