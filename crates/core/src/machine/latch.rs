@@ -3,7 +3,7 @@
 use super::caller::presence_of;
 use super::{Caller, Machine, Role, Step, wrong_type};
 use crate::effects::{Effects, Event, Outcome};
-use crate::queue::{Ask, Newcomer, Rank, Want};
+use crate::queue::{Ask, Want};
 use crate::resource::{Body, Kind, Resource};
 use crate::store::{Slot, Store};
 use crate::time::{Millis, Now};
@@ -119,26 +119,10 @@ impl Machine {
         let Some(presence) = presence.filter(|_| is_closed && self.role == Role::Primary) else {
             return;
         };
-        if let Err(fault) = self.has_room(key, 1) {
-            fx.reply = Some(fault);
-            return;
-        }
         // Its end may be due and not noticed while writes are refused; who asked then is not told
         // of it twice, because the view has it ended already.
         debug_assert!(matches!(store.get(key), Slot::Here(_)));
-        let newcomer = Newcomer {
-            owner: &[],
-            client: caller.client,
-            presence,
-            since: now.mono,
-            ask: Ask { want: Want::Open, ..Ask::default() },
-            rank: Rank::Last,
-            counts: false,
-        };
-        let slot = self.waits.join(key, Kind::Latch, newcomer);
-        self.connections.add_place(caller.client, slot, true);
-        fx.reply = None;
-        fx.parked = self.waits.get(slot).map(|waiter| waiter.id);
-        fx.note(key, Event::Wait);
+        let ask = Ask { want: Want::Open, ..Ask::default() };
+        fx.reply = self.park_nameless(now, caller, (Kind::Latch, key), (presence, ask), fx).err();
     }
 }

@@ -3,10 +3,11 @@
 use super::acquire::{Asked, notify_of};
 use super::caller::Caller;
 use super::{Machine, Step, quoted};
-use crate::effects::{Effects, Outcome};
+use crate::effects::{Effects, Event, Outcome};
 use crate::queue::{Ask, Newcomer, Presence, Rank, Want};
 use crate::resource::Kind;
 use crate::store::Key;
+use crate::time::Now;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Acquire;
@@ -48,6 +49,32 @@ impl Machine {
         let slot = self.waits.join(step.key, kind, newcomer);
         self.connections.add_place(caller.client, slot, presence.is_parked());
         Ok(slot)
+    }
+
+    /// Parks a call without an owner at the end of the queue. `LIMIT` if too many wait.
+    pub(super) fn park_nameless(
+        &mut self,
+        now: Now,
+        caller: Caller,
+        (kind, key): (Kind, Key<'_>),
+        (presence, ask): (Presence, Ask),
+        fx: &mut Effects,
+    ) -> Result<(), Outcome> {
+        self.has_room(key, 1)?;
+        let newcomer = Newcomer {
+            owner: &[],
+            client: caller.client,
+            presence,
+            since: now.mono,
+            ask,
+            rank: Rank::Last,
+            counts: false,
+        };
+        let slot = self.waits.join(key, kind, newcomer);
+        self.connections.add_place(caller.client, slot, true);
+        fx.parked = self.waits.get(slot).map(|waiter| waiter.id);
+        fx.note(key, Event::Wait);
+        Ok(())
     }
 
     /// Whether `more` places may be taken, one of them for `key`.

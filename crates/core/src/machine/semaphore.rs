@@ -6,7 +6,7 @@ use super::hand_on::{Verdict, too_wide};
 use super::{Caller, End, Machine, Step, wrong_type};
 use crate::effects::{Effects, Event, Outcome};
 use crate::holds::HoldId;
-use crate::queue::{Ask, Newcomer, Rank, Want};
+use crate::queue::{Ask, Want};
 use crate::resource::{Body, Kind, Resource};
 use crate::semaphore::Semaphore;
 use crate::store::Store;
@@ -192,24 +192,9 @@ impl Machine {
         let Some(presence) = presence_of(step.now, caller, call.block_ms, None) else {
             return Some(self.refuse(step, resource, &[], want));
         };
-        if let Err(fault) = self.has_room(step.key, 1) {
-            return Some(fault);
-        }
         let ask = Ask { want, request: call.reqid.map(Into::into), ..Ask::default() };
-        let newcomer = Newcomer {
-            owner: &[],
-            client: caller.client,
-            presence,
-            since: step.now.mono,
-            ask,
-            rank: Rank::Last,
-            counts: false,
-        };
-        let slot = self.waits.join(step.key, Kind::Semaphore, newcomer);
-        self.connections.add_place(caller.client, slot, true);
-        step.fx.parked = self.waits.get(slot).map(|waiter| waiter.id);
-        step.fx.note(step.key, Event::Wait);
-        None
+        let key = (Kind::Semaphore, step.key);
+        self.park_nameless(step.now, caller, key, (presence, ask), step.fx).err()
     }
 
     /// DSEM.GIVE: gives back what TAKE and DRAIN took. What can be had afterwards; `LIMIT` for more
