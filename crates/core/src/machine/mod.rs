@@ -7,6 +7,7 @@
 mod acquire;
 mod caller;
 mod durable;
+mod entry;
 mod grant;
 mod hand_on;
 mod holder;
@@ -21,6 +22,7 @@ mod replay;
 mod rw;
 mod semaphore;
 mod tick;
+mod ties;
 
 pub use caller::Caller;
 pub use keyspace::Lost;
@@ -29,12 +31,12 @@ pub use tick::{Gate, Progress, RETRY_MS};
 
 use crate::connection::Connections;
 use crate::effects::{Effects, Outcome};
-use crate::hold::{Hold, NO_CLIENT, Tie};
+use crate::hold::Hold;
 use crate::holds::HoldId;
-use crate::lease::{EntryId, Leases, NO_ENTRY};
+use crate::lease::{EntryId, Leases};
 use crate::queue::{HashKeys, WaiterId};
 use crate::record;
-use crate::resource::{Body, Kind, Lock, Resource};
+use crate::resource::{Kind, Resource};
 use crate::store::{Key, Slot, Store};
 use crate::time::{Instant, LeaseClock, LeaseInstant, Millis, Now};
 use crate::token::Tokens;
@@ -392,167 +394,10 @@ impl Machine {
         step.dirty = false;
         step.changed = true;
     }
-
-    /// Makes sure that the resource under a key has its entry, in the current epoch.
-    fn enter(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        let loaded = resource.entry == NO_ENTRY;
-        if let Some(entry) = self.leases.of_key(resource.entry, step.key) {
-            if entry.epoch == self.epoch {
-                return;
-            }
-            entry.epoch = self.epoch;
-            self.start_in_epoch(step, resource);
-        } else {
-            resource.entry = self.leases.enter(step.key, resource.kind(), self.epoch);
-            if loaded {
-                self.start_loaded(step, resource);
-            } else {
-                self.tie_all(resource);
-            }
-        }
-        self.settle(step.key, resource);
-    }
-
-    /// A loaded resource starts to run now: what is left of it counts from here.
-    fn start_loaded(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        self.start_clock(step.lease, resource);
-        if self.role == Role::Primary {
-            let grace_ms = self.settings.fair_grace_ms;
-            resource.change_all_holds(|_, hold| orphan(hold, step.lease, grace_ms));
-            self.adopt_places(step, resource);
-        }
-    }
-
-    /// The times of a loaded resource, which are what was left, become moments; its tokens are
-    /// learnt.
-    fn start_clock(&mut self, lease: LeaseInstant, resource: &mut Resource) {
-        match &mut resource.body {
-            Body::Latch(latch) => {
-                latch.deadline = latch.deadline.map(|left| LeaseInstant(left.0 + lease.0));
-            }
-            _ => {
-                if let Some(Lock::Closed { until, .. }) = resource.lock_mut() {
-                    until.0 += lease.0;
-                }
-            }
-        }
-        let mut token = 0;
-        resource.change_all_holds(|_, hold| {
-            hold.deadline.0 += lease.0;
-            token = token.max(hold.token);
-        });
-        self.tokens.learn(token);
-    }
-
-    /// A replica was promoted: what it knows lasts once more in full, from the promotion.
-    fn start_in_epoch(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        let began = self.epoch_began;
-        let grace_ms = self.settings.fair_grace_ms;
-        match &mut resource.body {
-            Body::Latch(latch) => latch.deadline = latch.lease_ms.map(|ms| began + ms),
-            _ => {
-                if let Some(Lock::Closed { until, delay_ms }) = resource.lock_mut() {
-                    *until = began + *delay_ms;
-                }
-            }
-        }
-        resource.change_all_holds(|_, hold| {
-            hold.deadline = began + full_lease(hold);
-            orphan(hold, began, grace_ms);
-        });
-        if self.role == Role::Primary {
-            self.adopt_places(step, resource);
-        }
-    }
-
-    /// Brings the lease index in line with the new state of a resource.
-    fn settle(&mut self, key: Key<'_>, resource: &mut Resource) {
-        if resource.is_free() {
-            if resource.entry != NO_ENTRY {
-                self.leases.leave(resource.entry);
-                resource.entry = NO_ENTRY;
-            }
-            return;
-        }
-        if resource.entry == NO_ENTRY {
-            resource.entry = self.leases.enter(key, resource.kind(), self.epoch);
-            self.tie_all(resource);
-        }
-        self.leases.set_held(resource.entry, resource.held(), resource.leased());
-        if self.role == Role::Primary {
-            match resource.next_end() {
-                Some((at, _)) => self.leases.arm(resource.entry, at),
-                None => self.leases.disarm(resource.entry),
-            }
-        }
-    }
-
-    /// Notes the ties of a resource that just got its entry.
-    fn tie_all(&mut self, resource: &Resource) {
-        for (id, hold) in resource.holds() {
-            if hold.tied_to() != NO_CLIENT {
-                self.connections.tie(hold.tied_to(), resource.entry, id);
-            }
-        }
-    }
-
-    /// Ties a hold to a connection, or moves the tie there.
-    fn tie(&mut self, (entry, id): Grip, hold: &mut Hold, ms: Millis, client: u64) {
-        self.untie((entry, id), hold);
-        let tie = Tie { ms, client, cut: false, orphan_until: None };
-        hold.extras_mut().tie = Some(tie);
-        if entry != NO_ENTRY && client != NO_CLIENT {
-            self.connections.tie(client, entry, id);
-        }
-    }
-
-    /// The tie of a hold goes to the connection that claims it or repeats a call, with `ms` from
-    /// there if it names one; a hold without a tie gets none from a call without BIND.
-    fn follow(&mut self, grip: Grip, hold: &mut Hold, ms: Option<Millis>, client: u64) {
-        if let Some(ms) = ms.or(hold.tie().map(|tie| tie.ms))
-            && client != NO_CLIENT
-        {
-            self.tie(grip, hold, ms, client);
-        }
-    }
-
-    fn untie(&mut self, (entry, id): Grip, hold: &Hold) {
-        let client = hold.tied_to();
-        if entry != NO_ENTRY && client != NO_CLIENT {
-            self.connections.untie(client, entry, id);
-        }
-    }
 }
 
 /// Where a hold is: the entry of its key, and which of its holds.
 type Grip = (EntryId, HoldId);
-
-/// The lease that a replica gives a hold when it is promoted.
-fn full_lease(hold: &Hold) -> Millis {
-    hold.unclaimed().map_or(hold.lease_ms, |unclaimed| unclaimed.queue_ms)
-}
-
-/// How long a tied hold lasts at most without its connection.
-fn orphan_lease(tie: Tie, grace_ms: Millis) -> Millis {
-    tie.ms.max(grace_ms)
-}
-
-/// The connection that a hold was tied to is not here any more, through no fault of the holder:
-/// it has a grace to tie it anew.
-fn orphan(hold: &mut Hold, from: LeaseInstant, grace_ms: Millis) {
-    let deadline = hold.deadline;
-    let Some(extras) = &mut hold.extras else { return };
-    if let Some(unclaimed) = &mut extras.unclaimed {
-        unclaimed.client = NO_CLIENT;
-    }
-    if let Some(tie) = &mut extras.tie {
-        let until = from + orphan_lease(*tie, grace_ms);
-        tie.client = NO_CLIENT;
-        tie.orphan_until = Some(until);
-        tie.cut = until < deadline;
-        hold.deadline = deadline.min(until);
-    }
-}
 
 /// The id of a hold in messages: the fencing token, or the permit id.
 fn id_text(id: HoldId, hold: &Hold) -> String {

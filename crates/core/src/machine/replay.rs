@@ -1,5 +1,7 @@
 //! What comes from outside as data: records of a primary or the AOF, loaded values, roles.
 
+use super::entry::full_lease;
+use super::ties::orphan_lease;
 use super::{Machine, Role};
 use crate::effects::Effects;
 use crate::hold::{Hold, NO_CLIENT};
@@ -171,8 +173,8 @@ impl Machine {
         lease: LeaseInstant,
     ) -> LeaseInstant {
         let grace_ms = self.settings.fair_grace_ms;
-        let full = super::full_lease(hold);
-        let full = hold.tie().map_or(full, |tie| full.min(super::orphan_lease(tie, grace_ms)));
+        let full = full_lease(hold);
+        let full = hold.tie().map_or(full, |tie| full.min(orphan_lease(tie, grace_ms)));
         let until = self.ends(resource, hold.deadline, full, lease);
         let cut = hold.tie().and_then(|tie| Some(self.connections.gone_at(tie.client)? + tie.ms));
         cut.map_or(until, |cut| until.min(cut))

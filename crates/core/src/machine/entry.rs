@@ -1,0 +1,113 @@
+//! The entry of a key: what the value under it means from now on, and when it ends.
+//!
+//! A value gets its entry when it is made, loaded, moved or brought over into a new epoch; after each
+//! step the entry is brought in line with it.
+
+use super::ties::orphan;
+use super::{Machine, Role, Step};
+use crate::hold::Hold;
+use crate::lease::NO_ENTRY;
+use crate::resource::{Body, Lock, Resource};
+use crate::store::Key;
+use crate::time::{LeaseInstant, Millis};
+
+impl Machine {
+    /// Makes sure that the resource under a key has its entry, in the current epoch.
+    pub(super) fn enter(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let loaded = resource.entry == NO_ENTRY;
+        if let Some(entry) = self.leases.of_key(resource.entry, step.key) {
+            if entry.epoch == self.epoch {
+                return;
+            }
+            entry.epoch = self.epoch;
+            self.start_in_epoch(step, resource);
+        } else {
+            resource.entry = self.leases.enter(step.key, resource.kind(), self.epoch);
+            if loaded {
+                self.start_loaded(step, resource);
+            } else {
+                self.tie_all(resource);
+            }
+        }
+        self.settle(step.key, resource);
+    }
+
+    /// A loaded resource starts to run now: what is left of it counts from here.
+    fn start_loaded(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        self.start_clock(step.lease, resource);
+        if self.role == Role::Primary {
+            let grace_ms = self.settings.fair_grace_ms;
+            resource.change_all_holds(|_, hold| orphan(hold, step.lease, grace_ms));
+            self.adopt_places(step, resource);
+        }
+    }
+
+    /// The times of a loaded resource, which are what was left, become moments; its tokens are
+    /// learnt.
+    pub(super) fn start_clock(&mut self, lease: LeaseInstant, resource: &mut Resource) {
+        match &mut resource.body {
+            Body::Latch(latch) => {
+                latch.deadline = latch.deadline.map(|left| LeaseInstant(left.0 + lease.0));
+            }
+            _ => {
+                if let Some(Lock::Closed { until, .. }) = resource.lock_mut() {
+                    until.0 += lease.0;
+                }
+            }
+        }
+        let mut token = 0;
+        resource.change_all_holds(|_, hold| {
+            hold.deadline.0 += lease.0;
+            token = token.max(hold.token);
+        });
+        self.tokens.learn(token);
+    }
+
+    /// A replica was promoted: what it knows lasts once more in full, from the promotion.
+    fn start_in_epoch(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let began = self.epoch_began;
+        let grace_ms = self.settings.fair_grace_ms;
+        match &mut resource.body {
+            Body::Latch(latch) => latch.deadline = latch.lease_ms.map(|ms| began + ms),
+            _ => {
+                if let Some(Lock::Closed { until, delay_ms }) = resource.lock_mut() {
+                    *until = began + *delay_ms;
+                }
+            }
+        }
+        resource.change_all_holds(|_, hold| {
+            hold.deadline = began + full_lease(hold);
+            orphan(hold, began, grace_ms);
+        });
+        if self.role == Role::Primary {
+            self.adopt_places(step, resource);
+        }
+    }
+
+    /// Brings the lease index in line with the new state of a resource.
+    pub(super) fn settle(&mut self, key: Key<'_>, resource: &mut Resource) {
+        if resource.is_free() {
+            if resource.entry != NO_ENTRY {
+                self.leases.leave(resource.entry);
+                resource.entry = NO_ENTRY;
+            }
+            return;
+        }
+        if resource.entry == NO_ENTRY {
+            resource.entry = self.leases.enter(key, resource.kind(), self.epoch);
+            self.tie_all(resource);
+        }
+        self.leases.set_held(resource.entry, resource.held(), resource.leased());
+        if self.role == Role::Primary {
+            match resource.next_end() {
+                Some((at, _)) => self.leases.arm(resource.entry, at),
+                None => self.leases.disarm(resource.entry),
+            }
+        }
+    }
+}
+
+/// The lease that a replica gives a hold when it is promoted.
+pub(super) fn full_lease(hold: &Hold) -> Millis {
+    hold.unclaimed().map_or(hold.lease_ms, |unclaimed| unclaimed.queue_ms)
+}

@@ -1,0 +1,67 @@
+//! Ties of holds to connections.
+
+use super::{Grip, Machine};
+use crate::hold::{Hold, NO_CLIENT, Tie};
+use crate::lease::NO_ENTRY;
+use crate::resource::Resource;
+use crate::time::{LeaseInstant, Millis};
+
+impl Machine {
+    /// Notes the ties of a resource that just got its entry.
+    pub(super) fn tie_all(&mut self, resource: &Resource) {
+        for (id, hold) in resource.holds() {
+            if hold.tied_to() != NO_CLIENT {
+                self.connections.tie(hold.tied_to(), resource.entry, id);
+            }
+        }
+    }
+
+    /// Ties a hold to a connection, or moves the tie there.
+    pub(super) fn tie(&mut self, (entry, id): Grip, hold: &mut Hold, ms: Millis, client: u64) {
+        self.untie((entry, id), hold);
+        let tie = Tie { ms, client, cut: false, orphan_until: None };
+        hold.extras_mut().tie = Some(tie);
+        if entry != NO_ENTRY && client != NO_CLIENT {
+            self.connections.tie(client, entry, id);
+        }
+    }
+
+    /// The tie of a hold goes to the connection that claims it or repeats a call, with `ms` from
+    /// there if it names one; a hold without a tie gets none from a call without BIND.
+    pub(super) fn follow(&mut self, grip: Grip, hold: &mut Hold, ms: Option<Millis>, client: u64) {
+        if let Some(ms) = ms.or(hold.tie().map(|tie| tie.ms))
+            && client != NO_CLIENT
+        {
+            self.tie(grip, hold, ms, client);
+        }
+    }
+
+    pub(super) fn untie(&mut self, (entry, id): Grip, hold: &Hold) {
+        let client = hold.tied_to();
+        if entry != NO_ENTRY && client != NO_CLIENT {
+            self.connections.untie(client, entry, id);
+        }
+    }
+}
+
+/// How long a tied hold lasts at most without its connection.
+pub(super) fn orphan_lease(tie: Tie, grace_ms: Millis) -> Millis {
+    tie.ms.max(grace_ms)
+}
+
+/// The connection that a hold was tied to is not here any more, through no fault of the holder:
+/// it has a grace to tie it anew.
+pub(super) fn orphan(hold: &mut Hold, from: LeaseInstant, grace_ms: Millis) {
+    let deadline = hold.deadline;
+    let Some(extras) = &mut hold.extras else { return };
+    if let Some(unclaimed) = &mut extras.unclaimed {
+        unclaimed.client = NO_CLIENT;
+    }
+    if let Some(tie) = &mut extras.tie {
+        let until = from + orphan_lease(*tie, grace_ms);
+        tie.client = NO_CLIENT;
+        tie.orphan_until = Some(until);
+        tie.cut = until < deadline;
+        hold.deadline = deadline.min(until);
+    }
+}
