@@ -1,16 +1,19 @@
 //! All queues. Joining, leaving and finding the place of an owner cost O(1) whatever the length of
 //! the queue.
 //!
-//! `owners` knows the places of each owner, `holders` who holds the keys that somebody waits
-//! for, and `order` keeps those who wait for each other in order.
+//! `queues` finds them by key, `groups` knows which places stand together for several keys, `owners`
+//! the places of each owner, `holders` who holds the keys that somebody waits for, and `order` keeps
+//! those who wait for each other in order.
 
+mod groups;
 mod holders;
 mod order;
 mod owners;
+mod queues;
 mod reach;
 mod reorder;
 
-use crate::bytes::{Name, Owner};
+use crate::bytes::Owner;
 use crate::hold::NO_CLIENT;
 use crate::queue::{Ask, Group, HashKeys, Newcomer, Presence, Queue, Rank, Waiter, WaiterId, Want};
 use crate::resource::Kind;
@@ -19,9 +22,7 @@ use crate::store::Key;
 use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
 use alloc::collections::BTreeSet;
-use alloc::vec::Vec;
-use core::hash::{BuildHasher, Hash, Hasher};
-use hashbrown::{HashSet, HashTable};
+use hashbrown::HashTable;
 use order::Order;
 use owners::{Party, hash_place};
 pub use reorder::Aims;
@@ -94,31 +95,6 @@ impl Waits {
         }
     }
 
-    /// The queue of `key`, if there is one. It can be empty: then the key has not been looked at
-    /// since the last waiter left.
-    pub fn queue_of(&self, key: Key<'_>) -> Option<u32> {
-        if self.by_key.is_empty() {
-            return None;
-        }
-        let same = |&id: &u32| self.queues.get(id).is_some_and(|queue| queue.key() == key);
-        self.by_key.find(hash_key(self.keys, key), same).copied()
-    }
-
-    /// The queue under `id`.
-    pub fn queue(&self, id: u32) -> Option<&Queue> {
-        self.queues.get(id)
-    }
-
-    /// One above the largest id of a queue: the bound for a walk by id.
-    pub fn queue_bound(&self) -> u32 {
-        self.queues.bound()
-    }
-
-    /// All queues.
-    pub fn queues(&self) -> impl Iterator<Item = (u32, &Queue)> {
-        self.queues.iter()
-    }
-
     /// The waiter in `slot`.
     pub fn get(&self, slot: u32) -> Option<&Waiter> {
         self.waiters.get(slot)
@@ -127,22 +103,6 @@ impl Waits {
     /// The waiter with this id, unless its call has ended.
     pub fn by_id(&self, id: WaiterId) -> Option<&Waiter> {
         self.waiters.get(id.slot()).filter(|waiter| waiter.id == id)
-    }
-
-    /// The call for several keys that a waiter belongs to.
-    pub fn group(&self, id: u32) -> Option<&Group> {
-        self.groups.get(id)
-    }
-
-    /// Whether any call waits for several keys.
-    pub fn has_groups(&self) -> bool {
-        !self.groups.is_empty()
-    }
-
-    /// The waiter that stands for the whole call: itself, or the first of its group.
-    pub fn leader<'a>(&'a self, waiter: &'a Waiter) -> &'a Waiter {
-        let first = self.groups.get(waiter.group).and_then(|group| group.members.first());
-        first.and_then(|&slot| self.waiters.get(slot)).unwrap_or(waiter)
     }
 
     /// Whether the place has run out by itself, noticed or not. (That of a blocked call with QUEUE
@@ -181,11 +141,6 @@ impl Waits {
     /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.waiters.is_empty()
-    }
-
-    /// The length of the longest queue.
-    pub fn longest(&self) -> usize {
-        self.queues.iter().map(|(_, queue)| queue.len).max().unwrap_or(0)
     }
 
     /// The waiters of a queue in order of service.
@@ -313,65 +268,6 @@ impl Waits {
         Some(waiter)
     }
 
-    /// Gives a queue a number that none had before.
-    pub fn renew_serial(&mut self, id: u32) -> u64 {
-        self.last_serial += 1;
-        if let Some(queue) = self.queues.get_mut(id) {
-            queue.serial = self.last_serial;
-        }
-        self.last_serial
-    }
-
-    /// Forgets a queue that is empty.
-    pub fn close_if_empty(&mut self, id: u32) {
-        if self.queues.get(id).is_some_and(|queue| queue.len == 0) {
-            self.close_queue(id);
-        }
-    }
-
-    /// Forgets all queues that are empty.
-    pub fn close_all_empty(&mut self) {
-        for id in 0..self.queues.bound() {
-            self.close_if_empty(id);
-        }
-    }
-
-    /// Makes one call of the places in `members`, the first of which is the parked one.
-    pub fn unite(&mut self, members: Vec<u32>, takes_any: bool) -> u32 {
-        let slots = members.clone();
-        let ready = HashSet::with_hasher(self.keys);
-        let id = self.groups.insert(Group { members, takes_any, ready });
-        for slot in slots {
-            if let Some(waiter) = self.waiters.get_mut(slot) {
-                waiter.group = id;
-            }
-        }
-        id
-    }
-
-    /// Ends a call for several keys without taking its places away; they stand alone now.
-    pub fn disband(&mut self, group: u32) -> Vec<u32> {
-        let Some(group) = self.groups.remove(group) else { return Vec::new() };
-        for &slot in &group.members {
-            if let Some(waiter) = self.waiters.get_mut(slot) {
-                waiter.group = NIL;
-            }
-        }
-        group.members
-    }
-
-    /// Notes whether the key of `slot` is there for its call to take; `true` when all are.
-    pub fn set_ready(&mut self, slot: u32, is_ready: bool) -> bool {
-        let Some(id) = self.waiters.get(slot).map(|waiter| waiter.group) else { return false };
-        let Some(group) = self.groups.get_mut(id) else { return false };
-        if is_ready {
-            group.ready.insert(slot);
-        } else {
-            group.ready.remove(&slot);
-        }
-        group.ready.len() == group.members.len()
-    }
-
     /// Changes how a waiter waits. Its blocked call, if it had one, is over: it gets a new id.
     pub fn set_presence(&mut self, slot: u32, presence: Presence) {
         self.count_out(slot);
@@ -398,42 +294,6 @@ impl Waits {
         self.set_presence(slot, presence);
     }
 
-    /// Notes that `queue` must be looked at again.
-    pub fn stall(&mut self, queue: u32) {
-        if self.queues.get(queue).is_some() {
-            self.stalled.insert(queue);
-        }
-    }
-
-    /// Notes that all queues must be looked at again.
-    pub fn stall_all(&mut self) {
-        self.stalled.extend(self.queues.iter().map(|(id, _)| id));
-    }
-
-    /// The next queue that must be looked at.
-    pub fn next_stalled(&mut self) -> Option<u32> {
-        self.stalled.pop_first()
-    }
-
-    /// Whether any queue must be looked at.
-    pub fn has_stalled(&self) -> bool {
-        !self.stalled.is_empty()
-    }
-
-    /// What changed in a durable queue since it was last asked for.
-    pub fn take_unsaved(&mut self, queue: u32) -> Vec<(u64, u32)> {
-        let Some(queue) = self.queues.get_mut(queue) else { return Vec::new() };
-        let unsaved = queue.more.as_mut().map(|more| core::mem::take(&mut more.unsaved));
-        // Most queues have no readers: then nothing is kept until the next change.
-        queue.more.take_if(|more| more.readers.is_empty());
-        unsaved.unwrap_or_default()
-    }
-
-    /// Whether anything changed in a durable queue since it was last asked for.
-    pub fn is_unsaved(&self, queue: u32) -> bool {
-        self.queues.get(queue).is_some_and(Queue::is_unsaved)
-    }
-
     /// Counts a waiter by what it is now.
     fn count_in(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot) else { return };
@@ -454,16 +314,6 @@ impl Waits {
         }
     }
 
-    /// Notes that a place of a durable queue came, goes or changed.
-    fn mark_unsaved(&mut self, slot: u32) {
-        let Some(waiter) = self.waiters.get(slot) else { return };
-        if let Some(queue) = self.queues.get_mut(waiter.queue)
-            && queue.kind == Kind::Fair
-        {
-            queue.more.get_or_insert_default().unsaved.push((waiter.seq, slot));
-        }
-    }
-
     fn arm(&mut self, slot: u32) {
         self.timeouts.disarm(slot);
         self.graces.disarm(slot);
@@ -481,48 +331,9 @@ impl Waits {
             waiter.id = WaiterId(u64::from(self.calls) << 32 | u64::from(slot));
         }
     }
-
-    fn open_queue(&mut self, key: Key<'_>, kind: Kind) -> u32 {
-        self.last_serial += 1;
-        let id = self.queues.insert(Queue {
-            kind,
-            db: key.db,
-            name: Name::from(key.name),
-            len: 0,
-            makers: 0,
-            serial: self.last_serial,
-            head: NIL,
-            tail: NIL,
-            holder: 0,
-            more: None,
-        });
-        let (queues, keys) = (&self.queues, self.keys);
-        self.by_key.insert_unique(hash_key(keys, key), id, |&id| {
-            queues.get(id).map_or(0, |queue| hash_key(keys, queue.key()))
-        });
-        id
-    }
-
-    fn close_queue(&mut self, id: u32) {
-        self.forget_holders(id);
-        let Some(queue) = self.queues.get(id) else { return };
-        let hash = hash_key(self.keys, queue.key());
-        if let Ok(entry) = self.by_key.find_entry(hash, |&other| other == id) {
-            entry.remove();
-        }
-        self.queues.remove(id);
-        self.stalled.remove(&id);
-    }
 }
 
 /// Whether a waiter makes the semaphore if it is not there.
 fn is_maker(want: Want) -> bool {
     matches!(want, Want::Permits { limit: Some(_), .. })
-}
-
-fn hash_key(keys: HashKeys, key: Key<'_>) -> u64 {
-    let mut hasher = keys.build_hasher();
-    key.db.hash(&mut hasher);
-    hasher.write(key.name);
-    hasher.finish()
 }

@@ -1,0 +1,150 @@
+//! The queues: found by key, opened and closed, and what is to be done for them.
+
+use super::Waits;
+use crate::bytes::Name;
+use crate::queue::{HashKeys, Queue};
+use crate::resource::Kind;
+use crate::slab::NIL;
+use crate::store::Key;
+use alloc::vec::Vec;
+use core::hash::{BuildHasher, Hash, Hasher};
+
+impl Waits {
+    /// The queue of `key`, if there is one. It can be empty: then the key has not been looked at
+    /// since the last waiter left.
+    pub fn queue_of(&self, key: Key<'_>) -> Option<u32> {
+        if self.by_key.is_empty() {
+            return None;
+        }
+        let same = |&id: &u32| self.queues.get(id).is_some_and(|queue| queue.key() == key);
+        self.by_key.find(hash_key(self.keys, key), same).copied()
+    }
+
+    /// The queue under `id`.
+    pub fn queue(&self, id: u32) -> Option<&Queue> {
+        self.queues.get(id)
+    }
+
+    /// One above the largest id of a queue: the bound for a walk by id.
+    pub fn queue_bound(&self) -> u32 {
+        self.queues.bound()
+    }
+
+    /// All queues.
+    pub fn queues(&self) -> impl Iterator<Item = (u32, &Queue)> {
+        self.queues.iter()
+    }
+
+    /// The length of the longest queue.
+    pub fn longest(&self) -> usize {
+        self.queues.iter().map(|(_, queue)| queue.len).max().unwrap_or(0)
+    }
+
+    pub(super) fn open_queue(&mut self, key: Key<'_>, kind: Kind) -> u32 {
+        self.last_serial += 1;
+        let id = self.queues.insert(Queue {
+            kind,
+            db: key.db,
+            name: Name::from(key.name),
+            len: 0,
+            makers: 0,
+            serial: self.last_serial,
+            head: NIL,
+            tail: NIL,
+            holder: 0,
+            more: None,
+        });
+        let (queues, keys) = (&self.queues, self.keys);
+        self.by_key.insert_unique(hash_key(keys, key), id, |&id| {
+            queues.get(id).map_or(0, |queue| hash_key(keys, queue.key()))
+        });
+        id
+    }
+
+    /// Gives a queue a number that none had before.
+    pub fn renew_serial(&mut self, id: u32) -> u64 {
+        self.last_serial += 1;
+        if let Some(queue) = self.queues.get_mut(id) {
+            queue.serial = self.last_serial;
+        }
+        self.last_serial
+    }
+
+    pub(super) fn close_queue(&mut self, id: u32) {
+        self.forget_holders(id);
+        let Some(queue) = self.queues.get(id) else { return };
+        let hash = hash_key(self.keys, queue.key());
+        if let Ok(entry) = self.by_key.find_entry(hash, |&other| other == id) {
+            entry.remove();
+        }
+        self.queues.remove(id);
+        self.stalled.remove(&id);
+    }
+
+    /// Forgets a queue that is empty.
+    pub fn close_if_empty(&mut self, id: u32) {
+        if self.queues.get(id).is_some_and(|queue| queue.len == 0) {
+            self.close_queue(id);
+        }
+    }
+
+    /// Forgets all queues that are empty.
+    pub fn close_all_empty(&mut self) {
+        for id in 0..self.queues.bound() {
+            self.close_if_empty(id);
+        }
+    }
+
+    /// Notes that `queue` must be looked at again.
+    pub fn stall(&mut self, queue: u32) {
+        if self.queues.get(queue).is_some() {
+            self.stalled.insert(queue);
+        }
+    }
+
+    /// Notes that all queues must be looked at again.
+    pub fn stall_all(&mut self) {
+        self.stalled.extend(self.queues.iter().map(|(id, _)| id));
+    }
+
+    /// The next queue that must be looked at.
+    pub fn next_stalled(&mut self) -> Option<u32> {
+        self.stalled.pop_first()
+    }
+
+    /// Whether any queue must be looked at.
+    pub fn has_stalled(&self) -> bool {
+        !self.stalled.is_empty()
+    }
+
+    /// Notes that a place of a durable queue came, goes or changed.
+    pub(super) fn mark_unsaved(&mut self, slot: u32) {
+        let Some(waiter) = self.waiters.get(slot) else { return };
+        if let Some(queue) = self.queues.get_mut(waiter.queue)
+            && queue.kind == Kind::Fair
+        {
+            queue.more.get_or_insert_default().unsaved.push((waiter.seq, slot));
+        }
+    }
+
+    /// Whether anything changed in a durable queue since it was last asked for.
+    pub fn is_unsaved(&self, queue: u32) -> bool {
+        self.queues.get(queue).is_some_and(Queue::is_unsaved)
+    }
+
+    /// What changed in a durable queue since it was last asked for.
+    pub fn take_unsaved(&mut self, queue: u32) -> Vec<(u64, u32)> {
+        let Some(queue) = self.queues.get_mut(queue) else { return Vec::new() };
+        let unsaved = queue.more.as_mut().map(|more| core::mem::take(&mut more.unsaved));
+        // Most queues have no readers: then nothing is kept until the next change.
+        queue.more.take_if(|more| more.readers.is_empty());
+        unsaved.unwrap_or_default()
+    }
+}
+
+fn hash_key(keys: HashKeys, key: Key<'_>) -> u64 {
+    let mut hasher = keys.build_hasher();
+    key.db.hash(&mut hasher);
+    hasher.write(key.name);
+    hasher.finish()
+}
