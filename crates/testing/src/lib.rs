@@ -32,6 +32,7 @@ mod cluster;
 mod family;
 mod kind;
 mod module;
+mod port;
 mod process;
 mod proxy;
 mod resp;

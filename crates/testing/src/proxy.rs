@@ -29,7 +29,8 @@ use std::{
 };
 
 use super::{
-    server::{Reservation, Server, free_port},
+    port::{Reservation, free_port},
+    server::Server,
     wait::wait_until,
 };
 

@@ -13,8 +13,9 @@ use tempfile::TempDir;
 use super::{
     client::Heard,
     kind,
+    port::{Reservation, free_port},
     process::Guarded,
-    server::{Reservation, Server, free_port},
+    server::Server,
     tls::Tls,
     value::Reply as _,
     wait::LIMIT,

@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use super::{
     kind,
-    server::{Reservation, Server, Setup, free_port},
+    port::{Reservation, free_port},
+    server::{Server, Setup},
 };
 
 /// An authority that nobody else trusts, a certificate of it for 127.0.0.1, and a port that is kept free for a server that uses them.

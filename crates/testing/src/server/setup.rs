@@ -1,0 +1,196 @@
+//! The setup of a server: module, settings, family; and the configuration file made of it.
+
+use std::{fs, sync::Mutex};
+
+use super::Server;
+use crate::{
+    family::Family,
+    module::{self, Profile},
+    port::free_port,
+    process,
+    wait::wait_until,
+};
+
+/// How a server is to be started.
+#[derive(Debug)]
+#[must_use = "call start()"]
+pub struct Setup {
+    settings: Vec<(String, String)>,
+    module: Option<Profile>,
+    module_args: Vec<String>,
+    wallclock: bool,
+    cluster: Cluster,
+    family: Family,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cluster {
+    No,
+    AllSlots,
+    NoSlots,
+}
+
+impl Setup {
+    /// Adds settings: name, value, name, value, … Later ones win.
+    pub fn and(mut self, settings: &[&str]) -> Setup {
+        assert!(settings.len().is_multiple_of(2), "settings come in pairs: {settings:?}");
+        let pairs = settings.chunks_exact(2).map(|pair| (pair[0].to_owned(), pair[1].to_owned()));
+        self.settings.extend(pairs);
+        self
+    }
+
+    /// A replica of `primary`; [`Setup::start`] returns when it is in sync.
+    pub fn replica_of(self, primary: &Server) -> Setup {
+        let primary = format!("127.0.0.1 {}", primary.port());
+        self.and(&["replicaof", &primary])
+    }
+
+    /// A cluster of this one node, with all slots.
+    pub fn cluster(mut self) -> Setup {
+        self.cluster = Cluster::AllSlots;
+        self
+    }
+
+    /// A cluster node without slots, to be joined with others: see [`Server::meet`].
+    pub fn cluster_without_slots(mut self) -> Setup {
+        self.cluster = Cluster::NoSlots;
+        self
+    }
+
+    /// Its connections send DLOCK commands as those of this family.
+    pub fn speaking(mut self, family: Family) -> Setup {
+        self.family = family;
+        self
+    }
+
+    /// With a wall clock that [`Server::shift_wall_clock`] moves.
+    pub fn preload_wallclock(mut self) -> Setup {
+        self.wallclock = true;
+        self
+    }
+
+    /// Arguments after the module's path.
+    pub fn module_args(mut self, args: &[&str]) -> Setup {
+        self.module_args.extend(args.iter().map(|&arg| arg.to_owned()));
+        self
+    }
+
+    /// With the module as users load it, not the one that checks its invariants.
+    pub fn release(mut self) -> Setup {
+        self.module = Some(Profile::Release);
+        self
+    }
+
+    /// A plain server.
+    pub fn without_module(mut self) -> Setup {
+        self.module = None;
+        self
+    }
+
+    /// Starts it; returns when it serves (and is in sync, if a replica). Fails the test, showing the log, if it does not.
+    #[track_caller]
+    pub fn start(self) -> Server {
+        match self.try_start() {
+            Ok(server) => server,
+            Err(log) => panic!("the server does not start:\n{log}"),
+        }
+    }
+
+    /// As [`Setup::start`]; a server that gives up gives its log, for tests of bad settings.
+    pub fn try_start(self) -> Result<Server, String> {
+        process::raise_file_limit();
+        loop {
+            let mut server = Server::prepare(&self);
+            match server.launch() {
+                Ok(()) => {}
+                // Somebody else took the port between our look and the server's.
+                Err(log) if log.contains("Address already in use") => continue,
+                Err(log) => return Err(log),
+            }
+            if self.cluster == Cluster::AllSlots {
+                server.add_slots(0, 16383);
+                server.wait_cluster_ok();
+            }
+            if self.settings.iter().any(|(name, _)| name == "replicaof") {
+                wait_until("the replica's first sync", || {
+                    server.info("replication").get("master_link_status").is_some_and(|s| s == "up")
+                });
+            }
+            return Ok(server);
+        }
+    }
+}
+
+impl Server {
+    /// A setup with the module and these settings: name, value, name, value, …
+    pub fn with(settings: &[&str]) -> Setup {
+        let setup = Setup {
+            settings: Vec::new(),
+            module: Some(Profile::Checked),
+            module_args: Vec::new(),
+            wallclock: false,
+            cluster: Cluster::No,
+            family: Family::default(),
+        };
+        setup.and(settings)
+    }
+
+    fn prepare(setup: &Setup) -> Server {
+        let dir = tempfile::Builder::new().prefix("dlock-").tempdir().expect("a temporary folder");
+        let socket = dir.path().join("s");
+        let (port, reservation) = free_port();
+        let mut ports = vec![reservation];
+        let mut config = vec![
+            ("bind".to_owned(), "127.0.0.1".to_owned()),
+            ("port".to_owned(), port.to_string()),
+            ("unixsocket".to_owned(), socket.display().to_string()),
+            ("dir".to_owned(), dir.path().display().to_string()),
+            ("logfile".to_owned(), dir.path().join("log").display().to_string()),
+        ];
+        for (name, value) in [
+            ("daemonize", "no"),
+            ("save", "\"\""),
+            ("appendonly", "no"),
+            ("maxclients", "15000"),
+            ("enable-debug-command", "yes"),
+            ("enable-module-command", "yes"),
+            // A replica is there at once instead of after five seconds.
+            ("repl-diskless-sync-delay", "0"),
+        ] {
+            config.push((name.to_owned(), value.to_owned()));
+        }
+        if setup.cluster != Cluster::No {
+            config.push(("cluster-enabled".to_owned(), "yes".to_owned()));
+            let (port, reservation) = free_port();
+            ports.push(reservation);
+            config.push(("cluster-port".to_owned(), port.to_string()));
+            config.push(("cluster-node-timeout".to_owned(), "2000".to_owned()));
+        }
+        if let Some(profile) = setup.module {
+            let path = module::path(profile).display().to_string();
+            let words: Vec<String> =
+                std::iter::once(path).chain(setup.module_args.iter().cloned()).collect();
+            config.push(("loadmodule".to_owned(), words.join(" ")));
+        }
+        config.extend(setup.settings.iter().map(|(name, value)| {
+            (name.clone(), if value.is_empty() { "\"\"".to_owned() } else { value.clone() })
+        }));
+        let lines: Vec<String> =
+            config.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        fs::write(dir.path().join("redis.conf"), lines.join("\n"))
+            .expect("a file in a folder of ours");
+        Server {
+            socket: socket.into(),
+            dir,
+            port,
+            _ports: ports,
+            child: Mutex::new(None),
+            admin: Mutex::new(None),
+            wallclock: None,
+            preload: setup.wallclock,
+            has_module: setup.module.is_some(),
+            family: setup.family,
+            tolerated: Mutex::new(Vec::new()),
+        }
+    }
+}
