@@ -127,6 +127,9 @@ impl Machine {
         ensure(held == leases.held() && permits == leases.permits(), || {
             String::from("holds and permits are counted")
         })?;
+        ensure(self.waits().lists_of_holders_are_whole(), || {
+            String::from("the queues of a holder's keys are listed")
+        })?;
         for (id, queue) in self.waits().queues().filter(|(_, queue)| queue.len > 0) {
             if let Slot::Here(resource) = store.get(queue.key())
                 && matches!(queue.kind, Kind::Lock | Kind::Fair | Kind::Rw)

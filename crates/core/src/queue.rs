@@ -238,6 +238,8 @@ pub struct Queue {
     pub(crate) tail: u32,
     /// Whose lock the key is, or who writes, as the hash of the owner; 0 while that is nobody.
     pub(crate) holder: u64,
+    /// The queues before and after this one in the list of those whose keys the holder has.
+    pub(crate) of_holder: (u32, u32),
     /// What few queues have.
     pub(crate) more: Option<Box<More>>,
 }

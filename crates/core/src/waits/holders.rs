@@ -7,6 +7,9 @@
 use super::Waits;
 use super::owners::hash_owner;
 use crate::resource::{Body, Kind, Resource};
+use crate::slab::NIL;
+use core::iter::successors;
+use hashbrown::hash_table::Entry;
 
 impl Waits {
     /// Notes who holds the key of `queue`. Readers that came since the last time are those that the
@@ -39,7 +42,7 @@ impl Waits {
         let reader = hash_owner(self.keys, owner);
         let more = self.queues.get_mut(queue).and_then(|queue| queue.more.as_mut());
         if more.is_some_and(|more| more.readers.remove(&reader)) {
-            self.unlink_reader(queue, reader);
+            self.by_reader.remove(&(reader, queue));
         }
     }
 
@@ -60,39 +63,91 @@ impl Waits {
 
     /// The queues of keys that the owner with this hash holds.
     pub(super) fn held_by(&self, hash: u64) -> impl Iterator<Item = u32> {
-        let alone = self.by_holder.iter_hash(hash).copied();
-        let alone = alone.filter(move |&id| self.queues.get(id).is_some_and(|q| q.holder == hash));
-        let reads = self.by_reader.iter_hash(hash).filter(move |&&(reader, _)| reader == hash);
-        alone.chain(reads.map(|&(_, queue)| queue))
+        let reads = self.by_reader.range((hash, 0)..=(hash, u32::MAX));
+        self.held_alone_by(hash).chain(reads.map(|&(_, queue)| queue))
+    }
+
+    fn held_alone_by(&self, hash: u64) -> impl Iterator<Item = u32> {
+        let next = |&id: &u32| self.queues.get(id).map(|queue| queue.of_holder.1);
+        successors(self.first_of(hash), next).take_while(|&id| id != NIL)
+    }
+
+    /// Whether each queue whose key somebody holds alone stands in the list of that one.
+    pub(crate) fn lists_of_holders_are_whole(&self) -> bool {
+        let holder_of = |id: u32| self.queues.get(id).map_or(0, |queue| queue.holder);
+        let rightly_listed = |&first: &u32| {
+            let holder = holder_of(first);
+            self.held_alone_by(holder).filter(|&id| holder_of(id) == holder).count()
+        };
+        let listed: usize = self.by_holder.iter().map(rightly_listed).sum();
+        listed == self.queues.iter().filter(|(_, queue)| queue.holder != 0).count()
+    }
+
+    fn first_of(&self, holder: u64) -> Option<u32> {
+        let is_its = |&id: &u32| self.queues.get(id).is_some_and(|queue| queue.holder == holder);
+        self.by_holder.find(holder, is_its).copied()
     }
 
     fn set_holder(&mut self, id: u32, holder: u64) {
-        let Some(queue) = self.queues.get_mut(id) else { return };
-        let old = core::mem::replace(&mut queue.holder, holder);
+        let Some(old) = self.queues.get(id).map(|queue| queue.holder) else { return };
         if old == holder {
             return;
         }
         if old != 0 {
-            if let Ok(entry) = self.by_holder.find_entry(old, |&other| other == id) {
-                entry.remove();
-            }
+            self.unlink_holder(id, old);
             self.holds_no_more(id, old);
         }
         if holder != 0 {
-            let queues = &self.queues;
-            self.by_holder
-                .insert_unique(holder, id, |&id| queues.get(id).map_or(0, |queue| queue.holder));
+            self.link_holder(id, holder);
             self.came_to_hold(id, holder);
+        }
+    }
+
+    /// Puts the queue in front of the list of its holder.
+    fn link_holder(&mut self, id: u32, holder: u64) {
+        let holder_of = |&id: &u32| self.queues.get(id).map_or(0, |queue| queue.holder);
+        let is_its = |id: &u32| holder_of(id) == holder;
+        let next = match self.by_holder.entry(holder, is_its, holder_of) {
+            Entry::Occupied(mut first) => core::mem::replace(first.get_mut(), id),
+            Entry::Vacant(first) => {
+                first.insert(id);
+                NIL
+            }
+        };
+        if let Some(next) = self.queues.get_mut(next) {
+            next.of_holder.0 = id;
+        }
+        if let Some(queue) = self.queues.get_mut(id) {
+            queue.holder = holder;
+            queue.of_holder = (NIL, next);
+        }
+    }
+
+    /// Takes the queue out of that list.
+    fn unlink_holder(&mut self, id: u32, holder: u64) {
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        queue.holder = 0;
+        let (before, next) = core::mem::replace(&mut queue.of_holder, (NIL, NIL));
+        if let Some(next) = self.queues.get_mut(next) {
+            next.of_holder.0 = before;
+        }
+        if let Some(before) = self.queues.get_mut(before) {
+            before.of_holder.1 = next;
+        } else if let Ok(mut first) = self.by_holder.find_entry(holder, |&first| first == id) {
+            if next == NIL {
+                first.remove();
+            } else {
+                *first.get_mut() = next;
+            }
         }
     }
 
     fn add_reader(&mut self, id: u32, reader: u64) {
         let Some(queue) = self.queues.get_mut(id) else { return };
-        if !queue.more.get_or_insert_default().readers.insert(reader) {
-            return;
+        if queue.more.get_or_insert_default().readers.insert(reader) {
+            self.by_reader.insert((reader, id));
+            self.came_to_hold(id, reader);
         }
-        self.by_reader.insert_unique(reader, (reader, id), |&(reader, _)| reader);
-        self.came_to_hold(id, reader);
     }
 
     fn forget_readers(&mut self, id: u32) {
@@ -100,13 +155,7 @@ impl Waits {
             return;
         };
         for reader in core::mem::take(&mut more.readers) {
-            self.unlink_reader(id, reader);
-        }
-    }
-
-    fn unlink_reader(&mut self, id: u32, reader: u64) {
-        if let Ok(entry) = self.by_reader.find_entry(reader, |&known| known == (reader, id)) {
-            entry.remove();
+            self.by_reader.remove(&(reader, id));
         }
     }
 }

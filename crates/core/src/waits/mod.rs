@@ -50,10 +50,11 @@ pub struct Waits {
     by_name: HashTable<u32>,
     /// Those who have more than one place.
     plural: BTreeSet<u32>,
-    /// Queues by the one who holds the key or writes it.
+    /// The first of the queues of whose keys the holder, or writer, is the same, by that one. (Not all of them: one owner may
+    /// hold very many keys, and entries with the same hash are walked over one by one.)
     by_holder: HashTable<u32>,
     /// Hash of a reader, and the queue of the key that it reads.
-    by_reader: HashTable<(u64, u32)>,
+    by_reader: BTreeSet<(u64, u32)>,
     order: Order,
     last_seq: u64,
     last_serial: u64,
@@ -82,7 +83,7 @@ impl Waits {
             by_name: HashTable::new(),
             plural: BTreeSet::new(),
             by_holder: HashTable::new(),
-            by_reader: HashTable::new(),
+            by_reader: BTreeSet::new(),
             order: Order::default(),
             last_seq: FIRST_SEQ,
             last_serial: 0,

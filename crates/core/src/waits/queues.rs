@@ -52,6 +52,7 @@ impl Waits {
             head: NIL,
             tail: NIL,
             holder: 0,
+            of_holder: (NIL, NIL),
             more: None,
         });
         let (queues, keys) = (&self.queues, self.keys);
