@@ -202,6 +202,7 @@ async fn answered(
             None => std::future::pending().await,
         }
     };
+    let _blocked = core.registry.blocked();
     tokio::select! {
         replies = answer => Ok(replies?),
         () = limit => Err(Error::unavailable("no answer in time")),

@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dlock_wire::message::{Event, Message};
@@ -30,6 +30,17 @@ pub(crate) struct Registry {
     /// Acquires that are being taken back, by place: how many.
     undoing: Mutex<HashMap<Box<[u8]>, usize>>,
     undone: Notify,
+    /// Calls that wait on connections of their own.
+    blocked: AtomicUsize,
+}
+
+/// A call that waits on a connection of its own, until this is dropped.
+pub(crate) struct Blocked<'a>(&'a AtomicUsize);
+
+impl Drop for Blocked<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A task that waits in a queue of the server.
@@ -67,6 +78,7 @@ impl Registry {
             flushes: AtomicU64::new(0),
             undoing: Mutex::default(),
             undone: Notify::new(),
+            blocked: AtomicUsize::new(0),
         }
     }
 
@@ -141,9 +153,15 @@ impl Registry {
     }
 
     /// Whether a connection that dies without a word has to be noticed before the next renewal: somebody waits for a
-    /// message, or a hold is tied to it.
+    /// message, a hold is tied to it, or a call waits on a connection of its own, which may be dead if this one is.
     pub(crate) fn needs_heartbeat(&self) -> bool {
-        self.has_places() || self.holds().tied > 0
+        self.blocked.load(Ordering::Relaxed) > 0 || self.has_places() || self.holds().tied > 0
+    }
+
+    /// A call begins to wait on a connection of its own.
+    pub(crate) fn blocked(&self) -> Blocked<'_> {
+        self.blocked.fetch_add(1, Ordering::Relaxed);
+        Blocked(&self.blocked)
     }
 
     /// Whether anybody waits.
