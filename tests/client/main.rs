@@ -12,6 +12,7 @@ mod blocking;
 mod cluster;
 mod connect;
 mod faults;
+mod gone;
 mod latch;
 mod load;
 mod lock;

@@ -66,6 +66,40 @@ async fn what_no_server_would_take_is_not_sent() {
     }
 }
 
+/// "For ever" is a natural thing to say: nothing panics, not even in the background.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn times_out_of_range_are_refused_and_long_ones_work() {
+    let server = Server::start();
+    let with = |how: &str, time| match how {
+        "connect_timeout" => Client::builder().connect_timeout(time),
+        "response_timeout" => Client::builder().response_timeout(time),
+        _ => Client::builder().retry_for(time),
+    };
+    for how in ["connect_timeout", "response_timeout", "retry_for"] {
+        for wrong in [Duration::MAX, Duration::from_hours(365 * 24 + 1), Duration::ZERO] {
+            let error = with(how, wrong).connect(&server.url()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{how} {wrong:?}");
+            assert!(error.text().contains(how), "{error}");
+        }
+    }
+    let most = Duration::from_hours(365 * 24);
+    let builder = Client::builder().connect_timeout(most).response_timeout(most).retry_for(most);
+    let client = builder.lease(Duration::from_millis(300)).connect(&server.url()).await.unwrap();
+    let guard = client.lock("k").acquire_timeout(Duration::MAX).await.unwrap().unwrap();
+    let held = || number(&server.cmd(&["DLOCK.INFO", "k"]), "held-ms");
+    until("it to be renewed", || held() > 600).await;
+    guard.release().await.unwrap();
+    for wait in [Wait::Queue, Wait::Blocking] {
+        let semaphore = client.semaphore("s").limit(1).wait(wait);
+        semaphore.acquire_timeout(Duration::MAX).await.unwrap().unwrap().release().await.unwrap();
+    }
+    client.multi_lock(["k"]).acquire_timeout(Duration::MAX).await.unwrap().unwrap();
+    assert!(client.latch("l").wait_timeout(Duration::MAX).await.unwrap());
+    let stripes = within("the stripes", client.striped_lock("k", u32::MAX).acquire()).await;
+    assert_eq!(stripes.unwrap_err().kind(), ErrorKind::Invalid);
+    server.left_over_check();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeat_has_the_request_id_of_the_first() {
     let server = Server::start();
