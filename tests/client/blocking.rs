@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use dlock_client::blocking::Client;
+use dlock_client::blocking::{Client, QuorumLock};
 use dlock_client::{ErrorKind, Lost, Released};
 use dlock_testing::{Reply as _, Server, wait_until};
 
@@ -136,4 +136,55 @@ fn inside_a_runtime_it_refuses_instead_of_blocking_it() {
     wait_until("it was given back, or has ended with its connection's client", || {
         server.cmd(&["CLIENT", "LIST"]).text().lines().count() == 1
     });
+}
+
+/// A majority of servers is locked, kept and given back; one that is down changes nothing, two that are down are said.
+#[test]
+fn a_quorum_is_locked_without_a_runtime_of_ones_own() {
+    let mut servers: Vec<Server> = (0..3).map(|_| Server::start()).collect();
+    let lease = Duration::from_millis(900);
+    let lock = || {
+        let client = |server: &Server| {
+            let builder = dlock_client::Client::builder().lease(lease);
+            Client::with(builder.retry_for(Duration::from_secs(1)), &server.url()).unwrap()
+        };
+        QuorumLock::new(servers.iter().map(client), "k").label("by hand")
+    };
+    let (one, two) = (lock(), lock());
+    let guard = one.acquire().unwrap();
+    assert_eq!(guard.key(), b"k");
+    assert!(two.try_acquire().unwrap().is_none());
+    assert!(two.acquire_timeout(Duration::from_millis(50)).unwrap().is_none());
+    let held = |server: &Server| {
+        let info = server.cmd(&["DLOCK.INFO", "k"]);
+        if info.is_null() { 0 } else { info.field("held-ms").int() }
+    };
+    wait_until("two leases to pass", || servers.iter().filter(|s| held(s) > 1800).count() >= 2);
+    assert_eq!(guard.lost_now(), None);
+    assert!(guard.valid_for() > Duration::ZERO);
+    let token = guard.token();
+    assert_eq!(guard.release().unwrap(), Released::Remaining(0));
+
+    servers[0].kill9();
+    // The last handle: what it holds is given back before it is gone.
+    let last = one.lease(Duration::from_mins(1));
+    let guard = last.acquire_timeout(Duration::from_secs(10)).unwrap().unwrap();
+    assert!(guard.token() > token);
+    drop(last);
+    drop(guard);
+    for server in &servers[1..] {
+        wait_until("it to be given back", || server.cmd(&["DLOCK.INFO", "k"]).is_null());
+    }
+    let guard = two.acquire_timeout(Duration::from_secs(10)).unwrap().unwrap();
+    for server in &servers[1..] {
+        server.cmd(&["DLOCK.BREAK", "k"]).int();
+    }
+    assert_eq!(guard.wait_lost(Duration::from_secs(10)).unwrap(), Some(Lost::Refused));
+    assert_eq!(guard.release().unwrap(), Released::Gone);
+    servers[1].kill9();
+    let error = two.try_acquire().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NoQuorum { wanted: 2, .. }), "{error:?}");
+    servers[2].left_over_check();
+    let none = QuorumLock::new(Vec::new(), "k").try_acquire().unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::Invalid);
 }

@@ -28,7 +28,11 @@ const GIVE_BACK_WITHIN: Duration = Duration::from_secs(1);
 
 /// The runtime behind a client; ends with the last handle of it.
 #[derive(Debug)]
-struct Background(Option<Runtime>);
+struct Background {
+    runtime: Option<Runtime>,
+    /// Of a lock on several servers: those of their clients, which live as long as it does.
+    others: Vec<Arc<Background>>,
+}
 
 impl Background {
     fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
@@ -37,16 +41,19 @@ impl Background {
                 "a blocking call inside a tokio runtime: use the asynchronous client there",
             ));
         }
-        match &self.0 {
+        match &self.runtime {
             Some(runtime) => Ok(runtime.block_on(work)),
-            None => Err(Error::unavailable("the client has ended")),
+            None => match self.others.first() {
+                Some(first) => first.run(work),
+                None => Err(Error::invalid("a quorum lock needs at least one server")),
+            },
         }
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
+        if let Some(runtime) = self.runtime.take() {
             // Dropping a runtime in place would panic inside another one.
             runtime.shutdown_background();
         }
@@ -85,7 +92,7 @@ impl Client {
             .map_err(|error| {
                 Error::unavailable(format!("no thread for the background: {error}"))
             })?;
-        let background = Arc::new(Background(Some(runtime)));
+        let background = Arc::new(Background { runtime: Some(runtime), others: Vec::new() });
         let client = background.run(builder.connect(url))??;
         Ok(Self { client, background })
     }
@@ -198,9 +205,39 @@ handle! {
 }
 
 handle! {
+    /// As [`crate::QuorumLock`], over a client of each server.
+    ///
+    /// ```
+    /// # let servers: Vec<_> = (0..3).map(|_| dlock_testing::Server::start()).collect();
+    /// # let urls: Vec<_> = servers.iter().map(|server| server.url()).collect();
+    /// use dlock_client::blocking::{Client, QuorumLock};
+    ///
+    /// let clients = urls.iter().map(|url| Client::connect(url)).collect::<Result<Vec<_>, _>>()?;
+    /// let lock = QuorumLock::new(clients, "nightly-report");
+    /// let guard = lock.acquire()?;
+    /// assert!(lock.try_acquire()?.is_none());
+    /// println!("the fencing token is {}", guard.token());
+    /// guard.release()?;
+    /// # Ok::<(), dlock_client::Error>(())
+    /// ```
+    QuorumLock gives QuorumGuard, with lease(time: Duration), label(label: impl AsRef<[u8]>),
+    server_timeout(timeout: Duration), back_off(shortest: Duration, longest: Duration),
+}
+
+handle! {
     /// As [`crate::AnyLock`].
     AnyLock gives Guard, with lease(time: Duration), owner(owner: impl AsRef<[u8]>), label(label: impl AsRef<[u8]>),
     bind(rest: Duration),
+}
+
+impl QuorumLock {
+    /// As [`crate::QuorumLock::new`].
+    pub fn new(clients: impl IntoIterator<Item = Client>, key: impl AsRef<[u8]>) -> Self {
+        let (clients, others): (Vec<_>, _) =
+            clients.into_iter().map(|client| (client.client, client.background)).unzip();
+        let background = Arc::new(Background { runtime: None, others });
+        Self { inner: crate::QuorumLock::new(clients, key), background }
+    }
 }
 
 impl Lock {
@@ -369,6 +406,22 @@ guard! {
 guard! {
     /// As [`crate::MultiGuard`].
     MultiGuard
+}
+guard! {
+    /// As [`crate::QuorumGuard`].
+    QuorumGuard
+}
+
+impl QuorumGuard {
+    /// As [`crate::QuorumGuard::key`].
+    pub fn key(&self) -> &[u8] {
+        self.inner.key()
+    }
+
+    /// As [`crate::QuorumGuard::token`].
+    pub fn token(&self) -> u64 {
+        self.inner.token()
+    }
 }
 
 impl Guard {

@@ -211,7 +211,7 @@ impl QuorumLock {
                 token,
                 wanted: self.servers.len() / 2 + 1,
                 patience: terms.timeout,
-                orders: Some(orders),
+                orders,
                 view,
             }),
             Standing::Failed { why, granted } => self.failed(why, granted, decided.error),
@@ -270,7 +270,7 @@ pub struct QuorumGuard {
     wanted: usize,
     patience: Duration,
     /// Closing it is an order to release, too.
-    orders: Option<mpsc::Sender<()>>,
+    orders: mpsc::Sender<()>,
     view: watch::Receiver<View>,
 }
 
@@ -327,11 +327,18 @@ impl QuorumGuard {
     /// Waits until a majority has answered, so that others can have the lock, but no longer than for the time that one
     /// server has; it goes on in the background. Error [`NoQuorum`](ErrorKind::NoQuorum): fewer than a majority
     /// answered until then; others may have to wait until the lease ends.
-    pub async fn release(mut self) -> Result<Released, Error> {
+    pub async fn release(self) -> Result<Released, Error> {
+        self.give_back().await
+    }
+
+    /// As [`release`](QuorumGuard::release), for those who cannot part with it.
+    pub(crate) async fn give_back(&self) -> Result<Released, Error> {
         let lost = self.lost_now().is_some();
-        self.orders = None;
+        // An error: it has been told, or has ended.
+        let _ = self.orders.try_send(());
         let wanted = self.wanted;
-        let done = self.view.wait_for(|view| view.settled || view.released >= wanted);
+        let mut view = self.view.clone();
+        let done = view.wait_for(|view| view.settled || view.released >= wanted);
         // An error: the runtime has ended, and nobody waits for answers any more.
         let _ = timeout(self.patience, done).await;
         let answered = self.view.borrow().released;
