@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use dlock_client::{Client, ErrorKind, Lost, QuorumGuard, QuorumLock, Released};
 use dlock_testing::{Server, wait_until};
 
+use crate::support::{until, within};
+
 const DURABLE: [&str; 6] =
     ["appendonly", "yes", "appendfsync", "always", "auto-aof-rewrite-percentage", "0"];
 
@@ -104,6 +106,56 @@ async fn two_of_five_may_be_down_but_not_three() {
     servers[0].start_again();
     let guard = lock.acquire_timeout(Duration::from_secs(10)).await.unwrap();
     guard.expect("three are up again").release().await.unwrap();
+}
+
+/// A server that is down for long, and locks that come and go: nothing piles up that waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_waits_for_a_server_that_is_down() {
+    const LOCKS: usize = 2_000;
+    let minute = Duration::from_mins(1);
+    let mut servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
+    let mut clients = Vec::new();
+    for server in &servers {
+        // So long a RELEASE would be tried.
+        let builder = Client::builder().lease(minute).retry_for(minute);
+        clients.push(builder.connect(&server.url()).await.unwrap());
+    }
+    servers[2].kill9();
+    // Longer than a busy machine takes.
+    let patient = Duration::from_secs(10);
+    let lock = move |key: String| QuorumLock::new(clients.clone(), key).server_timeout(patient);
+    // Known to be down from then on.
+    lock("first".to_owned()).acquire().await.unwrap().release().await.unwrap();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let most = Arc::new(AtomicU64::new(0));
+    let workers: Vec<_> = (0..10)
+        .map(|worker| {
+            let lock = lock.clone();
+            let most = most.clone();
+            tokio::spawn(async move {
+                for n in 0..LOCKS / 10 {
+                    let guard = lock(format!("{worker} {n}")).acquire().await.unwrap();
+                    if n % 2 == 0 {
+                        assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));
+                    } else {
+                        drop(guard);
+                    }
+                    let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+                    most.fetch_max(alive as u64, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        within("a worker", worker).await.unwrap();
+    }
+    println!("{LOCKS} locks, {} tasks at most, {before} before", most.load(Ordering::Relaxed));
+    until("what was begun to end", || tasks() <= before + 10).await;
+    servers[2].start_again();
+    let guard = within("all", held_by_all(&lock("k".to_owned()), &servers)).await;
+    guard.release().await.unwrap();
+    servers.iter().for_each(Server::left_over_check);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,13 +1,13 @@
 //! Drives an [`Attempt`]: sends what it says, tells it what came back and what time it is.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use dlock_wire::request::{Acquire, Release, Renew, Request};
 use dlock_wire::table::{CommandId, LockVerb};
 use redis::Value;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use super::attempt::{Answer, Ask, Attempt, Call, Standing, Terms};
@@ -57,8 +57,35 @@ struct Words {
     owner: String,
     /// One for each server.
     reqids: Vec<String>,
+    asked: Vec<Asked>,
     label: Option<Arc<[u8]>>,
     terms: Terms,
+}
+
+/// Whether a server was asked for the lock. Nothing is sent to one that is down, so nothing has to be given back to it later:
+/// locks that come and go while it is down leave nothing behind that waits for it.
+#[derive(Default)]
+struct Asked {
+    /// None: not yet.
+    asked: OnceLock<bool>,
+    /// It is not to be asked any more.
+    given_up: Notify,
+}
+
+impl Asked {
+    /// To be called before the ACQUIRE is sent. False: it must not be.
+    fn may_ask(&self) -> bool {
+        *self.asked.get_or_init(|| true)
+    }
+
+    /// True if it was never asked, and will not be.
+    fn give_up(&self) -> bool {
+        let never = !self.asked.get_or_init(|| false);
+        if never {
+            self.given_up.notify_one();
+        }
+        never
+    }
 }
 
 struct Answered {
@@ -84,6 +111,7 @@ impl Drive {
             key: key.clone(),
             owner: crate::random::name(),
             reqids: servers.iter().map(|_| crate::random::name()).collect(),
+            asked: servers.iter().map(|_| Asked::default()).collect(),
             label: label.cloned(),
             terms,
         };
@@ -195,7 +223,7 @@ impl Task {
     fn hear(&mut self, answered: Answered) {
         self.on_the_way -= 1;
         let Answered { call, answer } = answered;
-        if call.ask == Ask::Release && answer.is_ok() {
+        if call.ask == Ask::Release && !matches!(answer, Ok(Answer::Unknown) | Err(_)) {
             self.view.send_modify(|view| view.released += 1);
         }
         let answer = answer.unwrap_or_else(|error| {
@@ -239,13 +267,36 @@ impl Task {
 }
 
 impl Words {
+    /// Returns as soon as there is a connection to that server; an error if there is none in time.
+    async fn connected(&self, core: &Core) -> Result<(), Error> {
+        let Some(server) = core.routes.server_of(&self.key) else { return Ok(()) };
+        server.link.live(Instant::now() + self.terms.timeout).await.map(drop)
+    }
+
     /// Asks one server, and understands its answer.
     async fn ask(&self, call: Call) -> Result<Answer, Error> {
-        let (Some(core), Some(reqid)) =
-            (self.servers.get(call.server), self.reqids.get(call.server))
+        let server = call.server;
+        let (Some(core), Some(reqid), Some(asked)) =
+            (self.servers.get(server), self.reqids.get(server), self.asked.get(server))
         else {
             return Ok(Answer::No);
         };
+        match call.ask {
+            Ask::Acquire => {
+                tokio::select! {
+                    connected = self.connected(core) => if let Err(error) = connected {
+                        asked.give_up();
+                        return Err(error);
+                    },
+                    () = asked.given_up.notified() => {}
+                }
+                if !asked.may_ask() {
+                    return Err(Error::unavailable("no connection in time"));
+                }
+            }
+            Ask::Release if asked.give_up() => return Ok(Answer::Unknown),
+            _ => {}
+        }
         let (key, owner) = (&*self.key, self.owner.as_bytes());
         let lease_ms = Some(millis(self.terms.lease));
         let (verb, request, patience) = match call.ask {
