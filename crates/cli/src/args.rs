@@ -1,6 +1,7 @@
 //! What can be typed.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -10,15 +11,39 @@ use clap::{Args, Parser, Subcommand};
 #[command(name = "dlock", version, max_term_width = 100, after_help = AFTER_HELP)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
 pub struct Cli {
-    /// Where the locks are: redis://, rediss://, unix://, redis-sentinel://host:port,…/name or
-    /// redis-cluster://host:port,…
+    /// Where the locks are: redis://, unix://, redis-sentinel://host:port,…/name or
+    /// redis-cluster://host:port,…; with TLS rediss://, rediss-sentinel://, rediss-cluster://
     #[arg(long, global = true, env = "DLOCK_URL", hide_env_values = true)]
     #[arg(default_value = "redis://127.0.0.1:6379", value_name = "URL")]
     pub url: String,
 
+    /// Certificates for TLS.
+    #[command(flatten)]
+    pub tls: Tls,
+
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Certificates for `rediss://`, `rediss-sentinel://`, `rediss-cluster://`; the options are called as those of redis-cli. The
+/// variables are not: `dlock run` puts `DLOCK_KEY`, the name of the lock, into the environment of its command.
+#[derive(Debug, Args)]
+pub struct Tls {
+    /// For TLS: the authority to trust instead of those that the system trusts (PEM)
+    #[arg(long, global = true, env = "DLOCK_TLS_CACERT", hide_env_values = true)]
+    #[arg(value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
+
+    /// For TLS: the certificate to show to servers that want one (PEM)
+    #[arg(long, global = true, env = "DLOCK_TLS_CERT", hide_env_values = true)]
+    #[arg(value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+
+    /// For TLS: the private key of --cert (PEM)
+    #[arg(long = "key", global = true, env = "DLOCK_TLS_KEY", hide_env_values = true)]
+    #[arg(value_name = "FILE")]
+    pub cert_key: Option<PathBuf>,
 }
 
 const AFTER_HELP: &str = "\

@@ -57,9 +57,22 @@ impl Failure {
     /// There is no way to the servers.
     pub fn unreachable(url: &str, error: &Error) -> Self {
         let mut failure = Self::of(format!("cannot connect to {}", without_password(url)), error);
-        if error.kind() == ErrorKind::Invalid {
-            failure.text += " (a URL begins with redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://)";
-        }
+        let says = |words| error.text().contains(words);
+        failure.text += match error.kind() {
+            ErrorKind::Invalid if !says("certificate") => {
+                " (a URL begins with redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://)"
+            }
+            ErrorKind::Refused if url.contains("-sentinel://") => {
+                " (those of the Sentinels come behind: /name?sentinel_username=…&sentinel_password=…)"
+            }
+            ErrorKind::Unavailable if says("UnknownIssuer") => {
+                " (--cacert names the authority to trust)"
+            }
+            ErrorKind::Unavailable if says("CertificateRequired") => {
+                " (--cert and --key name the certificate to show)"
+            }
+            _ => "",
+        };
         failure
     }
 }
@@ -97,6 +110,7 @@ mod tests {
             ("redis://user:p@ss@host:6379/2", "redis://host:6379/2"),
             ("redis-cluster://:secret@a:1,b:2", "redis-cluster://a:1,b:2"),
             ("unix:///run/redis.sock?user=a&pass=b", "unix:///run/redis.sock"),
+            ("redis-sentinel://u:p@a/n?sentinel_password=x@y", "redis-sentinel://a/n"),
             ("nonsense", "nonsense"),
         ] {
             assert_eq!(without_password(url), shown);

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod connect;
 mod exit;
 mod free;
 mod json;
@@ -18,7 +19,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser as _;
-use dlock_client::Client;
 use nix::sys::signal::Signal;
 
 use self::args::{Cli, Command};
@@ -54,10 +54,11 @@ fn main() -> ExitCode {
 
 async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
     if let Command::Run(args) = &cli.command {
-        return run::run(&cli.url, args).await;
+        return run::run(connect::builder(&cli.tls)?, &cli.url, args).await;
     }
     // Somebody looks at the screen: better an error soon than patience.
-    let client = Client::builder().retry_for(Duration::from_secs(3)).connect(&cli.url).await;
+    let builder = connect::builder(&cli.tls)?.retry_for(Duration::from_secs(3));
+    let client = builder.connect(&cli.url).await;
     let client = client.map_err(|error| Failure::unreachable(&cli.url, &error))?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut ending = Ending::Code(0);

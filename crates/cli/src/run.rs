@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use dlock_client::{Client, Lost, Released, Wait};
+use dlock_client::{ClientBuilder, Lost, Released, Wait};
 use dlock_wire::names::LABEL_MAX;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
@@ -39,10 +39,10 @@ pub enum Ending {
 const PLACE: Duration = Duration::from_secs(2);
 
 /// Takes the lock, runs the command, releases the lock.
-pub async fn run(url: &str, args: &Run) -> Result<Ending, Failure> {
+pub async fn run(builder: ClientBuilder, url: &str, args: &Run) -> Result<Ending, Failure> {
     let mut signals = Signals::of(&FATAL).map_err(|error| system("signals", &error))?;
     // A blocked call: nobody has to claim what somebody who was killed has waited for.
-    let connect = Client::builder().wait(Wait::Blocking).queue(PLACE).connect(url);
+    let connect = builder.wait(Wait::Blocking).queue(PLACE).connect(url);
     let client = tokio::select! {
         biased;
         signal = signals.fatal() => return Ok(Ending::Signal(signal)),

@@ -7,6 +7,7 @@ mod command;
 mod free;
 mod lost;
 mod run;
+mod servers;
 mod show;
 mod signals;
 mod terminal;
