@@ -361,11 +361,6 @@ macro_rules! guard {
                 self.background.run(self.inner.give_back())?
             }
 
-            #[doc = concat!("As [`crate::", stringify!($name), "::renew`].")]
-            pub fn renew(&self, lease: Duration) -> Result<(), Error> {
-                self.background.run(self.inner.renew(lease))?
-            }
-
             /// How it was lost, if it was. Ask before each step that must not be done without the lock.
             pub fn lost_now(&self) -> Option<Lost> {
                 self.inner.lost_now()
@@ -395,18 +390,33 @@ macro_rules! guard {
     };
 }
 
+/// What every guard can do whose lease can be set anew.
+macro_rules! renewable {
+    ($name:ident) => {
+        impl $name {
+            #[doc = concat!("As [`crate::", stringify!($name), "::renew`].")]
+            pub fn renew(&self, lease: Duration) -> Result<(), Error> {
+                self.background.run(self.inner.renew(lease))?
+            }
+        }
+    };
+}
+
 guard! {
     /// As [`crate::Guard`].
     Guard
 }
+renewable!(Guard);
 guard! {
     /// As [`crate::Permit`].
     Permit
 }
+renewable!(Permit);
 guard! {
     /// As [`crate::MultiGuard`].
     MultiGuard
 }
+renewable!(MultiGuard);
 guard! {
     /// As [`crate::QuorumGuard`].
     QuorumGuard
