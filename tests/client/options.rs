@@ -93,7 +93,7 @@ async fn times_out_of_range_are_refused_and_long_ones_work() {
         let semaphore = client.semaphore("s").limit(1).wait(wait);
         semaphore.acquire_timeout(Duration::MAX).await.unwrap().unwrap().release().await.unwrap();
     }
-    client.multi_lock(["k"]).acquire_timeout(Duration::MAX).await.unwrap().unwrap();
+    drop(client.multi_lock(["k"]).acquire_timeout(Duration::MAX).await.unwrap().unwrap());
     assert!(client.latch("l").wait_timeout(Duration::MAX).await.unwrap());
     let stripes = within("the stripes", client.striped_lock("k", u32::MAX).acquire()).await;
     assert_eq!(stripes.unwrap_err().kind(), ErrorKind::Invalid);
