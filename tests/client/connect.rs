@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dlock_client::{Client, ErrorKind};
-use dlock_testing::{Proxy, Reply as _, Server, Tls};
+use dlock_testing::{Nodes, Proxy, Reply as _, Server, Tls};
 use redis::{IntoConnectionInfo as _, TlsCertificates};
 
 use crate::support::{quick, start, until, within};
@@ -166,5 +166,57 @@ async fn tls_trusts_whom_it_is_told_to_trust() {
     works(&client, "k").await;
     let error = within("the stranger", quick().connect(&tls.url())).await.unwrap_err();
     println!("{error}");
+    server.left_over_check();
+}
+
+/// The URL of another kind of server, and others that no retry would mend: said at once, with what is wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_wrong_kind_of_url_is_said_to_be_wrong() {
+    let (server, client) = start().await;
+    let nobody = dlock_testing::Server::start();
+    let gone = nobody.port();
+    drop(nobody);
+    let begin = Instant::now();
+    for (url, said) in [
+        (format!("redis-cluster://127.0.0.1:{}", server.port()), "cluster support disabled"),
+        (
+            format!("redis-cluster://127.0.0.1:{},127.0.0.1:{gone}", server.port()),
+            "cluster support",
+        ),
+        (format!("{}99", server.url()), "out of range"),
+        (format!("redis-sentinel://127.0.0.1:{}/name", server.port()), "sentinel"),
+    ] {
+        let error = within("connecting", Client::connect(&url)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{url}: {error}");
+        assert!(error.text().contains(said), "{url}: {error}");
+    }
+    // One node of several, addressed as if it were alone.
+    let nodes = Nodes::start(2);
+    let node = &nodes.all()[0];
+    let mut keys = (0..).map(|n| format!("k{n}"));
+    let there = keys.find(|key| node.slot(key) > 8_192).unwrap();
+    let one = Client::connect(&node.url()).await.unwrap();
+    for error in [
+        within("a lock", one.lock(&there).acquire()).await.map(drop).unwrap_err(),
+        within("a latch", one.latch(&there).wait()).await.unwrap_err(),
+        within("locks", one.multi_lock([&there]).acquire()).await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.text().contains("redis-cluster://"), "{error}");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+    nodes.left_over_check();
+
+    for error in [
+        client.semaphore("").init(1).await.map(drop).unwrap_err(),
+        client.latch("").wait().await.unwrap_err(),
+        client.lock("").check(1).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    // A command that only newer servers have says nothing about the module.
+    let on_disk = client.lock("k").replicas_on_disk(1, Duration::from_millis(1));
+    let error = within("the try", on_disk.try_acquire()).await.unwrap_err();
+    assert_ne!(error.kind(), ErrorKind::NoModule, "{error}");
     server.left_over_check();
 }

@@ -47,6 +47,7 @@ async fn what_no_server_would_take_is_not_sent() {
         ("a long lease", lock.clone().lease(year)),
         ("a long tie", lock.clone().bind(year)),
         ("no replicas", lock.clone().replicas(0, SOON)),
+        ("replicas for ever", lock.clone().replicas(1, Duration::MAX)),
     ] {
         for result in [lock.try_acquire().await, lock.acquire_timeout(SOON).await] {
             assert_eq!(result.unwrap_err().kind(), ErrorKind::Invalid, "{what}");

@@ -252,6 +252,8 @@ async fn options_out_of_range_are_refused() {
         lock.clone().lease(ms(100)).server_timeout(ms(50)),
         lock.clone().server_timeout(ms(0)),
         lock.clone().label("x".repeat(257)),
+        lock.clone().back_off(ms(0), Duration::MAX),
+        lock.clone().back_off(ms(20), ms(10)),
     ] {
         assert_eq!(wrong.try_acquire().await.unwrap_err().kind(), ErrorKind::Invalid, "{wrong:?}");
     }

@@ -180,14 +180,14 @@ impl Core {
         match (code.as_str(), redirect) {
             ("MOVED", Some((host, port))) => {
                 let Some(to) = self.routes.redirected(&host, port, server) else {
-                    return Err(Failure::Final(error));
+                    return Err(Failure::Final(error.of_a_cluster()));
                 };
                 self.routes.moved(key, &to);
                 Err(Failure::Elsewhere(error))
             }
             ("ASK", Some((host, port))) => {
                 let Some(to) = self.routes.redirected(&host, port, server) else {
-                    return Err(Failure::Final(error));
+                    return Err(Failure::Final(error.of_a_cluster()));
                 };
                 self.ask(&to, cmd, until).await
             }

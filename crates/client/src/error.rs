@@ -104,6 +104,13 @@ impl Error {
         self
     }
 
+    /// A redirection, for a client that was told of one server.
+    pub(crate) fn of_a_cluster(mut self) -> Self {
+        self.0.kind = ErrorKind::Invalid;
+        self.0.text += " (this is a node of a cluster: connect with redis-cluster://)";
+        self
+    }
+
     /// Whether the server refused the only copy of a request: then nothing of it is left there.
     pub(crate) fn is_refusal(&self) -> bool {
         let no_answer =
@@ -187,10 +194,15 @@ fn kind_of(error: &redis::RedisError) -> ErrorKind {
 }
 
 fn of_plain_error(detail: &str) -> ErrorKind {
-    if detail.starts_with("unknown command") {
-        ErrorKind::NoModule
+    if let Some(unknown) = detail.strip_prefix("unknown command") {
+        // What only newer servers have (WAITAOF) says nothing about the module.
+        let name = unknown.trim_start_matches([' ', '\'', '`', '"']);
+        if name.starts_with('D') { ErrorKind::NoModule } else { ErrorKind::Server }
     } else if [
         "must be",
+        "must not be",
+        "out of range",
+        "cluster support disabled",
         "unknown option",
         "wrong number of arguments",
         "given twice",
@@ -223,5 +235,8 @@ mod tests {
         let error = from_server("ERR", "unknown command 'DLOCK.ACQUIRE'");
         assert_eq!(error.kind(), ErrorKind::NoModule);
         assert!(error.text().contains("module"));
+        let error = from_server("ERR", "unknown command 'WAITAOF', with args beginning with: '1'");
+        assert_eq!(error.kind(), ErrorKind::Server);
+        assert!(!error.text().contains("module"));
     }
 }

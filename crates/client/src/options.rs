@@ -45,8 +45,13 @@ impl Options {
         if self.bind.is_some_and(|bind| millis(bind) > BIND_MAX_MS) {
             return Err(Error::invalid("bind must be at most 365 days"));
         }
-        if self.replicas.is_some_and(|replicas| replicas.wanted == 0) {
-            return Err(Error::invalid("replicas must be at least 1"));
+        if let Some(replicas) = self.replicas {
+            if replicas.wanted == 0 {
+                return Err(Error::invalid("replicas must be at least 1"));
+            }
+            if millis(replicas.timeout) > LEASE_MAX_MS {
+                return Err(Error::invalid("timeout of replicas must be at most 365 days"));
+            }
         }
         Ok(())
     }

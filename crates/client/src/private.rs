@@ -140,6 +140,10 @@ impl Private {
             }
         };
         match redirect(&replies) {
+            Some(_) if !self.core.routes.is_cluster() => match one(Ok(replies)) {
+                Err(error) => Err(error.of_a_cluster()),
+                Ok(reply) => Err(Error::protocol(&reply)),
+            },
             Some((true, host, port)) => self.ask_there(&host, port, commands, block_ms).await,
             // MOVED: the next try learns who has which slots.
             Some((false, ..)) => Ok(replies),

@@ -117,7 +117,7 @@ impl QuorumLock {
     }
 
     /// The pause between two attempts is chosen at random between these two. Default 10 ms to 100 ms. It should be
-    /// longer than an attempt takes, and is longest for many who wait.
+    /// longer than an attempt takes, and is longest for many who wait; at most 365 days.
     #[must_use]
     pub fn back_off(mut self, shortest: Duration, longest: Duration) -> Self {
         self.pause = (shortest, longest);
@@ -187,6 +187,11 @@ impl QuorumLock {
         }
         if timeout.is_zero() || timeout >= lease / 2 {
             return Err(Error::invalid("server_timeout must be less than half of the lease"));
+        }
+        if self.pause.0 > self.pause.1 || lease_ms(self.pause.1).is_err() {
+            return Err(Error::invalid(
+                "back_off must be from shorter to longer, 1 ms to 365 days",
+            ));
         }
         if self.key.is_empty() {
             return Err(Error::invalid("key must not be empty"));

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::clock::Moment;
 use crate::config::Settings;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::held::Held;
 use crate::link::{Link, Pool};
 use crate::registry::Registry;
@@ -254,11 +254,17 @@ impl Routes {
         // The time that there is must not be spent on a node that is gone.
         servers.sort_by_key(|server| server.link.generation() == 0);
         let mut left = servers.len() + others.len();
+        let mut failed = |error: Error| {
+            // What a node says is wrong tells more than that another one is not there.
+            if last.kind() == ErrorKind::Unavailable {
+                last = error;
+            }
+        };
         for server in servers {
             left -= 1;
             match self.learn_from(&server, share_of(until, left)).await {
                 Ok(()) => return Ok(()),
-                Err(error) => last = error,
+                Err(error) => failed(error),
             }
         }
         for (name, addr) in others {
@@ -266,7 +272,7 @@ impl Routes {
             let server = self.server_at(&name, addr);
             match self.learn_from(&server, share_of(until, left)).await {
                 Ok(()) => return Ok(()),
-                Err(error) => last = error,
+                Err(error) => failed(error),
             }
         }
         Err(last)
@@ -278,7 +284,8 @@ impl Routes {
         let ask = redis::cmd("CLUSTER").arg("SLOTS").clone();
         let reply = timeout_at(until, live.connection.send_packed_command(&ask))
             .await
-            .map_err(|_| Error::unavailable("a node of the cluster does not answer"))??;
+            .map_err(|_| Error::unavailable("a node of the cluster does not answer"))??
+            .extract_error()?;
         let (ranges, replicas) = ranges(&reply).ok_or_else(|| Error::protocol(&reply))?;
         if ranges.is_empty() {
             // One that was reset, or has not joined yet.
