@@ -9,6 +9,7 @@
 )]
 
 mod blocking;
+mod cancel;
 mod cluster;
 mod connect;
 mod faults;

@@ -1,0 +1,151 @@
+//! Futures that are dropped before they are done, at every point where they can be: nothing of them stays on the server.
+
+use std::{pin::pin, task::Poll, time::Duration};
+
+use dlock_client::{Client, QuorumLock, Wait};
+use dlock_testing::Server;
+
+use crate::support::{number, start, until, within};
+
+/// Polls a call so many times at most, then drops it. None: it was not done by then.
+async fn polled<F: Future>(times: usize, call: F) -> Option<F::Output> {
+    let mut call = pin!(call);
+    let mut left = times;
+    let done = std::future::poll_fn(|context| {
+        left -= 1;
+        match call.as_mut().poll(context) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    });
+    done.await
+}
+
+const KINDS: [&str; 13] = [
+    "queue",
+    "block",
+    "fair",
+    "read",
+    "write",
+    "named",
+    "bound",
+    "replicas",
+    "permit",
+    "all",
+    "all named",
+    "any",
+    "quorum",
+];
+
+/// Acquires, and gives back: both may be dropped in the middle.
+async fn come_and_go(client: Client, kind: &str) {
+    let lock = match kind {
+        "queue" => client.lock("k"),
+        "block" => client.lock("k").wait(Wait::Blocking),
+        "fair" => client.fair_lock("k"),
+        "read" => client.rw_lock("k").read(),
+        "write" => client.rw_lock("k").write(),
+        "named" => client.lock("k").owner("me"),
+        "bound" => client.lock("k").bind(Duration::from_secs(20)),
+        "replicas" => client.lock("k").replicas(1, Duration::from_millis(1)),
+        "permit" => {
+            let permit = client.semaphore("k").limit(1).acquire().await.unwrap();
+            permit.release().await.unwrap();
+            return;
+        }
+        "all" | "all named" => {
+            let mut all = client.multi_lock(["k", "l"]);
+            if kind == "all named" {
+                all = all.owner("me");
+            }
+            all.acquire().await.unwrap().release().await.unwrap();
+            return;
+        }
+        "any" => client.any_lock(["k"]).acquire().await.map(|_| client.lock("m")).unwrap(),
+        _ => {
+            let guard = QuorumLock::new([client], "k").acquire().await.unwrap();
+            guard.release().await.unwrap();
+            return;
+        }
+    };
+    // Refused for want of replicas, in that case.
+    if let Ok(guard) = lock.acquire().await {
+        guard.renew(Duration::from_secs(40)).await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_dropped_at_any_of_its_awaits_leaves_nothing() {
+    let mut tests = Vec::new();
+    for kind in KINDS {
+        tests.push(tokio::spawn(async move {
+            let (server, client) = start().await;
+            let mut most = 0;
+            for contended in [false, true] {
+                for times in 1..=14 {
+                    let holder = if contended { Some(hold(&client, kind).await) } else { None };
+                    let call = polled(times, Box::pin(come_and_go(client.clone(), kind)));
+                    let release = async {
+                        // Long enough for most to have a place by then; none is the better for it.
+                        tokio::time::sleep(Duration::from_millis(4)).await;
+                        drop(holder);
+                    };
+                    let (done, ()) = within(kind, async { tokio::join!(call, release) }).await;
+                    if done.is_none() {
+                        most = times;
+                    }
+                    tokio::task::block_in_place(|| server.left_over_check());
+                }
+            }
+            println!("{kind}: dropped after up to {most} polls");
+            assert!(most > 1, "{kind}");
+        }));
+    }
+    for test in tests {
+        within("all kinds", test).await.unwrap();
+    }
+}
+
+/// Something that is in the way of every kind.
+async fn hold(client: &Client, kind: &str) -> Box<dyn std::any::Any + Send> {
+    match kind {
+        "fair" => Box::new(client.fair_lock("k").acquire().await.unwrap()),
+        "read" | "write" => Box::new(client.rw_lock("k").write().acquire().await.unwrap()),
+        "permit" => Box::new(client.semaphore("k").limit(1).acquire().await.unwrap()),
+        _ => Box::new(client.lock("k").acquire().await.unwrap()),
+    }
+}
+
+/// A program that stops working all at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_tasks_that_are_aborted_leave_nothing() {
+    const TASKS: usize = 10_000;
+    let (server, client) = start().await;
+    let holder = client.lock("k").acquire().await.unwrap();
+    let mut tasks = Vec::new();
+    for n in 0..TASKS {
+        let lock = match n % 4 {
+            0 => client.lock(format!("free {n}")),
+            1 if n < 800 => client.lock("k").wait(Wait::Blocking),
+            _ => client.lock("k"),
+        };
+        tasks.push(tokio::spawn(async move {
+            let _guard = lock.acquire().await.unwrap();
+            std::future::pending::<()>().await;
+        }));
+    }
+    let waiters = |server: &Server| number(&server.cmd(&["DLOCK.INFO", "k"]), "waiters");
+    // Some are waiting, some hold, some have not asked yet.
+    until("half to wait", || waiters(&server) > 3_000).await;
+    for task in &tasks {
+        task.abort();
+    }
+    for task in tasks {
+        assert!(within("a task", task).await.unwrap_err().is_cancelled());
+    }
+    until("the places to go", || waiters(&server) == 0).await;
+    holder.release().await.unwrap();
+    server.left_over_check();
+}
