@@ -22,6 +22,9 @@
 //! | [`Latch`] | [`Client::latch`] | |
 //! | [`MultiLock`] | [`Client::multi_lock`] | [`MultiGuard`] |
 //! | [`AnyLock`] | [`Client::any_lock`], [`Client::striped_lock`] | [`Guard`] |
+//! | [`QuorumLock`] | [`QuorumLock::new`], from a client of each server | [`QuorumGuard`] |
+//!
+//! [`blocking`] has the same without `await`, [`Client::admin`] what operators need.
 //!
 //! # What to rely on
 //!

@@ -107,7 +107,8 @@ impl Semaphore {
         Ok(number(&self.call(SemVerb::Init, &request).await?)? == 1)
     }
 
-    /// Changes the number of permits; answers how many are available then, negative while more are out.
+    /// Changes the number of permits; answers how many are available then, negative while more are out. Error
+    /// [`Server`](crate::ErrorKind::Server): there is no such semaphore.
     pub async fn resize(&self, permits: u32) -> Result<i64, Error> {
         self.resize_to(ResizeTo::Absolute(permits)).await
     }
@@ -152,7 +153,8 @@ impl Semaphore {
     }
 
     /// Gives back what [`take`](Semaphore::take) or [`drain`](Semaphore::drain) took; answers how many are available
-    /// then. Error [`Limit`](crate::ErrorKind::Limit): more than they took.
+    /// then. Errors: [`Limit`](crate::ErrorKind::Limit), more than they took; [`Server`](crate::ErrorKind::Server),
+    /// there is no such semaphore.
     pub async fn give(&self, permits: u32) -> Result<i64, Error> {
         let reqid = crate::random::name();
         let request = Request::Give { key: &self.key, n: permits, reqid: Some(reqid.as_bytes()) };
