@@ -100,8 +100,10 @@ macro_rules! shared_options {
 
         /// Ties the hold to the client's connection: when that is lost, the lease is cut to this time, 0 to 365
         /// days. Leave time enough to connect again: the client ties its holds anew as soon as it has (but for several
-        /// locks together, which are tied once). The client learns later than the server that a connection is gone, by
-        /// seconds at worst, and counts from when it last knew it alive.
+        /// locks together, which are tied once). The client learns later than the server that a connection is gone, and
+        /// counts from when it last knew it alive: on a quiet connection that is up to 6 s ago, and it is noticed a
+        /// [`response_timeout`](crate::ClientBuilder::response_timeout) later. Shorter ties may be believed in for that
+        /// much too long.
         #[must_use]
         pub fn bind(mut self, rest: std::time::Duration) -> Self {
             self.options.bind = Some(rest);
