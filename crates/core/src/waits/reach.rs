@@ -163,9 +163,6 @@ impl Waits {
     ) -> Result<(), Why> {
         let root = reach.root.party;
         if let Some(aims) = aims {
-            if aims.is_cut {
-                return Err(Why::TooFar);
-            }
             for &holder in &aims.holders {
                 self.reach_holder(reach, holder, root, floor)?;
             }

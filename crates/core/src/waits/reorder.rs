@@ -73,6 +73,10 @@ impl Waits {
         }
         let root = self.root(owner);
         let Some(floor) = self.floor(root) else { return true };
+        if aims.is_cut {
+            // Those who are left out may be waiting for the owner.
+            return false;
+        }
         if root.level == LOWEST {
             self.order.looked_at += self.held_by(root.hash).take(HELD_MOST).count() as u64;
         }
@@ -218,9 +222,6 @@ impl Waits {
     /// The highest level that a call is about to wait for, [`LOWEST`] for none; `None` if that
     /// cannot be seen at once.
     fn highest(&self, root: Root, aims: &Aims) -> Option<i64> {
-        if aims.is_cut {
-            return None;
-        }
         let mut highest = LOWEST;
         let party = root.party.unwrap_or(NIL);
         let others =
