@@ -118,3 +118,130 @@ fn those_who_have_to_stand_lower_are_lowered_where_that_is_less_work() {
     assert!((64..160).contains(&looked_at), "{looked_at}");
     is_refused(&mut scene, 109, &lock(9_001));
 }
+
+#[test]
+fn who_stands_below_all_that_waits_for_the_caller_is_not_searched() {
+    let mut scene = scene();
+    // 1 waits at the end of a chain, below the one who waits for the caller.
+    chain(&mut scene, 100..400);
+    holds(&mut scene, 0, [0]);
+    holds(&mut scene, 1, [1, 2]);
+    waits(&mut scene, 2, 0);
+    holds(&mut scene, 2, [3]);
+    for key in [100, 3] {
+        waits(&mut scene, 1, key);
+    }
+    let before = scene.machine.searched();
+    is_refused(&mut scene, 0, &lock(1));
+    let looked_at = scene.machine.searched() - before;
+    assert!((3..30).contains(&looked_at), "{looked_at}");
+}
+
+#[test]
+fn a_level_is_found_where_no_room_is_left_between_two() {
+    let mut scene = scene();
+    // All hold what 1 waits for, and come to stand below it, each behind the one before.
+    holds(&mut scene, REST, [0]);
+    for owner in 100..150 {
+        holds(&mut scene, owner, [owner]);
+        waits(&mut scene, 1, owner);
+    }
+    for owner in 100..150 {
+        let looked_at = cost(&mut scene, owner, 0);
+        assert!(looked_at < 200, "{looked_at}");
+    }
+    holds(&mut scene, 1, [1]);
+    is_refused(&mut scene, 100, &lock(1));
+}
+
+#[test]
+fn a_call_for_several_keys_of_which_it_has_one_puts_nobody_in_doubt() {
+    let mut scene = scene();
+    holds(&mut scene, REST, [1]);
+    holds(&mut scene, 0, [0]);
+    waits(&mut scene, 10, 0);
+    chain(&mut scene, 100..400);
+    let both = Ask::All([0, 1].map(|key| At(Kind::Lock, key)).into());
+    assert_eq!(scene.ask(0, &both, true), Came::Waits);
+    is_sound(&mut scene);
+    holds(&mut scene, 11, [11]);
+    waits(&mut scene, 12, 11);
+    let looked_at = cost(&mut scene, 11, 100);
+    assert!(looked_at < 10, "{looked_at}");
+}
+
+/// Renames make holders of those who wait already, above those who wait for them from now on.
+fn renamed(above: usize, below: usize) -> Scene {
+    let mut scene = scene();
+    chain(&mut scene, 100..400);
+    holds(&mut scene, REST, [0, 1, 2]);
+    // `above` wait for key 0; 1 and 2 wait behind `below` others.
+    for owner in 1_000..1_000 + above {
+        waits(&mut scene, owner, 0);
+    }
+    for owner in 2_000..2_000 + below {
+        waits(&mut scene, owner, 2);
+    }
+    holds(&mut scene, 1, [10]);
+    holds(&mut scene, 2, [20]);
+    waits(&mut scene, 2, 2);
+    waits(&mut scene, 1, 1);
+    scene.rename(At(Kind::Lock, 10), At(Kind::Lock, 0));
+    is_sound(&mut scene);
+    scene.rename(At(Kind::Lock, 20), At(Kind::Lock, 1));
+    is_sound(&mut scene);
+    scene
+}
+
+/// A call that a search would follow through a long chain.
+fn far(scene: &mut Scene, number: usize) -> u64 {
+    let (owner, waiter) = (5_000 + number, 6_000 + number);
+    holds(scene, owner, [owner]);
+    waits(scene, waiter, owner);
+    cost(scene, owner, 100)
+}
+
+#[test]
+fn who_comes_to_hold_by_a_rename_is_lowered_at_once_if_that_is_little_work() {
+    let mut scene = renamed(200, 3);
+    for number in 0..5 {
+        let looked_at = far(&mut scene, number);
+        assert!(looked_at < 10, "{looked_at} in call {number}");
+    }
+}
+
+#[test]
+fn who_comes_to_hold_by_a_rename_is_in_doubt_only_until_there_is_time() {
+    let mut scene = renamed(200, 200);
+    let costs: Vec<u64> = (0..20).map(|number| far(&mut scene, number)).collect();
+    assert!(costs.iter().any(|looked_at| *looked_at > 100), "{costs:?}");
+    assert!(costs[10..].iter().all(|looked_at| *looked_at < 10), "{costs:?}");
+}
+
+#[test]
+fn attempts_to_help_who_waits_in_a_circle_become_rare_and_it_is_helped_in_the_end() {
+    let mut scene = scene();
+    holds(&mut scene, 1, [1]);
+    holds(&mut scene, 2, [2]);
+    holds(&mut scene, REST, [3]);
+    scene.machine.settings.deadlock_detection = false;
+    waits(&mut scene, 1, 2);
+    waits(&mut scene, 2, 1);
+    scene.machine.settings.deadlock_detection = true;
+    // Of concern, as somebody waits for each.
+    holds(&mut scene, 10, 10..12);
+    waits(&mut scene, 11, 10);
+    waits(&mut scene, 12, 11);
+    let mut costs = Vec::new();
+    for _ in 0..600 {
+        costs.push(cost(&mut scene, 10, 3));
+        scene.cancel(At(Kind::Lock, 3), 10);
+    }
+    let usual = *costs.iter().min().expect("many");
+    let attempts = costs.iter().filter(|looked_at| **looked_at > usual).count();
+    assert!((5..20).contains(&attempts), "{attempts} attempts: {costs:?}");
+    scene.cancel(At(Kind::Lock, 1), 2);
+    chain(&mut scene, 100..400);
+    let costs: Vec<u64> = (0..300).map(|number| far(&mut scene, number)).collect();
+    assert!(costs[280..].iter().all(|looked_at| *looked_at < 10), "{costs:?}");
+}
