@@ -155,3 +155,55 @@ fn waits_and_leases_that_are_over_close_no_circle() {
          62  c2  RELEASE l B                         => 0; c3 gets t4 t5
     ");
 }
+
+#[test]
+fn a_lease_that_ends_at_this_moment_closes_no_circle() {
+    run("
+          0  c1  ACQUIRE k A PX 50                   => t1
+          0  c2  ACQUIRE l B                         => t2
+          1  c4  ACQUIRE k B BLOCK 0                 => parked
+         49  c3  ACQUIRE l A BLOCK 0                 => DEADLOCK
+        # No alarm has rung.
+         50  c3  ACQUIRE l A BLOCK 0                 => parked
+         51  tick                                    => c4 gets t3
+    ");
+    run("
+          0  c1  DRW.ACQUIRE k A READ PX 50          => t1
+          0  c2  DRW.ACQUIRE k B READ                => t2
+          1  c2  DRW.ACQUIRE k B WRITE BLOCK 0       => parked
+        # Not in front of B, who then would wait for A.
+         50  c1  DRW.ACQUIRE k A WRITE BLOCK 0       => parked; c2 gets t3
+    ");
+}
+
+#[test]
+fn a_queue_that_has_emptied_unnoticed_hides_no_holder() {
+    run("
+          0  c1  DFAIR.ACQUIRE k A                   => t1
+          0  c2  ACQUIRE l B                         => t2
+          1  c3  DFAIR.ACQUIRE k C BLOCK 30          => parked
+          2  c4  ACQUIRE l A BLOCK 0                 => parked
+         40  tick shut                               => c3 gets null
+         41  c2  DFAIR.ACQUIRE k B BLOCK 0           => DEADLOCK
+    ");
+}
+
+#[test]
+fn an_upgrade_makes_those_wait_in_front_of_whom_it_goes() {
+    run("
+          0  c9  DRW.ACQUIRE k H WRITE               => t1
+          0  c9  ACQUIRE j H                         => t2
+          0  c1  ACQUIRE m X                         => t3
+          1  c1  DRW.ACQUIRE k X READ QUEUE 50       => null
+          1  c1  ACQUIRE j X QUEUE 50                => null
+          2  c9  RELEASE j H                         => 0; dlock:notify:X: granted 0 t4 1 X j
+         60  tick                                    => dlock:notify:X: expired 0 t4 1 X j
+        # X is passed over, and waits for nobody at k.
+         61  c9  DRW.RELEASE k H WRITE               => 0
+         61  c2  DRW.ACQUIRE k R READ                => t5
+         61  c3  DRW.ACQUIRE k Z READ                => t6
+         62  c2  ACQUIRE m R QUEUE 1000              => null
+        # It would for R, who waits for it at m.
+         63  c4  DRW.ACQUIRE k R WRITE BLOCK 0       => DEADLOCK
+    ");
+}
