@@ -121,20 +121,22 @@ fn those_who_have_to_stand_lower_are_lowered_where_that_is_less_work() {
 
 #[test]
 fn who_stands_below_all_that_waits_for_the_caller_is_not_searched() {
-    let mut scene = scene();
-    // 1 waits at the end of a chain, below the one who waits for the caller.
-    chain(&mut scene, 100..400);
-    holds(&mut scene, 0, [0]);
-    holds(&mut scene, 1, [1, 2]);
-    waits(&mut scene, 2, 0);
-    holds(&mut scene, 2, [3]);
-    for key in [100, 3] {
-        waits(&mut scene, 1, key);
+    for keys in [[100, 3], [3, 100]] {
+        let mut scene = scene();
+        // 1 waits for a long chain, which stands below 2, and for 2, who waits for the caller.
+        chain(&mut scene, 100..400);
+        holds(&mut scene, 0, [0]);
+        holds(&mut scene, 1, [1]);
+        waits(&mut scene, 2, 0);
+        holds(&mut scene, 2, [3]);
+        for key in keys {
+            waits(&mut scene, 1, key);
+        }
+        let before = scene.machine.searched();
+        is_refused(&mut scene, 0, &lock(1));
+        let looked_at = scene.machine.searched() - before;
+        assert!((3..30).contains(&looked_at), "{looked_at} for {keys:?}");
     }
-    let before = scene.machine.searched();
-    is_refused(&mut scene, 0, &lock(1));
-    let looked_at = scene.machine.searched() - before;
-    assert!((3..30).contains(&looked_at), "{looked_at}");
 }
 
 #[test]
@@ -244,4 +246,53 @@ fn attempts_to_help_who_waits_in_a_circle_become_rare_and_it_is_helped_in_the_en
     chain(&mut scene, 100..400);
     let costs: Vec<u64> = (0..300).map(|number| far(&mut scene, number)).collect();
     assert!(costs[280..].iter().all(|looked_at| *looked_at < 10), "{costs:?}");
+}
+
+#[test]
+fn several_are_lifted_only_where_there_is_room_for_each() {
+    for crowd in 0..30 {
+        let mut scene = scene();
+        holds(&mut scene, REST, [0, 5]);
+        holds(&mut scene, 2, [2]);
+        waits(&mut scene, 2, 5);
+        waits(&mut scene, 3, 2);
+        waits(&mut scene, 1, 2);
+        for owner in 100..100 + crowd {
+            holds(&mut scene, owner, [owner]);
+            waits(&mut scene, 1, owner);
+        }
+        // Each comes to stand halfway between the one before and 1.
+        for owner in 100..100 + crowd {
+            waits(&mut scene, owner, 0);
+        }
+        // 2 and 3 have to stand between the last of them and 1.
+        waits(&mut scene, 2, 0);
+        is_sound(&mut scene);
+    }
+}
+
+#[test]
+fn all_that_a_search_looks_at_is_counted() {
+    let refused = |scene: &mut Scene, ask: &Ask| {
+        let before = scene.machine.searched();
+        is_refused(scene, REST, ask);
+        scene.machine.searched() - before
+    };
+    // For each link a place and a holder.
+    let mut links = scene();
+    chain(&mut links, 100..200);
+    let looked_at = refused(&mut links, &lock(100));
+    assert!((200..800).contains(&looked_at), "{looked_at}");
+    // Those who read, and those who wait to read.
+    for (holds_it, wants) in [(Mode::Read, Mode::Write), (Mode::Write, Mode::Read)] {
+        let mut crowd = scene();
+        holds(&mut crowd, REST, [0]);
+        assert_eq!(crowd.ask(1, &rw(holds_it), false), Came::Granted);
+        for reader in 2..200 {
+            crowd.ask(reader, &rw(Mode::Read), false);
+        }
+        waits(&mut crowd, 1, 0);
+        let looked_at = refused(&mut crowd, &rw(wants));
+        assert!((198..800).contains(&looked_at), "{looked_at} to {wants:?}");
+    }
 }
