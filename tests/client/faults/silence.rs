@@ -1,0 +1,98 @@
+//! Silence: black holes, servers that hang, messages that do not come.
+
+use std::time::{Duration, Instant};
+
+use dlock_client::{Client, Lost, Wait};
+use dlock_testing::{Blocked, Proxy, Reply as _, Server, Way, args};
+use tokio::task::JoinHandle;
+
+use super::watch;
+use crate::support::{PATIENCE, Variant, until, within};
+
+/// The holder knows that its lease is over before anybody else can hold the lock: behind a black hole, and when the server hangs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_expires_is_lost_before_another_has_it() {
+    let lease = Duration::from_secs(4);
+    let (healthy, hangs) = (Server::start(), Server::start());
+    let mut cases = Vec::new();
+    for variant in Variant::ALL {
+        for own_lease in [false, true] {
+            for hole in [None, Some(Way::ToServer), Some(Way::ToClient)] {
+                let server = if hole.is_none() { &hangs } else { &healthy };
+                let proxy = Proxy::to(server);
+                let client = Client::builder().lease(lease).connect(&proxy.url()).await.unwrap();
+                let case = format!("{variant:?} own lease {own_lease} hole {hole:?}");
+                let lock = variant.lock(&client, &case);
+                let lock = if own_lease { lock.lease(lease) } else { lock };
+                let guard = within("the acquire", lock.acquire()).await.unwrap();
+                let lost = watch(&guard);
+                let granted = next(server, variant, &case);
+                if let Some(way) = hole {
+                    proxy.stall(way);
+                }
+                cases.push((case, lost, granted, proxy, guard));
+            }
+        }
+    }
+    // It goes on after everybody's lease.
+    hangs.freeze();
+    tokio::time::sleep(lease + Duration::from_millis(500)).await;
+    hangs.thaw();
+    for (case, lost, granted, proxy, guard) in cases {
+        let (how, lost) = within(&format!("lost() of {case}"), lost).await.unwrap();
+        let (granted, next) = within(&format!("the next of {case}"), granted).await.unwrap();
+        assert_eq!(how, Lost::Expired, "{case}");
+        assert!(lost < granted, "{case}: lost() came {:?} after the grant", lost - granted);
+        assert_eq!(guard.lost_now(), Some(Lost::Expired));
+        drop((next, guard));
+        proxy.heal();
+    }
+}
+
+/// Somebody else, straight at the server, waits for the lock; when was it granted?
+fn next(server: &Server, variant: Variant, key: &str) -> JoinHandle<(Instant, Blocked)> {
+    let mut waiting = server.block(&args![variant.command("ACQUIRE"), key, "next", "BLOCK", 0]);
+    tokio::task::spawn_blocking(move || {
+        waiting.expect_reply(PATIENCE).int();
+        (Instant::now(), waiting)
+    })
+}
+
+/// A message that is lost is no grant that is lost: who waits asks again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_message_is_harmless() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let queue = Duration::from_millis(600);
+    let client = Client::builder().queue(queue).connect(&proxy.url()).await.unwrap();
+    for fair in [false, true] {
+        let variant = Variant { fair, wait: Wait::Queue };
+        let lock = variant.lock(&client, "k");
+        let guard = lock.acquire().await.unwrap();
+        let waiting = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await.unwrap() }
+        });
+        until("the place", || variant.waiters(&server, "k") == 1).await;
+        // Noise on the channel confuses nobody.
+        let channels = server.cmd(&["PUBSUB", "CHANNELS", "dlock:notify:*"]).items();
+        assert_eq!(channels.len(), 1);
+        let channel = channels[0].text();
+        for noise in ["", "granted", "granted 0 x", "later 0 1 1 a k", "expired 7 1 1 a k", "\0"] {
+            server.cmd(&["PUBLISH", &channel, noise]).ok();
+        }
+        proxy.swallow_messages();
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let guard = within("the waiter", waiting).await.unwrap();
+        assert!(released.elapsed() < queue, "asks again after {:?}", released.elapsed());
+        // Told by nobody that it was broken, it learns it from the next renewal at the latest.
+        guard.renew(Duration::from_secs(5)).await.unwrap();
+        server.cmd(&[&variant.command("BREAK"), "k"]).ok();
+        assert!(guard.renew(Duration::from_secs(5)).await.is_err());
+        assert_eq!(guard.lost_now(), Some(Lost::Refused));
+        drop(guard);
+        proxy.heal();
+        server.left_over_check();
+    }
+}
