@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dlock_core::store::{Key, Slot, Store};
 use dlock_core::time::{Instant, Now};
 
-use crate::ffi::{Ctx, Verdict};
+use crate::ffi::{Args, Ctx, Verdict};
 use crate::shell::{self, Shell};
 use crate::tick;
 
@@ -44,7 +44,7 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
         .filter(|(_, name)| ctx.accepts_writes(name) == Verdict::NotOurSlot)
         .map(|(slot, _)| slot)
         .collect();
-    if !lost.is_empty() {
+    if !lost.is_empty() && ctx.knows_its_slots() {
         tick::on_keys(ctx, |shell, keys, _, effects| {
             // A key that is here while its slot is not ours yet has just come, with its queue if it is a fair lock's.
             let mut is_missing =
@@ -74,6 +74,31 @@ fn names_to_ask_for(shell: &mut Shell, now: Now) -> BTreeMap<u16, Vec<u8>> {
     names
 }
 
+/// What a call for several keys gets in a cluster whose node cannot serve it, if that is so; `keys` are the arguments
+/// from number `first` on.
+///
+/// The server itself only looks at the first key (see the registration of commands). So that the others are of the same
+/// slot is seen to here, and that all of them are here while the slot moves: of a key that is missing, nobody knows
+/// whether it has moved already.
+pub fn refusal(
+    ctx: Ctx<'_>,
+    args: &Args<'_>,
+    (first, keys): (usize, &[&[u8]]),
+) -> Option<&'static str> {
+    if !shell::with(|shell| shell.machine.settings.cluster).unwrap_or(false) {
+        return None;
+    }
+    let mut slots = keys.iter().map(|key| slot(key));
+    let one = slots.next()?;
+    if slots.any(|other| other != one) {
+        return Some("CROSSSLOT Keys in request don't hash to the same slot");
+    }
+    // The server has let the first key pass. If it does not for us, it is not itself: then its word is no reason.
+    let moves = !ctx.serves_all(args, first, keys.len())
+        && keys.first().is_some_and(|key| ctx.accepts_writes(key) != Verdict::NotOurSlot);
+    moves.then_some("TRYAGAIN Multiple keys request during rehashing of slot")
+}
+
 /// The hash slot of a key: CRC16 (XMODEM) of the key, or of what stands between its first `{` and
 /// the next `}` unless that is empty, modulo 16384 (Redis cluster specification, "Key distribution
 /// model").
@@ -83,28 +108,31 @@ fn slot(key: &[u8]) -> u16 {
         let close = rest.iter().position(|&byte| byte == b'}')?;
         rest.get(..close).filter(|tag| !tag.is_empty())
     });
-    let crc = tag.unwrap_or(key).iter().fold(0_u16, |crc, &byte| {
-        (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| {
-            if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 }
-        })
-    });
-    crc % 16_384
+    crc16(tag.unwrap_or(key)) % 16_384
 }
 
-// The module itself cannot be tested without a server, so the one known answer is checked here.
-const _: () = assert!(crc_of_check_word() == 0x31C3);
-
-const fn crc_of_check_word() -> u16 {
-    let word = b"123456789";
+const fn crc16(bytes: &[u8]) -> u16 {
     let (mut crc, mut at) = (0_u16, 0);
-    while at < word.len() {
-        crc ^= (word[at] as u16) << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
-            bit += 1;
-        }
+    while at < bytes.len() {
+        crc = crc << 8 ^ CRC_OF_BYTE[(crc >> 8 ^ bytes[at] as u16) as usize];
         at += 1;
     }
     crc
 }
+
+const CRC_OF_BYTE: [u16; 256] = {
+    let (mut table, mut byte) = ([0; 256], 0_u16);
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte << 8, 0);
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte as usize] = crc;
+        byte += 1;
+    }
+    table
+};
+
+// The module itself cannot be tested without a server, so the one known answer is checked here.
+const _: () = assert!(crc16(b"123456789") == 0x31C3);

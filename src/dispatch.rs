@@ -11,7 +11,7 @@ use crate::command::{self, Desk};
 use crate::ffi::{self, Args, Ctx, Level, Mode, log};
 use crate::inbox::Notice;
 use crate::keyspace::{Keys, Named};
-use crate::{inbox, perform, shell, tick};
+use crate::{cluster, inbox, perform, shell, tick};
 
 /// Prepares the module for its first command.
 pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
@@ -33,6 +33,11 @@ pub fn command(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>) {
         | Request::MRenew(MRenew { keys, .. }) => (1, keys),
         _ => (0, slices.get(..1).unwrap_or_default()),
     };
+    if keys.len() > 1
+        && let Some(error) = cluster::refusal(ctx, args, (first, keys))
+    {
+        return ctx.reply_error(error);
+    }
     let named = Named::new(ctx.db(), *args, first, keys);
     match request {
         Request::Apply { key, payload } => apply(ctx, named, key, payload),

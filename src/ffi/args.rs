@@ -61,9 +61,13 @@ impl<'a> Args<'a> {
         unsafe { Name::from_raw(*self.argv.add(index)) }
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.len
+    /// The strings from argument `first` on, for a call of the server that takes so many; null if there are not so many.
+    pub(super) fn strings(&self, first: usize, count: usize) -> *mut *mut raw::RedisModuleString {
+        if first.checked_add(count).is_none_or(|end| end > self.len) {
+            return ptr::null_mut();
+        }
+        // SAFETY: `first` is at most `len`, so this is inside or just past the array.
+        unsafe { self.argv.add(first) }
     }
 
     /// All arguments as byte slices.

@@ -35,10 +35,6 @@ unsafe extern "C" fn entry<const ROW: usize>(
     // SAFETY: the server's context and arguments are valid during this call, on the main thread.
     let (ctx, arguments) = unsafe { (Ctx::from_raw(ctx), Args::from_raw(argv, count)) };
     if let (Some(ctx), Some(command)) = (ctx, COMMANDS.get(ROW)) {
-        if command.keys == Keys::Counted && asks_for_keys(ctx) {
-            guard::call(command.name, (), || name_keys(ctx, command, &arguments));
-            return OK;
-        }
         guard::answer(command.name, ctx, || {
             if command.id == CommandId::Apply && probe_arrives() {
                 ctx.reply_ok();
@@ -48,28 +44,6 @@ unsafe extern "C" fn entry<const ROW: usize>(
         });
     }
     OK
-}
-
-/// Whether the server runs a command only to learn where its keys are.
-fn asks_for_keys(ctx: Ctx<'_>) -> bool {
-    // SAFETY: valid context.
-    unsafe { api!(RedisModule_IsKeysPositionRequest(ctx.as_ptr())) != 0 }
-}
-
-/// Tells the server where the counted keys are; none if their number is wrong.
-fn name_keys(ctx: Ctx<'_>, command: &Command, arguments: &Args<'_>) {
-    let number = arguments.name(0).and_then(|name| std::str::from_utf8(name.bytes()).ok());
-    let Some(number) = number.and_then(|text| text.parse::<usize>().ok()) else { return };
-    // The server counts from the command's name on, so they begin at 2.
-    let keys = 2..number.saturating_add(2);
-    if keys.end - 1 > arguments.len() {
-        return;
-    }
-    let flags = int(key_flags(command));
-    for position in keys.filter_map(|position| c_int::try_from(position).ok()) {
-        // SAFETY: valid context of such a request.
-        unsafe { api!(RedisModule_KeyAtPosWithFlags(ctx.as_ptr(), position, flags)) };
-    }
 }
 
 /// Registers every row of the table. Only while the module is loading.
@@ -87,17 +61,16 @@ pub(super) fn register(ctx: Ctx<'_>) -> Result<(), String> {
 
 fn create(ctx: Ctx<'_>, command: &Command, entry: Entry) -> Result<(), String> {
     let name = super::c_string(command.name);
-    let mut flags = command.flags.to_owned();
-    let (first, last, step) = match command.keys {
-        Keys::First => (1, 1, 1),
-        Keys::None => (0, 0, 0),
-        Keys::Counted => {
-            // The key spec says where they are, but a cluster does not look there: it asks.
-            flags.push_str(" getkeys-api");
-            (0, 0, 0)
-        }
+    let flags = super::c_string(command.flags);
+    // What cluster routing looks at: of counted keys, the first. (The others are the module's business,
+    // [`crate::cluster::refusal`]. With the flag `getkeys-api`, the server would ask where they are, and does so in its
+    // I/O threads, where it then corrupts its own state and aborts: Redis 8.2 with `io-threads`.)
+    let key = match command.keys {
+        Keys::First => 1,
+        Keys::Counted => 2,
+        Keys::None => 0,
     };
-    let flags = super::c_string(&flags);
+    let step = c_int::from(key > 0);
     // SAFETY: valid context, C strings that the server copies, an entry with the signature of the server.
     let created = unsafe {
         api!(RedisModule_CreateCommand(
@@ -105,8 +78,8 @@ fn create(ctx: Ctx<'_>, command: &Command, entry: Entry) -> Result<(), String> {
             name.as_ptr(),
             Some(entry),
             flags.as_ptr(),
-            first,
-            last,
+            key,
+            key,
             step,
         ))
     };
@@ -123,7 +96,8 @@ fn describe(ctx: Ctx<'_>, command: &Command) -> Result<(), String> {
     let mut texts = Texts::default();
     let mut key_specs = key_specs(command);
     let mut arrays = Vec::new();
-    let args = arguments(command.args, &mut texts, &mut arrays);
+    let last_spec = c_int::from(command.keys == Keys::Counted);
+    let args = arguments(command.args, last_spec, &mut texts, &mut arrays);
     let info = raw::RedisModuleCommandInfo {
         version: &raw const VERSION,
         summary: texts.keep(command.summary),
@@ -193,6 +167,7 @@ impl Texts {
 /// The arguments as an array with an end mark, kept in `arrays`; null if there are none.
 fn arguments(
     args: &[Arg],
+    last_spec: c_int,
     texts: &mut Texts,
     arrays: &mut Vec<Vec<raw::RedisModuleCommandArg>>,
 ) -> *mut raw::RedisModuleCommandArg {
@@ -204,14 +179,14 @@ fn arguments(
         .map(|arg| raw::RedisModuleCommandArg {
             name: texts.keep(arg.name),
             type_: kind(arg.kind),
-            // All keys of a command are in its one spec, number 0.
-            key_spec_index: if arg.kind == ArgKind::Key { 0 } else { -1 },
+            // All keys of a command are in its last spec.
+            key_spec_index: if arg.kind == ArgKind::Key { last_spec } else { -1 },
             token: arg.token.map_or(ptr::null(), |token| texts.keep(token)),
             summary: texts.keep(arg.summary),
             since: ptr::null(),
             flags: arg_flags(arg),
             deprecated_since: ptr::null(),
-            subargs: arguments(arg.parts, texts, arrays),
+            subargs: arguments(arg.parts, last_spec, texts, arrays),
             display_text: ptr::null(),
         })
         .collect();
@@ -267,41 +242,55 @@ fn key_specs(command: &Command) -> Vec<raw::RedisModuleCommandKeySpec> {
     let mut specs = Vec::new();
     match command.keys {
         Keys::None => {}
-        Keys::First => specs.push(raw::RedisModuleCommandKeySpec {
-            flags,
-            begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX,
-            bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
-                index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 1 },
-            },
-            find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE,
-            fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
-                range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
-                    lastkey: 0,
-                    keystep: 1,
-                    limit: 0,
-                },
-            },
-            ..END_OF_SPECS
-        }),
-        Keys::Counted => specs.push(raw::RedisModuleCommandKeySpec {
-            flags,
-            begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX,
-            bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
-                index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 1 },
-            },
-            find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM,
-            fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
-                keynum: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
-                    keynumidx: 0,
-                    firstkey: 1,
-                    keystep: 1,
-                },
-            },
-            ..END_OF_SPECS
-        }),
+        Keys::First => specs.push(one_key(1, flags)),
+        Keys::Counted => {
+            // The server makes of this what cluster routing looks at. Where keys are listed or judged, it is left out.
+            specs.push(one_key(2, flags | u64::from(raw::REDISMODULE_CMD_KEY_NOT_KEY)));
+            specs.push(counted_keys(flags));
+        }
     }
     specs.push(END_OF_SPECS);
     specs
+}
+
+/// The argument at `pos` is a key; 0 is the name of the command.
+fn one_key(pos: c_int, flags: u64) -> raw::RedisModuleCommandKeySpec {
+    raw::RedisModuleCommandKeySpec {
+        flags,
+        begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX,
+        bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
+            index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos },
+        },
+        find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE,
+        fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+            range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
+                lastkey: 0,
+                keystep: 1,
+                limit: 0,
+            },
+        },
+        ..END_OF_SPECS
+    }
+}
+
+/// The first argument is the number of the keys that follow it.
+fn counted_keys(flags: u64) -> raw::RedisModuleCommandKeySpec {
+    raw::RedisModuleCommandKeySpec {
+        flags,
+        begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX,
+        bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
+            index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 1 },
+        },
+        find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM,
+        fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+            keynum: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
+                keynumidx: 0,
+                firstkey: 1,
+                keystep: 1,
+            },
+        },
+        ..END_OF_SPECS
+    }
 }
 
 const END_OF_SPECS: raw::RedisModuleCommandKeySpec = raw::RedisModuleCommandKeySpec {

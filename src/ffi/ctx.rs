@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use redis_module::raw;
 
+use super::args::Args;
 use super::guard::replied;
 use super::load::{int, ok};
 use super::name::{Name, OwnedName};
@@ -350,28 +351,45 @@ impl<'a> Ctx<'a> {
         let Some(reply) = NonNull::new(reply) else {
             return Verdict::Refused("ERR");
         };
-        let verdict = if reached {
-            Verdict::Accepts
-        } else {
-            let mut length = 0;
-            // SAFETY: a live reply; an error's text lives as long as the reply, which is freed below.
-            let text = unsafe {
-                let start = api!(RedisModule_CallReplyStringPtr(reply.as_ptr(), &raw mut length));
-                if start.is_null() {
-                    &[][..]
-                } else {
-                    std::slice::from_raw_parts(start.cast::<u8>(), length)
-                }
-            };
-            verdict_of(&String::from_utf8_lossy(text))
-        };
-        // SAFETY: a live reply, freed once.
-        unsafe { api!(RedisModule_FreeCallReply(reply.as_ptr())) };
-        verdict
+        // SAFETY: a live reply, not used after this.
+        let text = unsafe { text_and_free(reply) };
+        if reached { Verdict::Accepts } else { verdict_of(&String::from_utf8_lossy(&text)) }
     }
 
-    /// Whether the cluster of this server is up, as it sees it.
+    /// Whether this node may serve a call for `count` keys together, which are arguments from number `first` on. Not so if
+    /// their slot is on the move and one of them is not here. Only in a cluster.
+    pub fn serves_all(self, args: &Args<'_>, first: usize, count: usize) -> bool {
+        let keys = args.strings(first, count);
+        if keys.is_null() {
+            return true;
+        }
+        // SAFETY: valid context; an array of so many live strings, as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(self.as_ptr(), c"EXISTS".as_ptr(), c"Ev".as_ptr(), keys, count,))
+        };
+        let Some(reply) = NonNull::new(reply) else {
+            return true;
+        };
+        // SAFETY: a live reply, not used after this. An integer has no text.
+        let text = unsafe { text_and_free(reply) };
+        verdict_of(&String::from_utf8_lossy(&text)) != Verdict::NotOurSlot
+    }
+
+    /// Whether the cluster of this server is up, as it sees it. Where the server is not itself ([`Ctx::knows_its_slots`]),
+    /// nobody knows, and it is taken to be up.
     pub fn cluster_is_up(self) -> bool {
+        let info = self.cluster_info();
+        info.starts_with(b"cluster_state:ok") || is_about_slots(&info)
+    }
+
+    /// False where the server takes every call of a module for one that touches several slots, even one without keys.
+    /// Valkey 9.1.2 was seen to do so for long: it keeps such a verdict with the client that it lends to modules.
+    pub fn knows_its_slots(self) -> bool {
+        !is_about_slots(&self.cluster_info())
+    }
+
+    /// CLUSTER INFO, which has no keys.
+    fn cluster_info(self) -> Vec<u8> {
         // SAFETY: valid context, a C string, as the format says.
         let reply = unsafe {
             api!(RedisModule_Call(
@@ -381,23 +399,32 @@ impl<'a> Ctx<'a> {
                 c"INFO".as_ptr(),
             ))
         };
-        let Some(reply) = NonNull::new(reply) else {
-            return false;
-        };
-        let mut length = 0;
-        // SAFETY: a live reply; its text lives as long as the reply, which is freed at the end.
-        unsafe {
-            let start = api!(RedisModule_CallReplyStringPtr(reply.as_ptr(), &raw mut length));
-            let text = if start.is_null() {
-                &[][..]
-            } else {
-                std::slice::from_raw_parts(start.cast::<u8>(), length)
-            };
-            let is_up = text.starts_with(b"cluster_state:ok");
-            api!(RedisModule_FreeCallReply(reply.as_ptr()));
-            is_up
-        }
+        // SAFETY: a live reply, not used after this.
+        NonNull::new(reply).map_or_else(Vec::new, |reply| unsafe { text_and_free(reply) })
     }
+}
+
+/// The text of a string or an error; empty for anything else.
+///
+/// # Safety
+/// `reply` is live, and is not used after this.
+unsafe fn text_and_free(reply: NonNull<raw::RedisModuleCallReply>) -> Vec<u8> {
+    let mut length = 0;
+    // SAFETY: the text lives as long as the reply, which is freed at the end, once.
+    unsafe {
+        let start = api!(RedisModule_CallReplyStringPtr(reply.as_ptr(), &raw mut length));
+        let text = if start.is_null() {
+            Vec::new()
+        } else {
+            std::slice::from_raw_parts(start.cast::<u8>(), length).to_vec()
+        };
+        api!(RedisModule_FreeCallReply(reply.as_ptr()));
+        text
+    }
+}
+
+fn is_about_slots(text: &[u8]) -> bool {
+    verdict_of(&String::from_utf8_lossy(text)) == Verdict::NotOurSlot
 }
 
 /// Reads the server's refusal.

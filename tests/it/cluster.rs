@@ -52,6 +52,31 @@ fn waiters_for_a_key_that_was_removed_are_told_to_ask_again(family: Family) {
     scene.play_out(token);
 }
 
+/// Valkey 9.1.2 keeps the verdict on a command that touches several slots with the client that it lends to modules, and then
+/// refuses all that they ask, even what has no key. Leases end all the same, and waiters get the lock.
+#[test]
+fn leases_end_where_the_server_takes_every_call_for_one_across_slots() {
+    let server = Server::with(&[]).cluster().start();
+    let across = "redis.pcall('MSET', 'a', '1', 'b', '2')";
+    for _ in 0..2 {
+        let alone = format!("return {across}");
+        server.cmd(&["EVAL", &alone, "1", "a"]).error();
+        let with_lock = format!("{across} return redis.pcall('DLOCK.ACQUIRE', 'l', 'o')");
+        server.cmd(&["EVAL", &with_lock, "1", "a"]);
+    }
+    server.cmd(&["DLOCK.BREAK", "l"]).ok();
+    server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "100"]).int();
+    let mut waiter = server.client();
+    block(&server, &mut waiter, &args!["DLOCK.ACQUIRE", "k", "w", "BLOCK", "0", "PX", "100"]);
+    waiter.reply(SOON).int();
+    wait_until("the lease of the second to end", || server.keys() == 0);
+    // Several locks are served, too.
+    let both = server.cmd(&["DLOCK.MACQUIRE", "2", "{t}a", "{t}b", "o"]);
+    assert_eq!(both.items().len(), 2, "{}", both.show());
+    assert_eq!(server.cmd(&["DLOCK.MRELEASE", "2", "{t}a", "{t}b", "o"]).int(), 2);
+    server.left_over_check();
+}
+
 /// Two nodes, the first with all slots.
 fn two_nodes(settings: &[&str]) -> (Server, Server) {
     let one = Server::with(settings).cluster().start();

@@ -67,12 +67,16 @@ fn command_info_says_what_the_table_says() {
         }));
         flags.insert("module".to_owned());
         if command.keys == Keys::Counted {
-            // The server asks the module where the keys are.
             flags.insert("movablekeys".to_owned());
         }
         assert_eq!(words(&info[2]), flags, "{name}");
-        let keys = i64::from(command.keys == Keys::First);
-        assert_eq!([&info[3], &info[4], &info[5]].map(Reply::int), [keys; 3], "{name}");
+        // Of counted keys, the first: by that one, a cluster routes.
+        let (key, step) = match command.keys {
+            Keys::First => (1, 1),
+            Keys::Counted => (2, 1),
+            Keys::None => (0, 0),
+        };
+        assert_eq!([&info[3], &info[4], &info[5]].map(Reply::int), [key, key, step], "{name}");
         let mut categories = owned(command.acl.iter().copied());
         if !Kind::of_binary().has_module_acl_categories() {
             categories.clear();
@@ -81,17 +85,33 @@ fn command_info_says_what_the_table_says() {
             words(&info[6]).iter().map(|word| word.trim_start_matches('@').to_owned()).collect();
         assert_eq!(categories, shown, "{name}");
         let specs = info[8].items();
-        assert_eq!(specs.len(), usize::from(command.keys != Keys::None), "{name}");
+        let (mut found, mut flags) = (Vec::new(), Vec::new());
         for spec in specs {
-            assert_eq!(words(&spec.field("flags")), key_flags(command), "{name}");
-            assert_eq!(spec.field("begin_search").field("spec").field("index").int(), 1, "{name}");
+            found.push(spec.field("begin_search").field("spec").field("index").int());
+            flags.push(words(&spec.field("flags")));
+        }
+        match command.keys {
+            Keys::None => assert!(found.is_empty(), "{name}"),
+            Keys::First => {
+                assert_eq!((found, flags), (vec![1], vec![key_flags(command)]), "{name}");
+            }
+            Keys::Counted => {
+                // The first key alone is for routing, and no key where keys are listed or judged.
+                let mut routes = key_flags(command);
+                routes.insert("not_key".to_owned());
+                assert_eq!(
+                    (found, flags),
+                    (vec![2, 1], vec![routes, key_flags(command)]),
+                    "{name}"
+                );
+            }
         }
     }
 }
 
 #[test]
 fn command_docs_say_what_the_table_says() {
-    fn check(shown: &[Value], args: &[Arg], of: &str) {
+    fn check(shown: &[Value], args: &[Arg], key_spec: i64, of: &str) {
         assert_eq!(shown.len(), args.len(), "{of}");
         for (shown, arg) in shown.iter().zip(args) {
             let of = format!("{of} {}", arg.name);
@@ -104,10 +124,10 @@ fn command_docs_say_what_the_table_says() {
             flags.extend(owned(arg.multiple.then_some("multiple")));
             let shown_flags = find("flags").map(|(_, flags)| words(&flags)).unwrap_or_default();
             assert_eq!(shown_flags, flags, "{of}");
-            let key_spec = find("key_spec_index").map(|(_, index)| index.int());
-            assert_eq!(key_spec, (arg.kind == ArgKind::Key).then_some(0), "{of}");
+            let index = find("key_spec_index").map(|(_, index)| index.int());
+            assert_eq!(index, (arg.kind == ArgKind::Key).then_some(key_spec), "{of}");
             let parts = find("arguments").map(|(_, parts)| parts.items()).unwrap_or_default();
-            check(&parts, arg.parts, &of);
+            check(&parts, arg.parts, key_spec, &of);
         }
     }
     let server = Server::start();
@@ -124,7 +144,8 @@ fn command_docs_say_what_the_table_says() {
         ] {
             assert_eq!(docs.field(field).text(), text, "{name}");
         }
-        check(&docs.field("arguments").items(), command.args, name);
+        let key_spec = i64::from(command.keys == Keys::Counted);
+        check(&docs.field("arguments").items(), command.args, key_spec, name);
     }
 }
 

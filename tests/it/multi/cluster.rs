@@ -112,6 +112,62 @@ fn calls_for_several_locks_go_where_their_slot_goes() {
     one.left_over_check();
 }
 
+/// While a slot moves, of a key that is not here nobody knows whether it is held there.
+#[test]
+fn while_their_slot_moves_keys_that_are_not_together_are_refused() {
+    let one = Server::with(&[]).cluster().start();
+    let two = Server::with(&[]).cluster_without_slots().start();
+    one.meet(&two);
+    two.wait_cluster_ok();
+    let slot = one.slot("t");
+    ask(&one, "DLOCK.ACQUIRE {t}goes other").int();
+    one.begin_slot_move(slot, &two);
+    assert_eq!(one.migrate_slot_keys(slot, &two), 1);
+    ask(&one, "DLOCK.ACQUIRE {t}stays h").error();
+    let importing = |call: &str| {
+        let mut client = two.client();
+        client.cmd(&["ASKING"]).ok();
+        client.cmd(&call.split(' ').collect::<Vec<_>>())
+    };
+    for name in ["DLOCK.MACQUIRE", "DLOCK.ANYACQUIRE", "DLOCK.MRELEASE", "DLOCK.MRENEW"] {
+        // The first is there, and of the second nobody knows; the other way round, nothing is known of the first.
+        for keys in ["{t}goes {t}new", "{t}new {t}goes"] {
+            let refusal = importing(&format!("{name} 2 {keys} m")).error();
+            assert!(refusal.starts_with("TRYAGAIN "), "{name} {keys}: {refusal}");
+        }
+        let elsewhere = ask(&one, &format!("{name} 2 {{t}}goes {{t}}new m")).error();
+        assert!(elsewhere.starts_with("ASK "), "{name}: {elsewhere}");
+    }
+    // All are there.
+    assert_eq!(importing("DLOCK.MRENEW 1 {t}goes other").int(), 1);
+    ask(&one, "DLOCK.INFO {t}new").error();
+    one.end_slot_move(slot, &two);
+    assert_eq!(picture(&two, "{t}goes {t}new"), "{t}goes:other {t}new:-");
+    assert_eq!(tokens(&ask(&two, "DLOCK.MACQUIRE 2 {t}new {t}too m")).len(), 2);
+    assert_eq!(ask(&two, "DLOCK.MRELEASE 2 {t}new {t}too m").int(), 2);
+    assert_eq!(ask(&two, "DLOCK.RELEASE {t}goes other").int(), 0);
+    two.left_over_check();
+    one.left_over_check();
+}
+
+/// The same where the slot comes from: what is still here, and what may have gone.
+#[test]
+fn where_a_slot_moves_from_keys_that_are_all_here_are_served() {
+    let one = Server::with(&[]).cluster().start();
+    let two = Server::with(&[]).cluster_without_slots().start();
+    one.meet(&two);
+    two.wait_cluster_ok();
+    assert_eq!(tokens(&ask(&one, "DLOCK.MACQUIRE 2 {t}a {t}b o")).len(), 2);
+    one.begin_slot_move(one.slot("t"), &two);
+    for name in ["DLOCK.MACQUIRE", "DLOCK.ANYACQUIRE", "DLOCK.MRELEASE", "DLOCK.MRENEW"] {
+        let refusal = ask(&one, &format!("{name} 2 {{t}}a {{t}}gone o")).error();
+        assert!(refusal.starts_with("TRYAGAIN "), "{name}: {refusal}");
+    }
+    assert_eq!(ask(&one, "DLOCK.MRENEW 2 {t}a {t}b o").int(), 2);
+    assert_eq!(ask(&one, "DLOCK.MRELEASE 2 {t}a {t}b o").int(), 2);
+    one.left_over_check();
+}
+
 /// A slot that goes away without a word, while all that is waited for is closed by a call that waits for a lock that is not there.
 #[test]
 fn a_slot_that_goes_away_is_noticed() {
