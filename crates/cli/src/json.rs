@@ -185,8 +185,28 @@ impl<'a> Waiter<'a> {
 
 /// Writes it, and ends the line.
 pub fn write(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, value)?;
-    writeln!(out)
+    let text = serde_json::to_string_pretty(value)?;
+    let mut rest = text.as_str();
+    // Such signs stand in strings only, where `\uXXXX` means the same.
+    while let Some((at, sign)) = rest.char_indices().find(|&(_, sign)| moves_terminals(sign)) {
+        let (before, after) = rest.split_at(at);
+        write!(out, "{before}\\u{:04x}", u32::from(sign))?;
+        rest = after.strip_prefix(sign).unwrap_or_default();
+    }
+    writeln!(out, "{rest}")
+}
+
+/// What a terminal may act upon instead of showing it, and JSON leaves as it is: DEL, the control signs above ASCII, and
+/// those that turn the direction of a text.
+const fn moves_terminals(sign: char) -> bool {
+    matches!(
+        sign,
+        '\u{7f}'..='\u{9f}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+    )
 }
 
 fn millis(time: Duration) -> u64 {
@@ -204,6 +224,16 @@ mod tests {
     fn bytes_that_are_not_text_lose_nothing() {
         assert_eq!(to_value(Bytes("é\n".as_bytes())).unwrap(), json!("é\n"));
         assert_eq!(to_value(Bytes(b"\xff\0")).unwrap(), json!({"hex": "ff00"}));
+    }
+
+    #[test]
+    fn nothing_is_written_that_a_terminal_acts_upon() {
+        let name = "\u{9b}31m\u{7f}\u{202e}\u{1b}[2Jé\u{2069}";
+        let mut out = Vec::new();
+        write(&mut out, &Bytes(name.as_bytes())).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "\"\\u009b31m\\u007f\\u202e\\u001b[2Jé\\u2069\"\n");
+        assert_eq!(serde_json::from_str::<String>(&text).unwrap(), name);
     }
 
     #[test]
