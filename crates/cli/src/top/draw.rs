@@ -66,9 +66,8 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &State) {
             Line::styled(line, style)
         })
         .collect();
-    let widget = List::new(rows).highlight_style(
-        Style::new().bg(Color::Blue).fg(Color::White).add_modifier(Modifier::BOLD),
-    );
+    // No colour: NO_COLOR would leave nothing of it.
+    let widget = List::new(rows).highlight_style(Modifier::REVERSED | Modifier::BOLD);
     let mut at = ListState::default().with_selected(Some(state.selected()));
     frame.render_stateful_widget(widget, list, &mut at);
 }
@@ -145,6 +144,15 @@ mod tests {
         let buffer = terminal.backend().buffer();
         let row = |y| (0..width).map(move |x| buffer[(x, y)].symbol()).collect::<String>();
         (0..height).map(|y| row(y).trim_end().to_owned()).collect()
+    }
+
+    #[test]
+    fn the_selected_row_is_seen_without_colours() {
+        let mut terminal = Terminal::new(TestBackend::new(90, 9)).unwrap();
+        terminal.draw(|frame| draw(frame, &two_looks())).unwrap();
+        let is_reversed =
+            |y| terminal.backend().buffer()[(0, y)].modifier.contains(Modifier::REVERSED);
+        assert_eq!([5, 6].map(is_reversed), [true, false]);
     }
 
     fn two_looks() -> State {
