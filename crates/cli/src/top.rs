@@ -57,7 +57,7 @@ async fn live(looker: Looker, mut state: State, interval: Duration) -> Result<En
             signal = signals.fatal() => break Ending::Signal(signal),
             Some(look) = results.recv() => match look {
                 Ok(look) => state.update(look),
-                Err(error) => state.fail(error.to_string()),
+                Err(error) => state.fail(format!("trying again: {error}")),
             },
             input = screen.input() => match input {
                 Input::Quit => break Ending::Code(0),
