@@ -31,6 +31,36 @@ fn keys_of_several_slots_are_refused() {
     server.left_over_check();
 }
 
+/// Where a server reads commands in threads of its own, it looks there where their keys are, while the main thread works.
+#[test]
+fn calls_for_several_locks_come_through_io_threads() {
+    let settings = ["io-threads", "4", "appendonly", "yes", "appendfsync", "no"];
+    let server = Server::with(&settings).cluster().start();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let mut client = server.client();
+            scope.spawn(move || {
+                let (keys, owner) = (format!("{{t}}{thread}"), format!("o{thread}"));
+                let calls: Vec<_> = (0..250)
+                    .flat_map(|_| {
+                        [
+                            args!["DLOCK.MACQUIRE", 2, keys, "{t}shared", owner],
+                            args!["SET", format!("plain{keys}"), "1", "PX", "1"],
+                            args!["DLOCK.ANYACQUIRE", 2, keys, "{t}shared", owner],
+                            args!["DLOCK.MRELEASE", 2, keys, "{t}shared", owner],
+                        ]
+                    })
+                    .collect();
+                for _ in 0..10 {
+                    assert_eq!(client.pipeline(&calls).len(), 1_000);
+                }
+            });
+        }
+    });
+    server.cmd(&["FLUSHALL"]).ok();
+    server.left_over_check();
+}
+
 /// What cluster clients route by, and ACLs judge by.
 #[test]
 fn the_server_finds_all_keys() {
