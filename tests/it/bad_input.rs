@@ -195,7 +195,7 @@ const TABLE: &[(&str, &str)] = &[
     ("DLOCK.APPLY k \u{1}", APPLY),
     ("DLOCK.APPLY held \u{1}\0", APPLY),
     ("DLOCK.APPLY text ", APPLY),
-    ("DLOCK.APPLY  x", KEY),
+    ("DLOCK.APPLY  x", APPLY),
     // A lock has one place.
     ("COPY held k", "ERR not supported for this module key"),
     ("DLOCK.NOTHING k", "ERR unknown command 'DLOCK.NOTHING', with args beginning with: 'k' "),
