@@ -309,7 +309,8 @@ fn a_lock_that_moved_right_after_it_was_loaded_ends_by_itself(family: Family) {
 fn what_was_granted_between_exchanges_of_databases_ends_by_itself(family: Family) {
     // The other process reads all of this at once and takes no turn in between.
     let transact = |server: &Server| {
-        let grant = |key: &str| args!["DLOCK.ACQUIRE", key, "a", "PX", "1000"];
+        // It takes a replica up to a second to say that it has all of it.
+        let grant = |key: &str| args!["DLOCK.ACQUIRE", key, "a", "PX", "4000"];
         let swap = || args!["SWAPDB", 0, 5];
         let calls = [
             args!["MULTI"],
