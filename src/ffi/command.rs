@@ -7,7 +7,8 @@ use dlock_wire::table::{Arg, ArgKind, COMMANDS, Command, CommandId, KeyFlag, Key
 use redis_module::raw;
 
 use super::args::Args;
-use super::ctx::{Ctx, Level, log, probe_arrives};
+use super::ask::probe_arrives;
+use super::ctx::{Ctx, Level, log};
 use super::guard;
 use super::load::{OK, int, ok};
 

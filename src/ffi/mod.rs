@@ -31,6 +31,7 @@ macro_rules! api {
 
 mod alarm;
 mod args;
+mod ask;
 mod blocked;
 mod clock;
 mod command;
@@ -51,9 +52,10 @@ pub use dlock_core::resource::Resource as Value;
 
 pub use alarm::Alarm;
 pub use args::Args;
+pub use ask::Verdict;
 pub use blocked::Blocked;
 pub use clock::{monotonic_us, random, wall_us};
-pub use ctx::{Ctx, Level, Verdict, avoid_replica_traffic, client_alive, log};
+pub use ctx::{Ctx, Level, avoid_replica_traffic, client_alive, log};
 pub use datatype::{Origin, TypeIndex};
 pub use events::follow_moves;
 pub use guard::panics;

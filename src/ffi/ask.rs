@@ -1,0 +1,149 @@
+//! What the module asks the server before it acts by itself: may it write, is the key here, is the cluster up?
+//!
+//! There is no function for any of these. So the server is made to judge a call, and its refusal is read.
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use redis_module::raw;
+
+use super::args::Args;
+use super::ctx::{APPLY, Ctx};
+
+/// What the server says about a write that the module would do by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// A client's write to that key would be accepted.
+    Accepts,
+    /// It would be refused: `READONLY`, `NOREPLICAS`, `MISCONF`, `MASTERDOWN`, `CLUSTERDOWN`, or another code.
+    Refused(&'static str),
+    /// The key belongs to a slot that this server does not serve.
+    NotOurSlot,
+}
+
+/// Where a question of [`Ctx::accepts_writes`] stands.
+static PROBE: AtomicU8 = AtomicU8::new(PROBE_NONE);
+const PROBE_NONE: u8 = 0;
+const PROBE_ASKED: u8 = 1;
+const PROBE_REACHED: u8 = 2;
+
+impl Ctx<'_> {
+    /// Asks the server whether it would now accept a client's write to `key` in the selected database. Changes
+    /// nothing. Says nothing about a pause: see [`super::avoid_replica_traffic`].
+    pub fn accepts_writes(self, key: &[u8]) -> Verdict {
+        PROBE.store(PROBE_ASKED, Ordering::Relaxed);
+        // SAFETY: valid context; two buffers with their lengths, as the format says. "S" applies the checks that
+        // scripts get, "E" returns errors as replies.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                APPLY.as_ptr(),
+                c"SEbb".as_ptr(),
+                key.as_ptr(),
+                key.len(),
+                ptr::null::<u8>(),
+                0_usize,
+            ))
+        };
+        let reached = PROBE.swap(PROBE_NONE, Ordering::Relaxed) == PROBE_REACHED;
+        let Some(reply) = NonNull::new(reply) else {
+            return Verdict::Refused("ERR");
+        };
+        // SAFETY: a live reply, not used after this.
+        let text = unsafe { text_and_free(reply) };
+        if reached { Verdict::Accepts } else { verdict_of(&String::from_utf8_lossy(&text)) }
+    }
+
+    /// Whether this node may serve a call for `count` keys together, which are arguments from number `first` on. Not so if
+    /// their slot is on the move and one of them is not here. Only in a cluster.
+    pub fn serves_all(self, args: &Args<'_>, first: usize, count: usize) -> bool {
+        let keys = args.strings(first, count);
+        if keys.is_null() {
+            return true;
+        }
+        // SAFETY: valid context; an array of so many live strings, as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(self.as_ptr(), c"EXISTS".as_ptr(), c"Ev".as_ptr(), keys, count,))
+        };
+        let Some(reply) = NonNull::new(reply) else {
+            return true;
+        };
+        // SAFETY: a live reply, not used after this. An integer has no text.
+        let text = unsafe { text_and_free(reply) };
+        verdict_of(&String::from_utf8_lossy(&text)) != Verdict::NotOurSlot
+    }
+
+    /// Whether the cluster of this server is up, as it sees it. Where the server is not itself ([`Ctx::knows_its_slots`]),
+    /// nobody knows, and it is taken to be up.
+    pub fn cluster_is_up(self) -> bool {
+        let info = self.cluster_info();
+        info.starts_with(b"cluster_state:ok") || is_about_slots(&info)
+    }
+
+    /// False where the server takes every call of a module for one that touches several slots, even one without keys.
+    /// Valkey 9.1.2 was seen to do so for long: it keeps such a verdict with the client that it lends to modules.
+    pub fn knows_its_slots(self) -> bool {
+        !is_about_slots(&self.cluster_info())
+    }
+
+    /// CLUSTER INFO, which has no keys.
+    fn cluster_info(self) -> Vec<u8> {
+        // SAFETY: valid context, a C string, as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"CLUSTER".as_ptr(),
+                c"Ec".as_ptr(),
+                c"INFO".as_ptr(),
+            ))
+        };
+        // SAFETY: a live reply, not used after this.
+        NonNull::new(reply).map_or_else(Vec::new, |reply| unsafe { text_and_free(reply) })
+    }
+}
+
+/// The text of a string or an error; empty for anything else.
+///
+/// # Safety
+/// `reply` is live, and is not used after this.
+unsafe fn text_and_free(reply: NonNull<raw::RedisModuleCallReply>) -> Vec<u8> {
+    let mut length = 0;
+    // SAFETY: the text lives as long as the reply, which is freed at the end, once.
+    unsafe {
+        let start = api!(RedisModule_CallReplyStringPtr(reply.as_ptr(), &raw mut length));
+        let text = if start.is_null() {
+            Vec::new()
+        } else {
+            std::slice::from_raw_parts(start.cast::<u8>(), length).to_vec()
+        };
+        api!(RedisModule_FreeCallReply(reply.as_ptr()));
+        text
+    }
+}
+
+fn is_about_slots(text: &[u8]) -> bool {
+    verdict_of(&String::from_utf8_lossy(text)) == Verdict::NotOurSlot
+}
+
+/// Reads the server's refusal.
+fn verdict_of(text: &str) -> Verdict {
+    const CODES: [&str; 7] =
+        ["READONLY", "NOREPLICAS", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "OOM", "LOADING"];
+    let text = text.strip_prefix('-').unwrap_or(text);
+    if let Some(code) = CODES.iter().find(|code| text.starts_with(**code)) {
+        return Verdict::Refused(code);
+    }
+    if text.contains("non local key") || text.starts_with("MOVED") || text.starts_with("ASK") {
+        Verdict::NotOurSlot
+    } else if text.contains("cluster is down") {
+        Verdict::Refused("CLUSTERDOWN")
+    } else {
+        Verdict::Refused("ERR")
+    }
+}
+
+/// True if the running `DLOCK.APPLY` is the question of [`Ctx::accepts_writes`]: it has come through.
+#[inline]
+pub(super) fn probe_arrives() -> bool {
+    PROBE.compare_exchange(PROBE_ASKED, PROBE_REACHED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
