@@ -1,6 +1,7 @@
 //! What one lock and unlock costs the server: its processor time, not how long a client waits.
 
 use crate::{
+    lua_lock,
     names::{key, owner},
     pair::{Contender, PAIRS, PIPELINES, load, measure},
     report::{self, Table},
@@ -13,29 +14,6 @@ const ROUNDS: usize = 21;
 
 /// How often all pipelines are sent in a round.
 const REPEATS: usize = 10;
-
-/// Lock of the usual client libraries: a hash that counts the holds of each owner. KEYS: lock. ARGV: lease, owner.
-pub const LUA_LOCK: &str = "\
-local free = redis.call('exists', KEYS[1]) == 0
-if free or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
-  redis.call('hincrby', KEYS[1], ARGV[2], 1)
-  redis.call('pexpire', KEYS[1], ARGV[1])
-  return nil
-end
-return redis.call('pttl', KEYS[1])";
-
-/// Its unlock, which tells the waiters through a channel. KEYS: lock, channel. ARGV: message, lease, owner.
-pub const LUA_UNLOCK: &str = "\
-if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then
-  return nil
-end
-if redis.call('hincrby', KEYS[1], ARGV[3], -1) > 0 then
-  redis.call('pexpire', KEYS[1], ARGV[2])
-  return 0
-end
-redis.call('del', KEYS[1])
-redis.call('publish', KEYS[2], ARGV[1])
-return 1";
 
 pub const LEASE: &str = "30000";
 
@@ -65,7 +43,7 @@ fn pings(server: &Server) -> Contender {
 }
 
 fn lua(server: &Server) -> Contender {
-    let (lock, unlock) = (load(server, LUA_LOCK), load(server, LUA_UNLOCK));
+    let (lock, unlock) = (load(server, lua_lock::LOCK), load(server, lua_lock::UNLOCK));
     pairs(server, |batch, key, owner| {
         batch.push(&["EVALSHA", &lock, "1", key, LEASE, owner], b"$-1");
         let channel = format!("lock_channel:{{{key}}}");

@@ -20,6 +20,7 @@ mod expiry;
 mod fair;
 mod handoff;
 mod latch;
+mod lua_lock;
 mod machine;
 mod memory;
 mod meter;

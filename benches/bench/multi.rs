@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use crate::{
-    cpu::{LEASE, LUA_LOCK, LUA_UNLOCK},
+    cpu::LEASE,
+    lua_lock,
     names::{key, owner},
     pair::{Contender, load, measure, per_second, ratios},
     recipe,
@@ -87,7 +88,7 @@ fn one_script(server: &Server, size: (usize, usize)) -> Contender {
 }
 
 fn one_by_one(server: &Server, size: (usize, usize)) -> Contender {
-    let (lock, unlock) = (load(server, LUA_LOCK), load(server, LUA_UNLOCK));
+    let (lock, unlock) = (load(server, lua_lock::LOCK), load(server, lua_lock::UNLOCK));
     contender(server, size, |batch, keys, owner| {
         for key in keys {
             batch.push(&["EVALSHA", &lock, "1", key, LEASE, owner], b"$-1");

@@ -21,6 +21,8 @@
 mod counter;
 mod default_wait;
 mod floor;
+#[path = "../bench/lua_lock.rs"]
+mod lua_lock;
 #[path = "../bench/machine.rs"]
 mod machine;
 #[path = "../bench/meter.rs"]

@@ -16,29 +16,8 @@ use std::{
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Script, Value, aio::MultiplexedConnection};
 use tokio::{sync::Semaphore, time::timeout};
 
+use crate::lua_lock;
 use crate::way::{LEASE_MS, LOCK, Way, ask, connect};
-
-/// KEYS: lock. ARGV: lease, owner. Nil: taken. Else: how long the holder's lease lasts.
-const TAKE: &str = "\
-if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
-  redis.call('hincrby', KEYS[1], ARGV[2], 1)
-  redis.call('pexpire', KEYS[1], ARGV[1])
-  return nil
-end
-return redis.call('pttl', KEYS[1])";
-
-/// KEYS: lock, channel. ARGV: message, lease, owner.
-const GIVE: &str = "\
-if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then
-  return nil
-end
-if redis.call('hincrby', KEYS[1], ARGV[3], -1) > 0 then
-  redis.call('pexpire', KEYS[1], ARGV[2])
-  return 0
-end
-redis.call('del', KEYS[1])
-redis.call('publish', KEYS[2], ARGV[1])
-return 1";
 
 const UNLOCKED: &str = "0";
 
@@ -85,8 +64,8 @@ impl PubSub {
             messages: messages.expect("a connection"),
             channels,
             changes: tokio::sync::Mutex::default(),
-            take: Script::new(TAKE),
-            give: Script::new(GIVE),
+            take: Script::new(lua_lock::LOCK),
+            give: Script::new(lua_lock::UNLOCK),
         })
     }
 
@@ -177,7 +156,7 @@ impl Way for PubSubLock {
 /// Makes the server know the scripts: the first call of each would send them otherwise.
 pub async fn load(url: &str) {
     let mut connection = connect(url).await;
-    for script in [TAKE, GIVE] {
+    for script in [lua_lock::LOCK, lua_lock::UNLOCK] {
         let _: String = ask(&mut connection, redis::cmd("SCRIPT").arg("LOAD").arg(script)).await;
     }
 }
