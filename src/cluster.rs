@@ -4,12 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dlock_core::machine::Gate;
 use dlock_core::store::{Key, Slot, Store};
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{Args, Ctx, Verdict};
+use crate::keyspace::Scope;
 use crate::shell::{self, Shell};
-use crate::tick;
+use crate::tick::{self, Turn};
 
 const PERIOD_MS: u64 = 1_000;
 
@@ -45,7 +47,8 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
         .map(|(slot, _)| slot)
         .collect();
     if !lost.is_empty() && ctx.knows_its_slots() {
-        tick::on_keys(ctx, |shell, keys, _, effects| {
+        let turn = Turn { gate: Gate::Unknown, scope: Scope::Everywhere };
+        tick::on_keys(ctx, turn, |shell, keys, _, effects| {
             // A key that is here while its slot is not ours yet has just come, with its queue if it is a fair lock's.
             let mut is_missing =
                 |name: &[u8]| matches!(keys.get(Key { db: 0, name }), Slot::Missing);
@@ -85,7 +88,7 @@ pub fn refusal(
     args: &Args<'_>,
     (first, keys): (usize, &[&[u8]]),
 ) -> Option<&'static str> {
-    if !shell::with(|shell| shell.machine.settings.cluster).unwrap_or(false) {
+    if !shell::is_cluster() {
         return None;
     }
     let mut slots = keys.iter().map(|key| slot(key));
@@ -102,7 +105,7 @@ pub fn refusal(
 /// The hash slot of a key: CRC16 (XMODEM) of the key, or of what stands between its first `{` and
 /// the next `}` unless that is empty, modulo 16384 (Redis cluster specification, "Key distribution
 /// model").
-fn slot(key: &[u8]) -> u16 {
+pub fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
         let rest = key.get(open + 1..)?;
         let close = rest.iter().position(|&byte| byte == b'}')?;

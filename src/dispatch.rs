@@ -10,8 +10,9 @@ use dlock_wire::table::CommandId;
 use crate::command::{self, Desk};
 use crate::ffi::{self, Args, Ctx, Level, Mode, log};
 use crate::inbox::Notice;
-use crate::keyspace::{Keys, Named};
-use crate::{cluster, inbox, perform, shell, tick};
+use crate::keyspace::{Keys, Named, Scope};
+use crate::tick::{self, Turn};
+use crate::{cluster, inbox, perform, shell};
 
 /// Prepares the module for its first command.
 pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
@@ -39,6 +40,7 @@ pub fn command(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>) {
         return ctx.reply_error(error);
     }
     let named = Named::new(ctx.db(), *args, first, keys);
+    let named = (named, Scope::of_command(shell::is_cluster(), keys));
     match request {
         Request::Apply { key, payload } => apply(ctx, named, key, payload),
         Request::Check { .. }
@@ -51,7 +53,10 @@ pub fn command(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>) {
     }
 }
 
-fn write(ctx: Ctx<'_>, named: Named<'_>, id: CommandId, request: &Request<'_>) {
+/// The keys that the running command names, and those that it may touch.
+type Reached<'a> = (Named<'a>, Scope);
+
+fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, id: CommandId, request: &Request<'_>) {
     let caller = caller(ctx);
     if let Some(channel) = request.notify()
         && caller.has_user
@@ -60,22 +65,27 @@ fn write(ctx: Ctx<'_>, named: Named<'_>, id: CommandId, request: &Request<'_>) {
         return ctx
             .reply_error("NOPERM this user may not publish on the channel that NOTIFY names");
     }
-    // The server has taken this write, so it takes ours; only UNBLOCK is none, and runs always.
+    // The server has accepted this write, so it accepts ours. But UNBLOCK is no write, and runs always; and what another
+    // module calls, the server does not check.
     let is_unblock = id == CommandId::Unblock;
-    let gate = if is_unblock {
+    if is_unblock {
         hear(ctx);
-        tick::gate(ctx, ffi::avoid_replica_traffic(), shell::now())
-    } else {
-        Gate::Open
-    };
-    tick::work_off_notices(ctx, gate);
+    }
+    let is_checked = !is_unblock && caller.has_user;
+    let gate = if is_checked { Gate::Open } else { tick::ask_gate(ctx) };
+    if gate != Gate::Open && !is_unblock && shell::is_primary() {
+        return ctx.reply_error("NOREPLICAS the server refuses writes now, so dlock does, too");
+    }
+    let turn = Turn { gate, scope };
+    tick::work_off_notices(ctx, turn);
     shell::with_effects(|fx| {
         let asked = shell::with(|shell| {
             if shell.machine.role() == Role::Replica && !is_unblock {
                 return false;
             }
+            shell.gate = gate;
             shell.machine.set_gate(gate);
-            let store = &mut Keys::new(ctx, Mode::Write, named);
+            let store = &mut Keys::new(ctx, Mode::Write, scope, named);
             let (machine, now, caller) = (&mut shell.machine, shell::now(), caller.as_core());
             command::write(Desk { machine, store, now, caller, fx }, id, request);
             true
@@ -89,11 +99,12 @@ fn write(ctx: Ctx<'_>, named: Named<'_>, id: CommandId, request: &Request<'_>) {
 }
 
 /// AWAIT: it changes nothing, so it works wherever reading commands do, but it may block.
-fn wait(ctx: Ctx<'_>, named: Named<'_>, id: CommandId, request: &Request<'_>) {
-    catch_up(ctx);
+fn wait(ctx: Ctx<'_>, reached: Reached<'_>, id: CommandId, request: &Request<'_>) {
+    catch_up(ctx, reached);
+    let (named, scope) = reached;
     shell::with_effects(|fx| {
         let asked = shell::with(|shell| {
-            let store = &mut Keys::new(ctx, Mode::Read, named);
+            let store = &mut Keys::new(ctx, Mode::Read, scope, named);
             let (machine, now, caller) = (&mut shell.machine, shell::now(), caller(ctx).as_core());
             command::write(Desk { machine, store, now, caller, fx }, id, request);
         });
@@ -115,10 +126,11 @@ fn conclude(ctx: Ctx<'_>, named: Named<'_>, effects: &mut Effects) {
     }
 }
 
-fn read(ctx: Ctx<'_>, named: Named<'_>, id: CommandId, request: &Request<'_>) {
-    catch_up(ctx);
+fn read(ctx: Ctx<'_>, reached: Reached<'_>, id: CommandId, request: &Request<'_>) {
+    catch_up(ctx, reached);
+    let (named, scope) = reached;
     let view = shell::with(|shell| {
-        let mut keys = Keys::new(ctx, Mode::Read, named);
+        let mut keys = Keys::new(ctx, Mode::Read, scope, named);
         command::read(&shell.machine, &mut keys, shell::now(), ctx.db(), id, request)
     });
     match view.flatten() {
@@ -130,10 +142,10 @@ fn read(ctx: Ctx<'_>, named: Named<'_>, id: CommandId, request: &Request<'_>) {
 }
 
 /// Before a command that changes nothing: what others did comes first, if it may be followed up here.
-fn catch_up(ctx: Ctx<'_>) {
+fn catch_up(ctx: Ctx<'_>, (named, scope): Reached<'_>) {
     hear(ctx);
-    if !inbox::is_empty() && may_write_in_reader(ctx) {
-        tick::work_off_notices(ctx, Gate::Open);
+    if !inbox::is_empty() && may_write_in_reader(ctx, named) {
+        tick::work_off_notices(ctx, Turn { gate: Gate::Open, scope });
     }
 }
 
@@ -146,13 +158,14 @@ fn ring_if_noted() {
 
 /// Whether what other commands did to our keys may be followed up inside a reading command: after
 /// a DEL its answer should show the new holder. Not where a write is not allowed.
-fn may_write_in_reader(ctx: Ctx<'_>) -> bool {
+fn may_write_in_reader(ctx: Ctx<'_>, named: Named<'_>) -> bool {
     let flags = ctx.flags();
     flags.primary()
         && !flags.deny_blocking()
         && !flags.loading()
         && !ffi::avoid_replica_traffic()
-        && ctx.accepts_writes(b"dlock") == ffi::Verdict::Accepts
+        && ctx.accepts_writes(named.first().map_or(&b"dlock"[..], |key| key.bytes()))
+            == ffi::Verdict::Accepts
 }
 
 /// Notes that a connection was heard of whose places are passed over, for commands that cannot
@@ -203,7 +216,7 @@ fn caller(ctx: Ctx<'_>) -> Calling {
 }
 
 /// `DLOCK.APPLY`: a record of our primary, or of our own AOF.
-fn apply(ctx: Ctx<'_>, named: Named<'_>, key: &[u8], payload: &[u8]) {
+fn apply(ctx: Ctx<'_>, (named, scope): Reached<'_>, key: &[u8], payload: &[u8]) {
     let flags = ctx.flags();
     // Loading aside is a state of the server: clients are served meanwhile, and this is not for them.
     if !(flags.replicated() || flags.loading()) {
@@ -211,7 +224,7 @@ fn apply(ctx: Ctx<'_>, named: Named<'_>, key: &[u8], payload: &[u8]) {
     }
     let key = Key { db: ctx.db(), name: key };
     let replayed = shell::with(|shell| {
-        let mut keys = Keys::new(ctx, Mode::Write, named);
+        let mut keys = Keys::new(ctx, Mode::Write, scope, named);
         shell.machine.replay(&mut keys, shell::now(), key, payload)
     });
     match replayed {

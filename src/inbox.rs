@@ -2,8 +2,9 @@
 //!
 //! Most of these callbacks run in the middle of somebody else's command, where writing a key would
 //! replicate that command wrongly, or while the server is paused, where it would abort. So they
-//! push a notice and ring the alarm; the notices are worked off after the loop's next sleep, or
-//! before the next dlock command, whichever comes first.
+//! push a notice and ring the alarm. The notices are worked off after the loop's next sleep, or
+//! before the next dlock command, whichever comes first. In a cluster a command works off only what concerns its own
+//! slot: the server looks all keys up in the dictionary of that slot while the command runs.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,6 +13,25 @@ use dlock_core::machine::Lost;
 use dlock_core::queue::WaiterId;
 
 use crate::ffi::{Alarm, MainCell};
+
+impl Notice {
+    /// Whether working it off may change a key.
+    pub fn writes(&self) -> bool {
+        match self {
+            Self::ClientGone(_)
+            | Self::Heard(_)
+            | Self::Undelivered(_)
+            | Self::Unlinked { .. }
+            | Self::Flushed(_)
+            | Self::Swapped { .. }
+            | Self::Moved { .. }
+            | Self::Loaded { .. } => true,
+            Self::HandleGone(_) | Self::Role { .. } | Self::Loading | Self::AsyncLoading(_) => {
+                false
+            }
+        }
+    }
+}
 
 /// How far a load is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,18 +201,51 @@ pub fn has_news() -> bool {
     NEWS.load(Relaxed)
 }
 
-/// All notices, oldest first.
-pub fn take() -> VecDeque<Notice> {
-    NEWS.store(false, Relaxed);
-    INBOX.try_with(std::mem::take).unwrap_or_default()
+/// Notices that are being worked off. Those that were put off, and after a panic those whose turn had not come, go
+/// back into the inbox, in front of newer ones.
+pub struct Batch {
+    next: VecDeque<Notice>,
+    put_off: VecDeque<Notice>,
 }
 
-/// Puts notices back that could not be worked off yet, in front of newer ones.
-pub fn put_back(mut notices: VecDeque<Notice>) {
-    if !notices.is_empty() {
-        INBOX.try_with(|inbox| {
-            notices.append(inbox);
-            *inbox = notices;
-        });
+impl Batch {
+    /// All notices. Values that were loaded come last: the server loads what takes the place of a value before it tells
+    /// that the old one is gone.
+    pub fn take() -> Self {
+        NEWS.store(false, Relaxed);
+        let notices = INBOX.try_with(std::mem::take).unwrap_or_default();
+        let is_loaded = |notice: &Notice| matches!(notice, Notice::Loaded { aside: false, .. });
+        let (mut loaded, mut next): (VecDeque<_>, VecDeque<_>) =
+            notices.into_iter().partition(is_loaded);
+        next.append(&mut loaded);
+        Self { next, put_off: VecDeque::new() }
+    }
+
+    /// Those whose turn has not come.
+    pub fn iter(&self) -> impl Iterator<Item = &Notice> {
+        self.next.iter()
+    }
+
+    /// The oldest whose turn has not come.
+    pub fn next(&mut self) -> Option<Notice> {
+        self.next.pop_front()
+    }
+
+    /// A notice cannot be worked off now.
+    pub fn put_off(&mut self, notice: Notice) {
+        self.put_off.push_back(notice);
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let mut notices = std::mem::take(&mut self.put_off);
+        notices.append(&mut self.next);
+        if !notices.is_empty() {
+            INBOX.try_with(|inbox| {
+                notices.append(inbox);
+                *inbox = notices;
+            });
+        }
     }
 }

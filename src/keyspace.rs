@@ -2,9 +2,10 @@
 
 use dlock_core::machine::Lost;
 use dlock_core::resource::Resource;
-use dlock_core::store::{Key, Slot, Store};
+use dlock_core::store::{Key, Reach, Slot, Store};
 
-use crate::ffi::{Args, Content, Ctx, KeyHandle, Mode, Name, OwnedName, Value};
+use crate::cluster;
+use crate::ffi::{Args, Content, Ctx, KeyHandle, Level, Mode, Name, OwnedName, Value, log};
 use crate::inbox::{self, Notice};
 
 /// The keys that the running command names, as the server's own strings: they need no copy.
@@ -57,11 +58,41 @@ pub fn in_turn(last: usize, is_at: impl Fn(usize) -> bool) -> Option<usize> {
     [last, last + 1, 0].into_iter().find(|&at| is_at(at))
 }
 
+/// Which keys may be touched. Inside a command, newer servers in cluster mode look every key up in the dictionary of
+/// the running command's slot; in the tick no command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// All keys: in the tick, and without a cluster.
+    Everywhere,
+    /// In a command of a cluster: only keys of the slot of its keys. `None`: it names no key, so there are none.
+    Command(Option<u16>),
+}
+
+impl Scope {
+    /// Of a command that names `keys`, which share a slot.
+    pub fn of_command(is_cluster: bool, keys: &[&[u8]]) -> Self {
+        if is_cluster {
+            Self::Command(keys.first().map(|key| cluster::slot(key)))
+        } else {
+            Self::Everywhere
+        }
+    }
+
+    /// Whether the key `name` may be touched.
+    pub fn reaches(self, name: &[u8]) -> bool {
+        match self {
+            Self::Everywhere => true,
+            Self::Command(slot) => slot == Some(cluster::slot(name)),
+        }
+    }
+}
+
 /// The keys of the server, for one operation. Keeps the key that was used last open, because most
 /// operations use only one.
 pub struct Keys<'a> {
     ctx: Ctx<'a>,
     mode: Mode,
+    scope: Scope,
     named: Named<'a>,
     /// Which of the named keys was used last.
     last: usize,
@@ -92,14 +123,29 @@ impl OpenKey {
 }
 
 impl<'a> Keys<'a> {
-    /// All keys; `named` are those that the running command names.
-    pub fn new(ctx: Ctx<'a>, mode: Mode, named: Named<'a>) -> Self {
-        Self { ctx, mode, named, last: 0, open: None }
+    /// The keys of `scope`; `named` are those that the running command names.
+    pub fn new(ctx: Ctx<'a>, mode: Mode, scope: Scope, named: Named<'a>) -> Self {
+        Self { ctx, mode, scope, named, last: 0, open: None }
     }
 
-    /// The handle of `key`, opened if it is not open; `None` if there is no such database.
+    /// Whether `key` may be touched: the server has let the keys that the command names pass.
+    fn may_touch(&self, key: Key<'_>) -> bool {
+        let is_in = self.scope == Scope::Everywhere
+            || self.named.find(key, self.last).is_some()
+            || self.scope.reaches(key.name);
+        if !is_in {
+            debug_assert!(false, "a key of another slot in a command");
+            log(Level::Warning, "bug in dlock: a command asked for a key of another slot");
+        }
+        is_in
+    }
+
+    /// The handle of `key`, opened if it is not open; `None` if it may not be touched, or there is no such database.
     fn open(&mut self, key: Key<'_>) -> Option<&mut KeyHandle<'a>> {
         let at = self.named.find(key, self.last);
+        if at.is_none() && !self.may_touch(key) {
+            return None;
+        }
         self.last = at.unwrap_or(self.last);
         if !self.open.as_ref().is_some_and(|open| open.key.is(key, at)) {
             // Closed first: two handles on one key are a mistake.
@@ -120,7 +166,21 @@ impl<'a> Keys<'a> {
 }
 
 impl Store for Keys<'_> {
+    fn reach(&self) -> Reach {
+        match self.scope {
+            Scope::Everywhere => Reach::Everywhere,
+            Scope::Command(_) => Reach::OneSlot,
+        }
+    }
+
+    fn reaches(&self, key: Key<'_>) -> bool {
+        self.scope.reaches(key.name)
+    }
+
     fn get(&mut self, key: Key<'_>) -> Slot<'_> {
+        if !self.may_touch(key) {
+            return Slot::OutOfReach;
+        }
         match self.open(key).map(KeyHandle::content) {
             None | Some(Content::Missing) => Slot::Missing,
             // Anything else would be damage: we put no value under the type of another family.

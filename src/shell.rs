@@ -1,15 +1,15 @@
 //! The one instance of the machine, and its surroundings.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dlock_core::effects::Effects;
-use dlock_core::machine::{Machine, Role};
+use dlock_core::machine::{Gate, Machine, Role};
 use dlock_core::queue::HashKeys;
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{self, Ctx, MainCell};
 #[cfg(debug_assertions)]
-use crate::keyspace::{Keys, Named};
+use crate::keyspace::{Keys, Named, Scope};
 use crate::{cluster, config};
 
 /// Keys and waiters up to which debug builds check everything after each operation.
@@ -28,15 +28,24 @@ pub struct Shell {
     pub slot_round: cluster::Round,
     /// The event loop runs: what is loaded from here on is no start.
     pub started: bool,
+    /// What the server said when it was last asked whether it accepts writes.
+    pub gate: Gate,
     /// Keys that were loaded into a data set that is not served yet.
     pub aside: Vec<(u32, Box<[u8]>)>,
-    cluster: bool,
     settings_seen: u32,
 }
 
 /// How far the wall clock is ahead of the monotonic one, in microseconds. Read once per turn of the
 /// loop: only fencing tokens need the wall clock, and they grow all the same.
 static WALL_AHEAD: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the server runs in cluster mode, which never changes.
+static IS_CLUSTER: AtomicBool = AtomicBool::new(false);
+
+/// Whether the server runs in cluster mode.
+pub fn is_cluster() -> bool {
+    IS_CLUSTER.load(Ordering::Relaxed)
+}
 
 /// How late alarms ran, in microseconds.
 #[derive(Debug, Default, Clone, Copy)]
@@ -53,7 +62,7 @@ impl Shell {
     pub fn check(&self, ctx: Ctx<'_>) {
         let size = self.machine.waits().len() + self.machine.leases().len();
         if size <= CHECKED_UP_TO && crate::inbox::is_empty() && !crate::inbox::has_loaded() {
-            let mut keys = Keys::new(ctx, ffi::Mode::Read, Named::none());
+            let mut keys = Keys::new(ctx, ffi::Mode::Read, Scope::Everywhere, Named::none());
             let broken = self.machine.broken_invariant(&mut keys, now());
             assert!(broken.is_none(), "this does not hold: {}", broken.unwrap_or_default());
         }
@@ -109,28 +118,30 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
     } else {
         machine.begin_quarantine(now.mono);
     }
+    IS_CLUSTER.store(flags.cluster(), Ordering::Relaxed);
     let shell = Shell {
         machine,
         lateness: Lateness::default(),
         armed: None,
         slot_round: cluster::Round::default(),
         started: false,
+        gate: Gate::Unknown,
         aside: Vec::new(),
-        cluster: flags.cluster(),
         settings_seen: config::changes(),
     };
     SHELL.try_with(|place| *place = Some(shell)).ok_or_else(|| "loaded on another thread".into())
 }
 
 /// Lends the shell to `f`. `None` while it is lent already, which only happens when the server
-/// calls us in the middle of our own call to it.
+/// calls us in the middle of our own call to it. The machine knows of no gate then: `f` says what the server said.
 pub fn with<R>(f: impl FnOnce(&mut Shell) -> R) -> Option<R> {
     SHELL.try_with(|shell| {
         let shell = shell.as_mut()?;
         if shell.settings_seen != config::changes() {
             shell.settings_seen = config::changes();
-            shell.machine.settings = config::current(shell.cluster);
+            shell.machine.settings = config::current(is_cluster());
         }
+        shell.machine.set_gate(Gate::Unknown);
         Some(f(shell))
     })?
 }

@@ -3,8 +3,6 @@
 //! The server calls [`after_sleep`] in each turn of its loop, right after it has waited for
 //! events and before it serves any. That is the one place where we may write outside a command.
 
-use std::collections::VecDeque;
-
 use dlock_core::effects::Effects;
 use dlock_core::machine::{Gate, Machine, Progress, Role};
 use dlock_core::queue::WaiterId;
@@ -13,8 +11,8 @@ use dlock_core::store::Key;
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{self, Alarm, Ctx, Mode, Verdict};
-use crate::inbox::{self, Load, Notice};
-use crate::keyspace::{Keys, Named};
+use crate::inbox::{self, Batch, Load, Notice};
+use crate::keyspace::{Keys, Named, Scope};
 use crate::parking::{self, Parted};
 use crate::shell::{self, Shell};
 use crate::{cluster, perform};
@@ -44,13 +42,38 @@ pub fn after_sleep(ctx: Ctx<'_>) {
     if due == Some(false) && !inbox::has_news() {
         return;
     }
-    let gate = gate(ctx, paused, now);
     let _ = shell::with(|shell| begin(shell, now));
-    work_off_notices(ctx, gate);
-    do_what_is_due(ctx, now, gate);
+    let gate = if paused { Gate::Shut } else { Gate::Unknown };
+    let mut turn = Turn { gate, scope: Scope::Everywhere };
+    if !inbox::is_empty() {
+        turn.ask(ctx);
+    }
+    work_off_notices(ctx, turn);
+    do_what_is_due(ctx, now, &mut turn);
     cluster::check(ctx, now);
-    if gate == Gate::Open {
-        let _ = shell::with(|shell| shell.check(ctx));
+    let _ = shell::with(|shell| {
+        shell.gate = turn.gate;
+        if turn.gate != Gate::Shut {
+            shell.check(ctx);
+        }
+    });
+}
+
+/// What the machine may do when it is asked something.
+#[derive(Debug, Clone, Copy)]
+pub struct Turn {
+    /// Whether the server would accept a client's write. Only an open gate lets the machine write.
+    pub gate: Gate,
+    /// Which keys may be touched.
+    pub scope: Scope,
+}
+
+impl Turn {
+    /// Asks the server about the gate, if nobody has: once a turn is enough, because no other command runs in it.
+    fn ask(&mut self, ctx: Ctx<'_>) {
+        if self.gate == Gate::Unknown {
+            self.gate = ask_gate(ctx);
+        }
     }
 }
 
@@ -72,14 +95,10 @@ fn begin(shell: &mut Shell, now: Now) {
     }
 }
 
-/// Whether the server would take a client's write now.
-pub fn gate(ctx: Ctx<'_>, paused: bool, now: Now) -> Gate {
-    if paused {
+/// Asks the server whether it would accept a client's write now.
+pub fn ask_gate(ctx: Ctx<'_>) -> Gate {
+    if ffi::avoid_replica_traffic() {
         return Gate::Shut;
-    }
-    let wants = shell::with(|shell| shell.machine.wants_to_write(now)).unwrap_or(false);
-    if !wants && inbox::is_empty() {
-        return Gate::Open;
     }
     let flags = ctx.flags();
     if flags.loading() || flags.async_loading() || !flags.primary() {
@@ -93,48 +112,71 @@ pub fn gate(ctx: Ctx<'_>, paused: bool, now: Now) -> Gate {
     }
 }
 
-/// Works off what callbacks have noted, oldest first. Behind a shut gate, what would write waits.
-pub fn work_off_notices(ctx: Ctx<'_>, gate: Gate) {
+/// Works off what callbacks have noted, oldest first. Unless the gate is open, what would write waits; and in a command
+/// of a cluster, what concerns other keys.
+pub fn work_off_notices(ctx: Ctx<'_>, turn: Turn) {
     if inbox::is_empty() {
         return;
     }
-    let mut waiting = VecDeque::new();
-    let notices = inbox::take();
-    let _ = shell::with(|shell| shell.machine.set_gate(gate));
+    let mut batch = Batch::take();
     let told = Told {
-        before_load: notices.iter().any(|notice| matches!(notice, Notice::Loading)),
-        swaps_before_replay: notices.iter().any(|notice| {
+        before_load: batch.iter().any(|notice| matches!(notice, Notice::Loading)),
+        swaps_before_replay: batch.iter().any(|notice| {
             matches!(notice, Notice::Swapped { replays, .. } if *replays != inbox::replays())
         }),
     };
     // A value that moved must be followed before its old name is looked at.
-    for notice in &notices {
-        if let Notice::Moved { name } = notice {
-            follow(ctx, name);
+    for notice in batch.iter() {
+        if let Notice::Moved { name } = notice
+            && turn.scope.reaches(name)
+        {
+            follow(ctx, turn, name);
         }
     }
-    // And what took the place of a value comes after the end of that one: the server loads it first.
-    let is_loaded = |notice: &Notice| matches!(notice, Notice::Loaded { aside: false, .. });
-    let (loaded, others): (VecDeque<_>, VecDeque<_>) = notices.into_iter().partition(is_loaded);
-    for notice in others.into_iter().chain(loaded) {
-        let writes = matches!(
-            notice,
-            Notice::ClientGone(_)
-                | Notice::Heard(_)
-                | Notice::Undelivered(_)
-                | Notice::Unlinked { .. }
-                | Notice::Flushed(_)
-                | Notice::Swapped { .. }
-                | Notice::Moved { .. }
-                | Notice::Loaded { .. }
-        );
-        if writes && gate == Gate::Shut && shell::is_primary() {
-            waiting.push_back(notice);
+    let is_closed = turn.gate != Gate::Open && shell::is_primary();
+    while let Some(notice) = batch.next() {
+        if (is_closed && notice.writes()) || waits_for_tick(&notice, turn.scope) {
+            batch.put_off(notice);
+        } else if let Notice::ClientGone(client) = notice {
+            if !client_gone(ctx, turn, client) {
+                batch.put_off(notice);
+            }
         } else {
-            work_off(ctx, notice, gate, told);
+            work_off(ctx, turn, notice, told);
         }
     }
-    inbox::put_back(waiting);
+}
+
+/// Whether a notice is about keys that a command may not touch. What needs no key never waits, so that a command does
+/// not take a connection that is gone for one that waits.
+fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
+    if scope == Scope::Everywhere {
+        return false;
+    }
+    match notice {
+        Notice::Unlinked { name, .. }
+        | Notice::Moved { name }
+        | Notice::Loaded { name, aside: false, .. } => !scope.reaches(name),
+        Notice::Flushed(_)
+        | Notice::Swapped { .. }
+        | Notice::Undelivered(_)
+        | Notice::AsyncLoading(_) => true,
+        Notice::ClientGone(_)
+        | Notice::Heard(_)
+        | Notice::HandleGone(_)
+        | Notice::Loaded { aside: true, .. }
+        | Notice::Role { .. }
+        | Notice::Loading => false,
+    }
+}
+
+/// `false`: its notice has to wait for the tick.
+fn client_gone(ctx: Ctx<'_>, turn: Turn, client: u64) -> bool {
+    let mut is_done = false;
+    on_keys(ctx, turn, |shell, keys, now, fx| {
+        is_done = shell.machine.client_gone(keys, now, client, fx);
+    });
+    is_done
 }
 
 /// What notices that are worked off together say of each other.
@@ -146,61 +188,61 @@ struct Told {
     swaps_before_replay: bool,
 }
 
-fn work_off(ctx: Ctx<'_>, notice: Notice, gate: Gate, told: Told) {
+fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
     match notice {
-        Notice::ClientGone(client) => on_keys(ctx, |shell, keys, now, fx| {
-            shell.machine.client_gone(keys, now, client, fx);
-        }),
-        Notice::Heard(client) => on_keys(ctx, |shell, keys, now, fx| {
+        Notice::ClientGone(client) => {
+            client_gone(ctx, turn, client);
+        }
+        Notice::Heard(client) => on_keys(ctx, turn, |shell, keys, now, fx| {
             shell.machine.rouse(keys, now, client, fx);
         }),
         Notice::HandleGone(handle) => match parking::part(handle) {
-            Parted::Waiting(waiter) => on_keys(ctx, |shell, keys, now, fx| {
+            Parted::Waiting(waiter) => on_keys(ctx, turn, |shell, keys, now, fx| {
                 if !has_grace(&shell.machine, waiter) {
                     shell.machine.abandoned(keys, now, waiter, fx);
                 }
             }),
-            Parted::Sent(waiter) if gate == Gate::Shut => {
-                inbox::push(Notice::Undelivered(waiter));
+            Parted::Sent(waiter) if turn.gate == Gate::Open && turn.scope == Scope::Everywhere => {
+                undelivered(ctx, turn, waiter);
             }
-            Parted::Sent(waiter) => undelivered(ctx, waiter),
+            Parted::Sent(waiter) => inbox::push(Notice::Undelivered(waiter)),
             Parted::Unknown => {}
         },
-        Notice::Undelivered(waiter) => undelivered(ctx, waiter),
-        Notice::Unlinked { db, name, lost } => on_keys(ctx, |shell, keys, now, fx| {
+        Notice::Undelivered(waiter) => undelivered(ctx, turn, waiter),
+        Notice::Unlinked { db, name, lost } => on_keys(ctx, turn, |shell, keys, now, fx| {
             let key = Key { db, name: &name };
             shell.machine.unlinked(keys, now, key, lost.as_ref(), fx);
         }),
         Notice::Loaded { db, name, aside: true } => {
             let _ = shell::with(|shell| shell.aside.push((db, name)));
         }
-        Notice::Flushed(db) => on_keys(ctx, |shell, keys, now, fx| {
+        Notice::Flushed(db) => on_keys(ctx, turn, |shell, keys, now, fx| {
             shell.machine.flushed(keys, now, db, !told.before_load, fx);
         }),
-        Notice::Swapped { databases, .. } => on_keys(ctx, |shell, keys, now, fx| {
+        Notice::Swapped { databases, .. } => on_keys(ctx, turn, |shell, keys, now, fx| {
             if told.swaps_before_replay {
                 shell.machine.swapped_before_replay(keys, now, databases, fx);
             } else {
                 shell.machine.swapped(keys, now, databases, fx);
             }
         }),
-        Notice::Role { primary } => on_keys(ctx, |shell, _, now, fx| {
+        Notice::Role { primary } => on_keys(ctx, turn, |shell, _, now, fx| {
             if primary { shell.machine.promote(now) } else { shell.machine.demote(fx) }
         }),
         Notice::Moved { name } => {
             // Once more: a SWAPDB has carried its entry off since. One that was just loaded has none yet.
-            follow(ctx, &name);
+            follow(ctx, turn, &name);
             for db in used_databases(ctx) {
-                adopt(ctx, db, &name);
+                adopt(ctx, turn, db, &name);
             }
         }
-        Notice::Loaded { db, name, aside: false } => adopt(ctx, db, &name),
+        Notice::Loaded { db, name, aside: false } => adopt(ctx, turn, db, &name),
         Notice::Loading | Notice::AsyncLoading(Load::Started) => {}
         Notice::AsyncLoading(Load::Failed) => {
             let _ = shell::with(|shell| shell.aside = Vec::new());
         }
         Notice::AsyncLoading(Load::Ended) => {
-            on_keys(ctx, |shell, keys, now, fx| {
+            on_keys(ctx, turn, |shell, keys, now, fx| {
                 shell.machine.flushed(keys, now, None, false, fx);
             });
             let loaded = shell::with(|shell| std::mem::take(&mut shell.aside));
@@ -235,11 +277,11 @@ fn serve_what_was_loaded_aside(ctx: Ctx<'_>, loaded: &[(u32, Box<[u8]>)]) {
 }
 
 /// Enters a few keys of a loaded data set. A primary has to be able to write: they may be due.
-fn adopt_some(ctx: Ctx<'_>, gate: Gate) -> Progress {
-    if !inbox::has_loaded() || (gate == Gate::Shut && shell::is_primary()) {
+fn adopt_some(ctx: Ctx<'_>, turn: Turn) -> Progress {
+    if !inbox::has_loaded() || (turn.gate != Gate::Open && shell::is_primary()) {
         return Progress::Done;
     }
-    on_keys(ctx, |shell, keys, now, fx| {
+    on_keys(ctx, turn, |shell, keys, now, fx| {
         for (db, name) in inbox::take_loaded(CHUNK) {
             shell.machine.adopt(keys, now, Key { db, name: &name }, fx);
         }
@@ -247,9 +289,9 @@ fn adopt_some(ctx: Ctx<'_>, gate: Gate) -> Progress {
     Progress::More
 }
 
-fn follow(ctx: Ctx<'_>, name: &[u8]) {
+fn follow(ctx: Ctx<'_>, turn: Turn, name: &[u8]) {
     for db in used_databases(ctx) {
-        on_keys(ctx, |shell, keys, _, _| shell.machine.moved(keys, Key { db, name }));
+        on_keys(ctx, turn, |shell, keys, _, _| shell.machine.moved(keys, Key { db, name }));
     }
 }
 
@@ -258,23 +300,28 @@ fn used_databases(ctx: Ctx<'_>) -> Vec<u32> {
     sizes.filter(|&(_, size)| size > 0).map(|(db, _)| db).collect()
 }
 
-fn adopt(ctx: Ctx<'_>, db: u32, name: &[u8]) {
-    on_keys(ctx, |shell, keys, now, fx| {
+fn adopt(ctx: Ctx<'_>, turn: Turn, db: u32, name: &[u8]) {
+    on_keys(ctx, turn, |shell, keys, now, fx| {
         shell.machine.adopt(keys, now, Key { db, name }, fx);
     });
 }
 
-fn undelivered(ctx: Ctx<'_>, waiter: WaiterId) {
-    on_keys(ctx, |shell, keys, now, fx| {
+fn undelivered(ctx: Ctx<'_>, turn: Turn, waiter: WaiterId) {
+    on_keys(ctx, turn, |shell, keys, now, fx| {
         shell.machine.undelivered(keys, now, waiter, fx);
     });
 }
 
 /// Asks the machine something about keys, and performs what it says.
-pub fn on_keys(ctx: Ctx<'_>, ask: impl FnOnce(&mut Shell, &mut Keys<'_>, Now, &mut Effects)) {
+pub fn on_keys(
+    ctx: Ctx<'_>,
+    turn: Turn,
+    ask: impl FnOnce(&mut Shell, &mut Keys<'_>, Now, &mut Effects),
+) {
     shell::with_effects(|effects| {
         let asked = shell::with(|shell| {
-            let mut keys = Keys::new(ctx, Mode::Write, Named::none());
+            shell.machine.set_gate(turn.gate);
+            let mut keys = Keys::new(ctx, Mode::Write, turn.scope, Named::none());
             ask(shell, &mut keys, shell::now(), effects);
         });
         if asked.is_some() {
@@ -283,11 +330,20 @@ pub fn on_keys(ctx: Ctx<'_>, ask: impl FnOnce(&mut Shell, &mut Keys<'_>, Now, &m
     });
 }
 
-fn do_what_is_due(ctx: Ctx<'_>, begun: Now, gate: Gate) {
+fn do_what_is_due(ctx: Ctx<'_>, begun: Now, turn: &mut Turn) {
     loop {
-        let mut progress = adopt_some(ctx, gate);
-        on_keys(ctx, |shell, keys, now, fx| {
-            if shell.machine.tick(keys, now, gate, CHUNK, fx) == Progress::More {
+        let wants = shell::with(|shell| shell.machine.wants_to_write(shell::now()));
+        if wants.unwrap_or(false) || inbox::has_loaded() {
+            turn.ask(ctx);
+        }
+        let turn = *turn;
+        let mut progress = adopt_some(ctx, turn);
+        on_keys(ctx, turn, |shell, keys, now, fx| {
+            if shell.machine.tick(keys, now, turn.gate, CHUNK, fx) == Progress::More {
+                progress = Progress::More;
+            }
+            // What ran out may have opened something: that is a write, so the server is asked first.
+            if turn.gate == Gate::Unknown && shell.machine.wants_to_write(now) {
                 progress = Progress::More;
             }
         });
@@ -302,7 +358,7 @@ fn do_what_is_due(ctx: Ctx<'_>, begun: Now, gate: Gate) {
 pub fn before_sleep() {
     let _ = shell::with(|shell| {
         let now = shell::now();
-        let mut next = shell.machine.next_alarm(now);
+        let mut next = shell.machine.next_alarm(now, shell.gate);
         if let Some(check) = cluster::next_check(shell) {
             next = Some(next.map_or(check, |next| next.min(check)));
         }

@@ -35,6 +35,7 @@ mod families_refusal;
 mod families_replicas;
 mod families_restart;
 mod families_specimens;
+mod gate;
 mod harness;
 mod hostile;
 mod keyspace;

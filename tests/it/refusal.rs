@@ -42,7 +42,7 @@ fn save(server: &Server) {
     bgsave(server, "ok");
 }
 
-fn bgsave(server: &Server, outcome: &str) {
+pub fn bgsave(server: &Server, outcome: &str) {
     server.cmd(&["BGSAVE"]).ok();
     wait_until("the end of the BGSAVE", || {
         let info = server.info("persistence");

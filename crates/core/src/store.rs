@@ -20,6 +20,20 @@ pub enum Slot<'a> {
     Foreign,
     /// One of ours.
     Here(&'a mut Resource),
+    /// Unknown: the key may not be touched now; see [`Reach`]. Asking for it is a bug of the caller.
+    OutOfReach,
+}
+
+/// Which keys may be touched during one operation.
+///
+/// Inside a command, newer servers in cluster mode look every key up in the dictionary of the running command's slot. A
+/// key of another slot then seems to be missing, and writing it makes a second key of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// All keys.
+    Everywhere,
+    /// Only keys of the slot of the running command. What concerns other keys waits for the tick.
+    OneSlot,
 }
 
 /// Where resources live: Redis keys in the server, a map in tests.
@@ -27,6 +41,10 @@ pub enum Slot<'a> {
 /// The machine keeps no resource between two operations; it asks for it by name each time, because
 /// any other command may have removed, replaced or moved it.
 pub trait Store {
+    /// Which keys may be touched now.
+    fn reach(&self) -> Reach;
+    /// Whether `key` is one of those.
+    fn reaches(&self, key: Key<'_>) -> bool;
     /// What is under `key`.
     fn get(&mut self, key: Key<'_>) -> Slot<'_>;
     /// Puts a new value under `key`, which is missing.

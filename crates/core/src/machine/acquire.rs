@@ -103,6 +103,7 @@ impl Machine {
         let presence = presence_of(now, caller, call.block_ms, call.queue_ms);
         if presence.is_some() && want.can_lock_up() && self.settings.deadlock_detection {
             let key = (kind, caller.key(call.key));
+            self.end_due_leases(store, now, core::iter::once(key), fx);
             if let Some(circle) = self.circle(store, now, key, (call.owner, want)) {
                 self.counters.deadlocks_refused += 1;
                 fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, circle));
@@ -204,7 +205,7 @@ impl Machine {
         owner: &[u8],
         want: Want,
     ) -> bool {
-        if self.quarantine_left(step.now.mono) > 0
+        if !self.may_grant(step.now.mono)
             || self.verdict(step, resource, owner, want) != Verdict::Yes
         {
             return false;
@@ -248,7 +249,10 @@ impl Machine {
         asked: Asked<'_>,
     ) -> Outcome {
         let call = asked.call;
-        let Some((id, token)) = self.name_hold(step, asked.want) else { return tokens_used_up() };
+        let (id, token) = match self.name_hold(step, asked.want) {
+            Ok(named) => named,
+            Err(fault) => return fault,
+        };
         let lease_ms = self.lease_of(call);
         let mut hold = Hold {
             owner: Owner::from(call.owner),
@@ -324,6 +328,13 @@ pub(super) fn notify_of(call: &Acquire<'_>) -> Notify {
 
 pub(super) fn tokens_used_up() -> Outcome {
     Outcome::fault(ErrorCode::Err, "the fencing tokens of this server are used up")
+}
+
+/// What a call gets that asks for a grant while the server refuses writes. The server refuses such a call itself, so
+/// nobody should see this.
+#[cold]
+pub(super) fn grants_are_closed() -> Outcome {
+    Outcome::fault(ErrorCode::Err, "nothing is granted while the server refuses writes; try again")
 }
 
 pub(super) fn in_quarantine(left_ms: Millis) -> Outcome {

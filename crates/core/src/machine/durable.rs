@@ -15,7 +15,7 @@ impl Machine {
             return;
         }
         let queue = self.waits.queue_of(step.key);
-        if self.shut {
+        if !self.accepts_writes() {
             // A write, which has to wait.
             if let Some(queue) = queue {
                 self.waits.stall(queue);

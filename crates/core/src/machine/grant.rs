@@ -10,12 +10,12 @@ use dlock_wire::request::Mode;
 impl Machine {
     /// Ends what has ended by itself, and hands on.
     pub(super) fn end_what_is_due(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        if self.role == Role::Replica || self.shut {
+        if self.role == Role::Replica || !self.accepts_writes() {
             return;
         }
         let mut ended = 0;
         while let Some((_, ending)) = resource.next_end().filter(|(at, _)| *at <= step.lease)
-            && ended < self.most_ends
+            && ended < step.ends_at_most
         {
             ended += 1;
             match ending {

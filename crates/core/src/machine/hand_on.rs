@@ -1,6 +1,6 @@
 //! Hand-off: grants to those who wait.
 
-use super::acquire::tokens_used_up;
+use super::acquire::{grants_are_closed, tokens_used_up};
 use super::in_flight::{Given, Part};
 use super::{Machine, Step, id_text, quoted};
 use crate::effects::{Event, Outcome};
@@ -38,8 +38,10 @@ impl Machine {
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return };
         if !self.may_grant(step.now.mono) {
+            // Searches for deadlocks must not take the one who released it for its holder.
+            self.waits.note_holders(queue, resource, false);
             // After a quarantine all queues are looked at.
-            if self.shut {
+            if !self.accepts_writes() {
                 self.waits.stall(queue);
             }
             return;
@@ -156,14 +158,23 @@ impl Machine {
         })
     }
 
-    /// The id and token of a new hold; `None` when the tokens are used up.
-    pub(super) fn name_hold(&mut self, step: &Step<'_>, want: Want) -> Option<(HoldId, u64)> {
-        if let Want::Permits { id, .. } = want {
-            return Some((HoldId::from_be_bytes(id), 0));
+    /// The id and token of a new hold. Every hold gets its name here, so none begins while grants are closed. An
+    /// error if they are, or if the tokens are used up.
+    pub(super) fn name_hold(
+        &mut self,
+        step: &Step<'_>,
+        want: Want,
+    ) -> Result<(HoldId, u64), Outcome> {
+        if !self.may_grant(step.now.mono) {
+            debug_assert!(false, "a grant while grants are closed");
+            return Err(grants_are_closed());
         }
-        let token = self.tokens.take(step.now.wall_us)?;
+        if let Want::Permits { id, .. } = want {
+            return Ok((HoldId::from_be_bytes(id), 0));
+        }
+        let token = self.tokens.take(step.now.wall_us).ok_or_else(tokens_used_up)?;
         let id = if want == Want::Rw(Mode::Read) { HoldId::from(token) } else { ALONE };
-        Some((id, token))
+        Ok((id, token))
     }
 
     pub(super) fn grant_waiter(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
@@ -172,9 +183,9 @@ impl Machine {
             self.grant_taken(step, resource, slot, n);
             return;
         }
-        let Some((id, token)) = self.name_hold(step, want) else {
-            self.refuse_waiter(step, slot, &tokens_used_up());
-            return;
+        let (id, token) = match self.name_hold(step, want) {
+            Ok(named) => named,
+            Err(fault) => return self.refuse_waiter(step, slot, &fault),
         };
         let Some(waiter) = self.forget_place(slot) else { return };
         let mut hold = hold_for(&waiter, step, token);

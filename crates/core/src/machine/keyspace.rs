@@ -12,7 +12,7 @@ use crate::holds::HoldId;
 use crate::lease::{EntryId, NO_ENTRY};
 use crate::resource::{Kind, Resource};
 use crate::slab::NIL;
-use crate::store::{Key, Slot, Store};
+use crate::store::{Key, Reach, Slot, Store};
 use crate::time::Now;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -292,6 +292,7 @@ impl Machine {
                 self.waits.forget_holders(id);
                 self.waits.stall(id);
             }
+            Slot::OutOfReach => self.waits.stall(id),
         }
     }
 
@@ -317,10 +318,11 @@ impl Machine {
         }
     }
 
-    /// Hands on in the queues that were noted, as far as the server takes writes: the first few, and
-    /// the rest in the tick.
+    /// Hands on in the queues that were noted, if the server accepts writes and all keys can be reached: the first
+    /// few, and the rest in the tick.
     pub(super) fn work_off_stalled<S: Store>(&mut self, store: &mut S, now: Now, fx: &mut Effects) {
-        if self.shut || self.role == Role::Replica {
+        let is_limited = store.reach() == Reach::OneSlot;
+        if !self.accepts_writes() || self.role == Role::Replica || is_limited {
             return;
         }
         for _ in 0..AT_ONCE {
@@ -355,6 +357,11 @@ impl Machine {
         let Some(queue) = self.waits.queue(id) else { return true };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.to_vec());
         let key = (kind, Key { db, name: &name });
+        if !store.reaches(key.1) {
+            // Its turn comes in the tick.
+            self.waits.stall(id);
+            return false;
+        }
         let looked = self.on_key(store, key, now, fx, |machine, step, resource| {
             machine.hand_on(step, resource);
         });

@@ -127,17 +127,13 @@ pub struct Machine {
     in_flight: HashMap<WaiterId, InFlight, HashKeys>,
     /// Calls for several keys that may have all of them now.
     ripe: VecDeque<WaiterId>,
-    /// They are being granted.
-    is_granting: bool,
     /// Keys to be looked at because their value came from elsewhere with places in it.
     revisit: VecDeque<(u32, Vec<u8>)>,
-    /// How many holds of one key are ended in one step: all, but in the tick, which comes back.
-    most_ends: usize,
     /// Where the next ANYACQUIRE begins to look.
     any_start: usize,
     quarantine_until: Option<Instant>,
-    /// The server would refuse a client's write: nothing is handed on.
-    shut: bool,
+    /// Whether the server would accept a client's write. Set by each operation for itself: see [`Machine::set_gate`].
+    gate: Gate,
     /// Counts promotions: an entry of an older epoch gets its lease in full, from `epoch_began`.
     epoch: u32,
     epoch_began: LeaseInstant,
@@ -165,6 +161,8 @@ struct Step<'a> {
     granted: bool,
     /// Something was taken back that a record of changes cannot say: note the whole state.
     whole: bool,
+    /// How many holds are ended in this step, if they are due.
+    ends_at_most: usize,
     /// The queue whose waiters, all of them passed over, a grant overtakes.
     overtakes: Option<u32>,
     /// The caller itself stands in the queue under this id.
@@ -201,12 +199,10 @@ impl Machine {
             connections: Connections::new(keys),
             in_flight: HashMap::with_hasher(keys),
             ripe: VecDeque::new(),
-            is_granting: false,
             revisit: VecDeque::new(),
-            most_ends: usize::MAX,
             any_start: 0,
             quarantine_until: None,
-            shut: false,
+            gate: Gate::Unknown,
             epoch: 0,
             epoch_began: LeaseInstant(0),
             epoch_cursor: 0,
@@ -253,9 +249,15 @@ impl Machine {
         self.clock.at(mono)
     }
 
-    /// Tells the machine whether the server would take a client's write. A tick says so, too.
+    /// Tells the machine, for the operation that follows, whether the server would accept a client's write. Whoever
+    /// lends the machine says [`Gate::Unknown`] before, so that no operation lives on the answer that another one got.
     pub fn set_gate(&mut self, gate: Gate) {
-        self.shut = gate == Gate::Shut;
+        self.gate = gate;
+    }
+
+    /// Whether keys may be changed now.
+    fn accepts_writes(&self) -> bool {
+        self.gate == Gate::Open
     }
 
     /// Tells the machine whether the server is paused at `mono` (`CLIENT PAUSE`, `FAILOVER`).
@@ -284,22 +286,42 @@ impl Machine {
         self.tokens.learn(token);
     }
 
-    /// Whether grants and hand-offs are made now: not on a replica, not while the server refuses
+    /// Whether grants and hand-offs are made now: not on a replica, not unless the server is known to accept
     /// writes, not in quarantine.
     fn may_grant(&self, mono: Instant) -> bool {
-        !self.shut && self.role == Role::Primary && self.quarantine_left(mono) == 0
+        self.accepts_writes() && self.role == Role::Primary && self.quarantine_left(mono) == 0
     }
 
     /// Runs one verb on one key of the family `kind`: what is due ends first, and the new state is
-    /// settled after it.
+    /// settled after it. Calls for several keys that may have all of them through that are granted.
     fn on_key<S: Store, R>(
         &mut self,
         store: &mut S,
-        (kind, key): (Kind, Key<'_>),
+        key: (Kind, Key<'_>),
         now: Now,
         fx: &mut Effects,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Result<R, Foreign> {
+        let result = self.on_key_alone(store, key, now, (fx, usize::MAX), verb)?;
+        if !self.ripe.is_empty() {
+            self.grant_what_is_ripe(store, now, fx);
+        }
+        Ok(result)
+    }
+
+    /// [`Machine::on_key`] for this key alone; no more holds than `ends_at_most` end because they are due.
+    fn on_key_alone<S: Store, R>(
+        &mut self,
+        store: &mut S,
+        (kind, key): (Kind, Key<'_>),
+        now: Now,
+        (fx, ends_at_most): (&mut Effects, usize),
+        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
+    ) -> Result<R, Foreign> {
+        debug_assert!(
+            self.accepts_writes() || self.role == Role::Replica,
+            "a write behind the gate"
+        );
         let mut fresh;
         let (resource, is_there) = match store.get(key) {
             Slot::Here(resource) if resource.kind() == kind => (resource, true),
@@ -307,7 +329,9 @@ impl Machine {
                 fresh = Resource::free(kind);
                 (&mut fresh, false)
             }
-            Slot::Here(_) | Slot::Missing | Slot::Foreign => return Err(Foreign),
+            Slot::Here(_) | Slot::Missing | Slot::Foreign | Slot::OutOfReach => {
+                return Err(Foreign);
+            }
         };
         let lease = self.clock.at(now.mono);
         let mut step = Step {
@@ -319,13 +343,14 @@ impl Machine {
             changed: false,
             granted: false,
             whole: false,
+            ends_at_most,
             overtakes: None,
             caller: None,
             answer: None,
         };
         if is_there {
             self.enter(&mut step, resource);
-            if self.connections.has_departed() && !self.shut && self.role == Role::Primary {
+            if self.connections.has_departed() && self.may_cut() {
                 self.cut_what_is_gone(&mut step, resource);
             }
             self.end_what_is_due(&mut step, resource);
@@ -354,10 +379,12 @@ impl Machine {
                 (true | false, _) => {}
             }
         }
-        if !self.ripe.is_empty() {
-            self.grant_what_is_ripe(store, now, fx);
-        }
         Ok(result)
+    }
+
+    /// Whether what a gone connection held may be shortened now.
+    fn may_cut(&self) -> bool {
+        self.accepts_writes() && self.role == Role::Primary
     }
 
     /// [`Machine::on_key`] for whatever family the key is of; `None` if it is missing or foreign.
@@ -372,6 +399,21 @@ impl Machine {
         let Slot::Here(resource) = store.get(key) else { return None };
         let kind = resource.kind();
         self.on_key(store, (kind, key), now, fx, verb).ok()
+    }
+
+    /// Looks at a key in the tick: of very many holds that are due, a part ends, and the tick comes back.
+    fn on_found_in_part<S: Store>(
+        &mut self,
+        store: &mut S,
+        key: Key<'_>,
+        now: Now,
+        fx: &mut Effects,
+    ) -> Option<()> {
+        let Slot::Here(resource) = store.get(key) else { return None };
+        let kind = resource.kind();
+        self.on_key_alone(store, (kind, key), now, (fx, AT_ONCE), |_, _, _| ()).ok()?;
+        self.grant_what_is_ripe(store, now, fx);
+        Some(())
     }
 
     /// Whether the key, which is missing, is waited for as one of another family.

@@ -8,16 +8,16 @@ mod grant;
 mod look;
 mod places;
 
-use super::acquire::{Asked, tokens_used_up};
+use super::acquire::{Asked, grants_are_closed, tokens_used_up};
 use super::caller::{Caller, presence_of};
 use super::holder::{Whose, hold_of};
 use super::reentry::own_hold;
-use super::{Machine, Step, wrong_type};
+use super::{End, Machine, Step, wrong_type};
 use crate::effects::{Effects, Outcome};
 use crate::holds::ALONE;
 use crate::queue::Want;
 use crate::resource::{Kind, Resource};
-use crate::store::{Slot, Store};
+use crate::store::{Key, Slot, Store};
 use crate::time::Now;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
@@ -78,20 +78,16 @@ impl Machine {
                 self.oust_all(caller, call, fx);
             }
             self.counters.grants_at_once += u64::from(fresh > 0);
-            return Some(Outcome::Tokens(self.take_each(store, now, caller, call, fx)));
+            let taken = self.take_each(store, now, caller, call, fx);
+            return Some(taken.map_or_else(|fault| fault, Outcome::Tokens));
         }
         let Some(presence) = presence else { return Some(refuse(self, now, &looks)) };
-        if self.settings.deadlock_detection
-            && kept.is_none()
-            && let Some(circle) = self.circle_of_all(
-                store,
-                now,
-                call.keys.iter().map(|name| caller.key(name)),
-                call.owner,
-            )
-        {
-            self.counters.deadlocks_refused += 1;
-            return Some(Outcome::fault(ErrorCode::Deadlock, circle));
+        if self.settings.deadlock_detection && kept.is_none() {
+            let keys = call.keys.iter().map(|name| caller.key(name));
+            if let Some(circle) = self.circle_of_all(store, now, keys, call.owner) {
+                self.counters.deadlocks_refused += 1;
+                return Some(Outcome::fault(ErrorCode::Deadlock, circle));
+            }
         }
         let members = match self.stand_in_lines(now, caller, call, (presence, false, kept), fx) {
             Ok(members) => members,
@@ -134,8 +130,11 @@ impl Machine {
             let keys = [name];
             let one = MAcquire { keys: &keys, ..*call };
             self.counters.grants_at_once += u64::from(is_new);
-            let token = self.take_each(store, now, caller, &one, fx).pop()?;
-            return Some(Outcome::Granted { key: name.to_vec(), token });
+            return Some(match self.take_each(store, now, caller, &one, fx).as_deref() {
+                Ok(&[token]) => Outcome::Granted { key: name.to_vec(), token },
+                Ok(_) => grants_are_closed(),
+                Err(fault) => fault.clone(),
+            });
         }
         let Some(presence) = presence else { return Some(refuse_any(self, now, &looks)) };
         let waits = self.stand_in_lines(now, caller, call, (presence, true, kept), fx);
@@ -143,7 +142,7 @@ impl Machine {
         waits.err()
     }
 
-    /// Takes every key, all of which are there to be taken.
+    /// Takes every key, all of which are there to be taken. Should one not be after all, those that were taken go back.
     fn take_each<S: Store>(
         &mut self,
         store: &mut S,
@@ -151,22 +150,49 @@ impl Machine {
         caller: Caller,
         call: &MAcquire<'_>,
         fx: &mut Effects,
-    ) -> Vec<u64> {
-        let mut tokens = Vec::with_capacity(call.keys.len());
+    ) -> Result<Vec<u64>, Outcome> {
+        let mut done = Vec::with_capacity(call.keys.len());
         for &name in call.keys {
             let call = call.for_key(name);
-            let key = (Kind::Lock, caller.key(name));
-            let outcome = self.on_key(store, key, now, fx, |machine, step, resource| {
-                machine.take_one(step, resource, caller, &call)
-            });
-            let token = match outcome {
-                Ok((Outcome::Token(token), _)) => token,
-                _ => 0,
+            let key = caller.key(name);
+            let outcome =
+                self.on_key(store, (Kind::Lock, key), now, fx, |machine, step, resource| {
+                    machine.take_one(step, resource, caller, &call)
+                });
+            let Ok((Outcome::Token(token), entered)) = outcome else {
+                debug_assert!(false, "a key that was there to be taken a moment ago");
+                return Err(self.give_back_all(store, now, &done, fx));
             };
-            debug_assert!(token > 0, "a key that was there to be taken a moment ago");
-            tokens.push(token);
+            done.push((key, token, entered));
         }
-        tokens
+        Ok(done.into_iter().map(|(_, token, _)| token).collect())
+    }
+
+    /// Undoes what a call for several keys took before it met one that it cannot have: keys with the token of the hold,
+    /// and whether the owner had it before. What the call is answered.
+    #[cold]
+    fn give_back_all<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        taken: &[(Key<'_>, u64, bool)],
+        fx: &mut Effects,
+    ) -> Outcome {
+        for &(key, token, entered) in taken {
+            // A key of another type by now has nothing to undo.
+            let _ = self.on_key(store, (Kind::Lock, key), now, fx, |machine, step, resource| {
+                let hold = resource.hold(ALONE).filter(|hold| hold.token == token);
+                let Some(count) = hold.map(|hold| hold.count) else { return };
+                if entered && count > 1 {
+                    resource.change_hold(ALONE, |hold| hold.count -= 1);
+                    step.dirty = true;
+                } else {
+                    machine.end_hold(step, resource, ALONE, End::Returned);
+                    machine.hand_on(step, resource);
+                }
+            });
+        }
+        grants_are_closed()
     }
 
     /// Takes a key that is there to be taken; whether its owner had it already.
@@ -275,7 +301,7 @@ impl Machine {
         let is_lock = |name: &&[u8]| match store.get(caller.key(name)) {
             Slot::Missing => !self.is_awaited_as_another(Kind::Lock, caller.key(name)),
             Slot::Here(resource) => resource.kind() == Kind::Lock,
-            Slot::Foreign => false,
+            Slot::Foreign | Slot::OutOfReach => false,
         };
         if keys.iter().all(is_lock) { Ok(()) } else { Err(wrong_type()) }
     }

@@ -8,7 +8,7 @@ use crate::holds::{ALONE, HoldId};
 use crate::lease::EntryId;
 use crate::queue::{Presence, Waiter, WaiterId};
 use crate::resource::{Kind, Resource};
-use crate::store::{Key, Store};
+use crate::store::{Key, Reach, Store};
 use crate::time::{LeaseInstant, Now};
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
@@ -19,15 +19,25 @@ impl Machine {
     ///
     /// The first few at once; if it had more, the tick goes on with the rest, and whoever looks at
     /// one of them before sees it as seen to. Only while the server takes writes.
+    ///
+    /// Where only one slot can be reached, the connection is noted as gone and the tick does the rest. `false`: not
+    /// even that, because a grant on its way to it must be undone first; say it again in the tick.
     pub fn client_gone<S: Store>(
         &mut self,
         store: &mut S,
         now: Now,
         client: u64,
         fx: &mut Effects,
-    ) {
+    ) -> bool {
         if self.connections.get(client).is_none() {
-            return;
+            return true;
+        }
+        if store.reach() == Reach::OneSlot {
+            let is_clear = self.role == Role::Replica || self.on_the_way_to(client).is_empty();
+            if is_clear {
+                self.connections.depart(client, self.clock.at(now.mono));
+            }
+            return is_clear;
         }
         if self.role == Role::Primary {
             // A grant that has not reached it never will: it is undone, not cut.
@@ -42,6 +52,7 @@ impl Machine {
             }
         }
         self.work_off_stalled(store, now, fx);
+        true
     }
 
     /// Sees to one thing that a gone connection had; `false` when there is none.

@@ -2,16 +2,21 @@
 
 use super::{Machine, Role};
 use crate::effects::Effects;
-use crate::store::{Key, Slot, Store};
+use crate::resource::Kind;
+use crate::store::{Key, Reach, Slot, Store};
 use crate::time::{Instant, Now};
 use crate::wheel::Step;
 
 /// How soon a shut server is asked again, in milliseconds.
 pub const RETRY_MS: u64 = 20;
 
-/// Whether the server would take a client's write now.
+/// Whether the server would accept a client's write now.
+///
+/// Every operation on the machine runs under one of these. Only [`Gate::Open`] grants, hands off or changes a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
+    /// Nobody has asked the server. What would be a write waits until somebody has.
+    Unknown,
     /// It would.
     Open,
     /// It would not: paused, too few replicas, a disk error, cluster down, loading.
@@ -31,7 +36,8 @@ impl Machine {
     /// Does up to `budget` pieces of what is due: waits that ran out, places whose grace is over,
     /// leases that ended and what they hand on.
     ///
-    /// Behind a shut gate only waits run out: everything else is a write.
+    /// Unless the gate is open only waits run out: everything else is a write. Under [`Gate::Unknown`] the caller then
+    /// looks at [`Machine::wants_to_write`], asks the server, and calls again.
     pub fn tick<S: Store>(
         &mut self,
         store: &mut S,
@@ -43,7 +49,7 @@ impl Machine {
         self.set_gate(gate);
         for _ in 0..budget {
             let worked = self.run_out_one(now, fx)
-                || (!self.shut
+                || (self.accepts_writes()
                     && self.role == Role::Primary
                     && (self.end_quarantine(now)
                         || self.see_to_one_left_behind(store, now, fx)
@@ -51,7 +57,8 @@ impl Machine {
                         || self.end_grace_of_one(now)
                         || self.end_lease_of_one(store, now, fx)
                         || self.revisit_one(store, now, fx)
-                        || self.work_off_one(store, now, fx)));
+                        || self.work_off_one(store, now, fx)
+                        || self.grant_leftover(store, now, fx)));
             if !worked {
                 return Progress::Done;
             }
@@ -69,11 +76,12 @@ impl Machine {
                 || self.connections.has_departed()
                 || self.quarantine_until.is_some_and(|until| until <= now.mono)
                 || self.waits.has_stalled()
+                || (!self.ripe.is_empty() && self.quarantine_left(now.mono) == 0)
                 || !self.revisit.is_empty())
     }
 
-    /// When the next tick is due; `None` when nothing will happen by itself.
-    pub fn next_alarm(&self, now: Now) -> Option<Instant> {
+    /// When the next tick is due; `None` when nothing will happen by itself. `gate` is what the server said last.
+    pub fn next_alarm(&self, now: Now, gate: Gate) -> Option<Instant> {
         let mut next = self.waits.timeouts.next().map(Instant);
         let mut earlier = |at: Option<Instant>| {
             if let Some(at) = at {
@@ -85,7 +93,7 @@ impl Machine {
         }
         if self.wants_to_write(now) {
             // Due already. Behind a shut gate, look again soon; nobody tells when it opens.
-            let retry = if self.shut { now.mono + RETRY_MS } else { now.mono };
+            let retry = if gate == Gate::Shut { now.mono + RETRY_MS } else { now.mono };
             earlier(Some(retry));
         } else {
             let graces = self.waits.graces.next().map(crate::time::LeaseInstant);
@@ -134,6 +142,33 @@ impl Machine {
         }
     }
 
+    /// Before a search for a deadlock: queues know holders whose leases have ended until those are ended here. Where
+    /// only one slot can be reached, that is left to the tick, except for the keys that the call names.
+    pub(super) fn end_due_leases<'k, S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        named: impl Iterator<Item = (Kind, Key<'k>)>,
+        fx: &mut Effects,
+    ) {
+        let lease = self.clock.at(now.mono);
+        if self.leases.next().is_none_or(|at| at > lease) {
+            return;
+        }
+        if store.reach() == Reach::OneSlot {
+            for key in named {
+                // A key of another type has nothing of ours that could end.
+                let _ = self.on_key(store, key, now, fx, |_, _, _| ());
+            }
+            return;
+        }
+        for _ in 0..super::AT_ONCE {
+            if !self.end_lease_of_one(store, now, fx) {
+                return;
+            }
+        }
+    }
+
     fn end_lease_of_one<S: Store>(&mut self, store: &mut S, now: Now, fx: &mut Effects) -> bool {
         let entry = match self.leases.step(self.clock.at(now.mono)) {
             Step::Due(entry) => entry,
@@ -144,10 +179,8 @@ impl Machine {
         let name = found.name.clone();
         let key = Key { db: found.db, name: &name };
         if matches!(store.get(key), Slot::Here(resource) if resource.entry == entry) {
-            // Looking at the key ends what is due.
-            self.most_ends = super::AT_ONCE;
-            let _ = self.on_found(store, key, now, fx, |_, _, _| ());
-            self.most_ends = usize::MAX;
+            // Looking at the key ends what is due: so much of it in one turn.
+            let _ = self.on_found_in_part(store, key, now, fx);
         } else {
             self.leases.leave(entry);
         }

@@ -5,7 +5,9 @@
 //! it in the order of those who wait (see [`crate::waits`]). What does not fit into the order is
 //! searched for, and only the search can find a circle.
 //!
-//! It reads the graph off the queues. An owner waits for the holders of a key that keep it from
+//! It reads the graph off the queues, which know who holds their keys ([`crate::waits::Waits::note_holders`]). Of keys
+//! it reads only those that the call names: in a cluster a command may touch no others. So a lease that has ended
+//! counts until the machine has ended it. An owner waits for the holders of a key that keep it from
 //! having it, and for every owner in front of it in the queue. The search goes depth first from the
 //! caller and looks for the caller (Knuth, TAOCP 7.4.1; any circle that a call closes goes through
 //! it). Who stands in a single queue adds nothing to what is known of that queue already, so long
@@ -23,9 +25,6 @@ use crate::time::Now;
 use crate::waits::Aims;
 use alloc::string::String;
 use search::Search;
-
-/// Places that do not count because their owners hold the key, of which it is seen to that they do.
-const EXEMPT_MOST: usize = 64;
 
 /// What the order of those who wait says of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +76,7 @@ impl Machine {
                 false
             }
             // A call for a key of another type does not wait.
-            Slot::Here(_) | Slot::Missing | Slot::Foreign => return None,
+            Slot::Here(_) | Slot::Missing | Slot::Foreign | Slot::OutOfReach => return None,
         };
         let how = self.would_wait(now, key, (owner, want), goes_first);
         if how.stays && how.is_old {
@@ -85,7 +84,7 @@ impl Machine {
             return None;
         }
         let is_usual = !goes_first && !how.stays;
-        let order = self.ask_order(store, now, owner, is_usual.then_some(&aims));
+        let order = self.ask_order(owner, is_usual.then_some(&aims));
         if order == Order::Admits {
             return None;
         }
@@ -115,10 +114,12 @@ impl Machine {
                 Slot::Here(resource)
                     if resource.lock().hold().is_some_and(|hold| *hold.owner == *owner) => {}
                 Slot::Here(resource) => self.waits.aim_at(&mut aims, key, Some(resource)),
-                Slot::Missing | Slot::Foreign => self.waits.aim_at(&mut aims, key, None),
+                Slot::Missing | Slot::Foreign | Slot::OutOfReach => {
+                    self.waits.aim_at(&mut aims, key, None);
+                }
             }
         }
-        let order = self.ask_order(store, now, owner, Some(&aims));
+        let order = self.ask_order(owner, Some(&aims));
         if order == Order::Admits {
             return None;
         }
@@ -135,26 +136,9 @@ impl Machine {
 
     /// Whether the order of those who wait shows that there is no circle. Without `aims` it shows
     /// nothing: others will wait for the caller who do not now.
-    fn ask_order<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        owner: &[u8],
-        aims: Option<&Aims>,
-    ) -> Order {
+    fn ask_order(&mut self, owner: &[u8], aims: Option<&Aims>) -> Order {
         self.waits.settle_doubts();
-        let lease = self.lease_time(now.mono);
-        // An owner that lost a key, though nobody has noticed yet, waits for it.
-        let mut exempt = self.waits.exempt();
-        let all_hold = exempt.by_ref().take(EXEMPT_MOST).all(|waiter| {
-            let Some(queue) = self.waits.queue(waiter.queue) else { return false };
-            let Slot::Here(resource) = store.get(queue.key()) else { return false };
-            let hold = resource.lock().hold().filter(|hold| hold.owner == waiter.owner);
-            hold.is_some_and(|hold| self.hold_ends(resource, hold, lease) > lease)
-        });
-        let is_known = all_hold && exempt.next().is_none();
-        drop(exempt);
-        match aims.filter(|_| is_known) {
+        match aims {
             Some(aims) if self.waits.admits(owner, aims) => Order::Admits,
             Some(_) => Order::Helps,
             None => Order::IsUnknown,

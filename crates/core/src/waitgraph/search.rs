@@ -28,6 +28,19 @@ struct Reached {
     key: (u32, Vec<u8>),
 }
 
+/// What is known of a key that somebody waits for.
+#[derive(Default)]
+struct Holders {
+    /// The one who waits has it already.
+    has_it: bool,
+    /// The one who waits stands in front of all others, by a hold of the other mode.
+    goes_first: bool,
+    /// Holds keep the one who waits from having it.
+    is_held: bool,
+    /// The owners of those that may lead somewhere.
+    owners: Vec<Vec<u8>>,
+}
+
 /// One search.
 pub(super) struct Search<'a> {
     caller: &'a [u8],
@@ -93,18 +106,19 @@ impl Machine {
             search.heads = self.waits().queue_of(key);
         }
         let stays = how.place.filter(|_| how.stays).map(|(_, place)| place);
-        if let Some(text) = self.look(store, now, search, (0, kind, key, want), stays) {
+        let holders = self.holders_of_key(store, now, search, (kind, key, want));
+        if let Some(text) = self.look(now, search, (0, kind, key, want), stays, &holders) {
             return Some(text);
         }
         // Those behind this place wait for the caller only from now on, so it matters where else the
         // caller waits. (Of a new place nobody is behind: then it does not.)
         if search.waits
             && (search.revived.is_some() || search.heads.is_some())
-            && let Some(text) = self.look_from_places_of(store, now, search, 0)
+            && let Some(text) = self.look_from_places_of(now, search, 0)
         {
             return Some(text);
         }
-        self.search_on(store, now, search)
+        self.search_on(now, search)
     }
 
     pub(super) fn search_all<'k, S: Store>(
@@ -121,14 +135,15 @@ impl Machine {
         }
         for key in keys {
             let place = (0, Kind::Lock, key, Want::Lock);
-            if let Some(text) = self.look(store, now, search, place, None) {
+            let holders = self.holders_of_key(store, now, search, (Kind::Lock, key, Want::Lock));
+            if let Some(text) = self.look(now, search, place, None, &holders) {
                 return Some(text);
             }
             if search.looked_at > PLACES_MOST {
                 return None;
             }
         }
-        self.search_on(store, now, search)
+        self.search_on(now, search)
     }
 
     /// The call that has a place in `slot` will be over: all its places go.
@@ -146,14 +161,9 @@ impl Machine {
     }
 
     /// Goes on from the owners that the caller waits for.
-    fn search_on<S: Store>(
-        &self,
-        store: &mut S,
-        now: Now,
-        search: &mut Search<'_>,
-    ) -> Option<String> {
+    fn search_on(&self, now: Now, search: &mut Search<'_>) -> Option<String> {
         while let Some(index) = search.open.pop().filter(|_| search.looked_at <= PLACES_MOST) {
-            if let Some(text) = self.look_from_places_of(store, now, search, index) {
+            if let Some(text) = self.look_from_places_of(now, search, index) {
                 return Some(text);
             }
         }
@@ -161,9 +171,8 @@ impl Machine {
     }
 
     /// Reaches everybody for whom the owner at `index` waits anywhere.
-    fn look_from_places_of<S: Store>(
+    fn look_from_places_of(
         &self,
-        store: &mut S,
         now: Now,
         search: &mut Search<'_>,
         index: usize,
@@ -175,7 +184,8 @@ impl Machine {
             }
             let Some(queue) = self.waits().queue(waiter.queue) else { continue };
             let place = (index, queue.kind, queue.key(), waiter.ask.want);
-            if let Some(text) = self.look(store, now, search, place, Some(waiter)) {
+            let holders = self.holders_of_queue(search, waiter.queue, (&waiting, waiter.ask.want));
+            if let Some(text) = self.look(now, search, place, Some(waiter), &holders) {
                 return Some(text);
             }
             if search.looked_at > PLACES_MOST {
@@ -196,39 +206,30 @@ impl Machine {
 
     /// Reaches everybody for whom the owner at `index` waits at `key`, from its `place` there or
     /// from where it would stand.
-    fn look<S: Store>(
+    fn look(
         &self,
-        store: &mut S,
         now: Now,
         search: &mut Search<'_>,
         (index, kind, key, want): (usize, Kind, Key<'_>, Want),
         place: Option<&Waiter>,
+        holders: &Holders,
     ) -> Option<String> {
         search.looked_at += 1;
-        let owner = search.reached.get(index)?.owner.clone();
-        let mut goes_first = false;
-        let mut is_held = false;
-        let mut holders = Vec::new();
-        if let Slot::Here(resource) = store.get(key)
-            && resource.kind() == kind
-        {
-            // A call for several does not wait for a key that its owner has. One place alone does: the
-            // hold came by RENAME, and the place is served only after those in front of it.
-            let may_have_it = place.is_none_or(Waiter::is_grouped);
-            if may_have_it && self.has_it(resource, now, &owner, want) {
-                return None;
-            }
-            (is_held, holders) = self.in_the_way(search, (resource, key), now, (&owner, want));
-            goes_first = self.goes_first(resource, now, &owner, want);
+        // A call for several does not wait for a key that its owner has. One place alone does: the
+        // hold came by RENAME, and the place is served only after those in front of it.
+        if holders.has_it && place.is_none_or(Waiter::is_grouped) {
+            return None;
         }
-        for holder in holders {
-            if let Some(text) = self.reach(search, index, key, &holder) {
+        for holder in &holders.owners {
+            if let Some(text) = self.reach(search, index, key, holder) {
                 return Some(text);
             }
         }
         if index == 0 {
-            search.waits |= is_held;
-            if goes_first || (!is_held && !self.is_anybody_first(now, search, key, want)) {
+            search.waits |= holders.is_held;
+            if holders.goes_first
+                || (!holders.is_held && !self.is_anybody_first(now, search, key, want))
+            {
                 return None;
             }
             search.waits = true;
@@ -306,42 +307,73 @@ impl Machine {
         self.has_it(resource, now, owner, Want::Rw(other))
     }
 
-    /// Whether any holds keep `owner` from having what it wants, and the owners of those that may
-    /// lead somewhere.
-    fn in_the_way(
+    /// Who keeps the caller from having a key that its call names: as the key itself says.
+    fn holders_of_key<S: Store>(
+        &self,
+        store: &mut S,
+        now: Now,
+        search: &mut Search<'_>,
+        (kind, key, want): (Kind, Key<'_>, Want),
+    ) -> Holders {
+        let Slot::Here(resource) = store.get(key) else { return Holders::default() };
+        if resource.kind() != kind {
+            return Holders::default();
+        }
+        let (caller, lease) = (search.caller, self.lease_time(now.mono));
+        let others = resource.holds().filter(|(id, hold)| {
+            search.looked_at += 1;
+            let conflicts = *id == ALONE || want == Want::Rw(Mode::Write);
+            conflicts && *hold.owner != *caller && self.hold_ends(resource, hold, lease) > lease
+        });
+        let others = others.take(PLACES_MOST).map(|(_, hold)| &hold.owner);
+        let mut is_held = false;
+        let others = others.inspect(|_| is_held = true);
+        // Who waits for nothing leads nowhere.
+        let leading = others.filter(|owner| self.waits().places_of_owner(owner).next().is_some());
+        let owners = leading.map(|owner| owner.to_vec()).collect();
+        Holders {
+            has_it: self.has_it(resource, now, caller, want),
+            goes_first: self.goes_first(resource, now, caller, want),
+            is_held,
+            owners,
+        }
+    }
+
+    /// Who keeps `owner` from having the key of `queue`: as the queue knows it.
+    fn holders_of_queue(
         &self,
         search: &mut Search<'_>,
-        (resource, key): (&Resource, Key<'_>),
-        now: Now,
+        queue: u32,
         (owner, want): (&[u8], Want),
-    ) -> (bool, Vec<Vec<u8>>) {
-        let lease = self.lease_time(now.mono);
-        let alone = resource.hold(ALONE);
-        let alone = alone.filter(|hold| self.hold_ends(resource, hold, lease) > lease);
-        let mut found: Vec<Vec<u8>> = Vec::new();
-        found.extend(alone.filter(|hold| *hold.owner != *owner).map(|hold| hold.owner.to_vec()));
-        let mut is_held = !found.is_empty();
-        if let (Body::Rw(rw), Want::Rw(Mode::Write)) = (&resource.body, want) {
-            if owner != search.caller
-                && self.has_it(resource, now, search.caller, Want::Rw(Mode::Read))
-            {
-                found.push(search.caller.to_vec());
-            }
-            // One look at the readers of a key reaches all of them, for whoever waits to write.
-            let is_news = self.waits().queue_of(key).is_none_or(|queue| search.read.insert(queue));
-            for (_, hold) in rw.readers.iter().take(if is_news { PLACES_MOST } else { 0 }) {
-                search.looked_at += 1;
-                if *hold.owner == *owner || self.hold_ends(resource, hold, lease) <= lease {
-                    continue;
-                }
-                is_held = true;
-                // Who waits for nothing leads nowhere.
-                if self.waits().places_of_owner(&hold.owner).next().is_some() {
-                    found.push(hold.owner.to_vec());
-                }
-            }
+    ) -> Holders {
+        let waits = self.waits();
+        let (is_sole, is_reader) =
+            (waits.is_sole_holder(queue, owner), waits.is_reader(queue, owner));
+        let is_exclusive = want != Want::Rw(Mode::Read);
+        let (is_taken, sole) = waits.sole_holder(queue);
+        let mut found = Holders {
+            has_it: if is_exclusive { is_sole } else { is_reader },
+            goes_first: if is_exclusive { is_reader } else { is_sole },
+            is_held: is_taken && !is_sole,
+            owners: Vec::new(),
+        };
+        if found.is_held {
+            found.owners.extend(sole.map(<[u8]>::to_vec));
         }
-        (is_held, found)
+        let waits_for_caller = waits.is_sole_holder(queue, search.caller)
+            || (want == Want::Rw(Mode::Write) && waits.is_reader(queue, search.caller));
+        if waits_for_caller && *owner != *search.caller {
+            found.owners.push(search.caller.to_vec());
+        }
+        // One look at the readers of a key reaches all of them, for whoever waits to write.
+        if want == Want::Rw(Mode::Write) && search.read.insert(queue) {
+            let (count, readers) = waits.readers_of(queue);
+            search.looked_at += count;
+            found.is_held |= count > usize::from(is_reader);
+            let readers = readers.filter(|reader| **reader != *owner).take(PLACES_MOST);
+            found.owners.extend(readers.map(<[u8]>::to_vec));
+        }
+        found
     }
 
     /// Those in front of `place` (without one, of the whole queue) that may lead somewhere.

@@ -6,6 +6,7 @@
 
 use super::Waits;
 use super::owners::hash_owner;
+use crate::queue::Queue;
 use crate::resource::{Body, Kind, Resource};
 use crate::slab::NIL;
 use core::iter::successors;
@@ -59,6 +60,32 @@ impl Waits {
         known.is_some_and(|queue| {
             queue.holder == hash || queue.readers().1.any(|reader| reader == hash)
         })
+    }
+
+    /// Whether `owner` has the key of `queue` for itself, or writes it.
+    pub(crate) fn is_sole_holder(&self, queue: u32, owner: &[u8]) -> bool {
+        let holder = self.queues.get(queue).map_or(0, |queue| queue.holder);
+        holder != 0 && holder == hash_owner(self.keys, owner)
+    }
+
+    /// Whether `owner` reads the key of `queue`.
+    pub(crate) fn is_reader(&self, queue: u32, owner: &[u8]) -> bool {
+        let more = self.queues.get(queue).and_then(|queue| queue.more.as_ref());
+        more.is_some_and(|more| more.readers.contains(&hash_owner(self.keys, owner)))
+    }
+
+    /// Whether somebody has the key of `queue` for itself, or writes it; and that owner, if it waits somewhere.
+    pub(crate) fn sole_holder(&self, queue: u32) -> (bool, Option<&[u8]>) {
+        let holder = self.queues.get(queue).map_or(0, |queue| queue.holder);
+        (holder != 0, self.owner_with(holder))
+    }
+
+    /// How many read the key of `queue`, and those of them who wait somewhere.
+    pub(crate) fn readers_of(&self, queue: u32) -> (usize, impl Iterator<Item = &[u8]>) {
+        let readers = self.queues.get(queue).map(Queue::readers);
+        let count = readers.as_ref().map_or(0, |(count, _)| *count);
+        let hashes = readers.into_iter().flat_map(|(_, hashes)| hashes);
+        (count, hashes.filter_map(|hash| self.owner_with(hash)))
     }
 
     /// The queues of keys that the owner with this hash holds.

@@ -156,11 +156,6 @@ impl Waits {
         }
     }
 
-    /// Places that do not count as long as their owners hold the key.
-    pub(crate) fn exempt(&self) -> impl Iterator<Item = &Waiter> {
-        self.order.exempt.iter().filter_map(|&slot| self.waiters.get(slot))
-    }
-
     /// Whether all levels are as they should be.
     pub(super) fn is_in_order(&self) -> bool {
         self.order.unsure.is_empty()

@@ -66,6 +66,14 @@ impl Waits {
         self.name_of(party).map_or(0, |name| hash_owner(self.keys, name))
     }
 
+    /// The owner with this hash, if it has places.
+    pub(super) fn owner_with(&self, hash: u64) -> Option<&[u8]> {
+        if self.by_name.is_empty() || hash == 0 {
+            return None;
+        }
+        self.name_of(self.party_with(hash)?)
+    }
+
     fn name_of(&self, party: u32) -> Option<&[u8]> {
         let eldest = self.parties.get(party)?.eldest;
         self.waiters.get(eldest).map(|waiter| &*waiter.owner)

@@ -10,10 +10,11 @@ use crate::machine::caller::Caller;
 use crate::machine::hand_on::hold_for;
 use crate::machine::in_flight::{Given, Part};
 use crate::machine::{Machine, Step};
-use crate::queue::{Waiter, WaiterId};
+use crate::queue::{Waiter, WaiterId, Want};
 use crate::resource::{Kind, Lock, Resource};
 use crate::store::{Key, Store};
 use crate::time::Now;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use dlock_wire::request::Acquire;
 
@@ -39,9 +40,9 @@ impl Machine {
 
     /// ANYACQUIRE has found its key.
     fn grant_any(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
-        let Some(token) = self.tokens.take(step.now.wall_us) else {
-            self.refuse_waiter(step, slot, &tokens_used_up());
-            return;
+        let token = match self.name_hold(step, Want::Lock) {
+            Ok((_, token)) => token,
+            Err(fault) => return self.refuse_waiter(step, slot, &fault),
         };
         let Some(waiter) = self.forget_place(slot) else { return };
         let hold = hold_for(&waiter, step, token);
@@ -77,13 +78,35 @@ impl Machine {
         now: Now,
         fx: &mut Effects,
     ) {
-        if core::mem::replace(&mut self.is_granting, true) {
+        if !self.may_grant(now.mono) {
             return;
         }
+        // All keys of a call share a slot, so in a cluster they are of the slot of the running command. Only a panic
+        // can have left a call of another slot here; it waits for the tick.
+        let mut later = VecDeque::new();
         while let Some(call) = self.ripe.pop_front() {
-            self.grant_all(store, now, call, fx);
+            let first = self.waits.by_id(call).and_then(|waiter| self.waits.queue(waiter.queue));
+            if first.is_none_or(|queue| store.reaches(queue.key())) {
+                self.grant_all(store, now, call, fx);
+            } else {
+                later.push_back(call);
+            }
         }
-        self.is_granting = false;
+        self.ripe.append(&mut later);
+    }
+
+    /// In the tick: grants the calls that a panic has left ungranted; `false` if there is none to grant.
+    pub(in crate::machine) fn grant_leftover<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        fx: &mut Effects,
+    ) -> bool {
+        let has_some = !self.ripe.is_empty() && self.may_grant(now.mono);
+        if has_some {
+            self.grant_what_is_ripe(store, now, fx);
+        }
+        has_some
     }
 
     fn grant_all<S: Store>(&mut self, store: &mut S, now: Now, call: WaiterId, fx: &mut Effects) {
@@ -99,20 +122,19 @@ impl Machine {
             let (db, name) = (found.db, found.name.clone());
             let key = Key { db, name: &name };
             // Looked at once more: other commands may have done something to any of the keys.
-            let look =
-                self.on_key(
-                    store,
-                    (Kind::Lock, key),
-                    now,
-                    fx,
-                    |machine, _, resource| match resource.lock() {
-                        Lock::Held(hold) if *hold.owner == *owner && hold.count < u32::MAX => {
-                            Look::Held
-                        }
-                        Lock::Free if machine.first_in(queue) == Some(slot) => Look::Open,
-                        _ => Look::Closed(false),
-                    },
-                );
+            let look = self.on_key_alone(
+                store,
+                (Kind::Lock, key),
+                now,
+                (fx, usize::MAX),
+                |machine, _, resource| match resource.lock() {
+                    Lock::Held(hold) if *hold.owner == *owner && hold.count < u32::MAX => {
+                        Look::Held
+                    }
+                    Lock::Free if machine.first_in(queue) == Some(slot) => Look::Open,
+                    _ => Look::Closed(false),
+                },
+            );
             if self.waits.by_id(call).is_none() {
                 return;
             }
@@ -135,19 +157,26 @@ impl Machine {
         let Some(waiter) = self.forget_place(call.slot()) else { return };
         let mut tokens = Vec::with_capacity(names.len());
         let mut parts = Vec::with_capacity(names.len());
+        let mut done = Vec::with_capacity(names.len());
         for (db, name) in &names {
             let key = Key { db: *db, name };
             let caller = Caller { client: waiter.client, db: *db, may_block: false };
             let call = as_call(&waiter, name);
-            let outcome =
-                self.on_key(store, (Kind::Lock, key), now, fx, |machine, step, resource| {
-                    machine.take_one(step, resource, caller, &call)
-                });
+            let outcome = self.on_key_alone(
+                store,
+                (Kind::Lock, key),
+                now,
+                (fx, usize::MAX),
+                |m, step, resource| m.take_one(step, resource, caller, &call),
+            );
             let Ok((Outcome::Token(token), entered)) = outcome else {
                 debug_assert!(false, "a key that was there to be taken a moment ago");
-                continue;
+                let fault = self.give_back_all(store, now, &done, fx);
+                fx.wake(waiter.id, fault);
+                return;
             };
             tokens.push(token);
+            done.push((key, token, entered));
             let given = Given::Hold { id: ALONE, token, entered };
             parts.push(Part::new(Kind::Lock, key, given));
         }

@@ -57,6 +57,9 @@ impl Machine {
             return Err(fault);
         }
         self.rouse(store, now, caller.client, fx);
+        if self.settings.deadlock_detection {
+            self.end_due_leases(store, now, core::iter::empty(), fx);
+        }
         if call.block_ms.is_none() || !caller.may_block {
             return Ok((self.look_at_each(store, now, caller, (call, Own::Counts), fx)?, None));
         }
@@ -110,6 +113,9 @@ impl Machine {
         let is_free = matches!(resource.lock(), Lock::Free);
         if self.quarantine_left(step.now.mono) > 0 {
             return Look::Closed(resource.lock().hold().is_none());
+        }
+        if !self.accepts_writes() {
+            return Look::Closed(false);
         }
         let queue = self.waits.queue_of(step.key).filter(|_| is_free);
         let mut waiting = queue.into_iter().flat_map(|queue| self.waits.walk(queue));

@@ -73,7 +73,7 @@ pub(super) struct Scene {
 impl Scene {
     pub(super) fn new(all: Vec<At>) -> Self {
         Self {
-            machine: Machine::new(HashKeys(1, 2), Settings::default()),
+            machine: open_machine(),
             keys: Keys::default(),
             all,
             fx: Effects::default(),
@@ -210,6 +210,13 @@ impl Scene {
         };
         all.iter().map(state).collect()
     }
+}
+
+/// A machine of a server that accepts writes.
+fn open_machine() -> Machine {
+    let mut machine = Machine::new(HashKeys(1, 2), Settings::default());
+    machine.set_gate(dlock_core::machine::Gate::Open);
+    machine
 }
 
 pub(super) fn owner_name(owner: usize) -> Vec<u8> {

@@ -51,7 +51,7 @@ impl Simulation {
         self.say(|| "open".to_owned());
         self.world.pause(false);
         self.model.pause(false);
-        self.world.machine.set_gate(Gate::Open);
+        self.world.gate = Gate::Open;
         self.model.shut(false);
         if self.random.one_in(2) {
             self.tick();
@@ -139,6 +139,11 @@ impl Simulation {
             18 => Request::Break { key },
             _ => Request::Cancel { key, owner },
         };
+        let waits = acquire.block_ms.is_some() || acquire.queue_ms.is_some();
+        if verb < 11 && waits && self.world.machine.settings.deadlock_detection {
+            // Before it searches, the machine ends what is due anywhere.
+            self.tick();
+        }
         self.call(client, may_block, (family, &request));
     }
 

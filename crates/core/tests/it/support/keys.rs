@@ -3,7 +3,7 @@
 use dlock_core::machine::Lost;
 use dlock_core::record;
 use dlock_core::resource::{Body, Kind, Resource};
-use dlock_core::store::{Key, Slot, Store};
+use dlock_core::store::{Key, Reach, Slot, Store};
 
 /// Database and name of a key.
 pub type Id = (u32, Vec<u8>);
@@ -14,10 +14,30 @@ pub struct Keys {
     pub(super) values: Vec<(Id, Option<Resource>)>,
     /// Keys that have a time to live which somebody set.
     pub with_ttl: Vec<Id>,
+    /// The one slot that can be reached, as in a command of a cluster; `None`: all can.
+    pub slot: Option<usize>,
+}
+
+/// The slot of a key in the cluster of the tests: whatever its name begins with.
+pub fn slot_of(name: &[u8]) -> usize {
+    usize::from(name.first().copied().unwrap_or_default())
 }
 
 impl Store for Keys {
+    fn reach(&self) -> Reach {
+        if self.slot.is_some() { Reach::OneSlot } else { Reach::Everywhere }
+    }
+
+    fn reaches(&self, key: Key<'_>) -> bool {
+        self.slot.is_none_or(|slot| slot == slot_of(key.name))
+    }
+
     fn get(&mut self, key: Key<'_>) -> Slot<'_> {
+        assert!(
+            self.reaches(key),
+            "a key of another slot: {:?}",
+            String::from_utf8_lossy(key.name)
+        );
         match self.find(key).map(|at| &mut self.values[at].1) {
             Err(_) => Slot::Missing,
             Ok(None) => Slot::Foreign,
@@ -26,6 +46,7 @@ impl Store for Keys {
     }
 
     fn put(&mut self, key: Key<'_>, resource: Resource) {
+        assert!(self.reaches(key), "a new key of another slot");
         assert!(self.find(key).is_err(), "a new value is put only where there is none");
         self.insert(key, Some(resource));
     }

@@ -70,6 +70,8 @@ pub struct World {
     replica: Machine,
     replica_keys: Keys,
     now_us: u64,
+    /// Whether the server would accept a client's write.
+    pub gate: Gate,
     /// The wall clock, in microseconds, when the monotonic clock shows 0.
     pub wall_us: u64,
     paused: bool,
@@ -93,6 +95,7 @@ impl World {
             replica,
             replica_keys: Keys::default(),
             now_us,
+            gate: Gate::Open,
             wall_us: WALL_US,
             paused: false,
             fx: Effects::default(),
@@ -137,7 +140,9 @@ impl World {
         let mut fx = std::mem::take(&mut self.fx);
         fx.clear();
         let before = counts(&self.machine);
+        self.machine.set_gate(self.gate);
         run(&mut self.machine, &mut self.keys, now, &mut fx);
+        self.machine.set_gate(Gate::Unknown);
         for record in &fx.records {
             let key = Key { db: record.db, name: fx.record_key(record) };
             let replayed =
@@ -179,7 +184,7 @@ impl World {
     pub fn call(&mut self, caller: Caller, id: CommandId, request: &Request<'_>) -> Seen {
         if !matches!(request, Request::Unblock { .. }) {
             // The server takes this write, or it would not have got here.
-            self.machine.set_gate(Gate::Open);
+            self.gate = Gate::Open;
         }
         let permit = match request {
             Request::SemAcquire(_) => self.new_permit(),
@@ -266,14 +271,23 @@ impl World {
         self.permits.to_be_bytes()
     }
 
-    /// Does all that is due, in small pieces.
+    /// Does all that is due, in small pieces. The server is asked whether it takes writes only when there is a reason,
+    /// as in the module.
     pub fn tick(&mut self, gate: Gate) -> Seen {
+        self.gate = gate;
         self.step(|machine, keys, now, fx| {
-            let mut rounds = 0;
-            while machine.tick(keys, now, gate, 2, fx) == Progress::More {
-                rounds += 1;
-                assert!(rounds < 100_000, "what is due comes to an end");
+            let mut known = Gate::Unknown;
+            for _ in 0..100_000 {
+                if machine.tick(keys, now, known, 2, fx) == Progress::More {
+                    continue;
+                }
+                if known != Gate::Unknown || !machine.wants_to_write(now) {
+                    return;
+                }
+                assert!(fx.records.is_empty(), "nothing is written before the server was asked");
+                known = gate;
             }
+            panic!("what is due comes to an end");
         })
     }
 
@@ -348,6 +362,7 @@ impl World {
     /// Lets everybody go and everything end: nothing may be left.
     pub fn finish(mut self) {
         self.pause(false);
+        self.gate = Gate::Open;
         let known: Vec<u64> = self.machine.connections().iter().map(|(client, _)| client).collect();
         for client in known {
             self.gone(client);
@@ -371,7 +386,7 @@ impl World {
             assert_eq!(machine.connections().len(), 0, "no connection is known");
             assert_eq!(machine.in_flight(), 0, "no grant is on its way");
         }
-        let alarm = self.machine.next_alarm(self.now());
+        let alarm = self.machine.next_alarm(self.now(), Gate::Open);
         assert_eq!(alarm, None, "no alarm is asked for");
         let ours = self.keys.digest().filter(|(_, digest)| digest.is_some()).count();
         assert_eq!(ours, 0, "no key is left");

@@ -150,8 +150,7 @@ fn waits_and_leases_that_are_over_close_no_circle() {
          40  c4  ACQUIRE k B BLOCK 0                 => parked
          41  tick                                    => c3 gets null
          42  c3  MACQUIRE 2 l m A BLOCK 0            => DEADLOCK
-         60  c3  MACQUIRE 2 l m A BLOCK 0            => parked
-         61  tick                                    => c4 gets t3
+         60  c3  MACQUIRE 2 l m A BLOCK 0            => parked; c4 gets t3
          62  c2  RELEASE l B                         => 0; c3 gets t4 t5
     ");
 }
@@ -163,16 +162,15 @@ fn a_lease_that_ends_at_this_moment_closes_no_circle() {
           0  c2  ACQUIRE l B                         => t2
           1  c4  ACQUIRE k B BLOCK 0                 => parked
          49  c3  ACQUIRE l A BLOCK 0                 => DEADLOCK
-        # No alarm has rung.
-         50  c3  ACQUIRE l A BLOCK 0                 => parked
-         51  tick                                    => c4 gets t3
+        # No alarm has rung: the call ends what is due before it searches.
+         51  c3  ACQUIRE l A BLOCK 0                 => parked; c4 gets t3
     ");
     run("
           0  c1  DRW.ACQUIRE k A READ PX 50          => t1
           0  c2  DRW.ACQUIRE k B READ                => t2
           1  c2  DRW.ACQUIRE k B WRITE BLOCK 0       => parked
         # Not in front of B, who then would wait for A.
-         50  c1  DRW.ACQUIRE k A WRITE BLOCK 0       => parked; c2 gets t3
+         51  c1  DRW.ACQUIRE k A WRITE BLOCK 0       => parked; c2 gets t3
     ");
 }
 

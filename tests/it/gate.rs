@@ -1,0 +1,244 @@
+//! While the server would refuse a client's write, nothing is granted and nothing is handed off, whatever makes it due.
+//!
+//! Each case has a waiter `y` that can be served as soon as something in front of it goes: a wider request at the head of
+//! the queue, or a hold. All cases of a refusal run at once, each on keys of its own.
+
+#![allow(clippy::expect_used, reason = "a test that cannot go on stops here and says why")]
+
+use std::time::Duration;
+
+use crate::support::{Client, Heard, Reply, SOON, Server, Setup, wait_until};
+
+/// How long what ends by itself lasts, in milliseconds: long enough to set all cases up.
+const SHORT: &str = "1500";
+
+/// What goes in front of `y`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The BLOCK of a waiter runs out, or the lease of a hold; by itself.
+    Time,
+    /// DLOCK.UNBLOCK ends the call of the waiter.
+    Unblock,
+    /// The connection of the waiter, or of a bound holder, closes.
+    Close,
+}
+
+/// A family, what is done first, what stands in front (its last command stays on a connection of its own), and the
+/// command of `y`. `#` stands for the keys of the case, `SHORT` for a time that ends while writes are refused.
+type Case = (&'static [&'static str], &'static [Cause], &'static str, &'static str);
+
+use Cause::{Close, Time, Unblock};
+
+const CASES: [Case; 12] = [
+    // A call at the head keeps a free lock closed while it waits for another one.
+    (
+        &["DLOCK.ACQUIRE #busy o9"],
+        &[Time, Unblock, Close],
+        "DLOCK.MACQUIRE 2 #hot #busy batch BLOCK SHORT",
+        "DLOCK.ACQUIRE #hot y BLOCK 0",
+    ),
+    (
+        &["DRW.ACQUIRE #hot r READ"],
+        &[Time, Unblock, Close],
+        "DRW.ACQUIRE #hot w WRITE BLOCK SHORT",
+        "DRW.ACQUIRE #hot y READ BLOCK 0",
+    ),
+    (
+        &["DSEM.INIT #hot 2", "DSEM.TAKE #hot"],
+        &[Time, Unblock, Close],
+        "DSEM.ACQUIRE #hot wide COUNT 2 BLOCK SHORT",
+        "DSEM.ACQUIRE #hot y BLOCK 0",
+    ),
+    (
+        &["DSEM.INIT #hot 2", "DSEM.TAKE #hot"],
+        &[Time, Unblock, Close],
+        "DSEM.TAKE #hot 2 BLOCK SHORT",
+        "DSEM.TAKE #hot BLOCK 0",
+    ),
+    // A hold ends: its lease, or with its connection.
+    (&[], &[Time], "DLOCK.ACQUIRE #hot h PX SHORT", "DLOCK.ACQUIRE #hot y BLOCK 0"),
+    (&[], &[Close], "DLOCK.ACQUIRE #hot h BIND 0", "DLOCK.ACQUIRE #hot y BLOCK 0"),
+    (&[], &[Time], "DFAIR.ACQUIRE #hot h PX SHORT", "DFAIR.ACQUIRE #hot y BLOCK 0"),
+    (&[], &[Close], "DFAIR.ACQUIRE #hot h BIND 0", "DFAIR.ACQUIRE #hot y BLOCK 0"),
+    (&[], &[Time], "DRW.ACQUIRE #hot h WRITE PX SHORT", "DRW.ACQUIRE #hot y READ BLOCK 0"),
+    (&[], &[Close], "DRW.ACQUIRE #hot h READ BIND 0", "DRW.ACQUIRE #hot y WRITE BLOCK 0"),
+    (&["DSEM.INIT #hot 1"], &[Time], "DSEM.ACQUIRE #hot h PX SHORT", "DSEM.ACQUIRE #hot y BLOCK 0"),
+    (&["DSEM.INIT #hot 1"], &[Close], "DSEM.ACQUIRE #hot h BIND 0", "DSEM.ACQUIRE #hot y BLOCK 0"),
+];
+
+/// Families whose unclaimed grants lapse: a holder, a place that is granted and not claimed, and `y` behind it.
+const UNCLAIMED: [[&str; 4]; 4] = [
+    [
+        "DLOCK.ACQUIRE #hot h",
+        "DLOCK.ACQUIRE #hot q QUEUE SHORT",
+        "DLOCK.RELEASE #hot h",
+        "DLOCK.ACQUIRE #hot y BLOCK 0",
+    ],
+    [
+        "DFAIR.ACQUIRE #hot h",
+        "DFAIR.ACQUIRE #hot q QUEUE SHORT",
+        "DFAIR.RELEASE #hot h",
+        "DFAIR.ACQUIRE #hot y BLOCK 0",
+    ],
+    [
+        "DRW.ACQUIRE #hot h WRITE",
+        "DRW.ACQUIRE #hot q WRITE QUEUE SHORT",
+        "DRW.RELEASE #hot h WRITE",
+        "DRW.ACQUIRE #hot y READ BLOCK 0",
+    ],
+    [
+        "DSEM.ACQUIRE #hot q LIMIT 1 QUEUE SHORT",
+        "DSEM.ACQUIRE #hot q QUEUE SHORT",
+        "DSEM.BREAK #hot PERMIT",
+        "DSEM.ACQUIRE #hot y BLOCK 0",
+    ],
+];
+
+fn words(call: &str, number: usize) -> Vec<String> {
+    // All keys of a case in one slot.
+    let key = format!("{{{number}}}");
+    call.split(' ').map(|word| word.replace('#', &key).replace("SHORT", SHORT)).collect()
+}
+
+/// One case that is set up: who stands in front, and who waits behind.
+struct Player {
+    cause: Cause,
+    front: Option<Client>,
+    next: Client,
+    call: Vec<String>,
+}
+
+fn play(server: &Server, number: usize, scene: &Case, cause: Cause) -> Player {
+    let (first, _, front_call, next_call) = scene;
+    for call in *first {
+        let _ = server.cmd(&words(call, number));
+    }
+    let mut front = server.client();
+    front.send(&words(front_call, number));
+    if front_call.contains(" BLOCK ") {
+        wait_until("a blocked call", || server.is_blocked(front.id()));
+    } else {
+        let _ = front.reply(SOON);
+    }
+    let mut next = server.client();
+    let call = words(next_call, number);
+    next.send(&call);
+    wait_until("a blocked call", || server.is_blocked(next.id()));
+    Player { cause, front: Some(front), next, call }
+}
+
+fn play_unclaimed(
+    server: &Server,
+    number: usize,
+    [hold, place, release, next]: &[&str; 4],
+) -> Player {
+    let permit = server.cmd(&words(hold, number));
+    let mut front = server.client();
+    assert!(front.cmd(&words(place, number)).is_null(), "{place}");
+    let mut waiter = server.client();
+    let call = words(next, number);
+    waiter.send(&call);
+    wait_until("a blocked call", || server.is_blocked(waiter.id()));
+    let mut release = words(release, number);
+    if release.last().is_some_and(|word| word == "PERMIT") {
+        release.pop();
+        release.push(permit.text());
+    }
+    let _ = server.cmd(&release);
+    Player { cause: Time, front: Some(front), next: waiter, call }
+}
+
+/// Makes the server refuse writes, or accept them again.
+type Switch = fn(&Server);
+
+fn config(server: &Server, name: &str, value: &str) {
+    server.cmd(&["CONFIG", "SET", name, value]).ok();
+}
+
+fn nothing_is_granted(setup: Setup, begin: Switch, end: Switch) {
+    let server = setup.start();
+    let mut players = Vec::new();
+    for case in &CASES {
+        for &cause in case.1 {
+            players.push(play(&server, players.len(), case, cause));
+        }
+    }
+    for case in &UNCLAIMED {
+        players.push(play_unclaimed(&server, players.len(), case));
+    }
+    let granted = || server.info_number("dlock", "grants_after_waiting");
+    let before = granted();
+    begin(&server);
+    for player in &mut players {
+        match player.cause {
+            Time => {}
+            Unblock => {
+                let id = player.front.as_ref().expect("a waiter").id().to_string();
+                assert_eq!(server.cmd(&["DLOCK.UNBLOCK", &id]).int(), 1);
+            }
+            Close => player.front = None,
+        }
+    }
+    // All that has a time comes to its end; waits end during a pause, too.
+    for player in &mut players {
+        let blocks = |front: &mut Client| server.is_blocked(front.id());
+        if let Some(front) = &mut player.front {
+            wait_until("the end of a wait", || !blocks(front));
+        }
+    }
+    // Leases and unclaimed grants were as short, and began before.
+    for player in &mut players {
+        assert_eq!(
+            player.next.hear(Duration::from_millis(30)),
+            Heard::Nothing,
+            "{:?}",
+            player.call
+        );
+    }
+    assert_eq!(granted(), before, "nothing is granted while the server refuses writes");
+    end(&server);
+    for player in &mut players {
+        let answer = player.next.reply(SOON);
+        assert!(
+            !answer.is_null() && !matches!(answer, redis::Value::ServerError(_)),
+            "{:?}: {answer:?}",
+            player.call
+        );
+    }
+    assert!(granted() > before);
+}
+
+#[test]
+fn nothing_is_granted_while_too_few_replicas_follow() {
+    nothing_is_granted(
+        Server::with(&[]),
+        |server| config(server, "min-replicas-to-write", "1"),
+        |server| config(server, "min-replicas-to-write", "0"),
+    );
+}
+
+#[test]
+fn nothing_is_granted_while_the_disk_fails() {
+    let begin = |server: &Server| {
+        std::fs::create_dir_all(server.dir().join("dump.rdb/in the way")).expect("a folder");
+        crate::refusal::bgsave(server, "err");
+    };
+    let end = |server: &Server| {
+        std::fs::remove_dir_all(server.dir().join("dump.rdb")).expect("the folder made above");
+        crate::refusal::bgsave(server, "ok");
+    };
+    nothing_is_granted(Server::with(&["save", "3600 1000000"]), begin, end);
+}
+
+#[test]
+fn nothing_is_granted_during_a_pause() {
+    nothing_is_granted(
+        Server::with(&[]),
+        |server| {
+            server.cmd(&["CLIENT", "PAUSE", "60000", "WRITE"]).ok();
+        },
+        |server| {
+            server.cmd(&["CLIENT", "UNPAUSE"]).ok();
+        },
+    );
+}
