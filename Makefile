@@ -44,7 +44,7 @@ bench: deps ## Measure, each number against a plain Redis in the same run
 soak: test-deps ## Millions of locks and dead waiters: memory must stay flat (minutes)
 	$(CARGO) test --package dlock --test it --test client -- --ignored --nocapture --test-threads=1 soak
 
-matrix: test-deps ## The tests of module, client and command against several Redis and Valkey versions
+matrix: test-deps ## The tests of module, client and command against Redis 7.0, 8.0, 8.2 and Valkey 8.0, 9.1
 	@scripts/matrix
 
 deny: ## Check licences, advisories and sources of what we depend on
@@ -54,5 +54,7 @@ deny: ## Check licences, advisories and sources of what we depend on
 deps: ## Install what building and testing need and is missing (Debian; elsewhere: say what)
 	@scripts/deps
 
+# Some tests need a newer server than Debian's: from Redis 7.4 and Valkey 8 on, a cluster keeps the keys of each slot apart.
 test-deps:
 	@scripts/deps test
+	@scripts/servers redis-8.2 valkey-9.1 >/dev/null

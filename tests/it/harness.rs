@@ -10,7 +10,7 @@ use redis::Value;
 
 use crate::{
     args,
-    support::{Heard, Kind, LIMIT, ReplicaTap, Reply, SOON, Server, Setup, wait_until},
+    support::{Heard, Kind, LIMIT, Nodes, ReplicaTap, Reply, SOON, Server, Setup, wait_until},
 };
 
 fn plain(settings: &[&str]) -> Setup {
@@ -208,6 +208,23 @@ fn the_wall_clock_moves_and_nothing_else_does() {
         let spent = used() - before;
         assert!(spent < 0.15, "{spent} s of processor time in 0.3 s with the clock at {shift}");
     }
+}
+
+#[test]
+fn a_test_can_name_the_version_of_its_servers() {
+    for (name, valkey, version) in [("redis-8.2", false, (8, 2)), ("valkey-9.1", true, (9, 1))] {
+        let server = Server::of(name).without_module().start();
+        let kind = server.kind();
+        assert_eq!((kind.valkey, (kind.version.0, kind.version.1)), (valkey, version));
+        let info = server.info("server");
+        let shown = info.get("valkey_version").or_else(|| info.get("redis_version")).unwrap();
+        assert!(shown.starts_with(&format!("{}.{}.", version.0, version.1)), "{name}: {shown}");
+    }
+    let mut nodes = Nodes::of((0..2).map(|_| Server::of("redis-8.2")));
+    nodes.add_replica(0);
+    assert!(nodes.all().iter().all(|node| node.binary() == nodes.all()[0].binary()));
+    let refusal = failure(|| drop(Server::of("redis-0.1")));
+    assert!(refusal.contains("no server redis-0.1"), "{refusal}");
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl Nodes {
         Nodes::of((0..count).map(|_| Server::with(settings)))
     }
 
-    /// As [`Nodes::start`], each node as its setup says.
+    /// As [`Nodes::start`], each node as its setup says: `Nodes::of((0..3).map(|_| Server::of("redis-8.2")))`.
     #[track_caller]
     pub fn of(setups: impl IntoIterator<Item = Setup>) -> Nodes {
         let start = |setup: Setup| setup.cluster_without_slots().start();
@@ -135,7 +135,7 @@ impl Nodes {
     /// Adds a replica of a node; returns when it is in sync, its number.
     #[track_caller]
     pub fn add_replica(&mut self, of: usize) -> usize {
-        let replica = Server::with(&[]).cluster_without_slots().start();
+        let replica = Server::with(&[]).binary(self.0[of].binary()).cluster_without_slots().start();
         self.0[0].meet(&replica);
         let primary = self.0[of].node_id();
         wait_until("the replica to know its primary", || {

@@ -1,6 +1,73 @@
-//! Which server the tests run against, and what it can do.
+//! Which servers the tests run against, and what they can do.
 
-use std::{process::Command, sync::OnceLock};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    process::Command,
+    sync::{Mutex, OnceLock, PoisonError},
+};
+
+/// A server program of a known version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binary {
+    path: String,
+    kind: Kind,
+}
+
+impl Binary {
+    /// The program that `scripts/servers` fetched under this name, e.g. `redis-8.2`. The script is asked once per name.
+    /// Fails the test, with the command that fetches it, if the program is missing.
+    #[track_caller]
+    pub fn named(name: &str) -> Binary {
+        static FOUND: Mutex<BTreeMap<String, Binary>> = Mutex::new(BTreeMap::new());
+        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(binary) = found.get(name) {
+            return binary.clone();
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/servers");
+        let output = Command::new(&script)
+            .args(["--here", name])
+            .output()
+            .unwrap_or_else(|error| panic!("cannot run {}: {error}", script.display()));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "no server {name}: {said}");
+        let binary = Binary::at(String::from_utf8_lossy(&output.stdout).trim());
+        found.insert(name.to_owned(), binary.clone());
+        binary
+    }
+
+    /// Path of the program, or its name if the system knows it.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Its family and version.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    fn at(path: &str) -> Binary {
+        let shown = Command::new(path)
+            .arg("--version")
+            .output()
+            .unwrap_or_else(|error| panic!("cannot run {path}: {error} (try `make deps`)"));
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let kind = Kind::parse(&shown).unwrap_or_else(|| panic!("what server is this? {shown}"));
+        Binary { path: path.to_owned(), kind }
+    }
+
+    fn usual() -> &'static Binary {
+        static USUAL: OnceLock<Binary> = OnceLock::new();
+        USUAL.get_or_init(|| Binary::at(&binary()))
+    }
+}
+
+/// The program of tests that name none: `$DLOCK_SERVER`, else `redis-server` from the path.
+impl Default for Binary {
+    fn default() -> Binary {
+        Binary::usual().clone()
+    }
+}
 
 /// The server binary's family and version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,18 +79,9 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The kind of the server binary, asked once.
+    /// The kind of the default server binary, asked once.
     pub fn of_binary() -> &'static Kind {
-        static KIND: OnceLock<Kind> = OnceLock::new();
-        KIND.get_or_init(|| {
-            let binary = binary();
-            let shown = Command::new(&binary)
-                .arg("--version")
-                .output()
-                .unwrap_or_else(|error| panic!("cannot run {binary}: {error} (try `make deps`)"));
-            let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-            Kind::parse(&shown).unwrap_or_else(|| panic!("what server is this? {shown}"))
-        })
+        Binary::usual().kind()
     }
 
     /// Reads the output of `--version`, e.g. `Redis server v=7.0.15 sha=…`.
@@ -63,8 +121,8 @@ impl Kind {
     }
 }
 
-/// The server binary: `$DLOCK_SERVER`, else `redis-server` from the path.
-pub fn binary() -> String {
+/// The default server binary: `$DLOCK_SERVER`, else `redis-server` from the path.
+pub(super) fn binary() -> String {
     std::env::var("DLOCK_SERVER")
         .ok()
         .filter(|path| !path.is_empty())

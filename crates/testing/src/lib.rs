@@ -16,6 +16,9 @@
 //!
 //! The environment can change two things: `DLOCK_SERVER` names the server binary (default `redis-server`),
 //! `DLOCK_MODULE` a module that is already built (default: cargo builds it, once per test binary).
+//!
+//! A test that depends on the version of the server names it, whatever `DLOCK_SERVER` says: `Server::of("redis-8.2").start()`.
+//! `scripts/servers` knows the names, and `make test-deps` fetches the servers that tests name.
 
 #![allow(
     clippy::unwrap_used,
@@ -48,7 +51,7 @@ pub use self::{
     client::{Blocked, Client, Heard, Subscription},
     cluster::Nodes,
     family::Family,
-    kind::Kind,
+    kind::{Binary, Kind},
     module::Profile,
     proxy::{Cut, Fault, Proxy, Seen, Traffic, Trigger, Way},
     sentinel::{SentinelSetup, Sentinels},

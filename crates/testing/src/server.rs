@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use crate::{
     client::{Blocked, Client, Heard, Subscription},
     family::Family,
+    kind::{Binary, Kind},
     port::Reservation,
     process::Guarded,
     value::Reply as _,
@@ -43,6 +44,7 @@ const LEFT_OVER_FIELDS: [&str; 10] = [
 /// A running server. Dropping it kills it; if it had died by itself or its log speaks of a crash, the test fails.
 #[derive(Debug)]
 pub struct Server {
+    binary: Binary,
     dir: TempDir,
     socket: Arc<Path>,
     port: u16,
@@ -75,6 +77,16 @@ impl Server {
     /// The family that its connections speak.
     pub fn family(&self) -> Family {
         self.family
+    }
+
+    /// The program that it runs.
+    pub fn binary(&self) -> &Binary {
+        &self.binary
+    }
+
+    /// Its kind and version.
+    pub fn kind(&self) -> &Kind {
+        self.binary.kind()
     }
 
     /// The folder it works in: RDB, AOF, log, configuration.

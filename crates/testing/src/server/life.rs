@@ -14,7 +14,6 @@ use redis::Value;
 use super::Server;
 use crate::{
     client::{Client, Heard},
-    kind,
     process::Guarded,
     value::Reply as _,
     wait::{LIMIT, wait_until},
@@ -130,7 +129,7 @@ impl Server {
             .append(true)
             .open(self.dir.path().join("output"))
             .expect("a file in a folder of ours");
-        let mut command = Command::new(kind::binary());
+        let mut command = Command::new(self.binary.path());
         command
             .arg(self.config_file())
             .current_dir(self.dir.path())
@@ -142,7 +141,7 @@ impl Server {
         }
         // A socket file of the life before would refuse connections until the new one is there; that is fine.
         let child = Guarded::spawn(command)
-            .unwrap_or_else(|error| panic!("cannot run {}: {error}", kind::binary()));
+            .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.binary.path()));
         *self.child() = Some(child);
         let start = Instant::now();
         while !self.serves() {

@@ -5,6 +5,7 @@ use std::{fs, sync::Mutex};
 use super::Server;
 use crate::{
     family::Family,
+    kind::Binary,
     module::{self, Profile},
     port::free_port,
     process,
@@ -15,6 +16,7 @@ use crate::{
 #[derive(Debug)]
 #[must_use = "call start()"]
 pub struct Setup {
+    binary: Binary,
     settings: Vec<(String, String)>,
     module: Option<Profile>,
     module_args: Vec<String>,
@@ -36,6 +38,12 @@ impl Setup {
         assert!(settings.len().is_multiple_of(2), "settings come in pairs: {settings:?}");
         let pairs = settings.chunks_exact(2).map(|pair| (pair[0].to_owned(), pair[1].to_owned()));
         self.settings.extend(pairs);
+        self
+    }
+
+    /// Runs this program instead of the default one.
+    pub fn binary(mut self, binary: &Binary) -> Setup {
+        self.binary = binary.clone();
         self
     }
 
@@ -125,6 +133,7 @@ impl Server {
     /// A setup with the module and these settings: name, value, name, value, …
     pub fn with(settings: &[&str]) -> Setup {
         let setup = Setup {
+            binary: Binary::default(),
             settings: Vec::new(),
             module: Some(Profile::Checked),
             module_args: Vec::new(),
@@ -133,6 +142,13 @@ impl Server {
             family: Family::default(),
         };
         setup.and(settings)
+    }
+
+    /// A setup with the module, on the server of this version: a name that `scripts/servers` knows, e.g. `redis-8.2`.
+    /// Fails the test, with the command that fetches it, if the server is missing.
+    #[track_caller]
+    pub fn of(name: &str) -> Setup {
+        Server::with(&[]).binary(&Binary::named(name))
     }
 
     fn prepare(setup: &Setup) -> Server {
@@ -180,6 +196,7 @@ impl Server {
         fs::write(dir.path().join("redis.conf"), lines.join("\n"))
             .expect("a file in a folder of ours");
         Server {
+            binary: setup.binary.clone(),
             socket: socket.into(),
             dir,
             port,
