@@ -68,6 +68,7 @@ mod semaphore_made;
 mod semaphore_places;
 mod semaphore_queue;
 mod settings;
+mod slots;
 mod soak;
 mod specimens;
 mod story;

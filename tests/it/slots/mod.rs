@@ -1,0 +1,101 @@
+//! Clusters on servers that keep the keys of each slot apart. Redis 7.4 and later and Valkey 8 and later look every key up in the slot
+//! of the running command. A command that finishes work for a key of another slot then misses the key: the lock looks free, a second
+//! owner gets it, and its key is written a second time. One node that has all slots is enough to see it.
+
+mod cycles;
+mod rows;
+mod scenes;
+
+use std::{
+    fmt::Write as _,
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread,
+    time::Duration,
+};
+
+use crate::support::{Binary, Client, Reply, Server};
+
+/// The servers of these tests; `None` is the default one, alone if `$DLOCK_SERVER` chooses it. Redis 7.0 is not affected, and must
+/// do the same.
+fn servers() -> &'static [Option<&'static str>] {
+    match std::env::var_os("DLOCK_SERVER") {
+        Some(path) if !path.is_empty() => &[None],
+        _ => &[None, Some("redis-8.2"), Some("valkey-9.1")],
+    }
+}
+
+/// A cluster of one node. A DFAIR place without QUEUE does not outlive its connection here, so that one table fits all families.
+fn node(name: Option<&str>) -> Server {
+    let binary = name.map_or_else(Binary::default, Binary::named);
+    Server::with(&["dlock.fair-grace-ms", "0"]).binary(&binary).cluster().start()
+}
+
+/// The arguments of a call.
+fn words(call: &str) -> Vec<String> {
+    call.split(' ').map(str::to_owned).collect()
+}
+
+/// Carries out one call on the harness' own connection, which must not be refused.
+#[track_caller]
+fn ask(server: &Server, call: &str) -> redis::Value {
+    server.cmd(&words(call)).ok()
+}
+
+/// Sends all of these calls in one write, so that the server carries them out in one turn of its loop; their replies.
+#[track_caller]
+fn in_one_write(client: &mut Client, calls: &[String]) -> Vec<redis::Value> {
+    client.pipeline(&calls.iter().map(|call| words(call)).collect::<Vec<_>>())
+}
+
+/// What happens in `acts` reaches the server in one turn of its loop, in that order, at least `ms` milliseconds after the last turn.
+#[track_caller]
+fn in_one_turn(server: &Server, ms: u64, acts: impl FnOnce()) {
+    server.freeze();
+    thread::sleep(Duration::from_millis(ms));
+    acts();
+    server.thaw();
+}
+
+/// The names of all keys. Fails the test if one is there twice, or is listed and not found.
+#[track_caller]
+fn keys(server: &Server) -> Vec<String> {
+    let mut names: Vec<String> = ask(server, "KEYS *").items().iter().map(Reply::text).collect();
+    names.sort_unstable();
+    let mut once = names.clone();
+    once.dedup();
+    assert_eq!(names, once, "a key is there twice");
+    for name in &names {
+        assert_eq!(server.cmd(&["EXISTS", name]).int(), 1, "{name} is listed and not found");
+    }
+    names
+}
+
+/// DEBUG RELOAD changes nothing: it ends a server on which a key is there twice.
+#[track_caller]
+fn assert_reload_changes_nothing(server: &Server) {
+    let before = (keys(server), server.digest());
+    ask(server, "DEBUG RELOAD");
+    assert_eq!((keys(server), server.digest()), before, "after DEBUG RELOAD");
+}
+
+/// Plays every part on every server, also after one has failed, and fails with the list of those that did.
+fn on_all<P>(parts: &[P], name: impl Fn(&P) -> String, play: impl Fn(&Server, &P)) {
+    let mut failed = String::new();
+    for &version in servers() {
+        let mut server = Some(node(version));
+        for part in parts {
+            let running = server.take().unwrap_or_else(|| node(version));
+            let Err(panic) = catch_unwind(AssertUnwindSafe(|| {
+                play(&running, part);
+                server = Some(running);
+            })) else {
+                continue;
+            };
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref().copied()).unwrap_or_default();
+            let text = text.lines().next().unwrap_or_default();
+            let _ = writeln!(failed, "{}, {}: {text}", version.unwrap_or("default"), name(part));
+        }
+    }
+    assert!(failed.is_empty(), "failed:\n{failed}");
+}
