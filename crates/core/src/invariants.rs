@@ -142,8 +142,10 @@ impl Machine {
                 }
             }
         }
-        let handing =
-            self.role() == Role::Primary && !self.has_quarantine() && !self.waits().has_stalled();
+        let handing = self.role() == Role::Primary
+            && !self.has_quarantine()
+            && !self.waits().has_stalled()
+            && !self.connections().has_departed();
         for (id, queue) in self.waits().queues().filter(|_| handing) {
             let first = self.waits().walk(id).map(|(_, waiter)| waiter);
             let mut first = first.filter(|waiter| !self.is_passed_over(waiter));

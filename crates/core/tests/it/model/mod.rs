@@ -48,6 +48,8 @@ pub struct Model {
     queues: Vec<Vec<Place>>,
     /// Of fair locks, the queue as it was last written.
     saved: Vec<Vec<Place>>,
+    /// A command does nothing for other keys: the tick that follows it does.
+    pub is_cluster: bool,
     hung: Vec<u64>,
     sent: Vec<Sent>,
     quarantine_until: u64,
@@ -86,6 +88,7 @@ impl Model {
             readers: vec![Vec::new(); KEYS.len()],
             queues: vec![Vec::new(); KEYS.len()],
             saved: vec![Vec::new(); KEYS.len()],
+            is_cluster: false,
             hung: Vec::new(),
             sent: Vec::new(),
             quarantine_until: 0,
@@ -112,6 +115,26 @@ impl Model {
 
     /// `touched`: the keys that the machine wrote, in its order.
     pub fn call(
+        &mut self,
+        client: u64,
+        may_block: bool,
+        request: (Family, &Request<'_>),
+        touched: &[usize],
+    ) -> Out {
+        let out = self.command(client, may_block, request, touched);
+        self.and_tick(out, touched)
+    }
+
+    /// In a cluster, what a command left is done by the next tick.
+    pub(super) fn and_tick(&mut self, mut out: Out, touched: &[usize]) -> Out {
+        if self.is_cluster {
+            let more = self.tick(!self.shut, touched);
+            out.add(more);
+        }
+        out
+    }
+
+    fn command(
         &mut self,
         client: u64,
         may_block: bool,
@@ -162,6 +185,9 @@ impl Model {
             Verb::Break(owner) => Some(self.break_holds(k, owner)),
             Verb::Cancel(owner) => Some(self.cancel(k, &text(owner))),
         };
+        if self.is_cluster {
+            return self.done();
+        }
         let beside: Vec<usize> = touched.iter().copied().skip_while(|&other| other != k).collect();
         if was_hung {
             // The first write of its own key was that of the call.

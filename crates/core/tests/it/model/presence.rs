@@ -37,7 +37,8 @@ impl Model {
                 self.hand_on(k);
             }
         }
-        self.done()
+        let out = self.done();
+        self.and_tick(out, touched)
     }
 
     fn lose_connection(&mut self, k: usize, client: u64) {

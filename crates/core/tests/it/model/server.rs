@@ -41,7 +41,8 @@ impl Model {
             self.send_away(k);
         }
         self.look_at_queues(touched, &[k]);
-        self.done()
+        let out = self.done();
+        self.and_tick(out, touched)
     }
 
     pub fn rename(&mut self, from: usize, to: usize, touched: &[usize]) -> Out {

@@ -25,6 +25,25 @@ pub struct Out {
     pub counters: Counters,
 }
 
+impl Out {
+    /// What came out of a further part of the same step.
+    pub fn add(&mut self, more: Out) {
+        self.wakes.extend(more.wakes);
+        self.messages.extend(more.messages);
+        self.events.extend(more.events);
+        let (all, more) = (&mut self.counters, more.counters);
+        all.grants_at_once += more.grants_at_once;
+        all.grants_after_waiting += more.grants_after_waiting;
+        all.timeouts += more.timeouts;
+        all.expiries += more.expiries;
+        all.releases += more.releases;
+        all.broken += more.broken;
+        all.disconnected += more.disconnected;
+        all.replaced += more.replaced;
+        all.unclaimed += more.unclaimed;
+    }
+}
+
 /// How often what happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {

@@ -58,6 +58,10 @@ impl Model {
         if !self.hung.contains(&client) {
             return false;
         }
+        if self.is_cluster {
+            self.hung.retain(|&other| other != client);
+            return true;
+        }
         // What was written last, if it is the key of the call, was written by the call.
         let before = match touched.split_last() {
             Some((&last, before)) if last == k => before,

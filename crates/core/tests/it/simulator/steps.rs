@@ -53,7 +53,7 @@ impl Simulation {
         self.model.pause(false);
         self.world.gate = Gate::Open;
         self.model.shut(false);
-        if self.random.one_in(2) {
+        if self.world.is_cluster || self.random.one_in(2) {
             self.tick();
         }
     }

@@ -4,6 +4,7 @@
 mod keys;
 mod server;
 
+use keys::slot_of;
 pub use keys::{Digest, Keys};
 pub use server::Saved;
 
@@ -72,6 +73,8 @@ pub struct World {
     now_us: u64,
     /// Whether the server would accept a client's write.
     pub gate: Gate,
+    /// Commands reach keys of one slot only, as in a cluster; the tick that follows does the rest.
+    pub is_cluster: bool,
     /// The wall clock, in microseconds, when the monotonic clock shows 0.
     pub wall_us: u64,
     paused: bool,
@@ -96,6 +99,7 @@ impl World {
             replica_keys: Keys::default(),
             now_us,
             gate: Gate::Open,
+            is_cluster: false,
             wall_us: WALL_US,
             paused: false,
             fx: Effects::default(),
@@ -143,6 +147,7 @@ impl World {
         self.machine.set_gate(self.gate);
         run(&mut self.machine, &mut self.keys, now, &mut fx);
         self.machine.set_gate(Gate::Unknown);
+        self.keys.slot = None;
         for record in &fx.records {
             let key = Key { db: record.db, name: fx.record_key(record) };
             let replayed =
@@ -190,7 +195,8 @@ impl World {
             Request::SemAcquire(_) => self.new_permit(),
             _ => PermitId::default(),
         };
-        let seen = self.step(|machine, keys, now, fx| {
+        self.keys.slot = self.is_cluster.then(|| slot_of(&key_of(request)));
+        let mut seen = self.step(|machine, keys, now, fx| {
             let kind = kind_of(id);
             match *request {
                 Request::Acquire(ref call) => machine.acquire(keys, now, caller, (kind, call), fx),
@@ -262,7 +268,16 @@ impl World {
             assert!(!fault.text.is_empty(), "an error says what was wrong");
             assert_eq!(ErrorCode::from_text(fault.code.as_str()), Some(fault.code));
         }
+        self.finish_in_tick(&mut seen);
         seen
+    }
+
+    /// In a cluster, what a command left because it is about other slots is done by the next tick.
+    fn finish_in_tick(&mut self, seen: &mut Seen) {
+        if self.is_cluster {
+            let more = self.tick(self.gate);
+            seen.add(more);
+        }
     }
 
     /// A permit id that no call had before: 1, 2, 3, ….
@@ -297,13 +312,22 @@ impl World {
         let (lost, kept) = self.sent.iter().copied().partition(|&(_, other)| other == client);
         self.sent = kept;
         let lost: Vec<(WaiterId, u64)> = lost;
-        self.step(|machine, keys, now, fx| {
+        // In a cluster, a command of any slot may hear of it first.
+        let slot = self.is_cluster.then(|| slot_of(&[b"klm"[usize::from(client % 3 == 0)]]));
+        let mut seen = self.step(|machine, keys, now, fx| {
             // In the order in which a server tells of them.
-            machine.client_gone(keys, now, client, fx);
+            keys.slot = slot;
+            let is_done = machine.client_gone(keys, now, client, fx);
+            keys.slot = None;
+            if !is_done {
+                machine.client_gone(keys, now, client, fx);
+            }
             for (waiter, _) in lost {
                 machine.undelivered(keys, now, waiter, fx);
             }
-        })
+        });
+        self.finish_in_tick(&mut seen);
+        seen
     }
 
     /// The grant on its way to `client` cannot be sent, though the connection lives.
@@ -363,6 +387,7 @@ impl World {
     pub fn finish(mut self) {
         self.pause(false);
         self.gate = Gate::Open;
+        self.is_cluster = false;
         let known: Vec<u64> = self.machine.connections().iter().map(|(client, _)| client).collect();
         for client in known {
             self.gone(client);
@@ -391,6 +416,21 @@ impl World {
         let ours = self.keys.digest().filter(|(_, digest)| digest.is_some()).count();
         assert_eq!(ours, 0, "no key is left");
     }
+}
+
+/// The first key that a request names; empty if it names none.
+fn key_of(request: &Request<'_>) -> Vec<u8> {
+    let mut args = Vec::new();
+    request.write(&mut args);
+    let first = match request {
+        Request::Unblock { .. } => return Vec::new(),
+        Request::MAcquire(_)
+        | Request::AnyAcquire(_)
+        | Request::MRelease(_)
+        | Request::MRenew(_) => 1,
+        _ => 0,
+    };
+    args.get(first).map(|key| key.to_vec()).unwrap_or_default()
 }
 
 /// The family that a command is for.

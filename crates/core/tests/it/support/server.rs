@@ -1,6 +1,6 @@
 //! What the server does to a [`World`]: keys deleted and moved, roles, restarts.
 
-use super::keys::own;
+use super::keys::{own, slot_of};
 use super::{Keys, Seen, World};
 use dlock_core::effects::Effects;
 use dlock_core::machine::{Lost, Machine};
@@ -34,7 +34,11 @@ impl World {
         self.on_replica(|machine, keys, now, fx| {
             machine.unlinked(keys, now, key, there.as_ref(), fx);
         });
-        self.step(|machine, keys, now, fx| machine.unlinked(keys, now, key, here.as_ref(), fx))
+        self.keys.slot = self.is_cluster.then(|| slot_of(key.name));
+        let mut seen =
+            self.step(|machine, keys, now, fx| machine.unlinked(keys, now, key, here.as_ref(), fx));
+        self.finish_in_tick(&mut seen);
+        seen
     }
 
     /// RENAME, or MOVE when the databases differ.
@@ -117,6 +121,7 @@ impl World {
         let values = std::mem::take(&mut self.keys.values);
         let mut fresh = World::new(settings, self.now_us);
         fresh.wall_us = self.wall_us;
+        fresh.is_cluster = self.is_cluster;
         fresh.permits = self.permits;
         // In the order of the shell: quarantine begins with the process, and anew when it serves.
         fresh.machine.begin_quarantine(now.mono);
