@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use dlock_core::machine::Lost;
 use dlock_core::queue::WaiterId;
 
-use crate::ffi::{Alarm, MainCell};
+use crate::ffi::{Alarm, CallId, MainCell};
 
 impl Notice {
     /// Whether working it off may change a key.
@@ -52,7 +52,7 @@ pub enum Notice {
     /// A dlock command came over a connection whose places are passed over.
     Heard(u64),
     /// A blocked call lost its connection, or the server ended it.
-    HandleGone(usize),
+    HandleGone(CallId),
     /// A grant could not be sent.
     Undelivered(WaiterId),
     /// A value of ours left its key.

@@ -1,8 +1,8 @@
 //! Who is blocked, and what becomes of the answer.
 //!
-//! A blocked call is in one of three states: *waiting* (in [`Parking::waiting`]), *granted* (its
-//! answer is on the way; in [`Parking::sent`] until the server settles it), or *gone* (in neither:
-//! whatever still arrives for it is dropped).
+//! A blocked call is in one of three states: *waiting* (in [`Parking::waiting`]), *answered* (only in
+//! [`Parking::calls`], until the server settles the answer), or *gone* (in neither: whatever still
+//! arrives for it is dropped).
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use dlock_core::effects::Outcome;
 use dlock_core::queue::WaiterId;
 
 use crate::command;
-use crate::ffi::{Blocked, Ctx, MainCell};
+use crate::ffi::{Blocked, CallId, Ctx, MainCell};
 use crate::inbox::{self, Notice};
 use crate::shell;
 
@@ -18,15 +18,14 @@ use crate::shell;
 #[derive(Debug)]
 pub struct Delivery {
     waiter: WaiterId,
-    handle: usize,
+    call: CallId,
     outcome: Outcome,
 }
 
 #[derive(Default)]
 struct Parking {
     waiting: HashMap<WaiterId, Blocked>,
-    by_handle: HashMap<usize, WaiterId>,
-    sent: HashMap<usize, WaiterId>,
+    calls: HashMap<CallId, WaiterId>,
 }
 
 static PARKING: MainCell<Option<Parking>> = MainCell::new(None);
@@ -39,7 +38,7 @@ fn with<R>(f: impl FnOnce(&mut Parking) -> R) -> Option<R> {
 pub fn park(ctx: Ctx<'_>, waiter: WaiterId) -> bool {
     let Some(blocked) = Blocked::block(ctx) else { return false };
     with(|parking| {
-        parking.by_handle.insert(blocked.id(), waiter);
+        parking.calls.insert(blocked.call(), waiter);
         parking.waiting.insert(waiter, blocked);
     })
     .is_some()
@@ -48,17 +47,10 @@ pub fn park(ctx: Ctx<'_>, waiter: WaiterId) -> bool {
 /// Answers a blocked caller, if it is still there.
 pub fn wake(waiter: WaiterId, outcome: Outcome) {
     let is_grant = outcome.is_grant();
-    let blocked = with(|parking| {
-        let blocked = parking.waiting.remove(&waiter)?;
-        parking.by_handle.remove(&blocked.id());
-        parking.sent.insert(blocked.id(), waiter);
-        Some(blocked)
-    })
-    .flatten();
-    match blocked {
+    match with(|parking| parking.waiting.remove(&waiter)).flatten() {
         Some(blocked) => {
-            let handle = blocked.id();
-            blocked.unblock(Box::new(Delivery { waiter, handle, outcome }));
+            let call = blocked.call();
+            blocked.unblock(Delivery { waiter, call, outcome });
         }
         None if is_grant => inbox::push(Notice::Undelivered(waiter)),
         None => {}
@@ -73,7 +65,7 @@ pub fn reply(ctx: Ctx<'_>, delivery: &Delivery) {
 /// The answer was written, or its receiver was gone.
 pub fn settled(delivery: &Delivery, disconnected: bool) {
     let waiter = delivery.waiter;
-    with(|parking| parking.sent.remove(&delivery.handle));
+    with(|parking| parking.calls.remove(&delivery.call));
     if disconnected {
         inbox::push(Notice::Undelivered(waiter));
     } else if delivery.outcome.is_grant() {
@@ -82,16 +74,16 @@ pub fn settled(delivery: &Delivery, disconnected: bool) {
 }
 
 /// A blocked call lost its connection, or the server ended it with an error.
-pub fn disconnected(handle: usize) {
-    inbox::push(Notice::HandleGone(handle));
+pub fn disconnected(call: CallId) {
+    inbox::push(Notice::HandleGone(call));
 }
 
 /// CLIENT UNBLOCK ended a blocked call; it has been answered.
-pub fn unblocked(handle: usize) {
-    inbox::push(Notice::HandleGone(handle));
+pub fn unblocked(call: CallId) {
+    inbox::push(Notice::HandleGone(call));
 }
 
-/// What a lost handle was.
+/// What a call that has ended was.
 pub enum Parted {
     /// A call that still waited; its place must be seen to.
     Waiting(WaiterId),
@@ -101,18 +93,17 @@ pub enum Parted {
     Unknown,
 }
 
-/// Lets go of a handle whose call has ended.
-pub fn part(handle: usize) -> Parted {
+/// Lets go of the handle of a call that has ended.
+pub fn part(call: CallId) -> Parted {
     let found = with(|parking| {
-        if let Some(waiter) = parking.by_handle.remove(&handle) {
-            return (parking.waiting.remove(&waiter), Parted::Waiting(waiter));
-        }
-        match parking.sent.get(&handle) {
-            Some(&waiter) => (None, Parted::Sent(waiter)),
-            None => (None, Parted::Unknown),
-        }
+        let waiter = *parking.calls.get(&call)?;
+        let Some(blocked) = parking.waiting.remove(&waiter) else {
+            return Some((None, Parted::Sent(waiter)));
+        };
+        parking.calls.remove(&call);
+        Some((Some(blocked), Parted::Waiting(waiter)))
     });
-    let (blocked, parted) = found.unwrap_or((None, Parted::Unknown));
+    let (blocked, parted) = found.flatten().unwrap_or((None, Parted::Unknown));
     if let Some(blocked) = blocked {
         blocked.unblock_gone();
     }

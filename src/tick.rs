@@ -196,7 +196,7 @@ fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
         Notice::Heard(client) => on_keys(ctx, turn, |shell, keys, now, fx| {
             shell.machine.rouse(keys, now, client, fx);
         }),
-        Notice::HandleGone(handle) => match parking::part(handle) {
+        Notice::HandleGone(call) => match parking::part(call) {
             Parted::Waiting(waiter) => on_keys(ctx, turn, |shell, keys, now, fx| {
                 if !has_grace(&shell.machine, waiter) {
                     shell.machine.abandoned(keys, now, waiter, fx);

@@ -1,5 +1,6 @@
 //! Blocked calls: a client that waits for its answer.
 
+use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 
@@ -11,12 +12,60 @@ use super::ctx::Ctx;
 use super::guard;
 use super::host;
 use super::load::OK;
+use super::main_thread::MainCell;
+
+/// The number of a blocked call. No two calls of one process have the same one, so a notice that arrives late
+/// cannot name a later call. (The server reuses the addresses of its handles.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallId(u64);
+
+/// The calls of the handles that the server has not freed, by address. A callback that is passed a handle looks its
+/// call up at once, while the handle is alive; nothing else knows addresses.
+#[derive(Default)]
+struct Handles {
+    last: u64,
+    calls: HashMap<usize, CallId>,
+}
+
+static HANDLES: MainCell<Option<Handles>> = MainCell::new(None);
+
+impl Handles {
+    /// Runs `f` with the table. `f` calls nothing that could come back here.
+    fn with<R>(f: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        HANDLES.try_with(|handles| f(handles.get_or_insert_default()))
+    }
+
+    /// A number that no call had before.
+    fn next(&mut self) -> CallId {
+        self.last += 1;
+        CallId(self.last)
+    }
+
+    /// Forgets a handle that the server is about to free.
+    fn forget(handle: usize) {
+        Self::with(|handles| handles.calls.remove(&handle));
+    }
+
+    /// The call of a handle that is alive. `None` if the module has let go of it.
+    fn call(handle: usize) -> Option<CallId> {
+        Self::with(|handles| handles.calls.get(&handle).copied()).flatten()
+    }
+}
 
 /// A client that has been blocked by us. Using it up is the only way to unblock it, so that happens exactly once.
 ///
 /// Dropped unused, it answers the client with an error (if it still is there).
 #[must_use]
-pub struct Blocked(NonNull<raw::RedisModuleBlockedClient>);
+pub struct Blocked {
+    handle: NonNull<raw::RedisModuleBlockedClient>,
+    call: CallId,
+}
+
+/// What the server keeps for an unblocked handle until it settles it.
+struct Answer {
+    handle: usize,
+    delivery: Delivery,
+}
 
 impl Blocked {
     /// Blocks the caller, without a timeout: every wait is timed by the module's own clock. `None` if that cannot be
@@ -27,6 +76,7 @@ impl Blocked {
         if flags.deny_blocking() || flags.multi() || flags.lua() {
             return None;
         }
+        let call = Handles::with(Handles::next)?;
         let unblockable = host::host().is_some_and(|host| host.client_unblock_is_sound);
         let timeout = unblockable.then_some(timed_out as Reply);
         // SAFETY: valid context; the callbacks know the private data that `unblock` passes.
@@ -45,37 +95,41 @@ impl Blocked {
             api!(RedisModule_SetDisconnectCallback(handle.as_ptr(), Some(disconnected)));
         }
         guard::replied(0);
-        Some(Self(handle))
+        Handles::with(|handles| handles.calls.insert(handle.as_ptr().addr(), call));
+        Some(Self { handle, call })
     }
 
-    /// Names this handle in the callbacks. Unique among the handles whose call has not been settled.
+    /// Names this call in the callbacks.
     #[inline]
-    pub fn id(&self) -> usize {
-        self.0.as_ptr().addr()
+    pub fn call(&self) -> CallId {
+        self.call
     }
 
     /// Hands the answer over. It is written, by `parking::reply`, before the event loop sleeps again; then, or if
     /// the client goes before that, `parking::settled` gets `delivery` back.
-    pub fn unblock(self, delivery: Box<Delivery>) {
-        self.end(Box::into_raw(delivery).cast());
+    pub fn unblock(self, delivery: Delivery) {
+        let blocked = std::mem::ManuallyDrop::new(self);
+        let answer = Box::new(Answer { handle: blocked.handle.as_ptr().addr(), delivery });
+        // SAFETY: a handle that has not been unblocked, and `self` is used up without its drop. The table keeps
+        // the handle until `free_private_data`, before which the server does not free it.
+        unsafe {
+            let private_data = Box::into_raw(answer).cast();
+            api!(RedisModule_UnblockClient(blocked.handle.as_ptr(), private_data));
+        }
     }
 
     /// Lets go of a handle whose client has gone or has been answered by the server.
     pub fn unblock_gone(self) {
-        self.end(ptr::null_mut());
-    }
-
-    fn end(self, private_data: *mut c_void) {
-        let handle = std::mem::ManuallyDrop::new(self);
-        // SAFETY: a handle that has not been unblocked, and `self` is used up.
-        unsafe { api!(RedisModule_UnblockClient(handle.0.as_ptr(), private_data)) };
+        drop(self);
     }
 }
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: a handle that has not been unblocked: the ways that do skip this.
-        unsafe { api!(RedisModule_UnblockClient(self.0.as_ptr(), ptr::null_mut())) };
+        // Without private data, no callback says when the server frees the handle.
+        Handles::forget(self.handle.as_ptr().addr());
+        // SAFETY: a handle that has not been unblocked: `unblock` skips this.
+        unsafe { api!(RedisModule_UnblockClient(self.handle.as_ptr(), ptr::null_mut())) };
     }
 }
 
@@ -95,13 +149,13 @@ unsafe extern "C" fn reply(
     if let Some(ctx) = unsafe { Ctx::from_raw(ctx) } {
         guard::answer("answering a blocked call", ctx, || {
             // SAFETY: the private data is null or what `unblock` passed; it is freed after this call.
-            let delivery = unsafe {
+            let answer = unsafe {
                 api!(RedisModule_GetBlockedClientPrivateData(ctx.as_ptr()))
-                    .cast::<Delivery>()
+                    .cast::<Answer>()
                     .as_ref()
             };
-            match delivery {
-                Some(delivery) => crate::parking::reply(ctx, delivery),
+            match answer {
+                Some(answer) => crate::parking::reply(ctx, &answer.delivery),
                 None => ctx.reply_error("ERR internal error, please report"),
             }
         });
@@ -119,9 +173,12 @@ unsafe extern "C" fn timed_out(
     if let Some(ctx) = unsafe { Ctx::from_raw(ctx) } {
         guard::answer("unblocking a call", ctx, || {
             ctx.reply_null();
-            // SAFETY: valid context of a blocked client.
+            // SAFETY: valid context of a blocked client, whose handle is alive: the server frees none that was not
+            // unblocked.
             let handle = unsafe { api!(RedisModule_GetBlockedClientHandle(ctx.as_ptr())) };
-            crate::parking::unblocked(handle.addr());
+            if let Some(call) = Handles::call(handle.addr()) {
+                crate::parking::unblocked(call);
+            }
         });
     }
     OK
@@ -132,23 +189,28 @@ unsafe extern "C" fn free_private_data(ctx: *mut raw::RedisModuleCtx, private_da
     guard::call("settling a blocked call", (), || {
         // SAFETY: the server's context is valid during this call; the private data comes from `unblock` and is
         // passed here once.
-        let (disconnected, delivery) = unsafe {
+        let (disconnected, answer) = unsafe {
             (
                 api!(RedisModule_BlockedClientDisconnected(ctx)) != 0,
-                Box::from_raw(private_data.cast::<Delivery>()),
+                Box::from_raw(private_data.cast::<Answer>()),
             )
         };
-        crate::parking::settled(&delivery, disconnected);
+        // The server frees the handle right after this.
+        Handles::forget(answer.handle);
+        crate::parking::settled(&answer.delivery, disconnected);
     });
 }
 
 /// The connection is going, or the server has answered the call with an error. Also comes for handles that were
-/// used up in this turn of the loop.
+/// used up in this turn of the loop. The handle is alive during this call, and may be freed before the notice is
+/// worked off.
 unsafe extern "C" fn disconnected(
     _ctx: *mut raw::RedisModuleCtx,
     handle: *mut raw::RedisModuleBlockedClient,
 ) {
     guard::call("the end of a connection", (), || {
-        crate::parking::disconnected(handle.addr());
+        if let Some(call) = Handles::call(handle.addr()) {
+            crate::parking::disconnected(call);
+        }
     });
 }

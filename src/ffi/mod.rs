@@ -11,8 +11,8 @@
 //! | `dispatch::command(ctx, id, args)` | for every command of the table |
 //! | `parking::reply(ctx, &Delivery)` | a woken call is to be answered |
 //! | `parking::settled(&Delivery, disconnected)` | after that, or instead of it |
-//! | `parking::disconnected(handle)` | a blocked call lost its connection or was unblocked with an error |
-//! | `parking::unblocked(handle)` | CLIENT UNBLOCK ended a blocked call; it has been answered Null |
+//! | `parking::disconnected(call)` | a blocked call lost its connection or was unblocked with an error |
+//! | `parking::unblocked(call)` | CLIENT UNBLOCK ended a blocked call; it has been answered Null |
 //! | `persist::{save, load, rewrite, digest, memory, aux_save, aux_load}` | by the key types; `save` and `rewrite` also in forked children |
 //! | `keyspace::unlinked(db, name, &Value)` | a value of ours leaves its name |
 //! | `tick::after_sleep(ctx)`, `tick::before_sleep()` | each turn of the event loop |
@@ -53,7 +53,7 @@ pub use dlock_core::resource::Resource as Value;
 pub use alarm::Alarm;
 pub use args::Args;
 pub use ask::Verdict;
-pub use blocked::Blocked;
+pub use blocked::{Blocked, CallId};
 pub use clock::{monotonic_us, random, wall_us};
 pub use ctx::{Ctx, Level, avoid_replica_traffic, client_alive, log};
 pub use datatype::{Origin, TypeIndex};

@@ -36,6 +36,7 @@ mod families_replicas;
 mod families_restart;
 mod families_specimens;
 mod gate;
+mod handles;
 mod harness;
 mod hostile;
 mod keyspace;
