@@ -1,11 +1,13 @@
 //! Values and what is not in keys, as the server's files carry them.
 
-use dlock_core::machine::Role;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use dlock_core::machine::{Machine, Role};
 use dlock_core::record;
 use dlock_core::resource::Body;
 use dlock_core::time::Instant;
 
-use crate::ffi::{self, Level, Origin, TypeIndex, Value, log};
+use crate::ffi::{self, Ctx, Level, Origin, TypeIndex, Value, log};
 use crate::inbox::{self, Notice};
 use crate::shell;
 
@@ -38,7 +40,7 @@ pub fn load(
     if encoding != ENCODING {
         return None;
     }
-    let value = match record::decode(payload, Instant(ffi::monotonic_us())) {
+    let mut value = match record::decode(payload, Instant(ffi::monotonic_us())) {
         Ok(value) if !value.is_free() && value.kind() as usize == kind => value,
         Ok(_) => return None,
         Err(error) => {
@@ -59,6 +61,7 @@ pub fn load(
             return None;
         }
     }
+    value.from_snapshot = origin != Origin::Restore;
     if let (Some(name), Some(db)) = (name, db) {
         match origin {
             Origin::Loading => inbox::push_loaded(db, name),
@@ -70,6 +73,27 @@ pub fn load(
     }
     Some(value)
 }
+
+/// An RDB file has been loaded, other than the first part of an AOF or what a primary sent.
+static SNAPSHOT: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the server loads an RDB file.
+pub fn note_snapshot() {
+    SNAPSHOT.store(true, Relaxed);
+}
+
+/// Tells the log at the start of a primary that grants may have been lost: its data set comes from an RDB file, and
+/// neither an AOF nor a quarantine makes up for what the file does not have.
+pub fn warn_at_start(ctx: Ctx<'_>, machine: &Machine) {
+    let is_protected = machine.settings.restart_quarantine_ms > 0 || ctx.flags().aof();
+    if machine.role() == Role::Primary && SNAPSHOT.load(Relaxed) && !is_protected {
+        log(Level::Warning, STARTED_FROM_SNAPSHOT);
+    }
+}
+
+const STARTED_FROM_SNAPSHOT: &str = "started from an RDB file without an AOF: grants and longer leases after the last \
+    save are lost, and a lock can be granted again while its holder still works; turn appendonly on, or set \
+    dlock.restart-quarantine-ms to the longest lease";
 
 /// What DEBUG DIGEST sees: everything but times, which differ between a primary and its replicas.
 pub fn digest(value: &Value) -> Vec<Vec<u8>> {

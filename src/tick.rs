@@ -15,7 +15,7 @@ use crate::inbox::{self, Batch, Load, Notice};
 use crate::keyspace::{Keys, Named, Scope};
 use crate::parking::{self, Parted};
 use crate::shell::{self, Shell};
-use crate::{cluster, perform};
+use crate::{cluster, perform, persist};
 
 /// How long one turn of the loop works on what is due before it serves clients again.
 const TURN_US: u64 = 1_000;
@@ -42,7 +42,7 @@ pub fn after_sleep(ctx: Ctx<'_>) {
     if due == Some(false) && !inbox::has_news() {
         return;
     }
-    let _ = shell::with(|shell| begin(shell, now));
+    let _ = shell::with(|shell| begin(ctx, shell, now));
     let gate = if paused { Gate::Shut } else { Gate::Unknown };
     let mut turn = Turn { gate, scope: Scope::Everywhere };
     if !inbox::is_empty() {
@@ -78,9 +78,10 @@ impl Turn {
 }
 
 /// First turn of the loop: whatever was loaded before is the start of this process.
-fn begin(shell: &mut Shell, now: Now) {
+fn begin(ctx: Ctx<'_>, shell: &mut Shell, now: Now) {
     if !shell.started {
         shell.started = true;
+        persist::warn_at_start(ctx, &shell.machine);
         shell.machine.loaded(now);
         if shell.machine.role() == Role::Primary {
             shell.machine.begin_quarantine(now.mono);

@@ -62,6 +62,8 @@ flags! {
     cluster = REDISMODULE_CTX_FLAGS_CLUSTER;
     /// The command came over the replication link.
     replicated = REDISMODULE_CTX_FLAGS_REPLICATED;
+    /// Writes go to an append-only file.
+    aof = REDISMODULE_CTX_FLAGS_AOF;
     /// An RDB or AOF file is being loaded.
     loading = REDISMODULE_CTX_FLAGS_LOADING;
     /// A replica serves its old data while it loads new.

@@ -127,7 +127,12 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
                 (u32::try_from(swap.dbnum_first).ok()?, u32::try_from(swap.dbnum_second).ok()?);
             Some(Notice::Swapped { databases, replays: inbox::replays() })
         }
-        (raw::REDISMODULE_EVENT_LOADING, _) => Some(Notice::Loading),
+        (raw::REDISMODULE_EVENT_LOADING, step) => {
+            if step == raw::REDISMODULE_SUBEVENT_LOADING_RDB_START {
+                crate::persist::note_snapshot();
+            }
+            Some(Notice::Loading)
+        }
         (raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, step) => {
             let load = match step {
                 raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_STARTED => Load::Started,

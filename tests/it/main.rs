@@ -53,6 +53,7 @@ mod reference;
 mod refusal;
 mod replication;
 mod restart;
+mod restart_leases;
 mod restore;
 mod roles;
 mod rw;

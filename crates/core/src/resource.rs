@@ -42,6 +42,9 @@ impl Kind {
 pub struct Resource {
     /// Its entry in the lease index, or [`NO_ENTRY`] while it is not entered.
     pub entry: EntryId,
+    /// It came with a data set that was loaded, and its leases do not run yet: they may have been renewed, and its
+    /// grants claimed, after the data set was saved.
+    pub from_snapshot: bool,
     /// What it is.
     pub body: Body,
 }
@@ -100,7 +103,7 @@ impl Resource {
             Kind::Semaphore => Body::Semaphore(Box::default()),
             Kind::Latch => Body::Latch(Box::default()),
         };
-        Self { entry: NO_ENTRY, body }
+        Self { entry: NO_ENTRY, from_snapshot: false, body }
     }
 
     /// Which family it is of.

@@ -45,22 +45,34 @@ impl Machine {
     /// The times of a loaded resource, which are what was left, become moments; its tokens are
     /// learnt.
     pub(super) fn start_clock(&mut self, lease: LeaseInstant, resource: &mut Resource) {
+        let from_snapshot = self.trusts_no_remainder(resource);
+        let starts = |left: LeaseInstant, full: Millis| {
+            LeaseInstant(lease.0.saturating_add(remainder(left, full, from_snapshot).0))
+        };
         match &mut resource.body {
             Body::Latch(latch) => {
-                latch.deadline = latch.deadline.map(|left| LeaseInstant(left.0 + lease.0));
+                let full = latch.lease_ms.unwrap_or_default();
+                latch.deadline = latch.deadline.map(|left| starts(left, full));
             }
             _ => {
-                if let Some(Lock::Closed { until, .. }) = resource.lock_mut() {
-                    until.0 += lease.0;
+                if let Some(Lock::Closed { until, delay_ms }) = resource.lock_mut() {
+                    *until = starts(*until, *delay_ms);
                 }
             }
         }
         let mut token = 0;
         resource.change_all_holds(|_, hold| {
-            hold.deadline.0 += lease.0;
+            hold.deadline = starts(hold.deadline, longest_lease(hold));
             token = token.max(hold.token);
         });
+        resource.from_snapshot = false;
         self.tokens.learn(token);
+    }
+
+    /// Whether what was left of a loaded resource may be less than what was promised since it was saved. A replica
+    /// counts nothing down that matters: its promotion gives every lease in full.
+    pub(super) fn trusts_no_remainder(&self, resource: &Resource) -> bool {
+        resource.from_snapshot && self.role == Role::Primary
     }
 
     /// A replica was promoted: what it knows lasts once more in full, from the promotion.
@@ -105,6 +117,17 @@ impl Machine {
             }
         }
     }
+}
+
+/// What is left of a time in a loaded resource: what was left when it was saved, or of a snapshot the longer of that
+/// and the full time, because a renewal after the snapshot is not in it.
+pub(super) fn remainder(left: LeaseInstant, full: Millis, from_snapshot: bool) -> LeaseInstant {
+    if from_snapshot { left.max(LeaseInstant(0) + full) } else { left }
+}
+
+/// The longest lease that the owner of a hold from a snapshot may count on: it may have claimed the grant since.
+pub(super) fn longest_lease(hold: &Hold) -> Millis {
+    full_lease(hold).max(hold.lease_ms)
 }
 
 /// The lease that a replica gives a hold when it is promoted.

@@ -1,6 +1,6 @@
 //! What comes from outside as data: records of a primary or the AOF, loaded values, roles.
 
-use super::entry::full_lease;
+use super::entry::{full_lease, longest_lease, remainder};
 use super::ties::orphan_lease;
 use super::{Machine, Role};
 use crate::effects::Effects;
@@ -147,7 +147,7 @@ impl Machine {
         resource.entry != NO_ENTRY && self.is_in_epoch(resource)
     }
 
-    /// When something ends that has `deadline` now, and gets `full` from a promotion.
+    /// When something ends that has `deadline` now, and gets `full` from a promotion and from a snapshot.
     pub(crate) fn ends(
         &self,
         resource: &Resource,
@@ -156,7 +156,8 @@ impl Machine {
         lease: LeaseInstant,
     ) -> LeaseInstant {
         if resource.entry == NO_ENTRY {
-            LeaseInstant(deadline.0 + lease.0)
+            let left = remainder(deadline, full, self.trusts_no_remainder(resource));
+            LeaseInstant(left.0 + lease.0)
         } else if self.is_in_epoch(resource) {
             deadline
         } else {
@@ -173,7 +174,8 @@ impl Machine {
         lease: LeaseInstant,
     ) -> LeaseInstant {
         let grace_ms = self.settings.fair_grace_ms;
-        let full = full_lease(hold);
+        let is_doubtful = self.trusts_no_remainder(resource);
+        let full = if is_doubtful { longest_lease(hold) } else { full_lease(hold) };
         let full = hold.tie().map_or(full, |tie| full.min(orphan_lease(tie, grace_ms)));
         let until = self.ends(resource, hold.deadline, full, lease);
         let cut = hold.tie().and_then(|tie| Some(self.connections.gone_at(tie.client)? + tie.ms));

@@ -109,8 +109,7 @@ impl Model {
         let mut keys = touched.to_vec();
         for k in 0..KEYS.len() {
             if rdb {
-                let (now, grace) = (self.lease_now, self.settings.grace);
-                self.holds_mut(k).for_each(|hold| orphan(hold, now, grace));
+                self.give_longer_leases(k);
                 self.adopt(k);
                 keys.push(k);
             } else {
@@ -147,6 +146,19 @@ impl Model {
         }
         for hold in self.holds_mut(k) {
             hold.ends = now + hold.unclaimed.map_or(hold.lease, |(_, kept)| kept);
+            orphan(hold, now, grace);
+        }
+    }
+
+    /// What was renewed, claimed or closed again since the snapshot is not in it.
+    fn give_longer_leases(&mut self, k: usize) {
+        let (now, grace) = (self.lease_now, self.settings.grace);
+        if let Lock::Closed { until, delay } = &mut self.locks[k] {
+            *until = (*until).max(now + *delay);
+        }
+        for hold in self.holds_mut(k) {
+            let kept = hold.unclaimed.map_or(0, |(_, kept)| kept);
+            hold.ends = hold.ends.max(now + hold.lease.max(kept));
             orphan(hold, now, grace);
         }
     }

@@ -142,7 +142,10 @@ impl World {
                         let replayed = machine.replay(keys, now, key, &payload);
                         assert_eq!(replayed, Ok(()), "what was saved can be replayed");
                     }
-                    Saved::Rdb => keys.insert(key, Some(decoded(&payload, now))),
+                    Saved::Rdb => {
+                        let value = Resource { from_snapshot: true, ..decoded(&payload, now) };
+                        keys.insert(key, Some(value));
+                    }
                 }
             }
         }
@@ -204,7 +207,7 @@ impl World {
 pub enum Saved {
     /// In a file of records, which tell how long a lease is and not how much of it has passed.
     Aof,
-    /// In a snapshot, which tells how much was left of it.
+    /// In a snapshot, which tells how much was left of it, and nothing of renewals since.
     Rdb,
 }
 

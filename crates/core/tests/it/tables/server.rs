@@ -110,6 +110,55 @@ fn a_restart_keeps_holds_and_ends_nothing_early() {
 }
 
 #[test]
+fn a_restart_from_a_snapshot_gives_what_may_have_been_renewed_since() {
+    for restart in ["restart", "restart rdb"] {
+        run_both(&format!("
+          0  set grace 200
+          0  set lock-delay 300
+          0  c1  ACQUIRE k A PX 1000                => t1
+          0  c1  ACQUIRE l A BIND 50                => t2
+          0  c1  ACQUIRE m A                        => t3
+        400  c2  BREAK m                            => 1
+        600  {restart}
+        600  c1  INFO k                             => [A] t1 holds 1 lease 1000 ttl 1000 held 600 [] bound 0 waiters 0
+        600  c1  INFO m                             => [] - holds 0 lease 0 ttl 300 held 0 [] bound 0 waiters 0
+        601  tick
+        601  c1  INFO k                             => [A] t1 holds 1 lease 1000 ttl 999 held 601 [] bound 0 waiters 0
+        601  c1  INFO l                             => [A] t2 holds 1 lease 30000 ttl 199 held 601 [] bound 0 waiters 0
+        601  c1  INFO m                             => [] - holds 0 lease 0 ttl 299 held 0 [] bound 0 waiters 0
+        # A second restart counts from there again.
+        900  {restart}
+       1899  c1  CHECK k $t1                        => 1
+       1901  c1  CHECK k $t1                        => STALE
+    "));
+    }
+}
+
+#[test]
+fn after_a_restart_from_a_snapshot_an_unclaimed_grant_may_have_been_claimed() {
+    run_both("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100 PX 1000      => null
+          2  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+         50  restart rdb
+         51  c1  INFO k                             => [B] t2 holds 1 lease 1000 ttl 999 held 49 [] bound 0 waiters 0
+         52  c2  ACQUIRE k B NOREENTRY              => t2
+         53  c2  ACQUIRE k B NOREENTRY              => REENTRY
+    ");
+}
+
+#[test]
+fn what_is_restored_has_what_was_left_of_it() {
+    run_both("
+          0  c1  ACQUIRE k A PX 1000                => t1
+        600  restore k l
+        600  c1  INFO l                             => [A] t1 holds 1 lease 1000 ttl 400 held 600 [] bound 0 waiters 0
+       1001  tick
+       1001  c1  INFO l                             => null
+    ");
+}
+
+#[test]
 fn in_quarantine_nothing_new_is_granted_and_what_is_held_works() {
     run_both("
           0  c1  ACQUIRE k A PX 1000           => t1
