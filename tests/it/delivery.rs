@@ -11,7 +11,7 @@ test_both_families! {
     a_grant_that_cannot_be_sent_goes_to_the_next
     it_stays_when_the_request_was_resent_in_time
     only_the_count_that_nobody_knows_of_is_undone
-    with_queue_it_waits_to_be_claimed
+    with_queue_the_place_stays_or_the_grant_of_a_fair_lock
     an_operator_who_comes_too_late_takes_no_grant
     three_hundred_dying_waiters_lose_nothing
 }
@@ -116,7 +116,32 @@ fn only_the_count_that_nobody_knows_of_is_undone(family: Family) {
     }
 }
 
-fn with_queue_it_waits_to_be_claimed(family: Family) {
+fn with_queue_the_place_stays_or_the_grant_of_a_fair_lock(family: Family) {
+    if family == Family::Fair { it_waits_to_be_claimed(family) } else { the_place_stays(family) }
+}
+
+fn the_place_stays(family: Family) {
+    let Scene { server, mut b, mut c, .. } = {
+        let scene = Scene::new(family, &["QUEUE", "40000", "EX", "90"]);
+        scene.release_and_kill(&[]);
+        scene
+    };
+    b.expect_closed_without_reply();
+    c.expect_reply(SOON).int();
+    let rows = server.cmd(&["DLOCK.WAITERS", "k"]).items();
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0].field("owner").text(), rows[0].field("client-id").int()), ("b".into(), 0));
+    let mut again = server.client();
+    assert!(again.cmd(&["DLOCK.ACQUIRE", "k", "b", "QUEUE", "40000"]).is_null());
+    assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "c"]).int(), 0);
+    assert!(again.cmd(&["DLOCK.ACQUIRE", "k", "b"]).int() > 0);
+    assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "b"]).int(), 0);
+    assert_eq!(server.info_number("dlock", "grants_in_flight"), 0);
+    drop(again);
+    server.left_over_check();
+}
+
+fn it_waits_to_be_claimed(family: Family) {
     let mut scene = Scene::new(family, &["QUEUE", "40000", "EX", "90"]);
     scene.release_and_kill(&[]);
     scene.b.expect_closed_without_reply();

@@ -42,6 +42,7 @@ mod hostile;
 mod keyspace;
 mod latch;
 mod lock;
+mod lost_waiters;
 mod messages;
 mod moves;
 mod multi;

@@ -56,7 +56,8 @@ pub enum Presence {
     Member,
     /// A place with a live connection and no blocked call.
     Queued,
-    /// A place whose connection is gone.
+    /// A place whose connection is gone. Except in a fair lock, it is granted nothing and holds nobody up until its
+    /// owner asks again.
     Absent {
         /// When the place goes.
         until: LeaseInstant,
@@ -148,6 +149,8 @@ pub enum Rank {
     First,
     /// Behind all others, and with this sequence number if that is larger than theirs.
     Numbered(u64),
+    /// Where the waiter with this sequence number stood, which has left since.
+    Restored(u64),
 }
 
 /// Who joins a queue.
@@ -232,6 +235,8 @@ pub struct Queue {
     pub len: usize,
     /// How many of them would make the semaphore.
     pub makers: usize,
+    /// How many of them have no connection.
+    pub absent: usize,
     /// No other queue ever had this number.
     pub serial: u64,
     pub(crate) head: u32,
@@ -270,5 +275,16 @@ impl Queue {
     /// The key.
     pub fn key(&self) -> Key<'_> {
         Key { db: self.db, name: &self.name }
+    }
+
+    /// Whether places without a connection are passed over here. Those of a fair lock are durable: they are served
+    /// within their grace.
+    pub fn skips_absent(&self) -> bool {
+        self.kind != Kind::Fair
+    }
+
+    /// Whether all waiters have lost their connections and are passed over.
+    pub fn is_deserted(&self) -> bool {
+        self.skips_absent() && self.absent == self.len
     }
 }

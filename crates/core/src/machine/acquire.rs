@@ -212,8 +212,7 @@ impl Machine {
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return true };
         step.overtakes = Some(queue);
-        goes_first(resource, owner, want)
-            || self.waits.walk(queue).all(|(_, waiter)| self.is_passed_over(waiter))
+        goes_first(resource, owner, want) || self.first_in(queue).is_none()
     }
 
     /// The answer to a call that does not wait: Null while holds are in the way or there is nothing

@@ -7,7 +7,7 @@ use crate::effects::{Event, Outcome};
 use crate::hold::{self, Hold, NO_CLIENT, Tie, Unclaimed};
 use crate::holds::{ALONE, HoldId};
 use crate::lease::NO_ENTRY;
-use crate::queue::{Ask, Presence, Waiter, Want};
+use crate::queue::{Ask, Presence, Queue, Waiter, Want};
 use crate::resource::{Body, Kind, Lock, Resource};
 use alloc::format;
 use alloc::string::String;
@@ -105,15 +105,20 @@ impl Machine {
 
     /// The first waiter of a queue that counts.
     pub(super) fn first_in(&self, queue: u32) -> Option<u32> {
+        // Clients that died can leave very many places behind: no walk over them if they are all.
+        if self.waits.queue(queue).is_none_or(Queue::is_deserted) {
+            return None;
+        }
         self.waits
             .walk(queue)
             .find(|(_, waiter)| !self.is_passed_over(waiter))
             .map(|(slot, _)| slot)
     }
 
-    /// Whether a place does not count for now, because its connection let a grant lapse.
+    /// Whether a place does not count for now, because its connection is gone or let a grant lapse.
     pub(crate) fn is_passed_over(&self, waiter: &Waiter) -> bool {
-        waiter.presence == Presence::Queued && self.connections.is_hung(waiter.client)
+        self.waits.is_deserted(waiter)
+            || (waiter.presence == Presence::Queued && self.connections.is_hung(waiter.client))
     }
 
     /// Whether `owner` can have what it wants, as far as the key itself goes. A semaphore that is
@@ -152,7 +157,9 @@ impl Machine {
     fn limit_of_queue(&self, step: &Step<'_>) -> Option<u32> {
         let queue = self.waits.queue_of(step.key)?;
         self.waits.queue(queue).filter(|queue| queue.makers > 0)?;
-        self.waits.walk(queue).find_map(|(_, waiter)| match waiter.ask.want {
+        let mut present =
+            self.waits.walk(queue).filter(|(_, waiter)| !self.waits.is_deserted(waiter));
+        present.find_map(|(_, waiter)| match waiter.ask.want {
             Want::Permits { limit, .. } => limit,
             _ => None,
         })

@@ -1,13 +1,14 @@
 //! Grants on their way to a parked caller, whose connection may be gone before they arrive.
 
 use super::{End, Machine, Role, Step};
+use crate::bytes::Owner;
 use crate::effects::Effects;
 use crate::hold::{NO_CLIENT, Unclaimed};
 use crate::holds::{ALONE, HoldId};
-use crate::queue::{Waiter, WaiterId};
+use crate::queue::{Ask, Newcomer, Presence, Rank, Waiter, WaiterId};
 use crate::resource::{Body, Kind, Resource};
 use crate::store::{Key, Store};
-use crate::time::{Millis, Now};
+use crate::time::{Instant, Millis, Now};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -17,10 +18,33 @@ pub(super) struct InFlight {
     /// The connection of the caller.
     client: u64,
     request: Option<Box<[u8]>>,
-    /// How long the owner may claim it if it cannot be delivered.
-    kept_ms: Option<Millis>,
+    /// What stays if it cannot be delivered.
+    stays: Stays,
     /// One for each key.
     parts: Vec<Part>,
+}
+
+/// What is left of a grant that could not be delivered.
+#[derive(Debug)]
+enum Stays {
+    /// Nothing.
+    Nothing,
+    /// The grant, for so long: the owner may claim it (of a fair lock).
+    Grant(Millis),
+    /// The place in the queue, for the time of QUEUE.
+    Place(Box<Kept>),
+}
+
+/// A place in a queue that its grant has taken out.
+#[derive(Debug)]
+struct Kept {
+    db: u32,
+    name: Vec<u8>,
+    owner: Owner,
+    since: Instant,
+    ask: Ask,
+    queue_ms: Millis,
+    seq: u64,
 }
 
 /// What was granted of one key.
@@ -66,11 +90,28 @@ impl Part {
 impl Machine {
     /// Notes what the answer to a parked call carries.
     pub(super) fn send(&mut self, waiter: &Waiter, parts: Vec<Part>) {
-        let is_fair = parts.iter().any(|part| part.kind == Kind::Fair);
-        let kept_ms = waiter.ask.queue_ms.or(is_fair.then_some(self.settings.fair_grace_ms));
+        let stays = self.stays(waiter, parts.first());
         let grant =
-            InFlight { client: waiter.client, request: waiter.ask.request.clone(), kept_ms, parts };
+            InFlight { client: waiter.client, request: waiter.ask.request.clone(), stays, parts };
         self.in_flight.insert(waiter.id, grant);
+    }
+
+    fn stays(&self, waiter: &Waiter, part: Option<&Part>) -> Stays {
+        match (part, waiter.ask.queue_ms) {
+            (Some(part), queue_ms) if part.kind == Kind::Fair => {
+                Stays::Grant(queue_ms.unwrap_or(self.settings.fair_grace_ms))
+            }
+            (Some(part), Some(queue_ms)) => Stays::Place(Box::new(Kept {
+                db: part.db,
+                name: part.name.clone(),
+                owner: waiter.owner.clone(),
+                since: waiter.since,
+                ask: waiter.ask.clone(),
+                queue_ms,
+                seq: waiter.seq,
+            })),
+            _ => Stays::Nothing,
+        }
     }
 
     /// The answer to a parked caller has left for good.
@@ -158,8 +199,8 @@ impl Machine {
     ///
     /// The grant is taken back and handed on, unless the owner has been answered for this hold on
     /// another connection since: then only the undelivered count is undone, or nothing if the
-    /// answer was to the same request. With QUEUE, and of a fair lock, it stays as an unclaimed
-    /// grant.
+    /// answer was to the same request. With QUEUE the place is where it was, without a connection.
+    /// The grant of a fair lock stays as an unclaimed one.
     pub fn undelivered<S: Store>(
         &mut self,
         store: &mut S,
@@ -183,7 +224,7 @@ impl Machine {
                         machine.hand_on(step, resource);
                     }
                     Given::Hold { id, token, entered } => {
-                        machine.take_back(step, resource, (id, token, entered), grant.kept_ms);
+                        machine.take_back(step, resource, (id, token, entered), &grant.stays);
                     }
                 });
         }
@@ -194,7 +235,7 @@ impl Machine {
         step: &mut Step<'_>,
         resource: &mut Resource,
         (id, token, entered): (HoldId, u64, bool),
-        kept_ms: Option<Millis>,
+        stays: &Stays,
     ) {
         let Some(hold) = resource.hold(id).filter(|hold| hold.token == token) else { return };
         if hold.answers != 0 || entered {
@@ -205,10 +246,16 @@ impl Machine {
             }
             return;
         }
-        let Some(queue_ms) = kept_ms else {
-            self.end_hold(step, resource, id, End::Returned);
-            self.hand_on(step, resource);
-            return;
+        let queue_ms = match stays {
+            Stays::Grant(queue_ms) => *queue_ms,
+            Stays::Nothing | Stays::Place(_) => {
+                self.end_hold(step, resource, id, End::Returned);
+                if let Stays::Place(kept) = stays {
+                    self.put_back(step, resource, kept);
+                }
+                self.hand_on(step, resource);
+                return;
+            }
         };
         // As if the place had been without a connection when its turn came.
         let grip = (resource.entry, id);
@@ -228,6 +275,31 @@ impl Machine {
         if let Some((channel, id, owner)) = channel.flatten() {
             step.fx.message(channel, "granted", step.key, &id, &owner);
         }
+    }
+}
+
+impl Machine {
+    /// Puts a place back where it stood before its grant, now without a connection. Not if the owner
+    /// has asked again meanwhile, nor if the hold was moved: who waits stays with the old name.
+    fn put_back(&mut self, step: &Step<'_>, resource: &Resource, kept: &Kept) {
+        let key = Key { db: kept.db, name: &kept.name };
+        if key != step.key
+            || self.waits.place_at(key, &kept.owner).is_some()
+            || self.has_room(key, 1).is_err()
+        {
+            return;
+        }
+        let newcomer = Newcomer {
+            owner: &kept.owner,
+            client: NO_CLIENT,
+            presence: Presence::Absent { until: step.lease + kept.queue_ms },
+            since: kept.since,
+            ask: kept.ask.clone(),
+            rank: Rank::Restored(kept.seq),
+            counts: true,
+        };
+        self.waits.join(key, resource.kind(), newcomer);
+        self.note_holders(step, resource);
     }
 }
 

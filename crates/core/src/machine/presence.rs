@@ -82,7 +82,8 @@ impl Machine {
         true
     }
 
-    /// The place in `slot` has no connection any more: it goes, or has a grace.
+    /// The place in `slot` has no connection any more: it goes, or has a grace. (It is not looked at
+    /// again while it is passed over, so those behind it are served.)
     fn lose_connection(&mut self, slot: u32, lease: LeaseInstant) {
         let Some(waiter) = self.waits.get(slot) else { return };
         let queue = waiter.queue;

@@ -81,6 +81,7 @@ impl Machine {
         let waits = |waiter: &Waiter| {
             *waiter.owner != *owner
                 && waiter.ask.want == Want::Rw(Mode::Write)
+                && !self.waits.is_deserted(waiter)
                 && !self.waits.is_over(waiter, step.now.mono, step.lease)
         };
         // Whichever is shorter: the queue, or the list of those who read.

@@ -175,8 +175,19 @@ impl Waits {
         }
         let queue = queue.unwrap_or_else(|| self.open_queue(key, kind));
         let (head, tail) = self.queues.get(queue).map_or((NIL, NIL), |q| (q.head, q.tail));
+        let (prev, next) = match newcomer.rank {
+            Rank::First => (NIL, head),
+            Rank::Restored(seq) if seq < FIRST_SEQ => (NIL, head),
+            Rank::Restored(seq) => self.gap_for(queue, seq),
+            Rank::Last | Rank::Numbered(_) => (tail, NIL),
+        };
         let seq = match newcomer.rank {
-            Rank::First => self.waiters.get(head).map(|first| first.seq - 1),
+            // Below all who joined at the end, also those that a grant has taken out and that may be restored.
+            Rank::Restored(seq) if seq >= FIRST_SEQ => Some(seq),
+            Rank::First | Rank::Restored(_) => {
+                let first = self.waiters.get(head).map_or(FIRST_SEQ, |first| first.seq);
+                Some(first.min(FIRST_SEQ) - 1)
+            }
             Rank::Numbered(seq) => {
                 let last = self.waiters.get(tail).map_or(0, |last| last.seq);
                 (seq > last && seq < SEQ_MOST).then_some(seq)
@@ -185,8 +196,6 @@ impl Waits {
         };
         let seq = seq.unwrap_or(self.last_seq + 1);
         self.last_seq = self.last_seq.max(seq);
-        let is_first = newcomer.rank == Rank::First;
-        let (prev, next) = if is_first { (NIL, head) } else { (tail, NIL) };
         let slot = self.waiters.insert(Waiter {
             id: WaiterId(0),
             owner: Owner::from(newcomer.owner),
@@ -230,6 +239,21 @@ impl Waits {
             self.count_place(slot);
         }
         slot
+    }
+
+    /// The neighbours of a place with the sequence number `seq`, which no other has.
+    fn gap_for(&self, queue: u32, seq: u64) -> (u32, u32) {
+        let next = self.walk(queue).find(|(_, waiter)| waiter.seq > seq);
+        match next {
+            Some((slot, waiter)) => (waiter.prev, slot),
+            None => (self.queues.get(queue).map_or(NIL, |queue| queue.tail), NIL),
+        }
+    }
+
+    /// Whether a place is passed over until its owner asks again: its connection is gone.
+    pub fn is_deserted(&self, waiter: &Waiter) -> bool {
+        matches!(waiter.presence, Presence::Absent { .. })
+            && self.queues.get(waiter.queue).is_some_and(Queue::skips_absent)
     }
 
     /// Takes a waiter out of its queue, and the queue away when it was the last. Of a call for
@@ -302,6 +326,7 @@ impl Waits {
         self.members += usize::from(waiter.presence == Presence::Member);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.makers += usize::from(is_maker(waiter.ask.want));
+            queue.absent += usize::from(is_absent(waiter.presence));
         }
     }
 
@@ -312,6 +337,7 @@ impl Waits {
         self.members -= usize::from(waiter.presence == Presence::Member);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.makers -= usize::from(is_maker(waiter.ask.want));
+            queue.absent -= usize::from(is_absent(waiter.presence));
         }
     }
 
@@ -332,6 +358,10 @@ impl Waits {
             waiter.id = WaiterId(u64::from(self.calls) << 32 | u64::from(slot));
         }
     }
+}
+
+fn is_absent(presence: Presence) -> bool {
+    matches!(presence, Presence::Absent { .. })
 }
 
 /// Whether a waiter makes the semaphore if it is not there.

@@ -22,7 +22,7 @@ impl Model {
         let goes_first = self.goes_first(k, &owner, mode);
         let is_open = self.admits(k, &owner, mode)
             && !self.in_quarantine()
-            && (goes_first || self.queues[k].iter().all(|place| self.is_passed_over(place)));
+            && (goes_first || self.queues[k].iter().all(|place| self.is_passed_over(k, place)));
         if is_open && (goes_first || !(waits && place.is_some())) {
             if let Some(at) = place.filter(|_| waits) {
                 self.give_up_place(k, at);
@@ -84,6 +84,17 @@ impl Model {
         let keeps = |&at: &usize| self.queues[k][at].mode == new.mode && (at == 0 || !goes_first);
         let kept = old.filter(keeps);
         new.since = kept.map_or(self.now, |at| self.queues[k][at].since);
+        new.number = match kept {
+            Some(at) => self.queues[k][at].number,
+            None if goes_first => {
+                self.numbers.1 -= 1;
+                self.numbers.1
+            }
+            None => {
+                self.numbers.0 += 1;
+                self.numbers.0
+            }
+        };
         if let Some(at) = old {
             self.give_up_place(k, at);
         }
@@ -107,6 +118,7 @@ impl Model {
                 && place.mode == Mode::Write
                 && self.reads(k, &place.owner)
                 && !self.has_run_out(place)
+                && !self.is_deserted(k, place)
         })
     }
 

@@ -37,8 +37,8 @@ impl Model {
         let somebody_first = self.queues[k].iter().any(|place| {
             place.owner != owner
                 && (mode == Mode::Write || place.mode == Mode::Write)
-                && self.counts(place)
-                && !self.is_passed_over(place)
+                && self.counts(k, place)
+                && !self.is_passed_over(k, place)
         });
         let is_held = self.in_the_way(k, owner, mode).next().is_some();
         !has(mode) && (is_held || (somebody_first && !goes_first))
@@ -71,8 +71,8 @@ impl Model {
     fn arrows(&self) -> Vec<Arrow> {
         let mut found = Vec::new();
         for (k, queue) in self.queues.iter().enumerate() {
-            for (at, place) in queue.iter().enumerate().filter(|(_, place)| self.counts(place)) {
-                let ahead = queue[..at].iter().filter(|place| self.counts(place));
+            for (at, place) in queue.iter().enumerate().filter(|(_, place)| self.counts(k, place)) {
+                let ahead = queue[..at].iter().filter(|place| self.counts(k, place));
                 let ahead = ahead.map(|place| &*place.owner);
                 let others = self.in_the_way(k, &place.owner, place.mode).chain(ahead);
                 found.extend(others.map(|other| (place.owner.clone(), other.to_owned(), k)));
@@ -81,8 +81,8 @@ impl Model {
         found
     }
 
-    fn counts(&self, place: &Place) -> bool {
-        !self.has_run_out(place) && !is_saved(place)
+    fn counts(&self, k: usize, place: &Place) -> bool {
+        !self.has_run_out(place) && !is_saved(place) && !self.is_deserted(k, place)
     }
 
     /// Whose holds keep `owner` from having the key.

@@ -81,7 +81,7 @@ impl Model {
             if self.families[k] != Family::Rw && !matches!(self.locks[k], Lock::Free) {
                 return;
             }
-            let first = self.queues[k].iter().position(|place| !self.is_passed_over(place));
+            let first = self.queues[k].iter().position(|place| !self.is_passed_over(k, place));
             let Some(at) = first else { return };
             let place = &self.queues[k][at];
             if self.is_over(place) {
@@ -108,6 +108,7 @@ impl Model {
         let token = self.next_token();
         let mut hold = self.hold_for(&place, token);
         let kept = self.outlives_by(k, &place);
+        let is_fair = self.families[k] == Family::Fair;
         if place.calling {
             self.answer = Some(Answer::Token(token));
             self.out.counters.grants_at_once += 1;
@@ -117,8 +118,9 @@ impl Model {
             self.sent.push(Sent {
                 client: place.client,
                 serial: hold.serial,
-                request: place.request,
-                kept,
+                request: place.request.clone(),
+                kept: kept.filter(|_| is_fair),
+                place: kept.filter(|_| !is_fair).map(|_| (k, place.clone())),
                 known: false,
                 repeated: false,
             });

@@ -52,6 +52,8 @@ pub struct Model {
     pub is_cluster: bool,
     hung: Vec<u64>,
     sent: Vec<Sent>,
+    /// The last numbers of those who came to the end of a queue, and to its front.
+    numbers: (i64, i64),
     quarantine_until: u64,
     /// The connections whose waits the machine found to be over in this step. (It may find it out
     /// when the alarm rings, or before, when it looks at the queue.)
@@ -91,6 +93,7 @@ impl Model {
             is_cluster: false,
             hung: Vec::new(),
             sent: Vec::new(),
+            numbers: (0, 0),
             quarantine_until: 0,
             found_over: Vec::new(),
             answer: None,

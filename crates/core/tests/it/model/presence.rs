@@ -1,7 +1,8 @@
 //! Connections that go, and grants that arrive or do not.
 
+use super::acquire::is_saved;
 use super::grant::in_order;
-use super::{How, KEYS, Model, Out, Sent};
+use super::{How, KEYS, Model, Out, Place, Sent};
 
 impl Model {
     pub fn gone(&mut self, client: u64, touched: &[usize]) -> Out {
@@ -111,7 +112,29 @@ impl Model {
             self.say("granted", k, &hold);
         } else {
             self.end(k, sent.serial, "return");
+            if let Some((_, place)) = sent.place.as_ref().filter(|(at, _)| *at == k) {
+                self.put_back(k, place.clone());
+            }
             self.hand_on(k);
         }
+    }
+
+    /// A place whose grant could not be delivered is where it was, without a connection.
+    fn put_back(&mut self, k: usize, mut place: Place) {
+        let in_all = self.queues.iter().flatten().filter(|place| !is_saved(place)).count();
+        let has_room =
+            self.queues[k].len() < self.settings.per_key && in_all < self.settings.in_all;
+        if !has_room || self.queues[k].iter().any(|other| other.owner == place.owner) {
+            return;
+        }
+        place.client = 0;
+        place.how = How::Absent { until: self.lease_now + place.queue.expect("it was kept") };
+        if place.number < 0 {
+            self.numbers.1 -= 1;
+            place.number = self.numbers.1;
+        }
+        let behind = self.queues[k].iter().position(|other| other.number > place.number);
+        let at = behind.unwrap_or(self.queues[k].len());
+        self.queues[k].insert(at, place);
     }
 }

@@ -156,6 +156,8 @@ pub(super) struct Place {
     pub mode: Mode,
     pub client: u64,
     pub how: How,
+    /// Grows along the queue.
+    pub number: i64,
     /// It is that of the call that is being answered.
     pub calling: bool,
     pub since: u64,
@@ -175,6 +177,7 @@ impl Place {
             mode,
             client: 0,
             how: How::Queued,
+            number: 0,
             calling: false,
             since: 0,
             lease: 0,
@@ -195,6 +198,8 @@ pub(super) struct Sent {
     pub request: Option<Vec<u8>>,
     /// How long it stays unclaimed if it cannot be delivered.
     pub kept: Option<u64>,
+    /// The place that is there again if it cannot be delivered, and at which key.
+    pub place: Option<(usize, Place)>,
     /// The owner has been answered for this hold since.
     pub known: bool,
     /// It was even answered for this request.

@@ -1,6 +1,6 @@
 //! Waiting: leaving the queue, waits that are over, places that are passed over.
 
-use super::{Answer, How, KEYS, Model, Out, Place};
+use super::{Answer, Family, How, KEYS, Model, Out, Place};
 
 impl Model {
     pub(super) fn cancel(&mut self, k: usize, owner: &str) -> Answer {
@@ -128,7 +128,13 @@ impl Model {
         self.is_over(place) && !stays
     }
 
-    pub(super) fn is_passed_over(&self, place: &Place) -> bool {
-        matches!(place.how, How::Queued) && self.hung.contains(&place.client)
+    pub(super) fn is_passed_over(&self, k: usize, place: &Place) -> bool {
+        let is_hung = matches!(place.how, How::Queued) && self.hung.contains(&place.client);
+        is_hung || self.is_deserted(k, place)
+    }
+
+    /// Its connection is gone, and it is not a place that is served all the same.
+    pub(super) fn is_deserted(&self, k: usize, place: &Place) -> bool {
+        matches!(place.how, How::Absent { .. }) && self.families[k] != Family::Fair
     }
 }

@@ -1,6 +1,6 @@
 //! QUEUE: places without a blocked call, claims, and connections that let a grant lapse.
 
-use crate::script::run_both;
+use crate::script::{run, run_as, run_both};
 
 #[test]
 fn a_queue_place_gets_a_grant_that_must_be_claimed() {
@@ -225,8 +225,8 @@ fn who_asks_again_in_that_time_has_the_old_place() {
 }
 
 #[test]
-fn a_grant_to_an_absent_place_lasts_what_the_place_has_left() {
-    run_both("
+fn a_grant_to_a_fair_place_without_a_connection_lasts_what_the_place_has_left() {
+    run_as("DFAIR", "
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 PX 1000      => null
          10  gone c2
@@ -234,6 +234,100 @@ fn a_grant_to_an_absent_place_lasts_what_the_place_has_left() {
          60  c1  INFO k                             => [B] t2 holds 1 lease 1000 ttl 50 held 0 [] bound 0 waiters 0
          70  c3  ACQUIRE k B                        => t2
          70  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 30000 held 10 [] bound 0 waiters 0
+    ");
+}
+
+#[test]
+fn a_place_without_a_connection_is_granted_nothing_until_its_owner_asks_again() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 1000             => null
+          2  c3  ACQUIRE k C BLOCK 0 QUEUE 1000     => parked
+          3  c4  ACQUIRE k D BLOCK 0                => parked
+          4  c5  ACQUIRE k E QUEUE 1000             => null
+         10  gone c2
+         10  gone c3
+         11  c1  RELEASE k A                        => 0; c4 gets t2
+         12  c1  WAITERS k                          => B 0 11 998 []; C 0 10 998 []; E 5 8 - []
+         12  c1  POSITION k E                       => 3
+        # It has its old position; who asks without QUEUE or BLOCK leaves it alone.
+         13  c6  ACQUIRE k C QUEUE 1000             => null
+         14  c6  ACQUIRE k B                        => null
+         15  c4  RELEASE k D                        => 0; dlock:notify:C: granted 0 t3 1 C k
+         16  c6  ACQUIRE k C                        => t3
+         17  c6  RELEASE k C                        => 0; dlock:notify:E: granted 0 t4 1 E k
+         18  c5  RELEASE k E                        => 0
+        # A free lock stays free for any owner that asks.
+         19  c1  INFO k                             => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
+         20  c1  ACQUIRE k A                        => t5
+         21  c1  RELEASE k A                        => 0
+         22  c7  ACQUIRE k B BLOCK 0 QUEUE 1000     => t6
+         22  c1  POSITION k B                       => 0
+         23  c7  RELEASE k B                        => 0
+         24  c1  INFO k                             => null
+    ");
+}
+
+#[test]
+fn a_first_place_that_loses_its_connection_lets_those_behind_it_in() {
+    run("
+          0  set quarantine 50
+          0  restart
+          1  c2  ACQUIRE k B QUEUE 1000             => null
+          2  c3  ACQUIRE k C BLOCK 0                => parked
+         10  gone c2
+         51  tick                                   => c3 gets t1
+         52  c1  WAITERS k                          => B 0 51 958 []
+         53  c3  RELEASE k C                        => 0
+         54  c1  POSITION k B                       => 1
+       1010  c1  POSITION k B                       => null
+       1011  tick
+       1011  c1  INFO k                             => null
+    ");
+}
+
+#[test]
+fn places_without_a_connection_do_not_hold_up_calls_for_several_keys() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 1000             => null
+          2  c3  DLOCK.MACQUIRE 2 k l C BLOCK 0     => parked
+          3  c4  DLOCK.ANYACQUIRE 1 k D BLOCK 0     => parked
+          4  gone c2
+          5  c1  RELEASE k A                        => 0; c3 gets t2 t3
+          6  c3  DLOCK.MRELEASE 2 k l C             => 2; c4 gets k t4
+          7  c4  RELEASE k D                        => 0
+          8  c5  DLOCK.ANYACQUIRE 1 k E             => k t5
+          9  c5  RELEASE k E                        => 0
+         10  c5  DLOCK.MACQUIRE 2 k l E             => t6 t7
+    ");
+}
+
+#[test]
+fn nobody_waits_for_a_place_without_a_connection() {
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          0  c2  ACQUIRE l B                        => t2
+          1  c3  ACQUIRE k B QUEUE 1000             => null
+          2  c4  ACQUIRE k C BLOCK 0                => parked
+          3  gone c3
+        # A waits for B, and B for nobody until it asks again.
+          4  c1  ACQUIRE l A BLOCK 0                => parked
+          5  c2  ACQUIRE k B BLOCK 0                => DEADLOCK
+          6  c2  ACQUIRE k B QUEUE 1000             => DEADLOCK
+          7  c2  RELEASE l B                        => 0; c1 gets t3
+          8  c2  ACQUIRE k B QUEUE 1000             => null
+          8  c1  WAITERS k                          => B 2 7 - []; C 4 6 - []
+    ");
+    // Those behind it wait for it again then.
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          0  c4  ACQUIRE l C                        => t2
+          1  c3  ACQUIRE k B QUEUE 1000             => null
+          2  c4  ACQUIRE k C BLOCK 0                => parked
+          3  gone c3
+          4  c2  ACQUIRE l B BLOCK 0                => parked
+          5  c5  ACQUIRE k B QUEUE 1000             => DEADLOCK
     ");
 }
 

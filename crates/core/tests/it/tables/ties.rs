@@ -1,6 +1,6 @@
 //! BIND: holds that are tied to a connection.
 
-use crate::script::run_both;
+use crate::script::{run_as, run_both};
 
 #[test]
 fn bind_cuts_the_lease_when_the_connection_goes() {
@@ -92,8 +92,8 @@ fn the_tie_of_a_place_follows_the_grant_and_the_claim() {
 }
 
 #[test]
-fn a_tied_place_that_was_absent_is_tied_to_who_claims_it() {
-    run_both("
+fn a_tied_fair_place_that_was_absent_is_tied_to_who_claims_it() {
+    run_as("DFAIR", "
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 BIND 0       => null
           2  gone c2

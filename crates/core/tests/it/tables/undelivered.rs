@@ -1,6 +1,6 @@
 //! Grants that do not arrive.
 
-use crate::script::{run, run_both};
+use crate::script::{run, run_as, run_both};
 
 #[test]
 fn an_undelivered_grant_is_taken_back_and_handed_on() {
@@ -91,8 +91,65 @@ fn an_undelivered_grant_that_was_renewed_elsewhere_stays() {
 }
 
 #[test]
-fn an_undelivered_grant_with_queue_waits_to_be_claimed() {
-    run_both("
+fn of_an_undelivered_grant_with_queue_the_place_stays_without_a_connection() {
+    run("
+          0  held-back
+          0  c1  ACQUIRE k A                            => t1
+          1  c2  ACQUIRE k B BLOCK 0 QUEUE 100 LABEL b  => parked
+          2  c3  ACQUIRE k C BLOCK 0                    => parked
+          2  c4  ACQUIRE k D BLOCK 0                    => parked
+          3  c1  RELEASE k A                            => 0; c2 gets t2
+         10  gone c2                                    => c3 gets t3
+         10  delivered c3
+         10  c1  WAITERS k                              => B 0 9 100 [b]; D 4 8 - []
+        # In front of those behind it, as before.
+         20  c5  ACQUIRE k B QUEUE 100                  => null
+         21  c3  RELEASE k C                            => 0; dlock:notify:B: granted 0 t4 1 B k
+         22  c5  ACQUIRE k B                            => t4
+         23  c5  RELEASE k B                            => 0; c4 gets t5
+         24  delivered c4
+         24  c4  RELEASE k D                            => 0
+    ");
+    run("
+          0  held-back
+          0  c1  ACQUIRE k A                            => t1
+          1  c2  ACQUIRE k B BLOCK 0 QUEUE 100 BIND 0   => parked
+          2  c1  RELEASE k A                            => 0; c2 gets t2
+         10  gone c2
+         10  c1  INFO k                                 => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
+        # The request was not carried out.
+         11  c3  ACQUIRE k B BLOCK 0 QUEUE 100          => t3
+         12  c3  RELEASE k B                            => 0
+         20  c1  ACQUIRE k A                            => t4
+         21  c2  ACQUIRE k B BLOCK 0 QUEUE 100          => parked
+         22  c1  RELEASE k A                            => 0; c2 gets t5
+         30  gone c2
+        129  c1  POSITION k B                           => 1
+        130  c1  POSITION k B                           => null
+        131  tick
+        131  c1  INFO k                                 => null
+    ");
+}
+
+#[test]
+fn an_undelivered_grant_leaves_no_place_if_its_owner_asked_again_or_it_was_moved() {
+    run("
+          0  held-back
+          0  c1  ACQUIRE k A                            => t1
+          1  c2  ACQUIRE k B BLOCK 0 QUEUE 100          => parked
+          2  c1  RELEASE k A                            => 0; c2 gets t2
+          3  rename k l
+          4  c3  ACQUIRE k C                            => t3
+          5  c4  ACQUIRE k B QUEUE 100                  => null
+         10  gone c2
+         10  c1  INFO l                                 => null
+         10  c1  WAITERS k                              => B 4 5 - []
+    ");
+}
+
+#[test]
+fn an_undelivered_grant_of_a_fair_lock_with_queue_waits_to_be_claimed() {
+    run_as("DFAIR", "
           0  held-back
           0  c1  ACQUIRE k A                            => t1
           1  c2  ACQUIRE k B BLOCK 0 QUEUE 100          => parked

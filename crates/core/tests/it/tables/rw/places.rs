@@ -71,10 +71,54 @@ fn a_place_outlives_its_connection_by_queue_only() {
          10  c1  WAITERS k                          => C 0 8 100 []; D 0 7 50 []
          61  tick
          61  c1  WAITERS k                          => C 0 59 49 []
-         70  c1  RELEASE k A WRITE                  => 0; dlock:notify:C: granted 0 t2 1 C k
-         70  c1  INFO k                             => READ [-] [C t2 1 40] waiters 0
-         71  c5  ACQUIRE k C READ BIND 0            => t2
-         72  gone c5                                => dlock:notify:C: disconnected 0 t2 1 C k
+         70  c1  RELEASE k A WRITE                  => 0
+         70  c1  INFO k                             => FREE [-] [] waiters 1
+         71  c5  ACQUIRE k C READ QUEUE 100         => t2
+         72  gone c5
+         72  c1  INFO k                             => READ [-] [C t2 1 29999] waiters 0
+         73  c1  RELEASE k C READ                   => 0
+    ");
+}
+
+#[test]
+fn places_without_a_connection_are_passed_over_in_both_modes() {
+    run("
+          0  c1  ACQUIRE k A READ                   => t1
+          1  c2  ACQUIRE k B WRITE QUEUE 1000       => null
+          2  c3  ACQUIRE k C READ QUEUE 1000        => null
+          3  c4  ACQUIRE k D READ BLOCK 0           => parked
+          4  c5  ACQUIRE k E WRITE BLOCK 0          => parked
+        # No reader waits for a writer that is gone.
+         10  gone c2                                => c4 gets t3; dlock:notify:C: granted 0 t2 1 C k
+         11  c6  ACQUIRE k F READ                   => null
+         12  c3  RELEASE k C READ                   => 0
+         13  c4  RELEASE k D READ                   => 0
+         14  c1  RELEASE k A READ                   => 0; c5 gets t4
+         15  c7  ACQUIRE k G READ QUEUE 1000        => null
+         16  gone c7
+         17  c5  RELEASE k E WRITE                  => 0
+         18  c1  WAITERS k                          => B 0 17 992 []; G 0 3 998 []
+         19  c6  ACQUIRE k F READ                   => t5
+         20  c8  ACQUIRE k B WRITE BLOCK 0          => parked
+         21  c9  ACQUIRE k H READ                   => null
+         22  c6  RELEASE k F READ                   => 0; c8 gets t6
+    ");
+}
+
+#[test]
+fn an_upgrade_without_a_connection_refuses_no_other() {
+    run("
+          0  c1  ACQUIRE k A READ                   => t1
+          0  c2  ACQUIRE k B READ                   => t2
+          1  c3  ACQUIRE k A WRITE QUEUE 1000       => null
+          2  c2  ACQUIRE k B WRITE QUEUE 1000       => DEADLOCK
+          3  gone c3
+          4  c2  ACQUIRE k B WRITE BLOCK 0          => parked
+          5  c4  ACQUIRE k A WRITE BLOCK 0          => DEADLOCK
+          6  c1  RELEASE k A READ                   => 0; c2 gets t3
+          7  c2  RELEASE k B READ                   => 0
+          8  c2  RELEASE k B WRITE                  => 0
+          9  c1  WAITERS k                          => A 0 8 994 []
     ");
 }
 

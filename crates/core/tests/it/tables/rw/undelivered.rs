@@ -50,16 +50,19 @@ fn an_upgrade_that_does_not_arrive_leaves_the_read_hold() {
 }
 
 #[test]
-fn with_queue_it_waits_to_be_claimed() {
+fn with_queue_the_place_stays_without_a_connection() {
     run("
           0  held-back
           0  c1  ACQUIRE k A WRITE                      => t1
           1  c2  ACQUIRE k B READ BLOCK 0 QUEUE 100     => parked
-          2  c1  RELEASE k A WRITE                      => 0; c2 gets t2
-         10  gone c2                                    => dlock:notify:B: granted 0 t2 1 B k
-         10  c3  INFO k                                 => READ [-] [B t2 1 100] waiters 0
-         20  rename k l
-         20  c3  ACQUIRE l B READ                       => t2
-         20  c3  INFO l                                 => READ [-] [B t2 1 30000] waiters 0
+          2  c3  ACQUIRE k C WRITE BLOCK 0 QUEUE 100    => parked
+          3  c4  ACQUIRE k D READ BLOCK 0               => parked
+          4  c1  RELEASE k A WRITE                      => 0; c2 gets t2
+         10  gone c2                                    => c3 gets t3
+         11  gone c3                                    => c4 gets t4
+         12  c1  WAITERS k                              => B 0 11 98 []; C 0 10 99 []
+         13  delivered c4
+         14  c5  ACQUIRE k C WRITE QUEUE 100            => null
+         15  c6  ACQUIRE k B READ QUEUE 100             => t5
     ");
 }

@@ -91,22 +91,55 @@ fn a_hung_wide_place_does_not_hold_up_those_behind_it() {
 }
 
 #[test]
-fn a_place_outlives_its_connection_by_queue_and_a_grant_lasts_what_is_left() {
+fn a_place_outlives_its_connection_by_queue_and_is_granted_nothing() {
     run("
           0  c1  INIT s 1                        => 1
           0  c1  ACQUIRE s A                     => p1
           1  c2  ACQUIRE s B QUEUE 100 PX 1000   => null
          10  gone c2
          10  c1  WAITERS s                       => B 0 9 100 []
-         60  c1  RELEASE s $p1                   => 0; dlock:notify:B: granted 0 p2 1 B s
-         60  c1  PERMITS s                       => p2 B 1 50
-         70  c3  ACQUIRE s B                     => p2
-         70  c1  PERMITS s                       => p2 B 1 30000
+         60  c1  RELEASE s $p1                   => 1
+         61  c3  ACQUIRE s C                     => p3
+         70  c3  ACQUIRE s B QUEUE 100           => null
+         71  c3  RELEASE s $p3                   => 0; dlock:notify:B: granted 0 p4 1 B s
+         72  c3  ACQUIRE s B                     => p4
          80  c4  ACQUIRE s C QUEUE 30            => null
          81  gone c4
         111  c1  POSITION s C                    => null
         112  tick
-        113  c3  RELEASE s $p2                   => 1
+        113  c3  RELEASE s $p4                   => 1
+    ");
+}
+
+#[test]
+fn a_wide_place_without_a_connection_does_not_hold_up_those_behind_it() {
+    run("
+          0  c1  INIT s 3                        => 1
+          0  c1  ACQUIRE s A COUNT 2             => p1
+          1  c2  ACQUIRE s B COUNT 3 QUEUE 100   => null
+          2  c3  ACQUIRE s C BLOCK 0             => parked
+          3  c4  TAKE s BLOCK 0                  => parked
+          4  gone c2                             => c3 gets p3
+          5  c1  RELEASE s $p1                   => 1; c4 gets taken
+          6  c3  RELEASE s $p3                   => 2
+          7  c5  ACQUIRE s B COUNT 3 QUEUE 100   => null
+          8  c6  ACQUIRE s D                     => null
+          9  c4  GIVE s                          => 0; dlock:notify:B: granted 0 p4 1 B s
+    ");
+}
+
+#[test]
+fn a_place_without_a_connection_makes_no_semaphore() {
+    run("
+          0  c1  ACQUIRE s A LIMIT 1             => p1
+          1  c2  ACQUIRE s B LIMIT 1 QUEUE 1000  => null
+          2  c3  ACQUIRE s C BLOCK 0             => parked
+          3  gone c2
+          4  del s
+          5  c1  INFO s                          => capacity 0 available 0 leased 0 taken 0 waiters 2
+        # It was not back when the semaphore was made.
+          6  c4  ACQUIRE s B LIMIT 1 QUEUE 1000  => null; c3 gets p3
+          7  c3  RELEASE s $p3                   => 0; dlock:notify:B: granted 0 p4 1 B s
     ");
 }
 

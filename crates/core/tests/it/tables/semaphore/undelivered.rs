@@ -63,17 +63,19 @@ fn an_undelivered_permit_that_has_ended_is_not_taken_back_twice() {
 }
 
 #[test]
-fn an_undelivered_permit_with_queue_waits_to_be_claimed() {
+fn of_an_undelivered_permit_with_queue_the_place_stays_without_a_connection() {
     run("
           0  held-back
           0  c1  INIT s 2                        => 1
           0  c1  ACQUIRE s A COUNT 2             => p1
           1  c2  ACQUIRE s B COUNT 2 BLOCK 0 QUEUE 100 => parked
-          2  c1  RELEASE s $p1                   => 0; c2 gets p2
-         10  gone c2                             => dlock:notify:B: granted 0 p2 1 B s
-         10  c3  PERMITS s                       => p2 B 2 100
-         20  c3  ACQUIRE s B COUNT 2             => p2
-         20  c3  PERMITS s                       => p2 B 2 30000
+          2  c3  ACQUIRE s C BLOCK 0             => parked
+          3  c1  RELEASE s $p1                   => 0; c2 gets p2
+         10  gone c2                             => c3 gets p3
+         10  c1  WAITERS s                       => B 0 9 100 []
+         11  delivered c3
+         12  c4  ACQUIRE s B COUNT 2 QUEUE 100   => null
+         13  c3  RELEASE s $p3                   => 0; dlock:notify:B: granted 0 p4 1 B s
     ");
 }
 
