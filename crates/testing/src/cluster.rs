@@ -120,6 +120,11 @@ impl Nodes {
         &self.0
     }
 
+    /// The nodes, for those who keep other servers beside them.
+    pub fn into_servers(self) -> Vec<Server> {
+        self.0
+    }
+
     /// One of them, to kill it or start it again.
     pub fn node(&mut self, n: usize) -> &mut Server {
         &mut self.0[n]

@@ -54,6 +54,7 @@ pub use self::{
     kind::{Binary, Kind},
     module::Profile,
     proxy::{Cut, Fault, Proxy, Seen, Traffic, Trigger, Way},
+    resp::{encode, frame_len},
     sentinel::{SentinelSetup, Sentinels},
     server::{Server, Setup},
     tap::ReplicaTap,
