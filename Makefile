@@ -1,7 +1,7 @@
 # Everything there is to type. `make help` lists it.
 #
 #   PORT=6380           where `make run` listens
-#   DLOCK_SERVER=path   another server binary than redis-server, for run, test, check, bench and soak
+#   DLOCK_SERVER=path   another server binary than redis-server, for run, test, check, bench, soak and chaos
 #   CARGO_TARGET_DIR=…  is honoured everywhere
 
 PORT ?= 6379
@@ -11,7 +11,7 @@ CARGO ?= cargo
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench soak matrix deny deps test-deps
+.PHONY: help run test check fix bench soak chaos matrix deny deps test-deps
 
 help: ## List what there is to do
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ bench: deps ## Measure, each number against a plain Redis in the same run
 
 soak: test-deps ## Millions of locks and dead waiters: memory must stay flat (minutes)
 	$(CARGO) test --package dlock --test it --test client -- --ignored --nocapture --test-threads=1 soak
+
+chaos: test-deps ## Random commands and faults, and checks after each burst (SECONDS=60 SEED= WORLD=single,replicated,cluster)
+	SECONDS=$(or $(SECONDS),60) $(CARGO) test --package dlock --test chaos
 
 matrix: test-deps ## The tests of module, client and command against Redis 7.0, 8.0, 8.2 and Valkey 8.0, 9.1
 	@scripts/matrix

@@ -1,0 +1,62 @@
+//! What happens to servers and connections in the middle of a burst.
+
+mod cluster;
+mod replicated;
+mod single;
+
+use dlock_testing::Reply as _;
+
+use super::{
+    crowd::Crowd,
+    dice::Dice,
+    oracle::Violation,
+    world::{Kind, World},
+};
+
+/// Cuts a connection: the client closes it, or the server does.
+pub fn cut(world: &World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
+    let n = dice.index(crowd.actors.len());
+    if dice.one_in(2) {
+        return crowd.cut(n);
+    }
+    crowd.cuts += 1;
+    let (node, id) = (crowd.actors[n].node, crowd.actors[n].pipe.client_id);
+    crowd.oracle.doomed(crowd.actors[n].conn);
+    // It may be gone already. The end is seen when it is read.
+    let _ = world.servers[node].cmd(&["CLIENT", "KILL", "ID", &id.to_string()]);
+    Ok(())
+}
+
+/// A fault of this world.
+pub fn strike(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
+    world.faults += 1;
+    match world.kind {
+        Kind::Single => single::strike(world, crowd, dice),
+        Kind::Replicated => replicated::strike(world, crowd, dice),
+        Kind::Cluster => cluster::strike(world, crowd, dice),
+    }
+}
+
+/// Lets bindings of all connections end, as when they are all closed.
+fn all_doomed(crowd: &mut Crowd) {
+    let conns: Vec<_> = crowd.actors.iter().map(|actor| actor.conn).collect();
+    crowd.oracle.all_doomed(conns.into_iter());
+}
+
+/// Kills a server or shuts it down, and starts it again.
+fn restart(
+    world: &mut World,
+    crowd: &mut Crowd,
+    node: usize,
+    words: Option<&[&str]>,
+) -> Result<(), Violation> {
+    all_doomed(crowd);
+    let server = &mut world.servers[node];
+    server.cmd(&["CLIENT", "UNPAUSE"]).ok();
+    match words {
+        Some(words) => server.shutdown(words),
+        None => server.kill9(),
+    }
+    server.start_again();
+    crowd.pump()
+}

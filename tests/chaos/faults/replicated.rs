@@ -1,0 +1,149 @@
+//! A primary and a replica: links that break, failovers, and a primary that is left behind.
+
+use std::time::Duration;
+
+use dlock_testing::{Reply as _, Server};
+
+use crate::{crowd::Crowd, dice::Dice, oracle::Violation, world::World};
+
+/// How long a replica may take to follow or take over.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One of them.
+pub fn strike(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
+    match dice.below(8) {
+        0 => {
+            world.servers[world.primary].cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
+            Ok(())
+        }
+        1 => {
+            full_sync(world);
+            Ok(())
+        }
+        2 => {
+            restart_replica(world);
+            Ok(())
+        }
+        3 => fail_over(world, crowd),
+        4..=6 => leave_behind(world, crowd, dice),
+        _ => lose_the_primary(world, crowd),
+    }
+}
+
+/// A replica that has to begin again.
+fn full_sync(world: &World) {
+    let primary = &world.servers[world.primary];
+    primary.cmd(&["DEBUG", "CHANGE-REPL-ID"]).ok();
+    primary.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
+}
+
+fn restart_replica(world: &mut World) {
+    let address = address(&world.servers[world.primary]);
+    let replica = &mut world.servers[1 - world.primary];
+    replica.kill9();
+    replica.start_again();
+    follow(replica, &address);
+}
+
+fn address(server: &Server) -> [String; 2] {
+    ["127.0.0.1".to_owned(), server.port().to_string()]
+}
+
+fn follow(replica: &Server, [host, port]: &[String; 2]) {
+    replica.cmd(&["REPLICAOF", host, port]).ok();
+}
+
+fn field(server: &Server, name: &str) -> String {
+    server.info("replication").remove(name).unwrap_or_default()
+}
+
+/// Waits until the replica has all, and reads answers meanwhile.
+fn wait(crowd: &mut Crowd, what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), Violation> {
+    let start = std::time::Instant::now();
+    while !is_so() {
+        if start.elapsed() > PATIENCE {
+            return Err(Violation::new(format!("after {PATIENCE:?} still not: {what}")));
+        }
+        crowd.pump_for(Duration::from_millis(2))?;
+    }
+    Ok(())
+}
+
+/// A failover that loses nothing.
+fn fail_over(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation> {
+    settle(world, crowd)?;
+    super::all_doomed(crowd);
+    let (old, new) = (world.primary, 1 - world.primary);
+    let [host, port] = address(&world.servers[new]);
+    world.servers[old].cmd(&["FAILOVER", "TO", &host, &port, "TIMEOUT", "5000"]).ok();
+    wait(crowd, "the end of FAILOVER", || {
+        field(&world.servers[old], "master_failover_state") == "no-failover"
+    })?;
+    if field(&world.servers[new], "role") != "master" {
+        // It took too long, and was called off.
+        return Ok(());
+    }
+    world.primary = new;
+    crowd.move_all(new)
+}
+
+/// The link is up, and writes are taken.
+fn settle(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
+    let (primary, replica) = (&world.servers[world.primary], &world.servers[1 - world.primary]);
+    primary.cmd(&["CLIENT", "UNPAUSE"]).ok();
+    wait(crowd, "the link to be up", || field(replica, "master_link_status") == "up")
+}
+
+/// The replica takes over, and the old primary, which refuses writes from then on, does not know:
+/// nobody may get a lock there.
+fn leave_behind(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
+    settle(world, crowd)?;
+    let (old, new) = (world.primary, 1 - world.primary);
+    let (primary, replica) = (&world.servers[old], &world.servers[new]);
+    // Nothing is granted from here on until the replica has all and the primary refuses writes.
+    primary.cmd(&["CLIENT", "PAUSE", "60000", "WRITE"]).ok();
+    wait(crowd, "the replica to have all", || {
+        field(primary, "master_repl_offset") == field(replica, "slave_repl_offset")
+    })?;
+    super::all_doomed(crowd);
+    primary.cmd(&["CONFIG", "SET", "min-replicas-to-write", "1"]).ok();
+    replica.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
+    wait(crowd, "the primary to be alone", || field(primary, "connected_slaves") == "0")?;
+    // Some of the connections ask the new primary, the others do not know of it.
+    for n in 0..crowd.actors.len() {
+        if !crowd.actors[n].seat.waits && dice.below(3) > 0 {
+            crowd.move_to(n, new)?;
+        }
+    }
+    crowd.scene.weather.refusals = false;
+    crowd.scene.weather.pauses = false;
+    world.servers[old].cmd(&["CLIENT", "UNPAUSE"]).ok();
+    let end = std::time::Instant::now() + Duration::from_millis(500 + dice.below(1_000));
+    while std::time::Instant::now() < end {
+        crowd.feed(dice);
+        crowd.pump()?;
+    }
+    super::all_doomed(crowd);
+    world.primary = new;
+    crowd.move_all(new)?;
+    let old = &world.servers[old];
+    old.cmd(&["CONFIG", "SET", "min-replicas-to-write", "0"]).ok();
+    follow(old, &address(&world.servers[new]));
+    Ok(())
+}
+
+/// A failover that may lose what was answered last.
+fn lose_the_primary(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation> {
+    settle(world, crowd)?;
+    super::all_doomed(crowd);
+    crowd.oracle.world_disturbed();
+    let (old, new) = (world.primary, 1 - world.primary);
+    world.servers[old].kill9();
+    world.servers[new].cmd(&["REPLICAOF", "NO", "ONE"]).ok();
+    world.servers[old].start_again();
+    follow(&world.servers[old], &address(&world.servers[new]));
+    world.primary = new;
+    crowd.move_all(new)?;
+    crowd.oracle.world_disturbed();
+    Ok(())
+}

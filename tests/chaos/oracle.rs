@@ -1,0 +1,440 @@
+//! What the replies say about holds, and whether it can all be true.
+//!
+//! A hold is *certain* while its owner has been told of it, its lease cannot have ended, and no
+//! call has been sent that might end it. Two certain holds that exclude each other are two owners
+//! at one time, whatever order the server carried the calls out in. Sending a call that may end a
+//! hold makes it uncertain at once; a reply makes it certain only if no such call can have come
+//! after it.
+
+mod facts;
+mod scopes;
+mod tokens;
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::{Duration, Instant},
+};
+
+use dlock_testing::{Reply as _, redis::Value};
+
+use super::{
+    call::{Acquire, Call, Form, Meaning, Mode, Scope},
+    key::{Key, Owner},
+};
+pub use facts::{Hold, Permit, Violation};
+use scopes::Scopes;
+use tokens::Tokens;
+
+/// How long a hold may go on after its binding has ended: BIND itself, or the grace after a restart.
+const LAPSE: Duration = Duration::from_secs(1);
+
+/// Number of a connection; each has another.
+pub type ConnId = u64;
+
+/// When a call was sent and answered, and over which connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// The connection.
+    pub conn: ConnId,
+    /// When it was sent.
+    pub sent: Instant,
+    /// When its reply was read.
+    pub now: Instant,
+}
+
+/// Everything that is certain.
+#[derive(Debug, Default)]
+pub struct Oracle {
+    holds: HashMap<Key, Vec<Hold>>,
+    permits: HashMap<Key, Vec<Permit>>,
+    /// More permits than this are never out.
+    capacity: HashMap<Key, u64>,
+    /// Holds that a connection was asked to bind.
+    bindings: HashMap<ConnId, HashSet<Scope>>,
+    scopes: Scopes,
+    tokens: Tokens,
+    /// Loads on their way that end bindings.
+    reloads: u32,
+    /// Holds whose binding has ended, and when they have ended too.
+    lapsing: Vec<(Scope, Instant)>,
+    /// Replies that were checked against certain holds.
+    pub judged: u64,
+}
+
+impl Oracle {
+    /// A call is about to be sent.
+    pub fn sent(&mut self, call: &Call, conn: ConnId, now: Instant) {
+        for &(key, n) in &call.capacity {
+            let most = self.capacity.entry(key).or_insert(0);
+            *most = n.max(*most);
+        }
+        self.sending(&call.meaning, conn, now);
+    }
+
+    fn sending(&mut self, meaning: &Meaning, conn: ConnId, now: Instant) {
+        match meaning {
+            Meaning::Ends(scopes) => scopes.iter().for_each(|scope| {
+                self.scopes.begin(scope);
+                self.drop_within(scope);
+            }),
+            Meaning::Replaces(key) => {
+                self.scopes.begin(&Scope::Key(*key));
+                self.drop_within(&Scope::Key(*key));
+                self.capacity.insert(*key, u64::MAX);
+            }
+            Meaning::EndsLater(key) => {
+                self.scopes.begin(&Scope::Key(*key));
+                self.drop_within(&Scope::Key(*key));
+            }
+            Meaning::Renew { keys, owner, mode, lease, bind, .. } => {
+                self.binding(*bind, keys, (*owner, *mode), conn);
+                for key in keys {
+                    self.scopes.begin(&Scope::Hold(*key, *owner, *mode));
+                    if let Some(hold) = self.hold(*key, *owner, *mode) {
+                        hold.until = hold.until.min(now + *lease);
+                    }
+                }
+            }
+            Meaning::Several(all) => all.iter().for_each(|one| self.sending(one, conn, now)),
+            Meaning::Acquire(Acquire { bind, keys, owner, mode, .. }) => {
+                self.binding(*bind, keys, (*owner, *mode), conn);
+            }
+            Meaning::EndsBindings => {
+                self.reloads += 1;
+                self.end_bindings();
+            }
+            Meaning::Permit { key, owner, bind, .. } => {
+                self.binding(*bind, &[*key], (*owner, Mode::Exclusive), conn);
+            }
+            Meaning::Nothing => {}
+        }
+    }
+
+    /// What is bound to any connection may end, until things have settled.
+    fn end_bindings(&mut self) {
+        for (_, scopes) in std::mem::take(&mut self.bindings) {
+            for scope in &scopes {
+                self.unbind(scope);
+            }
+        }
+    }
+
+    /// The connection that a hold may be bound to goes: the hold ends some time after it.
+    fn unbind(&mut self, scope: &Scope) {
+        self.scopes.begin(scope);
+        self.drop_within(scope);
+        self.lapsing.push((scope.clone(), Instant::now() + LAPSE));
+    }
+
+    /// Notes that holds may be bound to a connection from now on.
+    fn binding(&mut self, bind: bool, keys: &[Key], hold: (Owner, Mode), conn: ConnId) {
+        for key in keys.iter().filter(|_| bind) {
+            let scope = Scope::Hold(*key, hold.0, hold.1);
+            if self.scopes.is_doomed(conn) || self.reloads > 0 {
+                self.unbind(&scope);
+            } else {
+                self.bindings.entry(conn).or_default().insert(scope);
+            }
+        }
+    }
+
+    /// A reply came.
+    pub fn answered(
+        &mut self,
+        meaning: &Meaning,
+        times: Times,
+        reply: &Value,
+    ) -> Result<(), Violation> {
+        match meaning {
+            Meaning::Ends(scopes) => {
+                for scope in scopes {
+                    self.scopes.end(scope, times);
+                    self.drop_within(scope);
+                }
+                Ok(())
+            }
+            Meaning::Replaces(key) => {
+                self.scopes.end(&Scope::Key(*key), times);
+                self.drop_within(&Scope::Key(*key));
+                Ok(())
+            }
+            Meaning::Renew { keys, owner, mode, lease, tells_token, .. } => {
+                for key in keys {
+                    self.scopes.end(&Scope::Hold(*key, *owner, *mode), times);
+                }
+                let (Value::Int(number), [key], true) = (reply, &keys[..], *tells_token) else {
+                    return Ok(());
+                };
+                let until = times.sent + *lease;
+                let hold = Hold { owner: *owner, mode: *mode, token: *number, until };
+                self.renewed(*key, hold, times)
+            }
+            Meaning::EndsBindings => {
+                self.reloads = self.reloads.saturating_sub(1);
+                self.end_bindings();
+                Ok(())
+            }
+            Meaning::Acquire(acquire) => self.acquired(acquire, times, reply),
+            // A copy of a request says nothing of how long its permit lasts: the permit may have been renewed since.
+            Meaning::Nothing
+            | Meaning::EndsLater(_)
+            | Meaning::Permit { first_sent: Some(_), .. } => Ok(()),
+            Meaning::Permit { key, owner, count, lease, .. } => {
+                let Value::BulkString(id) = reply else { return Ok(()) };
+                let permit = Permit {
+                    id: String::from_utf8_lossy(id).into_owned(),
+                    count: *count,
+                    until: times.sent + *lease,
+                    owner: *owner,
+                };
+                self.permitted(*key, permit, times)
+            }
+            Meaning::Several(all) => {
+                if let Value::Array(replies) = reply {
+                    for (one, reply) in all.iter().zip(replies) {
+                        self.answered(one, times, reply)?;
+                    }
+                } else {
+                    for one in all {
+                        self.refused(one, times);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A call was not carried out.
+    fn refused(&mut self, meaning: &Meaning, times: Times) {
+        let _ = self.answered(meaning, times, &Value::Nil);
+    }
+
+    fn acquired(
+        &mut self,
+        acquire: &Acquire,
+        times: Times,
+        reply: &Value,
+    ) -> Result<(), Violation> {
+        let hold = |token| Hold {
+            owner: acquire.owner,
+            mode: acquire.mode,
+            token,
+            until: times.sent + acquire.lease,
+        };
+        if acquire.first_sent.is_some() {
+            return self.repeated(acquire, times, reply);
+        }
+        match (acquire.form, reply) {
+            (Form::One, Value::Int(token)) => self.granted(acquire.keys[0], hold(*token), times),
+            (Form::All, Value::Array(tokens)) => {
+                for (&key, token) in acquire.keys.iter().zip(tokens) {
+                    self.granted(key, hold(token.int()), times)?;
+                }
+                Ok(())
+            }
+            (Form::Any, Value::Array(pair)) => {
+                let name = pair[0].text();
+                match acquire.keys.iter().find(|key| key.name() == name) {
+                    Some(&key) => self.granted(key, hold(pair[1].int()), times),
+                    None => Err(Violation::new(format!(
+                        "ANYACQUIRE granted {name}, a key that was not asked for"
+                    ))),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A copy of a request says nothing of how long its hold lasts: the hold may have been renewed since.
+    fn repeated(
+        &mut self,
+        acquire: &Acquire,
+        times: Times,
+        reply: &Value,
+    ) -> Result<(), Violation> {
+        let (Form::One, Value::Int(token)) = (acquire.form, reply) else { return Ok(()) };
+        let hold =
+            Hold { owner: acquire.owner, mode: acquire.mode, token: *token, until: times.now };
+        if self.scopes.may_have_ended(&Scope::Key(acquire.keys[0]), times) {
+            return Ok(());
+        }
+        self.tokens.seen(acquire.keys[0], &hold, times)
+    }
+
+    fn granted(&mut self, key: Key, mut hold: Hold, times: Times) -> Result<(), Violation> {
+        let scope = Scope::Hold(key, hold.owner, hold.mode);
+        if self.scopes.may_have_ended(&Scope::Key(key), times) {
+            return Ok(());
+        }
+        self.tokens.seen(key, &hold, times)?;
+        if self.scopes.may_have_ended(&scope, times) {
+            return Ok(());
+        }
+        if let Some(old) = self.hold(key, hold.owner, hold.mode).filter(|old| old.until > times.now)
+        {
+            if old.token != hold.token {
+                let text = format!(
+                    "{} was told token {} while it certainly held token {}",
+                    hold.owner, hold.token, old.token
+                );
+                return Err(Violation::of(key, text));
+            }
+            // A re-entry never shortens the lease.
+            hold.until = hold.until.max(old.until);
+        }
+        self.keep(key, hold, times)
+    }
+
+    fn renewed(&mut self, key: Key, hold: Hold, times: Times) -> Result<(), Violation> {
+        if self.scopes.may_have_ended(&Scope::Key(key), times) {
+            return Ok(());
+        }
+        self.tokens.seen(key, &hold, times)?;
+        let scope = Scope::Hold(key, hold.owner, hold.mode);
+        if self.scopes.may_have_ended(&scope, times) {
+            return Ok(());
+        }
+        self.keep(key, hold, times)
+    }
+
+    fn keep(&mut self, key: Key, hold: Hold, times: Times) -> Result<(), Violation> {
+        self.judged += 1;
+        if hold.until <= times.now {
+            self.drop_within(&Scope::Hold(key, hold.owner, hold.mode));
+            return Ok(());
+        }
+        let holds = self.holds.entry(key).or_default();
+        holds.retain(|other| {
+            other.until > times.now && (other.owner, other.mode) != (hold.owner, hold.mode)
+        });
+        let both_read = |other: &Hold| other.mode == Mode::Read && hold.mode == Mode::Read;
+        let other = holds.iter().find(|other| other.owner != hold.owner && !both_read(other));
+        if let Some(other) = other {
+            let text = format!(
+                "two owners at one time: {} ({:?}, token {}, told now, lease until {} ms from now at least) \
+                 and {} ({:?}, token {}, certain, \
+                 lease until {} ms from now at least)",
+                hold.owner,
+                hold.mode,
+                hold.token,
+                (hold.until - times.now).as_millis(),
+                other.owner,
+                other.mode,
+                other.token,
+                (other.until - times.now).as_millis(),
+            );
+            return Err(Violation::of(key, text));
+        }
+        holds.push(hold);
+        Ok(())
+    }
+
+    fn permitted(&mut self, key: Key, permit: Permit, times: Times) -> Result<(), Violation> {
+        let scope = Scope::Permit(key, permit.id.clone());
+        if self.scopes.may_have_ended(&Scope::Key(key), times)
+            || self.scopes.may_have_ended(&scope, times)
+            || permit.until <= times.now
+            || self.scopes.may_have_ended(&Scope::Hold(key, permit.owner, Mode::Exclusive), times)
+        {
+            return Ok(());
+        }
+        self.judged += 1;
+        let permits = self.permits.entry(key).or_default();
+        permits.retain(|other| other.until > times.now && other.id != permit.id);
+        permits.push(permit);
+        let out: u64 = permits.iter().map(|permit| permit.count).sum();
+        let most = self.capacity.get(&key).copied().unwrap_or(u64::MAX);
+        if out > most {
+            let text =
+                format!("{out} permits are certainly out, the capacity was never above {most}");
+            return Err(Violation::of(key, text));
+        }
+        Ok(())
+    }
+
+    /// A connection is about to be closed, or may be: what is bound to it may end, until things have settled.
+    pub fn doomed(&mut self, conn: ConnId) {
+        self.scopes.doom(conn);
+        for scope in self.bindings.remove(&conn).unwrap_or_default() {
+            self.unbind(&scope);
+        }
+    }
+
+    /// All connections go, or their bindings may be worked off.
+    pub fn all_doomed(&mut self, conns: impl Iterator<Item = ConnId>) {
+        conns.for_each(|conn| self.doomed(conn));
+        self.end_bindings();
+    }
+
+    /// Something from outside may end everything; to be told again when it is over.
+    pub fn world_disturbed(&mut self) {
+        self.drop_within(&Scope::World);
+        self.scopes.world_disturbed();
+    }
+
+    /// Nothing is on its way any more: calls whose connection went have been carried out, or never will be.
+    pub fn settled(&mut self) {
+        self.reloads = 0;
+        self.scopes.settled();
+        let now = Instant::now();
+        self.lapsing.retain(|(_, end)| *end > now);
+        self.lapsing.iter().for_each(|(scope, _)| self.scopes.begin(scope));
+    }
+
+    /// Nothing is left: a flush.
+    pub fn cleared(&mut self) {
+        self.drop_within(&Scope::World);
+        self.capacity.clear();
+        self.bindings.clear();
+    }
+
+    /// The holds that are certain and stay so for this long.
+    pub fn certain(&self, now: Instant, spare: Duration) -> Vec<(Key, Hold)> {
+        let lasts = |hold: &&Hold| hold.until > now + spare;
+        let all = self.holds.iter();
+        all.flat_map(|(key, holds)| holds.iter().filter(lasts).map(|hold| (*key, hold.clone())))
+            .collect()
+    }
+
+    /// The permits that are certain and stay so for this long.
+    pub fn certain_permits(&self, now: Instant, spare: Duration) -> Vec<(Key, Permit)> {
+        let lasts = |permit: &&Permit| permit.until > now + spare;
+        let all = self.permits.iter();
+        all.flat_map(|(key, permits)| permits.iter().filter(lasts).map(|p| (*key, p.clone())))
+            .collect()
+    }
+
+    fn hold(&mut self, key: Key, owner: Owner, mode: Mode) -> Option<&mut Hold> {
+        let holds = self.holds.get_mut(&key)?;
+        holds.iter_mut().find(|hold| (hold.owner, hold.mode) == (owner, mode))
+    }
+
+    fn drop_within(&mut self, scope: &Scope) {
+        match scope {
+            Scope::World => {
+                self.holds.clear();
+                self.permits.clear();
+                self.tokens.forget_all();
+                self.capacity.values_mut().for_each(|most| *most = u64::MAX);
+            }
+            Scope::Key(key) => {
+                self.holds.remove(key);
+                self.permits.remove(key);
+                self.tokens.forget(*key);
+            }
+            Scope::Hold(key, owner, mode) => {
+                if let Some(holds) = self.holds.get_mut(key) {
+                    holds.retain(|hold| (hold.owner, hold.mode) != (*owner, *mode));
+                }
+                if let Some(permits) = self.permits.get_mut(key) {
+                    permits.retain(|permit| permit.owner != *owner);
+                }
+            }
+            Scope::Permit(key, id) => {
+                if let Some(permits) = self.permits.get_mut(key) {
+                    permits.retain(|permit| permit.id != *id);
+                }
+            }
+        }
+    }
+}

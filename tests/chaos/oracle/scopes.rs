@@ -1,0 +1,93 @@
+//! Which calls that may end holds are on their way, or were so lately.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Instant,
+};
+
+use super::{ConnId, Times};
+use crate::call::Scope;
+
+/// Calls that may end what is in one scope.
+#[derive(Debug, Default)]
+struct Activity {
+    in_flight: u32,
+    /// The last one that was answered, and over which connection.
+    last: Option<(ConnId, Instant)>,
+    /// The last one over any other connection than that.
+    last_elsewhere: Option<Instant>,
+}
+
+impl Activity {
+    fn answered(&mut self, times: Times) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        if let Some((conn, at)) = self.last
+            && conn != times.conn
+        {
+            self.last_elsewhere = Some(at);
+        }
+        self.last = Some((times.conn, times.now));
+    }
+
+    /// Whether one of them may have been carried out after a call that has just been answered.
+    /// Those that were answered before it over the same connection were carried out before it.
+    fn may_follow(&self, times: Times) -> bool {
+        let elsewhere = match self.last {
+            Some((conn, at)) if conn != times.conn => Some(at),
+            _ => self.last_elsewhere,
+        };
+        self.in_flight > 0 || elsewhere.is_some_and(|at| at >= times.sent)
+    }
+}
+
+/// The scopes in which something has been going on.
+#[derive(Debug, Default)]
+pub struct Scopes {
+    active: HashMap<Scope, Activity>,
+    doomed: HashSet<ConnId>,
+    disturbed: Option<Instant>,
+}
+
+impl Scopes {
+    /// A call that may end what is in the scope is sent.
+    pub fn begin(&mut self, scope: &Scope) {
+        self.active.entry(scope.clone()).or_default().in_flight += 1;
+    }
+
+    /// It was answered.
+    pub fn end(&mut self, scope: &Scope, times: Times) {
+        self.active.entry(scope.clone()).or_default().answered(times);
+    }
+
+    /// Whether what a reply says may have ended by now, by something in this very scope or in the whole world.
+    pub fn may_have_ended(&self, scope: &Scope, times: Times) -> bool {
+        self.world(times)
+            || self.active.get(scope).is_some_and(|activity| activity.may_follow(times))
+    }
+
+    fn world(&self, times: Times) -> bool {
+        self.disturbed.is_some_and(|at| at >= times.sent)
+            || self.active.get(&Scope::World).is_some_and(|activity| activity.may_follow(times))
+    }
+
+    /// Replies to calls that were sent before now prove nothing.
+    pub fn world_disturbed(&mut self) {
+        self.disturbed = Some(Instant::now());
+    }
+
+    /// This connection may be closed from now on.
+    pub fn doom(&mut self, conn: ConnId) {
+        self.doomed.insert(conn);
+    }
+
+    /// Whether it may have been closed.
+    pub fn is_doomed(&self, conn: ConnId) -> bool {
+        self.doomed.contains(&conn)
+    }
+
+    /// Nothing is on its way.
+    pub fn settled(&mut self) {
+        self.active.clear();
+        self.disturbed = Some(Instant::now());
+    }
+}

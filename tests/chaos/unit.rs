@@ -1,0 +1,13 @@
+//! The tests of the chaos program's own logic; the program itself is `main.rs`.
+
+#![allow(dead_code, reason = "only a part of the program is here")]
+
+mod call;
+mod dice;
+mod key;
+mod oracle;
+
+#[path = "unit/dice.rs"]
+mod dice_tests;
+#[path = "unit/oracle.rs"]
+mod oracle_tests;

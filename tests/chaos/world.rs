@@ -1,0 +1,181 @@
+//! The servers of a run.
+
+use std::path::PathBuf;
+
+use dlock_testing::{Nodes, Reply as _, Server, redis::Value};
+
+use super::{generate::Features, key::Key};
+
+/// How many databases and hash tags there are.
+pub const TAGS: u8 = 6;
+
+/// Which servers there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One server, with an AOF.
+    Single,
+    /// A primary and a replica.
+    Replicated,
+    /// Two nodes, between which slots move.
+    Cluster,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 3] = [Kind::Single, Kind::Replicated, Kind::Cluster];
+
+    /// Its name, as WORLD names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Single => "single",
+            Kind::Replicated => "replicated",
+            Kind::Cluster => "cluster",
+        }
+    }
+
+    /// How many databases it has.
+    pub fn dbs(self) -> u8 {
+        if self == Kind::Cluster { 1 } else { 2 }
+    }
+}
+
+/// The settings that a burst starts with.
+const SETTINGS: [(&str, &str); 10] = [
+    ("dlock.default-lease-ms", "30000"),
+    ("dlock.fair-grace-ms", "300"),
+    ("dlock.lock-delay-ms", "0"),
+    ("dlock.deadlock-detection", "yes"),
+    ("dlock.max-waiters-per-key", "100000"),
+    ("dlock.max-waiters", "1000000"),
+    ("min-replicas-to-write", "0"),
+    ("min-replicas-max-lag", "10"),
+    ("notify-keyspace-events", "AKEd"),
+    ("busy-reply-threshold", "5000"),
+];
+
+/// Graces are short, so that a burst sees their end, also after a restart.
+const GRACE: [&str; 2] = ["dlock.fair-grace-ms", "300"];
+
+/// The servers.
+#[derive(Debug)]
+pub struct World {
+    /// Which.
+    pub kind: Kind,
+    /// The servers; in a replicated world both may be the primary at times.
+    pub servers: Vec<Server>,
+    /// The primary of a replicated world; 0 elsewhere.
+    pub primary: usize,
+    /// The node of each tag.
+    pub homes: Vec<usize>,
+    /// Restarts, failovers, slot moves so far.
+    pub faults: u64,
+    /// The least memory that each server used when nothing was left.
+    pub memory: Vec<Option<i64>>,
+    /// A single server writes an AOF, synced before each answer.
+    pub has_aof: bool,
+}
+
+impl World {
+    /// Starts the servers; a single one with an AOF, or with RDB files only.
+    pub fn start(kind: Kind, has_aof: bool) -> World {
+        let servers = match kind {
+            Kind::Single => {
+                let settings = ["appendonly", "yes", "appendfsync", "always"];
+                vec![Server::with(if has_aof { &settings } else { &[] }).and(&GRACE).start()]
+            }
+            Kind::Replicated => {
+                let primary = Server::with(&GRACE).start();
+                let replica = Server::with(&GRACE).replica_of(&primary).start();
+                vec![primary, replica]
+            }
+            Kind::Cluster => Nodes::with(2, &GRACE).into_servers(),
+        };
+        let mut world = World {
+            kind,
+            servers,
+            primary: 0,
+            homes: Vec::new(),
+            faults: 0,
+            has_aof,
+            memory: Vec::new(),
+        };
+        world.memory = vec![None; world.servers.len()];
+        world.homes = (0..TAGS).map(|tag| world.home(tag)).collect();
+        world.reset();
+        world
+    }
+
+    /// The node that serves a tag, as the first node says.
+    fn home(&self, tag: u8) -> usize {
+        if self.kind != Kind::Cluster {
+            return self.primary;
+        }
+        let slot = i64::from(self.servers[0].slot(&format!("{{t{tag}}}")));
+        let ranges = self.servers[0].cmd(&["CLUSTER", "SLOTS"]).items();
+        let serves =
+            |range: &Value| (range.items()[0].int()..=range.items()[1].int()).contains(&slot);
+        let port = ranges
+            .iter()
+            .find(|range| serves(range))
+            .map(|range| range.items()[2].items()[1].int());
+        self.servers.iter().position(|server| Some(i64::from(server.port())) == port).unwrap_or(0)
+    }
+
+    /// The node that a key is at.
+    pub fn node_of(&self, key: Key) -> usize {
+        if self.kind == Kind::Cluster { self.homes[usize::from(key.tag)] } else { self.primary }
+    }
+
+    /// The nodes that take writes.
+    pub fn primaries(&self) -> Vec<usize> {
+        match self.kind {
+            Kind::Cluster => (0..self.servers.len()).collect(),
+            _ => vec![self.primary],
+        }
+    }
+
+    /// The tags that a node serves.
+    pub fn tags_of(&self, node: usize) -> Vec<u8> {
+        let of_node =
+            |tag: &u8| self.kind != Kind::Cluster || self.homes[usize::from(*tag)] == node;
+        let tags: Vec<u8> = (0..TAGS).filter(of_node).collect();
+        // A node without tags gets calls all the same: it sends them elsewhere.
+        if tags.is_empty() { (0..TAGS).collect() } else { tags }
+    }
+
+    /// The unix sockets.
+    pub fn sockets(&self) -> Vec<PathBuf> {
+        self.servers.iter().map(|server| server.dir().join("s")).collect()
+    }
+
+    /// Ends pauses, and sets what a burst may have changed back.
+    pub fn reset(&self) {
+        for server in &self.servers {
+            server.cmd(&["CLIENT", "UNPAUSE"]);
+            for (name, value) in SETTINGS {
+                server.cmd(&["CONFIG", "SET", name, value]).ok();
+            }
+        }
+    }
+
+    /// What the server can do.
+    pub fn features(&self) -> Features {
+        let server = &self.servers[0];
+        // Names that nothing else uses; none of the calls changes anything.
+        let knows = |words: &[&str]| match server.cmd(words) {
+            reply @ Value::ServerError(_) => {
+                let text = reply.error();
+                text == "ERR no such semaphore" || text.starts_with("ERR no such semaphore:")
+            }
+            _ => true,
+        };
+        let tag = format!("{{t{}}}", self.homes.iter().position(|&home| home == 0).unwrap_or(0));
+        let key = format!("{tag}features");
+        Features {
+            cancel_id: knows(&["DLOCK.CANCEL", &key, "o", "REQID", "x"]),
+            lock_await: knows(&["DLOCK.AWAIT", &key]),
+            resize_by: knows(&["DSEM.RESIZE", &key, "BY", "1"]),
+            client_unblock: dlock_testing::Kind::of_binary().client_unblock_is_safe(),
+        }
+    }
+}
