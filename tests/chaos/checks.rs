@@ -162,7 +162,7 @@ fn number(map: &Value, field: &str) -> Option<i64> {
     }
 }
 
-/// Whether somebody holds a lock of this family, as INFO says.
+/// Whether a lock of this family has a holder, as INFO says.
 fn is_held(family: Family, info: &Value) -> bool {
     match family {
         Family::Lock | Family::Fair => number(info, "holds").is_some_and(|holds| holds > 0),

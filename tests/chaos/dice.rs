@@ -5,7 +5,7 @@
 pub struct Dice(u64);
 
 impl Dice {
-    /// A stream of its own for part `n` of a run.
+    /// A separate stream for part `n` of a run.
     pub fn part(seed: u64, n: u64) -> Dice {
         let mut dice = Dice(seed ^ n.wrapping_mul(0xd134_2543_de82_ef95));
         dice.next();

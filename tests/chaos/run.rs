@@ -45,7 +45,7 @@ impl Run {
         Run { kind, place, calls: 0, judged: 0, faults: 0, cuts: 0, refusals: BTreeMap::new() }
     }
 
-    /// Runs for so long; whether nothing was found.
+    /// Runs for at least `time`; true if nothing was found.
     pub fn go(mut self, time: Duration) -> bool {
         let end = Instant::now() + time;
         let mut is_fine = true;

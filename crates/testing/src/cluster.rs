@@ -120,7 +120,7 @@ impl Nodes {
         &self.0
     }
 
-    /// The nodes, for those who keep other servers beside them.
+    /// The nodes as single servers.
     pub fn into_servers(self) -> Vec<Server> {
         self.0
     }

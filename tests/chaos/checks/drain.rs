@@ -116,7 +116,7 @@ fn end_permits(
     }
 }
 
-/// Counts of INFO dlock that are 0 when nobody holds or waits for anything.
+/// Counts of INFO dlock that are 0 without holders and waiters.
 const COUNTS: [&str; 10] = [
     "held_locks",
     "keys_entered",

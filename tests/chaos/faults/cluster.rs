@@ -108,7 +108,7 @@ fn wait_ok(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A slot of nobody's is missing for a while: no node takes writes.
+/// A slot without keys has no node for a while: the cluster refuses writes.
 fn be_down(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
     let node = &world.servers[0];
     node.cmd(&["CLIENT", "UNPAUSE"]).ok();

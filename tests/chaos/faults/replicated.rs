@@ -95,7 +95,7 @@ fn settle(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
 }
 
 /// The replica takes over, and the old primary, which refuses writes from then on, does not know:
-/// nobody may get a lock there.
+/// it must grant nothing.
 fn leave_behind(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
     settle(world, crowd)?;
     let (old, new) = (world.primary, 1 - world.primary);
