@@ -24,6 +24,8 @@ const CRASH_MARKS: [&str; 5] =
 pub fn after_burst(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation> {
     world.reset();
     crowd.calm_down()?;
+    // Calls of the burst may have paused the server, or changed its settings, since.
+    world.reset();
     crowd.oracle.settled();
     certain_holds_are_there(world, crowd)?;
     wakeups::none_is_lost(world, crowd)?;
