@@ -1,6 +1,7 @@
 //! What a network and a server can do to a client: replies that are lost, connections that are cut, black holes, servers that hang,
 //! die and come back.
 
+mod finished;
 mod replies;
 mod servers;
 mod silence;

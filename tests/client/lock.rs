@@ -253,7 +253,8 @@ async fn with_works_under_the_lock_and_is_cancelled_when_it_is_lost() {
             std::future::pending::<()>().await;
         });
         let error = within("the work that lost its lock", work).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Lost);
+        let lost = ErrorKind::Lost { reason: Lost::Broken, finished: false };
+        assert_eq!(error.kind(), lost);
         assert!(cancelled.load(Ordering::SeqCst));
         server.left_over_check();
     }

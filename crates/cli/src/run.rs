@@ -104,7 +104,7 @@ async fn release(held: Held, signals: &mut Signals, shown: &str) -> bool {
     };
     match released {
         Ok(Released::Gone) => false,
-        Ok(Released::Remaining(_)) => true,
+        Ok(Released::Remaining(_) | Released::Already) => true,
         Err(error) => {
             crate::say(&format!("{shown} could not be released and ends with its lease: {error}"));
             true

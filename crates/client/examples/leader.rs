@@ -47,8 +47,10 @@ async fn instance(url: &str, name: &str) -> Result<(), Failure> {
         // The work is cancelled when the hold is lost: it never goes on beside that of the next leader.
         match lock.with(|hold| lead(name, hold, stop.clone())).await {
             Ok(()) => return Ok(()),
-            Err(error) if error.kind() == ErrorKind::Lost => println!("{name} leads no more"),
-            Err(error) => return Err(error.into()),
+            Err(error) => match error.kind() {
+                ErrorKind::Lost { .. } => println!("{name} leads no more"),
+                _ => return Err(error.into()),
+            },
         }
     }
 }

@@ -67,8 +67,29 @@ enum Id {
     Permit(permit::PermitId),
 }
 
+/// How long after its request was used up an acquire begins again.
+pub(crate) const SPENT: Duration = Duration::from_millis(5);
+
 /// Asks for it. None: not granted in time.
 pub(crate) async fn acquire(
+    core: &Arc<Core>,
+    what: What,
+    key: &Arc<[u8]>,
+    options: &Options,
+    patience: Patience,
+) -> Result<Option<Arc<Held>>, Error> {
+    loop {
+        match attempt(core, what, key, options, patience).await {
+            // A copy of the request was granted, and that hold ended before its answer came: nothing is held, and the
+            // same request id is never granted again.
+            Err(error) if error.kind() == ErrorKind::Spent => tokio::time::sleep(SPENT).await,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// As [`acquire`], with one request id.
+async fn attempt(
     core: &Arc<Core>,
     what: What,
     key: &Arc<[u8]>,

@@ -21,6 +21,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::error::Error;
 use crate::held::{Lost, Released};
+use crate::with::{Holding as _, verdict};
 use crate::{ClientBuilder, Wait};
 
 /// How long dropping a guard may block.
@@ -176,6 +177,22 @@ macro_rules! handle {
                 // Inside the runtime: the time begins to run there.
                 let guard = self.background.run(async { self.inner.acquire_timeout(time).await })??;
                 Ok(guard.map(|guard| self.guard(guard)))
+            }
+
+            /// Waits for it, works under it, gives it back. Nothing can cancel the work of a thread: a hold that is
+            /// lost shows only at the end, so ask the guard (`lost_now`) before each step that needs the lock.
+            ///
+            /// # Errors
+            ///
+            /// As `acquire`, and [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work was; the work
+            /// has always finished then, and its result is dropped.
+            pub fn with<T>(&self, work: impl FnOnce(&$guard) -> T) -> Result<T, Error> {
+                let guard = self.acquire()?;
+                let done = work(&guard);
+                if let Some(how) = guard.lost_now() {
+                    return Err(Error::lost_by_the_end(how));
+                }
+                verdict(done, &guard.release())
             }
 
             fn guard(&self, inner: crate::$guard) -> $guard {

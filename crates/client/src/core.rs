@@ -34,12 +34,21 @@ pub(crate) struct Core {
     pub(crate) runtime: Handle,
 }
 
+/// What the server answered to a request.
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    /// An earlier copy of the request got no answer: the server may have carried that one out.
+    pub(crate) repeated: bool,
+}
+
 /// Why one try did not do.
 enum Failure {
     /// Nothing that another try would change.
     Final(Error),
-    /// To be tried again.
+    /// To be tried again: the server did not carry the request out.
     Passing(Error),
+    /// To be tried again: the request was sent, and whether the server carried it out is unknown.
+    Unanswered(Error),
     /// To be tried again at once: this server named another one.
     Elsewhere(Error),
 }
@@ -84,12 +93,23 @@ impl Core {
 
     /// As [`Core::call`], with the command already written.
     pub(crate) async fn send(&self, key: &[u8], cmd: &Cmd, until: Instant) -> Result<Value, Error> {
+        self.exchange(key, cmd, until).await.map(|answer| answer.value)
+    }
+
+    /// As [`Core::send`], for requests whose answer means something else when an earlier copy got none. An error tells
+    /// by [`Error::is_repeated`].
+    pub(crate) async fn exchange(
+        &self,
+        key: &[u8],
+        cmd: &Cmd,
+        until: Instant,
+    ) -> Result<Answer, Error> {
         let mut pause = PAUSE_MIN;
         let mut redirects = 0;
         let mut repeated = false;
         loop {
             let error = match self.try_once(key, cmd, until).await {
-                Ok(value) => return Ok(value),
+                Ok(value) => return Ok(Answer { value, repeated }),
                 Err(Failure::Final(error)) if repeated => return Err(error.after_another_try()),
                 Err(Failure::Final(error)) => return Err(error),
                 // Two servers that name each other are not asked in a circle.
@@ -97,12 +117,15 @@ impl Core {
                     redirects += 1;
                     continue;
                 }
+                Err(Failure::Unanswered(error)) => {
+                    repeated = true;
+                    error
+                }
                 Err(Failure::Passing(error) | Failure::Elsewhere(error)) => error,
             };
             if Instant::now() + pause >= until {
-                return Err(error);
+                return Err(if repeated { error.after_another_try() } else { error });
             }
-            repeated = true;
             tokio::time::sleep(pause.mul_f64(0.5 + crate::random::fraction())).await;
             pause = (pause * 2).min(PAUSE_MAX);
             redirects = 0;
@@ -126,7 +149,7 @@ impl Core {
             },
             Err(_) if answer_by < until => {
                 server.link.report_broken(live.generation);
-                Err(Failure::Passing(Error::unavailable("no answer in time")))
+                Err(Failure::Unanswered(Error::unavailable("no answer in time")))
             }
             // The caller's time is over; whether the connection is dead, this does not tell.
             Err(_) => Err(Failure::Final(Error::unavailable("no answer in time"))),
@@ -171,7 +194,7 @@ impl Core {
             server.link.report_broken(generation);
             let error = Error::from(error);
             return Err(match error.kind() {
-                ErrorKind::Unavailable => Failure::Passing(error),
+                ErrorKind::Unavailable => Failure::Unanswered(error),
                 _ => Failure::Final(error),
             });
         };
@@ -202,7 +225,7 @@ impl Core {
                 let _ = self.routes.refresh(until).await;
                 Err(Failure::Passing(error))
             }
-            ("LOADING" | "TRYAGAIN" | "BUSY", _) => Err(Failure::Passing(error)),
+            ("LOADING" | "TRYAGAIN" | "BUSY" | "MOVING", _) => Err(Failure::Passing(error)),
             _ => Err(Failure::Final(error)),
         }
     }
@@ -219,12 +242,13 @@ impl Core {
         let reply = match replies {
             Ok(Ok(mut replies)) => replies.pop().unwrap_or(Value::Nil).extract_error(),
             Ok(Err(error)) => Err(error),
-            Err(_) => return Err(Failure::Passing(Error::unavailable("no answer in time"))),
+            Err(_) => return Err(Failure::Unanswered(Error::unavailable("no answer in time"))),
         };
         reply.map_err(|error| match error.code() {
-            Some("MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING") | None => {
+            Some("MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MOVING") => {
                 Failure::Passing(error.into())
             }
+            None => Failure::Unanswered(error.into()),
             Some(_) => Failure::Final(error.into()),
         })
     }

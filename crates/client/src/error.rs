@@ -4,6 +4,8 @@ use std::fmt;
 
 use dlock_wire::reply::ErrorCode;
 
+use crate::held::Lost;
+
 /// Why a call failed: a [kind](ErrorKind) for the program, and the server's text for people.
 ///
 /// "Not granted (in time)" is never an error: those calls return `None`.
@@ -22,7 +24,7 @@ struct Inner {
     kind: ErrorKind,
     text: String,
     source: Option<redis::RedisError>,
-    /// The request was sent more than once: what an earlier copy did is not known.
+    /// An earlier copy of the request got no answer: what that one did is not known.
     repeated: bool,
 }
 
@@ -48,8 +50,16 @@ pub enum ErrorKind {
     Quarantine,
     /// An operator ended the wait, or the server lost the right to decide: ask again.
     Unblocked,
-    /// The hold ended while [`with`](crate::Lock::with) worked under it; the work was cancelled.
-    Lost,
+    /// The hold was lost before it was released: others may have worked under the lock since.
+    Lost {
+        /// Why it was lost.
+        reason: Lost,
+        /// Of [`with`](crate::Lock::with): true if the work had run to its end when the loss was noticed (its result is
+        /// dropped), false if the work was cancelled. False from everything else.
+        finished: bool,
+    },
+    /// The server carried an earlier copy of this request out, and the hold that it made has ended since.
+    Spent,
     /// No server answered in the time there was. The request may or may not have been carried out.
     Unavailable,
     /// All private connections of the client are waiting: see [`ClientBuilder::private_connections`](crate::ClientBuilder::private_connections).
@@ -102,6 +112,11 @@ impl Error {
     pub(crate) fn after_another_try(mut self) -> Self {
         self.0.repeated = true;
         self
+    }
+
+    /// Whether an earlier copy of the request got no answer, so that the server may have carried it out.
+    pub(crate) fn is_repeated(&self) -> bool {
+        self.0.repeated
     }
 
     /// A redirection, for a client that was told of one server.
@@ -183,10 +198,12 @@ fn kind_of(error: &redis::RedisError) -> ErrorKind {
         Some(ErrorCode::WrongType) => ErrorKind::WrongType,
         Some(ErrorCode::ReadOnly) => ErrorKind::Unavailable,
         Some(ErrorCode::Err) => of_plain_error(error.detail().unwrap_or_default()),
-        None => match code {
+        // Codes that this version of the table does not know are decided by their spelling.
+        _ => match code {
+            "SPENT" => ErrorKind::Spent,
             "NOPERM" | "NOAUTH" | "WRONGPASS" => ErrorKind::Refused,
             "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
-            | "NOREPLICAS" | "MISCONF" | "BUSY" => ErrorKind::Unavailable,
+            | "NOREPLICAS" | "MISCONF" | "BUSY" | "MOVING" => ErrorKind::Unavailable,
             "CROSSSLOT" => ErrorKind::Invalid,
             _ => ErrorKind::Server,
         },
@@ -232,6 +249,9 @@ mod tests {
         assert_eq!(error.to_string(), "DEADLOCK \"a\" waits for \"k\"");
         assert_eq!(from_server("NOPERM", "no").kind(), ErrorKind::Refused);
         assert_eq!(from_server("OOM", "no memory").kind(), ErrorKind::Server);
+        assert_eq!(from_server("SPENT", "it has ended").kind(), ErrorKind::Spent);
+        assert_eq!(from_server("MOVING", "ask again").kind(), ErrorKind::Unavailable);
+        assert_eq!(from_server("NEVERHEARD", "of it").kind(), ErrorKind::Server);
         let error = from_server("ERR", "unknown command 'DLOCK.ACQUIRE'");
         assert_eq!(error.kind(), ErrorKind::NoModule);
         assert!(error.text().contains("module"));

@@ -11,6 +11,7 @@ use dlock_wire::reply::quote;
 use crate::error::Error;
 use crate::held::{Grip, Held, Lost, Released};
 use crate::options::lease_ms;
+use crate::with::{Holding, under};
 
 /// A view of a hold, for the work that is done under it. Cheap to clone; keeps nothing alive.
 #[derive(Clone)]
@@ -81,23 +82,40 @@ macro_rules! guard {
             /// Gives it back, and says what came of it;
             #[doc = concat!("[`Released::Remaining`] says ", $remaining, ".")]
             ///
-            /// Errors: [`Unavailable`](crate::ErrorKind::Unavailable) if no server answered; the hold then ends with
-            /// its lease.
+            /// [`Released::Gone`] means that the hold had ended before; a request whose reply was lost is sent again,
+            /// and is never taken for that.
+            ///
+            /// Dropping this future does not undo the release: it goes on in the background.
+            ///
+            /// # Errors
+            ///
+            /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answered; the hold then ends with its lease.
             pub async fn release(self) -> Result<Released, Error> {
-                self.give_back().await
+                release(&self.held.0).await
             }
 
             /// Sets the end of the lease anew, 1 ms to 365 days from now, sooner or later than it was.
             ///
-            /// Errors: [`NotHeld`](crate::ErrorKind::NotHeld) or [`Lost`](crate::ErrorKind::Lost) if it is gone.
+            /// # Errors
+            ///
+            /// [`NotHeld`](crate::ErrorKind::NotHeld) or [`Lost`](crate::ErrorKind::Lost) if it is gone.
             pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
                 lease_ms(lease)?;
                 self.held.0.renew(lease).await
             }
+        }
 
-            /// As `release`, for those who cannot part with it.
-            pub(crate) async fn give_back(&self) -> Result<Released, Error> {
-                release(&self.held.0).await
+        impl Holding for $guard {
+            fn lost(&self) -> impl Future<Output = Lost> + Send {
+                self.held.0.lost()
+            }
+
+            fn lost_now(&self) -> Option<Lost> {
+                self.held.0.lost_now()
+            }
+
+            fn give_back(&self) -> impl Future<Output = Result<Released, Error>> + Send {
+                release(&self.held.0)
             }
         }
 
@@ -154,7 +172,7 @@ impl Guard {
     where
         F: Future<Output = T>,
     {
-        under(&self.held, || work(self.hold())).await
+        under(&self, || work(self.hold())).await
     }
 }
 
@@ -190,7 +208,7 @@ impl Permit {
     where
         F: Future<Output = T>,
     {
-        under(&self.held, work).await
+        under(&self, work).await
     }
 }
 
@@ -224,33 +242,21 @@ impl MultiGuard {
     }
 }
 
+impl MultiGuard {
+    pub(crate) async fn with<T, F>(self, work: impl FnOnce(Vec<u64>) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = T>,
+    {
+        under(&self, || work(self.tokens().to_vec())).await
+    }
+}
+
 impl fmt::Debug for MultiGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MultiGuard")
             .field("tokens", &self.tokens())
             .field("valid_for", &self.valid_for())
             .finish_non_exhaustive()
-    }
-}
-
-/// Works under a hold and gives it back. An error if the hold was over before the work was; the work is dropped then.
-async fn under<T, F>(hold: &Hold, work: impl FnOnce() -> F) -> Result<T, Error>
-where
-    F: Future<Output = T>,
-{
-    let done = tokio::select! {
-        biased;
-        how = hold.lost() => return Err(Error::lost(how)),
-        done = work() => done,
-    };
-    // The last step of the work may have taken longer than the lease.
-    if let Some(how) = hold.lost_now() {
-        return Err(Error::lost(how));
-    }
-    match release(&hold.0).await {
-        Ok(Released::Gone) => Err(Error::lost(Lost::Refused)),
-        // Whether the answer to the release comes does not change what was done under the lock.
-        Ok(Released::Remaining(_)) | Err(_) => Ok(done),
     }
 }
 

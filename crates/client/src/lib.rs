@@ -62,6 +62,7 @@ mod route;
 mod semaphore;
 mod url;
 mod watchdog;
+mod with;
 
 pub use client::Client;
 pub use config::{ClientBuilder, Wait};

@@ -89,8 +89,16 @@ impl Lock {
         Ok(held.map(Guard::new))
     }
 
-    /// Waits for the lock, works under it, gives it back. When the hold is lost, the work is cancelled (its future
-    /// is dropped) and the error is [`Lost`](crate::ErrorKind::Lost).
+    /// Waits for the lock, works under it, gives it back. When the hold is lost, the work is cancelled: its future is
+    /// dropped.
+    ///
+    /// A release whose reply is lost does not lose the result of the work. Dropping this future drops the work and
+    /// releases the lock in the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and [`Lost`](crate::ErrorKind::Lost), which says why and whether the work had
+    /// finished.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {

@@ -11,7 +11,7 @@ use dlock_wire::request::{MAcquire, MRelease, Request};
 use dlock_wire::table::{CommandId, MultiVerb};
 use redis::{Cmd, Value};
 
-use crate::acquire::Patience;
+use crate::acquire::{Patience, SPENT};
 use crate::clock::{Moment, millis};
 use crate::core::{Core, command};
 use crate::error::{Error, ErrorKind};
@@ -82,6 +82,19 @@ impl MultiLock {
         "Takes all of them, as soon as it is one's turn at each."
     );
 
+    /// Waits for all locks, works under them with their fencing tokens (in the order of the keys), gives them back; as
+    /// [`Lock::with`](crate::Lock::with).
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::with`](crate::Lock::with). It is [`Lost`](crate::ErrorKind::Lost) as soon as one of the locks is.
+    pub async fn with<T, F>(&self, work: impl FnOnce(Vec<u64>) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = T>,
+    {
+        self.acquire().await?.with(work).await
+    }
+
     async fn acquire_with(&self, patience: Patience) -> Result<Option<MultiGuard>, Error> {
         let held = self.several.acquire(MultiVerb::Acquire, &self.options, patience).await?;
         Ok(held.map(MultiGuard::new))
@@ -120,6 +133,22 @@ impl AnyLock {
 
 impl Several {
     async fn acquire(
+        &self,
+        verb: MultiVerb,
+        options: &Options,
+        patience: Patience,
+    ) -> Result<Option<Arc<Held>>, Error> {
+        loop {
+            match self.attempt(verb, options, patience).await {
+                // As for a single lock: granted, and over before the answer came.
+                Err(error) if error.kind() == ErrorKind::Spent => tokio::time::sleep(SPENT).await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// As [`Several::acquire`], with one request id.
+    async fn attempt(
         &self,
         verb: MultiVerb,
         options: &Options,

@@ -21,6 +21,7 @@ use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::held::{Lost, Released};
 use crate::options::lease_ms;
+use crate::with::{Holding, under};
 
 /// The shortest lease of a quorum lock: shorter ones are used up by asking.
 const LEASE_MIN: Duration = Duration::from_millis(30);
@@ -149,6 +150,20 @@ impl QuorumLock {
     /// Errors as [`try_acquire`](QuorumLock::try_acquire).
     pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<QuorumGuard>, Error> {
         self.acquire_with(Patience::of(time)).await
+    }
+
+    /// Waits for the lock, works under it with its fencing token, gives it back; as [`Lock::with`](crate::Lock::with).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](QuorumLock::acquire), and [`Lost`](ErrorKind::Lost), which says why and whether the work had
+    /// finished.
+    pub async fn with<T, F>(&self, work: impl FnOnce(u64) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = T>,
+    {
+        let guard = self.acquire().await?;
+        under(&guard, || work(guard.token())).await
     }
 
     async fn acquire_with(&self, patience: Patience) -> Result<Option<QuorumGuard>, Error> {
@@ -333,11 +348,20 @@ impl QuorumGuard {
     /// server has; it goes on in the background. Error [`NoQuorum`](ErrorKind::NoQuorum): fewer than a majority
     /// answered until then; others may have to wait until the lease ends.
     pub async fn release(self) -> Result<Released, Error> {
-        self.give_back().await
+        Holding::give_back(&self).await
+    }
+}
+
+impl Holding for QuorumGuard {
+    fn lost(&self) -> impl Future<Output = Lost> + Send {
+        QuorumGuard::lost(self)
     }
 
-    /// As [`release`](QuorumGuard::release), for those who cannot part with it.
-    pub(crate) async fn give_back(&self) -> Result<Released, Error> {
+    fn lost_now(&self) -> Option<Lost> {
+        QuorumGuard::lost_now(self)
+    }
+
+    async fn give_back(&self) -> Result<Released, Error> {
         let lost = self.lost_now().is_some();
         // An error: it has been told, or has ended.
         let _ = self.orders.try_send(());

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 
 use dlock_wire::request::{MRelease, Release, Request, RwRelease};
 use dlock_wire::table::{CommandId, LockVerb, MultiVerb, RwVerb, SemVerb};
+use redis::{Cmd, Value};
 
 use super::{Grip, Held, Released};
-use crate::core::lock_command;
+use crate::core::{Answer, command, lock_command};
 use crate::error::{Error, ErrorKind};
 
 impl Held {
@@ -21,44 +22,63 @@ impl Held {
     }
 
     /// Gives it back. The renewals have ended before.
+    ///
+    /// A copy of a request that got no answer, and now finds nothing, is a success: either the first copy gave the hold
+    /// back, or the hold ended between the copies. Both are after everything that was done under it.
     pub(crate) async fn give_back(&self) -> Result<Released, Error> {
-        let reqid =
-            (!self.own_name).then(|| self.release_id.get_or_init(crate::random::name).as_bytes());
+        if let (Grip::Multi { keys, owner, tokens }, false) = (&self.grip, self.own_name) {
+            return self.give_back_each(keys, owner, tokens).await;
+        }
         let core = &self.core;
-        let until = core.patience();
-        let reply = match &self.grip {
+        match core.exchange(self.key(), &self.release(), core.patience()).await {
+            Ok(Answer { value: Value::Int(0), repeated }) if self.is_several() => {
+                Ok(if repeated { Released::Already } else { Released::Gone })
+            }
+            Ok(Answer { value: Value::Int(remaining), .. }) => Ok(Released::Remaining(remaining)),
+            Ok(Answer { value, .. }) => Err(Error::protocol(&value)),
+            Err(error) if error.kind() == ErrorKind::NotHeld && error.is_repeated() => {
+                Ok(match self.grip {
+                    // The owner holds nothing with this token any more.
+                    Grip::Lock { .. } | Grip::Rw { .. } => Released::Remaining(0),
+                    Grip::Permit { .. } | Grip::Multi { .. } => Released::Already,
+                })
+            }
+            Err(error) if error.kind() == ErrorKind::NotHeld => Ok(Released::Gone),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_several(&self) -> bool {
+        matches!(self.grip, Grip::Multi { .. })
+    }
+
+    /// The request id of the release, however often that is sent.
+    fn release_id(&self) -> &[u8] {
+        self.release_id.get_or_init(crate::random::name).as_bytes()
+    }
+
+    /// The one request that gives it back.
+    fn release(&self) -> Cmd {
+        let reqid = (!self.own_name).then(|| self.release_id());
+        match &self.grip {
             Grip::Lock { fair, key, owner, token } => {
-                let id = lock_command(*fair, LockVerb::Release);
                 let release = Release { key, owner, all: false, token: Some(*token), reqid };
-                core.call(key, id, &Request::Release(release), until).await
+                command(lock_command(*fair, LockVerb::Release), &Request::Release(release))
             }
             Grip::Rw { mode, key, owner, token } => {
                 let release = Release { key, owner, all: false, token: Some(*token), reqid };
                 let release = RwRelease { release, mode: *mode };
-                core.call(key, CommandId::Rw(RwVerb::Release), &Request::RwRelease(release), until)
-                    .await
+                command(CommandId::Rw(RwVerb::Release), &Request::RwRelease(release))
             }
             Grip::Permit { key, permit } => {
                 let release = Request::SemRelease { key, permit: *permit };
-                core.call(key, CommandId::Sem(SemVerb::Release), &release, until).await
-            }
-            Grip::Multi { keys, owner, tokens } if !self.own_name => {
-                return self.give_back_each(keys, owner, tokens).await;
+                command(CommandId::Sem(SemVerb::Release), &release)
             }
             Grip::Multi { keys, owner, .. } => {
                 let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
                 let release = Request::MRelease(MRelease { keys: &names, owner, reqid });
-                core.call(self.key(), CommandId::Multi(MultiVerb::Release), &release, until).await
+                command(CommandId::Multi(MultiVerb::Release), &release)
             }
-        };
-        match reply {
-            Ok(redis::Value::Int(0)) if matches!(self.grip, Grip::Multi { .. }) => {
-                Ok(Released::Gone)
-            }
-            Ok(redis::Value::Int(remaining)) => Ok(Released::Remaining(remaining)),
-            Ok(reply) => Err(Error::protocol(&reply)),
-            Err(error) if error.kind() == ErrorKind::NotHeld => Ok(Released::Gone),
-            Err(error) => Err(error),
         }
     }
 
@@ -70,14 +90,18 @@ impl Held {
         owner: &[u8],
         tokens: &[u64],
     ) -> Result<Released, Error> {
-        let reqid = Some(self.release_id.get_or_init(crate::random::name).as_bytes());
+        let reqid = Some(self.release_id());
+        let core = &self.core;
         let mut released = 0;
         for (key, token) in keys.iter().zip(tokens) {
             let release = Release { key, owner, all: false, token: Some(*token), reqid };
-            let id = lock_command(false, LockVerb::Release);
-            match self.core.call(key, id, &Request::Release(release), self.core.patience()).await {
+            let release =
+                command(lock_command(false, LockVerb::Release), &Request::Release(release));
+            match core.exchange(key, &release, core.patience()).await {
                 Ok(_) => released += 1,
-                Err(error) if error.kind() == ErrorKind::NotHeld => {}
+                Err(error) if error.kind() == ErrorKind::NotHeld => {
+                    released += i64::from(error.is_repeated());
+                }
                 Err(error) => return Err(error),
             }
         }

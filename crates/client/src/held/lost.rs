@@ -25,16 +25,19 @@ pub enum Lost {
 /// What [`Guard::release`](crate::Guard::release) found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Released {
-    /// Given back. The number of holds that this owner still has (of a semaphore: the permits that are available
-    /// now, which may be negative after it was made smaller).
+    /// Given back. The number of holds that this owner still has (of several locks: how many were released; of a
+    /// semaphore: the permits that are available now, which may be negative after it was made smaller).
     Remaining(i64),
-    /// There was nothing to give back: it had ended before, or an earlier try had done it and its answer got lost.
+    /// Given back by an earlier copy of the request, whose reply was lost. How many remain is unknown.
+    Already,
+    /// There was nothing to give back: it had ended before.
     Gone,
 }
 
 impl Error {
-    pub(crate) fn lost(how: Lost) -> Self {
-        let text = match how {
+    /// The hold was lost before the work under it was done, or no work is known.
+    pub(crate) fn lost(reason: Lost) -> Self {
+        let text = match reason {
             Lost::Expired => "the lease ran out",
             Lost::Refused => "the server refused to renew the hold",
             Lost::Broken => "an operator broke the hold",
@@ -43,6 +46,12 @@ impl Error {
             Lost::Flushed => "the database was flushed",
             Lost::Abandoned => "the runtime of the client has ended, and nobody renews the hold",
         };
-        Self::new(ErrorKind::Lost, text)
+        Self::new(ErrorKind::Lost { reason, finished: false }, text)
+    }
+
+    /// The work under the hold was done, but the hold may have ended before that.
+    pub(crate) fn lost_by_the_end(reason: Lost) -> Self {
+        let text = format!("{} (the work had finished)", Self::lost(reason).text());
+        Self::new(ErrorKind::Lost { reason, finished: true }, text)
     }
 }

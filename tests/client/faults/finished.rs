@@ -1,0 +1,206 @@
+//! Work that was finished under a valid lock counts, whatever becomes of the reply to the release.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dlock_client::{Client, Error, ErrorKind, Lost, QuorumLock, Released, blocking};
+use dlock_testing::{Fault, Proxy, Reply as _, Server, Trigger};
+
+use crate::support::{quick, start, until, within};
+
+/// One release in so many loses its reply.
+const EVERY: usize = 20;
+const TURNS: usize = 400;
+
+const KINDS: [&str; 10] =
+    ["lock", "blocked", "fair", "named", "read", "write", "permit", "all", "all named", "any"];
+
+/// Cuts the connection instead of every 20th reply to a release, of whatever family.
+fn lose_releases(proxy: &Proxy) -> Trigger {
+    let count = AtomicUsize::new(0);
+    proxy.on(usize::MAX, Fault::LoseReply, move |command| {
+        command[0].ends_with(b"RELEASE")
+            && count.fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY)
+    })
+}
+
+async fn with(client: &Client, kind: &str, n: usize) -> Result<usize, Error> {
+    let lock = match kind {
+        "lock" => client.lock(kind),
+        "blocked" => client.lock(kind).wait(dlock_client::Wait::Blocking),
+        "fair" => client.fair_lock(kind),
+        "named" => client.lock(kind).owner("me"),
+        "read" => client.rw_lock(kind).read(),
+        "write" => client.rw_lock(kind).write(),
+        "permit" => return client.semaphore(kind).limit(1).with(async || n).await,
+        "all" => return client.multi_lock([kind, "all too"]).with(async |_| n).await,
+        "all named" => {
+            let all = client.multi_lock([kind, "all named too"]).owner("me");
+            return all.with(async |tokens| n + tokens.len() - 2).await;
+        }
+        _ => return client.any_lock([kind]).with(async |_| n).await,
+    };
+    lock.with(async |_| n).await
+}
+
+async fn release(client: &Client, kind: &str) -> Released {
+    let lock = match kind {
+        "lock" => client.lock(kind),
+        "blocked" => client.lock(kind).wait(dlock_client::Wait::Blocking),
+        "fair" => client.fair_lock(kind),
+        "named" => client.lock(kind).owner("me"),
+        "read" => client.rw_lock(kind).read(),
+        "write" => client.rw_lock(kind).write(),
+        "permit" => {
+            let permit = client.semaphore(kind).limit(1).acquire().await.unwrap();
+            return permit.release().await.unwrap();
+        }
+        "all" | "all named" => {
+            let mut all = client.multi_lock([kind, "both"]);
+            if kind == "all named" {
+                all = all.owner("me");
+            }
+            return all.acquire().await.unwrap().release().await.unwrap();
+        }
+        _ => return client.any_lock([kind]).acquire().await.unwrap().release().await.unwrap(),
+    };
+    lock.acquire().await.unwrap().release().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_reply_to_a_release_loses_no_result() {
+    let server = Server::start();
+    let mut tasks = Vec::new();
+    for kind in KINDS {
+        let proxy = Proxy::to(&server);
+        let client = quick().connect(&proxy.url()).await.unwrap();
+        tasks.push(tokio::spawn(async move {
+            let lost = lose_releases(&proxy);
+            for n in 0..TURNS {
+                let done = within(kind, with(&client, kind, n)).await;
+                assert_eq!(done.unwrap_or_else(|error| panic!("{kind} {n}: {error}")), n, "{kind}");
+            }
+            assert!(lost.fired() >= TURNS / EVERY / 2, "{kind}: {} lost", lost.fired());
+            lost.fired()
+        }));
+    }
+    let mut lost = 0;
+    for task in tasks {
+        lost += within("a kind", task).await.unwrap();
+    }
+    println!("{} turns, {lost} replies lost", TURNS * KINDS.len());
+    server.left_over_check();
+}
+
+/// The first copy of each release loses its reply: the second one finds nothing, and says that it was released.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_was_repeated_is_one() {
+    let server = Server::start();
+    for kind in KINDS {
+        for fault in [Fault::LoseReply, Fault::HalfOpen] {
+            let proxy = Proxy::to(&server);
+            let client = quick().connect(&proxy.url()).await.unwrap();
+            let lost = proxy.on(1, fault, |command| command[0].ends_with(b"RELEASE"));
+            let released = within(kind, release(&client, kind)).await;
+            assert_eq!(lost.fired(), 1, "{kind}");
+            match kind {
+                "permit" => assert!(matches!(released, Released::Already), "{released:?}"),
+                "all" => {
+                    let both = matches!(released, Released::Already | Released::Remaining(2));
+                    assert!(both, "{released:?}");
+                }
+                "all named" => assert_eq!(released, Released::Remaining(2)),
+                _ => assert_eq!(released, Released::Remaining(0), "{kind} {fault:?}"),
+            }
+        }
+    }
+    server.left_over_check();
+}
+
+/// A request that never left is not one that was repeated: what had ended before is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_gone_before_the_first_copy_is_gone() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = quick().connect(&proxy.url()).await.unwrap();
+    let guard = client.lock("k").acquire().await.unwrap();
+    let permit = client.semaphore("s").limit(1).acquire().await.unwrap();
+    proxy.refuse();
+    proxy.cut(dlock_testing::Cut::Reset);
+    // By the time that there is a connection again.
+    server.cmd(&["DLOCK.BREAK", "k"]).int();
+    server.cmd(&["DSEM.BREAK", "s", &permit.permit_id()]).int();
+    until("the connection to go", || proxy.open() == 0).await;
+    // The client notices by itself; a request that is written to a dead connection would count as sent.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let releases = tokio::spawn(async move { (guard.release().await, permit.release().await) });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    proxy.accept();
+    let (lock, permit) = within("both", releases).await.unwrap();
+    assert_eq!(lock.unwrap(), Released::Gone);
+    assert_eq!(permit.unwrap(), Released::Gone);
+    server.left_over_check();
+}
+
+/// Lost says why, and whether the work had run to its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_says_why_and_whether_the_work_had_finished() {
+    let (server, client) = start().await;
+    let lease = Duration::from_millis(200);
+    let lock = client.lock("k").lease(lease);
+    // The last step outlasts the lease: nothing can interrupt a step.
+    let late = lock.with(async |_| std::thread::sleep(lease * 2));
+    let error = within("late work", late).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost { reason: Lost::Expired, finished: true });
+    let endless = lock.with(async |_| std::future::pending::<()>().await);
+    let error = within("endless work", endless).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost { reason: Lost::Expired, finished: false });
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quorum_loses_no_result_either() {
+    let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
+    let proxies: Vec<_> = servers.iter().map(Proxy::to).collect();
+    let mut clients = Vec::new();
+    for proxy in &proxies {
+        clients.push(quick().connect(&proxy.url()).await.unwrap());
+    }
+    let lost: Vec<_> = proxies.iter().map(lose_releases).collect();
+    let lock = QuorumLock::new(clients, "k").server_timeout(Duration::from_secs(2));
+    for n in 0..TURNS {
+        let done = within("the quorum", lock.with(async |token| (token > 0).then_some(n))).await;
+        assert_eq!(done.unwrap(), Some(n));
+        let guard = within("the quorum", lock.acquire()).await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));
+    }
+    assert!(lost.iter().all(|lost| lost.fired() >= TURNS / EVERY));
+    for server in &servers {
+        server.left_over_check();
+    }
+}
+
+#[test]
+fn threads_lose_no_result_either() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let lost = lose_releases(&proxy);
+    let client = blocking::Client::with(quick(), &proxy.url()).unwrap();
+    let semaphore = client.semaphore("s").limit(1);
+    for n in 0..TURNS {
+        assert_eq!(client.lock("k").with(|_| n).unwrap(), n);
+        assert_eq!(semaphore.with(|_| n).unwrap(), n);
+        assert_ne!(client.fair_lock("f").acquire().unwrap().release().unwrap(), Released::Gone);
+    }
+    assert!(lost.fired() >= TURNS * 2 / EVERY);
+    // Work that outlasts its lease is noticed at its end.
+    let lease = Duration::from_millis(100);
+    let error = client.lock("k").lease(lease).with(|guard| {
+        while guard.lost_now().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let lost = ErrorKind::Lost { reason: Lost::Expired, finished: true };
+    assert_eq!(error.unwrap_err().kind(), lost);
+    server.left_over_check();
+}
