@@ -3,6 +3,7 @@
 //! A laptop that slept for an hour must not wake up believing in a lease of thirty seconds. On Linux this is
 //! `CLOCK_BOOTTIME`; elsewhere it is [`std::time::Instant`].
 
+use std::task::Poll;
 use std::time::Duration;
 
 /// A moment of this clock, in nanoseconds from a beginning that only this process knows.
@@ -51,6 +52,20 @@ pub(crate) async fn sleep_until(moment: Moment) {
         }
         tokio::time::sleep(rest.min(SLICE)).await;
     }
+}
+
+/// What `told` resolves to, or what `look` finds: it looks at each poll. A timer fires only when its driver is polled,
+/// which may be many steps of a task later, above all after the process was stopped.
+pub(crate) async fn by_the_clock<T>(
+    look: impl Fn() -> Option<T>,
+    told: impl Future<Output = T>,
+) -> T {
+    let mut told = std::pin::pin!(told);
+    std::future::poll_fn(|context| match look() {
+        Some(found) => Poll::Ready(found),
+        None => told.as_mut().poll(context),
+    })
+    .await
 }
 
 /// Whole milliseconds, rounded up: a wait of half a millisecond is not "for ever", which is what 0 says to BLOCK.

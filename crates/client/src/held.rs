@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 pub(crate) use self::grip::Grip;
 pub use self::lost::{Lost, Released};
-use crate::clock::{Moment, sleep_until};
+use crate::clock::{Moment, by_the_clock, sleep_until};
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 
@@ -173,7 +173,8 @@ impl Held {
     pub(crate) fn lost(self: &Arc<Self>) -> impl Future<Output = Lost> + Send + 'static {
         let mut lost = self.lost.subscribe();
         let held = self.clone();
-        async move {
+        let clock = self.clone();
+        let told = async move {
             loop {
                 if let Some(how) = *lost.borrow_and_update() {
                     return how;
@@ -195,7 +196,8 @@ impl Held {
                     }
                 }
             }
-        }
+        };
+        by_the_clock(move || clock.lost_now(), told)
     }
 
     /// Whether its key belongs to that server, as far as is known.

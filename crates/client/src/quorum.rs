@@ -16,7 +16,7 @@ use self::attempt::{Failure, Standing, Terms};
 use self::drive::{Drive, View};
 use crate::acquire::Patience;
 use crate::client::Client;
-use crate::clock::sleep_until;
+use crate::clock::{by_the_clock, sleep_until};
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::held::{Lost, Released};
@@ -317,7 +317,8 @@ impl QuorumGuard {
     /// for a lock that is released.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
         let mut view = self.view.clone();
-        async move {
+        let clock = self.view.clone();
+        let told = async move {
             loop {
                 let seen = view.borrow_and_update().clone();
                 if let Some(how) = seen.lost() {
@@ -334,7 +335,8 @@ impl QuorumGuard {
                     () = sleep_until(seen.until) => {}
                 }
             }
-        }
+        };
+        by_the_clock(move || clock.borrow().lost(), told)
     }
 
     /// How it was lost, if it was.

@@ -53,6 +53,7 @@ pub use self::{
     family::Family,
     kind::{Binary, Kind},
     module::Profile,
+    process::Guarded,
     proxy::{Cut, Fault, Proxy, Seen, Traffic, Trigger, Way},
     resp::{encode, frame_len},
     sentinel::{SentinelSetup, Sentinels},
