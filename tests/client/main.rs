@@ -10,8 +10,10 @@
 
 mod blocking;
 mod cancel;
+mod close;
 mod cluster;
 mod connect;
+mod ended;
 mod faults;
 mod gone;
 mod latch;

@@ -46,7 +46,8 @@ async fn instance(url: &str, name: &str) -> Result<(), Failure> {
     loop {
         // The work is cancelled when the hold is lost: it never goes on beside that of the next leader.
         match lock.with(|hold| lead(name, hold, stop.clone())).await {
-            Ok(()) => return Ok(()),
+            // Nothing of this instance is left that the next leader would have to wait for.
+            Ok(()) => return Ok(client.close().await?),
             Err(error) => match error.kind() {
                 ErrorKind::Lost { .. } => println!("{name} leads no more"),
                 _ => return Err(error.into()),

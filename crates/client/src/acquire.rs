@@ -6,6 +6,7 @@ mod queue;
 mod undo;
 mod words;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -78,8 +79,11 @@ pub(crate) async fn acquire(
     options: &Options,
     patience: Patience,
 ) -> Result<Option<Arc<Held>>, Error> {
+    let gate = &core.registry.gate;
+    let _call = gate.call();
     loop {
-        match attempt(core, what, key, options, patience).await {
+        let attempt = pin!(attempt(core, what, key, options, patience));
+        match gate.admit(attempt).await {
             // A copy of the request was granted, and that hold ended before its answer came: nothing is held, and the
             // same request id is never granted again.
             Err(error) if error.kind() == ErrorKind::Spent => tokio::time::sleep(SPENT).await,
@@ -100,7 +104,7 @@ async fn attempt(
     if key.is_empty() {
         return Err(Error::invalid("key must not be empty"));
     }
-    let ask = Ask {
+    let ask = Arc::new(Ask {
         core: core.clone(),
         what,
         key: key.clone(),
@@ -112,7 +116,7 @@ async fn attempt(
         options: options.clone(),
         pending: AtomicBool::new(false),
         asked: AtomicBool::new(false),
-    };
+    });
     lease_ms(ask.lease)?;
     if !ask.own_name {
         // An earlier acquire of this owner that nobody waits for any more must not take this one's place with it.
@@ -120,9 +124,9 @@ async fn attempt(
     }
     let flushes = core.registry.flushes();
     let tied_to = ask.connection();
-    let entered = core.registry.enter(key, &ask.owner);
-    let undo = Undo(Some(ask));
-    let Some(ask) = &undo.0 else { return Ok(None) };
+    let entered = core.registry.enter(key, &ask.owner, Arc::downgrade(&ask));
+    let undo = Undo(ask);
+    let ask = &undo.0;
     // What is seldom needed is kept out of every waiting task: there may be a hundred thousand.
     let granted = match (options.replicas, patience) {
         (Some(replicas), patience) => Box::pin(ask.replicated(replicas, patience)).await,

@@ -424,6 +424,9 @@ impl Admin {
 
     /// Asks one server, whatever its keys. Once: what is asked so changes nothing, or must not be done twice.
     async fn ask(&self, server: &Server, cmd: &Cmd) -> Result<Value, Error> {
+        if let Some(error) = self.core.registry.gate.refusal() {
+            return Err(error);
+        }
         let until: Instant = self.core.patience();
         let mut live = server.link.live(until).await?;
         match timeout_at(until, live.connection.send_packed_command(cmd)).await {

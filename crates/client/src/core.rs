@@ -3,6 +3,7 @@
 //! A request whose answer does not come is sent again, over another connection or to another server, until its time
 //! is over. That is safe because each of them either carries a request id or has no more effect the second time.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +11,12 @@ use dlock_wire::request::Request;
 use dlock_wire::table::{CommandId, LockVerb};
 use redis::{Cmd, RedisError, TlsCertificates, Value};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::Moment;
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind};
+use crate::held::Lost;
 use crate::link::Live;
 use crate::registry::Registry;
 use crate::route::{Routes, Server};
@@ -25,6 +27,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// In a cluster, how long a node may be unreachable before the others are asked who has its slots now.
 const NODE_PATIENCE: Duration = Duration::from_millis(500);
+/// When the client closes, how long it waits for tasks to poll the calls that they wait for.
+const POLLED_WITHIN: Duration = Duration::from_millis(100);
 
 pub(crate) struct Core {
     pub(crate) settings: Arc<Settings>,
@@ -63,11 +67,55 @@ impl Core {
         let runtime = Handle::try_current()
             .map_err(|_| Error::invalid("connect has to be called inside a tokio runtime"))?;
         let settings = Arc::new(settings);
-        let registry = Arc::new(Registry::new(target.db()));
+        let registry = Arc::new(Registry::new(target.db(), runtime.clone()));
         let routes = Routes::connect(target, tls, settings.clone(), registry.clone()).await?;
         let core = Arc::new(Self { settings, registry, routes, runtime });
         crate::watchdog::start(&core);
         Ok(core)
+    }
+
+    /// Takes nothing more, gives back what is there, and ends the connections. Once, whoever calls it how often.
+    pub(crate) async fn close(self: &Arc<Self>) -> Result<(), Error> {
+        let gate = &self.registry.gate;
+        if gate.begin_to_close() {
+            self.runtime.spawn(self.clone().give_all_back());
+        }
+        gate.shut().await;
+        match gate.refusal() {
+            Some(error) if !gate.is_closed() => Err(error),
+            _ if gate.has_failed() => Err(Error::unavailable(
+                "closed before the server confirmed that everything was given back: the rest ends with its lease",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    async fn give_all_back(self: Arc<Self>) {
+        let limit = Instant::now() + self.settings.response_timeout;
+        let registry = &self.registry;
+        for ask in registry.acquires() {
+            ask.take_back();
+        }
+        for held in registry.kept() {
+            held.lose(Lost::Closed);
+            held.give_back_later();
+        }
+        // What waits on connections of its own ends when its future is polled.
+        let _ = timeout(POLLED_WITHIN, registry.gate.no_calls()).await;
+        if timeout_at(limit, registry.gate.clean()).await.is_err() {
+            registry.gate.failed();
+        }
+        registry.gate.close();
+        self.routes.close();
+    }
+
+    /// The outcome of a call that waits; an error as soon as the client closes or its runtime ends.
+    pub(crate) async fn admitted<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let _call = self.registry.gate.call();
+        self.registry.gate.admit(pin!(call)).await
     }
 
     /// The end of a call that has none of its own.
@@ -108,6 +156,9 @@ impl Core {
         let mut redirects = 0;
         let mut repeated = false;
         loop {
+            if let Some(error) = self.registry.gate.refusal() {
+                return Err(if repeated { error.after_another_try() } else { error });
+            }
             let error = match self.try_once(key, cmd, until).await {
                 Ok(value) => return Ok(Answer { value, repeated }),
                 Err(Failure::Final(error)) if repeated => return Err(error.after_another_try()),

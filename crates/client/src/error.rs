@@ -60,6 +60,9 @@ pub enum ErrorKind {
     },
     /// The server carried an earlier copy of this request out, and the hold that it made has ended since.
     Spent,
+    /// The client was closed ([`Client::close`](crate::Client::close)), or the runtime in which it was connected has
+    /// ended: connect a new one. A request that was on its way may or may not have been carried out.
+    Closed,
     /// No server answered in the time there was. The request may or may not have been carried out.
     Unavailable,
     /// All private connections of the client are waiting: see [`ClientBuilder::private_connections`](crate::ClientBuilder::private_connections).
@@ -101,6 +104,17 @@ impl Error {
         Self::new(ErrorKind::Unavailable, text)
     }
 
+    pub(crate) fn closed() -> Self {
+        Self::new(ErrorKind::Closed, "the client was closed")
+    }
+
+    pub(crate) fn abandoned() -> Self {
+        Self::new(
+            ErrorKind::Closed,
+            "the runtime in which the client was connected has ended: connect a new client",
+        )
+    }
+
     pub(crate) fn invalid(text: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, text)
     }
@@ -119,6 +133,11 @@ impl Error {
         self.0.repeated
     }
 
+    /// Whether it is unknown what the request did.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Protocol)
+    }
+
     /// A redirection, for a client that was told of one server.
     pub(crate) fn of_a_cluster(mut self) -> Self {
         self.0.kind = ErrorKind::Invalid;
@@ -130,7 +149,8 @@ impl Error {
     pub(crate) fn is_refusal(&self) -> bool {
         let no_answer =
             [ErrorKind::Unavailable, ErrorKind::Unblocked, ErrorKind::Protocol, ErrorKind::Busy];
-        !self.0.repeated && !no_answer.contains(&self.kind())
+        let no_answer = no_answer.contains(&self.kind()) || self.kind() == ErrorKind::Closed;
+        !self.0.repeated && !no_answer
     }
 
     /// What to do about it.

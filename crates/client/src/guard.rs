@@ -264,6 +264,7 @@ async fn release(held: &Arc<Held>) -> Result<Released, Error> {
     if !held.may_give_back() {
         return Ok(Released::Gone);
     }
+    let _cleanup = held.core.registry.gate.cleanup();
     let mut rest = InBackground(Some(held.clone()));
     let released = held.give_back().await;
     rest.0 = None;
@@ -276,8 +277,7 @@ struct InBackground(Option<Arc<Held>>);
 impl Drop for InBackground {
     fn drop(&mut self) {
         if let Some(held) = self.0.take() {
-            let runtime = held.core.runtime.clone();
-            runtime.spawn(async move { held.give_back().await });
+            held.give_back_in_background();
         }
     }
 }

@@ -82,8 +82,8 @@ impl Latch {
             let request = Request::Await { key: &self.key, block_ms: Some(block_ms) };
             command(CommandId::Latch(LatchVerb::Await), &request)
         };
-        let reply =
-            private::blocking(&self.core, &self.key, patience, private::SHORT, request).await?;
+        let reply = private::blocking(&self.core, &self.key, patience, private::SHORT, request);
+        let reply = self.core.admitted(Box::pin(reply)).await?;
         Ok(reply != Value::Nil)
     }
 

@@ -35,7 +35,8 @@
 //! - No lock can stop a holder that goes on after losing it. Use [`Lock::with`], which cancels the work, and let
 //!   whoever receives the work check the [token](Hold::token).
 //! - A request whose answer was lost is sent again with the same request id: it never counts twice.
-//! - Dropping the future of an acquire leaves the queue; dropping a guard releases it in the background.
+//! - Dropping the future of an acquire leaves the queue; dropping a guard releases it in the background. Both need the
+//!   runtime to run on: [`Client::close`] waits for all of it, at the end of a process.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -47,6 +48,7 @@ mod clock;
 mod config;
 mod core;
 mod error;
+mod gate;
 mod guard;
 mod held;
 mod latch;

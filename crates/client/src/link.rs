@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::clock::Moment;
 use crate::config::Settings;
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::registry::Registry;
 use crate::route::Opener;
 
@@ -83,8 +84,22 @@ impl Link {
             generation: AtomicU64::new(0),
             alive: AtomicU64::new(0),
         });
-        let supervisor = tokio::spawn(shared.clone().supervise()).abort_handle();
+        let runtime = shared.registry.runtime.clone();
+        let supervisor = runtime.spawn(shared.clone().supervise()).abort_handle();
         Self { shared, supervisor }
+    }
+
+    /// Ends the connection, for good.
+    pub(crate) fn close(&self) {
+        self.supervisor.abort();
+        self.end(Some(Error::closed()));
+    }
+
+    fn end(&self, why: Option<Error>) {
+        // The connection ends with its last handle.
+        if matches!(self.shared.state.send_replace(State::Down(why)), State::Up(_)) {
+            self.shared.disconnected();
+        }
     }
 
     /// The connection, as soon as there is one.
@@ -93,11 +108,18 @@ impl Link {
             return Ok(Live::clone(live));
         }
         let mut state = self.shared.state.subscribe();
-        let up = timeout_at(until, state.wait_for(|state| matches!(state, State::Up(_)))).await;
-        if let Ok(Ok(state)) = up
-            && let State::Up(live) = &*state
-        {
-            return Ok(Live::clone(live));
+        let up = timeout_at(until, state.wait_for(|state| matches!(state, State::Up(_))));
+        let gate = &self.shared.registry.gate;
+        tokio::select! {
+            biased;
+            () = gate.shut() => if let Some(error) = gate.refusal() {
+                return Err(error);
+            },
+            up = up => if let Ok(Ok(state)) = up
+                && let State::Up(live) = &*state
+            {
+                return Ok(Live::clone(live));
+            },
         }
         match &*self.shared.state.borrow() {
             State::Up(live) => Ok(Live::clone(live)),
@@ -170,17 +192,15 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.supervisor.abort();
-        // The connection ends with its last handle.
-        if matches!(self.shared.state.send_replace(State::Down(None)), State::Up(_)) {
-            self.shared.disconnected();
-        }
+        self.end(None);
     }
 }
 
 impl Shared {
     async fn supervise(self: Arc<Self>) {
         let mut pause = PAUSE_MIN;
-        loop {
+        // A server that is learnt of while the client closes is not connected to.
+        while self.registry.gate.refusal().is_none() {
             let opened = timeout(self.settings.connect_timeout, self.open()).await;
             match opened.unwrap_or_else(|_| Err(Error::unavailable("connecting takes too long"))) {
                 Ok(live) => {
@@ -311,11 +331,12 @@ pub(crate) struct Pool {
     /// to a server that is not the primary any more.
     idle: Mutex<Vec<(u64, MultiplexedConnection)>>,
     settings: Arc<Settings>,
+    gate: Arc<Gate>,
 }
 
 impl Pool {
-    pub(crate) fn new(settings: Arc<Settings>) -> Self {
-        Self { idle: Mutex::default(), settings }
+    pub(crate) fn new(settings: Arc<Settings>, gate: Arc<Gate>) -> Self {
+        Self { idle: Mutex::default(), settings, gate }
     }
 
     /// One at rest (which may have died in the meantime), or a new one. A place in the limit is the caller's business.
@@ -342,7 +363,11 @@ impl Pool {
 
     /// Puts one back that is not blocked and works.
     pub(crate) fn give_back(&self, generation: u64, connection: MultiplexedConnection) {
-        self.idle().push((generation, connection));
+        let mut idle = self.idle();
+        // Looked at under the lock, and `Core::close` clears after it has shut the gate: none is left behind.
+        if self.gate.refusal().is_none() {
+            idle.push((generation, connection));
+        }
     }
 
     /// Closes those at rest: their server is gone.

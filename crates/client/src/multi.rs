@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_wire::names::KEYS_MAX;
@@ -138,8 +139,11 @@ impl Several {
         options: &Options,
         patience: Patience,
     ) -> Result<Option<Arc<Held>>, Error> {
+        let gate = &self.core.registry.gate;
+        let _call = gate.call();
         loop {
-            match self.attempt(verb, options, patience).await {
+            let attempt = pin!(self.attempt(verb, options, patience));
+            match gate.admit(attempt).await {
                 // As for a single lock: granted, and over before the answer came.
                 Err(error) if error.kind() == ErrorKind::Spent => tokio::time::sleep(SPENT).await,
                 outcome => return outcome,
@@ -168,7 +172,7 @@ impl Several {
         };
         // What is said of these keys from now on is heard.
         let entered: Vec<_> =
-            self.keys.iter().map(|key| core.registry.enter(key, &ask.owner)).collect();
+            self.keys.iter().map(|key| core.registry.enter(key, &ask.owner, Weak::new())).collect();
         let undo = Undo { ask: Some(ask), pending: true };
         let Some(ask) = &undo.ask else { return Ok(None) };
         let mut tied_to = self.connection();
@@ -303,25 +307,23 @@ impl Asked {
         }
     }
 
-    /// Gives back whatever this call was granted, if anything.
-    async fn undo(&self) {
+    /// Gives back whatever this call was granted, if anything. An error may be that there was nothing.
+    async fn undo(&self) -> Result<(), Error> {
         let core = &self.several.core;
         let first = self.several.first();
         if self.options.owner.is_none() {
             let keys: Vec<&[u8]> = self.several.keys.iter().map(Vec::as_slice).collect();
             let release = MRelease { keys: &keys, owner: &self.owner, reqid: None };
             let release = Request::MRelease(release);
-            let _ = core
+            return core
                 .call(first, CommandId::Multi(MultiVerb::Release), &release, core.patience())
-                .await;
-            return;
+                .await
+                .map(drop);
         }
         // Of an owner that others act for, only what this request was given: asking once more with its id says what
         // that is, and counts nothing.
-        let Ok(reply) = core.send(first, &self.request(None), core.patience()).await else {
-            return;
-        };
-        if let Ok(Some(grip)) = self.grip(&reply) {
+        let reply = core.send(first, &self.request(None), core.patience()).await?;
+        if let Some(grip) = self.grip(&reply)? {
             let terms = Terms {
                 lease: self.lease,
                 watched: false,
@@ -331,6 +333,7 @@ impl Asked {
             };
             Held::new(core, grip, terms, Moment::now().after(self.lease)).give_back_later();
         }
+        Ok(())
     }
 }
 
@@ -355,7 +358,14 @@ impl Drop for Undo {
     fn drop(&mut self) {
         if let Some(ask) = self.ask.take().filter(|_| self.pending) {
             let runtime = ask.several.core.runtime.clone();
-            runtime.spawn(async move { ask.undo().await });
+            let gate = ask.several.core.registry.gate.clone();
+            let cleanup = gate.cleanup();
+            runtime.spawn(async move {
+                if ask.undo().await.is_err_and(|error| error.is_unanswered()) {
+                    gate.failed();
+                }
+                drop(cleanup);
+            });
         }
     }
 }

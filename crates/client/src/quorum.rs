@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 use self::attempt::{Failure, Standing, Terms};
-use self::drive::{Drive, View};
+use self::drive::{Drive, View, any_closes};
 use crate::acquire::Patience;
 use crate::client::Client;
 use crate::clock::{by_the_clock, sleep_until};
@@ -168,7 +168,12 @@ impl QuorumLock {
 
     async fn acquire_with(&self, patience: Patience) -> Result<Option<QuorumGuard>, Error> {
         let terms = self.terms()?;
+        let gates = || self.servers.iter().map(|core| &core.registry.gate);
+        let _calls: Vec<_> = gates().map(|gate| gate.call()).collect();
         loop {
+            if let Some(error) = gates().find_map(|gate| gate.no_admission()) {
+                return Err(error);
+            }
             let error = match self.attempt(terms).await? {
                 Attempted::Guard(guard) => return Ok(Some(guard)),
                 Attempted::Contended => None,
@@ -185,7 +190,10 @@ impl QuorumLock {
             if !again {
                 return error.map_or(Ok(None), Err);
             }
-            tokio::time::sleep(pause).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = any_closes(&self.servers) => {}
+            }
         }
     }
 
@@ -223,8 +231,11 @@ impl QuorumLock {
         let (orders, mut view) = drive.start()?;
         let decided = view.wait_for(|view| view.standing != Standing::Pending).await;
         let Ok(decided) = decided.map(|view| view.clone()) else {
-            return Err(Error::unavailable("the runtime of the client has ended"));
+            return Err(Error::abandoned());
         };
+        if decided.closed {
+            return Err(Error::closed());
+        }
         Ok(match decided.standing {
             Standing::Held { token, .. } => Attempted::Guard(QuorumGuard {
                 key: self.key.clone(),

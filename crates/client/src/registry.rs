@@ -6,13 +6,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dlock_wire::message::{Event, Message};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::acquire::Ask;
 use crate::clock::Moment;
+use crate::gate::Gate;
 use crate::held::{Held, Lost};
 
 /// One per client.
 pub(crate) struct Registry {
+    pub(crate) gate: Arc<Gate>,
+    /// Where what goes on in the background runs.
+    pub(crate) runtime: Handle,
     channel: Vec<u8>,
     db: u32,
     places: Mutex<HashMap<Box<[u8]>, Arc<Place>>>,
@@ -44,8 +50,9 @@ impl Drop for Blocked<'_> {
 }
 
 /// A task that waits in a queue of the server.
-#[derive(Default)]
 pub(crate) struct Place {
+    /// The acquire that waits, where it can be taken back over the shared connection.
+    acquire: Weak<Ask>,
     granted: Mutex<Option<Vec<u8>>>,
     /// Ids of this owner that ended before anybody here knew that they had begun.
     ended: Mutex<Vec<(Box<[u8]>, Lost)>>,
@@ -57,6 +64,8 @@ struct Holds {
     /// More than one where an owner holds a lock several times: they share the token.
     by_id: HashMap<Box<[u8]>, Vec<Weak<Held>>>,
     by_deadline: BTreeMap<(Moment, u64), Weak<Held>>,
+    /// Every hold that was not given back, also those that are lost; by address.
+    kept: HashMap<usize, Weak<Held>>,
     sequence: u64,
     /// How many of them are tied to a connection.
     tied: usize,
@@ -65,8 +74,10 @@ struct Holds {
 }
 
 impl Registry {
-    pub(crate) fn new(db: u32) -> Self {
+    pub(crate) fn new(db: u32, runtime: Handle) -> Self {
         Self {
+            gate: Arc::default(),
+            runtime,
             channel: dlock_wire::names::default_channel(crate::random::name().as_bytes()),
             db,
             places: Mutex::default(),
@@ -103,15 +114,25 @@ impl Registry {
     // Places
 
     /// From now on, messages about this owner and key reach `Place`. A place of the same name is replaced.
-    pub(crate) fn enter(&self, key: &[u8], owner: &[u8]) -> Entered<'_> {
+    pub(crate) fn enter(&self, key: &[u8], owner: &[u8], acquire: Weak<Ask>) -> Entered<'_> {
         let name = place_name(key, owner);
-        let place = Arc::new(Place::default());
+        let place = Arc::new(Place {
+            acquire,
+            granted: Mutex::default(),
+            ended: Mutex::default(),
+            news: Notify::new(),
+        });
         self.places().insert(name.clone(), place.clone());
         Entered { registry: self, name, place }
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Arc<Place>>> {
         lock(&self.places)
+    }
+
+    /// Every acquire that can be taken back over the shared connection.
+    pub(crate) fn acquires(&self) -> Vec<Arc<Ask>> {
+        self.places().values().filter_map(|place| place.acquire.upgrade()).collect()
     }
 
     /// An acquire of that key and owner is about to be taken back: until the answer is dropped, others of the same
@@ -177,6 +198,7 @@ impl Registry {
         for id in held.grip.names() {
             holds.by_id.entry(id).or_default().push(Arc::downgrade(held));
         }
+        holds.kept.insert(Arc::as_ptr(held).addr(), Arc::downgrade(held));
         holds.sequence += 1;
         holds.tied += usize::from(held.is_tied());
         let entry = (held.deadline(), holds.sequence);
@@ -208,6 +230,16 @@ impl Registry {
         if holds.by_deadline.remove(&held.armed.get()).is_some() {
             holds.tied -= usize::from(held.is_tied());
         }
+    }
+
+    /// The hold is about to be given back.
+    pub(crate) fn given_back(&self, held: &Held) {
+        self.holds().kept.remove(&std::ptr::from_ref(held).addr());
+    }
+
+    /// Every hold that was not given back, also those that are lost.
+    pub(crate) fn kept(&self) -> Vec<Arc<Held>> {
+        self.holds().kept.values().filter_map(Weak::upgrade).collect()
     }
 
     /// The deadline of this hold has come nearer.

@@ -179,6 +179,18 @@ impl Routes {
         }
     }
 
+    /// Ends every connection, for good. The gate is shut.
+    pub(crate) fn close(&self) {
+        let servers = match &self.target {
+            Routing::One(server) => vec![server.clone()],
+            Routing::Cluster { slots, .. } => read(slots).servers.values().cloned().collect(),
+        };
+        for server in servers {
+            server.link.close();
+            server.pool.clear();
+        }
+    }
+
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.target, Routing::Cluster { .. })
     }
@@ -366,7 +378,7 @@ impl Server {
         Self {
             link: Link::new(name.clone(), opener, settings.clone(), registry.clone()),
             name,
-            pool: Pool::new(settings.clone()),
+            pool: Pool::new(settings.clone(), registry.gate.clone()),
             blockable: Arc::new(Semaphore::new(settings.private_connections)),
         }
     }

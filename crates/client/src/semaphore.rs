@@ -146,9 +146,9 @@ impl Semaphore {
             };
             crate::core::command(CommandId::Sem(SemVerb::Take), &Request::Take(take))
         };
-        let reply =
-            private::blocking(&self.core, &self.key, Patience::of(time), private::LONG, take)
-                .await?;
+        let patience = Patience::of(time);
+        let reply = private::blocking(&self.core, &self.key, patience, private::LONG, take);
+        let reply = self.core.admitted(Box::pin(reply)).await?;
         Ok(reply != Value::Nil)
     }
 

@@ -30,7 +30,9 @@ const ELSEWHERE: Duration = Duration::from_millis(500);
 /// All tasks end when the client is gone.
 pub(crate) fn start(core: &Arc<Core>) {
     core.runtime.spawn(renew(Arc::downgrade(core)));
-    core.runtime.spawn(expire(Arc::downgrade(core)));
+    // Made before the task is: one that the runtime drops before it ran says so, too.
+    let at_the_end = NobodyRenews(Arc::downgrade(core));
+    core.runtime.spawn(expire(Arc::downgrade(core), at_the_end));
     if core.routes.is_cluster() {
         core.runtime.spawn(look_for_moves(Arc::downgrade(core)));
     }
@@ -42,6 +44,9 @@ async fn look_for_moves(core: Weak<Core>) {
     loop {
         tokio::time::sleep(LOOK_FOR_MOVES).await;
         let Some(core) = core.upgrade() else { return };
+        if core.registry.gate.refusal().is_some() {
+            return;
+        }
         if core.registry.needs_heartbeat() {
             // The next look will do.
             let _ = core.routes.refresh(Instant::now() + LOOK_FOR_MOVES).await;
@@ -49,23 +54,26 @@ async fn look_for_moves(core: Weak<Core>) {
     }
 }
 
-/// Says of every hold that nobody renews it, when the runtime drops the task that has this.
+/// Says of every hold that nobody renews it, and to every call that nobody sends it, when the runtime drops the task that
+/// has this.
 struct NobodyRenews(Weak<Core>);
 
 impl Drop for NobodyRenews {
     fn drop(&mut self) {
+        if let Some(core) = self.0.upgrade() {
+            core.registry.gate.abandon();
+        }
         for held in self.0.upgrade().iter().flat_map(|core| core.registry.all()) {
             held.lose(Lost::Abandoned);
         }
     }
 }
 
-async fn expire(core: Weak<Core>) {
-    let _at_the_end = NobodyRenews(core.clone());
+async fn expire(core: Weak<Core>, _at_the_end: NobodyRenews) {
     loop {
         let registry = match core.upgrade() {
-            Some(core) => core.registry.clone(),
-            None => return,
+            Some(core) if core.registry.gate.refusal().is_none() => core.registry.clone(),
+            _ => return,
         };
         let (due, next) = registry.due(Moment::now());
         for held in due {
@@ -76,6 +84,7 @@ async fn expire(core: Weak<Core>) {
         tokio::select! {
             () = sleep_until(next) => {}
             () = registry.earlier.notified() => {}
+            () = registry.gate.shut() => {}
             () = look => {}
         }
     }
@@ -96,6 +105,7 @@ async fn renew(core: Weak<Core>) {
         tokio::select! {
             () = tokio::time::sleep_until(claim.map_or(next, |claim| next.min(claim)).min(Instant::now() + LOOK)) => {}
             () = registry.renew_now.notified() => called = true,
+            () = registry.gate.shut() => return,
             () = registry.claim_soon.notified() => {
                 if claim.is_none() {
                     claim = Some(Instant::now() + claim_after);

@@ -18,7 +18,11 @@ impl Held {
     /// several locks only one may be gone.
     pub(crate) fn may_give_back(&self) -> bool {
         self.end();
-        !self.given_back.swap(true, Ordering::AcqRel)
+        let first = !self.given_back.swap(true, Ordering::AcqRel);
+        if first {
+            self.core.registry.given_back(self);
+        }
+        first
     }
 
     /// Gives it back. The renewals have ended before.
@@ -111,11 +115,20 @@ impl Held {
     /// Gives it back without anybody waiting for it.
     pub(crate) fn give_back_later(self: Arc<Self>) {
         if self.may_give_back() {
-            let runtime = self.core.runtime.clone();
-            runtime.spawn(async move {
-                // Nobody is there to be told; the lease ends by itself.
-                let _ = self.give_back().await;
-            });
+            self.give_back_in_background();
         }
+    }
+
+    /// Goes on with a release that nobody waits for.
+    pub(crate) fn give_back_in_background(self: Arc<Self>) {
+        let runtime = self.core.runtime.clone();
+        let cleanup = self.core.registry.gate.cleanup();
+        runtime.spawn(async move {
+            // Nobody is there to be told but `close`; the lease ends by itself.
+            if self.give_back().await.is_err() {
+                self.core.registry.gate.failed();
+            }
+            drop(cleanup);
+        });
     }
 }

@@ -18,6 +18,8 @@ pub enum Lost {
     Disconnected,
     /// The database was flushed.
     Flushed,
+    /// The client was closed ([`Client::close`](crate::Client::close)), which released it.
+    Closed,
     /// The runtime of the client has ended: nobody renews it any more.
     Abandoned,
 }
@@ -44,6 +46,7 @@ impl Error {
             Lost::Deleted => "the key was deleted",
             Lost::Disconnected => "the connection that the hold was tied to is gone",
             Lost::Flushed => "the database was flushed",
+            Lost::Closed => "the client was closed",
             Lost::Abandoned => "the runtime of the client has ended, and nobody renews the hold",
         };
         Self::new(ErrorKind::Lost { reason, finished: false }, text)

@@ -1,6 +1,8 @@
 //! Drives an [`Attempt`]: sends what it says, tells it what came back and what time it is.
 
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use dlock_wire::request::{Acquire, Release, Renew, Request};
@@ -15,6 +17,7 @@ use crate::clock::millis;
 use crate::clock::{Moment, sleep_until};
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
+use crate::gate::Cleanup;
 use crate::held::Lost;
 
 /// What the guard sees.
@@ -25,6 +28,8 @@ pub(super) struct View {
     pub(super) until: Moment,
     /// How many servers have answered to a RELEASE.
     pub(super) released: usize,
+    /// It was given up because one of the clients closes.
+    pub(super) closed: bool,
     /// It is over, and nothing more will be answered.
     pub(super) settled: bool,
     /// The first thing that a server said is wrong.
@@ -37,6 +42,7 @@ impl View {
             Standing::Held { .. } if self.until > Moment::now() => None,
             Standing::Held { .. } | Standing::Expired => Some(Lost::Expired),
             Standing::Refused => Some(Lost::Refused),
+            Standing::Released if self.closed => Some(Lost::Closed),
             Standing::Pending | Standing::Failed { .. } | Standing::Released => None,
         }
     }
@@ -131,10 +137,12 @@ impl Drive {
             standing: Standing::Pending,
             until: begun,
             released: 0,
+            closed: false,
             settled: false,
             error: None,
         });
         let (answers, answered) = mpsc::unbounded_channel();
+        let on_the_way = self.words.servers.iter().map(OnTheWay::to).collect();
         let mut task = Task {
             words: self.words,
             watched: self.watched,
@@ -143,7 +151,7 @@ impl Drive {
             begun,
             renew_at: None,
             answers,
-            on_the_way: 0,
+            on_the_way,
             view,
         };
         task.send(calls);
@@ -160,9 +168,35 @@ struct Task {
     begun: Moment,
     renew_at: Option<Moment>,
     answers: mpsc::UnboundedSender<Answered>,
-    /// Calls without an answer.
-    on_the_way: usize,
+    /// One for each server.
+    on_the_way: Vec<OnTheWay>,
     view: watch::Sender<View>,
+}
+
+/// Calls to one server that have no answer.
+struct OnTheWay {
+    calls: usize,
+    /// A client that closes waits for this: none of its server's holds is left when it is dropped.
+    cleanup: Option<Cleanup>,
+}
+
+impl OnTheWay {
+    fn to(server: &Arc<Core>) -> Self {
+        Self { calls: 0, cleanup: Some(server.registry.gate.cleanup()) }
+    }
+}
+
+/// Returns when one of these clients closes, or its runtime ends.
+pub(super) async fn any_closes(servers: &[Arc<Core>]) {
+    let mut all: Vec<_> =
+        servers.iter().map(|core| Box::pin(core.registry.gate.closing())).collect();
+    std::future::poll_fn(|context| {
+        // Each of them: only those that are polled wake this task.
+        let closing =
+            all.iter_mut().filter_map(|one| one.as_mut().poll(context).is_ready().then_some(()));
+        if closing.count() > 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 impl Task {
@@ -172,12 +206,15 @@ impl Task {
         mut ordered: mpsc::Receiver<()>,
     ) {
         let mut released = false;
+        let words = self.words.clone();
+        let mut closing = pin!(any_closes(&words.servers));
         loop {
             self.look_at_the_clock();
             self.publish();
-            if self.attempt.is_over() && self.on_the_way == 0 {
+            if self.is_settled() {
                 return;
             }
+            self.forget_servers_without_holds();
             tokio::select! {
                 biased;
                 Some(answered) = answered.recv() => self.hear(answered),
@@ -186,7 +223,28 @@ impl Task {
                     let calls = self.attempt.release();
                     self.send(calls);
                 }
+                () = &mut closing, if !released => {
+                    released = true;
+                    if !self.attempt.is_over() {
+                        self.view.send_modify(|view| view.closed = true);
+                    }
+                    let calls = self.attempt.release();
+                    self.send(calls);
+                }
                 () = sleep_until(self.due()) => {}
+            }
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.attempt.is_over() && self.on_the_way.iter().all(|server| server.calls == 0)
+    }
+
+    /// A client that closes need not wait for the answers of other servers.
+    fn forget_servers_without_holds(&mut self) {
+        if self.attempt.is_over() {
+            for server in self.on_the_way.iter_mut().filter(|server| server.calls == 0) {
+                server.cleanup = None;
             }
         }
     }
@@ -221,8 +279,10 @@ impl Task {
     }
 
     fn hear(&mut self, answered: Answered) {
-        self.on_the_way -= 1;
         let Answered { call, answer } = answered;
+        if let Some(server) = self.on_the_way.get_mut(call.server) {
+            server.calls -= 1;
+        }
         if call.ask == Ask::Release && !matches!(answer, Ok(Answer::Unknown) | Err(_)) {
             self.view.send_modify(|view| view.released += 1);
         }
@@ -241,7 +301,7 @@ impl Task {
 
     fn publish(&self) {
         let standing = self.attempt.standing();
-        let settled = self.attempt.is_over() && self.on_the_way == 0;
+        let settled = self.is_settled();
         self.view.send_if_modified(|view| {
             let changed = view.standing != standing || view.settled != settled;
             view.standing = standing;
@@ -255,7 +315,9 @@ impl Task {
 
     fn send(&mut self, calls: Vec<Call>) {
         for call in calls {
-            self.on_the_way += 1;
+            if let Some(server) = self.on_the_way.get_mut(call.server) {
+                server.calls += 1;
+            }
             let (words, answers) = (self.words.clone(), self.answers.clone());
             self.runtime.spawn(async move {
                 let answer = words.ask(call).await;
