@@ -188,3 +188,76 @@ fn a_quorum_is_locked_without_a_runtime_of_ones_own() {
     let none = QuorumLock::new(Vec::new(), "k").try_acquire().unwrap_err();
     assert_eq!(none.kind(), ErrorKind::Invalid);
 }
+
+/// A thread that may block is one that belongs to a runtime, too.
+#[test]
+fn it_works_inside_spawn_blocking() {
+    let server = Server::start();
+    for mut runtime in
+        [tokio::runtime::Builder::new_current_thread(), tokio::runtime::Builder::new_multi_thread()]
+    {
+        let runtime = runtime.enable_all().build().unwrap();
+        let url = server.url();
+        runtime.block_on(async move {
+            let work = tokio::task::spawn_blocking(move || {
+                let client = Client::connect(&url).unwrap();
+                let lock = client.lock("l");
+                let guard = lock.acquire().unwrap();
+                assert!(lock.acquire_timeout(Duration::from_millis(20)).unwrap().is_none());
+                assert_eq!(guard.release().unwrap(), Released::Remaining(0));
+                assert!(lock.with(|guard| guard.token() > 0).unwrap());
+                drop(lock.acquire().unwrap());
+                let quorum = QuorumLock::new([client], "q");
+                quorum.acquire().unwrap().release().unwrap();
+            });
+            work.await.unwrap();
+        });
+    }
+    server.left_over_check();
+}
+
+/// What a guard that is dropped in asynchronous code gives back in the background is given back although its client ends.
+#[test]
+fn the_end_of_a_client_waits_for_what_is_given_back_in_the_background() {
+    let server = Server::start();
+    let proxy = dlock_testing::Proxy::to(&server);
+    let client = Client::connect(&proxy.url()).unwrap();
+    let guard = client.lock("l").acquire().unwrap();
+    drop(client);
+    // Slow enough to be overtaken by the end of the runtime.
+    proxy.delay(dlock_testing::Way::ToServer, Duration::from_millis(50));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async { drop(guard) });
+    wait_until("it to be given back", || server.cmd(&["DLOCK.INFO", "l"]).is_null());
+    wait_until("its connections to end", || proxy.open() == 0);
+    server.left_over_check();
+}
+
+/// Threads that wait are told, and leave no place behind; what is held is given back.
+#[test]
+fn closing_ends_what_other_threads_wait_for() {
+    let server = Server::start();
+    let client = connect(&server);
+    let held = client.fair_lock("f").acquire().unwrap();
+    server.cmd(&["DLOCK.ACQUIRE", "l", "holder", "EX", "300"]).int();
+    let (lock, all) = (client.lock("l"), client.multi_lock(["l", "m"]));
+    let waits = [
+        thread::spawn(move || lock.acquire().map(drop)),
+        thread::spawn(move || all.acquire().map(drop)),
+    ];
+    let waiters = || server.cmd(&["DLOCK.INFO", "l"]).field("waiters").int();
+    wait_until("both to wait", || waiters() == 2);
+    client.close().unwrap();
+    client.close().unwrap();
+    for wait in waits {
+        assert_eq!(wait.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    }
+    assert_eq!(held.lost_now(), Some(Lost::Closed));
+    assert_eq!(held.release().unwrap(), Released::Gone);
+    wait_until("no place to be left", || waiters() == 0);
+    assert!(server.cmd(&["DFAIR.INFO", "f"]).is_null());
+    assert_eq!(client.lock("l").acquire().unwrap_err().kind(), ErrorKind::Closed);
+    server.cmd(&["DLOCK.RELEASE", "l", "holder"]).int();
+    drop(client);
+    server.left_over_check();
+}

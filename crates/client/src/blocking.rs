@@ -1,8 +1,11 @@
 //! The same client for programs without tokio: each call blocks its thread.
 //!
 //! A thread of its own does what goes on in the background (renewals, messages), so holds stay alive while the
-//! program works. Inside a tokio runtime these calls are refused with [`Invalid`](crate::ErrorKind::Invalid): they
-//! would block it.
+//! program works. Asynchronous code is refused with [`Invalid`](crate::ErrorKind::Invalid): these calls would block its
+//! runtime. Threads that may block, such as those of `tokio::task::spawn_blocking`, may call them.
+//!
+//! When the last handle of a client is dropped, the client closes: what was still being given back in the background is
+//! given back first. In asynchronous code that takes a thread of its own. [`Client::close`] closes before that.
 //!
 //! ```
 //! # let server = dlock_testing::Server::start();
@@ -14,11 +17,12 @@
 //! # Ok::<(), dlock_client::Error>(())
 //! ```
 
+mod background;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Handle, Runtime};
-
+use self::background::Background;
 use crate::error::Error;
 use crate::held::{Lost, Released};
 use crate::with::{Holding as _, verdict};
@@ -26,40 +30,6 @@ use crate::{ClientBuilder, Wait};
 
 /// How long dropping a guard may block.
 const GIVE_BACK_WITHIN: Duration = Duration::from_secs(1);
-
-/// The runtime behind a client; ends with the last handle of it.
-#[derive(Debug)]
-struct Background {
-    runtime: Option<Runtime>,
-    /// Of a lock on several servers: those of their clients, which live as long as it does.
-    others: Vec<Arc<Background>>,
-}
-
-impl Background {
-    fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
-        if Handle::try_current().is_ok() {
-            return Err(Error::invalid(
-                "a blocking call inside a tokio runtime: use the asynchronous client there",
-            ));
-        }
-        match &self.runtime {
-            Some(runtime) => Ok(runtime.block_on(work)),
-            None => match self.others.first() {
-                Some(first) => first.run(work),
-                None => Err(Error::invalid("a quorum lock needs at least one server")),
-            },
-        }
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // Dropping a runtime in place would panic inside another one.
-            runtime.shutdown_background();
-        }
-    }
-}
 
 /// As [`crate::Client`].
 #[derive(Clone, Debug)]
@@ -85,17 +55,20 @@ impl Client {
     /// # Ok::<(), dlock_client::Error>(())
     /// ```
     pub fn with(builder: ClientBuilder, url: &str) -> Result<Self, Error> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("dlock-client")
-            .enable_all()
-            .build()
-            .map_err(|error| {
-                Error::unavailable(format!("no thread for the background: {error}"))
-            })?;
-        let background = Arc::new(Background { runtime: Some(runtime), others: Vec::new() });
+        let background = Background::start()?;
         let client = background.run(builder.connect(url))??;
-        Ok(Self { client, background })
+        background.is_of(&client);
+        Ok(Self { client, background: Arc::new(background) })
+    }
+
+    /// Closes this client with all its clones, handles and guards, as [`crate::Client::close`]. Calls that wait in other
+    /// threads end with [`Closed`](crate::ErrorKind::Closed).
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Client::close`], and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
+    pub fn close(&self) -> Result<(), Error> {
+        self.background.run(self.client.close())?
     }
 
     /// As [`crate::Client::lock`].
@@ -252,7 +225,7 @@ impl QuorumLock {
     pub fn new(clients: impl IntoIterator<Item = Client>, key: impl AsRef<[u8]>) -> Self {
         let (clients, others): (Vec<_>, _) =
             clients.into_iter().map(|client| (client.client, client.background)).unzip();
-        let background = Arc::new(Background { runtime: None, others });
+        let background = Arc::new(Background::of_several(others));
         Self { inner: crate::QuorumLock::new(clients, key), background }
     }
 }
