@@ -54,7 +54,8 @@ pub async fn run(builder: ClientBuilder, url: &str, args: &Run) -> Result<Ending
         biased;
         signal = signals.fatal() => {
             tokio::select! {
-                () = wanted.left(&client) => {}
+                // What is left then ends by itself.
+                _ = client.close() => {}
                 _ = signals.fatal() => {}
             }
             return Ok(Ending::Signal(signal));

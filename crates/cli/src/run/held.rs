@@ -86,19 +86,6 @@ impl Wanted {
         let (key, owner) = (args.key.clone(), self.owner.clone());
         Ok(what.map(|what| Held { key, owner, what }))
     }
-
-    /// After [`Wanted::take`] was dropped: returns when the client, which does that in the background, has left the
-    /// queue, or does not get it done.
-    pub async fn left(&self, client: &Client) {
-        let admin = client.admin();
-        let mut tries = 0;
-        while tries < 20
-            && let Ok(Some(_)) = admin.position(&self.entry, self.owner.as_bytes()).await
-        {
-            tries += 1;
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
 }
 
 impl Held {
