@@ -67,16 +67,17 @@ fn the_process_that_is_stopped() {
     let [Ok(url), Ok(file)] = CHILD.map(std::env::var) else { return };
     let mut file = OpenOptions::new().append(true).open(file).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let error = runtime.block_on(async {
+    // A task: the driver, which lets timers fire, is polled only now and then beside it.
+    let task = runtime.spawn(async move {
         let client = Client::builder().lease(LEASE).connect(&url).await.unwrap();
-        let work = async |_| {
-            loop {
-                file.write_all(b".").unwrap();
+        let work = move |_| async move {
+            while file.write_all(b".").is_ok() {
                 short().await;
             }
         };
-        client.lock("k").with::<(), _>(work).await.unwrap_err()
+        client.lock("k").with(work).await.unwrap_err()
     });
+    let error = runtime.block_on(task).unwrap();
     let ErrorKind::Lost { reason, finished: false } = error.kind() else { panic!("{error:?}") };
     assert!(matches!(reason, Lost::Expired | Lost::Refused), "{reason:?}");
 }
