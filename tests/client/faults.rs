@@ -2,6 +2,7 @@
 //! die and come back.
 
 mod finished;
+mod killed;
 mod paused;
 mod replies;
 mod servers;
