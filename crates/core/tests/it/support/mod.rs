@@ -313,7 +313,7 @@ impl World {
         self.sent = kept;
         let lost: Vec<(WaiterId, u64)> = lost;
         // In a cluster, a command of any slot may hear of it first.
-        let slot = self.is_cluster.then(|| slot_of(&[b"klm"[usize::from(client % 3 == 0)]]));
+        let slot = self.is_cluster.then(|| slot_of(if client.is_multiple_of(3) { b"k" } else { b"m" }));
         let mut seen = self.step(|machine, keys, now, fx| {
             // In the order in which a server tells of them.
             keys.slot = slot;
@@ -430,7 +430,7 @@ fn key_of(request: &Request<'_>) -> Vec<u8> {
         | Request::MRenew(_) => 1,
         _ => 0,
     };
-    args.get(first).map(|key| key.to_vec()).unwrap_or_default()
+    args.get(first).cloned().unwrap_or_default()
 }
 
 /// The family that a command is for.
