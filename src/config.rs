@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use dlock_core::machine::Settings;
-use dlock_wire::names::{LEASE_MAX_MS, QUEUE_MAX_MS};
+use dlock_wire::names::{DAY_MS, LEASE_MAX_MS, QUEUE_MAX_MS};
 
 /// What a setting holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,9 @@ impl Setting {
 /// More waiters than ids can number are not possible.
 const MOST_WAITERS: i64 = 100_000_000;
 
+/// More request ids than fit into the memory of most machines.
+const MOST_REQUESTS: i64 = 100_000_000;
+
 static DEFAULT_LEASE: Setting =
     Setting::number("default-lease-ms", 30_000, 1, LEASE_MAX_MS.cast_signed());
 static FAIR_GRACE: Setting = Setting::number("fair-grace-ms", 5_000, 0, QUEUE_MAX_MS.cast_signed());
@@ -74,9 +77,13 @@ static DEADLOCK_DETECTION: Setting = Setting::switch("deadlock-detection", true)
 static QUARANTINE: Setting =
     Setting::number("restart-quarantine-ms", 0, 0, LEASE_MAX_MS.cast_signed());
 static LOCK_DELAY: Setting = Setting::number("lock-delay-ms", 0, 0, LEASE_MAX_MS.cast_signed());
+static REQUEST_MEMORY_MS: Setting =
+    Setting::number("request-memory-ms", 60_000, 0, DAY_MS.cast_signed());
+static REQUEST_MEMORY_MAX: Setting =
+    Setting::number("request-memory-max", 1_000_000, 0, MOST_REQUESTS);
 
 /// Every setting.
-pub static SETTINGS: [&Setting; 7] = [
+pub static SETTINGS: [&Setting; 9] = [
     &DEFAULT_LEASE,
     &FAIR_GRACE,
     &WAITERS_PER_KEY,
@@ -84,6 +91,8 @@ pub static SETTINGS: [&Setting; 7] = [
     &DEADLOCK_DETECTION,
     &QUARANTINE,
     &LOCK_DELAY,
+    &REQUEST_MEMORY_MS,
+    &REQUEST_MEMORY_MAX,
 ];
 
 /// How often settings have changed.
@@ -101,6 +110,8 @@ pub fn current(cluster: bool) -> Settings {
         deadlock_detection: DEADLOCK_DETECTION.get() != 0,
         restart_quarantine_ms: QUARANTINE.ms(),
         lock_delay_ms: LOCK_DELAY.ms(),
+        request_memory_ms: REQUEST_MEMORY_MS.ms(),
+        request_memory_max: REQUEST_MEMORY_MAX.count(),
         cluster,
     }
 }

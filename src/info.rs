@@ -25,6 +25,7 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
             let armed = machine.leases().armed() + waits.timeouts.armed() + waits.graces.armed();
             to.number(c"armed_deadlines", armed as u64);
             to.number(c"last_token", machine.tokens().last());
+            to.number(c"requests_remembered", machine.spent().len() as u64);
             let left = machine.quarantine_left(shell::now().mono);
             to.number(c"quarantine_left_ms", left);
         }

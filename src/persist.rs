@@ -111,7 +111,7 @@ pub fn parts(value: &Value) -> usize {
         Body::Lock(_) => 0,
         Body::Fair(fair) => fair.places.len(),
         Body::Rw(rw) => rw.readers.len(),
-        Body::Semaphore(semaphore) => semaphore.permits.len() + semaphore.answers.len(),
+        Body::Semaphore(semaphore) => semaphore.permits.len(),
         Body::Latch(latch) => latch.requests.len(),
     }
 }

@@ -54,9 +54,9 @@ pub fn write(desk: Desk<'_, impl Store>, id: CommandId, request: &Request<'_>) {
             let Desk { machine, store, now, fx, .. } = desk;
             machine.unblock(store, now, (client, error), fx);
         }
-        (Some(kind), Request::Cancel { key, owner }) => {
+        (Some(kind), Request::Cancel { key, owner, reqid }) => {
             let Desk { machine, store, now, caller, fx } = desk;
-            machine.cancel(store, now, caller, (kind, key, owner), fx);
+            machine.cancel(store, now, caller, (kind, key, owner, reqid), fx);
         }
         _ => match id {
             CommandId::Lock(_) => lock::write(desk, Kind::Lock, request),

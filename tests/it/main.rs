@@ -53,6 +53,7 @@ mod records;
 mod reference;
 mod refusal;
 mod replication;
+mod requests;
 mod restart;
 mod restart_leases;
 mod restore;

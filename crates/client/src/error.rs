@@ -58,7 +58,8 @@ pub enum ErrorKind {
         /// dropped), false if the work was cancelled. False from everything else.
         finished: bool,
     },
-    /// The server carried an earlier copy of this request out, and the hold that it made has ended since.
+    /// The server carried an earlier copy of this request out, and the hold that it made has ended since. An acquire asks
+    /// again by itself then.
     Spent,
     /// The client was closed ([`Client::close`](crate::Client::close)), or the runtime in which it was connected has
     /// ended: connect a new one. A request that was on its way may or may not have been carried out.
@@ -207,6 +208,7 @@ fn kind_of(error: &redis::RedisError) -> ErrorKind {
     };
     match ErrorCode::from_text(code) {
         Some(ErrorCode::NotHeld) => ErrorKind::NotHeld,
+        Some(ErrorCode::Spent) => ErrorKind::Spent,
         Some(ErrorCode::Reentry) => ErrorKind::Reentry,
         Some(ErrorCode::Stale) => ErrorKind::Stale,
         Some(ErrorCode::Deadlock) => ErrorKind::Deadlock,
@@ -220,7 +222,6 @@ fn kind_of(error: &redis::RedisError) -> ErrorKind {
         Some(ErrorCode::Err) => of_plain_error(error.detail().unwrap_or_default()),
         // Codes that this version of the table does not know are decided by their spelling.
         _ => match code {
-            "SPENT" => ErrorKind::Spent,
             "NOPERM" | "NOAUTH" | "WRONGPASS" => ErrorKind::Refused,
             "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
             | "NOREPLICAS" | "MISCONF" | "BUSY" | "MOVING" => ErrorKind::Unavailable,

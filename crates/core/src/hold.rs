@@ -83,59 +83,111 @@ pub struct Unclaimed {
     pub queue_ms: Millis,
 }
 
-/// The last few request ids of a hold, oldest first.
+/// The last few request ids of a hold, oldest first, and what each of them did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requests(Vec<u8>);
+
+/// What a request did to a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Did {
+    /// ACQUIRE.
+    Acquire,
+    /// RELEASE, which answered this.
+    Release(u32),
+    /// One or the other: the hold comes from an older version, which did not tell.
+    Unknown,
+}
+
+/// In the byte in front of an id: it tells what the request did, and the low six bits are the
+/// length less one. Older versions wrote the length alone.
+const TOLD: u8 = 0x80;
+
+/// Beside [`TOLD`]: RELEASE, and its answer follows the id in four bytes.
+const RELEASE: u8 = 0x40;
+
+/// A request id, and what the request did.
+type Request<'a> = (&'a [u8], Did);
+
+/// Takes the first of some ids off; `None` when the bytes are none.
+fn split_first(bytes: &[u8]) -> Option<(Request<'_>, &[u8])> {
+    let (&head, rest) = bytes.split_first()?;
+    if head & TOLD == 0 {
+        let len = usize::from(head);
+        let is_length = (1..=dlock_wire::names::REQID_MAX).contains(&len);
+        let (id, rest) = rest.split_at_checked(len).filter(|_| is_length)?;
+        return Some(((id, Did::Unknown), rest));
+    }
+    let len = usize::from(head & !(TOLD | RELEASE)) + 1;
+    let (id, rest) = rest.split_at_checked(len)?;
+    if head & RELEASE == 0 {
+        return Some(((id, Did::Acquire), rest));
+    }
+    let (answer, rest) = rest.split_first_chunk()?;
+    Some(((id, Did::Release(u32::from_le_bytes(*answer))), rest))
+}
 
 impl Requests {
     /// Rebuilds the list from [`Requests::as_bytes`]. `None` when the bytes are none.
     pub fn from_bytes(bytes: &[u8], keep: usize) -> Option<Self> {
         let mut rest = bytes;
         let mut count = 0;
-        while let Some((&len, tail)) = rest.split_first() {
-            let len = usize::from(len);
-            if len == 0 || len > dlock_wire::names::REQID_MAX || tail.len() < len {
-                return None;
-            }
-            rest = &tail[len..];
+        while !rest.is_empty() {
+            (_, rest) = split_first(rest)?;
             count += 1;
         }
         (count <= keep).then(|| Self(bytes.to_vec()))
     }
 
-    /// Every id, each behind its length in one byte.
+    /// Every id, each with what it did.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether `id` is among them.
-    pub fn contains(&self, id: &[u8]) -> bool {
-        self.iter().any(|known| known == id)
+    /// What request `id` did, if it is among them.
+    pub fn find(&self, id: &[u8]) -> Option<Did> {
+        self.iter().find(|(known, _)| *known == id).map(|(_, did)| did)
     }
 
     /// Adds `id` (1 to 64 bytes) and forgets the oldest beyond `keep`.
-    pub fn remember(&mut self, id: &[u8], keep: usize) {
+    pub fn remember(&mut self, id: &[u8], did: Did, keep: usize) {
         debug_assert!(!id.is_empty() && id.len() <= dlock_wire::names::REQID_MAX);
         let mut count = self.iter().count();
-        while count >= keep {
-            let oldest = 1 + usize::from(self.0[0]);
+        while count >= keep
+            && let Some((_, rest)) = split_first(&self.0)
+        {
+            let oldest = self.0.len() - rest.len();
             self.0.drain(..oldest);
             count -= 1;
         }
         // Request ids have at most 64 bytes, so their length fits; one that does not is no id.
-        if let Ok(len) = u8::try_from(id.len()) {
-            self.0.push(len);
-            self.0.extend_from_slice(id);
+        let Ok(len) = u8::try_from(id.len()) else { return };
+        self.0.push(match did {
+            Did::Unknown => len,
+            Did::Acquire => TOLD | (len - 1),
+            Did::Release(_) => TOLD | RELEASE | (len - 1),
+        });
+        self.0.extend_from_slice(id);
+        if let Did::Release(answer) = did {
+            self.0.extend_from_slice(&answer.to_le_bytes());
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+    /// Forgets `id`: what it did was undone.
+    pub fn forget(&mut self, id: &[u8]) {
+        let mut kept = Self::default();
+        for (known, did) in self.iter().filter(|(known, _)| *known != id) {
+            kept.remember(known, did, usize::MAX);
+        }
+        *self = kept;
+    }
+
+    /// All of them, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = Request<'_>> {
         let mut rest = self.0.as_slice();
         core::iter::from_fn(move || {
-            let (&len, tail) = rest.split_first()?;
-            let (id, tail) = tail.split_at_checked(usize::from(len))?;
+            let (first, tail) = split_first(rest)?;
             rest = tail;
-            Some(id)
+            Some(first)
         })
     }
 }
@@ -146,18 +198,22 @@ impl Hold {
         self.extras.as_ref().map_or(&[], |extras| extras.requests.as_bytes())
     }
 
-    /// Whether this hold has seen request `id`.
-    pub fn has_seen(&self, id: Option<&[u8]>) -> bool {
-        match (id, &self.extras) {
-            (Some(id), Some(extras)) => extras.requests.contains(id),
-            _ => false,
+    /// What request `id` did to this hold, if it has seen it.
+    pub fn seen(&self, id: Option<&[u8]>) -> Option<Did> {
+        self.extras.as_ref()?.requests.find(id?)
+    }
+
+    /// Notes what request `id` did.
+    pub fn remember(&mut self, id: Option<&[u8]>, did: Did) {
+        if let Some(id) = id {
+            self.extras_mut().requests.remember(id, did, REQUESTS_KEPT);
         }
     }
 
-    /// Notes that request `id` was carried out.
-    pub fn remember(&mut self, id: Option<&[u8]>) {
-        if let Some(id) = id {
-            self.extras_mut().requests.remember(id, REQUESTS_KEPT);
+    /// Forgets request `id`: what it did was undone.
+    pub fn forget(&mut self, id: Option<&[u8]>) {
+        if let (Some(id), Some(extras)) = (id, &mut self.extras) {
+            extras.requests.forget(id);
         }
     }
 
@@ -231,19 +287,27 @@ mod tests {
     fn the_last_eight_ids_are_kept() {
         let mut requests = Requests::default();
         for n in 0..10u8 {
-            requests.remember(&[b'r', n], REQUESTS_KEPT);
+            let did = [Did::Acquire, Did::Release(u32::from(n)), Did::Unknown];
+            requests.remember(&[b'r', n], did[usize::from(n) % 3], REQUESTS_KEPT);
         }
-        assert!(!requests.contains(&[b'r', 1]));
-        assert!((2..10).all(|n| requests.contains(&[b'r', n])));
+        assert_eq!(requests.find(&[b'r', 1]), None);
+        assert!((2..10).all(|n| requests.find(&[b'r', n]).is_some()));
+        assert_eq!(requests.find(&[b'r', 4]), Some(Did::Release(4)));
+        assert_eq!(requests.find(&[b'r', 6]), Some(Did::Acquire));
         let again = Requests::from_bytes(requests.as_bytes(), REQUESTS_KEPT);
         assert_eq!(again, Some(requests));
     }
 
     #[test]
     fn damaged_id_lists_are_refused() {
-        for bytes in [&[0u8][..], &[2, b'a'], &[65; 66], &[1, b'a', 3, b'b']] {
+        let told = [&[TOLD][..], &[TOLD | 1, b'a'], &[TOLD | RELEASE, b'a', 0, 0, 0]];
+        for bytes in
+            [&[0u8][..], &[2, b'a'], &[65; 66], &[1, b'a', 3, b'b']].into_iter().chain(told)
+        {
             assert_eq!(Requests::from_bytes(bytes, REQUESTS_KEPT), None);
         }
+        let longest = [&[TOLD | 63][..], &[b'r'; 64]].concat();
+        assert!(Requests::from_bytes(&longest, REQUESTS_KEPT).is_some());
         let nine = [1, b'a'].repeat(9);
         assert_eq!(Requests::from_bytes(&nine, REQUESTS_KEPT), None);
     }

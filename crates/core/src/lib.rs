@@ -15,6 +15,7 @@
 //! | [`waitgraph`] | deadlock detection |
 //! | [`connection`] | which places and ties a connection has |
 //! | [`token`], [`time`], [`bytes`], [`slab`] | small parts |
+//! | [`spent`] | which requests were carried out, so that late copies do nothing |
 //! | [`record`] | the one encoding for replicas, AOF, RDB and DUMP |
 //! | [`invariants`] | what must hold after every step |
 #![no_std]
@@ -39,6 +40,7 @@ pub mod resource;
 pub mod rw;
 pub mod semaphore;
 pub mod slab;
+pub mod spent;
 pub mod store;
 pub mod time;
 pub mod token;

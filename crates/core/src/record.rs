@@ -20,6 +20,7 @@ pub use digest::digest;
 
 use crate::lease::NO_ENTRY;
 use crate::resource::{Body, Kind, Resource};
+use crate::spent::{RequestKey, Use};
 use crate::time::{Instant, LeaseInstant};
 use alloc::vec::Vec;
 use bincode::config::{self, Configuration};
@@ -35,6 +36,34 @@ const GRANTED: u8 = 1;
 
 /// In the second byte: what follows changes the state that is there, instead of replacing it.
 const STEP: u8 = 2;
+
+/// In the second byte: in front of the state stands which requests were carried out, or undone, and
+/// are not (or not any more) told by the state. Only in steps, never in what is saved.
+const SPENT: u8 = 4;
+
+/// Which requests a step carried out, or undid, beside those that its holds know.
+#[derive(Debug, Default)]
+pub struct SpentStep {
+    count: usize,
+    bytes: Vec<u8>,
+}
+
+impl SpentStep {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds one; without a use it was undone.
+    pub fn push(&mut self, request: RequestKey<'_>, what: Option<Use>) {
+        let start = self.bytes.len();
+        match output::write_spent(request, what, &mut self.bytes) {
+            Ok(()) => self.count += 1,
+            // Neither the output nor these types can fail.
+            Err(_) => self.bytes.truncate(start),
+        }
+    }
+}
 
 /// Why a payload was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +86,9 @@ pub struct Replayed {
     pub token: u64,
 }
 
+/// A request of a replayed payload: what it did, or `None` if that was undone.
+pub type ReplayedRequest<'a> = (RequestKey<'a>, Option<Use>);
+
 /// What the clocks show: times in a payload are relative to it.
 #[derive(Debug, Clone, Copy)]
 struct Clocks {
@@ -70,7 +102,7 @@ fn check(holds: bool) -> Result<(), DecodeError> {
 
 /// Appends the payload for `resource` as it is at the given moment: the whole state.
 pub fn encode(resource: &Resource, mono: Instant, lease: LeaseInstant, out: &mut Vec<u8>) {
-    write(resource, Clocks { mono, lease }, 0, out);
+    write(resource, Clocks { mono, lease }, 0, &SpentStep::default(), out);
 }
 
 /// Appends the payload for a step that may have `granted` the resource to a new owner: what
@@ -82,10 +114,21 @@ pub fn encode_step(
     granted: bool,
     out: &mut Vec<u8>,
 ) {
-    let (now, flags) = (Clocks { mono, lease }, granted_flag(granted));
+    encode_step_with(resource, (mono, lease), granted, &SpentStep::default(), out);
+}
+
+/// [`encode_step`] for a step that carried out or undid the requests of `spent`.
+pub fn encode_step_with(
+    resource: &mut Resource,
+    (mono, lease): (Instant, LeaseInstant),
+    granted: bool,
+    spent: &SpentStep,
+    out: &mut Vec<u8>,
+) {
+    let (now, flags) = (Clocks { mono, lease }, if granted { GRANTED } else { 0 });
     match &mut resource.body {
         // It is told as a whole, and there are more of it than of all others.
-        Body::Lock(_) => return write(resource, now, flags, out),
+        Body::Lock(_) => return write(resource, now, flags, spent, out),
         Body::Fair(fair) => {
             fair.touched.sort_unstable();
             fair.touched.dedup();
@@ -96,33 +139,16 @@ pub fn encode_step(
         }
         Body::Rw(_) | Body::Semaphore(_) => {}
     }
-    write(resource, now, flags | STEP, out);
+    write(resource, now, flags | STEP, spent, out);
     settle(resource);
 }
 
-/// [`encode_step`] with the whole state: for a step that changed what is only ever added to (a
-/// request id was forgotten).
-pub fn encode_whole_step(
-    resource: &mut Resource,
-    mono: Instant,
-    lease: LeaseInstant,
-    granted: bool,
-    out: &mut Vec<u8>,
-) {
-    write(resource, Clocks { mono, lease }, granted_flag(granted), out);
-    settle(resource);
-}
-
-fn granted_flag(granted: bool) -> u8 {
-    if granted { GRANTED } else { 0 }
-}
-
-fn write(resource: &Resource, now: Clocks, flags: u8, out: &mut Vec<u8>) {
+fn write(resource: &Resource, now: Clocks, flags: u8, spent: &SpentStep, out: &mut Vec<u8>) {
     // What is not entered has not begun to run: its deadline is what is left.
     let lease = if resource.entry == NO_ENTRY { LeaseInstant(0) } else { now.lease };
     let now = Clocks { lease, ..now };
     let start = out.len();
-    let written = output::write(resource, now, flags, out);
+    let written = output::write(resource, now, flags, spent, out);
     // Neither the output nor these types can fail; a half-written payload must not leave, though.
     debug_assert!(written.is_ok());
     if written.is_err() {
@@ -139,10 +165,7 @@ fn settle(resource: &mut Resource) {
             fair.touched.shrink_to(8);
         }
         Body::Rw(rw) => rw.readers.settle(),
-        Body::Semaphore(semaphore) => {
-            semaphore.permits.settle();
-            semaphore.answers_new = 0;
-        }
+        Body::Semaphore(semaphore) => semaphore.permits.settle(),
         Body::Latch(latch) => {
             latch.requests_new.clear();
             latch.requests_new.shrink_to(8);
@@ -154,7 +177,7 @@ fn settle(resource: &mut Resource) {
 /// its deadlines are what was left, counted from 0.
 pub fn decode(payload: &[u8], mono: Instant) -> Result<Resource, DecodeError> {
     let (input, flags) = Input::open(payload, Clocks { mono, lease: LeaseInstant(0) })?;
-    check(flags & STEP == 0)?;
+    check(flags & (STEP | SPENT) == 0)?;
     let mut resource = Resource::free(Kind::Lock);
     input.carry_out(&mut resource, false)?;
     settle(&mut resource);
@@ -173,8 +196,21 @@ pub fn replay(
     current: &mut Resource,
     is_there: bool,
 ) -> Result<Replayed, DecodeError> {
+    replay_with(payload, (mono, lease), current, is_there, |_| ())
+}
+
+/// [`replay`], and `spent` is told afterwards which requests the step carried out or undid, in their
+/// order.
+pub fn replay_with(
+    payload: &[u8],
+    (mono, lease): (Instant, LeaseInstant),
+    current: &mut Resource,
+    is_there: bool,
+    spent: impl FnMut(ReplayedRequest<'_>),
+) -> Result<Replayed, DecodeError> {
     let (input, flags) = Input::open(payload, Clocks { mono, lease })?;
-    let token = input.carry_out(current, is_there)?;
+    let (token, requests) = input.carry_out(current, is_there)?;
     settle(current);
+    requests.into_iter().for_each(spent);
     Ok(Replayed { granted: flags & GRANTED != 0, token })
 }

@@ -144,6 +144,14 @@ impl Resource {
         }
     }
 
+    /// How many permits can be had; negative while more are out than there are.
+    pub fn available(&self) -> i64 {
+        match &self.body {
+            Body::Semaphore(semaphore) => semaphore.available(),
+            _ => 0,
+        }
+    }
+
     /// What about it will end by itself next, and when.
     pub fn next_end(&self) -> Option<(LeaseInstant, Ending)> {
         let (lock, holds) = match &self.body {

@@ -1,11 +1,6 @@
 //! The durable state of a semaphore.
 
 use crate::holds::Holds;
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-
-/// How many request ids of calls without a permit are remembered.
-pub const ANSWERS_KEPT: usize = 64;
 
 /// Permits that are out, and how many there may be.
 #[derive(Debug, Default)]
@@ -20,10 +15,6 @@ pub struct Semaphore {
     pub permits: Holds,
     /// The sum of their counts.
     pub leased: u64,
-    /// What TAKE, GIVE, DRAIN and RESIZE answered to the last request ids, oldest first.
-    pub answers: VecDeque<(Box<[u8]>, u32)>,
-    /// How many of them came since the last record.
-    pub answers_new: usize,
 }
 
 impl Semaphore {
@@ -46,26 +37,8 @@ impl Semaphore {
         self.taken == 0 && self.permits.is_empty()
     }
 
-    /// What request `id` was answered, if it was carried out already.
-    pub fn answered(&self, id: Option<&[u8]>) -> Option<u32> {
-        let id = id?;
-        self.answers.iter().find(|(known, _)| **known == *id).map(|&(_, answer)| answer)
-    }
-
-    /// Notes that request `id` was carried out.
-    pub fn remember(&mut self, id: Option<&[u8]>, answer: u32) {
-        let Some(id) = id else { return };
-        if self.answers.len() == ANSWERS_KEPT {
-            self.answers.pop_front();
-        }
-        self.answers.push_back((id.into(), answer));
-        self.answers_new = (self.answers_new + 1).min(ANSWERS_KEPT);
-    }
-
     /// Bytes on the heap, itself included.
     pub fn heap_size(&self) -> usize {
-        let answers = self.answers.capacity() * size_of::<(Box<[u8]>, u32)>();
-        let ids: usize = self.answers.iter().map(|(id, _)| id.len()).sum();
-        size_of::<Self>() + self.permits.heap_size() + answers + ids
+        size_of::<Self>() + self.permits.heap_size()
     }
 }

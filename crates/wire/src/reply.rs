@@ -11,6 +11,8 @@ pub const QUOTE_MAX: usize = 64;
 pub enum ErrorCode {
     /// The owner (with that token) does not hold this.
     NotHeld,
+    /// The request was carried out before, and its hold has ended; or it was cancelled.
+    Spent,
     /// The owner holds it already, and `NOREENTRY` was given.
     Reentry,
     /// The token is not the one of the current hold.
@@ -37,8 +39,9 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// All codes.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::NotHeld,
+        Self::Spent,
         Self::Reentry,
         Self::Stale,
         Self::Deadlock,
@@ -56,6 +59,7 @@ impl ErrorCode {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotHeld => "NOTHELD",
+            Self::Spent => "SPENT",
             Self::Reentry => "REENTRY",
             Self::Stale => "STALE",
             Self::Deadlock => "DEADLOCK",

@@ -79,6 +79,8 @@ pub enum Request<'a> {
         key: &'a [u8],
         /// Who leaves.
         owner: &'a [u8],
+        /// Id of the request that is cancelled, 1 to 64 bytes: no copy of it is carried out any more.
+        reqid: Option<&'a [u8]>,
     },
     /// Take a read-write lock, or wait for it.
     RwAcquire(RwAcquire<'a>),
@@ -326,7 +328,11 @@ impl<'a> Request<'a> {
             Self::MRelease(ref call) => call.write(&mut to),
             Self::MRenew(ref call) => call.write(&mut to),
             Self::Break { key } | Self::Info { key } | Self::Permits { key } => to.bytes(key),
-            Self::Position { key, owner } | Self::Cancel { key, owner } => to.all([key, owner]),
+            Self::Position { key, owner } => to.all([key, owner]),
+            Self::Cancel { key, owner, reqid } => {
+                to.all([key, owner]);
+                to.option_bytes("REQID", reqid);
+            }
             Self::Apply { key, payload } => to.all([key, payload]),
             Self::Check { key, token } => to.key_number(key, token),
             Self::Fence { key, owner, token } => {

@@ -106,6 +106,7 @@ impl Ask {
             What::Rw(_) => CommandId::Rw(RwVerb::Cancel),
             What::Permit { .. } => CommandId::Sem(SemVerb::Cancel),
         };
-        self.core.call(key, id, &Request::Cancel { key, owner }, self.core.patience()).await
+        let request = Request::Cancel { key, owner, reqid: Some(self.reqid.as_bytes()) };
+        self.core.call(key, id, &request, self.core.patience()).await
     }
 }

@@ -3,10 +3,11 @@
 use super::caller::{Caller, presence_of, refused_in_script};
 use super::hand_on::{Verdict, first_count, granted, too_wide};
 use super::reentry::own_hold;
-use super::{Grip, Machine, Step, wrong_type};
+use super::requests::{Asks, Call};
+use super::{Grip, Machine, Step};
 use crate::bytes::Owner;
 use crate::effects::{Effects, Event, Outcome};
-use crate::hold::{Hold, Notify};
+use crate::hold::{Did, Hold, Notify};
 use crate::queue::{Presence, Rank, Want};
 use crate::resource::{Body, Kind, Resource};
 use crate::store::Store;
@@ -37,6 +38,7 @@ impl Machine {
     /// - Held by another, closed, or others are first: with BLOCK the call is parked, with QUEUE
     ///   the owner gets a place; who has a place keeps it, and the earlier blocked call is
     ///   answered `REPLACED`; else Null, or `QUARANTINE` if only that is in the way.
+    /// - REQID is of a request whose hold has ended, or that was cancelled (a late copy): `SPENT`.
     /// - Waiting would close a circle of owners who wait for each other: `DEADLOCK`.
     /// - Too many waiters: `LIMIT`.
     pub fn acquire<S: Store>(
@@ -101,8 +103,15 @@ impl Machine {
         }
         self.rouse(store, now, caller.client, fx);
         let presence = presence_of(now, caller, call.block_ms, call.queue_ms);
-        if presence.is_some() && want.can_lock_up() && self.settings.deadlock_detection {
-            let key = (kind, caller.key(call.key));
+        let mode = if let Want::Rw(mode) = want { Some(mode) } else { None };
+        let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
+        let request = Call { kind, mode, owner, id, asks };
+        let key = (kind, caller.key(call.key));
+        if presence.is_some()
+            && want.can_lock_up()
+            && self.settings.deadlock_detection
+            && !self.is_over(key.1, now, request)
+        {
             self.end_due_leases(store, now, core::iter::once(key), fx);
             if let Some(circle) = self.circle(store, now, key, (call.owner, want)) {
                 self.counters.deadlocks_refused += 1;
@@ -111,11 +120,10 @@ impl Machine {
             }
         }
         let asked = Asked { call, want, presence };
-        let key = (kind, call.key);
-        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+        let request = (call.key, request);
+        self.on_request(store, now, caller, request, fx, |machine, step, resource| {
             machine.acquire_here(step, resource, caller, asked)
         });
-        fx.reply = answer.unwrap_or_else(|_| Some(wrong_type()));
     }
 
     /// `None`: the caller is parked.
@@ -263,7 +271,7 @@ impl Machine {
             answers: 0,
             extras: None,
         };
-        hold.remember(call.reqid);
+        hold.remember(call.reqid, Did::Acquire);
         self.dress((resource.entry, id), &mut hold, caller, call);
         resource.put_hold(id, hold);
         step.dirty = true;

@@ -53,6 +53,9 @@ impl Machine {
         let Some(hold) = resource.take_hold(id) else { return };
         self.untie((entry, id), &hold);
         step.dirty = true;
+        if end != End::Returned {
+            self.spend_hold(step, resource.kind(), id, &hold);
+        }
         if let Body::Rw(rw) = &resource.body
             && let Some(queue) = self.waits.queue_of(step.key)
             && rw.find(&hold.owner, Mode::Read).is_none()

@@ -2,13 +2,15 @@
 
 use super::acquire::{grants_are_closed, tokens_used_up};
 use super::in_flight::{Given, Part};
+use super::requests::{Asks, Call};
 use super::{Machine, Step, id_text, quoted};
 use crate::effects::{Event, Outcome};
-use crate::hold::{self, Hold, NO_CLIENT, Tie, Unclaimed};
+use crate::hold::{self, Did, Hold, NO_CLIENT, Tie, Unclaimed};
 use crate::holds::{ALONE, HoldId};
 use crate::lease::NO_ENTRY;
 use crate::queue::{Ask, Presence, Queue, Waiter, Want};
 use crate::resource::{Body, Kind, Lock, Resource};
+use crate::spent::Use;
 use alloc::format;
 use alloc::string::String;
 use dlock_wire::reply::ErrorCode;
@@ -82,7 +84,7 @@ impl Machine {
                 continue;
             }
             let Some(waiter) = self.waits.get(slot) else { continue };
-            if has_been_taken(resource, waiter) {
+            if self.has_been_taken(step, waiter) {
                 self.grant_waiter(step, resource, slot);
                 continue;
             }
@@ -239,17 +241,31 @@ impl Machine {
         }
     }
 
+    /// Whether the request of a TAKE that waits was carried out by another call meanwhile.
+    fn has_been_taken(&self, step: &Step<'_>, waiter: &Waiter) -> bool {
+        matches!(waiter.ask.want, Want::Taken(_))
+            && self.taken_by(step, waiter.ask.request.as_deref()).is_some()
+    }
+
     /// TAKE has its turn. (Also if another call with its request id was carried out meanwhile.)
     fn grant_taken(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32, n: u32) {
-        let Body::Semaphore(semaphore) = &mut resource.body else { return };
         let Some(waiter) = self.forget_place(slot) else { return };
         let request = waiter.ask.request.as_deref();
-        let is_repeat = semaphore.answered(request).is_some();
+        let call = Call::without_owner(request, Asks::Take(n));
+        let known = self.taken_by(step, request);
+        let is_repeat = known.is_some();
+        if known.is_some_and(|used| !call.asks.may_copy(used)) {
+            if waiter.presence.is_parked() {
+                step.fx.wake(waiter.id, call.misused(step.key));
+            }
+            return;
+        }
         if is_repeat {
             self.taken_again(step.key, request);
         } else {
+            let Body::Semaphore(semaphore) = &mut resource.body else { return };
             semaphore.taken += n;
-            semaphore.remember(request, 1);
+            self.spend(step, call, Use::Taken(n));
             step.dirty = true;
             step.granted = true;
             step.fx.note(step.key, Event::Acquire);
@@ -274,16 +290,6 @@ impl Machine {
         } else if waiter.presence.is_parked() {
             step.fx.wake(waiter.id, why.clone());
         }
-    }
-}
-
-/// Whether the request of a TAKE that waits was carried out by another call meanwhile.
-fn has_been_taken(resource: &Resource, waiter: &Waiter) -> bool {
-    match (&resource.body, waiter.ask.want) {
-        (Body::Semaphore(semaphore), Want::Taken(_)) => {
-            semaphore.answered(waiter.ask.request.as_deref()).is_some()
-        }
-        _ => false,
     }
 }
 
@@ -321,7 +327,7 @@ pub(super) fn hold_for(waiter: &Waiter, step: &Step<'_>, token: u64) -> Hold {
         answers: 0,
         extras: None,
     };
-    hold.remember(ask.request.as_deref());
+    hold.remember(ask.request.as_deref(), Did::Acquire);
     if ask.notify != hold::Notify::Silent {
         hold.extras_mut().notify = ask.notify.clone();
     }

@@ -2,11 +2,13 @@
 
 use super::caller::{Caller, refused_in_script};
 use super::reentry::{claim, set_deadline};
+use super::requests::{Asks, Call};
 use super::{End, Machine, Step, quoted, rw, wrong_type};
 use crate::effects::{Effects, Event, Outcome};
-use crate::hold::Hold;
+use crate::hold::{Did, Hold};
 use crate::holds::HoldId;
 use crate::resource::{Kind, Resource};
+use crate::spent::Use;
 use crate::store::{Key, Store};
 use crate::time::{Millis, Now};
 use alloc::format;
@@ -28,8 +30,8 @@ impl Machine {
     /// DLOCK.RELEASE and DFAIR.RELEASE (`kind`): one hold less, or none left with ALL. The reply
     /// counts what remains; at 0 the lock goes to the first waiter in the same step.
     ///
-    /// `NOTHELD` if the owner does not hold it, or not with TOKEN. A REQID that the hold has seen
-    /// counts nothing.
+    /// `NOTHELD` if the owner does not hold it, or not with TOKEN. A REQID of a RELEASE that was
+    /// carried out counts nothing and is answered the same, also when the hold has ended since.
     pub fn release<S: Store>(
         &mut self,
         store: &mut S,
@@ -50,11 +52,11 @@ impl Machine {
         call: &Release<'_>,
         fx: &mut Effects,
     ) {
-        let key = (kind, call.key);
-        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
-            machine.release_here(step, resource, caller, mode, call)
+        let request = releases(kind, mode, call);
+        let request = (call.key, request);
+        self.on_request(store, now, caller, request, fx, |machine, step, resource| {
+            Some(machine.release_here(step, resource, caller, mode, call))
         });
-        fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
     pub(super) fn release_here(
@@ -71,8 +73,12 @@ impl Machine {
             Err(fault) => return fault,
         };
         let grip = (resource.entry, id);
+        let mut answer = None;
         let remaining = resource.change_hold(id, |hold| {
-            if hold.has_seen(call.reqid) {
+            if let Some(did) = hold.seen(call.reqid) {
+                if let Did::Release(said) = did {
+                    answer = Some(said);
+                }
                 self.follow(grip, hold, None, caller.client);
                 if hold.unclaimed().is_some() {
                     let lease_ms = hold.lease_ms;
@@ -80,7 +86,7 @@ impl Machine {
                 }
             } else if !call.all && hold.count > 1 {
                 hold.count -= 1;
-                hold.remember(call.reqid);
+                hold.remember(call.reqid, Did::Release(hold.count));
                 step.fx.note(step.key, Event::Release);
                 self.counters.releases += 1;
             } else {
@@ -93,10 +99,11 @@ impl Machine {
         match remaining {
             Some(0) | None => {
                 self.end_hold(step, resource, id, End::Released);
+                self.spend(step, releases(resource.kind(), mode, call), Use::Released(0));
                 self.hand_on(step, resource);
                 Outcome::Count(0)
             }
-            Some(remaining) => Outcome::Count(u64::from(remaining)),
+            Some(remaining) => Outcome::Count(u64::from(answer.unwrap_or(remaining))),
         }
     }
 
@@ -230,39 +237,50 @@ impl Machine {
     }
 
     /// CANCEL of DLOCK, DFAIR, DRW and DSEM (`kind`): the owner leaves the queue (a blocked call is
-    /// answered Null), or gives an unclaimed grant back. 1 if it did either, else 0.
+    /// answered Null), or gives an unclaimed grant back. 1 if it did either, else 0. The request that
+    /// REQID names is over afterwards, also if it has not come yet.
     pub fn cancel<S: Store>(
         &mut self,
         store: &mut S,
         now: Now,
         caller: Caller,
-        (kind, key, owner): (Kind, &[u8], &[u8]),
+        (kind, key, owner, id): (Kind, &[u8], &[u8], Option<&[u8]>),
         fx: &mut Effects,
     ) {
-        let answer =
-            self.on_call(store, now, caller, (kind, key), fx, |machine, step, resource| {
-                if let Some(slot) = machine.waits.place_at(step.key, owner) {
-                    if let Some(waiter) = machine.forget_place(slot)
-                        && waiter.presence.is_parked()
-                    {
-                        step.fx.wake(waiter.id, Outcome::Null);
-                    }
-                    machine.hand_on(step, resource);
-                    return Outcome::Count(1);
-                }
-                let unclaimed = |(_, hold): &(HoldId, &Hold)| hold.unclaimed().is_some();
-                let own = resource.holds_of(owner).filter(unclaimed);
-                let found: Vec<HoldId> = own.map(|(id, _)| id).collect();
-                for &id in &found {
-                    machine.end_hold(step, resource, id, End::Returned);
-                }
-                if !found.is_empty() {
-                    machine.hand_on(step, resource);
-                }
-                Outcome::Count(u64::from(!found.is_empty()))
-            });
-        fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+        let call = Call { kind, mode: None, owner, id, asks: Asks::Cancel };
+        self.on_request(store, now, caller, (key, call), fx, |machine, step, resource| {
+            let left = machine.cancel_here(step, resource, owner);
+            machine.spend(step, call, Use::Cancelled(u32::from(left)));
+            if left {
+                machine.hand_on(step, resource);
+            }
+            Some(Outcome::Count(u64::from(left)))
+        });
     }
+
+    /// Whether the owner left the queue or gave back an unclaimed grant. The caller hands on.
+    fn cancel_here(&mut self, step: &mut Step<'_>, resource: &mut Resource, owner: &[u8]) -> bool {
+        if let Some(slot) = self.waits.place_at(step.key, owner) {
+            if let Some(waiter) = self.forget_place(slot)
+                && waiter.presence.is_parked()
+            {
+                step.fx.wake(waiter.id, Outcome::Null);
+            }
+            return true;
+        }
+        let unclaimed = |(_, hold): &(HoldId, &Hold)| hold.unclaimed().is_some();
+        let own = resource.holds_of(owner).filter(unclaimed);
+        let found: Vec<HoldId> = own.map(|(id, _)| id).collect();
+        for &id in &found {
+            self.end_hold(step, resource, id, End::Returned);
+        }
+        !found.is_empty()
+    }
+}
+
+/// What a RELEASE asks for, of a hold in `mode`.
+fn releases<'a>(kind: Kind, mode: Option<Mode>, call: &Release<'a>) -> Call<'a> {
+    Call { kind, mode, owner: call.owner, id: call.reqid, asks: Asks::Release }
 }
 
 /// The hold that is meant, or `NOTHELD`.
@@ -280,7 +298,12 @@ pub(super) fn hold_of(
 }
 
 #[cold]
-fn not_held(key: Key<'_>, resource: &Resource, whose: Whose<'_>, id: Option<HoldId>) -> Outcome {
+pub(super) fn not_held(
+    key: Key<'_>,
+    resource: &Resource,
+    whose: Whose<'_>,
+    id: Option<HoldId>,
+) -> Outcome {
     let (name, asked) = (quoted(key.name), quoted(whose.owner));
     let text = match (id.and_then(|id| resource.hold(id)), whose) {
         (Some(hold), Whose { token: Some(token), .. }) => {

@@ -1,5 +1,6 @@
 //! Grants on their way to a parked caller, whose connection may be gone before they arrive.
 
+use super::requests::{Asks, Call};
 use super::{End, Machine, Role, Step};
 use crate::bytes::Owner;
 use crate::effects::Effects;
@@ -158,11 +159,14 @@ impl Machine {
     /// A semaphore is gone: what TAKE got of it, and cannot tell, is not to be given back to another
     /// one under its name.
     pub(super) fn forget_taken(&mut self, mut is_gone: impl FnMut(Key<'_>) -> bool) {
-        for grant in self.in_flight.values_mut() {
-            grant.parts.retain(|part| {
-                let key = Key { db: part.db, name: &part.name };
-                !matches!(part.given, Given::Taken(_)) || !is_gone(key)
-            });
+        for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
+            let key = Key { db: part.db, name: &part.name };
+            if let Given::Taken(_) = part.given
+                && is_gone(key)
+            {
+                // Its request is still undone if nobody learns of it.
+                part.given = Given::Taken(0);
+            }
         }
     }
 
@@ -220,11 +224,15 @@ impl Machine {
                     .given
                 {
                     Given::Taken(n) => {
-                        give_back(step, resource, n, grant.request.as_deref());
+                        give_back(step, resource, n);
+                        let request = grant.request.as_deref();
+                        machine.unspend(step, Call::without_owner(request, Asks::Take(n)));
                         machine.hand_on(step, resource);
                     }
                     Given::Hold { id, token, entered } => {
-                        machine.take_back(step, resource, (id, token, entered), &grant.stays);
+                        let request = grant.request.as_deref();
+                        let given = (id, token, entered);
+                        machine.take_back(step, resource, given, &grant.stays, request);
                     }
                 });
         }
@@ -236,12 +244,17 @@ impl Machine {
         resource: &mut Resource,
         (id, token, entered): (HoldId, u64, bool),
         stays: &Stays,
+        request: Option<&[u8]>,
     ) {
         let Some(hold) = resource.hold(id).filter(|hold| hold.token == token) else { return };
         if hold.answers != 0 || entered {
             // Somebody knows of this hold. Had nobody entered it again, that is all there is.
             if hold.count > 1 && id_is_counted(resource) {
-                resource.change_hold(id, |hold| hold.count -= 1);
+                resource.change_hold(id, |hold| {
+                    hold.count -= 1;
+                    // The next copy is counted.
+                    hold.forget(request);
+                });
                 step.dirty = true;
             }
             return;
@@ -308,14 +321,9 @@ fn id_is_counted(resource: &Resource) -> bool {
     resource.kind() != Kind::Semaphore
 }
 
-/// Permits that TAKE could not be told of go back, and its request id was not carried out.
-fn give_back(step: &mut Step<'_>, resource: &mut Resource, n: u32, request: Option<&[u8]>) {
+/// Permits that TAKE could not be told of go back.
+fn give_back(step: &mut Step<'_>, resource: &mut Resource, n: u32) {
     let Body::Semaphore(semaphore) = &mut resource.body else { return };
     semaphore.taken -= n.min(semaphore.taken);
-    if let Some(request) = request {
-        semaphore.answers.retain(|(known, _)| **known != *request);
-        semaphore.answers_new = semaphore.answers_new.min(semaphore.answers.len());
-        step.whole = true;
-    }
-    step.dirty = true;
+    step.dirty |= n > 0;
 }

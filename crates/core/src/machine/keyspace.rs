@@ -5,6 +5,7 @@
 //! them apart. So the shell only notes them, and later asks the machine to look at what the key
 //! holds by then.
 
+use super::requests::spent_of;
 use super::{AT_ONCE, Machine, Role, Slots, id_text};
 use crate::effects::Effects;
 use crate::hold::NO_CLIENT;
@@ -12,8 +13,10 @@ use crate::holds::HoldId;
 use crate::lease::{EntryId, NO_ENTRY};
 use crate::resource::{Kind, Resource};
 use crate::slab::NIL;
+use crate::spent::{RequestKey, Scope, Use};
 use crate::store::{Key, Reach, Slot, Store};
 use crate::time::Now;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -28,6 +31,17 @@ pub struct Lost {
     ties: Vec<(u64, HoldId)>,
     /// Channel, id and owner for the messages `deleted`, for the holds that send messages.
     messages: Vec<(Vec<u8>, String, Vec<u8>)>,
+    /// The requests of its holds.
+    requests: Vec<LostRequest>,
+}
+
+/// A request of a hold that is gone with its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct LostRequest {
+    scope: Scope,
+    owner: Box<[u8]>,
+    id: Box<[u8]>,
+    what: Use,
 }
 
 impl Lost {
@@ -37,9 +51,18 @@ impl Lost {
         let message = |(id, hold): (HoldId, &crate::hold::Hold)| {
             Some((hold.channel()?, id_text(id, hold), hold.owner.to_vec()))
         };
+        let kind = resource.kind();
+        let requests = resource.holds().flat_map(|(id, hold)| spent_of(kind, id, hold));
+        let requests = requests.map(|(name, what)| LostRequest {
+            scope: name.scope,
+            owner: name.owner.into(),
+            id: name.id.into(),
+            what,
+        });
         Self {
             entry: resource.entry,
-            kind: resource.kind(),
+            kind,
+            requests: requests.collect(),
             ties: tied.map(|(id, hold)| (hold.tied_to(), id)).collect(),
             messages: resource.holds().filter_map(message).collect(),
         }
@@ -62,6 +85,12 @@ impl Machine {
             && self.leases.of_key(lost.entry, key).is_some()
         {
             self.leases.leave(lost.entry);
+            // A replica does the same by itself.
+            let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
+            for LostRequest { scope, owner, id, what } in &lost.requests {
+                let name = RequestKey { scope: *scope, owner, id };
+                self.spent.note(key, name, *what, lease, limits);
+            }
             for &(client, id) in &lost.ties {
                 self.connections.untie(client, lost.entry, id);
             }

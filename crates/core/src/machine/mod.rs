@@ -19,6 +19,7 @@ mod places;
 mod presence;
 mod reentry;
 mod replay;
+mod requests;
 mod rw;
 mod semaphore;
 mod tick;
@@ -37,6 +38,7 @@ use crate::lease::{EntryId, Leases};
 use crate::queue::{HashKeys, WaiterId};
 use crate::record;
 use crate::resource::{Kind, Resource};
+use crate::spent::SpentRequests;
 use crate::store::{Key, Slot, Store};
 use crate::time::{Instant, LeaseClock, LeaseInstant, Millis, Now};
 use crate::token::Tokens;
@@ -65,6 +67,10 @@ pub struct Settings {
     pub restart_quarantine_ms: Millis,
     /// How long a lock stays closed after a hold ended without its holder, in milliseconds.
     pub lock_delay_ms: Millis,
+    /// How long a request is remembered that is over, in milliseconds.
+    pub request_memory_ms: Millis,
+    /// How many of them are remembered at most.
+    pub request_memory_max: usize,
     /// The server is part of a cluster: a key that is gone may have moved to another node.
     pub cluster: bool,
 }
@@ -79,6 +85,8 @@ impl Default for Settings {
             deadlock_detection: true,
             restart_quarantine_ms: 0,
             lock_delay_ms: 0,
+            request_memory_ms: 60_000,
+            request_memory_max: 1_000_000,
             cluster: false,
         }
     }
@@ -125,6 +133,8 @@ pub struct Machine {
     connections: Connections,
     /// Grants on their way to a parked caller: not known to be delivered yet.
     in_flight: HashMap<WaiterId, InFlight, HashKeys>,
+    /// Which requests were carried out and are over.
+    spent: SpentRequests,
     /// Calls for several keys that may have all of them now.
     ripe: VecDeque<WaiterId>,
     /// Keys to be looked at because their value came from elsewhere with places in it.
@@ -159,8 +169,8 @@ struct Step<'a> {
     changed: bool,
     /// It has a new holder: a time to live that somebody set on the key goes.
     granted: bool,
-    /// Something was taken back that a record of changes cannot say: note the whole state.
-    whole: bool,
+    /// Requests that were carried out or undone, and that the record has to tell.
+    spent: record::SpentStep,
     /// How many holds are ended in this step, if they are due.
     ends_at_most: usize,
     /// The queue whose waiters, all of them passed over, a grant overtakes.
@@ -198,6 +208,7 @@ impl Machine {
             searched: 0,
             connections: Connections::new(keys),
             in_flight: HashMap::with_hasher(keys),
+            spent: SpentRequests::new(keys),
             ripe: VecDeque::new(),
             revisit: VecDeque::new(),
             any_start: 0,
@@ -342,7 +353,7 @@ impl Machine {
             dirty: false,
             changed: false,
             granted: false,
-            whole: false,
+            spent: record::SpentStep::default(),
             ends_at_most,
             overtakes: None,
             caller: None,
@@ -425,14 +436,10 @@ impl Machine {
     /// Settles a changed resource and notes the record of its new state.
     fn note_state(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         self.settle(step.key, resource);
-        let (mono, lease, granted, whole) = (step.now.mono, step.lease, step.granted, step.whole);
-        step.fx.record(step.key, |out| {
-            if whole {
-                record::encode_whole_step(resource, mono, lease, granted, out);
-            } else {
-                record::encode_step(resource, mono, lease, granted, out);
-            }
-        });
+        let (now, granted) = ((step.now.mono, step.lease), step.granted);
+        let spent = core::mem::take(&mut step.spent);
+        step.fx
+            .record(step.key, |out| record::encode_step_with(resource, now, granted, &spent, out));
         step.dirty = false;
         step.changed = true;
     }

@@ -12,17 +12,19 @@ use super::acquire::{Asked, grants_are_closed, tokens_used_up};
 use super::caller::{Caller, presence_of};
 use super::holder::{Whose, hold_of};
 use super::reentry::own_hold;
+use super::requests::{Asks, Call};
 use super::{End, Machine, Step, wrong_type};
 use crate::effects::{Effects, Outcome};
 use crate::holds::ALONE;
 use crate::queue::Want;
 use crate::resource::{Kind, Resource};
+use crate::spent::Use;
 use crate::store::{Key, Slot, Store};
 use crate::time::Now;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Acquire, MAcquire, MRelease, MRenew, Release};
-use look::{Look, refuse, refuse_any};
+use look::{Look, Looks, refuse, refuse_any};
 
 impl Machine {
     /// DLOCK.MACQUIRE: all keys or none. The tokens in key order, or Null.
@@ -65,8 +67,8 @@ impl Machine {
         fx: &mut Effects,
     ) -> Option<Outcome> {
         let (looks, kept) = match self.look_at_all(store, now, caller, (call, false), fx) {
-            Ok(found) => found,
-            Err(fault) => return Some(fault),
+            Ok(Looks { refusal: Some(refusal), .. }) | Err(refusal) => return Some(refusal),
+            Ok(Looks { each, kept, .. }) => (each, kept),
         };
         let presence = presence_of(now, caller, call.block_ms, None);
         if looks.iter().all(|look| look.can_be_taken()) {
@@ -108,10 +110,14 @@ impl Machine {
         call: &MAcquire<'_>,
         fx: &mut Effects,
     ) -> Option<Outcome> {
-        let (looks, kept) = match self.look_at_all(store, now, caller, (call, true), fx) {
+        let found = match self.look_at_all(store, now, caller, (call, true), fx) {
             Ok(found) => found,
             Err(fault) => return Some(fault),
         };
+        let Looks { each: looks, kept, refusal } = found;
+        if refusal.is_some() && !looks.contains(&Look::Seen) {
+            return refusal;
+        }
         let start = self.any_start % looks.len().max(1);
         self.any_start = self.any_start.wrapping_add(1);
         let first = |wanted: Look| looks.iter().position(|look| *look == wanted);
@@ -229,7 +235,7 @@ impl Machine {
     }
 
     /// DLOCK.MRELEASE: one hold less of every key that the owner holds; the others are passed over.
-    /// How many there were. A REQID that a hold has seen counts nothing there, and counts here.
+    /// How many there were. A copy of the same REQID releases nothing and answers the same.
     pub fn mrelease<S: Store>(
         &mut self,
         store: &mut S,
@@ -243,12 +249,31 @@ impl Machine {
             return;
         }
         self.rouse(store, now, caller.client, fx);
+        let one = |name| Release { reqid: call.reqid, ..Release::new(name, call.owner) };
+        let (owner, id, asks) = (call.owner, call.reqid, Asks::Release);
+        let request = Call { kind: Kind::Lock, mode: None, owner, id, asks };
+        if call.reqid.is_some() {
+            let misused = |name: &&[u8]| self.refuse_misuse(store, now, caller.key(name), request);
+            if let Some(fault) = call.keys.iter().find_map(misused) {
+                fx.reply = Some(fault);
+                return;
+            }
+        }
         let mut released = 0;
         for &name in call.keys {
-            let one = Release { reqid: call.reqid, ..Release::new(name, call.owner) };
             let key = (Kind::Lock, caller.key(name));
             let answer = self.on_key(store, key, now, fx, |machine, step, resource| {
-                machine.release_here(step, resource, caller, None, &one)
+                if call.reqid.is_some()
+                    && let Some(outcome) = machine.recall(step, resource, request)
+                {
+                    return outcome;
+                }
+                let outcome = machine.release_here(step, resource, caller, None, &one(name));
+                if let Outcome::Fault(_) = outcome {
+                    // A late copy must not release what the owner takes after this.
+                    machine.spend(step, request, Use::PassedOver);
+                }
+                outcome
             });
             released += u64::from(matches!(answer, Ok(Outcome::Count(_))));
         }

@@ -5,7 +5,7 @@ use super::caller::Caller;
 use super::hand_on::granted;
 use super::{Grip, Machine, Step, quoted};
 use crate::effects::{Event, Outcome};
-use crate::hold::Hold;
+use crate::hold::{Did, Hold};
 use crate::holds::{ALONE, HoldId};
 use crate::queue::Want;
 use crate::resource::{Body, Resource};
@@ -39,10 +39,10 @@ impl Machine {
     ) -> Outcome {
         let call = asked.call;
         let lease_ms = self.lease_of(call);
-        let is_repeat = hold.has_seen(call.reqid);
+        let is_repeat = hold.seen(call.reqid).is_some();
         if hold.unclaimed().is_some() {
             if !is_repeat {
-                hold.remember(call.reqid);
+                hold.remember(call.reqid, Did::Acquire);
                 self.dress(grip, hold, caller, call);
             }
             self.follow(grip, hold, call.bind_ms, caller.client);
@@ -59,7 +59,7 @@ impl Machine {
                 return Outcome::fault(ErrorCode::Limit, text);
             };
             hold.count = count;
-            hold.remember(call.reqid);
+            hold.remember(call.reqid, Did::Acquire);
             self.dress(grip, hold, caller, call);
             let deadline = step.lease + lease_ms;
             if deadline > hold.deadline {
@@ -85,7 +85,7 @@ pub(super) fn own_hold(resource: &Resource, call: &Acquire<'_>, want: Want) -> O
                 return None;
             }
             let own = || permits.of_owner(call.owner);
-            let repeated = own().find(|(_, hold)| hold.has_seen(call.reqid));
+            let repeated = own().find(|(_, hold)| hold.seen(call.reqid).is_some());
             let unclaimed =
                 || own().find(|(_, hold)| hold.count == count && hold.unclaimed().is_some());
             repeated.or_else(unclaimed).map(|(id, _)| id)

@@ -36,7 +36,19 @@ impl Machine {
         } else if is_there && self.leases.of_key(resource.entry, key).is_none() {
             resource.entry = NO_ENTRY;
         }
-        let replayed = record::replay(payload, now.mono, lease, resource, is_there)?;
+        let limits = self.request_limits();
+        let spent = &mut self.spent;
+        let times = (now.mono, lease);
+        let replayed = record::replay_with(
+            payload,
+            times,
+            resource,
+            is_there,
+            |(request, what)| match what {
+                Some(what) => spent.note(key, request, what, lease, limits),
+                None => spent.forget(key, request),
+            },
+        )?;
         self.tokens.learn(replayed.token);
         self.settle(key, resource);
         match (is_there, resource.is_free()) {

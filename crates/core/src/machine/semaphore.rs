@@ -3,12 +3,14 @@
 use super::acquire::in_quarantine;
 use super::caller::{presence_of, refused_in_script};
 use super::hand_on::{Verdict, too_wide};
+use super::requests::{Asks, Call, resized};
 use super::{Caller, End, Machine, Step, wrong_type};
 use crate::effects::{Effects, Event, Outcome};
 use crate::holds::HoldId;
 use crate::queue::{Ask, Want};
 use crate::resource::{Body, Kind, Resource};
 use crate::semaphore::Semaphore;
+use crate::spent::Use;
 use crate::store::Store;
 use crate::time::Now;
 use alloc::format;
@@ -50,30 +52,29 @@ impl Machine {
         (key, to, reqid): (&[u8], ResizeTo, Option<&[u8]>),
         fx: &mut Effects,
     ) {
-        self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
+        let call = Call::without_owner(reqid, Asks::Resize(to));
+        self.on_counted(store, now, caller, (key, call), fx, |machine, step, resource| {
             let found = match made(step, resource) {
                 Ok(found) => found,
                 Err(fault) => return fault,
             };
-            if found.answered(reqid).is_none() {
-                let size = match to {
-                    ResizeTo::Absolute(permits) => i64::from(permits),
-                    ResizeTo::By(delta) => i64::from(found.capacity).saturating_add(delta),
-                };
-                let size = u32::try_from(size).ok().filter(|size| (1..=PERMITS_MAX).contains(size));
-                let Some(capacity) = size else {
-                    let text = format!(
-                        "{} has {} permits; it can have 1 to {PERMITS_MAX}",
-                        super::quoted(step.key.name),
-                        found.capacity
-                    );
-                    return Outcome::fault(ErrorCode::Limit, text);
-                };
-                found.capacity = capacity;
-                found.remember(reqid, 0);
-                machine.capacity_changed(step, resource, capacity);
-            }
-            available(resource)
+            let size = match to {
+                ResizeTo::Absolute(permits) => i64::from(permits),
+                ResizeTo::By(delta) => i64::from(found.capacity).saturating_add(delta),
+            };
+            let size = u32::try_from(size).ok().filter(|size| (1..=PERMITS_MAX).contains(size));
+            let Some(capacity) = size else {
+                let text = format!(
+                    "{} has {} permits; it can have 1 to {PERMITS_MAX}",
+                    super::quoted(step.key.name),
+                    found.capacity
+                );
+                return Outcome::fault(ErrorCode::Limit, text);
+            };
+            found.capacity = capacity;
+            machine.spend(step, call, resized(to));
+            machine.capacity_changed(step, resource, capacity);
+            Outcome::Available(resource.available())
         });
     }
 
@@ -94,7 +95,7 @@ impl Machine {
             }
             machine.end_hold(step, resource, id, End::Released);
             machine.hand_on(step, resource);
-            available(resource)
+            Outcome::Available(resource.available())
         });
     }
 
@@ -152,11 +153,10 @@ impl Machine {
         call: &Take<'_>,
         fx: &mut Effects,
     ) {
-        let key = (Kind::Semaphore, call.key);
-        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+        let request = (call.key, Call::without_owner(call.reqid, Asks::Take(call.n)));
+        self.on_request(store, now, caller, request, fx, |machine, step, resource| {
             machine.take_here(step, resource, caller, call)
         });
-        fx.reply = answer.unwrap_or_else(|_| Some(wrong_type()));
     }
 
     /// `None`: the caller is parked.
@@ -168,12 +168,12 @@ impl Machine {
         call: &Take<'_>,
     ) -> Option<Outcome> {
         self.hand_on(step, resource);
-        let Body::Semaphore(semaphore) = &mut resource.body else { return Some(wrong_type()) };
-        if semaphore.answered(call.reqid).is_some() {
-            // Replicated again, so that WAIT after it covers what it repeats.
-            step.dirty = true;
-            self.taken_again(step.key, call.reqid);
-            return Some(Outcome::Taken);
+        let request = Call::without_owner(call.reqid, Asks::Take(call.n));
+        if call.reqid.is_some()
+            && let Some(outcome) = self.recall(step, resource, request)
+        {
+            // A call that waits with the same id was just granted.
+            return Some(outcome);
         }
         let want = Want::Taken(call.n);
         if let Verdict::Never(text) = self.verdict(step, resource, &[], want) {
@@ -182,7 +182,7 @@ impl Machine {
         if self.is_open(step, resource, &[], want) {
             let Body::Semaphore(semaphore) = &mut resource.body else { return Some(wrong_type()) };
             semaphore.taken += call.n;
-            semaphore.remember(call.reqid, 1);
+            self.spend(step, request, Use::Taken(call.n));
             self.counters.grants_at_once += 1;
             step.dirty = true;
             step.granted = true;
@@ -207,29 +207,27 @@ impl Machine {
         (key, n, reqid): (&[u8], u32, Option<&[u8]>),
         fx: &mut Effects,
     ) {
-        self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
+        let call = Call::without_owner(reqid, Asks::Give(n));
+        self.on_counted(store, now, caller, (key, call), fx, |machine, step, resource| {
             let found = match made(step, resource) {
                 Ok(found) => found,
                 Err(fault) => return fault,
             };
-            if found.answered(reqid).is_some() {
-                step.dirty = true;
-            } else if found.taken < n {
+            if found.taken < n {
                 let text = format!(
                     "{n} are given back and {} of {} are taken",
                     found.taken,
                     super::quoted(step.key.name)
                 );
                 return Outcome::fault(ErrorCode::Limit, text);
-            } else {
-                found.taken -= n;
-                found.remember(reqid, 0);
-                machine.counters.releases += 1;
-                step.dirty = true;
-                step.fx.note(step.key, Event::Release);
-                machine.hand_on(step, resource);
             }
-            available(resource)
+            found.taken -= n;
+            machine.spend(step, call, Use::Given(n));
+            machine.counters.releases += 1;
+            step.dirty = true;
+            step.fx.note(step.key, Event::Release);
+            machine.hand_on(step, resource);
+            Outcome::Available(resource.available())
         });
     }
 
@@ -243,16 +241,11 @@ impl Machine {
         (key, reqid): (&[u8], Option<&[u8]>),
         fx: &mut Effects,
     ) {
-        self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
+        let call = Call::without_owner(reqid, Asks::Drain);
+        self.on_counted(store, now, caller, (key, call), fx, |machine, step, resource| {
             machine.hand_on(step, resource);
-            match made(step, resource) {
-                Ok(found) => {
-                    if let Some(answer) = found.answered(reqid) {
-                        step.dirty = true;
-                        return Outcome::Count(u64::from(answer));
-                    }
-                }
-                Err(fault) => return fault,
+            if let Err(fault) = made(step, resource) {
+                return fault;
             }
             let left = machine.quarantine_left(step.now.mono);
             if left > 0 && resource.semaphore_mut().is_some_and(|found| found.has(1, None)) {
@@ -266,8 +259,8 @@ impl Machine {
             let most = if is_open { found.available().max(0) } else { 0 };
             let n = u32::try_from(most).unwrap_or(0);
             found.taken += n;
-            found.remember(reqid, n);
-            step.dirty |= n > 0 || reqid.is_some();
+            machine.spend(step, call, Use::Drained(n));
+            step.dirty |= n > 0;
             if n > 0 {
                 step.granted = true;
                 machine.counters.grants_at_once += 1;
@@ -289,6 +282,21 @@ impl Machine {
     ) {
         let answer = self.on_call(store, now, caller, (Kind::Semaphore, key), fx, verb);
         fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    }
+
+    /// Runs a verb that answers at once and may carry REQID.
+    fn on_counted<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        request: (&[u8], Call<'_>),
+        fx: &mut Effects,
+        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> Outcome,
+    ) {
+        self.on_request(store, now, caller, request, fx, |machine, step, resource| {
+            Some(verb(machine, step, resource))
+        });
     }
 
     /// Waiters that ask for more than there are get `LIMIT`; the others may have their turn.
@@ -315,10 +323,6 @@ fn made<'r>(step: &Step<'_>, resource: &'r mut Resource) -> Result<&'r mut Semap
         let text = format!("no such semaphore: {}", super::quoted(step.key.name));
         Outcome::fault(ErrorCode::Err, text)
     })
-}
-
-fn available(resource: &mut Resource) -> Outcome {
-    Outcome::Available(resource.semaphore_mut().map_or(0, |semaphore| semaphore.available()))
 }
 
 fn not_out(step: &Step<'_>, id: PermitId) -> Outcome {

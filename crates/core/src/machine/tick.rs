@@ -10,6 +10,12 @@ use crate::wheel::Step;
 /// How soon a shut server is asked again, in milliseconds.
 pub const RETRY_MS: u64 = 20;
 
+/// How many requests that are over for too long one piece of work forgets.
+const DROPS_AT_ONCE: usize = 32;
+
+/// The moments at which they are forgotten, in microseconds: the multiples of this.
+const FORGET_EVERY_US: u64 = 250_000;
+
 /// Whether the server would accept a client's write now.
 ///
 /// Every operation on the machine runs under one of these. Only [`Gate::Open`] grants, hands off or changes a key.
@@ -47,8 +53,10 @@ impl Machine {
         fx: &mut Effects,
     ) -> Progress {
         self.set_gate(gate);
+        let limits = self.request_limits();
         for _ in 0..budget {
             let worked = self.run_out_one(now, fx)
+                || self.spent.drop_overdue(self.clock.at(now.mono), limits, DROPS_AT_ONCE)
                 || (self.accepts_writes()
                     && self.role == Role::Primary
                     && (self.end_quarantine(now)
@@ -83,6 +91,13 @@ impl Machine {
     /// When the next tick is due; `None` when nothing will happen by itself. `gate` is what the server said last.
     pub fn next_alarm(&self, now: Now, gate: Gate) -> Option<Instant> {
         let mut next = self.waits.timeouts.next().map(Instant);
+        if !self.clock.is_paused()
+            && let Some(at) = self.spent.next_end(self.request_limits())
+        {
+            // Nothing depends on it, so that many are dropped by one alarm.
+            let at = self.clock.mono(at).0.next_multiple_of(FORGET_EVERY_US);
+            next = Some(next.map_or(Instant(at), |next| next.min(Instant(at))));
+        }
         let mut earlier = |at: Option<Instant>| {
             if let Some(at) = at {
                 next = Some(next.map_or(at, |next| next.min(at)));

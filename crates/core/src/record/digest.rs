@@ -34,10 +34,6 @@ pub fn digest(resource: &Resource) -> Vec<Vec<u8>> {
                 parts.bytes(&permit::text(&id.to_be_bytes()));
                 parts.hold(hold);
             }
-            for (request, answer) in &semaphore.answers {
-                parts.bytes(request);
-                parts.number(answer);
-            }
         }
         Body::Latch(latch) => {
             parts.number(&latch.count);

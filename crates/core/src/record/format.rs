@@ -1,13 +1,14 @@
 //! What is written: version 1, as bincode sees it. What stands first is a byte that
 //! says what follows. New families get new bytes; what is written for one stays as it is.
 
-use super::{Clocks, DecodeError, check};
+use super::{Clocks, DecodeError, ReplayedRequest, check};
 use crate::bytes::Owner;
 use crate::fair::Place;
 use crate::hold::{Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Tie, Unclaimed};
 use crate::latch::Latch;
 use crate::queue::{Ask, Want};
 use crate::resource::Lock;
+use crate::spent::{RequestKey, Scope, Use};
 use crate::time::{LeaseInstant, Millis};
 use alloc::boxed::Box;
 use core::ops::RangeInclusive;
@@ -54,7 +55,8 @@ pub(super) struct MembersV1 {
     pub(super) put: usize,
 }
 
-/// Ids (`u128`) follow, then [`PermitV1`], then the last [`AnswerV1`], oldest first.
+/// Ids (`u128`) follow, then [`PermitV1`], then [`AnswerV1`], oldest first (only older versions write
+/// them).
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SemaphoreV1 {
     pub(super) capacity: u32,
@@ -137,6 +139,36 @@ pub(super) struct AnswerV1<'a> {
     #[serde(borrow)]
     pub(super) request: Bytes<'a>,
     pub(super) answer: u32,
+}
+
+/// How many [`AnswerV1`] older versions wrote at most.
+pub(super) const ANSWERS_MAX: usize = 64;
+
+/// A request that was carried out or undone; their number stands in front of the first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SpentV1<'a> {
+    scope: u8,
+    #[serde(borrow)]
+    owner: Bytes<'a>,
+    #[serde(borrow)]
+    id: Bytes<'a>,
+    what: UseV1,
+}
+
+/// What it did. New ones come at the end.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+enum UseV1 {
+    Undone,
+    Acquired,
+    Cancelled(u32),
+    Released(u32),
+    PassedOver,
+    Taken(u32),
+    Given(u32),
+    Drained(u32),
+    ResizedTo(u32),
+    ResizedBy(i32),
+    Counted(u32),
 }
 
 /// The time of a latch.
@@ -306,6 +338,55 @@ impl<'a> PlaceV1<'a> {
                 label: label(self.label)?,
             },
         })
+    }
+}
+
+impl<'a> SpentV1<'a> {
+    pub(super) fn of(request: RequestKey<'a>, what: Option<Use>) -> Self {
+        let RequestKey { scope, owner, id } = request;
+        let what = match what {
+            None => UseV1::Undone,
+            Some(Use::Acquired) => UseV1::Acquired,
+            Some(Use::Cancelled(answer)) => UseV1::Cancelled(answer),
+            Some(Use::Released(answer)) => UseV1::Released(answer),
+            Some(Use::PassedOver) => UseV1::PassedOver,
+            Some(Use::Taken(n)) => UseV1::Taken(n),
+            Some(Use::Given(n)) => UseV1::Given(n),
+            Some(Use::Drained(n)) => UseV1::Drained(n),
+            Some(Use::ResizedTo(n)) => UseV1::ResizedTo(n),
+            Some(Use::ResizedBy(n)) => UseV1::ResizedBy(n),
+            Some(Use::Counted(answer)) => UseV1::Counted(answer),
+        };
+        Self { scope: scope as u8, owner: Bytes(owner), id: Bytes(id), what }
+    }
+
+    pub(super) fn restore(&self) -> Result<ReplayedRequest<'a>, DecodeError> {
+        let scope = Scope::ALL.get(usize::from(self.scope)).ok_or(DecodeError::Impossible)?;
+        check(self.owner.0.len() <= names::OWNER_MAX)?;
+        check((1..=names::REQID_MAX).contains(&self.id.0.len()))?;
+        let what = match self.what {
+            UseV1::Undone => None,
+            UseV1::Acquired => Some(Use::Acquired),
+            UseV1::Cancelled(answer) => Some(Use::Cancelled(answer)),
+            UseV1::Released(answer) => Some(Use::Released(answer)),
+            UseV1::PassedOver => Some(Use::PassedOver),
+            UseV1::Taken(n) => Some(Use::Taken(n)),
+            UseV1::Given(n) => Some(Use::Given(n)),
+            UseV1::Drained(n) => Some(Use::Drained(n)),
+            UseV1::ResizedTo(n) => Some(Use::ResizedTo(n)),
+            UseV1::ResizedBy(n) => Some(Use::ResizedBy(n)),
+            UseV1::Counted(answer) => Some(Use::Counted(answer)),
+        };
+        Ok((RequestKey { scope: *scope, owner: self.owner.0, id: self.id.0 }, what))
+    }
+}
+
+impl<'a> AnswerV1<'a> {
+    /// What a semaphore of an older version remembered.
+    pub(super) fn restore(&self) -> Result<ReplayedRequest<'a>, DecodeError> {
+        check((1..=names::REQID_MAX).contains(&self.request.0.len()))?;
+        let request = RequestKey { scope: Scope::Semaphore, owner: &[], id: self.request.0 };
+        Ok((request, Some(Use::Counted(self.answer))))
     }
 }
 

@@ -1,10 +1,10 @@
 //! Reading payloads. Everything is read and checked before anything is changed.
 
 use super::format::{
-    AnswerV1, Bytes, CLOSED, ClosedV1, FAIR, FENCED, FREE, HELD, HoldV1, LATCH, LatchV1, MembersV1,
-    PermitV1, PlaceV1, RW, SEMAPHORE, SemaphoreV1, UNFENCED, request,
+    ANSWERS_MAX, AnswerV1, Bytes, CLOSED, ClosedV1, FAIR, FENCED, FREE, HELD, HoldV1, LATCH,
+    LatchV1, MembersV1, PermitV1, PlaceV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, UNFENCED,
 };
-use super::{CONFIG, Clocks, DecodeError, GRANTED, STEP, VERSION, check};
+use super::{CONFIG, Clocks, DecodeError, GRANTED, ReplayedRequest, SPENT, STEP, VERSION, check};
 use crate::bytes::Owner;
 use crate::fair::{Fair, Place};
 use crate::hold::Hold;
@@ -12,7 +12,7 @@ use crate::holds::{ALONE, HoldId, Holds};
 use crate::latch::Latch;
 use crate::resource::{Body, Kind, Lock, Resource};
 use crate::rw::RwLock;
-use crate::semaphore::{ANSWERS_KEPT, Semaphore};
+use crate::semaphore::Semaphore;
 use crate::time::{LeaseInstant, Millis};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -25,7 +25,12 @@ pub(super) struct Input<'a> {
     rest: &'a [u8],
     now: Clocks,
     is_step: bool,
+    /// What it tells of requests, beside the state.
+    spent: Vec<ReplayedRequest<'a>>,
 }
+
+/// The largest token in a payload, and what it tells of requests.
+type CarriedOut<'a> = (u64, Vec<ReplayedRequest<'a>>);
 
 impl<'a> Input<'a> {
     /// Takes the version and the flags off a payload.
@@ -35,16 +40,25 @@ impl<'a> Input<'a> {
             return Err(DecodeError::UnknownVersion(version));
         }
         let (&flags, rest) = rest.split_first().ok_or(DecodeError::Damaged)?;
-        check(flags & !(GRANTED | STEP) == 0)?;
-        Ok((Self { rest, now, is_step: flags & STEP != 0 }, flags))
+        check(flags & !(GRANTED | STEP | SPENT) == 0)?;
+        let mut input = Self { rest, now, is_step: flags & STEP != 0, spent: Vec::new() };
+        if flags & SPENT != 0 {
+            let count: usize = input.next()?;
+            // Memory grows with what is there, not with what is said.
+            for _ in 0..count {
+                let told = input.next::<SpentV1<'_>>()?.restore()?;
+                input.spent.push(told);
+            }
+        }
+        Ok((input, flags))
     }
 
-    /// Does to `current` what the payload says; the largest token in it.
+    /// Does to `current` what the payload says.
     pub(super) fn carry_out(
         mut self,
         current: &mut Resource,
         is_there: bool,
-    ) -> Result<u64, DecodeError> {
+    ) -> Result<CarriedOut<'a>, DecodeError> {
         let Some((&what, rest)) = self.rest.split_first() else { return Err(DecodeError::Damaged) };
         let kind = match what {
             FREE => current.kind(),
@@ -66,16 +80,16 @@ impl<'a> Input<'a> {
                 Kind::Lock => current.body = Body::Lock(lock),
                 _ => current.body = Resource::free(kind).body,
             }
-            return Ok(token);
+            return Ok((token, self.spent));
         }
         self.rest = rest;
         if self.is_step && is_there {
             return self.members(&mut current.body);
         }
         let mut fresh = Resource::free(kind).body;
-        let token = self.members(&mut fresh)?;
+        let carried_out = self.members(&mut fresh)?;
         current.body = fresh;
-        Ok(token)
+        Ok(carried_out)
     }
 
     fn lock(&mut self) -> Result<Lock, DecodeError> {
@@ -90,19 +104,20 @@ impl<'a> Input<'a> {
     }
 
     /// A state with members, or a step of one.
-    fn members(self, body: &mut Body) -> Result<u64, DecodeError> {
-        match body {
-            Body::Fair(fair) => Ok(self.fair()?.carry_out(fair)),
-            Body::Rw(rw) => self.rw()?.carry_out(rw),
-            Body::Semaphore(semaphore) => Ok(self.semaphore()?.carry_out(semaphore)),
-            Body::Latch(latch) => Ok(self.latch()?.carry_out(latch)),
-            Body::Lock(_) => Err(DecodeError::Impossible),
-        }
+    fn members(mut self, body: &mut Body) -> Result<CarriedOut<'a>, DecodeError> {
+        let token = match body {
+            Body::Fair(fair) => self.fair()?.carry_out(fair),
+            Body::Rw(rw) => self.rw()?.carry_out(rw)?,
+            Body::Semaphore(semaphore) => self.semaphore()?.carry_out(semaphore),
+            Body::Latch(latch) => self.latch()?.carry_out(latch),
+            Body::Lock(_) => return Err(DecodeError::Impossible),
+        };
+        Ok((token, self.spent))
     }
 
-    fn fair(mut self) -> Result<FairChange, DecodeError> {
+    fn fair(&mut self) -> Result<FairChange, DecodeError> {
         let (lock, members, now) = (self.lock()?, self.next()?, self.now);
-        let places = Changes::read(&mut self, members, |input| {
+        let places = Changes::read(self, members, |input| {
             let place: PlaceV1<'_> = input.next()?;
             Ok((place.seq, place.restore(now)?))
         })?;
@@ -112,9 +127,9 @@ impl<'a> Input<'a> {
         Ok(FairChange { lock, places })
     }
 
-    fn rw(mut self) -> Result<RwChange, DecodeError> {
+    fn rw(&mut self) -> Result<RwChange, DecodeError> {
         let (lock, members, now) = (self.lock()?, self.next()?, self.now);
-        let readers = Changes::read(&mut self, members, |input| {
+        let readers = Changes::read(self, members, |input| {
             let hold = input.next::<HoldV1<'_>>()?.restore(now, FENCED)?;
             Ok((HoldId::from(hold.token), hold))
         })?;
@@ -124,28 +139,28 @@ impl<'a> Input<'a> {
         Ok(RwChange { lock, readers })
     }
 
-    fn semaphore(mut self) -> Result<SemaphoreChange, DecodeError> {
+    fn semaphore(&mut self) -> Result<SemaphoreChange, DecodeError> {
         let state: SemaphoreV1 = self.next()?;
         check((1..=names::PERMITS_MAX).contains(&state.capacity))?;
-        check(state.taken <= names::PERMITS_MAX && state.answers <= ANSWERS_KEPT)?;
+        check(state.taken <= names::PERMITS_MAX && state.answers <= ANSWERS_MAX)?;
         let now = self.now;
-        let permits = Changes::read(&mut self, state.permits, |input| {
+        let permits = Changes::read(self, state.permits, |input| {
             let permit: PermitV1<'_> = input.next()?;
             let hold = permit.hold.restore(now, UNFENCED)?;
             check(permit.id != ALONE && hold.count <= names::PERMITS_MAX)?;
             Ok((permit.id, hold))
         })?;
-        let mut answers = Vec::new();
+        let first = self.spent.len();
         for _ in 0..state.answers {
-            let AnswerV1 { request: id, answer } = self.next()?;
-            answers.push((request(id)?, answer));
+            let told = self.next::<AnswerV1<'_>>()?.restore()?;
+            self.spent.push(told);
         }
         self.end()?;
-        check(are_distinct(answers.iter().map(|(id, _)| id)))?;
-        Ok(SemaphoreChange { state, permits, answers })
+        check(are_distinct(self.spent.iter().skip(first).map(|(request, _)| request.id)))?;
+        Ok(SemaphoreChange { state, permits })
     }
 
-    fn latch(mut self) -> Result<LatchChange<'a>, DecodeError> {
+    fn latch(&mut self) -> Result<LatchChange<'a>, DecodeError> {
         let state: LatchV1 = self.next()?;
         check((1..=state.initial).contains(&state.count) && state.initial <= names::LATCH_MAX)?;
         let time = state.time.map(|time| time.restore(self.now)).transpose()?;
@@ -288,7 +303,6 @@ fn replace(holds: &mut Holds, id: HoldId, hold: Hold) -> Option<Hold> {
 struct SemaphoreChange {
     state: SemaphoreV1,
     permits: Changes<HoldId, Hold>,
-    answers: Vec<(Box<[u8]>, u32)>,
 }
 
 impl SemaphoreChange {
@@ -305,11 +319,6 @@ impl SemaphoreChange {
             let old = replace(&mut semaphore.permits, id, hold);
             semaphore.leased -= old.map_or(0, |hold| u64::from(hold.count));
         }
-        // An answer that is known already was the last but these, or it is replayed again.
-        let answers = &mut semaphore.answers;
-        answers.retain(|(known, _)| self.answers.iter().all(|(id, _)| known != id));
-        answers.extend(self.answers);
-        answers.drain(..answers.len().saturating_sub(ANSWERS_KEPT));
         0
     }
 }

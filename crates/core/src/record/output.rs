@@ -1,10 +1,10 @@
 //! Writing payloads.
 
 use super::format::{
-    AnswerV1, Bytes, CLOSED, ClosedV1, FAIR, FREE, HELD, HoldV1, LATCH, LatchV1, MembersV1,
-    PermitV1, PlaceV1, RW, SEMAPHORE, SemaphoreV1, TimeV1,
+    Bytes, CLOSED, ClosedV1, FAIR, FREE, HELD, HoldV1, LATCH, LatchV1, MembersV1, PermitV1,
+    PlaceV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, TimeV1,
 };
-use super::{CONFIG, Clocks, STEP, VERSION};
+use super::{CONFIG, Clocks, SPENT, STEP, SpentStep, VERSION};
 use crate::fair::{Fair, Place};
 use crate::hold::Hold;
 use crate::holds::{HoldId, Holds};
@@ -12,6 +12,7 @@ use crate::latch::Latch;
 use crate::resource::{Body, Lock, Resource};
 use crate::rw::RwLock;
 use crate::semaphore::Semaphore;
+use crate::spent::{RequestKey, Use};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -41,12 +42,18 @@ pub(super) fn write(
     resource: &Resource,
     now: Clocks,
     flags: u8,
+    spent: &SpentStep,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
     let is_step = flags & STEP != 0 && has_steps(resource);
     let flags = if is_step { flags } else { flags & !STEP };
-    out.extend_from_slice(&[VERSION, flags]);
+    let is_spent = if spent.is_empty() { 0 } else { SPENT };
+    out.extend_from_slice(&[VERSION, flags | is_spent]);
     let mut output = Output { out, now, is_step };
+    if !spent.is_empty() {
+        output.put(&spent.count)?;
+        output.out.extend_from_slice(&spent.bytes);
+    }
     match &resource.body {
         Body::Lock(lock) => output.lock(lock),
         _ if resource.is_free() => output.lock(&Lock::Free),
@@ -55,6 +62,15 @@ pub(super) fn write(
         Body::Semaphore(semaphore) => output.semaphore(semaphore),
         Body::Latch(latch) => output.latch(latch),
     }
+}
+
+/// Writes one request of a step.
+pub(super) fn write_spent(
+    request: RequestKey<'_>,
+    what: Option<Use>,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    bincode::serde::encode_into_writer(SpentV1::of(request, what), Sink(out), CONFIG)
 }
 
 /// Of what is free, or has no members that could stay as they are, there are only whole states.
@@ -115,20 +131,13 @@ impl Output<'_> {
     fn semaphore(&mut self, semaphore: &Semaphore) -> Result<(), EncodeError> {
         let touched = self.is_step.then(|| touched(&semaphore.permits));
         let news = News { members: &semaphore.permits, touched: touched.as_deref() };
-        let known = semaphore.answers.len();
-        let answers = if self.is_step { semaphore.answers_new.min(known) } else { known };
         let Semaphore { capacity, is_passing, taken, .. } = *semaphore;
         let permits = news.count();
         self.out.push(SEMAPHORE);
-        self.put(&SemaphoreV1 { capacity, is_passing, taken, permits, answers })?;
+        self.put(&SemaphoreV1 { capacity, is_passing, taken, permits, answers: 0 })?;
         news.gone().try_for_each(|id| self.put(&id))?;
-        news.put().try_for_each(|(id, hold)| {
-            self.put(&PermitV1 { id, hold: HoldV1::of(hold, self.now) })
-        })?;
-        let mut last = semaphore.answers.range(known - answers..);
-        last.try_for_each(|(id, answer)| {
-            self.put(&AnswerV1 { request: Bytes(id), answer: *answer })
-        })
+        news.put()
+            .try_for_each(|(id, hold)| self.put(&PermitV1 { id, hold: HoldV1::of(hold, self.now) }))
     }
 
     fn latch(&mut self, latch: &Latch) -> Result<(), EncodeError> {

@@ -273,11 +273,19 @@ pub(super) fn position<'a>(
     Ok(Request::Position { key: cursor.key()?, owner: cursor.owner()? })
 }
 
-/// `key owner`
+/// `key owner [REQID id]`
 pub(super) fn cancel<'a>(
     id: CommandId,
     args: &'a [&'a [u8]],
 ) -> Result<Request<'a>, ParseError<'a>> {
-    let mut cursor = Cursor::exactly(id, args, 2)?;
-    Ok(Request::Cancel { key: cursor.key()?, owner: cursor.owner()? })
+    let mut cursor = Cursor::at_least(id, args, 2)?;
+    let (key, owner) = (cursor.key()?, cursor.owner()?);
+    let mut reqid = None;
+    while let Some(option) = cursor.option()? {
+        match option {
+            Opt::ReqId => reqid = Some(cursor.reqid()?),
+            _ => return cursor.unknown(),
+        }
+    }
+    Ok(Request::Cancel { key, owner, reqid })
 }

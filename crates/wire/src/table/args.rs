@@ -110,6 +110,15 @@ pub(super) const REQID: Arg = Arg::option(
     "Names this request, so that a repeat of it counts nothing.",
 );
 
+/// `REQID id` of another request.
+pub(super) const CANCELLED: Arg = Arg::option(
+    "REQID",
+    "id",
+    ArgKind::String,
+    Bounds::bytes(1, REQID_MAX),
+    "Of the request that is given up: no copy of it waits or is granted any more.",
+);
+
 /// `BIND milliseconds`.
 pub(super) const BIND: Arg = Arg::option(
     "BIND",

@@ -4,6 +4,18 @@ use crate::reply::ErrorCode;
 
 type Described = (ErrorCode, &'static str);
 
+pub(super) const SPENT: Described = (
+    ErrorCode::Spent,
+    "The request with this REQID was carried out, and its hold has ended; or CANCEL named it. \
+     Nothing was granted: a new request has a new REQID.",
+);
+
+pub(super) const MISUSED_ID: Described = (
+    ErrorCode::Err,
+    "The REQID is that of another request for this key: of another command, or of another number \
+     of permits. Nothing was changed.",
+);
+
 pub(super) const DEADLOCK: Described = (
     ErrorCode::Deadlock,
     "Waiting would close a cycle of owners that wait for each other; the text names it.",
@@ -26,7 +38,11 @@ pub(super) const UNBLOCKED: Described = (
      moved or (in a cluster) the key was deleted. Ask again.",
 );
 
-pub(super) const NO_SEMAPHORE: Described = (ErrorCode::Err, "There is no such semaphore.");
+pub(super) const NO_SEMAPHORE: Described = (
+    ErrorCode::Err,
+    "There is no such semaphore; or the REQID is that of another request for it. Nothing was \
+     changed.",
+);
 
 pub(super) const NOT_A_PERMIT: Described =
     (ErrorCode::NotHeld, "The permit is unknown or has expired. Nothing was changed.");

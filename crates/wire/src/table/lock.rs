@@ -1,8 +1,8 @@
 //! DLOCK: the rows of the re-entrant lock.
 
 use super::args::{
-    BIND, BLOCK, COUNT, HOLD_LEASE, IF_TOKEN, KEY, LABEL, NEW_LEASE, NOTIFY, OWNER, QUEUE, REQID,
-    TOKEN,
+    BIND, BLOCK, CANCELLED, COUNT, HOLD_LEASE, IF_TOKEN, KEY, LABEL, NEW_LEASE, NOTIFY, OWNER,
+    QUEUE, REQID, TOKEN,
 };
 use super::{Access, Arg, Command, CommandId, Group, KeyFlag, Keys, LockVerb, acl, errors};
 use crate::reply::ErrorCode;
@@ -60,19 +60,22 @@ pub(super) const ACQUIRE: Command = Command {
     reply: "- Integer: the fencing token of the hold. A re-entry keeps the token of its hold.\n\
         - Null: not granted (in time). With QUEUE the owner has a place in the queue now.",
     errors: &[
+        errors::SPENT,
         (ErrorCode::Reentry, "`owner` holds the lock already and NOREENTRY was given."),
         errors::DEADLOCK,
         errors::REPLACED,
         errors::TOO_MANY_WAITERS,
         errors::QUARANTINE,
         errors::UNBLOCKED,
+        errors::MISUSED_ID,
     ],
     notes: "- **Free**: granted, the owner has 1 hold.\n\
         - **Held by the same owner**: one hold more, the same token. The lease is extended if \
         the new one ends later, never shortened.\n\
         - **Held by another owner**: Null at once, or a wait with BLOCK or QUEUE. Waiters are \
         served in order of arrival.\n\
-        - **A repeat with the same REQID** answers the token again and counts nothing.\n\
+        - **A repeat with the same REQID** answers the token again and counts nothing while the \
+        hold lasts. When it has ended, a late copy gets SPENT.\n\
         - **A grant that is ready** for this owner (it waited with QUEUE) is claimed by any \
         ACQUIRE, whatever its other options: the token is answered and the lease starts. A claim is not a re-entry.\n\
         - **BLOCK with QUEUE**: the call blocks; when it times out the reply is Null and the \
@@ -108,11 +111,12 @@ pub(super) const RELEASE: Command = Command {
         REQID,
     ],
     reply: "Integer: how many holds of the owner remain; 0: it holds the lock no more.",
-    errors: &[NOT_HELD],
+    errors: &[NOT_HELD, errors::MISUSED_ID],
     notes: "With the last hold the lock goes to the first waiter in the same step: it is not \
         free in between, and only that waiter is woken.\n\n\
-        A repeat with a REQID that the hold has seen counts nothing. A RELEASE of a hold that is \
-        gone says NOTHELD, also to a repeat: who resends a RELEASE takes NOTHELD for success.",
+        A repeat with the same REQID is answered the same and counts nothing, whoever holds the \
+        lock by then. Without REQID, or after `dlock.request-memory-ms`, a repeat of the last \
+        RELEASE says NOTHELD, or releases the next hold of the same owner.",
     example: "> DLOCK.RELEASE orders:7 worker-1\n\
         (integer) 0\n\
         > DLOCK.RELEASE orders:7 worker-1\n\
@@ -293,15 +297,19 @@ pub(super) const CANCEL: Command = Command {
     name: "DLOCK.CANCEL",
     id: CommandId::Lock(LockVerb::Cancel),
     summary: "Leaves the queue, or gives back a grant that was not claimed.",
-    arity: 3,
+    arity: -3,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
-    args: &[KEY, OWNER],
+    args: &[KEY, OWNER, CANCELLED],
+    errors: &[errors::MISUSED_ID],
     reply: "Integer: 1 if the owner left the queue or gave back an unclaimed grant, else 0. A \
         hold that was claimed is not touched.",
-    notes: "A blocked call of that owner, on whatever connection, is answered Null.",
+    notes: "A blocked call of that owner, on whatever connection, is answered Null. With REQID, a \
+        copy of the ACQUIRE that comes later gets SPENT, also if CANCEL answered 0 because the \
+        ACQUIRE had not come yet; and a copy of the CANCEL leaves later requests of the owner \
+        alone.",
     example: "> DLOCK.CANCEL orders:7 worker-2\n\
         (integer) 1\n\
         > DLOCK.CANCEL orders:7 worker-2\n\

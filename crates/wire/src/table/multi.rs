@@ -28,18 +28,21 @@ pub(super) const MACQUIRE: Command = Command {
     reply: "- Array of integers: the fencing tokens, in the order of the keys.\n\
         - Null: not granted (in time); nothing was taken.",
     errors: &[
+        errors::SPENT,
         errors::DEADLOCK,
         errors::REPLACED,
         errors::TOO_MANY_WAITERS,
         errors::QUARANTINE,
         errors::UNBLOCKED,
+        errors::MISUSED_ID,
     ],
     notes: "- Keys that the owner holds are entered once more.\n\
         - A call that waits takes its place in the queue of every key in one step and is granted \
         when it is first in all of them: such calls neither deadlock nor starve each other, \
         whatever the order of their keys. The price: it keeps free keys closed while it waits for a \
         busy one.\n\
-        - Each key is a hold of its own afterwards; REQID is remembered key by key.\n\
+        - Each key is a hold of its own afterwards; REQID is remembered key by key. A late copy \
+        gets SPENT as soon as the hold of one of the keys has ended.\n\
         - Earlier waits of the owner for any of the keys are answered REPLACED. Their places are \
         kept if one earlier MACQUIRE covered all keys of this one; else the call goes to the end of \
         every queue.\n\
@@ -60,8 +63,13 @@ pub(super) const MRELEASE: Command = Command {
     args: &[NUMKEYS, KEYS, OWNER, REQID],
     reply: "Integer: how many holds were released. Keys that the owner does not hold are passed \
         over.",
-    notes: "What becomes free goes to those who wait, in the same step. A hold that has seen REQID \
-        is left as it is, and counts in the reply.",
+    errors: &[(
+        ErrorCode::Err,
+        "The REQID is that of another request for one of the keys. Nothing was changed.",
+    )],
+    notes: "What becomes free goes to those who wait, in the same step. A repeat with the same \
+        REQID releases nothing and is answered the same, whoever holds the keys by then, those \
+        that were passed over included.",
     example: "> DLOCK.MRELEASE 2 account:1 account:2 worker-1\n\
         (integer) 2\n\
         > DLOCK.MRELEASE 2 account:1 account:2 worker-1\n\
@@ -95,7 +103,14 @@ pub(super) const ANYACQUIRE: Command = Command {
     acl: acl::WRITE_BLOCKING,
     args: MACQUIRE.args,
     reply: "- Array of the key and its fencing token.\n- Null: not granted (in time).",
-    errors: &[errors::REPLACED, errors::TOO_MANY_WAITERS, errors::QUARANTINE, errors::UNBLOCKED],
+    errors: &[
+        errors::SPENT,
+        errors::REPLACED,
+        errors::TOO_MANY_WAITERS,
+        errors::QUARANTINE,
+        errors::UNBLOCKED,
+        errors::MISUSED_ID,
+    ],
     notes: "One that the owner holds already is entered once more. Else it is the first free one, \
         and each call starts its look at another key: for striped locks. In a cluster all keys must \
         be in one slot. A wait for any key is not searched for deadlocks.",

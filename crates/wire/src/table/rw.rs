@@ -41,6 +41,7 @@ pub(super) const ACQUIRE: Command = Command {
         its hold.\n\
         - Null: not granted (in time). With QUEUE the owner has a place in the queue now.",
     errors: &[
+        errors::SPENT,
         (
             ErrorCode::Deadlock,
             "Waiting would close a cycle of owners that wait for each other, and the text names \
@@ -51,6 +52,7 @@ pub(super) const ACQUIRE: Command = Command {
         errors::TOO_MANY_WAITERS,
         errors::QUARANTINE,
         errors::UNBLOCKED,
+        errors::MISUSED_ID,
     ],
     notes: "- **READ** is granted while nobody else writes and no writer waits; a reader that \
         comes while a writer waits queues behind it. Readers next to each other in the queue are \
@@ -94,11 +96,11 @@ pub(super) const RELEASE: Command = Command {
     ],
     reply: "Integer: how many holds of that mode remain to the owner; 0: it holds the lock in \
         that mode no more.",
-    errors: &[NOT_HELD],
+    errors: &[NOT_HELD, errors::MISUSED_ID],
     complexity: "O(1), and O(1) for each reader that gets the lock by it",
-    notes: "What becomes free goes to those who wait, in the same step. A repeat with a REQID that \
-        the hold has seen counts nothing. A RELEASE of a hold that is gone says NOTHELD, also to a \
-        repeat: who resends a RELEASE takes NOTHELD for success.",
+    notes: "What becomes free goes to those who wait, in the same step. A repeat with the same \
+        REQID is answered the same and counts nothing, whoever holds the lock by then. Each mode \
+        has request ids of its own.",
     example: "> DRW.RELEASE catalog worker-1 READ\n\
         (integer) 0\n\
         > DRW.RELEASE catalog worker-1 WRITE\n\

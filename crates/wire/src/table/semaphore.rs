@@ -1,6 +1,8 @@
 //! DSEM: the rows of the semaphore.
 
-use super::args::{BIND, BLOCK, COUNT, KEY, LABEL, LEASE, NEW_LEASE, NOTIFY, OWNER, QUEUE, REQID};
+use super::args::{
+    BIND, BLOCK, CANCELLED, COUNT, KEY, LABEL, LEASE, NEW_LEASE, NOTIFY, OWNER, QUEUE, REQID,
+};
 use super::{
     Access, Arg, ArgKind, Bounds, Command, CommandId, Group, KeyFlag, SemVerb, acl, errors, lock,
 };
@@ -136,6 +138,7 @@ pub(super) const ACQUIRE: Command = Command {
     reply: "- Bulk string: the permit id, a UUID. One id stands for all permits of the call.\n\
         - Null: not granted (in time). With QUEUE the owner has a place in the queue now.",
     errors: &[
+        errors::SPENT,
         errors::REPLACED,
         (ErrorCode::Limit, TOO_WIDE),
         errors::QUARANTINE,
@@ -144,7 +147,7 @@ pub(super) const ACQUIRE: Command = Command {
     notes: "- Waiters are served in order of arrival, also for COUNT above 1: a wide request at \
         the head is not overtaken by narrow ones.\n\
         - Each call takes new permits; an owner may have any number. A repeat with the same REQID \
-        answers the same permit id and takes nothing.\n\
+        answers the same permit id and takes nothing; when the permit is back, it gets SPENT.\n\
         - **No semaphore**: it has no permits. Callers with BLOCK or QUEUE wait until it is made; \
         LIMIT makes it.\n\
         - **A grant that is ready** for this owner (it waited with QUEUE) is claimed by an ACQUIRE \
@@ -217,12 +220,18 @@ pub(super) const TAKE: Command = Command {
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: &[SEMAPHORE, N, BLOCK, REQID],
     reply: "- Integer 1: taken.\n- Null: not granted (in time).",
-    errors: &[(ErrorCode::Limit, TOO_WIDE), errors::QUARANTINE, errors::UNBLOCKED],
+    errors: &[
+        (ErrorCode::Limit, TOO_WIDE),
+        errors::QUARANTINE,
+        errors::UNBLOCKED,
+        errors::MISUSED_ID,
+    ],
     notes: "For counting without owners: GIVE brings them back, from any connection. They stay \
         out when who took them crashes; permits with a lease do not. Waits in the same queue as \
         ACQUIRE, and overtakes nobody there. If there is no semaphore, a call with BLOCK waits \
-        until it is made. The semaphore remembers its last 64 request ids of TAKE, GIVE, DRAIN and \
-        RESIZE, in one list: each call has an id of its own.",
+        until it is made. A repeat with the same REQID takes nothing and answers 1; the ids of \
+        TAKE, GIVE, DRAIN and RESIZE are known for `dlock.request-memory-ms`, also if the \
+        semaphore was deleted since. Each call has an id of its own.",
     example: "> DSEM.TAKE licences 3\n\
         (integer) 1\n\
         > DSEM.TAKE licences 8\n\
@@ -375,7 +384,7 @@ pub(super) const POSITION: Command = Command {
 };
 
 pub(super) const CANCEL: Command = Command {
-    args: &[SEMAPHORE, OWNER],
+    args: &[SEMAPHORE, OWNER, CANCELLED],
     ..lock::CANCEL.of_family(
         "DSEM.CANCEL",
         CommandId::Sem(SemVerb::Cancel),

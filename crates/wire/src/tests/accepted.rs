@@ -50,7 +50,11 @@ fn calls_and_their_meaning() {
         ("DLOCK.WAITERS k", Request::Waiters { key: b"k", count: None }),
         ("DLOCK.WAITERS k count 3", Request::Waiters { key: b"k", count: Some(3) }),
         ("DLOCK.POSITION k o", Request::Position { key: b"k", owner: b"o" }),
-        ("DLOCK.CANCEL k o", Request::Cancel { key: b"k", owner: b"o" }),
+        ("DLOCK.CANCEL k o", Request::Cancel { key: b"k", owner: b"o", reqid: None }),
+        (
+            "DSEM.CANCEL k o REQID r",
+            Request::Cancel { key: b"k", owner: b"o", reqid: Some(b"r") },
+        ),
         ("DFAIR.ACQUIRE k o EX 1 NOREENTRY", Request::Acquire(Acquire { lease_ms: Some(1000), no_reentry: true, ..ACQUIRE })),
         ("DFAIR.RELEASE k o ALL", Request::Release(Release { all: true, ..RELEASE })),
         ("DFAIR.INFO k", Request::Info { key: b"k" }),

@@ -42,7 +42,7 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.POSITION k", "wrong number of arguments for 'DLOCK.POSITION' command"),
     ("DLOCK.POSITION k o x", "wrong number of arguments for 'DLOCK.POSITION' command"),
     ("DLOCK.CANCEL k", "wrong number of arguments for 'DLOCK.CANCEL' command"),
-    ("DLOCK.CANCEL k o x", "wrong number of arguments for 'DLOCK.CANCEL' command"),
+    ("DLOCK.CANCEL k o x", "unknown option 'x' for DLOCK.CANCEL"),
     ("DLOCK.UNBLOCK", "wrong number of arguments for 'DLOCK.UNBLOCK' command"),
     ("DLOCK.APPLY k", "wrong number of arguments for 'DLOCK.APPLY' command"),
     ("DLOCK.APPLY k p x", "wrong number of arguments for 'DLOCK.APPLY' command"),

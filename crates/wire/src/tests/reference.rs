@@ -34,7 +34,7 @@ fn syntax_lines() {
         "DLOCK.INFO key",
         "DLOCK.WAITERS key [COUNT count]",
         "DLOCK.POSITION key owner",
-        "DLOCK.CANCEL key owner",
+        "DLOCK.CANCEL key owner [REQID id]",
         "DFAIR.ACQUIRE key owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] [NOTIFY channel] \
          [REQID id] [NOREENTRY] [BIND milliseconds] [LABEL text]",
         "DFAIR.RELEASE key owner [ALL] [TOKEN token] [REQID id]",
@@ -45,7 +45,7 @@ fn syntax_lines() {
         "DFAIR.INFO key",
         "DFAIR.WAITERS key [COUNT count]",
         "DFAIR.POSITION key owner",
-        "DFAIR.CANCEL key owner",
+        "DFAIR.CANCEL key owner [REQID id]",
         "DRW.ACQUIRE key owner <READ | WRITE> [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] \
          [NOTIFY channel] [REQID id] [BIND milliseconds] [LABEL text]",
         "DRW.RELEASE key owner <READ | WRITE> [ALL] [TOKEN token] [REQID id]",
@@ -55,7 +55,7 @@ fn syntax_lines() {
         "DRW.INFO key",
         "DRW.WAITERS key [COUNT count]",
         "DRW.POSITION key owner",
-        "DRW.CANCEL key owner",
+        "DRW.CANCEL key owner [REQID id]",
         "DSEM.INIT key permits",
         "DSEM.RESIZE key <permits | BY delta> [REQID id]",
         "DSEM.ACQUIRE key owner [COUNT count] [LIMIT permits] [PX milliseconds | EX seconds] [BLOCK milliseconds] \
@@ -70,7 +70,7 @@ fn syntax_lines() {
         "DSEM.PERMITS key",
         "DSEM.WAITERS key [COUNT count]",
         "DSEM.POSITION key owner",
-        "DSEM.CANCEL key owner",
+        "DSEM.CANCEL key owner [REQID id]",
         "DLATCH.INIT key count [PX milliseconds | EX seconds]",
         "DLATCH.COUNTDOWN key [n] [REQID id]",
         "DLATCH.AWAIT key [BLOCK milliseconds]",

@@ -153,7 +153,7 @@ impl<'a> Maker<'_, 'a> {
             LockVerb::Info => Request::Info { key },
             LockVerb::Waiters => Request::Waiters { key, count: self.number(1, names::COUNT_MAX) },
             LockVerb::Position => Request::Position { key, owner },
-            LockVerb::Cancel => Request::Cancel { key, owner },
+            LockVerb::Cancel => Request::Cancel { key, owner, reqid: self.reqid() },
         }
     }
 

@@ -4,6 +4,7 @@ use crate::effects::{Effects, Outcome};
 use crate::machine::acquire::in_quarantine;
 use crate::machine::caller::{Caller, refused_in_script};
 use crate::machine::reentry::own_hold;
+use crate::machine::requests::{Asks, Call};
 use crate::machine::{Machine, Step, wrong_type};
 use crate::queue::{Queue, Want};
 use crate::resource::{Kind, Lock, Resource};
@@ -17,12 +18,25 @@ use dlock_wire::request::{Acquire, MAcquire};
 pub(super) enum Look {
     /// Its owner has it, and the hold has seen the request id.
     Seen,
+    /// The request was carried out here, and its hold has ended; or the id was used for something
+    /// else.
+    Refused,
     /// Its owner has it.
     Held,
     /// It can be had.
     Open,
     /// It cannot be had now; with `true`, because of a quarantine alone.
     Closed(bool),
+}
+
+/// How all keys look to a call for several.
+pub(super) struct Looks {
+    /// In the order of the keys.
+    pub(super) each: Vec<Look>,
+    /// The earlier call of the owner whose places this one takes over.
+    pub(super) kept: Option<u32>,
+    /// Why a key refuses the id of the call.
+    pub(super) refusal: Option<Outcome>,
 }
 
 /// What is about places that the owner has already.
@@ -38,7 +52,7 @@ enum Own {
 
 impl Look {
     pub(super) fn can_be_taken(self) -> bool {
-        !matches!(self, Self::Closed(_))
+        !matches!(self, Self::Closed(_) | Self::Refused)
     }
 }
 
@@ -52,7 +66,7 @@ impl Machine {
         caller: Caller,
         (call, takes_any): (&MAcquire<'_>, bool),
         fx: &mut Effects,
-    ) -> Result<(Vec<Look>, Option<u32>), Outcome> {
+    ) -> Result<Looks, Outcome> {
         if let Some(fault) = refused_in_script(caller, call.bind_ms, None) {
             return Err(fault);
         }
@@ -61,16 +75,16 @@ impl Machine {
             self.end_due_leases(store, now, core::iter::empty(), fx);
         }
         if call.block_ms.is_none() || !caller.may_block {
-            return Ok((self.look_at_each(store, now, caller, (call, Own::Counts), fx)?, None));
+            return self.look_at_each(store, now, caller, (call, Own::Counts), fx);
         }
         if let Some(kept) = self.group_kept_by(now, caller, call, takes_any) {
             let looks = self.look_at_each(store, now, caller, (call, Own::Stays), fx)?;
             if self.waits.group(kept).is_some() {
-                return Ok((looks, Some(kept)));
+                return Ok(Looks { kept: Some(kept), ..looks });
             }
             // It was granted, or is over, and its places are gone.
         }
-        Ok((self.look_at_each(store, now, caller, (call, Own::Goes), fx)?, None))
+        self.look_at_each(store, now, caller, (call, Own::Goes), fx)
     }
 
     fn look_at_each<S: Store>(
@@ -80,17 +94,26 @@ impl Machine {
         caller: Caller,
         (call, own): (&MAcquire<'_>, Own),
         fx: &mut Effects,
-    ) -> Result<Vec<Look>, Outcome> {
-        let mut looks = Vec::with_capacity(call.keys.len());
+    ) -> Result<Looks, Outcome> {
+        let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
+        let request = Call { kind: Kind::Lock, mode: None, owner, id, asks };
+        let mut found =
+            Looks { each: Vec::with_capacity(call.keys.len()), kept: None, refusal: None };
         for &name in call.keys {
             let key = (Kind::Lock, caller.key(name));
             let look = self.on_key(store, key, now, fx, |machine, step, resource| {
                 machine.hand_on(step, resource);
+                if id.is_some()
+                    && let Some(refusal) = machine.recall(step, resource, request)
+                {
+                    found.refusal.get_or_insert(refusal);
+                    return Look::Refused;
+                }
                 machine.look_at_one(step, resource, call.for_key(name), own)
             });
-            looks.push(look.map_err(|_| wrong_type())?);
+            found.each.push(look.map_err(|_| wrong_type())?);
         }
-        Ok(looks)
+        Ok(found)
     }
 
     fn look_at_one(
@@ -102,7 +125,7 @@ impl Machine {
     ) -> Look {
         if own_hold(resource, &call, Want::Lock).is_some() {
             let hold = resource.lock().hold();
-            let has_seen = hold.is_some_and(|hold| hold.has_seen(call.reqid));
+            let has_seen = hold.is_some_and(|hold| hold.seen(call.reqid).is_some());
             return match has_seen {
                 true => Look::Seen,
                 // It cannot be entered once more; only a value that was restored is held so often.

@@ -148,7 +148,7 @@ impl Scene {
         let caller = self.caller();
         self.fx.clear();
         let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);
-        machine.cancel(keys, NOW, caller, (at.0, &name, &owner), fx);
+        machine.cancel(keys, NOW, caller, (at.0, &name, &owner, None), fx);
         self.settle();
     }
 

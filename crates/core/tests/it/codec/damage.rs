@@ -199,7 +199,10 @@ fn another_version_or_flag_is_refused() {
         assert!(decode_anything(&payload).is_ok(), "the state after a grant is a state");
         for flags in 2..=255 {
             payload[1] = flags;
-            assert_eq!(decode_anything(&payload).err(), Some(DecodeError::Impossible));
+            let error = decode_anything(&payload).err();
+            // Requests would stand in front of the state; what stands there may be none.
+            let is_damaged = flags < 8 && flags & 4 != 0 && error == Some(DecodeError::Damaged);
+            assert!(is_damaged || error == Some(DecodeError::Impossible), "{flags}: {error:?}");
         }
     }
     assert_eq!(decode_anything(&[]).err(), Some(DecodeError::Damaged));

@@ -4,6 +4,7 @@
 mod damage;
 mod limits;
 mod random;
+mod requests;
 mod steps;
 mod whole;
 

@@ -3,7 +3,9 @@
 use super::NOW;
 use dlock_core::bytes::Owner;
 use dlock_core::fair::{Fair, Place};
-use dlock_core::hold::{Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Tie, Unclaimed};
+use dlock_core::hold::{
+    Did, Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Tie, Unclaimed,
+};
 use dlock_core::holds::HoldId;
 use dlock_core::latch::Latch;
 use dlock_core::lease::NO_ENTRY;
@@ -101,10 +103,19 @@ impl Random {
         }
     }
 
+    fn did(&mut self) -> Did {
+        match self.below(3) {
+            0 => Did::Acquire,
+            1 => Did::Release(self.small(0, u32::MAX)),
+            _ => Did::Unknown,
+        }
+    }
+
     fn extras(&mut self) -> Extras {
         let mut requests = Requests::default();
         for _ in 0..self.below(12) {
-            requests.remember(&self.request(), REQUESTS_KEPT);
+            let did = self.did();
+            requests.remember(&self.request(), did, REQUESTS_KEPT);
         }
         Extras {
             requests,
@@ -207,11 +218,6 @@ impl Random {
             semaphore.permits.insert(id, permit);
         }
         semaphore.permits.settle();
-        for number in 0..self.below(80) {
-            let request = self.request_numbered(number);
-            semaphore.remember(Some(&request), self.small(0, u32::MAX));
-        }
-        semaphore.answers_new = 0;
         semaphore
     }
 

@@ -4,7 +4,7 @@ use super::random::Random;
 use super::{NOW, encoded, shown};
 use dlock_core::bytes::Owner;
 use dlock_core::fair::{Fair, Place};
-use dlock_core::hold::{Hold, Notify, Tie, Unclaimed};
+use dlock_core::hold::{Did, Hold, Notify, Tie, Unclaimed};
 use dlock_core::latch::Latch;
 use dlock_core::lease::NO_ENTRY;
 use dlock_core::queue::Ask;
@@ -68,12 +68,13 @@ fn the_bytes_are_these() {
     assert_eq!(of(Body::Lock(closed)), b"\x01\x00\x01\x03\x04");
 
     let mut tied = hold(b"A", 5);
-    tied.remember(Some(b"r1"));
+    tied.remember(Some(b"r1"), Did::Acquire);
+    tied.remember(Some(b"r2"), Did::Release(258));
     let extras = tied.extras_mut();
     extras.label = (*b"x").into();
     extras.notify = Notify::Channel((*b"c").into());
     extras.tie = Some(Tie { ms: 7, client: 0, cut: false, orphan_until: None });
-    let more = b"\x01\x03\x02r1\x01x\x02\x01c\x01\x07\x00";
+    let more = b"\x01\x0A\x81r1\xC1r2\x02\x01\x00\x00\x01x\x02\x01c\x01\x07\x00";
     let tied_bytes = [b"\x01\x00\x02", &held[..held.len() - 1], more].concat();
     assert_eq!(of(Body::Lock(Lock::Held(tied))), tied_bytes);
 
@@ -93,12 +94,11 @@ fn the_bytes_are_these() {
 
     let mut semaphore = Semaphore { capacity: 3, taken: 2, leased: 1, ..Semaphore::default() };
     semaphore.permits.insert(u128::MAX - 1, hold(b"A", 0));
-    semaphore.remember(Some(b"r1"), 1);
     let mut permit = held;
     permit[2] = 0;
     let id = [b"\xFE\xFE", &[255; 15][..]].concat();
-    let front = b"\x01\x00\x05\x03\x00\x02\x00\x01\x01";
-    let semaphore_bytes = [front, &id[..], &permit[..], b"\x02r1\x01"].concat();
+    let front = b"\x01\x00\x05\x03\x00\x02\x00\x01\x00";
+    let semaphore_bytes = [front, &id[..], &permit[..]].concat();
     assert_eq!(of(Body::Semaphore(Box::new(semaphore))), semaphore_bytes);
 
     let latch = Latch {
@@ -230,7 +230,7 @@ fn the_digest_sees_everything_but_times() {
         &|hold| hold.owner = Owner::from(&b"B"[..]),
         &|hold| hold.token += 1,
         &|hold| hold.count += 1,
-        &|hold| hold.remember(Some(b"r1")),
+        &|hold| hold.remember(Some(b"r1"), Did::Acquire),
         &|hold| hold.extras_mut().label = (*b"x").into(),
         &|hold| hold.extras_mut().notify = Notify::Owner,
         &|hold| hold.extras_mut().tie = Some(tie),
@@ -276,12 +276,11 @@ fn the_digest_sees_everything_but_times() {
         digest(Body::Semaphore(Box::new(semaphore)))
     };
     let same = semaphore(&|_| ());
-    let changes: [&dyn Fn(&mut Semaphore); 5] = [
+    let changes: [&dyn Fn(&mut Semaphore); 4] = [
         &|semaphore| semaphore.capacity = 4,
         &|semaphore| semaphore.taken = 1,
         &|semaphore| semaphore.is_passing = true,
         &|semaphore| semaphore.permits.insert(2, hold(b"A", 0)),
-        &|semaphore| semaphore.remember(Some(b"r1"), 1),
     ];
     for (at, change) in changes.into_iter().enumerate() {
         assert_ne!(semaphore(change), same, "the change number {at}");

@@ -1,7 +1,7 @@
 //! ACQUIRE, of a free lock, of one's own and with a wait.
 
 use super::holder::{follow, remember, set_end};
-use super::{Answer, How, Model, Place, Tie, text};
+use super::{Answer, How, Model, Place, Tie, Use, text};
 use dlock_wire::request::{Acquire, Mode};
 
 impl Model {
@@ -29,7 +29,7 @@ impl Model {
             }
             let token = self.next_token();
             let mut hold = self.new_hold(owner, token, self.lease_of(call.lease_ms));
-            remember(&mut hold, call.reqid);
+            remember(&mut hold, call.reqid, Use::Acquired);
             hold.label = text(call.label.unwrap_or_default());
             hold.channel = channel_of(call);
             hold.tie = call.bind_ms.map(|ms| Tie { ms, client, cut: false, at_most: None });
@@ -131,13 +131,13 @@ impl Model {
         let lease = self.lease_of(call.lease_ms);
         let now = self.lease_now;
         let hold = self.hold_of(k, &text(call.owner), mode).expect("it was there");
-        let seen = call.reqid.is_some_and(|id| hold.requests.iter().any(|known| known == id));
+        let seen = call.reqid.is_some_and(|id| hold.requests.iter().any(|(known, _)| known == id));
         let claims = hold.unclaimed.is_some();
         if !seen && !claims && call.no_reentry {
             return Answer::Error("REENTRY");
         }
         if !seen {
-            remember(hold, call.reqid);
+            remember(hold, call.reqid, Use::Acquired);
             if let Some(label) = call.label {
                 hold.label = text(label);
             }

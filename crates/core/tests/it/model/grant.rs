@@ -47,6 +47,9 @@ impl Model {
     /// The end of a hold. The caller hands on.
     pub(super) fn end(&mut self, k: usize, serial: u64, why: &str) {
         let (mode, hold) = self.take(k, serial);
+        if why != "return" {
+            self.spend_hold(k, mode, &hold);
+        }
         let counters = &mut self.out.counters;
         let (counter, event, message) = match why {
             "release" | "return" => (&mut counters.releases, "release", None),

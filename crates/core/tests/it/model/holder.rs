@@ -1,6 +1,6 @@
 //! The verbs of a holder and what a hold consists of.
 
-use super::{Answer, Hold, MONTH_US, Model, Place, Tie, text};
+use super::{Answer, Hold, MONTH_US, Model, Place, Tie, Use, Verb, text};
 use dlock_wire::request::{Mode, Release, Renew};
 
 impl Model {
@@ -17,9 +17,11 @@ impl Model {
         if call.token.is_some_and(|token| token != hold.token) {
             return Answer::Error("NOTHELD");
         }
-        let (serial, mut count) = (hold.serial, hold.count);
-        let seen = call.reqid.is_some_and(|id| hold.requests.iter().any(|known| known == id));
-        if seen {
+        let (serial, mut count) = (hold.serial, u64::from(hold.count));
+        let mut known = hold.requests.iter().filter(|(known, _)| call.reqid == Some(known));
+        if let Some((_, used)) = known.next() {
+            let Use::Released(answer) = *used else { panic!("refused before") };
+            count = answer;
             follow(hold, client);
             if hold.unclaimed.take().is_some() {
                 let lease = hold.lease;
@@ -27,17 +29,18 @@ impl Model {
             }
         } else if call.all || count == 1 {
             self.end(k, serial, "release");
+            self.spend(k, Verb::Release(call, mode), Use::Released(0));
             self.hand_on(k);
             return Answer::Count(0);
         } else {
             hold.count -= 1;
             count -= 1;
-            remember(hold, call.reqid);
+            remember(hold, call.reqid, Use::Released(count));
             self.out.counters.releases += 1;
             self.event("release", k);
         }
         self.answered(serial, None);
-        Answer::Count(u64::from(count))
+        Answer::Count(count)
     }
 
     pub(super) fn renew(
@@ -98,7 +101,7 @@ impl Model {
 
     pub(super) fn hold_for(&mut self, place: &Place, token: u64) -> Hold {
         let mut hold = self.new_hold(place.owner.clone(), token, place.lease);
-        remember(&mut hold, place.request.as_deref());
+        remember(&mut hold, place.request.as_deref(), Use::Acquired);
         hold.label.clone_from(&place.label);
         hold.channel.clone_from(&place.channel);
         let client = place.client;
@@ -142,9 +145,9 @@ impl Model {
     }
 }
 
-pub(super) fn remember(hold: &mut Hold, id: Option<&[u8]>) {
+pub(super) fn remember(hold: &mut Hold, id: Option<&[u8]>, used: Use) {
     if let Some(id) = id {
-        hold.requests.push(id.to_vec());
+        hold.requests.push((id.to_vec(), used));
         if hold.requests.len() > 8 {
             hold.requests.remove(0);
         }

@@ -12,6 +12,7 @@ mod grant;
 mod holder;
 mod modes;
 mod presence;
+mod requests;
 mod server;
 mod state;
 mod view;
@@ -20,7 +21,7 @@ mod waiting;
 pub use state::{Answer, Counters, Family, Info, Out, Row, Settings, Shown};
 
 use dlock_wire::request::{Acquire, Mode, Release, Renew, Request};
-use state::{Hold, How, Lock, Place, Sent, Tie};
+use state::{Hold, How, Lock, Place, Sent, Spent, Tie, Use};
 
 /// Names of the keys.
 pub const KEYS: [&str; 3] = ["k", "l", "m"];
@@ -51,6 +52,7 @@ pub struct Model {
     /// A command does nothing for other keys: the tick that follows it does.
     pub is_cluster: bool,
     hung: Vec<u64>,
+    spent: Vec<Spent>,
     sent: Vec<Sent>,
     /// The last numbers of those who came to the end of a queue, and to its front.
     numbers: (i64, i64),
@@ -70,7 +72,7 @@ enum Verb<'a> {
     Renew(&'a Renew<'a>, Mode),
     Fence(&'a [u8], u64),
     Break(Option<&'a [u8]>),
-    Cancel(&'a [u8]),
+    Cancel(&'a [u8], Option<&'a [u8]>),
 }
 
 impl Model {
@@ -92,6 +94,7 @@ impl Model {
             saved: vec![Vec::new(); KEYS.len()],
             is_cluster: false,
             hung: Vec::new(),
+            spent: Vec::new(),
             sent: Vec::new(),
             numbers: (0, 0),
             quarantine_until: 0,
@@ -166,7 +169,8 @@ impl Model {
         if let Verb::Acquire(call, mode) = verb {
             let waits = call.queue_ms.is_some() || (call.block_ms.is_some() && may_block);
             let detects = self.settings.deadlock_detection;
-            if waits && detects && self.closes_a_circle(k, &text(call.owner), mode) {
+            let is_new = !self.is_spent(k, verb);
+            if waits && detects && is_new && self.closes_a_circle(k, &text(call.owner), mode) {
                 self.out.reply = Some(Answer::Error("DEADLOCK"));
                 return self.done();
             }
@@ -176,17 +180,9 @@ impl Model {
         // A grant that lapsed before this call, and was found by it, is no silence since.
         let was_hung = self.hung.contains(&client);
         self.hung.retain(|&other| other != client);
-        if let Verb::Acquire(..) = verb {
-            // Whoever is first comes before the caller.
-            self.hand_on(k);
-        }
-        self.out.reply = match verb {
-            Verb::Acquire(call, mode) => self.acquire(k, client, may_block, (call, mode)),
-            Verb::Release(call, mode) => Some(self.release(k, client, (call, mode))),
-            Verb::Renew(call, mode) => Some(self.renew(k, client, (call, mode))),
-            Verb::Fence(owner, token) => Some(self.fence(k, &text(owner), token)),
-            Verb::Break(owner) => Some(self.break_holds(k, owner)),
-            Verb::Cancel(owner) => Some(self.cancel(k, &text(owner))),
+        self.out.reply = match self.recall(k, verb) {
+            Some(answer) => Some(answer),
+            None => self.carry_out(k, (client, may_block), verb),
         };
         if self.is_cluster {
             return self.done();
@@ -200,6 +196,26 @@ impl Model {
             assert_eq!(beside, None, "a call touches its own key only");
         }
         self.done()
+    }
+
+    fn carry_out(
+        &mut self,
+        k: usize,
+        (client, may_block): (u64, bool),
+        verb: Verb<'_>,
+    ) -> Option<Answer> {
+        Some(match verb {
+            Verb::Acquire(call, mode) => {
+                // Whoever is first comes before the caller.
+                self.hand_on(k);
+                return self.acquire(k, client, may_block, (call, mode));
+            }
+            Verb::Release(call, mode) => self.release(k, client, (call, mode)),
+            Verb::Renew(call, mode) => self.renew(k, client, (call, mode)),
+            Verb::Fence(owner, token) => self.fence(k, &text(owner), token),
+            Verb::Break(owner) => self.break_holds(k, owner),
+            Verb::Cancel(owner, _) => self.cancel(k, &text(owner), verb),
+        })
     }
 
     /// The machine has written these keys: with a fair lock, its queue.
@@ -260,7 +276,7 @@ fn taken_apart<'a>(request: &'a Request<'a>) -> (usize, Verb<'a>) {
         Request::Fence { key, owner, token } => (key, Verb::Fence(owner, token)),
         Request::Break { key } => (key, Verb::Break(None)),
         Request::RwBreak { key, owner } => (key, Verb::Break(owner)),
-        Request::Cancel { key, owner } => (key, Verb::Cancel(owner)),
+        Request::Cancel { key, owner, reqid } => (key, Verb::Cancel(owner, reqid)),
         _ => panic!("not modelled: {request:?}"),
     };
     let k = KEYS.iter().position(|name| name.as_bytes() == key);

@@ -100,6 +100,8 @@ impl Model {
         if sent.known {
             if hold.count > 1 {
                 hold.count -= 1;
+                // It was undone: the next copy counts.
+                hold.requests.retain(|(known, _)| sent.request.as_ref() != Some(known));
             }
         } else if let Some(kept) = sent.kept {
             hold.unclaimed = Some((0, kept));

@@ -2,6 +2,7 @@
 
 use super::acquire::is_saved;
 use super::{Answer, Family, Hold, How, KEYS, Lock, Model, Out};
+use dlock_wire::request::Mode;
 
 impl Model {
     pub fn tick(&mut self, open: bool, touched: &[usize]) -> Out {
@@ -64,6 +65,8 @@ impl Model {
         let holds: Vec<Hold> = self.holds(k).cloned().collect();
         for hold in &holds {
             self.say("deleted", k, hold);
+            let reads = self.readers[k].iter().any(|reader| reader.serial == hold.serial);
+            self.spend_hold(k, if reads { Mode::Read } else { Mode::Write }, hold);
         }
     }
 
@@ -102,6 +105,7 @@ impl Model {
     /// The process is restarted, from an AOF or (`rdb`) from a snapshot.
     pub fn restart(&mut self, rdb: bool, touched: &[usize]) -> Out {
         self.start_anew();
+        self.spent.clear();
         if !rdb {
             let all = (0..KEYS.len()).flat_map(|k| self.holds(k));
             self.last_token = all.map(|hold| hold.token).max().unwrap_or(0);

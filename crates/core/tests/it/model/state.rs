@@ -120,10 +120,31 @@ pub(super) struct Hold {
     pub since: u64,
     pub label: String,
     pub channel: Option<String>,
-    pub requests: Vec<Vec<u8>>,
+    pub requests: Vec<(Vec<u8>, Use)>,
     pub tie: Option<Tie>,
     /// A QUEUE grant that nobody has claimed: the connection of the place, and QUEUE.
     pub unclaimed: Option<(u64, u64)>,
+}
+
+/// What a request did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Acquired,
+    /// With the answer, here and below.
+    Cancelled(u64),
+    Released(u64),
+}
+
+/// A request that is over.
+#[derive(Debug, Clone)]
+pub(super) struct Spent {
+    pub k: usize,
+    pub family: Family,
+    pub mode: Mode,
+    pub owner: String,
+    pub id: Vec<u8>,
+    pub used: Use,
+    pub at: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -215,5 +236,6 @@ pub struct Settings {
     pub in_all: usize,
     pub quarantine: u64,
     pub lock_delay: u64,
+    pub request_memory: u64,
     pub deadlock_detection: bool,
 }

@@ -1,14 +1,15 @@
 //! Waiting: leaving the queue, waits that are over, places that are passed over.
 
-use super::{Answer, Family, How, KEYS, Model, Out, Place};
+use super::{Answer, Family, How, KEYS, Model, Out, Place, Use, Verb};
 
 impl Model {
-    pub(super) fn cancel(&mut self, k: usize, owner: &str) -> Answer {
+    pub(super) fn cancel(&mut self, k: usize, owner: &str, verb: Verb<'_>) -> Answer {
         if let Some(at) = self.queues[k].iter().position(|place| place.owner == owner) {
             let place = self.queues[k].remove(at);
             if let How::Blocked { .. } = place.how {
                 self.out.wakes.push((place.client, Answer::Null));
             }
+            self.spend(k, verb, Use::Cancelled(1));
             self.hand_on(k);
             return Answer::Count(1);
         }
@@ -18,10 +19,12 @@ impl Model {
         for &serial in &unclaimed {
             self.end(k, serial, "return");
         }
+        let answer = u64::from(!unclaimed.is_empty());
+        self.spend(k, verb, Use::Cancelled(answer));
         if !unclaimed.is_empty() {
             self.hand_on(k);
         }
-        Answer::Count(u64::from(!unclaimed.is_empty()))
+        Answer::Count(answer)
     }
 
     pub(super) fn unblock(&mut self, client: u64, error: bool, touched: &[usize]) -> Answer {

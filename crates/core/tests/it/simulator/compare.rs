@@ -44,6 +44,12 @@ impl Simulation {
         for (k, name) in KEYS.into_iter().enumerate() {
             self.model.there[k] = self.world.has_key(Key { db: 0, name: name.as_bytes() });
         }
+        let (lease, limits) = (
+            self.world.machine.lease_time(self.world.now().mono),
+            self.world.machine.request_limits(),
+        );
+        let remembered = self.world.machine.spent().known(lease, limits);
+        assert_eq!(remembered, self.model.remembered(), "requests that are remembered");
         assert_eq!(got, expected, "the machine (left) and the model (right) disagree");
     }
 

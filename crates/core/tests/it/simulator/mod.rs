@@ -15,6 +15,7 @@ use dlock_core::store::Key;
 use random::Random;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
+use steps::Sent;
 
 /// All times are multiples of this many milliseconds, which is a whole number of ticks of the
 /// machine's timing wheels: what is due is due for both at the same moment.
@@ -69,6 +70,9 @@ struct Simulation {
     families: [Family; KEYS.len()],
     /// One in how many calls asks for a place.
     queue_one_in: u64,
+    /// The last requests with an id, of which late copies may come.
+    sent: Vec<Sent>,
+    last_request: u64,
     /// Ids of the connections that live.
     connections: Vec<u64>,
     last_id: u64,
@@ -84,6 +88,7 @@ impl Simulation {
             in_all: random.pick(&[4, 100, 100]),
             quarantine: random.pick(&[0, 0, 3]) * UNIT_MS,
             lock_delay: random.pick(&[0, 0, 2]) * UNIT_MS,
+            request_memory: random.pick(&[0, 4, 100, 1_000_000]) * UNIT_MS,
             deadlock_detection: random.one_in(2),
         };
         let any = [Family::Lock, Family::Fair, Family::Rw];
@@ -102,6 +107,8 @@ impl Simulation {
                 max_waiters: settings.in_all,
                 restart_quarantine_ms: settings.quarantine,
                 lock_delay_ms: settings.lock_delay,
+                request_memory_ms: settings.request_memory,
+                request_memory_max: 1_000_000,
                 cluster: false,
                 // Circles have tests of their own; here owners may wait for each other.
                 deadlock_detection: settings.deadlock_detection,
@@ -123,6 +130,8 @@ impl Simulation {
             shut: false,
             families,
             queue_one_in,
+            sent: Vec::new(),
+            last_request: 0,
             connections: (1..=CONNECTIONS as u64).collect(),
             last_id: CONNECTIONS as u64,
         }

@@ -6,7 +6,9 @@ use crate::model::{Family, KEYS, Model};
 use crate::support::{Saved, World};
 use dlock_core::machine::{Caller, Gate};
 use dlock_core::store::Key;
-use dlock_wire::request::{Acquire, Mode, Release, Renew, Request, RwAcquire, RwRelease, RwRenew};
+use dlock_wire::request::{
+    self, Acquire, Mode, Release, Renew, Request, RwAcquire, RwRelease, RwRenew,
+};
 use dlock_wire::table::{CommandId, LockVerb, RwVerb};
 
 impl Simulation {
@@ -84,6 +86,9 @@ impl Simulation {
             1 => (random.pick(&idle), false),
             _ => (random.pick(&idle), true),
         };
+        if !self.sent.is_empty() && random.one_in(6) {
+            return self.act_late(client, may_block);
+        }
         let k = random.index(KEYS.len());
         let family = if random.one_in(40) {
             random.pick(&[Family::Lock, Family::Fair, Family::Rw])
@@ -102,7 +107,14 @@ impl Simulation {
         };
         let lease_ms = random.maybe_ms(2, &[1, 2, 3, 8, 40]);
         let bind_ms = random.maybe_ms(5, &[0, 1, 3, 50]);
-        let reqid = random.one_in(3).then(|| random.pick(&IDS).as_bytes());
+        let fresh = format!("n{}", self.last_request);
+        self.last_request += 1;
+        // Most are new; some were used before, perhaps for something else.
+        let reqid = match random.below(6) {
+            0 => Some(random.pick(&IDS).as_bytes()),
+            1..3 => Some(fresh.as_bytes()),
+            _ => None,
+        };
         let verb = random.below(20);
         let acquire = Acquire {
             key,
@@ -137,13 +149,29 @@ impl Simulation {
             17 => Request::RwBreak { key, owner: Some(owner) },
             18 if is_rw => Request::RwBreak { key, owner: None },
             18 => Request::Break { key },
-            _ => Request::Cancel { key, owner },
+            _ => Request::Cancel { key, owner, reqid },
         };
-        let waits = acquire.block_ms.is_some() || acquire.queue_ms.is_some();
-        if verb < 11 && waits && self.world.machine.settings.deadlock_detection {
-            // Before it searches, the machine ends what is due anywhere.
-            self.tick();
+        let has_id = matches!(
+            request,
+            Request::Acquire(_)
+                | Request::Release(_)
+                | Request::RwAcquire(_)
+                | Request::RwRelease(_)
+                | Request::Cancel { .. }
+        );
+        if has_id && reqid.is_some() {
+            self.sent.push(Sent::of(family, &request));
         }
+        self.call(client, may_block, (family, &request));
+    }
+
+    /// A copy of one of the last requests comes late.
+    fn act_late(&mut self, client: u64, may_block: bool) {
+        let last = self.sent.len().min(16);
+        let at = self.sent.len() - 1 - self.random.index(last);
+        let Sent { family, command, args } = self.sent[at].clone();
+        let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+        let request = request::parse(command, &args).expect("what was sent before");
         self.call(client, may_block, (family, &request));
     }
 
@@ -158,6 +186,16 @@ impl Simulation {
     }
 
     fn call(&mut self, client: u64, may_block: bool, (family, request): (Family, &Request<'_>)) {
+        let may_wait = match request {
+            Request::Acquire(call) | Request::RwAcquire(RwAcquire { acquire: call, .. }) => {
+                call.block_ms.is_some() || call.queue_ms.is_some()
+            }
+            _ => false,
+        };
+        if may_wait && self.world.machine.settings.deadlock_detection {
+            // Before it searches, the machine ends what is due anywhere.
+            self.tick();
+        }
         self.say(|| format!("c{client} (may block: {may_block}) {family:?} {}", shown(request)));
         let caller = Caller { client, db: 0, may_block };
         self.compare(
@@ -262,13 +300,35 @@ impl Simulation {
     }
 }
 
-fn id_of(family: Family, request: &Request<'_>) -> CommandId {
-    match (request, family) {
-        (Request::Unblock { .. }, _) => CommandId::Unblock,
-        (_, Family::Lock) => CommandId::Lock(LockVerb::Acquire),
-        (_, Family::Fair) => CommandId::Fair(LockVerb::Acquire),
-        (_, Family::Rw) => CommandId::Rw(RwVerb::Acquire),
+/// A request that was sent before.
+#[derive(Clone)]
+pub(super) struct Sent {
+    family: Family,
+    command: CommandId,
+    args: Vec<Vec<u8>>,
+}
+
+impl Sent {
+    fn of(family: Family, request: &Request<'_>) -> Self {
+        let mut args = Vec::new();
+        request.write(&mut args);
+        Self { family, command: id_of(family, request), args }
     }
+}
+
+fn id_of(family: Family, request: &Request<'_>) -> CommandId {
+    let lock = match request {
+        Request::Unblock { .. } => return CommandId::Unblock,
+        Request::RwAcquire(_) => return CommandId::Rw(RwVerb::Acquire),
+        Request::RwRelease(_) => return CommandId::Rw(RwVerb::Release),
+        Request::Cancel { .. } if family == Family::Rw => return CommandId::Rw(RwVerb::Cancel),
+        _ if family == Family::Rw => return CommandId::Rw(RwVerb::Renew),
+        Request::Acquire(_) => LockVerb::Acquire,
+        Request::Release(_) => LockVerb::Release,
+        Request::Cancel { .. } => LockVerb::Cancel,
+        _ => LockVerb::Renew,
+    };
+    if family == Family::Fair { CommandId::Fair(lock) } else { CommandId::Lock(lock) }
 }
 
 fn shown(request: &Request<'_>) -> String {

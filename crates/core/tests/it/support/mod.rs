@@ -206,8 +206,8 @@ impl World {
                     machine.fence(keys, now, caller, (kind, key, owner, token), fx);
                 }
                 Request::Break { key } => machine.break_lock(keys, now, caller, (kind, key), fx),
-                Request::Cancel { key, owner } => {
-                    machine.cancel(keys, now, caller, (kind, key, owner), fx);
+                Request::Cancel { key, owner, reqid } => {
+                    machine.cancel(keys, now, caller, (kind, key, owner, reqid), fx);
                 }
                 Request::RwAcquire(ref call) => machine.rw_acquire(keys, now, caller, call, fx),
                 Request::RwRelease(ref call) => machine.rw_release(keys, now, caller, call, fx),
@@ -374,6 +374,14 @@ impl World {
         assert!(here.eq(there), "the replica has what the primary has: {:?}", self.both());
         let mut states = self.keys.digest().filter_map(|(_, digest)| digest);
         assert!(!states.any(|state| state == Digest::Free), "a free lock has no key");
+        let known = |machine: &Machine| {
+            machine.spent().known(machine.lease_time(now.mono), machine.request_limits())
+        };
+        assert_eq!(
+            known(&self.machine),
+            known(&self.replica),
+            "the replica remembers as many requests as the primary"
+        );
         let ttl = (self.keys.with_ttl.len(), self.replica_keys.with_ttl.len());
         assert_eq!(ttl.0, ttl.1, "times to live go on the replica as on the primary");
     }

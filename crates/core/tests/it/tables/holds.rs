@@ -84,9 +84,9 @@ fn a_repeat_counts_nothing() {
           7  c1  ACQUIRE k A REQID r1          => t1
           7  c1  INFO k                        => [A] t1 holds 1 lease 900 ttl 896 held 7 [] bound 0 waiters 0
           8  c1  RELEASE k A REQID r4          => 0
-          9  c1  RELEASE k A REQID r4          => NOTHELD
-         # A new hold has seen nothing yet.
-         10  c1  ACQUIRE k A REQID r1          => t2
+          9  c1  RELEASE k A REQID r4          => 0
+         10  c1  ACQUIRE k A REQID r1          => SPENT
+         11  c1  ACQUIRE k A REQID r5          => t2
     ");
 }
 
@@ -105,9 +105,9 @@ fn a_hold_remembers_its_last_eight_ids() {
           8  c1  ACQUIRE k A REQID r1   => t1
           9  c1  RELEASE k A REQID r9   => 7
          10  c1  ACQUIRE k A REQID r2   => t1
-         11  c1  RELEASE k A REQID r2   => 7
+         11  c1  RELEASE k A REQID r2   => ERR
          12  c1  ACQUIRE k A REQID r1   => t1
-         13  c1  RELEASE k A            => 7
+         13  c1  RELEASE k A REQID ra   => 7
     ",
     );
 }

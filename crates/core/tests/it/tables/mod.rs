@@ -11,6 +11,7 @@ mod multi;
 mod operators;
 mod places;
 mod queue;
+mod requests;
 mod rw;
 mod semaphore;
 mod server;

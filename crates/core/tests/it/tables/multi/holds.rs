@@ -61,7 +61,7 @@ fn a_repeat_counts_nothing_key_by_key() {
           6  c1  MRELEASE 2 k l A REQID s        => 2
           6  c1  INFO k                          => [A] t1 holds 1 lease 30000 ttl 29998 held 6 [] bound 0 waiters 0
           7  c1  MRELEASE 2 k l A REQID t        => 2
-          8  c1  MRELEASE 2 k l A REQID t        => 0
+          8  c1  MRELEASE 2 k l A REQID t        => 2
     ");
 }
 

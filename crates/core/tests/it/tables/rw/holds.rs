@@ -45,7 +45,7 @@ fn each_mode_has_its_own_token_count_lease_and_ids() {
           6  c1  RENEW k A WRITE TOKEN $t1             => t1
           6  c1  INFO k                                => WRITE [A t1 1 1000] [A t2 2 1999] waiters 0
          # The write hold has seen r, the id of its ACQUIRE.
-          7  c1  RELEASE k A WRITE REQID r             => 1
+          7  c1  RELEASE k A WRITE REQID r             => ERR
           8  c1  RELEASE k A READ REQID s              => 1
           8  c1  RELEASE k A READ REQID s              => 1
           9  c1  RELEASE k A WRITE REQID s             => 0

@@ -142,9 +142,10 @@ fn a_repeat_gets_the_same_permit_and_counts_nothing() {
           5  c1  ACQUIRE s A               => p6
           6  c1  ACQUIRE s A REQID q       => p4
           7  c1  ACQUIRE s A REQID r       => p1
-        # Once it is back, the same id stands for a new request.
+        # Once it is back, the same id is that of a late copy.
           8  c1  RELEASE s $p1             => 2
-          9  c1  ACQUIRE s A REQID r       => p9
+          9  c1  ACQUIRE s A REQID r       => SPENT
+         10  c1  INFO s                    => capacity 5 available 2 leased 3 taken 0 waiters 0
     ");
 }
 

@@ -1,7 +1,6 @@
 //! Permits that belong to nobody: TAKE, GIVE, DRAIN, and repeats of their requests.
 
 use super::run;
-use std::fmt::Write;
 
 #[test]
 fn taken_permits_have_no_lease_and_are_given_back() {
@@ -97,62 +96,6 @@ fn a_repeat_is_answered_as_before_and_counts_nothing() {
          19  c3  GIVE s 7 REQID g          => LIMIT
          20  c3  GIVE s 6 REQID g          => 7
     ");
-}
-
-#[test]
-fn the_last_64_ids_are_remembered() {
-    let mut script = String::from("0 c1 INIT s 1000 => 1\n");
-    for n in 0..65 {
-        writeln!(script, "0 c1 TAKE s REQID r{n} => taken").expect("text");
-    }
-    script += "
-          1  c1  INFO s                    => capacity 1000 available 935 leased 0 taken 65 waiters 0
-          2  c1  TAKE s REQID r1           => taken
-          2  c1  TAKE s REQID r64          => taken
-          3  c1  INFO s                    => capacity 1000 available 935 leased 0 taken 65 waiters 0
-          4  c1  TAKE s REQID r0           => taken
-          5  c1  INFO s                    => capacity 1000 available 934 leased 0 taken 66 waiters 0
-        # That was new, so r1 is forgotten now; a replica and a restart forget the same.
-          6  failover
-          7  c1  TAKE s REQID r2           => taken
-          8  c1  TAKE s REQID r1           => taken
-          9  c1  INFO s                    => capacity 1000 available 933 leased 0 taken 67 waiters 0
-         10  restart
-         11  c1  TAKE s REQID r3           => taken
-         12  c1  TAKE s REQID r0           => taken
-         13  restart rdb
-         14  c1  INFO s                    => capacity 1000 available 933 leased 0 taken 67 waiters 0
-         15  c1  TAKE s REQID r2           => taken
-         16  c1  INFO s                    => capacity 1000 available 932 leased 0 taken 68 waiters 0
-    ";
-    run(&script);
-}
-
-#[test]
-fn a_take_that_waited_is_forgotten_after_64_other_ids_of_any_call() {
-    let mut script = String::from(
-        "
-          0  c1  INIT s 2                  => 1
-          0  c1  TAKE s 2 REQID all        => taken
-          1  c2  TAKE s BLOCK 0 REQID r    => parked
-          2  c1  GIVE s REQID one          => 0; c2 gets taken
-          2  c1  RESIZE s 3 REQID three    => 1
-          2  c1  ACQUIRE s A REQID a       => p1
-          2  c1  RESIZE s 3                => 0
-    ",
-    );
-    // GIVE came before the hand-off, so with RESIZE and the last one they are 62 more.
-    for n in 0..31 {
-        writeln!(script, "3 c1 GIVE s REQID g{n} => 1").expect("text");
-        writeln!(script, "3 c1 DRAIN s REQID d{n} => 1").expect("text");
-    }
-    script += "
-          4  c3  TAKE s REQID r            => taken
-          5  c3  INFO s                    => capacity 3 available 0 leased 1 taken 2 waiters 0
-          6  c1  DRAIN s REQID last        => 0
-          7  c3  TAKE s REQID r            => null
-    ";
-    run(&script);
 }
 
 #[test]

@@ -1,0 +1,342 @@
+//! Request ids: what a call with REQID is answered that is a copy of an earlier one.
+//!
+//! While a hold lasts, it knows its requests itself, and its verbs repeat their answers. What is over
+//! is known to the memory of the machine ([`crate::spent`]): it is asked here before a verb runs, and
+//! fed here by the end of holds and by verbs that leave no hold behind.
+
+use super::holder::{Whose, not_held};
+use super::{Caller, Machine, Step, quoted, wrong_type};
+use crate::effects::{Effects, Outcome};
+use crate::hold::{Did, Hold};
+use crate::holds::HoldId;
+use crate::resource::{Kind, Resource};
+use crate::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
+use crate::store::{Key, Slot, Store};
+use crate::time::Now;
+use alloc::format;
+use alloc::string::String;
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::{Mode, ResizeTo};
+
+/// What a call asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Asks {
+    Acquire,
+    Release,
+    Cancel,
+    Take(u32),
+    Give(u32),
+    Drain,
+    Resize(ResizeTo),
+}
+
+/// A call that may carry REQID.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub kind: Kind,
+    /// Of a read-write lock; CANCEL is about both.
+    pub mode: Option<Mode>,
+    /// Empty for calls without an owner.
+    pub owner: &'a [u8],
+    pub id: Option<&'a [u8]>,
+    pub asks: Asks,
+}
+
+impl<'a> Call<'a> {
+    /// A call for permits that belong to nobody, or for the number of permits.
+    pub fn without_owner(id: Option<&'a [u8]>, asks: Asks) -> Self {
+        Self { kind: Kind::Semaphore, mode: None, owner: &[], id, asks }
+    }
+
+    /// `ERR`: its id was used for something else.
+    pub fn misused(self, key: Key<'_>) -> Outcome {
+        self.names().next().map_or(Outcome::Null, |name| misused(key, name))
+    }
+
+    /// Under which names the memory knows it.
+    fn names(self) -> impl Iterator<Item = RequestKey<'a>> {
+        let modes = match (self.kind, self.mode) {
+            (Kind::Rw, None) => [Some(Mode::Read), Some(Mode::Write)],
+            (_, mode) => [mode, None],
+        };
+        let second = modes[1].is_some();
+        let scopes = modes.into_iter().take(1 + usize::from(second));
+        let scopes = scopes.filter_map(move |mode| Scope::of(self.kind, mode));
+        let id = self.id;
+        scopes.filter_map(move |scope| Some(RequestKey { scope, owner: self.owner, id: id? }))
+    }
+}
+
+/// What is known of the request that a call names.
+enum Known {
+    /// A hold in force knows it.
+    ByHold(Did),
+    /// It is over.
+    Over(Use),
+}
+
+impl Machine {
+    /// Which requests were carried out and are over.
+    pub fn spent(&self) -> &SpentRequests {
+        &self.spent
+    }
+
+    /// How long and how many requests are remembered.
+    pub fn request_limits(&self) -> Limits {
+        let settings = &self.settings;
+        Limits { keep_ms: settings.request_memory_ms, most: settings.request_memory_max }
+    }
+
+    /// Runs one verb on the key of a call and answers it, unless it is a copy of a request that is
+    /// over: then nothing is done. `None` from the verb: the caller is parked.
+    pub(super) fn on_request<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        caller: Caller,
+        (key, call): (&[u8], Call<'_>),
+        fx: &mut Effects,
+        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> Option<Outcome>,
+    ) {
+        let key = (call.kind, key);
+        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+            if call.id.is_some()
+                && let Some(outcome) = machine.recall(step, resource, call)
+            {
+                return Some(outcome);
+            }
+            verb(machine, step, resource)
+        });
+        fx.reply = answer.unwrap_or_else(|_| Some(wrong_type()));
+    }
+
+    /// What a copy of a request that is over is answered; `ERR` for an id that was used for something
+    /// else. `None`: the call is to be carried out, or repeats what a hold in force knows.
+    pub(super) fn recall(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &Resource,
+        call: Call<'_>,
+    ) -> Option<Outcome> {
+        let used = call.names().find_map(|name| match self.known(step, resource, name)? {
+            Known::ByHold(did) => {
+                (!call.asks.may_repeat(did)).then(|| Err(misused(step.key, name)))
+            }
+            Known::Over(used) => match call.asks.may_copy(used) {
+                false => Some(Err(misused(step.key, name))),
+                // The request that is cancelled was granted: what it got is left as it is.
+                true if matches!((call.asks, used), (Asks::Cancel, Use::Acquired)) => None,
+                true => Some(Ok((name, used))),
+            },
+        })?;
+        Some(match used {
+            Ok((name, used)) => self.answer_again(step, resource, (call, name), used),
+            Err(fault) => fault,
+        })
+    }
+
+    fn answer_again(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &Resource,
+        (call, name): (Call<'_>, RequestKey<'_>),
+        used: Use,
+    ) -> Outcome {
+        if let Asks::Acquire = call.asks {
+            return spent(step.key, name, used);
+        }
+        // Replicated again, so that WAIT after it covers what it repeats.
+        step.dirty = true;
+        match (call.asks, used) {
+            (Asks::Take(_), _) => {
+                self.taken_again(step.key, call.id);
+                Outcome::Taken
+            }
+            (Asks::Give(_) | Asks::Resize(_), _) => Outcome::Available(resource.available()),
+            (_, Use::PassedOver) => {
+                let whose = Whose { owner: call.owner, mode: call.mode, token: None };
+                not_held(step.key, resource, whose, None)
+            }
+            (
+                _,
+                Use::Released(answer)
+                | Use::Cancelled(answer)
+                | Use::Drained(answer)
+                | Use::Counted(answer),
+            ) => Outcome::Count(u64::from(answer)),
+            _ => Outcome::Null,
+        }
+    }
+
+    fn known(&self, step: &Step<'_>, resource: &Resource, name: RequestKey<'_>) -> Option<Known> {
+        if let Some(did) = seen_by_hold(resource, name) {
+            return Some(Known::ByHold(did));
+        }
+        let limits = self.request_limits();
+        self.spent.find(step.key, name, step.lease, limits).map(Known::Over)
+    }
+
+    /// Whether a call names a request that is over, as far as the memory knows.
+    pub(super) fn is_over(&self, key: Key<'_>, now: Now, call: Call<'_>) -> bool {
+        let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
+        call.names().any(|name| self.spent.find(key, name, lease, limits).is_some())
+    }
+
+    /// `ERR` if the id of a call was used for something else at this key. For calls for several keys,
+    /// which change nothing then.
+    pub(super) fn refuse_misuse<S: Store>(
+        &self,
+        store: &mut S,
+        now: Now,
+        key: Key<'_>,
+        call: Call<'_>,
+    ) -> Option<Outcome> {
+        let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
+        call.names().find_map(|name| {
+            let did = match store.get(key) {
+                Slot::Here(resource) => seen_by_hold(resource, name),
+                Slot::Missing | Slot::Foreign | Slot::OutOfReach => None,
+            };
+            let fits = match (did, self.spent.find(key, name, lease, limits)) {
+                (Some(did), _) => call.asks.may_repeat(did),
+                (None, Some(used)) => call.asks.may_copy(used),
+                (None, None) => true,
+            };
+            (!fits).then(|| misused(key, name))
+        })
+    }
+
+    /// What TAKE did that has this id; for those that wait with the id of a call which was carried
+    /// out meanwhile.
+    pub(super) fn taken_by(&self, step: &Step<'_>, id: Option<&[u8]>) -> Option<Use> {
+        let mut names = Call::without_owner(id, Asks::Take(0)).names();
+        self.spent.find(step.key, names.next()?, step.lease, self.request_limits())
+    }
+
+    /// Notes what a request did that no hold knows.
+    pub(super) fn spend(&mut self, step: &mut Step<'_>, call: Call<'_>, what: Use) {
+        for name in call.names() {
+            self.note_spent(step, name, what);
+        }
+    }
+
+    /// Notes the requests of a hold that has ended.
+    pub(super) fn spend_hold(&mut self, step: &mut Step<'_>, kind: Kind, id: HoldId, hold: &Hold) {
+        for (name, what) in spent_of(kind, id, hold) {
+            self.note_spent(step, name, what);
+        }
+    }
+
+    fn note_spent(&mut self, step: &mut Step<'_>, name: RequestKey<'_>, what: Use) {
+        let limits = self.request_limits();
+        self.spent.note(step.key, name, what, step.lease, limits);
+        step.spent.push(name, Some(what));
+        step.dirty = true;
+    }
+
+    /// Forgets a request that was undone: the next copy of it is the first.
+    pub(super) fn unspend(&mut self, step: &mut Step<'_>, call: Call<'_>) {
+        for name in call.names() {
+            self.spent.forget(step.key, name);
+            step.spent.push(name, None);
+            step.dirty = true;
+        }
+    }
+}
+
+impl Asks {
+    /// Whether this can be a copy of the request that did that to a hold in force.
+    fn may_repeat(self, did: Did) -> bool {
+        match did {
+            Did::Acquire => matches!(self, Self::Acquire | Self::Cancel),
+            Did::Release(_) => matches!(self, Self::Release),
+            Did::Unknown => true,
+        }
+    }
+
+    /// Whether this can be a copy of the request that did that, or a CANCEL of it.
+    pub fn may_copy(self, used: Use) -> bool {
+        match used {
+            Use::Acquired | Use::Cancelled(_) => matches!(self, Self::Acquire | Self::Cancel),
+            Use::Released(_) | Use::PassedOver => matches!(self, Self::Release),
+            Use::Taken(n) => matches!(self, Self::Take(m) if m == n),
+            Use::Given(n) => matches!(self, Self::Give(m) if m == n),
+            Use::Drained(_) => matches!(self, Self::Drain),
+            Use::ResizedTo(n) => matches!(self, Self::Resize(ResizeTo::Absolute(m)) if m == n),
+            Use::ResizedBy(n) => {
+                matches!(self, Self::Resize(ResizeTo::By(m)) if m == i64::from(n))
+            }
+            Use::Counted(_) => {
+                matches!(self, Self::Take(_) | Self::Give(_) | Self::Drain | Self::Resize(_))
+            }
+        }
+    }
+}
+
+/// What a request did to a hold in force that knows it.
+fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<Did> {
+    if name.owner.is_empty() {
+        return None;
+    }
+    let kind = resource.kind();
+    let own = resource.holds_of(name.owner);
+    let mut own = own.filter(|(id, _)| Scope::of_hold(kind, *id) == Some(name.scope));
+    own.find_map(|(_, hold)| hold.seen(Some(name.id)))
+}
+
+/// The requests of a hold that are over when it ends. None of a grant that nobody claimed: its owner
+/// does not know of it, and asks again with the same id. None of which an older version did not tell
+/// what they did.
+pub(super) fn spent_of(
+    kind: Kind,
+    id: HoldId,
+    hold: &Hold,
+) -> impl Iterator<Item = (RequestKey<'_>, Use)> {
+    let known = hold.extras.as_ref().filter(|extras| extras.unclaimed.is_none());
+    let requests = known.into_iter().flat_map(|extras| extras.requests.iter());
+    let scope = Scope::of_hold(kind, id);
+    requests.filter_map(move |(request, did)| {
+        let what = match did {
+            Did::Acquire => Use::Acquired,
+            Did::Release(answer) => Use::Released(answer),
+            Did::Unknown => return None,
+        };
+        Some((RequestKey { scope: scope?, owner: &hold.owner, id: request }, what))
+    })
+}
+
+#[cold]
+fn spent(key: Key<'_>, name: RequestKey<'_>, used: Use) -> Outcome {
+    let end = match used {
+        Use::Cancelled(_) => "was cancelled",
+        _ => "was carried out, and its hold has ended",
+    };
+    Outcome::fault(ErrorCode::Spent, format!("{} {end}", shown(key, name)))
+}
+
+/// The id of a call was used for something else.
+#[cold]
+fn misused(key: Key<'_>, name: RequestKey<'_>) -> Outcome {
+    let text = format!(
+        "{} was another one: REQID has to be new for each request, and the same for its copies only",
+        shown(key, name)
+    );
+    Outcome::fault(ErrorCode::Err, text)
+}
+
+fn shown(key: Key<'_>, name: RequestKey<'_>) -> String {
+    let of = match name.owner {
+        [] => String::new(),
+        owner => format!(" of {}", quoted(owner)),
+    };
+    format!("request {}{of} for {}", quoted(name.id), quoted(key.name))
+}
+
+/// What of RESIZE is remembered.
+pub(super) fn resized(to: ResizeTo) -> Use {
+    match to {
+        ResizeTo::Absolute(permits) => Use::ResizedTo(permits),
+        // The parser lets nothing through that does not fit.
+        ResizeTo::By(delta) => Use::ResizedBy(i32::try_from(delta).unwrap_or_default()),
+    }
+}

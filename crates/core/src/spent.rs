@@ -1,0 +1,531 @@
+//! The memory of requests that are over: which request ids were carried out, and with which answer.
+//!
+//! A late copy of such a request must do nothing. The memory keeps a fingerprint of 128 bits for each
+//! request and none of its strings, so an id costs some 48 bytes whatever its length. To note, find or
+//! drop one takes constant time, and no table is ever moved as a whole: entries stand in chunks, oldest
+//! first, and the hash table grows and shrinks by one bucket at a time (linear hashing).
+
+use crate::holds::{ALONE, HoldId};
+use crate::queue::HashKeys;
+use crate::resource::Kind;
+use crate::store::Key;
+use crate::time::{LeaseInstant, Millis};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::hash::Hasher;
+use dlock_wire::request::Mode;
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+/// What a request was about: the family, and of a read-write lock the mode. Ids of different scopes
+/// have nothing to do with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// A re-entrant lock.
+    Lock,
+    /// A lock with a durable queue.
+    Fair,
+    /// A read-write lock, held to read.
+    Read,
+    /// A read-write lock, held to write.
+    Write,
+    /// A semaphore.
+    Semaphore,
+}
+
+impl Scope {
+    /// All scopes, in the order of their numbers in records.
+    pub const ALL: [Self; 5] = [Self::Lock, Self::Fair, Self::Read, Self::Write, Self::Semaphore];
+
+    /// The scope of requests for a hold of `kind` in `mode`. `None` for latches, which remember
+    /// requests by themselves.
+    pub fn of(kind: Kind, mode: Option<Mode>) -> Option<Self> {
+        Some(match (kind, mode) {
+            (Kind::Lock, _) => Self::Lock,
+            (Kind::Fair, _) => Self::Fair,
+            (Kind::Rw, Some(Mode::Read)) => Self::Read,
+            (Kind::Rw, _) => Self::Write,
+            (Kind::Semaphore, _) => Self::Semaphore,
+            (Kind::Latch, _) => return None,
+        })
+    }
+
+    /// The scope of the requests that the hold under `id` knows.
+    pub fn of_hold(kind: Kind, id: HoldId) -> Option<Self> {
+        Self::of(kind, Some(if id == ALONE { Mode::Write } else { Mode::Read }))
+    }
+}
+
+/// What names a request, beside the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestKey<'a> {
+    /// What it was about.
+    pub scope: Scope,
+    /// Who asked; empty for TAKE, GIVE, DRAIN and RESIZE.
+    pub owner: &'a [u8],
+    /// REQID, 1 to 64 bytes.
+    pub id: &'a [u8],
+}
+
+/// What a request did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// ACQUIRE: granted, and the hold has ended.
+    Acquired,
+    /// CANCEL named it and answered this.
+    Cancelled(u32),
+    /// RELEASE answered this.
+    Released(u32),
+    /// MRELEASE passed the key over: the owner did not hold it.
+    PassedOver,
+    /// TAKE took so many permits.
+    Taken(u32),
+    /// GIVE gave so many back.
+    Given(u32),
+    /// DRAIN took so many.
+    Drained(u32),
+    /// RESIZE to so many.
+    ResizedTo(u32),
+    /// RESIZE by so many.
+    ResizedBy(i32),
+    /// TAKE, GIVE, DRAIN or RESIZE of an older server, which did not say which: the answer.
+    Counted(u32),
+}
+
+/// How long and how much is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// For how long; 0: nothing is.
+    pub keep_ms: Millis,
+    /// How many requests; 0: none.
+    pub most: usize,
+}
+
+/// Entries in a chunk.
+const CHUNK: usize = 256;
+
+/// No entry.
+const NIL: u32 = u32::MAX;
+
+/// How many entries a new one removes at most, so that memory follows the limits without a tick.
+const DROPS_PER_NOTE: usize = 2;
+
+#[derive(Debug)]
+struct Entry {
+    print: [u64; 2],
+    /// When it was noted.
+    at: LeaseInstant,
+    /// The next entry of its bucket, older or newer, or [`NIL`].
+    next: u32,
+    /// `None`: it was forgotten, and only holds its place until the older ones are gone.
+    what: Option<Use>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct SpentRequests {
+    keys: HashKeys,
+    /// Oldest first. All but the last are full.
+    chunks: VecDeque<Vec<Entry>>,
+    /// Number of the first entry of the first chunk. Numbers go round at 2^32.
+    base: u32,
+    /// How many entries at the beginning of the first chunk are dropped already.
+    dropped: usize,
+    /// Entries that are remembered.
+    len: usize,
+    /// The first entry of each bucket.
+    buckets: Vec<u32>,
+}
+
+impl SpentRequests {
+    /// An empty memory. `keys` should be random: clients choose the ids.
+    pub fn new(keys: HashKeys) -> Self {
+        Self { keys, chunks: VecDeque::new(), base: 0, dropped: 0, len: 0, buckets: Vec::new() }
+    }
+
+    /// How many requests are remembered, overdue ones that wait to be dropped included.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many requests are still known at `now`. Walks over all of them: for tests.
+    pub fn known(&self, now: LeaseInstant, limits: Limits) -> usize {
+        let known = |entry: &&Entry| entry.what.is_some() && entry.at + limits.keep_ms > now;
+        self.chunks.iter().flatten().skip(self.dropped).filter(known).count()
+    }
+
+    /// What the request did, if that is known at `now`.
+    pub fn find(
+        &self,
+        key: Key<'_>,
+        request: RequestKey<'_>,
+        now: LeaseInstant,
+        limits: Limits,
+    ) -> Option<Use> {
+        if self.len == 0 {
+            return None;
+        }
+        let entry = self.get(self.number_of(self.print(key, request))?)?;
+        entry.what.filter(|_| entry.at + limits.keep_ms > now)
+    }
+
+    /// Notes at `now` what a request did, in place of what was noted of it before.
+    pub fn note(
+        &mut self,
+        key: Key<'_>,
+        request: RequestKey<'_>,
+        what: Use,
+        now: LeaseInstant,
+        limits: Limits,
+    ) {
+        self.forget(key, request);
+        self.drop_overdue(now, limits, DROPS_PER_NOTE);
+        if limits.most == 0 || limits.keep_ms == 0 {
+            return;
+        }
+        if self.slots() >= limits.most {
+            self.drop_oldest();
+        }
+        if self.next_number() == NIL {
+            self.append(Entry { print: [0; 2], at: now, next: NIL, what: None });
+        }
+        self.grow();
+        let print = self.print(key, request);
+        let number = self.next_number();
+        let bucket = self.bucket_of(print);
+        let next = core::mem::replace(&mut self.buckets[bucket], number);
+        self.append(Entry { print, at: now, next, what: Some(what) });
+        self.len += 1;
+    }
+
+    /// Forgets a request: it was undone.
+    pub fn forget(&mut self, key: Key<'_>, request: RequestKey<'_>) {
+        if self.len == 0 {
+            return;
+        }
+        if let Some(number) = self.number_of(self.print(key, request)) {
+            self.unlink(number);
+            self.shrink();
+        }
+    }
+
+    /// Drops up to `most` entries that are overdue at `now` or too many. Whether there were any.
+    pub fn drop_overdue(&mut self, now: LeaseInstant, limits: Limits, most: usize) -> bool {
+        let mut worked = false;
+        for _ in 0..most {
+            let Some(oldest) = self.chunks.front().and_then(|chunk| chunk.get(self.dropped)) else {
+                break;
+            };
+            let is_over = oldest.what.is_none() || oldest.at + limits.keep_ms <= now;
+            if !is_over && self.slots() <= limits.most {
+                break;
+            }
+            self.drop_oldest();
+            worked = true;
+        }
+        worked
+    }
+
+    /// When the oldest entry is overdue; `None` if there is none.
+    pub fn next_end(&self, limits: Limits) -> Option<LeaseInstant> {
+        Some(self.chunks.front()?.get(self.dropped)?.at + limits.keep_ms)
+    }
+
+    fn print(&self, key: Key<'_>, request: RequestKey<'_>) -> [u64; 2] {
+        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+        hasher.write_u32(key.db);
+        hasher.write_u8(request.scope as u8);
+        for part in [key.name, request.owner, request.id] {
+            hasher.write_usize(part.len());
+            hasher.write(part);
+        }
+        let hash = hasher.finish128();
+        [hash.h1, hash.h2]
+    }
+
+    /// Entries in the chunks, forgotten ones included.
+    fn slots(&self) -> usize {
+        let last = self.chunks.back().map_or(0, Vec::len);
+        self.chunks.len().saturating_sub(1) * CHUNK + last - self.dropped
+    }
+
+    fn next_number(&self) -> u32 {
+        // As many as fit into memory; the numbers go round on purpose.
+        #[allow(clippy::cast_possible_truncation)]
+        let offset = (self.slots() + self.dropped) as u32;
+        self.base.wrapping_add(offset)
+    }
+
+    /// The chunk of an entry, and where in it. `None` for [`NIL`], which is the number of no entry.
+    fn place_of(&self, number: u32) -> Option<(usize, usize)> {
+        let offset = number.wrapping_sub(self.base) as usize;
+        (number != NIL).then_some((offset / CHUNK, offset % CHUNK))
+    }
+
+    fn get(&self, number: u32) -> Option<&Entry> {
+        let (chunk, at) = self.place_of(number)?;
+        self.chunks.get(chunk)?.get(at)
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut Entry> {
+        let (chunk, at) = self.place_of(number)?;
+        self.chunks.get_mut(chunk)?.get_mut(at)
+    }
+
+    fn append(&mut self, entry: Entry) {
+        match self.chunks.back_mut() {
+            Some(chunk) if chunk.len() < CHUNK => chunk.push(entry),
+            _ => {
+                let mut chunk = Vec::with_capacity(CHUNK);
+                chunk.push(entry);
+                self.chunks.push_back(chunk);
+            }
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if self.slots() == 0 {
+            return;
+        }
+        // The first chunk is not empty, and its entries have the numbers from `base` on.
+        #[allow(clippy::cast_possible_truncation)]
+        let number = self.base.wrapping_add(self.dropped as u32);
+        if self.get(number).is_some_and(|entry| entry.what.is_some()) {
+            self.unlink(number);
+            self.shrink();
+        }
+        self.dropped += 1;
+        if self.dropped == CHUNK {
+            self.chunks.pop_front();
+            #[allow(clippy::cast_possible_truncation)]
+            let passed = CHUNK as u32;
+            self.base = self.base.wrapping_add(passed);
+            self.dropped = 0;
+        } else if self.slots() == 0 {
+            // Idle: nothing is kept for those to come.
+            self.chunks = VecDeque::new();
+            self.base = 0;
+            self.dropped = 0;
+        }
+        if self.len == 0 {
+            self.buckets = Vec::new();
+        }
+    }
+
+    /// Takes an entry out of its bucket.
+    fn unlink(&mut self, number: u32) {
+        let Some(entry) = self.get_mut(number) else { return };
+        entry.what = None;
+        let (print, next) = (entry.print, entry.next);
+        self.len -= 1;
+        let bucket = self.bucket_of(print);
+        let mut at = self.buckets[bucket];
+        if at == number {
+            self.buckets[bucket] = next;
+            return;
+        }
+        while let Some(before) = self.get_mut(at) {
+            if before.next == number {
+                before.next = next;
+                return;
+            }
+            at = before.next;
+        }
+    }
+
+    fn number_of(&self, print: [u64; 2]) -> Option<u32> {
+        let mut number = *self.buckets.get(self.bucket_of(print))?;
+        while number != NIL {
+            let entry = self.get(number)?;
+            if entry.print == print {
+                return Some(number);
+            }
+            number = entry.next;
+        }
+        None
+    }
+
+    fn bucket_of(&self, print: [u64; 2]) -> usize {
+        bucket(print, self.buckets.len())
+    }
+
+    /// One bucket more, if there are fewer than there will be entries: the new one takes its part of
+    /// the chain of another.
+    fn grow(&mut self) {
+        let new = self.buckets.len();
+        if new > self.len {
+            return;
+        }
+        self.buckets.push(NIL);
+        if new > 0 {
+            self.deal_out(split_from(new));
+        }
+    }
+
+    /// Two buckets less, if there are more than twice as many as entries.
+    fn shrink(&mut self) {
+        for _ in 0..2 {
+            if self.buckets.len() > 2 * self.len + 16 {
+                self.join_last();
+            }
+        }
+    }
+
+    fn join_last(&mut self) {
+        let Some(chain) = self.buckets.pop() else { return };
+        let old = split_from(self.buckets.len());
+        let mut last = chain;
+        while let Some(entry) = self.get(last).filter(|entry| entry.next != NIL) {
+            last = entry.next;
+        }
+        let head = self.buckets[old];
+        if let Some(entry) = self.get_mut(last) {
+            entry.next = head;
+            self.buckets[old] = chain;
+        }
+        if self.buckets.len() * 4 < self.buckets.capacity() {
+            self.buckets.shrink_to(self.buckets.len() * 2);
+        }
+    }
+
+    /// Puts each entry of a bucket where it belongs by now.
+    fn deal_out(&mut self, old: usize) {
+        let buckets = self.buckets.len();
+        let mut number = core::mem::replace(&mut self.buckets[old], NIL);
+        while let Some(entry) = self.get(number) {
+            let (bucket, next) = (bucket(entry.print, buckets), entry.next);
+            let head = core::mem::replace(&mut self.buckets[bucket], number);
+            if let Some(entry) = self.get_mut(number) {
+                entry.next = head;
+            }
+            number = next;
+        }
+    }
+}
+
+/// The bucket of a fingerprint among so many, at least one.
+fn bucket(print: [u64; 2], buckets: usize) -> usize {
+    let mask = buckets.next_power_of_two() - 1;
+    // The low bits are as random as all others.
+    #[allow(clippy::cast_possible_truncation)]
+    let at = print[0] as usize & mask;
+    if at < buckets { at } else { at & (mask >> 1) }
+}
+
+/// The bucket whose entries the one after the first `buckets` shares.
+fn split_from(buckets: usize) -> usize {
+    buckets & ((buckets + 1).next_power_of_two() - 1) >> 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use alloc::format;
+
+    const LIMITS: Limits = Limits { keep_ms: 10, most: 1_000_000 };
+
+    fn key(name: &[u8]) -> Key<'_> {
+        Key { db: 0, name }
+    }
+
+    fn named<'a>(owner: &'a [u8], id: &'a [u8]) -> RequestKey<'a> {
+        RequestKey { scope: Scope::Lock, owner, id }
+    }
+
+    fn at(ms: u64) -> LeaseInstant {
+        LeaseInstant(0) + ms
+    }
+
+    #[test]
+    fn an_entry_is_as_small_as_the_memory_account_assumes() {
+        assert_eq!(size_of::<Entry>(), 40);
+    }
+
+    #[test]
+    fn a_request_is_known_by_all_that_names_it() {
+        let mut spent = SpentRequests::new(HashKeys(1, 2));
+        spent.note(key(b"k"), named(b"A", b"r1"), Use::Released(3), at(0), LIMITS);
+        let find = |key, request| spent.find(key, request, at(9), LIMITS);
+        assert_eq!(find(key(b"k"), named(b"A", b"r1")), Some(Use::Released(3)));
+        assert_eq!(find(key(b"l"), named(b"A", b"r1")), None);
+        assert_eq!(find(Key { db: 1, name: b"k" }, named(b"A", b"r1")), None);
+        assert_eq!(find(key(b"k"), named(b"B", b"r1")), None);
+        assert_eq!(find(key(b"k"), named(b"A", b"r2")), None);
+        assert_eq!(find(key(b"kA"), named(b"", b"r1")), None);
+        let fair = RequestKey { scope: Scope::Fair, ..named(b"A", b"r1") };
+        assert_eq!(find(key(b"k"), fair), None);
+    }
+
+    #[test]
+    fn an_overdue_request_is_not_known_though_nobody_has_dropped_it() {
+        let mut spent = SpentRequests::new(HashKeys(1, 2));
+        spent.note(key(b"k"), named(b"A", b"r1"), Use::Acquired, at(5), LIMITS);
+        assert_eq!(spent.find(key(b"k"), named(b"A", b"r1"), at(14), LIMITS), Some(Use::Acquired));
+        assert_eq!(spent.find(key(b"k"), named(b"A", b"r1"), at(15), LIMITS), None);
+        assert_eq!((spent.len(), spent.known(at(15), LIMITS)), (1, 0));
+        assert_eq!(spent.next_end(LIMITS), Some(at(15)));
+        assert!(!spent.drop_overdue(at(14), LIMITS, 8));
+        assert!(spent.drop_overdue(at(15), LIMITS, 8));
+        assert!(spent.is_empty());
+        assert_eq!(spent.next_end(LIMITS), None);
+    }
+
+    #[test]
+    fn the_oldest_are_dropped_first() {
+        let mut spent = SpentRequests::new(HashKeys(1, 2));
+        let few = Limits { most: 3, ..LIMITS };
+        for n in 0..5u8 {
+            spent.note(key(b"k"), named(b"A", &[n]), Use::Acquired, at(0), few);
+        }
+        let known = |n: u8| spent.find(key(b"k"), named(b"A", &[n]), at(0), few).is_some();
+        assert_eq!([0, 1, 2, 3, 4].map(known), [false, false, true, true, true]);
+        let mut spent = SpentRequests::new(HashKeys(1, 2));
+        for limits in [Limits { most: 0, ..LIMITS }, Limits { keep_ms: 0, ..LIMITS }] {
+            spent.note(key(b"k"), named(b"A", b"r1"), Use::Acquired, at(0), limits);
+            assert!(spent.is_empty());
+        }
+    }
+
+    /// Against a plain map, through growth, loss, lowered limits and numbers that go round.
+    #[test]
+    fn it_knows_what_a_plain_map_knows() {
+        let mut spent = SpentRequests::new(HashKeys(1, 2));
+        spent.base = u32::MAX - 3_000;
+        let mut plain: BTreeMap<u64, (u64, Use)> = BTreeMap::new();
+        let mut random = 1_u64;
+        for now in 0..40_000_u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let keep_ms = if now < 30_000 { 4_000 } else { 50 };
+            let limits = Limits { keep_ms, most: 1 << 20 };
+            let number = (random >> 33) % 5_000;
+            let id = format!("{number}");
+            let request = named(b"A", id.as_bytes());
+            if random >> 60 == 0 {
+                spent.forget(key(b"k"), request);
+                plain.remove(&number);
+            } else if random >> 60 < 8 {
+                let what = Use::Released(u32::try_from(now).unwrap());
+                spent.note(key(b"k"), request, what, at(now), limits);
+                plain.insert(number, (now, what));
+            }
+            let expected = plain.get(&number).filter(|(noted, _)| noted + limits.keep_ms > now);
+            let found = spent.find(key(b"k"), request, at(now), limits);
+            assert_eq!(found, expected.map(|&(_, what)| what), "{number} at {now}");
+            if now % 3 == 0 {
+                spent.drop_overdue(at(now), limits, 4);
+            }
+            if now % 1_000 == 0 {
+                let expected = plain.values().filter(|(noted, _)| noted + limits.keep_ms > now);
+                assert_eq!(spent.known(at(now), limits), expected.count());
+                assert!(spent.buckets.len() <= 2 * spent.len + 17);
+            }
+        }
+        while spent.drop_overdue(at(100_000), LIMITS, 100) {}
+        assert_eq!((spent.len, spent.slots(), spent.buckets.capacity()), (0, 0, 0));
+    }
+}

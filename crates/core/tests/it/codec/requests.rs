@@ -1,0 +1,132 @@
+//! What a step tells of requests, and what older versions wrote of them.
+
+use super::random::Random;
+use super::{ANY, NOW, encoded};
+use dlock_core::hold::Did;
+use dlock_core::record::{self, DecodeError, SpentStep};
+use dlock_core::resource::{Kind, Resource};
+use dlock_core::spent::{RequestKey, Scope, Use};
+use dlock_core::time::LeaseInstant;
+use dlock_wire::names;
+
+/// A request with its strings.
+type Told = (Scope, Vec<u8>, Vec<u8>, Option<Use>);
+
+const USES: [Option<Use>; 11] = [
+    None,
+    Some(Use::Acquired),
+    Some(Use::Cancelled(1)),
+    Some(Use::Released(u32::MAX)),
+    Some(Use::PassedOver),
+    Some(Use::Taken(2)),
+    Some(Use::Given(3)),
+    Some(Use::Drained(0)),
+    Some(Use::ResizedTo(4)),
+    Some(Use::ResizedBy(i32::MIN)),
+    Some(Use::Counted(7)),
+];
+
+fn replayed(payload: &[u8]) -> Result<(Resource, Vec<Told>), DecodeError> {
+    let mut current = Resource::free(Kind::Lock);
+    let mut told = Vec::new();
+    let times = (NOW, LeaseInstant(0));
+    record::replay_with(payload, times, &mut current, false, |(name, what)| {
+        told.push((name.scope, name.owner.to_vec(), name.id.to_vec(), what));
+    })?;
+    Ok((current, told))
+}
+
+fn step(resource: &mut Resource, told: &[Told]) -> Vec<u8> {
+    let mut spent = SpentStep::default();
+    for (scope, owner, id, what) in told {
+        spent.push(RequestKey { scope: *scope, owner, id }, *what);
+    }
+    let mut payload = Vec::new();
+    record::encode_step_with(resource, (NOW, ANY), false, &spent, &mut payload);
+    payload
+}
+
+fn requests(random: &mut Random) -> Vec<Told> {
+    (0..random.below(5))
+        .map(|at| {
+            let scope = Scope::ALL[usize::try_from(random.below(5)).expect("small")];
+            let what = USES[usize::try_from(random.below(11)).expect("small")];
+            let owner = random.bytes(0, names::OWNER_MAX);
+            (scope, owner, random.request_numbered(at).to_vec(), what)
+        })
+        .collect()
+}
+
+#[test]
+fn what_a_step_tells_of_requests_comes_out_as_it_went_in() {
+    for seed in 0..40 {
+        let mut random = Random(seed);
+        for kind in Kind::ALL {
+            let told = requests(&mut random);
+            // Also of a key that is not there.
+            let payload = step(&mut Resource::free(kind), &told);
+            let (resource, again) = replayed(&payload).expect("a payload of our own");
+            assert!(resource.is_free());
+            assert_eq!(again, told);
+            let mut kept = random.resource(kind);
+            let payload = step(&mut kept, &told);
+            assert_eq!(replayed(&payload).expect("a payload of our own").1, told);
+            // It is nothing that could be saved.
+            assert!(record::decode(&payload, NOW).is_err() || told.is_empty(), "{payload:?}");
+            for cut in 0..payload.len() {
+                assert!(replayed(&payload[..cut]).is_err(), "cut at {cut}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_bytes_are_these() {
+    let told = [
+        (Scope::Write, b"A".to_vec(), b"r1".to_vec(), Some(Use::Released(3))),
+        (Scope::Semaphore, Vec::new(), b"r2".to_vec(), None),
+    ];
+    let payload = step(&mut Resource::free(Kind::Rw), &told);
+    assert_eq!(payload, b"\x01\x04\x02\x03\x01A\x02r1\x03\x03\x04\x00\x02r2\x00\x00");
+}
+
+#[test]
+fn impossible_requests() {
+    let payload = |entry: &[u8]| [b"\x01\x04\x01", entry, b"\x00"].concat();
+    assert!(replayed(&payload(b"\x00\x01A\x02r1\x01")).is_ok());
+    let failed = |entry: &[u8]| replayed(&payload(entry)).err();
+    let impossible = Some(DecodeError::Impossible);
+    assert_eq!(failed(b"\x05\x01A\x02r1\x01"), impossible, "no such scope");
+    assert_eq!(failed(b"\x00\x01A\x00\x01"), impossible, "an empty id");
+    let long = [&b"\x00\x01A\x41"[..], &[b'r'; 65], b"\x01"].concat();
+    assert_eq!(failed(&long), impossible, "a long id");
+    let long = [&b"\x00\xFB\x01\x01"[..], &[b'A'; 257], b"\x02r1\x01"].concat();
+    assert_eq!(failed(&long), impossible, "a long owner");
+    let damaged = Some(DecodeError::Damaged);
+    assert_eq!(failed(b"\x00\x01A\x02r1\x0B"), damaged, "no such use");
+    // More are announced than memory could hold.
+    let many = b"\x01\x04\xFD\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x00";
+    assert_eq!(replayed(many).err(), damaged);
+}
+
+#[test]
+fn what_older_versions_wrote_still_loads() {
+    // A hold of A whose ids do not tell what they did.
+    let state = b"\x01\x00\x02\x01A\x05\x01\x01\x01\x00\x01\x06\x02r1\x02r2\x00\x00\x00\x00";
+    let resource = record::decode(state, NOW).expect("an old state");
+    let hold = resource.lock().hold().expect("it is held");
+    assert_eq!(hold.seen(Some(b"r1")), Some(Did::Unknown));
+    assert_eq!(hold.seen(Some(b"r2")), Some(Did::Unknown));
+    assert_eq!(encoded(&resource), state, "and is written as it was");
+    // A semaphore of 3 permits that remembers what it answered to two requests.
+    let semaphore = b"\x01\x00\x05\x03\x00\x02\x00\x00\x02\x02r1\x01\x02r2\x05";
+    assert!(record::decode(semaphore, NOW).is_ok());
+    let (_, told) = replayed(semaphore).expect("an old state");
+    let known =
+        |id: &[u8], answer| (Scope::Semaphore, Vec::new(), id.to_vec(), Some(Use::Counted(answer)));
+    assert_eq!(told, [known(b"r1", 1), known(b"r2", 5)]);
+    let step = b"\x01\x02\x05\x03\x00\x02\x00\x00\x01\x02r3\x00";
+    assert_eq!(replayed(step).expect("an old step").1, [known(b"r3", 0)]);
+    let twice = b"\x01\x00\x05\x03\x00\x02\x00\x00\x02\x02r1\x01\x02r1\x05";
+    assert_eq!(replayed(twice).err(), Some(DecodeError::Impossible));
+}
