@@ -4,6 +4,7 @@
 //! replays it and prints every step. `DLOCK_RUNS=<n>` sets how many are tried.
 
 mod compare;
+mod late;
 mod random;
 mod steps;
 

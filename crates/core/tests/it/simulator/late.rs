@@ -1,0 +1,158 @@
+//! Late copies of the requests of all families: whatever has happened since, a copy changes nothing and is answered as the
+//! first one was, or `SPENT`.
+
+use super::random::Random;
+use crate::support::{Digest, MS, World};
+use dlock_core::effects::Outcome;
+use dlock_core::machine::{Caller, Gate, Settings};
+use dlock_core::store::Key;
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request;
+use dlock_wire::table::COMMANDS;
+use std::collections::BTreeMap;
+
+const HISTORIES: u64 = 2_000;
+const STEPS: usize = 60;
+
+/// So many ids a hold remembers.
+const IDS_OF_ONE: u32 = 8;
+
+struct History {
+    random: Random,
+    world: World,
+    now_ms: u64,
+    /// What was carried out, and how it was answered.
+    done: Vec<(String, Outcome)>,
+    /// How many ids an owner has used for a key.
+    used: BTreeMap<(&'static str, &'static str), u32>,
+    last: u64,
+}
+
+#[test]
+fn a_late_copy_of_any_request_changes_nothing() {
+    for seed in 1..=HISTORIES {
+        let mut history = History {
+            random: Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            world: World::new(Settings::default(), 1_000_000 * MS),
+            now_ms: 1_000_000,
+            done: Vec::new(),
+            used: BTreeMap::new(),
+            last: 0,
+        };
+        history.run(seed);
+    }
+}
+
+impl History {
+    fn run(mut self, seed: u64) {
+        self.send("DSEM.INIT s 5");
+        for _ in 0..STEPS {
+            match self.random.below(12) {
+                0..6 => self.send_new(),
+                6 => self.interfere(),
+                7 => {
+                    self.now_ms += self.random.pick(&[0, 1, 20, 300]);
+                    self.world.at(self.now_ms * MS);
+                }
+                _ => self.send_late(seed),
+            }
+            // What is due ends now, and not when a copy looks at the key.
+            self.world.tick(Gate::Open);
+            self.world.all_delivered();
+        }
+    }
+
+    fn send(&mut self, words: &str) -> Outcome {
+        let mut words = words.split(' ');
+        let name = words.next().expect("a command");
+        let args: Vec<&[u8]> = words.map(str::as_bytes).collect();
+        let command = COMMANDS.iter().find(|command| command.name == name).expect("a command");
+        let request = request::parse(command.id, &args).expect("well formed");
+        let caller = Caller { client: 1 + self.random.below(4), db: 0, may_block: false };
+        self.world.call(caller, command.id, &request).reply.expect("an answer")
+    }
+
+    fn send_new(&mut self) {
+        let owner = self.random.pick(&["A", "B"]);
+        let key = self.random.pick(&["k", "l", "f", "r", "s"]);
+        let used = self.used.entry((key, owner)).or_default();
+        *used += 1;
+        if *used > IDS_OF_ONE / 2 {
+            return;
+        }
+        let px = self.random.pick(&["", " PX 10", " PX 200"]);
+        let all = self.random.pick(&["", " ALL"]);
+        let mode = self.random.pick(&["READ", "WRITE"]);
+        let n = 1 + self.random.below(3);
+        let call = match (key, self.random.below(8)) {
+            ("f", 0..4) => format!("DFAIR.ACQUIRE f {owner}{px}"),
+            ("f", 4..7) => format!("DFAIR.RELEASE f {owner}{all}"),
+            ("f", _) => format!("DFAIR.CANCEL f {owner}"),
+            ("r", 0..4) => format!("DRW.ACQUIRE r {owner} {mode}{px}"),
+            ("r", 4..7) => format!("DRW.RELEASE r {owner} {mode}{all}"),
+            ("r", _) => format!("DRW.CANCEL r {owner}"),
+            ("s", 0 | 1) => format!("DSEM.ACQUIRE s {owner} COUNT {n}{px}"),
+            ("s", 2) => format!("DSEM.CANCEL s {owner}"),
+            ("s", 3) => format!("DSEM.TAKE s {n}"),
+            ("s", 4) => format!("DSEM.GIVE s {n}"),
+            ("s", 5) => "DSEM.DRAIN s".to_owned(),
+            ("s", 6) => format!("DSEM.RESIZE s {}", 3 + n),
+            ("s", _) => format!("DSEM.RESIZE s BY {n}"),
+            (key, 0 | 1) => format!("DLOCK.ACQUIRE {key} {owner}{px}"),
+            (key, 2 | 3) => format!("DLOCK.RELEASE {key} {owner}{all}"),
+            (_, 4) => format!("DLOCK.MACQUIRE 2 k l {owner}{px}"),
+            (_, 5) => format!("DLOCK.MRELEASE 2 k l {owner}"),
+            (_, 6) => format!("DLOCK.ANYACQUIRE 2 k l {owner}{px}"),
+            (key, _) => format!("DLOCK.CANCEL {key} {owner}"),
+        };
+        self.last += 1;
+        let call = format!("{call} REQID {}", self.last);
+        let outcome = self.send(&call);
+        if !matches!(outcome, Outcome::Null | Outcome::Fault(_)) {
+            self.done.push((call, outcome));
+        }
+    }
+
+    /// Others end holds, and servers take over.
+    fn interfere(&mut self) {
+        let key = self.random.pick(&["k", "l", "f", "r", "s"]);
+        match (self.random.below(4), key) {
+            (0, _) => {
+                let name = Key { db: 0, name: key.as_bytes() };
+                if self.world.has_key(name) {
+                    self.world.unlink(name, false);
+                }
+            }
+            (1, _) => drop(self.world.fail_over()),
+            (_, "k" | "l") => drop(self.send(&format!("DLOCK.BREAK {key}"))),
+            (_, "f") => drop(self.send("DFAIR.BREAK f")),
+            (_, "r") => drop(self.send("DRW.BREAK r")),
+            _ => drop(self.send("DSEM.INIT s 4")),
+        }
+    }
+
+    fn send_late(&mut self, seed: u64) {
+        if self.done.is_empty() {
+            return;
+        }
+        let (call, first) = self.done[self.random.index(self.done.len())].clone();
+        let before = self.digest();
+        let answer = self.send(&call);
+        assert_eq!(self.digest(), before, "{call} changed something, seed {seed}");
+        let is_right = match (&answer, &first) {
+            (Outcome::Fault(fault), _) => {
+                let acquires =
+                    !matches!(first, Outcome::Count(_) | Outcome::Taken | Outcome::Available(_));
+                fault.code == ErrorCode::Spent && acquires
+            }
+            // Of what can be had, a copy tells what it is now.
+            (Outcome::Available(_), Outcome::Available(_)) => true,
+            _ => answer == first,
+        };
+        assert!(is_right, "{call}: first {first:?}, now {answer:?}, seed {seed}");
+    }
+
+    fn digest(&self) -> Vec<((u32, Vec<u8>), Option<Digest>)> {
+        self.world.keys.digest().map(|(id, digest)| (id.clone(), digest)).collect()
+    }
+}
