@@ -56,7 +56,7 @@ const TABLE: &[(&str, &str)] = &[
     ("DLOCK.POSITION k", "ERR wrong number of arguments for 'DLOCK.POSITION' command"),
     ("DLOCK.POSITION k o x", "ERR wrong number of arguments for 'DLOCK.POSITION' command"),
     ("DLOCK.CANCEL k", "ERR wrong number of arguments for 'DLOCK.CANCEL' command"),
-    ("DLOCK.CANCEL k o x", "ERR wrong number of arguments for 'DLOCK.CANCEL' command"),
+    ("DLOCK.CANCEL k o x", "ERR unknown option 'x' for DLOCK.CANCEL"),
     ("DLOCK.UNBLOCK", "ERR wrong number of arguments for 'DLOCK.UNBLOCK' command"),
     ("DLOCK.APPLY k", "ERR wrong number of arguments for 'DLOCK.APPLY' command"),
     ("DLOCK.APPLY k p x", "ERR wrong number of arguments for 'DLOCK.APPLY' command"),

@@ -199,7 +199,9 @@ pub fn token(reply: &Value) -> Option<u64> {
         Value::Nil => None,
         other => {
             let error = other.error();
-            assert!(error.starts_with("UNBLOCKED ") || error.starts_with("REPLACED "), "{error}");
+            // SPENT: a repeat of what was granted, and whose short lease has run out since.
+            let possible = ["UNBLOCKED ", "REPLACED ", "SPENT "];
+            assert!(possible.iter().any(|code| error.starts_with(code)), "{error}");
             None
         }
     }

@@ -141,15 +141,15 @@ fn the_queue_is_shown_in_order(family: Family) {
 fn a_grant_to_a_place_must_be_claimed(family: Family) {
     let server = start(family);
     let mut client = server.client();
-    for claim in [
-        &["DLOCK.ACQUIRE", "k", "b"][..],
-        &["DLOCK.ACQUIRE", "k", "b", "NOREENTRY", "EX", "30"],
-        &["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0", "QUEUE", "1"],
-        &["DLOCK.ACQUIRE", "k", "b", "REQID", "r"],
-        &["DLOCK.RENEW", "k", "b", "PX", "30000"],
+    for (request, claim) in [
+        ("r1", &["DLOCK.ACQUIRE", "k", "b"][..]),
+        ("r2", &["DLOCK.ACQUIRE", "k", "b", "NOREENTRY", "EX", "30"]),
+        ("r3", &["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0", "QUEUE", "1"]),
+        ("r4", &["DLOCK.ACQUIRE", "k", "b", "REQID", "r4"]),
+        ("r5", &["DLOCK.RENEW", "k", "b", "PX", "30000"]),
     ] {
         server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
-        let ask = ["DLOCK.ACQUIRE", "k", "b", "QUEUE", "20000", "REQID", "r", "EX", "30"];
+        let ask = ["DLOCK.ACQUIRE", "k", "b", "QUEUE", "20000", "REQID", request, "EX", "30"];
         assert!(client.cmd(&ask).is_null());
         // Asking again is how a client sees that it still has its place.
         assert!(client.cmd(&ask).is_null());

@@ -93,13 +93,8 @@ fn hold_in_words(hold: &Hold) -> String {
 
 /// The request ids that a hold remembers, oldest first.
 pub fn requests(hold: &Hold) -> Vec<String> {
-    let (mut ids, mut rest) = (Vec::new(), hold.requests());
-    while let Some((&len, tail)) = rest.split_first() {
-        let (id, tail) = tail.split_at(usize::from(len));
-        ids.push(id.escape_ascii().to_string());
-        rest = tail;
-    }
-    ids
+    let known = hold.extras.iter().flat_map(|extras| extras.requests.iter());
+    known.map(|(id, _)| id.escape_ascii().to_string()).collect()
 }
 
 /// How long a lock that was just decoded goes on, in milliseconds; 0 if it is free.

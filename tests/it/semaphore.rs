@@ -151,10 +151,10 @@ fn repeats_count_nothing() {
             ("DSEM.GIVE s 8 REQID g2", "8"),
             ("DSEM.DRAIN s REQID d", "7"),
             ("sem s", "8 of 12 (4 leased, 0 taken)"),
-            // Another permit is another memory.
+            // A copy that comes after the permit is back gets none.
             ("DSEM.RELEASE s $p", "10"),
             ("DSEM.RELEASE s $p", "NOTHELD "),
-            ("DSEM.ACQUIRE s a COUNT 2 REQID r", "id later"),
+            ("DSEM.ACQUIRE s a COUNT 2 REQID r", "SPENT "),
             ("DEL s", "1"),
         ],
     );

@@ -37,7 +37,7 @@ fn a_repeated_mrelease_counts_nothing_and_answers_as_before() {
         ("2 k1 k2 a REQID r", 2, "k1:a*2 k2:a*2 k3:a"),
         // Key by key: `k3` has not seen it, and is gone then.
         ("3 k3 k1 k2 a REQID r", 3, "k1:a*2 k2:a*2 k3:-"),
-        ("3 k3 k1 k2 a REQID r", 2, "k1:a*2 k2:a*2 k3:-"),
+        ("3 k3 k1 k2 a REQID r", 3, "k1:a*2 k2:a*2 k3:-"),
         ("2 k1 k2 a REQID s", 2, "k1:a k2:a k3:-"),
     ] {
         assert_eq!(ask(&server, &format!("DLOCK.MRELEASE {call}")).int(), released, "{call}");
