@@ -45,7 +45,8 @@ fn who_asks_again_keeps_the_place_unless_the_mode_is_another() {
 
 #[test]
 fn a_grant_to_a_place_is_claimed_in_its_mode() {
-    let server = Server::start();
+    // The requests of each round have the same id.
+    let server = Server::with(&["dlock.request-memory-ms", "0"]).start();
     let mut messages = server.subscribe(&["dlock:notify:b", "news"]);
     let mut story = Story::on(&server);
     for claim in [

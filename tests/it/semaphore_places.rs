@@ -42,7 +42,8 @@ fn who_asks_again_keeps_the_place_unless_more_is_wanted() {
 
 #[test]
 fn a_grant_to_a_place_is_claimed_with_its_count() {
-    let server = Server::start();
+    // The requests of each round have the same id.
+    let server = Server::with(&["dlock.request-memory-ms", "0"]).start();
     let mut messages = server.subscribe(&["dlock:notify:b"]);
     let mut story = Story::on(&server);
     for claim in [

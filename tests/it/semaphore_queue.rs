@@ -192,7 +192,8 @@ fn a_take_that_waits_twice_takes_once() {
     for killed in [None, Some(0), Some(1)] {
         server.cmd(&["DSEM.INIT", "s", "2"]).int();
         server.cmd(&["DSEM.TAKE", "s", "2"]).int();
-        let call = ["DSEM.TAKE", "s", "BLOCK", "0", "REQID", "r"];
+        let id = format!("r{}", killed.unwrap_or(2));
+        let call = ["DSEM.TAKE", "s", "BLOCK", "0", "REQID", &id];
         let mut both = [server.block(&call), server.block(&call)];
         let mut calls = vec![args!["DSEM.GIVE", "s", 2]];
         // Its answer cannot be sent; the other one's can.

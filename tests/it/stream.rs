@@ -156,7 +156,11 @@ fn a_repeated_call_is_sent_again_and_changes_nothing() {
     at.expect(&[&less]);
     assert_eq!(at.int("DLOCK.RELEASE k a REQID r4"), 0);
     at.expect(&["k: free"]);
-    at.cmd("DLOCK.RELEASE k a REQID r4").error();
+    // Also when its hold is gone.
+    assert_eq!(at.int("DLOCK.RELEASE k a REQID r4"), 0);
+    at.expect(&["k: free"]);
+    at.cmd("DLOCK.ACQUIRE k a REQID r1").error();
+    at.expect(&[""; 0]);
     at.end();
 }
 
