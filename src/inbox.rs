@@ -19,16 +19,18 @@ impl Notice {
     pub fn writes(&self) -> bool {
         match self {
             Self::ClientGone(_)
-            | Self::Heard(_)
             | Self::Undelivered(_)
             | Self::Unlinked { .. }
             | Self::Flushed(_)
             | Self::Swapped { .. }
             | Self::Moved { .. }
             | Self::Loaded { .. } => true,
-            Self::HandleGone(_) | Self::Role { .. } | Self::Loading | Self::AsyncLoading(_) => {
-                false
-            }
+            // A connection that is heard again only has its queues looked at, which waits for the gate by itself.
+            Self::Heard(_)
+            | Self::HandleGone(_)
+            | Self::Role { .. }
+            | Self::Loading
+            | Self::AsyncLoading(_) => false,
         }
     }
 }
@@ -206,6 +208,16 @@ pub fn has_news() -> bool {
 pub struct Batch {
     next: VecDeque<Notice>,
     put_off: VecDeque<Notice>,
+    is_for_tick: bool,
+}
+
+/// What a notice that is put off waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// That the server accepts writes again, which nobody tells: it is asked every few milliseconds.
+    Gate,
+    /// The tick, which comes at once.
+    Tick,
 }
 
 impl Batch {
@@ -218,7 +230,7 @@ impl Batch {
         let (mut loaded, mut next): (VecDeque<_>, VecDeque<_>) =
             notices.into_iter().partition(is_loaded);
         next.append(&mut loaded);
-        Self { next, put_off: VecDeque::new() }
+        Self { next, put_off: VecDeque::new(), is_for_tick: false }
     }
 
     /// Those whose turn has not come.
@@ -232,7 +244,8 @@ impl Batch {
     }
 
     /// A notice cannot be worked off now.
-    pub fn put_off(&mut self, notice: Notice) {
+    pub fn put_off(&mut self, notice: Notice, wait: Wait) {
+        self.is_for_tick |= wait == Wait::Tick;
         self.put_off.push_back(notice);
     }
 }
@@ -240,6 +253,9 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         let mut notices = std::mem::take(&mut self.put_off);
+        if self.is_for_tick || !self.next.is_empty() {
+            NEWS.store(true, Relaxed);
+        }
         notices.append(&mut self.next);
         if !notices.is_empty() {
             INBOX.try_with(|inbox| {

@@ -11,7 +11,7 @@ use dlock_core::store::Key;
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{self, Alarm, Ctx, Mode, Verdict};
-use crate::inbox::{self, Batch, Load, Notice};
+use crate::inbox::{self, Batch, Load, Notice, Wait};
 use crate::keyspace::{Keys, Named, Scope};
 use crate::parking::{self, Parted};
 use crate::shell::{self, Shell};
@@ -135,12 +135,20 @@ pub fn work_off_notices(ctx: Ctx<'_>, turn: Turn) {
         }
     }
     let is_closed = turn.gate != Gate::Open && shell::is_primary();
+    // A load tells what a flush meant: the two stay together.
+    let has_flush = batch.iter().any(|notice| matches!(notice, Notice::Flushed(_)));
+    let keeps_load = has_flush && (is_closed || turn.scope != Scope::Everywhere);
     while let Some(notice) = batch.next() {
-        if (is_closed && notice.writes()) || waits_for_tick(&notice, turn.scope) {
-            batch.put_off(notice);
+        if is_closed && notice.writes() {
+            batch.put_off(notice, Wait::Gate);
+        } else if waits_for_tick(&notice, turn.scope) {
+            forget_holders(&notice);
+            batch.put_off(notice, Wait::Tick);
+        } else if keeps_load && matches!(notice, Notice::Loading) {
+            batch.put_off(notice, if is_closed { Wait::Gate } else { Wait::Tick });
         } else if let Notice::ClientGone(client) = notice {
             if !client_gone(ctx, turn, client) {
-                batch.put_off(notice);
+                batch.put_off(notice, Wait::Tick);
             }
         } else {
             work_off(ctx, turn, notice, told);
@@ -168,6 +176,14 @@ fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
         | Notice::Loaded { aside: true, .. }
         | Notice::Role { .. }
         | Notice::Loading => false,
+    }
+}
+
+/// The value of a key of another slot is gone, which the tick will follow up. Until then nobody may be taken for a holder
+/// of the key: a search for deadlocks asks the queue.
+fn forget_holders(notice: &Notice) {
+    if let Notice::Unlinked { db, name, .. } = notice {
+        let _ = shell::with(|shell| shell.machine.forget_holders(Key { db: *db, name }));
     }
 }
 

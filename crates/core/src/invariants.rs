@@ -24,13 +24,13 @@ impl Machine {
         let waits = self.waits();
         let (mut seen, mut parked, mut members) = (0, 0, 0);
         for (id, queue) in waits.queues() {
-            let (mut len, mut makers, mut absent, mut last_seq) = (0, 0, 0, 0);
+            let (mut len, mut makers, mut present, mut last_seq) = (0, 0, None, 0);
             for (slot, waiter) in waits.walk(id) {
                 len += 1;
                 let owner = &waiter.owner;
                 makers +=
                     usize::from(matches!(waiter.ask.want, Want::Permits { limit: Some(_), .. }));
-                absent += usize::from(matches!(waiter.presence, Presence::Absent { .. }));
+                present = present.or((!waits.is_deserted(waiter)).then_some(slot));
                 ensure(waiter.seq > last_seq, || {
                     format!("{owner:?} stands behind who came first")
                 })?;
@@ -41,7 +41,9 @@ impl Machine {
             }
             ensure(len == queue.len, || format!("queue {id} counts its waiters"))?;
             ensure(makers == queue.makers, || format!("queue {id} counts its makers"))?;
-            ensure(absent == queue.absent, || format!("queue {id} counts who has no connection"))?;
+            ensure(waits.walk_present(id).next().map(|(slot, _)| slot) == present, || {
+                format!("queue {id} knows its first waiter with a connection")
+            })?;
             ensure(len > 0 || queue.kind.minds_its_queue(), || format!("queue {id} is not empty"))?;
             ensure(waits.queue_of(queue.key()) == Some(id), || {
                 format!("queue {id} is found by its key")

@@ -235,8 +235,9 @@ pub struct Queue {
     pub len: usize,
     /// How many of them would make the semaphore.
     pub makers: usize,
-    /// How many of them have no connection.
-    pub absent: usize,
+    /// The first place that is not deserted; [`NIL`] if there is none. A queue with a long deserted front is not walked
+    /// for each grant.
+    pub(crate) first_present: u32,
     /// No other queue ever had this number.
     pub serial: u64,
     pub(crate) head: u32,
@@ -281,10 +282,5 @@ impl Queue {
     /// within their grace.
     pub fn skips_absent(&self) -> bool {
         self.kind != Kind::Fair
-    }
-
-    /// Whether all waiters have lost their connections and are passed over.
-    pub fn is_deserted(&self) -> bool {
-        self.skips_absent() && self.absent == self.len
     }
 }

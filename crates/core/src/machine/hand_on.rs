@@ -8,7 +8,7 @@ use crate::effects::{Event, Outcome};
 use crate::hold::{self, Did, Hold, NO_CLIENT, Tie, Unclaimed};
 use crate::holds::{ALONE, HoldId};
 use crate::lease::NO_ENTRY;
-use crate::queue::{Ask, Presence, Queue, Waiter, Want};
+use crate::queue::{Ask, Presence, Waiter, Want};
 use crate::resource::{Body, Kind, Lock, Resource};
 use crate::spent::Use;
 use alloc::format;
@@ -107,12 +107,9 @@ impl Machine {
 
     /// The first waiter of a queue that counts.
     pub(super) fn first_in(&self, queue: u32) -> Option<u32> {
-        // Clients that died can leave very many places behind: no walk over them if they are all.
-        if self.waits.queue(queue).is_none_or(Queue::is_deserted) {
-            return None;
-        }
+        // Clients that died can leave very many places behind: no walk over those in front.
         self.waits
-            .walk(queue)
+            .walk_present(queue)
             .find(|(_, waiter)| !self.is_passed_over(waiter))
             .map(|(slot, _)| slot)
     }
@@ -160,7 +157,7 @@ impl Machine {
         let queue = self.waits.queue_of(step.key)?;
         self.waits.queue(queue).filter(|queue| queue.makers > 0)?;
         let mut present =
-            self.waits.walk(queue).filter(|(_, waiter)| !self.waits.is_deserted(waiter));
+            self.waits.walk_present(queue).filter(|(_, waiter)| !self.waits.is_deserted(waiter));
         present.find_map(|(_, waiter)| match waiter.ask.want {
             Want::Permits { limit, .. } => limit,
             _ => None,

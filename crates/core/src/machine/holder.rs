@@ -53,9 +53,14 @@ impl Machine {
         fx: &mut Effects,
     ) {
         let request = releases(kind, mode, call);
-        let request = (call.key, request);
-        self.on_request(store, now, caller, request, fx, |machine, step, resource| {
-            Some(machine.release_here(step, resource, caller, mode, call))
+        let key = (call.key, request);
+        self.on_request(store, now, caller, key, fx, |machine, step, resource| {
+            let outcome = machine.release_here(step, resource, caller, mode, call);
+            if matches!(&outcome, Outcome::Fault(fault) if fault.code == ErrorCode::NotHeld) {
+                // A copy that comes later must not find the owner's next hold.
+                machine.spend(step, request, Use::PassedOver);
+            }
+            Some(outcome)
         });
     }
 

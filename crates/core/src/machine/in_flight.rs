@@ -216,26 +216,35 @@ impl Machine {
         if self.role == Role::Replica {
             return;
         }
+        let request = grant.request.as_deref();
         for part in grant.parts.iter().filter(|part| !part.is_known) {
-            let key = Key { db: part.db, name: &part.name };
-            // A key of another type is nothing to take back.
-            let _ =
-                self.on_key(store, (part.kind, key), now, fx, |machine, step, resource| match part
-                    .given
-                {
+            let key = (part.kind, Key { db: part.db, name: &part.name });
+            // What is due ends after it: a hold of which its owner never heard has not been carried out. A key of another
+            // type is nothing to take back.
+            let _ = self.on_key_alone(store, key, now, (fx, 0), |machine, step, resource| {
+                match part.given {
                     Given::Taken(n) => {
                         give_back(step, resource, n);
-                        let request = grant.request.as_deref();
                         machine.unspend(step, Call::without_owner(request, Asks::Take(n)));
                         machine.hand_on(step, resource);
                     }
                     Given::Hold { id, token, entered } => {
-                        let request = grant.request.as_deref();
                         let given = (id, token, entered);
                         machine.take_back(step, resource, given, &grant.stays, request);
                     }
-                });
+                }
+                step.ends_at_most = usize::MAX;
+                machine.end_by_itself(step, resource);
+            });
         }
+        self.grant_what_is_ripe(store, now, fx);
+    }
+
+    /// Whether a hold is on its way to `client`: if that is gone, the grant is undone.
+    pub(super) fn is_on_the_way(&self, key: Key<'_>, hold: (HoldId, u64), client: u64) -> bool {
+        let grants = self.in_flight.values().filter(|grant| grant.client == client);
+        let mut parts = grants.flat_map(|grant| &grant.parts);
+        parts.any(|part| !part.is_known && part.is_of(key, hold))
     }
 
     fn take_back(

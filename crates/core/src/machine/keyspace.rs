@@ -107,6 +107,14 @@ impl Machine {
         self.look_at_queue(store, now, key, fx);
     }
 
+    /// A value was unlinked from `key`, which cannot be looked at now: [`Machine::unlinked`] follows in the tick. Until then
+    /// nobody is taken for its holder.
+    pub fn forget_holders(&mut self, key: Key<'_>) {
+        if let Some(queue) = self.waits.queue_of(key) {
+            self.waits.forget_holders(queue);
+        }
+    }
+
     /// A value of ours is gone for good: what that means to those who wait, by family.
     fn value_is_gone(&mut self, kind: Kind, key: Key<'_>, fx: &mut Effects) {
         let Some(queue) = self.waits.queue_of(key) else { return };

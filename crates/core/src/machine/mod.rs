@@ -361,10 +361,7 @@ impl Machine {
         };
         if is_there {
             self.enter(&mut step, resource);
-            if self.connections.has_departed() && self.may_cut() {
-                self.cut_what_is_gone(&mut step, resource);
-            }
-            self.end_what_is_due(&mut step, resource);
+            self.end_by_itself(&mut step, resource);
         }
         if step.granted {
             // Told on its own: the verb may end this hold again, and its token must not be lost.
@@ -393,9 +390,16 @@ impl Machine {
         Ok(result)
     }
 
-    /// Whether what a gone connection held may be shortened now.
-    fn may_cut(&self) -> bool {
-        self.accepts_writes() && self.role == Role::Primary
+    /// Ends what is due, and what was tied to a connection that is gone; nothing in a step that ends it after its verb.
+    fn end_by_itself(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        if step.ends_at_most == 0 {
+            return;
+        }
+        let may_cut = self.accepts_writes() && self.role == Role::Primary;
+        if may_cut && self.connections.has_departed() {
+            self.cut_what_is_gone(step, resource);
+        }
+        self.end_what_is_due(step, resource);
     }
 
     /// [`Machine::on_key`] for whatever family the key is of; `None` if it is missing or foreign.

@@ -20,8 +20,8 @@ impl Machine {
     /// The first few at once; if it had more, the tick goes on with the rest, and whoever looks at
     /// one of them before sees it as seen to. Only while the server takes writes.
     ///
-    /// Where only one slot can be reached, the connection is noted as gone and the tick does the rest. `false`: not
-    /// even that, because a grant on its way to it must be undone first; say it again in the tick.
+    /// Where only one slot can be reached, the connection is noted as gone and the tick does the rest. `false`: a grant
+    /// on its way to it is to be undone; say it again in the tick.
     pub fn client_gone<S: Store>(
         &mut self,
         store: &mut S,
@@ -33,11 +33,8 @@ impl Machine {
             return true;
         }
         if store.reach() == Reach::OneSlot {
-            let is_clear = self.role == Role::Replica || self.on_the_way_to(client).is_empty();
-            if is_clear {
-                self.connections.depart(client, self.clock.at(now.mono));
-            }
-            return is_clear;
+            self.connections.depart(client, self.clock.at(now.mono));
+            return self.role == Role::Replica || self.on_the_way_to(client).is_empty();
         }
         if self.role == Role::Primary {
             // A grant that has not reached it never will: it is undone, not cut.
@@ -143,6 +140,10 @@ impl Machine {
         let Some(hold) = resource.hold(id) else { return };
         let is_gone = self.connections.gone_at(hold.tied_to()).is_some();
         let Some(tie) = hold.tie().filter(|_| is_gone) else { return };
+        if self.is_on_the_way(step.key, (id, hold.token), tie.client) {
+            // It is undone, not shortened.
+            return;
+        }
         let grip = (resource.entry, id);
         self.untie(grip, hold);
         let end = at + tie.ms;

@@ -9,6 +9,7 @@ mod groups;
 mod holders;
 mod order;
 mod owners;
+mod present;
 mod queues;
 mod reach;
 mod reorder;
@@ -146,7 +147,12 @@ impl Waits {
 
     /// The waiters of a queue in order of service.
     pub fn walk(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
-        let mut slot = self.queues.get(queue).map_or(NIL, |queue| queue.head);
+        self.walk_from(self.queues.get(queue).map_or(NIL, |queue| queue.head))
+    }
+
+    /// The waiter in `slot` and those behind it.
+    fn walk_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+        let mut slot = slot;
         core::iter::from_fn(move || {
             let here = slot;
             let waiter = self.waiters.get(here)?;
@@ -229,6 +235,7 @@ impl Waits {
             queue.len += 1;
         }
         self.count_in(slot);
+        self.note_present(slot);
         self.mark_unsaved(slot);
         if !newcomer.owner.is_empty() {
             self.index(slot);
@@ -250,12 +257,6 @@ impl Waits {
         }
     }
 
-    /// Whether a place is passed over until its owner asks again: its connection is gone.
-    pub fn is_deserted(&self, waiter: &Waiter) -> bool {
-        matches!(waiter.presence, Presence::Absent { .. })
-            && self.queues.get(waiter.queue).is_some_and(Queue::skips_absent)
-    }
-
     /// Takes a waiter out of its queue, and the queue away when it was the last. Of a call for
     /// several keys, only this place goes: see [`Waits::disband`].
     pub fn leave(&mut self, slot: u32) -> Option<Waiter> {
@@ -268,6 +269,7 @@ impl Waits {
         self.count_out(slot);
         self.mark_unsaved(slot);
         self.order.exempt.remove(&slot);
+        self.pass_first_present(slot);
         let waiter = self.waiters.remove(slot)?;
         if let Some(before) = self.waiters.get_mut(waiter.prev) {
             before.next = waiter.next;
@@ -303,6 +305,11 @@ impl Waits {
             }
         }
         self.count_in(slot);
+        if self.waiters.get(slot).is_some_and(|waiter| self.is_deserted(waiter)) {
+            self.pass_first_present(slot);
+        } else {
+            self.note_present(slot);
+        }
         self.new_id(slot);
         self.arm(slot);
     }
@@ -326,7 +333,6 @@ impl Waits {
         self.members += usize::from(waiter.presence == Presence::Member);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.makers += usize::from(is_maker(waiter.ask.want));
-            queue.absent += usize::from(is_absent(waiter.presence));
         }
     }
 
@@ -337,7 +343,6 @@ impl Waits {
         self.members -= usize::from(waiter.presence == Presence::Member);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.makers -= usize::from(is_maker(waiter.ask.want));
-            queue.absent -= usize::from(is_absent(waiter.presence));
         }
     }
 
@@ -358,10 +363,6 @@ impl Waits {
             waiter.id = WaiterId(u64::from(self.calls) << 32 | u64::from(slot));
         }
     }
-}
-
-fn is_absent(presence: Presence) -> bool {
-    matches!(presence, Presence::Absent { .. })
 }
 
 /// Whether a waiter makes the semaphore if it is not there.

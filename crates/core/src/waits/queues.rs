@@ -48,7 +48,7 @@ impl Waits {
             name: Name::from(key.name),
             len: 0,
             makers: 0,
-            absent: 0,
+            first_present: NIL,
             serial: self.last_serial,
             head: NIL,
             tail: NIL,

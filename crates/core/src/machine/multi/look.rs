@@ -6,7 +6,7 @@ use crate::machine::caller::{Caller, refused_in_script};
 use crate::machine::reentry::own_hold;
 use crate::machine::requests::{Asks, Call};
 use crate::machine::{Machine, Step, wrong_type};
-use crate::queue::{Queue, Want};
+use crate::queue::Want;
 use crate::resource::{Kind, Lock, Resource};
 use crate::store::Store;
 use crate::time::Now;
@@ -141,8 +141,7 @@ impl Machine {
             return Look::Closed(false);
         }
         let queue = self.waits.queue_of(step.key).filter(|_| is_free);
-        let queue = queue.filter(|&id| !self.waits.queue(id).is_none_or(Queue::is_deserted));
-        let mut waiting = queue.into_iter().flat_map(|queue| self.waits.walk(queue));
+        let mut waiting = queue.into_iter().flat_map(|queue| self.waits.walk_present(queue));
         let first = waiting.find(|(_, waiter)| match own {
             Own::Goes if *waiter.owner == *call.owner => false,
             Own::Counts | Own::Goes | Own::Stays => !self.is_passed_over(waiter),

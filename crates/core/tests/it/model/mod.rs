@@ -210,7 +210,13 @@ impl Model {
                 self.hand_on(k);
                 return self.acquire(k, client, may_block, (call, mode));
             }
-            Verb::Release(call, mode) => self.release(k, client, (call, mode)),
+            Verb::Release(call, mode) => {
+                let answer = self.release(k, client, (call, mode));
+                if answer == Answer::Error("NOTHELD") {
+                    self.spend(k, verb, Use::PassedOver);
+                }
+                answer
+            }
             Verb::Renew(call, mode) => self.renew(k, client, (call, mode)),
             Verb::Fence(owner, token) => self.fence(k, &text(owner), token),
             Verb::Break(owner) => self.break_holds(k, owner),

@@ -26,10 +26,10 @@ impl Model {
         order.extend(&tied);
         order.extend(&concerned);
         for k in in_order(&order) {
-            self.end_what_is_due(k);
             if let Some(sent) = sent.as_ref().filter(|_| taken_back == Some(k)) {
                 self.take_back(k, sent);
             }
+            self.end_what_is_due(k);
             for serial in self.tied_to(k, client) {
                 self.cut(k, serial);
             }
@@ -84,8 +84,8 @@ impl Model {
         let at = self.sent.iter().position(|sent| sent.client == client).expect("sent");
         let sent = self.sent.remove(at);
         if let Some(k) = self.where_is(sent.serial).filter(|_| !sent.repeated) {
-            self.end_what_is_due(k);
             self.take_back(k, &sent);
+            self.end_what_is_due(k);
         } else {
             // The machine may look at the key where it was.
             self.settle(touched, &[]);

@@ -133,6 +133,8 @@ pub(super) enum Use {
     /// With the answer, here and below.
     Cancelled(u64),
     Released(u64),
+    /// A RELEASE of what was not held.
+    PassedOver,
 }
 
 /// A request that is over.

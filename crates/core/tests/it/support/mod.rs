@@ -313,7 +313,8 @@ impl World {
         self.sent = kept;
         let lost: Vec<(WaiterId, u64)> = lost;
         // In a cluster, a command of any slot may hear of it first.
-        let slot = self.is_cluster.then(|| slot_of(if client.is_multiple_of(3) { b"k" } else { b"m" }));
+        let slot =
+            self.is_cluster.then(|| slot_of(if client.is_multiple_of(3) { b"k" } else { b"m" }));
         let mut seen = self.step(|machine, keys, now, fx| {
             // In the order in which a server tells of them.
             keys.slot = slot;

@@ -110,7 +110,7 @@ fn requests_are_known_as_long_as_the_settings_say() {
           0  c1  ACQUIRE k A REQID a1          => t1
          10  c1  RELEASE k A REQID r1          => 0
         109  c1  ACQUIRE k A REQID a1          => SPENT
-        110  c1  RELEASE k A REQID r1          => NOTHELD
+        110  c1  RELEASE k A REQID r0          => NOTHELD
         110  c1  ACQUIRE k A REQID a1          => t2
         111  c1  RELEASE k A REQID r1          => 0
         # A pause does not count.

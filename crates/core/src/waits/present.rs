@@ -1,0 +1,53 @@
+//! Places whose connection is gone. In all queues but those of fair locks they are *deserted*: they keep their order, are
+//! granted nothing until their owners ask again, and hold nobody up.
+//!
+//! A client that is redeployed can leave thousands of them in front of a queue. So a queue knows the first place that is not
+//! deserted, and a grant does not walk over the others.
+
+use super::Waits;
+use crate::queue::{Presence, Queue, Waiter};
+use crate::slab::NIL;
+
+impl Waits {
+    /// Whether a place is passed over until its owner asks again: its connection is gone.
+    pub fn is_deserted(&self, waiter: &Waiter) -> bool {
+        matches!(waiter.presence, Presence::Absent { .. })
+            && self.queues.get(waiter.queue).is_some_and(Queue::skips_absent)
+    }
+
+    /// The place in `slot` is there, and not deserted: it may be the first such place of its queue.
+    pub(super) fn note_present(&mut self, slot: u32) {
+        let Some(waiter) = self.waiters.get(slot).filter(|waiter| !self.is_deserted(waiter)) else {
+            return;
+        };
+        let (id, seq) = (waiter.queue, waiter.seq);
+        let first = self.queues.get(id).and_then(|queue| self.waiters.get(queue.first_present));
+        if first.is_none_or(|first| seq < first.seq)
+            && let Some(queue) = self.queues.get_mut(id)
+        {
+            queue.first_present = slot;
+        }
+    }
+
+    /// The place in `slot` goes, or is deserted from now on: if it was the first that is not, the next such place is. Each
+    /// deserted place is passed once, unless its owner comes back.
+    pub(super) fn pass_first_present(&mut self, slot: u32) {
+        let Some(waiter) = self.waiters.get(slot) else { return };
+        let (id, mut next) = (waiter.queue, waiter.next);
+        if self.queues.get(id).is_none_or(|queue| queue.first_present != slot) {
+            return;
+        }
+        while let Some(waiter) = self.waiters.get(next).filter(|waiter| self.is_deserted(waiter)) {
+            next = waiter.next;
+        }
+        if let Some(queue) = self.queues.get_mut(id) {
+            queue.first_present = next;
+        }
+    }
+
+    /// The waiters of a queue from the first on that is not deserted.
+    pub fn walk_present(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+        let first = self.queues.get(queue).map_or(NIL, |queue| queue.first_present);
+        self.walk_from(first)
+    }
+}
