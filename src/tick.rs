@@ -380,7 +380,8 @@ pub fn before_sleep() {
             next = Some(next.map_or(check, |next| next.min(check)));
         }
         if inbox::has_loaded() {
-            let soon = now.mono + LOADED_MS;
+            let is_shut = shell.gate == Gate::Shut;
+            let soon = now.mono + if is_shut { dlock_core::machine::RETRY_MS } else { LOADED_MS };
             next = Some(next.map_or(soon, |next| next.min(soon)));
         }
         if inbox::has_news() {

@@ -54,7 +54,7 @@ impl Machine {
         self.untie((entry, id), &hold);
         step.dirty = true;
         if end != End::Returned {
-            self.spend_hold(step, resource.kind(), id, &hold);
+            self.spend_hold(step, (resource.kind(), id), &hold, end);
         }
         if let Body::Rw(rw) = &resource.body
             && let Some(queue) = self.waits.queue_of(step.key)

@@ -52,7 +52,7 @@ impl Lost {
             Some((hold.channel()?, id_text(id, hold), hold.owner.to_vec()))
         };
         let kind = resource.kind();
-        let requests = resource.holds().flat_map(|(id, hold)| spent_of(kind, id, hold));
+        let requests = resource.holds().flat_map(|(id, hold)| spent_of((kind, id), hold, false));
         let requests = requests.map(|(name, what)| LostRequest {
             scope: name.scope,
             owner: name.owner.into(),

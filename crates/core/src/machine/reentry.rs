@@ -3,6 +3,7 @@
 use super::acquire::Asked;
 use super::caller::Caller;
 use super::hand_on::granted;
+use super::requests::{Asks, Call};
 use super::{Grip, Machine, Step, quoted};
 use crate::effects::{Event, Outcome};
 use crate::hold::{Did, Hold};
@@ -40,6 +41,12 @@ impl Machine {
         let call = asked.call;
         let lease_ms = self.lease_of(call);
         let is_repeat = hold.seen(call.reqid).is_some();
+        if let Want::Permits { count, .. } = asked.want
+            && hold.count != count
+        {
+            // Who asked for another number must not take these for them.
+            return Call::without_owner(call.reqid, Asks::Acquire).misused(step.key);
+        }
         if hold.unclaimed().is_some() {
             if !is_repeat {
                 hold.remember(call.reqid, Did::Acquire);

@@ -5,7 +5,7 @@
 //! fed here by the end of holds and by verbs that leave no hold behind.
 
 use super::holder::{Whose, not_held};
-use super::{Caller, Machine, Step, quoted, wrong_type};
+use super::{Caller, End, Machine, Step, quoted, wrong_type};
 use crate::effects::{Effects, Outcome};
 use crate::hold::{Did, Hold};
 use crate::holds::HoldId;
@@ -69,8 +69,8 @@ impl<'a> Call<'a> {
 
 /// What is known of the request that a call names.
 enum Known {
-    /// A hold in force knows it.
-    ByHold(Did),
+    /// A hold in force knows it; and whether its owner has claimed that hold.
+    ByHold(Did, bool),
     /// It is over.
     Over(Use),
 }
@@ -119,15 +119,16 @@ impl Machine {
         call: Call<'_>,
     ) -> Option<Outcome> {
         let used = call.names().find_map(|name| match self.known(step, resource, name)? {
-            Known::ByHold(did) => {
-                (!call.asks.may_repeat(did)).then(|| Err(misused(step.key, name)))
+            Known::ByHold(did, _) if !call.asks.may_repeat(did) => {
+                Some(Err(misused(step.key, name)))
             }
-            Known::Over(used) => match call.asks.may_copy(used) {
-                false => Some(Err(misused(step.key, name))),
-                // The request that is cancelled was granted: what it got is left as it is.
-                true if matches!((call.asks, used), (Asks::Cancel, Use::Acquired)) => None,
-                true => Some(Ok((name, used))),
-            },
+            // It was granted, so there is nothing to cancel; what the owner waits for since is another request.
+            Known::ByHold(Did::Acquire, true) if matches!(call.asks, Asks::Cancel) => {
+                Some(Ok((name, Use::Acquired)))
+            }
+            Known::ByHold(..) => None,
+            Known::Over(used) if call.asks.may_copy(used) => Some(Ok((name, used))),
+            Known::Over(_) => Some(Err(misused(step.key, name))),
         })?;
         Some(match used {
             Ok((name, used)) => self.answer_again(step, resource, (call, name), used),
@@ -153,6 +154,7 @@ impl Machine {
                 Outcome::Taken
             }
             (Asks::Give(_) | Asks::Resize(_), _) => Outcome::Available(resource.available()),
+            (Asks::Cancel, Use::Acquired) => Outcome::Count(0),
             (_, Use::PassedOver) => {
                 let whose = Whose { owner: call.owner, mode: call.mode, token: None };
                 not_held(step.key, resource, whose, None)
@@ -169,8 +171,8 @@ impl Machine {
     }
 
     fn known(&self, step: &Step<'_>, resource: &Resource, name: RequestKey<'_>) -> Option<Known> {
-        if let Some(did) = seen_by_hold(resource, name) {
-            return Some(Known::ByHold(did));
+        if let Some((did, is_claimed)) = seen_by_hold(resource, name) {
+            return Some(Known::ByHold(did, is_claimed));
         }
         let limits = self.request_limits();
         self.spent.find(step.key, name, step.lease, limits).map(Known::Over)
@@ -194,7 +196,7 @@ impl Machine {
         let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
         call.names().find_map(|name| {
             let did = match store.get(key) {
-                Slot::Here(resource) => seen_by_hold(resource, name),
+                Slot::Here(resource) => seen_by_hold(resource, name).map(|(did, _)| did),
                 Slot::Missing | Slot::Foreign | Slot::OutOfReach => None,
             };
             let fits = match (did, self.spent.find(key, name, lease, limits)) {
@@ -221,8 +223,14 @@ impl Machine {
     }
 
     /// Notes the requests of a hold that has ended.
-    pub(super) fn spend_hold(&mut self, step: &mut Step<'_>, kind: Kind, id: HoldId, hold: &Hold) {
-        for (name, what) in spent_of(kind, id, hold) {
+    pub(super) fn spend_hold(
+        &mut self,
+        step: &mut Step<'_>,
+        id: (Kind, HoldId),
+        hold: &Hold,
+        end: End,
+    ) {
+        for (name, what) in spent_of(id, hold, end == End::Released) {
             self.note_spent(step, name, what);
         }
     }
@@ -273,26 +281,26 @@ impl Asks {
     }
 }
 
-/// What a request did to a hold in force that knows it.
-fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<Did> {
+/// What a request did to a hold in force that knows it, and whether the owner has claimed that hold.
+fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<(Did, bool)> {
     if name.owner.is_empty() {
         return None;
     }
     let kind = resource.kind();
     let own = resource.holds_of(name.owner);
     let mut own = own.filter(|(id, _)| Scope::of_hold(kind, *id) == Some(name.scope));
-    own.find_map(|(_, hold)| hold.seen(Some(name.id)))
+    own.find_map(|(_, hold)| Some((hold.seen(Some(name.id))?, hold.unclaimed().is_none())))
 }
 
-/// The requests of a hold that are over when it ends. None of a grant that nobody claimed: its owner
-/// does not know of it, and asks again with the same id. None of which an older version did not tell
+/// The requests of a hold that are over when it ends. None of a grant that nobody claimed, unless its owner ended it: the
+/// owner does not know of it, and asks again with the same id. None of which an older version did not tell
 /// what they did.
 pub(super) fn spent_of(
-    kind: Kind,
-    id: HoldId,
+    (kind, id): (Kind, HoldId),
     hold: &Hold,
+    by_owner: bool,
 ) -> impl Iterator<Item = (RequestKey<'_>, Use)> {
-    let known = hold.extras.as_ref().filter(|extras| extras.unclaimed.is_none());
+    let known = hold.extras.as_ref().filter(|extras| by_owner || extras.unclaimed.is_none());
     let requests = known.into_iter().flat_map(|extras| extras.requests.iter());
     let scope = Scope::of_hold(kind, id);
     requests.filter_map(move |(request, did)| {

@@ -56,7 +56,6 @@ impl Machine {
         let limits = self.request_limits();
         for _ in 0..budget {
             let worked = self.run_out_one(now, fx)
-                || self.spent.drop_overdue(self.clock.at(now.mono), limits, DROPS_AT_ONCE)
                 || (self.accepts_writes()
                     && self.role == Role::Primary
                     && (self.end_quarantine(now)
@@ -66,7 +65,9 @@ impl Machine {
                         || self.end_lease_of_one(store, now, fx)
                         || self.revisit_one(store, now, fx)
                         || self.work_off_one(store, now, fx)
-                        || self.grant_leftover(store, now, fx)));
+                        || self.grant_leftover(store, now, fx)))
+                // Nothing waits for it: a request that is over for too long is not found any more.
+                || self.spent.drop_overdue(self.clock.at(now.mono), limits, DROPS_AT_ONCE);
             if !worked {
                 return Progress::Done;
             }

@@ -48,7 +48,7 @@ impl Model {
     pub(super) fn end(&mut self, k: usize, serial: u64, why: &str) {
         let (mode, hold) = self.take(k, serial);
         if why != "return" {
-            self.spend_hold(k, mode, &hold);
+            self.spend_hold(k, mode, &hold, why == "release");
         }
         let counters = &mut self.out.counters;
         let (counter, event, message) = match why {

@@ -9,14 +9,20 @@ impl Model {
     pub(super) fn recall(&mut self, k: usize, verb: Verb<'_>) -> Option<Answer> {
         let (owner, id, modes) = self.names(k, verb)?;
         for mode in modes {
-            let known = match self.hold_of(k, &owner, mode) {
-                Some(hold) => hold.requests.iter().find(|(known, _)| *known == id).cloned(),
-                None => None,
+            let (known, is_claimed) = match self.hold_of(k, &owner, mode) {
+                Some(hold) => (
+                    hold.requests.iter().find(|(known, _)| *known == id).cloned(),
+                    hold.unclaimed.is_none(),
+                ),
+                None => (None, true),
             };
             let in_hold = known.is_some();
             let used = known.map(|(_, used)| used).or_else(|| self.spent_as(k, mode, &owner, &id));
             let answer = match (verb, used) {
-                (_, None) | (Verb::Cancel(..), Some(Use::Acquired)) => None,
+                (_, None) => None,
+                (Verb::Cancel(..), Some(Use::Acquired)) => {
+                    (!in_hold || is_claimed).then_some(Answer::Count(0))
+                }
                 (Verb::Acquire(..), Some(Use::Acquired | Use::Cancelled(_))) => {
                     (!in_hold).then_some(Answer::Error("SPENT"))
                 }
@@ -71,8 +77,8 @@ impl Model {
     }
 
     /// The requests of a hold that is over; none if its owner never heard of it.
-    pub(super) fn spend_hold(&mut self, k: usize, mode: Mode, hold: &Hold) {
-        if hold.unclaimed.is_none() {
+    pub(super) fn spend_hold(&mut self, k: usize, mode: Mode, hold: &Hold, by_owner: bool) {
+        if by_owner || hold.unclaimed.is_none() {
             for (id, used) in &hold.requests {
                 self.note_spent(k, mode, (&hold.owner, id), *used);
             }

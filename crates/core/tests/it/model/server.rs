@@ -66,7 +66,7 @@ impl Model {
         for hold in &holds {
             self.say("deleted", k, hold);
             let reads = self.readers[k].iter().any(|reader| reader.serial == hold.serial);
-            self.spend_hold(k, if reads { Mode::Read } else { Mode::Write }, hold);
+            self.spend_hold(k, if reads { Mode::Read } else { Mode::Write }, hold, false);
         }
     }
 

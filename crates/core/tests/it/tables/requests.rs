@@ -433,3 +433,69 @@ fn a_late_copy_closes_no_circle() {
           6  c2  ACQUIRE k B REQID b BLOCK 0       => SPENT
     ");
 }
+
+#[test]
+fn a_release_that_found_nothing_does_not_find_the_next_hold() {
+    run_both(
+        "
+          0  c1  ACQUIRE k A PX 50 REQID a1    => t1
+        100  c2  RELEASE k A REQID r1          => NOTHELD
+        101  c2  ACQUIRE k A REQID a2          => t2
+        102  c1  RELEASE k A REQID r1          => NOTHELD
+        103  failover
+        104  c1  RELEASE k A REQID r1          => NOTHELD
+        105  c2  RELEASE k A REQID r2          => 0
+    ",
+    );
+}
+
+/// The lease of a grant is over before the server learns that it could not be delivered: a retry is no late copy.
+#[test]
+fn a_grant_that_ended_on_its_way_was_not_carried_out() {
+    run("
+          0  held-back
+          0  c1  ACQUIRE k A                              => t1
+          1  c2  ACQUIRE k B PX 50 REQID r1 BLOCK 0       => parked
+          2  c1  RELEASE k A                              => 0; c2 gets t2
+        100  gone c2
+        101  c3  ACQUIRE k B PX 50 REQID r1 BLOCK 0       => t3
+    ");
+}
+
+#[test]
+fn a_late_cancel_leaves_newer_requests_alone() {
+    run_both(
+        "
+          0  c1  ACQUIRE k A REQID r           => t1
+          1  c1  CANCEL k A REQID r            => 0
+          2  c1  RELEASE k A REQID q           => 0
+          3  c2  ACQUIRE k B                   => t2
+          4  c1  ACQUIRE k A REQID r3 BLOCK 0  => parked
+          5  c3  CANCEL k A REQID r            => 0
+          6  c2  RELEASE k B                   => 0; c1 gets t3
+    ",
+    );
+}
+
+#[test]
+fn a_grant_that_its_owner_gave_up_unclaimed_is_over() {
+    run_both(
+        "
+          0  c1  ACQUIRE k B                         => t1
+          1  c2  ACQUIRE k A QUEUE 5000 REQID r      => null
+          2  c1  RELEASE k B                         => 0; dlock:notify:A: granted 0 t2 1 A k
+          3  c2  RELEASE k A REQID q                 => 0
+          4  c3  ACQUIRE k A QUEUE 5000 REQID r      => SPENT
+    ",
+    );
+}
+
+#[test]
+fn permits_of_another_number_are_another_request() {
+    run("
+          0  c1  DSEM.INIT s 9                       => 1
+          0  c1  DSEM.ACQUIRE s A COUNT 2 REQID x    => p1
+          1  c1  DSEM.ACQUIRE s A COUNT 5 REQID x    => ERR
+          2  c1  DSEM.ACQUIRE s A COUNT 2 REQID x    => p1
+    ");
+}

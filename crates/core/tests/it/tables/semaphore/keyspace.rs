@@ -177,7 +177,7 @@ fn a_restored_semaphore_has_what_was_dumped() {
         500  restore s t
         500  c1  INFO t                          => capacity 4 available 1 leased 2 taken 1 waiters 0
         500  c1  PERMITS t                       => p1 A 2 500
-        501  c1  ACQUIRE t A REQID r             => p1
+        501  c1  ACQUIRE t A COUNT 2 REQID r     => p1
         # TAKE has left nothing but its count: its id stays with the name it was for.
         502  c1  TAKE s REQID q                  => taken
         503  c1  INFO s                          => capacity 4 available 1 leased 2 taken 1 waiters 0

@@ -133,7 +133,7 @@ fn a_repeat_gets_the_same_permit_and_counts_nothing() {
           0  c1  INIT s 5                  => 1
           1  c1  ACQUIRE s A REQID r PX 100 => p1
           2  c2  ACQUIRE s A REQID r PX 900 => p1
-          2  c2  ACQUIRE s A REQID r COUNT 2 BLOCK 0 => p1
+          2  c2  ACQUIRE s A REQID r BLOCK 0 => p1
           2  c2  INFO s                    => capacity 5 available 4 leased 1 taken 0 waiters 0
           2  c2  PERMITS s                 => p1 A 1 99
         # Another request, or another owner: another permit.
@@ -156,7 +156,7 @@ fn a_repeat_gets_its_permit_also_when_all_are_out() {
           1  c1  ACQUIRE s A REQID r       => p1
           2  c2  ACQUIRE s B BLOCK 0       => parked
           3  c3  ACQUIRE s A REQID r       => p1
-          3  c3  ACQUIRE s A REQID r COUNT 2 => p1
+          3  c3  ACQUIRE s A REQID r COUNT 2 => ERR
           4  c3  RELEASE s $p1             => 0; c2 gets p2
     ");
 }

@@ -91,7 +91,7 @@ fn a_restart_keeps_permits_and_ends_none_early() {
         501  tick
         501  c1  INFO s                          => capacity 9 available 3 leased 4 taken 2 waiters 0
         501  c1  POSITION s A                    => 0
-        502  c1  ACQUIRE s A REQID r             => p1
+        502  c1  ACQUIRE s A COUNT 3 REQID r     => p1
         # A restart forgets what is over.
         503  c1  TAKE s 2 REQID q                => taken
         504  c1  GIVE s 4                        => 5
