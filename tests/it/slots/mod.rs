@@ -3,6 +3,7 @@
 //! owner gets it, and its key is written a second time. One node that has all slots is enough to see it.
 
 mod cycles;
+mod put_off;
 mod rows;
 mod scenes;
 

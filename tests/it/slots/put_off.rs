@@ -1,0 +1,50 @@
+//! What a command leaves to the tick, because it is about keys of another slot, is not believed in the meantime.
+
+use super::{ask, in_one_write, on_all, words};
+use crate::support::{Reply, SOON};
+
+/// A lock that is gone has no holder, so its holder closes no cycle.
+#[test]
+fn a_deleted_lock_of_another_slot_closes_no_cycle() {
+    on_all(
+        &["DEL {a}d", "UNLINK {a}d", "RENAME {a}d {a}e"],
+        |removal| (*removal).to_owned(),
+        |server, removal| {
+            ask(server, "DLOCK.ACQUIRE {a}d o1").ok();
+            ask(server, "DLOCK.ACQUIRE {b}d o2").ok();
+            let mut waiter = server.block(&words("DLOCK.ACQUIRE {a}d o2 BLOCK 0"));
+            let mut client = server.client();
+            let calls = [(*removal).to_owned(), "DLOCK.ACQUIRE {b}d o1 QUEUE 1000".to_owned()];
+            let replies = in_one_write(&mut client, &calls);
+            assert!(replies[1].is_null(), "{removal}: {:?}", replies[1]);
+            let told = waiter.expect_reply(SOON).error();
+            assert!(told.starts_with("UNBLOCKED ") || told.starts_with("MOVING "), "{told}");
+            ask(server, "DLOCK.CANCEL {b}d o1");
+            ask(server, "DEL {a}d {a}e");
+            ask(server, "DEL {b}d");
+            drop((waiter, client));
+            server.left_over_check();
+        },
+    );
+}
+
+/// Only a flush says that everything is gone; DEBUG RELOAD flushes, too, and loads what was there.
+#[test]
+fn a_reload_beside_a_command_announces_no_flush() {
+    on_all(
+        &["DEBUG RELOAD"],
+        |reload| (*reload).to_owned(),
+        |server, reload| {
+            let mut messages = server.subscribe(&["dlock:notify"]);
+            ask(server, "DLOCK.ACQUIRE {a}z o1 PX 60000").ok();
+            let mut client = server.client();
+            in_one_write(&mut client, &[(*reload).to_owned(), "DLOCK.ACQUIRE {b}z o3".to_owned()]);
+            assert_eq!(server.cmd(&["DLOCK.INFO", "{a}z"]).field("owner").text(), "o1");
+            messages.assert_none();
+            ask(server, "DLOCK.RELEASE {a}z o1");
+            ask(server, "DLOCK.RELEASE {b}z o3");
+            drop(client);
+            server.left_over_check();
+        },
+    );
+}
