@@ -50,8 +50,9 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
         let turn = Turn { gate: Gate::Unknown, scope: Scope::Everywhere };
         tick::on_keys(ctx, turn, |shell, keys, _, effects| {
             // A key that is here while its slot is not ours yet has just come, with its queue if it is a fair lock's.
-            let mut is_missing =
-                |name: &[u8]| matches!(keys.get(Key { db: 0, name }), Slot::Missing);
+            let mut is_missing = |name: &[u8]| {
+                matches!(keys.get(Key { db: 0, name }), Slot::Missing | Slot::Elsewhere)
+            };
             shell.machine.slot_lost(|name| lost.contains(&slot(name)) && is_missing(name), effects);
         });
     }

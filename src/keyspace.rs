@@ -5,8 +5,11 @@ use dlock_core::resource::Resource;
 use dlock_core::store::{Key, Reach, Slot, Store};
 
 use crate::cluster;
-use crate::ffi::{Args, Content, Ctx, KeyHandle, Level, Mode, Name, OwnedName, Value, log};
+use crate::ffi::{
+    Args, Content, Ctx, KeyHandle, Level, Mode, Name, OwnedName, Value, Verdict, log,
+};
 use crate::inbox::{self, Notice};
+use crate::shell;
 
 /// The keys that the running command names, as the server's own strings: they need no copy.
 #[derive(Clone, Copy)]
@@ -96,6 +99,8 @@ pub struct Keys<'a> {
     named: Named<'a>,
     /// Which of the named keys was used last.
     last: usize,
+    /// The slot that the server was last asked for, and whether its missing keys may be on another node.
+    asked: Option<(u16, bool)>,
     open: Option<Open<'a>>,
 }
 
@@ -125,7 +130,7 @@ impl OpenKey {
 impl<'a> Keys<'a> {
     /// The keys of `scope`; `named` are those that the running command names.
     pub fn new(ctx: Ctx<'a>, mode: Mode, scope: Scope, named: Named<'a>) -> Self {
-        Self { ctx, mode, scope, named, last: 0, open: None }
+        Self { ctx, mode, scope, named, last: 0, asked: None, open: None }
     }
 
     /// Whether `key` may be touched: the server has let the keys that the command names pass.
@@ -138,6 +143,24 @@ impl<'a> Keys<'a> {
             log(Level::Warning, "bug in dlock: a command asked for a key of another slot");
         }
         is_in
+    }
+
+    /// Whether `key`, which is missing, may be on another node: in a cluster, while its slot moves or when it has moved.
+    /// Not a key that the command names: of those the server itself has found that they are to be served here.
+    fn may_be_elsewhere(&mut self, key: Key<'_>) -> bool {
+        if self.named.find(key, self.last).is_some() {
+            return false;
+        }
+        let slot = cluster::slot(key.name);
+        if let Some((_, answer)) = self.asked.filter(|(asked, _)| *asked == slot) {
+            return answer;
+        }
+        // Closed first: the server looks at the key, too.
+        self.open = None;
+        let is_away =
+            self.ctx.accepts_writes(key.name) == Verdict::NotOurSlot && self.ctx.knows_its_slots();
+        self.asked = Some((slot, is_away));
+        is_away
     }
 
     /// The handle of `key`, opened if it is not open; `None` if it may not be touched, or there is no such database.
@@ -180,6 +203,12 @@ impl Store for Keys<'_> {
     fn get(&mut self, key: Key<'_>) -> Slot<'_> {
         if !self.may_touch(key) {
             return Slot::OutOfReach;
+        }
+        if shell::is_cluster()
+            && matches!(self.open(key).map(KeyHandle::content), None | Some(Content::Missing))
+            && self.may_be_elsewhere(key)
+        {
+            return Slot::Elsewhere;
         }
         match self.open(key).map(KeyHandle::content) {
             None | Some(Content::Missing) => Slot::Missing,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::{
     args,
     scene::{Scene, block},
-    support::{Client, Family, Heard, Kind, Reply, SOON, Server, wait_until},
+    support::{Client, Family, Heard, Kind, Nodes, Reply, SOON, Server, wait_until},
     test_both_families,
 };
 
@@ -204,4 +204,44 @@ fn a_slot_with_locks_is_not_moved_as_a_whole() {
     assert_eq!(scene.holder.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
     let token = scene.first_is_granted();
     scene.play_out(token);
+}
+
+/// While a slot moves, the new node grants those of its keys that are not at the old one. So the old node hands off no key
+/// that is missing, though somebody waits for it there.
+#[test]
+fn a_missing_key_of_a_slot_that_moves_is_not_handed_off() {
+    let nodes = Nodes::start(2);
+    let [source, target] = nodes.all() else { panic!("two nodes") };
+    let (source, target) =
+        if source.slot("{t}") < 8192 { (source, target) } else { (target, source) };
+    for cause in ["the head is unblocked", "the head may have all"] {
+        source.cmd(&["DLOCK.ACQUIRE", "{t}busy", "o9"]).int();
+        let head = ["DLOCK.MACQUIRE", "2", "{t}hot", "{t}busy", "batch", "BLOCK", "0"];
+        let mut head = source.block(&head);
+        let mut waiter = source.block(&["DLOCK.ACQUIRE", "{t}hot", "y", "BLOCK", "0"]);
+        source.begin_slot_move(source.slot("{t}"), target);
+        let mut client = target.client();
+        client.cmd(&["ASKING"]).ok();
+        let token = client.cmd(&["DLOCK.ACQUIRE", "{t}hot", "x"]).int();
+        if cause == "the head is unblocked" {
+            assert_eq!(source.cmd(&["DLOCK.UNBLOCK", &head.id().to_string()]).int(), 1);
+            assert!(head.expect_reply(SOON).is_null());
+        } else {
+            assert_eq!(source.cmd(&["DLOCK.RELEASE", "{t}busy", "o9"]).int(), 0);
+            let told = head.expect_reply(SOON).error();
+            assert!(told.starts_with("UNBLOCKED "), "{cause}: {told}");
+        }
+        let told = waiter.expect_reply(SOON).error();
+        assert!(told.starts_with("UNBLOCKED "), "{cause}: {told}");
+        client.cmd(&["ASKING"]).ok();
+        assert_eq!(client.cmd(&["DLOCK.CHECK", "{t}hot", &token.to_string()]).int(), 1);
+        client.cmd(&["ASKING"]).ok();
+        assert_eq!(client.cmd(&["DLOCK.RELEASE", "{t}hot", "x"]).int(), 0);
+        for node in [source, target] {
+            node.cmd(&["CLUSTER", "SETSLOT", &source.slot("{t}").to_string(), "STABLE"]).ok();
+        }
+        if source.cmd(&["EXISTS", "{t}busy"]).int() == 1 {
+            assert_eq!(source.cmd(&["DLOCK.RELEASE", "{t}busy", "o9"]).int(), 0);
+        }
+    }
 }

@@ -166,7 +166,7 @@ impl Machine {
                             .any(|entry| entry.db == queue.db && *entry.name == *queue.name)
                 }
                 Slot::Here(resource) => resource.entry != NO_ENTRY && admits(resource, first),
-                Slot::Foreign | Slot::OutOfReach => false,
+                Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => false,
             };
             ensure(!admitted || waits_for_more, || {
                 format!("{:?} is not free while someone it admits waits", queue.name)

@@ -20,6 +20,8 @@ pub enum Slot<'a> {
     Foreign,
     /// One of ours.
     Here(&'a mut Resource),
+    /// Nothing here, and the key may be on another node: its slot is moving away, or has moved. Nothing may be put under it.
+    Elsewhere,
     /// Unknown: the key may not be touched now; see [`Reach`]. Asking for it is a bug of the caller.
     OutOfReach,
 }

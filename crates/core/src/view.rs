@@ -361,7 +361,7 @@ impl Machine {
             Slot::Here(resource) if resource.kind() == kind => Ok(Some(resource)),
             // Who waits for it has said what it is.
             Slot::Missing if queue.is_none_or(|q| q.kind == kind || q.len == 0) => Ok(None),
-            Slot::Here(_) | Slot::Missing | Slot::Foreign | Slot::OutOfReach => Err(Foreign),
+            _ => Err(Foreign),
         }
     }
 

@@ -329,6 +329,7 @@ impl Machine {
                 self.waits.forget_holders(id);
                 self.waits.stall(id);
             }
+            Slot::Elsewhere => self.dismiss_queue(id, ErrorCode::Unblocked, GONE, fx),
             Slot::OutOfReach => self.waits.stall(id),
         }
     }
@@ -398,6 +399,11 @@ impl Machine {
             // Its turn comes in the tick.
             self.waits.stall(id);
             return false;
+        }
+        if matches!(store.get(key.1), Slot::Elsewhere) {
+            // The new node may have granted it: those who wait ask there.
+            self.dismiss_queue(id, ErrorCode::Unblocked, GONE, fx);
+            return true;
         }
         let looked = self.on_key(store, key, now, fx, |machine, step, resource| {
             machine.hand_on(step, resource);

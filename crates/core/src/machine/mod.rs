@@ -340,7 +340,7 @@ impl Machine {
                 fresh = Resource::free(kind);
                 (&mut fresh, false)
             }
-            Slot::Here(_) | Slot::Missing | Slot::Foreign | Slot::OutOfReach => {
+            Slot::Here(_) | Slot::Missing | Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => {
                 return Err(Foreign);
             }
         };

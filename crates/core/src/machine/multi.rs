@@ -326,7 +326,7 @@ impl Machine {
         let is_lock = |name: &&[u8]| match store.get(caller.key(name)) {
             Slot::Missing => !self.is_awaited_as_another(Kind::Lock, caller.key(name)),
             Slot::Here(resource) => resource.kind() == Kind::Lock,
-            Slot::Foreign | Slot::OutOfReach => false,
+            Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => false,
         };
         if keys.iter().all(is_lock) { Ok(()) } else { Err(wrong_type()) }
     }

@@ -25,7 +25,9 @@ impl Machine {
         let lease = self.clock.at(now.mono);
         let mut fresh = Resource::free(Kind::Lock);
         let (resource, is_there) = match store.get(key) {
-            Slot::Foreign | Slot::OutOfReach => return Err(DecodeError::Impossible),
+            Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => {
+                return Err(DecodeError::Impossible);
+            }
             Slot::Missing => (&mut fresh, false),
             Slot::Here(resource) => (resource, true),
         };

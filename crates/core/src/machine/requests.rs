@@ -197,7 +197,7 @@ impl Machine {
         call.names().find_map(|name| {
             let did = match store.get(key) {
                 Slot::Here(resource) => seen_by_hold(resource, name).map(|(did, _)| did),
-                Slot::Missing | Slot::Foreign | Slot::OutOfReach => None,
+                Slot::Missing | Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => None,
             };
             let fits = match (did, self.spent.find(key, name, lease, limits)) {
                 (Some(did), _) => call.asks.may_repeat(did),

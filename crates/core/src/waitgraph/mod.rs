@@ -76,7 +76,9 @@ impl Machine {
                 false
             }
             // A call for a key of another type does not wait.
-            Slot::Here(_) | Slot::Missing | Slot::Foreign | Slot::OutOfReach => return None,
+            Slot::Here(_) | Slot::Missing | Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => {
+                return None;
+            }
         };
         let how = self.would_wait(now, key, (owner, want), goes_first);
         if how.stays && how.is_old {
@@ -114,7 +116,7 @@ impl Machine {
                 Slot::Here(resource)
                     if resource.lock().hold().is_some_and(|hold| *hold.owner == *owner) => {}
                 Slot::Here(resource) => self.waits.aim_at(&mut aims, key, Some(resource)),
-                Slot::Missing | Slot::Foreign | Slot::OutOfReach => {
+                Slot::Missing | Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => {
                     self.waits.aim_at(&mut aims, key, None);
                 }
             }
