@@ -107,6 +107,8 @@ fn leave_behind(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result
     })?;
     super::all_doomed(crowd);
     primary.cmd(&["CONFIG", "SET", "min-replicas-to-write", "1"]).ok();
+    // A call of the crowd that waits in the pause must not let the old primary accept writes again.
+    primary.cmd(&["ACL", "SETUSER", "default", "-config"]).ok();
     replica.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
     wait(crowd, "the primary to be alone", || field(primary, "connected_slaves") == "0")?;
     // Some of the connections ask the new primary, the others do not know of it.
@@ -127,6 +129,7 @@ fn leave_behind(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result
     world.primary = new;
     crowd.move_all(new)?;
     let old = &world.servers[old];
+    old.cmd(&["ACL", "SETUSER", "default", "+config"]).ok();
     old.cmd(&["CONFIG", "SET", "min-replicas-to-write", "0"]).ok();
     follow(old, &address(&world.servers[new]));
     Ok(())
