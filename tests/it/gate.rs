@@ -242,3 +242,76 @@ fn nothing_is_granted_during_a_pause() {
         },
     );
 }
+
+/// A node of a cluster that is down. It ends blocked calls itself, so `y` has a place in the queue.
+#[test]
+fn nothing_is_granted_while_the_cluster_is_down() {
+    let server = Server::with(&[]).cluster().start();
+    let mut fronts = Vec::new();
+    let mut places = Vec::new();
+    for (first, causes, front_call, next_call) in &CASES {
+        // TAKE has no places; a connection that closes is no matter of the cluster.
+        if next_call.contains("TAKE") || !causes.contains(&Time) {
+            continue;
+        }
+        let number = fronts.len();
+        for call in *first {
+            let _ = server.cmd(&words(call, number));
+        }
+        let mut front = server.client();
+        front.send(&words(front_call, number));
+        if front_call.contains(" BLOCK ") {
+            wait_until("a blocked call", || server.is_blocked(front.id()));
+        } else {
+            let _ = front.reply(SOON);
+        }
+        fronts.push(front);
+        let mut next = server.client();
+        let call = next_call.replace("BLOCK 0", "QUEUE 60000");
+        assert!(next.cmd(&words(&call, number)).is_null(), "{call}");
+        places.push(next);
+    }
+    let used: Vec<u16> = (0..fronts.len()).map(|n| server.slot(&format!("{{{n}}}"))).collect();
+    let spare = (0..16_384).find(|slot| !used.contains(slot)).expect("a slot").to_string();
+    let granted = || server.info_number("dlock", "grants_after_waiting");
+    let before = granted();
+    server.cmd(&["CLUSTER", "DELSLOTS", &spare]).ok();
+    wait_until("cluster_state:fail", || {
+        server.cmd(&["CLUSTER", "INFO"]).text().contains("cluster_state:fail")
+    });
+    for front in &mut fronts {
+        wait_until("the end of a wait", || !server.is_blocked(front.id()));
+    }
+    // As long as the leases were when the cluster was up.
+    let short = Duration::from_millis(SHORT.parse().expect("a number"));
+    assert_eq!(server.client().hear(short), Heard::Nothing);
+    assert_eq!(granted(), before, "nothing is granted while the cluster is down");
+    server.cmd(&["CLUSTER", "ADDSLOTS", &spare]).ok();
+    server.wait_cluster_ok();
+    let all = before + i64::try_from(places.len()).expect("a few");
+    wait_until("all places to be granted", || granted() == all);
+}
+
+/// A start with a data set that has leases which end and places that wait, on a server that has no replica yet.
+#[test]
+fn nothing_is_granted_after_a_start_before_the_server_accepts_writes() {
+    let settings = ["appendonly", "yes", "dlock.fair-grace-ms", "60000"];
+    let mut server = Server::with(&settings).start();
+    server.cmd(&["DFAIR.ACQUIRE", "k", "h", "PX", "300"]).int();
+    assert!(server.cmd(&["DFAIR.ACQUIRE", "k", "y", "QUEUE", "60000"]).is_null());
+    config(&server, "min-replicas-to-write", "1");
+    server.cmd(&["CONFIG", "REWRITE"]).ok();
+    server.kill9();
+    server.start_again();
+    let records = || server.info_number("dlock", "grants_after_waiting");
+    // Its lease has ended for whoever reads, and nothing follows from it.
+    wait_until("the end of the lease", || {
+        server.cmd(&["DFAIR.INFO", "k"]).field("owner").text().is_empty()
+    });
+    assert_eq!(server.client().hear(Duration::from_millis(100)), Heard::Nothing);
+    assert_eq!(records(), 0);
+    assert_eq!(server.cmd(&["DFAIR.POSITION", "k", "y"]).int(), 1);
+    config(&server, "min-replicas-to-write", "0");
+    wait_until("the grant", || records() == 1);
+    assert_eq!(server.cmd(&["DFAIR.POSITION", "k", "y"]).int(), 0);
+}

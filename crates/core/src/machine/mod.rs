@@ -260,8 +260,8 @@ impl Machine {
         self.clock.at(mono)
     }
 
-    /// Tells the machine, for the operation that follows, whether the server would accept a client's write. Whoever
-    /// lends the machine says [`Gate::Unknown`] before, so that no operation lives on the answer that another one got.
+    /// Tells the machine, for the operation that follows, whether the server would accept a client's write. The shell
+    /// says [`Gate::Unknown`] before it lends the machine, so that no operation uses the answer that another one got.
     pub fn set_gate(&mut self, gate: Gate) {
         self.gate = gate;
     }
