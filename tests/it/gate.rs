@@ -108,18 +108,24 @@ struct Player {
     call: Vec<String>,
 }
 
-fn play(server: &Server, number: usize, scene: &Case, cause: Cause) -> Player {
-    let (first, _, front_call, next_call) = scene;
-    for call in *first {
-        let _ = server.cmd(&words(call, number));
+/// The connection of what stands in front of `y`, after the calls that come before it.
+fn stand_in_front(server: &Server, number: usize, first: &[&str], call: &str) -> Client {
+    for earlier in first {
+        let _ = server.cmd(&words(earlier, number));
     }
     let mut front = server.client();
-    front.send(&words(front_call, number));
-    if front_call.contains(" BLOCK ") {
+    front.send(&words(call, number));
+    if call.contains(" BLOCK ") {
         wait_until("a blocked call", || server.is_blocked(front.id()));
     } else {
         let _ = front.reply(SOON);
     }
+    front
+}
+
+fn play(server: &Server, number: usize, scene: &Case, cause: Cause) -> Player {
+    let (first, _, front_call, next_call) = scene;
+    let front = stand_in_front(server, number, first, front_call);
     let mut next = server.client();
     let call = words(next_call, number);
     next.send(&call);
@@ -255,16 +261,7 @@ fn nothing_is_granted_while_the_cluster_is_down() {
             continue;
         }
         let number = fronts.len();
-        for call in *first {
-            let _ = server.cmd(&words(call, number));
-        }
-        let mut front = server.client();
-        front.send(&words(front_call, number));
-        if front_call.contains(" BLOCK ") {
-            wait_until("a blocked call", || server.is_blocked(front.id()));
-        } else {
-            let _ = front.reply(SOON);
-        }
+        let front = stand_in_front(&server, number, first, front_call);
         fronts.push(front);
         let mut next = server.client();
         let call = next_call.replace("BLOCK 0", "QUEUE 60000");

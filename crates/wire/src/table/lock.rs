@@ -114,7 +114,7 @@ pub(super) const RELEASE: Command = Command {
     errors: &[NOT_HELD, errors::MISUSED_ID],
     notes: "With the last hold the lock goes to the first waiter in the same step: it is not \
         free in between, and only that waiter is woken.\n\n\
-        A repeat with the same REQID is answered the same and counts nothing, whoever holds the \
+        A repeat with the same REQID is answered the same and counts nothing, even if another owner holds the \
         lock by then. Without REQID, or after `dlock.request-memory-ms`, a repeat of the last \
         RELEASE says NOTHELD, or releases the next hold of the same owner.",
     example: "> DLOCK.RELEASE orders:7 worker-1\n\

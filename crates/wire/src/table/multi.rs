@@ -68,7 +68,7 @@ pub(super) const MRELEASE: Command = Command {
         "The REQID is that of another request for one of the keys. Nothing was changed.",
     )],
     notes: "What becomes free goes to those who wait, in the same step. A repeat with the same \
-        REQID releases nothing and is answered the same, whoever holds the keys by then, those \
+        REQID releases nothing and is answered the same, even if another owner holds the keys by then, those \
         that were passed over included.",
     example: "> DLOCK.MRELEASE 2 account:1 account:2 worker-1\n\
         (integer) 2\n\

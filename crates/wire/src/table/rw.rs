@@ -99,7 +99,7 @@ pub(super) const RELEASE: Command = Command {
     errors: &[NOT_HELD, errors::MISUSED_ID],
     complexity: "O(1), and O(1) for each reader that gets the lock by it",
     notes: "What becomes free goes to those who wait, in the same step. A repeat with the same \
-        REQID is answered the same and counts nothing, whoever holds the lock by then. Each mode \
+        REQID is answered the same and counts nothing, even if another owner holds the lock by then. Each mode \
         has request ids of its own.",
     example: "> DRW.RELEASE catalog worker-1 READ\n\
         (integer) 0\n\

@@ -217,7 +217,7 @@ impl Model {
     ) -> Option<Answer> {
         Some(match verb {
             Verb::Acquire(call, mode) => {
-                // Whoever is first comes before the caller.
+                // The first waiter comes before the caller.
                 self.hand_on(k);
                 return self.acquire(k, client, may_block, (call, mode));
             }
