@@ -9,7 +9,7 @@ use std::time::Duration;
 use dlock_wire::names::KEYS_MAX;
 use dlock_wire::reply::quote;
 use dlock_wire::request::{MAcquire, MRelease, Request};
-use dlock_wire::table::{CommandId, MultiVerb};
+use dlock_wire::table::{CommandId, LockVerb, MultiVerb};
 use redis::{Cmd, Value};
 
 use crate::acquire::{Patience, SPENT};
@@ -308,17 +308,23 @@ impl Asked {
     }
 
     /// Gives back whatever this call was granted, if anything. An error may be that there was nothing.
+    ///
+    /// The call itself may still be on its way over its private connection, or be granted there before the server sees
+    /// that this is closed: so it is cancelled first. Its id is over then at its first key, and that refuses all of it.
     async fn undo(&self) -> Result<(), Error> {
         let core = &self.several.core;
         let first = self.several.first();
+        let cancel =
+            Request::Cancel { key: first, owner: &self.owner, reqid: Some(self.reqid.as_bytes()) };
+        let cancelled =
+            core.call(first, CommandId::Lock(LockVerb::Cancel), &cancel, core.patience()).await;
         if self.options.owner.is_none() {
             let keys: Vec<&[u8]> = self.several.keys.iter().map(Vec::as_slice).collect();
             let release = MRelease { keys: &keys, owner: &self.owner, reqid: None };
             let release = Request::MRelease(release);
-            return core
-                .call(first, CommandId::Multi(MultiVerb::Release), &release, core.patience())
-                .await
-                .map(drop);
+            core.call(first, CommandId::Multi(MultiVerb::Release), &release, core.patience())
+                .await?;
+            return cancelled.map(drop);
         }
         // Of an owner that others act for, only what this request was given: asking once more with its id says what
         // that is, and counts nothing.
@@ -333,14 +339,11 @@ impl Asked {
             };
             Held::new(core, grip, terms, Moment::now().after(self.lease)).give_back_later();
         }
-        Ok(())
+        cancelled.map(drop)
     }
 }
 
-/// Gives back in the background what was granted to a call that nobody waits for any more.
-///
-/// The private connection of that call is closed with it, and with the connection its place in the queues; what is
-/// left is a grant whose answer was on its way.
+/// Cancels in the background a call that nobody waits for any more, and gives back what it was granted.
 struct Undo {
     ask: Option<Asked>,
     pending: bool,

@@ -254,6 +254,9 @@ impl Machine {
     ) {
         let call = Call { kind, mode: None, owner, id, asks: Asks::Cancel };
         self.on_request(store, now, caller, (key, call), fx, |machine, step, resource| {
+            if id.is_none() {
+                machine.cancel_on_the_way(step.key, resource, (owner, None));
+            }
             let left = machine.cancel_here(step, resource, owner);
             machine.spend(step, call, Use::Cancelled(u32::from(left)));
             if left {

@@ -8,6 +8,7 @@ use crate::hold::{NO_CLIENT, Unclaimed};
 use crate::holds::{ALONE, HoldId};
 use crate::queue::{Ask, Newcomer, Presence, Rank, Waiter, WaiterId};
 use crate::resource::{Body, Kind, Resource};
+use crate::spent::Use;
 use crate::store::{Key, Store};
 use crate::time::{Instant, Millis, Now};
 use alloc::boxed::Box;
@@ -19,6 +20,8 @@ pub(super) struct InFlight {
     /// The connection of the caller.
     client: u64,
     request: Option<Box<[u8]>>,
+    /// The owner has cancelled the request since: nothing of it stays if it cannot be delivered.
+    is_cancelled: bool,
     /// What stays if it cannot be delivered.
     stays: Stays,
     /// One for each key.
@@ -92,8 +95,8 @@ impl Machine {
     /// Notes what the answer to a parked call carries.
     pub(super) fn send(&mut self, waiter: &Waiter, parts: Vec<Part>) {
         let stays = self.stays(waiter, parts.first());
-        let grant =
-            InFlight { client: waiter.client, request: waiter.ask.request.clone(), stays, parts };
+        let request = waiter.ask.request.clone();
+        let grant = InFlight { client: waiter.client, request, is_cancelled: false, stays, parts };
         self.in_flight.insert(waiter.id, grant);
     }
 
@@ -142,6 +145,27 @@ impl Machine {
             for part in grant.parts.iter_mut().filter(|part| part.is_at(key)) {
                 part.is_known = true;
             }
+        }
+    }
+
+    /// The owner of a key's holds cancels what it asked for (with `request`: that alone). A grant of it that is on its way
+    /// has been claimed, so it stays; but if it does not arrive, its place is not wanted any more.
+    pub(super) fn cancel_on_the_way(
+        &mut self,
+        key: Key<'_>,
+        resource: &Resource,
+        (owner, request): (&[u8], Option<&[u8]>),
+    ) {
+        let is_his = |part: &Part| match part.given {
+            Given::Hold { id, token, .. } if part.is_at(key) => {
+                resource.hold(id).is_some_and(|hold| hold.token == token && *hold.owner == *owner)
+            }
+            Given::Hold { .. } | Given::Taken(_) => false,
+        };
+        let asked =
+            |grant: &&mut InFlight| request.is_none() || grant.request.as_deref() == request;
+        for grant in self.in_flight.values_mut().filter(asked) {
+            grant.is_cancelled |= grant.parts.iter().any(is_his);
         }
     }
 
@@ -204,7 +228,8 @@ impl Machine {
     /// The grant is taken back and handed on, unless the owner has been answered for this hold on
     /// another connection since: then only the undelivered count is undone, or nothing if the
     /// answer was to the same request. With QUEUE the place is where it was, without a connection.
-    /// The grant of a fair lock stays as an unclaimed one.
+    /// The grant of a fair lock stays as an unclaimed one. Of a request that was cancelled nothing
+    /// stays, and its id is over.
     pub fn undelivered<S: Store>(
         &mut self,
         store: &mut S,
@@ -230,7 +255,7 @@ impl Machine {
                     }
                     Given::Hold { id, token, entered } => {
                         let given = (id, token, entered);
-                        machine.take_back(step, resource, given, &grant.stays, request);
+                        machine.take_back(step, resource, given, &grant);
                     }
                 }
                 step.ends_at_most = usize::MAX;
@@ -252,10 +277,15 @@ impl Machine {
         step: &mut Step<'_>,
         resource: &mut Resource,
         (id, token, entered): (HoldId, u64, bool),
-        stays: &Stays,
-        request: Option<&[u8]>,
+        grant: &InFlight,
     ) {
         let Some(hold) = resource.hold(id).filter(|hold| hold.token == token) else { return };
+        let request = grant.request.as_deref();
+        if grant.is_cancelled {
+            let (kind, owner) = (resource.kind(), hold.owner.clone());
+            let call = Call { kind, mode: None, owner: &owner, id: request, asks: Asks::Cancel };
+            self.spend(step, call, Use::Cancelled(0));
+        }
         if hold.answers != 0 || entered {
             // Somebody knows of this hold. Had nobody entered it again, that is all there is.
             if hold.count > 1 && id_is_counted(resource) {
@@ -268,11 +298,13 @@ impl Machine {
             }
             return;
         }
-        let queue_ms = match stays {
-            Stays::Grant(queue_ms) => *queue_ms,
-            Stays::Nothing | Stays::Place(_) => {
+        let queue_ms = match &grant.stays {
+            Stays::Grant(queue_ms) if !grant.is_cancelled => *queue_ms,
+            stays => {
                 self.end_hold(step, resource, id, End::Returned);
-                if let Stays::Place(kept) = stays {
+                if let Stays::Place(kept) = stays
+                    && !grant.is_cancelled
+                {
                     self.put_back(step, resource, kept);
                 }
                 self.hand_on(step, resource);

@@ -154,7 +154,10 @@ impl Machine {
                 Outcome::Taken
             }
             (Asks::Give(_) | Asks::Resize(_), _) => Outcome::Available(resource.available()),
-            (Asks::Cancel, Use::Acquired) => Outcome::Count(0),
+            (Asks::Cancel, Use::Acquired) => {
+                self.cancel_on_the_way(step.key, resource, (call.owner, call.id));
+                Outcome::Count(0)
+            }
             (_, Use::PassedOver) => {
                 let whose = Whose { owner: call.owner, mode: call.mode, token: None };
                 not_held(step.key, resource, whose, None)

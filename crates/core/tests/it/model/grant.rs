@@ -126,6 +126,7 @@ impl Model {
                 place: kept.filter(|_| !is_fair).map(|_| (k, place.clone())),
                 known: false,
                 repeated: false,
+                cancelled: false,
             });
         } else {
             self.out.counters.grants_after_waiting += 1;

@@ -2,7 +2,7 @@
 
 use super::acquire::is_saved;
 use super::grant::in_order;
-use super::{How, KEYS, Model, Out, Place, Sent};
+use super::{How, KEYS, Model, Out, Place, Sent, Use, Verb};
 
 impl Model {
     pub fn gone(&mut self, client: u64, touched: &[usize]) -> Out {
@@ -97,6 +97,15 @@ impl Model {
         let now = self.lease_now;
         let hold = self.holds_mut(k).find(|hold| hold.serial == sent.serial);
         let Some(hold) = hold.filter(|_| !sent.repeated) else { return };
+        let mut sent = sent.clone();
+        if sent.cancelled {
+            (sent.kept, sent.place) = (None, None);
+            if let Some(id) = &sent.request {
+                let owner = hold.owner.clone();
+                self.spend(k, Verb::Cancel(owner.as_bytes(), Some(id)), Use::Cancelled(0));
+            }
+        }
+        let Some(hold) = self.holds_mut(k).find(|hold| hold.serial == sent.serial) else { return };
         if sent.known {
             if hold.count > 1 {
                 hold.count -= 1;

@@ -21,6 +21,9 @@ impl Model {
             let answer = match (verb, used) {
                 (_, None) => None,
                 (Verb::Cancel(..), Some(Use::Acquired)) => {
+                    if is_claimed {
+                        self.cancel_what_was_sent(k, &owner, Some(&id));
+                    }
                     (!in_hold || is_claimed).then_some(Answer::Count(0))
                 }
                 (Verb::Acquire(..), Some(Use::Acquired | Use::Cancelled(_))) => {

@@ -227,6 +227,8 @@ pub(super) struct Sent {
     pub known: bool,
     /// It was even answered for this request.
     pub repeated: bool,
+    /// The owner has cancelled the request since.
+    pub cancelled: bool,
 }
 
 /// Settings, in milliseconds.

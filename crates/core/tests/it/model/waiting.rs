@@ -4,6 +4,9 @@ use super::{Answer, Family, How, KEYS, Model, Out, Place, Use, Verb};
 
 impl Model {
     pub(super) fn cancel(&mut self, k: usize, owner: &str, verb: Verb<'_>) -> Answer {
+        if let Verb::Cancel(_, None) = verb {
+            self.cancel_what_was_sent(k, owner, None);
+        }
         if let Some(at) = self.queues[k].iter().position(|place| place.owner == owner) {
             let place = self.queues[k].remove(at);
             if let How::Blocked { .. } = place.how {
@@ -25,6 +28,15 @@ impl Model {
             self.hand_on(k);
         }
         Answer::Count(answer)
+    }
+
+    /// Nothing of it stays if it does not arrive.
+    pub(super) fn cancel_what_was_sent(&mut self, k: usize, owner: &str, id: Option<&[u8]>) {
+        let own: Vec<u64> =
+            self.holds(k).filter(|hold| hold.owner == owner).map(|hold| hold.serial).collect();
+        for sent in self.sent.iter_mut().filter(|sent| own.contains(&sent.serial)) {
+            sent.cancelled |= id.is_none() || sent.request.as_deref() == id;
+        }
     }
 
     pub(super) fn unblock(&mut self, client: u64, error: bool, touched: &[usize]) -> Answer {

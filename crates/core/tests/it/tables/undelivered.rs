@@ -167,3 +167,40 @@ fn an_undelivered_grant_of_a_fair_lock_with_queue_waits_to_be_claimed() {
         141  tick                                       => dlock:notify:B: expired 0 t4 1 B k
     ");
 }
+
+#[test]
+fn of_an_undelivered_grant_that_was_cancelled_nothing_stays() {
+    run_both(
+        "
+          0  held-back
+          0  c1  ACQUIRE k A                              => t1
+          1  c2  ACQUIRE k B BLOCK 0 QUEUE 100 REQID r    => parked
+          2  c1  RELEASE k A                              => 0; c2 gets t2
+        # Granted, and claimed by the blocked call: another connection takes nothing from it.
+          3  c3  CANCEL k B REQID r                       => 0
+          4  c3  CHECK k $t2                              => 1
+          5  gone c2
+          6  c3  INFO k                                   => null
+          6  c3  ACQUIRE k B QUEUE 100 REQID r            => SPENT
+          7  c1  ACQUIRE k A                              => t3
+          8  c2  ACQUIRE k B BLOCK 0 QUEUE 100            => parked
+          9  c1  RELEASE k A                              => 0; c2 gets t4
+         10  c3  CANCEL k B                               => 0
+         11  gone c2
+         12  c3  INFO k                                   => null
+    ",
+    );
+}
+
+#[test]
+fn an_undelivered_grant_of_another_request_than_the_cancelled_one_stays() {
+    run("
+          0  held-back
+          0  c1  ACQUIRE k A                              => t1
+          1  c2  ACQUIRE k B BLOCK 0 QUEUE 100 REQID r    => parked
+          2  c1  RELEASE k A                              => 0; c2 gets t2
+          3  c3  CANCEL k B REQID other                   => 0
+          5  gone c2
+          6  c3  INFO k                                   => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
+    ");
+}
