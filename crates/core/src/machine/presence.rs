@@ -32,8 +32,9 @@ impl Machine {
         if self.connections.get(client).is_none() {
             return true;
         }
+        // First: what is handed on below is not for another place of the same connection.
+        self.connections.depart(client, self.clock.at(now.mono));
         if store.reach() == Reach::OneSlot {
-            self.connections.depart(client, self.clock.at(now.mono));
             return self.role == Role::Replica || self.on_the_way_to(client).is_empty();
         }
         if self.role == Role::Primary {
@@ -42,7 +43,6 @@ impl Machine {
                 self.undelivered(store, now, waiter, fx);
             }
         }
-        self.connections.depart(client, self.clock.at(now.mono));
         for _ in 0..AT_ONCE {
             if !self.see_to_one_left_behind(store, now, fx) {
                 break;

@@ -204,3 +204,18 @@ fn an_undelivered_grant_of_another_request_than_the_cancelled_one_stays() {
           6  c3  INFO k                                   => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
     ");
 }
+
+#[test]
+fn what_a_lost_connection_could_not_get_is_not_for_its_other_places() {
+    run("
+          0  held-back
+          0  c1  ACQUIRE k A                       => t1
+          1  c2  ACQUIRE k C QUEUE 100             => null
+          2  c2  ACQUIRE k B QUEUE 100             => null
+          3  c2  ACQUIRE k C BLOCK 0               => parked
+          4  c1  RELEASE k A                       => 0; c2 gets t2
+          5  gone c2
+          6  c3  INFO k                            => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
+          7  c3  ACQUIRE k D                       => t3
+    ");
+}
