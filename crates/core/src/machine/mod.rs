@@ -395,11 +395,11 @@ impl Machine {
         if step.ends_at_most == 0 {
             return;
         }
+        self.end_what_is_due(step, resource);
         let may_cut = self.accepts_writes() && self.role == Role::Primary;
         if may_cut && self.connections.has_departed() {
             self.cut_what_is_gone(step, resource);
         }
-        self.end_what_is_due(step, resource);
     }
 
     /// [`Machine::on_key`] for whatever family the key is of; `None` if it is missing or foreign.
