@@ -8,7 +8,7 @@ use crate::holds::{ALONE, HoldId};
 use crate::lease::EntryId;
 use crate::queue::{Presence, Waiter, WaiterId};
 use crate::resource::{Kind, Resource};
-use crate::store::{Key, Reach, Store};
+use crate::store::{Key, Reach, Slot, Store};
 use crate::time::{LeaseInstant, Now};
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
@@ -105,12 +105,19 @@ impl Machine {
         let Some(found) = self.leases.get(entry) else { return };
         let name: Vec<u8> = found.name.to_vec();
         let key = Key { db: found.db, name: &name };
-        // A key of another type has no hold of ours any more: nothing to cut.
-        let _ = self.on_found(store, key, now, fx, |machine, step, resource| {
+        let Slot::Here(resource) = store.get(key) else { return };
+        let kind = resource.kind();
+        // In the order of all steps: what is due ends, then the ties are cut, this one among them. A key of another type
+        // has no hold of ours any more: nothing to cut.
+        let _ = self.on_key_alone(store, (kind, key), now, (fx, 0), |machine, step, resource| {
+            step.ends_at_most = usize::MAX;
+            machine.end_what_is_due(step, resource);
             if resource.entry == entry {
                 machine.cut(step, resource, id, at);
             }
+            machine.cut_what_is_gone(step, resource);
         });
+        self.grant_what_is_ripe(store, now, fx);
     }
 
     /// Cuts the leases of all holds of a key whose connections are gone.

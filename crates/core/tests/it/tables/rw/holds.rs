@@ -217,8 +217,7 @@ fn whoever_looks_at_a_key_sees_all_its_ties_to_gone_connections_as_cut() {
             "{scene}
           4  c6  RENEW l D WRITE                    => NOTHELD; d: disconnected 0 t204 1 D l
           5  c6  RENEW l D READ BIND 0              => t205
-        # In any order, if it is one step.
-          6  tick                                   => b: disconnected 0 t202 1 B k; a: disconnected 0 t201 1 A k
+          6  tick                                   => {both}
           6  gone c6
           7  c5  INFO l                             => null
          25  tick                                   => c4 gets t{next}; c: disconnected 0 t203 1 C k
