@@ -3,6 +3,7 @@
 use std::{
     fmt::Write as _,
     fs, io,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::Command,
     time::Instant,
@@ -84,8 +85,26 @@ pub fn tell(found: &Violation, place: Place, world: &World, crowd: &Crowd) {
     for line in all {
         let _ = writeln!(file, "{line}");
     }
-    for server in &world.servers {
+    for (no, server) in world.servers.iter().enumerate() {
+        let _ = writeln!(file, "\nserver {no}, as it is now:");
+        let asked = catch_unwind(AssertUnwindSafe(|| {
+            let clients = server.cmd(&["CLIENT", "LIST"]).show();
+            (server.info("dlock"), clients.replace("\\n", "\n"))
+        }));
+        if let Ok((info, clients)) = asked {
+            let _ = writeln!(file, "{info:#?}\n{clients}");
+        }
+        if let Some(key) = found.key {
+            let waiters = catch_unwind(AssertUnwindSafe(|| {
+                server.cmd(&[&key.family.command("WAITERS"), &key.name()]).show()
+            }));
+            let _ = writeln!(file, "{key}: {}", waiters.unwrap_or_default());
+        }
         let _ = writeln!(file, "{}", server.log_tail());
+    }
+    let _ = writeln!(file, "\nconnections and their ids on the server:");
+    for actor in &crowd.actors {
+        let _ = writeln!(file, "#{} is {}", actor.seat.no, actor.pipe.client_id);
     }
     let kept = path.with_extension("");
     let written = fs::write(&path, file).and_then(|()| keep_files(world, &kept));

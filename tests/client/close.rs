@@ -83,11 +83,18 @@ async fn holds_are_released_and_their_guards_told() {
     assert_eq!(within("lost()", kept_by_one.lost()).await, Lost::Broken);
     let told = [lock.lost(), fair.lost(), named.0.lost(), any.lost()];
     let quorum_told = quorum.lost();
+    let (begins, begun) = tokio::sync::oneshot::channel();
     let working = tokio::spawn({
         let lock = client.lock("work");
-        async move { lock.with(async |_| std::future::pending::<()>().await).await }
+        async move {
+            let work = async |_| {
+                let _ = begins.send(());
+                std::future::pending::<()>().await;
+            };
+            lock.with(work).await
+        }
     });
-    until("the work", || !server.cmd(&["DLOCK.INFO", "work"]).is_null()).await;
+    within("the work", begun).await.unwrap();
 
     within("the close", client.close()).await.unwrap();
     server.left_over_check();
