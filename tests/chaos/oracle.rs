@@ -49,7 +49,10 @@ pub struct Oracle {
     permits: HashMap<Key, Vec<Permit>>,
     /// More permits than this are never out.
     capacity: HashMap<Key, u64>,
-    /// Holds that a connection was asked to bind.
+    /// Holds that somebody was asked to bind.
+    bound: HashSet<Scope>,
+    /// Holds that a connection has asked for: if they are bound, it may be to this one, because a copy of a request and
+    /// a claim move the tie to their connection.
     bindings: HashMap<ConnId, HashSet<Scope>>,
     scopes: Scopes,
     tokens: Tokens,
@@ -112,10 +115,9 @@ impl Oracle {
 
     /// What is bound to any connection may end, until things have settled.
     fn end_bindings(&mut self) {
-        for (_, scopes) in std::mem::take(&mut self.bindings) {
-            for scope in &scopes {
-                self.unbind(scope);
-            }
+        self.bindings.clear();
+        for scope in std::mem::take(&mut self.bound) {
+            self.unbind(&scope);
         }
     }
 
@@ -128,10 +130,15 @@ impl Oracle {
 
     /// Notes that holds may be bound to a connection from now on.
     fn binding(&mut self, bind: bool, keys: &[Key], hold: (Owner, Mode), conn: ConnId) {
-        for key in keys.iter().filter(|_| bind) {
+        for key in keys {
             let scope = Scope::Hold(*key, hold.0, hold.1);
+            if bind {
+                self.bound.insert(scope.clone());
+            }
             if self.scopes.is_doomed(conn) || self.reloads > 0 {
-                self.unbind(&scope);
+                if self.bound.contains(&scope) {
+                    self.unbind(&scope);
+                }
             } else {
                 self.bindings.entry(conn).or_default().insert(scope);
             }
@@ -356,7 +363,9 @@ impl Oracle {
     pub fn doomed(&mut self, conn: ConnId) {
         self.scopes.doom(conn);
         for scope in self.bindings.remove(&conn).unwrap_or_default() {
-            self.unbind(&scope);
+            if self.bound.contains(&scope) {
+                self.unbind(&scope);
+            }
         }
     }
 
@@ -386,6 +395,7 @@ impl Oracle {
         self.drop_within(&Scope::World);
         self.capacity.clear();
         self.bindings.clear();
+        self.bound.clear();
     }
 
     /// The holds that are certain and stay so for this long.

@@ -180,8 +180,8 @@ impl World {
     }
 }
 
-/// Redis up to 8.0 ends with a panic of its own when CLIENT UNBLOCK meets a client that a pause holds.
+/// Redis up to 8.0 and Valkey 8.0 end with a panic of their own when CLIENT UNBLOCK meets a client that a pause holds.
 fn client_unblock_is_safe() -> bool {
     let kind = dlock_testing::Kind::of_binary();
-    kind.client_unblock_is_safe() && kind.at_least((8, 2), (8, 0))
+    kind.client_unblock_is_safe() && kind.at_least((8, 2), (9, 0))
 }

@@ -85,7 +85,7 @@ fn a_replica_is_equal_after_every_step() {
     at.cmd("DLOCK.CANCEL k d").int();
     at.changed(&["b", "c"]);
     // A connection that is lost changes nothing; the end of its grace does.
-    at.cmd("CONFIG SET dlock.fair-grace-ms 400").ok();
+    at.cmd("CONFIG SET dlock.fair-grace-ms 2000").ok();
     let lost = at.block("DLOCK.ACQUIRE k d BLOCK 0");
     at.equal(&["b", "c", "d"]);
     lost.hang_up();
