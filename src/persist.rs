@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use dlock_core::machine::{Machine, Role};
-use dlock_core::record;
+use dlock_core::record::{self, Beside, BesideInput, DecodeError};
 use dlock_core::resource::Body;
-use dlock_core::time::Instant;
+use dlock_core::time::{Instant, Now};
 
-use crate::ffi::{self, Ctx, Level, Origin, TypeIndex, Value, log};
-use crate::inbox::{self, Notice};
+use crate::ffi::{self, Ctx, Level, Origin, Strings, TypeIndex, Value, log};
+use crate::inbox::{self, Load, Notice};
 use crate::shell;
 
 /// Encoding version of the key types; the payload carries its own, finer one.
@@ -116,17 +116,70 @@ pub fn parts(value: &Value) -> usize {
     }
 }
 
-/// The largest token given so far, if it is ahead of the wall clock: then the clock alone would not keep tokens growing
-/// after a restart. `None` otherwise, so that a file without locks can be loaded without the module.
-pub fn aux_save() -> Option<Vec<u8>> {
-    let last = shell::with(|shell| shell.machine.tokens().last()).unwrap_or(0);
-    (last > ffi::wall_us()).then(|| last.to_le_bytes().to_vec())
+/// Saves what is in no key, string by string: the largest token and the requests that are over. Nothing if there is
+/// nothing that a restart or a replica could miss, so that a file without locks can be loaded without the module. Also
+/// runs in forked children.
+pub fn aux_save(put: impl FnMut(&[u8])) {
+    let now = Now { mono: Instant(ffi::monotonic_us()), wall_us: ffi::wall_us() };
+    let _ = shell::with(|shell| shell.machine.save_beside(now, put));
 }
 
 /// Reads what [`aux_save`] wrote. `false` refuses the file.
-pub fn aux_load(bytes: &[u8]) -> bool {
-    let Ok(bytes) = bytes.try_into() else { return false };
-    let token = u64::from_le_bytes(bytes);
-    token <= dlock_wire::names::TOKEN_MAX
-        && shell::with(|shell| shell.machine.learn_token(token)).is_some()
+pub fn aux_load(strings: &mut Strings<'_>, origin: Origin) -> bool {
+    let Some(head) = strings.next() else { return false };
+    if head.bytes().is_empty() {
+        return true;
+    }
+    match beside(strings, head.bytes()) {
+        Ok(beside) => learn(beside, origin),
+        Err(error) => {
+            log(Level::Warning, &format!("what is not in keys was refused: {error:?}"));
+            false
+        }
+    }
+}
+
+/// The server serves its event loop while it reads, so the shell is not lent meanwhile.
+fn beside(strings: &mut Strings<'_>, head: &[u8]) -> Result<Beside, DecodeError> {
+    let mono = Instant(ffi::monotonic_us());
+    let clocks = shell::with(|shell| {
+        let machine = &shell.machine;
+        (machine.lease_time(mono), machine.request_limits())
+    });
+    let (lease, limits) = clocks.ok_or(DecodeError::Impossible)?;
+    let mut input = BesideInput::open(head, lease, limits)?;
+    while input.wants_more() {
+        let piece = strings.next().ok_or(DecodeError::Damaged)?;
+        input.read(piece.bytes())?;
+    }
+    input.finish()
+}
+
+fn learn(Beside { token, spent }: Beside, origin: Origin) -> bool {
+    let learnt = shell::with(|shell| {
+        shell.machine.learn_token(token);
+        match (spent, origin) {
+            (Some(spent), Origin::Loading) => shell.machine.replace_spent(Some(spent)),
+            (Some(spent), Origin::AsyncLoading) => shell.spent_aside = Some(spent),
+            // Into a data set with requests of its own.
+            (Some(_), Origin::Restore) | (None, _) => {}
+        }
+    });
+    learnt.is_some()
+}
+
+/// A full synchronization begins, in the place of what is here: what is known of requests goes with the old data.
+pub fn sync_begins() {
+    let _ = shell::with(|shell| shell.machine.replace_spent(None));
+}
+
+/// How far a full synchronization into a second data set is. Records of the primary follow at once when it has ended,
+/// so this cannot wait for the tick.
+pub fn sync_aside(load: Load) {
+    let _ = shell::with(|shell| {
+        let spent = shell.spent_aside.take();
+        if load == Load::Ended {
+            shell.machine.replace_spent(spent);
+        }
+    });
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dlock_core::effects::Effects;
 use dlock_core::machine::{Gate, Machine, Role};
 use dlock_core::queue::HashKeys;
+use dlock_core::spent::SpentRequests;
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{self, Ctx, MainCell};
@@ -32,6 +33,8 @@ pub struct Shell {
     pub gate: Gate,
     /// Keys that were loaded into a data set that is not served yet.
     pub aside: Vec<(u32, Box<[u8]>)>,
+    /// The requests that are over according to that data set.
+    pub spent_aside: Option<SpentRequests>,
     settings_seen: u32,
 }
 
@@ -127,6 +130,7 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
         started: false,
         gate: Gate::Unknown,
         aside: Vec::new(),
+        spent_aside: None,
         settings_seen: config::changes(),
     };
     SHELL.try_with(|place| *place = Some(shell)).ok_or_else(|| "loaded on another thread".into())

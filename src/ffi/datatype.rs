@@ -1,6 +1,7 @@
 //! The key types: one per family of locks, all with the same callbacks.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -113,19 +114,23 @@ const LOADERS: [Load; 5] =
 
 const _: () = assert!(TYPES.len() <= LOADERS.len());
 
+/// Where what is being loaded comes from.
+fn origin() -> Origin {
+    if super::events::loads_aside() {
+        Origin::AsyncLoading
+    } else if server_flags().loading() {
+        Origin::Loading
+    } else {
+        Origin::Restore
+    }
+}
+
 unsafe extern "C" fn rdb_load<const INDEX: TypeIndex>(
     io: *mut raw::RedisModuleIO,
     encoding: c_int,
 ) -> *mut c_void {
     guard::call("loading a key", ptr::null_mut(), || {
-        let flags = server_flags();
-        let origin = if super::events::loads_aside() {
-            Origin::AsyncLoading
-        } else if flags.loading() {
-            Origin::Loading
-        } else {
-            Origin::Restore
-        };
+        let origin = origin();
         // SAFETY: `io` is valid during this call, and so is the key's name.
         let (name, db) = unsafe {
             let name = api!(RedisModule_GetKeyNameFromIO(io));
@@ -250,19 +255,25 @@ unsafe extern "C" fn unlink(key: *mut raw::RedisModuleKeyOptCtx, value: *const c
 /// nothing, or no server could load the file.
 unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _when: c_int) {
     guard::call("saving what is not in keys", (), || {
-        let bytes = crate::persist::aux_save().unwrap_or_default();
-        // SAFETY: `io` is valid during this call.
-        unsafe { save_bytes(io, &bytes) };
+        let mut is_empty = true;
+        // SAFETY: `io` is valid during this call; so in the other functions here.
+        let put = |bytes: &[u8]| unsafe {
+            is_empty = false;
+            save_bytes(io, bytes);
+        };
+        crate::persist::aux_save(put);
+        if is_empty {
+            // SAFETY: as above.
+            unsafe { save_bytes(io, &[]) };
+        }
     });
 }
 
 /// For the others: a file in which nothing was saved can be loaded without the module.
 unsafe extern "C" fn aux_save2(io: *mut raw::RedisModuleIO, _when: c_int) {
     guard::call("saving what is not in keys", (), || {
-        if let Some(bytes) = crate::persist::aux_save() {
-            // SAFETY: `io` is valid during this call.
-            unsafe { save_bytes(io, &bytes) };
-        }
+        // SAFETY: `io` is valid during this call.
+        crate::persist::aux_save(|bytes| unsafe { save_bytes(io, bytes) });
     });
 }
 
@@ -272,13 +283,23 @@ unsafe extern "C" fn aux_load(
     _when: c_int,
 ) -> c_int {
     guard::call("loading what is not in keys", ERR, || {
-        // SAFETY: `io` is valid during this call.
-        match unsafe { Loaded::read(io) } {
-            Some(loaded) if loaded.bytes().is_empty() => OK,
-            Some(loaded) if crate::persist::aux_load(loaded.bytes()) => OK,
-            _ => ERR,
-        }
+        let mut strings = Strings { io, life: PhantomData };
+        if crate::persist::aux_load(&mut strings, origin()) { OK } else { ERR }
     })
+}
+
+/// The strings of the module's own part of a file.
+pub struct Strings<'a> {
+    io: *mut raw::RedisModuleIO,
+    life: PhantomData<&'a ()>,
+}
+
+impl Strings<'_> {
+    /// The next one; `None` if there is none, or the file is damaged or cannot be read.
+    pub fn next(&mut self) -> Option<Loaded> {
+        // SAFETY: made by `aux_load` only, whose `io` is valid as long as this is lent.
+        unsafe { Loaded::read(self.io) }
+    }
 }
 
 /// # Safety
@@ -291,7 +312,7 @@ unsafe fn save_bytes(io: *mut raw::RedisModuleIO, bytes: &[u8]) {
 }
 
 /// A string read from an RDB stream.
-struct Loaded {
+pub struct Loaded {
     start: *mut c_void,
     len: usize,
 }
@@ -313,7 +334,8 @@ impl Loaded {
         (!failed).then_some(loaded)
     }
 
-    fn bytes(&self) -> &[u8] {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
         // SAFETY: `len` bytes that belong to this value until it is dropped.
         unsafe { std::slice::from_raw_parts(self.start.cast(), self.len) }
     }

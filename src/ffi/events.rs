@@ -130,6 +130,8 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
         (raw::REDISMODULE_EVENT_LOADING, step) => {
             if step == raw::REDISMODULE_SUBEVENT_LOADING_RDB_START {
                 crate::persist::note_snapshot();
+            } else if step == raw::REDISMODULE_SUBEVENT_LOADING_REPL_START && !loads_aside() {
+                crate::persist::sync_begins();
             }
             Some(Notice::Loading)
         }
@@ -140,6 +142,7 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
                 _ => Load::Failed,
             };
             ASIDE.store(load == Load::Started, Ordering::Relaxed);
+            crate::persist::sync_aside(load);
             Some(Notice::AsyncLoading(load))
         }
         (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, role) => Some(Notice::Role {

@@ -13,7 +13,8 @@
 //! | `parking::settled(&Delivery, disconnected)` | after that, or instead of it |
 //! | `parking::disconnected(call)` | a blocked call lost its connection or was unblocked with an error |
 //! | `parking::unblocked(call)` | CLIENT UNBLOCK ended a blocked call; it has been answered Null |
-//! | `persist::{save, load, rewrite, digest, memory, aux_save, aux_load}` | by the key types; `save` and `rewrite` also in forked children |
+//! | `persist::{save, load, rewrite, digest, memory, aux_save, aux_load}` | by the key types; `save`, `rewrite` and `aux_save` also in forked children |
+//! | `persist::{note_snapshot, sync_begins, sync_aside}` | in the middle of a load |
 //! | `keyspace::unlinked(db, name, &Value)` | a value of ours leaves its name |
 //! | `tick::after_sleep(ctx)`, `tick::before_sleep()` | each turn of the event loop |
 //! | `inbox::push(Notice)` | everything else that happens to the server |
@@ -56,7 +57,7 @@ pub use ask::Verdict;
 pub use blocked::{Blocked, CallId};
 pub use clock::{monotonic_us, random, wall_us};
 pub use ctx::{Ctx, Level, avoid_replica_traffic, client_alive, log};
-pub use datatype::{Origin, TypeIndex};
+pub use datatype::{Origin, Strings, TypeIndex};
 pub use events::follow_moves;
 pub use guard::panics;
 pub use info::InfoWriter;

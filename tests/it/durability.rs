@@ -145,10 +145,10 @@ fn calls_can_be_repeated(account: &Account, client: &mut Client) {
 }
 
 /// A way from a server to one with the same data.
-struct Way {
-    name: &'static str,
-    settings: &'static [&'static str],
-    go: fn(Server) -> Server,
+pub struct Way {
+    pub name: &'static str,
+    pub settings: &'static [&'static str],
+    pub go: fn(Server) -> Server,
 }
 
 const WAYS: [Way; 10] = [

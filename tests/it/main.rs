@@ -54,6 +54,7 @@ mod reference;
 mod refusal;
 mod replication;
 mod requests;
+mod requests_saved;
 mod restart;
 mod restart_leases;
 mod restore;

@@ -15,19 +15,19 @@ test_both_families! {
 
 /// A call in words, on a connection of its own.
 #[track_caller]
-fn ask(server: &Server, call: &str) -> redis::Value {
+pub fn ask(server: &Server, call: &str) -> redis::Value {
     server.cmd(&call.split(' ').collect::<Vec<_>>())
 }
 
 #[track_caller]
-fn refused(server: &Server, call: &str, code: &str) {
+pub fn refused(server: &Server, call: &str, code: &str) {
     let error = ask(server, call).error();
     assert!(error.starts_with(&format!("{code} ")), "{call}: {error}");
 }
 
 /// Promotes a replica that has everything.
 #[track_caller]
-fn fail_over(primary: &mut Server, replica: &Server) {
+pub fn fail_over(primary: &mut Server, replica: &Server) {
     primary.wait_replica_synced(replica);
     primary.kill9();
     ask(replica, "REPLICAOF NO ONE").ok();

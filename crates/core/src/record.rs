@@ -11,11 +11,13 @@
 //! there member by member, so a damaged or hostile one can make it fail, but not make it allocate
 //! more than in proportion to its own length.
 
+mod beside;
 mod digest;
 mod format;
 mod input;
 mod output;
 
+pub use beside::{Beside, BesideInput, encode_beside};
 pub use digest::digest;
 
 use crate::lease::NO_ENTRY;

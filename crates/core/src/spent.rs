@@ -106,12 +106,15 @@ const CHUNK: usize = 256;
 /// No entry.
 const NIL: u32 = u32::MAX;
 
+/// The fingerprint of a request.
+pub(crate) type Print = [u64; 2];
+
 /// How many entries a new one removes at most, so that memory follows the limits without a tick.
 const DROPS_PER_NOTE: usize = 2;
 
 #[derive(Debug)]
 struct Entry {
-    print: [u64; 2],
+    print: Print,
     /// When it was noted.
     at: LeaseInstant,
     /// The next entry of its bucket, older or newer, or [`NIL`].
@@ -182,7 +185,13 @@ impl SpentRequests {
         now: LeaseInstant,
         limits: Limits,
     ) {
-        self.forget(key, request);
+        let print = self.print(key, request);
+        self.put(print, what, now, limits);
+    }
+
+    /// [`SpentRequests::note`] by fingerprint. `now` is not before that of the entry before.
+    pub(crate) fn put(&mut self, print: Print, what: Use, now: LeaseInstant, limits: Limits) {
+        self.take_out(print);
         self.drop_overdue(now, limits, DROPS_PER_NOTE);
         if limits.most == 0 || limits.keep_ms == 0 {
             return;
@@ -194,7 +203,6 @@ impl SpentRequests {
             self.append(Entry { print: [0; 2], at: now, next: NIL, what: None });
         }
         self.grow();
-        let print = self.print(key, request);
         let number = self.next_number();
         let bucket = self.bucket_of(print);
         let next = core::mem::replace(&mut self.buckets[bucket], number);
@@ -204,13 +212,35 @@ impl SpentRequests {
 
     /// Forgets a request: it was undone.
     pub fn forget(&mut self, key: Key<'_>, request: RequestKey<'_>) {
-        if self.len == 0 {
-            return;
+        if self.len > 0 {
+            self.take_out(self.print(key, request));
         }
-        if let Some(number) = self.number_of(self.print(key, request)) {
+    }
+
+    fn take_out(&mut self, print: Print) {
+        if let Some(number) = self.number_of(print) {
             self.unlink(number);
             self.shrink();
         }
+    }
+
+    /// The keys of the fingerprints. Whoever takes fingerprints over from here takes them, too.
+    pub(crate) fn keys(&self) -> HashKeys {
+        self.keys
+    }
+
+    /// All requests that are still known at `now`, oldest first: fingerprint, age in milliseconds
+    /// rounded down, and what it did.
+    pub(crate) fn entries(
+        &self,
+        now: LeaseInstant,
+        limits: Limits,
+    ) -> impl Iterator<Item = (Print, Millis, Use)> {
+        let entries = self.chunks.iter().flatten().skip(self.dropped);
+        entries.filter_map(move |entry| {
+            let what = entry.what.filter(|_| entry.at + limits.keep_ms > now)?;
+            Some((entry.print, now.0.saturating_sub(entry.at.0) / 1_000, what))
+        })
     }
 
     /// Drops up to `most` entries that are overdue at `now` or too many. Whether there were any.
@@ -235,12 +265,13 @@ impl SpentRequests {
         Some(self.chunks.front()?.get(self.dropped)?.at + limits.keep_ms)
     }
 
-    fn print(&self, key: Key<'_>, request: RequestKey<'_>) -> [u64; 2] {
+    /// Saved, and sent to replicas: the same on every machine, and part of the version of what is saved.
+    fn print(&self, key: Key<'_>, request: RequestKey<'_>) -> Print {
         let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
-        hasher.write_u32(key.db);
-        hasher.write_u8(request.scope as u8);
+        hasher.write(&key.db.to_le_bytes());
+        hasher.write(&[request.scope as u8]);
         for part in [key.name, request.owner, request.id] {
-            hasher.write_usize(part.len());
+            hasher.write(&(part.len() as u64).to_le_bytes());
             hasher.write(part);
         }
         let hash = hasher.finish128();
@@ -337,7 +368,7 @@ impl SpentRequests {
         }
     }
 
-    fn number_of(&self, print: [u64; 2]) -> Option<u32> {
+    fn number_of(&self, print: Print) -> Option<u32> {
         let mut number = *self.buckets.get(self.bucket_of(print))?;
         while number != NIL {
             let entry = self.get(number)?;
@@ -349,7 +380,7 @@ impl SpentRequests {
         None
     }
 
-    fn bucket_of(&self, print: [u64; 2]) -> usize {
+    fn bucket_of(&self, print: Print) -> usize {
         bucket(print, self.buckets.len())
     }
 
@@ -408,7 +439,7 @@ impl SpentRequests {
 }
 
 /// The bucket of a fingerprint among so many, at least one.
-fn bucket(print: [u64; 2], buckets: usize) -> usize {
+fn bucket(print: Print, buckets: usize) -> usize {
     let mask = buckets.next_power_of_two() - 1;
     // The low bits are as random as all others.
     #[allow(clippy::cast_possible_truncation)]

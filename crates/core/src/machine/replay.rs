@@ -62,6 +62,18 @@ impl Machine {
         Ok(())
     }
 
+    /// Gives `put` the strings of [`record::encode_beside`], unless there is nothing to save: no request that is over,
+    /// no key, and no token ahead of the wall clock, which alone keeps tokens growing then.
+    pub fn save_beside(&self, now: Now, put: impl FnMut(&[u8])) {
+        let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
+        let has_any = self.tokens.last() > now.wall_us
+            || !self.leases.is_empty()
+            || self.spent.entries(lease, limits).next().is_some();
+        if has_any {
+            record::encode_beside(self.tokens.last(), &self.spent, lease, limits, put);
+        }
+    }
+
     /// A value was loaded under `key` (RDB, RESTORE, a migration): its lease starts to run.
     pub fn adopt<S: Store>(&mut self, store: &mut S, now: Now, key: Key<'_>, fx: &mut Effects) {
         if let Slot::Here(_) = store.get(key)

@@ -87,6 +87,13 @@ impl Machine {
         Limits { keep_ms: settings.request_memory_ms, most: settings.request_memory_max }
     }
 
+    /// Another data set takes the place of the one that is here, and with it what is known of requests: `spent`, or
+    /// nothing.
+    pub fn replace_spent(&mut self, spent: Option<SpentRequests>) {
+        let keys = self.spent.keys();
+        self.spent = spent.unwrap_or_else(|| SpentRequests::new(keys));
+    }
+
     /// Runs one verb on the key of a call and answers it, unless it is a copy of a request that is
     /// over: then nothing is done. `None` from the verb: the caller is parked.
     pub(super) fn on_request<S: Store>(

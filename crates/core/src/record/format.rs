@@ -157,7 +157,7 @@ pub(super) struct SpentV1<'a> {
 
 /// What it did. New ones come at the end.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-enum UseV1 {
+pub(super) enum UseV1 {
     Undone,
     Acquired,
     Cancelled(u32),
@@ -344,19 +344,7 @@ impl<'a> PlaceV1<'a> {
 impl<'a> SpentV1<'a> {
     pub(super) fn of(request: RequestKey<'a>, what: Option<Use>) -> Self {
         let RequestKey { scope, owner, id } = request;
-        let what = match what {
-            None => UseV1::Undone,
-            Some(Use::Acquired) => UseV1::Acquired,
-            Some(Use::Cancelled(answer)) => UseV1::Cancelled(answer),
-            Some(Use::Released(answer)) => UseV1::Released(answer),
-            Some(Use::PassedOver) => UseV1::PassedOver,
-            Some(Use::Taken(n)) => UseV1::Taken(n),
-            Some(Use::Given(n)) => UseV1::Given(n),
-            Some(Use::Drained(n)) => UseV1::Drained(n),
-            Some(Use::ResizedTo(n)) => UseV1::ResizedTo(n),
-            Some(Use::ResizedBy(n)) => UseV1::ResizedBy(n),
-            Some(Use::Counted(answer)) => UseV1::Counted(answer),
-        };
+        let what = UseV1::of(what);
         Self { scope: scope as u8, owner: Bytes(owner), id: Bytes(id), what }
     }
 
@@ -364,20 +352,42 @@ impl<'a> SpentV1<'a> {
         let scope = Scope::ALL.get(usize::from(self.scope)).ok_or(DecodeError::Impossible)?;
         check(self.owner.0.len() <= names::OWNER_MAX)?;
         check((1..=names::REQID_MAX).contains(&self.id.0.len()))?;
-        let what = match self.what {
-            UseV1::Undone => None,
-            UseV1::Acquired => Some(Use::Acquired),
-            UseV1::Cancelled(answer) => Some(Use::Cancelled(answer)),
-            UseV1::Released(answer) => Some(Use::Released(answer)),
-            UseV1::PassedOver => Some(Use::PassedOver),
-            UseV1::Taken(n) => Some(Use::Taken(n)),
-            UseV1::Given(n) => Some(Use::Given(n)),
-            UseV1::Drained(n) => Some(Use::Drained(n)),
-            UseV1::ResizedTo(n) => Some(Use::ResizedTo(n)),
-            UseV1::ResizedBy(n) => Some(Use::ResizedBy(n)),
-            UseV1::Counted(answer) => Some(Use::Counted(answer)),
-        };
+        let what = self.what.restore();
         Ok((RequestKey { scope: *scope, owner: self.owner.0, id: self.id.0 }, what))
+    }
+}
+
+impl UseV1 {
+    pub(super) fn of(what: Option<Use>) -> Self {
+        match what {
+            None => Self::Undone,
+            Some(Use::Acquired) => Self::Acquired,
+            Some(Use::Cancelled(answer)) => Self::Cancelled(answer),
+            Some(Use::Released(answer)) => Self::Released(answer),
+            Some(Use::PassedOver) => Self::PassedOver,
+            Some(Use::Taken(n)) => Self::Taken(n),
+            Some(Use::Given(n)) => Self::Given(n),
+            Some(Use::Drained(n)) => Self::Drained(n),
+            Some(Use::ResizedTo(n)) => Self::ResizedTo(n),
+            Some(Use::ResizedBy(n)) => Self::ResizedBy(n),
+            Some(Use::Counted(answer)) => Self::Counted(answer),
+        }
+    }
+
+    pub(super) fn restore(self) -> Option<Use> {
+        Some(match self {
+            Self::Undone => return None,
+            Self::Acquired => Use::Acquired,
+            Self::Cancelled(answer) => Use::Cancelled(answer),
+            Self::Released(answer) => Use::Released(answer),
+            Self::PassedOver => Use::PassedOver,
+            Self::Taken(n) => Use::Taken(n),
+            Self::Given(n) => Use::Given(n),
+            Self::Drained(n) => Use::Drained(n),
+            Self::ResizedTo(n) => Use::ResizedTo(n),
+            Self::ResizedBy(n) => Use::ResizedBy(n),
+            Self::Counted(answer) => Use::Counted(answer),
+        })
     }
 }
 

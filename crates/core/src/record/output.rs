@@ -28,7 +28,8 @@ struct Output<'a> {
     is_step: bool,
 }
 
-struct Sink<'a>(&'a mut Vec<u8>);
+/// Where bincode writes to.
+pub(super) struct Sink<'a>(pub(super) &'a mut Vec<u8>);
 
 impl Writer for Sink<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {

@@ -1,6 +1,7 @@
 //! The encoding of durable state: what goes in comes out, a step makes of a replica what the
 //! primary is, and whatever else comes is refused.
 
+mod beside;
 mod damage;
 mod limits;
 mod random;

@@ -1,0 +1,148 @@
+//! What is saved beside the keys: the largest fencing token, and which requests are over.
+//!
+//! It is a row of strings, so that neither side has all of it in memory at once. Without requests there is one,
+//! the token in 8 bytes. With requests the first one has 33 bytes: version, token, the two keys of the
+//! fingerprints, and how many requests follow, all numbers little-endian. Each further string holds one
+//! request or more, oldest first, in bincode: fingerprint, age, and what the request did.
+
+use super::format::UseV1;
+use super::output::Sink;
+use super::{CONFIG, DecodeError, check};
+use crate::queue::HashKeys;
+use crate::spent::{Limits, SpentRequests};
+use crate::time::{LeaseInstant, Millis};
+use alloc::vec::Vec;
+use dlock_wire::names;
+use serde::{Deserialize, Serialize};
+
+/// The version that this code writes when there are requests.
+const VERSION: u8 = 1;
+
+/// Bytes of the first string when there are requests.
+const HEAD: usize = 33;
+
+/// Requests in one string: some 20 kB.
+const AT_ONCE: u64 = 1_024;
+
+/// A request that is over.
+#[derive(Debug, Serialize, Deserialize)]
+struct EntryV1 {
+    print: [u8; 16],
+    age_ms: Millis,
+    what: UseV1,
+}
+
+/// Gives `put` the strings, one after the other, that tell of `token` and of the requests that are known at `now`.
+pub fn encode_beside(
+    token: u64,
+    spent: &SpentRequests,
+    now: LeaseInstant,
+    limits: Limits,
+    mut put: impl FnMut(&[u8]),
+) {
+    // Counted first: the number stands in front.
+    let count = spent.entries(now, limits).count() as u64;
+    if count == 0 {
+        return put(&token.to_le_bytes());
+    }
+    let keys = spent.keys();
+    let mut piece = Vec::with_capacity(HEAD);
+    piece.push(VERSION);
+    for number in [token, keys.0, keys.1, count] {
+        piece.extend_from_slice(&number.to_le_bytes());
+    }
+    put(&piece);
+    piece.clear();
+    for (number, ([one, other], age_ms, what)) in (1..).zip(spent.entries(now, limits)) {
+        let mut print = [0; 16];
+        print[..8].copy_from_slice(&one.to_le_bytes());
+        print[8..].copy_from_slice(&other.to_le_bytes());
+        let entry = EntryV1 { print, age_ms, what: UseV1::of(Some(what)) };
+        // Neither the output nor these types can fail; if they did, the reader would miss one and refuse all.
+        let written = bincode::serde::encode_into_writer(&entry, Sink(&mut piece), CONFIG);
+        debug_assert!(written.is_ok());
+        if number % AT_ONCE == 0 || number == count {
+            put(&piece);
+            piece.clear();
+        }
+    }
+}
+
+/// What was saved beside the keys.
+#[derive(Debug)]
+pub struct Beside {
+    /// The largest fencing token.
+    pub token: u64,
+    /// Which requests are over; `None` if nothing is said of them.
+    pub spent: Option<SpentRequests>,
+}
+
+/// Reads what [`encode_beside`] wrote, string by string. Nothing is learnt before all of it is read.
+#[derive(Debug)]
+pub struct BesideInput {
+    token: u64,
+    spent: Option<SpentRequests>,
+    /// How many requests are still to come.
+    left: u64,
+    /// Age of the last one.
+    age_ms: Millis,
+    now: LeaseInstant,
+    limits: Limits,
+}
+
+impl BesideInput {
+    /// Reads the first string. The ages of requests count back from `now`.
+    pub fn open(head: &[u8], now: LeaseInstant, limits: Limits) -> Result<Self, DecodeError> {
+        let mut input = Self { token: 0, spent: None, left: 0, age_ms: Millis::MAX, now, limits };
+        if let Ok(token) = head.try_into() {
+            input.token = u64::from_le_bytes(token);
+        } else {
+            let (&version, rest) = head.split_first().ok_or(DecodeError::Damaged)?;
+            if version != VERSION {
+                return Err(DecodeError::UnknownVersion(version));
+            }
+            let (numbers, []) = rest.as_chunks() else { return Err(DecodeError::Damaged) };
+            let &[token, one, other, count] = numbers else { return Err(DecodeError::Damaged) };
+            let keys = HashKeys(u64::from_le_bytes(one), u64::from_le_bytes(other));
+            input.token = u64::from_le_bytes(token);
+            input.left = u64::from_le_bytes(count);
+            input.spent = Some(SpentRequests::new(keys));
+        }
+        check(input.token <= names::TOKEN_MAX)?;
+        Ok(input)
+    }
+
+    /// Whether another string is to come.
+    pub fn wants_more(&self) -> bool {
+        self.left > 0
+    }
+
+    /// Reads the next string.
+    pub fn read(&mut self, mut piece: &[u8]) -> Result<(), DecodeError> {
+        let spent = self.spent.as_mut().ok_or(DecodeError::Impossible)?;
+        // Each string brings something, so that reading comes to an end.
+        check(!piece.is_empty())?;
+        while !piece.is_empty() {
+            let read = bincode::serde::decode_from_slice::<EntryV1, _>(piece, CONFIG);
+            let (EntryV1 { print, age_ms, what }, len) = read.map_err(|_| DecodeError::Damaged)?;
+            piece = piece.get(len..).unwrap_or_default();
+            check(self.left > 0 && age_ms <= self.age_ms)?;
+            self.left -= 1;
+            self.age_ms = age_ms;
+            let what = what.restore().ok_or(DecodeError::Impossible)?;
+            let print = u128::from_le_bytes(print);
+            // The two halves.
+            #[allow(clippy::cast_possible_truncation)]
+            let print = [print as u64, (print >> 64) as u64];
+            let at = self.now.0.saturating_sub(age_ms.saturating_mul(1_000));
+            spent.put(print, what, LeaseInstant(at), self.limits);
+        }
+        Ok(())
+    }
+
+    /// All that was read, if nothing is missing.
+    pub fn finish(self) -> Result<Beside, DecodeError> {
+        let Self { token, spent, left, .. } = self;
+        if left == 0 { Ok(Beside { token, spent }) } else { Err(DecodeError::Damaged) }
+    }
+}

@@ -1,0 +1,181 @@
+//! What is saved beside the keys: the largest token, and which requests are over.
+
+use super::random::Random;
+use dlock_core::queue::HashKeys;
+use dlock_core::record::{Beside, BesideInput, DecodeError, encode_beside};
+use dlock_core::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
+use dlock_core::store::Key;
+use dlock_core::time::LeaseInstant;
+use dlock_wire::names::TOKEN_MAX;
+
+const LIMITS: Limits = Limits { keep_ms: 60_000, most: 1_000_000 };
+
+const USES: [Use; 10] = [
+    Use::Acquired,
+    Use::Cancelled(1),
+    Use::Released(u32::MAX),
+    Use::PassedOver,
+    Use::Taken(2),
+    Use::Given(3),
+    Use::Drained(0),
+    Use::ResizedTo(4),
+    Use::ResizedBy(i32::MIN),
+    Use::Counted(7),
+];
+
+fn at(ms: u64) -> LeaseInstant {
+    LeaseInstant(0) + ms
+}
+
+/// Request number `n` of a test: its key, and how it is named.
+fn named(n: usize) -> (Vec<u8>, Scope, Vec<u8>, Vec<u8>) {
+    let scope = Scope::ALL[n % Scope::ALL.len()];
+    (format!("key{}", n % 7).into(), scope, format!("owner{}", n % 3).into(), n.to_string().into())
+}
+
+fn note(spent: &mut SpentRequests, n: usize, what: Use, now: LeaseInstant) {
+    let (key, scope, owner, id) = named(n);
+    let request = RequestKey { scope, owner: &owner, id: &id };
+    spent.note(Key { db: 1, name: &key }, request, what, now, LIMITS);
+}
+
+fn find(spent: &SpentRequests, n: usize, now: LeaseInstant) -> Option<Use> {
+    let (key, scope, owner, id) = named(n);
+    let request = RequestKey { scope, owner: &owner, id: &id };
+    spent.find(Key { db: 1, name: &key }, request, now, LIMITS)
+}
+
+fn saved(token: u64, spent: &SpentRequests, now: LeaseInstant) -> Vec<Vec<u8>> {
+    let mut strings = Vec::new();
+    encode_beside(token, spent, now, LIMITS, |string| strings.push(string.to_vec()));
+    strings
+}
+
+fn loaded(strings: &[Vec<u8>], now: LeaseInstant, limits: Limits) -> Result<Beside, DecodeError> {
+    let (head, pieces) = strings.split_first().ok_or(DecodeError::Damaged)?;
+    let mut input = BesideInput::open(head, now, limits)?;
+    for piece in pieces {
+        if !input.wants_more() {
+            return Err(DecodeError::Damaged);
+        }
+        input.read(piece)?;
+    }
+    input.finish()
+}
+
+#[test]
+fn what_is_over_is_known_to_another_process_for_as_long() {
+    let mut spent = SpentRequests::new(HashKeys(11, 22));
+    for n in 0..5_000 {
+        note(&mut spent, n, USES[n % USES.len()], at(n as u64));
+    }
+    // The first 1,000 are known no more.
+    let saved = saved(77, &spent, at(61_000));
+    assert!(saved.len() > 3 && saved.iter().all(|string| string.len() < 64 << 10));
+    assert!(saved.iter().map(Vec::len).sum::<usize>() < 4_000 * 28, "some 20 bytes for each");
+    // Its clock shows something else; ages count.
+    let Beside { token, spent: again } = loaded(&saved, at(1_061_000), LIMITS).expect("our own");
+    let mut again = again.expect("requests");
+    assert_eq!((token, again.len()), (77, 3_999));
+    for n in 0..5_000 {
+        let expected = (n > 1_000).then_some(USES[n % USES.len()]);
+        assert_eq!(find(&again, n, at(1_061_000)), expected, "{n}");
+        let end = at(1_060_000 + n as u64);
+        assert_eq!(find(&again, n, end), None, "{n} at its end");
+        assert_eq!(find(&again, n, LeaseInstant(end.0 - 1)), expected, "{n} before its end");
+    }
+    // It goes on with these: the same request is the same there, and a new one is new.
+    note(&mut again, 4_999, Use::Released(9), at(1_061_000));
+    note(&mut again, 5_000, Use::Acquired, at(1_061_000));
+    assert_eq!(again.len(), 4_000);
+    assert_eq!(find(&again, 4_999, at(1_061_000)), Some(Use::Released(9)));
+    while again.drop_overdue(at(2_000_000), LIMITS, 64) {}
+    assert!(again.is_empty());
+}
+
+#[test]
+fn a_process_with_less_memory_keeps_the_newest() {
+    let mut spent = SpentRequests::new(HashKeys(11, 22));
+    for n in 0..3_000 {
+        note(&mut spent, n, Use::Acquired, at(n as u64));
+    }
+    let saved = saved(1, &spent, at(3_000));
+    let few = Limits { most: 10, ..LIMITS };
+    let again = loaded(&saved, at(3_000), few).expect("our own").spent.expect("requests");
+    assert_eq!(again.len(), 10);
+    assert!((2_990..3_000).all(|n| find(&again, n, at(3_000)).is_some()));
+    // A clock that began after they were noted.
+    let again = loaded(&saved, at(5), LIMITS).expect("our own").spent.expect("requests");
+    assert!((0..3_000).all(|n| find(&again, n, at(59_999)).is_some()));
+}
+
+#[test]
+fn the_bytes_are_these() {
+    let mut spent = SpentRequests::new(HashKeys(1, 2));
+    assert_eq!(saved(0x0102, &spent, at(0)), [b"\x02\x01\0\0\0\0\0\0"]);
+    note(&mut spent, 1, Use::Released(3), at(1_000));
+    let head = b"\x01\x02\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0";
+    let print = b"\xF4\xC1\x0A\x27\x1C\x43\xCC\x36\x11\xE2\x8C\x0D\x0C\xC3\x98\xB2";
+    let entry = [&print[..], b"\x07", b"\x03\x03"].concat();
+    assert_eq!(saved(0x0102, &spent, at(1_007)), [head.to_vec(), entry]);
+}
+
+#[test]
+fn damage_is_refused_or_does_no_harm() {
+    let mut spent = SpentRequests::new(HashKeys(3, 4));
+    for n in 0..1_030 {
+        note(&mut spent, n, USES[n % USES.len()], at(n as u64 * 3));
+    }
+    let whole = saved(5, &spent, at(4_000));
+    assert_eq!(whole.len(), 3);
+    let failed = |strings: &[Vec<u8>]| loaded(strings, at(9_000), LIMITS).err();
+    assert_eq!(failed(&whole), None);
+    // Cut, at every string and every byte of the last.
+    for strings in 0..3 {
+        assert!(failed(&whole[..strings]).is_some(), "{strings} strings");
+    }
+    for cut in 0..whole[2].len() {
+        let strings = [&whole[..2], &[whole[2][..cut].to_vec()]].concat();
+        assert!(failed(&strings).is_some(), "cut at {cut}");
+    }
+    for cut in 0..whole[0].len() {
+        let strings = [&[whole[0][..cut].to_vec()], &whole[1..]].concat();
+        assert!(failed(&strings).is_some(), "the first cut at {cut}");
+    }
+    // More than there should be.
+    assert!(failed(&[&whole[..], &whole[2..]].concat()).is_some());
+    assert!(failed(&[&whole[..], &[b"x".to_vec()]].concat()).is_some());
+    let changed = |string: usize, at: usize, byte: u8| {
+        let mut strings = whole.clone();
+        strings[string][at] = byte;
+        strings
+    };
+    assert_eq!(failed(&changed(0, 0, 2)), Some(DecodeError::UnknownVersion(2)));
+    assert_eq!(failed(&changed(0, 7, 0x20)), Some(DecodeError::Impossible), "no such token");
+    assert!(failed(&changed(0, 32, 0xFF)).is_some(), "more than memory could hold");
+    // The age of the second is larger than that of the first; a use that there is not; a request that was undone.
+    let one = |print: u8, rest: &[u8]| [&[print; 16], rest].concat();
+    let head = |count: u8| changed(0, 25, count)[0].clone();
+    let mut short = head(2);
+    short[26] = 0;
+    let two = |a: &[u8], b: &[u8]| vec![short.clone(), [one(1, a), one(2, b)].concat()];
+    assert_eq!(failed(&two(b"\x09\x01", b"\x09\x01")), None);
+    assert_eq!(failed(&two(b"\x08\x01", b"\x09\x01")), Some(DecodeError::Impossible));
+    assert_eq!(failed(&two(b"\x09\x0B", b"\x09\x01")), Some(DecodeError::Damaged));
+    assert_eq!(failed(&two(b"\x09\x00", b"\x09\x01")), Some(DecodeError::Impossible));
+    // The same twice is one.
+    let twice = vec![short.clone(), [one(1, b"\x09\x01"), one(1, b"\x07\x03\x02")].concat()];
+    let again = loaded(&twice, at(9_000), LIMITS).expect("sound").spent.expect("requests");
+    assert_eq!(again.len(), 1);
+    // Any byte.
+    let mut random = Random(1);
+    for _ in 0..20_000 {
+        let string = random.len(2);
+        let place = random.len(whole[string].len() - 1);
+        let strings = changed(string, place, random.byte());
+        if let Ok(beside) = loaded(&strings, at(9_000), LIMITS) {
+            let spent = beside.spent.expect("requests");
+            assert!(beside.token <= TOKEN_MAX && spent.len() <= 1_030);
+        }
+    }
+}
