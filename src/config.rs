@@ -77,13 +77,15 @@ static DEADLOCK_DETECTION: Setting = Setting::switch("deadlock-detection", true)
 static QUARANTINE: Setting =
     Setting::number("restart-quarantine-ms", 0, 0, LEASE_MAX_MS.cast_signed());
 static LOCK_DELAY: Setting = Setting::number("lock-delay-ms", 0, 0, LEASE_MAX_MS.cast_signed());
+static MAX_TOKEN_LEAD: Setting =
+    Setting::number("max-token-lead-ms", 60_000, 0, LEASE_MAX_MS.cast_signed());
 static REQUEST_MEMORY_MS: Setting =
     Setting::number("request-memory-ms", 60_000, 0, DAY_MS.cast_signed());
 static REQUEST_MEMORY_MAX: Setting =
     Setting::number("request-memory-max", 1_000_000, 0, MOST_REQUESTS);
 
 /// Every setting.
-pub static SETTINGS: [&Setting; 9] = [
+pub static SETTINGS: [&Setting; 10] = [
     &DEFAULT_LEASE,
     &FAIR_GRACE,
     &WAITERS_PER_KEY,
@@ -91,6 +93,7 @@ pub static SETTINGS: [&Setting; 9] = [
     &DEADLOCK_DETECTION,
     &QUARANTINE,
     &LOCK_DELAY,
+    &MAX_TOKEN_LEAD,
     &REQUEST_MEMORY_MS,
     &REQUEST_MEMORY_MAX,
 ];
@@ -110,6 +113,7 @@ pub fn current(cluster: bool) -> Settings {
         deadlock_detection: DEADLOCK_DETECTION.get() != 0,
         restart_quarantine_ms: QUARANTINE.ms(),
         lock_delay_ms: LOCK_DELAY.ms(),
+        max_token_lead_ms: MAX_TOKEN_LEAD.ms(),
         request_memory_ms: REQUEST_MEMORY_MS.ms(),
         request_memory_max: REQUEST_MEMORY_MAX.count(),
         cluster,

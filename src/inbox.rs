@@ -28,6 +28,7 @@ impl Notice {
             // A connection that is heard again only has its queues looked at, which waits for the gate by itself.
             Self::Heard(_)
             | Self::HandleGone(_)
+            | Self::Forked
             | Self::Role { .. }
             | Self::Loading
             | Self::AsyncLoading(_) => false,
@@ -89,6 +90,8 @@ pub enum Notice {
         /// How many records had been replayed by then: [`replays`].
         replays: u64,
     },
+    /// A child process saves the data set or rewrites the AOF.
+    Forked,
     /// The server became a primary or a replica.
     Role {
         /// Which of the two.

@@ -4,6 +4,7 @@
 use std::ffi::CStr;
 
 use dlock_core::effects::{Effects, Event, Outcome};
+use dlock_core::record;
 use dlock_core::store::Key;
 use dlock_wire::reply::ErrorCode;
 
@@ -33,6 +34,13 @@ pub fn perform(ctx: Ctx<'_>, named: Named<'_>, effects: &mut Effects) {
     for wake in effects.wakes.drain(..) {
         parking::wake(wake.waiter, wake.outcome);
     }
+}
+
+/// Tells AOF and replicas the largest token. The record is about no key; the name is there because each record has one.
+/// Not while [`crate::ffi::avoid_replica_traffic`].
+pub fn tell_floor(ctx: Ctx<'_>, token: u64) {
+    let name = OwnedName::new(b"dlock");
+    ctx.replicate(name.name(), &record::encode_floor(token));
 }
 
 /// The keys of effects as strings of the server. Records and events name them in the same order, so a string

@@ -150,6 +150,8 @@ pub fn work_off_notices(ctx: Ctx<'_>, turn: Turn) {
             if !client_gone(ctx, turn, client) {
                 batch.put_off(notice, Wait::Tick);
             }
+        } else if matches!(notice, Notice::Forked) && ffi::avoid_replica_traffic() {
+            batch.put_off(notice, Wait::Gate);
         } else {
             work_off(ctx, turn, notice, told);
         }
@@ -169,6 +171,7 @@ fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
         Notice::Flushed(_)
         | Notice::Swapped { .. }
         | Notice::Undelivered(_)
+        | Notice::Forked
         | Notice::AsyncLoading(_) => true,
         Notice::ClientGone(_)
         | Notice::Heard(_)
@@ -246,6 +249,7 @@ fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
         Notice::Role { primary } => on_keys(ctx, turn, |shell, _, now, fx| {
             if primary { shell.machine.promote(now) } else { shell.machine.demote(fx) }
         }),
+        Notice::Forked => log_floor(ctx),
         Notice::Moved { name } => {
             // Once more: a SWAPDB has carried its entry off since. One that was just loaded has none yet.
             follow(ctx, turn, &name);
@@ -265,6 +269,14 @@ fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
             let loaded = shell::with(|shell| std::mem::take(&mut shell.aside));
             serve_what_was_loaded_aside(ctx, &loaded.unwrap_or_default());
         }
+    }
+}
+
+/// A rewrite of the AOF without RDB preamble knows keys only. So its first record says which tokens were given.
+fn log_floor(ctx: Ctx<'_>) {
+    let floor = shell::with(|shell| shell.machine.token_floor(ffi::wall_us())).flatten();
+    if let Some(token) = floor.filter(|_| ctx.flags().aof()) {
+        perform::tell_floor(ctx, token);
     }
 }
 

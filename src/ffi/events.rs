@@ -13,7 +13,7 @@ use super::load::{OK, ok};
 use super::name::Name;
 
 /// The events that are followed. Their numbers are the same in Redis and Valkey (those above 17 are not).
-const EVENTS: [u64; 7] = [
+const EVENTS: [u64; 8] = [
     raw::REDISMODULE_EVENT_EVENTLOOP,
     raw::REDISMODULE_EVENT_CLIENT_CHANGE,
     raw::REDISMODULE_EVENT_FLUSHDB,
@@ -21,6 +21,7 @@ const EVENTS: [u64; 7] = [
     raw::REDISMODULE_EVENT_LOADING,
     raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
     raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
+    raw::REDISMODULE_EVENT_FORK_CHILD,
 ];
 
 /// A value of ours has left its name since the last RENAME or MOVE was looked at. RENAME and MOVE unlink before they
@@ -148,6 +149,9 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
         (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, role) => Some(Notice::Role {
             primary: role == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER,
         }),
+        (raw::REDISMODULE_EVENT_FORK_CHILD, raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN) => {
+            Some(Notice::Forked)
+        }
         _ => None,
     }
 }

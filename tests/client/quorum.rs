@@ -12,6 +12,9 @@ use dlock_testing::{Server, wait_until};
 
 use crate::support::{until, within};
 
+/// For servers whose wall clocks are hours apart.
+const LEAD: [&str; 2] = ["dlock.max-token-lead-ms", "86400000"];
+
 const DURABLE: [&str; 6] =
     ["appendonly", "yes", "appendfsync", "always", "auto-aof-rewrite-percentage", "0"];
 
@@ -214,7 +217,7 @@ async fn a_lease_of_its_own_ends_here_before_it_ends_there() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_grow_when_the_server_with_the_fastest_clock_is_gone() {
     let mut servers: Vec<Server> =
-        (0..3).map(|_| Server::with(&DURABLE).preload_wallclock().start()).collect();
+        (0..3).map(|_| Server::with(&DURABLE).and(&LEAD).preload_wallclock().start()).collect();
     servers[0].shift_wall_clock(-3600);
     servers[2].shift_wall_clock(7200);
     let lock = QuorumLock::new(clients(&servers, Duration::from_secs(30)).await, "k");
@@ -327,7 +330,7 @@ async fn one_holder_and_growing_tokens_while_servers_are_killed() {
     println!("DLOCK_SEED={seed} repeats the choices of this storm");
     // Clocks that differ, so that a token that is not written back is soon followed by a smaller one.
     let servers: Vec<Server> =
-        (0..5).map(|_| Server::with(&DURABLE).preload_wallclock().start()).collect();
+        (0..5).map(|_| Server::with(&DURABLE).and(&LEAD).preload_wallclock().start()).collect();
     for (server, ahead) in servers.iter().zip([0, 600, -300, 1200, -900]) {
         server.shift_wall_clock(ahead);
     }

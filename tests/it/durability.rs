@@ -228,11 +228,17 @@ pub fn crashed(mut server: Server) -> Server {
 
 pub fn rewritten(server: Server) -> Server {
     server.cmd(&["BGREWRITEAOF"]).ok();
+    wait_rewritten(&server);
+    server
+}
+
+/// Waits for the end of a rewrite of the AOF, whoever began it.
+#[track_caller]
+pub fn wait_rewritten(server: &Server) {
     wait_until("the end of the rewrite", || {
         server.info_number("persistence", "aof_rewrite_in_progress") == 0
             && server.info_number("persistence", "aof_rewrite_scheduled") == 0
     });
-    server
 }
 
 pub fn done(server: Server, call: &[&str]) -> Server {

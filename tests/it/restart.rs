@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::{
     args,
-    durability::{AOF, crashed, done, promoted, rewritten},
-    support::{Client, Family, Kind, Reply, SOON, Server, wait_until},
+    durability::{AOF, crashed, done, promoted, rewritten, wait_rewritten},
+    support::{Client, Family, Reply, SOON, Server, wait_until},
     test_both_families,
 };
 
@@ -14,6 +14,7 @@ test_both_families! {
     a_tied_hold_has_a_grace_to_be_tied_anew
     new_grants_wait_until_the_quarantine_is_over
     tokens_go_on_growing
+    a_token_that_came_and_went_in_the_file_is_known
     a_lock_that_moved_right_after_it_was_loaded_ends_by_itself
     what_was_granted_between_exchanges_of_databases_ends_by_itself
     a_promoted_replica_gives_the_last_known_lease_in_full
@@ -237,7 +238,6 @@ fn new_grants_wait_until_the_quarantine_is_over(family: Family) {
 }
 
 fn tokens_go_on_growing(family: Family) {
-    const DAY_US: i64 = 86_400_000_000;
     let as_commands = Way {
         name: "an AOF rewritten as commands",
         settings: &["appendonly", "yes", "appendfsync", "always", "aof-use-rdb-preamble", "no"],
@@ -248,31 +248,92 @@ fn tokens_go_on_growing(family: Family) {
         settings: &[],
         take_over: |server, _| done(server, &["DEBUG", "RELOAD"]),
     };
-    // What is in no key is in RDB files from 7.2 on, and never in a rewritten AOF without one: there, the hold carries it.
-    let in_rdb = Kind::of_binary().at_least((7, 2), (7, 2));
+    let turned_on = Way {
+        name: "an AOF that was turned on",
+        settings: &["aof-use-rdb-preamble", "no"],
+        take_over: |server, _| {
+            server.cmd(&["CONFIG", "SET", "appendonly", "yes"]).ok();
+            server.cmd(&["CONFIG", "REWRITE"]).ok();
+            wait_rewritten(&server);
+            crashed(server)
+        },
+    };
+    let partial = Way {
+        name: "a partial synchronization",
+        settings: &["dlock.max-token-lead-ms", LEAD],
+        take_over: |mut server, settings| {
+            let replica = server.family().with(settings).replica_of(&server).start();
+            server.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
+            raise_and_release(&server);
+            server.wait_replica_synced(&replica);
+            assert_eq!(server.info_number("stats", "sync_full"), 1);
+            server.kill9();
+            done(replica, &["REPLICAOF", "NO", "ONE"])
+        },
+    };
+    let log_of_replica = Way {
+        name: "the AOF of a replica",
+        settings: &[],
+        take_over: |mut server, _| {
+            let log = ["appendonly", "yes", "appendfsync", "always", "aof-use-rdb-preamble", "no"];
+            let replica = server.family().with(&log).replica_of(&server).start();
+            wait_rewritten(&replica);
+            server.kill9();
+            done(crashed(replica), &["REPLICAOF", "NO", "ONE"])
+        },
+    };
     let ways = [
-        (SNAPSHOT, in_rdb),
-        (LOG, true),
-        (REWRITTEN_LOG, in_rdb),
-        (PROMOTION, in_rdb),
-        (reload, true),
-        (as_commands, false),
+        SNAPSHOT,
+        LOG,
+        REWRITTEN_LOG,
+        PROMOTION,
+        reload,
+        as_commands,
+        turned_on,
+        partial,
+        log_of_replica,
     ];
-    each(&ways, |(way, survives_its_hold)| {
+    each(&ways, |way| {
         let name = way.name;
         let mut raised = 0;
         let (server, ..) = take_over(family, way, &[], |server| {
-            let token = server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
-            raised = token + 20 * DAY_US;
-            server.cmd(&args!["DLOCK.FENCE", "k", "a", raised]).ok();
-            if *survives_its_hold {
-                server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
-                assert_eq!(server.keys(), 0);
-            }
+            server.cmd(&["CONFIG", "SET", "dlock.max-token-lead-ms", LEAD]).ok();
+            raised = raise_and_release(server);
         });
-        assert_eq!(server.info_number("dlock", "last_token"), raised, "{name}");
-        assert_eq!(server.cmd(&["DLOCK.ACQUIRE", "other", "a"]).int(), raised + 1, "{name}");
+        let last = server.info_number("dlock", "last_token");
+        assert!(last >= raised, "{name}: {last} after {raised}");
+        assert_eq!(server.cmd(&["DLOCK.ACQUIRE", "other", "a"]).int(), last + 1, "{name}");
     });
+}
+
+/// 30 days.
+const LEAD: &str = "2592000000";
+
+/// Moves the tokens 20 days ahead, or a second if they are, by a hold that is gone then.
+fn raise_and_release(server: &Server) -> i64 {
+    let token = server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+    let wall = server.cmd(&["TIME"]).items()[0].text().parse::<i64>().unwrap() * 1_000_000;
+    let raised = (wall + 20 * 86_400_000_000).max(token + 1_000_000);
+    server.cmd(&args!["DLOCK.FENCE", "k", "a", raised]).ok();
+    server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
+    assert_eq!(server.keys(), 0);
+    raised
+}
+
+/// A value that was restored, and deleted again before the server took a turn.
+fn a_token_that_came_and_went_in_the_file_is_known(family: Family) {
+    let server = family.with(&AOF).start();
+    server.cmd(&["CONFIG", "SET", "dlock.max-token-lead-ms", LEAD]).ok();
+    let token = server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+    let raised = token + 86_400_000_000;
+    server.cmd(&args!["DLOCK.FENCE", "k", "a", raised]).ok();
+    let dump = server.cmd(&["DUMP", "k"]).bytes();
+    let other = family.with(&AOF).start();
+    other.cmd(&["CONFIG", "SET", "dlock.max-token-lead-ms", LEAD]).ok();
+    other.cmd(&args!["RESTORE", "k", 0, dump]).ok();
+    other.cmd(&["DEL", "k"]).ok();
+    let other = crashed(other);
+    assert!(other.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int() > raised);
 }
 
 fn a_lock_that_moved_right_after_it_was_loaded_ends_by_itself(family: Family) {

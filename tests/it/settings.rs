@@ -16,13 +16,14 @@ test_both_families! {
 }
 
 /// Name, default, smallest and largest value.
-const NUMBERS: [(&str, i64, i64, i64); 8] = [
+const NUMBERS: [(&str, i64, i64, i64); 9] = [
     ("dlock.default-lease-ms", 30_000, 1, 31_536_000_000),
     ("dlock.fair-grace-ms", 5_000, 0, 86_400_000),
     ("dlock.max-waiters-per-key", 100_000, 0, 100_000_000),
     ("dlock.max-waiters", 1_000_000, 0, 100_000_000),
     ("dlock.restart-quarantine-ms", 0, 0, 31_536_000_000),
     ("dlock.lock-delay-ms", 0, 0, 31_536_000_000),
+    ("dlock.max-token-lead-ms", 60_000, 0, 31_536_000_000),
     ("dlock.request-memory-ms", 60_000, 0, 86_400_000),
     ("dlock.request-memory-max", 1_000_000, 0, 100_000_000),
 ];

@@ -106,7 +106,7 @@ impl Specimens {
             }
         }
         let token = client.cmd(&["DLOCK.ACQUIRE", "raised", "a", "PX", LONG]).int();
-        let raised = token + 86_400_000_000;
+        let raised = token + 30_000_000;
         client.cmd(&args!["DLOCK.FENCE", "raised", "a", raised]).ok();
         client.cmd(&["SELECT", "9"]).ok();
         client.cmd(&args!["DLOCK.ACQUIRE", ODD, ODD, "PX", LONG, "REQID", ODD]).ok();

@@ -65,6 +65,8 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 /// - Servers that keep their data (`appendonly yes`, `appendfsync always`), or have `dlock.restart-quarantine-ms` of
 ///   at least the longest lease in use and at least the largest difference between the servers' wall clocks. A
 ///   server that comes back empty and grants at once can help a second client to a majority, or forget a token.
+/// - Wall clocks of the servers that differ by less than their `dlock.max-token-lead-ms` (60 seconds): a server refuses
+///   a token that is further ahead of its clock.
 /// - Monotonic clocks of servers and clients that run at the same speed within 1 %.
 ///
 /// Nobody queues: who does not get the lock tries again after a random pause, so there is no order among those who

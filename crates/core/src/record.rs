@@ -26,6 +26,7 @@ use crate::spent::{RequestKey, Use};
 use crate::time::{Instant, LeaseInstant};
 use alloc::vec::Vec;
 use bincode::config::{self, Configuration};
+use dlock_wire::names::TOKEN_MAX;
 use input::Input;
 
 /// The version of the encoding that this code writes.
@@ -42,6 +43,9 @@ const STEP: u8 = 2;
 /// In the second byte: in front of the state stands which requests were carried out, or undone, and
 /// are not (or not any more) told by the state. Only in steps, never in what is saved.
 const SPENT: u8 = 4;
+
+/// In the second byte, alone: a fencing token follows and nothing else. It is about no key: later tokens are larger.
+const FLOOR: u8 = 8;
 
 /// Which requests a step carried out, or undid, beside those that its holds know.
 #[derive(Debug, Default)]
@@ -156,6 +160,21 @@ fn write(resource: &Resource, now: Clocks, flags: u8, spent: &SpentStep, out: &m
     if written.is_err() {
         out.truncate(start);
     }
+}
+
+/// The payload that tells the largest `token`, and nothing of a key.
+pub fn encode_floor(token: u64) -> Vec<u8> {
+    let mut payload = Vec::from([VERSION, FLOOR]);
+    payload.extend_from_slice(&token.to_le_bytes());
+    payload
+}
+
+/// The token of a payload of [`encode_floor`]; `None` for any other.
+pub fn floor(payload: &[u8]) -> Result<Option<u64>, DecodeError> {
+    let &[VERSION, FLOOR, ref token @ ..] = payload else { return Ok(None) };
+    let token = u64::from_le_bytes(token.try_into().map_err(|_| DecodeError::Damaged)?);
+    check((1..=TOKEN_MAX).contains(&token))?;
+    Ok(Some(token))
 }
 
 /// Nothing has changed since the last record.

@@ -1,9 +1,7 @@
 //! Fencing tokens.
 
+use crate::time::Millis;
 use dlock_wire::names::TOKEN_MAX;
-
-/// How far above the wall clock a token from outside (`FENCE`, `RESTORE`) may lie: 30 days.
-const AHEAD_US: u64 = 30 * 24 * 3600 * 1_000_000;
 
 /// The source of fencing tokens of this server, one for all keys.
 ///
@@ -44,9 +42,10 @@ impl Tokens {
         self.last = self.last.max(token.min(TOKEN_MAX));
     }
 
-    /// The largest token that may come from outside at this wall clock.
-    pub fn ceiling(&self, wall_us: u64) -> u64 {
-        self.last.max(wall_us.saturating_add(AHEAD_US)).min(TOKEN_MAX)
+    /// The largest token that may come from outside (`FENCE`, `RESTORE`): the last one, or `lead_ms` above the
+    /// wall clock.
+    pub fn ceiling(&self, wall_us: u64, lead_ms: Millis) -> u64 {
+        self.last.max(wall_us.saturating_add(lead_ms.saturating_mul(1_000))).min(TOKEN_MAX)
     }
 }
 

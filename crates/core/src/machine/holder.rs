@@ -182,7 +182,7 @@ impl Machine {
 
     /// DLOCK.FENCE and DFAIR.FENCE (`kind`): raises the token of the hold to at least `token`, and
     /// of this server with it. The reply is the token of the hold afterwards. `NOTHELD` if the
-    /// owner does not hold it; `ERR` for a token more than 30 days ahead of the wall clock.
+    /// owner does not hold it; `ERR` for a token above [`Machine::token_ceiling`].
     pub fn fence<S: Store>(
         &mut self,
         store: &mut S,
@@ -198,7 +198,7 @@ impl Machine {
                     Ok(id) => id,
                     Err(fault) => return fault,
                 };
-                let ceiling = machine.tokens.ceiling(now.wall_us);
+                let ceiling = machine.token_ceiling(now.wall_us);
                 if token > ceiling {
                     let text =
                         format!("token {token} is too far ahead: at most {ceiling} is taken now");

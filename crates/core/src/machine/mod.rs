@@ -67,6 +67,8 @@ pub struct Settings {
     pub restart_quarantine_ms: Millis,
     /// How long a lock stays closed after a hold ended without its holder, in milliseconds.
     pub lock_delay_ms: Millis,
+    /// How far above the wall clock a token may be that FENCE or RESTORE brings, in milliseconds.
+    pub max_token_lead_ms: Millis,
     /// How long a request is remembered that is over, in milliseconds.
     pub request_memory_ms: Millis,
     /// How many of them are remembered at most.
@@ -85,6 +87,7 @@ impl Default for Settings {
             deadlock_detection: true,
             restart_quarantine_ms: 0,
             lock_delay_ms: 0,
+            max_token_lead_ms: 60_000,
             request_memory_ms: 60_000,
             request_memory_max: 1_000_000,
             cluster: false,
@@ -295,6 +298,12 @@ impl Machine {
     /// Notes a token that came with data.
     pub fn learn_token(&mut self, token: u64) {
         self.tokens.learn(token);
+    }
+
+    /// The largest token that FENCE or RESTORE may bring at this wall clock, in microseconds: the last one, or
+    /// `max_token_lead_ms` above the clock.
+    pub fn token_ceiling(&self, wall_us: u64) -> u64 {
+        self.tokens.ceiling(wall_us, self.settings.max_token_lead_ms)
     }
 
     /// Whether grants and hand-offs are made now: not on a replica, not unless the server is known to accept

@@ -22,6 +22,11 @@ impl Machine {
         key: Key<'_>,
         payload: &[u8],
     ) -> Result<(), DecodeError> {
+        if let Some(token) = record::floor(payload)? {
+            // About no key, whatever is under this one.
+            self.tokens.learn(token);
+            return Ok(());
+        }
         let lease = self.clock.at(now.mono);
         let mut fresh = Resource::free(Kind::Lock);
         let (resource, is_there) = match store.get(key) {
@@ -62,12 +67,18 @@ impl Machine {
         Ok(())
     }
 
-    /// Gives `put` the strings of [`record::encode_beside`], unless there is nothing to save: no request that is over,
-    /// no key, and no token ahead of the wall clock, which alone keeps tokens growing then.
+    /// The largest token given or learnt, if a data set has to carry it: a file that has keys of ours anyway, or one
+    /// from which tokens would not grow because the last one is ahead of the wall clock.
+    pub fn token_floor(&self, wall_us: u64) -> Option<u64> {
+        let last = self.tokens.last();
+        (last > wall_us || !self.leases.is_empty()).then_some(last)
+    }
+
+    /// Gives `put` the strings of [`record::encode_beside`], unless there is nothing to save: no token
+    /// ([`Machine::token_floor`]) and no request that is over.
     pub fn save_beside(&self, now: Now, put: impl FnMut(&[u8])) {
         let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
-        let has_any = self.tokens.last() > now.wall_us
-            || !self.leases.is_empty()
+        let has_any = self.token_floor(now.wall_us).is_some()
             || self.spent.entries(lease, limits).next().is_some();
         if has_any {
             record::encode_beside(self.tokens.last(), &self.spent, lease, limits, put);
@@ -210,7 +221,7 @@ impl Machine {
 
     /// Whether a RESTORE may bring this in at this wall clock: not a token too far ahead.
     pub fn accepts(&self, resource: &Resource, wall_us: u64) -> bool {
-        let ceiling = self.tokens.ceiling(wall_us);
+        let ceiling = self.token_ceiling(wall_us);
         resource.holds().all(|(_, hold)| hold.token <= ceiling)
     }
 }

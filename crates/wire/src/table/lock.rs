@@ -181,8 +181,7 @@ pub(super) const FENCE: Command = Command {
         NOT_HELD,
         (
             ErrorCode::Err,
-            "The token is further ahead than max(last token, wall clock in microseconds + 30 \
-             days).",
+            "The token is above max(last token, wall clock + `dlock.max-token-lead-ms`).",
         ),
     ],
     notes: "For clients that lock several independent servers and want one token for all of \

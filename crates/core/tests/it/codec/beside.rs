@@ -2,7 +2,9 @@
 
 use super::random::Random;
 use dlock_core::queue::HashKeys;
-use dlock_core::record::{Beside, BesideInput, DecodeError, encode_beside};
+use dlock_core::record::{
+    self, Beside, BesideInput, DecodeError, encode_beside, encode_floor, floor,
+};
 use dlock_core::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
 use dlock_core::store::Key;
 use dlock_core::time::LeaseInstant;
@@ -177,5 +179,23 @@ fn damage_is_refused_or_does_no_harm() {
             let spent = beside.spent.expect("requests");
             assert!(beside.token <= TOKEN_MAX && spent.len() <= 1_030);
         }
+    }
+}
+
+#[test]
+fn a_record_of_a_token_is_about_no_key() {
+    let payload = encode_floor(0x0102);
+    assert_eq!(payload, b"\x01\x08\x02\x01\0\0\0\0\0\0");
+    assert_eq!(floor(&payload), Ok(Some(0x0102)));
+    assert_eq!(floor(&encode_floor(TOKEN_MAX)), Ok(Some(TOKEN_MAX)));
+    assert_eq!(floor(&encode_floor(TOKEN_MAX + 1)), Err(DecodeError::Impossible));
+    assert_eq!(floor(&encode_floor(0)), Err(DecodeError::Impossible));
+    for cut in 2..payload.len() {
+        assert_eq!(floor(&payload[..cut]), Err(DecodeError::Damaged));
+    }
+    // It is no value, and no other record is one.
+    assert!(record::decode(&payload, dlock_core::time::Instant(0)).is_err());
+    for other in [&b""[..], b"\x01", b"\x01\x00\x00", b"\x02\x08\x02\x01\0\0\0\0\0\0"] {
+        assert_eq!(floor(other), Ok(None));
     }
 }

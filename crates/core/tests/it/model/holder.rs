@@ -1,6 +1,6 @@
 //! The verbs of a holder and what a hold consists of.
 
-use super::{Answer, Hold, MONTH_US, Model, Place, Tie, Use, Verb, text};
+use super::{Answer, Hold, Model, Place, TOKEN_LEAD_US, Tie, Use, Verb, text};
 use dlock_wire::request::{Mode, Release, Renew};
 
 impl Model {
@@ -71,7 +71,7 @@ impl Model {
     }
 
     pub(super) fn fence(&mut self, k: usize, owner: &str, token: u64) -> Answer {
-        let most = self.last_token.max(self.wall_us + MONTH_US);
+        let most = self.last_token.max(self.wall_us + TOKEN_LEAD_US);
         let Some(hold) = self.hold_of(k, owner, Mode::Write) else {
             return Answer::Error("NOTHELD");
         };

@@ -26,7 +26,7 @@ use state::{Hold, How, Lock, Place, Sent, Spent, Tie, Use};
 /// Names of the keys.
 pub const KEYS: [&str; 3] = ["k", "l", "m"];
 
-const MONTH_US: u64 = 30 * 24 * 3_600_000_000;
+const TOKEN_LEAD_US: u64 = 60_000_000;
 
 /// See the module.
 #[derive(Debug, Clone)]

@@ -108,6 +108,7 @@ impl Simulation {
                 max_waiters: settings.in_all,
                 restart_quarantine_ms: settings.quarantine,
                 lock_delay_ms: settings.lock_delay,
+                max_token_lead_ms: 60_000,
                 request_memory_ms: settings.request_memory,
                 request_memory_max: 1_000_000,
                 cluster: false,

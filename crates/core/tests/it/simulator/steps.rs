@@ -142,7 +142,7 @@ impl Simulation {
                 let base = match random.below(3) {
                     0 => 1,
                     1 => current.unwrap_or(1),
-                    _ => self.world.now().wall_us + 30 * 86_400 * 1_000_000,
+                    _ => self.world.now().wall_us + 60_000_000,
                 };
                 Request::Fence { key, owner, token: base + random.below(3) }
             }

@@ -30,19 +30,19 @@ fn fence_raises_the_token_within_its_limits() {
           1  c1  FENCE k A 1                           => t1
           2  c1  FENCE k B 1                           => NOTHELD
           3  c1  FENCE l A 1                           => NOTHELD
-          # The wall clock stands at 1700000000 s + 50 s; 30 days are 2592000 s.
-          4  c1  FENCE k A 1702592050004001            => ERR
+          # The wall clock stands at 1700000000 s + 50 s; 60 s more are allowed.
+          4  c1  FENCE k A 1700000110004001            => ERR
           4  c1  CHECK k $t1                           => 1
-          4  c1  FENCE k A 1702592050004000            => t2
+          4  c1  FENCE k A 1700000110004000            => t2
           5  c1  CHECK k $t1                           => STALE
           5  c1  CHECK k $t2                           => 1
           6  c1  RELEASE k A TOKEN $t1                 => NOTHELD
           # What was given once can be given again, however far ahead it is.
           7  wall -86400
-          7  c1  FENCE k A 1702592050004000            => t2
-          8  c1  FENCE k A 1702592050004001            => ERR
+          7  c1  FENCE k A 1700000110004000            => t2
+          8  c1  FENCE k A 1700000110004001            => ERR
           9  c1  ACQUIRE l A                           => t3
-         10  c1  FENCE k A 1702592050004001            => t3
+         10  c1  FENCE k A 1700000110004001            => t3
          11  c1  RELEASE k A TOKEN $t3                 => 0
     ",
     );
@@ -53,6 +53,7 @@ fn used_up_tokens_grant_nothing() {
     run_both(
         "
           0  wall 7305599254
+          0  set max-token-lead-ms 2592000000
           0  c1  ACQUIRE k A                           => t1
           1  c1  FENCE k A 9007199254740991            => t2
           2  c2  ACQUIRE l B                           => ERR
