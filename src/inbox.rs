@@ -7,7 +7,7 @@
 //! slot: the server looks all keys up in the dictionary of that slot while the command runs.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use dlock_core::machine::Lost;
 use dlock_core::queue::WaiterId;
@@ -80,6 +80,8 @@ pub enum Notice {
         name: Box<[u8]>,
         /// Into a data set that is not yet served.
         aside: bool,
+        /// The waiters that it brings.
+        waiters: PendingWaiters,
     },
     /// FLUSHDB, or FLUSHALL (`None`).
     Flushed(Option<u32>),
@@ -101,6 +103,32 @@ pub enum Notice {
     Loading,
     /// The same, into a data set that is not yet served.
     AsyncLoading(Load),
+}
+
+/// Waiters of values that RESTORE brought and that the machine has not seen yet.
+static PENDING: AtomicUsize = AtomicUsize::new(0);
+
+/// Waiters that count as pending while this exists.
+#[derive(Debug)]
+pub struct PendingWaiters(usize);
+
+impl PendingWaiters {
+    /// So many more.
+    pub fn new(count: usize) -> Self {
+        PENDING.fetch_add(count, Relaxed);
+        Self(count)
+    }
+
+    /// How many there are.
+    pub fn count() -> usize {
+        PENDING.load(Relaxed)
+    }
+}
+
+impl Drop for PendingWaiters {
+    fn drop(&mut self) {
+        PENDING.fetch_sub(self.0, Relaxed);
+    }
 }
 
 static INBOX: MainCell<VecDeque<Notice>> = MainCell::new(VecDeque::new());

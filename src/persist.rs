@@ -1,14 +1,14 @@
 //! Values and what is not in keys, as the server's files carry them.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use dlock_core::machine::{Machine, Role};
+use dlock_core::machine::{Machine, Role, Unfit};
 use dlock_core::record::{self, Beside, BesideInput, DecodeError};
 use dlock_core::resource::Body;
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{self, Ctx, Level, Origin, Strings, TypeIndex, Value, log};
-use crate::inbox::{self, Load, Notice};
+use crate::inbox::{self, Load, Notice, PendingWaiters};
 use crate::shell;
 
 /// Encoding version of the key types; the payload carries its own, finer one.
@@ -28,7 +28,7 @@ pub fn rewrite(value: &Value) -> Vec<u8> {
     save(value)
 }
 
-/// Reads a value. `None` refuses it.
+/// Reads a value; why not, if it is refused.
 pub fn load(
     kind: TypeIndex,
     encoding: i32,
@@ -36,29 +36,27 @@ pub fn load(
     name: Option<&[u8]>,
     db: Option<u32>,
     origin: Origin,
-) -> Option<Value> {
+) -> Result<Value, String> {
     if encoding != ENCODING {
-        return None;
+        return Err(format!("it has the unknown encoding {encoding}"));
     }
     let mut value = match record::decode(payload, Instant(ffi::monotonic_us())) {
         Ok(value) if !value.is_free() && value.kind() as usize == kind => value,
-        Ok(_) => return None,
-        Err(error) => {
-            log(Level::Warning, &format!("a value was refused: {error:?}"));
-            return None;
-        }
+        Ok(_) => return Err("it is empty or of another type".to_owned()),
+        Err(error) => return Err(format!("{error:?}")),
     };
     if origin == Origin::Restore {
-        let is_trusted = shell::with(|shell| {
+        let admitted = shell::with(|shell| {
             let machine = &shell.machine;
-            machine.role() == Role::Replica || machine.accepts(&value, ffi::wall_us())
+            let pending = PendingWaiters::count();
+            match machine.role() {
+                // Its primary has judged it.
+                Role::Replica => Ok(()),
+                Role::Primary => machine.admit(&value, pending, ffi::wall_us()),
+            }
         });
-        if is_trusted == Some(false) {
-            log(
-                Level::Warning,
-                "a value was refused: its token is too far ahead of the wall clock",
-            );
-            return None;
+        if let Some(Err(unfit)) = admitted {
+            return Err(reason(unfit).to_owned());
         }
     }
     // Not only when the value is entered: what follows in the AOF may delete it before that.
@@ -66,15 +64,55 @@ pub fn load(
     let _ = shell::with(|shell| shell.machine.learn_token(token));
     value.from_snapshot = origin != Origin::Restore;
     if let (Some(name), Some(db)) = (name, db) {
+        let waiters = value.waiters();
+        let loaded = |aside| {
+            let waiters = PendingWaiters::new(if aside { 0 } else { waiters });
+            inbox::push(Notice::Loaded { db, name: name.into(), aside, waiters });
+        };
         match origin {
             Origin::Loading => inbox::push_loaded(db, name),
-            Origin::Restore => inbox::push(Notice::Loaded { db, name: name.into(), aside: false }),
-            Origin::AsyncLoading => {
-                inbox::push(Notice::Loaded { db, name: name.into(), aside: true });
-            }
+            Origin::Restore => loaded(false),
+            Origin::AsyncLoading => loaded(true),
         }
     }
-    Some(value)
+    Ok(value)
+}
+
+fn reason(unfit: Unfit) -> &'static str {
+    match unfit {
+        Unfit::TokenTooFarAhead => {
+            "its token is too far ahead of the wall clock (dlock.max-token-lead-ms)"
+        }
+        Unfit::TooManyWaitersOfKey => "it has more waiters than dlock.max-waiters-per-key",
+        Unfit::TooManyWaiters => "with its waiters there would be more than dlock.max-waiters",
+    }
+}
+
+/// When the last refusal was logged, on the monotonic clock in microseconds; 0: never.
+static LAST_REFUSAL: AtomicU64 = AtomicU64::new(0);
+
+/// Refusals that were not logged since.
+static UNTOLD: AtomicU64 = AtomicU64::new(0);
+
+const SECOND_US: u64 = 1_000_000;
+
+/// Logs that a value was refused. Clients can have RESTORE refused as often as they like, so that is logged once a second.
+pub fn log_refusal(origin: Origin, why: &str) {
+    if origin != Origin::Restore {
+        log(Level::Warning, &format!("a value cannot be loaded: {why}"));
+        return;
+    }
+    let (now, last) = (ffi::monotonic_us(), LAST_REFUSAL.load(Relaxed));
+    if last > 0 && now.saturating_sub(last) < SECOND_US {
+        UNTOLD.fetch_add(1, Relaxed);
+        return;
+    }
+    LAST_REFUSAL.store(now.max(1), Relaxed);
+    let more = match UNTOLD.swap(0, Relaxed) {
+        0 => String::new(),
+        n => format!(" (and {n} others since the last line)"),
+    };
+    log(Level::Warning, &format!("a value cannot be loaded: {why}{more}"));
 }
 
 /// An RDB file has been loaded, other than the first part of an AOF or what a primary sent.

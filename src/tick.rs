@@ -233,7 +233,7 @@ fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
             let key = Key { db, name: &name };
             shell.machine.unlinked(keys, now, key, lost.as_ref(), fx);
         }),
-        Notice::Loaded { db, name, aside: true } => {
+        Notice::Loaded { db, name, aside: true, .. } => {
             let _ = shell::with(|shell| shell.aside.push((db, name)));
         }
         Notice::Flushed(db) => on_keys(ctx, turn, |shell, keys, now, fx| {
@@ -257,7 +257,11 @@ fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
                 adopt(ctx, turn, db, &name);
             }
         }
-        Notice::Loaded { db, name, aside: false } => adopt(ctx, turn, db, &name),
+        Notice::Loaded { db, name, aside: false, waiters } => {
+            adopt(ctx, turn, db, &name);
+            // The machine counts them from here on.
+            drop(waiters);
+        }
         Notice::Loading | Notice::AsyncLoading(Load::Started) => {}
         Notice::AsyncLoading(Load::Failed) => {
             let _ = shell::with(|shell| shell.aside = Vec::new());

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use dlock_core::resource::Kind;
 use redis_module::raw;
 
-use super::ctx::{Ctx, Level, log, server_flags};
+use super::ctx::{Ctx, server_flags};
 use super::guard;
 use super::key::Stored;
 use super::load::{ERR, OK};
@@ -137,21 +137,19 @@ unsafe extern "C" fn rdb_load<const INDEX: TypeIndex>(
             (Name::from_raw(name.cast_mut()), api!(RedisModule_GetDbIdFromIO(io)))
         };
         // SAFETY: `io` is valid during this call.
-        let value = unsafe { Loaded::read(io) }.and_then(|payload| {
-            crate::persist::load(
-                INDEX,
-                encoding,
-                payload.bytes(),
-                name.map(Name::bytes),
-                u32::try_from(db).ok(),
-                origin,
-            )
+        let payload = unsafe { Loaded::read(io) };
+        let payload = payload.ok_or_else(|| "it is cut off or damaged".to_owned());
+        let value = payload.and_then(|payload| {
+            let name = name.map(Name::bytes);
+            let db = u32::try_from(db).ok();
+            crate::persist::load(INDEX, encoding, payload.bytes(), name, db, origin)
         });
-        if let Some(value) = value {
-            Stored::boxed(value).cast()
-        } else {
-            log(Level::Warning, "a value cannot be loaded: it is damaged or from a later version");
-            ptr::null_mut()
+        match value {
+            Ok(value) => Stored::boxed(value).cast(),
+            Err(why) => {
+                crate::persist::log_refusal(origin, &why);
+                ptr::null_mut()
+            }
         }
     })
 }

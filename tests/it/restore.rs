@@ -11,8 +11,9 @@ use dlock_core::{
 use crate::{
     args,
     durability::AOF,
+    hostile::Dump,
     records::stored,
-    support::{Reply, Server, Setup},
+    support::{Reply, Server, Setup, wait_until},
 };
 
 fn uncompressed() -> Setup {
@@ -122,4 +123,106 @@ fn a_damaged_record_in_the_aof_costs_that_record() {
     };
     assert_eq!((holds("first-owner"), holds("other-owner")), (1, 2));
     assert!(server.log().contains("a record cannot be replayed"), "{}", server.log_tail());
+}
+
+/// A fair lock with so many places, as DUMP gives it.
+fn queue_of(source: &Server, places: usize) -> Vec<u8> {
+    let mut client = source.client();
+    client.cmd(&["DFAIR.ACQUIRE", "line", "holder"]).int();
+    for n in 0..places {
+        let owner = format!("owner{n}");
+        assert!(client.cmd(&args!["DFAIR.ACQUIRE", "line", owner, "QUEUE", 600_000]).is_null());
+    }
+    let dump = client.cmd(&["DUMP", "line"]).bytes();
+    client.cmd(&["DEL", "line"]).ok();
+    dump
+}
+
+#[test]
+fn a_queue_that_is_restored_keeps_the_limits_of_waiters() {
+    let source = Server::start();
+    let dumps: Vec<_> = [4, 3, 2].map(|places| queue_of(&source, places)).into();
+    let limits = ["dlock.max-waiters-per-key", "3", "dlock.max-waiters", "5"];
+    let target = Server::with(&limits).start();
+    let replica = Server::with(&["dlock.max-waiters", "1"]).replica_of(&target).start();
+    let restore = |key: &str, dump: &[u8]| target.cmd(&args!["RESTORE", key, 0, dump]);
+    let waiting = || target.info_number("dlock", "waiters_queued");
+    assert_eq!(restore("long", &dumps[0]).error(), "ERR Bad data format");
+    let log = target.log();
+    assert!(log.contains("it has more waiters than dlock.max-waiters-per-key"), "{log}");
+    restore("first", &dumps[1]).ok();
+    assert_eq!(restore("second", &dumps[1]).error(), "ERR Bad data format");
+    target.cmd(&["DEL", "first"]).ok();
+    wait_until("the places to go", || waiting() == 0);
+    // The same where the server takes no turn in between.
+    let mut client = target.client();
+    let replies = client.pipeline(&[
+        args!["MULTI"],
+        args!["RESTORE", "first", 0, &dumps[1]],
+        args!["RESTORE", "second", 0, &dumps[1]],
+        args!["RESTORE", "third", 0, &dumps[2]],
+        args!["EXEC"],
+    ]);
+    let replies = replies[4].items();
+    assert_eq!(replies[0], redis::Value::Okay);
+    assert!(replies[1].show().contains("Bad data format"), "{}", replies[1].show());
+    assert_eq!(replies[2], redis::Value::Okay);
+    wait_until("the places to be entered", || waiting() == 5);
+    // That is the limit for all, as if clients waited.
+    client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+    let full = client.cmd(&["DLOCK.ACQUIRE", "k", "b", "QUEUE", "1000"]).error();
+    assert!(full.starts_with("LIMIT "), "{full}");
+    // A replica takes what its primary took.
+    target.wait_replica_synced(&replica);
+    assert_eq!(target.digest(), replica.digest());
+    target.cmd(&["DEL", "first", "third", "k"]).ok();
+    wait_until("the places to go", || waiting() == 0);
+    restore("first", &dumps[1]).ok();
+    wait_until("the places to be entered", || waiting() == 3);
+    target.cmd(&["DEL", "first"]).ok();
+    target.left_over_check();
+}
+
+#[test]
+fn one_huge_queue_does_not_take_all_places() {
+    let source = Server::with(&["dlock.max-waiters-per-key", "1000000"]).start();
+    let mut client = source.client();
+    client.cmd(&["DFAIR.ACQUIRE", "line", "holder"]).int();
+    let calls: Vec<_> = (0..100_001)
+        .map(|n| args!["DFAIR.ACQUIRE", "line", format!("owner{n}"), "QUEUE", 600_000])
+        .collect();
+    for some in calls.chunks(10_000) {
+        client.pipeline(some);
+    }
+    let dump = client.cmd(&["DUMP", "line"]).bytes();
+    let target = Server::start();
+    let reply = target.cmd(&args!["RESTORE", "line", 0, dump]);
+    assert_eq!(reply.error(), "ERR Bad data format");
+    target.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+    assert!(target.client().cmd(&["DLOCK.ACQUIRE", "k", "b", "QUEUE", "1"]).is_null());
+    target.cmd(&["DEL", "k"]).ok();
+    target.left_over_check();
+}
+
+#[test]
+fn refusals_of_restore_do_not_fill_the_log() {
+    let server = uncompressed().start();
+    server.cmd(&["DLOCK.ACQUIRE", "k", "some-owner"]).ok();
+    let dump = Dump::take(&mut server.client(), "k");
+    let damaged = dump.with_body(&dump.body[1..]);
+    let begun = std::time::Instant::now();
+    let calls: Vec<_> = (0..2_000).map(|_| args!["RESTORE", "l", 0, &damaged]).collect();
+    for reply in server.client().pipeline(&calls) {
+        assert_eq!(reply.error(), "ERR Bad data format");
+    }
+    let lines = || server.log().matches("cannot be loaded").count() as u64;
+    let most = 1 + begun.elapsed().as_secs() + 1;
+    assert!((1..=most).contains(&lines()), "{} lines", lines());
+    // What was left out is told with the next line.
+    wait_until("the next line", || {
+        server.cmd(&args!["RESTORE", "l", 0, &damaged]).error();
+        server.log().contains("others since the last line)")
+    });
+    server.cmd(&["DEL", "k"]).ok();
+    server.left_over_check();
 }

@@ -210,6 +210,14 @@ impl Resource {
         }
     }
 
+    /// Waiters that are part of the value: those of a fair lock.
+    pub fn waiters(&self) -> usize {
+        match &self.body {
+            Body::Fair(fair) => fair.places.len(),
+            Body::Lock(_) | Body::Rw(_) | Body::Semaphore(_) | Body::Latch(_) => 0,
+        }
+    }
+
     /// All holds.
     pub fn holds(&self) -> impl Iterator<Item = (HoldId, &Hold)> {
         let alone = self.lock().hold().map(|hold| (ALONE, hold));

@@ -28,6 +28,7 @@ mod ties;
 pub use caller::Caller;
 pub use keyspace::Lost;
 pub(crate) use places::keeps_place;
+pub use replay::Unfit;
 pub use tick::{Gate, Progress, RETRY_MS};
 
 use crate::connection::Connections;

@@ -219,9 +219,34 @@ impl Machine {
         cut.map_or(until, |cut| until.min(cut))
     }
 
-    /// Whether a RESTORE may bring this in at this wall clock: not a token too far ahead.
-    pub fn accepts(&self, resource: &Resource, wall_us: u64) -> bool {
+    /// Whether RESTORE may bring this value in at this wall clock. `pending` waiters came with values of RESTORE that
+    /// have not been looked at yet. A value with more waiters than a client could make, or with a token too far
+    /// ahead, would use up what others need.
+    pub fn admit(&self, resource: &Resource, pending: usize, wall_us: u64) -> Result<(), Unfit> {
         let ceiling = self.token_ceiling(wall_us);
-        resource.holds().all(|(_, hold)| hold.token <= ceiling)
+        let waiters = resource.waiters();
+        if !resource.holds().all(|(_, hold)| hold.token <= ceiling) {
+            Err(Unfit::TokenTooFarAhead)
+        } else if waiters > self.settings.max_waiters_per_key {
+            Err(Unfit::TooManyWaitersOfKey)
+        } else if waiters > 0
+            && self.waits.len().saturating_add(pending).saturating_add(waiters)
+                > self.settings.max_waiters
+        {
+            Err(Unfit::TooManyWaiters)
+        } else {
+            Ok(())
+        }
     }
+}
+
+/// Why RESTORE may not bring a value in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfit {
+    /// It has a token above [`Machine::token_ceiling`].
+    TokenTooFarAhead,
+    /// More waiters than `max_waiters_per_key`.
+    TooManyWaitersOfKey,
+    /// With it there would be more waiters than `max_waiters`.
+    TooManyWaiters,
 }
