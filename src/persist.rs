@@ -1,5 +1,6 @@
 //! Values and what is not in keys, as the server's files carry them.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use dlock_core::machine::{Machine, Role, Unfit};
@@ -7,7 +8,7 @@ use dlock_core::record::{self, Beside, BesideInput, DecodeError};
 use dlock_core::resource::Body;
 use dlock_core::time::{Instant, Now};
 
-use crate::ffi::{self, Ctx, Level, Origin, Strings, TypeIndex, Value, log};
+use crate::ffi::{self, Ctx, Level, Origin, Senders, Strings, TypeIndex, Value, log};
 use crate::inbox::{self, Load, Notice, PendingWaiters};
 use crate::shell;
 
@@ -58,6 +59,9 @@ pub fn load(
         if let Some(Err(unfit)) = admitted {
             return Err(reason(unfit).to_owned());
         }
+        if shell::is_primary() {
+            drop_channels(&mut value, name.unwrap_or_default());
+        }
     }
     // Not only when the value is entered: what follows in the AOF may delete it before that.
     let token = value.holds().map(|(_, hold)| hold.token).max().unwrap_or_default();
@@ -76,6 +80,29 @@ pub fn load(
         }
     }
     Ok(value)
+}
+
+/// How many different channels of one value are looked at.
+const CHANNELS_MOST: usize = 1_000;
+
+/// The server does not say who sent a RESTORE. So a channel stays only if everybody may publish there who may have sent it.
+fn drop_channels(value: &mut Value, key: &[u8]) {
+    if !value.names_channels() {
+        return;
+    }
+    let senders = Senders::of_restore(key);
+    let mut known: HashMap<Box<[u8]>, bool> = HashMap::new();
+    value.drop_channels(|channel| {
+        if let Some(&may) = known.get(channel) {
+            return may;
+        }
+        let is_looked_at = known.len() < CHANNELS_MOST;
+        let may = is_looked_at && senders.as_ref().is_some_and(|all| all.may_all_publish(channel));
+        if is_looked_at {
+            known.insert(channel.into(), may);
+        }
+        may
+    });
 }
 
 fn reason(unfit: Unfit) -> &'static str {

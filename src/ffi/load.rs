@@ -124,10 +124,13 @@ macro_rules! required {
 required! {
     RedisModule_Alloc
     RedisModule_ACLCheckChannelPermissions
+    RedisModule_ACLCheckCommandPermissions
     RedisModule_AvoidReplicaTraffic
     RedisModule_BlockClient
     RedisModule_BlockedClientDisconnected
     RedisModule_Call
+    RedisModule_CallReplyArrayElement
+    RedisModule_CallReplyLength
     RedisModule_CallReplyStringPtr
     RedisModule_CloseKey
     RedisModule_CreateCommand

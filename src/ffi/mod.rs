@@ -47,6 +47,7 @@ mod key;
 mod load;
 mod main_thread;
 mod name;
+mod senders;
 
 /// What a key of ours holds.
 pub use dlock_core::resource::Resource as Value;
@@ -64,6 +65,7 @@ pub use info::InfoWriter;
 pub use key::{Content, KeyHandle, Mode};
 pub use main_thread::MainCell;
 pub use name::{Name, OwnedName};
+pub use senders::Senders;
 
 #[global_allocator]
 static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAlloc;

@@ -226,3 +226,73 @@ fn refusals_of_restore_do_not_fill_the_log() {
     server.cmd(&["DEL", "k"]).ok();
     server.left_over_check();
 }
+
+#[test]
+fn a_channel_that_a_user_may_not_use_does_not_come_back() {
+    let source = Server::start();
+    let mut queued = source.client();
+    let notify = |channel: &str, call: &str| {
+        let words = call.split(' ').chain(["NOTIFY", channel]);
+        words.map(str::to_owned).collect::<Vec<_>>()
+    };
+    // A holder, readers, a permit and two places, each with a channel.
+    for call in [
+        notify("secret", "DLOCK.ACQUIRE lock a EX 600"),
+        notify("secret", "DRW.ACQUIRE rw a READ EX 600"),
+        notify("news:1", "DRW.ACQUIRE rw b READ EX 600"),
+        notify("secret", "DSEM.ACQUIRE sem a LIMIT 2 EX 600"),
+        notify("news:1", "DFAIR.ACQUIRE fair a EX 600"),
+        notify("secret", "DFAIR.ACQUIRE fair b QUEUE 600000"),
+        notify("news:1", "DFAIR.ACQUIRE fair c QUEUE 600000"),
+    ] {
+        queued.cmd(&call);
+    }
+    let keys = ["lock", "rw", "sem", "fair"];
+    let dumps = keys.map(|key| source.cmd(&["DUMP", key]).bytes());
+    let target = Server::start();
+    let replica = Server::with(&[]).replica_of(&target).start();
+    let heard = |channels: &[&str]| target.subscribe(channels);
+    let restore = || {
+        for (key, dump) in keys.iter().zip(&dumps) {
+            target.cmd(&args!["RESTORE", key, 0, dump, "REPLACE"]).ok();
+        }
+        // Both know the same, whoever has dropped what.
+        wait_until("the values to be entered", || {
+            target.info_number("dlock", "keys_entered") == 4
+                && target.info_number("dlock", "waiters_queued") == 2
+        });
+        target.wait_replica_synced(&replica);
+        assert_eq!(target.digest(), replica.digest());
+    };
+    // Users without RESTORE, and users that may publish there, take nothing away.
+    target.cmd(&["ACL", "SETUSER", "worker", "on", "nopass", "~*", "resetchannels", "+ping"]).ok();
+    let mut secret = heard(&["secret"]);
+    restore();
+    target.cmd(&["DLOCK.BREAK", "lock"]).ok();
+    assert!(secret.next_text().starts_with("broken 0 "));
+    drop(secret);
+    target.cmd(&["FLUSHALL"]).ok();
+    wait_until("nothing to be left", || target.info_number("dlock", "waiters_queued") == 0);
+
+    let rules = ["on", "nopass", "~*", "resetchannels", "&news:*", "+@all"];
+    target.cmd(&[&["ACL", "SETUSER", "restorer"][..], &rules].concat()).ok();
+    let mut secret = heard(&["secret"]);
+    let mut others = heard(&["news:1", "dlock:notify:a", "dlock:notify:b"]);
+    restore();
+    for call in ["DLOCK.BREAK lock", "DRW.BREAK rw a", "DEL sem", "DFAIR.RELEASE fair a"] {
+        target.cmd(&call.split(' ').collect::<Vec<_>>()).ok();
+    }
+    let texts: Vec<_> = (0..4).map(|_| others.next_text()).collect();
+    let kinds: Vec<_> = texts.iter().map(|text| text.split(' ').next().unwrap_or("")).collect();
+    assert_eq!(kinds, ["broken", "broken", "deleted", "granted"], "{texts:?}");
+    target.cmd(&["DRW.BREAK", "rw", "b"]).ok();
+    assert!(others.next_text().starts_with("broken 0 "));
+    // Not even if the value goes before the server takes a turn.
+    let delete = [args!["MULTI"], args!["RESTORE", "lock", 0, &dumps[0]], args!["DEL", "lock"]];
+    target.client().pipeline(&[&delete[..], &[args!["EXEC"]]].concat());
+    target.cmd(&["FLUSHALL"]).ok();
+    secret.assert_none();
+    wait_until("nothing to be left", || target.info_number("dlock", "waiters_queued") == 0);
+    drop((secret, others));
+    target.left_over_check();
+}

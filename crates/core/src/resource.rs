@@ -1,7 +1,7 @@
 //! The durable half of a primitive: the value of its key.
 
 use crate::fair::Fair;
-use crate::hold::Hold;
+use crate::hold::{Hold, Notify};
 use crate::holds::{ALONE, HoldId, Holds};
 use crate::latch::Latch;
 use crate::lease::{EntryId, NO_ENTRY};
@@ -9,6 +9,7 @@ use crate::rw::RwLock;
 use crate::semaphore::Semaphore;
 use crate::time::{LeaseInstant, Millis};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 /// The families. Closed on purpose: they differ in what they admit, and share queueing, expiry,
 /// ties and hand-off.
@@ -45,6 +46,8 @@ pub struct Resource {
     /// It came with a data set that was loaded, and its leases do not run yet: they may have been renewed, and its
     /// grants claimed, after the data set was saved.
     pub from_snapshot: bool,
+    /// It was changed while it was loaded: the next look at it notes a record.
+    pub is_news: bool,
     /// What it is.
     pub body: Body,
 }
@@ -103,7 +106,7 @@ impl Resource {
             Kind::Semaphore => Body::Semaphore(Box::default()),
             Kind::Latch => Body::Latch(Box::default()),
         };
-        Self { entry: NO_ENTRY, from_snapshot: false, body }
+        Self { entry: NO_ENTRY, from_snapshot: false, is_news: false, body }
     }
 
     /// Which family it is of.
@@ -208,6 +211,42 @@ impl Resource {
             Body::Semaphore(semaphore) => Some(&mut semaphore.permits),
             Body::Lock(_) | Body::Fair(_) | Body::Latch(_) => None,
         }
+    }
+
+    /// Whether any of its holds or waiters names a channel of its own.
+    pub fn names_channels(&self) -> bool {
+        let names = |notify: &Notify| matches!(notify, Notify::Channel(_));
+        let holds = self.holds().filter_map(|(_, hold)| hold.extras.as_ref());
+        holds.map(|extras| &extras.notify).any(names)
+            || matches!(&self.body, Body::Fair(fair)
+                if fair.places.values().any(|place| names(&place.ask.notify)))
+    }
+
+    /// Holds and waiters send their messages on the channel of their owner, in place of any channel that `may_use`
+    /// refuses.
+    pub fn drop_channels(&mut self, mut may_use: impl FnMut(&[u8]) -> bool) {
+        let mut is_refused =
+            |notify: &Notify| matches!(notify, Notify::Channel(name) if !may_use(name));
+        let mut refused = Vec::new();
+        for (id, hold) in self.holds() {
+            if hold.extras.as_ref().is_some_and(|extras| is_refused(&extras.notify)) {
+                refused.push(id);
+            }
+        }
+        let mut is_changed = !refused.is_empty();
+        for id in refused {
+            self.change_hold(id, |hold| hold.extras_mut().notify = Notify::Owner);
+        }
+        if let Body::Fair(fair) = &mut self.body {
+            for (seq, place) in &mut fair.places {
+                if is_refused(&place.ask.notify) {
+                    place.ask.notify = Notify::Owner;
+                    fair.touched.push(*seq);
+                    is_changed = true;
+                }
+            }
+        }
+        self.is_news |= is_changed;
     }
 
     /// Waiters that are part of the value: those of a fair lock.

@@ -36,6 +36,7 @@ impl Machine {
     fn start_loaded(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         self.start_clock(step.lease, resource);
         if self.role == Role::Primary {
+            step.dirty |= core::mem::take(&mut resource.is_news);
             let grace_ms = self.settings.fair_grace_ms;
             resource.change_all_holds(|_, hold| orphan(hold, step.lease, grace_ms));
             self.adopt_places(step, resource);

@@ -28,8 +28,11 @@ fn hold(owner: &[u8], token: u64) -> Hold {
 }
 
 fn loaded(body: Body) -> Result<(), DecodeError> {
-    record::decode(&encoded(&Resource { entry: NO_ENTRY, from_snapshot: false, body }), NOW)
-        .map(|_| ())
+    record::decode(
+        &encoded(&Resource { entry: NO_ENTRY, from_snapshot: false, is_news: false, body }),
+        NOW,
+    )
+    .map(|_| ())
 }
 
 /// Each of `changes` makes of the state that `make` gives one that is refused.
@@ -162,7 +165,7 @@ fn impossible_steps_of_readers() {
         let mut rw = RwLock::free();
         rw.readers.insert(5, hold(b"A", 5));
         rw.readers.insert(6, hold(b"B", 6));
-        Resource { entry: 3, from_snapshot: false, body: Body::Rw(Box::new(rw)) }
+        Resource { entry: 3, from_snapshot: false, is_news: false, body: Body::Rw(Box::new(rw)) }
     };
     // What the step of a primary would say that has gone from `gone` readers to these.
     let replayed = |write: Option<&[u8]>, gone: &[u64], put: &[(&[u8], u64)]| {
@@ -179,7 +182,12 @@ fn impossible_steps_of_readers() {
         } else {
             rw.lock = Lock::Closed { until: LeaseInstant(0) + 1, delay_ms: 1 };
         }
-        let mut step = Resource { entry: 3, from_snapshot: false, body: Body::Rw(Box::new(rw)) };
+        let mut step = Resource {
+            entry: 3,
+            from_snapshot: false,
+            is_news: false,
+            body: Body::Rw(Box::new(rw)),
+        };
         let mut payload = Vec::new();
         record::encode_step(&mut step, NOW, LeaseInstant(0), true, &mut payload);
         let mut there = there();

@@ -64,7 +64,7 @@ impl Random {
             Kind::Semaphore => Body::Semaphore(Box::new(self.semaphore())),
             Kind::Latch => Body::Latch(Box::new(self.latch())),
         };
-        Resource { entry: NO_ENTRY, from_snapshot: false, body }
+        Resource { entry: NO_ENTRY, from_snapshot: false, is_news: false, body }
     }
 
     /// A lock; with `least` 0 it may be free.

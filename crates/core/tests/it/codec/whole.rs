@@ -59,7 +59,8 @@ fn hold(owner: &[u8], token: u64) -> Hold {
 /// What was written once is read for ever: these payloads must not change.
 #[test]
 fn the_bytes_are_these() {
-    let of = |body| encoded(&Resource { entry: NO_ENTRY, from_snapshot: false, body });
+    let of =
+        |body| encoded(&Resource { entry: NO_ENTRY, from_snapshot: false, is_news: false, body });
     // The owner, the token, the count, the lease, what is left, what has passed, no extras.
     let held = *b"\x01A\x05\x01\xFB\x30\x75\xFB\x20\x4E\xFB\x10\x27\x00";
     let lock = || Lock::Held(hold(b"A", 5));
@@ -149,7 +150,7 @@ fn what_runs_is_written_with_what_is_left() {
             };
             let mut payload = Vec::new();
             record::encode(
-                &Resource { entry: 5, from_snapshot: false, body },
+                &Resource { entry: 5, from_snapshot: false, is_news: false, body },
                 NOW,
                 lease,
                 &mut payload,
@@ -186,7 +187,8 @@ fn what_is_left_is_never_more_than_the_longest_lease() {
         (Body::Latch(Box::new(latch)), Ending::Latch),
     ];
     for (body, ending) in ends {
-        let payload = encoded(&Resource { entry: NO_ENTRY, from_snapshot: false, body });
+        let payload =
+            encoded(&Resource { entry: NO_ENTRY, from_snapshot: false, is_news: false, body });
         let loaded = record::decode(&payload, NOW).expect("a payload of our own");
         assert_eq!(loaded.next_end(), Some((longest, ending)));
     }
@@ -214,7 +216,9 @@ fn a_whole_state_takes_the_place_of_what_is_there() {
 /// Times say nothing about whether a replica is like its primary; all else does.
 #[test]
 fn the_digest_sees_everything_but_times() {
-    let digest = |body| record::digest(&Resource { entry: NO_ENTRY, from_snapshot: false, body });
+    let digest = |body| {
+        record::digest(&Resource { entry: NO_ENTRY, from_snapshot: false, is_news: false, body })
+    };
     let lock = |change: &dyn Fn(&mut Hold)| {
         let mut hold = Hold { extras: Some(Box::default()), ..hold(b"A", 5) };
         change(&mut hold);
