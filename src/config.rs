@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use dlock_core::machine::Settings;
-use dlock_wire::names::{DAY_MS, LEASE_MAX_MS, QUEUE_MAX_MS};
+use dlock_wire::names::{CLAIM_MIN_MS, DAY_MS, LEASE_MAX_MS, QUEUE_MAX_MS};
 
 /// What a setting holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +77,9 @@ static DEADLOCK_DETECTION: Setting = Setting::switch("deadlock-detection", true)
 static QUARANTINE: Setting =
     Setting::number("restart-quarantine-ms", 0, 0, LEASE_MAX_MS.cast_signed());
 static LOCK_DELAY: Setting = Setting::number("lock-delay-ms", 0, 0, LEASE_MAX_MS.cast_signed());
+/// Clients count on the smallest value: for that time a grant that a message announced is certain.
+static CLAIM: Setting =
+    Setting::number("claim-ms", 30_000, CLAIM_MIN_MS.cast_signed(), QUEUE_MAX_MS.cast_signed());
 static MAX_TOKEN_LEAD: Setting =
     Setting::number("max-token-lead-ms", 60_000, 0, LEASE_MAX_MS.cast_signed());
 static REQUEST_MEMORY_MS: Setting =
@@ -85,7 +88,7 @@ static REQUEST_MEMORY_MAX: Setting =
     Setting::number("request-memory-max", 1_000_000, 0, MOST_REQUESTS);
 
 /// Every setting.
-pub static SETTINGS: [&Setting; 10] = [
+pub static SETTINGS: [&Setting; 11] = [
     &DEFAULT_LEASE,
     &FAIR_GRACE,
     &WAITERS_PER_KEY,
@@ -93,6 +96,7 @@ pub static SETTINGS: [&Setting; 10] = [
     &DEADLOCK_DETECTION,
     &QUARANTINE,
     &LOCK_DELAY,
+    &CLAIM,
     &MAX_TOKEN_LEAD,
     &REQUEST_MEMORY_MS,
     &REQUEST_MEMORY_MAX,
@@ -113,6 +117,7 @@ pub fn current(cluster: bool) -> Settings {
         deadlock_detection: DEADLOCK_DETECTION.get() != 0,
         restart_quarantine_ms: QUARANTINE.ms(),
         lock_delay_ms: LOCK_DELAY.ms(),
+        claim_ms: CLAIM.ms(),
         max_token_lead_ms: MAX_TOKEN_LEAD.ms(),
         request_memory_ms: REQUEST_MEMORY_MS.ms(),
         request_memory_max: REQUEST_MEMORY_MAX.count(),

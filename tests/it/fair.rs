@@ -287,6 +287,7 @@ fn undelivered(server: &Server, options: &[&str]) -> Blocked {
 #[test]
 fn a_grant_that_could_not_be_sent_waits_for_its_owner() {
     let server = start(LONG);
+    server.cmd(&["CONFIG", "SET", "dlock.claim-ms", LONG]).ok();
     for (options, claim) in [
         (&[][..], &["DLOCK.ACQUIRE", "k", "b", "NOREENTRY", "PX", "90000"][..]),
         (&["REQID", "r"], &["DLOCK.ACQUIRE", "k", "b", "REQID", "r", "PX", "90000"]),

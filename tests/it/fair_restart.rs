@@ -241,7 +241,7 @@ fn what_a_place_asked_for_is_carried() {
     each(&[SNAPSHOT, LOG, REWRITTEN_LOG, LOG_AS_COMMANDS, PROMOTION], |way| {
         let name = way.name;
         let mut clients = Vec::new();
-        let settings = ["dlock.fair-grace-ms", "30000"];
+        let settings = ["dlock.fair-grace-ms", "30000", "dlock.claim-ms", "60000"];
         let (server, ..) = take_over(Family::Fair, way, &settings, |server| {
             server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
             let all =

@@ -27,9 +27,10 @@ const PLACES: [(&str, &str, &str); 13] = [
 ];
 
 /// What makes them, over a connection that may go. `LONG` is longer than any test, `TEXT` as long as a text may be.
-const CALLS: [&str; 27] = [
+const CALLS: [&str; 28] = [
     "DRW.ACQUIRE both a WRITE PX 600000 REQID w BIND 3600000",
     "DRW.ACQUIRE turn a WRITE",
+    "CONFIG SET dlock.claim-ms LONG",
     "2: DRW.ACQUIRE turn b READ QUEUE LONG PX 7000 NOTIFY ODD",
     "2: DRW.ACQUIRE turn c READ QUEUE LONG PX 7000",
     "DRW.RELEASE turn a WRITE",

@@ -86,7 +86,7 @@ fn hold_in_words(hold: &Hold) -> String {
         let _ = write!(text, " tied {}", tie.ms);
     }
     if let Some(unclaimed) = hold.unclaimed() {
-        let _ = write!(text, " unclaimed {}", unclaimed.queue_ms);
+        let _ = write!(text, " unclaimed {}", unclaimed.claim_ms);
     }
     text
 }

@@ -23,6 +23,7 @@ const NUMBERS: [(&str, i64, i64, i64); 9] = [
     ("dlock.max-waiters", 1_000_000, 0, 100_000_000),
     ("dlock.restart-quarantine-ms", 0, 0, 31_536_000_000),
     ("dlock.lock-delay-ms", 0, 0, 31_536_000_000),
+    ("dlock.claim-ms", 30_000, 10_000, 86_400_000),
     ("dlock.max-token-lead-ms", 60_000, 0, 31_536_000_000),
     ("dlock.request-memory-ms", 60_000, 0, 86_400_000),
     ("dlock.request-memory-max", 1_000_000, 0, 100_000_000),
@@ -319,6 +320,40 @@ fn in_the_quarantine_after_a_start_nothing_new_is_granted(family: Family) {
     assert_eq!(server.info_number("dlock", "quarantine_left_ms"), 0);
     for (key, owner) in [("known", "c"), ("new", "e"), ("new2", "f")] {
         assert_eq!(server.cmd(&["DLOCK.RELEASE", key, owner]).int(), 0);
+    }
+    server.left_over_check();
+}
+
+#[test]
+fn a_grant_waits_for_its_claim_no_longer_than_claim_ms() {
+    let server = Server::with(&["dlock.claim-ms", "20000"]).start();
+    let table: [(&[&str], &[&str], &[&str]); 4] = [
+        (&["DLOCK.ACQUIRE", "k"], &[], &["DLOCK.RELEASE", "k", "a"]),
+        (&["DFAIR.ACQUIRE", "k"], &[], &["DFAIR.RELEASE", "k", "a"]),
+        (&["DRW.ACQUIRE", "k"], &["WRITE"], &["DRW.RELEASE", "k", "a", "WRITE"]),
+        (&["DSEM.ACQUIRE", "k"], &["LIMIT", "1"], &["DSEM.RELEASE", "k"]),
+    ];
+    for (acquire, options, release) in table {
+        let held = server.cmd(&[acquire, &["a"], options].concat());
+        let place = [acquire, &["b"], options, &["QUEUE", "86400000"]].concat();
+        // A connection that is gone before its turn gets nothing, so this one stays.
+        let mut waiter = server.client();
+        assert!(waiter.cmd(&place).is_null());
+        let mut release: Vec<String> = release.iter().map(ToString::to_string).collect();
+        if acquire[0] == "DSEM.ACQUIRE" {
+            release.push(held.text());
+        }
+        server.cmd(&release).ok();
+        let left = match acquire[0] {
+            "DSEM.ACQUIRE" => server.cmd(&["DSEM.PERMITS", "k"]).items()[0].field("ttl-ms").int(),
+            "DRW.ACQUIRE" => server.cmd(&["DRW.INFO", "k"]).field("writer").field("ttl-ms").int(),
+            name => {
+                let info = name.replace("ACQUIRE", "INFO");
+                server.cmd(&[info.as_str(), "k"]).field("ttl-ms").int()
+            }
+        };
+        assert!((1..=20_000).contains(&left), "{acquire:?}: {left}");
+        server.cmd(&["DEL", "k"]).ok();
     }
     server.left_over_check();
 }

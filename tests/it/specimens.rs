@@ -55,6 +55,8 @@ impl Specimens {
             }
         };
         let ids: Vec<String> = (0..9).map(|n| format!("request{n}")).collect();
+        // A grant that nobody claims is there until somebody does.
+        run(&[args!["CONFIG", "SET", "dlock.claim-ms", LONG]]);
         run(&[args!["DLOCK.ACQUIRE", "plain", "a", "PX", LONG]]);
         // Nine ids: the first one is forgotten.
         run(&[args!["DLOCK.ACQUIRE", "deep", "a", "PX", LONG, "REQID", &ids[0]]]);

@@ -60,7 +60,7 @@ impl Scene {
             self.remaining_ms = remaining_ms(&lock);
             if let Some(hold) = lock.lock().hold() {
                 // Relative, and never more than was promised.
-                let most = hold.unclaimed().map_or(hold.lease_ms, |unclaimed| unclaimed.queue_ms);
+                let most = hold.unclaimed().map_or(hold.lease_ms, |unclaimed| unclaimed.claim_ms);
                 assert!((1..=most).contains(&self.remaining_ms), "{} ms", self.remaining_ms);
             }
             let granted = if is_granted { "granted to " } else { "" };

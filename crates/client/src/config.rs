@@ -97,9 +97,9 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a place in the queue outlives its connection, and how long a grant that was announced stays ready,
-    /// 100 ms to 1 day, default 10 s. Waiting tasks ask again every half of it; a process that dies while it waits
-    /// holds the queue up by as much, once.
+    /// How long a place in the queue outlives its connection, and how long a grant that was announced stays ready (at
+    /// most `dlock.claim-ms` of the server), 100 ms to 1 day, default 10 s. Waiting tasks ask again every half of it; a
+    /// process that dies while it waits holds the queue up by as much, once.
     pub fn queue(mut self, queue: Duration) -> Self {
         self.settings.queue = queue;
         self
@@ -229,6 +229,11 @@ impl Settings {
             return Err(Error::invalid("private_connections must be at least 1"));
         }
         Ok(())
+    }
+
+    /// How long a grant lasts at least, from its making on, that a message announced.
+    pub(crate) fn announced(&self) -> Duration {
+        self.queue.min(Duration::from_millis(dlock_wire::names::CLAIM_MIN_MS))
     }
 
     pub(crate) fn queue_ms(&self) -> u64 {

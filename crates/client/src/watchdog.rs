@@ -93,7 +93,11 @@ async fn expire(core: Weak<Core>, _at_the_end: NobodyRenews) {
 async fn renew(core: Weak<Core>) {
     let Some((period, claim_after, registry)) = core.upgrade().map(|core| {
         let settings = &core.settings;
-        (settings.lease / 3, claim_delay(settings.queue, settings.lease), core.registry.clone())
+        (
+            settings.lease / 3,
+            claim_delay(settings.announced(), settings.lease),
+            core.registry.clone(),
+        )
     }) else {
         return;
     };
@@ -148,8 +152,8 @@ enum Why {
 }
 
 /// How long after its grant a hold is claimed that a message told us of: well before it would lapse.
-pub(crate) fn claim_delay(queue: Duration, lease: Duration) -> Duration {
-    (queue / 10).min(lease / 10)
+pub(crate) fn claim_delay(announced: Duration, lease: Duration) -> Duration {
+    (announced / 10).min(lease / 10)
 }
 
 /// Begins to renew all that are to be renewed: each server by itself, so that one that hangs delays only its own.

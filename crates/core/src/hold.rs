@@ -79,8 +79,8 @@ pub struct Tie {
 pub struct Unclaimed {
     /// The connection of the place; [`NO_CLIENT`] when it is gone.
     pub client: u64,
-    /// How long the place gave its owner to claim the grant.
-    pub queue_ms: Millis,
+    /// How long its owner has from the grant on to claim it, in milliseconds.
+    pub claim_ms: Millis,
 }
 
 /// The last few request ids of a hold, oldest first, and what each of them did.

@@ -32,6 +32,8 @@ pub const BLOCK_MAX_MS: u64 = LEASE_MAX_MS;
 pub const QUEUE_MIN_MS: u64 = 1;
 /// Longest `QUEUE`: one day.
 pub const QUEUE_MAX_MS: u64 = DAY_MS;
+/// Smallest `dlock.claim-ms`: for that time, or QUEUE if it is less, a grant to a QUEUE place is certain.
+pub const CLAIM_MIN_MS: u64 = 10_000;
 /// Longest `BIND`: 365 days. `BIND 0` ends the hold with its connection.
 pub const BIND_MAX_MS: u64 = LEASE_MAX_MS;
 

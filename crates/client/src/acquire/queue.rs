@@ -74,29 +74,29 @@ impl Ask {
     }
 
     /// A message said that it is our turn. The grant was made after the server answered our last request, which was
-    /// sent at `asked`, and it lasts for QUEUE from then on: so long we are certain without asking. That is so if the
-    /// message came `after_answer`.
+    /// sent at `asked`, and it lasts for QUEUE from then on (no longer than any server's `dlock.claim-ms`): so long we are
+    /// certain without asking. That is so if the message came `after_answer`.
     async fn announced(
         &self,
         id: &[u8],
         asked: Moment,
         after_answer: bool,
     ) -> Result<Option<Granted>, Error> {
-        let settings = &self.core.settings;
+        let announced = self.core.settings.announced();
         let id = match self.what {
             What::Permit { .. } => permit::parse(id).map(Id::Permit),
             _ => std::str::from_utf8(id).ok().and_then(|id| id.parse().ok()).map(Id::Token),
         };
         let Some(id) = id else { return Ok(None) };
-        let granted = Granted { id, sent: asked, lasts: settings.queue, unclaimed: true };
-        let certain_for = asked.after(certain(settings.queue)).since(Moment::now());
-        // Half a QUEUE has passed at most since we asked, unless this process was held up.
+        let granted = Granted { id, sent: asked, lasts: announced, unclaimed: true };
+        let certain_for = asked.after(certain(announced)).since(Moment::now());
+        // With a QUEUE of 10 s, at most half of it has passed since we asked, unless this process was held up.
         // A message about a named owner may be an old one, of an earlier hold of the same name.
         if after_answer
             && self.watched
             && self.own_name
             && self.options.bind.is_none()
-            && certain_for >= settings.queue / 3
+            && certain_for >= announced / 3
         {
             return Ok(Some(granted));
         }

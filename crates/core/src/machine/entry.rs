@@ -133,5 +133,5 @@ pub(super) fn longest_lease(hold: &Hold) -> Millis {
 
 /// The lease that a replica gives a hold when it is promoted.
 pub(super) fn full_lease(hold: &Hold) -> Millis {
-    hold.unclaimed().map_or(hold.lease_ms, |unclaimed| unclaimed.queue_ms)
+    hold.unclaimed().map_or(hold.lease_ms, |unclaimed| unclaimed.claim_ms)
 }

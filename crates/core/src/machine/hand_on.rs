@@ -11,6 +11,7 @@ use crate::lease::NO_ENTRY;
 use crate::queue::{Ask, Presence, Waiter, Want};
 use crate::resource::{Body, Kind, Lock, Resource};
 use crate::spent::Use;
+use crate::time::Millis;
 use alloc::format;
 use alloc::string::String;
 use dlock_wire::reply::ErrorCode;
@@ -227,15 +228,21 @@ impl Machine {
         id: HoldId,
         hold: &mut Hold,
     ) {
-        let queue_ms = waiter.ask.queue_ms.unwrap_or(self.settings.fair_grace_ms);
-        hold.extras_mut().unclaimed = Some(Unclaimed { client: waiter.client, queue_ms });
+        let claim_ms = self.claim_ms(waiter.ask.queue_ms);
+        let end = step.lease + claim_ms;
+        hold.extras_mut().unclaimed = Some(Unclaimed { client: waiter.client, claim_ms });
         hold.deadline = match waiter.presence {
-            Presence::Absent { until } => until,
-            Presence::Parked { .. } | Presence::Member | Presence::Queued => step.lease + queue_ms,
+            Presence::Absent { until } => end.min(until),
+            Presence::Parked { .. } | Presence::Member | Presence::Queued => end,
         };
         if let Some(channel) = hold::channel(&waiter.ask.notify, &waiter.owner) {
             step.fx.message(channel, "granted", step.key, &id_text(id, hold), &waiter.owner);
         }
+    }
+
+    /// How long a grant waits to be claimed. (A place of a fair lock without QUEUE lasts its grace.)
+    pub(super) fn claim_ms(&self, queue_ms: Option<Millis>) -> Millis {
+        queue_ms.unwrap_or(self.settings.fair_grace_ms).min(self.settings.claim_ms)
     }
 
     /// Whether the request of a TAKE that waits was carried out by another call meanwhile.

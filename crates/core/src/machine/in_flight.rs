@@ -103,7 +103,7 @@ impl Machine {
     fn stays(&self, waiter: &Waiter, part: Option<&Part>) -> Stays {
         match (part, waiter.ask.queue_ms) {
             (Some(part), queue_ms) if part.kind == Kind::Fair => {
-                Stays::Grant(queue_ms.unwrap_or(self.settings.fair_grace_ms))
+                Stays::Grant(self.claim_ms(queue_ms))
             }
             (Some(part), Some(queue_ms)) => Stays::Place(Box::new(Kept {
                 db: part.db,
@@ -298,8 +298,8 @@ impl Machine {
             }
             return;
         }
-        let queue_ms = match &grant.stays {
-            Stays::Grant(queue_ms) if !grant.is_cancelled => *queue_ms,
+        let claim_ms = match &grant.stays {
+            Stays::Grant(claim_ms) if !grant.is_cancelled => *claim_ms,
             stays => {
                 self.end_hold(step, resource, id, End::Returned);
                 if let Stays::Place(kept) = stays
@@ -313,11 +313,11 @@ impl Machine {
         };
         // As if the place had been without a connection when its turn came.
         let grip = (resource.entry, id);
-        let end = step.lease + queue_ms;
+        let end = step.lease + claim_ms;
         let channel = resource.change_hold(id, |hold| {
             self.untie(grip, hold);
             let extras = hold.extras_mut();
-            extras.unclaimed = Some(Unclaimed { client: NO_CLIENT, queue_ms });
+            extras.unclaimed = Some(Unclaimed { client: NO_CLIENT, claim_ms });
             if let Some(tie) = &mut extras.tie {
                 tie.client = NO_CLIENT;
                 tie.cut = false;

@@ -68,6 +68,8 @@ pub struct Settings {
     pub restart_quarantine_ms: Millis,
     /// How long a lock stays closed after a hold ended without its holder, in milliseconds.
     pub lock_delay_ms: Millis,
+    /// How long a grant to a QUEUE place waits at most to be claimed, in milliseconds.
+    pub claim_ms: Millis,
     /// How far above the wall clock a token may be that FENCE or RESTORE brings, in milliseconds.
     pub max_token_lead_ms: Millis,
     /// How long a request is remembered that is over, in milliseconds.
@@ -88,6 +90,7 @@ impl Default for Settings {
             deadlock_detection: true,
             restart_quarantine_ms: 0,
             lock_delay_ms: 0,
+            claim_ms: 30_000,
             max_token_lead_ms: 60_000,
             request_memory_ms: 60_000,
             request_memory_max: 1_000_000,

@@ -244,7 +244,7 @@ impl<'a> ExtrasV1<'a> {
             label: Bytes(&extras.label),
             notify: NotifyV1::of(&extras.notify),
             bind_ms: extras.tie.map(|tie| tie.ms),
-            unclaimed_ms: extras.unclaimed.map(|unclaimed| unclaimed.queue_ms),
+            unclaimed_ms: extras.unclaimed.map(|unclaimed| unclaimed.claim_ms),
         }
     }
 
@@ -262,7 +262,7 @@ impl<'a> ExtrasV1<'a> {
                 cut: false,
                 orphan_until: None,
             }),
-            unclaimed: self.unclaimed_ms.map(|queue_ms| Unclaimed { client: NO_CLIENT, queue_ms }),
+            unclaimed: self.unclaimed_ms.map(|claim_ms| Unclaimed { client: NO_CLIENT, claim_ms }),
         })
     }
 }

@@ -336,6 +336,7 @@ impl Table {
                     "max-waiters" => settings.max_waiters = count,
                     "quarantine" => settings.restart_quarantine_ms = value,
                     "lock-delay" => settings.lock_delay_ms = value,
+                    "claim" => settings.claim_ms = value,
                     "max-token-lead-ms" => settings.max_token_lead_ms = value,
                     "request-memory-ms" => settings.request_memory_ms = value,
                     "request-memory-max" => settings.request_memory_max = count,

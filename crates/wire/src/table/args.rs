@@ -88,7 +88,7 @@ pub(super) const QUEUE: Arg = Arg::option(
     ArgKind::Integer,
     Bounds::number(QUEUE_MIN_MS, QUEUE_MAX_MS, "ms"),
     "Wait in the queue without blocking the connection; the place outlives the connection by \
-     so much, and a grant must be claimed in that time.",
+     so much, and a grant must be claimed in that time, at most in `dlock.claim-ms`.",
 );
 
 /// `NOTIFY channel`.

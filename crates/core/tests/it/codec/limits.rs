@@ -67,7 +67,7 @@ fn impossible_holds() {
         },
         &|hold| {
             let queue_ms = names::QUEUE_MAX_MS + 1;
-            hold.extras_mut().unclaimed = Some(Unclaimed { client: NO_CLIENT, queue_ms });
+            hold.extras_mut().unclaimed = Some(Unclaimed { client: NO_CLIENT, claim_ms: queue_ms });
         },
     ];
     let lock = |hold| Body::Lock(Lock::Held(hold));

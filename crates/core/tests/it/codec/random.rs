@@ -129,7 +129,7 @@ impl Random {
             }),
             unclaimed: self.maybe(|random| Unclaimed {
                 client: NO_CLIENT,
-                queue_ms: random.number(0, names::QUEUE_MAX_MS),
+                claim_ms: random.number(0, names::QUEUE_MAX_MS),
             }),
         }
     }

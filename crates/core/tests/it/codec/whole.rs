@@ -229,7 +229,7 @@ fn the_digest_sees_everything_but_times() {
     assert_eq!(lock(&|hold| hold.deadline = LeaseInstant(0)), same);
     assert_eq!(lock(&|hold| hold.since = NOW), same);
     let tie = Tie { ms: 1, client: 0, cut: false, orphan_until: None };
-    let unclaimed = Unclaimed { client: 0, queue_ms: 1 };
+    let unclaimed = Unclaimed { client: 0, claim_ms: 1 };
     let changes: [&dyn Fn(&mut Hold); 8] = [
         &|hold| hold.owner = Owner::from(&b"B"[..]),
         &|hold| hold.token += 1,

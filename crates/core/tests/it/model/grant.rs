@@ -122,7 +122,7 @@ impl Model {
                 client: place.client,
                 serial: hold.serial,
                 request: place.request.clone(),
-                kept: kept.filter(|_| is_fair),
+                kept: kept.filter(|_| is_fair).map(|kept| kept.min(self.settings.claim)),
                 place: kept.filter(|_| !is_fair).map(|_| (k, place.clone())),
                 known: false,
                 repeated: false,
@@ -131,9 +131,10 @@ impl Model {
         } else {
             self.out.counters.grants_after_waiting += 1;
             let kept = kept.expect("others have no place without a call");
+            let kept = kept.min(self.settings.claim);
             hold.unclaimed = Some((place.client, kept));
             hold.ends = match place.how {
-                How::Absent { until } => until,
+                How::Absent { until } => until.min(self.lease_now + kept),
                 _ => self.lease_now + kept,
             };
             self.say("granted", k, &hold);

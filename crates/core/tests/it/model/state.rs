@@ -122,7 +122,7 @@ pub(super) struct Hold {
     pub channel: Option<String>,
     pub requests: Vec<(Vec<u8>, Use)>,
     pub tie: Option<Tie>,
-    /// A QUEUE grant that nobody has claimed: the connection of the place, and QUEUE.
+    /// A QUEUE grant that nobody has claimed: the connection of the place, and how long it lasts.
     pub unclaimed: Option<(u64, u64)>,
 }
 
@@ -240,6 +240,7 @@ pub struct Settings {
     pub in_all: usize,
     pub quarantine: u64,
     pub lock_delay: u64,
+    pub claim: u64,
     pub request_memory: u64,
     pub deadlock_detection: bool,
 }

@@ -89,6 +89,7 @@ impl Simulation {
             in_all: random.pick(&[4, 100, 100]),
             quarantine: random.pick(&[0, 0, 3]) * UNIT_MS,
             lock_delay: random.pick(&[0, 0, 2]) * UNIT_MS,
+            claim: random.pick(&[1, 3, 100]) * UNIT_MS,
             request_memory: random.pick(&[0, 4, 100, 1_000_000]) * UNIT_MS,
             deadlock_detection: random.one_in(2),
         };
@@ -108,6 +109,7 @@ impl Simulation {
                 max_waiters: settings.in_all,
                 restart_quarantine_ms: settings.quarantine,
                 lock_delay_ms: settings.lock_delay,
+                claim_ms: settings.claim,
                 max_token_lead_ms: 60_000,
                 request_memory_ms: settings.request_memory,
                 request_memory_max: 1_000_000,

@@ -189,6 +189,72 @@ fn a_blocked_call_with_queue_whose_time_is_over_is_a_place_though_no_alarm_has_r
 }
 
 #[test]
+fn a_grant_must_be_claimed_within_claim_ms_however_long_queue_is() {
+    run_both("
+          0  set claim 50
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 86400000         => null
+          2  c3  ACQUIRE k C BLOCK 0                => parked
+         10  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+         11  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 49 held 1 [] bound 0 waiters 1
+         61  tick                                   => c3 gets t3; dlock:notify:B: expired 0 t2 1 B k
+    ");
+    // QUEUE is the limit if it is less.
+    run_both("
+          0  set claim 50
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 20               => null
+         10  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+         10  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 20 held 0 [] bound 0 waiters 0
+    ");
+    // After a failover, too.
+    run_both("
+          0  set claim 50
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 86400000         => null
+         10  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+         20  failover
+         21  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 49 held 11 [] bound 0 waiters 0
+    ");
+    // Without a connection: what the place has left, if that is less.
+    run_as("DFAIR", "
+          0  set claim 50
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 1000             => null
+          1  c3  ACQUIRE k C QUEUE 1000             => null
+         10  gone c2
+         10  gone c3
+         20  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+         20  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 50 held 0 [] bound 0 waiters 1
+        990  c1  RELEASE k B                        => NOTHELD; dlock:notify:B: expired 0 t2 1 B k; dlock:notify:C: granted 0 t3 1 C k
+        990  c1  INFO k                             => [C] t3 holds 1 lease 30000 ttl 20 held 0 [] bound 0 waiters 0
+    ");
+}
+
+#[test]
+fn an_unclaimed_grant_outlives_its_connection() {
+    // Its owner may have been told, and may count on it.
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100              => null
+          2  c3  ACQUIRE k C BLOCK 0                => parked
+          4  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+          5  gone c2
+          5  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 99 held 1 [] bound 0 waiters 1
+        105  tick                                   => c3 gets t3; dlock:notify:B: expired 0 t2 1 B k
+    ");
+    // With BIND it lasts BIND.
+    run("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100 BIND 10      => null
+          2  c3  ACQUIRE k C BLOCK 0                => parked
+          4  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+          5  gone c2
+         16  tick                                   => c3 gets t3; dlock:notify:B: expired 0 t2 1 B k
+    ");
+}
+
+#[test]
 fn a_queue_place_outlives_its_connection_by_queue() {
     run_both(
         "
