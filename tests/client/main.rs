@@ -15,6 +15,7 @@ mod cluster;
 mod connect;
 mod ended;
 mod faults;
+mod forged;
 mod gone;
 mod latch;
 mod load;

@@ -334,7 +334,7 @@ fn a_grant_that_could_not_be_sent_is_announced() {
             let (on, said) = listener.next();
             assert_eq!(Some(on.as_str()), channel, "{options:?}");
             let said = String::from_utf8_lossy(&said).into_owned();
-            assert_eq!(said, format!("{event} 0 {token} 1 b k"), "{options:?}");
+            assert_eq!(said, format!("{event} 0 {token} 1 b 0  k"), "{options:?}");
         }
         listener.assert_none();
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "c"]).int(), 0);
@@ -354,12 +354,12 @@ fn a_grant_to_an_owner_who_is_away_is_announced() {
     let token = server.cmd(&["DLOCK.INFO", "k"]).field("token").int();
     let (channel, said) = listener.next();
     assert_eq!(channel, "mine");
-    assert_eq!(String::from_utf8_lossy(&said), format!("granted 0 {token} 1 b k"));
+    assert_eq!(String::from_utf8_lossy(&said), format!("granted 0 {token} 1 b 0  k"));
     // As any hold with a channel.
     for (end, event) in [("DLOCK.BREAK", "broken"), ("DEL", "deleted")] {
         let token = server.cmd(&["DLOCK.ACQUIRE", "k", "b", "NOTIFY", "mine"]).int();
         server.cmd(&[end, "k"]).int();
-        assert_eq!(listener.next_text(), format!("{event} 0 {token} 1 b k"));
+        assert_eq!(listener.next_text(), format!("{event} 0 {token} 1 b 0  k"));
     }
     listener.assert_none();
     server.left_over_check();

@@ -256,7 +256,7 @@ fn what_a_place_asked_for_is_carried() {
         assert_eq!(info.field("owner").text(), "w0", "{name}");
         assert_eq!(info.field("label").text(), "next", "{name}");
         assert!((40_000..=50_000).contains(&info.field("ttl-ms").int()), "{name}: {}", info.show());
-        let granted = format!("granted 0 {token} 2 w0 k").into_bytes();
+        let granted = format!("granted 0 {token} 2 w0 1 r k").into_bytes();
         assert_eq!(heard.next(), ("mine".to_owned(), granted), "{name}");
         assert_eq!(server.cmd(&["DLOCK.RENEW", "k", "w0"]).int(), token, "{name}");
         assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 7_000, "{name}");
@@ -265,7 +265,7 @@ fn what_a_place_asked_for_is_carried() {
         assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("holds").int(), 1, "{name}");
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "w0"]).int(), 0);
         let token = server.cmd(&["DLOCK.INFO", "k"]).field("token").int();
-        let granted = format!("granted 0 {token} 2 w1 k").into_bytes();
+        let granted = format!("granted 0 {token} 2 w1 0  k").into_bytes();
         assert_eq!(heard.next(), ("dlock:notify:w1".to_owned(), granted), "{name}");
         assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "w1"]).int(), 1);
         server.left_over_check();

@@ -220,7 +220,7 @@ fn an_evicted_lock_goes_to_the_next(family: Family) {
         let token = heard[0].split(' ').nth(2).and_then(|token| token.parse::<i64>().ok());
         let queued = token.unwrap_or(0);
         assert!(first < queued && queued < last, "{heard:?}");
-        let of_queued = |event: &str| format!("{event} 0 {queued} 6 queued k");
+        let of_queued = |event: &str| format!("{event} 0 {queued} 6 queued 0  k");
         assert_eq!(heard, [of_queued("granted"), of_queued("deleted")]);
     }
     let full = scene.last.cmd(&["DLOCK.ACQUIRE", "k", "last", "BLOCK", "0"]).error();

@@ -45,7 +45,7 @@ fn a_place_hears_of_its_grant(family: Family) {
             .ok();
         client.cmd(&["DLOCK.RELEASE", "the key", "a"]).ok();
         let token = client.cmd(&["DLOCK.INFO", "the key"]).field("token").int();
-        expect(&mut listener, channel, "granted 3 TOKEN 1 b the key", token);
+        expect(&mut listener, channel, "granted 3 TOKEN 1 b 0  the key", token);
         // Neither the claim nor the release is news.
         assert_eq!(client.cmd(&["DLOCK.ACQUIRE", "the key", "b"]).int(), token);
         client.cmd(&["DLOCK.RELEASE", "the key", "b"]).ok();
@@ -87,7 +87,7 @@ fn a_hold_hears_how_it_ended(family: Family) {
             });
             wait_until("the key to go", || server.cmd(&["EXISTS", "k"]).int() == 0);
             if notify {
-                expect(&mut listener, "mine", &format!("{event} 0 TOKEN 6 own er k"), token);
+                expect(&mut listener, "mine", &format!("{event} 0 TOKEN 6 own er 0  k"), token);
             }
             listener.assert_none();
         }
@@ -112,7 +112,7 @@ fn a_place_that_claims_nothing_hears_it_too(family: Family) {
             panic!("{}", text.escape_ascii());
         };
         let token = String::from_utf8_lossy(id).parse::<i64>().unwrap();
-        expect(&mut listener, &channel, &format!("expired 0 TOKEN 1 {owner} k"), token);
+        expect(&mut listener, &channel, &format!("expired 0 TOKEN 1 {owner} 0  k"), token);
     };
     expect_grant("b");
     // The connection is heard of, so its next place counts.
@@ -164,7 +164,7 @@ fn a_flush_is_one_message() {
     heard.sort();
     assert_eq!(
         heard,
-        ["dlock:notify flushed 0".to_owned(), format!("dlock:notify:b granted 0 {token} 1 b k")]
+        ["dlock:notify flushed 0".to_owned(), format!("dlock:notify:b granted 0 {token} 1 b 0  k")]
     );
     client.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
     listener.assert_none();
@@ -190,6 +190,7 @@ fn names_of_any_bytes_come_through(family: Family) {
             db: 0,
             id: id.as_bytes(),
             owner: name,
+            reqid: b"",
             key: name,
         };
         assert_eq!(Message::parse(&text), Some(broken), "{}", text.escape_ascii());

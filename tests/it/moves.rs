@@ -60,7 +60,7 @@ fn lease_and_tie_go_with_the_hold(family: Family) {
                 assert_eq!(u64::try_from(bound), Ok(holder.id()));
                 drop(holder);
             }
-            assert_eq!(messages.next_text(), format!("{event} {db} {token} 1 h {name}"));
+            assert_eq!(messages.next_text(), format!("{event} {db} {token} 1 h 0  {name}"));
             server.left_over_check();
         }
     }
@@ -114,7 +114,7 @@ fn moves_in_one_step_add_up(family: Family) {
         // Where it is now its lease runs out, though nobody looks.
         let mut there = in_db(&server, db);
         assert_eq!(there.cmd(&["DLOCK.RENEW", "l", "h", "PX", "50"]).int(), scene.token);
-        assert_eq!(scene.messages.next_text(), format!("expired {db} {} 1 h l", scene.token));
+        assert_eq!(scene.messages.next_text(), format!("expired {db} {} 1 h 0  l", scene.token));
         scene.play_out(token);
     }
 
@@ -144,7 +144,7 @@ fn swapped_databases_swap_holders_under_their_waiters(family: Family) {
     high.assert_all_wait();
     assert_eq!(high.holder.cmd(&["DLOCK.BREAK", "k"]).int(), 1);
     // What was announced to low's channel is told to it under its new database.
-    assert_eq!(low.messages.next_text(), format!("broken 7 {} 1 h k", low.token));
+    assert_eq!(low.messages.next_text(), format!("broken 7 {} 1 h 0  k", low.token));
     let other = high.first_is_granted();
     assert!(other > token);
     low.take_turns(token);

@@ -72,7 +72,7 @@ impl Crowd {
             let [channel, text] = &push.items()[..] else { panic!("{push:?}") };
             assert_eq!(channel.text(), "mine");
             let text = text.bytes();
-            let Some(Message::Hold { event: Event::Granted, db: 0, id, owner, key }) =
+            let Some(Message::Hold { event: Event::Granted, db: 0, id, owner, key, .. }) =
                 Message::parse(&text)
             else {
                 panic!("{}", text.escape_ascii());

@@ -60,7 +60,7 @@ fn readers_expire_one_by_one_and_not_early() {
     for (owner, lease) in [("a", 40), ("b", 110), ("c", 180)] {
         let text = messages.next_text();
         assert!(
-            text.starts_with("expired 0 ") && text.ends_with(&format!(" 1 {owner} k")),
+            text.starts_with("expired 0 ") && text.ends_with(&format!(" 1 {owner} 0  k")),
             "{text}"
         );
         assert!(start.elapsed() >= Duration::from_millis(lease), "{owner}: {:?}", start.elapsed());

@@ -67,11 +67,11 @@ fn a_grant_to_a_place_is_claimed_in_its_mode() {
             ("rw k", "read b*1 c*1"),
         ]);
         let readers = server.cmd(&["DRW.INFO", "k"]).field("readers").items();
-        for (owner, channel) in [("b", "dlock:notify:b"), ("c", "news")] {
+        for (owner, channel, reqid) in [("b", "dlock:notify:b", "1 r"), ("c", "news", "0 ")] {
             let hold = readers.iter().find(|hold| hold.field("owner").text() == owner).unwrap();
             assert!((1..=20_000).contains(&hold.field("ttl-ms").int()), "{}", hold.show());
             let token = hold.field("token").int();
-            let text = format!("granted 0 {token} 1 {owner} k");
+            let text = format!("granted 0 {token} 1 {owner} {reqid} k");
             assert_eq!(messages.next(), (channel.to_owned(), text.into_bytes()));
         }
         story.go(&[

@@ -160,7 +160,7 @@ fn each_hold_hears_how_it_ended() {
                 }
                 wait_until("the hold to end", || rw(&server, "k") == "nothing");
                 if let Some(event) = event.filter(|_| notify) {
-                    let text = format!("{event} 0 {token} 1 a k");
+                    let text = format!("{event} 0 {token} 1 a 0  k");
                     assert_eq!(messages.next(), ("mine".to_owned(), text.into_bytes()));
                 }
                 server.cmd(&["PING"]).ok();

@@ -91,7 +91,7 @@ impl<'a> Scene<'a> {
 
     /// The message about the end of the holder's hold, as it is published.
     pub fn message(&self, event: &str) -> String {
-        format!("{event} {} {} 1 h {}", self.db, self.token, self.key)
+        format!("{event} {} {} 1 h 0  {}", self.db, self.token, self.key)
     }
 
     /// Everybody gets a turn and releases, from `first` on, who holds the lock with `token`. Nothing is left over.
@@ -112,7 +112,7 @@ impl<'a> Scene<'a> {
             let granted = self.messages.next_text();
             let claimed = self.queued.cmd(&["DLOCK.ACQUIRE", key, "queued", "NOREENTRY"]).int();
             assert!(claimed > token, "{claimed} is not larger than {token}");
-            assert_eq!(granted, format!("granted {} {claimed} 6 queued {key}", self.db));
+            assert_eq!(granted, format!("granted {} {claimed} 6 queued 0  {key}", self.db));
             assert_silent(self.server, &mut self.last);
             assert_eq!(self.queued.cmd(&["DLOCK.RELEASE", key, "queued"]).int(), 0);
             before = claimed;

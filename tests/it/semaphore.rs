@@ -326,7 +326,7 @@ fn a_permit_whose_holder_is_gone_costs_nothing_after_its_lease() {
     let mut waiter = server.post(&["DSEM.ACQUIRE", "s", "b", "COUNT", "4", "BLOCK", "0"]);
     let granted = waiter.expect_reply(SOON).text();
     assert!(start.elapsed() >= Duration::from_millis(80), "{:?}", start.elapsed());
-    assert_eq!(messages.next_text(), format!("expired 0 {lost} 1 a s"));
+    assert_eq!(messages.next_text(), format!("expired 0 {lost} 1 a 0  s"));
     assert_eq!(sem(&server, "s"), "0 of 5 (5 leased, 0 taken)");
     assert!(server.cmd(&["DSEM.RENEW", "s", &lost]).error().starts_with("NOTHELD "));
     server.cmd(&["DSEM.RELEASE", "s", &granted]).int();
@@ -337,16 +337,16 @@ fn a_permit_whose_holder_is_gone_costs_nothing_after_its_lease() {
     wait_until("the tied permit to come back", || {
         sem(&server, "s") == "4 of 5 (1 leased, 0 taken)"
     });
-    assert_eq!(messages.next_text(), format!("disconnected 0 {tied} 1 a s"));
+    assert_eq!(messages.next_text(), format!("disconnected 0 {tied} 1 a 0  s"));
     // The other ways for a permit to end.
     let mut client = server.client();
     let broken = hold(&mut client, 1, &[]);
     client.cmd(&["DSEM.BREAK", "s", &broken]).int();
-    assert_eq!(messages.next_text(), format!("broken 0 {broken} 1 a s"));
+    assert_eq!(messages.next_text(), format!("broken 0 {broken} 1 a 0  s"));
     let released = hold(&mut client, 1, &[]);
     client.cmd(&["DSEM.RELEASE", "s", &released]).int();
     client.cmd(&["DEL", "s"]).ok();
-    assert_eq!(messages.next_text(), format!("deleted 0 {kept} 1 a s"));
+    assert_eq!(messages.next_text(), format!("deleted 0 {kept} 1 a 0  s"));
     messages.assert_none();
     let info = server.info("dlock");
     for (field, value) in

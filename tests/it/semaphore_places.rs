@@ -65,7 +65,7 @@ fn a_grant_to_a_place_is_claimed_with_its_count() {
         let permit = server.cmd(&["DSEM.PERMITS", "s"]).items()[0].clone();
         let id = permit.field("id").text();
         assert!((1..=20_000).contains(&permit.field("ttl-ms").int()), "{}", permit.show());
-        assert_eq!(messages.next_text(), format!("granted 0 {id} 1 b s"));
+        assert_eq!(messages.next_text(), format!("granted 0 {id} 1 b 1 r s"));
         // Another count is another request.
         story.go(&[("DSEM.ACQUIRE s b COUNT 1", "id other"), ("DSEM.RELEASE s $other", "1")]);
         if claim == "DSEM.RENEW" {

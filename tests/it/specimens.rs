@@ -155,7 +155,8 @@ impl Specimens {
         listener.cmd(&[b"SUBSCRIBE", ODD]).ok();
         let token = client.cmd(&["DLOCK.INFO", "named"]).field("token").int();
         client.cmd(&["DLOCK.BREAK", "named"]).ok();
-        let text = [format!("broken 0 {token} {} ", ODD.len()).as_bytes(), ODD, b" named"].concat();
+        let text =
+            [format!("broken 0 {token} {} ", ODD.len()).as_bytes(), ODD, b" 0  named"].concat();
         assert_eq!(listener.reply(SOON).items()[2].bytes(), text, "{how}");
         // The grant that was nobody's yet is still its owner's, and starts the lease that was asked for.
         assert!(client.cmd(&["DLOCK.ACQUIRE", "turn", "c"]).is_null(), "{how}");
@@ -200,7 +201,8 @@ fn serve_the_line(server: &Server, how: &str) {
         let token = server.cmd(&["DLOCK.INFO", "line"]).field("token").int();
         if options.contains(&&b"NOTIFY"[..]) {
             let text = format!("granted 0 {token} {} ", owner.len());
-            let text = [text.as_bytes(), owner, b" line"].concat();
+            let reqid = format!(" {} ", ODD.len());
+            let text = [text.as_bytes(), owner, reqid.as_bytes(), ODD, b" line"].concat();
             assert_eq!(listener.reply(SOON).items()[2].bytes(), text, "{how}");
         }
         assert_eq!(server.cmd(&[b"DLOCK.RENEW", &b"line"[..], owner]).int(), token, "{how}");

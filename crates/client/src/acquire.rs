@@ -168,6 +168,11 @@ async fn attempt(
 }
 
 impl Ask {
+    /// Whether that is the id of its requests.
+    pub(crate) fn is_request(&self, id: &[u8]) -> bool {
+        self.reqid.as_bytes() == id
+    }
+
     /// Which of the shared connections to the server of its key is up; 0: none.
     fn connection(&self) -> u64 {
         self.core.routes.server_of(&self.key).map_or(0, |server| server.link.generation())

@@ -49,11 +49,19 @@ impl Drop for Blocked<'_> {
     }
 }
 
+/// What a message said to a task that waits.
+pub(crate) enum Told {
+    /// Its own request was granted: the token or permit id.
+    Granted(Vec<u8>),
+    /// Another request of that owner was, or the message is forged: only the server knows.
+    Other,
+}
+
 /// A task that waits in a queue of the server.
 pub(crate) struct Place {
     /// The acquire that waits, where it can be taken back over the shared connection.
     acquire: Weak<Ask>,
-    granted: Mutex<Option<Vec<u8>>>,
+    told: Mutex<Option<Told>>,
     /// Ids of this owner that ended before anybody here knew that they had begun.
     ended: Mutex<Vec<(Box<[u8]>, Lost)>>,
     news: Notify,
@@ -118,7 +126,7 @@ impl Registry {
         let name = place_name(key, owner);
         let place = Arc::new(Place {
             acquire,
-            granted: Mutex::default(),
+            told: Mutex::default(),
             ended: Mutex::default(),
             news: Notify::new(),
         });
@@ -312,13 +320,15 @@ impl Registry {
     /// Passes on what the server said on one of our channels.
     pub(crate) fn hear(&self, text: &[u8]) {
         match Message::parse(text) {
-            Some(Message::Hold { event: Event::Granted, db, id, owner, key }) if db == self.db => {
+            Some(Message::Hold { event: Event::Granted, db, id, owner, reqid, key })
+                if db == self.db =>
+            {
                 let place = self.places().get(&*place_name(key, owner)).cloned();
                 if let Some(place) = place {
-                    place.grant(id);
+                    place.tell(id, reqid);
                 }
             }
-            Some(Message::Hold { event, db, id, owner, key }) if db == self.db => {
+            Some(Message::Hold { event, db, id, owner, key, .. }) if db == self.db => {
                 let how = match event {
                     Event::Broken => Lost::Broken,
                     Event::Deleted => Lost::Deleted,
@@ -378,9 +388,9 @@ pub(crate) struct Entered<'a> {
 }
 
 impl Entered<'_> {
-    /// The token or permit id that a message said was granted.
-    pub(crate) fn take_grant(&self) -> Option<Vec<u8>> {
-        lock(&self.place.granted).take()
+    /// What the last message said that came since this was asked.
+    pub(crate) fn take_told(&self) -> Option<Told> {
+        lock(&self.place.told).take()
     }
 
     /// Whether the server said that this hold has ended, before the registry knew it.
@@ -410,8 +420,11 @@ impl Place {
         lock(&self.ended).push((id, how));
     }
 
-    fn grant(&self, id: &[u8]) {
-        *lock(&self.granted) = Some(id.to_vec());
+    /// A message said that request `reqid` was granted `id`. Anyone who may publish on our channel can say so, but does
+    /// not know the ids of our requests.
+    fn tell(&self, id: &[u8], reqid: &[u8]) {
+        let is_ours = self.acquire.upgrade().is_some_and(|ask| ask.is_request(reqid));
+        *lock(&self.told) = Some(if is_ours { Told::Granted(id.to_vec()) } else { Told::Other });
         self.news.notify_one();
     }
 }

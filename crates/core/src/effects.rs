@@ -5,6 +5,7 @@ use crate::store::Key;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
+use dlock_wire::message;
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
 
@@ -116,6 +117,19 @@ pub struct Message {
     pub text: Vec<u8>,
 }
 
+/// What messages say of a hold, and where they go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// Name of the channel.
+    pub channel: Vec<u8>,
+    /// Fencing token or permit id.
+    pub id: String,
+    /// Whose hold it is.
+    pub owner: Vec<u8>,
+    /// Id of the request that asked for messages; empty if it had none.
+    pub reqid: Vec<u8>,
+}
+
 /// Everything the shell has to do after an operation, in the order of the fields. One value is
 /// used again and again, so that an uncontended operation allocates nothing for it.
 #[derive(Debug, Default)]
@@ -195,20 +209,18 @@ impl Effects {
         self.notes.push(Note { db: key.db, event, name });
     }
 
-    /// Adds the message `event db id owner-length owner key`.
-    pub(crate) fn message(
-        &mut self,
-        channel: Vec<u8>,
-        event: &str,
-        key: Key<'_>,
-        id: &str,
-        owner: &[u8],
-    ) {
-        let mut text = alloc::format!("{event} {} {id} {} ", key.db, owner.len()).into_bytes();
-        text.extend_from_slice(owner);
-        text.push(b' ');
-        text.extend_from_slice(key.name);
-        self.messages.push(Message { channel, text });
+    /// Adds a message about a hold.
+    pub(crate) fn message(&mut self, event: message::Event, key: Key<'_>, subject: Subject) {
+        let Subject { channel, id, owner, reqid } = subject;
+        let text = message::Message::Hold {
+            event,
+            db: key.db,
+            id: id.as_bytes(),
+            owner: &owner,
+            reqid: &reqid,
+            key: key.name,
+        };
+        self.messages.push(Message { channel, text: text.write() });
     }
 
     /// Answers a parked caller.

@@ -43,6 +43,8 @@ pub struct Extras {
     pub label: Box<[u8]>,
     /// Whether messages about this hold are published, and where.
     pub notify: Notify,
+    /// The id of the request that asked for them: messages carry it.
+    pub notify_request: Option<Box<[u8]>>,
     /// The tie to a connection.
     pub tie: Option<Tie>,
     /// Set while a QUEUE grant waits to be claimed.
@@ -247,6 +249,15 @@ impl Hold {
         self.extras.get_or_insert_default()
     }
 
+    /// Asks for messages about this hold, in the name of request `id`; [`Notify::Silent`] leaves it as it is.
+    pub fn set_notify(&mut self, notify: Notify, id: Option<&[u8]>) {
+        if notify != Notify::Silent {
+            let extras = self.extras_mut();
+            extras.notify = notify;
+            extras.notify_request = id.map(Into::into);
+        }
+    }
+
     /// The channel for messages about this hold, if it sends any.
     pub fn channel(&self) -> Option<Vec<u8>> {
         channel(self.extras.as_ref().map(|extras| &extras.notify)?, &self.owner)
@@ -259,7 +270,9 @@ impl Hold {
                 Notify::Channel(name) => name.len(),
                 Notify::Silent | Notify::Owner => 0,
             };
-            size_of::<Extras>() + extras.requests.0.capacity() + extras.label.len() + channel
+            let request = extras.notify_request.as_ref().map_or(0, |id| id.len());
+            let lists = extras.requests.0.capacity() + extras.label.len();
+            size_of::<Extras>() + lists + channel + request
         });
         self.owner.heap_size() + extras
     }

@@ -1,7 +1,9 @@
 //! What is published to `NOTIFY` channels.
 //!
-//! A message about one place or hold is `event db id owner-length owner key`: single spaces, and
-//! the key is the rest. It has to be read from the left, because owner and key may hold any byte.
+//! A message about one place or hold is `event db id owner-length owner reqid-length reqid key`:
+//! single spaces, and the key is the rest. It has to be read from the left, because owner, request
+//! id and key may hold any byte. Anyone who may publish on the channel can forge a message; the
+//! request id tells its owner that a message is about its own request.
 //! FLUSHDB and FLUSHALL send `flushed db` on [`crate::names::FLUSH_CHANNEL`] instead.
 
 use alloc::vec::Vec;
@@ -53,6 +55,8 @@ pub enum Message<'a> {
         id: &'a [u8],
         /// Whose place or hold.
         owner: &'a [u8],
+        /// Id of the request that asked for the messages; empty if it had none.
+        reqid: &'a [u8],
         /// The key.
         key: &'a [u8],
     },
@@ -67,10 +71,13 @@ impl<'a> Message<'a> {
     /// The text that is published.
     pub fn write(&self) -> Vec<u8> {
         match *self {
-            Self::Hold { event, db, id, owner, key } => {
-                let db = alloc::format!("{db}");
-                let length = alloc::format!("{}", owner.len());
-                [event.as_str().as_bytes(), db.as_bytes(), id, length.as_bytes(), owner, key]
+            Self::Hold { event, db, id, owner, reqid, key } => {
+                let (event, db) = (event.as_str().as_bytes(), alloc::format!("{db}"));
+                let owner_length = alloc::format!("{}", owner.len());
+                let reqid_length = alloc::format!("{}", reqid.len());
+                let (owner_length, reqid_length) =
+                    (owner_length.as_bytes(), reqid_length.as_bytes());
+                [event, db.as_bytes(), id, owner_length, owner, reqid_length, reqid, key]
                     .join(&b' ')
             }
             Self::Flushed { db } => alloc::format!("flushed {db}").into_bytes(),
@@ -86,11 +93,17 @@ impl<'a> Message<'a> {
         let event = Event::ALL.into_iter().find(|known| known.as_str().as_bytes() == event)?;
         let (db, rest) = word(rest)?;
         let (id, rest) = word(rest)?;
-        let (length, rest) = word(rest)?;
-        let (owner, rest) = rest.split_at_checked(usize::try_from(number(length)?).ok()?)?;
-        let key = rest.strip_prefix(b" ")?;
-        Some(Self::Hold { event, db: number(db)?, id, owner, key })
+        let (owner, rest) = counted(rest)?;
+        let (reqid, key) = counted(rest)?;
+        Some(Self::Hold { event, db: number(db)?, id, owner, reqid, key })
     }
+}
+
+/// Takes `length bytes` and the space behind them off a text.
+fn counted(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = word(text)?;
+    let (bytes, rest) = rest.split_at_checked(usize::try_from(number(length)?).ok()?)?;
+    Some((bytes, rest.strip_prefix(b" ")?))
 }
 
 /// What is before the first space, and what is after it.

@@ -78,7 +78,8 @@ async fn a_lost_message_is_harmless() {
         let channels = server.cmd(&["PUBSUB", "CHANNELS", "dlock:notify:*"]).items();
         assert_eq!(channels.len(), 1);
         let channel = channels[0].text();
-        for noise in ["", "granted", "granted 0 x", "later 0 1 1 a k", "expired 7 1 1 a k", "\0"] {
+        for noise in ["", "granted", "granted 0 x", "later 0 1 1 a k", "expired 7 1 1 a 0  k", "\0"]
+        {
             server.cmd(&["PUBLISH", &channel, noise]).ok();
         }
         proxy.swallow_messages();

@@ -113,7 +113,7 @@ fn each_key_is_a_hold_of_its_own() {
     let mut messages = server.subscribe(&["news"]);
     let mut next = || messages.next_text();
     let granted = tokens(&ask(&server, "DLOCK.MACQUIRE 4 k1 k2 k3 k4 a PX 60000 NOTIFY news"));
-    let about = |event: &str, n: usize| format!("{event} 0 {} 1 a k{}", granted[n], n + 1);
+    let about = |event: &str, n: usize| format!("{event} 0 {} 1 a 0  k{}", granted[n], n + 1);
     ask(&server, "DLOCK.BREAK k1").int();
     assert_eq!(next(), about("broken", 0));
     ask(&server, "DLOCK.RENEW k2 a PX 1").int();

@@ -154,7 +154,7 @@ fn places_of_all_kinds_stand_in_one_queue() {
     granted.sort_by_key(|text| text.chars().last());
     for (text, key) in granted.iter().zip(["k1", "k2"]) {
         let token = queued.cmd(&["DLOCK.ACQUIRE", key, "q"]).int();
-        assert_eq!(*text, format!("granted 0 {token} 1 q {key}"));
+        assert_eq!(*text, format!("granted 0 {token} 1 q 0  {key}"));
     }
     n.assert_no_reply();
     assert_eq!(ask(&server, "DLOCK.MRELEASE 2 k1 k2 q").int(), 2);

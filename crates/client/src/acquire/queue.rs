@@ -12,7 +12,7 @@ use super::{Ask, Granted, Id, LEAVE_WITHIN, Patience, What};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::held::certain;
-use crate::registry::Entered;
+use crate::registry::{Entered, Told};
 use crate::route::Server;
 
 impl Ask {
@@ -24,6 +24,9 @@ impl Ask {
     ) -> Result<Option<Granted>, Error> {
         let core = &self.core;
         let again = core.settings.queue / 2;
+        // From the first message on, and after a lost connection, others may know the id of this request. Then a message
+        // could be forged, and is not trusted without asking the server.
+        let mut is_secret = true;
         loop {
             let server = core.routes.server_of(&self.key);
             let generation = server.as_ref().map_or(0, |server| server.link.generation());
@@ -43,16 +46,25 @@ impl Ask {
             // A message that is here by now may have come before the answer: of a grant that had lapsed by then.
             let mut after_answer = false;
             loop {
-                if let Some(id) = entered.take_grant() {
-                    match self.announced(&id, sent, after_answer).await? {
-                        Some(granted) => return Ok(Some(granted)),
-                        None => break,
+                match entered.take_told() {
+                    Some(Told::Granted(id)) => {
+                        let was_secret = std::mem::replace(&mut is_secret, false);
+                        match self.announced(&id, sent, after_answer && was_secret).await? {
+                            Some(granted) => return Ok(Some(granted)),
+                            None => break,
+                        }
                     }
+                    // It says nothing for certain. The server knows.
+                    Some(Told::Other) => break,
+                    None => {}
                 }
                 tokio::select! {
                     biased;
                     () = entered.news() => after_answer = true,
-                    () = self.place_lost(server.as_ref(), generation) => break,
+                    () = self.place_lost(server.as_ref(), generation) => {
+                        is_secret = false;
+                        break;
+                    }
                     () = tokio::time::sleep_until(end) => break,
                 }
             }
@@ -75,12 +87,12 @@ impl Ask {
 
     /// A message said that it is our turn. The grant was made after the server answered our last request, which was
     /// sent at `asked`, and it lasts for QUEUE from then on (no longer than any server's `dlock.claim-ms`): so long we are
-    /// certain without asking. That is so if the message came `after_answer`.
+    /// certain without asking. That is so if the message came after the answer and cannot be forged (`is_certain`).
     async fn announced(
         &self,
         id: &[u8],
         asked: Moment,
-        after_answer: bool,
+        is_certain: bool,
     ) -> Result<Option<Granted>, Error> {
         let announced = self.core.settings.announced();
         let id = match self.what {
@@ -92,7 +104,7 @@ impl Ask {
         let certain_for = asked.after(certain(announced)).since(Moment::now());
         // With a QUEUE of 10 s, at most half of it has passed since we asked, unless this process was held up.
         // A message about a named owner may be an old one, of an earlier hold of the same name.
-        if after_answer
+        if is_certain
             && self.watched
             && self.own_name
             && self.options.bind.is_none()

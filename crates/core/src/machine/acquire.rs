@@ -294,10 +294,7 @@ impl Machine {
         if let Some(label) = call.label.filter(|label| !label.is_empty() || hold.extras.is_some()) {
             hold.extras_mut().label = label.into();
         }
-        match notify_of(call) {
-            Notify::Silent => {}
-            notify => hold.extras_mut().notify = notify,
-        }
+        hold.set_notify(notify_of(call), call.reqid);
         if let Some(ms) = call.bind_ms {
             self.tie(grip, hold, ms, caller.client);
         }

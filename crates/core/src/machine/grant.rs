@@ -1,9 +1,10 @@
 //! The end of holds.
 
-use super::{End, Machine, Role, Slots, Step, id_text, quoted};
+use super::{End, Machine, Role, Slots, Step, quoted, subject};
 use crate::effects::{Effects, Event, Outcome};
 use crate::holds::{ALONE, HoldId};
 use crate::resource::{Body, Ending, Kind, Lock, Resource};
+use dlock_wire::message::Event as Message;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Mode;
 
@@ -64,17 +65,17 @@ impl Machine {
         }
         let (counter, event, message) = match end {
             End::Released | End::Returned => (&mut self.counters.releases, Event::Release, None),
-            End::Expired => (&mut self.counters.expiries, Event::Expire, Some("expired")),
-            End::Unclaimed => (&mut self.counters.unclaimed, Event::Expire, Some("expired")),
+            End::Expired => (&mut self.counters.expiries, Event::Expire, Some(Message::Expired)),
+            End::Unclaimed => (&mut self.counters.unclaimed, Event::Expire, Some(Message::Expired)),
             End::Disconnected => {
-                (&mut self.counters.disconnected, Event::Expire, Some("disconnected"))
+                (&mut self.counters.disconnected, Event::Expire, Some(Message::Disconnected))
             }
-            End::Broken => (&mut self.counters.broken, Event::Break, Some("broken")),
+            End::Broken => (&mut self.counters.broken, Event::Break, Some(Message::Broken)),
         };
         *counter += 1;
         step.fx.note(step.key, event);
-        if let (Some(message), Some(channel)) = (message, hold.channel()) {
-            step.fx.message(channel, message, step.key, &id_text(id, &hold), &hold.owner);
+        if let Some((message, subject)) = message.zip(subject(id, &hold)) {
+            step.fx.message(message, step.key, subject);
         }
         if end == End::Unclaimed
             && let Some(unclaimed) = hold.unclaimed()

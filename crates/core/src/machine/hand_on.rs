@@ -3,9 +3,9 @@
 use super::acquire::{grants_are_closed, tokens_used_up};
 use super::in_flight::{Given, Part};
 use super::requests::{Asks, Call};
-use super::{Machine, Step, id_text, quoted};
+use super::{Machine, Step, quoted, subject};
 use crate::effects::{Event, Outcome};
-use crate::hold::{self, Did, Hold, NO_CLIENT, Tie, Unclaimed};
+use crate::hold::{Did, Hold, NO_CLIENT, Tie, Unclaimed};
 use crate::holds::{ALONE, HoldId};
 use crate::lease::NO_ENTRY;
 use crate::queue::{Ask, Presence, Waiter, Want};
@@ -14,6 +14,7 @@ use crate::spent::Use;
 use crate::time::Millis;
 use alloc::format;
 use alloc::string::String;
+use dlock_wire::message;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Mode;
 
@@ -235,8 +236,8 @@ impl Machine {
             Presence::Absent { until } => end.min(until),
             Presence::Parked { .. } | Presence::Member | Presence::Queued => end,
         };
-        if let Some(channel) = hold::channel(&waiter.ask.notify, &waiter.owner) {
-            step.fx.message(channel, "granted", step.key, &id_text(id, hold), &waiter.owner);
+        if let Some(subject) = subject(id, hold) {
+            step.fx.message(message::Event::Granted, step.key, subject);
         }
     }
 
@@ -332,9 +333,7 @@ pub(super) fn hold_for(waiter: &Waiter, step: &Step<'_>, token: u64) -> Hold {
         extras: None,
     };
     hold.remember(ask.request.as_deref(), Did::Acquire);
-    if ask.notify != hold::Notify::Silent {
-        hold.extras_mut().notify = ask.notify.clone();
-    }
+    hold.set_notify(ask.notify.clone(), ask.request.as_deref());
     if !ask.label.is_empty() {
         hold.extras_mut().label.clone_from(&ask.label);
     }

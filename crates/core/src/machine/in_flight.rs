@@ -13,6 +13,7 @@ use crate::store::{Key, Store};
 use crate::time::{Instant, Millis, Now};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use dlock_wire::message::Event;
 
 /// What was granted to a parked caller by one answer.
 #[derive(Debug)]
@@ -314,7 +315,7 @@ impl Machine {
         // As if the place had been without a connection when its turn came.
         let grip = (resource.entry, id);
         let end = step.lease + claim_ms;
-        let channel = resource.change_hold(id, |hold| {
+        let told = resource.change_hold(id, |hold| {
             self.untie(grip, hold);
             let extras = hold.extras_mut();
             extras.unclaimed = Some(Unclaimed { client: NO_CLIENT, claim_ms });
@@ -323,11 +324,11 @@ impl Machine {
                 tie.cut = false;
             }
             hold.deadline = end;
-            hold.channel().map(|channel| (channel, super::id_text(id, hold), hold.owner.clone()))
+            super::subject(id, hold)
         });
         step.dirty = true;
-        if let Some((channel, id, owner)) = channel.flatten() {
-            step.fx.message(channel, "granted", step.key, &id, &owner);
+        if let Some(subject) = told.flatten() {
+            step.fx.message(Event::Granted, step.key, subject);
         }
     }
 }

@@ -6,8 +6,8 @@
 //! holds by then.
 
 use super::requests::spent_of;
-use super::{AT_ONCE, Machine, Role, Slots, id_text};
-use crate::effects::Effects;
+use super::{AT_ONCE, Machine, Role, Slots, subject};
+use crate::effects::{Effects, Subject};
 use crate::hold::NO_CLIENT;
 use crate::holds::HoldId;
 use crate::lease::{EntryId, NO_ENTRY};
@@ -18,8 +18,8 @@ use crate::store::{Key, Reach, Slot, Store};
 use crate::time::Now;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::vec::Vec;
+use dlock_wire::message::Event;
 use dlock_wire::reply::ErrorCode;
 
 /// What a value was when the server unlinked it from its key.
@@ -29,8 +29,8 @@ pub struct Lost {
     kind: Kind,
     /// The connections that its holds were tied to.
     ties: Vec<(u64, HoldId)>,
-    /// Channel, id and owner for the messages `deleted`, for the holds that send messages.
-    messages: Vec<(Vec<u8>, String, Vec<u8>)>,
+    /// The messages `deleted`, for the holds that send messages.
+    messages: Vec<Subject>,
     /// The requests of its holds.
     requests: Vec<LostRequest>,
 }
@@ -48,9 +48,6 @@ impl Lost {
     /// Notes what `resource` is, to be told to [`Machine::unlinked`] later.
     pub fn of(resource: &Resource) -> Self {
         let tied = resource.holds().filter(|(_, hold)| hold.tied_to() != NO_CLIENT);
-        let message = |(id, hold): (HoldId, &crate::hold::Hold)| {
-            Some((hold.channel()?, id_text(id, hold), hold.owner.to_vec()))
-        };
         let kind = resource.kind();
         let requests = resource.holds().flat_map(|(id, hold)| spent_of((kind, id), hold, false));
         let requests = requests.map(|(name, what)| LostRequest {
@@ -64,7 +61,7 @@ impl Lost {
             kind,
             requests: requests.collect(),
             ties: tied.map(|(id, hold)| (hold.tied_to(), id)).collect(),
-            messages: resource.holds().filter_map(message).collect(),
+            messages: resource.holds().filter_map(|(id, hold)| subject(id, hold)).collect(),
         }
     }
 }
@@ -95,8 +92,8 @@ impl Machine {
                 self.connections.untie(client, lost.entry, id);
             }
             if self.role == Role::Primary {
-                for (channel, id, owner) in &lost.messages {
-                    fx.message(channel.clone(), "deleted", key, id, owner);
+                for subject in &lost.messages {
+                    fx.message(Event::Deleted, key, subject.clone());
                 }
                 if !matches!(store.get(key), Slot::Here(_)) {
                     self.forget_taken(|gone| gone == key);

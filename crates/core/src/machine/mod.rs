@@ -32,7 +32,7 @@ pub use replay::Unfit;
 pub use tick::{Gate, Progress, RETRY_MS};
 
 use crate::connection::Connections;
-use crate::effects::{Effects, Outcome};
+use crate::effects::{Effects, Outcome, Subject};
 use crate::hold::Hold;
 use crate::holds::HoldId;
 use crate::lease::{EntryId, Leases};
@@ -473,6 +473,17 @@ fn id_text(id: HoldId, hold: &Hold) -> String {
     let text = dlock_wire::permit::text(&id.to_be_bytes());
     // Always hexadecimal digits and dashes.
     core::str::from_utf8(&text).unwrap_or_default().into()
+}
+
+/// What messages say of a hold, and where they go; `None` if it sends none.
+fn subject(id: HoldId, hold: &Hold) -> Option<Subject> {
+    let reqid = hold.extras.as_ref().and_then(|extras| extras.notify_request.as_deref());
+    Some(Subject {
+        channel: hold.channel()?,
+        id: id_text(id, hold),
+        owner: hold.owner.to_vec(),
+        reqid: reqid.unwrap_or_default().to_vec(),
+    })
 }
 
 /// How a key or owner is shown in a text.

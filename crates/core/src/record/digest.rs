@@ -74,6 +74,8 @@ impl Parts {
         self.bytes(hold.requests());
         self.bytes(hold.label());
         self.bytes(&hold.channel().unwrap_or_default());
+        let request = hold.extras.as_ref().and_then(|extras| extras.notify_request.as_deref());
+        self.bytes(request.unwrap_or_default());
         self.maybe(hold.tie().map(|tie| tie.ms));
         self.number(&hold.unclaimed().is_some());
     }

@@ -100,11 +100,14 @@ struct ExtrasV1<'a> {
     unclaimed_ms: Option<Millis>,
 }
 
+/// Where messages go. New ones come at the end.
 #[derive(Debug, Serialize, Deserialize)]
 enum NotifyV1<'a> {
     Silent,
     Owner,
     Channel(#[serde(borrow)] Bytes<'a>),
+    /// Of a hold: a channel (none: the owner's), and the id of the request that asked for messages.
+    Request(#[serde(borrow)] Option<Bytes<'a>>, #[serde(borrow)] Bytes<'a>),
 }
 
 /// A place in a durable queue.
@@ -242,7 +245,7 @@ impl<'a> ExtrasV1<'a> {
         Self {
             requests: Bytes(extras.requests.as_bytes()),
             label: Bytes(&extras.label),
-            notify: NotifyV1::of(&extras.notify),
+            notify: NotifyV1::of(&extras.notify, extras.notify_request.as_deref()),
             bind_ms: extras.tie.map(|tie| tie.ms),
             unclaimed_ms: extras.unclaimed.map(|unclaimed| unclaimed.claim_ms),
         }
@@ -251,11 +254,13 @@ impl<'a> ExtrasV1<'a> {
     fn restore(&self) -> Result<Extras, DecodeError> {
         check(self.bind_ms.is_none_or(|ms| ms <= names::BIND_MAX_MS))?;
         check(self.unclaimed_ms.is_none_or(|ms| ms <= names::QUEUE_MAX_MS))?;
+        let (notify, notify_request) = self.notify.restore()?;
         Ok(Extras {
             requests: Requests::from_bytes(self.requests.0, REQUESTS_KEPT)
                 .ok_or(DecodeError::Impossible)?,
             label: label(self.label)?,
-            notify: self.notify.restore()?,
+            notify,
+            notify_request,
             tie: self.bind_ms.map(|ms| Tie {
                 ms,
                 client: NO_CLIENT,
@@ -278,23 +283,32 @@ pub(super) fn request(id: Bytes<'_>) -> Result<Box<[u8]>, DecodeError> {
     Ok(id.0.into())
 }
 
+/// Where messages go, and the id of the request that asked for them.
+type Told = (Notify, Option<Box<[u8]>>);
+
 impl<'a> NotifyV1<'a> {
-    fn of(notify: &'a Notify) -> Self {
-        match notify {
-            Notify::Silent => Self::Silent,
-            Notify::Owner => Self::Owner,
-            Notify::Channel(name) => Self::Channel(Bytes(name)),
+    fn of(notify: &'a Notify, request: Option<&'a [u8]>) -> Self {
+        match (notify, request) {
+            (Notify::Silent, _) => Self::Silent,
+            (Notify::Owner, None) => Self::Owner,
+            (Notify::Channel(name), None) => Self::Channel(Bytes(name)),
+            (Notify::Owner, Some(id)) => Self::Request(None, Bytes(id)),
+            (Notify::Channel(name), Some(id)) => Self::Request(Some(Bytes(name)), Bytes(id)),
         }
     }
 
-    fn restore(&self) -> Result<Notify, DecodeError> {
-        Ok(match self {
-            Self::Silent => Notify::Silent,
-            Self::Owner => Notify::Owner,
-            Self::Channel(name) => {
-                check((1..=names::CHANNEL_MAX).contains(&name.0.len()))?;
-                Notify::Channel(name.0.into())
-            }
+    /// Where messages go, and in the name of which request.
+    fn restore(&self) -> Result<Told, DecodeError> {
+        let channel = |name: Bytes<'_>| {
+            check((1..=names::CHANNEL_MAX).contains(&name.0.len()))?;
+            Ok(Notify::Channel(name.0.into()))
+        };
+        Ok(match *self {
+            Self::Silent => (Notify::Silent, None),
+            Self::Owner => (Notify::Owner, None),
+            Self::Channel(name) => (channel(name)?, None),
+            Self::Request(None, id) => (Notify::Owner, Some(request(id)?)),
+            Self::Request(Some(name), id) => (channel(name)?, Some(request(id)?)),
         })
     }
 }
@@ -311,7 +325,7 @@ impl<'a> PlaceV1<'a> {
             waiting_ms: now.mono - place.since,
             lease_ms: ask.lease_ms,
             queue_ms: ask.queue_ms,
-            notify: NotifyV1::of(&ask.notify),
+            notify: NotifyV1::of(&ask.notify, None),
             request: ask.request.as_deref().map(Bytes),
             bind_ms: ask.bind_ms,
             label: Bytes(&ask.label),
@@ -325,6 +339,9 @@ impl<'a> PlaceV1<'a> {
         check((names::LEASE_MIN_MS..=names::LEASE_MAX_MS).contains(&self.lease_ms))?;
         check(self.queue_ms.is_none_or(|ms| queue.contains(&ms)))?;
         check(self.bind_ms.is_none_or(|ms| ms <= names::BIND_MAX_MS))?;
+        let (notify, other) = self.notify.restore()?;
+        // A place knows its one request.
+        check(other.is_none())?;
         Ok(Place {
             owner: Owner::from(self.owner.0),
             since: now.mono.back(self.waiting_ms),
@@ -332,7 +349,7 @@ impl<'a> PlaceV1<'a> {
                 want: Want::Lock,
                 lease_ms: self.lease_ms,
                 queue_ms: self.queue_ms,
-                notify: self.notify.restore()?,
+                notify,
                 request: self.request.map(request).transpose()?,
                 bind_ms: self.bind_ms,
                 label: label(self.label)?,

@@ -9,7 +9,8 @@
 //! A verb alone is one of the table's family (see [`run_as`]); others stand with theirs
 //! (`DSEM.ACQUIRE`). The first column is milliseconds, the second who calls: a connection (`c1`), one inside MULTI
 //! (`m1`), a script (`s`), or a reader on the replica (`r`). After the arrow stands *all* that comes out: the answer, then who is
-//! woken with what, then messages as `channel: text`. Tokens are named in the order in which they
+//! woken with what, then messages as `channel: event db id owner-length owner [reqid] key`, without
+//! the brackets if there is no request id. Tokens are named in the order in which they
 //! appear (`t1`, `t2`, …), and a new one must be larger than all before; `$t1` in a call stands
 //! for its number. Without an arrow nothing may come out. A row without a caller is something that
 //! happens to the server:
@@ -42,6 +43,7 @@ use dlock_core::machine::{Caller, Gate, Settings};
 use dlock_core::resource::Kind;
 use dlock_core::store::Key;
 use dlock_core::view::{HolderInfo, LockInfo, PermitInfo, RwInfo};
+use dlock_wire::message::Message;
 use dlock_wire::permit::{self, PermitId};
 use dlock_wire::request::{self, Mode, Request};
 use dlock_wire::table::COMMANDS;
@@ -364,15 +366,22 @@ impl Table {
             parts.push(format!("c{client} gets {outcome}"));
         }
         for (channel, text) in &seen.messages {
-            let (channel, text) = (String::from_utf8_lossy(channel), String::from_utf8_lossy(text));
-            let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-            if words.len() > 2 {
-                words[2] = match permit::parse(words[2].as_bytes()) {
-                    Some(id) => format!("p{}", number(id)),
-                    None => self.name(words[2].parse().expect("a token")),
-                };
-            }
-            parts.push(format!("{channel}: {}", words.join(" ")));
+            let shown = match Message::parse(text).expect("a message") {
+                Message::Flushed { db } => format!("flushed {db}"),
+                Message::Hold { event, db, id, owner, reqid, key } => {
+                    let id = match permit::parse(id) {
+                        Some(id) => format!("p{}", number(id)),
+                        None => self.name(lossy(id).parse().expect("a token")),
+                    };
+                    let reqid = match lossy(reqid) {
+                        id if id.is_empty() => id,
+                        id => format!("[{id}] "),
+                    };
+                    let (event, length) = (event.as_str(), owner.len());
+                    format!("{event} {db} {id} {length} {} {reqid}{}", lossy(owner), lossy(key))
+                }
+            };
+            parts.push(format!("{}: {shown}", lossy(channel)));
         }
         let mut shown = parts.join("; ");
         for (event, ..) in seen.events.iter().filter(|_| self.with_events) {
@@ -429,6 +438,10 @@ impl Table {
             None => format!("the unknown token {token}"),
         }
     }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The number of a permit: ids are counted here.

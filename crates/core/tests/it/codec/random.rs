@@ -117,10 +117,13 @@ impl Random {
             let did = self.did();
             requests.remember(&self.request(), did, REQUESTS_KEPT);
         }
+        let notify = self.notify();
+        let told = notify != Notify::Silent;
         Extras {
             requests,
             label: self.bytes(0, names::LABEL_MAX).into(),
-            notify: self.notify(),
+            notify,
+            notify_request: self.maybe(Self::request).filter(|_| told),
             tie: self.maybe(|random| Tie {
                 ms: random.number(0, names::BIND_MAX_MS),
                 client: NO_CLIENT,

@@ -1,7 +1,7 @@
 //! ACQUIRE, of a free lock, of one's own and with a wait.
 
 use super::holder::{follow, remember, set_end};
-use super::{Answer, How, Model, Place, Tie, Use, text};
+use super::{Answer, Hold, How, Model, Place, Tie, Use, text};
 use dlock_wire::request::{Acquire, Mode};
 
 impl Model {
@@ -31,7 +31,7 @@ impl Model {
             let mut hold = self.new_hold(owner, token, self.lease_of(call.lease_ms));
             remember(&mut hold, call.reqid, Use::Acquired);
             hold.label = text(call.label.unwrap_or_default());
-            hold.channel = channel_of(call);
+            be_told(&mut hold, call);
             hold.tie = call.bind_ms.map(|ms| Tie { ms, client, cut: false, at_most: None });
             self.put(k, mode, hold);
             self.out.counters.grants_at_once += 1;
@@ -141,9 +141,7 @@ impl Model {
             if let Some(label) = call.label {
                 hold.label = text(label);
             }
-            if let Some(channel) = channel_of(call) {
-                hold.channel = Some(channel);
-            }
+            be_told(hold, call);
         }
         match call.bind_ms {
             Some(ms) => hold.tie = Some(Tie { ms, client, cut: false, at_most: None }),
@@ -173,6 +171,13 @@ impl Model {
 
 pub(super) fn is_saved(place: &Place) -> bool {
     matches!(place.how, How::Saved)
+}
+
+fn be_told(hold: &mut Hold, call: &Acquire<'_>) {
+    if let Some(channel) = channel_of(call) {
+        hold.channel = Some(channel);
+        hold.told_of = call.reqid.map(text).unwrap_or_default();
+    }
 }
 
 fn channel_of(call: &Acquire<'_>) -> Option<String> {

@@ -104,6 +104,9 @@ impl Model {
         remember(&mut hold, place.request.as_deref(), Use::Acquired);
         hold.label.clone_from(&place.label);
         hold.channel.clone_from(&place.channel);
+        if place.channel.is_some() {
+            hold.told_of = place.request.as_deref().map(text).unwrap_or_default();
+        }
         let client = place.client;
         hold.tie = place.bind.map(|ms| Tie { ms, client, cut: false, at_most: None });
         hold
@@ -121,6 +124,7 @@ impl Model {
             since: self.now,
             label: String::new(),
             channel: None,
+            told_of: String::new(),
             requests: Vec::new(),
             tie: None,
             unclaimed: None,

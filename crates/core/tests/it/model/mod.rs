@@ -248,8 +248,9 @@ impl Model {
 
     fn say(&mut self, event: &str, k: usize, hold: &Hold) {
         if let Some(channel) = hold.channel.clone() {
-            let Hold { token, owner, .. } = hold;
-            let text = format!("{event} 0 {token} {} {owner} {}", owner.len(), KEYS[k]);
+            let Hold { token, owner, told_of, .. } = hold;
+            let (long, id_long) = (owner.len(), told_of.len());
+            let text = format!("{event} 0 {token} {long} {owner} {id_long} {told_of} {}", KEYS[k]);
             self.out.messages.push((channel, text));
         }
     }

@@ -120,6 +120,8 @@ pub(super) struct Hold {
     pub since: u64,
     pub label: String,
     pub channel: Option<String>,
+    /// The request that asked for messages; empty without an id.
+    pub told_of: String,
     pub requests: Vec<(Vec<u8>, Use)>,
     pub tie: Option<Tie>,
     /// A QUEUE grant that nobody has claimed: the connection of the place, and how long it lasts.

@@ -37,7 +37,7 @@ fn a_poll_with_the_same_id_claims_and_counts_nothing() {
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 REQID r      => null
           2  c2  ACQUIRE k B QUEUE 100 REQID r      => null
-          3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+          3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B [r] k
           4  c2  ACQUIRE k B QUEUE 100 REQID r      => t2
           5  c2  ACQUIRE k B QUEUE 100 REQID r      => t2
           5  c2  INFO k                             => [B] t2 holds 1 lease 30000 ttl 29999 held 2 [] bound 0 waiters 0

@@ -164,7 +164,7 @@ fn a_cancelled_request_is_over_also_if_it_has_not_come_yet() {
           2  c9  CANCEL k A REQID a1           => 1; c2 gets null
           3  c2  ACQUIRE k A REQID a1 BLOCK 0  => SPENT
           4  c2  ACQUIRE k A REQID a2 QUEUE 99 => null
-          5  c1  RELEASE k X                   => 0; dlock:notify:A: granted 0 t2 1 A k
+          5  c1  RELEASE k X                   => 0; dlock:notify:A: granted 0 t2 1 A [a2] k
           6  c9  CANCEL k A REQID a2           => 1
           7  c2  ACQUIRE k A REQID a2          => SPENT
           8  c9  CANCEL k A REQID a3           => 0
@@ -186,7 +186,7 @@ fn a_cancelled_request_is_over_also_if_it_has_not_come_yet() {
          20  c2  ACQUIRE k A REQID a5 QUEUE 99 => null
          21  c9  CANCEL k A                    => 1
          22  c2  ACQUIRE k A REQID a5 QUEUE 99 => null
-         23  c1  RELEASE k X                   => 0; dlock:notify:A: granted 0 t6 1 A k
+         23  c1  RELEASE k X                   => 0; dlock:notify:A: granted 0 t6 1 A [a5] k
          24  c9  CANCEL k A                    => 1
          25  c2  ACQUIRE k A REQID a5          => t7
     ",
@@ -208,8 +208,8 @@ fn a_grant_that_its_owner_never_heard_of_is_not_over() {
         # Lapsed before it was claimed.
           7  c1  ACQUIRE k X                   => t4
           8  c3  ACQUIRE k B REQID b1 QUEUE 50 => null
-          9  c1  RELEASE k X                   => 0; dlock:notify:B: granted 0 t5 1 B k
-         60  tick                              => dlock:notify:B: expired 0 t5 1 B k
+          9  c1  RELEASE k X                   => 0; dlock:notify:B: granted 0 t5 1 B [b1] k
+         60  tick                              => dlock:notify:B: expired 0 t5 1 B [b1] k
          61  c3  ACQUIRE k B REQID b1 QUEUE 50 => t6
          62  c3  RELEASE k B                   => 0
          63  c3  ACQUIRE k B REQID b1 QUEUE 50 => SPENT
@@ -483,7 +483,7 @@ fn a_grant_that_its_owner_gave_up_unclaimed_is_over() {
         "
           0  c1  ACQUIRE k B                         => t1
           1  c2  ACQUIRE k A QUEUE 5000 REQID r      => null
-          2  c1  RELEASE k B                         => 0; dlock:notify:A: granted 0 t2 1 A k
+          2  c1  RELEASE k B                         => 0; dlock:notify:A: granted 0 t2 1 A [r] k
           3  c2  RELEASE k A REQID q                 => 0
           4  c3  ACQUIRE k A QUEUE 5000 REQID r      => SPENT
     ",

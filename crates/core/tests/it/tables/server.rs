@@ -43,7 +43,7 @@ fn after_a_failover_holds_have_their_lease_in_full_and_waits_are_over() {
        1899  c1  CHECK k $t1                        => 1
        1899  c1  ACQUIRE k A PX 1000 REQID r        => t1
        1899  c1  INFO k                             => [A] t1 holds 1 lease 1000 ttl 1 held 1899 [x] bound 0 waiters 0
-       1901  tick                                   => ch: expired 0 t1 1 A k
+       1901  tick                                   => ch: expired 0 t1 1 A [r] k
        1902  c1  ACQUIRE k A                        => t2
     ");
 }

@@ -73,3 +73,29 @@ fn readers_change_nothing_and_find_nothing() {
     ",
     );
 }
+
+#[test]
+fn messages_carry_the_request_that_asked_for_them() {
+    run_both(
+        "
+          0  c1  ACQUIRE k A REQID r1 NOTIFY ch     => t1
+        # However many ids the hold has seen since.
+          1  c1  ACQUIRE k A REQID r2               => t1
+          1  c1  ACQUIRE k A REQID r3               => t1
+          1  c1  ACQUIRE k A REQID r4               => t1
+          1  c1  ACQUIRE k A REQID r5               => t1
+          1  c1  ACQUIRE k A REQID r6               => t1
+          1  c1  ACQUIRE k A REQID r7               => t1
+          1  c1  ACQUIRE k A REQID r8               => t1
+          1  c1  ACQUIRE k A REQID r9               => t1
+          1  c1  ACQUIRE k A REQID r10              => t1
+          2  restart
+          2  c1  BREAK k                            => 1; ch: broken 0 t1 1 A [r1] k
+        # A later call that asks for messages is the one that they are about.
+          3  c1  ACQUIRE k A REQID q1               => t2
+          3  c1  ACQUIRE k A REQID q2 NOTIFY ch PX 50 => t2
+          4  c1  ACQUIRE k A NOTIFY ch2             => t2
+          5  del k                                  => ch2: deleted 0 t2 1 A k
+    ",
+    );
+}

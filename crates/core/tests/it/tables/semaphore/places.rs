@@ -44,7 +44,7 @@ fn a_poll_with_the_same_id_claims_and_counts_nothing() {
           0  c1  ACQUIRE s A                     => p1
           1  c2  ACQUIRE s B QUEUE 100 REQID r   => null
           2  c2  ACQUIRE s B QUEUE 100 REQID r   => null
-          3  c1  RELEASE s $p1                   => 0; dlock:notify:B: granted 0 p3 1 B s
+          3  c1  RELEASE s $p1                   => 0; dlock:notify:B: granted 0 p3 1 B [r] s
           4  c2  ACQUIRE s B QUEUE 100 REQID r   => p3
           5  c2  ACQUIRE s B QUEUE 100 REQID r   => p3
           5  c2  PERMITS s                       => p3 B 1 29999

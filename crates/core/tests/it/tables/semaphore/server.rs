@@ -20,7 +20,7 @@ fn after_a_failover_permits_have_their_lease_in_full_and_waits_are_over() {
         901  c1  TAKE s 2 REQID q                => taken
        1101  tick
        1101  c1  PERMITS s                       => p1 A 1 799
-       1901  tick                                => ch: expired 0 p1 1 A s
+       1901  tick                                => ch: expired 0 p1 1 A [r] s
        1902  c1  INFO s                          => capacity 6 available 4 leased 0 taken 2 waiters 0
     ");
 }
