@@ -3,11 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-use dlock_client::{Client, ClientBuilder, ClientTlsConfig, ErrorKind, TlsCertificates};
+use dlock_client::{Client, ClientBuilder, ClientTlsConfig, ErrorKind, Lost, TlsCertificates};
 use dlock_testing::{Nodes, Reply as _, Sentinels, Server, Tls};
 use redis::IntoConnectionInfo as _;
 
-use crate::support::{Variant, until, within};
+use crate::support::{Variant, WAITS, until, within};
 
 /// The lock is had, waited for, and released.
 async fn works(client: &Client, key: &str) {
@@ -90,6 +90,55 @@ async fn a_user_of_sentinels_needs_few_rights() {
         }
     }
     primary.left_over_check();
+}
+
+/// The lines of the documents that make a user `worker`.
+fn documented_users() -> Vec<Vec<&'static str>> {
+    let documents = [include_str!("../../README.md"), include_str!("../../docs/operations.md")];
+    let lines = documents.into_iter().flat_map(str::lines).map(str::trim);
+    let users = lines.filter(|line| line.starts_with("ACL SETUSER worker "));
+    users.map(|line| line.split(' ').collect()).collect()
+}
+
+/// What the documents say that a user of locks needs is enough for this client.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_of_the_documents_can_work() {
+    let users = documented_users();
+    assert!(users.len() >= 4, "{users:?}");
+    let server = Server::start();
+    let nodes = Nodes::start(2);
+    for user in users {
+        server.cmd(&user).ok();
+        let url = server.url().replace("://", "://worker:secret@");
+        for wait in WAITS {
+            let client = Client::builder().wait(wait).connect(&url).await;
+            let client = client.unwrap_or_else(|error| panic!("{user:?}: {error}"));
+            works(&client, "lock:k").await;
+            // The message of a flush gets through.
+            let guard = client.lock("lock:k").acquire().await.unwrap();
+            server.cmd(&["FLUSHALL"]).ok();
+            assert_eq!(within("the flush", guard.lost()).await, Lost::Flushed, "{user:?}");
+            let error = client.lock("other").acquire().await.unwrap_err();
+            refused(&user.join(" "), &error);
+        }
+        if user.contains(&"+cluster|slots") || user.contains(&"+@all") {
+            for node in nodes.all() {
+                node.cmd(&user).ok();
+            }
+            let url = nodes.url().replace("://", "://worker:secret@");
+            let client = Client::builder().connect(&url).await;
+            let client = client.unwrap_or_else(|error| panic!("{user:?}: {error}"));
+            for key in ["lock:a", "lock:b", "lock:c"] {
+                works(&client, key).await;
+            }
+            for node in nodes.all() {
+                node.cmd(&["ACL", "DELUSER", "worker"]).ok();
+            }
+        }
+        server.cmd(&["ACL", "DELUSER", "worker"]).ok();
+    }
+    server.left_over_check();
+    nodes.left_over_check();
 }
 
 /// The authority, with or without a certificate of the client.
