@@ -4,7 +4,7 @@ use dlock_core::effects::Effects;
 use dlock_core::hold::NO_CLIENT;
 use dlock_core::machine::{Caller, Gate, Role};
 use dlock_core::store::Key;
-use dlock_wire::request::{self, MAcquire, MRelease, MRenew, Request};
+use dlock_wire::request::{self, Channel, MAcquire, MRelease, MRenew, Request};
 use dlock_wire::table::CommandId;
 
 use crate::command::{self, Desk};
@@ -60,10 +60,16 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, id: CommandId, request: &Req
     let caller = caller(ctx);
     if let Some(channel) = request.notify()
         && caller.has_user
-        && !ctx.may_publish(channel)
+        && !ctx.may_publish(channel.name())
     {
-        return ctx
-            .reply_error("NOPERM this user may not publish on the channel that NOTIFY names");
+        return ctx.reply_error(match channel {
+            Channel::Plain(_) => {
+                "NOPERM this user may not publish on the channel that NOTIFY names"
+            }
+            Channel::Sharded(_) => {
+                "NOPERM this user may not publish on the channel that SNOTIFY names"
+            }
+        });
     }
     // The server has accepted this write, so it accepts ours. But UNBLOCK is no write, and runs always; and what another
     // module calls, the server does not check.

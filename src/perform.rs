@@ -29,7 +29,7 @@ pub fn perform(ctx: Ctx<'_>, named: Named<'_>, effects: &mut Effects) {
         strings.with(ctx, key, |ctx, name| ctx.notify(event_name(note.event), name));
     }
     for message in &effects.messages {
-        ctx.publish(&message.channel, &message.text);
+        ctx.publish(&message.channel, &message.text, message.is_sharded);
     }
     for wake in effects.wakes.drain(..) {
         parking::wake(wake.waiter, wake.outcome);

@@ -275,18 +275,20 @@ impl<'a> Ctx<'a> {
         };
     }
 
-    /// Publishes `message` on `channel` to the subscribers of this server and, in a cluster, of the others.
-    pub fn publish(self, channel: &[u8], message: &[u8]) {
+    /// Publishes `message` on `channel` to the subscribers of this server and, in a cluster, of the others; with sharded
+    /// pub/sub (`is_sharded`) to those that subscribed with SSUBSCRIBE, here and at the replicas of this server.
+    pub fn publish(self, channel: &[u8], message: &[u8], is_sharded: bool) {
         let channel = OwnedName::new(channel);
         let message = OwnedName::new(message);
+        let (channel, message) = (channel.name().as_ptr(), message.name().as_ptr());
         // SAFETY: valid context, live strings; the server takes its own references.
         unsafe {
-            api!(RedisModule_PublishMessage(
-                self.as_ptr(),
-                channel.name().as_ptr(),
-                message.name().as_ptr(),
-            ))
-        };
+            if is_sharded {
+                api!(RedisModule_PublishMessageShard(self.as_ptr(), channel, message));
+            } else {
+                api!(RedisModule_PublishMessage(self.as_ptr(), channel, message));
+            }
+        }
     }
 
     /// Whether the caller's ACL user may publish on `channel`. True where there is no user to ask for (a script of a

@@ -177,6 +177,7 @@ required! {
     RedisModule_NotifyKeyspaceEvent
     RedisModule_OpenKey
     RedisModule_PublishMessage
+    RedisModule_PublishMessageShard
     RedisModule_RegisterBoolConfig
     RedisModule_RegisterInfoFunc
     RedisModule_RegisterNumericConfig

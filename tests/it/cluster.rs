@@ -245,3 +245,97 @@ fn a_missing_key_of_a_slot_that_moves_is_not_handed_off() {
         }
     }
 }
+
+/// How many messages this node has sent over the cluster bus for pub/sub: to all nodes, and within its shard.
+fn bus(node: &Server) -> (i64, i64) {
+    let info = node.cmd(&["CLUSTER", "INFO"]).text();
+    let sent = |kind: &str| {
+        let name = format!("cluster_stats_messages_{kind}_sent:");
+        let line = info.lines().find_map(|line| line.strip_prefix(&name));
+        line.map_or(0, |count| count.trim().parse().unwrap())
+    };
+    (sent("publish"), sent("publishshard"))
+}
+
+/// Grants `n` places and hears of each exactly once, by `heard`.
+fn grant(node: &Server, key: &str, options: &[&str], n: usize, mut heard: impl FnMut() -> String) {
+    let mut client = node.client();
+    for _ in 0..n {
+        client.cmd(&["DLOCK.ACQUIRE", key, "a"]).int();
+        let place = [&["DLOCK.ACQUIRE", key, "b", "QUEUE", "60000"][..], options].concat();
+        assert!(client.cmd(&place).is_null());
+        client.cmd(&["DLOCK.RELEASE", key, "a"]).int();
+        assert!(heard().starts_with("granted 0 "));
+        client.cmd(&["DLOCK.ACQUIRE", key, "b"]).int();
+        client.cmd(&["DLOCK.RELEASE", key, "b"]).int();
+    }
+}
+
+/// Three primaries, each with a replica.
+fn sharded_messages_stay_in_the_shard(version: Option<&str>) {
+    const GRANTS: usize = 200;
+    let setup = |_| version.map_or_else(|| Server::with(&[]), Server::of);
+    let mut nodes = Nodes::of((0..3).map(setup));
+    for n in 0..3 {
+        nodes.add_replica(n);
+    }
+    nodes.wait_whole();
+    let node = &nodes.all()[0];
+    let key =
+        (0..10_000).map(|n| format!("k{n}")).find(|key| nodes.owner_of(node.slot(key)) == Some(0));
+    let key = key.expect("some key is here");
+    let channel = format!("dlock:notify:{{{key}}}:me");
+
+    // As a measure: NOTIFY sends each message to the five other nodes.
+    let mut plain = node.subscribe(&["plain"]);
+    let before = bus(node);
+    grant(node, &key, &["NOTIFY", "plain"], GRANTS, || plain.next_text());
+    let after = bus(node);
+    let grants = GRANTS.cast_signed() as i64;
+    assert_eq!((after.0 - before.0, after.1 - before.1), (5 * grants, 0));
+
+    let mut sharded = node.client();
+    sharded.cmd(&["SSUBSCRIBE", &channel]).ok();
+    let before = bus(node);
+    grant(node, &key, &["SNOTIFY", &channel], GRANTS, || sharded.reply(SOON).items()[2].text());
+    let after = bus(node);
+    // Nothing but the shard's own replica.
+    assert_eq!((after.0 - before.0, after.1 - before.1), (0, grants));
+    let pong = sharded.cmd(&["PING"]).show();
+    assert!(pong.to_lowercase().contains("pong"), "one message too many: {pong}");
+
+    // The slot moves, with the channel: the server ends the subscription, and it goes on at the new node.
+    nodes.move_slot(node.slot(&key), 0, 1);
+    let end = sharded.reply(SOON).items();
+    assert_eq!((end[0].text(), end[1].text()), ("sunsubscribe".into(), channel.clone()));
+    let node = &nodes.all()[1];
+    let mut sharded = node.client();
+    sharded.cmd(&["SSUBSCRIBE", &channel]).ok();
+    grant(node, &key, &["SNOTIFY", &channel], 20, || sharded.reply(SOON).items()[2].text());
+
+    // Its replica takes over.
+    let replica = &nodes.all()[4];
+    node.wait_replica_synced(replica);
+    replica.cmd(&["CLUSTER", "FAILOVER"]).ok();
+    let slot = replica.slot(&key);
+    wait_until("the failover", || nodes.owner_of(slot) == Some(4));
+    let mut sharded = replica.client();
+    sharded.cmd(&["SSUBSCRIBE", &channel]).ok();
+    grant(replica, &key, &["SNOTIFY", &channel], 20, || sharded.reply(SOON).items()[2].text());
+    nodes.left_over_check();
+}
+
+#[test]
+fn sharded_messages_stay_in_the_shard_of_redis_7() {
+    sharded_messages_stay_in_the_shard(None);
+}
+
+#[test]
+fn sharded_messages_stay_in_the_shard_of_redis_8() {
+    sharded_messages_stay_in_the_shard(Some("redis-8.2"));
+}
+
+#[test]
+fn sharded_messages_stay_in_the_shard_of_valkey_9() {
+    sharded_messages_stay_in_the_shard(Some("valkey-9.1"));
+}

@@ -4,7 +4,7 @@ use dlock_wire::message::{Event, Message};
 
 use crate::{
     args,
-    support::{Family, Reply, SOON, Server, Subscription, wait_until},
+    support::{Client, Family, Reply, SOON, Server, Subscription, wait_until},
     test_both_families,
 };
 
@@ -245,5 +245,90 @@ fn keyspace_events_tell_what_happened_to_a_lock(family: Family) {
     server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
     server.cmd(&["PING"]).ok();
     events.assert_none();
+    server.left_over_check();
+}
+
+/// A listener of sharded pub/sub.
+fn listen_sharded(server: &Server, channel: &str) -> Client {
+    let mut listener = server.client();
+    listener.cmd(&["SSUBSCRIBE", channel]).ok();
+    listener
+}
+
+#[test]
+fn messages_of_snotify_are_sharded() {
+    let server = Server::start();
+    let mut plain = server.psubscribe(&["*"]);
+    let mut sharded = listen_sharded(&server, "mine");
+    let table: [(&[&str], &[&str], &[&str]); 4] = [
+        (&["DLOCK.ACQUIRE", "k"], &[], &["DLOCK.RELEASE", "k", "a"]),
+        (&["DFAIR.ACQUIRE", "k"], &[], &["DFAIR.RELEASE", "k", "a"]),
+        (&["DRW.ACQUIRE", "k"], &["WRITE"], &["DRW.RELEASE", "k", "a", "WRITE"]),
+        (&["DSEM.ACQUIRE", "k"], &["LIMIT", "1"], &["DSEM.RELEASE", "k"]),
+    ];
+    let mut client = server.client();
+    for (acquire, options, release) in table {
+        let held = client.cmd(&[acquire, &["a"], options].concat());
+        let terms = ["QUEUE", "60000", "SNOTIFY", "mine", "REQID", "r"];
+        assert!(client.cmd(&[acquire, &["b"], options, &terms].concat()).is_null());
+        let mut release: Vec<String> = release.iter().map(ToString::to_string).collect();
+        if acquire[0] == "DSEM.ACQUIRE" {
+            release.push(held.text());
+        }
+        client.cmd(&release).ok();
+        client.cmd(&["DEL", "k"]).ok();
+        for event in ["granted", "deleted"] {
+            let heard = sharded.reply(SOON).items();
+            assert_eq!((heard[0].text(), heard[1].text()), ("smessage".into(), "mine".into()));
+            let text = heard[2].text();
+            assert!(text.starts_with(&format!("{event} 0 ")), "{acquire:?}: {text}");
+            assert!(text.ends_with(" 1 b 1 r k"), "{acquire:?}: {text}");
+        }
+    }
+    // Of several keys, too.
+    for call in [
+        &["DLOCK.MACQUIRE", "2", "x", "y", "a", "SNOTIFY", "mine"][..],
+        &["DLOCK.ANYACQUIRE", "1", "x", "a", "SNOTIFY", "mine"],
+    ] {
+        client.cmd(call).ok();
+        client.cmd(&["DEL", "x"]).ok();
+        assert!(sharded.reply(SOON).items()[2].text().ends_with(" 1 a 0  x"));
+        client.cmd(&["DLOCK.MRELEASE", "1", "y", "a"]).ok();
+    }
+    plain.assert_none();
+    // A right to publish is needed as for NOTIFY.
+    let user = ["ACL", "SETUSER", "u", "on", ">p", "~*", "&mine", "+@all"];
+    server.cmd(&user).ok();
+    client.cmd(&["AUTH", "u", "p"]).ok();
+    client.cmd(&["DLOCK.ACQUIRE", "k", "o", "SNOTIFY", "mine"]).int();
+    client.cmd(&["DLOCK.RELEASE", "k", "o"]).int();
+    let error = client.cmd(&["DLOCK.ACQUIRE", "k", "o", "SNOTIFY", "other"]).error();
+    assert!(error.starts_with("NOPERM ") && error.ends_with("SNOTIFY names"), "{error}");
+    server.left_over_check();
+}
+
+#[test]
+fn a_sharded_channel_outlives_a_restart() {
+    let mut server = Server::with(&["appendonly", "yes", "appendfsync", "always"]).start();
+    server.cmd(&["DFAIR.ACQUIRE", "f", "a", "SNOTIFY", "mine", "REQID", "r"]).int();
+    let mut waiter = server.client();
+    let place = ["DFAIR.ACQUIRE", "f", "b", "QUEUE", "60000", "SNOTIFY", "mine", "REQID", "s"];
+    assert!(waiter.cmd(&place).is_null());
+    for rewritten in [false, true] {
+        if rewritten {
+            server.cmd(&["BGREWRITEAOF"]).ok();
+            wait_until("the rewrite", || {
+                server.info_number("persistence", "aof_rewrite_in_progress") == 0
+            });
+        }
+        server.restart();
+    }
+    let mut sharded = listen_sharded(&server, "mine");
+    server.cmd(&["DFAIR.BREAK", "f"]).int();
+    let mut next = || sharded.reply(SOON).items()[2].text();
+    assert!(next().ends_with(" 1 a 1 r f"));
+    assert!(next().ends_with(" 1 b 1 s f"));
+    server.cmd(&["DEL", "f"]).int();
+    assert!(next().ends_with(" 1 b 1 s f"));
     server.left_over_check();
 }

@@ -61,6 +61,9 @@ fn write_channel(notify: &Notify, text: &mut String) {
         Notify::Channel(name) => {
             let _ = write!(text, " messages to {}", name.escape_ascii());
         }
+        Notify::Sharded(name) => {
+            let _ = write!(text, " messages to {} of the shard", name.escape_ascii());
+        }
     }
 }
 

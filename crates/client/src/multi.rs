@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dlock_wire::names::KEYS_MAX;
 use dlock_wire::reply::quote;
-use dlock_wire::request::{MAcquire, MRelease, Request};
+use dlock_wire::request::{Channel, MAcquire, MRelease, Request};
 use dlock_wire::table::{CommandId, LockVerb, MultiVerb};
 use redis::{Cmd, Value};
 
@@ -274,7 +274,7 @@ impl Asked {
         let mut acquire = MAcquire::new(&keys, &self.owner);
         acquire.lease_ms = Some(millis(self.lease));
         acquire.block_ms = block_ms;
-        acquire.notify = Some(self.several.core.registry.channel());
+        acquire.notify = Some(Channel::Plain(self.several.core.registry.channel()));
         acquire.reqid = Some(self.reqid.as_bytes());
         acquire.bind_ms = self.options.bind.map(millis);
         acquire.label = self.options.label.as_deref();

@@ -113,6 +113,8 @@ pub struct Note {
 pub struct Message {
     /// Name of the channel.
     pub channel: Vec<u8>,
+    /// It goes to the shard only (sharded pub/sub).
+    pub is_sharded: bool,
     /// The message.
     pub text: Vec<u8>,
 }
@@ -122,6 +124,8 @@ pub struct Message {
 pub struct Subject {
     /// Name of the channel.
     pub channel: Vec<u8>,
+    /// Messages go to the shard only (sharded pub/sub).
+    pub is_sharded: bool,
     /// Fencing token or permit id.
     pub id: String,
     /// Whose hold it is.
@@ -211,7 +215,7 @@ impl Effects {
 
     /// Adds a message about a hold.
     pub(crate) fn message(&mut self, event: message::Event, key: Key<'_>, subject: Subject) {
-        let Subject { channel, id, owner, reqid } = subject;
+        let Subject { channel, is_sharded, id, owner, reqid } = subject;
         let text = message::Message::Hold {
             event,
             db: key.db,
@@ -220,7 +224,7 @@ impl Effects {
             reqid: &reqid,
             key: key.name,
         };
-        self.messages.push(Message { channel, text: text.write() });
+        self.messages.push(Message { channel, is_sharded, text: text.write() });
     }
 
     /// Answers a parked caller.

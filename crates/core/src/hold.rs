@@ -61,6 +61,18 @@ pub enum Notify {
     Owner,
     /// On a channel of its own.
     Channel(Box<[u8]>),
+    /// On a channel of its own, with sharded pub/sub.
+    Sharded(Box<[u8]>),
+}
+
+impl Notify {
+    /// Bytes on the heap.
+    pub fn heap_size(&self) -> usize {
+        match self {
+            Self::Channel(name) | Self::Sharded(name) => name.len(),
+            Self::Silent | Self::Owner => 0,
+        }
+    }
 }
 
 /// The tie of a hold to a connection (BIND).
@@ -266,10 +278,7 @@ impl Hold {
     /// Bytes on the heap.
     pub fn heap_size(&self) -> usize {
         let extras = self.extras.as_ref().map_or(0, |extras| {
-            let channel = match &extras.notify {
-                Notify::Channel(name) => name.len(),
-                Notify::Silent | Notify::Owner => 0,
-            };
+            let channel = extras.notify.heap_size();
             let request = extras.notify_request.as_ref().map_or(0, |id| id.len());
             let lists = extras.requests.0.capacity() + extras.label.len();
             size_of::<Extras>() + lists + channel + request
@@ -283,7 +292,7 @@ pub fn channel(notify: &Notify, owner: &[u8]) -> Option<Vec<u8>> {
     match notify {
         Notify::Silent => None,
         Notify::Owner => Some(dlock_wire::names::default_channel(owner)),
-        Notify::Channel(name) => Some(name.to_vec()),
+        Notify::Channel(name) | Notify::Sharded(name) => Some(name.to_vec()),
     }
 }
 

@@ -132,10 +132,7 @@ pub struct Ask {
 impl Ask {
     /// Bytes on the heap.
     pub fn heap_size(&self) -> usize {
-        let channel = match &self.notify {
-            Notify::Channel(name) => name.len(),
-            Notify::Silent | Notify::Owner => 0,
-        };
+        let channel = self.notify.heap_size();
         channel + self.request.as_ref().map_or(0, |id| id.len()) + self.label.len()
     }
 }

@@ -14,6 +14,7 @@ use crate::names::{
 use crate::option::Opt;
 use crate::permit::{self, PermitId};
 use crate::repeated::first_repeated;
+use crate::request::Channel;
 use crate::request::Mode;
 use crate::table::CommandId;
 
@@ -281,10 +282,15 @@ impl<'a> Cursor<'a> {
         self.value_in(Opt::Count, 1..=COUNT_MAX)
     }
 
-    /// The value of `NOTIFY`.
+    /// The value of `NOTIFY` or `SNOTIFY`, which exclude each other.
     #[inline]
-    pub(crate) fn channel(&mut self) -> Result<&'a [u8], ParseError<'a>> {
-        self.value_sized(Opt::Notify, 1..=CHANNEL_MAX)
+    pub(crate) fn channel(&mut self, option: Opt) -> Result<Channel<'a>, ParseError<'a>> {
+        if self.seen & Opt::Notify.bit() != 0 && self.seen & Opt::SNotify.bit() != 0 {
+            return self.fail(Fault::Exclusive(Opt::Notify.word(), Opt::SNotify.word()));
+        }
+        let is_sharded = option == Opt::SNotify;
+        let name = self.value_sized(option, 1..=CHANNEL_MAX)?;
+        Ok(if is_sharded { Channel::Sharded(name) } else { Channel::Plain(name) })
     }
 
     /// The value of `REQID`.

@@ -18,13 +18,14 @@ pub(crate) enum Opt {
     Px,
     Queue,
     ReqId,
+    SNotify,
     Token,
 }
 
 impl Opt {
     /// Every option of every command.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::All,
         Self::Bind,
         Self::Block,
@@ -38,6 +39,7 @@ impl Opt {
         Self::Px,
         Self::Queue,
         Self::ReqId,
+        Self::SNotify,
         Self::Token,
     ];
 
@@ -57,6 +59,7 @@ impl Opt {
             Self::Px => "PX",
             Self::Queue => "QUEUE",
             Self::ReqId => "REQID",
+            Self::SNotify => "SNOTIFY",
             Self::Token => "TOKEN",
         }
     }
@@ -80,6 +83,7 @@ impl Opt {
             (5, b'r') => Self::ReqId,
             (5, b't') => Self::Token,
             (6, b'n') => Self::Notify,
+            (7, b's') => Self::SNotify,
             (9, b'n') => Self::NoReentry,
             _ => return None,
         };

@@ -72,7 +72,7 @@ fn write_limits(page: &mut String) -> fmt::Result {
     let rows = [
         ("owner", format_args_bytes(1, names::OWNER_MAX)),
         ("REQID", format_args_bytes(1, names::REQID_MAX)),
-        ("NOTIFY", format_args_bytes(1, names::CHANNEL_MAX)),
+        ("NOTIFY, SNOTIFY", format_args_bytes(1, names::CHANNEL_MAX)),
         ("LABEL", format_args_bytes(0, names::LABEL_MAX)),
         ("lease", String::from("1 ms to 365 days")),
         ("BLOCK", String::from("up to 365 days; 0 is for ever")),

@@ -293,9 +293,35 @@ fn parse_multi<'a>(verb: MultiVerb, id: CommandId, args: &'a [&'a [u8]]) -> Pars
     }
 }
 
+/// Where messages about a place and its hold go, 1 to 256 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Channel<'a> {
+    /// `NOTIFY`: published to all nodes of a cluster.
+    Plain(&'a [u8]),
+    /// `SNOTIFY`: sharded pub/sub, published to the nodes of one shard.
+    Sharded(&'a [u8]),
+}
+
+impl<'a> Channel<'a> {
+    /// Its name.
+    pub const fn name(self) -> &'a [u8] {
+        match self {
+            Self::Plain(name) | Self::Sharded(name) => name,
+        }
+    }
+
+    /// The option that names it.
+    pub const fn option(self) -> &'static str {
+        match self {
+            Self::Plain(_) => "NOTIFY",
+            Self::Sharded(_) => "SNOTIFY",
+        }
+    }
+}
+
 impl<'a> Request<'a> {
-    /// The channel that `NOTIFY` names.
-    pub const fn notify(&self) -> Option<&'a [u8]> {
+    /// The channel that `NOTIFY` or `SNOTIFY` names.
+    pub const fn notify(&self) -> Option<Channel<'a>> {
         match self {
             Self::Acquire(call) => call.notify,
             Self::RwAcquire(call) => call.acquire.notify,

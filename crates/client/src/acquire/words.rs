@@ -1,7 +1,7 @@
 //! The requests of an acquire, and what their answers say.
 
 use dlock_wire::permit;
-use dlock_wire::request::{Acquire, Release, Request, RwAcquire, RwRelease, SemAcquire};
+use dlock_wire::request::{Acquire, Channel, Release, Request, RwAcquire, RwRelease, SemAcquire};
 use dlock_wire::table::{CommandId, LockVerb, RwVerb, SemVerb};
 use redis::{Cmd, Value};
 use tokio::time::Instant;
@@ -26,7 +26,7 @@ impl Ask {
         let settings = &self.core.settings;
         let mut acquire = Acquire::new(&self.key, &self.owner);
         acquire.lease_ms = Some(millis(self.lease));
-        acquire.notify = Some(self.core.registry.channel());
+        acquire.notify = Some(Channel::Plain(self.core.registry.channel()));
         acquire.reqid = Some(self.reqid.as_bytes());
         acquire.no_reentry = self.options.no_reentry;
         acquire.bind_ms = self.options.bind.map(millis);

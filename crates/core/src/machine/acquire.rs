@@ -15,7 +15,7 @@ use crate::time::{Millis, Now};
 use alloc::format;
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{Acquire, Mode, RwAcquire, SemAcquire};
+use dlock_wire::request::{Acquire, Channel, Mode, RwAcquire, SemAcquire};
 
 /// An ACQUIRE of whatever family.
 #[derive(Debug, Clone, Copy)]
@@ -324,7 +324,8 @@ pub(crate) fn is_upgrade(resource: &Resource, owner: &[u8], want: Want) -> bool 
 /// Whether and where messages about a place are published.
 pub(super) fn notify_of(call: &Acquire<'_>) -> Notify {
     match (call.notify, call.queue_ms) {
-        (Some(channel), _) => Notify::Channel(channel.into()),
+        (Some(Channel::Plain(name)), _) => Notify::Channel(name.into()),
+        (Some(Channel::Sharded(name)), _) => Notify::Sharded(name.into()),
         (None, Some(_)) => Notify::Owner,
         (None, None) => Notify::Silent,
     }

@@ -243,7 +243,7 @@ impl Machine {
             for db in databases {
                 let channel = dlock_wire::names::FLUSH_CHANNEL.as_bytes().to_vec();
                 let text = alloc::format!("flushed {db}").into_bytes();
-                fx.messages.push(crate::effects::Message { channel, text });
+                fx.messages.push(crate::effects::Message { channel, is_sharded: false, text });
             }
         }
         self.forget_taken(|gone| {

@@ -33,7 +33,7 @@ pub use tick::{Gate, Progress, RETRY_MS};
 
 use crate::connection::Connections;
 use crate::effects::{Effects, Outcome, Subject};
-use crate::hold::Hold;
+use crate::hold::{Hold, Notify};
 use crate::holds::HoldId;
 use crate::lease::{EntryId, Leases};
 use crate::queue::{HashKeys, WaiterId};
@@ -477,9 +477,11 @@ fn id_text(id: HoldId, hold: &Hold) -> String {
 
 /// What messages say of a hold, and where they go; `None` if it sends none.
 fn subject(id: HoldId, hold: &Hold) -> Option<Subject> {
-    let reqid = hold.extras.as_ref().and_then(|extras| extras.notify_request.as_deref());
+    let extras = hold.extras.as_ref()?;
+    let reqid = extras.notify_request.as_deref();
     Some(Subject {
         channel: hold.channel()?,
+        is_sharded: matches!(extras.notify, Notify::Sharded(_)),
         id: id_text(id, hold),
         owner: hold.owner.to_vec(),
         reqid: reqid.unwrap_or_default().to_vec(),

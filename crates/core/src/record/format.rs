@@ -108,6 +108,8 @@ enum NotifyV1<'a> {
     Channel(#[serde(borrow)] Bytes<'a>),
     /// Of a hold: a channel (none: the owner's), and the id of the request that asked for messages.
     Request(#[serde(borrow)] Option<Bytes<'a>>, #[serde(borrow)] Bytes<'a>),
+    /// A channel of sharded pub/sub; of a hold, also the id of the request.
+    Sharded(#[serde(borrow)] Bytes<'a>, #[serde(borrow)] Option<Bytes<'a>>),
 }
 
 /// A place in a durable queue.
@@ -292,6 +294,7 @@ impl<'a> NotifyV1<'a> {
             (Notify::Silent, _) => Self::Silent,
             (Notify::Owner, None) => Self::Owner,
             (Notify::Channel(name), None) => Self::Channel(Bytes(name)),
+            (Notify::Sharded(name), id) => Self::Sharded(Bytes(name), id.map(Bytes)),
             (Notify::Owner, Some(id)) => Self::Request(None, Bytes(id)),
             (Notify::Channel(name), Some(id)) => Self::Request(Some(Bytes(name)), Bytes(id)),
         }
@@ -299,16 +302,20 @@ impl<'a> NotifyV1<'a> {
 
     /// Where messages go, and in the name of which request.
     fn restore(&self) -> Result<Told, DecodeError> {
-        let channel = |name: Bytes<'_>| {
+        let named = |name: Bytes<'_>| {
             check((1..=names::CHANNEL_MAX).contains(&name.0.len()))?;
-            Ok(Notify::Channel(name.0.into()))
+            Ok(Box::from(name.0))
         };
+        let channel = |name| named(name).map(Notify::Channel);
         Ok(match *self {
             Self::Silent => (Notify::Silent, None),
             Self::Owner => (Notify::Owner, None),
             Self::Channel(name) => (channel(name)?, None),
             Self::Request(None, id) => (Notify::Owner, Some(request(id)?)),
             Self::Request(Some(name), id) => (channel(name)?, Some(request(id)?)),
+            Self::Sharded(name, id) => {
+                (Notify::Sharded(named(name)?), id.map(request).transpose()?)
+            }
         })
     }
 }

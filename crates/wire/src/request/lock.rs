@@ -1,14 +1,14 @@
 //! Requests of the locks with one holder, each read and written on one page.
 
-use super::{Request, Writer};
+use super::{Channel, Request, Writer};
 use crate::cursor::Cursor;
 use crate::fault::ParseError;
 use crate::names::{TOKEN_MAX, TOKEN_MIN};
 use crate::option::Opt;
 use crate::table::CommandId;
 
-/// `key owner [PX ms|EX s] [BLOCK ms] [QUEUE ms] [NOTIFY channel] [REQID id] [NOREENTRY]
-/// [BIND ms] [LABEL text]`
+/// `key owner [PX ms|EX s] [BLOCK ms] [QUEUE ms] [NOTIFY|SNOTIFY channel] [REQID id]
+/// [NOREENTRY] [BIND ms] [LABEL text]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acquire<'a> {
     /// The lock.
@@ -21,8 +21,8 @@ pub struct Acquire<'a> {
     pub block_ms: Option<u64>,
     /// Wait without blocking, 1 ms to 1 day.
     pub queue_ms: Option<u64>,
-    /// Channel of the messages about this place and hold, 1 to 256 bytes.
-    pub notify: Option<&'a [u8]>,
+    /// Channel of the messages about this place and hold.
+    pub notify: Option<Channel<'a>>,
     /// Request id, 1 to 64 bytes.
     pub reqid: Option<&'a [u8]>,
     /// Refuse to hold it twice.
@@ -74,7 +74,7 @@ impl<'a> Acquire<'a> {
             Opt::Px | Opt::Ex => self.lease_ms = Some(cursor.lease_ms(option)?),
             Opt::Block => self.block_ms = Some(cursor.block_ms()?),
             Opt::Queue => self.queue_ms = Some(cursor.queue_ms()?),
-            Opt::Notify => self.notify = Some(cursor.channel()?),
+            Opt::Notify | Opt::SNotify => self.notify = Some(cursor.channel(option)?),
             Opt::ReqId => self.reqid = Some(cursor.reqid()?),
             Opt::Bind => self.bind_ms = Some(cursor.bind_ms()?),
             Opt::Label => self.label = Some(cursor.label()?),
@@ -95,7 +95,7 @@ impl<'a> Acquire<'a> {
         to.option_number("PX", self.lease_ms);
         to.option_number("BLOCK", self.block_ms);
         to.option_number("QUEUE", self.queue_ms);
-        to.option_bytes("NOTIFY", self.notify);
+        to.channel(self.notify);
         to.option_bytes("REQID", self.reqid);
         to.option_number("BIND", self.bind_ms);
         to.option_bytes("LABEL", self.label);

@@ -3,13 +3,13 @@
 //! The keys stay where they are among the arguments. They are never empty, at most 262,144, and
 //! all different.
 
-use super::{Acquire, Writer};
+use super::{Acquire, Channel, Writer};
 use crate::cursor::Cursor;
 use crate::fault::ParseError;
 use crate::option::Opt;
 use crate::table::CommandId;
 
-/// `numkeys key [key …] owner [PX ms|EX s] [BLOCK ms] [NOTIFY channel] [REQID id] [BIND ms]
+/// `numkeys key [key …] owner [PX ms|EX s] [BLOCK ms] [NOTIFY|SNOTIFY channel] [REQID id] [BIND ms]
 /// [LABEL text]`, for all of the locks or for any one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MAcquire<'a> {
@@ -22,7 +22,7 @@ pub struct MAcquire<'a> {
     /// Wait at most so long on this connection, up to 365 days; `Some(0)` is for ever.
     pub block_ms: Option<u64>,
     /// Channel of the messages about these holds, 1 to 256 bytes.
-    pub notify: Option<&'a [u8]>,
+    pub notify: Option<Channel<'a>>,
     /// Request id, 1 to 64 bytes.
     pub reqid: Option<&'a [u8]>,
     /// Cut the leases to so much when the connection goes away, up to 365 days; `Some(0)` is at once.
@@ -69,7 +69,7 @@ impl<'a> MAcquire<'a> {
             match option {
                 Opt::Px | Opt::Ex => call.lease_ms = Some(cursor.lease_ms(option)?),
                 Opt::Block => call.block_ms = Some(cursor.block_ms()?),
-                Opt::Notify => call.notify = Some(cursor.channel()?),
+                Opt::Notify | Opt::SNotify => call.notify = Some(cursor.channel(option)?),
                 Opt::ReqId => call.reqid = Some(cursor.reqid()?),
                 Opt::Bind => call.bind_ms = Some(cursor.bind_ms()?),
                 Opt::Label => call.label = Some(cursor.label()?),
@@ -84,7 +84,7 @@ impl<'a> MAcquire<'a> {
         to.bytes(self.owner);
         to.option_number("PX", self.lease_ms);
         to.option_number("BLOCK", self.block_ms);
-        to.option_bytes("NOTIFY", self.notify);
+        to.channel(self.notify);
         to.option_bytes("REQID", self.reqid);
         to.option_number("BIND", self.bind_ms);
         to.option_bytes("LABEL", self.label);

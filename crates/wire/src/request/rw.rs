@@ -27,7 +27,7 @@ impl Mode {
     }
 }
 
-/// `key owner READ|WRITE [PX ms|EX s] [BLOCK ms] [QUEUE ms] [NOTIFY channel] [REQID id] [BIND ms]
+/// `key owner READ|WRITE [PX ms|EX s] [BLOCK ms] [QUEUE ms] [NOTIFY|SNOTIFY channel] [REQID id] [BIND ms]
 /// [LABEL text]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RwAcquire<'a> {

@@ -8,7 +8,7 @@ use crate::option::Opt;
 use crate::permit::{self, PermitId};
 use crate::table::CommandId;
 
-/// `key owner [COUNT n] [LIMIT permits] [PX ms|EX s] [BLOCK ms] [QUEUE ms] [NOTIFY channel]
+/// `key owner [COUNT n] [LIMIT permits] [PX ms|EX s] [BLOCK ms] [QUEUE ms] [NOTIFY|SNOTIFY channel]
 /// [REQID id] [BIND ms] [LABEL text]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemAcquire<'a> {

@@ -1,5 +1,7 @@
 //! Writes arguments: the mirror of the cursor.
 
+use super::Channel;
+
 /// Where the arguments go, one by one.
 pub(super) struct Writer<F> {
     arg: F,
@@ -62,6 +64,12 @@ impl<F: FnMut(&[u8])> Writer<F> {
         if let Some(value) = value {
             self.bytes(word.as_bytes());
             self.number(value);
+        }
+    }
+
+    pub(super) fn channel(&mut self, channel: Option<Channel<'_>>) {
+        if let Some(channel) = channel {
+            self.option_bytes(channel.option(), Some(channel.name()));
         }
     }
 

@@ -91,14 +91,26 @@ pub(super) const QUEUE: Arg = Arg::option(
      so much, and a grant must be claimed in that time, at most in `dlock.claim-ms`.",
 );
 
-/// `NOTIFY channel`.
-pub(super) const NOTIFY: Arg = Arg::option(
-    "NOTIFY",
-    "channel",
-    ArgKind::String,
-    Bounds::bytes(1, CHANNEL_MAX),
-    "Where messages about this place and hold are published; with QUEUE the default is \
-     `dlock:notify:<owner>`.",
+/// `NOTIFY channel` or `SNOTIFY channel`.
+pub(super) const NOTIFY: Arg = Arg::choice(
+    "messages",
+    "With QUEUE the default is NOTIFY with `dlock:notify:<owner>`.",
+    &[
+        Arg::part(
+            "NOTIFY",
+            "channel",
+            ArgKind::String,
+            Bounds::bytes(1, CHANNEL_MAX),
+            "Where messages about this place and hold are published.",
+        ),
+        Arg::part(
+            "SNOTIFY",
+            "shard-channel",
+            ArgKind::String,
+            Bounds::bytes(1, CHANNEL_MAX),
+            "The same with sharded pub/sub: listen with SSUBSCRIBE.",
+        ),
+    ],
 );
 
 /// `REQID id`.

@@ -4,8 +4,8 @@ use super::call;
 use crate::cursor::integer;
 use crate::permit::PermitId;
 use crate::request::{
-    Acquire, MAcquire, MRelease, MRenew, Mode, Release, Renew, Request, ResizeTo, RwAcquire,
-    RwRelease, RwRenew, SemAcquire, SemRenew, Take,
+    Acquire, Channel, MAcquire, MRelease, MRenew, Mode, Release, Renew, Request, ResizeTo,
+    RwAcquire, RwRelease, RwRenew, SemAcquire, SemRenew, Take,
 };
 
 const ACQUIRE: Acquire<'static> = Acquire::new(b"k", b"o");
@@ -32,7 +32,7 @@ fn calls_and_their_meaning() {
         ("DLOCK.ACQUIRE k o BLOCK 5 QUEUE 9", Request::Acquire(Acquire { block_ms: Some(5), queue_ms: Some(9), ..ACQUIRE })),
         ("DLOCK.ACQUIRE k o NoReEntry", Request::Acquire(Acquire { no_reentry: true, ..ACQUIRE })),
         ("DLOCK.ACQUIRE k o NOTIFY ch REQID r BIND 0 LABEL l", Request::Acquire(Acquire {
-            notify: Some(b"ch"), reqid: Some(b"r"), bind_ms: Some(0), label: Some(b"l"), ..ACQUIRE })),
+            notify: Some(Channel::Plain(b"ch")), reqid: Some(b"r"), bind_ms: Some(0), label: Some(b"l"), ..ACQUIRE })),
         // Any order; a value that looks like an option is a value.
         ("DLOCK.ACQUIRE k o LABEL PX PX 5", Request::Acquire(Acquire { label: Some(b"PX"), lease_ms: Some(5), ..ACQUIRE })),
         ("DLOCK.ACQUIRE k o REQID REQID", Request::Acquire(Acquire { reqid: Some(b"REQID"), ..ACQUIRE })),
@@ -98,7 +98,7 @@ fn calls_and_their_meaning() {
         ("DLOCK.MACQUIRE 2 a b o PX 5 BLOCK 0 REQID r BIND 1", Request::MAcquire(MAcquire {
             lease_ms: Some(5), block_ms: Some(0), reqid: Some(b"r"), bind_ms: Some(1), ..MACQUIRE })),
         ("DLOCK.ANYACQUIRE 2 a b o NOTIFY ch LABEL ", Request::AnyAcquire(MAcquire {
-            notify: Some(b"ch"), label: Some(b""), ..MACQUIRE })),
+            notify: Some(Channel::Plain(b"ch")), label: Some(b""), ..MACQUIRE })),
         ("DLOCK.MRELEASE 2 a b o REQID r", Request::MRelease(MRelease { reqid: Some(b"r"), ..MRelease::new(KEYS, b"o") })),
         ("DLOCK.MRENEW 2 a b o EX 2", Request::MRenew(MRenew { lease_ms: Some(2000), ..MRenew::new(KEYS, b"o") })),
         // Keys, owners and options are told apart by the count alone.
@@ -139,7 +139,11 @@ fn the_channel_of_every_family_is_found() {
     {
         let line = alloc::format!("{name} NOTIFY ch");
         call(&line, |parsed| {
-            assert_eq!(parsed.map(|request| request.notify()), Ok(Some(&b"ch"[..])));
+            assert_eq!(parsed.map(|request| request.notify()), Ok(Some(Channel::Plain(b"ch"))));
+        });
+        let line = alloc::format!("{name} SNOTIFY ch");
+        call(&line, |parsed| {
+            assert_eq!(parsed.map(|request| request.notify()), Ok(Some(Channel::Sharded(b"ch"))));
         });
         call(name, |parsed| assert_eq!(parsed.map(|request| request.notify()), Ok(None)));
     }

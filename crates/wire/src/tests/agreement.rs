@@ -104,8 +104,8 @@ fn documented_options_are_accepted_alone_and_together() {
             let mut alone = smallest_call(command);
             alone.extend(written(arg, value(arg)));
             assert!(understood(command, &alone), "{} {alone:?}", command.name);
-            // Of the two ways to give a lease only one may be in a call.
-            if arg.token != Some("EX") {
+            // Of the two ways to give a lease, or a channel, only one may be in a call.
+            if arg.token != Some("EX") && arg.token != Some("SNOTIFY") {
                 together.extend(written(arg, value(arg)));
             }
         }

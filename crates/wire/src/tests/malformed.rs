@@ -95,6 +95,10 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.ACQUIRE k o BLOCK", "BLOCK needs a value"),
     ("DLOCK.ACQUIRE k o QUEUE", "QUEUE needs a value"),
     ("DLOCK.ACQUIRE k o NOTIFY", "NOTIFY needs a value"),
+    ("DLOCK.ACQUIRE k o SNOTIFY", "SNOTIFY needs a value"),
+    ("DLOCK.ACQUIRE k o SNOTIFY c NOTIFY d", "NOTIFY and SNOTIFY exclude each other"),
+    ("DLOCK.ACQUIRE k o NOTIFY c SNOTIFY d", "NOTIFY and SNOTIFY exclude each other"),
+    ("DLOCK.ACQUIRE k o SNOTIFY c SNOTIFY d", "option SNOTIFY given twice"),
     ("DLOCK.ACQUIRE k o PX 5 REQID", "REQID needs a value"),
     ("DLOCK.ACQUIRE k o BIND", "BIND needs a value"),
     ("DLOCK.ACQUIRE k o LABEL", "LABEL needs a value"),
@@ -164,6 +168,7 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.UNBLOCK ERROR", CLIENT),
     // Empty values.
     ("DLOCK.ACQUIRE k o NOTIFY ", "NOTIFY must be 1 to 256 bytes"),
+    ("DLOCK.ACQUIRE k o SNOTIFY ", "SNOTIFY must be 1 to 256 bytes"),
     ("DLOCK.ACQUIRE k o REQID ", "REQID must be 1 to 64 bytes"),
     ("DLOCK.RELEASE k o REQID ", "REQID must be 1 to 64 bytes"),
     // The first fault from the left is the one that is told.

@@ -24,7 +24,7 @@ fn docs_commands_md_is_up_to_date() {
 #[test]
 fn syntax_lines() {
     let lines = [
-        "DLOCK.ACQUIRE key owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] [NOTIFY channel] \
+        "DLOCK.ACQUIRE key owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] [NOTIFY channel | SNOTIFY shard-channel] \
          [REQID id] [NOREENTRY] [BIND milliseconds] [LABEL text]",
         "DLOCK.RELEASE key owner [ALL] [TOKEN token] [REQID id]",
         "DLOCK.RENEW key owner [PX milliseconds | EX seconds] [TOKEN token] [BIND milliseconds]",
@@ -35,7 +35,7 @@ fn syntax_lines() {
         "DLOCK.WAITERS key [COUNT count]",
         "DLOCK.POSITION key owner",
         "DLOCK.CANCEL key owner [REQID id]",
-        "DFAIR.ACQUIRE key owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] [NOTIFY channel] \
+        "DFAIR.ACQUIRE key owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] [NOTIFY channel | SNOTIFY shard-channel] \
          [REQID id] [NOREENTRY] [BIND milliseconds] [LABEL text]",
         "DFAIR.RELEASE key owner [ALL] [TOKEN token] [REQID id]",
         "DFAIR.RENEW key owner [PX milliseconds | EX seconds] [TOKEN token] [BIND milliseconds]",
@@ -47,7 +47,7 @@ fn syntax_lines() {
         "DFAIR.POSITION key owner",
         "DFAIR.CANCEL key owner [REQID id]",
         "DRW.ACQUIRE key owner <READ | WRITE> [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] \
-         [NOTIFY channel] [REQID id] [BIND milliseconds] [LABEL text]",
+         [NOTIFY channel | SNOTIFY shard-channel] [REQID id] [BIND milliseconds] [LABEL text]",
         "DRW.RELEASE key owner <READ | WRITE> [ALL] [TOKEN token] [REQID id]",
         "DRW.RENEW key owner <READ | WRITE> [PX milliseconds | EX seconds] [TOKEN token] [BIND milliseconds]",
         "DRW.BREAK key [owner]",
@@ -59,7 +59,7 @@ fn syntax_lines() {
         "DSEM.INIT key permits",
         "DSEM.RESIZE key <permits | BY delta> [REQID id]",
         "DSEM.ACQUIRE key owner [COUNT count] [LIMIT permits] [PX milliseconds | EX seconds] [BLOCK milliseconds] \
-         [QUEUE milliseconds] [NOTIFY channel] [REQID id] [BIND milliseconds] [LABEL text]",
+         [QUEUE milliseconds] [NOTIFY channel | SNOTIFY shard-channel] [REQID id] [BIND milliseconds] [LABEL text]",
         "DSEM.RELEASE key permit-id",
         "DSEM.RENEW key permit-id [PX milliseconds | EX seconds] [BIND milliseconds]",
         "DSEM.TAKE key [n] [BLOCK milliseconds] [REQID id]",
@@ -76,11 +76,11 @@ fn syntax_lines() {
         "DLATCH.AWAIT key [BLOCK milliseconds]",
         "DLATCH.INFO key",
         "DLATCH.WAITERS key [COUNT count]",
-        "DLOCK.MACQUIRE numkeys key [key ...] owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [NOTIFY channel] \
+        "DLOCK.MACQUIRE numkeys key [key ...] owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [NOTIFY channel | SNOTIFY shard-channel] \
          [REQID id] [BIND milliseconds] [LABEL text]",
         "DLOCK.MRELEASE numkeys key [key ...] owner [REQID id]",
         "DLOCK.MRENEW numkeys key [key ...] owner [PX milliseconds | EX seconds]",
-        "DLOCK.ANYACQUIRE numkeys key [key ...] owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [NOTIFY channel] \
+        "DLOCK.ANYACQUIRE numkeys key [key ...] owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [NOTIFY channel | SNOTIFY shard-channel] \
          [REQID id] [BIND milliseconds] [LABEL text]",
         "DLOCK.UNBLOCK client-id [ERROR]",
         "DLOCK.APPLY key payload",

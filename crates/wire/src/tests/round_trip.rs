@@ -7,8 +7,8 @@ use super::Random;
 use crate::names;
 use crate::permit::PermitId;
 use crate::request::{
-    Acquire, MAcquire, MRelease, MRenew, Mode, Release, Renew, Request, ResizeTo, RwAcquire,
-    RwRelease, RwRenew, SemAcquire, SemRenew, Take, parse,
+    Acquire, Channel, MAcquire, MRelease, MRenew, Mode, Release, Renew, Request, ResizeTo,
+    RwAcquire, RwRelease, RwRenew, SemAcquire, SemRenew, Take, parse,
 };
 use crate::table::{COMMANDS, CommandId, LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
 
@@ -82,6 +82,12 @@ impl<'a> Maker<'_, 'a> {
         core::array::from_fn(|_| self.random.next().to_le_bytes()[0])
     }
 
+    fn notify(&mut self) -> Option<Channel<'a>> {
+        let is_sharded = self.random.coin();
+        let named = self.maybe(&*self.from.channel)?;
+        Some(if is_sharded { Channel::Sharded(named) } else { Channel::Plain(named) })
+    }
+
     fn mode(&mut self) -> Mode {
         Mode::ALL[self.random.index(Mode::ALL.len())]
     }
@@ -93,7 +99,7 @@ impl<'a> Maker<'_, 'a> {
             lease_ms: self.lease_ms(),
             block_ms: self.block_ms(),
             queue_ms: self.number(names::QUEUE_MIN_MS, names::QUEUE_MAX_MS),
-            notify: self.maybe(&self.from.channel),
+            notify: self.notify(),
             reqid: self.reqid(),
             no_reentry,
             bind_ms: self.bind_ms(),
@@ -241,7 +247,7 @@ impl<'a> Maker<'_, 'a> {
             owner: &self.from.owner,
             lease_ms: self.lease_ms(),
             block_ms: self.block_ms(),
-            notify: self.maybe(&self.from.channel),
+            notify: self.notify(),
             reqid: self.reqid(),
             bind_ms: self.bind_ms(),
             label: self.maybe(&self.from.label),

@@ -16,7 +16,7 @@ use crate::store::{Key, Store};
 use crate::time::Now;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use dlock_wire::request::Acquire;
+use dlock_wire::request::{Acquire, Channel};
 
 impl Machine {
     /// It is the turn of a call for several keys at one of them. `true` if it left the queue.
@@ -192,7 +192,8 @@ fn as_call<'a>(waiter: &'a Waiter, name: &'a [u8]) -> Acquire<'a> {
     Acquire {
         lease_ms: Some(ask.lease_ms),
         notify: match &ask.notify {
-            Notify::Channel(name) => Some(name),
+            Notify::Channel(name) => Some(Channel::Plain(name)),
+            Notify::Sharded(name) => Some(Channel::Sharded(name)),
             Notify::Silent | Notify::Owner => None,
         },
         reqid: ask.request.as_deref(),

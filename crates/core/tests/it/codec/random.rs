@@ -138,9 +138,10 @@ impl Random {
     }
 
     fn notify(&mut self) -> Notify {
-        match self.below(3) {
+        match self.below(4) {
             0 => Notify::Silent,
             1 => Notify::Owner,
+            2 => Notify::Sharded(self.bytes(1, names::CHANNEL_MAX).into()),
             _ => Notify::Channel(self.bytes(1, names::CHANNEL_MAX).into()),
         }
     }

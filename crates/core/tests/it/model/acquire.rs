@@ -2,7 +2,7 @@
 
 use super::holder::{follow, remember, set_end};
 use super::{Answer, Hold, How, Model, Place, Tie, Use, text};
-use dlock_wire::request::{Acquire, Mode};
+use dlock_wire::request::{Acquire, Channel, Mode};
 
 impl Model {
     pub(super) fn acquire(
@@ -182,7 +182,8 @@ fn be_told(hold: &mut Hold, call: &Acquire<'_>) {
 
 fn channel_of(call: &Acquire<'_>) -> Option<String> {
     match (call.notify, call.queue_ms) {
-        (Some(channel), _) => Some(text(channel)),
+        (Some(Channel::Plain(name)), _) => Some(text(name)),
+        (Some(Channel::Sharded(name)), _) => Some(format!("sharded {}", text(name))),
         (None, Some(_)) => Some(format!("dlock:notify:{}", text(call.owner))),
         (None, None) => None,
     }

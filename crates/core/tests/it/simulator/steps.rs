@@ -7,7 +7,7 @@ use crate::support::{Saved, World};
 use dlock_core::machine::{Caller, Gate};
 use dlock_core::store::Key;
 use dlock_wire::request::{
-    self, Acquire, Mode, Release, Renew, Request, RwAcquire, RwRelease, RwRenew,
+    self, Acquire, Channel, Mode, Release, Renew, Request, RwAcquire, RwRelease, RwRenew,
 };
 use dlock_wire::table::{CommandId, LockVerb, RwVerb};
 
@@ -122,7 +122,9 @@ impl Simulation {
             lease_ms,
             block_ms: random.maybe_ms(2, &[0, 1, 2, 5]),
             queue_ms: random.maybe_ms(self.queue_one_in, &[1, 2, 4]),
-            notify: random.one_in(8).then_some(b"channel"),
+            notify: random
+                .one_in(8)
+                .then(|| random.pick(&[Channel::Plain(b"channel"), Channel::Sharded(b"shard")])),
             reqid,
             no_reentry: random.one_in(8) && family != Family::Rw,
             bind_ms,

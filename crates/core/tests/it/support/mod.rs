@@ -157,7 +157,14 @@ impl World {
         let mut seen = Seen {
             reply: fx.reply.take(),
             parked: fx.parked.take(),
-            messages: fx.messages.drain(..).map(|sent| (sent.channel, sent.text)).collect(),
+            messages: fx
+                .messages
+                .drain(..)
+                .map(|sent| {
+                    let sharded = if sent.is_sharded { &b"sharded "[..] } else { b"" };
+                    ([sharded, &sent.channel].concat(), sent.text)
+                })
+                .collect(),
             ..Seen::default()
         };
         for (at, count) in counts(&self.machine).into_iter().enumerate() {

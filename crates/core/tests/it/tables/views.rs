@@ -99,3 +99,17 @@ fn messages_carry_the_request_that_asked_for_them() {
     ",
     );
 }
+
+#[test]
+fn messages_of_snotify_are_sharded() {
+    run_both("
+          0  c1  ACQUIRE k A SNOTIFY ch REQID r     => t1
+          1  c2  ACQUIRE k B QUEUE 100 SNOTIFY ch   => null
+          2  restart
+          2  c2  ACQUIRE k B QUEUE 100 SNOTIFY ch   => null
+          3  c1  BREAK k                            => 1; sharded ch: broken 0 t1 1 A [r] k; sharded ch: granted 0 t2 1 B k
+        # A later call says where they go.
+          4  c2  ACQUIRE k B NOTIFY other           => t2
+          5  del k                                  => other: deleted 0 t2 1 B k
+    ");
+}
