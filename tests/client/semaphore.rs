@@ -108,7 +108,7 @@ async fn permits_of_nobody_are_counted() {
     until("the taker to wait", || waiters(&server) == 1).await;
     semaphore.give(2).await.unwrap();
     assert!(within("the taker", taking).await.unwrap());
-    assert_eq!(client.semaphore("none").give(1).await.unwrap_err().kind(), ErrorKind::Server);
+    assert_eq!(client.semaphore("none").give(1).await.unwrap_err().kind(), ErrorKind::Invalid);
     server.cmd(&["DEL", "k"]).ok();
     server.left_over_check();
 }

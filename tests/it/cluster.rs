@@ -17,10 +17,10 @@ test_both_families! {
 const CHECK: Duration = Duration::from_millis(1_500);
 
 #[track_caller]
-fn assert_unblocked(waiters: &mut [&mut Client]) {
+fn assert_sent_away(waiters: &mut [&mut Client]) {
     for waiter in waiters {
         let answer = waiter.reply(SOON).error();
-        assert!(answer.starts_with("UNBLOCKED "), "{answer}");
+        assert!(answer.starts_with("MOVING "), "{answer}");
     }
 }
 
@@ -30,7 +30,7 @@ fn waiters_for_a_key_that_was_removed_are_told_to_ask_again(family: Family) {
         println!("{removal}");
         let mut scene = Scene::set(&server, "k");
         server.cmd(&removal.split(' ').collect::<Vec<_>>()).ok();
-        assert_unblocked(&mut [&mut scene.first, &mut scene.last]);
+        assert_sent_away(&mut [&mut scene.first, &mut scene.last]);
         let told = scene.messages.next_text();
         let wanted = if removal.starts_with("FLUSH") {
             "flushed 0".to_owned()
@@ -102,7 +102,7 @@ fn a_lock_moves_with_its_slot_and_its_waiters_are_told_to_ask_there() {
     assert_eq!(scene.first.hear(CHECK), Heard::Nothing);
     scene.assert_all_wait();
     assert_eq!(one.migrate_slot_keys(slot, &two), 1);
-    assert_unblocked(&mut [&mut scene.first, &mut scene.last]);
+    assert_sent_away(&mut [&mut scene.first, &mut scene.last]);
     one.end_slot_move(slot, &two);
 
     assert!(one.cmd(&["DLOCK.ACQUIRE", "k", "first", "BLOCK", "0"]).error().starts_with("MOVED "));
@@ -133,7 +133,7 @@ fn waiters_for_keys_that_are_not_there_notice_that_their_slot_has_gone() {
     block(&one, &mut stays, &args!["DLOCK.ACQUIRE", "other", "stays", "BLOCK", 0]);
     one.end_slot_move(slot, &two);
     let moved = Instant::now();
-    assert_unblocked(&mut [&mut blocked]);
+    assert_sent_away(&mut [&mut blocked]);
     assert!(moved.elapsed() < CHECK, "{:?}", moved.elapsed());
     assert_eq!(one.info_number("dlock", "waiters_queued"), 0);
     assert_eq!(stays.hear(CHECK), Heard::Nothing);
@@ -229,10 +229,10 @@ fn a_missing_key_of_a_slot_that_moves_is_not_handed_off() {
         } else {
             assert_eq!(source.cmd(&["DLOCK.RELEASE", "{t}busy", "o9"]).int(), 0);
             let told = head.expect_reply(SOON).error();
-            assert!(told.starts_with("UNBLOCKED "), "{cause}: {told}");
+            assert!(told.starts_with("MOVING "), "{cause}: {told}");
         }
         let told = waiter.expect_reply(SOON).error();
-        assert!(told.starts_with("UNBLOCKED "), "{cause}: {told}");
+        assert!(told.starts_with("MOVING "), "{cause}: {told}");
         client.cmd(&["ASKING"]).ok();
         assert_eq!(client.cmd(&["DLOCK.CHECK", "{t}hot", &token.to_string()]).int(), 1);
         client.cmd(&["ASKING"]).ok();

@@ -200,7 +200,7 @@ pub fn token(reply: &Value) -> Option<u64> {
         other => {
             let error = other.error();
             // SPENT: a repeat of what was granted, and whose short lease has run out since.
-            let possible = ["UNBLOCKED ", "REPLACED ", "SPENT "];
+            let possible = ["UNBLOCKED ", "MOVING ", "REPLACED ", "SPENT "];
             assert!(possible.iter().any(|code| error.starts_with(code)), "{error}");
             None
         }

@@ -233,7 +233,7 @@ fn a_slot_that_moves_takes_queues_along() {
     assert_eq!(one.migrate_slot_keys(slot, &two), 1);
     for waiter in [&mut at.call, &mut at.both] {
         let answer = waiter.expect_reply(SOON).error();
-        assert!(answer.starts_with("UNBLOCKED "), "{answer}");
+        assert!(answer.starts_with("MOVING "), "{answer}");
     }
     one.end_slot_move(slot, &two);
     one.left_over_check();

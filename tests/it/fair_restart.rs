@@ -6,6 +6,7 @@ use crate::{
     durability::{crashed, rewritten},
     queue::{owner, queue},
     restart::{LATE, LOG, PROMOTION, REWRITTEN_LOG, SNAPSHOT, Way, each, take_over},
+    scene::assert_sent_away,
     support::{Client, Family, Heard, LIMIT, Reply, SOON, Server, wait_until},
 };
 
@@ -39,8 +40,7 @@ pub fn sent_away(client: &mut Client) {
     match client.hear(LIMIT) {
         Heard::Closed => {}
         Heard::Reply(reply) => {
-            let text = reply.error();
-            assert!(text.starts_with("UNBLOCKED ") || text.starts_with("REDIRECT "), "{text}");
+            assert_sent_away(&reply);
         }
         Heard::Nothing => panic!("a blocked call was not answered"),
     }

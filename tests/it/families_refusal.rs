@@ -122,7 +122,7 @@ fn in_a_cluster_waiters_for_a_key_that_was_removed_are_told_to_ask_again() {
         }
         for (waiter, (_, call)) in waiters.iter_mut().zip(WAITS) {
             let error = waiter.expect_reply(SOON).error();
-            let wanted = if call.starts_with("DLATCH") { "BROKEN " } else { "UNBLOCKED " };
+            let wanted = if call.starts_with("DLATCH") { "BROKEN " } else { "MOVING " };
             assert!(error.starts_with(wanted), "{call}: {error}");
         }
         assert_eq!(server.keys(), 0);

@@ -78,6 +78,7 @@ mod soak;
 mod specimens;
 mod story;
 mod stream;
+mod tidy;
 mod time;
 mod token;
 mod workload;

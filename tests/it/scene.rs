@@ -159,3 +159,11 @@ pub fn assert_lasted(start: Instant, ms: u64) {
     assert!(lasted + Duration::from_millis(2) >= wanted, "{lasted:?}, not {wanted:?}");
     assert!(lasted < wanted + SOON, "{lasted:?}, not {wanted:?}");
 }
+
+/// A blocked call is told to ask again elsewhere: by us, or by a server that becomes a replica and closes the connection.
+#[track_caller]
+pub fn assert_sent_away(reply: &redis::Value) {
+    let text = reply.error();
+    let codes = ["MOVING ", "UNBLOCKED ", "REDIRECT "];
+    assert!(codes.iter().any(|code| text.starts_with(code)), "{text}");
+}

@@ -227,7 +227,7 @@ fn is_granted(reply: &Value) -> bool {
         Value::Nil => false,
         other => {
             let error = other.error();
-            let expected = ["UNBLOCKED ", "REPLACED ", "LIMIT "];
+            let expected = ["UNBLOCKED ", "MOVING ", "REPLACED ", "LIMIT "];
             assert!(expected.iter().any(|code| error.starts_with(code)), "{error}");
             false
         }

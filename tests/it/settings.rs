@@ -16,7 +16,7 @@ test_both_families! {
 }
 
 /// Name, default, smallest and largest value.
-const NUMBERS: [(&str, i64, i64, i64); 9] = [
+const NUMBERS: [(&str, i64, i64, i64); 10] = [
     ("dlock.default-lease-ms", 30_000, 1, 31_536_000_000),
     ("dlock.fair-grace-ms", 5_000, 0, 86_400_000),
     ("dlock.max-waiters-per-key", 100_000, 0, 100_000_000),

@@ -57,24 +57,30 @@ impl Failure {
     /// There is no way to the servers.
     pub fn unreachable(url: &str, error: &Error) -> Self {
         let mut failure = Self::of(format!("cannot connect to {}", without_password(url)), error);
-        let says = |words| error.text().contains(words);
         failure.text += match error.kind() {
-            ErrorKind::Invalid if !says("certificate") => {
+            ErrorKind::Invalid if !has_known_scheme(url) => {
                 " (a URL begins with redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://)"
             }
             ErrorKind::Refused if url.contains("-sentinel://") => {
                 " (those of the Sentinels come behind: /name?sentinel_username=…&sentinel_password=…)"
             }
-            ErrorKind::Unavailable if says("UnknownIssuer") => {
-                " (--cacert names the authority to trust)"
-            }
-            ErrorKind::Unavailable if says("CertificateRequired") => {
-                " (--cert and --key name the certificate to show)"
+            ErrorKind::Unavailable if url.starts_with("rediss") => {
+                " (--cacert names the authority to trust, --cert and --key the certificate to show)"
             }
             _ => "",
         };
         failure
     }
+}
+
+fn has_known_scheme(url: &str) -> bool {
+    let schemes = ["redis", "rediss", "unix"];
+    let kinds = ["", "-sentinel", "-cluster"];
+    url.split_once("://").is_some_and(|(scheme, _)| {
+        schemes
+            .iter()
+            .any(|known| scheme.strip_prefix(known).is_some_and(|kind| kinds.contains(&kind)))
+    })
 }
 
 /// For messages: what stands before the `@` is nobody's business.

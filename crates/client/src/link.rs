@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use dlock_wire::names::FLUSH_CHANNEL;
+use dlock_wire::table::{CommandId, LockVerb};
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, Value};
 use tokio::sync::watch;
@@ -251,6 +252,9 @@ impl Shared {
         let sent = Moment::now();
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         self.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
+        if !has_module(&mut connection).await? {
+            return Err(Error::no_module(&self.name));
+        }
         connection.subscribe(&[self.registry.channel(), FLUSH_CHANNEL.as_bytes()][..]).await?;
         Ok(Live { connection, generation, client: Arc::new(client) })
     }
@@ -299,6 +303,18 @@ impl Shared {
             }
             self.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
         }
+    }
+}
+
+/// Whether the server knows our commands. One that does not let its user ask is believed to.
+async fn has_module(connection: &mut MultiplexedConnection) -> Result<bool, Error> {
+    let mut ask = redis::cmd("COMMAND");
+    ask.arg("INFO").arg(CommandId::Lock(LockVerb::Acquire).name());
+    match connection.send_packed_command(&ask).await.and_then(Value::extract_error) {
+        Ok(Value::Array(known)) => Ok(known.iter().any(|command| *command != Value::Nil)),
+        Ok(_) => Ok(true),
+        Err(error) if error.code().is_some() => Ok(true),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_wire::reply::ErrorCode;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::acquire::Patience;
 use crate::core::Core;
@@ -77,12 +78,7 @@ impl Tries {
 
     /// Ok: the call is to be tried again, after a pause that has passed.
     pub(crate) async fn after(&mut self, error: Error, core: &Core) -> Result<(), Error> {
-        let passing = match error.kind() {
-            ErrorKind::Unavailable => true,
-            // In a cluster also this: the slot moves away.
-            ErrorKind::Unblocked => !error.text().contains("an operator"),
-            _ => false,
-        };
+        let passing = error.kind() == ErrorKind::Unavailable;
         let give_up = *self.give_up.get_or_insert_with(|| match self.patience {
             Patience::Until(end) => end.min(core.patience()),
             Patience::None | Patience::Forever => core.patience(),
@@ -148,7 +144,13 @@ impl Private {
             // MOVED: the next try learns who has which slots.
             Some((false, ..)) => Ok(replies),
             None => {
-                if replies.iter().any(is_read_only) {
+                if replies.iter().any(|reply| is_error(reply, ErrorCode::Unblocked))
+                    && !self.is_alive().await
+                {
+                    self.server.pool.clear();
+                    return Err(Error::unavailable("the server became a replica"));
+                }
+                if replies.iter().any(|reply| is_error(reply, ErrorCode::ReadOnly)) {
                     self.server.link.report_read_only(self.generation);
                     self.server.pool.clear();
                 } else {
@@ -157,6 +159,14 @@ impl Private {
                 Ok(replies)
             }
         }
+    }
+
+    /// Whether the connection is still open. A server that becomes a replica says `UNBLOCKED` as an operator does, and then
+    /// closes the connection.
+    async fn is_alive(&mut self) -> bool {
+        let ping = redis::cmd("PING");
+        let answer = self.connection.send_packed_command(&ping);
+        matches!(timeout(self.core.settings.response_timeout, answer).await, Ok(Ok(_)))
     }
 
     /// The slot is on its way: asks where it goes to.
@@ -224,8 +234,8 @@ fn redirect(replies: &[Value]) -> Option<(bool, String, u16)> {
     Some((error.code() == Some("ASK"), host, port))
 }
 
-fn is_read_only(reply: &Value) -> bool {
-    matches!(reply, Value::ServerError(error) if error.code() == "READONLY")
+fn is_error(reply: &Value, code: ErrorCode) -> bool {
+    matches!(reply, Value::ServerError(error) if error.code() == code.as_str())
 }
 
 /// The only reply.

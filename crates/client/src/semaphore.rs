@@ -108,7 +108,7 @@ impl Semaphore {
     }
 
     /// Changes the number of permits; answers how many are available then, negative while more are out. Error
-    /// [`Server`](crate::ErrorKind::Server): there is no such semaphore.
+    /// [`Invalid`](crate::ErrorKind::Invalid): there is no such semaphore.
     pub async fn resize(&self, permits: u32) -> Result<i64, Error> {
         self.resize_to(ResizeTo::Absolute(permits)).await
     }
@@ -153,7 +153,7 @@ impl Semaphore {
     }
 
     /// Gives back what [`take`](Semaphore::take) or [`drain`](Semaphore::drain) took; answers how many are available
-    /// then. Errors: [`Limit`](crate::ErrorKind::Limit), more than they took; [`Server`](crate::ErrorKind::Server),
+    /// then. Errors: [`Limit`](crate::ErrorKind::Limit), more than they took; [`Invalid`](crate::ErrorKind::Invalid),
     /// there is no such semaphore.
     pub async fn give(&self, permits: u32) -> Result<i64, Error> {
         let reqid = crate::random::name();

@@ -27,8 +27,10 @@ pub enum ErrorCode {
     Broken,
     /// The server has just started and grants nothing yet.
     Quarantine,
-    /// The wait was ended from outside.
+    /// An operator ended the wait.
     Unblocked,
+    /// The wait ended because the key is, or may be, on another server now.
+    Moving,
     /// Anything else that is wrong with the call.
     Err,
     /// The key holds a value of another type.
@@ -39,7 +41,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// All codes.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NotHeld,
         Self::Spent,
         Self::Reentry,
@@ -50,6 +52,7 @@ impl ErrorCode {
         Self::Broken,
         Self::Quarantine,
         Self::Unblocked,
+        Self::Moving,
         Self::Err,
         Self::WrongType,
         Self::ReadOnly,
@@ -68,6 +71,7 @@ impl ErrorCode {
             Self::Broken => "BROKEN",
             Self::Quarantine => "QUARANTINE",
             Self::Unblocked => "UNBLOCKED",
+            Self::Moving => "MOVING",
             Self::Err => "ERR",
             Self::WrongType => "WRONGTYPE",
             Self::ReadOnly => "READONLY",

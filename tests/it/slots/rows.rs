@@ -32,7 +32,7 @@ pub struct Row {
 }
 
 /// The client shall ask again: the key may have moved to another node.
-const ASK_AGAIN: Option<&[&str]> = Some(&["MOVING ", "UNBLOCKED "]);
+const ASK_AGAIN: Option<&[&str]> = Some(&["MOVING "]);
 
 /// Each family, and each pair of waiters of whom the first keeps the second out.
 pub const ROWS: [Row; 11] = [

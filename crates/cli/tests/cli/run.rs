@@ -217,7 +217,7 @@ fn a_server_without_the_module_is_named_as_such() {
     for args in [&["run", "k", "--", "true"][..], &["info", "k"]] {
         let output = output(&server, args);
         assert_eq!(output.code, 69, "{args:?}");
-        assert!(output.stderr.contains("is the dlock module loaded"), "{}", output.stderr);
+        assert!(output.stderr.contains("the dlock module is not loaded"), "{}", output.stderr);
     }
 }
 

@@ -320,13 +320,13 @@ impl Machine {
                 self.dismiss_queue(id, ErrorCode::Broken, super::latch::BROKEN, fx);
             }
             Slot::Missing if self.settings.cluster => {
-                self.dismiss_queue(id, ErrorCode::Unblocked, GONE, fx);
+                self.dismiss_queue(id, ErrorCode::Moving, GONE, fx);
             }
             Slot::Missing => {
                 self.waits.forget_holders(id);
                 self.waits.stall(id);
             }
-            Slot::Elsewhere => self.dismiss_queue(id, ErrorCode::Unblocked, GONE, fx),
+            Slot::Elsewhere => self.dismiss_queue(id, ErrorCode::Moving, GONE, fx),
             Slot::OutOfReach => self.waits.stall(id),
         }
     }
@@ -336,7 +336,7 @@ impl Machine {
         let queues: Slots =
             self.waits.queues().filter(|(_, queue)| lost(&queue.name)).map(|(id, _)| id).collect();
         for queue in queues {
-            self.dismiss_queue(queue, ErrorCode::Unblocked, GONE, fx);
+            self.dismiss_queue(queue, ErrorCode::Moving, GONE, fx);
         }
     }
 
@@ -399,7 +399,7 @@ impl Machine {
         }
         if matches!(store.get(key.1), Slot::Elsewhere) {
             // The new node may have granted it: those who wait ask there.
-            self.dismiss_queue(id, ErrorCode::Unblocked, GONE, fx);
+            self.dismiss_queue(id, ErrorCode::Moving, GONE, fx);
             return true;
         }
         let looked = self.on_key(store, key, now, fx, |machine, step, resource| {

@@ -116,7 +116,7 @@ impl Machine {
         let queues: Vec<u32> = self.waits.queues().map(|(id, _)| id).collect();
         for queue in queues {
             let text = "this server became a replica; ask the new primary";
-            self.dismiss_queue(queue, ErrorCode::Unblocked, text, fx);
+            self.dismiss_queue(queue, ErrorCode::Moving, text, fx);
         }
         self.waits.close_all_empty();
         self.connections.clear();

@@ -34,8 +34,14 @@ pub(super) const QUARANTINE: Described =
 
 pub(super) const UNBLOCKED: Described = (
     ErrorCode::Unblocked,
-    "The wait was ended by an operator, because this server became a replica, or because the slot \
-     moved or (in a cluster) the key was deleted. Ask again.",
+    "An operator ended the wait. (A server that becomes a replica may say so, too; then it closes the \
+     connection.)",
+);
+
+pub(super) const MOVING: Described = (
+    ErrorCode::Moving,
+    "The wait ended because this server became a replica, or because the slot moved or (in a cluster) \
+     the key was deleted. Ask again; the answer tells where.",
 );
 
 pub(super) const NO_SEMAPHORE: Described = (

@@ -85,6 +85,7 @@ pub(super) const AWAIT: Command = Command {
         (ErrorCode::Broken, "The key was deleted, or its time ended before it opened."),
         errors::TOO_MANY_WAITERS,
         errors::UNBLOCKED,
+        errors::MOVING,
     ],
     notes: "Changes nothing. Inside MULTI/EXEC, in scripts and on replicas it does not wait.",
     example: "> DLATCH.AWAIT ready\n\

@@ -67,6 +67,7 @@ pub(super) const ACQUIRE: Command = Command {
         errors::TOO_MANY_WAITERS,
         errors::QUARANTINE,
         errors::UNBLOCKED,
+        errors::MOVING,
         errors::MISUSED_ID,
     ],
     notes: "- **Free**: granted, the owner has 1 hold.\n\

@@ -34,6 +34,7 @@ pub(super) const MACQUIRE: Command = Command {
         errors::TOO_MANY_WAITERS,
         errors::QUARANTINE,
         errors::UNBLOCKED,
+        errors::MOVING,
         errors::MISUSED_ID,
     ],
     notes: "- Keys that the owner holds are entered once more.\n\
@@ -109,6 +110,7 @@ pub(super) const ANYACQUIRE: Command = Command {
         errors::TOO_MANY_WAITERS,
         errors::QUARANTINE,
         errors::UNBLOCKED,
+        errors::MOVING,
         errors::MISUSED_ID,
     ],
     notes: "One that the owner holds already is entered once more. Else it is the first free one, \

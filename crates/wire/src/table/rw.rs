@@ -52,6 +52,7 @@ pub(super) const ACQUIRE: Command = Command {
         errors::TOO_MANY_WAITERS,
         errors::QUARANTINE,
         errors::UNBLOCKED,
+        errors::MOVING,
         errors::MISUSED_ID,
     ],
     notes: "- **READ** is granted while nobody else writes and no writer waits; a reader that \

@@ -143,6 +143,7 @@ pub(super) const ACQUIRE: Command = Command {
         (ErrorCode::Limit, TOO_WIDE),
         errors::QUARANTINE,
         errors::UNBLOCKED,
+        errors::MOVING,
     ],
     notes: "- Waiters are served in order of arrival, also for COUNT above 1: a wide request at \
         the head is not overtaken by narrow ones.\n\
@@ -224,6 +225,7 @@ pub(super) const TAKE: Command = Command {
         (ErrorCode::Limit, TOO_WIDE),
         errors::QUARANTINE,
         errors::UNBLOCKED,
+        errors::MOVING,
         errors::MISUSED_ID,
     ],
     notes: "For counting without owners: GIVE brings them back, from any connection. They stay \

@@ -92,7 +92,7 @@ impl Model {
     pub fn fail_over(&mut self) -> Out {
         for place in self.queues.iter().flatten() {
             if let How::Blocked { .. } = place.how {
-                self.out.wakes.push((place.client, Answer::Error("UNBLOCKED")));
+                self.out.wakes.push((place.client, Answer::Error("MOVING")));
             }
         }
         self.start_anew();

@@ -54,12 +54,12 @@ fn in_a_cluster_waiters_of_a_lost_key_are_sent_away() {
           0  c1  ACQUIRE k A                   => t1
           1  c2  ACQUIRE k B BLOCK 0           => parked
           2  c3  ACQUIRE k C QUEUE 50          => null
-          3  del k                             => c2 gets UNBLOCKED
+          3  del k                             => c2 gets MOVING
           3  c1  WAITERS k                     => nobody
           4  c1  ACQUIRE l A                   => t2
           5  c2  ACQUIRE l B BLOCK 0           => parked
           6  c3  ACQUIRE l C QUEUE 50          => null
-          7  slot-lost l                       => c2 gets UNBLOCKED
+          7  slot-lost l                       => c2 gets MOVING
           7  c1  WAITERS l                     => nobody
           8  c1  CHECK l $t2                   => 1
           9  c1  RELEASE l A                   => 0

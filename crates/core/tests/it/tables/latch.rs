@@ -169,7 +169,7 @@ fn if_it_is_deleted_waiters_get_broken() {
          14  del l                               => c2 gets BROKEN
          15  c1  INIT l 1                        => 1
          16  c2  AWAIT l BLOCK 0                 => parked
-         17  slot-lost l                         => c2 gets UNBLOCKED
+         17  slot-lost l                         => c2 gets MOVING
     ");
 }
 
@@ -210,7 +210,7 @@ fn a_failover_gives_its_time_in_full_and_ends_waits() {
           0  c1  INIT m 3                        => 1
           1  c1  COUNTDOWN l REQID r             => 2
           2  c2  AWAIT l BLOCK 0                 => parked
-        900  failover                            => c2 gets UNBLOCKED
+        900  failover                            => c2 gets MOVING
         900  c1  INFO l                          => 2/3 ttl 1000 waiters 0
         901  c1  COUNTDOWN l REQID r             => 2
         902  c2  AWAIT l BLOCK 0                 => parked

@@ -37,7 +37,7 @@ fn after_a_failover_holds_have_their_lease_in_full_and_waits_are_over() {
           0  c1  ACQUIRE k A PX 1000 REQID r LABEL x NOTIFY ch => t1
           1  c2  ACQUIRE k B BLOCK 0                => parked
           2  c3  ACQUIRE k C QUEUE 100              => null
-        900  failover                               => c2 gets UNBLOCKED
+        900  failover                               => c2 gets MOVING
         900  c1  INFO k                             => [A] t1 holds 1 lease 1000 ttl 1000 held 900 [x] bound 0 waiters 0
        1899  tick
        1899  c1  CHECK k $t1                        => 1
@@ -69,7 +69,7 @@ fn a_replica_ends_nothing_and_answers_readers() {
     run("
           0  c1  ACQUIRE k A PX 100 BIND 10    => t1
           1  c2  ACQUIRE k B BLOCK 0           => parked
-          2  failover                          => c2 gets UNBLOCKED
+          2  failover                          => c2 gets MOVING
           3  tick
           4  failover
           5  tick

@@ -60,12 +60,12 @@ fn in_a_cluster_waiters_of_a_lost_key_are_sent_away() {
           2  c3  ACQUIRE k C QUEUE 50               => null
           2  c4  ACQUIRE k D BLOCK 0                => parked
           2  gone c4
-          3  del k                                  => c2 gets UNBLOCKED
+          3  del k                                  => c2 gets MOVING
           3  c1  WAITERS k                          => nobody
           4  c1  ACQUIRE l A                        => t2
           5  c2  ACQUIRE l B BLOCK 0                => parked
           6  c3  ACQUIRE l C QUEUE 50               => null
-          7  slot-lost l                            => c2 gets UNBLOCKED
+          7  slot-lost l                            => c2 gets MOVING
           7  c1  WAITERS l                          => nobody
           8  c1  CHECK l $t2                        => 1
           9  tick
@@ -178,7 +178,7 @@ fn a_restored_key_joins_those_who_wait_for_it_already() {
           0  c1  ACQUIRE k A PX 1000                => t1
           1  c2  ACQUIRE k B BLOCK 0                => parked
           2  c3  ACQUIRE k C BLOCK 0                => parked
-          3  failover                               => c2 gets UNBLOCKED; c3 gets UNBLOCKED
+          3  failover                               => c2 gets MOVING; c3 gets MOVING
           4  tick
          # Nobody has l, and in quarantine nobody gets it.
           5  c3  ACQUIRE l C BLOCK 0                => parked

@@ -12,7 +12,7 @@ fn a_queue_survives_a_failover_with_a_grace_for_each_place() {
           3  c4  ACQUIRE k D BLOCK 0                => parked
           4  c5  ACQUIRE k E BLOCK 0                => parked
           5  gone c5
-         50  failover                               => c2 gets UNBLOCKED; c4 gets UNBLOCKED
+         50  failover                               => c2 gets MOVING; c4 gets MOVING
          50  c1  INFO k                             => [A] t1 holds 1 lease 1000 ttl 1000 held 50 [] bound 0 waiters 4
          50  c1  POSITION k D                       => 3
          51  tick
@@ -36,7 +36,7 @@ fn a_failover_without_an_alarm_is_seen_by_the_next_call() {
           0  c1  ACQUIRE k A PX 30                  => t1
           1  c2  ACQUIRE k B BLOCK 0 NOTIFY ch      => parked
           2  c3  ACQUIRE k C BLOCK 0                => parked
-         10  failover                               => c2 gets UNBLOCKED; c3 gets UNBLOCKED
+         10  failover                               => c2 gets MOVING; c3 gets MOVING
          20  c3  ACQUIRE k C BLOCK 0                => parked
          20  c3  WAITERS k                          => B 0 19 100 []; C 3 18 - []
          # The lease counts in full from the promotion.
@@ -97,7 +97,7 @@ fn an_unclaimed_grant_survives_with_its_grace_in_full() {
 
 #[test]
 fn graces_run_from_the_end_of_a_quarantine() {
-    for change in ["failover => c2 gets UNBLOCKED", "restart", "restart rdb"] {
+    for change in ["failover => c2 gets MOVING", "restart", "restart rdb"] {
         run(&format!(
             "
           0  set grace 100
@@ -122,7 +122,7 @@ fn graces_run_from_the_end_of_a_quarantine() {
 
 #[test]
 fn no_grace_runs_while_a_new_primary_takes_no_writes() {
-    for change in ["failover => c2 gets UNBLOCKED", "restart"] {
+    for change in ["failover => c2 gets MOVING", "restart"] {
         run(&format!(
             "
           0  set grace 100

@@ -73,11 +73,11 @@ fn in_a_cluster_a_lost_key_ends_the_call() {
           0  set cluster 1
           0  c1  MACQUIRE 2 k l X                => t1 t2
           1  c2  MACQUIRE 3 k l m A BLOCK 0      => parked
-          2  del k                               => c2 gets UNBLOCKED
+          2  del k                               => c2 gets MOVING
           2  c1  WAITERS l                       => nobody
           3  c2  MACQUIRE 2 m l A BLOCK 0        => parked
           4  c3  ACQUIRE m B BLOCK 0             => parked
-          5  slot-lost l                         => c2 gets UNBLOCKED
+          5  slot-lost l                         => c2 gets MOVING
           5  tick                                => c3 gets t3
     ");
 }

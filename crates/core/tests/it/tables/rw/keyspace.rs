@@ -39,11 +39,11 @@ fn in_a_cluster_waiters_of_a_lost_key_are_sent_away() {
           0  c1  ACQUIRE k A READ                   => t1
           1  c2  ACQUIRE k B WRITE BLOCK 0          => parked
           2  c3  ACQUIRE k C READ QUEUE 50          => null
-          3  del k                                  => c2 gets UNBLOCKED
+          3  del k                                  => c2 gets MOVING
           3  c1  WAITERS k                          => nobody
           4  c1  ACQUIRE l A READ                   => t2
           5  c2  ACQUIRE l B WRITE BLOCK 0          => parked
-          6  slot-lost l                            => c2 gets UNBLOCKED
+          6  slot-lost l                            => c2 gets MOVING
           7  c1  CHECK l $t2                        => 1
     ");
 }

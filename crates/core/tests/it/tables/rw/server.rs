@@ -84,7 +84,7 @@ fn in_quarantine_nothing_new_is_granted_and_what_is_held_works() {
           0  c1  ACQUIRE k A READ                   => t1
           0  c1  ACQUIRE l A WRITE                  => t2
           0  c2  ACQUIRE l B READ BLOCK 0           => parked
-          1  failover                               => c2 gets UNBLOCKED
+          1  failover                               => c2 gets MOVING
           2  c1  ACQUIRE k A READ                   => t1
           2  c1  RENEW l A WRITE                    => t2
         # Only the quarantine is in the way of another reader, of an upgrade, of a downgrade.
@@ -106,7 +106,7 @@ fn in_quarantine_nothing_new_is_granted_and_what_is_held_works() {
 
 #[test]
 fn after_a_failover_every_hold_has_its_lease_in_full() {
-    for change in ["failover => c4 gets UNBLOCKED", "restart"] {
+    for change in ["failover => c4 gets MOVING", "restart"] {
         run(&format!(
             "
           0  set grace 200

@@ -45,18 +45,18 @@ fn in_a_cluster_waiters_of_a_lost_key_are_sent_away() {
           1  c2  ACQUIRE s B LIMIT 3 BLOCK 0     => parked
           2  c3  ACQUIRE s C QUEUE 50            => null
           2  c4  TAKE s BLOCK 0                  => parked
-          3  del s                               => c2 gets UNBLOCKED; c4 gets UNBLOCKED
+          3  del s                               => c2 gets MOVING; c4 gets MOVING
           3  c1  WAITERS s                       => nobody
           4  c1  INIT t 1                        => 1
           4  c1  TAKE t                          => taken
           5  c2  ACQUIRE t B BLOCK 0             => parked
           6  c3  ACQUIRE t C QUEUE 50            => null
-          7  slot-lost t                         => c2 gets UNBLOCKED
+          7  slot-lost t                         => c2 gets MOVING
           7  c1  WAITERS t                       => nobody
           8  c1  GIVE t                          => 1
         # Who waits for one that was never made may have to wait elsewhere, too.
           9  c2  ACQUIRE u B BLOCK 0             => parked
-         10  slot-lost u                         => c2 gets UNBLOCKED
+         10  slot-lost u                         => c2 gets MOVING
     ");
 }
 

@@ -13,7 +13,7 @@ fn after_a_failover_permits_have_their_lease_in_full_and_waits_are_over() {
           1  c2  ACQUIRE s B COUNT 3 BLOCK 0     => parked
           2  c3  TAKE s 3 BLOCK 0                => parked
           3  c4  ACQUIRE s D COUNT 3 QUEUE 100   => null
-        900  failover                            => c2 gets UNBLOCKED; c3 gets UNBLOCKED
+        900  failover                            => c2 gets MOVING; c3 gets MOVING
         900  c1  INFO s                          => capacity 6 available 2 leased 2 taken 2 waiters 0
         900  c1  PERMITS s                       => p1 A 1 1000; p2 A 1 200
         901  c1  ACQUIRE s A REQID r             => p1
