@@ -212,7 +212,7 @@ fn waiters_are_limited_place_by_place() {
 #[test]
 fn used_up_tokens_grant_nothing() {
     run("
-          0  wall 7305599254
+          0  wall 7307199184
           0  c1  ACQUIRE k A                     => t1
           1  c1  FENCE k A 9007199254740989      => t2
           2  c1  MACQUIRE 4 k l m n A            => ERR
@@ -236,7 +236,7 @@ fn used_up_tokens_grant_nothing() {
 #[test]
 fn a_call_for_several_keys_needs_as_many_tokens() {
     run("
-          0  wall 7305599254
+          0  wall 7307199184
           0  c1  ACQUIRE k A                     => t1
           1  c1  FENCE k A 9007199254740990      => t2
           2  c2  MACQUIRE 2 l m B                => ERR
