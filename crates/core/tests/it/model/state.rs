@@ -101,6 +101,7 @@ pub type Row = (String, u64, u64, Option<u64>, String);
 
 /// A lock for one holder; of a read-write lock, the write side.
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "a model holds few of them")]
 pub(super) enum Lock {
     Free,
     Foreign,
