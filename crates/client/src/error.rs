@@ -223,8 +223,7 @@ fn kind_of(error: &redis::RedisError) -> ErrorKind {
         Some(ErrorCode::Quarantine) => ErrorKind::Quarantine,
         Some(ErrorCode::Unblocked) => ErrorKind::Unblocked,
         Some(ErrorCode::WrongType) => ErrorKind::WrongType,
-        Some(ErrorCode::ReadOnly) => ErrorKind::Unavailable,
-        Some(ErrorCode::Moving) => ErrorKind::Unavailable,
+        Some(ErrorCode::ReadOnly | ErrorCode::Moving) => ErrorKind::Unavailable,
         Some(ErrorCode::Err) => ErrorKind::Invalid,
         // Those of the server itself.
         None => match code {
