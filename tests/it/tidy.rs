@@ -82,6 +82,6 @@ fn a_decision_by_text_is_seen() {
         assert_eq!(decisions_by_text(bad).len(), 1, "{bad}");
     }
     for good in ["format!(\"{error}\")", "error.text().to_owned()", "// error.text().contains"] {
-        assert_eq!(decisions_by_text(good), [String::new(); 0], "{good}");
+        assert!(decisions_by_text(good).is_empty(), "{good}");
     }
 }
