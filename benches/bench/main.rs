@@ -20,6 +20,7 @@ mod expiry;
 mod fair;
 mod handoff;
 mod latch;
+mod leases;
 mod lua_lock;
 mod machine;
 mod memory;
@@ -43,10 +44,11 @@ use self::report::Table;
 type Part = (&'static str, fn() -> Table);
 
 /// The parts, in the order in which they run.
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 12] = [
     ("cpu", cpu::run),
     ("handoff", handoff::run),
     ("expiry", expiry::run),
+    ("leases", leases::run),
     ("stall", stall::run),
     ("memory", memory::run),
     ("primitives", primitives::run),

@@ -1,182 +1,111 @@
-//! How long other clients wait while very many leases end in one millisecond.
+//! How long other clients wait while dlock does something large: the longest PING of a second connection, scene by scene, at
+//! the default limits.
+
+mod scenes;
 
 use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use crate::{
-    names::{key, owner},
     report::{self, Table},
     stats::{Sample, digits},
     support::Server,
     wire::{Batch, Wire},
 };
 
+use self::scenes::SCENES;
+
 const ROUNDS: usize = 3;
 
-const LEASES: usize = 1_000_000;
+/// The aim for what has no counterpart in the plain server, in milliseconds.
+const AIM_MS: f64 = 10.0;
 
-/// Leases that are taken in one millisecond of loading; few enough that all of them are.
-const BATCH: usize = 200;
+/// The aim for one call that itself names or returns so much: how many times what the plain server takes.
+const AIM_RATIO: f64 = 2.0;
 
-/// From the first lease taken to the end of all: time to take them and to look at the server at rest.
-const SPAN_MS: u64 = 20_000;
-
-/// The same for keys of the plain server, which need not come one batch a millisecond.
-const PLAIN_SPAN_MS: u64 = 8_000;
-
-/// How long it is measured around the end, at least; and without an end, for the noise of the machine.
-const LOOK: Duration = Duration::from_secs(2);
-
-/// The clock that tokens are made of, in microseconds.
-fn wall_us() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
-    u64::try_from(now.as_micros()).expect("a small number")
+/// Something large that is done to a server.
+struct Scene {
+    name: &'static str,
+    run: fn(&Server, &Meter),
+    /// As much with plain keys or bytes, on a server without dlock.
+    plain: Option<fn(&Server, &Meter)>,
+    /// The plain server is what it is compared with; else 10 ms are the aim.
+    is_excepted: bool,
 }
 
-/// Waits for the next whole millisecond.
-fn wait_for_next_ms() {
-    let next = wall_us() / 1_000 + 1;
-    let left = (next * 1_000).saturating_sub(wall_us());
-    thread::sleep(Duration::from_micros(left.saturating_sub(300)));
-    while wall_us() < next * 1_000 {
-        std::hint::spin_loop();
-    }
+/// Measures the longest PING while something is done.
+#[derive(Default)]
+struct Meter {
+    longest_ms: std::cell::Cell<f64>,
 }
 
-/// Takes all leases, with ends in one and the same millisecond. How many of them it hit: a token is the microsecond of its grant.
-fn load_leases(wire: &mut Wire) -> (u64, usize) {
-    let end_ms = wall_us() / 1_000 + SPAN_MS;
-    let mut batch = Batch::default();
-    let mut hit = 0;
-    for first in (0..LEASES).step_by(BATCH) {
-        // Written before the millisecond for which it counts begins.
-        let lease_ms = end_ms.saturating_sub(wall_us() / 1_000 + 1);
-        assert!(lease_ms > 0, "this machine is too slow: {first} leases in {SPAN_MS} ms");
-        let lease = lease_ms.to_string();
-        batch.clear();
-        for n in first..first + BATCH {
-            batch.push(&["DLOCK.ACQUIRE", &key(n), &owner(n), "PX", &lease], b":1");
-        }
-        wait_for_next_ms();
-        wire.run_with(&batch, |line| {
-            let token: u64 = std::str::from_utf8(&line[1..]).unwrap().parse().expect("a token");
-            hit += usize::from(token / 1_000 + lease_ms == end_ms);
-        });
-    }
-    (end_ms, hit)
-}
-
-/// The same with keys of the plain server, which takes the end itself.
-fn load_keys(wire: &mut Wire) -> u64 {
-    let end_ms = wall_us() / 1_000 + PLAIN_SPAN_MS;
-    let end = end_ms.to_string();
-    let mut batch = Batch::default();
-    for first in (0..LEASES).step_by(BATCH) {
-        batch.clear();
-        for n in first..first + BATCH {
-            batch.push(&["SET", &key(n), &owner(n), "NX", "PXAT", &end], b"+OK");
-        }
-        wire.run(&batch);
-    }
-    end_ms
-}
-
-/// What a client saw that did nothing but PING.
-struct Look {
-    longest_ms: f64,
-    /// When it first saw no key, in milliseconds of the wall clock.
-    emptied_ms: f64,
-}
-
-/// Pings one after the other, for at least [`LOOK`] and until `server` has no key more if `to_the_end`.
-fn ping(wire: &mut Wire, to_the_end: bool) -> Look {
-    let pings = Batch::of(&["PING"], b"+PONG");
-    let size = Batch::of(&["DBSIZE"], b":");
-    let (mut longest, mut left) = (Duration::ZERO, u64::from(to_the_end));
-    let start = Instant::now();
-    let mut emptied_ms = None;
-    while start.elapsed() < LOOK || left > 0 {
-        // In between, how much is left: as short a command as the others, and timed like them.
-        for n in 0..100 {
-            let sent = Instant::now();
-            if n == 0 {
-                wire.run_with(&size, |line| {
-                    left = std::str::from_utf8(&line[1..]).unwrap().parse().expect("a number");
-                });
-                if !to_the_end {
-                    left = 0;
+impl Meter {
+    /// Does `work` while another connection pings without a pause, and until the loop had `rest` to work off what is left.
+    fn watch(&self, server: &Server, rest: Duration, work: impl FnOnce()) {
+        let mut wire = Wire::connect(server);
+        let ping = Batch::of(&["PING"], b"+PONG");
+        wire.run(&ping);
+        let is_over = AtomicBool::new(false);
+        let longest = thread::scope(|scope| {
+            let pings = scope.spawn(|| {
+                let mut longest = Duration::ZERO;
+                while !is_over.load(Relaxed) {
+                    let sent = Instant::now();
+                    wire.run(&ping);
+                    longest = longest.max(sent.elapsed());
                 }
-            } else {
-                wire.run(&pings);
-            }
-            longest = longest.max(sent.elapsed());
-        }
-        if left == 0 {
-            emptied_ms.get_or_insert_with(|| wall_us() as f64 / 1e3);
-        }
+                longest
+            });
+            work();
+            thread::sleep(rest);
+            is_over.store(true, Relaxed);
+            pings.join().expect("the pings end")
+        });
+        self.longest_ms.set(self.longest_ms.get().max(longest.as_secs_f64() * 1e3));
     }
-    Look { longest_ms: longest.as_secs_f64() * 1e3, emptied_ms: emptied_ms.unwrap_or_default() }
 }
 
-/// Sleeps until a moment before the end.
-fn rest(end_ms: u64) {
-    let left = end_ms.saturating_sub(wall_us() / 1_000 + 200);
-    thread::sleep(Duration::from_millis(left));
+fn measure(run: fn(&Server, &Meter), has_module: bool) -> Sample {
+    let round = |_| {
+        let setup = Server::with(&["save", "", "maxclients", "5000"]);
+        let setup = if has_module { setup.release() } else { setup.without_module() };
+        let server = setup.start();
+        let meter = Meter::default();
+        run(&server, &meter);
+        meter.longest_ms.get()
+    };
+    Sample::new((0..ROUNDS).map(round).collect())
+}
+
+fn show(longest: &Sample) -> String {
+    format!("{} ms · {} ms", digits(longest.median()), digits(longest.max()))
 }
 
 pub fn run() -> Table {
-    let with = Server::with(&[]).release().start();
-    let bare = Server::with(&[]).without_module().start();
-    let (mut ours, mut theirs) = (Wire::connect(&with), Wire::connect(&bare));
-    let (mut quiet, mut ends, mut plain_quiet, mut plain_ends) = (vec![], vec![], vec![], vec![]);
-    let (mut hits, mut took, mut plain_took) = (vec![], vec![], vec![]);
-    for _ in 0..ROUNDS {
-        let (end_ms, hit) = load_leases(&mut ours);
-        hits.push(100.0 * hit as f64 / LEASES as f64);
-        quiet.push(ping(&mut ours, false).longest_ms);
-        assert!(
-            wall_us() / 1_000 + 200 < end_ms,
-            "the machine is too slow for a span of {SPAN_MS} ms"
-        );
-        rest(end_ms);
-        let look = ping(&mut ours, true);
-        ends.push(look.longest_ms);
-        took.push(look.emptied_ms - end_ms as f64);
-
-        let end_ms = load_keys(&mut theirs);
-        plain_quiet.push(ping(&mut theirs, false).longest_ms);
-        rest(end_ms);
-        let look = ping(&mut theirs, true);
-        plain_ends.push(look.longest_ms);
-        plain_took.push(look.emptied_ms - end_ms as f64);
-    }
-    with.left_over_check();
-
+    let only = std::env::var("DLOCK_SCENES").unwrap_or_default();
     let mut table = Table::new(
-        "Longest PING while 1,000,000 leases end in one millisecond",
+        "Longest PING while dlock does something large",
         format!(
-            "{ROUNDS} rounds of at least {} s, in turns; one client that pings without a pause. {:.1} % of the leases ended in that very \
-             millisecond, the others in the one after it. In between nobody asks for the locks. The plain server has as many keys that end \
-             in one millisecond (SET PXAT).",
-            LOOK.as_secs(),
-            Sample::new(hits).median(),
+            "{ROUNDS} rounds, each on a new server; a second connection pings without a pause from the first command of the scene until the \
+             server has had time to work all of it off. Calls that themselves name or carry very much are compared with the plain server, \
+             for as many plain keys or bytes; the aim of all others is {AIM_MS} ms.",
         ),
-        ["longest PING: median of rounds · worst", "until all were gone"],
+        ["longest PING: median of rounds · worst", "server without dlock"],
     );
-    let mut row = |what: &str, longest: Vec<f64>, took: Option<Vec<f64>>, has_aim: bool| {
-        let longest = Sample::new(longest);
-        table.row(
-            what,
-            format!("{} ms · {} ms", digits(longest.median()), digits(longest.max())),
-            took.map_or_else(String::new, |took| Sample::new(took).show("ms")),
-            if has_aim { report::at_most(longest.median(), 10.0, "ms") } else { String::new() },
-        );
-    };
-    row("DLOCK: leases end", ends, Some(took), true);
-    row("DLOCK: as many are held, none ends", quiet, None, false);
-    row("SET PXAT, server without dlock: keys end", plain_ends, Some(plain_took), false);
-    row("SET PXAT, server without dlock: none ends", plain_quiet, None, false);
+    for scene in SCENES.iter().filter(|scene| scene.name.contains(&only)) {
+        let ours = measure(scene.run, true);
+        let theirs = scene.plain.map(|plain| measure(plain, false));
+        let aim = match &theirs {
+            Some(theirs) if scene.is_excepted => {
+                report::at_most(ours.median() / theirs.median(), AIM_RATIO, "times as long")
+            }
+            _ => report::at_most(ours.median(), AIM_MS, "ms"),
+        };
+        eprintln!("{}: {}", scene.name, show(&ours));
+        table.row(scene.name, show(&ours), theirs.as_ref().map_or_else(String::new, show), aim);
+    }
     table
 }

@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     io::{Read as _, Write as _},
-    net::TcpStream,
+    net::{Shutdown, TcpStream},
     time::Duration,
 };
 
@@ -118,6 +118,11 @@ impl Wire {
             buffer.copy_within(used..filled, 0);
             filled -= used;
         }
+    }
+
+    /// Closes the connection.
+    pub fn close(&self, how: Shutdown) {
+        self.0.shutdown(how).expect("the connection was open");
     }
 
     /// As [`Wire::run_with`], for answers that need no look.
