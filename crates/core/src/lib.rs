@@ -14,7 +14,7 @@
 //! | [`wheel`], [`lease`] | deadlines |
 //! | [`waitgraph`] | deadlock detection |
 //! | [`connection`] | which places and ties a connection has |
-//! | [`token`], [`time`], [`bytes`], [`slab`] | small parts |
+//! | [`token`], [`time`], [`bytes`], [`slab`], [`buckets`] | small parts |
 //! | [`spent`] | which requests were carried out, so that late copies do nothing |
 //! | [`record`] | the one encoding for replicas, AOF, RDB and DUMP |
 //! | [`invariants`] | what must hold after every step |
@@ -24,6 +24,7 @@
 
 extern crate alloc;
 
+pub mod buckets;
 pub mod bytes;
 pub mod connection;
 pub mod effects;

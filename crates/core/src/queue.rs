@@ -197,6 +197,8 @@ pub struct Waiter {
     pub(crate) younger: u32,
     /// Its owner, among those who wait; [`NIL`] for calls without one.
     pub(crate) party: u32,
+    /// The next place of its bucket in the table of places.
+    pub(crate) next_place: u32,
     /// It has a part in the order of those who wait for each other.
     pub(crate) counts: bool,
 }
@@ -243,6 +245,9 @@ pub struct Queue {
     pub(crate) holder: u64,
     /// The queues before and after this one in the list of those whose keys the holder has.
     pub(crate) of_holder: (u32, u32),
+    /// The next queue of its bucket in the tables of queues by key and by holder.
+    pub(crate) next_by_key: u32,
+    pub(crate) next_by_holder: u32,
     /// What few queues have.
     pub(crate) more: Option<Box<More>>,
 }

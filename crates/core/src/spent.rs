@@ -3,11 +3,13 @@
 //! A late copy of such a request must do nothing. The memory keeps a fingerprint of 128 bits for each
 //! request and none of its strings, so an id costs some 48 bytes whatever its length. To note, find or
 //! drop one takes constant time, and no table is ever moved as a whole: entries stand in chunks, oldest
-//! first, and the hash table grows and shrinks by one bucket at a time (linear hashing).
+//! first, and the hash table grows and shrinks by one bucket at a time (see [`crate::buckets`]).
 
+use crate::buckets::{Buckets, Chain};
 use crate::holds::{ALONE, HoldId};
 use crate::queue::HashKeys;
 use crate::resource::Kind;
+use crate::slab::NIL;
 use crate::store::Key;
 use crate::time::{LeaseInstant, Millis};
 use alloc::collections::VecDeque;
@@ -103,9 +105,6 @@ pub struct Limits {
 /// Entries in a chunk.
 const CHUNK: usize = 256;
 
-/// No entry.
-const NIL: u32 = u32::MAX;
-
 /// The fingerprint of a request.
 pub(crate) type Print = [u64; 2];
 
@@ -127,38 +126,42 @@ struct Entry {
 #[derive(Debug)]
 pub struct SpentRequests {
     keys: HashKeys,
+    log: Log,
+    /// The entries that are remembered, by fingerprint.
+    by_print: Buckets,
+}
+
+/// The entries in the order in which they came.
+#[derive(Debug, Default)]
+struct Log {
     /// Oldest first. All but the last are full.
     chunks: VecDeque<Vec<Entry>>,
     /// Number of the first entry of the first chunk. Numbers go round at 2^32.
     base: u32,
     /// How many entries at the beginning of the first chunk are dropped already.
     dropped: usize,
-    /// Entries that are remembered.
-    len: usize,
-    /// The first entry of each bucket.
-    buckets: Vec<u32>,
 }
 
 impl SpentRequests {
     /// An empty memory. `keys` should be random: clients choose the ids.
     pub fn new(keys: HashKeys) -> Self {
-        Self { keys, chunks: VecDeque::new(), base: 0, dropped: 0, len: 0, buckets: Vec::new() }
+        Self { keys, log: Log::default(), by_print: Buckets::default() }
     }
 
     /// How many requests are remembered, overdue ones that wait to be dropped included.
     pub fn len(&self) -> usize {
-        self.len
+        self.by_print.len()
     }
 
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.by_print.is_empty()
     }
 
     /// How many requests are still known at `now`. Walks over all of them: for tests.
     pub fn known(&self, now: LeaseInstant, limits: Limits) -> usize {
         let known = |entry: &&Entry| entry.what.is_some() && entry.at + limits.keep_ms > now;
-        self.chunks.iter().flatten().skip(self.dropped).filter(known).count()
+        self.log.chunks.iter().flatten().skip(self.log.dropped).filter(known).count()
     }
 
     /// What the request did, if that is known at `now`.
@@ -169,10 +172,10 @@ impl SpentRequests {
         now: LeaseInstant,
         limits: Limits,
     ) -> Option<Use> {
-        if self.len == 0 {
+        if self.is_empty() {
             return None;
         }
-        let entry = self.get(self.number_of(self.print(key, request))?)?;
+        let entry = self.log.get(self.number_of(self.print(key, request))?)?;
         entry.what.filter(|_| entry.at + limits.keep_ms > now)
     }
 
@@ -196,23 +199,20 @@ impl SpentRequests {
         if limits.most == 0 || limits.keep_ms == 0 {
             return;
         }
-        if self.slots() >= limits.most {
+        if self.log.slots() >= limits.most {
             self.drop_oldest();
         }
-        if self.next_number() == NIL {
-            self.append(Entry { print: [0; 2], at: now, next: NIL, what: None });
+        if self.log.next_number() == NIL {
+            self.log.append(Entry { print: [0; 2], at: now, next: NIL, what: None });
         }
-        self.grow();
-        let number = self.next_number();
-        let bucket = self.bucket_of(print);
-        let next = core::mem::replace(&mut self.buckets[bucket], number);
-        self.append(Entry { print, at: now, next, what: Some(what) });
-        self.len += 1;
+        let number = self.log.next_number();
+        self.log.append(Entry { print, at: now, next: NIL, what: Some(what) });
+        self.by_print.insert(&mut self.log, print[0], number);
     }
 
     /// Forgets a request: it was undone.
     pub fn forget(&mut self, key: Key<'_>, request: RequestKey<'_>) {
-        if self.len > 0 {
+        if !self.is_empty() {
             self.take_out(self.print(key, request));
         }
     }
@@ -220,7 +220,6 @@ impl SpentRequests {
     fn take_out(&mut self, print: Print) {
         if let Some(number) = self.number_of(print) {
             self.unlink(number);
-            self.shrink();
         }
     }
 
@@ -236,7 +235,7 @@ impl SpentRequests {
         now: LeaseInstant,
         limits: Limits,
     ) -> impl Iterator<Item = (Print, Millis, Use)> {
-        let entries = self.chunks.iter().flatten().skip(self.dropped);
+        let entries = self.log.chunks.iter().flatten().skip(self.log.dropped);
         entries.filter_map(move |entry| {
             let what = entry.what.filter(|_| entry.at + limits.keep_ms > now)?;
             Some((entry.print, now.0.saturating_sub(entry.at.0) / 1_000, what))
@@ -247,11 +246,9 @@ impl SpentRequests {
     pub fn drop_overdue(&mut self, now: LeaseInstant, limits: Limits, most: usize) -> bool {
         let mut worked = false;
         for _ in 0..most {
-            let Some(oldest) = self.chunks.front().and_then(|chunk| chunk.get(self.dropped)) else {
-                break;
-            };
+            let Some(oldest) = self.log.oldest() else { break };
             let is_over = oldest.what.is_none() || oldest.at + limits.keep_ms <= now;
-            if !is_over && self.slots() <= limits.most {
+            if !is_over && self.log.slots() <= limits.most {
                 break;
             }
             self.drop_oldest();
@@ -262,7 +259,7 @@ impl SpentRequests {
 
     /// When the oldest entry is overdue; `None` if there is none.
     pub fn next_end(&self, limits: Limits) -> Option<LeaseInstant> {
-        Some(self.chunks.front()?.get(self.dropped)?.at + limits.keep_ms)
+        Some(self.log.oldest()?.at + limits.keep_ms)
     }
 
     /// Saved, and sent to replicas: the same on every machine, and part of the version of what is saved.
@@ -278,10 +275,42 @@ impl SpentRequests {
         [hash.h1, hash.h2]
     }
 
+    fn drop_oldest(&mut self) {
+        if self.log.slots() == 0 {
+            return;
+        }
+        // The first chunk is not empty, and its entries have the numbers from `base` on.
+        #[allow(clippy::cast_possible_truncation)]
+        let number = self.log.base.wrapping_add(self.log.dropped as u32);
+        if self.log.get(number).is_some_and(|entry| entry.what.is_some()) {
+            self.unlink(number);
+        }
+        self.log.drop_first();
+    }
+
+    /// Takes an entry out of the table; its place in the log stays until the older ones are gone.
+    fn unlink(&mut self, number: u32) {
+        let Some(entry) = self.log.get_mut(number) else { return };
+        entry.what = None;
+        let hash = entry.print[0];
+        self.by_print.remove(&mut self.log, hash, number);
+    }
+
+    fn number_of(&self, print: Print) -> Option<u32> {
+        let is_it = |number| self.log.get(number).is_some_and(|entry| entry.print == print);
+        self.by_print.find(print[0], is_it, |number| self.log.next(number))
+    }
+}
+
+impl Log {
     /// Entries in the chunks, forgotten ones included.
     fn slots(&self) -> usize {
         let last = self.chunks.back().map_or(0, Vec::len);
         self.chunks.len().saturating_sub(1) * CHUNK + last - self.dropped
+    }
+
+    fn oldest(&self) -> Option<&Entry> {
+        self.chunks.front()?.get(self.dropped)
     }
 
     fn next_number(&self) -> u32 {
@@ -318,17 +347,7 @@ impl SpentRequests {
         }
     }
 
-    fn drop_oldest(&mut self) {
-        if self.slots() == 0 {
-            return;
-        }
-        // The first chunk is not empty, and its entries have the numbers from `base` on.
-        #[allow(clippy::cast_possible_truncation)]
-        let number = self.base.wrapping_add(self.dropped as u32);
-        if self.get(number).is_some_and(|entry| entry.what.is_some()) {
-            self.unlink(number);
-            self.shrink();
-        }
+    fn drop_first(&mut self) {
         self.dropped += 1;
         if self.dropped == CHUNK {
             self.chunks.pop_front();
@@ -338,118 +357,26 @@ impl SpentRequests {
             self.dropped = 0;
         } else if self.slots() == 0 {
             // Idle: nothing is kept for those to come.
-            self.chunks = VecDeque::new();
-            self.base = 0;
-            self.dropped = 0;
-        }
-        if self.len == 0 {
-            self.buckets = Vec::new();
-        }
-    }
-
-    /// Takes an entry out of its bucket.
-    fn unlink(&mut self, number: u32) {
-        let Some(entry) = self.get_mut(number) else { return };
-        entry.what = None;
-        let (print, next) = (entry.print, entry.next);
-        self.len -= 1;
-        let bucket = self.bucket_of(print);
-        let mut at = self.buckets[bucket];
-        if at == number {
-            self.buckets[bucket] = next;
-            return;
-        }
-        while let Some(before) = self.get_mut(at) {
-            if before.next == number {
-                before.next = next;
-                return;
-            }
-            at = before.next;
-        }
-    }
-
-    fn number_of(&self, print: Print) -> Option<u32> {
-        let mut number = *self.buckets.get(self.bucket_of(print))?;
-        while number != NIL {
-            let entry = self.get(number)?;
-            if entry.print == print {
-                return Some(number);
-            }
-            number = entry.next;
-        }
-        None
-    }
-
-    fn bucket_of(&self, print: Print) -> usize {
-        bucket(print, self.buckets.len())
-    }
-
-    /// One bucket more, if there are fewer than there will be entries: the new one takes its part of
-    /// the chain of another.
-    fn grow(&mut self) {
-        let new = self.buckets.len();
-        if new > self.len {
-            return;
-        }
-        self.buckets.push(NIL);
-        if new > 0 {
-            self.deal_out(split_from(new));
-        }
-    }
-
-    /// Two buckets less, if there are more than twice as many as entries.
-    fn shrink(&mut self) {
-        for _ in 0..2 {
-            if self.buckets.len() > 2 * self.len + 16 {
-                self.join_last();
-            }
-        }
-    }
-
-    fn join_last(&mut self) {
-        let Some(chain) = self.buckets.pop() else { return };
-        let old = split_from(self.buckets.len());
-        let mut last = chain;
-        while let Some(entry) = self.get(last).filter(|entry| entry.next != NIL) {
-            last = entry.next;
-        }
-        let head = self.buckets[old];
-        if let Some(entry) = self.get_mut(last) {
-            entry.next = head;
-            self.buckets[old] = chain;
-        }
-        if self.buckets.len() * 4 < self.buckets.capacity() {
-            self.buckets.shrink_to(self.buckets.len() * 2);
-        }
-    }
-
-    /// Puts each entry of a bucket where it belongs by now.
-    fn deal_out(&mut self, old: usize) {
-        let buckets = self.buckets.len();
-        let mut number = core::mem::replace(&mut self.buckets[old], NIL);
-        while let Some(entry) = self.get(number) {
-            let (bucket, next) = (bucket(entry.print, buckets), entry.next);
-            let head = core::mem::replace(&mut self.buckets[bucket], number);
-            if let Some(entry) = self.get_mut(number) {
-                entry.next = head;
-            }
-            number = next;
+            *self = Self::default();
         }
     }
 }
 
-/// The bucket of a fingerprint among so many, at least one.
-fn bucket(print: Print, buckets: usize) -> usize {
-    let mask = buckets.next_power_of_two() - 1;
-    // The low bits are as random as all others.
-    #[allow(clippy::cast_possible_truncation)]
-    let at = print[0] as usize & mask;
-    if at < buckets { at } else { at & (mask >> 1) }
-}
+impl Chain for Log {
+    fn hash(&self, number: u32) -> u64 {
+        // The low bits are as random as all others.
+        self.get(number).map_or(0, |entry| entry.print[0])
+    }
 
-/// The bucket whose entries the one after the first `buckets` shares.
-fn split_from(buckets: usize) -> usize {
-    buckets & ((buckets + 1).next_power_of_two() - 1) >> 1
+    fn next(&self, number: u32) -> u32 {
+        self.get(number).map_or(NIL, |entry| entry.next)
+    }
+
+    fn set_next(&mut self, number: u32, next: u32) {
+        if let Some(entry) = self.get_mut(number) {
+            entry.next = next;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@
 
 use super::Waits;
 use super::owners::hash_owner;
+use crate::buckets::Chain;
 use crate::queue::Queue;
 use crate::resource::{Body, Kind, Resource};
-use crate::slab::NIL;
+use crate::slab::{NIL, Slab};
 use core::iter::successors;
-use hashbrown::hash_table::Entry;
 
 impl Waits {
     /// Notes who holds the key of `queue`. Readers that came since the last time are those that the
@@ -55,11 +55,7 @@ impl Waits {
 
     /// Whether `owner` is noted as one who holds the key of `queue`.
     pub(crate) fn knows_holder(&self, queue: u32, owner: &[u8]) -> bool {
-        let hash = hash_owner(self.keys, owner);
-        let known = self.queues.get(queue);
-        known.is_some_and(|queue| {
-            queue.holder == hash || queue.readers().1.any(|reader| reader == hash)
-        })
+        self.is_held_by(queue, hash_owner(self.keys, owner))
     }
 
     /// Whether `owner` has the key of `queue` for itself, or writes it.
@@ -94,6 +90,14 @@ impl Waits {
         self.held_alone_by(hash).chain(reads.map(|&(_, queue)| queue))
     }
 
+    /// Whether the owner with this hash holds the key of a queue.
+    pub(super) fn is_held_by(&self, queue: u32, hash: u64) -> bool {
+        self.queues.get(queue).is_some_and(|queue| {
+            let reads = || queue.more.as_ref().is_some_and(|more| more.readers.contains(&hash));
+            hash != 0 && (queue.holder == hash || reads())
+        })
+    }
+
     fn held_alone_by(&self, hash: u64) -> impl Iterator<Item = u32> {
         let next = |&id: &u32| self.queues.get(id).map(|queue| queue.of_holder.1);
         successors(self.first_of(hash), next).take_while(|&id| id != NIL)
@@ -102,17 +106,21 @@ impl Waits {
     /// Whether each queue whose key somebody holds alone stands in the list of that one.
     pub(crate) fn lists_of_holders_are_whole(&self) -> bool {
         let holder_of = |id: u32| self.queues.get(id).map_or(0, |queue| queue.holder);
-        let rightly_listed = |&first: &u32| {
+        let rightly_listed = |first: u32| {
             let holder = holder_of(first);
             self.held_alone_by(holder).filter(|&id| holder_of(id) == holder).count()
         };
-        let listed: usize = self.by_holder.iter().map(rightly_listed).sum();
+        let is_first = |queue: &Queue| queue.holder != 0 && queue.of_holder.0 == NIL;
+        let firsts = || self.queues.iter().filter(|(_, queue)| is_first(queue)).map(|(id, _)| id);
+        let listed: usize = firsts().map(rightly_listed).sum();
         listed == self.queues.iter().filter(|(_, queue)| queue.holder != 0).count()
+            && self.by_holder.len() == firsts().count()
     }
 
     fn first_of(&self, holder: u64) -> Option<u32> {
-        let is_its = |&id: &u32| self.queues.get(id).is_some_and(|queue| queue.holder == holder);
-        self.by_holder.find(holder, is_its).copied()
+        let is_its = |id| self.queues.get(id).is_some_and(|queue: &Queue| queue.holder == holder);
+        let next = |id| self.queues.get(id).map_or(NIL, |queue| queue.next_by_holder);
+        self.by_holder.find(holder, is_its, next)
     }
 
     fn set_holder(&mut self, id: u32, holder: u64) {
@@ -132,15 +140,11 @@ impl Waits {
 
     /// Puts the queue in front of the list of its holder.
     fn link_holder(&mut self, id: u32, holder: u64) {
-        let holder_of = |&id: &u32| self.queues.get(id).map_or(0, |queue| queue.holder);
-        let is_its = |id: &u32| holder_of(id) == holder;
-        let next = match self.by_holder.entry(holder, is_its, holder_of) {
-            Entry::Occupied(mut first) => core::mem::replace(first.get_mut(), id),
-            Entry::Vacant(first) => {
-                first.insert(id);
-                NIL
-            }
-        };
+        let next = self.first_of(holder);
+        if let Some(next) = next {
+            self.by_holder.remove(&mut ByHolder(&mut self.queues), holder, next);
+        }
+        let next = next.unwrap_or(NIL);
         if let Some(next) = self.queues.get_mut(next) {
             next.of_holder.0 = id;
         }
@@ -148,6 +152,7 @@ impl Waits {
             queue.holder = holder;
             queue.of_holder = (NIL, next);
         }
+        self.by_holder.insert(&mut ByHolder(&mut self.queues), holder, id);
     }
 
     /// Takes the queue out of that list.
@@ -160,11 +165,11 @@ impl Waits {
         }
         if let Some(before) = self.queues.get_mut(before) {
             before.of_holder.1 = next;
-        } else if let Ok(mut first) = self.by_holder.find_entry(holder, |&first| first == id) {
-            if next == NIL {
-                first.remove();
-            } else {
-                *first.get_mut() = next;
+        } else {
+            let mut queues = ByHolder(&mut self.queues);
+            self.by_holder.remove(&mut queues, holder, id);
+            if next != NIL {
+                self.by_holder.insert(&mut queues, holder, next);
             }
         }
     }
@@ -183,6 +188,25 @@ impl Waits {
         };
         for reader in core::mem::take(&mut more.readers) {
             self.by_reader.remove(&(reader, id));
+        }
+    }
+}
+
+/// The queues as entries of the table by holder.
+struct ByHolder<'a>(&'a mut Slab<Queue>);
+
+impl Chain for ByHolder<'_> {
+    fn hash(&self, id: u32) -> u64 {
+        self.0.get(id).map_or(0, |queue| queue.holder)
+    }
+
+    fn next(&self, id: u32) -> u32 {
+        self.0.get(id).map_or(NIL, |queue| queue.next_by_holder)
+    }
+
+    fn set_next(&mut self, id: u32, next: u32) {
+        if let Some(queue) = self.0.get_mut(id) {
+            queue.next_by_holder = next;
         }
     }
 }

@@ -14,6 +14,7 @@ mod queues;
 mod reach;
 mod reorder;
 
+use crate::buckets::Buckets;
 use crate::bytes::Owner;
 use crate::hold::NO_CLIENT;
 use crate::queue::{Ask, Group, HashKeys, Newcomer, Presence, Queue, Rank, Waiter, WaiterId, Want};
@@ -23,7 +24,6 @@ use crate::store::Key;
 use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
 use alloc::collections::BTreeSet;
-use hashbrown::HashTable;
 use order::Order;
 use owners::{Party, hash_place};
 pub use reorder::Aims;
@@ -42,18 +42,18 @@ pub struct Waits {
     waiters: Slab<Waiter>,
     groups: Slab<Group>,
     /// Queues by key.
-    by_key: HashTable<u32>,
+    by_key: Buckets,
     /// Places by queue and owner.
-    by_owner: HashTable<u32>,
+    by_owner: Buckets,
     /// The owners who have places.
     parties: Slab<Party>,
     /// Those by the name of the owner.
-    by_name: HashTable<u32>,
+    by_name: Buckets,
     /// Those who have more than one place.
     plural: BTreeSet<u32>,
     /// The first of the queues of whose keys the holder, or writer, is the same, by that one. (Not all of them: one owner may
     /// hold very many keys, and entries with the same hash are walked over one by one.)
-    by_holder: HashTable<u32>,
+    by_holder: Buckets,
     /// Hash of a reader, and the queue of the key that it reads.
     by_reader: BTreeSet<(u64, u32)>,
     order: Order,
@@ -78,12 +78,12 @@ impl Waits {
             queues: Slab::default(),
             waiters: Slab::default(),
             groups: Slab::default(),
-            by_key: HashTable::new(),
-            by_owner: HashTable::new(),
+            by_key: Buckets::default(),
+            by_owner: Buckets::default(),
             parties: Slab::default(),
-            by_name: HashTable::new(),
+            by_name: Buckets::default(),
             plural: BTreeSet::new(),
-            by_holder: HashTable::new(),
+            by_holder: Buckets::default(),
             by_reader: BTreeSet::new(),
             order: Order::default(),
             last_seq: FIRST_SEQ,
@@ -117,12 +117,16 @@ impl Waits {
 
     /// The place that `owner` has in `queue`.
     pub fn place_of(&self, queue: u32, owner: &[u8]) -> Option<u32> {
-        let same = |&slot: &u32| {
+        if self.by_owner.is_empty() {
+            return None;
+        }
+        let same = |slot| {
             self.waiters
                 .get(slot)
-                .is_some_and(|waiter| waiter.queue == queue && *waiter.owner == *owner)
+                .is_some_and(|waiter: &Waiter| waiter.queue == queue && *waiter.owner == *owner)
         };
-        self.by_owner.find(hash_place(self.keys, queue, owner), same).copied()
+        let next = |slot| self.waiters.get(slot).map_or(NIL, |waiter| waiter.next_place);
+        self.by_owner.find(hash_place(self.keys, queue, owner), same, next)
     }
 
     /// The place that `owner` has in the queue of `key`.
@@ -217,6 +221,7 @@ impl Waits {
             elder: NIL,
             younger: NIL,
             party: NIL,
+            next_place: NIL,
             counts: false,
         });
         if let Some(before) = self.waiters.get_mut(prev) {

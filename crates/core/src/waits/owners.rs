@@ -2,8 +2,9 @@
 
 use super::Waits;
 use super::order::LOWEST;
+use crate::buckets::Chain;
 use crate::queue::{HashKeys, Waiter};
-use crate::slab::NIL;
+use crate::slab::{NIL, Slab};
 use core::hash::{BuildHasher, Hash, Hasher};
 use core::num::NonZeroU32;
 
@@ -16,6 +17,8 @@ pub(super) struct Party {
     pub(super) eldest: u32,
     /// How many places it has.
     places: NonZeroU32,
+    /// The next of its bucket in the table of owners.
+    next_by_name: u32,
 }
 
 impl Waits {
@@ -53,13 +56,18 @@ impl Waits {
         if self.by_name.is_empty() {
             return None;
         }
-        let same = |&party: &u32| self.name_of(party).is_some_and(|name| *name == *owner);
-        self.by_name.find(hash_owner(self.keys, owner), same).copied()
+        let same = |party| self.name_of(party).is_some_and(|name| *name == *owner);
+        self.by_name.find(hash_owner(self.keys, owner), same, |party| self.next_by_name(party))
     }
 
     /// The party whose owner has this hash.
     pub(super) fn party_with(&self, hash: u64) -> Option<u32> {
-        self.by_name.find(hash, |&party| self.hash_of(party) == hash).copied()
+        let same = |party| self.hash_of(party) == hash;
+        self.by_name.find(hash, same, |party| self.next_by_name(party))
+    }
+
+    fn next_by_name(&self, party: u32) -> u32 {
+        self.parties.get(party).map_or(NIL, |party| party.next_by_name)
     }
 
     pub(super) fn hash_of(&self, party: u32) -> u64 {
@@ -83,10 +91,8 @@ impl Waits {
     pub(super) fn index(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         let (keys, owner, queue) = (self.keys, waiter.owner.clone(), waiter.queue);
-        let waiters = &self.waiters;
-        self.by_owner.insert_unique(hash_place(keys, queue, &owner), slot, |&slot| {
-            waiters.get(slot).map_or(0, |waiter| hash_place(keys, waiter.queue, &waiter.owner))
-        });
+        let mut places = Places { keys, waiters: &mut self.waiters };
+        self.by_owner.insert(&mut places, hash_place(keys, queue, &owner), slot);
         let known = self.party_of(&owner);
         if let Some(party) = known
             && let Some(known) = self.parties.get_mut(party)
@@ -118,9 +124,8 @@ impl Waits {
         let (elder, younger, party) = (waiter.elder, waiter.younger, waiter.party);
         let place = hash_place(self.keys, waiter.queue, &waiter.owner);
         let owner = hash_owner(self.keys, &waiter.owner);
-        if let Ok(entry) = self.by_owner.find_entry(place, |&other| other == slot) {
-            entry.remove();
-        }
+        let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
+        self.by_owner.remove(&mut places, place, slot);
         if let Some(waiter) = self.waiters.get_mut(younger) {
             waiter.elder = elder;
         }
@@ -137,23 +142,69 @@ impl Waits {
                 self.plural.remove(&party);
             }
         } else {
-            if let Ok(entry) = self.by_name.find_entry(owner, |&other| other == party) {
-                entry.remove();
-            }
+            let (keys, waiters) = (self.keys, &self.waiters);
+            let mut parties = ByName { keys, parties: &mut self.parties, waiters };
+            self.by_name.remove(&mut parties, owner, party);
             self.parties.remove(party);
             self.trust(party);
         }
     }
 
     fn add_party(&mut self, slot: u32, owner: &[u8]) -> u32 {
-        let party = Party { level: LOWEST, eldest: slot, places: NonZeroU32::MIN };
+        let party =
+            Party { level: LOWEST, eldest: slot, places: NonZeroU32::MIN, next_by_name: NIL };
         let id = self.parties.insert(party);
-        let (keys, parties, waiters) = (self.keys, &self.parties, &self.waiters);
-        self.by_name.insert_unique(hash_owner(keys, owner), id, |&party| {
-            let eldest = parties.get(party).and_then(|party| waiters.get(party.eldest));
-            eldest.map_or(0, |waiter| hash_owner(keys, &waiter.owner))
-        });
+        let (keys, waiters) = (self.keys, &self.waiters);
+        let mut parties = ByName { keys, parties: &mut self.parties, waiters };
+        self.by_name.insert(&mut parties, hash_owner(keys, owner), id);
         id
+    }
+}
+
+/// The places as entries of the table by queue and owner.
+struct Places<'a> {
+    keys: HashKeys,
+    waiters: &'a mut Slab<Waiter>,
+}
+
+impl Chain for Places<'_> {
+    fn hash(&self, slot: u32) -> u64 {
+        let waiter = self.waiters.get(slot);
+        waiter.map_or(0, |waiter| hash_place(self.keys, waiter.queue, &waiter.owner))
+    }
+
+    fn next(&self, slot: u32) -> u32 {
+        self.waiters.get(slot).map_or(NIL, |waiter| waiter.next_place)
+    }
+
+    fn set_next(&mut self, slot: u32, next: u32) {
+        if let Some(waiter) = self.waiters.get_mut(slot) {
+            waiter.next_place = next;
+        }
+    }
+}
+
+/// The owners who have places as entries of the table by name.
+struct ByName<'a> {
+    keys: HashKeys,
+    parties: &'a mut Slab<Party>,
+    waiters: &'a Slab<Waiter>,
+}
+
+impl Chain for ByName<'_> {
+    fn hash(&self, party: u32) -> u64 {
+        let eldest = self.parties.get(party).and_then(|party| self.waiters.get(party.eldest));
+        eldest.map_or(0, |waiter| hash_owner(self.keys, &waiter.owner))
+    }
+
+    fn next(&self, party: u32) -> u32 {
+        self.parties.get(party).map_or(NIL, |party| party.next_by_name)
+    }
+
+    fn set_next(&mut self, party: u32, next: u32) {
+        if let Some(party) = self.parties.get_mut(party) {
+            party.next_by_name = next;
+        }
     }
 }
 
@@ -177,6 +228,6 @@ mod tests {
 
     #[test]
     fn an_owner_costs_no_more_than_the_memory_account_assumes() {
-        assert_eq!(size_of::<Option<Party>>(), 16);
+        assert_eq!(size_of::<Option<Party>>(), 24);
     }
 }

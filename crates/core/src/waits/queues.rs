@@ -1,10 +1,11 @@
 //! The queues: found by key, opened and closed, and what is to be done for them.
 
 use super::Waits;
+use crate::buckets::Chain;
 use crate::bytes::Name;
 use crate::queue::{HashKeys, Queue};
 use crate::resource::Kind;
-use crate::slab::NIL;
+use crate::slab::{NIL, Slab};
 use crate::store::Key;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash, Hasher};
@@ -16,8 +17,9 @@ impl Waits {
         if self.by_key.is_empty() {
             return None;
         }
-        let same = |&id: &u32| self.queues.get(id).is_some_and(|queue| queue.key() == key);
-        self.by_key.find(hash_key(self.keys, key), same).copied()
+        let same = |id| self.queues.get(id).is_some_and(|queue| queue.key() == key);
+        let next = |id| self.queues.get(id).map_or(NIL, |queue| queue.next_by_key);
+        self.by_key.find(hash_key(self.keys, key), same, next)
     }
 
     /// The queue under `id`.
@@ -54,12 +56,12 @@ impl Waits {
             tail: NIL,
             holder: 0,
             of_holder: (NIL, NIL),
+            next_by_key: NIL,
+            next_by_holder: NIL,
             more: None,
         });
-        let (queues, keys) = (&self.queues, self.keys);
-        self.by_key.insert_unique(hash_key(keys, key), id, |&id| {
-            queues.get(id).map_or(0, |queue| hash_key(keys, queue.key()))
-        });
+        let mut queues = ByKey { keys: self.keys, queues: &mut self.queues };
+        self.by_key.insert(&mut queues, hash_key(self.keys, key), id);
         id
     }
 
@@ -76,9 +78,7 @@ impl Waits {
         self.forget_holders(id);
         let Some(queue) = self.queues.get(id) else { return };
         let hash = hash_key(self.keys, queue.key());
-        if let Ok(entry) = self.by_key.find_entry(hash, |&other| other == id) {
-            entry.remove();
-        }
+        self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
         self.queues.remove(id);
         self.stalled.remove(&id);
     }
@@ -141,6 +141,28 @@ impl Waits {
         // Most queues have no readers: then nothing is kept until the next change.
         queue.more.take_if(|more| more.readers.is_empty());
         unsaved.unwrap_or_default()
+    }
+}
+
+/// The queues as entries of the table by key.
+struct ByKey<'a> {
+    keys: HashKeys,
+    queues: &'a mut Slab<Queue>,
+}
+
+impl Chain for ByKey<'_> {
+    fn hash(&self, id: u32) -> u64 {
+        self.queues.get(id).map_or(0, |queue| hash_key(self.keys, queue.key()))
+    }
+
+    fn next(&self, id: u32) -> u32 {
+        self.queues.get(id).map_or(NIL, |queue| queue.next_by_key)
+    }
+
+    fn set_next(&mut self, id: u32, next: u32) {
+        if let Some(queue) = self.queues.get_mut(id) {
+            queue.next_by_key = next;
+        }
     }
 }
 

@@ -1,0 +1,225 @@
+//! Hash tables that grow and shrink by one bucket at a time, so that no table is ever moved as a
+//! whole (linear hashing: W. Litwin, "Linear hashing: a new tool for file and table addressing",
+//! 1980).
+//!
+//! A table holds ids only. The entries stand elsewhere, in a slab, and are chained through a field of
+//! their own. One insertion moves the entries of one bucket, about one; what doubles now and then is
+//! the list of the buckets, four bytes each.
+
+use crate::slab::NIL;
+use alloc::vec::Vec;
+
+/// The entries of a table: where they stand, and how they are chained.
+pub trait Chain {
+    /// Hash of the entry under `id`.
+    fn hash(&self, id: u32) -> u64;
+    /// The next entry of its bucket, or [`NIL`].
+    fn next(&self, id: u32) -> u32;
+    /// Changes the next entry of its bucket.
+    fn set_next(&mut self, id: u32, next: u32);
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Buckets {
+    /// The first entry of each bucket, or [`NIL`].
+    heads: Vec<u32>,
+    len: usize,
+}
+
+impl Buckets {
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The entry with this hash that is the one looked for; `next` gives the next entry of a bucket.
+    pub fn find(
+        &self,
+        hash: u64,
+        is_it: impl Fn(u32) -> bool,
+        next: impl Fn(u32) -> u32,
+    ) -> Option<u32> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut id = self.heads[self.bucket_of(hash)];
+        while id != NIL && !is_it(id) {
+            id = next(id);
+        }
+        (id != NIL).then_some(id)
+    }
+
+    /// Adds an entry, which is in the slab already. Moves the entries of one bucket at most.
+    pub fn insert(&mut self, entries: &mut impl Chain, hash: u64, id: u32) {
+        if self.heads.len() <= self.len {
+            self.grow(entries);
+        }
+        let bucket = self.bucket_of(hash);
+        entries.set_next(id, core::mem::replace(&mut self.heads[bucket], id));
+        self.len += 1;
+    }
+
+    /// Takes an entry out, before it leaves the slab; `false` if it was not there. Moves the entries of
+    /// two buckets at most.
+    pub fn remove(&mut self, entries: &mut impl Chain, hash: u64, id: u32) -> bool {
+        if self.len == 0 {
+            return false;
+        }
+        let bucket = self.bucket_of(hash);
+        let (mut before, mut at) = (NIL, self.heads[bucket]);
+        while at != id {
+            if at == NIL {
+                return false;
+            }
+            (before, at) = (at, entries.next(at));
+        }
+        let next = entries.next(id);
+        if before == NIL {
+            self.heads[bucket] = next;
+        } else {
+            entries.set_next(before, next);
+        }
+        self.len -= 1;
+        if self.len == 0 {
+            // Nothing is kept for those to come but what churn needs.
+            self.heads.truncate(1);
+            self.heads.shrink_to(16);
+        }
+        for _ in 0..2 {
+            if self.heads.len() > 2 * self.len + 16 {
+                self.shrink(entries);
+            }
+        }
+        true
+    }
+
+    fn bucket_of(&self, hash: u64) -> usize {
+        bucket(hash, self.heads.len())
+    }
+
+    /// One bucket more: it takes its part of the chain of another.
+    fn grow(&mut self, entries: &mut impl Chain) {
+        let new = self.heads.len();
+        self.heads.push(NIL);
+        if new == 0 {
+            return;
+        }
+        let mut id = core::mem::replace(&mut self.heads[sibling(new)], NIL);
+        while id != NIL {
+            let next = entries.next(id);
+            let bucket = self.bucket_of(entries.hash(id));
+            entries.set_next(id, core::mem::replace(&mut self.heads[bucket], id));
+            id = next;
+        }
+    }
+
+    /// One bucket less: its chain goes back to where it came from.
+    fn shrink(&mut self, entries: &mut impl Chain) {
+        let Some(chain) = self.heads.pop() else { return };
+        if chain != NIL {
+            let mut last = chain;
+            while entries.next(last) != NIL {
+                last = entries.next(last);
+            }
+            let old = sibling(self.heads.len());
+            entries.set_next(last, core::mem::replace(&mut self.heads[old], chain));
+        }
+        if self.heads.len() * 4 < self.heads.capacity() {
+            self.heads.shrink_to(self.heads.len() * 2);
+        }
+    }
+}
+
+/// The bucket of a hash among so many, at least one.
+fn bucket(hash: u64, buckets: usize) -> usize {
+    let mask = buckets.next_power_of_two() - 1;
+    // The low bits are as random as all others.
+    #[allow(clippy::cast_possible_truncation)]
+    let at = hash as usize & mask;
+    if at < buckets { at } else { at & (mask >> 1) }
+}
+
+/// The bucket whose entries the one after the first `buckets` shares.
+fn sibling(buckets: usize) -> usize {
+    buckets & ((buckets + 1).next_power_of_two() - 1) >> 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    /// Entries whose hash is kept beside them, and how often one was moved or passed.
+    #[derive(Default)]
+    struct Entries {
+        all: Vec<(u64, u32)>,
+        touched: Cell<usize>,
+    }
+
+    impl Chain for Entries {
+        fn hash(&self, id: u32) -> u64 {
+            self.all[id as usize].0
+        }
+
+        fn next(&self, id: u32) -> u32 {
+            self.touched.set(self.touched.get() + 1);
+            self.all[id as usize].1
+        }
+
+        fn set_next(&mut self, id: u32, next: u32) {
+            self.all[id as usize].1 = next;
+        }
+    }
+
+    fn hash_of(n: u32) -> u64 {
+        let n = u64::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (n ^ n >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+    }
+
+    fn is_found(table: &Buckets, entries: &Entries, id: u32) -> bool {
+        let next = |id: u32| entries.all[id as usize].1;
+        table.find(hash_of(id), |found| found == id, next) == Some(id)
+    }
+
+    #[test]
+    fn no_insertion_or_removal_touches_more_than_a_few_entries() {
+        const COUNT: u32 = 200_000;
+        let (mut table, mut entries) = (Buckets::default(), Entries::default());
+        let mut worst = 0;
+        for id in 0..COUNT {
+            entries.all.push((hash_of(id), NIL));
+            entries.touched.set(0);
+            table.insert(&mut entries, hash_of(id), id);
+            worst = worst.max(entries.touched.get());
+        }
+        assert!((0..COUNT).all(|id| is_found(&table, &entries, id)));
+        for id in 0..COUNT {
+            entries.touched.set(0);
+            assert!(table.remove(&mut entries, hash_of(id), id));
+            worst = worst.max(entries.touched.get());
+            assert!(!is_found(&table, &entries, id));
+            let last = COUNT - 1;
+            assert!(id == last || is_found(&table, &entries, last));
+        }
+        assert!(worst <= 64, "{worst} entries were touched at once");
+        assert!(table.is_empty() && table.heads.capacity() <= 16);
+    }
+
+    #[test]
+    fn what_is_not_there_is_neither_found_nor_removed() {
+        let (mut table, mut entries) = (Buckets::default(), Entries::default());
+        assert!(!is_found(&table, &entries, 0));
+        assert!(!table.remove(&mut entries, 7, 0));
+        entries.all.push((hash_of(0), NIL));
+        table.insert(&mut entries, hash_of(0), 0);
+        assert!(!table.remove(&mut entries, hash_of(1), 1));
+        assert!(is_found(&table, &entries, 0));
+        assert_eq!(table.len(), 1);
+    }
+}
