@@ -50,6 +50,7 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
             to.number(c"broken", counters.broken);
             to.number(c"disconnected", counters.disconnected);
             to.number(c"deadlocks_refused", counters.deadlocks_refused);
+            to.number(c"deadlock_searches_cut", counters.deadlock_searches_cut);
             to.number(c"replaced", counters.replaced);
             to.number(c"unclaimed", counters.unclaimed);
             to.number(c"panics_caught", ffi::panics());

@@ -111,6 +111,7 @@ pub struct Counters {
     pub broken: u64,
     pub disconnected: u64,
     pub deadlocks_refused: u64,
+    pub deadlock_searches_cut: u64,
     pub replaced: u64,
     pub unclaimed: u64,
 }
@@ -129,7 +130,7 @@ pub enum Role {
 pub struct Machine {
     /// What an operator can set; the shell keeps it up to date.
     pub settings: Settings,
-    counters: Counters,
+    pub(crate) counters: Counters,
     role: Role,
     clock: LeaseClock,
     tokens: Tokens,

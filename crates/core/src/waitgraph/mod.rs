@@ -22,7 +22,7 @@ use crate::resource::Kind;
 use crate::slab::NIL;
 use crate::store::{Key, Slot, Store};
 use crate::time::Now;
-use crate::waits::Aims;
+use crate::waits::{Aims, Budget};
 use alloc::string::String;
 use search::Search;
 
@@ -86,15 +86,15 @@ impl Machine {
             return None;
         }
         let is_usual = !goes_first && !how.stays;
-        let order = self.ask_order(owner, is_usual.then_some(&aims));
+        let mut budget = Budget::of_call(1);
+        let order = self.ask_order(owner, is_usual.then_some(&aims), &mut budget);
         if order == Order::Admits {
             return None;
         }
         let how = self.would_wait(now, key, (owner, want), goes_first);
-        let mut search = self.search(owner, order);
+        let mut search = self.search(owner, order, budget);
         let text = self.search_one(store, now, &mut search, (kind, key, want), &how);
-        self.count_search(&search);
-        text
+        self.conclude(&search, text)
     }
 
     /// The same for a call that takes a new place in the queues of several locks.
@@ -121,14 +121,14 @@ impl Machine {
                 }
             }
         }
-        let order = self.ask_order(owner, Some(&aims));
+        let mut budget = Budget::of_call(keys.clone().count());
+        let order = self.ask_order(owner, Some(&aims), &mut budget);
         if order == Order::Admits {
             return None;
         }
-        let mut search = self.search(owner, order);
+        let mut search = self.search(owner, order, budget);
         let text = self.search_all(store, now, &mut search, keys);
-        self.count_search(&search);
-        text
+        self.conclude(&search, text)
     }
 
     /// Places that all searches have looked at since the start.
@@ -138,10 +138,13 @@ impl Machine {
 
     /// Whether the order of those who wait shows that there is no circle. Without `aims` it shows
     /// nothing: others will wait for the caller who do not now.
-    fn ask_order(&mut self, owner: &[u8], aims: Option<&Aims>) -> Order {
-        self.waits.settle_doubts();
+    fn ask_order(&mut self, owner: &[u8], aims: Option<&Aims>, budget: &mut Budget) -> Order {
+        // What these phases leave is for the search, which alone can find a circle.
+        budget.phase(4, |part| self.waits.settle_doubts(part));
         match aims {
-            Some(aims) if self.waits.admits(owner, aims) => Order::Admits,
+            Some(aims) if budget.phase(4, |part| self.waits.admits(owner, aims, part)) => {
+                Order::Admits
+            }
             Some(_) => Order::Helps,
             None => Order::IsUnknown,
         }
@@ -165,7 +168,10 @@ impl Machine {
         Wait { goes_first, place, stays, is_old }
     }
 
-    fn count_search(&mut self, search: &Search<'_>) {
+    /// What a search has found; whether it saw everything is counted.
+    fn conclude(&mut self, search: &Search<'_>, text: Option<String>) -> Option<String> {
         self.searched += search.looked_at as u64;
+        self.counters.deadlock_searches_cut += u64::from(search.is_cut());
+        text
     }
 }

@@ -7,14 +7,12 @@ use crate::queue::{Waiter, Want};
 use crate::resource::{Body, Kind, Resource};
 use crate::store::{Key, Slot, Store};
 use crate::time::Now;
+use crate::waits::Budget;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use dlock_wire::reply::quote;
 use dlock_wire::request::Mode;
-
-/// Places that one search looks at before it lets the call wait.
-const PLACES_MOST: usize = 100_000;
 
 /// Links of a circle that its text names.
 const LINKS_SHOWN: usize = 20;
@@ -44,8 +42,9 @@ struct Holders {
 /// One search.
 pub(super) struct Search<'a> {
     caller: &'a [u8],
-    /// Places of the caller that this call gives up.
+    /// Places of the caller that this call gives up, and those of its calls for several.
     leaving: BTreeSet<u32>,
+    leaving_groups: BTreeSet<u32>,
     /// The one that counts only from this call on: it was one of a call for any key.
     revived: Option<u32>,
     /// The queue in front of which it will stand, if it does (an upgrade).
@@ -59,6 +58,7 @@ pub(super) struct Search<'a> {
     /// Queues whose places before this one have all been reached; apart, as readers see them.
     passed: BTreeMap<(u32, bool), u64>,
     pub(super) looked_at: usize,
+    budget: Budget,
     /// The caller would have to wait.
     waits: bool,
     /// Nobody below this level leads to the caller.
@@ -66,11 +66,21 @@ pub(super) struct Search<'a> {
 }
 
 impl Machine {
-    pub(super) fn search<'a>(&self, owner: &'a [u8], order: Order) -> Search<'a> {
+    pub(super) fn search<'a>(
+        &self,
+        owner: &'a [u8],
+        order: Order,
+        mut budget: Budget,
+    ) -> Search<'a> {
+        let floor = match order {
+            Order::Helps => budget.phase(4, |part| self.waits().least_level(owner, part)),
+            Order::Admits | Order::IsUnknown => None,
+        };
         let caller = Reached { owner: owner.into(), from: None, key: (0, Vec::new()) };
         Search {
             caller: owner,
             leaving: BTreeSet::new(),
+            leaving_groups: BTreeSet::new(),
             revived: None,
             heads: None,
             reached: Vec::from([caller]),
@@ -79,11 +89,9 @@ impl Machine {
             read: BTreeSet::new(),
             passed: BTreeMap::new(),
             looked_at: 0,
+            budget,
             waits: false,
-            floor: match order {
-                Order::Helps => self.waits().least_level(owner),
-                Order::Admits | Order::IsUnknown => None,
-            },
+            floor,
         }
     }
 
@@ -98,7 +106,6 @@ impl Machine {
         if let Some((slot, _)) = how.place {
             self.note_leaving(search, slot);
             if how.stays {
-                search.leaving.remove(&slot);
                 search.revived = Some(slot);
             }
         }
@@ -139,7 +146,7 @@ impl Machine {
             if let Some(text) = self.look(now, search, place, None, &holders) {
                 return Some(text);
             }
-            if search.looked_at > PLACES_MOST {
+            if search.is_cut() {
                 return None;
             }
         }
@@ -148,21 +155,15 @@ impl Machine {
 
     /// The call that has a place in `slot` will be over: all its places go.
     fn note_leaving(&self, search: &mut Search<'_>, slot: u32) {
-        let group = self.waits().get(slot).and_then(|place| self.waits().group(place.group));
-        match group {
-            Some(group) if !search.leaving.contains(&slot) => {
-                search.leaving.extend(&group.members);
-            }
-            Some(_) => {}
-            None => {
-                search.leaving.insert(slot);
-            }
-        }
+        match self.waits().get(slot) {
+            Some(place) if place.is_grouped() => search.leaving_groups.insert(place.group),
+            _ => search.leaving.insert(slot),
+        };
     }
 
     /// Goes on from the owners that the caller waits for.
     fn search_on(&self, now: Now, search: &mut Search<'_>) -> Option<String> {
-        while let Some(index) = search.open.pop().filter(|_| search.looked_at <= PLACES_MOST) {
+        while let Some(index) = search.open.pop().filter(|_| !search.is_cut()) {
             if let Some(text) = self.look_from_places_of(now, search, index) {
                 return Some(text);
             }
@@ -179,7 +180,10 @@ impl Machine {
     ) -> Option<String> {
         let waiting = search.reached.get(index)?.owner.clone();
         for (slot, waiter) in self.waits().places_of_owner(&waiting) {
-            if self.is_out_of_this(waiter, now) || search.leaving.contains(&slot) {
+            if !search.spend(1) {
+                return None;
+            }
+            if self.is_out_of_this(waiter, now) || search.is_leaving(slot, waiter) {
                 continue;
             }
             let Some(queue) = self.waits().queue(waiter.queue) else { continue };
@@ -187,9 +191,6 @@ impl Machine {
             let holders = self.holders_of_queue(search, waiter.queue, (&waiting, waiter.ask.want));
             if let Some(text) = self.look(now, search, place, Some(waiter), &holders) {
                 return Some(text);
-            }
-            if search.looked_at > PLACES_MOST {
-                return None;
             }
         }
         None
@@ -215,7 +216,9 @@ impl Machine {
         place: Option<&Waiter>,
         holders: &Holders,
     ) -> Option<String> {
-        search.looked_at += 1;
+        if !search.spend(1) {
+            return None;
+        }
         // A call for several does not wait for a key that its owner has. One place alone does: the
         // hold came by RENAME, and the place is served only after those in front of it.
         if holders.has_it && place.is_none_or(Waiter::is_grouped) {
@@ -251,7 +254,9 @@ impl Machine {
         key: Key<'_>,
         owner: &[u8],
     ) -> Option<String> {
-        search.looked_at += 1;
+        if !search.spend(1) {
+            return None;
+        }
         let leads_nowhere = search.floor.is_some_and(|floor| self.waits().is_below(owner, floor));
         if *owner != *search.caller && leads_nowhere {
             return None;
@@ -272,7 +277,9 @@ impl Machine {
         let lease = self.lease_time(now.mono);
         let mut others = self.waits().walk(queue).map(|(_, waiter)| waiter);
         others.any(|waiter| {
-            search.looked_at += 1;
+            if !search.spend(1) {
+                return true;
+            }
             let reads_too = want == Want::Rw(Mode::Read) && waiter.ask.want == want;
             *waiter.owner != *search.caller
                 && !reads_too
@@ -321,12 +328,12 @@ impl Machine {
             return Holders::default();
         }
         let (caller, lease) = (search.caller, self.lease_time(now.mono));
-        let others = resource.holds().filter(|(id, hold)| {
-            search.looked_at += 1;
+        let seen = resource.holds().take_while(|_| search.spend(1));
+        let others = seen.filter(|(id, hold)| {
             let conflicts = *id == ALONE || want == Want::Rw(Mode::Write);
             conflicts && *hold.owner != *caller && self.hold_ends(resource, hold, lease) > lease
         });
-        let others = others.take(PLACES_MOST).map(|(_, hold)| &hold.owner);
+        let others = others.map(|(_, hold)| &hold.owner);
         let mut is_held = false;
         let others = others.inspect(|_| is_held = true);
         // Who waits for nothing leads nowhere.
@@ -369,9 +376,9 @@ impl Machine {
         // One look at the readers of a key reaches all of them, for whoever waits to write.
         if want == Want::Rw(Mode::Write) && search.read.insert(queue) {
             let (count, readers) = waits.readers_of(queue);
-            search.looked_at += count;
             found.is_held |= count > usize::from(is_reader);
-            let readers = readers.filter(|reader| **reader != *owner).take(PLACES_MOST);
+            let most = search.spend_up_to(count);
+            let readers = readers.take(most).filter(|reader| **reader != *owner);
             found.owners.extend(readers.map(<[u8]>::to_vec));
         }
         found
@@ -392,7 +399,9 @@ impl Machine {
         };
         // The caller itself may stand in front of the one we look at.
         let caller = search.caller;
-        let own = waits.place_of(queue, caller).filter(|slot| !search.leaving.contains(slot));
+        let own = waits
+            .place_of(queue, caller)
+            .filter(|&slot| waits.get(slot).is_some_and(|waiter| !search.is_leaving(slot, waiter)));
         let is_behind = |slot: u32| {
             let own = waits.get(slot);
             own.is_some_and(is_ahead)
@@ -415,25 +424,24 @@ impl Machine {
         }
         // Whichever is shorter: the queue, or the list of those who stand in several.
         let len = waits.queue(queue).map_or(0, |queue| queue.len);
-        search.looked_at += len.min(waits.plural_count());
+        let most = search.spend_up_to(len.min(waits.plural_count()));
         let mut found: Vec<Vec<u8>> = if len < waits.plural_count() {
-            let queue = waits.walk(queue).map(|(_, waiter)| waiter).take(PLACES_MOST);
+            let queue = waits.walk(queue).map(|(_, waiter)| waiter).take(most);
             let plural = queue.filter(|waiter| waits.is_plural(waiter) && is_ahead(waiter));
             plural.map(|waiter| waiter.owner.to_vec()).collect()
         } else {
             let place =
                 |owner: &&[u8]| waits.place_of(queue, owner).and_then(|slot| waits.get(slot));
-            let plural = waits.plural_owners().take(PLACES_MOST);
+            let plural = waits.plural_owners().take(most);
             plural.filter(|owner| place(owner).is_some_and(is_ahead)).map(<[u8]>::to_vec).collect()
         };
         if kind == Kind::Rw && want == Want::Rw(Mode::Read) {
             // A writer in front waits for the readers, for whom a reader does not wait itself. One
             // of them stands for all.
-            let mut walk = waits.walk(queue).map(|(_, waiter)| waiter).take(PLACES_MOST);
-            let writer = walk.find(|waiter| {
-                search.looked_at += 1;
-                waiter.ask.want == Want::Rw(Mode::Write) && is_ahead(waiter)
-            });
+            let walk = waits.walk(queue).map(|(_, waiter)| waiter);
+            let writer = walk
+                .take_while(|_| search.spend(1))
+                .find(|waiter| waiter.ask.want == Want::Rw(Mode::Write) && is_ahead(waiter));
             found.extend(writer.map(|writer| writer.owner.to_vec()));
         }
         found
@@ -441,6 +449,33 @@ impl Machine {
 }
 
 impl Search<'_> {
+    /// Uses looks up; `false`: there are none left, and the call waits.
+    fn spend(&mut self, looks: usize) -> bool {
+        let is_seen = self.budget.spend(looks);
+        self.looked_at += if is_seen { looks } else { 0 };
+        is_seen
+    }
+
+    /// Uses up to so many looks up. How many there were.
+    fn spend_up_to(&mut self, looks: usize) -> usize {
+        let most = looks.min(self.budget.left());
+        // What goes beyond cuts the search.
+        self.budget.spend(looks);
+        self.looked_at += most;
+        most
+    }
+
+    /// Whether the search had to end before it had seen all.
+    pub(super) fn is_cut(&self) -> bool {
+        self.budget.is_cut()
+    }
+
+    /// Whether a place of the caller is given up by this call.
+    fn is_leaving(&self, slot: u32, waiter: &Waiter) -> bool {
+        self.revived != Some(slot)
+            && (self.leaving.contains(&slot) || self.leaving_groups.contains(&waiter.group))
+    }
+
     /// The same, whatever its level.
     fn reach(&mut self, from: usize, key: Key<'_>, owner: &[u8]) -> Option<String> {
         if owner == self.caller {

@@ -5,6 +5,7 @@
 //! the places of each owner, `holders` who holds the keys that somebody waits for, and `order` keeps
 //! those who wait for each other in order.
 
+mod budget;
 mod groups;
 mod holders;
 mod order;
@@ -24,6 +25,7 @@ use crate::store::Key;
 use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
 use alloc::collections::BTreeSet;
+pub use budget::Budget;
 use order::Order;
 use owners::{Party, hash_place};
 pub use reorder::Aims;

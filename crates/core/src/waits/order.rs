@@ -29,6 +29,7 @@
 //! order, and each of them tries to put some of those who are in their places.
 
 use super::Waits;
+use super::budget::Budget;
 use super::owners::hash_owner;
 use crate::queue::Waiter;
 use crate::resource::Kind;
@@ -139,7 +140,8 @@ impl Waits {
     pub(super) fn came_to_hold(&mut self, queue: u32, holder: u64) {
         let Some(party) = self.party_with(holder) else { return };
         let level = self.level_of(party);
-        if level != LOWEST && !self.is_below_those_in(queue, party) {
+        let budget = &mut Budget::new(LOOKS_MOST);
+        if level != LOWEST && !self.is_below_those_in(budget, queue, party) {
             self.doubt(party);
         }
     }
@@ -197,13 +199,16 @@ impl Waits {
     /// `party` and those in doubt; `Err` if that is too far to see.
     pub(super) fn next_level(
         &self,
-        slot: u32,
-        party: u32,
+        budget: &mut Budget,
+        (slot, party): (u32, u32),
         step: impl Fn(&Waiter) -> u32,
     ) -> Result<Option<i64>, ()> {
         let mut at = slot;
         for _ in 0..LOOKS_MOST {
             let Some(waiter) = self.waiters.get(at) else { return Ok(None) };
+            if !budget.spend(1) {
+                break;
+            }
             if waiter.counts && waiter.party != party && self.is_sure(waiter.party) {
                 return Ok(Some(self.level_of(waiter.party)));
             }
@@ -216,14 +221,15 @@ impl Waits {
     fn stands_right(&self, slot: u32) -> bool {
         let Some(waiter) = self.waiters.get(slot) else { return true };
         let (party, level) = (waiter.party, self.level_of(waiter.party));
-        let behind = self.next_level(waiter.next, party, |waiter| waiter.next);
+        let budget = &mut Budget::new(4 * LOOKS_MOST);
+        let behind = self.next_level(budget, (waiter.next, party), |waiter| waiter.next);
         if !behind.is_ok_and(|behind| behind.is_none_or(|behind| behind > level)) {
             return false;
         }
         if level == self.order.top {
             return true;
         }
-        let ahead = self.next_level(waiter.prev, party, |waiter| waiter.prev);
+        let ahead = self.next_level(budget, (waiter.prev, party), |waiter| waiter.prev);
         let is_above = |holder: u64| {
             let holder = self.party_with(holder).filter(|&holder| holder != party);
             holder.is_none_or(|holder| self.level_of(holder) < level || !self.is_sure(holder))
@@ -237,13 +243,14 @@ impl Waits {
     /// Whether a party stands lower than those who wait for what it holds.
     fn is_below_its_waiters(&self, party: u32) -> bool {
         let mut held = self.held_by(self.hash_of(party));
-        held.by_ref().take(HELD_MOST).all(|queue| self.is_below_those_in(queue, party))
+        let budget = &mut Budget::new(2 * HELD_MOST);
+        held.by_ref().take(HELD_MOST).all(|queue| self.is_below_those_in(budget, queue, party))
             && held.next().is_none()
     }
 
-    fn is_below_those_in(&self, queue: u32, party: u32) -> bool {
+    fn is_below_those_in(&self, budget: &mut Budget, queue: u32, party: u32) -> bool {
         let head = self.queues.get(queue).map_or(crate::slab::NIL, |queue| queue.head);
-        let first = self.next_level(head, party, |waiter| waiter.next);
+        let first = self.next_level(budget, (head, party), |waiter| waiter.next);
         first.is_ok_and(|first| first.is_none_or(|first| first > self.level_of(party)))
     }
 

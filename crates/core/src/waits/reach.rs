@@ -140,13 +140,11 @@ impl Waits {
             };
             for queue in &aims.queues {
                 reach.spend()?;
-                if is_in(queue) {
+                if is_in(queue) || self.is_held_by(*queue, hash) {
                     return Err(Why::Circle);
                 }
             }
-            if aims.holders.contains(&hash)
-                || self.held_by(hash).any(|held| aims.queues.contains(&held))
-            {
+            if aims.holders.contains(&hash) {
                 return Err(Why::Circle);
             }
         }
@@ -189,7 +187,7 @@ impl Waits {
             }
             if place.prev != NIL
                 && reach.root.party == Some(party)
-                && self.held_by(reach.root.hash).any(|held| held == place.queue)
+                && self.is_held_by(place.queue, reach.root.hash)
             {
                 return Err(Why::Circle);
             }

@@ -6,6 +6,7 @@
 //! is moved who can be reached.
 
 use super::Waits;
+use super::budget::Budget;
 use super::order::{HELD_MOST, LOWEST};
 use super::owners::hash_owner;
 use super::reach::{Reach, Root, Why};
@@ -15,14 +16,13 @@ use crate::store::Key;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// How much is looked at to make room for a call, in growing attempts, upwards and downwards.
-const FOR_A_CALL: [usize; 4] = [64, 512, 4_096, 16_384];
+/// How much is looked at to make room for a call, in growing attempts, upwards and downwards, as far as its budget goes.
+const FOR_A_CALL: [usize; 3] = [64, 512, 4_096];
 
 /// The same for somebody in doubt.
-const IN_DOUBT: [usize; 3] = [512, 8_192, 100_000];
+const IN_DOUBT: [usize; 2] = [512, 4_096];
 
-/// And for all who are helped in one call, and how many they are at most.
-const IN_DOUBT_MOST: usize = 100_000;
+/// How many are helped in one call.
 const IN_DOUBT_AT_ONCE: usize = 1_024;
 
 /// A level below all that are given.
@@ -66,13 +66,13 @@ impl Waits {
 
     /// Makes room in the order for what `owner` is about to wait for. `true`: it closes no circle.
     /// `false`: that has to be searched for.
-    pub fn admits(&mut self, owner: &[u8], aims: &Aims) -> bool {
+    pub fn admits(&mut self, owner: &[u8], aims: &Aims, budget: &mut Budget) -> bool {
         self.order.promised = None;
         if !self.is_in_order() {
             return false;
         }
         let root = self.root(owner);
-        let Some(floor) = self.floor(root) else { return true };
+        let Some(floor) = self.floor(root, budget) else { return true };
         if aims.is_cut {
             // Those who are left out may be waiting for the owner.
             return false;
@@ -80,7 +80,7 @@ impl Waits {
         if root.level == LOWEST {
             self.order.looked_at += self.held_by(root.hash).take(HELD_MOST).count() as u64;
         }
-        let ceiling = self.highest(root, aims);
+        let ceiling = self.highest(root, aims, budget);
         if ceiling.is_some_and(|ceiling| ceiling < floor) {
             let lowest = ceiling.filter(|&ceiling| ceiling != LOWEST);
             if root.level == LOWEST {
@@ -91,12 +91,17 @@ impl Waits {
                 return true;
             }
         }
-        for budget in FOR_A_CALL {
+        for most in FOR_A_CALL {
             for lifts in [true, false] {
                 let moved = if lifts {
-                    self.lift(root, Some(aims), ceiling.unwrap_or(i64::MAX), budget)
+                    let ceiling = ceiling.unwrap_or(i64::MAX);
+                    self.spending(budget, most, |waits, looks| {
+                        waits.lift(root, Some(aims), ceiling, looks)
+                    })
                 } else {
-                    self.lower(root, Some(aims), floor, budget)
+                    self.spending(budget, most, |waits, looks| {
+                        waits.lower(root, Some(aims), floor, looks)
+                    })
                 };
                 match moved {
                     Ok(()) => return true,
@@ -114,12 +119,12 @@ impl Waits {
     }
 
     /// Nobody below this level can be waiting for `owner`, whatever for; `None` if that is not known.
-    pub fn least_level(&self, owner: &[u8]) -> Option<i64> {
+    pub fn least_level(&self, owner: &[u8], budget: &mut Budget) -> Option<i64> {
         let root = self.root(owner);
         if root.level != LOWEST {
             return self.is_in_order().then(|| root.level.saturating_add(1));
         }
-        self.floor(root).filter(|_| self.is_in_order())
+        self.floor(root, budget).filter(|_| self.is_in_order())
     }
 
     /// Whether an owner stands below `level`, or waits for nobody.
@@ -128,7 +133,7 @@ impl Waits {
     }
 
     /// Tries to find a place in the order for those who are in doubt.
-    pub fn settle_doubts(&mut self) {
+    pub fn settle_doubts(&mut self, budget: &mut Budget) {
         if self.is_in_order() {
             return;
         }
@@ -136,20 +141,17 @@ impl Waits {
             self.order.rest -= 1;
             return;
         }
-        let (mut left, mut helped) = (IN_DOUBT_MOST, 0);
+        let mut helped = 0;
         let from = self.order.unsure.range(self.order.cursor..).copied();
         let some = self.order.unsure.len().min(IN_DOUBT_AT_ONCE);
         let some: Vec<u32> = from.chain(self.order.unsure.iter().copied()).take(some).collect();
         for party in some {
-            let before = self.order.looked_at;
-            if self.finds_its_place(party, left) {
+            if self.finds_its_place(party, budget) {
                 self.trust(party);
                 helped += 1;
             }
-            let used = usize::try_from(self.order.looked_at - before).unwrap_or(usize::MAX);
             self.order.cursor = party.wrapping_add(1);
-            left = left.saturating_sub(used.max(1));
-            if left == 0 {
+            if !budget.spend(1) {
                 break;
             }
         }
@@ -163,16 +165,17 @@ impl Waits {
         self.order.looked_at
     }
 
-    fn finds_its_place(&mut self, party: u32, most: usize) -> bool {
-        for budget in IN_DOUBT {
-            let budget = budget.min(most);
+    fn finds_its_place(&mut self, party: u32, budget: &mut Budget) -> bool {
+        for most in IN_DOUBT {
             for lifts in [true, false] {
                 let root = self.root_of(party);
-                let moved = if lifts {
-                    self.lift(root, None, i64::MAX, budget)
-                } else {
-                    self.lower(root, None, LOWEST, budget)
-                };
+                let moved = self.spending(budget, most, |waits, looks| {
+                    if lifts {
+                        waits.lift(root, None, i64::MAX, looks)
+                    } else {
+                        waits.lower(root, None, LOWEST, looks)
+                    }
+                });
                 match moved {
                     Ok(()) => return true,
                     Err(Why::Circle) => return false,
@@ -181,6 +184,20 @@ impl Waits {
             }
         }
         false
+    }
+
+    /// An attempt that may look at `most`, as far as the budget goes.
+    fn spending(
+        &mut self,
+        budget: &mut Budget,
+        most: usize,
+        attempt: impl FnOnce(&mut Self, usize) -> Result<(), Why>,
+    ) -> Result<(), Why> {
+        let before = self.order.looked_at;
+        let moved = attempt(self, most.min(budget.left()));
+        let used = usize::try_from(self.order.looked_at - before).unwrap_or(usize::MAX);
+        budget.spend(used);
+        moved
     }
 
     /// Lifts a party above all that it waits for, with all who wait for it, or lowers it with all
@@ -203,7 +220,7 @@ impl Waits {
 
     /// Those who wait for the root stand on this level or above, [`UNKNOWN`] if they are too many to
     /// see; `None` if nobody does.
-    fn floor(&self, root: Root) -> Option<i64> {
+    fn floor(&self, root: Root, budget: &mut Budget) -> Option<i64> {
         if root.level != LOWEST {
             return Some(root.level);
         }
@@ -211,7 +228,7 @@ impl Waits {
         let mut floor = None;
         for queue in held.by_ref().take(HELD_MOST) {
             let first = self.queues.get(queue).map_or(NIL, |queue| queue.head);
-            let Ok(first) = self.next_level(first, NIL, |waiter| waiter.next) else {
+            let Ok(first) = self.next_level(budget, (first, NIL), |waiter| waiter.next) else {
                 return Some(UNKNOWN);
             };
             floor = first.map(|first| floor.map_or(first, |floor| first.min(floor))).or(floor);
@@ -221,12 +238,15 @@ impl Waits {
 
     /// The highest level that a call is about to wait for, [`LOWEST`] for none; `None` if that
     /// cannot be seen at once.
-    fn highest(&self, root: Root, aims: &Aims) -> Option<i64> {
+    fn highest(&self, root: Root, aims: &Aims, budget: &mut Budget) -> Option<i64> {
         let mut highest = LOWEST;
         let party = root.party.unwrap_or(NIL);
         let others =
             aims.queues.iter().flat_map(|&queue| self.holders_of(queue).take(READERS_MOST));
         for holder in aims.holders.iter().copied().chain(others) {
+            if !budget.spend(1) {
+                return None;
+            }
             let holder = self.party_with(holder).filter(|&holder| holder != party);
             highest = highest.max(holder.map_or(LOWEST, |holder| self.level_of(holder)));
         }
@@ -235,7 +255,7 @@ impl Waits {
             if queue.readers().0 >= READERS_MOST {
                 return None;
             }
-            let last = self.next_level(queue.tail, party, |waiter| waiter.prev).ok()?;
+            let last = self.next_level(budget, (queue.tail, party), |waiter| waiter.prev).ok()?;
             highest = highest.max(last.unwrap_or(LOWEST));
         }
         Some(highest)

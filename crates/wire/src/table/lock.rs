@@ -39,7 +39,7 @@ pub(super) const ACQUIRE: Command = Command {
     id: CommandId::Lock(LockVerb::Acquire),
     summary: "Takes the lock, takes it once more, or waits for it.",
     complexity: "O(1); a call that waits while its owner holds or waits for something else \
-        searches at most 100,000 places for a deadlock",
+        takes up to some 16,000 looks in search of a deadlock",
     arity: -3,
     access: Access::Write,
     flags: "write deny-oom blocking",

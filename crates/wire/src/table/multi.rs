@@ -21,7 +21,7 @@ pub(super) const MACQUIRE: Command = Command {
     id: CommandId::Multi(MultiVerb::Acquire),
     summary: "Takes all of several locks or none, or waits for them.",
     complexity: "O(N log N) with N the keys; a call that waits while its owner holds or waits for \
-        something else searches at most 100,000 places for a deadlock",
+        something else takes up to some 16,000 looks in search of a deadlock",
     flags: "write deny-oom blocking",
     acl: acl::WRITE_BLOCKING,
     args: &[NUMKEYS, KEYS, OWNER, NEW_LEASE, BLOCK, NOTIFY, REQID, BIND, LABEL],

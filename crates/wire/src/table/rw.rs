@@ -30,7 +30,7 @@ pub(super) const ACQUIRE: Command = Command {
     id: CommandId::Rw(RwVerb::Acquire),
     summary: "Takes the lock for reading or writing, takes it once more, or waits for it.",
     complexity: "O(1); a call that waits while its owner holds or waits for something else \
-        searches at most 100,000 places for a deadlock",
+        takes up to some 16,000 looks in search of a deadlock",
     arity: -4,
     access: Access::Write,
     flags: "write deny-oom blocking",

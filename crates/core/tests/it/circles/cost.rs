@@ -2,6 +2,7 @@
 
 use super::scene::{Ask, At, Came, Scene};
 use dlock_core::resource::Kind;
+use dlock_wire::request::Mode;
 
 const OWNERS: usize = 50;
 const LOCKS: usize = 500;
@@ -84,4 +85,63 @@ fn one_call_looks_at_a_bounded_number_of_places_also_where_circles_are_refused()
     assert!(refused > OWNERS * LOCKS / 2, "{refused} refused");
     let mean = scene.machine.searched() / (OWNERS * LOCKS) as u64;
     assert!(mean < 1_000 && worst < 10_000, "{mean} places for each call, {worst} at most");
+}
+
+/// Looks of one call, over all phases, and what it takes to put a new place into the order.
+const LOOKS_MOST: u64 = 16_384 + 512;
+
+/// Chains that grow together in an order without a pattern, until all owners wait in one; and then in a circle.
+#[test]
+fn a_call_that_joins_two_long_chains_looks_at_no_more_than_any_other() {
+    const LINKS: usize = 20_000;
+    let mut scene = Scene::new(Vec::new());
+    for owner in 0..LINKS {
+        assert_eq!(scene.ask(owner, &lock(owner), false), Came::Granted);
+    }
+    let mut worst = 0;
+    for owner in (0..LINKS).map(|n| n * 7_919 % LINKS) {
+        let before = scene.machine.searched();
+        let came = scene.ask(owner, &lock((owner + 1) % LINKS), false);
+        assert_eq!(came, Came::Waits, "too far to see");
+        worst = worst.max(scene.machine.searched() - before);
+    }
+    assert!(worst <= LOOKS_MOST, "{worst} looks in one call");
+    assert!(scene.machine.counters().deadlock_searches_cut > 0);
+}
+
+/// Owners wait for very many locks, whose holders then ask for each other's.
+#[test]
+fn a_call_looks_at_no_more_where_others_wait_for_all_that_its_owner_could() {
+    const CROWD: usize = 20;
+    const HELD: usize = 1_000;
+    let mut scene = held(HELD);
+    for number in 0..HELD {
+        for owner in 0..CROWD {
+            assert_eq!(scene.ask(owner, &lock(number), false), Came::Waits);
+        }
+    }
+    let mut worst = 0;
+    for number in 0..HELD {
+        let before = scene.machine.searched();
+        scene.ask(HOLDERS + number, &lock((number * 7 + 1) % HELD), false);
+        worst = worst.max(scene.machine.searched() - before);
+    }
+    assert!(worst <= LOOKS_MOST, "{worst} looks in one call");
+}
+
+/// All that a call has left is what it may look at of the readers of one key.
+#[test]
+fn a_call_looks_at_no_more_readers_than_at_anything_else() {
+    const READERS: usize = 20_000;
+    let mut scene = held(1);
+    let rw = |mode| Ask::Rw(At(Kind::Rw, 0), mode);
+    for reader in 0..READERS {
+        assert_eq!(scene.ask(reader, &rw(Mode::Read), false), Came::Granted);
+    }
+    // The writer is of concern: somebody waits for it.
+    assert_eq!(scene.ask(READERS, &lock(0), false), Came::Waits);
+    let before = scene.machine.searched();
+    assert_eq!(scene.ask(HOLDERS, &rw(Mode::Write), false), Came::Waits);
+    let looked_at = scene.machine.searched() - before;
+    assert!(looked_at <= LOOKS_MOST, "{looked_at} looks in one call");
 }
