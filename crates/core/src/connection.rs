@@ -5,6 +5,7 @@ use crate::lease::EntryId;
 use crate::queue::HashKeys;
 use crate::time::LeaseInstant;
 use alloc::collections::{BTreeSet, VecDeque};
+use core::ops::Bound;
 use hashbrown::HashMap;
 
 /// A connection that has a place in a queue or a hold tied to it.
@@ -218,6 +219,17 @@ impl Connections {
     /// Whether the places of `client` are passed over.
     pub fn is_hung(&self, client: u64) -> bool {
         self.hung > 0 && self.known.get(&client).is_some_and(|connection| connection.hung)
+    }
+
+    /// The first tie of `client` after another one, or from the beginning.
+    pub fn tie_after(
+        &self,
+        client: u64,
+        last: Option<(EntryId, HoldId)>,
+    ) -> Option<(EntryId, HoldId)> {
+        let ties = &self.known.get(&client)?.ties;
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        ties.range((from, Bound::Unbounded)).next().copied()
     }
 
     /// All connections, in no particular order.

@@ -183,6 +183,11 @@ impl Effects {
             && self.wakes.is_empty()
     }
 
+    /// How much there is to do (the reply aside): what a turn of the server's loop carries out is bounded by it.
+    pub fn weight(&self) -> usize {
+        self.records.len() + self.notes.len() + self.messages.len() + self.wakes.len()
+    }
+
     /// The key a record is about.
     pub fn record_key(&self, record: &Record) -> &[u8] {
         &self.bytes[record.name.clone()]

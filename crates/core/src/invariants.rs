@@ -149,6 +149,7 @@ impl Machine {
         let handing = self.role() == Role::Primary
             && !self.has_quarantine()
             && !self.waits().has_stalled()
+            && !self.is_flushing()
             && !self.connections().has_departed();
         for (id, queue) in self.waits().queues().filter(|_| handing) {
             let first = self.waits().walk(id).map(|(_, waiter)| waiter);

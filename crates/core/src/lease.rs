@@ -10,6 +10,7 @@ use crate::slab::{NIL, Slab};
 use crate::store::Key;
 use crate::time::LeaseInstant;
 use crate::wheel::{Step, Wheel};
+use alloc::collections::BTreeMap;
 
 /// The entry of a resource in [`Leases`].
 pub type EntryId = u32;
@@ -38,6 +39,8 @@ pub struct Entry {
 #[derive(Debug, Default)]
 pub struct Leases {
     entries: Slab<Entry>,
+    /// How many entries there are of each database that has any.
+    databases: BTreeMap<u32, usize>,
     wheel: Wheel,
     held: usize,
     permits: u64,
@@ -47,6 +50,7 @@ impl Leases {
     /// Enters a key; it has no deadline yet.
     pub fn enter(&mut self, key: Key<'_>, kind: Kind, epoch: u32) -> EntryId {
         let name = Name::from(key.name);
+        *self.databases.entry(key.db).or_default() += 1;
         self.entries.insert(Entry { name, db: key.db, epoch, kind, held: 0, permits: 0 })
     }
 
@@ -54,6 +58,7 @@ impl Leases {
     pub fn leave(&mut self, id: EntryId) -> Option<Entry> {
         let entry = self.entries.remove(id)?;
         self.wheel.disarm(id);
+        self.count_out(entry.db);
         self.held -= entry.held as usize;
         self.permits -= entry.permits;
         Some(entry)
@@ -83,14 +88,35 @@ impl Leases {
 
     /// Changes the key of an entry: the value went to another name or database.
     pub fn rename(&mut self, id: EntryId, key: Key<'_>) {
-        if let Some(entry) = self.entries.get_mut(id) {
-            entry.name = Name::from(key.name);
-            entry.db = key.db;
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        entry.name = Name::from(key.name);
+        let from = core::mem::replace(&mut entry.db, key.db);
+        *self.databases.entry(key.db).or_default() += 1;
+        self.count_out(from);
+    }
+
+    fn count_out(&mut self, db: u32) {
+        if let Some(count) = self.databases.get_mut(&db) {
+            *count -= 1;
+            if *count == 0 {
+                self.databases.remove(&db);
+            }
         }
+    }
+
+    /// The databases of the keys entered.
+    pub fn databases(&self) -> impl Iterator<Item = u32> {
+        self.databases.keys().copied()
     }
 
     /// Exchanges two database numbers in all entries.
     pub fn swap_databases(&mut self, a: u32, b: u32) {
+        let counts = [a, b].map(|db| self.databases.remove(&db));
+        for (db, count) in [b, a].into_iter().zip(counts) {
+            if let Some(count) = count {
+                self.databases.insert(db, count);
+            }
+        }
         for id in 0..self.entries.bound() {
             if let Some(entry) = self.entries.get_mut(id) {
                 entry.db = match entry.db {

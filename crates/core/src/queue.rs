@@ -260,6 +260,8 @@ pub(crate) struct More {
     pub(crate) unsaved: Vec<(u64, u32)>,
     /// Who reads the key, as hashes of owners.
     pub(crate) readers: BTreeSet<u64>,
+    /// Those who ask for more than one permit: how many, and the waiter slot.
+    pub(crate) wide: BTreeSet<(u32, u32)>,
 }
 
 impl Queue {
@@ -273,6 +275,12 @@ impl Queue {
         let readers = self.more.as_ref().map(|more| &more.readers);
         let count = readers.map_or(0, BTreeSet::len);
         (count, readers.into_iter().flatten().copied())
+    }
+
+    /// Those who ask for more than so many permits, at least one: how many each, and its slot.
+    pub(crate) fn wider_than(&self, capacity: u32) -> impl Iterator<Item = (u32, u32)> {
+        let wide = self.more.as_ref().map(|more| &more.wide);
+        wide.into_iter().flat_map(move |wide| wide.range((capacity + 1, 0)..).copied())
     }
 
     /// The key.

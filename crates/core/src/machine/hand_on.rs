@@ -55,6 +55,11 @@ impl Machine {
             return;
         }
         self.hand_on_to(queue, step, resource);
+        if let Body::Semaphore(semaphore) = &resource.body
+            && semaphore.capacity > 0
+        {
+            self.refuse_wide(step, queue, semaphore.capacity);
+        }
         self.waits.note_holders(queue, resource, false);
     }
 
@@ -67,7 +72,14 @@ impl Machine {
 
     fn hand_on_to(&mut self, queue: u32, step: &mut Step<'_>, resource: &mut Resource) {
         let is_lock = matches!(resource.kind(), Kind::Lock | Kind::Fair);
+        let mut served = 0;
         while !is_lock || matches!(resource.lock(), Lock::Free) {
+            if served == self.wide_at_once {
+                // The tick goes on with the rest. Nobody overtakes them: they stand in front.
+                self.waits.stall(queue);
+                return;
+            }
+            served += 1;
             let Some(slot) = self.first_in(queue) else { return };
             let Some(waiter) = self.waits.get(slot) else { return };
             let leader = self.waits.leader(waiter);

@@ -259,7 +259,7 @@ impl Machine {
                         machine.take_back(step, resource, given, &grant);
                     }
                 }
-                step.ends_at_most = usize::MAX;
+                step.ends_at_most = machine.wide_at_once;
                 machine.end_by_itself(step, resource);
             });
         }

@@ -5,8 +5,9 @@
 //! them apart. So the shell only notes them, and later asks the machine to look at what the key
 //! holds by then.
 
+use super::flush::Flush;
 use super::requests::spent_of;
-use super::{AT_ONCE, Machine, Role, Slots, subject};
+use super::{AT_ONCE, Machine, Role, Slots, WEIGHT_AT_ONCE, subject};
 use crate::effects::{Effects, Subject};
 use crate::hold::NO_CLIENT;
 use crate::holds::HoldId;
@@ -17,7 +18,6 @@ use crate::spent::{RequestKey, Scope, Use};
 use crate::store::{Key, Reach, Slot, Store};
 use crate::time::Now;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use dlock_wire::message::Event;
 use dlock_wire::reply::ErrorCode;
@@ -113,7 +113,7 @@ impl Machine {
     }
 
     /// A value of ours is gone for good: what that means to those who wait, by family.
-    fn value_is_gone(&mut self, kind: Kind, key: Key<'_>, fx: &mut Effects) {
+    pub(super) fn value_is_gone(&mut self, kind: Kind, key: Key<'_>, fx: &mut Effects) {
         let Some(queue) = self.waits.queue_of(key) else { return };
         match kind {
             Kind::Fair => self.drop_places(queue),
@@ -164,6 +164,7 @@ impl Machine {
         (a, b): (u32, u32),
         fx: &mut Effects,
     ) {
+        while self.flush_one(store, fx) {}
         self.leases.swap_databases(a, b);
         self.look_at_swapped(store, now, (a, b), fx);
     }
@@ -177,6 +178,7 @@ impl Machine {
         (a, b): (u32, u32),
         fx: &mut Effects,
     ) {
+        while self.flush_one(store, fx) {}
         for id in 0..self.leases.bound() {
             let Some(entry) = self.leases.get(id) else { continue };
             let other = match entry.db {
@@ -220,66 +222,24 @@ impl Machine {
         announce: bool,
         fx: &mut Effects,
     ) {
-        let mut databases: BTreeMap<u32, bool> = BTreeMap::new();
-        for id in 0..self.leases.bound() {
-            let Some(entry) = self.leases.get(id) else { continue };
-            if db.is_some_and(|db| db != entry.db) {
-                continue;
-            }
-            let number = entry.db;
-            let is_empty = *databases.entry(number).or_insert_with(|| store.is_empty(number));
-            if !is_empty {
-                let name: Vec<u8> = entry.name.to_vec();
-                let key = Key { db: number, name: &name };
-                if matches!(store.get(key), Slot::Here(resource) if resource.entry == id) {
-                    continue;
-                }
-            }
-            self.leases.leave(id);
-        }
-        let databases = databases.into_keys();
-        self.forget_lost_ties();
         if announce && self.role == Role::Primary {
-            for db in databases {
+            for number in self.leases.databases().filter(|&number| db.is_none_or(|db| db == number))
+            {
                 let channel = dlock_wire::names::FLUSH_CHANNEL.as_bytes().to_vec();
-                let text = alloc::format!("flushed {db}").into_bytes();
+                let text = alloc::format!("flushed {number}").into_bytes();
                 fx.messages.push(crate::effects::Message { channel, is_sharded: false, text });
             }
         }
         self.forget_taken(|gone| {
             db.is_none_or(|db| db == gone.db) && matches!(store.get(gone), Slot::Missing)
         });
-        self.queues_are_gone(store, db, fx);
-        self.look_at_queues(store, now, fx, |number| db.is_none_or(|db| db == number));
-    }
-
-    /// After a flush: what the loss of their keys means to those who wait.
-    fn queues_are_gone<S: Store>(&mut self, store: &mut S, db: Option<u32>, fx: &mut Effects) {
-        if self.role == Role::Replica {
-            return;
-        }
-        let queues = self.waits.queues().filter(|(_, queue)| db.is_none_or(|db| db == queue.db));
-        let found: Slots = queues.map(|(id, _)| id).collect();
-        for id in found {
-            let Some(queue) = self.waits.queue(id) else { continue };
-            if let Slot::Missing = store.get(queue.key()) {
-                let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
-                self.value_is_gone(kind, Key { db, name: &name }, fx);
+        self.flushes.push_back(Flush::new(self, db));
+        for _ in 0..self.wide_at_once {
+            if !self.flush_one(store, fx) {
+                break;
             }
         }
-    }
-
-    /// Ties to entries that are gone.
-    fn forget_lost_ties(&mut self) {
-        let lost: Vec<(u64, (EntryId, HoldId))> = self
-            .connections
-            .iter()
-            .flat_map(|(client, connection)| connection.ties.iter().map(move |&tie| (client, tie)))
-            .filter(|&(_, (entry, _))| self.leases.get(entry).is_none())
-            .collect();
-        for (client, (entry, id)) in lost {
-            self.connections.untie(client, entry, id);
-        }
+        self.work_off_stalled(store, now, fx);
     }
 
     fn look_at_queues<S: Store>(
@@ -361,7 +321,7 @@ impl Machine {
             return;
         }
         for _ in 0..AT_ONCE {
-            if !self.work_off_one(store, now, fx) {
+            if fx.weight() >= WEIGHT_AT_ONCE || !self.work_off_one(store, now, fx) {
                 break;
             }
         }

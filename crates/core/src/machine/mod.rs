@@ -8,6 +8,7 @@ mod acquire;
 mod caller;
 mod durable;
 mod entry;
+mod flush;
 mod grant;
 mod hand_on;
 mod holder;
@@ -147,6 +148,10 @@ pub struct Machine {
     ripe: VecDeque<WaiterId>,
     /// Keys to be looked at because their value came from elsewhere with places in it.
     revisit: VecDeque<(u32, Vec<u8>)>,
+    /// How many waiters one step serves at most, and how many holds it ends because they are due.
+    wide_at_once: usize,
+    /// FLUSHDB and FLUSHALL that are not worked off, oldest first.
+    flushes: VecDeque<flush::Flush>,
     /// Where the next ANYACQUIRE begins to look.
     any_start: usize,
     quarantine_until: Option<Instant>,
@@ -219,6 +224,8 @@ impl Machine {
             spent: SpentRequests::new(keys),
             ripe: VecDeque::new(),
             revisit: VecDeque::new(),
+            wide_at_once: WIDE_AT_ONCE,
+            flushes: VecDeque::new(),
             any_start: 0,
             quarantine_until: None,
             gate: Gate::Unknown,
@@ -274,6 +281,12 @@ impl Machine {
         self.gate = gate;
     }
 
+    /// Lets one step serve no more waiters, end no more holds and look at no more keys than so many, at least two: for
+    /// tests of work that is done in portions.
+    pub fn set_portion(&mut self, most: usize) {
+        self.wide_at_once = most.max(2);
+    }
+
     /// Whether keys may be changed now.
     fn accepts_writes(&self) -> bool {
         self.gate == Gate::Open
@@ -327,7 +340,7 @@ impl Machine {
         fx: &mut Effects,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Result<R, Foreign> {
-        let result = self.on_key_alone(store, key, now, (fx, usize::MAX), verb)?;
+        let result = self.on_key_alone(store, key, now, (fx, self.wide_at_once), verb)?;
         if !self.ripe.is_empty() {
             self.grant_what_is_ripe(store, now, fx);
         }
@@ -347,6 +360,9 @@ impl Machine {
             self.accepts_writes() || self.role == Role::Replica,
             "a write behind the gate"
         );
+        if self.is_flushing() {
+            self.see_to_flush_of(store, key, fx);
+        }
         let mut fresh;
         let (resource, is_there) = match store.get(key) {
             Slot::Here(resource) if resource.kind() == kind => (resource, true),
@@ -440,7 +456,14 @@ impl Machine {
     ) -> Option<()> {
         let Slot::Here(resource) = store.get(key) else { return None };
         let kind = resource.kind();
-        self.on_key_alone(store, (kind, key), now, (fx, AT_ONCE), |_, _, _| ()).ok()?;
+        self.on_key_alone(
+            store,
+            (kind, key),
+            now,
+            (fx, self.wide_at_once.min(AT_ONCE)),
+            |_, _, _| (),
+        )
+        .ok()?;
         self.grant_what_is_ripe(store, now, fx);
         Some(())
     }
@@ -500,6 +523,14 @@ fn wrong_type() -> Outcome {
 
 /// How much of a large piece of work an operation does at once; the tick does the rest.
 const AT_ONCE: usize = 64;
+
+/// How many waiters one step serves at most, and how many holds it ends because they are due. The tick does the rest:
+/// until then a queue is noted as stalled, and newcomers stand behind it.
+const WIDE_AT_ONCE: usize = 256;
+
+/// Effects after which an operation leaves what else is due to the tick, and a tick to the next one: a bound on what
+/// the server carries out before it serves clients again.
+const WEIGHT_AT_ONCE: usize = 512;
 
 /// Ids collected before something is done to each of them.
 type Slots = Vec<u32>;

@@ -1,6 +1,6 @@
 //! Connections that go away, calls that are unblocked, waits that run out.
 
-use super::{AT_ONCE, End, Machine, Role, Slots, Step};
+use super::{AT_ONCE, End, Machine, Role, Slots, Step, WEIGHT_AT_ONCE};
 use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
 use crate::hold::NO_CLIENT;
@@ -44,7 +44,7 @@ impl Machine {
             }
         }
         for _ in 0..AT_ONCE {
-            if !self.see_to_one_left_behind(store, now, fx) {
+            if fx.weight() >= WEIGHT_AT_ONCE || !self.see_to_one_left_behind(store, now, fx) {
                 break;
             }
         }

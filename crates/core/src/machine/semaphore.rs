@@ -14,6 +14,7 @@ use crate::spent::Use;
 use crate::store::Store;
 use crate::time::Now;
 use alloc::format;
+use alloc::vec::Vec;
 use dlock_wire::names::PERMITS_MAX;
 use dlock_wire::permit::{self, PermitId};
 use dlock_wire::reply::ErrorCode;
@@ -302,17 +303,25 @@ impl Machine {
     /// Waiters that ask for more than there are get `LIMIT`; the others may have their turn.
     fn capacity_changed(&mut self, step: &mut Step<'_>, resource: &mut Resource, capacity: u32) {
         step.dirty = true;
-        let Some(queue) = self.waits.queue_of(step.key) else { return };
-        for slot in self.waiters_of(queue) {
-            let Some(waiter) = self.waits.get(slot) else { continue };
-            if let Want::Permits { count: n, .. } | Want::Taken(n) = waiter.ask.want
-                && n > capacity
-            {
-                let text = too_wide(step.key.name, n, capacity);
-                self.refuse_waiter(step, slot, &Outcome::fault(ErrorCode::Limit, text));
-            }
+        if let Some(queue) = self.waits.queue_of(step.key) {
+            self.refuse_wide(step, queue, capacity);
         }
         self.hand_on(step, resource);
+    }
+
+    /// Waiters that ask for more than there are get `LIMIT`: some of them, and the others from the tick.
+    pub(super) fn refuse_wide(&mut self, step: &mut Step<'_>, queue: u32, capacity: u32) {
+        let found = self.waits.queue(queue);
+        let found = found.into_iter().flat_map(|queue| queue.wider_than(capacity));
+        let mut wide: Vec<(u32, u32)> = found.take(self.wide_at_once).collect();
+        wide.sort_by_key(|&(_, slot)| self.waits.get(slot).map(|waiter| waiter.seq));
+        if wide.len() == self.wide_at_once {
+            self.waits.stall(queue);
+        }
+        for (n, slot) in wide {
+            let text = too_wide(step.key.name, n, capacity);
+            self.refuse_waiter(step, slot, &Outcome::fault(ErrorCode::Limit, text));
+        }
     }
 }
 

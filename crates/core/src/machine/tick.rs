@@ -1,6 +1,6 @@
 //! The tick: what happens without a call.
 
-use super::{Machine, Role};
+use super::{Machine, Role, WEIGHT_AT_ONCE};
 use crate::effects::Effects;
 use crate::resource::Kind;
 use crate::store::{Key, Reach, Slot, Store};
@@ -58,7 +58,8 @@ impl Machine {
             let worked = self.run_out_one(now, fx)
                 || (self.accepts_writes()
                     && self.role == Role::Primary
-                    && (self.end_quarantine(now)
+                    && (self.flush_one(store, fx)
+                        || self.end_quarantine(now)
                         || self.see_to_one_left_behind(store, now, fx)
                         || self.advance_epoch(store, now, fx)
                         || self.end_grace_of_one(now)
@@ -66,10 +67,14 @@ impl Machine {
                         || self.revisit_one(store, now, fx)
                         || self.work_off_one(store, now, fx)
                         || self.grant_leftover(store, now, fx)))
+                || (self.role == Role::Replica && self.flush_one(store, fx))
                 // Nothing waits for it: a request that is over for too long is not found any more.
                 || self.spent.drop_overdue(self.clock.at(now.mono), limits, DROPS_AT_ONCE);
             if !worked {
                 return Progress::Done;
+            }
+            if fx.weight() >= WEIGHT_AT_ONCE {
+                break;
             }
         }
         Progress::More
@@ -83,6 +88,7 @@ impl Machine {
                 || self.waits.graces.next().is_some_and(|at| at <= lease.0)
                 || self.epoch_cursor > 0
                 || self.connections.has_departed()
+                || self.is_flushing()
                 || self.quarantine_until.is_some_and(|until| until <= now.mono)
                 || self.waits.has_stalled()
                 || (!self.ripe.is_empty() && self.quarantine_left(now.mono) == 0)
@@ -105,6 +111,9 @@ impl Machine {
             }
         };
         if self.role == Role::Replica {
+            if self.is_flushing() {
+                return Some(now.mono);
+            }
             return next;
         }
         if self.wants_to_write(now) {
@@ -179,7 +188,7 @@ impl Machine {
             return;
         }
         for _ in 0..super::AT_ONCE {
-            if !self.end_lease_of_one(store, now, fx) {
+            if fx.weight() >= WEIGHT_AT_ONCE || !self.end_lease_of_one(store, now, fx) {
                 return;
             }
         }

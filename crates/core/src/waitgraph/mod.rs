@@ -168,10 +168,12 @@ impl Machine {
         Wait { goes_first, place, stays, is_old }
     }
 
-    /// What a search has found; whether it saw everything is counted.
+    /// What a search has found. While a flush is worked off queues know holders that hold nothing any more: then a circle
+    /// proves nothing, and the call waits.
     fn conclude(&mut self, search: &Search<'_>, text: Option<String>) -> Option<String> {
         self.searched += search.looked_at as u64;
-        self.counters.deadlock_searches_cut += u64::from(search.is_cut());
-        text
+        let proves_nothing = text.is_some() && self.is_flushing();
+        self.counters.deadlock_searches_cut += u64::from(search.is_cut() || proves_nothing);
+        text.filter(|_| !proves_nothing)
     }
 }

@@ -340,6 +340,9 @@ impl Waits {
         self.members += usize::from(waiter.presence == Presence::Member);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.makers += usize::from(is_maker(waiter.ask.want));
+            if let Some(permits) = width(waiter.ask.want) {
+                queue.more.get_or_insert_default().wide.insert((permits, slot));
+            }
         }
     }
 
@@ -350,6 +353,11 @@ impl Waits {
         self.members -= usize::from(waiter.presence == Presence::Member);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.makers -= usize::from(is_maker(waiter.ask.want));
+            if let Some(permits) = width(waiter.ask.want)
+                && let Some(more) = &mut queue.more
+            {
+                more.wide.remove(&(permits, slot));
+            }
         }
     }
 
@@ -369,6 +377,14 @@ impl Waits {
         if let Some(waiter) = self.waiters.get_mut(slot) {
             waiter.id = WaiterId(u64::from(self.calls) << 32 | u64::from(slot));
         }
+    }
+}
+
+/// How many permits a waiter asks for, if more than one: every semaphore has one.
+fn width(want: Want) -> Option<u32> {
+    match want {
+        Want::Permits { count: n, .. } | Want::Taken(n) if n > 1 => Some(n),
+        _ => None,
     }
 }
 

@@ -65,6 +65,11 @@ impl Waits {
         id
     }
 
+    /// The largest number that any queue has had.
+    pub fn last_serial(&self) -> u64 {
+        self.last_serial
+    }
+
     /// Gives a queue a number that none had before.
     pub fn renew_serial(&mut self, id: u32) -> u64 {
         self.last_serial += 1;
@@ -139,7 +144,7 @@ impl Waits {
         let Some(queue) = self.queues.get_mut(queue) else { return Vec::new() };
         let unsaved = queue.more.as_mut().map(|more| core::mem::take(&mut more.unsaved));
         // Most queues have no readers: then nothing is kept until the next change.
-        queue.more.take_if(|more| more.readers.is_empty());
+        queue.more.take_if(|more| more.readers.is_empty() && more.wide.is_empty());
         unsaved.unwrap_or_default()
     }
 }

@@ -30,7 +30,7 @@
 //! | `restore k l` | DUMP of k and RESTORE of that under l |
 //! | `failover` | the replica takes over |
 //! | `restart`, `restart rdb` | the process is restarted: from its AOF, from a snapshot |
-//! | `set lock-delay 50` | a setting |
+//! | `set lock-delay 50` | a setting; `set portion 2`: so much of wide work in one step |
 //! | `wall -5` | the wall clock is set, in seconds |
 //! | `db 1` | connections use this database from here on |
 //! | `events` | from here on keyspace events are shown, as `+event` |
@@ -327,6 +327,9 @@ impl Table {
                 let seconds: i64 = seconds.parse().expect("seconds");
                 world.wall_us =
                     world.wall_us.checked_add_signed(seconds * 1_000_000).expect("time");
+            }
+            ["set", "portion", value] => {
+                world.machine.set_portion(value.parse().expect("a number"));
             }
             ["set", name, value] => {
                 let value: u64 = value.parse().expect("a number");

@@ -40,6 +40,17 @@ impl Simulation {
         let mut expected = predict(&mut self.model, &touched);
         sort_wakes(&mut expected);
         sort_ends(&mut expected);
+        if self.has_portions {
+            // A portion of one key may come before and after one of another, and a grant between two lapses that are due. The
+            // tokens say in which order grants were made.
+            if let Some(client) = answered_by_tick(&mut got, &expected) {
+                self.world.delivered(client);
+            }
+            for out in [&mut got, &mut expected] {
+                out.events.sort_by_key(|&(event, key)| (key, event));
+                out.messages.sort();
+            }
+        }
         self.model.note_written(&touched);
         for (k, name) in KEYS.into_iter().enumerate() {
             self.model.there[k] = self.world.has_key(Key { db: 0, name: name.as_bytes() });
@@ -102,6 +113,20 @@ impl Simulation {
             }
         }
     }
+}
+
+/// A caller that stands behind a full portion is parked, and granted by the tick: as if it had been answered at once. Its
+/// connection.
+fn answered_by_tick(got: &mut Out, expected: &Out) -> Option<u64> {
+    let answer = expected.reply.as_ref().filter(|_| got.reply.is_none())?;
+    let at = got.wakes.iter().position(|(_, wake)| wake == answer)?;
+    let (client, answer) = got.wakes.remove(at);
+    got.reply = Some(answer);
+    let at = got.events.iter().rposition(|&(event, _)| event == "wait")?;
+    got.events.remove(at);
+    got.counters.grants_at_once += 1;
+    got.counters.grants_after_waiting -= 1;
+    Some(client)
 }
 
 fn kind_of(family: Family) -> Kind {

@@ -59,6 +59,7 @@ fn the_machine_and_the_model_agree() {
     });
 }
 
+#[allow(clippy::struct_excessive_bools)] // facts that do not exclude each other
 struct Simulation {
     random: Random,
     traced: bool,
@@ -69,6 +70,8 @@ struct Simulation {
     shut: bool,
     /// What the keys are asked for as, most of the time.
     families: [Family; KEYS.len()],
+    /// Wide work is done in portions.
+    has_portions: bool,
     /// One in how many calls asks for a place.
     queue_one_in: u64,
     /// The last requests with an id, of which late copies may come.
@@ -124,6 +127,11 @@ impl Simulation {
         let mut model = Model::new(settings, now_ms);
         world.is_cluster = is_cluster;
         model.is_cluster = is_cluster;
+        let has_portions = is_cluster && random.one_in(2);
+        if has_portions {
+            // Wide work in portions: the tick that follows each command does the rest.
+            world.machine.set_portion(2);
+        }
         Self {
             random,
             traced,
@@ -133,6 +141,7 @@ impl Simulation {
             paused: false,
             shut: false,
             families,
+            has_portions,
             queue_one_in,
             sent: Vec::new(),
             last_request: 0,

@@ -21,6 +21,8 @@ impl Simulation {
         }
         match self.random.below(100) {
             0..80 => self.act_call(),
+            // With one key only: see the choice of the key.
+            92..94 if self.has_portions => self.act_call(),
             80..86 => self.act_gone(),
             86..88 => self.act_undelivered(),
             88 => self.act_abandoned(),
@@ -89,7 +91,8 @@ impl Simulation {
         if !self.sent.is_empty() && random.one_in(6) {
             return self.act_late(client, may_block);
         }
-        let k = random.index(KEYS.len());
+        // With one key: in which order one tick does portions of several is open.
+        let k = if self.has_portions { 0 } else { random.index(KEYS.len()) };
         let family = if random.one_in(40) {
             random.pick(&[Family::Lock, Family::Fair, Family::Rw])
         } else {

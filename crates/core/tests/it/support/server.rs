@@ -3,7 +3,7 @@
 use super::keys::{own, slot_of};
 use super::{Keys, Seen, World};
 use dlock_core::effects::Effects;
-use dlock_core::machine::{Lost, Machine};
+use dlock_core::machine::{Gate, Lost, Machine, Progress};
 use dlock_core::record;
 use dlock_core::resource::Resource;
 use dlock_core::store::{Key, Slot, Store};
@@ -93,8 +93,13 @@ impl World {
         for keys in [&mut self.keys, &mut self.replica_keys] {
             keys.values.retain(|((number, _), _)| db.is_some_and(|db| db != *number));
         }
-        self.on_replica(|machine, keys, now, fx| machine.flushed(keys, now, db, true, fx));
-        self.step(|machine, keys, now, fx| machine.flushed(keys, now, db, true, fx))
+        self.on_replica(|machine, keys, now, fx| {
+            machine.flushed(keys, now, db, true, fx);
+            while machine.tick(keys, now, Gate::Unknown, 64, fx) == Progress::More {}
+        });
+        let mut seen = self.step(|machine, keys, now, fx| machine.flushed(keys, now, db, true, fx));
+        self.finish_in_tick(&mut seen);
+        seen
     }
 
     /// The replica takes over, and the old primary follows it.

@@ -10,6 +10,7 @@ mod leases;
 mod multi;
 mod operators;
 mod places;
+mod portions;
 mod queue;
 mod requests;
 mod rw;

@@ -1,0 +1,166 @@
+//! Wide work is done in portions, by the tick: nobody is forgotten, and newcomers stand behind what is still to be done.
+
+use crate::script::{run, run_as};
+use crate::support::{MS, World};
+use dlock_core::machine::{Caller, Gate, Progress, Settings};
+use dlock_core::resource::Kind;
+use dlock_core::store::Key;
+use dlock_wire::request::{Acquire, Mode, Release, ResizeTo, RwAcquire, RwRelease, SemAcquire};
+
+#[test]
+fn readers_are_granted_in_portions_and_a_newcomer_stands_behind_them() {
+    run_as(
+        "DRW",
+        "
+          0  set portion 2
+          0  c1  ACQUIRE k A WRITE         => t1
+          1  c2  ACQUIRE k B READ BLOCK 0  => parked
+          1  c3  ACQUIRE k C READ BLOCK 0  => parked
+          1  c4  ACQUIRE k D READ BLOCK 0  => parked
+          1  c5  ACQUIRE k E READ BLOCK 0  => parked
+          1  c6  ACQUIRE k F READ BLOCK 0  => parked
+          1  c7  ACQUIRE k G WRITE BLOCK 0 => parked
+          2  c1  RELEASE k A WRITE         => 0; c2 gets t2; c3 gets t3
+        # Each call does a portion, and none overtakes.
+          2  c8  ACQUIRE k H READ          => null; c4 gets t4; c5 gets t5
+          2  tick                          => c6 gets t6
+          3  c8  ACQUIRE k H READ          => null
+        ",
+    );
+}
+
+#[test]
+fn permits_are_granted_in_portions_and_calls_that_are_too_wide_refused_in_portions() {
+    run_as(
+        "DSEM",
+        "
+          0  set portion 2
+          0  c1  INIT s 9                   => 1
+          0  c1  ACQUIRE s A COUNT 9        => p1
+          1  c2  ACQUIRE s B COUNT 7 BLOCK 0 => parked
+          1  c3  ACQUIRE s C COUNT 8 BLOCK 0 => parked
+          1  c4  ACQUIRE s D COUNT 9 BLOCK 0 => parked
+          1  c5  ACQUIRE s E BLOCK 0        => parked
+          1  c6  ACQUIRE s F BLOCK 0        => parked
+          1  c7  ACQUIRE s G BLOCK 0        => parked
+          2  c1  RELEASE s $p1              => 2; c2 gets p2
+        ",
+    );
+}
+
+#[test]
+fn after_a_flush_who_waits_is_served_before_whoever_comes() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE a A         => t1
+          0  c1  ACQUIRE b A BIND 0  => t2
+          0  c1  ACQUIRE c A BIND 0  => t3
+          0  c1  ACQUIRE d A         => t4
+          1  c2  ACQUIRE d B BLOCK 0 => parked
+          1  c3  ACQUIRE d C BLOCK 0 => parked
+          2  flushall                => dlock:notify: flushed 0
+          2  c4  ACQUIRE d D         => null; c2 gets t5
+          2  c4  ACQUIRE a D         => t6
+          3  gone c1
+          3  tick
+          4  c2  RELEASE d B         => 0; c3 gets t7
+          4  c4  INFO a              => [D] t6 holds 1 lease 30000 ttl 29998 held 2 [] bound 0 waiters 0
+    ");
+}
+
+/// So many effects come out of one step, or one tick, at most: some for each that it serves.
+const MOST: usize = 1_100;
+
+const MANY: u32 = 3_000;
+
+fn caller(client: u64) -> Caller {
+    Caller { client, db: 0, may_block: true }
+}
+
+/// Ticks until nothing is left to do; how many it took, and the most effects of one.
+fn tick_out(world: &mut World) -> (usize, usize) {
+    let (mut ticks, mut worst) = (0, 0);
+    loop {
+        let mut progress = Progress::Done;
+        let seen = world.step(|machine, keys, now, fx| {
+            progress = machine.tick(keys, now, Gate::Open, 64, fx);
+        });
+        let effects = seen.wakes.len() + seen.messages.len() + seen.events.len();
+        (ticks, worst) = (ticks + 1, worst.max(effects));
+        if progress == Progress::Done {
+            return (ticks, worst);
+        }
+    }
+}
+
+fn readers_in_line(world: &mut World) {
+    let writer = RwAcquire { acquire: Acquire::new(b"k", b"writer"), mode: Mode::Write };
+    let _ = world.step(|machine, keys, now, fx| {
+        machine.rw_acquire(keys, now, caller(1), &writer, fx);
+    });
+    for n in 0..MANY {
+        let owner = n.to_be_bytes();
+        let acquire = Acquire { queue_ms: Some(60_000), ..Acquire::new(b"k", &owner) };
+        let call = RwAcquire { acquire, mode: Mode::Read };
+        let _ = world.step(|machine, keys, now, fx| {
+            machine.rw_acquire(keys, now, caller(2), &call, fx);
+        });
+    }
+}
+
+#[test]
+fn a_release_that_lets_very_many_in_and_each_tick_after_it_serve_some_of_them() {
+    let mut world = World::new(Settings::default(), 1_000_000 * MS);
+    readers_in_line(&mut world);
+    let call = RwRelease { release: Release::new(b"k", b"writer"), mode: Mode::Write };
+    let seen = world.step(|machine, keys, now, fx| {
+        machine.rw_release(keys, now, caller(1), &call, fx);
+    });
+    assert!(seen.events.len() <= MOST, "{} events", seen.events.len());
+    let (ticks, worst) = tick_out(&mut world);
+    assert!(ticks > 3 && worst <= MOST, "{worst} effects in one of {ticks}");
+    assert_eq!(world.machine.leases().held(), MANY as usize);
+}
+
+#[test]
+fn a_resize_that_lets_very_many_in_and_each_tick_after_it_serve_some_of_them() {
+    let mut world = World::new(Settings::default(), 1_000_000 * MS);
+    let _ = world.step(|machine, keys, now, fx| {
+        machine.sem_init(keys, now, caller(1), (b"k", 1), fx);
+    });
+    for n in 0..=MANY {
+        let owner = n.to_be_bytes();
+        let acquire = Acquire { queue_ms: Some(60_000), ..Acquire::new(b"k", &owner) };
+        let call = SemAcquire { acquire, count: 1, limit: None };
+        let permit = u128::from(n + 1).to_be_bytes();
+        let _ = world.step(|machine, keys, now, fx| {
+            machine.sem_acquire(keys, now, caller(2), (&call, permit), fx);
+        });
+    }
+    let seen = world.step(|machine, keys, now, fx| {
+        machine.resize(keys, now, caller(1), (b"k", ResizeTo::Absolute(MANY * 2), None), fx);
+    });
+    assert!(seen.events.len() <= MOST, "{} events", seen.events.len());
+    let (ticks, worst) = tick_out(&mut world);
+    assert!(ticks > 3 && worst <= MOST, "{worst} effects in one of {ticks}");
+    assert_eq!(world.machine.leases().permits(), u64::from(MANY) + 1);
+}
+
+#[test]
+fn a_flush_leaves_most_of_its_work_to_ticks() {
+    let mut world = World::new(Settings::default(), 1_000_000 * MS);
+    for n in 0..MANY {
+        let (key, owner) = (n.to_be_bytes(), [7]);
+        let call = Acquire { bind_ms: Some(0), ..Acquire::new(&key, &owner) };
+        let _ = world.step(|machine, keys, now, fx| {
+            machine.acquire(keys, now, caller(1), (Kind::Lock, &call), fx);
+        });
+    }
+    let _ = world.flush(None);
+    assert!(world.machine.leases().len() > MANY as usize / 2, "done at once");
+    let (ticks, _) = tick_out(&mut world);
+    assert!(ticks > 50, "{ticks} ticks of 64 pieces");
+    assert_eq!(world.machine.leases().len(), 0);
+    assert!(world.machine.connections().is_empty());
+    assert!(!world.has_key(Key { db: 0, name: &0_u32.to_be_bytes() }));
+}
