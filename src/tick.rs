@@ -29,6 +29,9 @@ const LOADED_MS: u64 = 1;
 /// Pieces of work between two looks at the clock.
 const CHUNK: usize = 64;
 
+/// Connections that go in one turn and whose holds and places are seen to at once.
+const GONE_AT_ONCE: usize = 8;
+
 /// The loop has just slept.
 pub fn after_sleep(ctx: Ctx<'_>) {
     let paused = ffi::avoid_replica_traffic();
@@ -120,7 +123,10 @@ pub fn work_off_notices(ctx: Ctx<'_>, turn: Turn) {
         return;
     }
     let mut batch = Batch::take();
+    let gone = batch.iter().filter(|notice| matches!(notice, Notice::ClientGone(_)));
+    let many_gone = gone.take(GONE_AT_ONCE + 1).count() > GONE_AT_ONCE;
     let told = Told {
+        many_gone,
         before_load: batch.iter().any(|notice| matches!(notice, Notice::Loading)),
         swaps_before_replay: batch.iter().any(|notice| {
             matches!(notice, Notice::Swapped { replays, .. } if *replays != inbox::replays())
@@ -147,7 +153,7 @@ pub fn work_off_notices(ctx: Ctx<'_>, turn: Turn) {
         } else if keeps_load && matches!(notice, Notice::Loading) {
             batch.put_off(notice, if is_closed { Wait::Gate } else { Wait::Tick });
         } else if let Notice::ClientGone(client) = notice {
-            if !client_gone(ctx, turn, client) {
+            if !client_gone(ctx, turn, (client, told)) {
                 batch.put_off(notice, Wait::Tick);
             }
         } else if matches!(notice, Notice::Forked) && ffi::avoid_replica_traffic() {
@@ -191,10 +197,14 @@ fn forget_holders(notice: &Notice) {
 }
 
 /// `false`: its notice has to wait for the tick.
-fn client_gone(ctx: Ctx<'_>, turn: Turn, client: u64) -> bool {
+fn client_gone(ctx: Ctx<'_>, turn: Turn, (client, told): (u64, Told)) -> bool {
     let mut is_done = false;
     on_keys(ctx, turn, |shell, keys, now, fx| {
-        is_done = shell.machine.client_gone(keys, now, client, fx);
+        is_done = if told.many_gone {
+            shell.machine.client_departs(keys, now, client, fx)
+        } else {
+            shell.machine.client_gone(keys, now, client, fx)
+        };
     });
     is_done
 }
@@ -206,12 +216,14 @@ struct Told {
     before_load: bool,
     /// Records were replayed after an exchange of databases.
     swaps_before_replay: bool,
+    /// So many connections are gone that what they had is left to the tick.
+    many_gone: bool,
 }
 
 fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
     match notice {
         Notice::ClientGone(client) => {
-            client_gone(ctx, turn, client);
+            client_gone(ctx, turn, (client, told));
         }
         Notice::Heard(client) => on_keys(ctx, turn, |shell, keys, now, fx| {
             shell.machine.rouse(keys, now, client, fx);

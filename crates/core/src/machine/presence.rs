@@ -29,6 +29,26 @@ impl Machine {
         client: u64,
         fx: &mut Effects,
     ) -> bool {
+        let is_done = self.client_departs(store, now, client, fx);
+        if is_done && store.reach() != Reach::OneSlot {
+            for _ in 0..AT_ONCE {
+                if fx.weight() >= WEIGHT_AT_ONCE || !self.see_to_one_left_behind(store, now, fx) {
+                    break;
+                }
+            }
+            self.work_off_stalled(store, now, fx);
+        }
+        is_done
+    }
+
+    /// As [`Machine::client_gone`], but all that the connection had is left to the tick: for many that go together.
+    pub fn client_departs<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        client: u64,
+        fx: &mut Effects,
+    ) -> bool {
         if self.connections.get(client).is_none() {
             return true;
         }
@@ -43,12 +63,6 @@ impl Machine {
                 self.undelivered(store, now, waiter, fx);
             }
         }
-        for _ in 0..AT_ONCE {
-            if fx.weight() >= WEIGHT_AT_ONCE || !self.see_to_one_left_behind(store, now, fx) {
-                break;
-            }
-        }
-        self.work_off_stalled(store, now, fx);
         true
     }
 
