@@ -6,7 +6,7 @@
 //! before the next dlock command, whichever comes first. In a cluster a command works off only what concerns its own
 //! slot: the server looks all keys up in the dictionary of that slot while the command runs.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use dlock_core::machine::Lost;
@@ -134,6 +134,9 @@ impl Drop for PendingWaiters {
 static INBOX: MainCell<VecDeque<Notice>> = MainCell::new(VecDeque::new());
 static NEWS: AtomicBool = AtomicBool::new(false);
 
+/// Connections of which a notice says that they were heard: one for each is enough.
+static HEARD: MainCell<BTreeSet<u64>> = MainCell::new(BTreeSet::new());
+
 /// Counts records that were replayed. That goes on while notices wait: what it enters is not what they speak of.
 static REPLAYS: AtomicU64 = AtomicU64::new(0);
 
@@ -178,6 +181,11 @@ pub fn has_loaded() -> bool {
 pub fn push(notice: Notice) {
     if let Notice::ClientGone(client) = notice
         && !crate::shell::knows_client(client)
+    {
+        return;
+    }
+    if let Notice::Heard(client) = notice
+        && HEARD.try_with(|heard| heard.insert(client)) == Some(false)
     {
         return;
     }
@@ -271,7 +279,12 @@ impl Batch {
 
     /// The oldest whose turn has not come.
     pub fn next(&mut self) -> Option<Notice> {
-        self.next.pop_front()
+        let notice = self.next.pop_front()?;
+        if let Notice::Heard(client) = notice {
+            // From here on it is news again.
+            HEARD.try_with(|heard| heard.remove(&client));
+        }
+        Some(notice)
     }
 
     /// A notice cannot be worked off now.
