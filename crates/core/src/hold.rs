@@ -3,7 +3,10 @@
 use crate::bytes::Owner;
 use crate::time::{Instant, LeaseInstant, Millis};
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::hash::Hasher;
+use siphasher::sip::SipHasher13;
 
 /// How many request ids a hold remembers.
 pub const REQUESTS_KEPT: usize = 8;
@@ -206,10 +209,26 @@ impl Requests {
     }
 }
 
+/// Hash of a request. Its function is no secret: who finds requests of one owner that collide makes them slow to look up, and
+/// nothing else.
+pub(crate) fn request_hash(owner: &[u8], id: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write_usize(owner.len());
+    hasher.write(owner);
+    hasher.write(id);
+    hasher.finish()
+}
+
 impl Hold {
     /// The request ids, if any were given.
     pub fn requests(&self) -> &[u8] {
         self.extras.as_ref().map_or(&[], |extras| extras.requests.as_bytes())
+    }
+
+    /// Hashes of its requests, each with its owner.
+    pub(crate) fn requests_by_hash(&self) -> BTreeSet<u64> {
+        let known = self.extras.iter().flat_map(|extras| extras.requests.iter());
+        known.map(|(id, _)| request_hash(&self.owner, id)).collect()
     }
 
     /// What request `id` did to this hold, if it has seen it.

@@ -1,7 +1,7 @@
 //! Many holds of one key: the readers of a read-write lock, the permits of a semaphore.
 
 use crate::bytes::Owner;
-use crate::hold::Hold;
+use crate::hold::{self, Hold};
 use crate::time::LeaseInstant;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -21,8 +21,10 @@ pub struct Holds {
     all: BTreeMap<HoldId, Box<Hold>>,
     ends: BTreeSet<(LeaseInstant, HoldId)>,
     owners: BTreeSet<(Owner, HoldId)>,
-    /// How many wait to be claimed.
-    unclaimed: usize,
+    /// Those that wait to be claimed, by owner and count.
+    unclaimed: BTreeSet<(Owner, u32, HoldId)>,
+    /// Those that know a request, by a hash of its owner and id.
+    requests: BTreeSet<(u64, HoldId)>,
     /// What changed since the last record.
     touched: Vec<HoldId>,
 }
@@ -41,7 +43,8 @@ impl Holds {
         self.touched.push(id);
         self.ends.remove(&(hold.deadline, id));
         self.owners.remove(&(hold.owner.clone(), id));
-        self.unclaimed -= usize::from(hold.unclaimed().is_some());
+        self.forget_claim(id, &hold);
+        self.requests_changed(id, hold.requests_by_hash(), BTreeSet::new());
         Some(hold)
     }
 
@@ -53,14 +56,23 @@ impl Holds {
     /// Changes the hold under `id`; its owner stays.
     pub fn change<R>(&mut self, id: HoldId, change: impl FnOnce(&mut Hold) -> R) -> Option<R> {
         let hold = self.all.get_mut(&id)?;
-        let (deadline, unclaimed) = (hold.deadline, hold.unclaimed().is_some());
+        let deadline = hold.deadline;
+        let claim = hold.unclaimed().map(|_| (hold.owner.clone(), hold.count, id));
+        let known = hold.requests_by_hash();
         let result = change(hold);
+        let new_claim = hold.unclaimed().map(|_| (hold.owner.clone(), hold.count, id));
+        let new_known = hold.requests_by_hash();
         if hold.deadline != deadline {
             self.ends.remove(&(deadline, id));
             self.ends.insert((hold.deadline, id));
         }
-        self.unclaimed += usize::from(hold.unclaimed().is_some());
-        self.unclaimed -= usize::from(unclaimed);
+        if claim != new_claim {
+            claim.map(|claim| self.unclaimed.remove(&claim));
+            self.unclaimed.extend(new_claim);
+        }
+        if known != new_known {
+            self.requests_changed(id, known, new_known);
+        }
         self.touched.push(id);
         Some(result)
     }
@@ -78,6 +90,28 @@ impl Holds {
         let owner = Owner::from(owner);
         let range = (owner.clone(), 0)..=(owner, HoldId::MAX);
         self.owners.range(range).filter_map(|&(_, id)| Some((id, self.get(id)?)))
+    }
+
+    /// The hold of `owner` that knows request `id`.
+    pub fn by_request(&self, owner: &[u8], id: &[u8]) -> Option<(HoldId, &Hold)> {
+        let hash = hold::request_hash(owner, id);
+        let found = self.requests.range((hash, 0)..=(hash, HoldId::MAX));
+        let mut found = found.filter_map(|&(_, hold)| Some((hold, self.get(hold)?)));
+        found.find(|(_, hold)| *hold.owner == *owner && hold.seen(Some(id)).is_some())
+    }
+
+    /// The first hold of `owner` with this count that waits to be claimed.
+    pub fn to_claim(&self, owner: &[u8], count: u32) -> Option<HoldId> {
+        let owner = Owner::from(owner);
+        let range = (owner.clone(), count, 0)..=(owner, count, HoldId::MAX);
+        self.unclaimed.range(range).next().map(|&(_, _, id)| id)
+    }
+
+    /// All holds of `owner` that wait to be claimed.
+    pub fn all_to_claim(&self, owner: &[u8]) -> impl Iterator<Item = HoldId> {
+        let owner = Owner::from(owner);
+        let range = (owner.clone(), 0, 0)..=(owner, u32::MAX, HoldId::MAX);
+        self.unclaimed.range(range).map(|&(_, _, id)| id)
     }
 
     /// Which hold ends next, and when.
@@ -98,11 +132,6 @@ impl Holds {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
-    }
-
-    /// Whether any of them waits to be claimed.
-    pub fn has_unclaimed(&self) -> bool {
-        self.unclaimed > 0
     }
 
     /// What changed since the last [`Holds::settle`]; ids that are not there any more are gone. An
@@ -128,16 +157,37 @@ impl Holds {
     pub(crate) fn is_consistent(&self) -> bool {
         self.ends.len() == self.all.len()
             && self.owners.len() == self.all.len()
-            && self.unclaimed == self.all.values().filter(|h| h.unclaimed().is_some()).count()
+            && self.unclaimed.len() == self.all.values().filter(|h| h.unclaimed().is_some()).count()
+            && self.requests.len() == self.all.values().map(|h| h.requests_by_hash().len()).sum()
             && self.all.iter().all(|(&id, hold)| {
                 self.ends.contains(&(hold.deadline, id))
                     && self.owners.contains(&(hold.owner.clone(), id))
+                    && hold
+                        .requests_by_hash()
+                        .iter()
+                        .all(|&hash| self.requests.contains(&(hash, id)))
             })
     }
 
     fn index(&mut self, id: HoldId, hold: &Hold) {
         self.ends.insert((hold.deadline, id));
         self.owners.insert((hold.owner.clone(), id));
-        self.unclaimed += usize::from(hold.unclaimed().is_some());
+        if hold.unclaimed().is_some() {
+            self.unclaimed.insert((hold.owner.clone(), hold.count, id));
+        }
+        self.requests_changed(id, BTreeSet::new(), hold.requests_by_hash());
+    }
+
+    fn forget_claim(&mut self, id: HoldId, hold: &Hold) {
+        if hold.unclaimed().is_some() {
+            self.unclaimed.remove(&(hold.owner.clone(), hold.count, id));
+        }
+    }
+
+    fn requests_changed(&mut self, id: HoldId, known: BTreeSet<u64>, new: BTreeSet<u64>) {
+        for hash in known {
+            self.requests.remove(&(hash, id));
+        }
+        self.requests.extend(new.into_iter().map(|hash| (hash, id)));
     }
 }

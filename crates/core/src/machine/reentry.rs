@@ -88,14 +88,9 @@ pub(super) fn own_hold(resource: &Resource, call: &Acquire<'_>, want: Want) -> O
         (Body::Rw(rw), Want::Rw(mode)) => rw.find(call.owner, mode),
         (Body::Semaphore(semaphore), Want::Permits { count, .. }) => {
             let permits = &semaphore.permits;
-            if call.reqid.is_none() && !permits.has_unclaimed() {
-                return None;
-            }
-            let own = || permits.of_owner(call.owner);
-            let repeated = own().find(|(_, hold)| hold.seen(call.reqid).is_some());
-            let unclaimed =
-                || own().find(|(_, hold)| hold.count == count && hold.unclaimed().is_some());
-            repeated.or_else(unclaimed).map(|(id, _)| id)
+            let repeated = call.reqid.and_then(|id| permits.by_request(call.owner, id));
+            let repeated = repeated.map(|(id, _)| id);
+            repeated.or_else(|| permits.to_claim(call.owner, count))
         }
         _ => resource.lock().hold().filter(|hold| *hold.owner == *call.owner).map(|_| ALONE),
     }

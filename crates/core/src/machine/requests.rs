@@ -9,7 +9,7 @@ use super::{Caller, End, Machine, Step, quoted, wrong_type};
 use crate::effects::{Effects, Outcome};
 use crate::hold::{Did, Hold};
 use crate::holds::HoldId;
-use crate::resource::{Kind, Resource};
+use crate::resource::{Body, Kind, Resource};
 use crate::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
 use crate::store::{Key, Slot, Store};
 use crate::time::Now;
@@ -297,6 +297,11 @@ fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<(Did, bool)
         return None;
     }
     let kind = resource.kind();
+    if let (Body::Semaphore(semaphore), Scope::Semaphore) = (&resource.body, name.scope) {
+        // An owner can have very many permits.
+        let (_, hold) = semaphore.permits.by_request(name.owner, name.id)?;
+        return Some((hold.seen(Some(name.id))?, hold.unclaimed().is_none()));
+    }
     let own = resource.holds_of(name.owner);
     let mut own = own.filter(|(id, _)| Scope::of_hold(kind, *id) == Some(name.scope));
     own.find_map(|(_, hold)| Some((hold.seen(Some(name.id))?, hold.unclaimed().is_none())))
