@@ -4,6 +4,7 @@ use super::{End, Machine, Role, Slots, Step, quoted, subject};
 use crate::effects::{Effects, Event, Outcome};
 use crate::holds::{ALONE, HoldId};
 use crate::resource::{Body, Ending, Kind, Lock, Resource};
+use alloc::vec::Vec;
 use dlock_wire::message::Event as Message;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Mode;
@@ -26,19 +27,49 @@ impl Machine {
                     }
                     step.dirty = true;
                 }
-                Ending::Hold(id) => {
-                    let end = match resource.hold(id) {
-                        Some(hold) if hold.unclaimed().is_some() => End::Unclaimed,
-                        Some(hold) if hold.is_cut() => End::Disconnected,
-                        _ => End::Expired,
-                    };
-                    self.end_hold(step, resource, id, end);
-                }
+                Ending::Hold(id) => self.end_lapsed(step, resource, id),
                 Ending::Latch => self.expire_latch(step, resource),
             }
         }
         if ended > 0 {
             self.hand_on(step, resource);
+        }
+    }
+
+    fn end_lapsed(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId) {
+        let end = match resource.hold(id) {
+            Some(hold) if hold.unclaimed().is_some() => End::Unclaimed,
+            Some(hold) if hold.is_cut() => End::Disconnected,
+            _ => End::Expired,
+        };
+        self.end_hold(step, resource, id, end);
+    }
+
+    /// Of very many holds that are due, a step ends some. Those that its call is about are not left out: it is never about
+    /// one that has lapsed.
+    pub(super) fn end_if_due(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        about: impl Fn(&Resource) -> Vec<HoldId>,
+    ) {
+        let is_left = resource.next_end().is_some_and(|(at, _)| at <= step.lease);
+        if !is_left || self.role == Role::Replica || !self.accepts_writes() {
+            return;
+        }
+        let mut ended = false;
+        for id in about(resource) {
+            if resource.hold(id).is_some_and(|hold| hold.deadline <= step.lease) {
+                self.end_lapsed(step, resource, id);
+                ended = true;
+            }
+        }
+        if ended {
+            self.hand_on(step, resource);
+        }
+        if step.granted {
+            // Told on its own: the verb may end this hold again, and its token must not be lost.
+            self.note_state(step, resource);
         }
     }
 

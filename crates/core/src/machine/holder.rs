@@ -16,6 +16,11 @@ use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Mode, Release, Renew};
 
+/// The holds of an owner, of which it has one in each mode.
+fn holds_of(resource: &Resource, owner: &[u8]) -> Vec<HoldId> {
+    resource.holds_of(owner).map(|(id, _)| id).collect()
+}
+
 /// Which hold is meant.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Whose<'a> {
@@ -141,6 +146,7 @@ impl Machine {
         }
         let key = (kind, call.key);
         let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+            machine.end_if_due(step, resource, |resource| holds_of(resource, call.owner));
             let whose = Whose { owner: call.owner, mode, token: call.token };
             match hold_of(step.key, resource, whose) {
                 Ok(id) => {

@@ -5,7 +5,7 @@
 //! fed here by the end of holds and by verbs that leave no hold behind.
 
 use super::holder::{Whose, not_held};
-use super::{Caller, End, Machine, Step, quoted, wrong_type};
+use super::{AT_ONCE, Caller, End, Machine, Step, quoted, wrong_type};
 use crate::effects::{Effects, Outcome};
 use crate::hold::{Did, Hold};
 use crate::holds::HoldId;
@@ -15,6 +15,7 @@ use crate::store::{Key, Slot, Store};
 use crate::time::Now;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Mode, ResizeTo};
 
@@ -51,6 +52,20 @@ impl<'a> Call<'a> {
     /// `ERR`: its id was used for something else.
     pub fn misused(self, key: Key<'_>) -> Outcome {
         self.names().next().map_or(Outcome::Null, |name| misused(key, name))
+    }
+
+    /// Which holds it may be about; of very many permits, some.
+    fn may_be_about(self, resource: &Resource) -> Vec<HoldId> {
+        match &resource.body {
+            Body::Semaphore(semaphore) if !self.owner.is_empty() => {
+                let permits = &semaphore.permits;
+                let repeated = self.id.and_then(|id| permits.by_request(self.owner, id));
+                let repeated = repeated.map(|(id, _)| id);
+                repeated.into_iter().chain(permits.all_to_claim(self.owner).take(AT_ONCE)).collect()
+            }
+            Body::Rw(_) => resource.holds_of(self.owner).map(|(id, _)| id).collect(),
+            Body::Semaphore(_) | Body::Lock(_) | Body::Fair(_) | Body::Latch(_) => Vec::new(),
+        }
     }
 
     /// Under which names the memory knows it.
@@ -107,6 +122,7 @@ impl Machine {
     ) {
         let key = (call.kind, key);
         let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+            machine.end_if_due(step, resource, |resource| call.may_be_about(resource));
             if call.id.is_some()
                 && let Some(outcome) = machine.recall(step, resource, call)
             {

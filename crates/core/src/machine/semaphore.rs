@@ -91,6 +91,7 @@ impl Machine {
     ) {
         self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
             let id = HoldId::from_be_bytes(permit);
+            machine.end_if_due(step, resource, |_| [id].into());
             if resource.hold(id).is_none() {
                 return not_out(step, permit);
             }
@@ -116,6 +117,7 @@ impl Machine {
         }
         self.on_semaphore(store, now, caller, call.key, fx, |machine, step, resource| {
             let id = HoldId::from_be_bytes(call.permit);
+            machine.end_if_due(step, resource, |_| [id].into());
             if resource.hold(id).is_none() {
                 return not_out(step, call.permit);
             }
@@ -135,6 +137,7 @@ impl Machine {
     ) {
         self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
             let id = HoldId::from_be_bytes(permit);
+            machine.end_if_due(step, resource, |_| [id].into());
             if resource.hold(id).is_none() {
                 return Outcome::Count(0);
             }

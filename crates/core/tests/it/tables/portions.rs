@@ -49,6 +49,44 @@ fn permits_are_granted_in_portions_and_calls_that_are_too_wide_refused_in_portio
 }
 
 #[test]
+fn a_permit_that_has_lapsed_is_not_held_however_many_lapse_before_it() {
+    run_as(
+        "DSEM",
+        "
+          0  set portion 2
+          0  c1  INIT s 9                     => 1
+          0  c1  ACQUIRE s A PX 10            => p1
+          0  c1  ACQUIRE s B PX 10            => p2
+          0  c1  ACQUIRE s C PX 10            => p3
+          0  c1  ACQUIRE s D PX 10            => p4
+          0  c1  ACQUIRE s E PX 10 REQID r    => p5
+          0  c1  ACQUIRE s F PX 10            => p6
+          0  c1  ACQUIRE s F PX 10            => p7
+          0  c1  ACQUIRE s F PX 10            => p8
+        # Two that come first end in each call, and the one that it is about.
+         20  c1  RENEW s $p8                  => NOTHELD
+         20  c1  ACQUIRE s E PX 10 REQID r    => SPENT
+         20  c1  RELEASE s $p7                => NOTHELD
+        ",
+    );
+}
+
+#[test]
+fn a_reader_that_has_lapsed_is_not_held_however_many_lapse_before_it() {
+    run_as(
+        "DRW",
+        "
+          0  set portion 2
+          0  c1  ACQUIRE k A READ PX 10 => t1
+          0  c1  ACQUIRE k B READ PX 10 => t2
+          0  c1  ACQUIRE k C READ PX 10 => t3
+          0  c1  ACQUIRE k D READ PX 10 => t4
+         20  c1  RENEW k D READ         => NOTHELD
+        ",
+    );
+}
+
+#[test]
 fn after_a_flush_who_waits_is_served_before_whoever_comes() {
     run("
           0  set portion 2
