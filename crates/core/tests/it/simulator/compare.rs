@@ -55,6 +55,10 @@ impl Simulation {
         for (k, name) in KEYS.into_iter().enumerate() {
             self.model.there[k] = self.world.has_key(Key { db: 0, name: name.as_bytes() });
         }
+        if self.has_portions && is_granted_by_message(&got, &expected) {
+            self.is_over = true;
+            return;
+        }
         let (lease, limits) = (
             self.world.machine.lease_time(self.world.now().mono),
             self.world.machine.request_limits(),
@@ -241,4 +245,14 @@ fn number_of(name: &[u8]) -> usize {
 
 pub(super) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Whether a call stood behind a portion that was still to be worked off, and got its grant by a message instead of at once.
+/// Both are right, but the hold is unclaimed in one of the two: from there on the histories differ.
+fn is_granted_by_message(got: &Out, expected: &Out) -> bool {
+    let (Some(Answer::Null), Some(Answer::Token(token))) = (&got.reply, &expected.reply) else {
+        return false;
+    };
+    let number = format!(" {token} ");
+    got.messages.iter().any(|(_, text)| text.starts_with("granted ") && text.contains(&number))
 }

@@ -72,6 +72,8 @@ struct Simulation {
     families: [Family; KEYS.len()],
     /// Wide work is done in portions.
     has_portions: bool,
+    /// Machine and model went different ways that are both right.
+    is_over: bool,
     /// One in how many calls asks for a place.
     queue_one_in: u64,
     /// The last requests with an id, of which late copies may come.
@@ -142,6 +144,7 @@ impl Simulation {
             shut: false,
             families,
             has_portions,
+            is_over: false,
             queue_one_in,
             sent: Vec::new(),
             last_request: 0,
@@ -153,7 +156,12 @@ impl Simulation {
     fn run(mut self) {
         for _ in 0..STEPS {
             self.pass_time();
-            self.act();
+            if !self.is_over {
+                self.act();
+            }
+            if self.is_over {
+                return;
+            }
             self.compare_views();
         }
         self.say(|| "the end".to_owned());
