@@ -141,12 +141,13 @@ impl Pipe {
             match self.stream.write(&self.out) {
                 Ok(n) => drop(self.out.drain(..n)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => {
+                Err(error) if is_end(&error) => {
                     // What it still has to say can be read.
                     self.out.clear();
                     return;
                 }
+                // The buffer is full, or the system is short of memory for it: later.
+                Err(_) => return,
             }
         }
     }
@@ -207,4 +208,10 @@ impl Pipe {
         }
         self.history.push_back(event);
     }
+}
+
+/// Whether the other side has closed the connection.
+fn is_end(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | ConnectionAborted | NotConnected)
 }
