@@ -98,7 +98,7 @@ async fn a_forged_message_grants_nothing() {
         server.cmd(&["DRW.RELEASE", "k", "h", "WRITE"]).int();
         within("the grant", waiting).await.unwrap().release().await.unwrap();
     }
-    // Permits of others are renewed by whoever knows their id: a forged message must not lead to that either.
+    // A permit can be renewed by every client that knows its id: a forged message must not lead to that either.
     let permit = server.cmd(&["DSEM.ACQUIRE", "k", "h", "LIMIT", "1", "EX", "600"]).text();
     let semaphore = client.semaphore("k");
     let waiting = in_background(async move { semaphore.acquire().await });

@@ -232,7 +232,7 @@ pub fn rewritten(server: Server) -> Server {
     server
 }
 
-/// Waits for the end of a rewrite of the AOF, whoever began it.
+/// Waits for the end of a rewrite of the AOF, also of one that the server began by itself.
 #[track_caller]
 pub fn wait_rewritten(server: &Server) {
     wait_until("the end of the rewrite", || {

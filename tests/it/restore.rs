@@ -256,7 +256,7 @@ fn a_channel_that_a_user_may_not_use_does_not_come_back() {
         for (key, dump) in keys.iter().zip(&dumps) {
             target.cmd(&args!["RESTORE", key, 0, dump, "REPLACE"]).ok();
         }
-        // Both know the same, whoever has dropped what.
+        // Every value is entered, with or without its channel.
         wait_until("the values to be entered", || {
             target.info_number("dlock", "keys_entered") == 4
                 && target.info_number("dlock", "waiters_queued") == 2

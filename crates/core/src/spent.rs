@@ -223,7 +223,7 @@ impl SpentRequests {
         }
     }
 
-    /// The keys of the fingerprints. Whoever takes fingerprints over from here takes them, too.
+    /// The keys of the fingerprints. Fingerprints mean nothing without them.
     pub(crate) fn keys(&self) -> HashKeys {
         self.keys
     }

@@ -1,8 +1,8 @@
 //! FLUSHDB and FLUSHALL, worked off in portions.
 //!
-//! What a flush leaves behind is harmless: an entry of a key that is gone ends nothing, because whoever follows it looks at
-//! the key; a tie to such an entry cuts nothing. So a flush walks over ties, entries and queues, a few at a time, and asks of
-//! each what its key holds by then. A command that names a key of which the flush has not seen the queue sees to that first.
+//! What a flush leaves behind is harmless: an entry of a key that is gone ends nothing, because the key is looked at before
+//! anything ends; a tie to such an entry cuts nothing. So a flush walks over ties, entries and queues, a few at a time, and
+//! asks of each what its key holds by then. A command that names a key of which the flush has not seen the queue sees to that first.
 
 use super::Machine;
 use crate::effects::Effects;
@@ -155,7 +155,7 @@ impl Machine {
         }
         self.look_at(store, id, fx);
         if is_gone && self.waits.queue(id).is_some() {
-            // Whoever comes from now on has nothing to do with the flush.
+            // Calls that come from now on have nothing to do with the flush.
             self.waits.renew_serial(id);
         }
     }

@@ -87,7 +87,7 @@ fn a_reader_that_has_lapsed_is_not_held_however_many_lapse_before_it() {
 }
 
 #[test]
-fn after_a_flush_who_waits_is_served_before_whoever_comes() {
+fn after_a_flush_waiters_are_served_before_newcomers() {
     run("
           0  set portion 2
           0  c1  ACQUIRE a A         => t1
