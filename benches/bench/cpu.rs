@@ -35,6 +35,15 @@ fn built_ins(server: &Server) -> Contender {
     })
 }
 
+/// What people write by hand, and what dlock replaces.
+fn recipe(server: &Server) -> Contender {
+    let unlock = load(server, lua_lock::COMPARE_AND_DELETE);
+    pairs(server, |batch, key, owner| {
+        batch.push(&["SET", key, owner, "NX", "PX", LEASE], b"+OK");
+        batch.push(&["EVALSHA", &unlock, "1", key, owner], b":1");
+    })
+}
+
 fn pings(server: &Server) -> Contender {
     pairs(server, |batch, _, _| {
         batch.push(&["PING"], b"+PONG");
@@ -60,23 +69,26 @@ pub fn run() -> Table {
         dlock(&with),
         built_ins(&bare),
         built_ins(&with),
+        recipe(&bare),
         lua(&bare),
         pings(&bare),
         dlock(&with_aof),
         built_ins(&bare_aof),
+        recipe(&bare_aof),
         lua(&bare_aof),
     ];
     measure(&mut all, ROUNDS);
     with.left_over_check();
     let costs = all.map(|contender| contender.costs);
-    let [dlock, set_bare, set_with, lua, pings, dlock_aof, set_aof, lua_aof] = &costs;
+    let [dlock, set_bare, set_with, recipe, lua, pings, dlock_aof, set_aof, recipe_aof, lua_aof] =
+        &costs;
 
     let mut table = Table::new(
         "Server CPU for one lock and unlock, pipelined",
         format!(
             "User and system time of the server process, per pair; {} rounds of {} pairs, in turns; one connection over TCP, {} commands \
-             in flight; keys of 20 bytes, owners of 36, lease {LEASE} ms. The Lua lock is two scripts over a hash with PEXPIRE and PUBLISH, \
-             by EVALSHA.",
+             in flight; keys of 20 bytes, owners of 36, lease {LEASE} ms. Compare-and-delete is a script that deletes the key if its value is \
+             the owner; the Lua lock is two scripts over a hash with PEXPIRE and PUBLISH; all by EVALSHA.",
             ROUNDS,
             REPEATS * PIPELINES * PAIRS,
             2 * PAIRS,
@@ -90,14 +102,17 @@ pub fn run() -> Table {
         table.row(what, show(costs), report::ratio(&ratio), aim);
     };
     let built_ins: fn(f64) -> String = |ratio| report::at_most(1.0 / ratio, 1.0, "× this");
+    let by_hand: fn(f64) -> String = |ratio| report::at_most(1.0 / ratio, 0.75, "× this");
     let scripts: fn(f64) -> String = |ratio| report::at_least(ratio, 5.0, "");
     compare("DLOCK.ACQUIRE + DLOCK.RELEASE", dlock, dlock, None);
     compare("SET NX PX + DEL, server without dlock", set_bare, dlock, Some(built_ins));
     compare("SET NX PX + DEL, same server as dlock", set_with, dlock, Some(built_ins));
+    compare("SET NX PX + compare-and-delete, server without dlock", recipe, dlock, Some(by_hand));
     compare("two-script Lua lock, server without dlock", lua, dlock, Some(scripts));
     compare("PING + PING, server without dlock", pings, dlock, None);
     compare("appendonly yes: DLOCK.ACQUIRE + DLOCK.RELEASE", dlock_aof, dlock_aof, None);
     compare("appendonly yes: SET NX PX + DEL", set_aof, dlock_aof, None);
+    compare("appendonly yes: SET NX PX + compare-and-delete", recipe_aof, dlock_aof, Some(by_hand));
     compare("appendonly yes: two-script Lua lock", lua_aof, dlock_aof, None);
     table
 }
