@@ -61,6 +61,10 @@ impl Machine {
             .filter(|(_, w)| w.client != NO_CLIENT && w.presence != Presence::Member)
             .count();
         ensure(places == present, || String::from("connections know no place that is gone"))?;
+        let knows_none = self.connections().is_empty() && !self.connections().has_departed();
+        ensure(self.role() == Role::Primary || knows_none, || {
+            String::from("a replica knows no connections")
+        })?;
         waits.disorder().map_or(Ok(()), |sentence| Err(String::from(sentence)))
     }
 

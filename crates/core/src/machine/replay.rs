@@ -160,8 +160,17 @@ impl Machine {
         {
             let name: Vec<u8> = entry.name.to_vec();
             let key = Key { db: entry.db, name: &name };
-            // Opening the key is all it takes; an entry whose key is gone goes with the notice of that.
+            // Opening the key is all it takes.
             let _ = self.on_found(store, key, now, fx, |_, _, _| ());
+            let is_left = match store.get(key) {
+                Slot::Here(resource) => resource.entry != id,
+                Slot::Missing | Slot::Foreign => true,
+                Slot::Elsewhere | Slot::OutOfReach => false,
+            };
+            if is_left {
+                // A replica that heard of an exchange of databases late has kept it.
+                self.leases.leave(id);
+            }
         }
         true
     }

@@ -1,14 +1,18 @@
 //! Ties of holds to connections.
 
-use super::{Grip, Machine};
+use super::{Grip, Machine, Role};
 use crate::hold::{Hold, NO_CLIENT, Tie};
 use crate::lease::NO_ENTRY;
 use crate::resource::Resource;
 use crate::time::{LeaseInstant, Millis};
 
 impl Machine {
-    /// Notes the ties of a resource that just got its entry.
+    /// Notes the ties of a resource that just got its entry. A replica knows no connections: its values may name those that
+    /// this server had as a primary.
     pub(super) fn tie_all(&mut self, resource: &Resource) {
+        if self.role == Role::Replica {
+            return;
+        }
         for (id, hold) in resource.holds() {
             if hold.tied_to() != NO_CLIENT {
                 self.connections.tie(hold.tied_to(), resource.entry, id);

@@ -103,3 +103,23 @@ fn a_tied_fair_place_that_was_absent_is_tied_to_who_claims_it() {
           5  gone c3                                => dlock:notify:B: disconnected 0 t2 1 B k
     ");
 }
+
+#[test]
+fn a_replica_knows_no_connections() {
+    // It replays what becomes of values from the time when it was a primary, whose connections are no business of its own.
+    run_as(
+        "DRW",
+        "
+          0  c1  ACQUIRE k A READ PX 100 BIND 50    => t1
+          1  failover
+          3  swapdb 0 1 unheard
+          3  db 1
+          4  c2  ACQUIRE k B READ PX 900            => t2
+          5  swaps-heard
+          6  c1  RELEASE k A READ                   => 0
+          6  c2  RELEASE k B READ                   => 0
+          7  failover
+          8  tick
+    ",
+    );
+}
