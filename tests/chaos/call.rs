@@ -165,6 +165,11 @@ impl Call {
         Call::new(words, Meaning::Ends(scopes))
     }
 
+    /// Whether it is over soon, so that a connection at work may send it.
+    pub fn is_brief(&self) -> bool {
+        self.block.is_none_or(|block| !block.is_zero() && block < Duration::from_millis(50))
+    }
+
     /// As one would type it.
     pub fn show(&self) -> String {
         let mut text = String::new();

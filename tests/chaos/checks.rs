@@ -26,7 +26,7 @@ pub fn after_burst(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation
     crowd.calm_down()?;
     // Calls of the burst may have paused the server, or changed its settings, since.
     world.reset();
-    crowd.oracle.settled();
+    crowd.oracle.settled(Instant::now());
     certain_holds_are_there(world, crowd)?;
     wakeups::none_is_lost(world, crowd)?;
     match world.kind {

@@ -178,7 +178,10 @@ impl Crowd {
 
     /// Sends a call to the node that a slot moves to, as a client does that was told ASK.
     fn ask_there(&mut self, node: usize, call: &Call) {
-        let elsewhere = |actor: &Actor| actor.node != node && !actor.seat.waits;
+        let may_send = |actor: &Actor| {
+            if actor.seat.waits { actor.pipe.pending.is_empty() } else { call.is_brief() }
+        };
+        let elsewhere = |actor: &Actor| actor.node != node && may_send(actor);
         let Some(n) = self.actors.iter().position(elsewhere) else { return };
         let [frame] = &call.frames[..] else { return };
         let frames = vec![vec![b"ASKING".to_vec()], frame.clone()];
@@ -278,8 +281,19 @@ impl Crowd {
                 Some(first) => actor.seat.waits && first.call.block.is_some(),
             };
             let is_old = start.elapsed() > Duration::from_millis(60);
-            if is_old && self.actors.iter().all(is_calm) {
-                return Ok(());
+            let Some(busy) = self.actors.iter().find(|actor| !is_calm(actor)) else {
+                if is_old {
+                    return Ok(());
+                }
+                std::thread::sleep(Duration::from_micros(300));
+                continue;
+            };
+            if start.elapsed() > AT_ONCE + MARGIN
+                && let Some(first) = busy.pipe.pending.front()
+            {
+                let text =
+                    format!("after {:?} still no answer to {}", start.elapsed(), first.call.show());
+                return Err(Violation::new(text));
             }
             std::thread::sleep(Duration::from_micros(300));
         }

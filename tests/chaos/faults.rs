@@ -30,6 +30,7 @@ pub fn cut(world: &World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Viol
 /// A fault of this world.
 pub fn strike(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
     world.faults += 1;
+    crowd.oracle.stands_still();
     match world.kind {
         Kind::Single => single::strike(world, crowd, dice),
         Kind::Replicated => replicated::strike(world, crowd, dice),

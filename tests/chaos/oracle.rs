@@ -58,8 +58,10 @@ pub struct Oracle {
     tokens: Tokens,
     /// Loads on their way that end bindings.
     reloads: u32,
-    /// Holds whose binding has ended, and when they have ended too.
-    lapsing: Vec<(Scope, Instant)>,
+    /// Holds whose binding has ended, and when they have ended too: counted from the first calm moment after it.
+    lapsing: Vec<(Scope, Option<Instant>)>,
+    /// Leases may have stood still since the last calm moment.
+    stood_still: bool,
     /// Replies that were checked against certain holds.
     pub judged: u64,
 }
@@ -125,7 +127,7 @@ impl Oracle {
     fn unbind(&mut self, scope: &Scope) {
         self.scopes.begin(scope);
         self.drop_within(scope);
-        self.lapsing.push((scope.clone(), Instant::now() + LAPSE));
+        self.lapsing.push((scope.clone(), None));
     }
 
     /// Notes that holds may be bound to a connection from now on.
@@ -381,13 +383,23 @@ impl Oracle {
         self.scopes.world_disturbed();
     }
 
+    /// A pause, refused writes or a restart: leases may stand still until things have settled.
+    pub fn stands_still(&mut self) {
+        self.stood_still = true;
+    }
+
     /// Nothing is on its way any more: calls whose connection went have been carried out, or never will be.
-    pub fn settled(&mut self) {
+    pub fn settled(&mut self, now: Instant) {
         self.reloads = 0;
-        self.scopes.settled();
-        let now = Instant::now();
-        self.lapsing.retain(|(_, end)| *end > now);
-        self.lapsing.iter().for_each(|(scope, _)| self.scopes.begin(scope));
+        self.scopes.settled(now);
+        let was_calm = !std::mem::take(&mut self.stood_still);
+        self.lapsing.retain(|(_, end)| !was_calm || end.is_none_or(|end| end > now));
+        for (scope, end) in &mut self.lapsing {
+            if !was_calm || end.is_none() {
+                *end = Some(now + LAPSE);
+            }
+            self.scopes.begin(scope);
+        }
     }
 
     /// Nothing is left: a flush.

@@ -188,6 +188,9 @@ fn burst(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Vi
     let mut strike =
         dice.one_in(3).then(|| length.mul_f64(dice.pick(&[0.2, 0.35, 0.5, 0.65, 0.8])));
     let mut next_cut = Duration::ZERO;
+    if crowd.scene.weather.pauses || crowd.scene.weather.refusals {
+        crowd.oracle.stands_still();
+    }
     while start.elapsed() < length {
         crowd.scene.clients = crowd.actors.iter().map(|actor| actor.pipe.client_id).collect();
         crowd.feed(dice);

@@ -35,7 +35,7 @@ pub fn everything(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
         crowd.oracle.world_disturbed();
         crowd.pump_for(Duration::from_millis(5))?;
         let Some(actor) = crowd.actors.iter().find(|actor| !actor.pipe.pending.is_empty()) else {
-            crowd.oracle.settled();
+            crowd.oracle.settled(Instant::now());
             return Ok(());
         };
         if start.elapsed() > PATIENCE {

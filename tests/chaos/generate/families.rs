@@ -65,8 +65,7 @@ pub fn next(scene: &mut Scene, seat: &mut Seat, dice: &mut Dice) -> Call {
 /// Another copy of a request that was sent lately, as a client sends it whose connection was cut.
 fn again(scene: &Scene, seat: &Seat, dice: &mut Dice) -> Option<Call> {
     let (first, at, db) = scene.repeatable.get(dice.index(scene.repeatable.len()))?;
-    let is_short = |block: Duration| !block.is_zero() && block < Duration::from_millis(50);
-    if *db != seat.db || !(seat.waits || first.block.is_none_or(is_short)) {
+    if *db != seat.db || !(seat.waits || first.is_brief()) {
         return None;
     }
     let mut call = Call::clone(first);

@@ -86,8 +86,8 @@ impl Scopes {
     }
 
     /// Nothing is on its way.
-    pub fn settled(&mut self) {
+    pub fn settled(&mut self, now: Instant) {
         self.active.clear();
-        self.disturbed = Some(Instant::now());
+        self.disturbed = Some(now);
     }
 }

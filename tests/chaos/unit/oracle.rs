@@ -150,10 +150,30 @@ fn a_binding_that_may_have_come_with_a_place_ends_with_its_connection() {
     run.after(1).reply(&queued, &Value::Nil).unwrap();
     run.after(1).call(1, take(A), 10).unwrap();
     run.oracle.doomed(1);
-    run.oracle.settled();
+    run.oracle.settled(run.now);
     // It goes on for a moment after its connection, also for one that is told of it by then.
     run.after(1).call(3, take(A), 10).unwrap();
     run.after(1).call(2, take(B), 11).unwrap();
+}
+
+#[test]
+fn the_end_of_a_binding_is_put_off_while_leases_stand_still() {
+    let mut run = Run::new();
+    run.call(1, Meaning::Acquire(Acquire { bind: true, ..acquire(A, Mode::Exclusive) }), 10)
+        .unwrap();
+    run.oracle.doomed(1);
+    run.oracle.settled(run.now);
+    run.oracle.stands_still();
+    run.after(5_000);
+    run.oracle.settled(run.now);
+    run.after(1).call(3, take(A), 10).unwrap();
+    run.after(1).call(2, take(B), 11).unwrap();
+    run.call(2, release(B), 0).unwrap();
+    // After a calm time it has ended, and what is told from then on is certain.
+    run.after(5_000);
+    run.oracle.settled(run.now);
+    run.after(1).call(3, take(A), 12).unwrap();
+    run.after(1).call(2, take(B), 13).unwrap_err();
 }
 
 #[test]
