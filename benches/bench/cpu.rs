@@ -4,6 +4,7 @@ use crate::{
     lua_lock,
     names::{key, owner},
     pair::{Contender, PAIRS, PIPELINES, load, measure},
+    recipe,
     report::{self, Table},
     stats::Sample,
     support::Server,
@@ -37,7 +38,7 @@ fn built_ins(server: &Server) -> Contender {
 
 /// What people write by hand, and what dlock replaces.
 fn recipe(server: &Server) -> Contender {
-    let unlock = load(server, lua_lock::COMPARE_AND_DELETE);
+    let unlock = load(server, recipe::COMPARE_AND_DELETE);
     pairs(server, |batch, key, owner| {
         batch.push(&["SET", key, owner, "NX", "PX", LEASE], b"+OK");
         batch.push(&["EVALSHA", &unlock, "1", key, owner], b":1");

@@ -1,12 +1,4 @@
-//! What people write by hand, and the lock of the usual client libraries, written anew.
-
-/// The second half of the recipe that the documentation of the servers gives: SET NX PX takes the lock, and this gives it back if
-/// it is still its own. KEYS: lock. ARGV: owner.
-pub const COMPARE_AND_DELETE: &str = "\
-if redis.call('get', KEYS[1]) == ARGV[1] then
-  return redis.call('del', KEYS[1])
-end
-return 0";
+//! The lock of the usual client libraries, written anew: two scripts.
 
 /// Lock of the usual client libraries: a hash that counts the holds of each owner. KEYS: lock. ARGV: lease, owner.
 pub const LOCK: &str = "\

@@ -2,6 +2,14 @@
 //!
 //! Times are milliseconds; `now` is the client's clock, since these recipes trust it.
 
+/// The second half of the recipe that the documentation of the servers gives: SET NX PX takes the lock, and this gives it back if
+/// it is still its own. KEYS: lock. ARGV: owner.
+pub const COMPARE_AND_DELETE: &str = "\
+if redis.call('get', KEYS[1]) == ARGV[1] then
+  return redis.call('del', KEYS[1])
+end
+return 0";
+
 /// A lock that serves in the order of arrival: a hash, a list of those who wait, and a sorted set with the time at which each of them is given up.
 ///
 /// KEYS: lock, list, set. ARGV: lease, owner, now, how long a waiter at the head may take. Nil: granted; else what to wait for.
