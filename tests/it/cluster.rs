@@ -13,8 +13,10 @@ test_both_families! {
     waiters_for_a_key_that_was_removed_are_told_to_ask_again
 }
 
-/// How long it may take until the module sees that a slot is not here any more, and somewhat more for a busy machine.
+/// Longer than it takes until the module looks again whether a slot is here: a second.
 const CHECK: Duration = Duration::from_millis(1_500);
+/// How long it may take at most, on a busy machine.
+const NOTICED: Duration = Duration::from_secs(15);
 
 #[track_caller]
 fn assert_sent_away(waiters: &mut [&mut Client]) {
@@ -65,7 +67,7 @@ fn leases_end_where_the_server_takes_every_call_for_one_across_slots() {
         server.cmd(&["EVAL", &with_lock, "1", "a"]);
     }
     server.cmd(&["DLOCK.BREAK", "l"]).ok();
-    server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "100"]).int();
+    server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "2000"]).int();
     let mut waiter = server.client();
     block(&server, &mut waiter, &args!["DLOCK.ACQUIRE", "k", "w", "BLOCK", "0", "PX", "100"]);
     waiter.reply(SOON).int();
@@ -134,7 +136,7 @@ fn waiters_for_keys_that_are_not_there_notice_that_their_slot_has_gone() {
     one.end_slot_move(slot, &two);
     let moved = Instant::now();
     assert_sent_away(&mut [&mut blocked]);
-    assert!(moved.elapsed() < CHECK, "{:?}", moved.elapsed());
+    assert!(moved.elapsed() < NOTICED, "{:?}", moved.elapsed());
     assert_eq!(one.info_number("dlock", "waiters_queued"), 0);
     assert_eq!(stays.hear(CHECK), Heard::Nothing);
     assert!(blocked.cmd(&["DLOCK.ACQUIRE", "k", "blocked"]).error().starts_with("MOVED "));
@@ -157,7 +159,7 @@ fn nothing_is_handed_on_while_the_cluster_is_down() {
         println!("without slot {slot}");
         let mut scene = Scene::set(&server, "k");
         let slot = slot.to_string();
-        scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "300"]).int();
+        scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "3000"]).int();
         server.cmd(&["CLUSTER", "DELSLOTS", &slot]).ok();
         wait_state(&server, "fail");
         let refusal = server.cmd(&["DLOCK.RELEASE", "k", "h"]).error();
@@ -170,7 +172,7 @@ fn nothing_is_handed_on_while_the_cluster_is_down() {
         let first_has_left = sent_away(&mut scene.first);
         assert_eq!(sent_away(&mut scene.last), first_has_left);
         // By now the lease is over in any case. Nobody can ask: reads are refused, too.
-        assert_eq!(scene.queued.hear(Duration::from_millis(400)), Heard::Nothing);
+        assert_eq!(scene.queued.hear(Duration::from_secs(3)), Heard::Nothing);
         scene.messages.assert_none();
 
         server.cmd(&["CLUSTER", "ADDSLOTS", &slot]).ok();

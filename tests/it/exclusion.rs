@@ -297,7 +297,7 @@ fn waiters_are_served_in_the_order_in_which_they_came(family: Family) {
     let ask = |n: usize| {
         let mut call =
             args!["DLOCK.ACQUIRE", "k", format!("o{n}"), "BIND", 0, "EX", 1_000, "BLOCK"];
-        call.extend(args![if n % 20 == 3 { 150 } else { 0 }]);
+        call.extend(args![if n % 20 == 3 { 3_000 } else { 0 }]);
         server.block(&call)
     };
     let mut waiting: Vec<Option<Blocked>> = (0..WAITERS).map(|n| Some(ask(n))).collect();

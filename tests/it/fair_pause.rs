@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::{
     args,
     queue::{owner, queue},
-    restart::LATE,
+    restart::{LATE, each},
     scene::assert_lasted,
     support::{Blocked, Family, Heard, ReplicaTap, Reply, SOON, Server, wait_until},
 };
@@ -39,43 +39,42 @@ fn lose(server: &Server, blocked: Blocked) {
 
 #[test]
 fn a_pause_puts_the_grace_of_who_is_away_off() {
-    const GRACE: u64 = 400;
-    const PAUSE: u64 = 900;
-    for mode in ["WRITE", "ALL"] {
-        for lost_before in [true, false] {
-            println!("{mode}, lost before: {lost_before}");
-            let server = start("400");
-            server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
-            let lost = block(&server, "lost", "0");
-            let mut next = block(&server, "next", "0");
-            let begun;
-            if lost_before {
+    const GRACE: u64 = 2_000;
+    const PAUSE: u64 = 3_000;
+    let ways = ["WRITE", "ALL"].map(|mode| [(mode, true), (mode, false)]);
+    each(ways.as_flattened(), |&(mode, lost_before)| {
+        println!("{mode}, lost before: {lost_before}");
+        let server = start("2000");
+        server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
+        let lost = block(&server, "lost", "0");
+        let mut next = block(&server, "next", "0");
+        let begun;
+        if lost_before {
+            lose(&server, lost);
+            begun = pause(&server, PAUSE, mode);
+        } else {
+            begun = pause(&server, PAUSE, mode);
+            // A pause of everything leaves nobody to ask.
+            if mode == "WRITE" {
                 lose(&server, lost);
-                begun = pause(&server, PAUSE, mode);
             } else {
-                begun = pause(&server, PAUSE, mode);
-                // A pause of everything leaves nobody to ask.
-                if mode == "WRITE" {
-                    lose(&server, lost);
-                } else {
-                    lost.hang_up();
-                }
+                lost.hang_up();
             }
-            // Is answered when the pause is over, and the grace is not.
-            assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
-            assert_lasted(begun, PAUSE);
-            let info = server.cmd(&["DLOCK.INFO", "k"]);
-            assert_eq!(info.field("owner").text(), "lost");
-            next.expect_reply(SOON).int();
-            // What passed before the pause counts.
-            let least = if lost_before { PAUSE } else { PAUSE + GRACE };
-            assert!(begun.elapsed() >= Duration::from_millis(least), "{:?}", begun.elapsed());
-            let most = Duration::from_millis(PAUSE + GRACE) + LATE;
-            assert!(begun.elapsed() < most, "{:?}", begun.elapsed());
-            assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "next"]).int(), 0);
-            server.left_over_check();
         }
-    }
+        // Is answered when the pause is over, and the grace is not.
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
+        assert_lasted(begun, PAUSE);
+        let info = server.cmd(&["DLOCK.INFO", "k"]);
+        assert_eq!(info.field("owner").text(), "lost");
+        next.expect_reply(SOON).int();
+        // What passed before the pause counts.
+        let least = if lost_before { PAUSE } else { PAUSE + GRACE };
+        assert!(begun.elapsed() >= Duration::from_millis(least), "{:?}", begun.elapsed());
+        let most = Duration::from_millis(PAUSE + GRACE) + LATE;
+        assert!(begun.elapsed() < most, "{:?}", begun.elapsed());
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "next"]).int(), 0);
+        server.left_over_check();
+    });
 }
 
 /// Who gives up during the pause is answered at once; that it left is written when writing is allowed again.
@@ -85,7 +84,7 @@ fn whoever_gives_up_during_a_pause_leaves_after_it() {
     let replica = Family::Fair.with(&[]).replica_of(&primary).start();
     let mut tap = ReplicaTap::attach(&primary);
     primary.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
-    let mut timed_out = block(&primary, "timed-out", "400");
+    let mut timed_out = block(&primary, "timed-out", "3000");
     let mut unblocked = block(&primary, "unblocked", "0");
     let mut patient = block(&primary, "patient", "0");
     primary.wait_replica_synced(&replica);
@@ -124,16 +123,16 @@ fn whoever_gives_up_during_a_pause_leaves_after_it() {
 /// The turn of who gave up during the pause does not come any more.
 #[test]
 fn nothing_is_granted_to_whoever_gave_up_during_a_pause() {
-    let server = start("60000");
-    for mode in ["WRITE", "ALL"] {
+    each(&["WRITE", "ALL"], |mode| {
+        let server = start("60000");
         let mut holder = server.client();
         holder.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
-        let mut hasty = block(&server, "hasty", "150");
+        let mut hasty = block(&server, "hasty", "1500");
         let mut both =
-            server.post(&["DLOCK.ACQUIRE", "k", "both", "BLOCK", "150", "QUEUE", "60000"]);
+            server.post(&["DLOCK.ACQUIRE", "k", "both", "BLOCK", "1500", "QUEUE", "60000"]);
         server.wait_blocked(2);
         let mut patient = block(&server, "patient", "0");
-        pause(&server, 600, mode);
+        pause(&server, 4_000, mode);
         holder.send(&["DLOCK.RELEASE", "k", "h"]);
         assert!(hasty.expect_reply(SOON).is_null());
         assert!(both.expect_reply(SOON).is_null());
@@ -150,7 +149,7 @@ fn nothing_is_granted_to_whoever_gave_up_during_a_pause() {
         patient.expect_reply(SOON).int();
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "patient"]).int(), 0);
         server.left_over_check();
-    }
+    });
 }
 
 /// Everybody in front goes away or stays; the order is as it was.

@@ -180,15 +180,15 @@ fn a_replica_that_followed_every_step_serves_them_too() {
 
 #[test]
 fn those_who_stay_away_cost_one_grace_in_all() {
-    const GRACE: Duration = Duration::from_millis(800);
+    const GRACE: Duration = Duration::from_secs(4);
     each(&[SNAPSHOT, LOG, REWRITTEN_LOG, PROMOTION, FAILOVER], |way| {
         let name = way.name;
         let mut clients = Vec::new();
-        let settings = ["dlock.fair-grace-ms", "800"];
+        let settings = ["dlock.fair-grace-ms", "4000"];
         let (server, before, after) = take_over(Family::Fair, way, &settings, |server| {
             server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
             for n in 0..40 {
-                let how = if n % 4 == 3 { ["QUEUE", "800"] } else { ["BLOCK", "0"] };
+                let how = if n % 4 == 3 { ["QUEUE", "4000"] } else { ["BLOCK", "0"] };
                 clients.push(ask(server, &format!("w{n}"), &how));
             }
         });
@@ -206,16 +206,16 @@ fn those_who_stay_away_cost_one_grace_in_all() {
 
 #[test]
 fn graces_begin_when_the_quarantine_is_over() {
-    const QUARANTINE: Duration = Duration::from_millis(700);
-    const GRACE: Duration = Duration::from_millis(600);
+    const QUARANTINE: Duration = Duration::from_secs(4);
+    const GRACE: Duration = Duration::from_secs(3);
     each(&[SNAPSHOT, LOG, PROMOTION], |way| {
         let name = way.name;
         let mut clients = Vec::new();
-        let settings = ["dlock.fair-grace-ms", "600", "dlock.restart-quarantine-ms", "700"];
+        let settings = ["dlock.fair-grace-ms", "3000", "dlock.restart-quarantine-ms", "4000"];
         let (server, before, after) = take_over(Family::Fair, way, &settings, |server| {
             server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
             for (owner, how) in
-                [("w0", ["BLOCK", "0"]), ("w1", ["QUEUE", "600"]), ("w2", ["BLOCK", "0"])]
+                [("w0", ["BLOCK", "0"]), ("w1", ["QUEUE", "3000"]), ("w2", ["BLOCK", "0"])]
             {
                 clients.push(ask(server, owner, &how));
             }

@@ -11,7 +11,7 @@ use crate::{
 
 #[test]
 fn a_new_server_grants_nothing_during_its_quarantine() {
-    const QUARANTINE: u64 = 2_500;
+    const QUARANTINE: u64 = 6_000;
     let setting = ["dlock.restart-quarantine-ms", &QUARANTINE.to_string()];
     let begun = Instant::now();
     let server = Server::with(&setting).start();
@@ -46,8 +46,8 @@ fn a_new_server_grants_nothing_during_its_quarantine() {
 
 #[test]
 fn a_pause_puts_leases_off() {
-    const LEASE: u64 = 1_500;
-    const PAUSE: u64 = 600;
+    const LEASE: u64 = 4_000;
+    const PAUSE: u64 = 3_500;
     let server = Server::start();
     server.cmd(&["DSEM.INIT", "s", "1"]).int();
     let lease = LEASE.to_string();
@@ -57,7 +57,7 @@ fn a_pause_puts_leases_off() {
     server.cmd(&["DLATCH.INIT", "l", "1", "PX", &lease]).int();
     let mut waiters: Vec<Blocked> =
         WAITS.map(|(_, call)| server.block(&words(&format!("{call} 0")))).into();
-    let mut hasty = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "50"]);
+    let mut hasty = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "1000"]);
     server.cmd(&["CLIENT", "PAUSE", &PAUSE.to_string(), "WRITE"]).ok();
     // The time of a wait goes on.
     assert!(hasty.expect_reply(SOON).is_null());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::support::{Client, Heard, Reply, SOON, Server, Setup, wait_until};
 
 /// How long what ends by itself lasts, in milliseconds: long enough to set all cases up.
-const SHORT: &str = "1500";
+const SHORT: &str = "5000";
 
 /// What goes in front of `y`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -294,7 +294,7 @@ fn nothing_is_granted_while_the_cluster_is_down() {
 fn nothing_is_granted_after_a_start_before_the_server_accepts_writes() {
     let settings = ["appendonly", "yes", "dlock.fair-grace-ms", "60000"];
     let mut server = Server::with(&settings).start();
-    server.cmd(&["DFAIR.ACQUIRE", "k", "h", "PX", "300"]).int();
+    server.cmd(&["DFAIR.ACQUIRE", "k", "h", "PX", "3000"]).int();
     assert!(server.cmd(&["DFAIR.ACQUIRE", "k", "y", "QUEUE", "60000"]).is_null());
     config(&server, "min-replicas-to-write", "1");
     server.cmd(&["CONFIG", "REWRITE"]).ok();

@@ -155,7 +155,7 @@ fn the_tap_shows_the_exact_stream() {
     let all = tap.all_commands(&primary);
     assert_eq!(all.concat().concat(), b"MULTIINCRnINCRnEXEC");
     assert!(tap.lines(&primary).is_empty());
-    assert_eq!(primary.cmd(&["WAIT", "1", "5000"]).int(), 1);
+    assert_eq!(primary.cmd(&["WAIT", "1", "30000"]).int(), 1);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn the_wall_clock_moves_and_nothing_else_does() {
         server.shift_wall_clock(shift);
         // Some servers look at the wall clock ten times a second, not at every command.
         wait_until(&format!("a wall clock shifted by {shift} s"), || {
-            (shift..shift + 20).contains(&(wall() - start))
+            (shift..shift + 300).contains(&(wall() - start))
         });
         // The server turns its wheels as before.
         let turns = || server.info_number("stats", "total_commands_processed");

@@ -175,8 +175,8 @@ fn who_waits_for_one_that_ends_otherwise_is_told_that_it_is_broken() {
         (&["DLATCH.INIT", "l", "3"], &["RENAME", "l", "m"]),
         (&["DLATCH.INIT", "l", "3"], &["MOVE", "l", "3"]),
         (&["DLATCH.INIT", "l", "3"], &["SET", "l", "text", "PX", "1"]),
-        (&["DLATCH.INIT", "l", "3", "PX", "300"], &["PING"]),
-        (&["DLATCH.INIT", "l", "3", "EX", "1"], &["DLATCH.COUNTDOWN", "l"]),
+        (&["DLATCH.INIT", "l", "3", "PX", "2000"], &["PING"]),
+        (&["DLATCH.INIT", "l", "3", "EX", "2"], &["DLATCH.COUNTDOWN", "l"]),
     ] {
         println!("{init:?} {end:?}");
         assert_eq!(server.cmd(init).int(), 1);
@@ -215,12 +215,12 @@ fn who_waits_for_one_that_ends_otherwise_is_told_that_it_is_broken() {
 fn its_time_ends_by_itself_and_not_early() {
     let server = Server::start();
     let start = Instant::now();
-    server.cmd(&["DLATCH.INIT", "l", "2", "PX", "120"]).int();
+    server.cmd(&["DLATCH.INIT", "l", "2", "PX", "1500"]).int();
     let mut waiter = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
     // A step does not lengthen it.
     assert_eq!(server.cmd(&["DLATCH.COUNTDOWN", "l"]).int(), 1);
     assert!(waiter.expect_reply(SOON).error().starts_with("BROKEN "));
-    assert_lasted(start, 120);
+    assert_lasted(start, 1_500);
     // Where nobody waits or looks.
     server.cmd(&["DLATCH.INIT", "l", "1", "PX", "1"]).int();
     wait_until("the key to go", || server.keys() == 0);
@@ -286,7 +286,7 @@ fn info_and_waiters_are_maps_with_every_field() {
             assert_eq!(info.field(field).int(), value, "{field}");
         }
         let left = info.field("ttl-ms").int();
-        assert!((30_000..=40_000).contains(&left), "{left}");
+        assert!((10_000..=40_000).contains(&left), "{left}");
     }
     assert_eq!(client.cmd(&["DLATCH.INFO", "endless"]).field("ttl-ms").int(), -1);
     for rows in
@@ -294,13 +294,13 @@ fn info_and_waiters_are_maps_with_every_field() {
     {
         let rows = rows.items();
         assert_eq!(rows.len(), 2);
-        let remaining = [-1..=-1, 40_000..=50_000];
+        let remaining = [-1..=-1, 20_000..=50_000];
         for ((row, waits), remaining) in rows.iter().zip([&endless, &timed]).zip(remaining) {
             assert_eq!(names(row), waiter::FIELDS);
             assert!(row.field("owner").bytes().is_empty() && row.field("label").bytes().is_empty());
             assert_eq!(u64::try_from(row.field("client-id").int()).unwrap(), waits.id());
             assert!(remaining.contains(&row.field("remaining-ms").int()), "{}", row.show());
-            assert!((0..10_000).contains(&row.field("waiting-ms").int()), "{}", row.show());
+            assert!((0..30_000).contains(&row.field("waiting-ms").int()), "{}", row.show());
         }
     }
     assert_eq!(server.cmd(&["DLATCH.WAITERS", "l", "COUNT", "1"]).items().len(), 1);

@@ -2,11 +2,14 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot go on stops here and says why")]
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use crate::{
     args,
-    scene::{Scene, block},
+    scene::{Scene, assert_prompt, block},
     support::{Family, Heard, Kind, Reply, SOON, Server, wait_until},
     test_both_families,
 };
@@ -61,9 +64,9 @@ fn nothing_is_handed_on_while_writes_are_refused(family: Family) {
             (server.client(), server.client(), server.client());
         block(&server, &mut heir, &args!["DLOCK.ACQUIRE", "tied", "heir", "BLOCK", 0]);
         block(&server, &mut called_off, &args!["DLOCK.ACQUIRE", "tied", "x", "BLOCK", 0]);
-        block(&server, &mut patient, &args!["DLOCK.ACQUIRE", "tied", "patient", "BLOCK", 500]);
+        block(&server, &mut patient, &args!["DLOCK.ACQUIRE", "tied", "patient", "BLOCK", 3_000]);
         // Not before the server refuses writes.
-        scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "1500"]).int();
+        scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "4000"]).int();
         begin(&server);
 
         for call in [
@@ -105,15 +108,23 @@ fn nothing_is_handed_on_while_writes_are_refused(family: Family) {
 /// Nobody asks anything while writes are refused, and nothing tells the module that it is over.
 fn the_end_of_a_refusal_is_noticed_without_help(family: Family) {
     let server = family.with(&["hz", "1", "dynamic-hz", "no"]).start();
-    let mut scene = Scene::set(&server, "k");
     let mut operator = server.client();
-    scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "100"]).int();
-    operator.cmd(&["CONFIG", "SET", "min-replicas-to-write", "1"]).ok();
-    assert_eq!(scene.first.hear(Duration::from_millis(300)), Heard::Nothing);
-    operator.cmd(&["CONFIG", "SET", "min-replicas-to-write", "0"]).ok();
-    let token = scene.first.reply(Duration::from_millis(500)).int();
-    assert_eq!(scene.messages.next_text(), scene.message("expired"));
-    scene.play_out(token);
+    assert_prompt(|| {
+        let mut scene = Scene::set(&server, "k");
+        // In one write: the lease must not end before the server refuses writes.
+        operator.pipeline(&[
+            args!["DLOCK.RENEW", "k", "h", "PX", 300],
+            args!["CONFIG", "SET", "min-replicas-to-write", 1],
+        ]);
+        assert_eq!(scene.first.hear(Duration::from_millis(400)), Heard::Nothing);
+        operator.cmd(&["CONFIG", "SET", "min-replicas-to-write", "0"]).ok();
+        let over = Instant::now();
+        let token = scene.first.reply(SOON).int();
+        let late = over.elapsed();
+        assert_eq!(scene.messages.next_text(), scene.message("expired"));
+        scene.play_out(token);
+        late
+    });
 }
 
 /// A connection that listens to channels: Valkey does not block it, from a version on.

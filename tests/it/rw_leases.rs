@@ -50,14 +50,14 @@ fn each_hold_has_a_lease_of_its_own() {
 fn readers_expire_one_by_one_and_not_early() {
     let server = Server::start();
     let mut messages = server.subscribe(&["news"]);
-    let leases = [("c", 180_u64), ("a", 40), ("b", 110)];
+    let leases = [("c", 2_700_u64), ("a", 700), ("b", 1_700)];
     let start = Instant::now();
     for (owner, lease) in leases {
         let call = args!["DRW.ACQUIRE", "k", owner, "READ", "PX", lease, "NOTIFY", "news"];
         server.cmd(&call).int();
     }
     let mut writer = server.post(&["DRW.ACQUIRE", "k", "w", "WRITE", "BLOCK", "0"]);
-    for (owner, lease) in [("a", 40), ("b", 110), ("c", 180)] {
+    for (owner, lease) in [("a", 700), ("b", 1_700), ("c", 2_700)] {
         let text = messages.next_text();
         assert!(
             text.starts_with("expired 0 ") && text.ends_with(&format!(" 1 {owner} 0  k")),
@@ -113,7 +113,7 @@ fn a_lock_is_closed_after_a_write_hold_that_was_not_given_back() {
     wait_until("the grant to lapse", || server.info_number("dlock", "unclaimed") == 1);
     assert_eq!(rw(&server, "k"), "nothing");
     // It is served when the delay is over.
-    server.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "150"]).ok();
+    server.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "2000"]).ok();
     server.cmd(&["DRW.ACQUIRE", "k", "a", "WRITE"]).int();
     let mut readers =
         ["b", "c"].map(|owner| server.block(&["DRW.ACQUIRE", "k", owner, "READ", "BLOCK", "0"]));
@@ -122,7 +122,7 @@ fn a_lock_is_closed_after_a_write_hold_that_was_not_given_back() {
     assert_eq!(rw(&server, "k"), "free; waits b c");
     for reader in &mut readers {
         reader.expect_reply(SOON).int();
-        assert_lasted(start, 150);
+        assert_lasted(start, 2_000);
     }
     server.cmd(&["DRW.BREAK", "k"]).int();
     server.left_over_check();

@@ -195,7 +195,7 @@ fn an_owner_never_has_two_holds_of_a_mode() {
         // By a hold that comes to the name it waits for.
         server.cmd(&["DRW.ACQUIRE", "other", "b", mode]).int();
         server.cmd(&["DRW.ACQUIRE", "k", "a", others]).int();
-        let mut waiter = server.block(&["DRW.ACQUIRE", "k", "b", mode, "BLOCK", "500"]);
+        let mut waiter = server.block(&["DRW.ACQUIRE", "k", "b", mode, "BLOCK", "2000"]);
         server.cmd(&["RENAME", "other", "k"]).ok();
         waiter.expect_reply(SOON).ok();
         let mode = mode.to_lowercase();

@@ -57,7 +57,7 @@ fn readers_behind_a_writer_that_leaves_come_in() {
     for leaves in ["drop w", "kill w", "DRW.CANCEL k b", "unblock", "time", "mode"] {
         println!("{leaves}");
         let mut story = Story::on(&server);
-        let block = if leaves == "time" { "800" } else { "0" };
+        let block = if leaves == "time" { "3000" } else { "0" };
         let wait = format!("w: DRW.ACQUIRE k b WRITE BLOCK {block}");
         story.go(&[
             ("DRW.ACQUIRE k a READ", "token a"),

@@ -319,13 +319,13 @@ fn a_permit_whose_holder_is_gone_costs_nothing_after_its_lease() {
     // By its lease, not before; the permit that is renewed stays.
     let (mut first, mut second) = (server.client(), server.client());
     let start = Instant::now();
-    let lost = hold(&mut first, 2, &["PX", "80"]);
-    let kept = hold(&mut second, 1, &["PX", "80"]);
+    let lost = hold(&mut first, 2, &["PX", "1500"]);
+    let kept = hold(&mut second, 1, &["PX", "1500"]);
     second.cmd(&["DSEM.RENEW", "s", &kept, "PX", "60000"]).int();
     drop(first);
     let mut waiter = server.post(&["DSEM.ACQUIRE", "s", "b", "COUNT", "4", "BLOCK", "0"]);
     let granted = waiter.expect_reply(SOON).text();
-    assert!(start.elapsed() >= Duration::from_millis(80), "{:?}", start.elapsed());
+    assert!(start.elapsed() >= Duration::from_millis(1_500), "{:?}", start.elapsed());
     assert_eq!(messages.next_text(), format!("expired 0 {lost} 1 a 0  s"));
     assert_eq!(sem(&server, "s"), "0 of 5 (5 leased, 0 taken)");
     assert!(server.cmd(&["DSEM.RENEW", "s", &lost]).error().starts_with("NOTHELD "));

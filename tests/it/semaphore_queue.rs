@@ -59,7 +59,7 @@ fn those_behind_a_wide_request_that_leaves_are_served() {
     for leaves in ["drop w", "kill w", "DSEM.CANCEL s b", "unblock", "time", "wider"] {
         println!("{leaves}");
         let mut story = Story::on(&server);
-        let block = if leaves == "time" { "800" } else { "0" };
+        let block = if leaves == "time" { "3000" } else { "0" };
         let wait = format!("w: DSEM.ACQUIRE s b COUNT 3 BLOCK {block}");
         story.go(&[
             ("DSEM.INIT s 5", "1"),

@@ -221,7 +221,7 @@ fn waiters_are_limited(family: Family) {
 }
 
 fn a_lock_stays_closed_after_a_hold_that_was_not_given_back(family: Family) {
-    let server = family.with(&["dlock.lock-delay-ms", "400"]).start();
+    let server = family.with(&["dlock.lock-delay-ms", "2000"]).start();
     let expire = |server: &Server| drop(server.cmd(&["DLOCK.RENEW", "k", "a", "PX", "1"]).ok());
     let break_ = |server: &Server| drop(server.cmd(&["DLOCK.BREAK", "k"]).ok());
     let cut = |server: &Server| {
@@ -240,7 +240,7 @@ fn a_lock_stays_closed_after_a_hold_that_was_not_given_back(family: Family) {
             server.cmd(&["DLOCK.INFO", "k"]).field("owner").text().is_empty()
         });
         let info = server.cmd(&["DLOCK.INFO", "k"]);
-        assert!((0..=400).contains(&info.field("ttl-ms").int()), "{}", info.show());
+        assert!((0..=2_000).contains(&info.field("ttl-ms").int()), "{}", info.show());
         for (field, value) in [("holds", 0), ("token", 0), ("lease-ms", 0), ("waiters", 1)] {
             assert_eq!(info.field(field).int(), value, "{}", info.show());
         }
@@ -248,7 +248,7 @@ fn a_lock_stays_closed_after_a_hold_that_was_not_given_back(family: Family) {
         assert!(server.cmd(&["DLOCK.RENEW", "k", "a"]).error().starts_with("NOTHELD "));
         assert_eq!(server.cmd(&["DLOCK.BREAK", "k"]).int(), 0);
         waiter.expect_reply(SOON).int();
-        assert!(start.elapsed() >= Duration::from_millis(400), "{:?}", start.elapsed());
+        assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
         server.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
     }
     // Not after these.
@@ -277,7 +277,7 @@ fn in_the_quarantine_after_a_start_nothing_new_is_granted(family: Family) {
     // It is for starts: the setting alone closes nothing.
     server.cmd(&["DLOCK.ACQUIRE", "gone", "a"]).int();
     server.cmd(&["DLOCK.RELEASE", "gone", "a"]).ok();
-    set(&server, "dlock.restart-quarantine-ms", "1500").ok();
+    set(&server, "dlock.restart-quarantine-ms", "5000").ok();
     server.cmd(&["CONFIG", "REWRITE"]).ok();
     server.kill9();
     let start = Instant::now();
@@ -287,7 +287,7 @@ fn in_the_quarantine_after_a_start_nothing_new_is_granted(family: Family) {
         .strip_prefix("QUARANTINE no new grants for another ")
         .and_then(|rest| rest.strip_suffix(" ms (dlock.restart-quarantine-ms)"))
         .unwrap_or_else(|| panic!("{error}"));
-    assert!((1..=1_500).contains(&left.parse::<u64>().unwrap()), "{left}");
+    assert!((1..=5_000).contains(&left.parse::<u64>().unwrap()), "{left}");
     assert!(server.info_number("dlock", "quarantine_left_ms") > 0);
     // What is known goes on, as far as no new grant is needed.
     assert!(server.cmd(&["DLOCK.ACQUIRE", "known", "b"]).is_null());
@@ -307,14 +307,14 @@ fn in_the_quarantine_after_a_start_nothing_new_is_granted(family: Family) {
     assert_eq!((info.field("owner").text(), info.field("waiters").int()), (String::new(), 1));
     // Two calls in one write: the quarantine ends during the first, and who comes with the second is behind those who wait.
     let late = server.client().pipeline(&[
-        args!["DEBUG", "SLEEP", "1.6"],
+        args!["DEBUG", "SLEEP", "5.1"],
         args!["DLOCK.ACQUIRE", "known", "x"],
         args!["DLOCK.ACQUIRE", "new", "x"],
     ]);
     assert!(late[1].is_null() && late[2].is_null(), "{late:?}");
     for waiter in [&mut next, &mut patient] {
         waiter.expect_reply(SOON).int();
-        assert!(start.elapsed() >= Duration::from_millis(1_500), "{:?}", start.elapsed());
+        assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
     }
     client.cmd(&["DLOCK.ACQUIRE", "new2", "f"]).int();
     assert_eq!(server.info_number("dlock", "quarantine_left_ms"), 0);

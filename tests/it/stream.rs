@@ -125,10 +125,10 @@ fn each_change_of_a_hold_is_one_command() {
     at.int("DLOCK.ACQUIRE k a");
     at.int("DLOCK.BREAK k");
     assert_eq!(at.sent()[1..], ["k: free"]);
-    at.cmd("CONFIG SET dlock.lock-delay-ms 60").ok();
+    at.cmd("CONFIG SET dlock.lock-delay-ms 2000").ok();
     at.int("DLOCK.ACQUIRE k a");
     at.int("DLOCK.BREAK k");
-    assert_eq!(at.sent()[1..], ["k: closed for 60"]);
+    assert_eq!(at.sent()[1..], ["k: closed for 2000"]);
     at.expect_soon(&["k: free"]);
     at.cmd("CONFIG SET dlock.lock-delay-ms 0").ok();
     let t = at.int("DLOCK.ACQUIRE k a PX 40");
@@ -344,7 +344,7 @@ fn transactions_and_scripts_stay_together_and_databases_apart() {
 
     // A lease ends in another database than the one that was used last.
     at.cmd("SELECT 7").ok();
-    at.int("DLOCK.ACQUIRE k a PX 200");
+    at.int("DLOCK.ACQUIRE k a PX 2000");
     at.cmd("SELECT 0").ok();
     at.cmd("SET text x").ok();
     wait_until("the end of the lease", || at.server.keys() == 1);

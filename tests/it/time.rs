@@ -11,7 +11,7 @@ use redis::Value;
 
 use crate::{
     args,
-    scene::{assert_lasted, block},
+    scene::{assert_lasted, assert_prompt, block},
     support::{Client, Family, Heard, LIMIT, Reply, Server, wait_until},
     test_both_families,
 };
@@ -26,13 +26,13 @@ test_both_families! {
 const HOUR: i64 = 3_600;
 const YEAR: i64 = 365 * 24 * HOUR;
 
-/// How late anything may end.
-const LATE: Duration = Duration::from_millis(10);
+/// How late anything may end: far less than the second after which the server would look at it anyway.
+const LATE: Duration = Duration::from_millis(100);
 
 /// A busy machine wakes the server late, or this test: a round is allowed what a sleeping thread of ours overslept meanwhile,
 /// and one in which something came late all the same is tried again, so often in all. What comes early fails at once,
 /// whatever the machine does.
-const TRIES: usize = 3;
+const TRIES: usize = 5;
 
 /// The longest that a sleeping thread overslept while `f` ran.
 fn with_noise<R>(f: impl FnOnce() -> R) -> (R, Duration) {
@@ -116,64 +116,64 @@ fn begin(server: &Server) -> Vec<Due> {
     let mut client = server.client();
     hold("wait", &[]);
     let asked = Instant::now();
-    client.send(&["DLOCK.ACQUIRE", "wait", "w", "BLOCK", "260"]);
+    client.send(&["DLOCK.ACQUIRE", "wait", "w", "BLOCK", "1260"]);
     wait_until("the call to block", || server.is_blocked(client.id()));
-    all.push(due("a wait", client, Reply::is_null, asked, 260));
+    all.push(due("a wait", client, Reply::is_null, asked, 1_260));
 
     let mut listener = server.client();
     listener.cmd(&["SUBSCRIBE", "granted"]).ok();
     let is_granted = |message: &Value| message.items()[2].text().starts_with("granted 0 ");
     let asked = Instant::now();
-    hold("place", &["PX", "320"]);
-    let lease = due("a lease, for a place", listener, is_granted, asked, 320);
+    hold("place", &["PX", "1320"]);
+    let lease = due("a lease, for a place", listener, is_granted, asked, 1_320);
     let place = args!["DLOCK.ACQUIRE", "place", "w", "QUEUE", 60_000, "NOTIFY", "granted"];
     assert!(server.cmd(&place).is_null());
     all.push(lease);
 
     let asked = Instant::now();
-    hold("lease", &["PX", "380"]);
+    hold("lease", &["PX", "1380"]);
     let done = Instant::now();
     let client = waiter(server, "lease", "w", 0);
-    all.push(Due { done, ..due("a lease, for a blocked call", client, is_token, asked, 380) });
+    all.push(Due { done, ..due("a lease, for a blocked call", client, is_token, asked, 1_380) });
 
     let mut holder = server.client();
-    holder.cmd(&args!["DLOCK.ACQUIRE", "tie", "h", "BIND", 440]).int();
+    holder.cmd(&args!["DLOCK.ACQUIRE", "tie", "h", "BIND", 1_440]).int();
     let client = waiter(server, "tie", "w", 0);
     let asked = Instant::now();
     drop(holder);
     let tied = || server.cmd(&["DLOCK.INFO", "tie"]).field("bound-client").int();
     wait_until("the tie to be cut", || tied() == 0);
-    all.push(due("a tie", client, is_token, asked, 440));
+    all.push(due("a tie", client, is_token, asked, 1_440));
 
     // Elsewhere a place without a connection holds nobody up.
     if server.family() == Family::Fair {
         hold("grace", &[]);
         let mut absent = server.client();
-        assert!(absent.cmd(&args!["DLOCK.ACQUIRE", "grace", "absent", "QUEUE", 500]).is_null());
+        assert!(absent.cmd(&args!["DLOCK.ACQUIRE", "grace", "absent", "QUEUE", 1_500]).is_null());
         let client = waiter(server, "grace", "w", 0);
         let asked = Instant::now();
         drop(absent);
         let connected =
             || server.cmd(&["DLOCK.WAITERS", "grace"]).items()[0].field("client-id").int();
         wait_until("the place to lose its connection", || connected() == 0);
-        let grace = due("the grace of a place", client, is_token, asked, 500);
+        let grace = due("the grace of a place", client, is_token, asked, 1_500);
         server.cmd(&["DLOCK.RELEASE", "grace", "h"]).int();
         all.push(grace);
     }
 
     hold("unclaimed", &[]);
-    assert!(server.cmd(&args!["DLOCK.ACQUIRE", "unclaimed", "lazy", "QUEUE", 560]).is_null());
+    assert!(server.cmd(&args!["DLOCK.ACQUIRE", "unclaimed", "lazy", "QUEUE", 1_560]).is_null());
     let client = waiter(server, "unclaimed", "w", 0);
     let asked = Instant::now();
     server.cmd(&["DLOCK.RELEASE", "unclaimed", "h"]).int();
-    all.push(due("a grant that nobody claims", client, is_token, asked, 560));
+    all.push(due("a grant that nobody claims", client, is_token, asked, 1_560));
 
     hold("delay", &[]);
     let client = waiter(server, "delay", "w", 0);
-    server.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "620"]).ok();
+    server.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "1620"]).ok();
     let asked = Instant::now();
     server.cmd(&["DLOCK.BREAK", "delay"]).int();
-    all.push(due("a lock-delay", client, is_token, asked, 620));
+    all.push(due("a lock-delay", client, is_token, asked, 1_620));
     server.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "0"]).ok();
     all
 }
@@ -217,7 +217,7 @@ fn nothing_ends_early_or_late_when_the_wall_clock_moves(family: Family) {
 
 fn the_quarantine_is_not_moved(family: Family) {
     let server = family
-        .with(&["hz", "1", "dlock.restart-quarantine-ms", "1500"])
+        .with(&["hz", "1", "dlock.restart-quarantine-ms", "4000"])
         .preload_wallclock()
         .start();
     let mut client = waiter(&server, "k", "w", 0);
@@ -239,7 +239,7 @@ fn slow_server(family: Family) -> Server {
 
 fn a_removal_is_followed_up_at_once(family: Family) {
     let server = slow_server(family);
-    let lateness = || {
+    assert_prompt(|| {
         server.cmd(&["DLOCK.ACQUIRE", "k", "h"]).int();
         let mut first = waiter(&server, "k", "first", 0);
         server.cmd(&["DEL", "k"]).ok();
@@ -248,30 +248,31 @@ fn a_removal_is_followed_up_at_once(family: Family) {
         let late = removed.elapsed();
         first.cmd(&["DLOCK.RELEASE", "k", "first"]).int();
         late
-    };
-    // Whatever delays one of them now and then, nothing in the server delays all.
-    let best = (0..10).map(|_| lateness()).min();
-    assert!(best < Some(LATE), "{best:?}");
+    });
     server.left_over_check();
 }
 
 /// The module has one alarm. What wakes it for something else, seen to before it rings, must not use it up.
 fn the_alarm_is_set_again_after_something_else_rang_it(family: Family) {
+    const LEASE: u64 = 600;
     let server = slow_server(family);
-    let begun = Instant::now();
-    server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "300"]).int();
-    let mut first = waiter(&server, "k", "first", 0);
-    server.client().pipeline(&[
-        args!["DLOCK.ACQUIRE", "other", "h"],
-        args!["MULTI"],
-        args!["DEL", "other"],
-        args!["DLOCK.ACQUIRE", "other", "x"],
-        args!["DLOCK.RELEASE", "other", "x"],
-        args!["EXEC"],
-    ]);
-    first.reply(LIMIT).int();
-    let lasted = begun.elapsed();
-    assert!(lasted < Duration::from_millis(800), "{lasted:?} until the end of a lease of 300 ms");
-    first.cmd(&["DLOCK.RELEASE", "k", "first"]).int();
+    assert_prompt(|| {
+        let mut first = server.client();
+        server.cmd(&args!["DLOCK.ACQUIRE", "k", "h", "PX", LEASE]).int();
+        let begun = Instant::now();
+        first.send(&["DLOCK.ACQUIRE", "k", "first", "BLOCK", "0"]);
+        server.client().pipeline(&[
+            args!["DLOCK.ACQUIRE", "other", "h"],
+            args!["MULTI"],
+            args!["DEL", "other"],
+            args!["DLOCK.ACQUIRE", "other", "x"],
+            args!["DLOCK.RELEASE", "other", "x"],
+            args!["EXEC"],
+        ]);
+        first.reply(LIMIT).int();
+        let lasted = begun.elapsed();
+        first.cmd(&["DLOCK.RELEASE", "k", "first"]).int();
+        lasted.saturating_sub(Duration::from_millis(LEASE))
+    });
     server.left_over_check();
 }
