@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::support::{Variant, for_each_variant, number, quick, start, until, within};
 
 /// Far less than what a place in the queue outlives its connection.
-const PROMPTLY: Duration = Duration::from_secs(2);
+const PROMPTLY: Duration = Duration::from_secs(4);
 
 type Waiting = JoinHandle<Result<(), dlock_client::Error>>;
 

@@ -11,7 +11,7 @@ use std::{
 use dlock_client::{Client, ErrorKind, Lost};
 use dlock_testing::{Nodes, Proxy, Reply as _, Server, Way};
 
-use crate::support::{Dice, Variant, number, quick, until, within};
+use crate::support::{Dice, PATIENCE, Variant, number, quick, until, within};
 
 /// One key on each of three nodes.
 fn keys_of(nodes: &Nodes) -> [String; 3] {
@@ -81,7 +81,7 @@ async fn a_flush_of_one_node_loses_the_holds_of_that_node() {
 async fn a_node_that_hangs_does_not_cost_the_holds_of_others() {
     let nodes = Nodes::with(3, &["cluster-node-timeout", "30000"]);
     let keys = keys_of(&nodes);
-    let lease = Duration::from_millis(1_200);
+    let lease = Duration::from_secs(4);
     let client = Client::builder().lease(lease).connect(&nodes.url()).await.unwrap();
     let mut guards = Vec::new();
     for key in &keys {
@@ -232,10 +232,10 @@ async fn a_replica_takes_over_for_a_node_that_died() {
     let key = &keys_of(&nodes)[0];
     // The same slot.
     let held = &format!("{{{key}}}:held");
-    let lease = Duration::from_secs(12);
+    let lease = Duration::from_secs(30);
     let silent = quick().lease(lease).connect(&nodes.url()).await.unwrap();
     let holding = within("the acquire", silent.lock(held).acquire()).await.unwrap();
-    let client = quick().retry_for(Duration::from_secs(20)).connect(&nodes.url()).await.unwrap();
+    let client = quick().retry_for(PATIENCE).connect(&nodes.url()).await.unwrap();
     let guard = within("the acquire", client.lock(key).acquire()).await.unwrap();
     nodes.all()[0].wait_replica_synced(&nodes.all()[replica]);
     nodes.node(0).kill9();

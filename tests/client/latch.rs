@@ -55,7 +55,7 @@ async fn a_latch_that_ends_closed_is_broken() {
     let error = within("the waiter", waiter).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Broken);
 
-    latch.init_for(1, Duration::from_millis(150)).await.unwrap();
+    latch.init_for(1, Duration::from_secs(2)).await.unwrap();
     let error = within("the waiter", latch.wait()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Broken);
     server.left_over_check();

@@ -28,7 +28,7 @@ async fn a_lock_is_taken_and_given_back() {
         assert_eq!(info.field("label").text(), "of a test");
         assert_eq!(guard.lost_now(), None);
         let valid = guard.valid_for();
-        assert!(valid > Duration::from_secs(29) && valid < Duration::from_secs(30), "{valid:?}");
+        assert!(valid > Duration::from_secs(15) && valid < Duration::from_secs(30), "{valid:?}");
 
         assert!(variant.lock(&other, "k").try_acquire().await.unwrap().is_none());
         // Another acquire of the same client is another owner.
@@ -180,7 +180,7 @@ async fn a_named_owner_that_gives_up_and_asks_again_is_served() {
             });
             tokio::time::sleep(Duration::from_micros(dice.roll(2_000))).await;
             holder.release().await.unwrap();
-            let limit = Duration::from_secs(5);
+            let limit = SOON;
             let guard = tokio::time::timeout(limit, again).await;
             let guard =
                 guard.unwrap_or_else(|_| panic!("{variant:?} {n}: not served in {limit:?}"));
@@ -313,7 +313,7 @@ async fn an_inner_guard_that_expired_gives_back_its_own_count_only() {
         for by_hand in [true, false] {
             let lock = variant.lock(&client, "k").owner("me");
             let outer = lock.acquire().await.unwrap();
-            let inner = lock.clone().lease(Duration::from_millis(60)).acquire().await.unwrap();
+            let inner = lock.clone().lease(Duration::from_millis(700)).acquire().await.unwrap();
             assert_eq!(within("lost()", inner.lost()).await, Lost::Expired);
             assert_eq!(variant.holds(&server, "k"), 2);
             if by_hand {

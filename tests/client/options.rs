@@ -11,19 +11,19 @@ use crate::support::{Variant, for_each_variant, number, quick, start, until, wit
 async fn a_lease_of_its_own_is_not_renewed() {
     let (server, client) = start().await;
     for variant in Variant::ALL {
-        let lease = Duration::from_millis(250);
+        let lease = Duration::from_millis(1_500);
         let guard = variant.lock(&client, "k").lease(lease).acquire().await.unwrap();
-        assert_eq!(number(&variant.info(&server, "k"), "lease-ms"), 250);
+        assert_eq!(number(&variant.info(&server, "k"), "lease-ms"), 1_500);
         assert!(guard.valid_for() < lease);
         assert_eq!(within("lost()", guard.lost()).await, Lost::Expired);
         until("the lock to be free", || variant.is_free(&server, "k")).await;
         // Renewed by hand it lasts, and shorter if that is wanted.
         let guard = variant.lock(&client, "k").lease(lease).acquire().await.unwrap();
         guard.renew(Duration::from_secs(20)).await.unwrap();
-        assert!(guard.valid_for() > Duration::from_secs(19));
-        assert!(number(&variant.info(&server, "k"), "ttl-ms") > 19_000);
-        guard.renew(Duration::from_millis(50)).await.unwrap();
-        assert!(guard.valid_for() < Duration::from_millis(50));
+        assert!(guard.valid_for() > Duration::from_secs(10));
+        assert!(number(&variant.info(&server, "k"), "ttl-ms") > 10_000);
+        guard.renew(Duration::from_millis(800)).await.unwrap();
+        assert!(guard.valid_for() < Duration::from_millis(800));
         assert_eq!(within("lost()", guard.lost()).await, Lost::Expired);
         drop(guard);
         server.left_over_check();
@@ -85,10 +85,10 @@ async fn times_out_of_range_are_refused_and_long_ones_work() {
     }
     let most = Duration::from_hours(365 * 24);
     let builder = Client::builder().connect_timeout(most).response_timeout(most).retry_for(most);
-    let client = builder.lease(Duration::from_millis(300)).connect(&server.url()).await.unwrap();
+    let client = builder.lease(Duration::from_secs(2)).connect(&server.url()).await.unwrap();
     let guard = client.lock("k").acquire_timeout(Duration::MAX).await.unwrap().unwrap();
     let held = || number(&server.cmd(&["DLOCK.INFO", "k"]), "held-ms");
-    until("it to be renewed", || held() > 600).await;
+    until("it to be renewed", || held() > 4_000).await;
     guard.release().await.unwrap();
     for wait in [Wait::Queue, Wait::Blocking] {
         let semaphore = client.semaphore("s").limit(1).wait(wait);
@@ -143,29 +143,29 @@ async fn tie(server: Arc<Server>, variant: Variant) {
     let key = &variant.key();
     let proxy = Proxy::to(&server);
     let client = quick().connect(&proxy.url()).await.unwrap();
-    let lock = variant.lock(&client, key).bind(Duration::from_millis(400));
+    let lock = variant.lock(&client, key).bind(Duration::from_secs(3));
     let guard = within("the acquire", lock.acquire()).await.unwrap();
     assert_ne!(number(&variant.info(&server, key), "bound-client"), 0);
     // Who connects again in time keeps it, for longer than the rest that the tie left.
     proxy.cut(dlock_testing::Cut::Reset);
     let tied = || number(&variant.info(&server, key), "ttl-ms") > 20_000;
     until("the hold to be tied anew", tied).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    tokio::time::sleep(Duration::from_millis(3_200)).await;
     assert_eq!(guard.lost_now(), None, "{variant:?}");
     assert_eq!(variant.holds(&server, key), 1);
     // Who does not loses it, and knows it before another can have it.
     proxy.refuse();
     let mut second = server.block(&args![variant.command("ACQUIRE"), key, "next", "BLOCK", 0]);
+    let hold = guard.hold();
     let next = tokio::task::spawn_blocking(move || {
         second.expect_reply(SOON).int();
-        (std::time::Instant::now(), second)
+        (hold.lost_now(), second)
     });
     proxy.cut(dlock_testing::Cut::Reset);
     let how = within("lost()", guard.lost()).await;
-    let lost = std::time::Instant::now();
     assert!(matches!(how, Lost::Expired | Lost::Disconnected), "{how:?}");
-    let (granted, mut second) = within("the next", next).await.unwrap();
-    assert!(lost < granted, "{variant:?}: lost {:?} after the grant", lost - granted);
+    let (known, mut second) = within("the next", next).await.unwrap();
+    assert!(known.is_some(), "{variant:?}: believed in when the next had it");
     second.client().cmd(&args![variant.command("RELEASE"), key, "next"]).ok();
     drop(guard);
 }
@@ -180,7 +180,7 @@ async fn a_grant_counts_when_the_replicas_have_it() {
         let guard = within("the acquire", lock.clone().replicas(1, SOON).acquire()).await.unwrap();
         assert_eq!(variant.holds(&replica, "k"), 1, "{variant:?}");
         guard.release().await.unwrap();
-        let too_many = lock.clone().replicas(2, Duration::from_millis(100));
+        let too_many = lock.clone().replicas(2, Duration::from_millis(1_500));
         for error in [
             within("the acquire", too_many.acquire()).await.unwrap_err(),
             within("the try", too_many.try_acquire()).await.unwrap_err(),

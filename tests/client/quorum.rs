@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dlock_client::{Client, ErrorKind, Lost, QuorumGuard, QuorumLock, Released};
 use dlock_testing::{Server, wait_until};
 
-use crate::support::{until, within};
+use crate::support::{PATIENCE, until, within};
 
 /// For servers whose wall clocks are hours apart.
 const LEAD: [&str; 2] = ["dlock.max-token-lead-ms", "86400000"];
@@ -47,7 +47,7 @@ async fn held_by_all(lock: &QuorumLock, servers: &[Server]) -> QuorumGuard {
         let guard = lock.acquire().await.unwrap();
         let everywhere = || servers.iter().all(|server| has_token(server, "k", guard.token()));
         let start = Instant::now();
-        while start.elapsed() < Duration::from_millis(50) {
+        while start.elapsed() < Duration::from_millis(300) {
             if everywhere() {
                 return guard;
             }
@@ -107,7 +107,7 @@ async fn two_of_five_may_be_down_but_not_three() {
     servers[3].left_over_check();
 
     servers[0].start_again();
-    let guard = lock.acquire_timeout(Duration::from_secs(10)).await.unwrap();
+    let guard = lock.acquire_timeout(PATIENCE).await.unwrap();
     guard.expect("three are up again").release().await.unwrap();
 }
 
@@ -183,19 +183,19 @@ async fn servers_that_hang_are_not_waited_for_and_what_they_grant_late_is_given_
 #[tokio::test(flavor = "multi_thread")]
 async fn the_watchdog_keeps_it_and_a_minority_that_loses_it_does_no_harm() {
     let servers = servers(5);
-    let clients = clients(&servers, Duration::from_millis(900)).await;
+    let clients = clients(&servers, Duration::from_secs(3)).await;
     let guard = held_by_all(&QuorumLock::new(clients, "k"), &servers).await;
     let token = guard.token();
     servers[0].cmd(&["DLOCK.BREAK", "k"]);
     servers[3].cmd(&["DLOCK.BREAK", "k"]);
     let start = Instant::now();
-    wait_until("three leases to pass", || start.elapsed() > Duration::from_millis(2700));
+    wait_until("three leases to pass", || start.elapsed() > Duration::from_secs(9));
     assert_eq!(guard.lost_now(), None);
     assert!(has_token(&servers[1], "k", token));
     assert!(!is_held(&servers[0], "k"), "it is never acquired again");
 
     servers[1].cmd(&["DLOCK.BREAK", "k"]);
-    let lost = tokio::time::timeout(Duration::from_secs(5), guard.lost()).await;
+    let lost = tokio::time::timeout(PATIENCE, guard.lost()).await;
     assert_eq!(lost.unwrap(), Lost::Refused);
     assert_eq!(guard.release().await.unwrap(), Released::Gone);
     servers.iter().for_each(Server::left_over_check);
@@ -283,12 +283,19 @@ async fn worker(lock: QuorumLock, common: Arc<Common>) {
                 continue;
             }
         };
-        let until = Instant::now() + guard.valid_for();
-        let before = common.held.lock().unwrap().replace(until);
-        assert!(before.is_none_or(|until| until <= Instant::now()), "two holders at once");
-        let last = common.last.swap(guard.token(), Ordering::SeqCst);
-        assert!(guard.token() > last, "{} after {last}", guard.token());
-        common.entered.fetch_add(1, Ordering::SeqCst);
+        {
+            // The others wait here, however long this thread is kept from its work; who was kept too long has no say any more.
+            let mut held = common.held.lock().unwrap();
+            let until = Instant::now() + guard.valid_for();
+            if guard.lost_now().is_some() {
+                continue;
+            }
+            let before = held.replace(until);
+            assert!(before.is_none_or(|until| until <= Instant::now()), "two holders at once");
+            let last = common.last.swap(guard.token(), Ordering::SeqCst);
+            assert!(guard.token() > last, "{} after {last}", guard.token());
+            common.entered.fetch_add(1, Ordering::SeqCst);
+        }
         tokio::time::sleep(Duration::from_millis(guard.token() % 8)).await;
         if guard.lost_now().is_none() {
             *common.held.lock().unwrap() = None;
@@ -348,13 +355,13 @@ async fn one_holder_and_growing_tokens_while_servers_are_killed() {
         (servers, kills)
     });
     let (servers, kills) = havoc.await.unwrap();
+    until("enough grants", || common.entered.load(Ordering::SeqCst) > 20).await;
     common.over.store(true, Ordering::SeqCst);
     for worker in workers {
         worker.await.unwrap();
     }
     let entered = common.entered.load(Ordering::SeqCst);
     println!("{entered} times held, {kills} servers killed");
-    assert!(entered > 20, "only {entered} times");
     // Requests that a server worked off after its RELEASE, or on both sides of its crash, last for a lease.
     servers.iter().for_each(Server::left_over_check);
 }

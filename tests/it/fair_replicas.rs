@@ -324,7 +324,7 @@ fn wait_covers_places() {
         client.cmd(call).ok();
         assert_eq!(client.cmd(&["WAIT", "1", "50"]).int(), 0, "{call:?}: the replica is silent");
         tap.commands(&server);
-        assert_eq!(client.cmd(&["WAIT", "1", "30000"]).int(), 1, "{call:?}: the replica has it");
+        assert_eq!(client.cmd(&["WAIT", "1", "20000"]).int(), 1, "{call:?}: the replica has it");
     }
     assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
     server.left_over_check();

@@ -134,9 +134,9 @@ fn a_grant_to_somebody_takes_the_time_to_live_off_the_key() {
 fn what_ends_by_itself_is_a_change_of_the_key() {
     let server = Server::start();
     for (make, waits) in [
-        ("DRW.ACQUIRE k a WRITE PX 50", Some("DRW.ACQUIRE k b READ BLOCK 0")),
-        ("DSEM.ACQUIRE k a LIMIT 1 PX 50", Some("DSEM.ACQUIRE k b LIMIT 1 BLOCK 0")),
-        ("DLATCH.INIT k 1 PX 50", None),
+        ("DRW.ACQUIRE k a WRITE PX 1500", Some("DRW.ACQUIRE k b READ BLOCK 0")),
+        ("DSEM.ACQUIRE k a LIMIT 1 PX 1500", Some("DSEM.ACQUIRE k b LIMIT 1 BLOCK 0")),
+        ("DLATCH.INIT k 1 PX 1500", None),
     ] {
         let mut watcher = server.client();
         server.cmd(&words(make)).ok();

@@ -70,7 +70,7 @@ fn a_promoted_replica_gives_every_lease_in_full() {
     let new = Server::with(&[]).replica_of(&old).start();
     // A fresh replica may get its first commands a second late.
     old.cmd(&["SET", "first", "v"]).ok();
-    assert_eq!(old.cmd(&["WAIT", "1", "30000"]).int(), 1);
+    assert_eq!(old.cmd(&["WAIT", "1", "20000"]).int(), 1);
     old.cmd(&["DEL", "first"]).ok();
     let token = old.cmd(&args!["DRW.ACQUIRE", "k", "a", "READ", "PX", 86_400_000]).int();
     old.cmd(&args!["DRW.RENEW", "k", "a", "READ", "PX", LEASE]).int();

@@ -155,7 +155,7 @@ fn the_tap_shows_the_exact_stream() {
     let all = tap.all_commands(&primary);
     assert_eq!(all.concat().concat(), b"MULTIINCRnINCRnEXEC");
     assert!(tap.lines(&primary).is_empty());
-    assert_eq!(primary.cmd(&["WAIT", "1", "30000"]).int(), 1);
+    assert_eq!(primary.cmd(&["WAIT", "1", "20000"]).int(), 1);
 }
 
 #[test]

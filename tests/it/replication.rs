@@ -300,7 +300,7 @@ fn wait_covers_grants_that_came_late_or_were_repeated(family: Family) {
         let ms = MS.as_millis();
         assert_eq!(client.cmd(&args!["WAIT", 1, ms]).int(), 0, "{what}: the replica is silent");
         tap.commands(&server);
-        assert_eq!(client.cmd(&["WAIT", "1", "30000"]).int(), 1, "{what}: the replica has it");
+        assert_eq!(client.cmd(&["WAIT", "1", "20000"]).int(), 1, "{what}: the replica has it");
     };
     let acquire = ["DLOCK.ACQUIRE", "k", "a", "REQID", "r"];
     let token = first.cmd(&acquire).int();

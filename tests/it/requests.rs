@@ -99,7 +99,7 @@ fn what_was_over_is_known_to_a_promoted_replica(family: Family) {
     let mut primary = family.start();
     let replica = family.with(&[]).replica_of(&primary).start();
     ask(&primary, "SET first v").ok();
-    assert_eq!(ask(&primary, "WAIT 1 5000").int(), 1);
+    assert_eq!(ask(&primary, "WAIT 1 20000").int(), 1);
     ask(&primary, "DLOCK.ACQUIRE k a REQID a1").int();
     ask(&primary, "DLOCK.ACQUIRE k a REQID a2").int();
     assert_eq!(ask(&primary, "DLOCK.RELEASE k a REQID r1").int(), 1);
@@ -128,7 +128,7 @@ fn read_write_locks_know_the_requests_of_each_mode() {
     let mut primary = Server::start();
     let replica = Server::with(&[]).replica_of(&primary).start();
     ask(&primary, "SET first v").ok();
-    assert_eq!(ask(&primary, "WAIT 1 5000").int(), 1);
+    assert_eq!(ask(&primary, "WAIT 1 20000").int(), 1);
     ask(&primary, "DEL first").ok();
     ask(&primary, "DRW.ACQUIRE k a WRITE REQID x").int();
     ask(&primary, "DRW.ACQUIRE k a READ REQID x").int();
@@ -154,7 +154,7 @@ fn semaphores_know_what_each_request_was() {
     let mut primary = Server::start();
     let replica = Server::with(&[]).replica_of(&primary).start();
     ask(&primary, "SET first v").ok();
-    assert_eq!(ask(&primary, "WAIT 1 5000").int(), 1);
+    assert_eq!(ask(&primary, "WAIT 1 20000").int(), 1);
     ask(&primary, "DEL first").ok();
     ask(&primary, "DSEM.INIT s 9").int();
     let permit = ask(&primary, "DSEM.ACQUIRE s a REQID a1").text();
@@ -190,7 +190,7 @@ fn calls_for_several_keys_are_known_key_by_key() {
     let mut primary = Server::start();
     let replica = Server::with(&[]).replica_of(&primary).start();
     ask(&primary, "SET first v").ok();
-    assert_eq!(ask(&primary, "WAIT 1 5000").int(), 1);
+    assert_eq!(ask(&primary, "WAIT 1 20000").int(), 1);
     ask(&primary, "DEL first").ok();
     ask(&primary, "DLOCK.MACQUIRE 2 k l a REQID m").items();
     assert_eq!(ask(&primary, "DLOCK.MRELEASE 3 k l n a REQID r").int(), 2);

@@ -102,7 +102,7 @@ fn a_promoted_replica_gives_every_lease_in_full() {
     let new = Server::with(&[]).replica_of(&old).start();
     // A fresh replica may get its first commands a second late.
     old.cmd(&["SET", "first", "v"]).ok();
-    assert_eq!(old.cmd(&["WAIT", "1", "30000"]).int(), 1);
+    assert_eq!(old.cmd(&["WAIT", "1", "20000"]).int(), 1);
     let token = old.cmd(&args!["DLOCK.ACQUIRE", "k", "h", "PX", LEASE]).int();
     old.cmd(&args!["DLOCK.ACQUIRE", "k", "h", "PX", 50]).int();
     let unclaimed = args!["DLOCK.ACQUIRE", "q", "lazy", "QUEUE", LEASE];

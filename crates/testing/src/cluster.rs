@@ -60,7 +60,8 @@ impl Server {
         let port = target.port().to_string();
         for key in &keys {
             let key = key.bytes();
-            let call: [&[u8]; 6] = [b"MIGRATE", b"127.0.0.1", port.as_bytes(), &key, b"0", b"5000"];
+            let call: [&[u8]; 6] =
+                [b"MIGRATE", b"127.0.0.1", port.as_bytes(), &key, b"0", b"20000"];
             self.cmd(&call).ok();
         }
         keys.len()

@@ -86,7 +86,8 @@ async fn a_lost_reply_to_a_release_loses_no_result() {
     }
     let mut lost = 0;
     for task in tasks {
-        lost += within("a kind", task).await.unwrap();
+        // Each of its turns has a limit.
+        lost += task.await.unwrap();
     }
     println!("{} turns, {lost} replies lost", TURNS * KINDS.len());
     server.left_over_check();
@@ -132,7 +133,7 @@ async fn what_was_gone_before_the_first_copy_is_gone() {
     server.cmd(&["DSEM.BREAK", "s", &permit.permit_id()]).int();
     until("the connection to go", || proxy.open() == 0).await;
     // The client notices by itself; a request that is written to a dead connection would count as sent.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let releases = tokio::spawn(async move { (guard.release().await, permit.release().await) });
     tokio::time::sleep(Duration::from_millis(50)).await;
     proxy.accept();
@@ -146,7 +147,7 @@ async fn what_was_gone_before_the_first_copy_is_gone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_says_why_and_whether_the_work_had_finished() {
     let (server, client) = start().await;
-    let lease = Duration::from_millis(200);
+    let lease = Duration::from_secs(1);
     let lock = client.lock("k").lease(lease);
     // The last step outlasts the lease: nothing can interrupt a step.
     let late = lock.with(async |_| std::thread::sleep(lease * 2));
@@ -194,7 +195,7 @@ fn threads_lose_no_result_either() {
     }
     assert!(lost.fired() >= TURNS * 2 / EVERY);
     // Work that outlasts its lease is noticed at its end.
-    let lease = Duration::from_millis(100);
+    let lease = Duration::from_secs(1);
     let error = client.lock("k").lease(lease).with(|guard| {
         while guard.lost_now().is_none() {
             std::thread::sleep(Duration::from_millis(5));

@@ -12,7 +12,7 @@ use dlock_testing::{Guarded, Server};
 
 use crate::support::{start, until, within};
 
-const LEASE: Duration = Duration::from_millis(300);
+const LEASE: Duration = Duration::from_secs(1);
 const ROUNDS: u64 = 8;
 /// Tells a process of this test binary that it is the one to be stopped: the server's URL, and where it counts.
 const CHILD: [&str; 2] = ["DLOCK_PAUSED_URL", "DLOCK_PAUSED_FILE"];

@@ -91,12 +91,10 @@ async fn the_lease_counts_from_the_request_that_was_granted() {
             let lock = variant.lock(&client, &key).lease(lease);
             let guard = within("the acquire", lock.acquire()).await.unwrap();
             assert_eq!(stuck.fired(), 1);
-            let believed = guard.valid_for();
+            let (asked, believed) = (Instant::now(), guard.valid_for());
             let rest = number(&variant.info(&server, &key), "ttl-ms");
-            assert!(
-                believed <= Duration::from_millis(u64::try_from(rest).unwrap() + 20),
-                "{variant:?}: {believed:?} believed, {rest} ms left"
-            );
+            let rest = Duration::from_millis(u64::try_from(rest).unwrap() + 1) + asked.elapsed();
+            assert!(believed <= rest, "{variant:?}: {believed:?} believed, {rest:?} left");
             drop(guard);
             until("the release", || variant.is_free(&server, &key)).await;
         }
@@ -259,7 +257,7 @@ async fn a_refusal_of_the_repeat_does_not_forget_the_first() {
             let refused = Instant::now();
             until("the grant to be given back", || variant.is_free(&server, &key)).await;
             let took = refused.elapsed();
-            assert!(took < Duration::from_secs(5), "{variant:?}: given back after {took:?}");
+            assert!(took < Duration::from_secs(15), "{variant:?}: given back after {took:?}");
         }
     })
     .await;

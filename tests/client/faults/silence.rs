@@ -2,12 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_client::{Client, Lost, Wait};
+use dlock_client::{Client, Hold, Lost, Wait};
 use dlock_testing::{Blocked, Proxy, Reply as _, Server, Way, args};
 use tokio::task::JoinHandle;
 
 use super::watch;
 use crate::support::{PATIENCE, Variant, until, within};
+
+/// How late a task may be told on a busy machine.
+const LATE: Duration = Duration::from_secs(3);
 
 /// The holder knows that its lease is over before anybody else can hold the lock: behind a black hole, and when the server hangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -26,7 +29,7 @@ async fn a_hold_that_expires_is_lost_before_another_has_it() {
                 let lock = if own_lease { lock.lease(lease) } else { lock };
                 let guard = within("the acquire", lock.acquire()).await.unwrap();
                 let lost = watch(&guard);
-                let granted = next(server, variant, &case);
+                let granted = next(server, variant, &case, guard.hold());
                 if let Some(way) = hole {
                     proxy.stall(way);
                 }
@@ -40,21 +43,30 @@ async fn a_hold_that_expires_is_lost_before_another_has_it() {
     hangs.thaw();
     for (case, lost, granted, proxy, guard) in cases {
         let (how, lost) = within(&format!("lost() of {case}"), lost).await.unwrap();
-        let (granted, next) = within(&format!("the next of {case}"), granted).await.unwrap();
+        let (granted, known, next) = within(&format!("the next of {case}"), granted).await.unwrap();
         assert_eq!(how, Lost::Expired, "{case}");
-        assert!(lost < granted, "{case}: lost() came {:?} after the grant", lost - granted);
+        assert_eq!(known, Some(Lost::Expired), "{case}: believed in when the next had it");
+        // A busy machine may run the task that is told after the one that was granted.
+        let late = lost.saturating_duration_since(granted);
+        assert!(late < LATE, "{case}: lost() came {late:?} after the grant");
         assert_eq!(guard.lost_now(), Some(Lost::Expired));
         drop((next, guard));
         proxy.heal();
     }
 }
 
-/// Somebody else, straight at the server, waits for the lock; when was it granted?
-fn next(server: &Server, variant: Variant, key: &str) -> JoinHandle<(Instant, Blocked)> {
+/// Somebody else, straight at the server, waits for the lock; when was it granted, and what did the holder know then?
+fn next(
+    server: &Server,
+    variant: Variant,
+    key: &str,
+    hold: Hold,
+) -> JoinHandle<(Instant, Option<Lost>, Blocked)> {
     let mut waiting = server.block(&args![variant.command("ACQUIRE"), key, "next", "BLOCK", 0]);
     tokio::task::spawn_blocking(move || {
         waiting.expect_reply(PATIENCE).int();
-        (Instant::now(), waiting)
+        let known = hold.lost_now();
+        (Instant::now(), known, waiting)
     })
 }
 
@@ -63,7 +75,7 @@ fn next(server: &Server, variant: Variant, key: &str) -> JoinHandle<(Instant, Bl
 async fn a_lost_message_is_harmless() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
-    let queue = Duration::from_millis(600);
+    let queue = Duration::from_secs(4);
     let client = Client::builder().queue(queue).connect(&proxy.url()).await.unwrap();
     for fair in [false, true] {
         let variant = Variant { fair, wait: Wait::Queue };
@@ -88,9 +100,9 @@ async fn a_lost_message_is_harmless() {
         let guard = within("the waiter", waiting).await.unwrap();
         assert!(released.elapsed() < queue, "asks again after {:?}", released.elapsed());
         // Told by nobody that it was broken, it learns it from the next renewal at the latest.
-        guard.renew(Duration::from_secs(5)).await.unwrap();
+        guard.renew(Duration::from_secs(20)).await.unwrap();
         server.cmd(&[&variant.command("BREAK"), "k"]).ok();
-        assert!(guard.renew(Duration::from_secs(5)).await.is_err());
+        assert!(guard.renew(Duration::from_secs(20)).await.is_err());
         assert_eq!(guard.lost_now(), Some(Lost::Refused));
         drop(guard);
         proxy.heal();

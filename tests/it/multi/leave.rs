@@ -53,9 +53,9 @@ impl<'a> Scene<'a> {
 fn a_timeout_leaves_all_queues() {
     let server = Server::start();
     let sent = Instant::now();
-    let mut scene = Scene::set(&server, "BLOCK 400");
+    let mut scene = Scene::set(&server, "BLOCK 3000");
     assert!(scene.m.expect_reply(SOON).is_null());
-    assert_lasted(sent, 400);
+    assert_lasted(sent, 3_000);
     assert!(server.info_number("dlock", "timeouts") >= 1);
     scene.end();
 }

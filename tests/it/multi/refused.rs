@@ -53,7 +53,7 @@ fn a_server_that_isfull_of_waiters_refuses_the_call() {
 #[test]
 fn during_a_quarantine_only_what_is_held_is_entered() {
     let mut server =
-        Server::with(&["dlock.restart-quarantine-ms", "1500", "save", "3600 1"]).start();
+        Server::with(&["dlock.restart-quarantine-ms", "5000", "save", "3600 1"]).start();
     wait_until("the end of the first quarantine", || {
         server.info_number("dlock", "quarantine_left_ms") == 0
     });

@@ -147,7 +147,7 @@ fn a_moment_of_another_type_is_seen_or_harms_nobody() {
 
 #[test]
 fn a_lock_closed_by_lock_delay_is_waited_for() {
-    let server = Server::with(&["dlock.lock-delay-ms", "300"]).start();
+    let server = Server::with(&["dlock.lock-delay-ms", "3000"]).start();
     ask(&server, "DLOCK.ACQUIRE busy h").int();
     let mut m = wait(&server, "DLOCK.MACQUIRE 2 free busy m BLOCK 0");
     let broken = Instant::now();
@@ -155,7 +155,7 @@ fn a_lock_closed_by_lock_delay_is_waited_for() {
     assert!(ask(&server, "DLOCK.MACQUIRE 1 busy x").is_null());
     assert_eq!(picture(&server, "free busy"), "free:-<m busy:-<m");
     tokens(&m.expect_reply(SOON));
-    assert_lasted(broken, 300);
+    assert_lasted(broken, 3_000);
     ask(&server, "CONFIG SET dlock.lock-delay-ms 0").ok();
     clear(&server);
 }
@@ -164,7 +164,7 @@ fn a_lock_closed_by_lock_delay_is_waited_for() {
 fn nothing_is_granted_while_writes_are_refused() {
     let server = Server::start();
     let mut m = scene(&server);
-    ask(&server, "DLOCK.RENEW busy h PX 50").int();
+    ask(&server, "DLOCK.RENEW busy h PX 2000").int();
     ask(&server, "CONFIG SET min-replicas-to-write 1").ok();
     wait_until("the end of the lease", || picture(&server, "busy") == "busy:-<m");
     for call in [

@@ -27,7 +27,7 @@ fn owners_that_wait_for_each_other_over_two_slots_are_seen() {
         ask(server, &written(LOCKS[b].0, "{b}k", "o2")).ok();
         let call = format!("{} BLOCK 0", written(LOCKS[a].1, "{a}k", "o2"));
         let mut waiter = server.block(&words(&call));
-        let call = format!("{} BLOCK 1000", written(LOCKS[b].1, "{b}k", "o1"));
+        let call = format!("{} BLOCK 10000", written(LOCKS[b].1, "{b}k", "o1"));
         let reply = server.cmd(&words(&call));
         assert!(!reply.is_null(), "the cycle was not seen");
         let refusal = reply.error();

@@ -1,6 +1,6 @@
 //! A lock of slot `{a}` and its waiters, while calls of slot `{b}` run.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::Value;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::support::{Blocked, Client, Heard, Reply, SOON, Server, wait_until};
 
-/// The lease or the wait that is to end, in milliseconds: long enough to set the scene.
+/// The lease or the wait that is to end, in milliseconds: long enough to set the scene, unless the machine is busy.
 const SHORT: u64 = 150;
 
 /// How many kinds of calls there are in scenes that take time.
@@ -53,23 +53,53 @@ impl<'a> Scene<'a> {
         calls: &'a [&'static str],
         options: &str,
     ) -> Scene<'a> {
-        Scene::set_with(server, row, calls, options, "BLOCK 0")
+        Scene::set_with(server, row, calls, [options, "BLOCK 0"], || false)
     }
 
-    /// As [`Scene::set`]; the first waiter waits so.
+    /// As [`Scene::set`], with a lease or a wait that ends after some time: the options of the holder's call and of the first waiter's
+    /// for so many milliseconds, and how many they are. A scene that was not set in that time is set anew with more.
+    #[track_caller]
+    fn set_for(
+        server: &'a Server,
+        row: &'a Row,
+        calls: &'a [&'static str],
+        options: impl Fn(u64) -> [String; 2],
+    ) -> (Scene<'a>, u64) {
+        let mut ms = SHORT;
+        loop {
+            let [hold, wait] = options(ms);
+            let begun = Instant::now();
+            let is_late = || begun.elapsed() >= Duration::from_millis(ms);
+            let scene = Scene::set_with(server, row, calls, [&hold, &wait], is_late);
+            if !is_late() {
+                return (scene, ms);
+            }
+            drop(scene);
+            server.cmd(&["FLUSHALL"]).ok();
+            server.left_over_check();
+            ms *= 4;
+        }
+    }
+
+    /// As [`Scene::set`], with these options of the holder's call and of the first waiter's; not to its end when it is too late.
     #[track_caller]
     fn set_with(
         server: &'a Server,
         row: &'a Row,
         calls: &'a [&'static str],
-        options: &str,
-        wait: &str,
+        [options, wait]: [&str; 2],
+        is_late: impl Fn() -> bool,
     ) -> Scene<'a> {
         row.prepare.iter().for_each(|call| drop(ask(server, call)));
         let mut holder = server.client();
         let held = holder.cmd(&words(format!("{} {options}", row.hold).trim_end())).ok();
-        let first = server.block(&words(&format!("{} {wait}", row.first)));
-        let second = server.block(&words(&format!("{} BLOCK 0", row.second)));
+        let block = |call: &str| {
+            let waiter = server.post(&words(call));
+            wait_until("the call to be blocked", || is_late() || server.is_blocked(waiter.id()));
+            waiter
+        };
+        let first = block(&format!("{} {wait}", row.first));
+        let second = block(&format!("{} BLOCK 0", row.second));
         let (other, held) = (server.client(), named(&held));
         Scene { server, row, calls, other, holder, held, first, second }
     }
@@ -290,8 +320,10 @@ fn a_waiter_is_unblocked() {
 #[test]
 fn a_wait_times_out() {
     play_with(&CALLS[..TIMED], every, |server, row, calls| {
-        let mut scene = Scene::set_with(server, row, calls, "", &format!("BLOCK {SHORT}"));
-        in_one_turn(server, SHORT + 1, || scene.send_others());
+        let (mut scene, ms) = Scene::set_for(server, row, calls, |ms| {
+            ["", &format!("BLOCK {ms}")].map(str::to_owned)
+        });
+        in_one_turn(server, ms + 1, || scene.send_others());
         scene.hear_others();
         assert!(scene.first.expect_reply(SOON).is_null());
         scene.first_has_left();
@@ -348,8 +380,10 @@ fn a_lease_ends() {
         &CALLS[..TIMED],
         |row| row.has_lease,
         |server, row, calls| {
-            let mut scene = Scene::set(server, row, calls, &format!("PX {SHORT}"));
-            in_one_turn(server, SHORT + 1, || scene.send_others());
+            let (mut scene, ms) = Scene::set_for(server, row, calls, |ms| {
+                [&format!("PX {ms}"), "BLOCK 0"].map(str::to_owned)
+            });
+            in_one_turn(server, ms + 1, || scene.send_others());
             scene.hear_others();
             scene.both_are_granted();
         },

@@ -32,11 +32,11 @@ fn a_command_whose_lock_is_broken_is_asked_to_end() {
 fn a_lease_of_its_own_is_not_renewed() {
     let server = Server::start();
     let start = Instant::now();
-    let mut running = Running::run(&server, &["k", "--lease", "0.3", "--", "sh", "-c", POLITE]);
+    let mut running = Running::run(&server, &["k", "--lease", "3", "--", "sh", "-c", POLITE]);
     assert_eq!(running.line(), "ready");
-    assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 300);
+    assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 3_000);
     assert_eq!(running.line(), "ending");
-    assert!(start.elapsed() >= Duration::from_millis(280), "{:?}", start.elapsed());
+    assert!(start.elapsed() >= Duration::from_millis(2_980), "{:?}", start.elapsed());
     let output = running.output();
     let text = "dlock: the lock \"k\" is lost: its lease ran out; ending the command\n";
     assert!(output.code == 75 && output.stderr.contains(text), "{output:?}");

@@ -122,7 +122,7 @@ fn ctrl_z_stops_and_fg_goes_on() {
 fn who_comes_back_too_late_does_not_go_on() {
     let server = Server::start();
     let terminal = Tmux::open(&server);
-    terminal.line("dlock run k --lease 1 -- sh -c 'echo running; read line; echo got $line'");
+    terminal.line("dlock run k --lease 4 -- sh -c 'echo running; read line; echo got $line'");
     terminal.wait_for("\nrunning");
     terminal.keys(&["C-z"]);
     terminal.wait_for("Stopped");
