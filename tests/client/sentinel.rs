@@ -18,7 +18,7 @@ const TASKS: usize = 16;
 /// What a failover leaves behind lasts so long.
 const LEASE: Duration = Duration::from_secs(3);
 /// A failover is over long before.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// Tasks that take and give back locks until they are told to stop.
 struct Load {

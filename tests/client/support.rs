@@ -7,7 +7,7 @@ use dlock_testing::{Reply as _, Server};
 use redis::Value;
 
 /// How long a call may take through restarts and failovers, on the slowest machine. Who waits longer hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The result of a call; fails the test, naming it, where it hangs.
 #[track_caller]

@@ -25,7 +25,7 @@ use super::{
 const NAME: &str = "locks";
 
 /// A failover takes them some seconds when machines are busy: elections are repeated at random times.
-const FAILOVER_LIMIT: Duration = Duration::from_secs(60);
+const FAILOVER_LIMIT: Duration = Duration::from_mins(1);
 
 /// Some sentinels that agree about one primary.
 #[derive(Debug)]
