@@ -79,9 +79,9 @@ fn survive(options: &[&str], ms: u64, released_before: bool) {
 #[test]
 fn a_thousand_dead_waiters_cost_one_grace() {
     thread::scope(|scope| {
-        for options in [&["BLOCK", "0"][..], &["BLOCK", "0", "QUEUE", "1000"], &["QUEUE", "1000"]] {
+        for options in [&["BLOCK", "0"][..], &["BLOCK", "0", "QUEUE", "3000"], &["QUEUE", "3000"]] {
             for released_before in [false, true] {
-                scope.spawn(move || survive(options, 1_000, released_before));
+                scope.spawn(move || survive(options, 3_000, released_before));
             }
         }
     });
