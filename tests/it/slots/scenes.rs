@@ -246,9 +246,14 @@ fn a_waiter_that_goes_gives_nobody_a_lock_that_is_held() {
                 let mut c3 = server.block(&words(&format!("{} BLOCK 0", acquire("{a}k", "o3"))));
                 let mut other = server.client();
                 busy.send(&["DEBUG", "SLEEP", "0.001"]);
+                let gone = c2.id().to_string();
                 c2.hang_up();
                 other.cmd(&words(&acquire("{b}k", "o9"))).int();
                 busy.reply(SOON).ok();
+                // A process that another test is just starting has the connection, too, until it has executed its program.
+                wait_until("the connection to be gone", || {
+                    server.cmd(&["CLIENT", "LIST", "ID", &gone]).text().is_empty()
+                });
                 server.cmd(&["PING"]).ok();
                 server.cmd(&["PING"]).ok();
                 if let Heard::Reply(_) = c3.client().hear(Duration::ZERO) {
