@@ -114,6 +114,11 @@ impl Holds {
         self.unclaimed.range(range).map(|&(_, _, id)| id)
     }
 
+    /// Whether any hold waits to be claimed.
+    pub fn has_unclaimed(&self) -> bool {
+        !self.unclaimed.is_empty()
+    }
+
     /// Which hold ends next, and when.
     pub fn first_end(&self) -> Option<(LeaseInstant, HoldId)> {
         self.ends.first().copied()

@@ -72,6 +72,7 @@ impl Machine {
 
     fn hand_on_to(&mut self, queue: u32, step: &mut Step<'_>, resource: &mut Resource) {
         let is_lock = matches!(resource.kind(), Kind::Lock | Kind::Fair);
+        let may_be_silent = lapses_are_left(step, resource);
         let mut served = 0;
         while !is_lock || matches!(resource.lock(), Lock::Free) {
             if served == self.wide_at_once {
@@ -96,6 +97,11 @@ impl Machine {
                     _ => self.time_out(call, step.fx),
                 }
                 continue;
+            }
+            if may_be_silent && presence == Presence::Queued {
+                // Its connection may have let one of the grants lapse that are still to be ended.
+                self.waits.stall(queue);
+                return;
             }
             let Some(waiter) = self.waits.get(slot) else { continue };
             if self.has_been_taken(step, waiter) {
@@ -308,6 +314,13 @@ impl Machine {
             step.fx.wake(waiter.id, why.clone());
         }
     }
+}
+
+/// Whether holds of the key are due that a later portion ends, and unclaimed grants may be among them.
+fn lapses_are_left(step: &Step<'_>, resource: &Resource) -> bool {
+    resource.others().is_some_and(|holds| {
+        holds.has_unclaimed() && holds.first_end().is_some_and(|(at, _)| at <= step.lease)
+    })
 }
 
 /// Why a request can never be granted.

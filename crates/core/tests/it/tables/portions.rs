@@ -87,6 +87,46 @@ fn a_reader_that_has_lapsed_is_not_held_however_many_lapse_before_it() {
 }
 
 #[test]
+fn a_place_gets_no_permit_however_many_grants_lapse_before_that_of_its_connection() {
+    run_as(
+        "DSEM",
+        "
+          0  set portion 2
+          0  c1  INIT s 3                  => 1
+          0  c1  ACQUIRE s Z COUNT 3       => p1
+          1  c2  ACQUIRE s A QUEUE 100     => null
+          1  c3  ACQUIRE s B QUEUE 100     => null
+          1  c4  ACQUIRE s C QUEUE 100     => null
+          1  c4  ACQUIRE s D QUEUE 9000    => null
+          1  c5  ACQUIRE s E BLOCK 0       => parked
+          2  c1  RELEASE s $p1             => 1; dlock:notify:A: granted 0 p2 1 A s; dlock:notify:B: granted 0 p3 1 B s
+          2  tick                          => dlock:notify:C: granted 0 p4 1 C s
+        # That of C is not among those that end first; its connection is silent all the same.
+        150  tick                          => c5 gets p6; dlock:notify:A: expired 0 p2 1 A s; dlock:notify:B: expired 0 p3 1 B s; dlock:notify:C: expired 0 p4 1 C s
+        ",
+    );
+}
+
+#[test]
+fn a_reader_gets_no_upgrade_however_many_grants_lapse_before_its_own() {
+    run_as(
+        "DRW",
+        "
+          0  set portion 2
+          0  c1  ACQUIRE k Z WRITE            => t1
+          1  c2  ACQUIRE k A READ QUEUE 100   => null
+          1  c3  ACQUIRE k B READ QUEUE 100   => null
+          1  c4  ACQUIRE k C READ QUEUE 100   => null
+          1  c1  RELEASE k Z WRITE            => 0; dlock:notify:A: granted 0 t2 1 A k; dlock:notify:B: granted 0 t3 1 B k
+          1  tick                             => dlock:notify:C: granted 0 t4 1 C k
+          2  c4  ACQUIRE k C WRITE QUEUE 9000 => null
+          2  c5  ACQUIRE k D WRITE BLOCK 0    => parked
+        150  tick                             => c5 gets t5; dlock:notify:A: expired 0 t2 1 A k; dlock:notify:B: expired 0 t3 1 B k; dlock:notify:C: expired 0 t4 1 C k
+        ",
+    );
+}
+
+#[test]
 fn after_a_flush_waiters_are_served_before_newcomers() {
     run("
           0  set portion 2
