@@ -90,7 +90,8 @@ impl Model {
             // The machine may look at the key where it was.
             self.settle(touched, &[]);
         }
-        self.done()
+        let out = self.done();
+        self.and_tick(out, touched)
     }
 
     fn take_back(&mut self, k: usize, sent: &Sent) {

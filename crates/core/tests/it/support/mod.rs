@@ -341,7 +341,10 @@ impl World {
     /// The grant on its way to `client` cannot be sent, though the connection lives.
     pub fn undelivered(&mut self, client: u64) -> Seen {
         let waiter = self.take_sent(client);
-        self.step(|machine, keys, now, fx| machine.undelivered(keys, now, waiter, fx))
+        let mut seen =
+            self.step(|machine, keys, now, fx| machine.undelivered(keys, now, waiter, fx));
+        self.finish_in_tick(&mut seen);
+        seen
     }
 
     /// The grant on its way to `client` has arrived.
