@@ -1,7 +1,8 @@
 //! Random histories: the machine and the second model must agree after every step.
 //!
 //! A history that fails prints its seed; `DLOCK_SEED=<seed> cargo test -p dlock-core simulator`
-//! replays it and prints every step. `DLOCK_RUNS=<n>` sets how many are tried.
+//! replays it and prints every step. `DLOCK_RUNS=<n>` sets how many are tried, and `DLOCK_FIRST=<seed>` the first of their
+//! seeds, which is 1 otherwise: after a million that pass, `DLOCK_FIRST=1000001 DLOCK_RUNS=1000000` tries the next million.
 
 mod compare;
 mod late;
@@ -29,27 +30,24 @@ const IDS: [&str; 12] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"
 
 #[test]
 fn the_machine_and_the_model_agree() {
-    if let Ok(seed) = std::env::var("DLOCK_SEED") {
-        let seed = seed.parse().expect("DLOCK_SEED is a number");
+    if let Some(seed) = number_in("DLOCK_SEED") {
         return Simulation::new(seed, true).run();
     }
-    let runs = match std::env::var("DLOCK_RUNS") {
-        Ok(runs) => runs.parse().expect("DLOCK_RUNS is a number"),
-        Err(_) => 100_000,
-    };
-    let next = AtomicU64::new(1);
+    let first = number_in("DLOCK_FIRST").unwrap_or(1);
+    let end = first + number_in("DLOCK_RUNS").unwrap_or(100_000);
+    let next = AtomicU64::new(first);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed > runs {
+                    if seed >= end {
                         return;
                     }
                     let run = AssertUnwindSafe(|| Simulation::new(seed, false).run());
                     if let Err(panic) = std::panic::catch_unwind(run) {
-                        next.store(runs, Ordering::Relaxed);
+                        next.store(end, Ordering::Relaxed);
                         eprintln!("\nDLOCK_SEED={seed} replays this history\n");
                         std::panic::resume_unwind(panic);
                     }
@@ -57,6 +55,12 @@ fn the_machine_and_the_model_agree() {
             });
         }
     });
+}
+
+/// The number in an environment variable, if it is set.
+fn number_in(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is no number: {value}")))
 }
 
 #[allow(clippy::struct_excessive_bools)] // facts that do not exclude each other
