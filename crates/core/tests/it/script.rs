@@ -329,7 +329,7 @@ impl Table {
                     world.wall_us.checked_add_signed(seconds * 1_000_000).expect("time");
             }
             ["set", "portion", value] => {
-                world.machine.set_portion(value.parse().expect("a number"));
+                world.set_portion(value.parse().expect("a number"));
             }
             ["set", name, value] => {
                 let value: u64 = value.parse().expect("a number");

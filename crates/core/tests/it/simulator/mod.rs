@@ -134,11 +134,7 @@ impl Simulation {
         world.is_cluster = is_cluster;
         model.is_cluster = is_cluster;
         let has_portions = is_cluster && random.one_in(2);
-        if has_portions {
-            // Wide work in portions: the tick that follows each command does the rest.
-            world.machine.set_portion(2);
-        }
-        Self {
+        let mut simulation = Self {
             random,
             traced,
             world,
@@ -154,6 +150,15 @@ impl Simulation {
             last_request: 0,
             connections: (1..=CONNECTIONS as u64).collect(),
             last_id: CONNECTIONS as u64,
+        };
+        simulation.set_portions();
+        simulation
+    }
+
+    /// Wide work in portions: the tick that follows each command does the rest.
+    fn set_portions(&mut self) {
+        if self.has_portions {
+            self.world.set_portion(2);
         }
     }
 

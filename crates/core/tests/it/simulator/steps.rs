@@ -291,6 +291,7 @@ impl Simulation {
             |world| world.restart(saved),
             |model, touched| model.restart(matches!(saved, Saved::Rdb), touched),
         );
+        self.set_portions();
         for client in &mut self.connections {
             self.last_id += 1;
             *client = self.last_id;

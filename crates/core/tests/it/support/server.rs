@@ -10,6 +10,12 @@ use dlock_core::store::{Key, Slot, Store};
 use dlock_core::time::{LeaseInstant, Now};
 
 impl World {
+    /// Lets primary and replica do so much of wide work in one step, until a restart.
+    pub fn set_portion(&mut self, most: usize) {
+        self.machine.set_portion(most);
+        self.replica.set_portion(most);
+    }
+
     /// Whether there is anything under `key`.
     pub fn has_key(&mut self, key: Key<'_>) -> bool {
         !matches!(self.keys.get(key), Slot::Missing)
