@@ -79,7 +79,7 @@ impl Model {
         if self.shut || self.in_quarantine() {
             return;
         }
-        loop {
+        for _ in 0..self.looks {
             // Nothing is looked at while one holder keeps everybody out.
             if self.families[k] != Family::Rw && !matches!(self.locks[k], Lock::Free) {
                 return;

@@ -51,6 +51,10 @@ pub struct Model {
     saved: Vec<Vec<Place>>,
     /// A command does nothing for other keys: the tick that follows it does.
     pub is_cluster: bool,
+    /// How many places a hand-off within a command looks at; the tick that follows looks at the rest.
+    pub portion: usize,
+    /// How many places the next hand-off looks at.
+    looks: usize,
     hung: Vec<u64>,
     spent: Vec<Spent>,
     sent: Vec<Sent>,
@@ -93,6 +97,8 @@ impl Model {
             queues: vec![Vec::new(); KEYS.len()],
             saved: vec![Vec::new(); KEYS.len()],
             is_cluster: false,
+            portion: usize::MAX,
+            looks: usize::MAX,
             hung: Vec::new(),
             spent: Vec::new(),
             sent: Vec::new(),
@@ -127,7 +133,9 @@ impl Model {
         request: (Family, &Request<'_>),
         touched: &[usize],
     ) -> Out {
+        self.looks = self.portion;
         let out = self.command(client, may_block, request, touched);
+        self.looks = usize::MAX;
         let mut by_tick = touched;
         if self.is_cluster && !matches!(request.1, Request::Unblock { .. }) {
             // The first write of its own key was that of the call: the tick may have come to the key later.

@@ -43,9 +43,6 @@ impl Simulation {
         if self.has_portions {
             // A portion of one key may come before and after one of another, and a grant between two lapses that are due. The
             // tokens say in which order grants were made.
-            if let Some(client) = answered_by_tick(&mut got, &expected) {
-                self.world.delivered(client);
-            }
             for out in [&mut got, &mut expected] {
                 out.events.sort_by_key(|&(event, key)| (key, event));
                 out.messages.sort();
@@ -54,10 +51,6 @@ impl Simulation {
         self.model.note_written(&touched);
         for (k, name) in KEYS.into_iter().enumerate() {
             self.model.there[k] = self.world.has_key(Key { db: 0, name: name.as_bytes() });
-        }
-        if self.has_portions && is_granted_by_message(&got, &expected) {
-            self.is_over = true;
-            return;
         }
         let (lease, limits) = (
             self.world.machine.lease_time(self.world.now().mono),
@@ -117,20 +110,6 @@ impl Simulation {
             }
         }
     }
-}
-
-/// A caller that stands behind a full portion is parked, and granted by the tick: as if it had been answered at once. Its
-/// connection.
-fn answered_by_tick(got: &mut Out, expected: &Out) -> Option<u64> {
-    let answer = expected.reply.as_ref().filter(|_| got.reply.is_none())?;
-    let at = got.wakes.iter().position(|(_, wake)| wake == answer)?;
-    let (client, answer) = got.wakes.remove(at);
-    got.reply = Some(answer);
-    let at = got.events.iter().rposition(|&(event, _)| event == "wait")?;
-    got.events.remove(at);
-    got.counters.grants_at_once += 1;
-    got.counters.grants_after_waiting -= 1;
-    Some(client)
 }
 
 fn kind_of(family: Family) -> Kind {
@@ -245,14 +224,4 @@ fn number_of(name: &[u8]) -> usize {
 
 pub(super) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Whether a call stood behind a portion that was still to be worked off, and got its grant by a message instead of at once.
-/// Both are right, but the hold is unclaimed in one of the two: from there on the histories differ.
-fn is_granted_by_message(got: &Out, expected: &Out) -> bool {
-    let (Some(Answer::Null), Some(Answer::Token(token))) = (&got.reply, &expected.reply) else {
-        return false;
-    };
-    let number = format!(" {token} ");
-    got.messages.iter().any(|(_, text)| text.starts_with("granted ") && text.contains(&number))
 }
