@@ -59,7 +59,7 @@ pub struct Oracle {
     /// Loads on their way that end bindings.
     reloads: u32,
     /// Holds whose binding has ended, and when they have ended too: counted from the first calm moment after it.
-    lapsing: Vec<(Scope, Option<Instant>)>,
+    lapsing: HashMap<Scope, Option<Instant>>,
     /// Leases may have stood still since the last calm moment.
     stood_still: bool,
     /// Replies that were checked against certain holds.
@@ -115,19 +115,18 @@ impl Oracle {
         }
     }
 
-    /// What is bound to any connection may end, until things have settled.
+    /// What is bound to any connection may end, until things have settled. It may also stay bound, as when another server was
+    /// meant: the next time it may end again.
     fn end_bindings(&mut self) {
-        self.bindings.clear();
-        for scope in std::mem::take(&mut self.bound) {
-            self.unbind(&scope);
-        }
+        let bound: Vec<Scope> = self.bound.iter().cloned().collect();
+        bound.iter().for_each(|scope| self.unbind(scope));
     }
 
     /// The connection that a hold may be bound to goes: the hold ends some time after it.
     fn unbind(&mut self, scope: &Scope) {
         self.scopes.begin(scope);
         self.drop_within(scope);
-        self.lapsing.push((scope.clone(), None));
+        self.lapsing.insert(scope.clone(), None);
     }
 
     /// Notes that holds may be bound to a connection from now on.
@@ -393,7 +392,7 @@ impl Oracle {
         self.reloads = 0;
         self.scopes.settled(now);
         let was_calm = !std::mem::take(&mut self.stood_still);
-        self.lapsing.retain(|(_, end)| !was_calm || end.is_none_or(|end| end > now));
+        self.lapsing.retain(|_, end| !was_calm || end.is_none_or(|end| end > now));
         for (scope, end) in &mut self.lapsing {
             if !was_calm || end.is_none() {
                 *end = Some(now + LAPSE);

@@ -177,6 +177,22 @@ fn the_end_of_a_binding_is_put_off_while_leases_stand_still() {
 }
 
 #[test]
+fn a_binding_that_outlives_a_fault_may_end_with_the_next() {
+    let mut run = Run::new();
+    run.call(1, Meaning::Acquire(Acquire { bind: true, ..acquire(A, Mode::Exclusive) }), 10)
+        .unwrap();
+    // Another server was meant.
+    run.oracle.all_doomed(std::iter::empty());
+    for _ in 0..3 {
+        run.after(5_000);
+        run.oracle.settled(run.now);
+    }
+    run.after(1).call(1, take(A), 10).unwrap();
+    run.oracle.all_doomed(std::iter::empty());
+    run.after(1).call(2, take(B), 11).unwrap();
+}
+
+#[test]
 fn a_shorter_renewal_may_end_the_hold_once_it_is_sent() {
     let mut run = Run::new();
     run.call(1, take(A), 10).unwrap();
