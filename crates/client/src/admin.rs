@@ -429,7 +429,7 @@ impl Admin {
         }
         let until: Instant = self.core.patience();
         let mut live = server.link.live(until).await?;
-        match timeout_at(until, live.connection.send_packed_command(cmd)).await {
+        match timeout_at(until, live.send(cmd)).await {
             Ok(reply) => Ok(reply.and_then(Value::extract_error)?),
             Err(_) => Err(Error::unavailable("no answer in time")),
         }

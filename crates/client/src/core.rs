@@ -187,7 +187,7 @@ impl Core {
         let (server, mut live) = self.reach(key, until).await?;
         let sent = Moment::now();
         let answer_by = until.min(Instant::now() + self.settings.response_timeout);
-        match timeout_at(answer_by, live.connection.send_packed_command(cmd)).await {
+        match timeout_at(answer_by, live.send(cmd)).await {
             Ok(reply) => match reply.and_then(Value::extract_error) {
                 Ok(value) => {
                     server.link.answered(sent);
@@ -288,8 +288,7 @@ impl Core {
         let mut both = redis::pipe();
         both.cmd("ASKING").add_command(cmd.clone());
         let answer_by = until.min(Instant::now() + self.settings.response_timeout);
-        let replies =
-            timeout_at(answer_by, live.connection.send_packed_commands(&both, 0, 2)).await;
+        let replies = timeout_at(answer_by, live.send_all(&both, 2)).await;
         let reply = match replies {
             Ok(Ok(mut replies)) => replies.pop().unwrap_or(Value::Nil).extract_error(),
             Ok(Err(error)) => Err(error),

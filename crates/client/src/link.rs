@@ -1,22 +1,26 @@
 //! The one connection that everything but blocked calls goes over: RESP3, shared by all tasks, subscribed to what
 //! the server says about our places and holds. It mends itself; whoever waits for it is told.
 
+mod pool;
+
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_wire::names::FLUSH_CHANNEL;
 use dlock_wire::table::{CommandId, LockVerb};
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
-use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, Value};
+use redis::{
+    AsyncConnectionConfig, Cmd, Pipeline, ProtocolVersion, PushInfo, PushKind, RedisResult, Value,
+};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
+pub(crate) use self::pool::Pool;
 use crate::clock::Moment;
 use crate::config::Settings;
 use crate::error::Error;
-use crate::gate::Gate;
 use crate::registry::Registry;
 use crate::route::Opener;
 
@@ -34,11 +38,27 @@ static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 /// A connection that was up when it was handed out.
 #[derive(Clone)]
 pub(crate) struct Live {
-    pub(crate) connection: MultiplexedConnection,
+    connection: MultiplexedConnection,
     /// Which connection this is, from 1; later ones have larger numbers.
     pub(crate) generation: u64,
     /// What it was opened with, for private connections to the same server.
     pub(crate) client: Arc<redis::Client>,
+}
+
+impl Live {
+    /// Sends a command, and returns its reply. The reply may be an error of the server.
+    pub(crate) async fn send(&mut self, cmd: &Cmd) -> RedisResult<Value> {
+        self.connection.send_packed_command(cmd).await
+    }
+
+    /// Sends `count` commands in one go, and returns their replies in the same order. Each may be an error of the server.
+    pub(crate) async fn send_all(
+        &mut self,
+        commands: &Pipeline,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
+        self.connection.send_packed_commands(commands, 0, count).await
+    }
 }
 
 #[derive(Clone)]
@@ -297,7 +317,7 @@ impl Shared {
                 continue;
             }
             let ping = redis::cmd("PING");
-            let answer = live.connection.send_packed_command(&ping);
+            let answer = live.send(&ping);
             if !matches!(timeout(self.settings.response_timeout, answer).await, Ok(Ok(_))) {
                 return;
             }
@@ -338,60 +358,5 @@ impl AsyncPushSender for Listener {
             shared.registry.hear(text);
         }
         Ok(())
-    }
-}
-
-/// Private connections, for calls that block theirs. As many as the limit allows; those at rest are used again.
-pub(crate) struct Pool {
-    /// With the generation of the shared connection at their time: after that one was replaced, they are dead, or lead
-    /// to a server that is not the primary any more.
-    idle: Mutex<Vec<(u64, MultiplexedConnection)>>,
-    settings: Arc<Settings>,
-    gate: Arc<Gate>,
-}
-
-impl Pool {
-    pub(crate) fn new(settings: Arc<Settings>, gate: Arc<Gate>) -> Self {
-        Self { idle: Mutex::default(), settings, gate }
-    }
-
-    /// One at rest (which may have died in the meantime), or a new one. A place in the limit is the caller's business.
-    pub(crate) async fn take(
-        &self,
-        live: &Live,
-        until: Instant,
-    ) -> Result<MultiplexedConnection, Error> {
-        let at_rest = {
-            let mut idle = self.idle();
-            idle.retain(|(generation, _)| *generation == live.generation);
-            idle.pop()
-        };
-        if let Some((_, connection)) = at_rest {
-            return Ok(connection);
-        }
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.settings.connect_timeout))
-            .set_response_timeout(None);
-        let opened = live.client.get_multiplexed_async_connection_with_config(&config);
-        let opened = timeout_at(until, opened).await;
-        Ok(opened.map_err(|_| Error::unavailable("connecting takes too long"))??)
-    }
-
-    /// Puts one back that is not blocked and works.
-    pub(crate) fn give_back(&self, generation: u64, connection: MultiplexedConnection) {
-        let mut idle = self.idle();
-        // Looked at under the lock, and `Core::close` clears after it has shut the gate: none is left behind.
-        if self.gate.refusal().is_none() {
-            idle.push((generation, connection));
-        }
-    }
-
-    /// Closes those at rest: their server is gone.
-    pub(crate) fn clear(&self) {
-        self.idle().clear();
-    }
-
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(u64, MultiplexedConnection)>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

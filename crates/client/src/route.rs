@@ -294,7 +294,7 @@ impl Routes {
         let Routing::Cluster { slots, seeds, .. } = &self.target else { return Ok(()) };
         let mut live = server.link.live(until).await?;
         let ask = redis::cmd("CLUSTER").arg("SLOTS").clone();
-        let reply = timeout_at(until, live.connection.send_packed_command(&ask))
+        let reply = timeout_at(until, live.send(&ask))
             .await
             .map_err(|_| Error::unavailable("a node of the cluster does not answer"))??
             .extract_error()?;

@@ -213,7 +213,7 @@ async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, w
         return;
     }
     let sent = Moment::now();
-    match timeout(limit, live.connection.send_packed_commands(&pipeline, 0, commands)).await {
+    match timeout(limit, live.send_all(&pipeline, commands)).await {
         Ok(Ok(replies)) => {
             server.link.answered(sent);
             let mut refused = false;

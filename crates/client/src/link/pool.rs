@@ -1,0 +1,67 @@
+//! Private connections at rest.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
+use tokio::time::{Instant, timeout_at};
+
+use super::Live;
+use crate::config::Settings;
+use crate::error::Error;
+use crate::gate::Gate;
+
+/// Private connections, for calls that block theirs. As many as the limit allows; those at rest are used again.
+pub(crate) struct Pool {
+    /// With the generation of the shared connection at their time: after that one was replaced, they are dead, or lead
+    /// to a server that is not the primary any more.
+    idle: Mutex<Vec<(u64, MultiplexedConnection)>>,
+    settings: Arc<Settings>,
+    gate: Arc<Gate>,
+}
+
+impl Pool {
+    pub(crate) fn new(settings: Arc<Settings>, gate: Arc<Gate>) -> Self {
+        Self { idle: Mutex::default(), settings, gate }
+    }
+
+    /// One at rest (which may have died in the meantime), or a new one. A place in the limit is the caller's business.
+    pub(crate) async fn take(
+        &self,
+        live: &Live,
+        until: Instant,
+    ) -> Result<MultiplexedConnection, Error> {
+        let at_rest = {
+            let mut idle = self.idle();
+            idle.retain(|(generation, _)| *generation == live.generation);
+            idle.pop()
+        };
+        if let Some((_, connection)) = at_rest {
+            return Ok(connection);
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.settings.connect_timeout))
+            .set_response_timeout(None);
+        let opened = live.client.get_multiplexed_async_connection_with_config(&config);
+        let opened = timeout_at(until, opened).await;
+        Ok(opened.map_err(|_| Error::unavailable("connecting takes too long"))??)
+    }
+
+    /// Puts one back that is not blocked and works.
+    pub(crate) fn give_back(&self, generation: u64, connection: MultiplexedConnection) {
+        let mut idle = self.idle();
+        // Looked at under the lock, and `Core::close` clears after it has shut the gate: none is left behind.
+        if self.gate.refusal().is_none() {
+            idle.push((generation, connection));
+        }
+    }
+
+    /// Closes those at rest: their server is gone.
+    pub(crate) fn clear(&self) {
+        self.idle().clear();
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<(u64, MultiplexedConnection)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
