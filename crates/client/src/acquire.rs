@@ -193,7 +193,7 @@ impl Ask {
     /// Sends the request over the shared connection.
     async fn send(&self, how: How, until: Instant) -> Result<Value, Error> {
         self.pending.store(true, Ordering::Relaxed);
-        let reply = self.core.send(&self.key, &self.request(how), until).await;
+        let reply = self.core.send(&self.key, self.draft(how), until).await;
         reply.map_err(|error| self.note(error))
     }
 

@@ -7,12 +7,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_wire::request::Request;
+use dlock_wire::request::{Channel, Request};
 use dlock_wire::table::{CommandId, LockVerb};
 use redis::{Cmd, RedisError, TlsCertificates, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::channel::Draft;
 use crate::clock::Moment;
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind};
@@ -43,6 +44,14 @@ pub(crate) struct Answer {
     pub(crate) value: Value,
     /// An earlier copy of the request got no answer: the server may have carried that one out.
     pub(crate) repeated: bool,
+}
+
+/// One request, and until when it is tried.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    key: &'a [u8],
+    draft: &'a Draft<'a>,
+    until: Instant,
 }
 
 /// Why one try did not do.
@@ -139,19 +148,26 @@ impl Core {
         self.send(key, &command(id, request), until).await
     }
 
-    /// As [`Core::call`], with the command already written.
-    pub(crate) async fn send(&self, key: &[u8], cmd: &Cmd, until: Instant) -> Result<Value, Error> {
-        self.exchange(key, cmd, until).await.map(|answer| answer.value)
+    /// As [`Core::call`], with the command already written, or with a draft of it.
+    pub(crate) async fn send<'a>(
+        &self,
+        key: &[u8],
+        request: impl Into<Draft<'a>>,
+        until: Instant,
+    ) -> Result<Value, Error> {
+        self.exchange(key, request, until).await.map(|answer| answer.value)
     }
 
     /// As [`Core::send`], for requests whose answer means something else when an earlier copy got none. An error tells
     /// by [`Error::is_repeated`].
-    pub(crate) async fn exchange(
+    pub(crate) async fn exchange<'a>(
         &self,
         key: &[u8],
-        cmd: &Cmd,
+        request: impl Into<Draft<'a>>,
         until: Instant,
     ) -> Result<Answer, Error> {
+        let draft = &request.into();
+        let call = Call { key, draft, until };
         let mut pause = PAUSE_MIN;
         let mut redirects = 0;
         let mut repeated = false;
@@ -159,7 +175,7 @@ impl Core {
             if let Some(error) = self.registry.gate.refusal() {
                 return Err(if repeated { error.after_another_try() } else { error });
             }
-            let error = match self.try_once(key, cmd, until).await {
+            let error = match self.try_once(call).await {
                 Ok(value) => return Ok(Answer { value, repeated }),
                 Err(Failure::Final(error)) if repeated => return Err(error.after_another_try()),
                 Err(Failure::Final(error)) => return Err(error),
@@ -183,11 +199,13 @@ impl Core {
         }
     }
 
-    async fn try_once(&self, key: &[u8], cmd: &Cmd, until: Instant) -> Result<Value, Failure> {
-        let (server, mut live) = self.reach(key, until).await?;
+    async fn try_once(&self, call: Call<'_>) -> Result<Value, Failure> {
+        let until = call.until;
+        let (server, mut live) = self.reach(call.key, until).await?;
         let sent = Moment::now();
         let answer_by = until.min(Instant::now() + self.settings.response_timeout);
-        match timeout_at(answer_by, live.send(cmd)).await {
+        let cmd = call.draft.command(Channel::Plain(self.registry.channels.plain()));
+        match timeout_at(answer_by, live.send(&cmd)).await {
             Ok(reply) => match reply.and_then(Value::extract_error) {
                 Ok(value) => {
                     server.link.answered(sent);
@@ -195,7 +213,7 @@ impl Core {
                 }
                 Err(error) => {
                     // Seldom: kept out of the size of every call.
-                    Box::pin(self.after(error, key, cmd, &server, live.generation, until)).await
+                    Box::pin(self.after(error, call, &server, &live)).await
                 }
             },
             Err(_) if answer_by < until => {
@@ -235,12 +253,11 @@ impl Core {
     async fn after(
         &self,
         error: RedisError,
-        key: &[u8],
-        cmd: &Cmd,
+        call: Call<'_>,
         server: &Arc<Server>,
-        generation: u64,
-        until: Instant,
+        live: &Live,
     ) -> Result<Value, Failure> {
+        let (until, generation) = (call.until, live.generation);
         let Some(code) = error.code().map(str::to_owned) else {
             server.link.report_broken(generation);
             let error = Error::from(error);
@@ -256,14 +273,14 @@ impl Core {
                 let Some(to) = self.routes.redirected(&host, port, server) else {
                     return Err(Failure::Final(error.of_a_cluster()));
                 };
-                self.routes.moved(key, &to);
+                self.routes.moved(call.key, &to);
                 Err(Failure::Elsewhere(error))
             }
             ("ASK", Some((host, port))) => {
                 let Some(to) = self.routes.redirected(&host, port, server) else {
                     return Err(Failure::Final(error.of_a_cluster()));
                 };
-                self.ask(&to, cmd, until).await
+                self.ask(&to, call).await
             }
             ("READONLY", _) => {
                 // It was made a replica: Sentinels or the cluster know who is primary now.
@@ -282,11 +299,13 @@ impl Core {
     }
 
     /// Asks the target of a slot that is on its way there.
-    async fn ask(&self, to: &Server, cmd: &Cmd, until: Instant) -> Result<Value, Failure> {
+    async fn ask(&self, to: &Server, call: Call<'_>) -> Result<Value, Failure> {
+        let until = call.until;
         let patience = until.min(Instant::now() + NODE_PATIENCE);
         let mut live = to.link.live(patience).await.map_err(Failure::Passing)?;
         let mut both = redis::pipe();
-        both.cmd("ASKING").add_command(cmd.clone());
+        let cmd = call.draft.command(Channel::Plain(self.registry.channels.plain()));
+        both.cmd("ASKING").add_command(cmd.into_owned());
         let answer_by = until.min(Instant::now() + self.settings.response_timeout);
         let replies = timeout_at(answer_by, live.send_all(&both, 2)).await;
         let reply = match replies {

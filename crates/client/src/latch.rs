@@ -80,7 +80,7 @@ impl Latch {
     async fn await_open(&self, patience: Patience) -> Result<bool, Error> {
         let request = |block_ms| {
             let request = Request::Await { key: &self.key, block_ms: Some(block_ms) };
-            command(CommandId::Latch(LatchVerb::Await), &request)
+            command(CommandId::Latch(LatchVerb::Await), &request).into()
         };
         let reply = private::blocking(&self.core, &self.key, patience, private::SHORT, request);
         let reply = self.core.admitted(Box::pin(reply)).await?;

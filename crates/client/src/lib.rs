@@ -43,6 +43,7 @@
 mod acquire;
 pub mod admin;
 pub mod blocking;
+mod channel;
 mod client;
 mod clock;
 mod config;

@@ -275,7 +275,9 @@ impl Shared {
         if !has_module(&mut connection).await? {
             return Err(Error::no_module(&self.name));
         }
-        connection.subscribe(&[self.registry.channel(), FLUSH_CHANNEL.as_bytes()][..]).await?;
+        connection
+            .subscribe(&[self.registry.channels.plain(), FLUSH_CHANNEL.as_bytes()][..])
+            .await?;
         Ok(Live { connection, generation, client: Arc::new(client) })
     }
 

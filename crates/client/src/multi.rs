@@ -13,6 +13,7 @@ use dlock_wire::table::{CommandId, LockVerb, MultiVerb};
 use redis::{Cmd, Value};
 
 use crate::acquire::{Patience, SPENT};
+use crate::channel::Draft;
 use crate::clock::{Moment, millis};
 use crate::core::{Core, command};
 use crate::error::{Error, ErrorKind};
@@ -178,9 +179,9 @@ impl Several {
         let mut tied_to = self.connection();
         let mut sent = Moment::now();
         let reply = if patience == Patience::None {
-            core.send(self.first(), &ask.request(None), core.patience()).await
+            core.send(self.first(), ask.draft(None), core.patience()).await
         } else {
-            let request = |ms| ask.request(Some(ms));
+            let request = |ms| ask.draft(Some(ms));
             private::blocking(core, self.first(), patience, private::LONG, request).await
         };
         let reply = match reply {
@@ -198,7 +199,7 @@ impl Several {
             // ended in between; then this is a grant of its own, or none.
             tied_to = self.connection();
             sent = Moment::now();
-            let again = core.send(self.first(), &ask.request(None), core.patience()).await?;
+            let again = core.send(self.first(), ask.draft(None), core.patience()).await?;
             let Some(now) = ask.grip(&again)? else { return Ok(undo.nothing()) };
             grip = now;
         }
@@ -269,12 +270,16 @@ struct Asked {
 }
 
 impl Asked {
-    fn request(&self, block_ms: Option<u64>) -> Cmd {
+    fn draft(&self, block_ms: Option<u64>) -> Draft<'_> {
+        Draft::notified(move |channel| self.request(block_ms, channel))
+    }
+
+    fn request(&self, block_ms: Option<u64>, channel: Channel<'_>) -> Cmd {
         let keys: Vec<&[u8]> = self.several.keys.iter().map(Vec::as_slice).collect();
         let mut acquire = MAcquire::new(&keys, &self.owner);
         acquire.lease_ms = Some(millis(self.lease));
         acquire.block_ms = block_ms;
-        acquire.notify = Some(Channel::Plain(self.several.core.registry.channel()));
+        acquire.notify = Some(channel);
         acquire.reqid = Some(self.reqid.as_bytes());
         acquire.bind_ms = self.options.bind.map(millis);
         acquire.label = self.options.label.as_deref();
@@ -328,7 +333,7 @@ impl Asked {
         }
         // Of an owner that others act for, only what this request was given: asking once more with its id says what
         // that is, and counts nothing.
-        let reply = core.send(first, &self.request(None), core.patience()).await?;
+        let reply = core.send(first, self.draft(None), core.patience()).await?;
         if let Some(grip) = self.grip(&reply)? {
             let terms = Terms {
                 lease: self.lease,

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::Channel;
+use redis::Value;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Value};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 
 use crate::acquire::Patience;
+use crate::channel::Draft;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::route::Server;
@@ -118,14 +120,15 @@ impl Private {
     /// an answer is an error, and so is a server that was lost meanwhile.
     pub(crate) async fn ask(
         mut self,
-        commands: &[Cmd],
+        drafts: &[Draft<'_>],
         block_ms: Option<u64>,
     ) -> Result<Vec<Value>, Error> {
         let mut pipeline = redis::pipe();
-        for command in commands {
-            pipeline.add_command(command.clone());
+        let channel = Channel::Plain(self.core.registry.channels.plain());
+        for draft in drafts {
+            pipeline.add_command(draft.command(channel).into_owned());
         }
-        let answer = self.connection.send_packed_commands(&pipeline, 0, commands.len());
+        let answer = self.connection.send_packed_commands(&pipeline, 0, drafts.len());
         let answer = answered(&self.core, &self.server, self.generation, block_ms, answer).await;
         let replies = match answer {
             Ok(replies) => replies,
@@ -140,7 +143,7 @@ impl Private {
                 Err(error) => Err(error.of_a_cluster()),
                 Ok(reply) => Err(Error::protocol(&reply)),
             },
-            Some((true, host, port)) => self.ask_there(&host, port, commands, block_ms).await,
+            Some((true, host, port)) => self.ask_there(&host, port, drafts, block_ms).await,
             // MOVED: the next try learns who has which slots.
             Some((false, ..)) => Ok(replies),
             None => {
@@ -174,7 +177,7 @@ impl Private {
         &self,
         host: &str,
         port: u16,
-        commands: &[Cmd],
+        drafts: &[Draft<'_>],
         block_ms: Option<u64>,
     ) -> Result<Vec<Value>, Error> {
         let Some(to) = self.core.routes.redirected(host, port, &self.server) else {
@@ -187,10 +190,11 @@ impl Private {
         let mut connection = to.pool.take(&live, until).await?;
         let mut asking = redis::pipe();
         asking.cmd("ASKING");
-        for command in commands {
-            asking.add_command(command.clone());
+        let channel = Channel::Plain(self.core.registry.channels.plain());
+        for draft in drafts {
+            asking.add_command(draft.command(channel).into_owned());
         }
-        let answer = connection.send_packed_commands(&asking, 0, commands.len() + 1);
+        let answer = connection.send_packed_commands(&asking, 0, drafts.len() + 1);
         let mut replies = answered(&self.core, &to, live.generation, block_ms, answer).await?;
         replies.remove(0);
         to.pool.give_back(live.generation, connection);
@@ -256,12 +260,12 @@ pub(crate) fn two(
 
 /// Asks over private connections until there is an answer that is not Nil, or the patience is over (then it is Nil).
 /// `request` makes the command from the milliseconds that it may block, `slice_of` of them at most.
-pub(crate) async fn blocking(
+pub(crate) async fn blocking<'a>(
     core: &Arc<Core>,
     key: &[u8],
     patience: Patience,
     slice_of: Duration,
-    request: impl Fn(u64) -> Cmd,
+    request: impl Fn(u64) -> Draft<'a>,
 ) -> Result<Value, Error> {
     let mut tries = Tries::new(patience);
     let mut seat = Seat::default();

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::acquire::Ask;
+use crate::channel::Channels;
 use crate::clock::Moment;
 use crate::gate::Gate;
 use crate::held::{Held, Lost};
@@ -19,7 +20,7 @@ pub(crate) struct Registry {
     pub(crate) gate: Arc<Gate>,
     /// Where what goes on in the background runs.
     pub(crate) runtime: Handle,
-    channel: Vec<u8>,
+    pub(crate) channels: Channels,
     db: u32,
     places: Mutex<HashMap<Box<[u8]>, Arc<Place>>>,
     holds: Mutex<Holds>,
@@ -86,7 +87,7 @@ impl Registry {
         Self {
             gate: Arc::default(),
             runtime,
-            channel: dlock_wire::names::default_channel(crate::random::name().as_bytes()),
+            channels: Channels::new(),
             db,
             places: Mutex::default(),
             holds: Mutex::default(),
@@ -99,11 +100,6 @@ impl Registry {
             undone: Notify::new(),
             blocked: AtomicUsize::new(0),
         }
-    }
-
-    /// Where the server is to publish what concerns this client.
-    pub(crate) fn channel(&self) -> &[u8] {
-        &self.channel
     }
 
     pub(crate) fn connected(&self) {

@@ -144,7 +144,7 @@ impl Semaphore {
                 block_ms: Some(block_ms),
                 reqid: Some(reqid.as_bytes()),
             };
-            crate::core::command(CommandId::Sem(SemVerb::Take), &Request::Take(take))
+            crate::core::command(CommandId::Sem(SemVerb::Take), &Request::Take(take)).into()
         };
         let patience = Patience::of(time);
         let reply = private::blocking(&self.core, &self.key, patience, private::LONG, take);

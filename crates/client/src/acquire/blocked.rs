@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::words::How;
 use super::{Ask, Granted, Patience};
+use crate::channel::Draft;
 use crate::clock::{Moment, millis};
 use crate::error::{Error, ErrorKind};
 use crate::options::Replicas;
@@ -22,7 +23,7 @@ impl Ask {
         loop {
             let slice = patience.block_ms(self.core.settings.queue);
             let sent = *first.get_or_insert_with(Moment::now);
-            let request = [self.request(How::Block(slice))];
+            let request = [self.draft(How::Block(slice))];
             match private::one(self.ask(patience, &request, slice, &mut place).await) {
                 Ok(reply) => {
                     tries.answered();
@@ -47,13 +48,13 @@ impl Ask {
     async fn ask(
         &self,
         patience: Patience,
-        commands: &[Cmd],
+        drafts: &[Draft<'_>],
         slice: u64,
         seat: &mut Seat,
     ) -> Result<Vec<Value>, Error> {
         let private = Private::open(&self.core, &self.key, patience, seat).await?;
         self.pending.store(true, Ordering::Relaxed);
-        private.ask(commands, Some(slice)).await
+        private.ask(drafts, Some(slice)).await
     }
 
     /// A grant that came over a private connection after a wait: its lease began somewhere between our asking and
@@ -87,7 +88,8 @@ impl Ask {
             };
             let sent = *first.get_or_insert_with(Moment::now);
             let limit = slice.saturating_add(timeout_ms);
-            let answer = self.ask(patience, &[self.request(how), wait], limit, &mut place).await;
+            let drafts = [self.draft(how), wait.into()];
+            let answer = self.ask(patience, &drafts, limit, &mut place).await;
             let (reply, acknowledged) = match private::two(answer) {
                 Ok(replies) => replies,
                 Err(error) => {

@@ -72,7 +72,7 @@ impl Ask {
             return cancelled.map(drop);
         }
         let sent = Moment::now();
-        let reply = core.send(key, &self.request(How::Now), until).await?;
+        let reply = core.send(key, self.draft(How::Now), until).await?;
         if let Some(granted) = self.granted(&reply, sent)? {
             self.hold(&granted).give_back_later();
         }

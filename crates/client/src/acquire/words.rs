@@ -7,6 +7,7 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::{Ask, Granted, Id, What};
+use crate::channel::Draft;
 use crate::clock::{Moment, millis};
 use crate::core::{command, lock_command};
 use crate::error::Error;
@@ -21,12 +22,16 @@ pub(super) enum How {
 }
 
 impl Ask {
-    /// The command that asks, waiting as said.
-    pub(super) fn request(&self, how: How) -> Cmd {
+    /// What asks, waiting as said.
+    pub(super) fn draft(&self, how: How) -> Draft<'_> {
+        Draft::notified(move |channel| self.request(how, channel))
+    }
+
+    fn request(&self, how: How, channel: Channel<'_>) -> Cmd {
         let settings = &self.core.settings;
         let mut acquire = Acquire::new(&self.key, &self.owner);
         acquire.lease_ms = Some(millis(self.lease));
-        acquire.notify = Some(Channel::Plain(self.core.registry.channel()));
+        acquire.notify = Some(channel);
         acquire.reqid = Some(self.reqid.as_bytes());
         acquire.no_reentry = self.options.no_reentry;
         acquire.bind_ms = self.options.bind.map(millis);
