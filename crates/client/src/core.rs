@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_wire::request::{Channel, Request};
+use dlock_wire::request::Request;
 use dlock_wire::table::{CommandId, LockVerb};
 use redis::{Cmd, RedisError, TlsCertificates, Value};
 use tokio::runtime::Handle;
@@ -202,19 +202,29 @@ impl Core {
     async fn try_once(&self, call: Call<'_>) -> Result<Value, Failure> {
         let until = call.until;
         let (server, mut live) = self.reach(call.key, until).await?;
+        let channel = if call.draft.is_notified() {
+            let channel = self.routes.channel(&server, &live, call.key, until).await;
+            channel.map_err(Failure::Passing)?
+        } else {
+            None
+        };
         let sent = Moment::now();
         let answer_by = until.min(Instant::now() + self.settings.response_timeout);
-        let cmd = call.draft.command(Channel::Plain(self.registry.channels.plain()));
+        let cmd = call.draft.command(self.registry.channels.or_plain(channel.as_deref()));
         match timeout_at(answer_by, live.send(&cmd)).await {
             Ok(reply) => match reply.and_then(Value::extract_error) {
                 Ok(value) => {
                     server.link.answered(sent);
+                    if let (Some(shard), true) = (live.shard(), channel.is_some()) {
+                        shard.prove();
+                    }
                     Ok(value)
                 }
-                Err(error) => {
-                    // Seldom: kept out of the size of every call.
-                    Box::pin(self.after(error, call, &server, &live)).await
+                // Seldom: kept out of the size of every call.
+                Err(error) if channel.is_some() && error.code() == Some("ERR") => {
+                    Box::pin(self.without_shard(error, call, &server, live)).await
                 }
+                Err(error) => Box::pin(self.after(error, call, &server, &live)).await,
             },
             Err(_) if answer_by < until => {
                 server.link.report_broken(live.generation);
@@ -222,6 +232,33 @@ impl Core {
             }
             // The caller's time is over; whether the connection is dead, this does not tell.
             Err(_) => Err(Failure::Final(Error::unavailable("no answer in time"))),
+        }
+    }
+
+    /// The server answered `ERR` to a request with SNOTIFY. If it may not know that word, it gets NOTIFY instead.
+    async fn without_shard(
+        &self,
+        error: RedisError,
+        call: Call<'_>,
+        server: &Arc<Server>,
+        mut live: Live,
+    ) -> Result<Value, Failure> {
+        if !live.shard().is_some_and(|shard| shard.may_be_unknown()) {
+            return self.after(error, call, server, &live).await;
+        }
+        let cmd = call.draft.command(self.registry.channels.or_plain(None));
+        let answer_by = call.until.min(Instant::now() + self.settings.response_timeout);
+        let Ok(reply) = timeout_at(answer_by, live.send(&cmd)).await else {
+            return Err(Failure::Unanswered(Error::unavailable("no answer in time")));
+        };
+        let reply = reply.and_then(Value::extract_error);
+        let code = reply.as_ref().map_or_else(RedisError::code, |_| Some("OK"));
+        if let (Some(shard), true) = (live.shard(), code.is_some_and(|code| code != "ERR")) {
+            shard.is_unknown();
+        }
+        match reply {
+            Ok(value) => Ok(value),
+            Err(error) => self.after(error, call, server, &live).await,
         }
     }
 
@@ -304,7 +341,9 @@ impl Core {
         let patience = until.min(Instant::now() + NODE_PATIENCE);
         let mut live = to.link.live(patience).await.map_err(Failure::Passing)?;
         let mut both = redis::pipe();
-        let cmd = call.draft.command(Channel::Plain(self.registry.channels.plain()));
+        // For a slot that it does not have yet, it is not asked to take a subscription.
+        let channel = live.settled_channel();
+        let cmd = call.draft.command(self.registry.channels.or_plain(channel.as_deref()));
         both.cmd("ASKING").add_command(cmd.into_owned());
         let answer_by = until.min(Instant::now() + self.settings.response_timeout);
         let replies = timeout_at(answer_by, live.send_all(&both, 2)).await;

@@ -2,9 +2,10 @@
 //! the server says about our places and holds. It mends itself; whoever waits for it is told.
 
 mod pool;
+mod shard;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use dlock_wire::names::FLUSH_CHANNEL;
@@ -18,6 +19,8 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 pub(crate) use self::pool::Pool;
+use self::shard::Before;
+pub(crate) use self::shard::{Shard, Told};
 use crate::clock::Moment;
 use crate::config::Settings;
 use crate::error::Error;
@@ -43,12 +46,18 @@ pub(crate) struct Live {
     pub(crate) generation: u64,
     /// What it was opened with, for private connections to the same server.
     pub(crate) client: Arc<redis::Client>,
+    /// To a node of a cluster.
+    shard: Option<Arc<Shard>>,
 }
 
 impl Live {
     /// Sends a command, and returns its reply. The reply may be an error of the server.
     pub(crate) async fn send(&mut self, cmd: &Cmd) -> RedisResult<Value> {
-        self.connection.send_packed_command(cmd).await
+        let reply = self.connection.send_packed_command(cmd);
+        match &self.shard {
+            None => reply.await,
+            Some(shard) => shard.checked(reply).await,
+        }
     }
 
     /// Sends `count` commands in one go, and returns their replies in the same order. Each may be an error of the server.
@@ -57,7 +66,11 @@ impl Live {
         commands: &Pipeline,
         count: usize,
     ) -> RedisResult<Vec<Value>> {
-        self.connection.send_packed_commands(commands, 0, count).await
+        let replies = self.connection.send_packed_commands(commands, 0, count);
+        match &self.shard {
+            None => replies.await,
+            Some(shard) => shard.checked(replies).await,
+        }
     }
 }
 
@@ -85,6 +98,8 @@ struct Shared {
     generation: AtomicU64,
     /// When the request was sent that was answered last: so long, the connection was alive at the server's end.
     alive: AtomicU64,
+    /// What is known of the shard channel of the connection before.
+    before: Arc<Mutex<Before>>,
 }
 
 impl Link {
@@ -104,6 +119,7 @@ impl Link {
             broken: watch::Sender::new(0),
             generation: AtomicU64::new(0),
             alive: AtomicU64::new(0),
+            before: Arc::default(),
         });
         let runtime = shared.registry.runtime.clone();
         let supervisor = runtime.spawn(shared.clone().supervise()).abort_handle();
@@ -264,7 +280,8 @@ impl Shared {
         let client = self.opener.client(ProtocolVersion::RESP3).await?;
         let generation = CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1;
         self.generation.store(generation, Ordering::Relaxed);
-        let listener = Listener { shared: Arc::downgrade(self), generation };
+        let shard = self.opener.is_cluster_node().then(|| Arc::new(Shard::new(&self.before)));
+        let listener = Listener { shared: Arc::downgrade(self), generation, shard: shard.clone() };
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.settings.connect_timeout))
             .set_response_timeout(None)
@@ -278,7 +295,19 @@ impl Shared {
         connection
             .subscribe(&[self.registry.channels.plain(), FLUSH_CHANNEL.as_bytes()][..])
             .await?;
-        Ok(Live { connection, generation, client: Arc::new(client) })
+        let live = Live { connection, generation, client: Arc::new(client), shard };
+        if let Some(shard) = &live.shard
+            && let Some(channel) = shard.before()
+        {
+            // Holds of before have that channel.
+            match live.subscribe(&channel).await {
+                Ok(()) => shard.resumed(channel),
+                // Another one is chosen when it is needed.
+                Err(error) if error.code().is_some() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(live)
     }
 
     /// Returns when Sentinels name another primary than the one that we are connected to.
@@ -345,14 +374,20 @@ struct Listener {
     /// Not more: the connection, which has this, is among what is shared.
     shared: Weak<Shared>,
     generation: u64,
+    shard: Option<Arc<Shard>>,
 }
 
 impl AsyncPushSender for Listener {
     fn send(&self, push: PushInfo) -> Result<(), SendError> {
+        let is_end = push.kind == PushKind::SUnsubscribe;
+        if is_end && let Some(shard) = &self.shard {
+            // First of all, and whether or not the link is still there: the replies are mixed up from here on.
+            shard.ended();
+        }
         let Some(shared) = self.shared.upgrade() else { return Err(SendError) };
-        if push.kind == PushKind::Disconnection {
+        if is_end || push.kind == PushKind::Disconnection {
             shared.report_broken(self.generation);
-        } else if let (PushKind::Message, [_, Value::BulkString(text)]) =
+        } else if let (PushKind::Message | PushKind::SMessage, [_, Value::BulkString(text)]) =
             (&push.kind, push.data.as_slice())
             && shared.generation.load(Ordering::Relaxed) == self.generation
         {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::Channel;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,6 +13,7 @@ use crate::acquire::Patience;
 use crate::channel::Draft;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
+use crate::link::Shard;
 use crate::route::Server;
 
 /// However short a wait is: connecting is given so long.
@@ -34,6 +34,9 @@ pub(crate) struct Private {
     connection: MultiplexedConnection,
     /// Of the shared connection to the same server: when that is replaced, this one may be dead without knowing.
     generation: u64,
+    /// That of the shared connection, over which messages come.
+    shard: Option<Arc<Shard>>,
+    channel: Option<Arc<[u8]>>,
 }
 
 /// A place in the limit of private connections to one server. Whoever waits keeps it from call to call, so that it is
@@ -97,12 +100,13 @@ impl Tries {
 }
 
 impl Private {
-    /// One to the server that has `key`. Error Busy: the limit of the client is reached.
+    /// One for these requests to the server that has `key`. Error Busy: the limit of the client is reached.
     pub(crate) async fn open(
         core: &Arc<Core>,
         key: &[u8],
         patience: Patience,
         seat: &mut Seat,
+        drafts: &[Draft<'_>],
     ) -> Result<Self, Error> {
         let until = patience.end_within(core.settings.connect_timeout);
         let until = until.max(Instant::now() + LEAST);
@@ -113,7 +117,13 @@ impl Private {
         seat.at(core, &server)?;
         let live = server.link.live(until).await?;
         let connection = server.pool.take(&live, until).await?;
-        Ok(Self { core: core.clone(), server, connection, generation: live.generation })
+        let channel = if drafts.iter().any(Draft::is_notified) {
+            core.routes.channel(&server, &live, key, until).await?
+        } else {
+            None
+        };
+        let (generation, shard) = (live.generation, live.shard().cloned());
+        Ok(Self { core: core.clone(), server, connection, generation, shard, channel })
     }
 
     /// Sends these in one go. A reply that takes longer than `block_ms` (None: as long as it likes) and the time for
@@ -123,21 +133,22 @@ impl Private {
         drafts: &[Draft<'_>],
         block_ms: Option<u64>,
     ) -> Result<Vec<Value>, Error> {
-        let mut pipeline = redis::pipe();
-        let channel = Channel::Plain(self.core.registry.channels.plain());
-        for draft in drafts {
-            pipeline.add_command(draft.command(channel).into_owned());
-        }
-        let answer = self.connection.send_packed_commands(&pipeline, 0, drafts.len());
-        let answer = answered(&self.core, &self.server, self.generation, block_ms, answer).await;
-        let replies = match answer {
-            Ok(replies) => replies,
-            Err(error) => {
-                // What became of this one became of those at rest, too.
-                self.server.pool.clear();
-                return Err(error);
+        let mut replies = self.send(drafts, block_ms).await?;
+        if let (Some(shard), true) = (self.shard.clone(), self.channel.is_some()) {
+            let is_refused = |replies: &[Value]| {
+                replies.first().is_some_and(|reply| is_error(reply, ErrorCode::Err))
+            };
+            if !is_refused(&replies) {
+                shard.prove();
+            } else if shard.may_be_unknown() {
+                // It may be that the server does not know SNOTIFY.
+                self.channel = None;
+                replies = self.send(drafts, block_ms).await?;
+                if !is_refused(&replies) {
+                    shard.is_unknown();
+                }
             }
-        };
+        }
         match redirect(&replies) {
             Some(_) if !self.core.routes.is_cluster() => match one(Ok(replies)) {
                 Err(error) => Err(error.of_a_cluster()),
@@ -162,6 +173,22 @@ impl Private {
                 Ok(replies)
             }
         }
+    }
+
+    async fn send(
+        &mut self,
+        drafts: &[Draft<'_>],
+        block_ms: Option<u64>,
+    ) -> Result<Vec<Value>, Error> {
+        let channel = self.core.registry.channels.or_plain(self.channel.as_deref());
+        let mut pipeline = redis::pipe();
+        for draft in drafts {
+            pipeline.add_command(draft.command(channel).into_owned());
+        }
+        let answer = self.connection.send_packed_commands(&pipeline, 0, drafts.len());
+        let answer = answered(&self.core, &self.server, self.generation, block_ms, answer).await;
+        // What became of this connection became of those at rest, too.
+        answer.inspect_err(|_| self.server.pool.clear())
     }
 
     /// Whether the connection is still open. A server that becomes a replica says `UNBLOCKED` as an operator does, and then
@@ -190,9 +217,10 @@ impl Private {
         let mut connection = to.pool.take(&live, until).await?;
         let mut asking = redis::pipe();
         asking.cmd("ASKING");
-        let channel = Channel::Plain(self.core.registry.channels.plain());
+        let channel = live.settled_channel();
         for draft in drafts {
-            asking.add_command(draft.command(channel).into_owned());
+            let cmd = draft.command(self.core.registry.channels.or_plain(channel.as_deref()));
+            asking.add_command(cmd.into_owned());
         }
         let answer = connection.send_packed_commands(&asking, 0, drafts.len() + 1);
         let mut replies = answered(&self.core, &to, live.generation, block_ms, answer).await?;
@@ -272,10 +300,11 @@ pub(crate) async fn blocking<'a>(
     loop {
         let slice = patience.block_ms(slice_of);
         let began = Instant::now();
-        let (server, answer) = match Private::open(core, key, patience, &mut seat).await {
+        let drafts = [request(slice)];
+        let (server, answer) = match Private::open(core, key, patience, &mut seat, &drafts).await {
             Ok(private) => {
                 let server = (private.server.clone(), private.generation);
-                (Some(server), one(private.ask(&[request(slice)], Some(slice)).await))
+                (Some(server), one(private.ask(&drafts, Some(slice)).await))
             }
             Err(error) => (None, Err(error)),
         };

@@ -1,5 +1,7 @@
 //! Which server has a key: the one there is, the primary that the Sentinels name, or the owner of its slot.
 
+mod channel;
+
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -35,6 +37,8 @@ pub(crate) struct Server {
 /// Makes the configuration of a connection to one server.
 pub(crate) enum Opener {
     Fixed(Box<ConnectionInfo>),
+    /// A node of a cluster.
+    Node(Box<ConnectionInfo>),
     Sentinel {
         lookup: Box<Mutex<SentinelClient>>,
         /// How the servers themselves are spoken to.
@@ -46,7 +50,7 @@ impl Opener {
     /// Where to connect to now: with Sentinels the primary of this moment, which was asked whether it is one.
     pub(crate) async fn client(&self, protocol: ProtocolVersion) -> Result<redis::Client, Error> {
         let info = match self {
-            Self::Fixed(info) => ConnectionInfo::clone(info),
+            Self::Fixed(info) | Self::Node(info) => ConnectionInfo::clone(info),
             Self::Sentinel { lookup, node } => {
                 let primary = lookup.lock().await.async_get_client().await?;
                 ConnectionInfo::clone(node).set_addr(primary.get_connection_info().addr().clone())
@@ -69,6 +73,10 @@ impl Opener {
     /// Whether somebody else says where the server is, and may say otherwise tomorrow.
     pub(crate) fn is_named_by_sentinels(&self) -> bool {
         matches!(self, Self::Sentinel { .. })
+    }
+
+    pub(crate) fn is_cluster_node(&self) -> bool {
+        matches!(self, Self::Node(_))
     }
 }
 
@@ -361,7 +369,7 @@ impl Routes {
             .entry(name.to_owned())
             .or_insert_with(|| {
                 let info = Box::new(ConnectionInfo::clone(seed).set_addr(addr));
-                let opener = Opener::Fixed(info);
+                let opener = Opener::Node(info);
                 Arc::new(Server::new(name.to_owned(), opener, &self.settings, &self.registry))
             })
             .clone()

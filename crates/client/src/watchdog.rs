@@ -186,6 +186,11 @@ async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, w
     let Ok(mut live) = server.link.live(Instant::now() + patience).await else {
         return soon_again(&core, ELSEWHERE).await;
     };
+    if let Some(held) = holds.first() {
+        // After a failover, the new primary publishes on the channel that the holds have. No channel is no reason not to renew.
+        let until = Instant::now() + patience;
+        let _ = core.routes.channel(&server, &live, held.key(), until).await;
+    }
     let mut pipeline = redis::pipe();
     let mut asked = Vec::with_capacity(holds.len());
     let mut commands = 0;

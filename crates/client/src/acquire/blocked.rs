@@ -52,7 +52,7 @@ impl Ask {
         slice: u64,
         seat: &mut Seat,
     ) -> Result<Vec<Value>, Error> {
-        let private = Private::open(&self.core, &self.key, patience, seat).await?;
+        let private = Private::open(&self.core, &self.key, patience, seat, drafts).await?;
         self.pending.store(true, Ordering::Relaxed);
         private.ask(drafts, Some(slice)).await
     }
