@@ -275,6 +275,11 @@ impl Proxy {
         self.shared.change(|state| state.swallows_messages = true);
     }
 
+    /// From now on the server does not know this word of requests, in capitals, as one of an older version.
+    pub fn hide_word(&self, word: &str) {
+        self.shared.change(|state| state.hidden_word = Some(word.to_owned()));
+    }
+
     /// Back to a faultless network: rules, delays, stalls and limits end, new connections are accepted. What was cut stays cut.
     pub fn heal(&self) {
         self.shared.change(|state| {
@@ -282,6 +287,7 @@ impl Proxy {
             state.delay = [Duration::ZERO; 2];
             state.limit = [None, None];
             state.swallows_messages = false;
+            state.hidden_word = None;
         });
         self.accept();
         self.flow();
@@ -371,6 +377,7 @@ struct State {
     traffic: Vec<Traffic>,
     seen: Option<Vec<Seen>>,
     swallows_messages: bool,
+    hidden_word: Option<String>,
     turns: u64,
     ended: bool,
 }

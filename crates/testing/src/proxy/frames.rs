@@ -27,7 +27,10 @@ impl State {
                 Way::ToClient => self.reply(connection, frame),
             };
             if passes {
-                out.extend_from_slice(frame);
+                match (&self.hidden_word, way) {
+                    (Some(word), Way::ToServer) => out.extend(without_word(frame, word)),
+                    _ => out.extend_from_slice(frame),
+                }
             }
             end += len;
             cut = fault;
@@ -85,7 +88,8 @@ impl State {
     fn reply(&mut self, connection: &mut Connection, frame: &[u8]) -> (bool, Option<Cut>) {
         if frame.starts_with(b">") {
             self.traffic[connection.number].pushes += 1;
-            let message = frame.starts_with(b">3\r\n$7\r\nmessage\r\n");
+            let message = frame.starts_with(b">3\r\n$7\r\nmessage\r\n")
+                || frame.starts_with(b">3\r\n$8\r\nsmessage\r\n");
             return (!(message && self.swallows_messages), None);
         }
         // Without a request: the server says why it closes a connection.
@@ -103,4 +107,16 @@ impl State {
             }
         }
     }
+}
+
+/// The request with a word of the same length, which no server knows, in place of this one.
+fn without_word(frame: &[u8], word: &str) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let wanted = format!("\r\n{word}\r\n").into_bytes();
+    for at in 0..frame.len().saturating_sub(wanted.len()) {
+        if frame[at..at + wanted.len()].eq_ignore_ascii_case(&wanted) {
+            frame[at + 2..at + 2 + word.len()].fill(b'?');
+        }
+    }
+    frame
 }
