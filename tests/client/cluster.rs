@@ -102,14 +102,14 @@ async fn a_node_that_hangs_does_not_cost_the_holds_of_others() {
 }
 
 /// Tasks that take and give back locks of many slots, two at each key, each seeing that it is alone.
-struct Load {
+pub struct Load {
     over: Arc<AtomicBool>,
     done: Arc<Vec<AtomicUsize>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Load {
-    fn start(client: &Client, keys: &[String]) -> Load {
+    pub fn start(client: &Client, keys: &[String]) -> Load {
         let over = Arc::new(AtomicBool::new(false));
         let done: Arc<Vec<_>> =
             Arc::new((0..keys.len() * 2).map(|_| AtomicUsize::new(0)).collect());
@@ -144,7 +144,7 @@ impl Load {
         Load { over, done, tasks }
     }
 
-    async fn goes_on(&self) {
+    pub async fn goes_on(&self) {
         let before: Vec<_> = self.done.iter().map(|n| n.load(Ordering::SeqCst)).collect();
         let all = || {
             let now = self.done.iter().map(|n| n.load(Ordering::SeqCst));
@@ -153,7 +153,7 @@ impl Load {
         until("every task to go on", all).await;
     }
 
-    async fn stop(self) {
+    pub async fn stop(self) {
         self.over.store(true, Ordering::Relaxed);
         for task in self.tasks {
             within("a task", task).await.unwrap();

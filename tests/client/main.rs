@@ -27,6 +27,7 @@ mod rw;
 mod secured;
 mod semaphore;
 mod sentinel;
+mod shards;
 mod support;
 mod ties;
 mod tools;

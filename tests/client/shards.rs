@@ -1,0 +1,375 @@
+//! Clusters: messages stay in the shard of their lock, and no waiter misses its grant when slots or primaries change.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use dlock_client::{ClientBuilder, Lock};
+use dlock_testing::{Nodes, Proxy, Reply as _, Server, wait_until};
+
+use crate::cluster::Load;
+use crate::support::{Dice, Variant, number, quick, until, within};
+
+/// Waiters ask again by themselves only after half of this: later than any test waits.
+const NO_POLLING: Duration = Duration::from_mins(2);
+
+fn without_polling() -> ClientBuilder {
+    quick().queue(NO_POLLING)
+}
+
+/// A key on that node, other than the one for another `n`.
+fn key_on(nodes: &Nodes, node: usize, n: usize) -> String {
+    let any = &nodes.all()[0];
+    let keys = (0..).map(|n| format!("k{n}"));
+    let mut here = keys.filter(|key| nodes.owner_of(any.slot(key)) == Some(node));
+    here.nth(n).expect("some key is there")
+}
+
+/// Messages that all nodes have sent over the cluster bus: to all nodes, and within a shard.
+fn bus(nodes: &Nodes) -> (i64, i64) {
+    let sent = |kind: &str| {
+        let name = format!("cluster_stats_messages_{kind}_sent:");
+        let of_node = |node: &Server| {
+            let info = node.cmd(&["CLUSTER", "INFO"]).text();
+            let line = info.lines().find_map(|line| line.strip_prefix(&name));
+            line.map_or(0, |count| count.trim().parse::<i64>().unwrap())
+        };
+        nodes.all().iter().map(of_node).sum()
+    };
+    (sent("publish"), sent("publishshard"))
+}
+
+/// What was sent since.
+fn bus_since(nodes: &Nodes, before: (i64, i64)) -> (i64, i64) {
+    let now = bus(nodes);
+    (now.0 - before.0, now.1 - before.1)
+}
+
+/// The shard channels that somebody listens to, with the node where they do.
+fn shard_channels(nodes: &Nodes) -> Vec<(usize, String)> {
+    let all = nodes.all().iter().enumerate();
+    let of_node = |(n, node): (usize, &Server)| {
+        let channels = node.cmd(&["PUBSUB", "SHARDCHANNELS"]).items();
+        channels.into_iter().map(move |channel| (n, channel.text())).collect::<Vec<_>>()
+    };
+    all.flat_map(of_node).collect()
+}
+
+/// So many grants to a waiter.
+async fn grants(count: usize, lock: &Lock, waiters: impl Fn() -> i64) {
+    for _ in 0..count {
+        let guard = within("the acquire", lock.acquire()).await.unwrap();
+        let waiting = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await.unwrap().release().await.unwrap() }
+        });
+        until("the place", || waiters() == 1).await;
+        guard.release().await.unwrap();
+        within("the waiter", waiting).await.unwrap();
+    }
+}
+
+/// Primaries, each with a proxy in front that counts: clients know only the proxies.
+struct Behind {
+    nodes: Nodes,
+    proxies: Vec<Proxy>,
+    /// On the first of them.
+    key: String,
+}
+
+impl Behind {
+    fn start(count: usize) -> Self {
+        let nodes = Nodes::start(count);
+        let key = key_on(&nodes, 0, 0);
+        let proxies: Vec<Proxy> = nodes.all().iter().map(Proxy::to).collect();
+        for (node, proxy) in nodes.all().iter().zip(&proxies) {
+            let port = proxy.port().to_string();
+            node.cmd(&["CONFIG", "SET", "cluster-announce-port", &port]).ok();
+        }
+        let behind = Self { nodes, proxies, key };
+        wait_until("every node to know the proxies", || {
+            behind.nodes.all().iter().all(|node| {
+                let known = node.cmd(&["CLUSTER", "NODES"]).text();
+                behind.proxies.iter().all(|proxy| known.contains(&format!(":{}@", proxy.port())))
+            })
+        });
+        behind
+    }
+
+    fn url(&self) -> String {
+        format!("redis-cluster://127.0.0.1:{}", self.proxies[0].port())
+    }
+
+    /// Messages that came to clients, confirmations of subscriptions included.
+    fn pushes(&self) -> u64 {
+        let traffic = self.proxies.iter().flat_map(Proxy::traffic);
+        traffic.map(|connection| connection.pushes).sum()
+    }
+}
+
+/// A user that may not use sharded pub/sub is told as before there was any: by every node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_is_one_message_to_one_listener() {
+    const GRANTS: usize = 200;
+    let plain = "ACL SETUSER plain on >secret ~* &dlock:notify* +@all -ssubscribe";
+    let behind = Behind::start(3);
+    for node in behind.nodes.all() {
+        node.cmd(&plain.split(' ').collect::<Vec<_>>()).ok();
+    }
+    let as_plain = behind.url().replace("://", "://plain:secret@");
+    let count = GRANTS.cast_signed() as i64;
+    for (url, messages, deliveries) in [(behind.url(), 0, 1), (as_plain, 2, 3)] {
+        let client = without_polling().connect(&url).await.unwrap();
+        let lock = client.lock(&behind.key);
+        let node = &behind.nodes.all()[0];
+        let waiters = || number(&node.cmd(&["DLOCK.INFO", &behind.key]), "waiters");
+        // Every connection is made and subscribed.
+        grants(1, &lock, waiters).await;
+        within("the latches", client.latch("a").wait()).await.unwrap();
+        let (before, pushes) = (bus(&behind.nodes), behind.pushes());
+        grants(GRANTS, &lock, waiters).await;
+        let delivered = || (behind.pushes() - pushes).cast_signed();
+        until("the last messages", || delivered() >= deliveries * count).await;
+        let sent = bus_since(&behind.nodes, before);
+        println!("{GRANTS} grants: {} deliveries, bus messages {sent:?}", delivered());
+        assert_eq!((sent, delivered()), ((messages * count, 0), deliveries * count));
+        client.close().await.unwrap();
+    }
+    behind.nodes.left_over_check();
+}
+
+/// An older server takes SNOTIFY for a mistake. It is told NOTIFY instead, and waiters do not have to poll.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_know_snotify_is_asked_to_notify() {
+    let behind = Behind::start(1);
+    let (node, proxy) = (&behind.nodes.all()[0], &behind.proxies[0]);
+    proxy.hide_word("SNOTIFY");
+    proxy.remember();
+    let with_snotify = || {
+        let seen = proxy.seen();
+        seen.iter().filter(|seen| seen.command.iter().any(|word| word == b"SNOTIFY")).count()
+    };
+    for variant in Variant::ALL {
+        // The first request over a connection, by each way.
+        let client = without_polling().connect(&behind.url()).await.unwrap();
+        let (key, lock) = (variant.key(), variant.lock(&client, &variant.key()));
+        grants(1, &lock, || variant.waiters(node, &key)).await;
+        assert_eq!(with_snotify(), 1, "{variant:?}: tried once");
+        grants(2, &lock, || variant.waiters(node, &key)).await;
+        let several = client.multi_lock(["{t}a", "{t}b"]);
+        within("the acquire", several.acquire()).await.unwrap().release().await.unwrap();
+        assert_eq!(with_snotify(), 0, "{variant:?}: tried again");
+        client.close().await.unwrap();
+    }
+    let client = without_polling().connect(&behind.url()).await.unwrap();
+    let several = client.multi_lock(["{t}a", "{t}b"]);
+    within("the acquire", several.acquire()).await.unwrap().release().await.unwrap();
+    assert_eq!(with_snotify(), 1);
+    client.close().await.unwrap();
+    behind.nodes.left_over_check();
+}
+
+/// A lock that is held, with a task that waits for it.
+struct Waiting {
+    guard: dlock_client::Guard,
+    waiter: tokio::task::JoinHandle<Instant>,
+}
+
+impl Waiting {
+    async fn start(lock: &Lock, waiters: impl Fn() -> i64) -> Self {
+        let guard = within("the acquire", lock.acquire()).await.unwrap();
+        let lock = lock.clone();
+        let waiter = tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            let granted = Instant::now();
+            guard.release().await.unwrap();
+            granted
+        });
+        until("the place", || waiters() == 1).await;
+        Self { guard, waiter }
+    }
+
+    /// Hands the lock to the waiter; how long that took.
+    async fn hand_on(self, what: &str) {
+        let start = Instant::now();
+        within("the release", self.guard.release()).await.unwrap();
+        let granted = within("the waiter", self.waiter).await.unwrap();
+        println!("{what}: granted {:?} after the release", granted.duration_since(start));
+    }
+}
+
+/// Three primaries, each with a replica. The channel's slot moves, the lock's slot moves, a replica takes over.
+async fn messages_stay_in_the_shard(version: Option<&'static str>) {
+    const GRANTS: usize = 200;
+    let nodes = tokio::task::spawn_blocking(move || {
+        let setup = |_| version.map_or_else(|| Server::with(&[]), Server::of);
+        let mut nodes = Nodes::of((0..3).map(setup));
+        for n in 0..3 {
+            nodes.add_replica(n);
+        }
+        nodes.wait_whole();
+        nodes
+    });
+    let nodes = nodes.await.unwrap();
+    let block = |work: &dyn Fn()| tokio::task::block_in_place(work);
+    let client = without_polling().connect(&nodes.url()).await.unwrap();
+    // The first key decides about the channel's slot.
+    let first = key_on(&nodes, 0, 0);
+    within("the acquire", client.lock(&first).acquire()).await.unwrap().release().await.unwrap();
+    let key = key_on(&nodes, 0, 1);
+    let any = &nodes.all()[0];
+    let (slot, channel_slot) = (any.slot(&key), any.slot(&first));
+    assert_ne!(slot, channel_slot);
+    let lock = client.lock(&key);
+    let waiters = |at: usize| {
+        let node = &nodes.all()[at];
+        number(&node.cmd(&["DLOCK.INFO", &key]), "waiters")
+    };
+    let some_grants = async |at: usize, count: usize, what: &str| {
+        let before = bus(&nodes);
+        grants(count, &lock, || waiters(at)).await;
+        let sent = bus_since(&nodes, before);
+        println!("{what}: {count} grants, bus messages {sent:?}");
+        assert_eq!(sent, (0, count.cast_signed() as i64), "{what}");
+        let here = shard_channels(&nodes).into_iter().filter(|(node, _)| *node == at);
+        assert_eq!(here.count(), 1, "{what}");
+    };
+    some_grants(0, GRANTS, "at first").await;
+    assert_eq!(any.slot(&shard_channels(&nodes)[0].1), channel_slot);
+
+    let waiting = Waiting::start(&lock, || waiters(0)).await;
+    block(&|| nodes.move_slot(channel_slot, 0, 1));
+    waiting.hand_on("the channel's slot has moved").await;
+    some_grants(0, 20, "after the channel's slot moved").await;
+
+    let waiting = Waiting::start(&lock, || waiters(0)).await;
+    block(&|| nodes.move_slot(slot, 0, 1));
+    waiting.hand_on("the lock's slot has moved").await;
+    some_grants(1, 20, "after the lock's slot moved").await;
+
+    let waiting = Waiting::start(&lock, || waiters(1)).await;
+    let replica = &nodes.all()[4];
+    block(&|| {
+        nodes.all()[1].wait_replica_synced(replica);
+        replica.cmd(&["CLUSTER", "FAILOVER"]).ok();
+    });
+    waiting.hand_on("while a replica takes over").await;
+    until("the failover", || nodes.owner_of(slot) == Some(4)).await;
+    // Until it knows that, it sends nothing to it.
+    let replicas = format!("slave {}", replica.node_id());
+    let is_known = || replica.cmd(&["CLUSTER", "NODES"]).text().contains(&replicas);
+    until("the new primary to know its replica", is_known).await;
+    some_grants(4, 20, "after the failover").await;
+    client.close().await.unwrap();
+    nodes.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_stay_in_the_shard_of_redis_7() {
+    messages_stay_in_the_shard(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_stay_in_the_shard_of_redis_8() {
+    messages_stay_in_the_shard(Some("redis-8.2")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_stay_in_the_shard_of_valkey_9() {
+    messages_stay_in_the_shard(Some("valkey-9.1")).await;
+}
+
+/// Tasks that hand locks to each other go on, without polling, while slots of locks and channels move and a replica takes
+/// over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_waiter_misses_its_grant() {
+    let mut nodes = Nodes::start(3);
+    nodes.add_replica(0);
+    nodes.wait_whole();
+    let client = without_polling().connect(&nodes.url()).await.unwrap();
+    let keys: Vec<String> = (0..12).map(|n| format!("k{n}")).collect();
+    let load = Load::start(&client, &keys);
+    load.goes_on().await;
+    let any = &nodes.all()[0];
+    let mut dice = Dice::seeded(23);
+    for round in 0..24 {
+        let channels = shard_channels(&nodes);
+        let slot = match channels.get(round % (2 * channels.len().max(1))) {
+            Some((_, channel)) => any.slot(channel),
+            None => any.slot(&keys[round % keys.len()]),
+        };
+        let from = nodes.owner_of(slot).expect("all agree after each move");
+        let to = (from + 1 + usize::try_from(dice.roll(2)).unwrap()) % 3;
+        tokio::task::block_in_place(|| nodes.move_slot(slot, from, to));
+        if round % 4 == 3 {
+            load.goes_on().await;
+        }
+    }
+    let replica = &nodes.all()[3];
+    tokio::task::block_in_place(|| {
+        any.wait_replica_synced(replica);
+        replica.cmd(&["CLUSTER", "FAILOVER"]).ok();
+        wait_until("the failover", || replica.cmd(&["ROLE"]).items()[0].text() == "master");
+    });
+    let start = Instant::now();
+    load.goes_on().await;
+    println!("all went on {:?} after the failover", start.elapsed());
+    load.stop().await;
+    nodes.left_over_check();
+}
+
+/// The server ends a subscription in the middle of many requests. Each gets the answer to itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_reply_is_mixed_up_when_the_server_ends_a_subscription() {
+    const TASKS: usize = 50;
+    const MOVES: usize = 20;
+    let nodes = Nodes::start(2);
+    let client = quick().connect(&nodes.url()).await.unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let rounds: Arc<Vec<AtomicUsize>> = Arc::new((0..TASKS).map(|_| AtomicUsize::new(0)).collect());
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|n| {
+            let lock = client.lock(key_on(&nodes, 0, n));
+            let (over, rounds) = (over.clone(), rounds.clone());
+            tokio::spawn(async move {
+                let mut last = 0;
+                while !over.load(Ordering::Relaxed) {
+                    let guard = within("an acquire", lock.acquire()).await.unwrap();
+                    // Tokens of one lock rise; a token of another lock would not be that of this hold.
+                    assert!(guard.token() > last, "{} after {last}", guard.token());
+                    last = guard.token();
+                    within("a renewal", guard.renew(Duration::from_secs(20))).await.unwrap();
+                    within("a release", guard.release()).await.unwrap();
+                    rounds[n].fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    let all_go_on = async || {
+        let before: Vec<_> = rounds.iter().map(|n| n.load(Ordering::Relaxed)).collect();
+        let went_on =
+            |(now, before): (&AtomicUsize, &usize)| now.load(Ordering::Relaxed) > before + 1;
+        until("all to go on", || rounds.iter().zip(&before).all(went_on)).await;
+    };
+    let any = &nodes.all()[0];
+    for _ in 0..MOVES {
+        all_go_on().await;
+        let channels = shard_channels(&nodes);
+        let [(0, channel), ..] = channels.as_slice() else { panic!("{channels:?}") };
+        let slot = any.slot(channel);
+        tokio::task::block_in_place(|| {
+            nodes.move_slot(slot, 0, 1);
+            nodes.move_slot(slot, 1, 0);
+        });
+    }
+    all_go_on().await;
+    over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        within("a task", task).await.unwrap();
+    }
+    for variant in Variant::ALL {
+        let lock = variant.lock(&client, &key_on(&nodes, 1, 0));
+        grants(1, &lock, || variant.waiters(&nodes.all()[1], &key_on(&nodes, 1, 0))).await;
+    }
+    nodes.left_over_check();
+}
