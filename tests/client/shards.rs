@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use dlock_client::{ClientBuilder, Lock};
-use dlock_testing::{Nodes, Proxy, Reply as _, Server, wait_until};
+use dlock_client::{ClientBuilder, Lock, Lost};
+use dlock_testing::{Cut, Nodes, Proxy, Reply as _, Server, wait_until};
 
 use crate::cluster::Load;
 use crate::support::{Dice, Variant, number, quick, until, within};
@@ -167,6 +167,55 @@ async fn a_server_that_does_not_know_snotify_is_asked_to_notify() {
     assert_eq!(with_snotify(), 1);
     client.close().await.unwrap();
     behind.nodes.left_over_check();
+}
+
+/// A hold keeps its channel: the client listens to it again over a new connection, and at a new primary.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_is_told_of_after_a_reconnect_and_a_failover() {
+    let behind = Behind::start(1);
+    let (node, proxy) = (&behind.nodes.all()[0], &behind.proxies[0]);
+    let client = without_polling().connect(&behind.url()).await.unwrap();
+    // Nothing renews it, so only a message tells.
+    let lock = client.lock(&behind.key).lease(Duration::from_mins(5));
+    let guard = within("the acquire", lock.acquire()).await.unwrap();
+    let channels = shard_channels(&behind.nodes);
+    let connections = proxy.accepted();
+    proxy.cut(Cut::Reset);
+    let again = || {
+        let traffic = proxy.traffic();
+        // Two plain channels and the shard channel are confirmed.
+        traffic[connections..].iter().any(|connection| connection.pushes == 3)
+    };
+    until("the subscriptions", again).await;
+    assert_eq!(shard_channels(&behind.nodes), channels);
+    node.cmd(&["DLOCK.BREAK", &behind.key]).ok();
+    assert_eq!(within("lost()", guard.lost()).await, Lost::Broken);
+    drop(guard);
+    client.close().await.unwrap();
+    behind.nodes.left_over_check();
+
+    let mut nodes = Nodes::start(3);
+    let replica = nodes.add_replica(0);
+    nodes.wait_whole();
+    let client = without_polling().lease(Duration::from_mins(5)).connect(&nodes.url()).await;
+    let client = client.unwrap();
+    let (key, other) = (key_on(&nodes, 0, 0), key_on(&nodes, 0, 1));
+    let guards = [client.lock(&key).acquire().await, client.lock(&other).acquire().await];
+    let channel = shard_channels(&nodes)[0].1.clone();
+    let to = &nodes.all()[replica];
+    tokio::task::block_in_place(|| {
+        nodes.all()[0].wait_replica_synced(to);
+        to.cmd(&["CLUSTER", "FAILOVER"]).ok();
+        wait_until("the failover", || to.cmd(&["ROLE"]).items()[0].text() == "master");
+    });
+    let there = || shard_channels(&nodes) == [(replica, channel.clone())];
+    until("the same channel at the new primary", there).await;
+    for (key, guard) in [key, other].iter().zip(guards) {
+        to.cmd(&["DLOCK.BREAK", key]).ok();
+        assert_eq!(within("lost()", guard.unwrap().lost()).await, Lost::Broken);
+    }
+    client.close().await.unwrap();
+    nodes.left_over_check();
 }
 
 /// A lock that is held, with a task that waits for it.

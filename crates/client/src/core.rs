@@ -216,7 +216,7 @@ impl Core {
                 Ok(value) => {
                     server.link.answered(sent);
                     if let (Some(shard), true) = (live.shard(), channel.is_some()) {
-                        shard.prove();
+                        shard.snotify_is_known();
                     }
                     Ok(value)
                 }
@@ -243,7 +243,7 @@ impl Core {
         server: &Arc<Server>,
         mut live: Live,
     ) -> Result<Value, Failure> {
-        if !live.shard().is_some_and(|shard| shard.may_be_unknown()) {
+        if !live.shard().is_some_and(|shard| shard.may_not_know_snotify()) {
             return self.after(error, call, server, &live).await;
         }
         let cmd = call.draft.command(self.registry.channels.or_plain(None));
@@ -254,7 +254,7 @@ impl Core {
         let reply = reply.and_then(Value::extract_error);
         let code = reply.as_ref().map_or_else(RedisError::code, |_| Some("OK"));
         if let (Some(shard), true) = (live.shard(), code.is_some_and(|code| code != "ERR")) {
-            shard.is_unknown();
+            shard.snotify_is_unknown();
         }
         match reply {
             Ok(value) => Ok(value),

@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 pub(crate) use self::pool::Pool;
 use self::shard::Before;
-pub(crate) use self::shard::{Shard, Told};
+pub(crate) use self::shard::{ChannelState, Shard};
 use crate::clock::Moment;
 use crate::config::Settings;
 use crate::error::Error;

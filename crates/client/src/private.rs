@@ -139,13 +139,13 @@ impl Private {
                 replies.first().is_some_and(|reply| is_error(reply, ErrorCode::Err))
             };
             if !is_refused(&replies) {
-                shard.prove();
-            } else if shard.may_be_unknown() {
+                shard.snotify_is_known();
+            } else if shard.may_not_know_snotify() {
                 // It may be that the server does not know SNOTIFY.
                 self.channel = None;
                 replies = self.send(drafts, block_ms).await?;
                 if !is_refused(&replies) {
-                    shard.is_unknown();
+                    shard.snotify_is_unknown();
                 }
             }
         }

@@ -115,32 +115,32 @@ impl Shard {
     }
 
     /// Whether a server that answered a request with SNOTIFY by `ERR` may just not know that word.
-    pub(crate) fn may_be_unknown(&self) -> bool {
+    pub(crate) fn may_not_know_snotify(&self) -> bool {
         !self.proven.load(Ordering::Relaxed)
     }
 
     /// The server has accepted a request with SNOTIFY.
-    pub(crate) fn prove(&self) {
-        if self.may_be_unknown() {
+    pub(crate) fn snotify_is_known(&self) {
+        if self.may_not_know_snotify() {
             self.proven.store(true, Ordering::Relaxed);
         }
     }
 
     /// The server does not know SNOTIFY.
-    pub(crate) fn is_unknown(&self) {
+    pub(crate) fn snotify_is_unknown(&self) {
         self.unknown.store(true, Ordering::Relaxed);
     }
 
-    fn told(&self) -> Told<'_> {
+    fn channel_state(&self) -> ChannelState<'_> {
         if self.unknown.load(Ordering::Relaxed) {
-            return Told::On(None);
+            return ChannelState::On(None);
         }
-        self.channel.get().cloned().map_or(Told::Open(self), Told::On)
+        self.channel.get().cloned().map_or(ChannelState::Open(self), ChannelState::On)
     }
 }
 
 /// Where to publish what concerns the requests of a connection.
-pub(crate) enum Told<'a> {
+pub(crate) enum ChannelState<'a> {
     /// Here; None: on the plain channel.
     On(Option<Arc<[u8]>>),
     /// This is not settled yet.
@@ -149,18 +149,18 @@ pub(crate) enum Told<'a> {
 
 impl Live {
     /// Where to publish what concerns requests over this connection.
-    pub(crate) fn told(&self) -> Told<'_> {
+    pub(crate) fn channel_state(&self) -> ChannelState<'_> {
         match &self.shard {
-            None => Told::On(None),
-            Some(shard) => shard.told(),
+            None => ChannelState::On(None),
+            Some(shard) => shard.channel_state(),
         }
     }
 
     /// The shard channel, if there is one by now.
     pub(crate) fn settled_channel(&self) -> Option<Arc<[u8]>> {
-        match self.told() {
-            Told::On(channel) => channel,
-            Told::Open(_) => None,
+        match self.channel_state() {
+            ChannelState::On(channel) => channel,
+            ChannelState::Open(_) => None,
         }
     }
 

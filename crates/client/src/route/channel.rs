@@ -8,13 +8,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{Routes, Routing, Server, read};
 use crate::error::Error;
-use crate::link::{Live, Shard, Told};
+use crate::link::{ChannelState, Live, Shard};
 
 /// How long a subscription waits for a node to say which slots it has.
 const LEARN_WITHIN: Duration = Duration::from_millis(500);
 
 /// Why a shard channel is not settled.
-enum Open {
+enum Unsettled {
     /// Not now: the plain channel has to do for this time.
     Plain,
     /// The connection does not work.
@@ -31,10 +31,12 @@ impl Routes {
         key: &[u8],
         until: Instant,
     ) -> Result<Option<Arc<[u8]>>, Error> {
-        match live.told() {
-            Told::On(channel) => Ok(channel),
+        match live.channel_state() {
+            ChannelState::On(channel) => Ok(channel),
             // Once for each connection: kept out of the size of every call.
-            Told::Open(shard) => Box::pin(self.settle(server, live, shard, key, until)).await,
+            ChannelState::Open(shard) => {
+                Box::pin(self.settle(server, live, shard, key, until)).await
+            }
         }
     }
 
@@ -50,8 +52,8 @@ impl Routes {
         match timeout_at(until, settled).await {
             Ok(Ok(channel)) => Ok(channel),
             // The caller's time is over: it is told so by its request.
-            Ok(Err(Open::Plain)) | Err(_) => Ok(None),
-            Ok(Err(Open::Failed(error))) => {
+            Ok(Err(Unsettled::Plain)) | Err(_) => Ok(None),
+            Ok(Err(Unsettled::Failed(error))) => {
                 server.link.report_broken(live.generation);
                 Err(error)
             }
@@ -65,7 +67,7 @@ impl Routes {
         shard: &Shard,
         key: &[u8],
         until: Instant,
-    ) -> Result<Option<Arc<[u8]>>, Open> {
+    ) -> Result<Option<Arc<[u8]>>, Unsettled> {
         let channels = &self.registry.channels;
         let is_strange = |slots: Vec<Slot>| {
             !slots.is_empty() && !slots.into_iter().any(|slot| self.has(server, slot))
@@ -79,28 +81,28 @@ impl Routes {
             let mut slots = channels.slots().into_iter().chain([of_key]);
             // A replica would accept the subscription, too: the request itself is about to be sent elsewhere.
             let Some(slot) = slots.find(|slot| self.has(server, *slot)) else {
-                return Err(Open::Plain);
+                return Err(Unsettled::Plain);
             };
             let channel = channels.in_slot(slot);
             let subscribed = timeout(self.settings.response_timeout, live.subscribe(&channel));
             let error = match subscribed.await {
                 Ok(Ok(())) => return Ok(Some(channel)),
                 Ok(Err(error)) => error,
-                Err(_) => return Err(Open::Failed(Error::unavailable("no answer in time"))),
+                Err(_) => return Err(Unsettled::Failed(Error::unavailable("no answer in time"))),
             };
             match error.code() {
-                None => return Err(Open::Failed(error.into())),
+                None => return Err(Unsettled::Failed(error.into())),
                 Some("MOVED" | "ASK") => {
                     self.refresh_from(server, until).await;
                 }
                 Some("CLUSTERDOWN" | "MASTERDOWN" | "LOADING" | "TRYAGAIN" | "BUSY") => {
-                    return Err(Open::Plain);
+                    return Err(Unsettled::Plain);
                 }
                 // The ACL, or a server without sharded pub/sub.
                 Some(_) => return Ok(None),
             }
         }
-        Err(Open::Plain)
+        Err(Unsettled::Plain)
     }
 
     /// Whether that server has the slot, as far as is known.
