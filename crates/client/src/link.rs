@@ -38,7 +38,7 @@ const ASK_SENTINELS: Duration = Duration::from_secs(1);
 /// Counts the shared connections of this process: none has the number of another, not even of one to another server.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
-/// A connection that was up when it was handed out.
+/// A connection that was usable when it was handed out.
 #[derive(Clone)]
 pub(crate) struct Live {
     connection: MultiplexedConnection,
@@ -141,11 +141,14 @@ impl Link {
 
     /// The connection, as soon as there is one.
     pub(crate) async fn live(&self, until: Instant) -> Result<Live, Error> {
-        if let State::Up(live) = &*self.shared.state.borrow() {
+        if let State::Up(live) = &*self.shared.state.borrow()
+            && live.is_usable()
+        {
             return Ok(Live::clone(live));
         }
         let mut state = self.shared.state.subscribe();
-        let up = timeout_at(until, state.wait_for(|state| matches!(state, State::Up(_))));
+        let is_up = |state: &State| matches!(state, State::Up(live) if live.is_usable());
+        let up = timeout_at(until, state.wait_for(is_up));
         let gate = &self.shared.registry.gate;
         tokio::select! {
             biased;
@@ -159,9 +162,8 @@ impl Link {
             },
         }
         match &*self.shared.state.borrow() {
-            State::Up(live) => Ok(Live::clone(live)),
             State::Down(Some(error)) => Err(error.clone()),
-            State::Down(None) => Err(Error::unavailable("no connection in time")),
+            State::Up(_) | State::Down(None) => Err(Error::unavailable("no connection in time")),
         }
     }
 

@@ -1,8 +1,8 @@
 //! The shard channel of a connection to a node of a cluster.
 //!
-//! The server ends the subscription by itself when the slot of the channel moves away: it sends the message `sunsubscribe`
-//! that nobody asked for. redis-rs takes that message for the reply to the oldest request on its way, and gives each later
-//! request the reply to the one before it. So no reply counts that comes after this message, and the connection is replaced.
+//! When the slot of the channel moves away, the server ends the subscription and sends the message `sunsubscribe`. redis-rs
+//! takes it for the reply to the oldest request on its way, and gives each later request the reply to the one before. So no
+//! reply counts that comes after this message, and the link replaces the connection.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,7 +80,7 @@ impl Shard {
         self.end.notify_waiters();
     }
 
-    /// That reply, if it is the one to the request.
+    /// The reply, or an error if it may belong to another request.
     pub(super) async fn checked<T>(
         &self,
         reply: impl Future<Output = RedisResult<T>>,
@@ -92,7 +92,7 @@ impl Shard {
         tokio::select! {
             biased;
             reply = reply => if self.ended.load(Ordering::Acquire) { Err(mixed_up()) } else { reply },
-            // The reply to the last request would never come.
+            // redis-rs has given the last reply away: this request would wait forever.
             () = end => Err(mixed_up()),
         }
     }
@@ -102,7 +102,7 @@ impl Shard {
         self.slots_changed
     }
 
-    /// The channel, settled by `settle` if it is not yet. One task at a time settles it; an error leaves it open.
+    /// The channel. If it is not settled, one task settles it and the others wait; an error leaves it unsettled.
     pub(crate) async fn settled<E>(
         &self,
         settle: impl Future<Output = Result<Option<Arc<[u8]>>, E>>,
@@ -148,6 +148,11 @@ pub(crate) enum ChannelState<'a> {
 }
 
 impl Live {
+    /// Whether replies over this connection count.
+    pub(super) fn is_usable(&self) -> bool {
+        self.shard.as_ref().is_none_or(|shard| !shard.ended.load(Ordering::Acquire))
+    }
+
     /// Where to publish what concerns requests over this connection.
     pub(crate) fn channel_state(&self) -> ChannelState<'_> {
         match &self.shard {
