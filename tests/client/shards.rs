@@ -17,6 +17,13 @@ fn without_polling() -> ClientBuilder {
     quick().queue(NO_POLLING)
 }
 
+/// A user that may not use sharded pub/sub.
+const PLAIN: &str = "ACL SETUSER plain on >secret ~* &dlock:notify* +@all -ssubscribe";
+
+fn as_plain(url: &str) -> String {
+    url.replace("://", "://plain:secret@")
+}
+
 /// A key on that node, other than the one for another `n`.
 fn key_on(nodes: &Nodes, node: usize, n: usize) -> String {
     let any = &nodes.all()[0];
@@ -111,14 +118,12 @@ impl Behind {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_is_one_message_to_one_listener() {
     const GRANTS: usize = 200;
-    let plain = "ACL SETUSER plain on >secret ~* &dlock:notify* +@all -ssubscribe";
     let behind = Behind::start(3);
     for node in behind.nodes.all() {
-        node.cmd(&plain.split(' ').collect::<Vec<_>>()).ok();
+        node.cmd(&PLAIN.split(' ').collect::<Vec<_>>()).ok();
     }
-    let as_plain = behind.url().replace("://", "://plain:secret@");
     let count = GRANTS.cast_signed() as i64;
-    for (url, messages, deliveries) in [(behind.url(), 0, 1), (as_plain, 2, 3)] {
+    for (url, messages, deliveries) in [(behind.url(), 0, 1), (as_plain(&behind.url()), 2, 3)] {
         let client = without_polling().connect(&url).await.unwrap();
         let lock = client.lock(&behind.key);
         let node = &behind.nodes.all()[0];
@@ -261,11 +266,24 @@ async fn messages_stay_in_the_shard(version: Option<&'static str>) {
     });
     let nodes = nodes.await.unwrap();
     let block = |work: &dyn Fn()| tokio::task::block_in_place(work);
+    // As a measure: with NOTIFY, each message goes to all nodes, and the client listens at each primary.
+    for node in nodes.all() {
+        node.cmd(&PLAIN.split(' ').collect::<Vec<_>>()).ok();
+    }
+    let client = without_polling().connect(&as_plain(&nodes.url())).await.unwrap();
+    let key = key_on(&nodes, 0, 1);
+    let before = bus(&nodes);
+    let count = || number(&nodes.all()[0].cmd(&["DLOCK.INFO", &key]), "waiters");
+    grants(GRANTS, &client.lock(&key), count).await;
+    assert_eq!(bus_since(&nodes, before), (5 * GRANTS.cast_signed() as i64, 0));
+    let listeners =
+        |node: &Server| node.cmd(&["PUBSUB", "CHANNELS", "dlock:notify:*"]).items().len();
+    assert_eq!(nodes.all().iter().map(listeners).sum::<usize>(), 3);
+    client.close().await.unwrap();
     let client = without_polling().connect(&nodes.url()).await.unwrap();
     // The first key decides about the channel's slot.
     let first = key_on(&nodes, 0, 0);
     within("the acquire", client.lock(&first).acquire()).await.unwrap().release().await.unwrap();
-    let key = key_on(&nodes, 0, 1);
     let any = &nodes.all()[0];
     let (slot, channel_slot) = (any.slot(&key), any.slot(&first));
     assert_ne!(slot, channel_slot);
@@ -280,8 +298,11 @@ async fn messages_stay_in_the_shard(version: Option<&'static str>) {
         let sent = bus_since(&nodes, before);
         println!("{what}: {count} grants, bus messages {sent:?}");
         assert_eq!(sent, (0, count.cast_signed() as i64), "{what}");
-        let here = shard_channels(&nodes).into_iter().filter(|(node, _)| *node == at);
-        assert_eq!(here.count(), 1, "{what}");
+        let channels = shard_channels(&nodes);
+        let here: Vec<_> = channels.iter().filter(|(node, _)| *node == at).collect();
+        let [(_, channel)] = here.as_slice() else { panic!("{what}: {channels:?}") };
+        let listeners = channels.iter().filter(|(_, name)| name == channel);
+        assert_eq!(listeners.count(), 1, "{what}: one delivery");
     };
     some_grants(0, GRANTS, "at first").await;
     assert_eq!(any.slot(&shard_channels(&nodes)[0].1), channel_slot);
