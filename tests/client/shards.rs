@@ -385,7 +385,15 @@ async fn no_waiter_misses_its_grant() {
     load.goes_on().await;
     println!("all went on {:?} after the failover", start.elapsed());
     load.stop().await;
-    nodes.left_over_check();
+    // Not `left_over_check`: a place whose connection was replaced may outlive its acquire, by QUEUE, if its slot leaves the
+    // node and comes back. Such a place is passed over, so no lock is kept back by it.
+    for (n, key) in keys.iter().enumerate() {
+        let lock = Variant::ALL[n % 4].lock(&client, key);
+        within("the acquire", lock.acquire()).await.unwrap().release().await.unwrap();
+    }
+    client.close().await.unwrap();
+    let held = |node: &Server| node.info_number("dlock", "held_locks") == 0;
+    until("no lock to be held", || nodes.all().iter().all(held)).await;
 }
 
 /// The server ends a subscription in the middle of many requests. Each gets the answer to itself.
