@@ -232,6 +232,8 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.supervisor.abort();
         self.end(None);
+        // Nothing reconnects here. A later link to the same server may be up, and holds that it has tied have just been cut.
+        self.shared.registry.renew_now.notify_one();
     }
 }
 
