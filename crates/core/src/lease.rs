@@ -33,6 +33,8 @@ pub struct Entry {
     pub held: u32,
     /// How many of its permits are leased.
     pub permits: u64,
+    /// Its key was not there when the machine looked for it.
+    is_missed: bool,
 }
 
 /// See the module.
@@ -51,7 +53,8 @@ impl Leases {
     pub fn enter(&mut self, key: Key<'_>, kind: Kind, epoch: u32) -> EntryId {
         let name = Name::from(key.name);
         *self.databases.entry(key.db).or_default() += 1;
-        self.entries.insert(Entry { name, db: key.db, epoch, kind, held: 0, permits: 0 })
+        let entry = Entry { name, db: key.db, epoch, kind, held: 0, permits: 0, is_missed: false };
+        self.entries.insert(entry)
     }
 
     /// Takes an entry out with its deadline.
@@ -62,6 +65,17 @@ impl Leases {
         self.held -= entry.held as usize;
         self.permits -= entry.permits;
         Some(entry)
+    }
+
+    /// The key of an entry is not there. The server may have removed it just now, and will tell: then the entry is needed. So
+    /// it stays once more until `again`, and leaves the second time.
+    pub fn miss(&mut self, id: EntryId, again: LeaseInstant) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        if core::mem::replace(&mut entry.is_missed, true) {
+            self.leave(id);
+        } else {
+            self.arm(id, again);
+        }
     }
 
     /// The entry under `id`.

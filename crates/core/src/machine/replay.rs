@@ -1,6 +1,7 @@
 //! What comes from outside as data: records of a primary or the AOF, loaded values, roles.
 
 use super::entry::{full_lease, longest_lease, remainder};
+use super::tick::RETRY_MS;
 use super::ties::orphan_lease;
 use super::{Machine, Role};
 use crate::effects::Effects;
@@ -162,14 +163,10 @@ impl Machine {
             let key = Key { db: entry.db, name: &name };
             // Opening the key is all it takes.
             let _ = self.on_found(store, key, now, fx, |_, _, _| ());
-            let is_left = match store.get(key) {
-                Slot::Here(resource) => resource.entry != id,
-                Slot::Missing | Slot::Foreign => true,
-                Slot::Elsewhere | Slot::OutOfReach => false,
-            };
-            if is_left {
-                // A replica that heard of an exchange of databases late has kept it.
-                self.leases.leave(id);
+            let is_here = matches!(store.get(key), Slot::Here(resource) if resource.entry == id);
+            if !is_here {
+                // A replica that heard of an exchange of databases late has kept it; or the key was removed.
+                self.leases.miss(id, self.clock.at(now.mono) + RETRY_MS);
             }
         }
         true

@@ -58,7 +58,8 @@ impl Machine {
             let worked = self.run_out_one(now, fx)
                 || (self.accepts_writes()
                     && self.role == Role::Primary
-                    && (self.flush_one(store, fx)
+                    && ((self.is_flushing() && self.end_lease_of_one(store, now, fx))
+                        || self.flush_one(store, fx)
                         || self.end_quarantine(now)
                         || self.see_to_one_left_behind(store, now, fx)
                         || self.advance_epoch(store, now, fx)
@@ -207,7 +208,7 @@ impl Machine {
             // Looking at the key ends what is due: so much of it in one turn.
             let _ = self.on_found_in_part(store, key, now, fx);
         } else {
-            self.leases.leave(entry);
+            self.leases.miss(entry, self.clock.at(now.mono) + RETRY_MS);
         }
         true
     }

@@ -24,6 +24,7 @@
 //! | `abandoned c2`, `withdraw c2` | the server unblocked the call, or did not block it |
 //! | `pause`, `resume` | CLIENT PAUSE |
 //! | `del k`, `over k` | DEL, SET over it |
+//! | `del k unheard`, `removals-heard` | the key is removed, of which the machines hear later |
 //! | `ttl k` | EXPIRE in the far future; `ttls k …` says which keys still have one |
 //! | `rename k l`, `move k 1`, `swapdb 0 1`, `flushdb 0`, `flushall` | as the server's commands |
 //! | `slot-lost k` | the slot of the key moved away |
@@ -280,6 +281,8 @@ impl Table {
                 world.blocked.remove(&waiter);
                 world.step(|machine, _, _, _| machine.withdraw(waiter))
             }
+            ["del", k, "unheard"] => world.unlink_unheard(key(name(k))),
+            ["removals-heard"] => world.hear_of_removals(),
             ["del", k] => world.unlink(key(name(k)), false),
             ["over", k] => world.unlink(key(name(k)), true),
             ["rename", from, to] => world.rename(key(name(from)), key(name(to))),

@@ -82,6 +82,8 @@ pub struct World {
     permits: u128,
     /// SWAPDB of which the machine of the replica has not heard yet.
     unheard_swaps: Vec<(u32, u32)>,
+    /// Keys that were removed and of which the machines have not heard, with what was lost on each server.
+    unheard_removals: Vec<(u32, Vec<u8>, [Option<dlock_core::machine::Lost>; 2])>,
     /// Calls that are blocked now, and whose they are.
     pub blocked: BTreeMap<WaiterId, u64>,
     /// Grants that were sent and have not arrived.
@@ -105,6 +107,7 @@ impl World {
             fx: Effects::default(),
             permits: 0,
             unheard_swaps: Vec::new(),
+            unheard_removals: Vec::new(),
             blocked: BTreeMap::new(),
             sent: Vec::new(),
         };

@@ -47,6 +47,32 @@ impl World {
         seen
     }
 
+    /// As [`World::unlink`], but the machines hear of it only in [`World::hear_of_removals`]: the server removes a key whose
+    /// time to live is over when somebody looks at it, which may be the machine itself, and tells of it later.
+    pub fn unlink_unheard(&mut self, key: Key<'_>) -> Seen {
+        let lost = [self.keys.lost(key), self.replica_keys.lost(key)];
+        for keys in [&mut self.keys, &mut self.replica_keys] {
+            keys.take(key);
+        }
+        self.unheard_removals.push((key.db, key.name.to_vec(), lost));
+        Seen::default()
+    }
+
+    /// The machines are told of all removals that they have not heard of.
+    pub fn hear_of_removals(&mut self) -> Seen {
+        let mut all = Seen::default();
+        for (db, name, [here, there]) in std::mem::take(&mut self.unheard_removals) {
+            let key = Key { db, name: &name };
+            self.on_replica(|machine, keys, now, fx| {
+                machine.unlinked(keys, now, key, there.as_ref(), fx);
+            });
+            all = self.step(|machine, keys, now, fx| {
+                machine.unlinked(keys, now, key, here.as_ref(), fx);
+            });
+        }
+        all
+    }
+
     /// RENAME, or MOVE when the databases differ.
     pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
         let mut lost = Vec::new();

@@ -126,6 +126,31 @@ fn move_takes_the_hold_to_the_other_database() {
 }
 
 #[test]
+fn a_key_that_is_found_missing_before_its_removal_is_told_loses_what_a_deletion_loses() {
+    // The machine itself was the first to look, at the end of the lease.
+    run_both(
+        "
+          0  c1  ACQUIRE k A PX 100 NOTIFY ch REQID r => t1
+        100  del k unheard
+        101  tick
+        102  removals-heard                    => ch: deleted 0 t1 1 A [r] k
+        103  c1  ACQUIRE k A REQID r           => SPENT
+    ",
+    );
+    // Or when it became a primary.
+    run_both(
+        "
+          0  c1  ACQUIRE k A PX 1000 NOTIFY ch REQID r => t1
+          1  failover
+          2  del k unheard
+          3  tick
+          4  removals-heard                    => ch: deleted 0 t1 1 A [r] k
+          5  c1  ACQUIRE k A REQID r           => SPENT
+    ",
+    );
+}
+
+#[test]
 fn a_replica_that_hears_of_swaps_after_later_grants_ends_all_leases() {
     run_both(
         "
