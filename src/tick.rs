@@ -140,11 +140,13 @@ pub fn work_off_notices(ctx: Ctx<'_>, turn: Turn) {
             follow(ctx, turn, name);
         }
     }
-    let is_closed = turn.gate != Gate::Open && shell::is_primary();
+    // Asked for each notice: one of them may say that this server is a primary now.
+    let is_closed = || turn.gate != Gate::Open && shell::is_primary();
     // A load tells what a flush meant: the two stay together.
     let has_flush = batch.iter().any(|notice| matches!(notice, Notice::Flushed(_)));
-    let keeps_load = has_flush && (is_closed || turn.scope != Scope::Everywhere);
+    let keeps_load = has_flush && (is_closed() || turn.scope != Scope::Everywhere);
     while let Some(notice) = batch.next() {
+        let is_closed = is_closed();
         if is_closed && notice.writes() {
             batch.put_off(notice, Wait::Gate);
         } else if waits_for_tick(&notice, turn.scope) {

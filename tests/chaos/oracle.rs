@@ -119,7 +119,9 @@ impl Oracle {
     /// meant: the next time it may end again.
     fn end_bindings(&mut self) {
         let bound: Vec<Scope> = self.bound.iter().cloned().collect();
-        bound.iter().for_each(|scope| self.unbind(scope));
+        for scope in &bound {
+            self.unbind(scope);
+        }
     }
 
     /// The connection that a hold may be bound to goes: the hold ends some time after it.
