@@ -4,7 +4,7 @@ mod cluster;
 mod replicated;
 mod single;
 
-use dlock_testing::Reply as _;
+use dlock_testing::{Reply as _, Server, redis::Value};
 
 use super::{
     crowd::Crowd,
@@ -44,6 +44,32 @@ fn all_doomed(crowd: &mut Crowd) {
     crowd.oracle.all_doomed(conns.into_iter());
 }
 
+/// What the crowd may not do while a fault pauses a server.
+const PAUSING: [&str; 2] = ["client|pause", "client|unpause"];
+
+/// Nothing is written from here on, until [`unpause`]. The crowd may not end the pause, and not make it one of all commands:
+/// of two pauses the longer time and the wider kind count together.
+fn pause_writes(server: &Server) {
+    let mut forbid = vec!["ACL".to_owned(), "SETUSER".to_owned(), "default".to_owned()];
+    forbid.extend(PAUSING.map(|command| format!("-{command}")));
+    let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+    let calls = [
+        words(&["MULTI"]),
+        words(&["CLIENT", "PAUSE", "60000", "WRITE"]),
+        forbid,
+        words(&["EXEC"]),
+    ];
+    let replies = server.client().pipeline(&calls);
+    assert!(matches!(replies.last(), Some(Value::Array(_))), "no pause: {replies:?}");
+}
+
+/// Ends a pause.
+fn unpause(server: &Server) {
+    let [pause, end] = PAUSING.map(|command| format!("+{command}"));
+    server.cmd(&["ACL", "SETUSER", "default", &pause, &end]).ok();
+    server.cmd(&["CLIENT", "UNPAUSE"]).ok();
+}
+
 /// Kills a server or shuts it down, and starts it again.
 fn restart(
     world: &mut World,
@@ -53,7 +79,7 @@ fn restart(
 ) -> Result<(), Violation> {
     all_doomed(crowd);
     let server = &mut world.servers[node];
-    server.cmd(&["CLIENT", "UNPAUSE"]).ok();
+    unpause(server);
     match words {
         Some(words) => server.shutdown(words),
         None => server.kill9(),

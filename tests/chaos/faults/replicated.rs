@@ -101,7 +101,7 @@ fn leave_behind(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result
     let (old, new) = (world.primary, 1 - world.primary);
     let (primary, replica) = (&world.servers[old], &world.servers[new]);
     // Nothing is granted from here on until the replica has all and the primary refuses writes.
-    primary.cmd(&["CLIENT", "PAUSE", "60000", "WRITE"]).ok();
+    super::pause_writes(primary);
     wait(crowd, "the replica to have all", || {
         field(primary, "master_repl_offset") == field(replica, "slave_repl_offset")
     })?;
@@ -119,7 +119,7 @@ fn leave_behind(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result
     }
     crowd.scene.weather.refusals = false;
     crowd.scene.weather.pauses = false;
-    world.servers[old].cmd(&["CLIENT", "UNPAUSE"]).ok();
+    super::unpause(&world.servers[old]);
     let end = std::time::Instant::now() + Duration::from_millis(500 + dice.below(1_000));
     while std::time::Instant::now() < end {
         crowd.feed(dice);

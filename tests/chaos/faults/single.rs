@@ -1,7 +1,5 @@
 //! One server: restarts.
 
-use dlock_testing::Reply as _;
-
 use crate::{crowd::Crowd, dice::Dice, oracle::Violation, world::World};
 
 /// A restart: with the AOF nothing that was answered is lost, with an RDB file nothing that was answered before it.
@@ -14,7 +12,7 @@ pub fn strike(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(
         return super::restart(world, crowd, 0, Some(&["SAVE"]));
     }
     // Nothing is granted in a pause, so nothing is answered between the snapshot and the end.
-    world.servers[0].cmd(&["CLIENT", "PAUSE", "60000", "WRITE"]).ok();
+    super::pause_writes(&world.servers[0]);
     world.servers[0].cmd(&["SAVE"]);
     super::all_doomed(crowd);
     let server = &mut world.servers[0];
