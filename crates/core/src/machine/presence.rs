@@ -126,30 +126,21 @@ impl Machine {
         let _ = self.on_key_alone(store, (kind, key), now, (fx, 0), |machine, step, resource| {
             step.ends_at_most = usize::MAX;
             machine.end_what_is_due(step, resource);
-            let this = (resource.entry == entry).then_some((id, at));
-            machine.cut_with(step, resource, this);
+            if resource.entry == entry {
+                machine.cut(step, resource, id, at);
+            }
+            machine.cut_what_is_gone(step, resource);
         });
         self.grant_what_is_ripe(store, now, fx);
     }
 
     /// Cuts the leases of all holds of a key whose connections are gone.
     pub(super) fn cut_what_is_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        self.cut_with(step, resource, None);
-    }
-
-    /// As [`Machine::cut_what_is_gone`], and before the others this hold, whose connection is known as gone no more.
-    fn cut_with(
-        &mut self,
-        step: &mut Step<'_>,
-        resource: &mut Resource,
-        first: Option<(HoldId, LeaseInstant)>,
-    ) {
         let gone_at = |id: HoldId| {
             let hold = resource.hold(id)?;
             Some((id, self.connections.gone_at(hold.tied_to())?))
         };
-        let mut gone: Vec<(HoldId, LeaseInstant)> =
-            first.into_iter().chain(gone_at(ALONE)).collect();
+        let mut gone: Vec<(HoldId, LeaseInstant)> = gone_at(ALONE).into_iter().collect();
         if let Some(others) = resource.others() {
             // Whichever is shorter: the holds, or the connections that are gone.
             if others.len() < self.connections.departed() {
@@ -159,32 +150,20 @@ impl Machine {
                 gone.extend(ties.filter(|(id, _)| *id != ALONE));
             }
         }
-        let mut ended = false;
         for (id, at) in gone {
-            ended |= self.cut(step, resource, id, at);
-        }
-        // Once for all of them: each time means a look at everybody who reads.
-        if ended {
-            self.hand_on(step, resource);
+            self.cut(step, resource, id, at);
         }
     }
 
-    /// Cuts the lease of a hold whose connection went at `at`. If nothing is left of it, ends it: then the caller hands on.
-    #[must_use]
-    fn cut(
-        &mut self,
-        step: &mut Step<'_>,
-        resource: &mut Resource,
-        id: HoldId,
-        at: LeaseInstant,
-    ) -> bool {
+    /// Cuts the lease of a hold whose connection went at `at`; ends it if nothing is left of it.
+    fn cut(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId, at: LeaseInstant) {
         // It may have been tied to another connection, or cut, meanwhile.
-        let Some(hold) = resource.hold(id) else { return false };
+        let Some(hold) = resource.hold(id) else { return };
         let is_gone = self.connections.gone_at(hold.tied_to()).is_some();
-        let Some(tie) = hold.tie().filter(|_| is_gone) else { return false };
+        let Some(tie) = hold.tie().filter(|_| is_gone) else { return };
         if self.is_on_the_way(step.key, (id, hold.token), tie.client) {
             // It is undone, not shortened.
-            return false;
+            return;
         }
         let grip = (resource.entry, id);
         self.untie(grip, hold);
@@ -200,14 +179,13 @@ impl Machine {
             }
         });
         if !is_cut {
-            return false;
+            return;
         }
         step.dirty = true;
-        let is_over = end <= step.lease;
-        if is_over {
+        if end <= step.lease {
             self.end_hold(step, resource, id, End::Disconnected);
+            self.hand_on(step, resource);
         }
-        is_over
     }
 
     /// The server did not let the call block after all: it leaves the queue (with QUEUE the place
