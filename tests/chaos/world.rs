@@ -53,8 +53,10 @@ const SETTINGS: [(&str, &str); 10] = [
     ("busy-reply-threshold", "5000"),
 ];
 
-/// Graces are short, so that a burst sees their end, also after a restart.
-const GRACE: [&str; 2] = ["dlock.fair-grace-ms", "300"];
+/// Graces are short, so that a burst sees their end, also after a restart. No call is served in the middle of a load: a plain
+/// server lets DEBUG RELOAD begin once more in it, and writes it to its AOF, which cannot be loaded then.
+const STARTS_WITH: [&str; 4] =
+    ["dlock.fair-grace-ms", "300", "loading-process-events-interval-bytes", "2147483647"];
 
 /// The servers.
 #[derive(Debug)]
@@ -81,14 +83,14 @@ impl World {
         let servers = match kind {
             Kind::Single => {
                 let settings = ["appendonly", "yes", "appendfsync", "always"];
-                vec![Server::with(if has_aof { &settings } else { &[] }).and(&GRACE).start()]
+                vec![Server::with(if has_aof { &settings } else { &[] }).and(&STARTS_WITH).start()]
             }
             Kind::Replicated => {
-                let primary = Server::with(&GRACE).start();
-                let replica = Server::with(&GRACE).replica_of(&primary).start();
+                let primary = Server::with(&STARTS_WITH).start();
+                let replica = Server::with(&STARTS_WITH).replica_of(&primary).start();
                 vec![primary, replica]
             }
-            Kind::Cluster => Nodes::with(2, &GRACE).into_servers(),
+            Kind::Cluster => Nodes::with(2, &STARTS_WITH).into_servers(),
         };
         let mut world = World {
             kind,

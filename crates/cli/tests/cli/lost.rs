@@ -36,7 +36,8 @@ fn a_lease_of_its_own_is_not_renewed() {
     assert_eq!(running.line(), "ready");
     assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 3_000);
     assert_eq!(running.line(), "ending");
-    assert!(start.elapsed() >= Duration::from_millis(2_980), "{:?}", start.elapsed());
+    // The client gives up a little before the server would.
+    assert!(start.elapsed() >= Duration::from_millis(2_900), "{:?}", start.elapsed());
     let output = running.output();
     let text = "dlock: the lock \"k\" is lost: its lease ran out; ending the command\n";
     assert!(output.code == 75 && output.stderr.contains(text), "{output:?}");
