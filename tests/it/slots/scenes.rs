@@ -57,7 +57,7 @@ impl<'a> Scene<'a> {
     }
 
     /// As [`Scene::set`], with a lease or a wait that ends after some time: the options of the holder's call and of the first waiter's
-    /// for so many milliseconds, and how many they are. A scene that was not set in that time is set anew with more.
+    /// for so many milliseconds, and how many they are. If the setup takes longer than that, the scene starts again with more time.
     #[track_caller]
     fn set_for(
         server: &'a Server,
