@@ -1,12 +1,12 @@
-//! The two ways in which the client waits, for the choice of the default: how long a hand-off takes, and what a task
-//! that waits costs the server.
+//! The two ways in which the client waits, and a mixture of both, for the choice of the default: how long a hand-off
+//! takes, and what a task that waits costs the server.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use dlock_client::{Client, Wait};
+use dlock_client::{Client, Lock, Wait};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -22,7 +22,12 @@ use crate::{
 /// How long the hand-offs of one round may take.
 const LIMIT: Duration = Duration::from_secs(3);
 
-const WAITS: [(Wait, &str); 2] = [(Wait::Queue, "Wait::Queue"), (Wait::Blocking, "Wait::Blocking")];
+/// How many of the tasks wait with [`Wait::Blocking`], the others with [`Wait::Queue`].
+const WAYS: [(usize, &str); 3] = [
+    (0, "Wait::Queue"),
+    (usize::MAX, "Wait::Blocking"),
+    (4, "the first 4 blocking, the others in the queue"),
+];
 
 /// Below this, nothing can be said about the memory of one of them.
 const FEW: usize = 1_000;
@@ -43,7 +48,7 @@ pub fn run(plan: Plan) -> Vec<Table> {
     let handoffs = plan.size(300, 3_000);
     let sizes: &[usize] = plan.size(&[2, 1_000], &[2, 100, 2_000]);
     let mut table = Table::new(
-        "How to wait: the two ways of the client".to_owned(),
+        "How to wait: the two ways of the client, and both".to_owned(),
         format!(
             "So many tasks of one client wait for one lock; who gets it gives it back at once and waits again. From calling release to the \
              return of the next task's acquire, in one program; server CPU with the next ACQUIRE included. Memory: growth of `used_memory` \
@@ -59,17 +64,17 @@ pub fn run(plan: Plan) -> Vec<Table> {
         ],
     );
     for &tasks in sizes {
-        let mut all = WAITS.map(|_| Vec::new());
+        let mut all = WAYS.map(|_| Vec::new());
         for round in 0..rounds {
-            for turn in 0..WAITS.len() {
-                let which = (round + turn) % WAITS.len();
-                all[which].push(one_round(plan, &server, WAITS[which].0, tasks, handoffs));
+            for turn in 0..WAYS.len() {
+                let which = (round + turn) % WAYS.len();
+                all[which].push(one_round(plan, &server, (WAYS[which].0, tasks), handoffs));
             }
         }
         let medians =
             |rounds: &[Round]| rounds.iter().map(|round| round.times.median()).collect::<Vec<_>>();
         let queue = medians(&all[0]);
-        for ((_, name), rounds) in WAITS.iter().zip(&all) {
+        for ((_, name), rounds) in WAYS.iter().zip(&all) {
             let median =
                 |of: fn(&Round) -> f64| Sample::new(rounds.iter().map(of).collect()).median();
             table.row(
@@ -96,9 +101,9 @@ pub fn run(plan: Plan) -> Vec<Table> {
     vec![table]
 }
 
-fn one_round(plan: Plan, server: &Server, wait: Wait, tasks: usize, handoffs: usize) -> Round {
+fn one_round(plan: Plan, server: &Server, tasks: (usize, usize), handoffs: usize) -> Round {
     let runtime = plan.runtime();
-    let client = runtime.block_on(ours::client(&server.url(), wait, tasks));
+    let client = runtime.block_on(ours::client(&server.url(), Wait::Queue, tasks.1));
     let mut round = None;
     let mut waiting = JoinSet::new();
     let memory = runtime.block_on(gather(&client, server, tasks, handoffs, &mut waiting));
@@ -120,15 +125,16 @@ fn one_round(plan: Plan, server: &Server, wait: Wait, tasks: usize, handoffs: us
 async fn gather(
     client: &Client,
     server: &Server,
-    tasks: usize,
+    (blocking, tasks): (usize, usize),
     handoffs: usize,
     waiting: &mut JoinSet<()>,
 ) -> (dlock_client::Guard, Arc<Line>, f64) {
     let first = client.lock(LOCK).acquire().await.expect("the lock");
     let line = Arc::new(Line { handoffs, start: Instant::now(), state: Mutex::default() });
     let before = server.info_number("memory", "used_memory");
-    for _ in 0..tasks {
-        waiting.spawn(line.clone().wait(client.clone()));
+    for n in 0..tasks {
+        let wait = if n < blocking { Wait::Blocking } else { Wait::Queue };
+        waiting.spawn(line.clone().wait(client.lock(LOCK).wait(wait)));
     }
     let waiters = || {
         server.info_number("dlock", "waiters_queued")
@@ -156,8 +162,7 @@ struct State {
 }
 
 impl Line {
-    async fn wait(self: Arc<Self>, client: Client) {
-        let lock = client.lock(LOCK);
+    async fn wait(self: Arc<Self>, lock: Lock) {
         loop {
             let guard = lock.acquire().await.expect("the lock");
             let go_on = self.took();
