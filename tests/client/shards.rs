@@ -223,6 +223,42 @@ async fn a_hold_is_told_of_after_a_reconnect_and_a_failover() {
     nodes.left_over_check();
 }
 
+/// The primary is killed. At the replica that takes over, the client tells its holds, asks for its places anew and listens
+/// to the same channel, so the hand-off does not wait until somebody asks again by himself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_is_told_after_its_primary_is_killed() {
+    let mut nodes = Nodes::start(3);
+    let replica = nodes.add_replica(0);
+    nodes.wait_whole();
+    let client = without_polling().lease(Duration::from_mins(5)).connect(&nodes.url()).await;
+    let client = client.unwrap();
+    let key = key_on(&nodes, 0, 0);
+    let lock = client.lock(&key);
+    let waiters = |at: &Server| number(&at.cmd(&["DLOCK.INFO", &key]), "waiters");
+    let waiting = Waiting::start(&lock, || waiters(&nodes.all()[0])).await;
+    let channels = shard_channels(&nodes);
+    tokio::task::block_in_place(|| {
+        nodes.all()[0].wait_replica_synced(&nodes.all()[replica]);
+        nodes.node(0).kill9();
+        let to = &nodes.all()[replica];
+        to.cmd(&["CLUSTER", "FAILOVER", "TAKEOVER"]).ok();
+        wait_until("the failover", || to.cmd(&["ROLE"]).items()[0].text() == "master");
+    });
+    let to = &nodes.all()[replica];
+    until("the place at the new primary", || waiters(to) == 1).await;
+    let listened_to = || to.cmd(&["PUBSUB", "SHARDCHANNELS"]).items();
+    until("the channel at the new primary", || {
+        listened_to()
+            .iter()
+            .map(|name| name.text())
+            .eq(channels.iter().map(|(_, name)| name.clone()))
+    })
+    .await;
+    waiting.hand_on("after a kill").await;
+    client.close().await.unwrap();
+    to.left_over_check();
+}
+
 /// A lock that is held, with a task that waits for it.
 struct Waiting {
     guard: dlock_client::Guard,
