@@ -23,7 +23,7 @@ use crate::clock::Moment;
 use crate::config::Wait;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
-use crate::held::{Held, Terms, certain};
+use crate::held::{Held, LeaseTerms, certain};
 use crate::options::{Options, lease_ms};
 
 /// What is asked for.
@@ -179,7 +179,7 @@ impl Ask {
     }
 
     fn hold(&self, granted: &Granted) -> Arc<Held> {
-        let terms = Terms {
+        let terms = LeaseTerms {
             lease: self.lease,
             watched: self.watched,
             bind: self.options.bind,

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 /// A moment of this clock, in nanoseconds from a beginning that only this process knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Moment(u64);
 
 impl Moment {

@@ -1,11 +1,10 @@
-//! A hold, as the client sees it: what it is, until when it is certain, and whether it was lost.
+//! A hold and its requests: renewals, releases, and the tasks that wait for its loss. [`HoldState`] decides.
 
 mod give_back;
 mod grip;
 mod lost;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_wire::names::LEASE_MAX_MS;
@@ -18,29 +17,14 @@ pub use self::lost::{Lost, Released};
 use crate::clock::{Moment, by_the_clock, sleep_until};
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
+use crate::hold_state::{Change, HoldState};
+pub(crate) use crate::hold_state::{InflightRenewal, LeaseTerms, RenewalReply, certain};
 
 pub(crate) struct Held {
     pub(crate) core: Arc<Core>,
     pub(crate) grip: Grip,
-    /// The lease of a renewal, in nanoseconds.
-    lease: AtomicU64,
-    /// Whether the watchdog renews it.
-    watched: bool,
-    bind: Option<Duration>,
-    /// Granted by a message, and not yet claimed by a renewal.
-    unclaimed: AtomicBool,
-    /// How many renewals were sent.
-    renewals: AtomicU64,
-    /// Its tie was to a connection that is lost.
-    untied: AtomicBool,
-    /// In nanoseconds of our clock: the hold is certain until then.
-    deadline: AtomicU64,
-    /// When its lease ends, whatever the loss of a connection has cut off that.
-    lease_ends: AtomicU64,
-    /// Neither renewed nor watched any more: given back, or lost.
-    ended: AtomicBool,
-    given_back: AtomicBool,
-    own_name: bool,
+    /// Never locked while the registry is called, which locks it.
+    state: Mutex<HoldState>,
     /// The request id of its release, however often that is sent.
     release_id: OnceLock<String>,
     lost: watch::Sender<Option<Lost>>,
@@ -62,58 +46,18 @@ impl Armed {
     }
 }
 
-/// What is taken off a lease for clocks that do not run alike: 1 % and 2 ms, as in the Redlock algorithm of the
-/// Redis documentation.
-pub(crate) fn certain(lease: Duration) -> Duration {
-    lease.saturating_sub(lease / 100 + Duration::from_millis(2))
-}
-
-/// How long a hold lasts and who keeps it alive.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms {
-    pub(crate) lease: Duration,
-    pub(crate) watched: bool,
-    pub(crate) bind: Option<Duration>,
-    pub(crate) unclaimed: bool,
-    /// Nobody else acts for the owner: a release that is sent twice counts once without a request id.
-    pub(crate) own_name: bool,
-}
-
-/// A renewal that was sent.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Renewing {
-    /// Which of the hold's renewals: 1, 2, 3, …
-    number: u64,
-    sent: Moment,
-    lease: Duration,
-    /// Over which of the shared connections; 0: not known.
-    over: u64,
-}
-
-impl Renewing {
-    /// How long the hold is certain if the server gets it.
-    fn until(self) -> Moment {
-        self.sent.after(certain(self.lease))
-    }
-}
-
 impl Held {
-    /// A hold that is certain until `deadline`, from now on watched.
-    pub(crate) fn new(core: &Arc<Core>, grip: Grip, terms: Terms, deadline: Moment) -> Arc<Self> {
+    /// A hold that is certain until `deadline`. The registry tracks it from now on.
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        grip: Grip,
+        terms: LeaseTerms,
+        deadline: Moment,
+    ) -> Arc<Self> {
         let held = Arc::new(Self {
             core: core.clone(),
             grip,
-            lease: AtomicU64::new(nanos(terms.lease)),
-            watched: terms.watched,
-            bind: terms.bind,
-            unclaimed: AtomicBool::new(terms.unclaimed),
-            renewals: AtomicU64::new(0),
-            untied: AtomicBool::new(false),
-            deadline: AtomicU64::new(deadline.nanos()),
-            lease_ends: AtomicU64::new(deadline.nanos()),
-            ended: AtomicBool::new(false),
-            given_back: AtomicBool::new(false),
-            own_name: terms.own_name,
+            state: Mutex::new(HoldState::new(terms, deadline)),
             release_id: OnceLock::new(),
             lost: watch::Sender::new(None),
             armed: Armed::default(),
@@ -125,48 +69,67 @@ impl Held {
         held
     }
 
-    pub(crate) fn deadline(&self) -> Moment {
-        Moment::from_nanos(self.deadline.load(Ordering::Acquire))
+    fn state(&self) -> MutexGuard<'_, HoldState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn valid_for(&self) -> Duration {
-        if self.lost_now().is_some() || self.has_ended() {
-            Duration::ZERO
-        } else {
-            self.deadline().since(Moment::now())
+    fn terms(&self) -> LeaseTerms {
+        self.state().terms()
+    }
+
+    /// Tells the registry and the waiting tasks what a transition changed.
+    fn apply(&self, change: Change) {
+        match change {
+            Change::Nothing => {}
+            Change::Earlier => self.core.registry.rearm(self),
+            Change::Ended => self.core.registry.remove(self),
+            Change::Lost(how) => {
+                self.core.registry.remove(self);
+                self.lost.send_replace(Some(how));
+            }
         }
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        self.state().deadline()
+    }
+
+    /// How long the hold is certain from now; zero once it is lost or being released.
+    pub(crate) fn valid_for(&self) -> Duration {
+        self.lost_now();
+        self.state().valid_for(Moment::now())
     }
 
     pub(crate) fn is_watched(&self) -> bool {
-        self.watched && !self.has_ended()
+        self.terms().watched && !self.has_ended()
     }
 
     pub(crate) fn is_tied(&self) -> bool {
-        self.bind.is_some()
+        self.terms().bind.is_some()
     }
 
     pub(crate) fn is_unclaimed(&self) -> bool {
-        self.unclaimed.load(Ordering::Relaxed)
+        self.terms().unclaimed
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.state().has_ended()
     }
 
-    /// The hold is over; says it once.
+    /// The hold is over. Tasks that wait for its loss hear of it once.
     pub(crate) fn lose(&self, how: Lost) {
-        if !self.ended.swap(true, Ordering::AcqRel) {
-            self.core.registry.remove(self);
-            self.lost.send_replace(Some(how));
-        }
+        let change = self.state().lose(how);
+        self.apply(change);
     }
 
-    /// How it was lost, if it was; a hold whose time is over is lost, whether or not somebody has noticed.
+    /// How it was lost, if it was. An expired hold is lost, whether or not a timer has noticed.
     pub(crate) fn lost_now(&self) -> Option<Lost> {
-        if !self.has_ended() && self.deadline() <= Moment::now() {
-            self.lose(Lost::Expired);
-        }
-        *self.lost.borrow()
+        let (change, lost) = {
+            let mut state = self.state();
+            (state.expire(Moment::now()), state.lost())
+        };
+        self.apply(change);
+        lost
     }
 
     /// Resolves when it is lost; never, if it is released before.
@@ -210,72 +173,53 @@ impl Held {
         self.core.routes.server_of(self.key()).map_or(0, |server| server.link.generation())
     }
 
-    /// A connection was lost that was last known to live at `alive`: if the hold was tied to it, the server may have cut
-    /// its lease since.
+    /// A connection was lost that was alive at `alive`: if the hold was bound to it, the server may have cut its lease.
     pub(crate) fn untied(&self, alive: Moment) {
-        let Some(bind) = self.bind else { return };
-        self.untied.store(true, Ordering::Release);
-        self.not_after(alive.after(certain(bind)));
+        let change = self.state().disconnected(alive);
+        self.apply(change);
     }
 
-    /// The server may end it then.
-    fn not_after(&self, moment: Moment) {
-        if self.deadline.fetch_min(moment.nanos(), Ordering::AcqRel) > moment.nanos() {
-            self.core.registry.rearm(self);
-        }
-    }
-
-    /// It is to be tied anew: its connection was lost, and a new one may be there.
+    /// The watchdog has to bind it again: its connection was lost.
     pub(crate) fn is_untied(&self) -> bool {
-        self.untied.load(Ordering::Acquire) && !self.has_ended()
+        self.state().is_unbound()
     }
 
-    /// A renewal for so long, about to be sent over that connection. From now on the hold may end when that lease does:
-    /// nobody knows when the server gets the request, nor whether its answer arrives.
-    fn renewing(&self, lease: Duration, over: u64) -> Renewing {
-        let number = self.renewals.fetch_add(1, Ordering::AcqRel) + 1;
-        let renewing = Renewing { number, sent: Moment::now(), lease, over };
-        self.not_after(renewing.until());
-        self.siblings_not_after(renewing.until());
-        renewing
+    /// A renewal is about to be sent over that connection (0: unknown).
+    fn begin_renewal(&self, lease: Duration, over: u64) -> InflightRenewal {
+        let (renewal, change) = self.state().begin_renewal(Moment::now(), lease, over);
+        self.apply(change);
+        self.siblings_not_after(renewal.until());
+        renewal
     }
 
-    /// A renewal of one guard's hold sets the end for all guards that share it.
+    /// The reply to a renewal, or none.
+    pub(crate) fn end_renewal(&self, renewal: InflightRenewal, reply: RenewalReply) {
+        // Read before the state is locked: if the connection is lost in between, the state counts that.
+        let connection = self.connection();
+        let change = self.state().end_renewal(Moment::now(), renewal, reply, connection);
+        self.apply(change);
+        if matches!(reply, RenewalReply::Accepted | RenewalReply::AcceptedCopy) {
+            // A sibling may have been granted after this renewal was sent.
+            self.siblings_not_after(renewal.until());
+        }
+        if matches!(reply, RenewalReply::Unknown | RenewalReply::AcceptedCopy) {
+            for sibling in self.siblings() {
+                sibling.state().add_stray(renewal);
+            }
+        }
+    }
+
+    /// The other guards of the same hold of the server. An owner that no other task acts for has none.
+    fn siblings(&self) -> Vec<Arc<Held>> {
+        if self.terms().own_name { Vec::new() } else { self.core.registry.siblings(self) }
+    }
+
+    /// A renewal through one guard sets the end for all guards that share the hold.
     fn siblings_not_after(&self, moment: Moment) {
-        if !self.own_name {
-            for sibling in self.core.registry.siblings(self) {
-                sibling.not_after(moment);
-            }
+        for sibling in self.siblings() {
+            let change = sibling.state().not_after(moment);
+            sibling.apply(change);
         }
-    }
-
-    /// The server has renewed it.
-    fn renewed(&self, renewing: Renewing) {
-        let until = renewing.until();
-        self.unclaimed.store(false, Ordering::Relaxed);
-        // Of several renewals on their way the one that was sent last is true, but their answers may come in another
-        // order. And one that the loss of its connection has overtaken does not undo that its tie was cut.
-        let last = renewing.number == self.renewals.load(Ordering::Acquire);
-        let tied = || self.bind.is_none() || renewing.over == self.connection();
-        if last {
-            self.lease_ends.store(until.nanos(), Ordering::Release);
-        }
-        if last && tied() {
-            self.untied.store(false, Ordering::Release);
-            let before = self.deadline.swap(until.nanos(), Ordering::AcqRel);
-            if before > until.nanos() {
-                self.core.registry.rearm(self);
-            }
-            if !tied() {
-                // Lost in this moment: the cut may be what was just overwritten.
-                self.untied.store(true, Ordering::Release);
-                self.not_after(Moment::from_nanos(before));
-            }
-        } else {
-            self.not_after(until);
-        }
-        // One of them may have come after the renewal was sent.
-        self.siblings_not_after(until);
     }
 
     /// A key that tells the server.
@@ -283,53 +227,66 @@ impl Held {
         self.grip.key()
     }
 
-    /// How long a renewal is to be for that nobody has asked for. Never less than what another guard of the same hold
-    /// counts on: a renewal sets the end for all of them.
+    /// The lease of a renewal by the watchdog. Never less than another guard of the same hold counts on: a renewal sets
+    /// the end for all of them.
     fn lease(&self) -> Duration {
-        let lease = Duration::from_nanos(self.lease.load(Ordering::Acquire));
-        if self.own_name {
-            return lease;
-        }
-        let siblings = self.core.registry.siblings(self);
+        let siblings = self.siblings();
         // A sibling's rest has its margin taken off already: the server's is longer by 1 % and 2 ms.
         let rest = siblings.iter().map(|sibling| sibling.valid_for()).max().unwrap_or_default();
-        lease.max(rest + rest / 64 + Duration::from_millis(3)).min(LEASE_MAX)
+        let rest = if siblings.is_empty() {
+            Duration::ZERO
+        } else {
+            (rest + rest / 64 + Duration::from_millis(3)).min(LEASE_MAX)
+        };
+        self.terms().lease.max(rest)
     }
 
-    /// What the watchdog sends over that connection, all of which must succeed: a renewal; or, for a hold that it does not
-    /// renew, what ties it anew for what is left of its lease.
-    pub(crate) fn watchdog_renewal(&self, over: u64) -> (Vec<Cmd>, Renewing) {
-        let lease = if self.watched {
+    /// What the watchdog sends over that connection, all of which must succeed: a renewal, or, for a hold that it does not
+    /// renew, a request that binds it again for the rest of its lease.
+    pub(crate) fn watchdog_renewal(&self, over: u64) -> (Vec<Cmd>, InflightRenewal) {
+        let lease = if self.terms().watched {
             self.lease()
         } else {
-            let ends = Moment::from_nanos(self.lease_ends.load(Ordering::Acquire));
-            ends.since(Moment::now()).max(Duration::from_millis(1))
+            self.state().rest_of_lease(Moment::now())
         };
-        let renewing = self.renewing(lease, over);
-        (self.renewals(lease), renewing)
-    }
-
-    /// What came of it: one that ended meanwhile stays ended, because another client may have been told otherwise.
-    pub(crate) fn watchdog_renewed(&self, renewing: Renewing) {
-        if self.lost_now().is_none() {
-            self.renewed(renewing);
-        }
+        let renewal = self.begin_renewal(lease, over);
+        (self.renewals(lease), renewal)
     }
 
     /// The requests that renew it.
     fn renewals(&self, lease: Duration) -> Vec<Cmd> {
+        let terms = self.terms();
         match &self.grip {
-            Grip::Multi { .. } if !self.own_name => self.grip.renewals_by_token(lease, self.bind),
-            grip => vec![grip.renewal(lease, self.bind)],
+            Grip::Multi { .. } if !terms.own_name => self.grip.renewals_by_token(lease, terms.bind),
+            grip => vec![grip.renewal(lease, terms.bind)],
         }
     }
 
-    /// Sends requests of which each has to succeed.
-    async fn send_all(&self, requests: &[Cmd]) -> Result<(), Error> {
+    /// Sends requests of which each has to succeed. Whether one of them was sent more than once.
+    async fn send_all(&self, requests: &[Cmd]) -> Result<bool, Error> {
+        let mut repeated = false;
         for request in requests {
-            self.core.send(self.key(), request, self.core.patience()).await?;
+            let answer = self.core.exchange(self.key(), request, self.core.patience()).await?;
+            repeated |= answer.repeated;
         }
-        Ok(())
+        Ok(repeated)
+    }
+
+    /// As [`Held::send_all`], for the requests of a renewal, and notes the reply.
+    async fn send_renewal(&self, requests: &[Cmd], renewal: InflightRenewal) -> Result<(), Error> {
+        let sent = self.send_all(requests).await;
+        self.end_renewal(
+            renewal,
+            match &sent {
+                Ok(false) => RenewalReply::Accepted,
+                Ok(true) => RenewalReply::AcceptedCopy,
+                Err(error) if error.is_refusal() && !error.is_repeated() && requests.len() == 1 => {
+                    RenewalReply::Refused
+                }
+                Err(_) => RenewalReply::Unknown,
+            },
+        );
+        sent.map(drop)
     }
 
     /// What a message says.
@@ -344,26 +301,19 @@ impl Held {
 
     /// The server said that it is gone, which may mean that it is elsewhere: asks, and loses it only if that is so.
     pub(crate) async fn verify(self: Arc<Self>, how: Lost) {
-        let (questions, renewing) = if self.is_watched() {
-            let (renewals, renewing) = self.watchdog_renewal(self.connection());
-            (renewals, Some(renewing))
+        let sent = if self.is_watched() {
+            let (renewals, renewal) = self.watchdog_renewal(self.connection());
+            self.send_renewal(&renewals, renewal).await
         } else {
-            (Vec::from_iter(self.grip.check()), None)
+            let Some(check) = self.grip.check() else { return self.lose(how) };
+            self.send_all(&[check]).await.map(drop)
         };
-        if questions.is_empty() {
-            return self.lose(how);
-        }
-        match self.send_all(&questions).await {
-            Ok(()) => {
-                if let Some(renewing) = renewing {
-                    self.watchdog_renewed(renewing);
-                }
-            }
+        match sent {
             Err(error) if matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Stale) => {
                 self.lose(how);
             }
-            // Nobody knows: its deadline stays.
-            Err(_) => {}
+            // Held, or unknown: then its deadline stays.
+            Ok(()) | Err(_) => {}
         }
     }
 
@@ -372,17 +322,11 @@ impl Held {
         if let Some(lost) = self.lost_now() {
             return Err(Error::lost(lost));
         }
-        self.lease.store(nanos(lease), Ordering::Release);
-        let renewing = self.renewing(lease, self.connection());
-        match self.send_all(&self.renewals(lease)).await {
-            Ok(()) => {
-                // It may have been over while the answer was on its way: then nobody may count on it any more.
-                if let Some(lost) = self.lost_now() {
-                    return Err(Error::lost(lost));
-                }
-                self.renewed(renewing);
-                Ok(())
-            }
+        self.state().set_lease(lease);
+        let renewal = self.begin_renewal(lease, self.connection());
+        match self.send_renewal(&self.renewals(lease), renewal).await {
+            // It may have expired while the reply was on its way.
+            Ok(()) => self.lost_now().map_or(Ok(()), |lost| Err(Error::lost(lost))),
             Err(error) => {
                 if error.kind() == ErrorKind::NotHeld {
                     self.lose(Lost::Refused);
@@ -394,15 +338,10 @@ impl Held {
 
     /// No more renewals.
     pub(crate) fn end(&self) {
-        if !self.ended.swap(true, Ordering::AcqRel) {
-            self.core.registry.remove(self);
-        }
+        let change = self.state().end();
+        self.apply(change);
     }
 }
 
 /// The longest lease there is.
 const LEASE_MAX: Duration = Duration::from_millis(LEASE_MAX_MS);
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}

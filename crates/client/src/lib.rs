@@ -52,6 +52,7 @@ mod error;
 mod gate;
 mod guard;
 mod held;
+mod hold_state;
 mod latch;
 mod link;
 mod lock;

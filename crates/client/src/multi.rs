@@ -18,7 +18,7 @@ use crate::clock::{Moment, millis};
 use crate::core::{Core, command};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Hold, MultiGuard};
-use crate::held::{Grip, Held, Terms, certain};
+use crate::held::{Grip, Held, LeaseTerms, certain};
 use crate::options::{Options, shared_options, ways_to_acquire};
 use crate::private;
 
@@ -213,7 +213,7 @@ impl Several {
                 Err(error) => return Err(error),
             }
         }
-        let terms = Terms {
+        let terms = LeaseTerms {
             lease,
             watched: options.lease.is_none(),
             bind: options.bind,
@@ -335,7 +335,7 @@ impl Asked {
         // that is, and counts nothing.
         let reply = core.send(first, self.draft(None), core.patience()).await?;
         if let Some(grip) = self.grip(&reply)? {
-            let terms = Terms {
+            let terms = LeaseTerms {
                 lease: self.lease,
                 watched: false,
                 bind: None,

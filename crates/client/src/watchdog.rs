@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use crate::clock::{Moment, sleep_until};
 use crate::core::Core;
 use crate::error::ErrorKind;
-use crate::held::{Held, Lost, Renewing};
+use crate::held::{Held, InflightRenewal, Lost, RenewalReply};
 use crate::route::Server;
 
 /// How often a cluster is asked about its slots while somebody waits, or a hold is tied to a connection.
@@ -207,9 +207,9 @@ async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, w
             }
             continue;
         }
-        let (renewals, renewing) = held.watchdog_renewal(live.generation);
+        let (renewals, renewal) = held.watchdog_renewal(live.generation);
         commands += renewals.len();
-        asked.push((held, Some(renewing), renewals.len()));
+        asked.push((held, Some(renewal), renewals.len()));
         for renewal in renewals {
             pipeline.add_command(renewal);
         }
@@ -223,19 +223,32 @@ async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, w
             server.link.answered(sent);
             let mut refused = false;
             let mut replies = replies.into_iter();
-            for (held, renewing, count) in &asked {
+            for (held, renewal, count) in &asked {
                 let of_hold: Vec<_> = replies.by_ref().take(*count).collect();
                 let answer = of_hold.into_iter().map(Value::extract_error).collect();
-                refused |= !settle(held, *renewing, answer, why);
+                refused |= !settle(held, *renewal, answer, why);
             }
             if refused {
                 soon_again(&core, REFUSED).await;
             }
         }
-        Ok(Err(error)) if error.code().is_some() => soon_again(&core, REFUSED).await,
+        Ok(Err(error)) if error.code().is_some() => {
+            replies_are_lost(&asked);
+            soon_again(&core, REFUSED).await;
+        }
         _ => {
+            replies_are_lost(&asked);
             server.link.report_broken(live.generation);
             soon_again(&core, ELSEWHERE).await;
+        }
+    }
+}
+
+/// The renewals may still arrive at the server.
+fn replies_are_lost(asked: &[(Arc<Held>, Option<InflightRenewal>, usize)]) {
+    for (held, renewal, _) in asked {
+        if let Some(renewal) = renewal {
+            held.end_renewal(*renewal, RenewalReply::Unknown);
         }
     }
 }
@@ -243,14 +256,14 @@ async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, w
 /// What the server said about one hold. False: nothing that helps, ask again.
 fn settle(
     held: &Held,
-    renewing: Option<Renewing>,
+    renewal: Option<InflightRenewal>,
     answer: redis::RedisResult<Vec<Value>>,
     why: Why,
 ) -> bool {
     match answer {
         Ok(_) => {
-            if let Some(renewing) = renewing {
-                held.watchdog_renewed(renewing);
+            if let Some(renewal) = renewal {
+                held.end_renewal(renewal, RenewalReply::Accepted);
             }
             true
         }
@@ -260,7 +273,12 @@ fn settle(
                 true
             }
             // Moved, read-only, loading.
-            _ => false,
+            _ => {
+                if let Some(renewal) = renewal {
+                    held.end_renewal(renewal, RenewalReply::Refused);
+                }
+                false
+            }
         },
     }
 }

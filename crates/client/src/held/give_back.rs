@@ -1,7 +1,6 @@
 //! Giving a hold back.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use dlock_wire::request::{MRelease, Release, Request, RwRelease};
 use dlock_wire::table::{CommandId, LockVerb, MultiVerb, RwVerb, SemVerb};
@@ -18,7 +17,7 @@ impl Held {
     /// several locks only one may be gone.
     pub(crate) fn may_give_back(&self) -> bool {
         self.end();
-        let first = !self.given_back.swap(true, Ordering::AcqRel);
+        let first = self.state().begin_release();
         if first {
             self.core.registry.given_back(self);
         }
@@ -30,7 +29,7 @@ impl Held {
     /// A copy of a request that got no answer, and now finds nothing, is a success: either the first copy gave the hold
     /// back, or the hold ended between the copies. Both are after everything that was done under it.
     pub(crate) async fn give_back(&self) -> Result<Released, Error> {
-        if let (Grip::Multi { keys, owner, tokens }, false) = (&self.grip, self.own_name) {
+        if let (Grip::Multi { keys, owner, tokens }, false) = (&self.grip, self.terms().own_name) {
             return self.give_back_each(keys, owner, tokens).await;
         }
         let core = &self.core;
@@ -63,7 +62,7 @@ impl Held {
 
     /// The one request that gives it back.
     fn release(&self) -> Cmd {
-        let reqid = (!self.own_name).then(|| self.release_id());
+        let reqid = (!self.terms().own_name).then(|| self.release_id());
         match &self.grip {
             Grip::Lock { fair, key, owner, token } => {
                 let release = Release { key, owner, all: false, token: Some(*token), reqid };

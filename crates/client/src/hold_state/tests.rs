@@ -1,0 +1,471 @@
+//! A model of one client, the connections between it and a server, and the server's hold: every interleaving within the
+//! bounds below. The client must never count on a hold that the server may have given to another owner.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use super::*;
+
+/// How far the model goes.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    ticks: u64,
+    renewals: u64,
+    connections: usize,
+    /// An operator may break the hold, and the client may release it.
+    other_ends: bool,
+}
+
+/// Connections that are lost and replaced.
+const CONNECTIONS: Bounds = Bounds { ticks: 4, renewals: 2, connections: 2, other_ends: false };
+/// One connection, more renewals on it, and other ends of the hold.
+const ENDS: Bounds = Bounds { ticks: 4, renewals: 3, connections: 1, other_ends: true };
+
+const TICK: Duration = Duration::from_secs(10);
+const SHORT: u64 = 1;
+const LONG: u64 = 3;
+
+/// A mistake in one transition of [`HoldState`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bug {
+    BeginDoesNotShorten,
+    AnyReplyCountsAsTheLast,
+    StraysAreIgnored,
+    InflightIsIgnored,
+    UnknownIsForgotten,
+    CopiesAreForgotten,
+    RenewalsBindAnyway,
+    ExpiryIsUndone,
+    DisconnectIsIgnored,
+    DisconnectCountsFromNow,
+    LossIsForgotten,
+    ReleaseIsForgotten,
+    AcceptedDoesNotExtend,
+    BindingIsNeverRestored,
+}
+
+const BUGS: [Bug; 14] = [
+    Bug::BeginDoesNotShorten,
+    Bug::AnyReplyCountsAsTheLast,
+    Bug::StraysAreIgnored,
+    Bug::InflightIsIgnored,
+    Bug::UnknownIsForgotten,
+    Bug::CopiesAreForgotten,
+    Bug::RenewalsBindAnyway,
+    Bug::ExpiryIsUndone,
+    Bug::DisconnectIsIgnored,
+    Bug::DisconnectCountsFromNow,
+    Bug::LossIsForgotten,
+    Bug::ReleaseIsForgotten,
+    Bug::AcceptedDoesNotExtend,
+    Bug::BindingIsNeverRestored,
+];
+
+fn at(tick: u64) -> Moment {
+    // Not 0: a duration that is subtracted by mistake shows.
+    Moment::from_nanos(1_000_000_000_000).after(TICK * u32::try_from(tick).unwrap())
+}
+
+fn ticks(count: u64) -> Duration {
+    TICK * u32::try_from(count).unwrap()
+}
+
+/// A renewal on a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Request {
+    renewal: InflightRenewal,
+    lease: u64,
+    sent: u64,
+    /// There is, or was, another copy on a connection that the client has given up.
+    is_copy: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Connection {
+    client_has_it: bool,
+    server_has_it: bool,
+    to_server: Vec<Request>,
+    to_client: Vec<(Request, bool)>,
+}
+
+impl Connection {
+    fn new() -> Self {
+        Self { client_has_it: true, server_has_it: true, to_server: vec![], to_client: vec![] }
+    }
+}
+
+/// The server's hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct ServerHold {
+    ends: u64,
+    /// Number of the connection that it is bound to.
+    bound: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+struct World {
+    now: u64,
+    client: HoldState,
+    /// Numbered from 1; the last one is the current one.
+    connections: Vec<Connection>,
+    /// To be sent again over the next connection.
+    again: Vec<Request>,
+    /// When the most recently answered request was sent.
+    alive: u64,
+    hold: Option<ServerHold>,
+    /// An operator broke it.
+    is_broken: bool,
+    heard_of_it: bool,
+    is_released: bool,
+    was_invalid: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Tick,
+    Renew(u64),
+    ServerReads(usize),
+    ServerCloses(usize),
+    ClientReads,
+    /// The client notices the end of its connection. It retries the renewals without a reply, or gives them up.
+    ClientLoses {
+        retries: bool,
+    },
+    ClientConnects,
+    /// Another copy of each renewal that the client retries.
+    SendAgain,
+    Break,
+    ClientHearsOfBreak,
+    Release,
+}
+
+impl World {
+    fn new(bind: Option<u64>) -> Self {
+        let terms = LeaseTerms {
+            lease: ticks(LONG),
+            watched: true,
+            bind: bind.map(ticks),
+            unclaimed: false,
+            own_name: true,
+        };
+        Self {
+            now: 0,
+            client: HoldState::new(terms, at(0).after(certain(ticks(LONG)))),
+            connections: vec![Connection::new()],
+            again: vec![],
+            alive: 0,
+            hold: Some(ServerHold { ends: LONG, bound: 1 }),
+            is_broken: false,
+            heard_of_it: false,
+            is_released: false,
+            was_invalid: false,
+        }
+    }
+
+    /// The current connection of the client; 0: none.
+    fn current(&self) -> usize {
+        if self.connections.last().is_some_and(|last| last.client_has_it) {
+            self.connections.len()
+        } else {
+            0
+        }
+    }
+
+    fn events(&self, bounds: Bounds) -> Vec<Event> {
+        let mut events = vec![];
+        if self.now < bounds.ticks {
+            events.push(Event::Tick);
+        }
+        let current = self.current();
+        if current > 0 {
+            if self.client.renewals < bounds.renewals {
+                events.extend([Event::Renew(SHORT), Event::Renew(LONG)]);
+            }
+            if !self.connections[current - 1].to_client.is_empty() {
+                events.push(Event::ClientReads);
+            }
+            if !self.again.is_empty() {
+                events.push(Event::SendAgain);
+            }
+            events.push(Event::ClientLoses { retries: false });
+            if self.connections.len() < bounds.connections {
+                events.push(Event::ClientLoses { retries: true });
+            }
+        } else if self.connections.len() < bounds.connections {
+            events.push(Event::ClientConnects);
+        }
+        for (n, connection) in self.connections.iter().enumerate() {
+            if connection.server_has_it {
+                if !connection.to_server.is_empty() {
+                    events.push(Event::ServerReads(n + 1));
+                }
+                events.push(Event::ServerCloses(n + 1));
+            }
+        }
+        if !bounds.other_ends {
+            return events;
+        }
+        if !self.is_broken && self.hold.is_some() {
+            events.push(Event::Break);
+        }
+        if self.is_broken && !self.heard_of_it {
+            events.push(Event::ClientHearsOfBreak);
+        }
+        if !self.is_released {
+            events.push(Event::Release);
+        }
+        events
+    }
+
+    fn apply(&mut self, event: Event, bind: Option<u64>, bug: Option<Bug>) -> Result<(), String> {
+        let now = at(self.now);
+        match event {
+            Event::Tick => {
+                self.now += 1;
+                self.hold = self.hold.filter(|hold| hold.ends > self.now);
+            }
+            Event::Renew(lease) => {
+                let over = self.current();
+                let deadline = self.client.deadline;
+                let (renewal, _) = self.client.begin_renewal(now, ticks(lease), over as u64);
+                if bug == Some(Bug::BeginDoesNotShorten) {
+                    self.client.deadline = deadline;
+                }
+                let request = Request { renewal, lease, sent: self.now, is_copy: false };
+                self.connections[over - 1].to_server.push(request);
+            }
+            Event::ServerReads(n) => {
+                let request = self.connections[n - 1].to_server.remove(0);
+                let is_accepted = self.hold.is_some();
+                if let Some(hold) = &mut self.hold {
+                    *hold = ServerHold { ends: self.now + request.lease, bound: n };
+                }
+                self.connections[n - 1].to_client.push((request, is_accepted));
+            }
+            Event::ServerCloses(n) => {
+                self.connections[n - 1].server_has_it = false;
+                self.connections[n - 1].to_server.clear();
+                if let (Some(hold), Some(bind)) = (&mut self.hold, bind)
+                    && hold.bound == n
+                {
+                    hold.ends = hold.ends.min(self.now + bind);
+                    self.hold = self.hold.filter(|hold| hold.ends > self.now);
+                }
+            }
+            Event::ClientReads => {
+                let current = self.current();
+                let (request, is_accepted) = self.connections[current - 1].to_client.remove(0);
+                self.alive = self.alive.max(request.sent);
+                self.read(&request, is_accepted, current as u64, bug)?;
+            }
+            Event::ClientLoses { retries } => self.lose_connection(retries, bug),
+            Event::ClientConnects => {
+                self.connections.push(Connection::new());
+                self.alive = self.now;
+            }
+            Event::SendAgain => {
+                let over = self.current();
+                self.connections[over - 1].to_server.append(&mut self.again);
+            }
+            Event::Break => {
+                self.hold = None;
+                self.is_broken = true;
+            }
+            Event::ClientHearsOfBreak => {
+                self.heard_of_it = true;
+                let before = self.client.clone();
+                let _ = self.client.lose(Lost::Broken);
+                if bug == Some(Bug::LossIsForgotten) {
+                    self.client = before;
+                }
+            }
+            Event::Release => {
+                self.is_released = true;
+                let before = self.client.clone();
+                let _ = self.client.end();
+                if bug == Some(Bug::ReleaseIsForgotten) {
+                    self.client = before;
+                }
+            }
+        }
+        self.check()
+    }
+
+    fn read(
+        &mut self,
+        request: &Request,
+        is_accepted: bool,
+        current: u64,
+        bug: Option<Bug>,
+    ) -> Result<(), String> {
+        let now = at(self.now);
+        let renewal = request.renewal;
+        let client = &mut self.client;
+        let before = client.clone();
+        let reply = match (is_accepted, request.is_copy) {
+            (true, false) => RenewalReply::Accepted,
+            (true, true) => RenewalReply::AcceptedCopy,
+            (false, _) => RenewalReply::Refused,
+        };
+        if bug == Some(Bug::StraysAreIgnored) {
+            client.stray = None;
+        }
+        if bug == Some(Bug::InflightIsIgnored) {
+            client.inflight.retain(|other| other.number == renewal.number);
+        }
+        let _ = client.end_renewal(now, renewal, reply, current);
+        if !is_accepted {
+            let _ = client.lose(Lost::Refused);
+            return Ok(());
+        }
+        match bug {
+            Some(Bug::AnyReplyCountsAsTheLast) if !client.has_ended() => {
+                client.deadline = renewal.until();
+            }
+            Some(Bug::CopiesAreForgotten) => client.stray = before.stray,
+            Some(Bug::RenewalsBindAnyway) if renewal.number == client.renewals => {
+                client.unbound = false;
+                client.deadline = renewal.until();
+            }
+            Some(Bug::ExpiryIsUndone) if before.deadline <= now => {
+                client.phase = before.phase;
+                client.deadline = renewal.until();
+            }
+            Some(Bug::AcceptedDoesNotExtend) => client.deadline = before.deadline,
+            Some(Bug::BindingIsNeverRestored) => client.unbound = before.unbound,
+            _ => {}
+        }
+        // What a client without trouble may count on: else a state that is always lost would pass.
+        let is_calm = client.stray.is_none() && client.inflight.is_empty();
+        let is_last = renewal.number == client.renewals && renewal.over == current;
+        if is_calm && is_last && renewal.disconnects == client.disconnects && !client.has_ended() {
+            if client.deadline != renewal.until() {
+                return Err("an accepted renewal does not set the deadline".to_owned());
+            }
+            if client.is_unbound() {
+                return Err("an accepted renewal does not bind the hold".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn lose_connection(&mut self, retries: bool, bug: Option<Bug>) {
+        let current = self.current();
+        let connection = &mut self.connections[current - 1];
+        connection.client_has_it = false;
+        // Replies on their way are lost, and nobody knows which requests the server has read or will read.
+        let unread = connection.to_server.iter().cloned();
+        let unanswered = connection.to_client.drain(..).map(|(request, _)| request);
+        let lost: Vec<Request> = unanswered.chain(unread).collect();
+        let alive = at(self.alive);
+        let deadline = self.client.deadline;
+        let _ = match bug {
+            Some(Bug::DisconnectCountsFromNow) => self.client.disconnected(at(self.now)),
+            _ => self.client.disconnected(alive),
+        };
+        if bug == Some(Bug::DisconnectIsIgnored) {
+            self.client.deadline = deadline;
+        }
+        for request in lost {
+            if retries {
+                self.again.push(Request { is_copy: true, ..request });
+            } else {
+                let stray = self.client.stray;
+                let renewal = request.renewal;
+                let _ = self.client.end_renewal(at(self.now), renewal, RenewalReply::Unknown, 0);
+                if bug == Some(Bug::UnknownIsForgotten) {
+                    self.client.stray = stray;
+                }
+            }
+        }
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let is_valid = !self.client.valid_for(at(self.now)).is_zero();
+        if is_valid && self.was_invalid {
+            return Err("a hold that was not valid is valid again".to_owned());
+        }
+        self.was_invalid |= !is_valid;
+        if is_valid && (self.is_released || self.heard_of_it) {
+            return Err("a hold is valid after its release, or after a message".to_owned());
+        }
+        // Nobody can know that the server has closed a connection that still looks alive, nor of a message before it came.
+        let current = self.current();
+        let is_unaware = current > 0 && !self.connections[current - 1].server_has_it;
+        if is_valid && self.hold.is_none() && !self.is_broken && !is_unaware {
+            return Err("the client counts on a hold that the server has ended".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// What is explored.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    bounds: Bounds,
+    bind: Option<u64>,
+    bug: Option<Bug>,
+}
+
+/// The first violation within the bounds, with the events that lead to it; and how many states there are.
+fn explore(case: Case) -> (Option<(String, Vec<Event>)>, usize) {
+    // Hashes take the place of states: two of them would have to collide to hide a violation.
+    let hasher = RandomState::new();
+    let mut seen = HashSet::new();
+    let mut path = vec![];
+    let violation = dive(&World::new(case.bind), case, &mut path, &mut |world| {
+        seen.insert(hasher.hash_one(world))
+    });
+    (violation.map(|violation| (violation, path)), seen.len())
+}
+
+/// Depth first; `path` is what led to the violation.
+fn dive(
+    world: &World,
+    case: Case,
+    path: &mut Vec<Event>,
+    is_new: &mut impl FnMut(&World) -> bool,
+) -> Option<String> {
+    for event in world.events(case.bounds) {
+        let mut next = world.clone();
+        path.push(event);
+        if let Err(violation) = next.apply(event, case.bind, case.bug) {
+            return Some(violation);
+        }
+        if is_new(&next)
+            && let Some(violation) = dive(&next, case, path, is_new)
+        {
+            return Some(violation);
+        }
+        path.pop();
+    }
+    None
+}
+
+#[test]
+fn no_interleaving_makes_the_client_count_on_an_ended_hold() {
+    for bounds in [CONNECTIONS, ENDS] {
+        for bind in [None, Some(0), Some(1), Some(2)] {
+            let (violation, states) = explore(Case { bounds, bind, bug: None });
+            assert!(violation.is_none(), "{bounds:?}, bind {bind:?}: {violation:#?}");
+            println!("{bounds:?}, bind {bind:?}: {states} states");
+            assert!(states > 10_000, "the model does not run far: {states}");
+        }
+    }
+}
+
+#[test]
+fn a_mistake_in_any_transition_is_found() {
+    for bug in BUGS {
+        let cases = [CONNECTIONS, ENDS]
+            .into_iter()
+            .flat_map(|bounds| [None, Some(1)].map(|bind| Case { bounds, bind, bug: Some(bug) }));
+        let found = cases.clone().find_map(|case| explore(case).0);
+        match found {
+            Some((violation, path)) => println!("{bug:?}: {violation}: {path:?}"),
+            None => panic!("{bug:?} is not found"),
+        }
+    }
+}
