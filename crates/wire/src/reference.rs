@@ -14,7 +14,7 @@ pub fn commands_md() -> String {
     page
 }
 
-/// The call of a command as people write it, for example `DLOCK.WAITERS key [COUNT count]`.
+/// The syntax line of a command, for example `DLOCK.WAITERS key [COUNT count]`.
 pub fn syntax(command: &Command) -> String {
     let mut line = String::from(command.name);
     for arg in command.args {
@@ -75,14 +75,14 @@ fn write_limits(page: &mut String) -> fmt::Result {
         ("NOTIFY, SNOTIFY", format_args_bytes(1, names::CHANNEL_MAX)),
         ("LABEL", format_args_bytes(0, names::LABEL_MAX)),
         ("lease", String::from("1 ms to 365 days")),
-        ("BLOCK", String::from("up to 365 days; 0 is for ever")),
+        ("BLOCK", String::from("up to 365 days; 0 is forever")),
         ("QUEUE", String::from("1 ms to 1 day")),
         ("BIND", String::from("up to 365 days; 0 is at once")),
         ("fencing token", String::from("1 to 2^53 - 1")),
         ("permits of a semaphore", String::from("1 to 2^31 - 1")),
         ("count of a latch", String::from("1 to 2^31 - 1")),
         ("keys of one call", alloc::format!("1 to {}", names::KEYS_MAX)),
-        ("request ids that a hold remembers", String::from("the last 8; a latch all")),
+        ("request ids that a hold remembers", String::from("the last 8; a latch: all")),
     ];
     page.write_str("\n### Limits\n\n| what | range |\n|---|---|\n")?;
     for (what, range) in rows {
@@ -138,11 +138,11 @@ fn write_reply(page: &mut String, command: &Command) -> fmt::Result {
 
 fn on_replicas(command: &Command) -> &'static str {
     match (command.group, command.access) {
-        (Group::Internal, _) => "it comes from the primary",
+        (Group::Internal, _) => "replicas get it from the primary",
         (_, Access::Read) if command.acl.contains(&"blocking") => "works, but does not wait",
         (_, Access::Read) => "works",
         (_, Access::Write) => "refused with `READONLY`",
-        (_, Access::Connection) => "works, but nobody waits there",
+        (_, Access::Connection) => "works, but no client waits there",
     }
 }
 
@@ -222,7 +222,7 @@ fn write_usage(line: &mut String, arg: &Arg) -> fmt::Result {
     Ok(())
 }
 
-/// How GitHub names the anchor of a heading that is a command's name.
+/// The anchor that GitHub generates for a heading with a command's name.
 fn anchor(name: &str) -> String {
     name.chars()
         .filter(char::is_ascii_alphanumeric)
