@@ -1,4 +1,4 @@
-//! The table of commands: one row per command, and nothing about a command is said twice.
+//! The table of commands: one row per command, and each fact about a command only once.
 //!
 //! Registration, `COMMAND DOCS`, ACL categories, key specs, the reference page and the tests of
 //! the parser read these rows. A new family of commands is a new file beside `lock.rs` and a new
@@ -87,12 +87,12 @@ pub struct Command {
     pub id: CommandId,
     /// Chapter of the reference page.
     pub group: Group,
-    /// One line: what it does.
+    /// What it does, in one line.
     pub summary: &'static str,
     /// Name of the command whose arguments, reply and errors it shares: the reference page points
     /// there and does not repeat them.
     pub like: Option<&'static str>,
-    /// Version of dlock that brought it.
+    /// First version of dlock that has it.
     pub since: &'static str,
     /// Cost, as `COMMAND DOCS` shows it.
     pub complexity: &'static str,
@@ -100,7 +100,7 @@ pub struct Command {
     pub arity: i32,
     /// Whether it changes data.
     pub access: Access,
-    /// Words of `RM_CreateCommand`. Every one of them is known to Redis 7.0.
+    /// Flags for `RM_CreateCommand`. Redis 7.0 knows all of them.
     pub flags: &'static str,
     /// ACL categories, without the `@`.
     pub acl: &'static [&'static str],
@@ -110,13 +110,13 @@ pub struct Command {
     pub key_flags: &'static [KeyFlag],
     /// Arguments after the name, in order.
     pub args: &'static [Arg],
-    /// What it answers (Markdown).
+    /// Its reply (Markdown).
     pub reply: &'static str,
-    /// Which errors of dlock it can give, and when (Markdown).
+    /// Errors of dlock that it can return, and when (Markdown).
     pub errors: &'static [(ErrorCode, &'static str)],
     /// What it does, case by case (Markdown).
     pub notes: &'static str,
-    /// A session with `redis-cli`; may be empty for internal commands.
+    /// A session with `redis-cli`; can be empty for internal commands.
     pub example: &'static str,
 }
 
@@ -137,46 +137,46 @@ pub enum Group {
     Multi,
     /// Commands of operators, for all families.
     Admin,
-    /// Commands that servers send each other; clients are refused.
+    /// Commands that servers send each other; the server refuses them from clients.
     Internal,
 }
 
 /// Whether a command changes data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It changes nothing and works on replicas.
+    /// It changes nothing, and works on replicas.
     Read,
     /// It may change keys.
     Write,
-    /// It deals with connections, not with keys.
+    /// It acts on connections, not on keys.
     Connection,
 }
 
-/// Where the keys of a command are among its arguments.
+/// The position of a command's keys in its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
     /// It has none.
     None,
     /// The first argument is its only key.
     First,
-    /// The first argument says how many keys follow it.
+    /// The first argument is the number of keys that follow it.
     Counted,
 }
 
-/// What a command does to its keys, in the terms of Redis' key specs.
+/// What a command does to its keys: the flags of Redis' key specs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyFlag {
     /// Reads the key only.
     Ro,
     /// Reads and writes the key.
     Rw,
-    /// Its answer shows something of the value.
+    /// Its reply shows a part of the value.
     Access,
-    /// Adds to the value, changing nothing that is there.
+    /// Adds to the value without a change of existing data.
     Insert,
     /// Changes the value.
     Update,
-    /// Removes something from the value, or the key.
+    /// Removes a part of the value, or the key.
     Delete,
 }
 
@@ -187,13 +187,13 @@ pub struct Arg {
     pub name: &'static str,
     /// Type.
     pub kind: ArgKind,
-    /// Word that stands in front of the value, or is the whole argument ([`ArgKind::PureToken`]).
+    /// Keyword in front of the value, or the whole argument ([`ArgKind::PureToken`]).
     pub token: Option<&'static str>,
-    /// It may be left out.
+    /// Whether it is optional.
     pub optional: bool,
-    /// It may be given several times in a row.
+    /// Whether it can be repeated.
     pub multiple: bool,
-    /// Which values are taken.
+    /// The accepted values.
     pub bounds: Bounds,
     /// What it means (one line of Markdown, without the range).
     pub summary: &'static str,
@@ -201,7 +201,7 @@ pub struct Arg {
     pub parts: &'static [Arg],
 }
 
-/// Type of an argument, in Redis' terms.
+/// Type of an argument, as Redis defines it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgKind {
     /// Name of a key.
@@ -210,7 +210,7 @@ pub enum ArgKind {
     String,
     /// A decimal integer.
     Integer,
-    /// A word without a value.
+    /// A keyword without a value.
     PureToken,
     /// Exactly one of the parts.
     OneOf,
@@ -232,12 +232,12 @@ impl ArgKind {
     }
 }
 
-/// Which values an argument takes; both ends are included.
+/// The accepted values of an argument; both ends are included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bounds {
     /// Anything its type allows, or it has no value.
     Any,
-    /// So many bytes.
+    /// A string with a length in this range, in bytes.
     Bytes {
         /// Shortest.
         min: usize,
@@ -253,7 +253,7 @@ pub enum Bounds {
         /// What it counts, for example `ms`; empty for plain numbers.
         unit: &'static str,
     },
-    /// A UUID in its canonical text, in any case.
+    /// A UUID in canonical form, in upper or lower case.
     Uuid,
 }
 
@@ -282,7 +282,7 @@ impl Command {
 }
 
 impl Arg {
-    /// A required argument without a token; the other constructors change what they must.
+    /// A required argument without a token. The other constructors build on it.
     const fn plain(
         name: &'static str,
         kind: ArgKind,

@@ -1,4 +1,4 @@
-//! Sets of ACL categories that several commands have.
+//! Sets of ACL categories that several commands share.
 
 pub(super) const READ_FAST: &[&str] = &["read", "fast"];
 pub(super) const READ_SLOW: &[&str] = &["read", "slow"];

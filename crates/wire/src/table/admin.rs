@@ -12,8 +12,8 @@ pub(super) const UNBLOCK: Command = Command {
     since: "0.1.0",
     complexity: "O(1)",
     arity: -2,
-    // Not a write: it must also work while clients are paused. What the waiter's leaving opens is
-    // handed on when the server takes writes.
+    // Not a write: it must also work while clients are paused. The hand-off that follows waits
+    // until the server accepts writes.
     access: Access::Connection,
     flags: "deny-script",
     acl: &["slow", "dangerous"],
@@ -24,15 +24,15 @@ pub(super) const UNBLOCK: Command = Command {
             "client-id",
             ArgKind::Integer,
             Bounds::number(1, CLIENT_ID_MAX, ""),
-            "The connection, as CLIENT ID and CLIENT LIST number it.",
+            "The id of the connection, as in CLIENT ID and CLIENT LIST.",
         ),
         Arg::flag(
             "ERROR",
             "error",
-            "Answer the call with the error UNBLOCKED; without it the answer is Null.",
+            "Answer the call with the error UNBLOCKED. Default: with Null.",
         ),
     ],
-    reply: "Integer: 1 if a blocked call of dlock was ended, else 0.",
+    reply: "Integer: 1 if it ended a blocked call of dlock, else 0.",
     errors: &[],
     notes: "Works for the blocked calls of all dlock commands on every server version. \
         CLIENT UNBLOCK does the same where the server makes that safe (Redis 7.4, Valkey 8).",
@@ -46,7 +46,7 @@ pub(super) const APPLY: Command = Command {
     name: "DLOCK.APPLY",
     id: CommandId::Apply,
     group: Group::Internal,
-    summary: "Replays what a primary did. Internal: clients are refused.",
+    summary: "Replays a change of the primary. Internal: refused to clients.",
     like: None,
     since: "0.1.0",
     complexity: "O(N) with N the length of the payload",
@@ -57,7 +57,7 @@ pub(super) const APPLY: Command = Command {
     keys: Keys::First,
     key_flags: &[KeyFlag::Rw, KeyFlag::Update],
     args: &[
-        Arg::plain("key", ArgKind::Key, Bounds::Any, "The key that was changed."),
+        Arg::plain("key", ArgKind::Key, Bounds::Any, "The changed key."),
         Arg::plain(
             "payload",
             ArgKind::String,
@@ -65,11 +65,10 @@ pub(super) const APPLY: Command = Command {
             "The record, in the module's own format.",
         ),
     ],
-    reply: "Nothing that a client sees.",
+    reply: "None that a client sees.",
     errors: &[],
-    notes: "This is what replicas and the append-only file get in place of the commands above: \
-        the effect with its outcome, \
-        never the request. It is listed here because statistics of replicas and the append-only \
-        file show it.",
+    notes: "Replicas and the append-only file get this command in place of the commands above: the \
+        effect with its outcome, never the request. This page lists it because statistics of \
+        replicas and the append-only file show it.",
     example: "",
 };

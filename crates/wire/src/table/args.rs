@@ -12,15 +12,15 @@ const TOKENS: Bounds = Bounds::number(TOKEN_MIN, TOKEN_MAX, "");
 /// The lock.
 pub(super) const KEY: Arg = Arg::plain("key", ArgKind::Key, Bounds::Any, "The lock.");
 
-/// Who asks.
+/// The owner.
 pub(super) const OWNER: Arg = Arg::plain(
     "owner",
     ArgKind::String,
     Bounds::bytes(1, OWNER_MAX),
-    "Who it is for: one name per logical task, for example a UUID.",
+    "The owner: one name per logical task, for example a UUID.",
 );
 
-/// A token that the command is about.
+/// The fencing token that the command checks or sets.
 pub(super) const TOKEN: Arg = Arg::plain("token", ArgKind::Integer, TOKENS, "A fencing token.");
 
 /// `TOKEN token`: a condition.
@@ -33,19 +33,18 @@ pub(super) const IF_TOKEN: Arg = Arg::option(
 );
 
 /// The lease of a new hold.
-pub(super) const NEW_LEASE: Arg =
-    Arg::choice("lease", "Without a lease: `dlock.default-lease-ms`.", LEASE);
+pub(super) const NEW_LEASE: Arg = Arg::choice("lease", "Default: `dlock.default-lease-ms`.", LEASE);
 
 /// The lease of a hold that is renewed.
 pub(super) const HOLD_LEASE: Arg =
-    Arg::choice("lease", "It is counted from now. Without a lease: the hold's own.", LEASE);
+    Arg::choice("lease", "Counted from now. Default: the lease of the hold.", LEASE);
 
 /// How many keys follow.
 pub(super) const NUMKEYS: Arg = Arg::plain(
     "numkeys",
     ArgKind::Integer,
     Bounds::number(1, KEYS_MAX as u64, ""),
-    "How many keys follow.",
+    "The number of keys that follow.",
 );
 
 /// Several locks.
@@ -61,7 +60,7 @@ pub(super) const LEASE: &[Arg] = &[
         "milliseconds",
         ArgKind::Integer,
         Bounds::number(LEASE_MIN_MS, LEASE_MAX_MS, "ms"),
-        "How long the hold lasts unless it is renewed.",
+        "How long the hold lasts without renewal.",
     ),
     Arg::part(
         "EX",
@@ -78,7 +77,7 @@ pub(super) const BLOCK: Arg = Arg::option(
     "milliseconds",
     ArgKind::Integer,
     Bounds::number(0, BLOCK_MAX_MS, "ms"),
-    "Wait at most so long on this connection (0: for ever).",
+    "Wait at most this long on this connection (0: forever).",
 );
 
 /// `QUEUE milliseconds`.
@@ -87,8 +86,8 @@ pub(super) const QUEUE: Arg = Arg::option(
     "milliseconds",
     ArgKind::Integer,
     Bounds::number(QUEUE_MIN_MS, QUEUE_MAX_MS, "ms"),
-    "Wait in the queue without blocking the connection; the place outlives the connection by \
-     so much, and a grant must be claimed in that time, at most in `dlock.claim-ms`.",
+    "Wait in the queue without blocking the connection. The place survives the connection for this \
+     time. The owner must claim a grant within this time, at most within `dlock.claim-ms`.",
 );
 
 /// `NOTIFY channel` or `SNOTIFY channel`.
@@ -101,7 +100,7 @@ pub(super) const NOTIFY: Arg = Arg::choice(
             "channel",
             ArgKind::String,
             Bounds::bytes(1, CHANNEL_MAX),
-            "Where messages about this place and hold are published.",
+            "The channel of messages about this place and hold.",
         ),
         Arg::part(
             "SNOTIFY",
@@ -119,7 +118,7 @@ pub(super) const REQID: Arg = Arg::option(
     "id",
     ArgKind::String,
     Bounds::bytes(1, REQID_MAX),
-    "Names this request, so that a repeat of it counts nothing.",
+    "Identifies this request: a repeat of it counts nothing.",
 );
 
 /// `REQID id` of another request.
@@ -128,7 +127,7 @@ pub(super) const CANCELLED: Arg = Arg::option(
     "id",
     ArgKind::String,
     Bounds::bytes(1, REQID_MAX),
-    "Of the request that is given up: no copy of it waits or is granted any more.",
+    "The id of the request to cancel: no copy of it waits or is granted afterwards.",
 );
 
 /// `BIND milliseconds`.
@@ -137,7 +136,7 @@ pub(super) const BIND: Arg = Arg::option(
     "milliseconds",
     ArgKind::Integer,
     Bounds::number(0, BIND_MAX_MS, "ms"),
-    "When this connection goes away, cut the lease to so much (0: the hold ends at once).",
+    "When this connection closes, shorten the lease to this (0: the hold ends at once).",
 );
 
 /// `LABEL text`.
@@ -155,5 +154,5 @@ pub(super) const COUNT: Arg = Arg::option(
     "count",
     ArgKind::Integer,
     Bounds::number(1, COUNT_MAX, ""),
-    "List at most so many places from the front of the queue; without it all.",
+    "List at most this many places from the front of the queue. Default: all.",
 );

@@ -1,4 +1,4 @@
-//! Errors that several commands give, each described once.
+//! Errors that several commands return, each described once.
 
 use crate::reply::ErrorCode;
 
@@ -6,20 +6,18 @@ type Described = (ErrorCode, &'static str);
 
 pub(super) const SPENT: Described = (
     ErrorCode::Spent,
-    "The request with this REQID was carried out, and its hold has ended; or CANCEL named it. \
-     Nothing was granted: a new request has a new REQID.",
+    "The request with this REQID was executed and its hold has ended, or CANCEL named it. Nothing \
+     was granted. A new request needs a new REQID.",
 );
 
 pub(super) const MISUSED_ID: Described = (
     ErrorCode::Err,
-    "The REQID is that of another request for this key: of another command, or of another number \
+    "The REQID belongs to another request for this key: to another command, or to another number \
      of permits. Nothing was changed.",
 );
 
-pub(super) const DEADLOCK: Described = (
-    ErrorCode::Deadlock,
-    "Waiting would close a cycle of owners that wait for each other; the text names it.",
-);
+pub(super) const DEADLOCK: Described =
+    (ErrorCode::Deadlock, "Waiting would close a cycle of waiting owners; the text names it.");
 
 pub(super) const REPLACED: Described = (
     ErrorCode::Replaced,
@@ -34,19 +32,19 @@ pub(super) const QUARANTINE: Described =
 
 pub(super) const UNBLOCKED: Described = (
     ErrorCode::Unblocked,
-    "An operator ended the wait. (A server that becomes a replica may say so, too; then it closes the \
-     connection.)",
+    "An operator ended the wait. (A server that becomes a replica may also reply this; then it \
+     closes the connection.)",
 );
 
 pub(super) const MOVING: Described = (
     ErrorCode::Moving,
-    "The wait ended because this server became a replica, or because the slot moved or (in a cluster) \
-     the key was deleted. Ask again; the answer tells where.",
+    "The wait ended because this server became a replica, the slot moved, or (in a cluster) the \
+     key was deleted. Retry; the reply tells where.",
 );
 
 pub(super) const NO_SEMAPHORE: Described = (
     ErrorCode::Err,
-    "There is no such semaphore; or the REQID is that of another request for it. Nothing was \
+    "There is no such semaphore, or the REQID belongs to another request for it. Nothing was \
      changed.",
 );
 

@@ -12,9 +12,10 @@ const fn fair(row: Command, name: &'static str, example: &'static str) -> Comman
 }
 
 pub(super) const ACQUIRE: Command = Command {
-    notes: "A place in the queue outlives its connection, a restart and a failover: by QUEUE, \
-        else by `dlock.fair-grace-ms`. Who asks again in that time with BLOCK or QUEUE has the \
-        old place. Who timed out or was unblocked without QUEUE leaves.",
+    notes: "A place in the queue survives its connection, a restart and a failover: for QUEUE, \
+        else for `dlock.fair-grace-ms`. An owner that repeats its request in that time with BLOCK \
+        or QUEUE gets its old place. An owner that timed out or was unblocked without QUEUE leaves \
+        the queue.",
     ..fair(
         lock::ACQUIRE,
         "DFAIR.ACQUIRE",
@@ -37,8 +38,8 @@ pub(super) const RENEW: Command = fair(
 );
 
 pub(super) const CHECK: Command = Command {
-    notes: "For fencing inside Redis, as DLOCK.CHECK: called in a script on the primary, before its \
-        first write, it stops the script unless the token is the current hold's.",
+    notes: "For fencing inside Redis, like DLOCK.CHECK: in a script on the primary, before its \
+        first write, it stops the script unless the token is that of the current hold.",
     ..fair(lock::CHECK, "DFAIR.CHECK", "> DFAIR.CHECK printer 1767225600123456\n(integer) 1")
 };
 
@@ -68,8 +69,8 @@ pub(super) const INFO: Command = fair(
 );
 
 pub(super) const WAITERS: Command = Command {
-    notes: "A place whose connection is gone is listed with the client id 0 while its grace runs. \
-        Changes nothing. Answers as if everything that is due had ended, also on replicas.",
+    notes: "During its grace a place without a connection is listed with the client id 0. Changes \
+        nothing. Everything that has expired counts as ended, also on replicas.",
     ..fair(
         lock::WAITERS,
         "DFAIR.WAITERS",

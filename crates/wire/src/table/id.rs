@@ -1,4 +1,4 @@
-//! How commands are told apart.
+//! Identifiers of commands.
 
 use super::{COMMANDS, Command};
 
@@ -35,16 +35,16 @@ impl CommandId {
     }
 }
 
-/// What can be done with a lock of one holder.
+/// The operations on a lock with one holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LockVerb {
-    /// Take it, or wait for it.
+    /// Acquire it, or wait for it.
     Acquire,
-    /// Give back one hold, or all.
+    /// Release one hold, or all.
     Release,
-    /// Set the end of the lease anew.
+    /// Restart the lease.
     Renew,
-    /// Ask whether a token is the current one.
+    /// Check whether a token is the current one.
     Check,
     /// Raise the token.
     Fence,
@@ -52,71 +52,71 @@ pub enum LockVerb {
     Break,
     /// Show the hold.
     Info,
-    /// Show the queue.
+    /// List the waiters.
     Waiters,
-    /// Show where an owner stands.
+    /// Show the position of an owner.
     Position,
     /// Leave the queue.
     Cancel,
 }
 
-/// What can be done with a read-write lock.
+/// The operations on a read-write lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RwVerb {
-    /// Take it, or wait for it.
+    /// Acquire it, or wait for it.
     Acquire,
-    /// Give back one hold of a mode, or all.
+    /// Release one hold of a mode, or all.
     Release,
-    /// Set the end of the lease of a mode anew.
+    /// Restart the lease of a mode.
     Renew,
     /// End holds by force.
     Break,
-    /// Ask whether a token is that of a current hold.
+    /// Check whether a token is that of a current hold.
     Check,
     /// Show the holds.
     Info,
-    /// Show the queue.
+    /// List the waiters.
     Waiters,
-    /// Show where an owner stands.
+    /// Show the position of an owner.
     Position,
     /// Leave the queue.
     Cancel,
 }
 
-/// What can be done with a semaphore.
+/// The operations on a semaphore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SemVerb {
-    /// Make it.
+    /// Create it.
     Init,
     /// Change the number of permits.
     Resize,
     /// Take permits with an owner and a lease, or wait for them.
     Acquire,
-    /// Give back what ACQUIRE gave.
+    /// Return the permits of an ACQUIRE.
     Release,
-    /// Set the end of the lease anew.
+    /// Restart the lease.
     Renew,
-    /// Take permits that belong to nobody.
+    /// Take permits without an owner.
     Take,
-    /// Give back what TAKE and DRAIN took.
+    /// Return permits of TAKE and DRAIN.
     Give,
-    /// Take all that can be had.
+    /// Take all available permits.
     Drain,
     /// End a permit by force.
     Break,
     /// Show the numbers.
     Info,
-    /// List what is out with a lease.
+    /// List the permits that are out with a lease.
     Permits,
-    /// Show the queue.
+    /// List the waiters.
     Waiters,
-    /// Show where an owner stands.
+    /// Show the position of an owner.
     Position,
     /// Leave the queue.
     Cancel,
 }
 
-/// What can be done with a latch.
+/// The operations on a latch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LatchVerb {
     /// Close it.
@@ -127,19 +127,19 @@ pub enum LatchVerb {
     Await,
     /// Show the count.
     Info,
-    /// Show who waits.
+    /// List the waiters.
     Waiters,
 }
 
-/// What can be done with several locks at once.
+/// The operations on several locks at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MultiVerb {
-    /// Take all, or wait for them.
+    /// Acquire all, or wait for them.
     Acquire,
-    /// Give back one hold of each.
+    /// Release one hold of each.
     Release,
-    /// Set the ends of the leases anew.
+    /// Restart the leases.
     Renew,
-    /// Take one of them, or wait for the first to become free.
+    /// Acquire one of them, or wait for the first to become free.
     AnyAcquire,
 }

@@ -16,7 +16,7 @@ const COUNTS: Bounds = Bounds::number(1, LATCH_MAX as u64, "");
 pub(super) const INIT: Command = Command {
     name: "DLATCH.INIT",
     id: CommandId::Latch(LatchVerb::Init),
-    summary: "Closes a latch that opens after so many steps.",
+    summary: "Closes a latch that opens after a number of steps.",
     arity: -3,
     access: Access::Write,
     flags: "write deny-oom fast",
@@ -24,12 +24,12 @@ pub(super) const INIT: Command = Command {
     key_flags: &[KeyFlag::Rw, KeyFlag::Insert],
     args: &[
         LATCH,
-        Arg::plain("count", ArgKind::Integer, COUNTS, "How many steps open it."),
-        Arg::choice("lease", "Without a lease: until it opens or is deleted.", LATCH_LEASE),
+        Arg::plain("count", ArgKind::Integer, COUNTS, "The number of steps that open it."),
+        Arg::choice("lease", "Default: until it opens or is deleted.", LATCH_LEASE),
     ],
-    reply: "Integer: 1 if it was set, 0 if there is one that is still closed; that one is left as \
-        it is.",
-    notes: "When its time ends before it opens, it is gone and those who wait get BROKEN.",
+    reply: "Integer: 1 if it was set, 0 if there is a latch that is still closed, which does not \
+        change.",
+    notes: "If its time ends before it opens, it is removed and its waiters get BROKEN.",
     example: "> DLATCH.INIT ready 3\n\
         (integer) 1\n\
         > DLATCH.INIT ready 5\n\
@@ -46,7 +46,7 @@ pub(super) const COUNTDOWN: Command = Command {
     name: "DLATCH.COUNTDOWN",
     id: CommandId::Latch(LatchVerb::CountDown),
     summary: "Counts the latch down; at 0 it opens.",
-    complexity: "O(1), and O(N) with N the waiters when it opens",
+    complexity: "O(1), plus O(N) with N the number of waiters when it opens",
     arity: -2,
     access: Access::Write,
     // It may grow the value: the latch remembers every request id.
@@ -57,13 +57,13 @@ pub(super) const COUNTDOWN: Command = Command {
         LATCH,
         Arg {
             optional: true,
-            ..Arg::plain("n", ArgKind::Integer, COUNTS, "By how much; without it 1.")
+            ..Arg::plain("n", ArgKind::Integer, COUNTS, "How many steps. Default: 1.")
         },
         REQID,
     ],
-    reply: "Integer: what remains; 0 for a latch that is open or not there.",
-    notes: "At 0 everyone who waits is answered and the key is gone. A step beyond 0 ends at 0. \
-        A repeat with the same REQID counts nothing; a latch remembers all ids until it opens.",
+    reply: "Integer: the remaining count; 0 for an open or missing latch.",
+    notes: "At 0 the server answers all waiters and removes the key. A step beyond 0 ends at 0. A \
+        repeat with the same REQID counts nothing; a latch remembers all ids until it opens.",
     example: "> DLATCH.COUNTDOWN ready\n\
         (integer) 2\n\
         > DLATCH.COUNTDOWN ready 2 REQID worker-1\n\
@@ -74,13 +74,13 @@ pub(super) const COUNTDOWN: Command = Command {
 pub(super) const AWAIT: Command = Command {
     name: "DLATCH.AWAIT",
     id: CommandId::Latch(LatchVerb::Await),
-    summary: "Tells whether the latch is open, or waits until it is.",
+    summary: "Checks whether the latch is open, or waits until it is.",
     arity: -2,
     flags: "readonly blocking",
     acl: acl::READ_BLOCKING,
     args: &[LATCH, BLOCK],
-    reply: "- Integer 1: it is open, or there is none.\n\
-        - Null: it is closed, or still closed when the time ended.",
+    reply: "- Integer 1: the latch is open or missing.\n\
+        - Null: the latch is closed, or still closed when the time elapsed.",
     errors: &[
         (ErrorCode::Broken, "The key was deleted, or its time ended before it opened."),
         errors::TOO_MANY_WAITERS,
@@ -98,15 +98,15 @@ pub(super) const AWAIT: Command = Command {
 pub(super) const INFO: Command = Command {
     name: "DLATCH.INFO",
     id: CommandId::Latch(LatchVerb::Info),
-    summary: "Shows how far the latch is counted down.",
-    reply: "Map, or Null for a latch that is open or not there:\n\n\
+    summary: "Shows the count of the latch.",
+    reply: "Map, or Null for an open or missing latch:\n\n\
         | field | meaning |\n\
         |---|---|\n\
-        | `count` | what remains |\n\
-        | `initial` | what it began with |\n\
-        | `ttl-ms` | what is left of its time; -1: no end is set |\n\
-        | `waiters` | how many calls wait for it |",
-    notes: "Changes nothing. Answers as if everything that is due had ended, also on replicas.",
+        | `count` | the remaining count |\n\
+        | `initial` | the initial count |\n\
+        | `ttl-ms` | the remaining time; -1: no limit |\n\
+        | `waiters` | the number of waiting calls |",
+    notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DLATCH.INFO ready\n\
         1# \"count\" => (integer) 2\n\
         2# \"initial\" => (integer) 3\n\
@@ -117,9 +117,9 @@ pub(super) const INFO: Command = Command {
 
 pub(super) const WAITERS: Command = Command {
     args: &[LATCH, COUNT],
-    summary: "Lists who waits, in order of arrival.",
-    notes: "Owner and label of a waiting AWAIT are empty. Changes nothing. Answers as if everything \
-        that is due had ended, also on replicas.",
+    summary: "Lists the waiters in order of arrival.",
+    notes: "Owner and label of a waiting AWAIT are empty. Changes nothing. Everything that has \
+        expired counts as ended, also on replicas.",
     ..lock::WAITERS.of_family(
         "DLATCH.WAITERS",
         CommandId::Latch(LatchVerb::Waiters),

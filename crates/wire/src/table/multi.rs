@@ -1,4 +1,4 @@
-//! DLOCK.MACQUIRE and its kind: the rows for several locks at once.
+//! DLOCK.MACQUIRE and similar commands: the rows for several locks at once.
 
 use super::args::{BIND, BLOCK, HOLD_LEASE, KEYS, LABEL, NEW_LEASE, NOTIFY, NUMKEYS, OWNER, REQID};
 use super::{Access, Command, CommandId, Group, KeyFlag, Keys, MultiVerb, acl, errors, lock};
@@ -6,7 +6,7 @@ use crate::reply::ErrorCode;
 
 const BASE: Command = Command {
     group: Group::Multi,
-    complexity: "O(N log N) with N the keys",
+    complexity: "O(N log N) with N the number of keys",
     arity: -4,
     access: Access::Write,
     flags: "write",
@@ -19,9 +19,9 @@ const BASE: Command = Command {
 pub(super) const MACQUIRE: Command = Command {
     name: "DLOCK.MACQUIRE",
     id: CommandId::Multi(MultiVerb::Acquire),
-    summary: "Takes all of several locks or none, or waits for them.",
-    complexity: "O(N log N) with N the keys; a call that waits while its owner holds or waits for \
-        something else takes up to some 16,000 looks in search of a deadlock",
+    summary: "Acquires all of several locks or none, or waits for them.",
+    complexity: "O(N log N) with N the number of keys; a call that waits while its owner holds or \
+        waits for something else takes up to about 16,000 steps to search for a deadlock",
     flags: "write deny-oom blocking",
     acl: acl::WRITE_BLOCKING,
     args: &[NUMKEYS, KEYS, OWNER, NEW_LEASE, BLOCK, NOTIFY, REQID, BIND, LABEL],
@@ -37,16 +37,16 @@ pub(super) const MACQUIRE: Command = Command {
         errors::MOVING,
         errors::MISUSED_ID,
     ],
-    notes: "- Keys that the owner holds are entered once more.\n\
-        - A call that waits takes its place in the queue of every key in one step and is granted \
-        when it is first in all of them: such calls neither deadlock nor starve each other, \
-        whatever the order of their keys. The price: it keeps free keys closed while it waits for a \
+    notes: "- The owner re-enters keys that it already holds.\n\
+        - A waiting call takes its place in the queue of every key in one step. It is granted when \
+        it is first in all of them. So such calls neither deadlock nor starve each other, in any \
+        order of their keys. The price: a waiting call keeps free keys closed while it waits for a \
         busy one.\n\
-        - Each key is a hold of its own afterwards; REQID is remembered key by key. A late copy \
+        - Afterwards each key is a separate hold, and each hold remembers the REQID. A late copy \
         gets SPENT as soon as the hold of one of the keys has ended.\n\
-        - Earlier waits of the owner for any of the keys are answered REPLACED. Their places are \
-        kept if one earlier MACQUIRE covered all keys of this one; else the call goes to the end of \
-        every queue.\n\
+        - Earlier waits of the owner for any of the keys get REPLACED. The call keeps their places \
+        if one earlier MACQUIRE covered all its keys. Otherwise it goes to the end of every \
+        queue.\n\
         - In a cluster all keys must be in one slot.",
     example: "> DLOCK.MACQUIRE 2 account:1 account:2 worker-1 PX 30000\n\
         1) (integer) 1767225600123456\n\
@@ -59,18 +59,18 @@ pub(super) const MACQUIRE: Command = Command {
 pub(super) const MRELEASE: Command = Command {
     name: "DLOCK.MRELEASE",
     id: CommandId::Multi(MultiVerb::Release),
-    summary: "Gives back one hold of each of several locks.",
+    summary: "Releases one hold of each of several locks.",
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
     args: &[NUMKEYS, KEYS, OWNER, REQID],
-    reply: "Integer: how many holds were released. Keys that the owner does not hold are passed \
-        over.",
+    reply: "Integer: how many holds were released. The call skips keys that the owner does not \
+        hold.",
     errors: &[(
         ErrorCode::Err,
-        "The REQID is that of another request for one of the keys. Nothing was changed.",
+        "The REQID belongs to another request for one of the keys. Nothing was changed.",
     )],
-    notes: "What becomes free goes to those who wait, in the same step. A repeat with the same \
-        REQID releases nothing and is answered the same, even if another owner holds the keys by then, those \
-        that were passed over included.",
+    notes: "Locks that become free go to their waiters in the same step. A repeat with the same \
+        REQID releases nothing and gets the same reply, even if another owner holds the keys by \
+        then. That includes skipped keys.",
     example: "> DLOCK.MRELEASE 2 account:1 account:2 worker-1\n\
         (integer) 2\n\
         > DLOCK.MRELEASE 2 account:1 account:2 worker-1\n\
@@ -81,14 +81,15 @@ pub(super) const MRELEASE: Command = Command {
 pub(super) const MRENEW: Command = Command {
     name: "DLOCK.MRENEW",
     id: CommandId::Multi(MultiVerb::Renew),
-    summary: "Sets the ends of the leases of several locks anew, all or none.",
+    summary: "Restarts the leases of several locks, all or none.",
     args: &[NUMKEYS, KEYS, OWNER, HOLD_LEASE],
-    reply: "Integer: how many were renewed: all.",
+    reply: "Integer: how many holds were renewed: all of them.",
     errors: &[(
         ErrorCode::NotHeld,
         "`owner` does not hold one of the locks; the text names the first. None was renewed.",
     )],
-    notes: "The ends may be sooner or later than before. Ties to a connection stay as they are.",
+    notes: "The new ends may be sooner or later than the old ones. Bindings to a connection do not \
+        change.",
     example: "> DLOCK.MRENEW 2 account:1 account:2 worker-1 EX 60\n\
         (integer) 2\n\
         > DLOCK.MRENEW 2 account:1 account:9 worker-1\n\
@@ -99,7 +100,7 @@ pub(super) const MRENEW: Command = Command {
 pub(super) const ANYACQUIRE: Command = Command {
     name: "DLOCK.ANYACQUIRE",
     id: CommandId::Multi(MultiVerb::AnyAcquire),
-    summary: "Takes one of several locks, or waits for the first that becomes free.",
+    summary: "Acquires one of several locks, or waits for the first that becomes free.",
     flags: "write deny-oom blocking",
     acl: acl::WRITE_BLOCKING,
     args: MACQUIRE.args,
@@ -113,9 +114,10 @@ pub(super) const ANYACQUIRE: Command = Command {
         errors::MOVING,
         errors::MISUSED_ID,
     ],
-    notes: "One that the owner holds already is entered once more. Else it is the first free one, \
-        and each call starts its look at another key: for striped locks. In a cluster all keys must \
-        be in one slot. A wait for any key is not searched for deadlocks.",
+    notes: "If the owner already holds one of the keys, the call re-enters it. Otherwise it takes \
+        the first free key. Each call starts its search at another key: for striped locks. In a \
+        cluster all keys must be in one slot. Waits of ANYACQUIRE are not part of the deadlock \
+        search.",
     example: "> DLOCK.ANYACQUIRE 3 stripe:1 stripe:2 stripe:3 worker-1 BLOCK 1000\n\
         1) \"stripe:2\"\n\
         2) (integer) 1767225600123456",

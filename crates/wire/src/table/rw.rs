@@ -12,25 +12,26 @@ const MODE: Arg = Arg {
     optional: false,
     ..Arg::choice(
         "mode",
-        "One of the two must be given.",
+        "One of the two is required.",
         &[
-            Arg::word("READ", "read", "Together with other readers."),
-            Arg::word("WRITE", "write", "Alone."),
+            Arg::word("READ", "read", "Shared with other readers."),
+            Arg::word("WRITE", "write", "Exclusive."),
         ],
     )
 };
 
 const NOT_HELD: (ErrorCode, &str) = (
     ErrorCode::NotHeld,
-    "`owner` does not hold the lock in that mode, or not with that TOKEN. Nothing was changed.",
+    "`owner` does not hold the lock in that mode, or holds it with another token. Nothing was \
+     changed.",
 );
 
 pub(super) const ACQUIRE: Command = Command {
     name: "DRW.ACQUIRE",
     id: CommandId::Rw(RwVerb::Acquire),
-    summary: "Takes the lock for reading or writing, takes it once more, or waits for it.",
-    complexity: "O(1); a call that waits while its owner holds or waits for something else \
-        takes up to some 16,000 looks in search of a deadlock",
+    summary: "Acquires or re-enters the lock for reading or writing, or waits for it.",
+    complexity: "O(1); a call that waits while its owner holds or waits for something else takes \
+        up to about 16,000 steps to search for a deadlock",
     arity: -4,
     access: Access::Write,
     flags: "write deny-oom blocking",
@@ -39,14 +40,14 @@ pub(super) const ACQUIRE: Command = Command {
     args: &[KEY, OWNER, MODE, NEW_LEASE, BLOCK, QUEUE, NOTIFY, REQID, BIND, LABEL],
     reply: "- Integer: the fencing token of the hold of that mode. A re-entry keeps the token of \
         its hold.\n\
-        - Null: not granted (in time). With QUEUE the owner has a place in the queue now.",
+        - Null: not granted (in time). With QUEUE the owner now has a place in the queue.",
     errors: &[
         errors::SPENT,
         (
             ErrorCode::Deadlock,
-            "Waiting would close a cycle of owners that wait for each other, and the text names \
-             it; or this is a second upgrade from READ to WRITE, and the first one waits (also \
-             with deadlock detection off).",
+            "Waiting would close a cycle of waiting owners, and the text names it. Or this is a \
+             second upgrade from READ to WRITE while the first one waits (also with deadlock \
+             detection off).",
         ),
         errors::REPLACED,
         errors::TOO_MANY_WAITERS,
@@ -55,18 +56,19 @@ pub(super) const ACQUIRE: Command = Command {
         errors::MOVING,
         errors::MISUSED_ID,
     ],
-    notes: "- **READ** is granted while nobody else writes and no writer waits; a reader that \
-        comes while a writer waits queues behind it. Readers next to each other in the queue are \
-        granted together.\n\
-        - **WRITE** is granted while nobody else holds the lock.\n\
-        - **Once more**: who holds the mode gets one hold more and the same token, whoever waits. \
-        The lease is extended if the new one ends later, never shortened.\n\
-        - **Downgrade**: the writer takes READ too, and then releases WRITE.\n\
-        - **Upgrade**: a reader that asks for WRITE gets it at once if it is the only reader, else \
-        it waits in front of everyone, and keeps that place if its READ lapses.\n\
-        - **A grant that is ready** for this owner (it waited with QUEUE) is claimed by an ACQUIRE \
-        of the same mode.\n\
-        - Who waits and asks again for the other mode goes to the end of the queue.\n\
+    notes: "- **READ** is granted while no other owner writes and no writer waits. A reader that \
+        arrives while a writer waits queues behind it. Adjacent readers in the queue are granted \
+        together.\n\
+        - **WRITE** is granted while no other owner holds the lock.\n\
+        - **Re-entry**: an owner that holds the mode gets one more hold and the same token, even \
+        while others wait. The lease is extended if the new one ends later, never shortened.\n\
+        - **Downgrade**: the writer also acquires READ, and then releases WRITE.\n\
+        - **Upgrade**: a reader that requests WRITE gets it at once if it is the only reader. \
+        Otherwise it waits in front of all other waiters, and keeps that place if its READ \
+        lapses.\n\
+        - **An unclaimed grant** for this owner (it waited with QUEUE): an ACQUIRE of the same \
+        mode claims it.\n\
+        - A waiter that repeats its request with the other mode moves to the end of the queue.\n\
         - Inside MULTI/EXEC and in scripts BLOCK does not wait. In scripts BIND and QUEUE are \
         refused.",
     example: "> DRW.ACQUIRE catalog worker-1 READ PX 30000\n\
@@ -81,7 +83,7 @@ pub(super) const ACQUIRE: Command = Command {
 pub(super) const RELEASE: Command = Command {
     name: "DRW.RELEASE",
     id: CommandId::Rw(RwVerb::Release),
-    summary: "Gives back one hold of a mode, or all.",
+    summary: "Releases one hold of a mode, or all.",
     arity: -4,
     access: Access::Write,
     flags: "write fast",
@@ -91,17 +93,17 @@ pub(super) const RELEASE: Command = Command {
         KEY,
         OWNER,
         MODE,
-        Arg::flag("ALL", "all", "Give back all holds of the owner in that mode, not one."),
+        Arg::flag("ALL", "all", "Release all holds of the owner in that mode, not one."),
         IF_TOKEN,
         REQID,
     ],
-    reply: "Integer: how many holds of that mode remain to the owner; 0: it holds the lock in \
-        that mode no more.",
+    reply: "Integer: how many holds of the owner remain in that mode; 0: it no longer holds the \
+        lock in that mode.",
     errors: &[NOT_HELD, errors::MISUSED_ID],
-    complexity: "O(1), and O(1) for each reader that gets the lock by it",
-    notes: "What becomes free goes to those who wait, in the same step. A repeat with the same \
-        REQID is answered the same and counts nothing, even if another owner holds the lock by then. Each mode \
-        has request ids of its own.",
+    complexity: "O(1), plus O(1) for each reader that gets the lock",
+    notes: "A lock that becomes free goes to the waiters in the same step. A repeat with the same \
+        REQID gets the same reply and counts nothing, even if another owner holds the lock by \
+        then. Each mode has its own request ids.",
     example: "> DRW.RELEASE catalog worker-1 READ\n\
         (integer) 0\n\
         > DRW.RELEASE catalog worker-1 WRITE\n\
@@ -112,7 +114,7 @@ pub(super) const RELEASE: Command = Command {
 pub(super) const RENEW: Command = Command {
     name: "DRW.RENEW",
     id: CommandId::Rw(RwVerb::Renew),
-    summary: "Sets the end of the lease of a mode anew, counted from now.",
+    summary: "Restarts the lease of a mode, counted from now.",
     arity: -4,
     access: Access::Write,
     flags: "write fast",
@@ -121,9 +123,9 @@ pub(super) const RENEW: Command = Command {
     args: &[KEY, OWNER, MODE, HOLD_LEASE, IF_TOKEN, BIND],
     reply: "Integer: the fencing token of the hold.",
     errors: &[NOT_HELD],
-    notes: "Each mode has a lease of its own. The end may be sooner or later than before. Without \
-        BIND the tie to a connection stays as it is. RENEW also claims a grant that a QUEUE place \
-        got.",
+    notes: "Each mode has its own lease. The new end may be sooner or later than the old one. \
+        Without BIND the binding to a connection does not change. RENEW also claims the grant of a \
+        QUEUE place.",
     example: "> DRW.RENEW catalog worker-1 READ EX 60\n(integer) 1767225600123456",
     ..BASE
 };
@@ -132,17 +134,21 @@ pub(super) const BREAK: Command = Command {
     name: "DRW.BREAK",
     id: CommandId::Rw(RwVerb::Break),
     summary: "Ends holds by force: all, or those of one owner.",
-    complexity: "O(N) with N the holds broken",
+    complexity: "O(N) with N the number of broken holds",
     arity: -2,
     access: Access::Write,
     flags: "write",
     acl: acl::WRITE_DANGEROUS,
     key_flags: &[KeyFlag::Rw, KeyFlag::Delete],
-    args: &[KEY, Arg { optional: true, summary: "Whose holds; without it everybody's.", ..OWNER }],
-    reply: "Integer: how many holds were broken. A mode that an owner holds several times is one.",
-    notes: "Those who wait get the lock, or after a write hold it stays closed for \
-        `dlock.lock-delay-ms`. The former holders are not stopped: their later RELEASE and RENEW \
-        say NOTHELD, their tokens are stale.",
+    args: &[
+        KEY,
+        Arg { optional: true, summary: "The owner of the holds. Default: all owners.", ..OWNER },
+    ],
+    reply: "Integer: how many holds were broken. A mode that an owner holds several times counts \
+        once.",
+    notes: "The waiters get the lock, or after a write hold it stays closed for \
+        `dlock.lock-delay-ms`. BREAK does not stop the former holders: their later RELEASE and \
+        RENEW get NOTHELD, and their tokens are stale.",
     example: "> DRW.BREAK catalog worker-2\n\
         (integer) 1\n\
         > DRW.BREAK catalog\n\
@@ -151,9 +157,9 @@ pub(super) const BREAK: Command = Command {
 };
 
 pub(super) const CHECK: Command = Command {
-    summary: "Tells whether a fencing token is that of a current hold.",
-    notes: "Takes the token of any hold in force, of a reader or of the writer. In a script on the \
-        primary, before its first write, it stops the script unless the token is current.",
+    summary: "Checks whether a fencing token is that of a current hold.",
+    notes: "Accepts the token of any hold in force, of a reader or of the writer. In a script on \
+        the primary, before its first write, it stops the script unless the token is current.",
     ..lock::CHECK.of_family(
         "DRW.CHECK",
         CommandId::Rw(RwVerb::Check),
@@ -165,31 +171,31 @@ pub(super) const CHECK: Command = Command {
 pub(super) const INFO: Command = Command {
     name: "DRW.INFO",
     id: CommandId::Rw(RwVerb::Info),
-    summary: "Shows who holds the lock, and how.",
-    complexity: "O(N) with N the readers",
+    summary: "Shows the holders of the lock, and its mode.",
+    complexity: "O(N) with N the number of readers",
     flags: "readonly",
     acl: acl::READ_SLOW,
     reply: "Map, or Null if nothing is there:\n\n\
         | field | meaning |\n\
         |---|---|\n\
-        | `kind` | which family: `drw` |\n\
-        | `mode` | `write` when there is a write hold, else `read` when there are read holds, else \
-        `free` (there is a queue, or the lock is closed by `dlock.lock-delay-ms`) |\n\
-        | `writer` | the write hold, a map as below; Null when there is none |\n\
+        | `kind` | the family: `drw` |\n\
+        | `mode` | `write` with a write hold, else `read` with read holds, else `free` (there is a \
+        queue, or the lock is closed by `dlock.lock-delay-ms`) |\n\
+        | `writer` | the write hold, a map as below; Null without one |\n\
         | `readers` | the read holds, an array of maps as below |\n\
         | `waiters` | length of the queue |\n\n\
         Each hold is a map:\n\n\
         | field | meaning |\n\
         |---|---|\n\
-        | `owner` | who holds it |\n\
+        | `owner` | the holder |\n\
         | `token` | fencing token of the hold |\n\
-        | `holds` | how often the owner holds it in this mode |\n\
+        | `holds` | how often the owner holds the lock in this mode |\n\
         | `lease-ms` | length of the lease |\n\
-        | `ttl-ms` | what is left of it |\n\
-        | `held-ms` | how long the owner has held it |\n\
+        | `ttl-ms` | the remaining lease |\n\
+        | `held-ms` | how long the owner has held the lock |\n\
         | `label` | LABEL of the hold |\n\
-        | `bound-client` | id of the connection that BIND ties it to; 0 for none |",
-    notes: "Changes nothing. Answers as if everything that is due had ended, also on replicas.",
+        | `bound-client` | id of the connection that BIND binds the hold to; 0 for none |",
+    notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DRW.INFO catalog\n\
         1# \"kind\" => \"drw\"\n\
         2# \"mode\" => \"read\"\n\

@@ -16,33 +16,39 @@ const SEMAPHORE: Arg = Arg { summary: "The semaphore.", ..KEY };
 const PERMIT_COUNTS: Bounds = Bounds::number(1, PERMITS_MAX as u64, "");
 
 const PERMITS_OF_INIT: Arg =
-    Arg::plain("permits", ArgKind::Integer, PERMIT_COUNTS, "How many permits there are.");
+    Arg::plain("permits", ArgKind::Integer, PERMIT_COUNTS, "The number of permits.");
 
-const PERMIT_ID: Arg =
-    Arg::plain("permit-id", ArgKind::String, Bounds::Uuid, "What DSEM.ACQUIRE answered.");
+const PERMIT_ID: Arg = Arg::plain(
+    "permit-id",
+    ArgKind::String,
+    Bounds::Uuid,
+    "The permit id from the reply of \
+        DSEM.ACQUIRE.",
+);
 
 const N: Arg = Arg {
     optional: true,
-    ..Arg::plain("n", ArgKind::Integer, PERMIT_COUNTS, "How many permits; without it 1.")
+    ..Arg::plain("n", ArgKind::Integer, PERMIT_COUNTS, "How many permits. Default: 1.")
 };
 
-const TOO_WIDE: &str = "The number is above the capacity (RESIZE and INIT give this to who waits \
-    for too many), or `dlock.max-waiters-per-key` or `dlock.max-waiters` is reached.";
+const TOO_WIDE: &str = "The number is above the capacity, or `dlock.max-waiters-per-key` or \
+    `dlock.max-waiters` is reached. RESIZE and INIT also send this error to waiters for too many \
+    permits.";
 
 pub(super) const INIT: Command = Command {
     name: "DSEM.INIT",
     id: CommandId::Sem(SemVerb::Init),
-    summary: "Makes a semaphore.",
-    complexity: "O(1), and O(1) for each waiter that is answered by it",
+    summary: "Creates a semaphore.",
+    complexity: "O(1), plus O(1) for each waiter that it answers",
     arity: 3,
     access: Access::Write,
     flags: "write deny-oom fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Insert],
     args: &[SEMAPHORE, PERMITS_OF_INIT],
-    reply: "Integer: 1 if it was made, 0 if there is one already; that one is left as it is.",
-    notes: "It stays until it is deleted. Who waits for it already is served in order of arrival; \
-        who waits for more permits than there are gets LIMIT.",
+    reply: "Integer: 1 if it was created, 0 if there already is one, which does not change.",
+    notes: "It stays until it is deleted. Existing waiters are served in order of arrival. A \
+        waiter for more permits than the capacity gets LIMIT.",
     example: "> DSEM.INIT licences 10\n\
         (integer) 1\n\
         > DSEM.INIT licences 20\n\
@@ -54,7 +60,7 @@ pub(super) const RESIZE: Command = Command {
     name: "DSEM.RESIZE",
     id: CommandId::Sem(SemVerb::Resize),
     summary: "Changes the number of permits.",
-    complexity: "O(N) with N the waiters that are answered by it",
+    complexity: "O(N) with N the number of waiters that it answers",
     arity: -3,
     access: Access::Write,
     flags: "write",
@@ -66,7 +72,7 @@ pub(super) const RESIZE: Command = Command {
             optional: false,
             ..Arg::choice(
                 "size",
-                "One of the two must be given.",
+                "One of the two is required.",
                 &[
                     PERMITS_OF_INIT,
                     Arg::part(
@@ -78,21 +84,21 @@ pub(super) const RESIZE: Command = Command {
                             max: PERMITS_MAX as i64,
                             unit: "",
                         },
-                        "How many more, or fewer when negative.",
+                        "How many more permits, or fewer if negative.",
                     ),
                 ],
             )
         },
         REQID,
     ],
-    reply: "Integer: how many permits can be had afterwards; negative while more are out than \
-        there are.",
+    reply: "Integer: how many permits are available afterwards; negative while more are out than \
+        the capacity.",
     errors: &[
         errors::NO_SEMAPHORE,
         (ErrorCode::Limit, "BY leaves the range of 1 to 2147483647 permits. Nothing was changed."),
     ],
-    notes: "Permits that are out stay with those who have them. Who waits for more permits than \
-        there are now gets LIMIT.",
+    notes: "Permits that are out stay out. A waiter for more permits than the new capacity gets \
+        LIMIT.",
     example: "> DSEM.RESIZE licences 12\n\
         (integer) 12\n\
         > DSEM.RESIZE licences BY -2\n\
@@ -117,15 +123,15 @@ pub(super) const ACQUIRE: Command = Command {
             "count",
             ArgKind::Integer,
             PERMIT_COUNTS,
-            "How many permits; without it 1.",
+            "How many permits. Default: 1.",
         ),
         Arg::option(
             "LIMIT",
             "permits",
             ArgKind::Integer,
             PERMIT_COUNTS,
-            "If there is no semaphore, make it with so many permits; it goes when its last permit \
-             is back and nobody waits. One that is there stays as it is.",
+            "If there is no semaphore, create it with this many permits. It is removed when its \
+             last permit is back and no client waits. An existing one does not change.",
         ),
         NEW_LEASE,
         BLOCK,
@@ -136,7 +142,7 @@ pub(super) const ACQUIRE: Command = Command {
         LABEL,
     ],
     reply: "- Bulk string: the permit id, a UUID. One id stands for all permits of the call.\n\
-        - Null: not granted (in time). With QUEUE the owner has a place in the queue now.",
+        - Null: not granted (in time). With QUEUE the owner now has a place in the queue.",
     errors: &[
         errors::SPENT,
         errors::REPLACED,
@@ -145,16 +151,17 @@ pub(super) const ACQUIRE: Command = Command {
         errors::UNBLOCKED,
         errors::MOVING,
     ],
-    notes: "- Waiters are served in order of arrival, also for COUNT above 1: a wide request at \
-        the head is not overtaken by narrow ones.\n\
+    notes: "- Waiters are served in order of arrival, also for COUNT above 1: narrow requests do \
+        not overtake a wide request at the head.\n\
         - Each call takes new permits; an owner may have any number. A repeat with the same REQID \
-        answers the same permit id and takes nothing; when the permit is back, it gets SPENT.\n\
-        - **No semaphore**: it has no permits. Callers with BLOCK or QUEUE wait until it is made; \
-        LIMIT makes it.\n\
-        - **A grant that is ready** for this owner (it waited with QUEUE) is claimed by an ACQUIRE \
-        of the same COUNT.\n\
-        - Who waits and asks again for a larger COUNT goes to the end of the queue.\n\
-        - A permit whose lease runs out comes back by itself.\n\
+        replies with the same permit id and takes nothing. When the permit is back, the repeat \
+        gets SPENT.\n\
+        - **A missing semaphore** has no permits. Callers with BLOCK or QUEUE wait until it is \
+        created; LIMIT creates it.\n\
+        - **An unclaimed grant** for this owner (it waited with QUEUE): an ACQUIRE of the same \
+        COUNT claims it.\n\
+        - A waiter that repeats its request with a larger COUNT moves to the end of the queue.\n\
+        - A permit returns by itself when its lease ends.\n\
         - Inside MULTI/EXEC and in scripts BLOCK does not wait. In scripts BIND and QUEUE are \
         refused.",
     example: "> DSEM.ACQUIRE licences worker-1 PX 30000\n\
@@ -169,17 +176,17 @@ pub(super) const ACQUIRE: Command = Command {
 pub(super) const RELEASE: Command = Command {
     name: "DSEM.RELEASE",
     id: CommandId::Sem(SemVerb::Release),
-    summary: "Gives back what ACQUIRE gave.",
-    complexity: "O(1), and O(1) for each waiter that gets permits by it",
+    summary: "Returns the permits of an ACQUIRE.",
+    complexity: "O(1), plus O(1) for each waiter that gets permits",
     arity: 3,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
     args: &[SEMAPHORE, PERMIT_ID],
-    reply: "Integer: how many permits can be had afterwards.",
+    reply: "Integer: how many permits are available afterwards.",
     errors: &[errors::NOT_A_PERMIT],
-    notes: "A repeat says NOTHELD: who resends a RELEASE takes that for success.",
+    notes: "A repeat gets NOTHELD. A client that repeats a RELEASE should treat that as success.",
     example: "> DSEM.RELEASE licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\n\
         (integer) 10\n\
         > DSEM.RELEASE licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\n\
@@ -190,7 +197,7 @@ pub(super) const RELEASE: Command = Command {
 pub(super) const RENEW: Command = Command {
     name: "DSEM.RENEW",
     id: CommandId::Sem(SemVerb::Renew),
-    summary: "Sets the end of the lease anew, counted from now.",
+    summary: "Restarts the lease, counted from now.",
     arity: -3,
     access: Access::Write,
     flags: "write fast",
@@ -199,13 +206,13 @@ pub(super) const RENEW: Command = Command {
     args: &[
         SEMAPHORE,
         PERMIT_ID,
-        Arg::choice("lease", "It is counted from now. Without a lease: the permit's own.", LEASE),
+        Arg::choice("lease", "Counted from now. Default: the lease of the permit.", LEASE),
         BIND,
     ],
     reply: "Integer 1.",
     errors: &[errors::NOT_A_PERMIT],
-    notes: "The end may be sooner or later than before. Without BIND the tie to a connection stays \
-        as it is. RENEW also claims a grant that a QUEUE place got.",
+    notes: "The new end may be sooner or later than the old one. Without BIND the binding to a \
+        connection does not change. RENEW also claims the grant of a QUEUE place.",
     example: "> DSEM.RENEW licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70 EX 60\n(integer) 1",
     ..BASE
 };
@@ -213,7 +220,7 @@ pub(super) const RENEW: Command = Command {
 pub(super) const TAKE: Command = Command {
     name: "DSEM.TAKE",
     id: CommandId::Sem(SemVerb::Take),
-    summary: "Takes permits that belong to nobody and have no lease, or waits for them.",
+    summary: "Takes permits without an owner or a lease, or waits for them.",
     arity: -2,
     access: Access::Write,
     flags: "write deny-oom blocking",
@@ -228,12 +235,12 @@ pub(super) const TAKE: Command = Command {
         errors::MOVING,
         errors::MISUSED_ID,
     ],
-    notes: "For counting without owners: GIVE brings them back, from any connection. They stay \
-        out when who took them crashes; permits with a lease do not. Waits in the same queue as \
-        ACQUIRE, and overtakes nobody there. If there is no semaphore, a call with BLOCK waits \
-        until it is made. A repeat with the same REQID takes nothing and answers 1; the ids of \
-        TAKE, GIVE, DRAIN and RESIZE are known for `dlock.request-memory-ms`, also if the \
-        semaphore was deleted since. Each call has an id of its own.",
+    notes: "For counting without owners: GIVE returns the permits, from any connection. They stay \
+        out when their client crashes; permits with a lease do not. TAKE waits in the same queue \
+        as ACQUIRE, and overtakes no waiter there. If there is no semaphore, a call with BLOCK \
+        waits until it is created. A repeat with the same REQID takes nothing and replies 1. The \
+        server remembers the ids of TAKE, GIVE, DRAIN and RESIZE for `dlock.request-memory-ms`, \
+        even if the semaphore is deleted meanwhile. Each call needs its own id.",
     example: "> DSEM.TAKE licences 3\n\
         (integer) 1\n\
         > DSEM.TAKE licences 8\n\
@@ -244,17 +251,21 @@ pub(super) const TAKE: Command = Command {
 pub(super) const GIVE: Command = Command {
     name: "DSEM.GIVE",
     id: CommandId::Sem(SemVerb::Give),
-    summary: "Gives back what TAKE and DRAIN took.",
-    complexity: "O(1), and O(1) for each waiter that gets permits by it",
+    summary: "Returns permits of TAKE and DRAIN.",
+    complexity: "O(1), plus O(1) for each waiter that gets permits",
     arity: -2,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: &[SEMAPHORE, N, REQID],
-    reply: "Integer: how many permits can be had afterwards.",
+    reply: "Integer: how many permits are available afterwards.",
     errors: &[
-        (ErrorCode::Limit, "It is more than TAKE and DRAIN took. Nothing was changed."),
+        (
+            ErrorCode::Limit,
+            "The number is larger than what TAKE and DRAIN took. Nothing was \
+            changed.",
+        ),
         errors::NO_SEMAPHORE,
     ],
     notes: "A repeat with the same REQID counts nothing.",
@@ -268,18 +279,18 @@ pub(super) const GIVE: Command = Command {
 pub(super) const DRAIN: Command = Command {
     name: "DSEM.DRAIN",
     id: CommandId::Sem(SemVerb::Drain),
-    summary: "Takes all permits that can be had.",
+    summary: "Takes all available permits.",
     arity: -2,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: &[SEMAPHORE, REQID],
-    reply: "Integer: how many it took. A repeat with the same REQID takes nothing and answers the \
-        same.",
+    reply: "Integer: how many permits it took. A repeat with the same REQID takes nothing and gets \
+        the same reply.",
     errors: &[errors::NO_SEMAPHORE, errors::QUARANTINE],
-    notes: "What it took belongs to nobody and has no lease; GIVE brings it back. While somebody \
-        waits for permits it takes none.",
+    notes: "The permits have no owner and no lease; GIVE returns them. DRAIN takes none while a \
+        client waits for permits.",
     example: "> DSEM.DRAIN licences\n\
         (integer) 10\n\
         > DSEM.DRAIN licences\n\
@@ -291,7 +302,7 @@ pub(super) const BREAK: Command = Command {
     name: "DSEM.BREAK",
     id: CommandId::Sem(SemVerb::Break),
     summary: "Ends a permit by force.",
-    complexity: "O(1), and O(1) for each waiter that gets permits by it",
+    complexity: "O(1), plus O(1) for each waiter that gets permits",
     arity: 3,
     access: Access::Write,
     flags: "write",
@@ -299,8 +310,8 @@ pub(super) const BREAK: Command = Command {
     key_flags: &[KeyFlag::Rw, KeyFlag::Delete],
     args: &[SEMAPHORE, PERMIT_ID],
     reply: "Integer: 1 if the permit was out, else 0.",
-    notes: "Those who wait get what comes back. The former holder is not stopped: its later \
-        RELEASE and RENEW say NOTHELD.",
+    notes: "The waiters get the returned permits. BREAK does not stop the former holder: its later \
+        RELEASE and RENEW get NOTHELD.",
     example: "> DSEM.BREAK licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\n(integer) 1",
     ..BASE
 };
@@ -308,16 +319,17 @@ pub(super) const BREAK: Command = Command {
 pub(super) const INFO: Command = Command {
     name: "DSEM.INFO",
     id: CommandId::Sem(SemVerb::Info),
-    summary: "Shows how many permits there are and where they are.",
+    summary: "Shows the capacity of a semaphore and the use of its permits.",
     reply: "Map, or Null if nothing is there:\n\n\
         | field | meaning |\n\
         |---|---|\n\
-        | `capacity` | how many permits there are; 0 when the semaphore is waited for but not made |\n\
-        | `available` | how many can be had; negative while more are out than there are |\n\
+        | `capacity` | the number of permits; 0 for a semaphore that has waiters but does not \
+        exist yet |\n\
+        | `available` | how many are available; negative while more are out than the capacity |\n\
         | `leased` | how many are out by ACQUIRE |\n\
         | `taken` | how many are out by TAKE and DRAIN |\n\
         | `waiters` | length of the queue |",
-    notes: "Changes nothing. Answers as if everything that is due had ended, also on replicas.",
+    notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DSEM.INFO licences\n\
         1# \"capacity\" => (integer) 10\n\
         2# \"available\" => (integer) 6\n\
@@ -331,20 +343,20 @@ pub(super) const PERMITS: Command = Command {
     name: "DSEM.PERMITS",
     id: CommandId::Sem(SemVerb::Permits),
     summary: "Lists the permits that are out with an owner and a lease.",
-    complexity: "O(N) with N the permits listed",
+    complexity: "O(N) with N the number of listed permits",
     flags: "readonly",
     acl: acl::READ_SLOW,
-    reply: "Array of maps, empty if none is out:\n\n\
+    reply: "Array of maps, empty if no permit is out:\n\n\
         | field | meaning |\n\
         |---|---|\n\
         | `id` | the permit id |\n\
-        | `owner` | who has it |\n\
-        | `count` | how many permits it stands for |\n\
-        | `ttl-ms` | what is left of the lease |\n\
-        | `held-ms` | how long it has been out |\n\
+        | `owner` | the owner |\n\
+        | `count` | how many permits the id stands for |\n\
+        | `ttl-ms` | the remaining lease |\n\
+        | `held-ms` | how long the owner has held the permit |\n\
         | `label` | LABEL of the permit |\n\
-        | `bound-client` | id of the connection that BIND ties it to; 0 for none |",
-    notes: "Changes nothing. Answers as if everything that is due had ended, also on replicas.",
+        | `bound-client` | id of the connection that BIND binds the permit to; 0 for none |",
+    notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DSEM.PERMITS licences\n\
         1) 1# \"id\" => \"0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\"\n\
         \x20  2# \"owner\" => \"worker-1\"\n\
@@ -358,8 +370,8 @@ pub(super) const PERMITS: Command = Command {
 
 pub(super) const WAITERS: Command = Command {
     args: &[SEMAPHORE, COUNT],
-    notes: "The owner of a waiting TAKE is empty. Changes nothing. Answers as if everything that \
-        is due had ended, also on replicas.",
+    notes: "The owner of a waiting TAKE is empty. Changes nothing. Everything that has expired \
+        counts as ended, also on replicas.",
     ..lock::WAITERS.of_family(
         "DSEM.WAITERS",
         CommandId::Sem(SemVerb::Waiters),
@@ -376,7 +388,7 @@ pub(super) const WAITERS: Command = Command {
 pub(super) const POSITION: Command = Command {
     args: &[SEMAPHORE, OWNER],
     notes: "0 means that the owner has a permit and does not wait for more. Changes nothing. \
-        Answers as if everything that is due had ended, also on replicas.",
+        Everything that has expired counts as ended, also on replicas.",
     ..lock::POSITION.of_family(
         "DSEM.POSITION",
         CommandId::Sem(SemVerb::Position),
