@@ -58,9 +58,11 @@ pub(crate) enum RenewalReply {
     Accepted,
     /// It accepted one of several copies. Another copy may arrive later.
     AcceptedCopy,
-    /// It refused, or the request was never sent: no copy arrives later.
+    /// It refused. No copy arrives later.
     Refused,
-    /// No reply: a copy may arrive at any time.
+    /// No reply: the other end closed the connection. The server may have accepted it, but no copy arrives later.
+    Closed,
+    /// No reply in time: a copy may arrive at any later time.
     Unknown,
 }
 
@@ -243,7 +245,7 @@ impl HoldState {
         if matches!(reply, RenewalReply::AcceptedCopy | RenewalReply::Unknown) {
             self.add_stray(renewal);
         }
-        if matches!(reply, RenewalReply::Refused | RenewalReply::Unknown) {
+        if !matches!(reply, RenewalReply::Accepted | RenewalReply::AcceptedCopy) {
             return Change::Nothing;
         }
         if let lost @ Change::Lost(_) = self.expire(now) {

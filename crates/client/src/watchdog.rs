@@ -233,22 +233,24 @@ async fn renew_at(core: Arc<Core>, server: Arc<Server>, holds: Vec<Arc<Held>>, w
             }
         }
         Ok(Err(error)) if error.code().is_some() => {
-            replies_are_lost(&asked);
+            end_all(&asked, RenewalReply::Refused);
             soon_again(&core, REFUSED).await;
         }
-        _ => {
-            replies_are_lost(&asked);
+        failed => {
+            // A timeout leaves the connection open: the server may read the requests later.
+            let is_closed = failed.is_ok();
+            end_all(&asked, if is_closed { RenewalReply::Closed } else { RenewalReply::Unknown });
             server.link.report_broken(live.generation);
             soon_again(&core, ELSEWHERE).await;
         }
     }
 }
 
-/// The renewals may still arrive at the server.
-fn replies_are_lost(asked: &[(Arc<Held>, Option<InflightRenewal>, usize)]) {
+/// The same reply to all renewals of a round.
+fn end_all(asked: &[(Arc<Held>, Option<InflightRenewal>, usize)], reply: RenewalReply) {
     for (held, renewal, _) in asked {
         if let Some(renewal) = renewal {
-            held.end_renewal(*renewal, RenewalReply::Unknown);
+            held.end_renewal(*renewal, reply);
         }
     }
 }
