@@ -32,24 +32,27 @@ fn key_on(nodes: &Nodes, node: usize, n: usize) -> String {
     here.nth(n).expect("some key is there")
 }
 
-/// Messages that all nodes have sent over the cluster bus: to all nodes, and within a shard.
-fn bus(nodes: &Nodes) -> (i64, i64) {
-    let sent = |kind: &str| {
-        let name = format!("cluster_stats_messages_{kind}_sent:");
-        let of_node = |node: &Server| {
-            let info = node.cmd(&["CLUSTER", "INFO"]).text();
-            let line = info.lines().find_map(|line| line.strip_prefix(&name));
-            line.map_or(0, |count| count.trim().parse::<i64>().unwrap())
-        };
-        nodes.all().iter().map(of_node).sum()
-    };
-    (sent("publish"), sent("publishshard"))
+/// Bus messages of some grants: to all nodes, and within a shard.
+struct Bus<'a> {
+    nodes: &'a Nodes,
+    is_counted: bool,
+    before: (i64, i64),
 }
 
-/// What was sent since.
-fn bus_since(nodes: &Nodes, before: (i64, i64)) -> (i64, i64) {
-    let now = bus(nodes);
-    (now.0 - before.0, now.1 - before.1)
+impl<'a> Bus<'a> {
+    fn of(nodes: &'a Nodes) -> Self {
+        let is_counted = nodes.counts_bus_messages();
+        Self { nodes, is_counted, before: nodes.bus_messages() }
+    }
+
+    /// So many were sent, where the server counts them.
+    #[track_caller]
+    fn assert_sent(&self, expected: (i64, i64), what: &str) {
+        let now = self.nodes.bus_messages();
+        let sent = (now.0 - self.before.0, now.1 - self.before.1);
+        println!("{what}: bus messages {sent:?}, counted: {}", self.is_counted);
+        assert!(!self.is_counted || sent == expected, "{what}: {sent:?}, not {expected:?}");
+    }
 }
 
 /// The shard channels that somebody listens to, with the node where they do.
@@ -131,13 +134,12 @@ async fn a_grant_is_one_message_to_one_listener() {
         // Every connection is made and subscribed.
         grants(1, &lock, waiters).await;
         within("the latches", client.latch("a").wait()).await.unwrap();
-        let (before, pushes) = (bus(&behind.nodes), behind.pushes());
+        let (bus, pushes) = (Bus::of(&behind.nodes), behind.pushes());
         grants(GRANTS, &lock, waiters).await;
         let delivered = || (behind.pushes() - pushes).cast_signed();
         until("the last messages", || delivered() >= deliveries * count).await;
-        let sent = bus_since(&behind.nodes, before);
-        println!("{GRANTS} grants: {} deliveries, bus messages {sent:?}", delivered());
-        assert_eq!((sent, delivered()), ((messages * count, 0), deliveries * count));
+        bus.assert_sent((messages * count, 0), &format!("{GRANTS} grants"));
+        assert_eq!(delivered(), deliveries * count);
         client.close().await.unwrap();
     }
     behind.nodes.left_over_check();
@@ -210,8 +212,7 @@ async fn a_hold_is_told_of_after_a_reconnect_and_a_failover() {
     let to = &nodes.all()[replica];
     tokio::task::block_in_place(|| {
         nodes.all()[0].wait_replica_synced(to);
-        to.cmd(&["CLUSTER", "FAILOVER"]).ok();
-        wait_until("the failover", || to.cmd(&["ROLE"]).items()[0].text() == "master");
+        nodes.fail_over(replica);
     });
     let there = || shard_channels(&nodes) == [(replica, channel.clone())];
     until("the same channel at the new primary", there).await;
@@ -250,7 +251,7 @@ async fn a_waiter_is_told_after_its_primary_is_killed() {
     until("the channel at the new primary", || {
         listened_to()
             .iter()
-            .map(|name| name.text())
+            .map(dlock_testing::Reply::text)
             .eq(channels.iter().map(|(_, name)| name.clone()))
     })
     .await;
@@ -308,10 +309,10 @@ async fn messages_stay_in_the_shard(version: Option<&'static str>) {
     }
     let client = without_polling().connect(&as_plain(&nodes.url())).await.unwrap();
     let key = key_on(&nodes, 0, 1);
-    let before = bus(&nodes);
+    let bus = Bus::of(&nodes);
     let count = || number(&nodes.all()[0].cmd(&["DLOCK.INFO", &key]), "waiters");
     grants(GRANTS, &client.lock(&key), count).await;
-    assert_eq!(bus_since(&nodes, before), (5 * GRANTS.cast_signed() as i64, 0));
+    bus.assert_sent((5 * GRANTS.cast_signed() as i64, 0), "with NOTIFY");
     let listeners =
         |node: &Server| node.cmd(&["PUBSUB", "CHANNELS", "dlock:notify:*"]).items().len();
     assert_eq!(nodes.all().iter().map(listeners).sum::<usize>(), 3);
@@ -329,11 +330,9 @@ async fn messages_stay_in_the_shard(version: Option<&'static str>) {
         number(&node.cmd(&["DLOCK.INFO", &key]), "waiters")
     };
     let some_grants = async |at: usize, count: usize, what: &str| {
-        let before = bus(&nodes);
+        let bus = Bus::of(&nodes);
         grants(count, &lock, || waiters(at)).await;
-        let sent = bus_since(&nodes, before);
-        println!("{what}: {count} grants, bus messages {sent:?}");
-        assert_eq!(sent, (0, count.cast_signed() as i64), "{what}");
+        bus.assert_sent((0, count.cast_signed() as i64), what);
         let channels = shard_channels(&nodes);
         let here: Vec<_> = channels.iter().filter(|(node, _)| *node == at).collect();
         let [(_, channel)] = here.as_slice() else { panic!("{what}: {channels:?}") };
@@ -357,7 +356,7 @@ async fn messages_stay_in_the_shard(version: Option<&'static str>) {
     let replica = &nodes.all()[4];
     block(&|| {
         nodes.all()[1].wait_replica_synced(replica);
-        replica.cmd(&["CLUSTER", "FAILOVER"]).ok();
+        nodes.fail_over(4);
     });
     waiting.hand_on("while a replica takes over").await;
     until("the failover", || nodes.owner_of(slot) == Some(4)).await;
@@ -411,11 +410,9 @@ async fn no_waiter_misses_its_grant() {
             load.goes_on().await;
         }
     }
-    let replica = &nodes.all()[3];
     tokio::task::block_in_place(|| {
-        any.wait_replica_synced(replica);
-        replica.cmd(&["CLUSTER", "FAILOVER"]).ok();
-        wait_until("the failover", || replica.cmd(&["ROLE"]).items()[0].text() == "master");
+        any.wait_replica_synced(&nodes.all()[3]);
+        nodes.fail_over(3);
     });
     let start = Instant::now();
     load.goes_on().await;

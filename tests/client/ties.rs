@@ -267,16 +267,7 @@ async fn a_hold_is_tied_anew_where_its_slot_went() {
         assert_ne!(bound(primary), 0);
         nodes.all()[primary].wait_replica_synced(&nodes.all()[other]);
         (primary, other) = (other, primary);
-        let mut told: Option<Instant> = None;
-        until("the failover", || {
-            // The other primaries do not vote for the same slots twice in a few seconds, and it gives up after five.
-            if told.is_none_or(|told| told.elapsed() > Duration::from_secs(6)) {
-                nodes.all()[primary].cmd(&["CLUSTER", "FAILOVER"]);
-                told = Some(Instant::now());
-            }
-            nodes.all()[primary].cmd(&["ROLE"]).items()[0].text() == "master"
-        })
-        .await;
+        tokio::task::block_in_place(|| nodes.fail_over(primary));
         let failover = Instant::now();
         if asks {
             let neighbour = client.lock(format!("{{{key}}}:neighbour"));

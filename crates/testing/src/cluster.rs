@@ -1,5 +1,9 @@
 //! Clusters of several nodes, and slots that move between them.
 
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
 use super::{
     server::{Server, Setup},
     value::Reply,
@@ -208,6 +212,35 @@ impl Nodes {
         epochs.len() == first.len() && views.all(|view| view == first)
     }
 
+    /// Lets a replica take over from its primary; returns when it says so. It asks again: a replica whose link to its
+    /// primary is down refuses, and an attempt that finds no majority ends without a word after five seconds.
+    #[track_caller]
+    pub fn fail_over(&self, replica: usize) {
+        let replica = &self.0[replica];
+        let mut asked: Option<Instant> = None;
+        wait_until("the failover", || {
+            if asked.is_none_or(|asked| asked.elapsed() > Duration::from_secs(6)) {
+                let answer = replica.cmd(&["CLUSTER", "FAILOVER"]);
+                asked = matches!(answer, Value::Okay).then(Instant::now);
+            }
+            replica.cmd(&["ROLE"]).items()[0].text() == "master"
+        });
+    }
+
+    /// Pub/sub messages that all nodes have sent over the cluster bus: to all nodes, and within a shard.
+    pub fn bus_messages(&self) -> (i64, i64) {
+        let of_each = self.0.iter().map(Server::bus_messages);
+        of_each.fold((0, 0), |sum, sent| (sum.0 + sent.0, sum.1 + sent.1))
+    }
+
+    /// Whether the servers count these messages. Valkey 8.0 does not: it sends them with a short header.
+    pub fn counts_bus_messages(&self) -> bool {
+        let node = &self.0[0];
+        let before = node.bus_messages();
+        node.cmd(&["PUBLISH", "probe", ""]).int();
+        node.bus_messages() != before
+    }
+
     /// [`Server::left_over_check`] of every node.
     #[track_caller]
     pub fn left_over_check(&self) {
@@ -216,6 +249,17 @@ impl Nodes {
 }
 
 impl Server {
+    /// Pub/sub messages that it has sent over the cluster bus: to all nodes, and within its shard.
+    pub fn bus_messages(&self) -> (i64, i64) {
+        let info = self.cmd(&["CLUSTER", "INFO"]).text();
+        let sent = |kind: &str| {
+            let name = format!("cluster_stats_messages_{kind}_sent:");
+            let line = info.lines().find_map(|line| line.strip_prefix(&name));
+            line.map_or(0, |count| count.trim().parse().expect("a count"))
+        };
+        (sent("publish"), sent("publishshard"))
+    }
+
     /// Id, epoch and slots of each primary, as this node says.
     fn primaries(&self) -> Vec<(String, String, Vec<String>)> {
         let known = self.cmd(&["CLUSTER", "NODES"]).text();
