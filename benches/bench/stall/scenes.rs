@@ -9,7 +9,7 @@ use crate::{
     wire::{Batch, Wire},
 };
 
-pub(super) const SCENES: [Scene; 18] = [
+pub(super) const SCENES: [Scene; 34] = [
     scene("1,000,000 QUEUE entries are made", queue_entries),
     Scene {
         name: "FLUSHALL ASYNC of 1,000,000 holds",
@@ -43,10 +43,45 @@ pub(super) const SCENES: [Scene; 18] = [
     scene("DEL of a lock, 100,000 wait", delete),
     scene("DEL of a semaphore with 100,000 permits", delete_permits),
     scene("INFO dlock, 500,000 queues", info),
+    scene("BREAK of a lock that 100,000 read", break_readers),
+    scene("a writer queues while 100,000 read", writer_behind_readers),
+    compared("a latch opens, 9,000 wait", open_latch, plain_wide_wake),
+    scene("CANCEL by the owner of 100,000 permits", cancel_permits),
+    compared("9,000 blocked connections are killed", kill_blocked, plain_kill_blocked),
+    Scene {
+        name: "UNLINK of 100,000 held locks",
+        run: unlink_many,
+        plain: Some(plain_unlink_many),
+        is_excepted: true,
+    },
+    compared("100,000 keys of held locks expire", keys_expire, plain_keys_expire),
+    scene("500,000 wait, the server becomes a replica", demote),
+    scene("SWAPDB, 500,000 queues", swap),
+    scene("a connection with 500,000 places is heard again", heard_again),
+    scene("the connection of a reader with 100,000 bound holds of one lock goes", bound_readers_go),
+    scene("the connection of 200,000 bound holds goes", bound_locks_go),
+    Scene {
+        name: "a MACQUIRE over 200,000 keys is granted after waiting",
+        run: wide_call_granted,
+        plain: Some(plain_wide_call),
+        is_excepted: true,
+    },
+    scene("POSITION of the last of 99,000 who wait", position),
+    scene("INFO of a key for which 99,000 wait, while a wait is due", info_while_due),
+    scene("500,000 wait, the quarantine ends", quarantine),
 ];
 
 const fn scene(name: &'static str, run: fn(&Server, &Meter)) -> Scene {
     Scene { name, run, plain: None, is_excepted: false }
+}
+
+/// The plain server does as much, and the aim is 10 ms all the same.
+const fn compared(
+    name: &'static str,
+    run: fn(&Server, &Meter),
+    plain: fn(&Server, &Meter),
+) -> Scene {
+    Scene { name, run, plain: Some(plain), is_excepted: false }
 }
 
 const WAITERS: usize = 100_000;
@@ -414,4 +449,254 @@ fn delete_permits(server: &Server, meter: &Meter) {
         wire.run(&batch);
     }
     meter.watch(server, REST, || once(&mut wire, &["UNLINK", "s"], b":1"));
+}
+
+fn break_readers(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    each(&mut wire, WAITERS, b":", |n| {
+        owned(["DRW.ACQUIRE", "rw", &owner(n), "READ", "PX", LONG_MS])
+    });
+    meter.watch(server, REST, || once(&mut wire, &["DRW.BREAK", "rw"], b":100000"));
+}
+
+fn writer_behind_readers(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    each(&mut wire, WAITERS, b":", |n| {
+        owned(["DRW.ACQUIRE", "rw", &owner(n), "READ", "PX", LONG_MS])
+    });
+    meter.watch(server, REST, || {
+        for _ in 0..5 {
+            let call = ["DRW.ACQUIRE", "rw", "writer", "WRITE", "PX", LONG_MS, "QUEUE", LONG_MS];
+            once(&mut wire, &call, b"$-1");
+            once(&mut wire, &["DRW.CANCEL", "rw", "writer"], b":1");
+        }
+    });
+}
+
+/// As many as a server lets in with the default of `maxclients`, and room for a few others.
+const BLOCKED: usize = 9_000;
+
+/// Connections that are blocked in a call.
+fn blocked(server: &Server, call: impl Fn(usize) -> Batch) -> Vec<Wire> {
+    let mut wires = Vec::new();
+    for n in 0..BLOCKED {
+        let mut wire = Wire::connect(server);
+        wire.send(&call(n));
+        wires.push(wire);
+    }
+    server.wait_blocked(BLOCKED);
+    wires
+}
+
+fn open_latch(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    once(&mut wire, &["DLATCH.INIT", "l", "1"], b":1");
+    let _wires = blocked(server, |_| Batch::of(&["DLATCH.AWAIT", "l", "BLOCK", "0"], b""));
+    meter.watch(server, REST, || once(&mut wire, &["DLATCH.COUNTDOWN", "l"], b":0"));
+}
+
+fn plain_wide_wake(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    let call = ["XREAD", "BLOCK", "0", "STREAMS", "x", "$"];
+    let _wires = blocked(server, |_| Batch::of(&call, b""));
+    let mut add = Batch::of(&["XADD", "x", "1-1", "a", "b"], b"$3");
+    add.push_line(b"1-1");
+    meter.watch(server, REST, || wire.run(&add));
+}
+
+fn kill_blocked(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    each(&mut wire, BLOCKED, b":", |n| owned(["DLOCK.ACQUIRE", &key(n), "holder", "PX", LONG_MS]));
+    let _wires = blocked(server, |n| {
+        Batch::of(&owned(["DLOCK.ACQUIRE", &key(n), &owner(n), "BLOCK", "0"]), b"")
+    });
+    meter.watch_as_listener(server, REST, || wire.send(&kill()));
+}
+
+fn plain_kill_blocked(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    let _wires = blocked(server, |n| Batch::of(&owned(["BLPOP", &key(n), "0"]), b""));
+    meter.watch_as_listener(server, REST, || wire.send(&kill()));
+}
+
+/// All but those that have subscribed to something.
+fn kill() -> Batch {
+    Batch::of(&["CLIENT", "KILL", "TYPE", "normal"], b"")
+}
+
+fn cancel_permits(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    semaphore(&mut wire, "200000");
+    let mut batch = Batch::default();
+    for _ in (0..WAITERS).step_by(AT_ONCE) {
+        batch.clear();
+        for _ in 0..AT_ONCE {
+            batch.push(&["DSEM.ACQUIRE", "s", "one", "PX", LONG_MS], b"$36");
+            batch.push_line(b"");
+        }
+        wire.run(&batch);
+    }
+    meter.watch(server, Duration::from_millis(100), || {
+        for _ in 0..20 {
+            once(&mut wire, &["DSEM.CANCEL", "s", "one"], b":0");
+        }
+    });
+}
+
+const MANY: usize = 100_000;
+
+fn unlink_many(server: &Server, meter: &Meter) {
+    hold_all(&mut Wire::connect(server), MANY);
+    unlink_all(server, meter);
+}
+
+fn plain_unlink_many(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    each(&mut wire, MANY, b"+OK", |n| owned(["SET", &key(n), "holder"]));
+    unlink_all(server, meter);
+}
+
+fn unlink_all(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    let mut call = vec!["UNLINK".to_owned()];
+    call.extend((0..MANY).map(key));
+    let call = Batch::of(&call, b":100000");
+    meter.watch(server, REST, || wire.run(&call));
+}
+
+fn keys_expire(server: &Server, meter: &Meter) {
+    hold_all(&mut Wire::connect(server), MANY);
+    expire_all(server, meter);
+}
+
+fn plain_keys_expire(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    each(&mut wire, MANY, b"+OK", |n| owned(["SET", &key(n), "holder"]));
+    expire_all(server, meter);
+}
+
+fn expire_all(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    once(&mut wire, &["DEBUG", "SET-ACTIVE-EXPIRE", "0"], b"+OK");
+    each(&mut wire, MANY, b":1", |n| owned(["PEXPIRE", &key(n), "1"]));
+    meter.watch(server, Duration::from_secs(4), || {
+        once(&mut wire, &["DEBUG", "SET-ACTIVE-EXPIRE", "1"], b"+OK");
+    });
+}
+
+const QUEUES: usize = 500_000;
+
+/// One waits for each of so many locks.
+fn one_waits_for_each(server: &Server) -> Wire {
+    let mut wire = Wire::connect(server);
+    hold_all(&mut wire, QUEUES);
+    each(&mut wire, QUEUES, b"$-1", |n| {
+        owned(["DLOCK.ACQUIRE", &key(n), &owner(n), "QUEUE", LONG_MS])
+    });
+    wire
+}
+
+fn demote(server: &Server, meter: &Meter) {
+    let mut wire = one_waits_for_each(server);
+    meter.watch(server, REST, || once(&mut wire, &["REPLICAOF", "127.0.0.1", "1"], b"+OK"));
+}
+
+fn swap(server: &Server, meter: &Meter) {
+    let mut wire = one_waits_for_each(server);
+    meter.watch(server, REST, || once(&mut wire, &["SWAPDB", "0", "1"], b"+OK"));
+}
+
+fn heard_again(server: &Server, meter: &Meter) {
+    let mut silent = unresponsive(server);
+    let mut wire = Wire::connect(server);
+    hold_all(&mut wire, QUEUES);
+    each(&mut silent, QUEUES, b"$-1", |n| {
+        owned(["DLOCK.ACQUIRE", &key(n), &owner(n), "QUEUE", LONG_MS])
+    });
+    meter.watch(server, REST, || {
+        fall_silent(server, &mut silent);
+        once(&mut silent, &["DLOCK.POSITION", "other", "silent"], b":1");
+    });
+}
+
+fn bound_readers_go(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    each(&mut wire, WAITERS, b":", |n| {
+        owned(["DRW.ACQUIRE", "rw", &owner(n), "READ", "PX", LONG_MS, "BIND", "0"])
+    });
+    meter.watch(server, REST, || wire.close(Shutdown::Both));
+}
+
+fn bound_locks_go(server: &Server, meter: &Meter) {
+    const KEYS: usize = 200_000;
+    let mut wire = Wire::connect(server);
+    each(&mut wire, KEYS, b":", |n| {
+        owned(["DLOCK.ACQUIRE", &key(n), "o", "PX", LONG_MS, "BIND", "0"])
+    });
+    meter.watch(server, REST, || wire.close(Shutdown::Both));
+}
+
+fn wide_call_granted(server: &Server, meter: &Meter) {
+    const KEYS: usize = 200_000;
+    let mut wire = Wire::connect(server);
+    let mut caller = Wire::connect(server);
+    once(&mut wire, &["DLOCK.ACQUIRE", &key(7), "holder", "PX", LONG_MS], b":");
+    let mut call = vec!["DLOCK.MACQUIRE".to_owned(), KEYS.to_string()];
+    call.extend((0..KEYS).map(key));
+    call.extend(owned(["wide", "BLOCK", "0"]));
+    caller.send(&Batch::of(&call, b""));
+    server.wait_blocked(1);
+    meter.watch(server, REST, || {
+        once(&mut wire, &["DLOCK.RELEASE", &key(7), "holder"], b":0");
+    });
+}
+
+fn plain_wide_call(server: &Server, meter: &Meter) {
+    const KEYS: usize = 200_000;
+    let mut wire = Wire::connect(server);
+    let mut call = vec!["MSET".to_owned()];
+    call.extend((0..KEYS).flat_map(|n| [key(n), "holder".to_owned()]));
+    let call = Batch::of(&call, b"+OK");
+    meter.watch(server, REST, || wire.run(&call));
+}
+
+fn crowd(server: &Server) -> Wire {
+    let mut wire = Wire::connect(server);
+    once(&mut wire, &["DLOCK.ACQUIRE", "busy", "holder", "PX", LONG_MS], b":");
+    wait_all(&mut wire, 99_000, &["DLOCK.ACQUIRE"], "busy", &[]);
+    wire
+}
+
+fn position(server: &Server, meter: &Meter) {
+    let mut wire = crowd(server);
+    meter.watch(server, Duration::from_millis(100), || {
+        for _ in 0..20 {
+            once(&mut wire, &["DLOCK.POSITION", "busy", &owner(98_999)], b":99000");
+        }
+    });
+}
+
+fn info_while_due(server: &Server, meter: &Meter) {
+    let _wire = crowd(server);
+    let mut other = Wire::connect(server);
+    let mut batch = Batch::default();
+    batch.push(&["DLOCK.ACQUIRE", "busy", "last", "BLOCK", "1"], b"");
+    meter.watch(server, Duration::from_millis(300), || {
+        other.send(&batch);
+        for _ in 0..200 {
+            server.cmd(&["DLOCK.INFO", "busy"]).ok();
+        }
+    });
+}
+
+fn quarantine(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    once(&mut wire, &["CONFIG", "SET", "dlock.restart-quarantine-ms", "20000"], b"+OK");
+    hold_all(&mut wire, QUEUES);
+    once(&mut wire, &["REPLICAOF", "127.0.0.1", "1"], b"+OK");
+    once(&mut wire, &["REPLICAOF", "NO", "ONE"], b"+OK");
+    each(&mut wire, QUEUES, b"$-1", |n| {
+        owned(["DLOCK.ACQUIRE", &key(n), &owner(n), "QUEUE", LONG_MS])
+    });
+    meter.watch(server, Duration::from_secs(22), || ());
 }
