@@ -282,9 +282,16 @@ impl Machine {
             }
             return true;
         }
-        let unclaimed = |(_, hold): &(HoldId, &Hold)| hold.unclaimed().is_some();
-        let own = resource.holds_of(owner).filter(unclaimed);
-        let found: Vec<HoldId> = own.map(|(id, _)| id).collect();
+        // An owner can have very many permits: no walk over those that it has claimed.
+        let found: Vec<HoldId> = match resource.others() {
+            Some(holds) if resource.kind() == Kind::Semaphore => {
+                holds.all_to_claim(owner).collect()
+            }
+            _ => {
+                let unclaimed = |(_, hold): &(HoldId, &Hold)| hold.unclaimed().is_some();
+                resource.holds_of(owner).filter(unclaimed).map(|(id, _)| id).collect()
+            }
+        };
         for &id in &found {
             self.end_hold(step, resource, id, End::Returned);
         }
