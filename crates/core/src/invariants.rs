@@ -22,12 +22,21 @@ impl Machine {
 
     fn check_queues(&self) -> Result<(), String> {
         let waits = self.waits();
-        let (mut seen, mut parked, mut members) = (0, 0, 0);
+        let (mut seen, mut gone, mut parked, mut members) = (0, 0, 0, 0);
         for (id, queue) in waits.queues() {
             let (mut len, mut makers, mut present, mut last_seq) = (0, 0, None, 0);
-            for (slot, waiter) in waits.walk(id) {
+            for (slot, waiter) in waits.walk_all(id) {
                 len += 1;
                 let owner = &waiter.owner;
+                if waits.is_gone(waiter) {
+                    gone += 1;
+                    members += 1;
+                    ensure(waiter.seq > last_seq && waiter.presence == Presence::Member, || {
+                        format!("the place of {owner:?} is gone, and was one of several")
+                    })?;
+                    last_seq = waiter.seq;
+                    continue;
+                }
                 makers +=
                     usize::from(matches!(waiter.ask.want, Want::Permits { limit: Some(_), .. }));
                 present = present.or((!waits.is_deserted(waiter)).then_some(slot));
@@ -50,7 +59,8 @@ impl Machine {
             })?;
             seen += len;
         }
-        ensure(seen == waits.len(), || String::from("every waiter stands in a queue"))?;
+        ensure(seen - gone == waits.len(), || String::from("every waiter stands in a queue"))?;
+        ensure(gone == waits.gone(), || String::from("places that are gone are counted"))?;
         ensure(waits.count() == (parked, seen - parked - members), || {
             String::from("blocked and queued waiters are counted")
         })?;
@@ -153,6 +163,7 @@ impl Machine {
         let handing = self.role() == Role::Primary
             && !self.has_quarantine()
             && !self.waits().has_stalled()
+            && self.waits().gone() == 0
             && !self.is_flushing()
             && !self.connections().has_departed();
         for (id, queue) in self.waits().queues().filter(|_| handing) {

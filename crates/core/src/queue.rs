@@ -213,8 +213,11 @@ impl Waiter {
 /// A call that waits for several keys.
 #[derive(Debug)]
 pub struct Group {
-    /// Its places in the order of its keys, by waiter slot. The first is the parked one.
+    /// Its places in the order of its keys, by waiter slot. The first is the parked one. Of a call that is over: those
+    /// that are still to be taken out.
     pub members: Vec<u32>,
+    /// The call is over, and its places are gone: nobody counts or finds them.
+    pub(crate) is_over: bool,
     /// It takes whichever key is free first, instead of all of them.
     pub takes_any: bool,
     /// The members for which the key is theirs to take; empty if `takes_any`.

@@ -356,11 +356,16 @@ impl Machine {
         kind: Kind,
         key: Key<'_>,
     ) -> Result<Option<&'s Resource>, Foreign> {
-        let queue = self.waits().queue_of(key).and_then(|id| self.waits().queue(id));
+        let waits = self.waits();
+        let queue = waits.queue_of(key).and_then(|id| Some((id, waits.queue(id)?)));
         match store.get(key) {
             Slot::Here(resource) if resource.kind() == kind => Ok(Some(resource)),
             // Who waits for it has said what it is.
-            Slot::Missing if queue.is_none_or(|q| q.kind == kind || q.len == 0) => Ok(None),
+            Slot::Missing
+                if queue.is_none_or(|(id, q)| q.kind == kind || !waits.has_waiters(id)) =>
+            {
+                Ok(None)
+            }
             _ => Err(Foreign),
         }
     }
@@ -387,7 +392,7 @@ impl Machine {
             let over = |waiter: &Waiter| waits.is_over(waiter, now.mono, lease);
             waits.walk(queue).filter(|(_, waiter)| !over(waiter)).count()
         } else {
-            waits.queue(queue).map_or(0, |queue| queue.len)
+            waits.len_of(queue)
         }
     }
 

@@ -470,8 +470,9 @@ impl Machine {
 
     /// Whether the key, which is missing, is waited for as one of another family.
     pub(crate) fn is_awaited_as_another(&self, kind: Kind, key: Key<'_>) -> bool {
-        let queue = self.waits.queue_of(key).and_then(|id| self.waits.queue(id));
-        queue.is_some_and(|queue| queue.kind != kind && queue.len > 0)
+        let Some(id) = self.waits.queue_of(key) else { return false };
+        let is_other = self.waits.queue(id).is_some_and(|queue| queue.kind != kind);
+        is_other && self.waits.has_waiters(id)
     }
 
     /// Settles a changed resource and notes the record of its new state.
@@ -523,6 +524,9 @@ fn wrong_type() -> Outcome {
 
 /// How much of a large piece of work an operation does at once; the tick does the rest.
 const AT_ONCE: usize = 64;
+
+/// How many places a call for several keys leaves at once when it ends. The tick does the rest.
+const LEAVE_AT_ONCE: usize = 16;
 
 /// How many waiters one step serves at most, and how many holds it ends because they are due. The tick does the rest:
 /// until then a queue is noted as stalled, and newcomers stand behind it.

@@ -80,7 +80,12 @@ impl Machine {
     /// Whether `more` places may be taken, one of them for `key`.
     pub(super) fn has_room(&self, key: Key<'_>, more: usize) -> Result<(), Outcome> {
         let queue = self.waits.queue_of(key);
-        let here = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
+        let mut here = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
+        if here >= self.settings.max_waiters_per_key
+            && let Some(queue) = queue
+        {
+            here = self.waits.len_of(queue);
+        }
         let (most, setting) = if here >= self.settings.max_waiters_per_key {
             (here, "dlock.max-waiters-per-key")
         } else if self.waits.len().saturating_add(more) > self.settings.max_waiters {

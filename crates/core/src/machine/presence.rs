@@ -1,6 +1,6 @@
 //! Connections that go away, calls that are unblocked, waits that run out.
 
-use super::{AT_ONCE, End, Machine, Role, Slots, Step, WEIGHT_AT_ONCE};
+use super::{AT_ONCE, End, LEAVE_AT_ONCE, Machine, Role, Slots, Step, WEIGHT_AT_ONCE};
 use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
 use crate::hold::NO_CLIENT;
@@ -275,13 +275,12 @@ impl Machine {
     /// Ends a call that waits for several keys. Its places go, except those that stay. What comes
     /// back is the place that stood for the call, unless it stays.
     pub(super) fn dissolve(&mut self, group: u32, stays: impl Fn(u32) -> bool) -> Option<Waiter> {
-        let members = self.waits.disband(group);
-        let first = *members.first()?;
+        let first = *self.waits.group(group)?.members.first()?;
         if let Some(client) = self.waits.get(first).map(|waiter| waiter.client) {
             self.connections.remove_place(client, first);
         }
         let mut leader = None;
-        for slot in members.into_iter().filter(|&slot| !stays(slot)) {
+        for slot in self.waits.disband(group, self.leave_at_once(), stays) {
             let Some(waiter) = self.waits.leave(slot) else { continue };
             self.waits.stall(waiter.queue);
             if slot == first {
@@ -289,6 +288,21 @@ impl Machine {
             }
         }
         leader
+    }
+
+    /// How many places of one call are taken out of their queues together.
+    fn leave_at_once(&self) -> usize {
+        self.wide_at_once.min(LEAVE_AT_ONCE)
+    }
+
+    /// In the tick: takes places out of their queues whose call is over; `false` if there are none. Those behind them
+    /// are served by the next piece of work.
+    pub(super) fn leave_some(&mut self) -> bool {
+        for left in 0..self.leave_at_once() {
+            let Some(queue) = self.waits.leave_one_gone() else { return left > 0 };
+            self.waits.stall(queue);
+        }
+        true
     }
 
     /// All waiters of `queue`.

@@ -69,6 +69,8 @@ impl Machine {
                         || self.work_off_one(store, now, fx)
                         || self.grant_leftover(store, now, fx)))
                 || (self.role == Role::Replica && self.flush_one(store, fx))
+                // Last of what anybody waits for: the queues that it stalls are served in between.
+                || self.leave_some()
                 // Nothing waits for it: a request that is over for too long is not found any more.
                 || self.spent.drop_overdue(self.clock.at(now.mono), limits, DROPS_AT_ONCE);
             if !worked {
@@ -111,6 +113,9 @@ impl Machine {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         };
+        if self.waits.gone() > 0 {
+            earlier(Some(now.mono));
+        }
         if self.role == Role::Replica {
             if self.is_flushing() {
                 return Some(now.mono);

@@ -196,11 +196,12 @@ impl Machine {
         None
     }
 
-    /// Whether nobody waits for ever because of this place: its wait is over, its connection is gone
+    /// Whether nobody waits for ever because of this place: its wait or call is over, its connection is gone
     /// and it is passed over, it takes any of several keys, or it is for permits.
     pub(super) fn is_out_of_this(&self, waiter: &Waiter, now: Now) -> bool {
         let group = self.waits().group(waiter.group);
         !waiter.ask.want.can_lock_up()
+            || self.waits().is_gone(waiter)
             || group.is_some_and(|group| group.takes_any)
             || self.waits().is_deserted(waiter)
             || self.waits().is_over(waiter, now.mono, self.lease_time(now.mono))

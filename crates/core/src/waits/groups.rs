@@ -1,4 +1,8 @@
 //! Calls for several keys: places that stand together.
+//!
+//! Such a call can have very many places, and all of them go at the same moment. So a few are taken out of their queues
+//! then, and the others are *gone*: they stand in their queues until the tick takes them out, but whoever walks along a
+//! queue, counts it or asks for the place of an owner does not see them.
 
 use super::Waits;
 use crate::queue::{Group, Waiter};
@@ -27,7 +31,7 @@ impl Waits {
     pub fn unite(&mut self, members: Vec<u32>, takes_any: bool) -> u32 {
         let slots = members.clone();
         let ready = HashSet::with_hasher(self.keys);
-        let id = self.groups.insert(Group { members, takes_any, ready });
+        let id = self.groups.insert(Group { members, is_over: false, takes_any, ready });
         for slot in slots {
             if let Some(waiter) = self.waiters.get_mut(slot) {
                 waiter.group = id;
@@ -36,15 +40,67 @@ impl Waits {
         id
     }
 
-    /// Ends a call for several keys without taking its places away; they stand alone now.
-    pub fn disband(&mut self, group: u32) -> Vec<u32> {
-        let Some(group) = self.groups.remove(group) else { return Vec::new() };
-        for &slot in &group.members {
+    /// Ends a call for several keys. Its places stand alone now, but all beyond the first `most` of those that do not
+    /// stay are gone. What comes back is those first ones, to be taken out.
+    pub fn disband(&mut self, id: u32, most: usize, stays: impl Fn(u32) -> bool) -> Vec<u32> {
+        let Some(group) = self.groups.get_mut(id) else { return Vec::new() };
+        let (mut first, mut gone) = (Vec::new(), Vec::new());
+        for slot in core::mem::take(&mut group.members) {
+            if !stays(slot) && first.len() == most {
+                gone.push(slot);
+                continue;
+            }
+            if !stays(slot) {
+                first.push(slot);
+            }
             if let Some(waiter) = self.waiters.get_mut(slot) {
                 waiter.group = NIL;
             }
         }
-        group.members
+        if gone.is_empty() {
+            self.groups.remove(id);
+        } else {
+            self.gone += gone.len();
+            self.over.push_back(id);
+            (group.members, group.is_over) = (gone, true);
+            group.ready = HashSet::with_hasher(self.keys);
+        }
+        first
+    }
+
+    /// Whether the place belongs to a call that is over.
+    pub fn is_gone(&self, waiter: &Waiter) -> bool {
+        self.gone > 0 && self.groups.get(waiter.group).is_some_and(|group| group.is_over)
+    }
+
+    /// How many places are gone and not yet taken out.
+    pub fn gone(&self) -> usize {
+        self.gone
+    }
+
+    /// Takes one of them out. The queue it stood in.
+    pub fn leave_one_gone(&mut self) -> Option<u32> {
+        while let Some(&id) = self.over.front() {
+            let members = self.groups.get_mut(id).map(|group| &mut group.members);
+            let Some(slot) = members.and_then(Vec::pop) else {
+                self.groups.remove(id);
+                self.over.pop_front();
+                continue;
+            };
+            // It may have been taken out already, and the slot be another's.
+            if self.waiters.get(slot).is_some_and(|waiter| waiter.group == id) {
+                return self.leave(slot).map(|waiter| waiter.queue);
+            }
+        }
+        None
+    }
+
+    /// Takes all places out of a queue that are gone, for a queue of another family under the same key.
+    pub(super) fn leave_gone_of(&mut self, queue: u32) {
+        let gone = self.walk_all(queue).filter(|(_, waiter)| self.is_gone(waiter));
+        for slot in gone.map(|(slot, _)| slot).collect::<Vec<u32>>() {
+            self.leave(slot);
+        }
     }
 
     /// Notes whether the key of `slot` is there for its call to take; `true` when all are.

@@ -24,7 +24,7 @@ use crate::slab::{NIL, Slab};
 use crate::store::Key;
 use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeSet, VecDeque};
 pub use budget::Budget;
 use order::Order;
 use owners::{Party, hash_place};
@@ -43,6 +43,9 @@ pub struct Waits {
     queues: Slab<Queue>,
     waiters: Slab<Waiter>,
     groups: Slab<Group>,
+    /// Calls for several keys that are over, and how many places of theirs are still to be taken out.
+    over: VecDeque<u32>,
+    gone: usize,
     /// Queues by key.
     by_key: Buckets,
     /// Places by queue and owner.
@@ -80,6 +83,8 @@ impl Waits {
             queues: Slab::default(),
             waiters: Slab::default(),
             groups: Slab::default(),
+            over: VecDeque::new(),
+            gone: 0,
             by_key: Buckets::default(),
             by_owner: Buckets::default(),
             parties: Slab::default(),
@@ -125,7 +130,8 @@ impl Waits {
         let same = |slot| {
             self.waiters
                 .get(slot)
-                .is_some_and(|waiter: &Waiter| waiter.queue == queue && *waiter.owner == *owner)
+                .filter(|waiter| waiter.queue == queue && *waiter.owner == *owner)
+                .is_some_and(|waiter| !self.is_gone(waiter))
         };
         let next = |slot| self.waiters.get(slot).map_or(NIL, |waiter| waiter.next_place);
         self.by_owner.find(hash_place(self.keys, queue, owner), same, next)
@@ -143,7 +149,7 @@ impl Waits {
 
     /// How many places there are in all queues.
     pub fn len(&self) -> usize {
-        self.waiters.len()
+        self.waiters.len() - self.gone
     }
 
     /// Whether nobody waits.
@@ -156,8 +162,30 @@ impl Waits {
         self.walk_from(self.queues.get(queue).map_or(NIL, |queue| queue.head))
     }
 
+    /// The same with the places that are gone.
+    pub(crate) fn walk_all(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+        self.walk_all_from(self.queues.get(queue).map_or(NIL, |queue| queue.head))
+    }
+
+    /// Whether anybody waits in a queue.
+    pub fn has_waiters(&self, queue: u32) -> bool {
+        self.walk(queue).next().is_some()
+    }
+
+    /// How many wait in a queue: a walk along it only while places are gone and not taken out.
+    pub fn len_of(&self, queue: u32) -> usize {
+        match self.gone {
+            0 => self.queues.get(queue).map_or(0, |queue| queue.len),
+            _ => self.walk(queue).count(),
+        }
+    }
+
     /// The waiter in `slot` and those behind it.
     fn walk_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+        self.walk_all_from(slot).filter(|(_, waiter)| !self.is_gone(waiter))
+    }
+
+    fn walk_all_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Waiter)> {
         let mut slot = slot;
         core::iter::from_fn(move || {
             let here = slot;
@@ -170,11 +198,12 @@ impl Waits {
     /// Those in front of the waiter in `slot`, the nearest first.
     pub fn ahead_of(&self, slot: u32) -> impl Iterator<Item = &Waiter> {
         let mut at = self.waiters.get(slot).map_or(NIL, |waiter| waiter.prev);
-        core::iter::from_fn(move || {
+        let ahead = core::iter::from_fn(move || {
             let waiter = self.waiters.get(at)?;
             at = waiter.prev;
             Some(waiter)
-        })
+        });
+        ahead.filter(|waiter| !self.is_gone(waiter))
     }
 
     /// Puts a waiter into the queue of `key`, which is of `kind` if it is new.
@@ -182,6 +211,7 @@ impl Waits {
         let mut queue = self.queue_of(key);
         if let Some(id) = queue.filter(|&id| self.queues.get(id).is_some_and(|q| q.kind != kind)) {
             // Left by waiters of another family, and not looked at since.
+            self.leave_gone_of(id);
             self.close_if_empty(id);
             queue = self.queue_of(key);
         }
@@ -257,7 +287,7 @@ impl Waits {
 
     /// The neighbours of a place with the sequence number `seq`, which no other has.
     fn gap_for(&self, queue: u32, seq: u64) -> (u32, u32) {
-        let next = self.walk(queue).find(|(_, waiter)| waiter.seq > seq);
+        let next = self.walk_all(queue).find(|(_, waiter)| waiter.seq > seq);
         match next {
             Some((slot, waiter)) => (waiter.prev, slot),
             None => (self.queues.get(queue).map_or(NIL, |queue| queue.tail), NIL),
@@ -270,6 +300,7 @@ impl Waits {
         self.timeouts.disarm(slot);
         self.graces.disarm(slot);
         let waiter = self.waiters.get(slot)?;
+        let was_gone = self.is_gone(waiter);
         if !waiter.owner.is_empty() {
             self.unindex(slot);
         }
@@ -278,6 +309,7 @@ impl Waits {
         self.order.exempt.remove(&slot);
         self.pass_first_present(slot);
         let waiter = self.waiters.remove(slot)?;
+        self.gone -= usize::from(was_gone);
         if let Some(before) = self.waiters.get_mut(waiter.prev) {
             before.next = waiter.next;
         }

@@ -37,7 +37,7 @@ impl Waits {
         self.queues.iter()
     }
 
-    /// The length of the longest queue.
+    /// The length of the longest queue, with the places that are gone and not taken out.
     pub fn longest(&self) -> usize {
         self.queues.iter().map(|(_, queue)| queue.len).max().unwrap_or(0)
     }

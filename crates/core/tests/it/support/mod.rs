@@ -419,6 +419,9 @@ impl World {
             self.at(self.now_us + 400 * 24 * 3_600_000 * MS);
             self.tick(Gate::Open);
         }
+        // What a replica leaves to its tick, too.
+        let (now, fx) = (self.now(), &mut Effects::default());
+        self.replica.tick(&mut self.replica_keys, now, Gate::Shut, 1_000, fx);
         for name in self.keys.kept_until_deleted() {
             self.unlink(Key { db: name.0, name: &name.1 }, false);
         }
