@@ -45,20 +45,22 @@ impl Machine {
         self.end_hold(step, resource, id, end);
     }
 
-    /// Of very many holds that are due, a step ends some. Those that its call is about are not left out: it is never about
-    /// one that has lapsed.
+    /// Of very many holds that are due, or whose connections are gone, a step ends some. Those that its call is about are
+    /// not left out: it is never about one that has lapsed.
     pub(super) fn end_if_due(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
         about: impl Fn(&Resource) -> Vec<HoldId>,
     ) {
-        let is_left = resource.next_end().is_some_and(|(at, _)| at <= step.lease);
+        let is_left = self.connections.has_departed()
+            || resource.next_end().is_some_and(|(at, _)| at <= step.lease);
         if !is_left || self.role == Role::Replica || !self.accepts_writes() {
             return;
         }
         let mut ended = false;
         for id in about(resource) {
+            self.cut_if_gone(step, resource, id);
             if resource.hold(id).is_some_and(|hold| hold.deadline <= step.lease) {
                 self.end_lapsed(step, resource, id);
                 ended = true;

@@ -3,7 +3,7 @@
 use super::{AT_ONCE, End, LEAVE_AT_ONCE, Machine, Role, Slots, Step, WEIGHT_AT_ONCE};
 use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
-use crate::hold::NO_CLIENT;
+use crate::hold::{Hold, NO_CLIENT};
 use crate::holds::{ALONE, HoldId};
 use crate::lease::EntryId;
 use crate::queue::{Presence, Waiter, WaiterId};
@@ -124,33 +124,45 @@ impl Machine {
         // In the order of all steps: what is due ends, then the ties are cut, this one among them. A key of another type
         // has no hold of ours any more: nothing to cut.
         let _ = self.on_key_alone(store, (kind, key), now, (fx, 0), |machine, step, resource| {
-            step.ends_at_most = usize::MAX;
+            step.ends_at_most = machine.wide_at_once;
             machine.end_what_is_due(step, resource);
             if resource.entry == entry {
                 machine.cut(step, resource, id, at);
             }
-            machine.cut_what_is_gone(step, resource);
+            // Of very many holds, each has its turn here: no look at all of them for each that is cut.
+            if resource.others().is_none_or(|others| others.len() <= machine.wide_at_once) {
+                machine.cut_what_is_gone(step, resource);
+            }
         });
         self.grant_what_is_ripe(store, now, fx);
     }
 
-    /// Cuts the leases of all holds of a key whose connections are gone.
+    /// Cuts the leases of the holds of a key whose connections are gone; of very many, some, and the tick the others.
     pub(super) fn cut_what_is_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let gone_at = |id: HoldId| {
             let hold = resource.hold(id)?;
             Some((id, self.connections.gone_at(hold.tied_to())?))
         };
+        let most = self.wide_at_once;
         let mut gone: Vec<(HoldId, LeaseInstant)> = gone_at(ALONE).into_iter().collect();
         if let Some(others) = resource.others() {
             // Whichever is shorter: the holds, or the connections that are gone.
             if others.len() < self.connections.departed() {
-                gone.extend(others.iter().filter_map(|(id, _)| gone_at(id)));
+                gone.extend(others.iter().filter_map(|(id, _)| gone_at(id)).take(most));
             } else {
                 let ties = self.connections.departed_ties(resource.entry);
-                gone.extend(ties.filter(|(id, _)| *id != ALONE));
+                gone.extend(ties.filter(|(id, _)| *id != ALONE).take(most));
             }
         }
         for (id, at) in gone {
+            self.cut(step, resource, id, at);
+        }
+    }
+
+    /// Cuts the lease of a hold if its connection is gone, before a call that is about it.
+    pub(super) fn cut_if_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId) {
+        let client = resource.hold(id).map(Hold::tied_to);
+        if let Some(at) = client.and_then(|client| self.connections.gone_at(client)) {
             self.cut(step, resource, id, at);
         }
     }

@@ -2,10 +2,14 @@
 
 use crate::script::{run, run_as};
 use crate::support::{MS, World};
+use dlock_core::effects::Outcome;
 use dlock_core::machine::{Caller, Gate, Progress, Settings};
 use dlock_core::resource::Kind;
 use dlock_core::store::Key;
-use dlock_wire::request::{Acquire, Mode, Release, ResizeTo, RwAcquire, RwRelease, SemAcquire};
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::{
+    Acquire, Mode, Release, Renew, ResizeTo, RwAcquire, RwRelease, RwRenew, SemAcquire,
+};
 
 #[test]
 fn readers_are_granted_in_portions_and_a_newcomer_stands_behind_them() {
@@ -241,4 +245,54 @@ fn a_flush_leaves_most_of_its_work_to_ticks() {
     assert_eq!(world.machine.leases().len(), 0);
     assert!(world.machine.connections().is_empty());
     assert!(!world.has_key(Key { db: 0, name: &0_u32.to_be_bytes() }));
+}
+
+#[test]
+fn holds_of_a_connection_that_is_gone_are_cut_in_portions() {
+    run_as(
+        "DRW",
+        "
+          0  set portion 2
+          0  c1  ACQUIRE k A READ BIND 0  => t1
+          0  c1  ACQUIRE k B READ BIND 0  => t2
+          0  c1  ACQUIRE k C READ BIND 0  => t3
+          0  c1  ACQUIRE k D READ BIND 50 => t4
+          0  c1  ACQUIRE k E READ BIND 0  => t5
+          0  c1  ACQUIRE k F READ BIND 0  => t6
+          1  c2  ACQUIRE k W WRITE BLOCK 0 => parked
+          2  gone c1
+          2  tick
+          2  c3  INFO k                   => READ [-] [D t4 1 50] waiters 1
+         60  tick                         => c2 gets t7
+        ",
+    );
+}
+
+#[test]
+fn a_call_finds_no_hold_of_a_connection_that_is_gone() {
+    const READERS: u32 = 800;
+    let mut world = World::new(Settings::default(), 1_000_000 * MS);
+    for n in 0..READERS {
+        let owner = n.to_be_bytes();
+        let acquire = Acquire { bind_ms: Some(0), ..Acquire::new(b"k", &owner) };
+        let call = RwAcquire { acquire, mode: Mode::Read };
+        let _ = world.step(|machine, keys, now, fx| {
+            machine.rw_acquire(keys, now, caller(1), &call, fx);
+        });
+    }
+    let _ = world.step(|machine, keys, now, fx| {
+        machine.client_departs(keys, now, 1, fx);
+    });
+    let last = (READERS - 1).to_be_bytes();
+    let call = RwRenew { mode: Mode::Read, renew: Renew::new(b"k", &last) };
+    let seen = world.step(|machine, keys, now, fx| {
+        machine.rw_renew(keys, now, caller(2), &call, fx);
+    });
+    let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::Fault(fault) if fault.code == ErrorCode::NotHeld);
+    assert!(seen.reply.as_ref().is_some_and(is_refused), "{:?}", seen.reply);
+    assert!(seen.events.len() <= MOST, "{} events", seen.events.len());
+    assert!(world.machine.leases().held() > READERS as usize / 2, "done at once");
+    let (ticks, worst) = tick_out(&mut world);
+    assert!(ticks > 1 && worst <= MOST, "{worst} effects in one of {ticks}");
+    assert_eq!(world.machine.leases().held(), 0);
 }
