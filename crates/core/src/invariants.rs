@@ -164,6 +164,7 @@ impl Machine {
             && !self.has_quarantine()
             && !self.waits().has_stalled()
             && self.waits().gone() == 0
+            && !self.has_places_to_stall()
             && !self.is_flushing()
             && !self.connections().has_departed();
         for (id, queue) in self.waits().queues().filter(|_| handing) {

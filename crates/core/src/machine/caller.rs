@@ -68,17 +68,41 @@ impl Machine {
         client: u64,
         fx: &mut Effects,
     ) {
-        let places: Slots = self
-            .connections
-            .get(client)
-            .map(|connection| connection.places.iter().copied().collect())
-            .unwrap_or_default();
-        for slot in places {
-            if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
+        self.stall_places_of(client, false);
+        self.work_off_stalled(store, now, fx);
+    }
+
+    /// Notes that the queues must be looked at in which a connection has places: of very many, the first, and the others
+    /// in the tick.
+    /// With `wide_only` those of locks for one holder are left out.
+    pub(super) fn stall_places_of(&mut self, client: u64, wide_only: bool) {
+        self.to_stall.retain(|&(other, ..)| other != client);
+        self.to_stall.push_front((client, 0, wide_only));
+        self.stall_more_places();
+    }
+
+    /// Whether some of those are left.
+    pub(crate) fn has_places_to_stall(&self) -> bool {
+        !self.to_stall.is_empty()
+    }
+
+    /// Goes on with that; `false` if there is nothing left of it.
+    pub(super) fn stall_more_places(&mut self) -> bool {
+        let Some((client, from, wide_only)) = self.to_stall.pop_front() else { return false };
+        let Some(connection) = self.connections.get(client) else { return true };
+        let mut places = connection.places.range(from..).copied();
+        let some: Slots = places.by_ref().take(self.wide_at_once).collect();
+        if let Some(next) = places.next() {
+            self.to_stall.push_back((client, next, wide_only));
+        }
+        for slot in some {
+            let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) else { continue };
+            let kind = self.waits.queue(queue).map(|queue| queue.kind);
+            if !wide_only || matches!(kind, Some(Kind::Rw | Kind::Semaphore)) {
                 self.waits.stall(queue);
             }
         }
-        self.work_off_stalled(store, now, fx);
+        true
     }
 }
 

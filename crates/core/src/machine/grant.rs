@@ -1,6 +1,6 @@
 //! The end of holds.
 
-use super::{End, Machine, Role, Slots, Step, quoted, subject};
+use super::{End, Machine, Role, Step, quoted, subject};
 use crate::effects::{Effects, Event, Outcome};
 use crate::holds::{ALONE, HoldId};
 use crate::resource::{Body, Ending, Kind, Lock, Resource};
@@ -134,16 +134,7 @@ impl Machine {
         if !self.connections.mark_hung(client) {
             return;
         }
-        let Some(connection) = self.connections.get(client) else { return };
-        let queues = connection.places.iter().filter_map(|&slot| Some(self.waits.get(slot)?.queue));
-        let serves_several = |id: &u32| {
-            let kind = self.waits.queue(*id).map(|queue| queue.kind);
-            matches!(kind, Some(Kind::Rw | Kind::Semaphore))
-        };
-        let queues: Slots = queues.filter(serves_several).collect();
-        for queue in queues {
-            self.waits.stall(queue);
-        }
+        self.stall_places_of(client, true);
     }
 
     /// Ends a parked call by an error; the place goes.

@@ -148,6 +148,9 @@ pub struct Machine {
     ripe: VecDeque<WaiterId>,
     /// Keys to be looked at because their value came from elsewhere with places in it.
     revisit: VecDeque<(u32, Vec<u8>)>,
+    /// Connections whose places count again, or do not any more: their queues must be looked at, from that of this place
+    /// on; with `true`, unless the key is a lock for one holder.
+    to_stall: VecDeque<(u64, u32, bool)>,
     /// How many waiters one step serves at most, and how many holds it ends because they are due.
     wide_at_once: usize,
     /// FLUSHDB and FLUSHALL that are not worked off, oldest first.
@@ -224,6 +227,7 @@ impl Machine {
             spent: SpentRequests::new(keys),
             ripe: VecDeque::new(),
             revisit: VecDeque::new(),
+            to_stall: VecDeque::new(),
             wide_at_once: WIDE_AT_ONCE,
             flushes: VecDeque::new(),
             any_start: 0,

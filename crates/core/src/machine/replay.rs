@@ -124,6 +124,7 @@ impl Machine {
         self.in_flight.clear();
         self.ripe.clear();
         self.revisit.clear();
+        self.to_stall.clear();
         self.quarantine_until = None;
         for id in 0..self.leases.bound() {
             self.leases.disarm(id);

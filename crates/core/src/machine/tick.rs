@@ -67,6 +67,7 @@ impl Machine {
                         || self.end_lease_of_one(store, now, fx)
                         || self.revisit_one(store, now, fx)
                         || self.work_off_one(store, now, fx)
+                        || self.stall_more_places()
                         || self.grant_leftover(store, now, fx)))
                 || (self.role == Role::Replica && self.flush_one(store, fx))
                 // Last of what anybody waits for: the queues that it stalls are served in between.
@@ -94,6 +95,7 @@ impl Machine {
                 || self.is_flushing()
                 || self.quarantine_until.is_some_and(|until| until <= now.mono)
                 || self.waits.has_stalled()
+                || !self.to_stall.is_empty()
                 || (!self.ripe.is_empty() && self.quarantine_left(now.mono) == 0)
                 || !self.revisit.is_empty())
     }

@@ -296,3 +296,27 @@ fn a_call_finds_no_hold_of_a_connection_that_is_gone() {
     assert!(ticks > 1 && worst <= MOST, "{worst} effects in one of {ticks}");
     assert_eq!(world.machine.leases().held(), 0);
 }
+
+#[test]
+fn places_of_a_connection_that_is_heard_again_count_at_once_and_are_served_in_portions() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE x X                => t1
+          0  c2  ACQUIRE x A QUEUE 20       => null
+          0  c1  ACQUIRE a X                => t2
+          0  c1  ACQUIRE b X                => t3
+          0  c1  ACQUIRE c X                => t4
+          0  c1  ACQUIRE d X                => t5
+          1  c2  ACQUIRE a A QUEUE 9000     => null
+          1  c2  ACQUIRE b A QUEUE 9000     => null
+          1  c2  ACQUIRE c A QUEUE 9000     => null
+          1  c2  ACQUIRE d A QUEUE 9000     => null
+          2  c1  RELEASE x X                => 0; dlock:notify:A: granted 0 t6 1 A x
+         30  tick                           => dlock:notify:A: expired 0 t6 1 A x
+        # Its connection is silent, so these locks are free while it is.
+         31  c1  MRELEASE 4 a b c d X       => 4
+         32  c2  CANCEL x A                 => 0; dlock:notify:A: granted 0 t7 1 A a; dlock:notify:A: granted 0 t8 1 A b
+         32  c3  ACQUIRE d D                => null; dlock:notify:A: granted 0 t9 1 A d
+         32  tick                           => dlock:notify:A: granted 0 t10 1 A c
+    ");
+}
