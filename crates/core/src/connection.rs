@@ -55,6 +55,8 @@ pub enum LeftBehind {
 pub struct Connections {
     known: HashMap<u64, Connection, HashKeys>,
     hung: usize,
+    /// Counts how often places that were passed over came to count again.
+    times_heard: u64,
     /// Those that are gone and still have something.
     departed: VecDeque<u64>,
 }
@@ -62,7 +64,12 @@ pub struct Connections {
 impl Connections {
     /// An empty index.
     pub fn new(keys: HashKeys) -> Self {
-        Self { known: HashMap::with_hasher(keys), hung: 0, departed: VecDeque::new() }
+        Self {
+            known: HashMap::with_hasher(keys),
+            hung: 0,
+            times_heard: 0,
+            departed: VecDeque::new(),
+        }
     }
 
     /// What is known of `client`.
@@ -86,7 +93,9 @@ impl Connections {
             && connection.gone_at.is_none()
         {
             connection.gone_at = Some(at);
-            self.hung -= usize::from(core::mem::take(&mut connection.hung));
+            let was_hung = core::mem::take(&mut connection.hung);
+            self.hung -= usize::from(was_hung);
+            self.times_heard += u64::from(was_hung);
             self.departed.push_back(client);
         }
     }
@@ -143,6 +152,7 @@ impl Connections {
     pub fn clear(&mut self) {
         self.known.clear();
         self.hung = 0;
+        self.times_heard += 1;
         self.departed.clear();
     }
 
@@ -205,10 +215,16 @@ impl Connections {
             Some(connection) if connection.hung => {
                 connection.hung = false;
                 self.hung -= 1;
+                self.times_heard += 1;
                 true
             }
             _ => false,
         }
+    }
+
+    /// Changes whenever a connection is not passed over any more.
+    pub fn times_heard(&self) -> u64 {
+        self.times_heard
     }
 
     /// Whether any connection is passed over.

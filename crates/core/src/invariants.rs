@@ -53,6 +53,13 @@ impl Machine {
             ensure(waits.walk_present(id).next().map(|(slot, _)| slot) == present, || {
                 format!("queue {id} knows its first waiter with a connection")
             })?;
+            let times_heard = self.connections().times_heard();
+            let counting = waits.walk_counting(id, times_heard).map(|(_, waiter)| waiter);
+            let counts = |waiter: &&Waiter| !self.is_passed_over(waiter);
+            let first = waits.walk(id).map(|(_, waiter)| waiter).find(counts);
+            ensure(counting.filter(counts).map(|w| w.seq).next() == first.map(|w| w.seq), || {
+                format!("queue {id} knows in front of whom all are passed over")
+            })?;
             ensure(len > 0 || queue.kind.minds_its_queue(), || format!("queue {id} is not empty"))?;
             ensure(waits.queue_of(queue.key()) == Some(id), || {
                 format!("queue {id} is found by its key")

@@ -265,6 +265,8 @@ pub(crate) struct More {
     pub(crate) readers: BTreeSet<u64>,
     /// Those who ask for more than one permit: how many, and the waiter slot.
     pub(crate) wide: BTreeSet<(u32, u32)>,
+    /// All in front of this place were passed over when so often connections had been heard again; with 0, none is known.
+    pub(crate) behind_passed: (u32, u64),
 }
 
 impl Queue {

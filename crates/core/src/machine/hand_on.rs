@@ -3,13 +3,14 @@
 use super::acquire::{grants_are_closed, tokens_used_up};
 use super::in_flight::{Given, Part};
 use super::requests::{Asks, Call};
-use super::{Machine, Step, quoted, subject};
+use super::{AT_ONCE, Machine, Step, quoted, subject};
 use crate::effects::{Event, Outcome};
 use crate::hold::{Did, Hold, NO_CLIENT, Tie, Unclaimed};
 use crate::holds::{ALONE, HoldId};
 use crate::lease::NO_ENTRY;
 use crate::queue::{Ask, Presence, Waiter, Want};
 use crate::resource::{Body, Kind, Lock, Resource};
+use crate::slab::NIL;
 use crate::spent::Use;
 use crate::time::Millis;
 use alloc::format;
@@ -81,7 +82,7 @@ impl Machine {
                 return;
             }
             served += 1;
-            let Some(slot) = self.first_in(queue) else { return };
+            let Some(slot) = self.find_first(queue) else { return };
             let Some(waiter) = self.waits.get(slot) else { return };
             let leader = self.waits.leader(waiter);
             let (presence, call) = (leader.presence, leader.id.slot());
@@ -127,11 +128,38 @@ impl Machine {
 
     /// The first waiter of a queue that counts.
     pub(super) fn first_in(&self, queue: u32) -> Option<u32> {
+        self.those_who_count(queue).next().map(|(slot, _)| slot)
+    }
+
+    /// The waiters of a queue that count.
+    pub(super) fn those_who_count(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
         // Clients that died can leave very many places behind: no walk over those in front.
-        self.waits
-            .walk_present(queue)
-            .find(|(_, waiter)| !self.is_passed_over(waiter))
-            .map(|(slot, _)| slot)
+        let walk = self.waits.walk_counting(queue, self.connections.times_heard());
+        walk.filter(|(_, waiter)| !self.is_passed_over(waiter))
+    }
+
+    /// The first waiter that counts. If very many in front of it do not, that is noted for the next time.
+    fn find_first(&mut self, queue: u32) -> Option<u32> {
+        let times_heard = self.connections.times_heard();
+        let (mut passed, mut last, mut hung) = (0, NIL, None);
+        let mut walk = self.waits.walk_counting(queue, times_heard);
+        let found = walk.find(|(slot, waiter)| {
+            last = *slot;
+            // Places in a row are often of one connection.
+            let is_known = waiter.presence == Presence::Queued && hung == Some(waiter.client);
+            let is_passed = is_known || self.is_passed_over(waiter);
+            if is_passed && waiter.presence == Presence::Queued {
+                hung = Some(waiter.client);
+            }
+            passed += usize::from(is_passed);
+            !is_passed
+        });
+        let found = found.map(|(slot, _)| slot);
+        drop(walk);
+        if passed > self.wide_at_once.min(AT_ONCE) {
+            self.waits.note_passed(queue, found.unwrap_or(last), times_heard);
+        }
+        found
     }
 
     /// Whether a place does not count for now, because its connection is gone or let a grant lapse.

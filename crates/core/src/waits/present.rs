@@ -27,6 +27,26 @@ impl Waits {
         {
             queue.first_present = slot;
         }
+        let known =
+            self.queues.get(id).and_then(|queue| Some(queue.more.as_ref()?.behind_passed.0));
+        if let Some(behind) = known
+            && self.waiters.get(behind).is_none_or(|behind| seq < behind.seq)
+        {
+            self.forget_passed(id);
+        }
+    }
+
+    /// All in front of the place in `slot` are passed over, while connections have been heard again so often.
+    pub fn note_passed(&mut self, queue: u32, slot: u32, times_heard: u64) {
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.more.get_or_insert_default().behind_passed = (slot, times_heard + 1);
+        }
+    }
+
+    fn forget_passed(&mut self, queue: u32) {
+        if let Some(more) = self.queues.get_mut(queue).and_then(|queue| queue.more.as_mut()) {
+            more.behind_passed = (NIL, 0);
+        }
     }
 
     /// The place in `slot` goes, or is deserted from now on: if it was the first that is not, the next such place is. Each
@@ -34,6 +54,11 @@ impl Waits {
     pub(super) fn pass_first_present(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         let (id, mut next) = (waiter.queue, waiter.next);
+        if let Some(more) = self.queues.get_mut(id).and_then(|queue| queue.more.as_mut())
+            && more.behind_passed.0 == slot
+        {
+            more.behind_passed.0 = next;
+        }
         if self.queues.get(id).is_none_or(|queue| queue.first_present != slot) {
             return;
         }
@@ -43,6 +68,19 @@ impl Waits {
         if let Some(queue) = self.queues.get_mut(id) {
             queue.first_present = next;
         }
+    }
+
+    /// The same, from the first on that may not be passed over, when connections have been heard again so often.
+    pub fn walk_counting(
+        &self,
+        queue: u32,
+        times_heard: u64,
+    ) -> impl Iterator<Item = (u32, &Waiter)> {
+        let found = self.queues.get(queue);
+        let more = found.and_then(|queue| queue.more.as_ref());
+        let known = more.map(|more| more.behind_passed).filter(|known| known.1 == times_heard + 1);
+        let first = found.map_or(NIL, |queue| queue.first_present);
+        self.walk_from(known.map_or(first, |(slot, _)| slot))
     }
 
     /// The waiters of a queue from the first on that is not deserted.

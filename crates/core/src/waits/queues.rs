@@ -144,7 +144,9 @@ impl Waits {
         let Some(queue) = self.queues.get_mut(queue) else { return Vec::new() };
         let unsaved = queue.more.as_mut().map(|more| core::mem::take(&mut more.unsaved));
         // Most queues have no readers: then nothing is kept until the next change.
-        queue.more.take_if(|more| more.readers.is_empty() && more.wide.is_empty());
+        queue.more.take_if(|more| {
+            more.readers.is_empty() && more.wide.is_empty() && more.behind_passed.1 == 0
+        });
         unsaved.unwrap_or_default()
     }
 }

@@ -141,10 +141,10 @@ impl Machine {
             return Look::Closed(false);
         }
         let queue = self.waits.queue_of(step.key).filter(|_| is_free);
-        let mut waiting = queue.into_iter().flat_map(|queue| self.waits.walk_present(queue));
+        let mut waiting = queue.into_iter().flat_map(|queue| self.those_who_count(queue));
         let first = waiting.find(|(_, waiter)| match own {
             Own::Goes if *waiter.owner == *call.owner => false,
-            Own::Counts | Own::Goes | Own::Stays => !self.is_passed_over(waiter),
+            Own::Counts | Own::Goes | Own::Stays => true,
         });
         let is_first = match first {
             None => true,

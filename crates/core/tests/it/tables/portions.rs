@@ -320,3 +320,33 @@ fn places_of_a_connection_that_is_heard_again_count_at_once_and_are_served_in_po
          32  tick                           => dlock:notify:A: granted 0 t10 1 A c
     ");
 }
+
+#[test]
+fn a_place_that_counts_again_is_found_however_many_were_passed_over() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE x X                => t1
+          0  c1  ACQUIRE k X                => t2
+          1  c2  ACQUIRE x A QUEUE 20       => null
+          1  c2  ACQUIRE k A QUEUE 9000     => null
+          1  c2  ACQUIRE k B QUEUE 9000     => null
+          1  c2  ACQUIRE k C QUEUE 9000     => null
+          1  c2  ACQUIRE k D QUEUE 9000     => null
+          1  c3  ACQUIRE k E QUEUE 9000     => null
+          2  c1  RELEASE x X                => 0; dlock:notify:A: granted 0 t3 1 A x
+         30  tick                           => dlock:notify:A: expired 0 t3 1 A x
+         31  c1  RELEASE k X                => 0; dlock:notify:E: granted 0 t4 1 E k
+         32  c3  RELEASE k E                => 0
+         33  c4  ACQUIRE k F                => t5
+        # One of them asks on another connection, and is first again.
+         34  c5  ACQUIRE k C BLOCK 0        => parked
+         35  c4  RELEASE k F                => 0; c5 gets t6
+         36  c5  RELEASE k C                => 0
+         37  c4  ACQUIRE k F                => t7
+        # The first of them goes, then the connection is heard again.
+         38  c4  CANCEL k A                 => 1
+         39  c2  POSITION k D               => 2
+         39  c2  CANCEL k D                 => 1
+         40  c4  RELEASE k F                => 0; dlock:notify:B: granted 0 t8 1 B k
+    ");
+}
