@@ -60,7 +60,8 @@ impl Machine {
             ensure(counting.filter(counts).map(|w| w.seq).next() == first.map(|w| w.seq), || {
                 format!("queue {id} knows in front of whom all are passed over")
             })?;
-            ensure(len > 0 || queue.kind.minds_its_queue(), || format!("queue {id} is not empty"))?;
+            let is_kept = queue.kind.minds_its_queue() || queue.readers().0 > 0;
+            ensure(len > 0 || is_kept, || format!("queue {id} is not empty"))?;
             ensure(waits.queue_of(queue.key()) == Some(id), || {
                 format!("queue {id} is found by its key")
             })?;

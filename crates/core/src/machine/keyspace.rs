@@ -109,6 +109,7 @@ impl Machine {
     pub fn forget_holders(&mut self, key: Key<'_>) {
         if let Some(queue) = self.waits.queue_of(key) {
             self.waits.forget_holders(queue);
+            self.waits.close_if_unused(queue);
         }
     }
 

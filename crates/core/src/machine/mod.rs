@@ -289,6 +289,7 @@ impl Machine {
     /// tests of work that is done in portions.
     pub fn set_portion(&mut self, most: usize) {
         self.wide_at_once = most.max(2);
+        self.waits.many_readers = most.max(2);
     }
 
     /// Whether keys may be changed now.
@@ -393,6 +394,7 @@ impl Machine {
             caller: None,
             answer: None,
         };
+        let had_many_readers = is_there && self.waits.has_many_readers(resource);
         if is_there {
             self.enter(&mut step, resource);
             self.end_by_itself(&mut step, resource);
@@ -404,6 +406,9 @@ impl Machine {
         let result = verb(self, &mut step, resource);
         if kind.minds_its_queue() {
             self.mind_queue(&mut step, resource);
+        }
+        if kind == Kind::Rw && self.role == Role::Primary {
+            self.waits.mind_readers(key, resource, had_many_readers);
         }
         if step.dirty {
             self.note_state(&mut step, resource);

@@ -10,7 +10,7 @@ use crate::wheel::Step;
 /// How soon a shut server is asked again, in milliseconds.
 pub const RETRY_MS: u64 = 20;
 
-/// How many requests that are over for too long one piece of work forgets.
+/// How many requests that are over for too long, or former readers, one piece of work forgets.
 const DROPS_AT_ONCE: usize = 32;
 
 /// The moments at which they are forgotten, in microseconds: the multiples of this.
@@ -72,6 +72,7 @@ impl Machine {
                 || (self.role == Role::Replica && self.flush_one(store, fx))
                 // Last of what anybody waits for: the queues that it stalls are served in between.
                 || self.leave_some()
+                || self.waits.forget_former_readers(DROPS_AT_ONCE)
                 // Nothing waits for it: a request that is over for too long is not found any more.
                 || self.spent.drop_overdue(self.clock.at(now.mono), limits, DROPS_AT_ONCE);
             if !worked {
@@ -115,7 +116,7 @@ impl Machine {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         };
-        if self.waits.gone() > 0 {
+        if self.waits.gone() > 0 || self.waits.has_former_readers() {
             earlier(Some(now.mono));
         }
         if self.role == Role::Replica {

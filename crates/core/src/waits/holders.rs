@@ -7,9 +7,11 @@
 use super::Waits;
 use super::owners::hash_owner;
 use crate::buckets::Chain;
+use crate::holds::Holds;
 use crate::queue::Queue;
 use crate::resource::{Body, Kind, Resource};
 use crate::slab::{NIL, Slab};
+use crate::store::Key;
 use core::iter::successors;
 
 impl Waits {
@@ -17,11 +19,21 @@ impl Waits {
     /// resource lists as touched; `anew`, if it is not the value that it was then.
     pub fn note_holders(&mut self, queue: u32, resource: &Resource, anew: bool) {
         let Some(found) = self.queues.get(queue) else { return };
-        if found.len == 0 || !matches!(found.kind, Kind::Lock | Kind::Fair | Kind::Rw) {
+        let is_awaited = found.len > 0;
+        if !(is_awaited || found.readers().0 > 0)
+            || !matches!(found.kind, Kind::Lock | Kind::Fair | Kind::Rw)
+        {
             return;
         }
-        let holder = resource.lock().hold().map_or(0, |hold| hash_owner(self.keys, &hold.owner));
-        self.set_holder(queue, holder);
+        if is_awaited {
+            let holder = resource.lock().hold();
+            let holder = holder.map_or(0, |hold| hash_owner(self.keys, &hold.owner));
+            self.set_holder(queue, holder);
+        }
+        self.note_readers(queue, resource, anew);
+    }
+
+    fn note_readers(&mut self, queue: u32, resource: &Resource, anew: bool) {
         let Body::Rw(rw) = &resource.body else { return };
         let known = self.queues.get(queue).map_or(0, |queue| queue.readers().0);
         if anew || known == 0 {
@@ -38,6 +50,30 @@ impl Waits {
         }
     }
 
+    /// A key that very many read has a queue though nobody waits: who is the first to wait shall not have to note all of
+    /// them. It goes when less than half of them are left, or when the key does. `had_many` is what
+    /// [`Waits::has_many_readers`] said of the key before.
+    pub fn mind_readers(&mut self, key: Key<'_>, resource: &Resource, had_many: bool) {
+        let count = resource.others().map_or(0, Holds::len);
+        if count >= self.many_readers && resource.kind() == Kind::Rw {
+            if self.queue_of(key).is_none() {
+                let queue = self.open_queue(key, Kind::Rw);
+                self.note_readers(queue, resource, true);
+            }
+        } else if had_many
+            && !self.has_many_readers(resource)
+            && let Some(queue) = self.queue_of(key)
+        {
+            self.close_if_empty(queue);
+        }
+    }
+
+    /// Whether so many read a key that it may have a queue though nobody waits.
+    pub fn has_many_readers(&self, resource: &Resource) -> bool {
+        let count = resource.others().map_or(0, Holds::len);
+        resource.kind() == Kind::Rw && count >= self.many_readers / 2
+    }
+
     /// `owner` does not read the key of `queue` any more.
     pub fn stopped_reading(&mut self, queue: u32, owner: &[u8]) {
         let reader = hash_owner(self.keys, owner);
@@ -45,6 +81,11 @@ impl Waits {
         if more.is_some_and(|more| more.readers.remove(&reader)) {
             self.by_reader.remove(&(reader, queue));
         }
+    }
+
+    /// Nobody waits any more in a queue that is kept for the readers of its key.
+    pub(super) fn leave_holder(&mut self, queue: u32) {
+        self.set_holder(queue, 0);
     }
 
     /// There is nothing under the key of `queue`.
@@ -186,9 +227,36 @@ impl Waits {
         let Some(more) = self.queues.get_mut(id).and_then(|queue| queue.more.as_mut()) else {
             return;
         };
-        for reader in core::mem::take(&mut more.readers) {
+        let readers = core::mem::take(&mut more.readers);
+        if readers.len() > self.many_readers {
+            self.former_readers.push_back((id, readers));
+            return;
+        }
+        for reader in readers {
             self.by_reader.remove(&(reader, id));
         }
+    }
+
+    /// Of very many readers of a key that were forgotten, forgets some by their names, too; `false` if there are none.
+    /// Until then it seems that they hold up those who wait for it: a wait too many.
+    pub fn forget_former_readers(&mut self, most: usize) -> bool {
+        let Some((id, readers)) = self.former_readers.front_mut() else { return false };
+        let now = self.queues.get(*id).and_then(|queue| queue.more.as_ref());
+        let reads = |reader: &u64| now.is_some_and(|more| more.readers.contains(reader));
+        for reader in core::iter::from_fn(|| readers.pop_first()).take(most) {
+            if !reads(&reader) {
+                self.by_reader.remove(&(reader, *id));
+            }
+        }
+        if readers.is_empty() {
+            self.former_readers.pop_front();
+        }
+        true
+    }
+
+    /// Whether very many readers were forgotten that are still to be forgotten by their names.
+    pub fn has_former_readers(&self) -> bool {
+        !self.former_readers.is_empty()
     }
 }
 

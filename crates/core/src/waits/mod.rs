@@ -36,6 +36,9 @@ const FIRST_SEQ: u64 = 1 << 32;
 /// Numbers from here on are not taken over from data: there must be room behind the last.
 const SEQ_MOST: u64 = 1 << 61;
 
+/// From how many readers of a key on they are noted before somebody waits for it.
+const MANY_READERS: usize = 256;
+
 /// See the module.
 #[derive(Debug)]
 pub struct Waits {
@@ -61,6 +64,10 @@ pub struct Waits {
     by_holder: Buckets,
     /// Hash of a reader, and the queue of the key that it reads.
     by_reader: BTreeSet<(u64, u32)>,
+    /// Readers of a key that is gone, or whose queue is: some of them are still in that table.
+    former_readers: VecDeque<(u32, BTreeSet<u64>)>,
+    /// From how many readers on they are noted before somebody waits.
+    pub(crate) many_readers: usize,
     order: Order,
     last_seq: u64,
     last_serial: u64,
@@ -92,6 +99,8 @@ impl Waits {
             plural: BTreeSet::new(),
             by_holder: Buckets::default(),
             by_reader: BTreeSet::new(),
+            former_readers: VecDeque::new(),
+            many_readers: MANY_READERS,
             order: Order::default(),
             last_seq: FIRST_SEQ,
             last_serial: 0,
@@ -327,6 +336,9 @@ impl Waits {
             if queue.len == 0 && queue.kind.minds_its_queue() {
                 self.stalled.insert(waiter.queue);
                 self.forget_holders(waiter.queue);
+            } else if queue.len == 0 && queue.readers().0 >= self.many_readers {
+                // The next one to wait does not note all of them again.
+                self.leave_holder(waiter.queue);
             } else if queue.len == 0 {
                 self.close_queue(waiter.queue);
             }

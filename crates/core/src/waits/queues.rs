@@ -95,6 +95,13 @@ impl Waits {
         }
     }
 
+    /// Forgets a queue that is empty and was kept for the readers of its key.
+    pub fn close_if_unused(&mut self, id: u32) {
+        if self.queues.get(id).is_some_and(|queue| queue.kind == Kind::Rw) {
+            self.close_if_empty(id);
+        }
+    }
+
     /// Forgets all queues that are empty.
     pub fn close_all_empty(&mut self) {
         for id in 0..self.queues.bound() {

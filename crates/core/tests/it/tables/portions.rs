@@ -350,3 +350,65 @@ fn a_place_that_counts_again_is_found_however_many_were_passed_over() {
          40  c4  RELEASE k F                => 0; dlock:notify:B: granted 0 t8 1 B k
     ");
 }
+
+#[test]
+fn readers_are_noted_before_somebody_waits_and_forgotten_with_their_key() {
+    run_as(
+        "DRW",
+        "
+          0  set portion 2
+          0  c1  ACQUIRE k A READ           => t1
+          0  c1  ACQUIRE k B READ           => t2
+          0  c1  ACQUIRE k C READ           => t3
+          0  c1  DLOCK.ACQUIRE l W          => t4
+        # W has l, and would wait for A; A waits for W.
+          1  c2  ACQUIRE k W WRITE QUEUE 9000     => null
+          1  c1  DLOCK.ACQUIRE l A BLOCK 0        => DEADLOCK
+          2  c2  CANCEL k W                       => 1
+          2  c1  DLOCK.ACQUIRE l A BLOCK 0        => parked
+          3  c2  ACQUIRE k W WRITE BLOCK 0        => DEADLOCK
+          4  c1  RELEASE k B READ                 => 0
+          4  c1  RELEASE k C READ                 => 0
+          5  c2  ACQUIRE k W WRITE BLOCK 0        => DEADLOCK
+        # A key that goes takes its readers along.
+          6  c3  ACQUIRE k B READ                 => t5
+          6  c3  ACQUIRE k C READ                 => t6
+          7  del k
+          8  c2  ACQUIRE k W WRITE BLOCK 0        => t7
+          9  c2  RELEASE k W WRITE                => 0
+          9  c3  DLOCK.ACQUIRE k B                => t8
+        ",
+    );
+}
+
+#[test]
+fn a_queue_of_readers_without_waiters_goes_with_any_change_of_its_key() {
+    for what in [
+        "5  over k",
+        "5  rename k n",
+        "5  flushall",
+        "5  swapdb 0 1",
+        "5  slot-lost k",
+        "5  failover",
+        "5  restart",
+        "5  restart rdb",
+        "5  del k unheard\n 5  removals-heard",
+    ] {
+        run_as(
+            "DRW",
+            &format!(
+                "
+                  0  set portion 2
+                  0  c1  ACQUIRE k A READ           => t1
+                  0  c1  ACQUIRE k B READ           => t2
+                  0  c1  ACQUIRE k C READ           => t3
+                  1  c2  ACQUIRE k W WRITE QUEUE 9  => null
+                  2  c2  CANCEL k W                 => 1
+                  {what}
+                  6  tick
+                "
+            )
+            .replace("flushall", "flushall => dlock:notify: flushed 0"),
+        );
+    }
+}
