@@ -62,8 +62,8 @@ impl Machine {
             })?;
             let is_kept = queue.kind.minds_its_queue() || queue.readers().0 > 0;
             ensure(len > 0 || is_kept, || format!("queue {id} is not empty"))?;
-            ensure(waits.queue_of(queue.key()) == Some(id), || {
-                format!("queue {id} is found by its key")
+            ensure((waits.queue_of(queue.key()) == Some(id)) != queue.is_answered, || {
+                format!("queue {id} is found by its key, unless all in it have their answer")
             })?;
             seen += len;
         }

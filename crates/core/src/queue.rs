@@ -242,6 +242,8 @@ pub struct Queue {
     pub(crate) first_present: u32,
     /// No other queue ever had this number.
     pub serial: u64,
+    /// All who wait have their answer: they are told some at a time, and whoever comes for the key stands in another queue.
+    pub is_answered: bool,
     pub(crate) head: u32,
     pub(crate) tail: u32,
     /// Whose lock the key is, or who writes, as the hash of the owner; 0 while that is nobody.

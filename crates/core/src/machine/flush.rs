@@ -147,7 +147,7 @@ impl Machine {
     }
 
     fn flush_queue<S: Store>(&mut self, store: &mut S, id: u32, fx: &mut Effects) {
-        let Some(queue) = self.waits.queue(id) else { return };
+        let Some(queue) = self.waits.queue(id).filter(|queue| !queue.is_answered) else { return };
         let is_gone = matches!(store.get(queue.key()), Slot::Missing);
         if is_gone && self.role == super::Role::Primary {
             let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());

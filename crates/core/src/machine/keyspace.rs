@@ -8,7 +8,7 @@
 use super::flush::Flush;
 use super::requests::spent_of;
 use super::{AT_ONCE, Machine, Role, Slots, WEIGHT_AT_ONCE, subject};
-use crate::effects::{Effects, Subject};
+use crate::effects::{Effects, Outcome, Subject};
 use crate::hold::NO_CLIENT;
 use crate::holds::HoldId;
 use crate::lease::{EntryId, NO_ENTRY};
@@ -268,7 +268,7 @@ impl Machine {
     }
 
     pub(super) fn look_at<S: Store>(&mut self, store: &mut S, id: u32, fx: &mut Effects) {
-        let Some(queue) = self.waits.queue(id) else { return };
+        let Some(queue) = self.waits.queue(id).filter(|queue| !queue.is_answered) else { return };
         match store.get(queue.key()) {
             Slot::Here(resource) if resource.kind() == queue.kind => {
                 self.waits.note_holders(id, resource, true);
@@ -294,8 +294,9 @@ impl Machine {
 
     /// This node no longer serves the slot of these keys: their waiters must ask elsewhere.
     pub fn slot_lost(&mut self, mut lost: impl FnMut(&[u8]) -> bool, fx: &mut Effects) {
-        let queues: Slots =
-            self.waits.queues().filter(|(_, queue)| lost(&queue.name)).map(|(id, _)| id).collect();
+        let mut is_lost = |queue: &crate::queue::Queue| !queue.is_answered && lost(&queue.name);
+        let queues = self.waits.queues().filter(|(_, queue)| is_lost(queue));
+        let queues: Slots = queues.map(|(id, _)| id).collect();
         for queue in queues {
             self.dismiss_queue(queue, ErrorCode::Moving, GONE, fx);
         }
@@ -309,6 +310,10 @@ impl Machine {
         text: &str,
         fx: &mut Effects,
     ) {
+        if self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Latch) {
+            self.answer_all(queue, Outcome::fault(code, text), fx);
+            return;
+        }
         for slot in self.waiters_of(queue) {
             self.dismiss(slot, code, text, fx);
         }
@@ -375,10 +380,14 @@ impl Machine {
     /// The key holds something else now: those who wait for it are told.
     pub(super) fn dismiss_as_foreign(&mut self, queue: u32, fx: &mut Effects) {
         let text = "Operation against a key holding the wrong kind of value";
+        if self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Latch) {
+            self.answer_all(queue, Outcome::fault(ErrorCode::WrongType, text), fx);
+            return;
+        }
         for slot in self.waiters_of(queue) {
             let Some(waiter) = self.forget_place(slot) else { continue };
             if waiter.presence.is_parked() {
-                let outcome = crate::effects::Outcome::fault(ErrorCode::WrongType, text);
+                let outcome = Outcome::fault(ErrorCode::WrongType, text);
                 fx.wake(waiter.id, outcome);
             }
         }

@@ -148,6 +148,8 @@ pub struct Machine {
     ripe: VecDeque<WaiterId>,
     /// Keys to be looked at because their value came from elsewhere with places in it.
     revisit: VecDeque<(u32, Vec<u8>)>,
+    /// Queues all of whose waiters have their answer, and which.
+    answered: VecDeque<(u32, Outcome)>,
     /// Connections whose places count again, or do not any more: their queues must be looked at, from that of this place
     /// on; with `true`, unless the key is a lock for one holder.
     to_stall: VecDeque<(u64, u32, bool)>,
@@ -227,6 +229,7 @@ impl Machine {
             spent: SpentRequests::new(keys),
             ripe: VecDeque::new(),
             revisit: VecDeque::new(),
+            answered: VecDeque::new(),
             to_stall: VecDeque::new(),
             wide_at_once: WIDE_AT_ONCE,
             flushes: VecDeque::new(),

@@ -238,7 +238,9 @@ impl Machine {
             fx.reply = Some(Outcome::Count(0));
             return;
         };
-        let outcome = if with_error {
+        let outcome = if let Some(answer) = self.answer_of(waiter) {
+            answer
+        } else if with_error {
             Outcome::fault(ErrorCode::Unblocked, "an operator ended this call (DLOCK.UNBLOCK)")
         } else {
             Outcome::Null
@@ -265,6 +267,10 @@ impl Machine {
     /// BLOCK has run out for the call in `slot`.
     pub(super) fn time_out(&mut self, slot: u32, fx: &mut Effects) {
         let Some(waiter) = self.waits.get(slot) else { return };
+        if let Some(answer) = self.answer_of(waiter) {
+            self.answer_one(slot, &answer, fx);
+            return;
+        }
         fx.wake(waiter.id, Outcome::Null);
         self.counters.timeouts += 1;
         self.stop_waiting(slot);

@@ -114,11 +114,13 @@ impl Machine {
             return;
         }
         self.role = Role::Replica;
+        while self.answer_more(fx) {}
         let queues: Vec<u32> = self.waits.queues().map(|(id, _)| id).collect();
         for queue in queues {
             let text = "this server became a replica; ask the new primary";
             self.dismiss_queue(queue, ErrorCode::Moving, text, fx);
         }
+        while self.answer_more(fx) {}
         self.waits.close_all_empty();
         self.connections.clear();
         self.in_flight.clear();

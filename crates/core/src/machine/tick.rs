@@ -70,6 +70,7 @@ impl Machine {
                         || self.stall_more_places()
                         || self.grant_leftover(store, now, fx)))
                 || (self.role == Role::Replica && self.flush_one(store, fx))
+                || self.answer_more(fx)
                 // Last of what anybody waits for: the queues that it stalls are served in between.
                 || self.leave_some()
                 || self.waits.forget_former_readers(DROPS_AT_ONCE)
@@ -116,7 +117,7 @@ impl Machine {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         };
-        if self.waits.gone() > 0 || self.waits.has_former_readers() {
+        if self.has_answered() || self.waits.gone() > 0 || self.waits.has_former_readers() {
             earlier(Some(now.mono));
         }
         if self.role == Role::Replica {

@@ -52,6 +52,7 @@ impl Waits {
             makers: 0,
             first_present: NIL,
             serial: self.last_serial,
+            is_answered: false,
             head: NIL,
             tail: NIL,
             holder: 0,
@@ -88,6 +89,15 @@ impl Waits {
         self.stalled.remove(&id);
     }
 
+    /// All who wait have their answer: the queue is not found by its key any more.
+    pub fn set_answered(&mut self, id: u32) {
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        queue.is_answered = true;
+        let hash = hash_key(self.keys, queue.key());
+        self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
+        self.stalled.remove(&id);
+    }
+
     /// Forgets a queue that is empty.
     pub fn close_if_empty(&mut self, id: u32) {
         if self.queues.get(id).is_some_and(|queue| queue.len == 0) {
@@ -111,14 +121,15 @@ impl Waits {
 
     /// Notes that `queue` must be looked at again.
     pub fn stall(&mut self, queue: u32) {
-        if self.queues.get(queue).is_some() {
+        if self.queues.get(queue).is_some_and(|queue| !queue.is_answered) {
             self.stalled.insert(queue);
         }
     }
 
     /// Notes that all queues must be looked at again.
     pub fn stall_all(&mut self) {
-        self.stalled.extend(self.queues.iter().map(|(id, _)| id));
+        let open = self.queues.iter().filter(|(_, queue)| !queue.is_answered);
+        self.stalled.extend(open.map(|(id, _)| id));
     }
 
     /// The next queue that must be looked at.

@@ -412,3 +412,60 @@ fn a_queue_of_readers_without_waiters_goes_with_any_change_of_its_key() {
         );
     }
 }
+
+#[test]
+fn those_who_wait_for_a_latch_are_answered_in_portions_whatever_becomes_of_it() {
+    run_as(
+        "DLATCH",
+        "
+          0  set portion 2
+          0  c1  INIT l 1                => 1
+          1  c2  AWAIT l BLOCK 0         => parked
+          1  c3  AWAIT l BLOCK 0         => parked
+          1  c4  AWAIT l BLOCK 5         => parked
+          1  c5  AWAIT l BLOCK 0         => parked
+          1  c6  AWAIT l BLOCK 0         => parked
+          1  c7  AWAIT l BLOCK 0         => parked
+          1  c8  AWAIT l BLOCK 0         => parked
+          2  c1  COUNTDOWN l             => 0; c2 gets 1; c3 gets 1
+        # It is closed again: those who wait from now on have nothing to do with the others.
+          2  c1  INIT l 1                => 1
+          2  c9  AWAIT l BLOCK 0         => parked
+          2  c1  INFO l                  => 1/1 ttl - waiters 1
+          3  c1  DLOCK.UNBLOCK 5         => 1; c5 gets 1
+          3  gone c6
+          3  abandoned c8
+          4  del l                       => c9 gets BROKEN
+          9  tick                        => c4 gets 1; c7 gets 1
+        ",
+    );
+    run_as(
+        "DLATCH",
+        "
+          0  set portion 2
+          0  c1  INIT l 1 PX 5           => 1
+          1  c2  AWAIT l BLOCK 0         => parked
+          1  c3  AWAIT l BLOCK 0         => parked
+          1  c4  AWAIT l BLOCK 0         => parked
+          1  c5  AWAIT l BLOCK 0         => parked
+          9  c1  COUNTDOWN l             => 0; c2 gets BROKEN; c3 gets BROKEN
+          9  failover                    => c4 gets BROKEN; c5 gets BROKEN
+        ",
+    );
+    run_as(
+        "DLATCH",
+        "
+          0  set portion 2
+          0  c1  INIT l 1                => 1
+          1  c2  AWAIT l BLOCK 0         => parked
+          1  c3  AWAIT l BLOCK 0         => parked
+          1  c4  AWAIT l BLOCK 0         => parked
+          1  c5  AWAIT l BLOCK 0         => parked
+          2  c1  COUNTDOWN l             => 0; c2 gets 1; c3 gets 1
+          2  c1  DLOCK.ACQUIRE l A       => t1
+          2  slot-lost l
+          3  flushall                    => dlock:notify: flushed 0
+          3  tick                        => c4 gets 1; c5 gets 1
+        ",
+    );
+}
