@@ -25,7 +25,7 @@ impl CpuMeter {
     }
 
     /// What it has used up to now. Finer than `/proc`, which counts in ticks of 10 ms.
-    fn read(self) -> Duration {
+    pub fn read(self) -> Duration {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: writes only `time`, which lives on this stack.
         let status = unsafe { libc::clock_gettime(self.0, &raw mut time) };

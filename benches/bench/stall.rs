@@ -10,6 +10,7 @@ use std::{
 };
 
 use crate::{
+    meter::CpuMeter,
     report::{self, Table},
     stats::{Sample, digits},
     support::Server,
@@ -40,13 +41,15 @@ struct Scene {
 #[derive(Default)]
 struct Meter {
     longest_ms: std::cell::Cell<f64>,
+    /// The most processor time that the server used between the answers to two of them.
+    busy_ms: std::cell::Cell<f64>,
 }
 
 impl Meter {
     /// Does `work` while another connection pings without a pause, and until the loop had `rest` to work off what is left.
     fn watch(&self, server: &Server, rest: Duration, work: impl FnOnce()) {
         let ping = Batch::of(&["PING"], b"+PONG");
-        self.watch_with(Wire::connect(server), &ping, rest, work);
+        self.watch_with(server, (Wire::connect(server), &ping), rest, work);
     }
 
     /// The same over a connection that listens to a channel: no client of the type `normal`.
@@ -54,21 +57,31 @@ impl Meter {
         let mut wire = Wire::connect(server);
         wire.run(&lines(&["SUBSCRIBE", "none"], &[b"*3", b"$", b"", b"$", b"", b":1"]));
         let ping = lines(&["PING"], &[b"*2", b"$", b"pong", b"$0", b""]);
-        self.watch_with(wire, &ping, rest, work);
+        self.watch_with(server, (wire, &ping), rest, work);
     }
 
-    fn watch_with(&self, mut wire: Wire, ping: &Batch, rest: Duration, work: impl FnOnce()) {
+    fn watch_with(
+        &self,
+        server: &Server,
+        (mut wire, ping): (Wire, &Batch),
+        rest: Duration,
+        work: impl FnOnce(),
+    ) {
         wire.run(ping);
         let is_over = AtomicBool::new(false);
-        let longest = thread::scope(|scope| {
+        let processor = CpuMeter::of(server.pid());
+        let (longest, busiest) = thread::scope(|scope| {
             let pings = scope.spawn(|| {
-                let mut longest = Duration::ZERO;
+                let (mut longest, mut busiest) = (Duration::ZERO, Duration::ZERO);
+                let mut used = processor.read();
                 while !is_over.load(Relaxed) {
                     let sent = Instant::now();
                     wire.run(ping);
                     longest = longest.max(sent.elapsed());
+                    let before = std::mem::replace(&mut used, processor.read());
+                    busiest = busiest.max(used.saturating_sub(before));
                 }
-                longest
+                (longest, busiest)
             });
             work();
             thread::sleep(rest);
@@ -76,6 +89,7 @@ impl Meter {
             pings.join().expect("the pings end")
         });
         self.longest_ms.set(self.longest_ms.get().max(longest.as_secs_f64() * 1e3));
+        self.busy_ms.set(self.busy_ms.get().max(busiest.as_secs_f64() * 1e3));
     }
 }
 
@@ -86,7 +100,8 @@ fn lines(command: &[&str], answer: &[&'static [u8]]) -> Batch {
     batch
 }
 
-fn measure(run: fn(&Server, &Meter), has_module: bool) -> Sample {
+/// The longest PING of each round, and the most processor time between two of them.
+fn measure(run: fn(&Server, &Meter), has_module: bool) -> (Sample, Sample) {
     let round = |_| {
         let setup =
             Server::with(&["save", "", "maxclients", "10000", "enable-debug-command", "yes"]);
@@ -94,9 +109,10 @@ fn measure(run: fn(&Server, &Meter), has_module: bool) -> Sample {
         let server = setup.start();
         let meter = Meter::default();
         run(&server, &meter);
-        meter.longest_ms.get()
+        (meter.longest_ms.get(), meter.busy_ms.get())
     };
-    Sample::new((0..ROUNDS).map(round).collect())
+    let (longest, busiest) = (0..ROUNDS).map(round).unzip();
+    (Sample::new(longest), Sample::new(busiest))
 }
 
 fn show(longest: &Sample) -> String {
@@ -118,7 +134,8 @@ pub fn run() -> Table {
     let is_wanted = |scene: &&Scene| only.split('|').any(|part| scene.name.contains(part));
     for scene in SCENES.iter().filter(is_wanted) {
         let ours = measure(scene.run, true);
-        let theirs = scene.plain.map(|plain| measure(plain, false));
+        let (ours, busy) = ours;
+        let theirs = scene.plain.map(|plain| measure(plain, false).0);
         let aim = match &theirs {
             Some(theirs) if scene.is_excepted => {
                 report::at_most(ours.median() / theirs.median(), AIM_RATIO, "times as long")
@@ -126,8 +143,10 @@ pub fn run() -> Table {
             _ => report::at_most(ours.median(), AIM_MS, "ms"),
         };
         let plain = theirs.as_ref().map(|theirs| format!(" (without dlock: {})", show(theirs)));
-        eprintln!("{}: {}{}", scene.name, show(&ours), plain.unwrap_or_default());
-        table.row(scene.name, show(&ours), theirs.as_ref().map_or_else(String::new, show), aim);
+        // On a machine that others use, too, this one tells more.
+        let (ours, busy, plain) = (show(&ours), show(&busy), plain.unwrap_or_default());
+        eprintln!("{}: {ours}; the server was busy for {busy}{plain}", scene.name);
+        table.row(scene.name, ours, theirs.as_ref().map_or_else(String::new, show), aim);
     }
     table
 }
