@@ -29,6 +29,9 @@ const LOADED_MS: u64 = 1;
 /// Pieces of work between two looks at the clock.
 const CHUNK: usize = 64;
 
+/// Blocked calls that are answered before others are served: the server writes to their connections after the turn.
+const WOKEN_AT_ONCE: usize = 256;
+
 /// Connections that go in one turn and whose holds and places are seen to at once.
 const GONE_AT_ONCE: usize = 8;
 
@@ -378,6 +381,7 @@ pub fn on_keys(
 }
 
 fn do_what_is_due(ctx: Ctx<'_>, begun: Now, turn: &mut Turn) {
+    let mut woken = 0;
     loop {
         let wants = shell::with(|shell| shell.machine.wants_to_write(shell::now()));
         if wants.unwrap_or(false) || inbox::has_loaded() {
@@ -393,9 +397,10 @@ fn do_what_is_due(ctx: Ctx<'_>, begun: Now, turn: &mut Turn) {
             if turn.gate == Gate::Unknown && shell.machine.wants_to_write(now) {
                 progress = Progress::More;
             }
+            woken += fx.wakes.len();
         });
         let spent = ffi::monotonic_us().saturating_sub(begun.mono.0);
-        if progress == Progress::Done || spent > TURN_US {
+        if progress == Progress::Done || spent > TURN_US || woken >= WOKEN_AT_ONCE {
             return;
         }
     }

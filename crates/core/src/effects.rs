@@ -183,9 +183,10 @@ impl Effects {
             && self.wakes.is_empty()
     }
 
-    /// How much there is to do (the reply aside): what a turn of the server's loop carries out is bounded by it.
+    /// How much there is to do (the reply aside): what a turn of the server's loop carries out is bounded by it. An answer
+    /// to a blocked call is more work than the others: the server has to write it to a connection.
     pub fn weight(&self) -> usize {
-        self.records.len() + self.notes.len() + self.messages.len() + self.wakes.len()
+        self.records.len() + self.notes.len() + self.messages.len() + 2 * self.wakes.len()
     }
 
     /// The key a record is about.
