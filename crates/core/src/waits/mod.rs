@@ -77,6 +77,8 @@ pub struct Waits {
     pub graces: Wheel,
     /// Queues that must be looked at once the server lets us.
     stalled: BTreeSet<u32>,
+    /// Of these, too, from the first on: after a quarantine, all that there were.
+    all_stalled: core::ops::Range<u32>,
     calls: u32,
     parked: usize,
     members: usize,
@@ -107,6 +109,7 @@ impl Waits {
             timeouts: Wheel::default(),
             graces: Wheel::default(),
             stalled: BTreeSet::new(),
+            all_stalled: 0..0,
             calls: 0,
             parked: 0,
             members: 0,

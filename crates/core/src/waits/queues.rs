@@ -10,6 +10,9 @@ use crate::store::Key;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash, Hasher};
 
+/// How many numbers of queues are looked at for the next that is stalled.
+const LOOKS_AT_ONCE: usize = 4_096;
+
 impl Waits {
     /// The queue of `key`, if there is one. It can be empty: then the key has not been looked at
     /// since the last waiter left.
@@ -128,18 +131,32 @@ impl Waits {
 
     /// Notes that all queues must be looked at again.
     pub fn stall_all(&mut self) {
-        let open = self.queues.iter().filter(|(_, queue)| !queue.is_answered);
-        self.stalled.extend(open.map(|(id, _)| id));
+        self.all_stalled = 0..self.queues.bound();
     }
 
     /// The next queue that must be looked at.
     pub fn next_stalled(&mut self) -> Option<u32> {
+        let noted = self.stalled.first().copied();
+        // Numbers without a queue are passed, some at a time: of what is left, the next call knows more.
+        for _ in 0..LOOKS_AT_ONCE {
+            let id = self.all_stalled.start;
+            if self.all_stalled.is_empty() || noted.is_some_and(|noted| noted < id) {
+                break;
+            }
+            self.all_stalled.start += 1;
+            if noted == Some(id) {
+                break;
+            }
+            if self.queues.get(id).is_some_and(|queue| !queue.is_answered) {
+                return Some(id);
+            }
+        }
         self.stalled.pop_first()
     }
 
     /// Whether any queue must be looked at.
     pub fn has_stalled(&self) -> bool {
-        !self.stalled.is_empty()
+        !self.stalled.is_empty() || !self.all_stalled.is_empty()
     }
 
     /// Notes that a place of a durable queue came, goes or changed.
