@@ -67,6 +67,10 @@ impl Machine {
             })?;
             seen += len;
         }
+        let longest = waits.queues().map(|(_, queue)| queue.len).max();
+        ensure(longest.unwrap_or(0) == waits.longest(), || {
+            String::from("the length of the longest queue is known")
+        })?;
         ensure(seen - gone == waits.len(), || String::from("every waiter stands in a queue"))?;
         ensure(gone == waits.gone(), || String::from("places that are gone are counted"))?;
         ensure(waits.count() == (parked, seen - parked - members), || {

@@ -8,6 +8,7 @@
 mod budget;
 mod groups;
 mod holders;
+mod lengths;
 mod order;
 mod owners;
 mod present;
@@ -26,6 +27,7 @@ use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
 use alloc::collections::{BTreeSet, VecDeque};
 pub use budget::Budget;
+use lengths::Lengths;
 use order::Order;
 use owners::{Party, hash_place};
 pub use reorder::Aims;
@@ -44,6 +46,7 @@ const MANY_READERS: usize = 256;
 pub struct Waits {
     keys: HashKeys,
     queues: Slab<Queue>,
+    lengths: Lengths,
     waiters: Slab<Waiter>,
     groups: Slab<Group>,
     /// Calls for several keys that are over, and how many places of theirs are still to be taken out.
@@ -90,6 +93,7 @@ impl Waits {
         Self {
             keys,
             queues: Slab::default(),
+            lengths: Lengths::default(),
             waiters: Slab::default(),
             groups: Slab::default(),
             over: VecDeque::new(),
@@ -281,6 +285,7 @@ impl Waits {
             if next == NIL {
                 queue.tail = slot;
             }
+            self.lengths.grow(queue.len);
             queue.len += 1;
         }
         self.count_in(slot);
@@ -335,6 +340,7 @@ impl Waits {
             if queue.tail == slot {
                 queue.tail = waiter.prev;
             }
+            self.lengths.shrink(queue.len);
             queue.len -= 1;
             if queue.len == 0 && queue.kind.minds_its_queue() {
                 self.stalled.insert(waiter.queue);

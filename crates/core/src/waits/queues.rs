@@ -42,7 +42,7 @@ impl Waits {
 
     /// The length of the longest queue, with the places that are gone and not taken out.
     pub fn longest(&self) -> usize {
-        self.queues.iter().map(|(_, queue)| queue.len).max().unwrap_or(0)
+        self.lengths.longest()
     }
 
     pub(super) fn open_queue(&mut self, key: Key<'_>, kind: Kind) -> u32 {
