@@ -2,10 +2,12 @@
 
 use crate::bytes::Owner;
 use crate::hold::{self, Hold};
+use crate::resource::Debris;
 use crate::time::LeaseInstant;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 /// Which hold of a key: the token of a reader, the id of a permit, [`ALONE`] for the one holder of
 /// a lock and for the writer.
@@ -127,6 +129,23 @@ impl Holds {
     /// All holds, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (HoldId, &Hold)> {
         self.all.iter().map(|(&id, hold)| (id, &**hold))
+    }
+
+    /// Those behind `last` in the order of their ids; all without one.
+    pub fn after(&self, last: Option<HoldId>) -> impl Iterator<Item = (HoldId, &Hold)> {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.all.range((from, Bound::Unbounded)).map(|(&id, hold)| (id, &**hold))
+    }
+
+    /// Its memory, to be freed piece by piece.
+    pub(crate) fn into_debris(self, debris: &mut Debris) {
+        let Self { all, ends, owners, unclaimed, requests, touched } = self;
+        debris.add(all.into_iter());
+        debris.add(ends.into_iter());
+        debris.add(owners.into_iter());
+        debris.add(unclaimed.into_iter());
+        debris.add(requests.into_iter());
+        debris.add(touched.into_iter());
     }
 
     /// How many there are.

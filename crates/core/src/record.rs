@@ -17,6 +17,7 @@ mod format;
 mod input;
 mod output;
 
+pub(crate) use beside::encode_beside_and;
 pub use beside::{Beside, BesideInput, encode_beside};
 pub use digest::digest;
 

@@ -10,6 +10,7 @@ use crate::semaphore::Semaphore;
 use crate::time::{LeaseInstant, Millis};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::fmt;
 
 /// The families. Closed on purpose: they differ in what they admit, and share queueing, expiry,
 /// ties and hand-off.
@@ -332,6 +333,19 @@ impl Resource {
         }
     }
 
+    /// Its memory, to be freed piece by piece.
+    pub(crate) fn into_debris(self: Box<Self>) -> Debris {
+        let mut debris = Debris::default();
+        match self.body {
+            Body::Lock(_) => {}
+            Body::Fair(fair) => debris.add(fair.places.into_iter()),
+            Body::Rw(rw) => rw.readers.into_debris(&mut debris),
+            Body::Semaphore(semaphore) => semaphore.permits.into_debris(&mut debris),
+            Body::Latch(latch) => debris.add(latch.requests.into_iter()),
+        }
+        debris
+    }
+
     /// Bytes of memory it takes, itself included.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
@@ -345,6 +359,32 @@ impl Resource {
                 Body::Semaphore(semaphore) => semaphore.heap_size(),
                 Body::Latch(latch) => latch.heap_size(),
             }
+    }
+}
+
+/// Parts of a value that is over. To free 100,000 of them takes too long for one step.
+#[derive(Default)]
+pub(crate) struct Debris(Vec<Box<dyn Iterator<Item = ()> + Send>>);
+
+impl Debris {
+    /// Adds parts to be freed.
+    pub(crate) fn add<T: 'static>(&mut self, parts: impl Iterator<Item = T> + Send + 'static) {
+        self.0.push(Box::new(parts.map(drop)));
+    }
+
+    /// Frees up to `most` parts; `false` when none is left.
+    pub(crate) fn free(&mut self, most: usize) -> bool {
+        let Some(parts) = self.0.last_mut() else { return false };
+        if parts.by_ref().take(most).count() < most {
+            self.0.pop();
+        }
+        !self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Debris {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Debris").field(&self.0.len()).finish()
     }
 }
 

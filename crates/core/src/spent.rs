@@ -263,7 +263,7 @@ impl SpentRequests {
     }
 
     /// Saved, and sent to replicas: the same on every machine, and part of the version of what is saved.
-    fn print(&self, key: Key<'_>, request: RequestKey<'_>) -> Print {
+    pub(crate) fn print(&self, key: Key<'_>, request: RequestKey<'_>) -> Print {
         let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
         hasher.write(&key.db.to_le_bytes());
         hasher.write(&[request.scope as u8]);

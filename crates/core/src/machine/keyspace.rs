@@ -10,7 +10,7 @@ use super::requests::spent_of;
 use super::{AT_ONCE, Machine, Role, Slots, WEIGHT_AT_ONCE, subject};
 use crate::effects::{Effects, Outcome, Subject};
 use crate::hold::NO_CLIENT;
-use crate::holds::HoldId;
+use crate::holds::{ALONE, HoldId};
 use crate::lease::{EntryId, NO_ENTRY};
 use crate::resource::{Kind, Resource};
 use crate::slab::NIL;
@@ -23,7 +23,7 @@ use dlock_wire::message::Event;
 use dlock_wire::reply::ErrorCode;
 
 /// What a value was when the server unlinked it from its key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Lost {
     entry: EntryId,
     kind: Kind,
@@ -33,10 +33,14 @@ pub struct Lost {
     messages: Vec<Subject>,
     /// The requests of its holds.
     requests: Vec<LostRequest>,
+    /// Whether the holds besides that of [`Resource::lock`] are not in these lists.
+    is_large: bool,
+    /// A large value itself, once the server has freed it.
+    value: Option<Box<Resource>>,
 }
 
 /// A request of a hold that is gone with its key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 struct LostRequest {
     scope: Scope,
     owner: Box<[u8]>,
@@ -47,9 +51,21 @@ struct LostRequest {
 impl Lost {
     /// Notes what `resource` is, to be told to [`Machine::unlinked`] later.
     pub fn of(resource: &Resource) -> Self {
-        let tied = resource.holds().filter(|(_, hold)| hold.tied_to() != NO_CLIENT);
+        Self::with(resource, false)
+    }
+
+    /// As [`Lost::of`], in constant time: for a value with very many parts, which has to be [brought](Lost::bring) when
+    /// the server frees it. A value that lives on under another name is not freed.
+    pub fn of_large(resource: &Resource) -> Self {
+        Self::with(resource, true)
+    }
+
+    fn with(resource: &Resource, is_large: bool) -> Self {
         let kind = resource.kind();
-        let requests = resource.holds().flat_map(|(id, hold)| spent_of((kind, id), hold, false));
+        // The hold of the lock comes first.
+        let holds = || resource.holds().take_while(|(id, _)| !is_large || *id == ALONE);
+        let tied = holds().filter(|(_, hold)| hold.tied_to() != NO_CLIENT);
+        let requests = holds().flat_map(|(id, hold)| spent_of((kind, id), hold, false));
         let requests = requests.map(|(name, what)| LostRequest {
             scope: name.scope,
             owner: name.owner.into(),
@@ -61,8 +77,23 @@ impl Lost {
             kind,
             requests: requests.collect(),
             ties: tied.map(|(id, hold)| (hold.tied_to(), id)).collect(),
-            messages: resource.holds().filter_map(|(id, hold)| subject(id, hold)).collect(),
+            messages: holds().filter_map(|(id, hold)| subject(id, hold)).collect(),
+            is_large,
+            value: None,
         }
+    }
+
+    /// Whether this is about `resource`, which is to be brought.
+    pub fn awaits(&self, resource: &Resource) -> bool {
+        self.is_large
+            && self.value.is_none()
+            && self.entry == resource.entry
+            && self.kind == resource.kind()
+    }
+
+    /// The server has freed the value.
+    pub fn bring(&mut self, value: Box<Resource>) {
+        self.value = Some(value);
     }
 }
 
@@ -74,34 +105,59 @@ impl Machine {
         store: &mut S,
         now: Now,
         key: Key<'_>,
-        lost: Option<&Lost>,
+        lost: Option<Lost>,
         fx: &mut Effects,
     ) {
-        if let Some(lost) = lost
-            && !matches!(store.get(key), Slot::Here(resource) if resource.entry == lost.entry)
-            && self.leases.of_key(lost.entry, key).is_some()
-        {
-            self.leases.leave(lost.entry);
-            // A replica does the same by itself.
-            let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
-            for LostRequest { scope, owner, id, what } in &lost.requests {
-                let name = RequestKey { scope: *scope, owner, id };
-                self.spent.note(key, name, *what, lease, limits);
-            }
-            for &(client, id) in &lost.ties {
-                self.connections.untie(client, lost.entry, id);
-            }
-            if self.role == Role::Primary {
-                for subject in &lost.messages {
-                    fx.message(Event::Deleted, key, subject.clone());
-                }
-                if !matches!(store.get(key), Slot::Here(_)) {
-                    self.forget_taken(|gone| gone == key);
-                }
-                self.value_is_gone(lost.kind, key, fx);
+        if let Some(mut lost) = lost {
+            let value = lost.value.take();
+            let is_gone = !matches!(store.get(key), Slot::Here(here) if here.entry == lost.entry)
+                && self.leases.of_key(lost.entry, key).is_some();
+            match (is_gone, value) {
+                (true, value) => self.lose(store, now, key, (&lost, value), fx),
+                (false, Some(value)) => self.freed(value),
+                (false, None) => {}
             }
         }
         self.look_at_queue(store, now, key, fx);
+    }
+
+    /// What follows from the loss of a value. Of a large one, [`Machine::work_off_removed`] does the most.
+    fn lose<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        key: Key<'_>,
+        (lost, value): (&Lost, Option<Box<Resource>>),
+        fx: &mut Effects,
+    ) {
+        self.leases.leave(lost.entry);
+        // A replica does the same by itself.
+        let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
+        for LostRequest { scope, owner, id, what } in &lost.requests {
+            let name = RequestKey { scope: *scope, owner, id };
+            self.spent.note(key, name, *what, lease, limits);
+        }
+        for &(client, id) in &lost.ties {
+            self.connections.untie(client, lost.entry, id);
+        }
+        if self.role == Role::Primary {
+            for subject in &lost.messages {
+                fx.message(Event::Deleted, key, subject.clone());
+            }
+            if !matches!(store.get(key), Slot::Here(_)) {
+                self.forget_taken(|gone| gone == key);
+            }
+            self.value_is_gone(lost.kind, key, fx);
+        }
+        match value {
+            Some(value) => {
+                self.take_over_removed(key, lost.entry, value);
+                self.work_off_removed(store, now, fx);
+            }
+            // The server has freed it in the background, which it is told not to: at least its ties go.
+            None if lost.is_large => self.flushes.push_back(Flush::new(self, Some(key.db))),
+            None => {}
+        }
     }
 
     /// A value was unlinked from `key`, which cannot be looked at now: [`Machine::unlinked`] follows in the tick. Until then

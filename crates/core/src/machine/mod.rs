@@ -19,6 +19,7 @@ mod multi;
 mod places;
 mod presence;
 mod reentry;
+mod removed;
 mod replay;
 mod requests;
 mod rw;
@@ -157,6 +158,10 @@ pub struct Machine {
     wide_at_once: usize,
     /// FLUSHDB and FLUSHALL that are not worked off, oldest first.
     flushes: VecDeque<flush::Flush>,
+    /// Large values that were removed, oldest first, and whose holds are not all ended.
+    removed: VecDeque<removed::Removed>,
+    /// Removed values whose memory is given back piece by piece.
+    debris: removed::AllDebris,
     /// Where the next ANYACQUIRE begins to look.
     any_start: usize,
     quarantine_until: Option<Instant>,
@@ -233,6 +238,8 @@ impl Machine {
             to_stall: VecDeque::new(),
             wide_at_once: WIDE_AT_ONCE,
             flushes: VecDeque::new(),
+            removed: VecDeque::new(),
+            debris: VecDeque::new(),
             any_start: 0,
             quarantine_until: None,
             gate: Gate::Unknown,

@@ -79,10 +79,13 @@ impl Machine {
     /// ([`Machine::token_floor`]) and no request that is over.
     pub fn save_beside(&self, now: Now, put: impl FnMut(&[u8])) {
         let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
+        let more = self.requests_of_removed();
         let has_any = self.token_floor(now.wall_us).is_some()
+            || !more.is_empty()
             || self.spent.entries(lease, limits).next().is_some();
         if has_any {
-            record::encode_beside(self.tokens.last(), &self.spent, lease, limits, put);
+            let spent = (&self.spent, more.as_slice());
+            record::encode_beside_and(self.tokens.last(), spent, lease, limits, put);
         }
     }
 

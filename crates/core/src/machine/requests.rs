@@ -12,7 +12,7 @@ use crate::holds::HoldId;
 use crate::resource::{Body, Kind, Resource};
 use crate::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
 use crate::store::{Key, Slot, Store};
-use crate::time::Now;
+use crate::time::{LeaseInstant, Now};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -96,6 +96,12 @@ impl Machine {
         &self.spent
     }
 
+    /// How many requests that are over are known at `now`. Walks over all of them: for tests.
+    pub fn known_requests(&self, now: Now) -> usize {
+        let known = self.spent.known(self.clock.at(now.mono), self.request_limits());
+        known + self.requests_of_removed().len()
+    }
+
     /// How long and how many requests are remembered.
     pub fn request_limits(&self) -> Limits {
         let settings = &self.settings;
@@ -105,6 +111,7 @@ impl Machine {
     /// Another data set takes the place of the one that is here, and with it what is known of requests: `spent`, or
     /// nothing.
     pub fn replace_spent(&mut self, spent: Option<SpentRequests>) {
+        self.forget_requests_of_removed();
         let keys = self.spent.keys();
         self.spent = spent.unwrap_or_else(|| SpentRequests::new(keys));
     }
@@ -200,14 +207,13 @@ impl Machine {
         if let Some((did, is_claimed)) = seen_by_hold(resource, name) {
             return Some(Known::ByHold(did, is_claimed));
         }
-        let limits = self.request_limits();
-        self.spent.find(step.key, name, step.lease, limits).map(Known::Over)
+        self.find_spent(step.key, name, step.lease).map(Known::Over)
     }
 
     /// Whether a call names a request that is over, as far as the memory knows.
     pub(super) fn is_over(&self, key: Key<'_>, now: Now, call: Call<'_>) -> bool {
-        let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
-        call.names().any(|name| self.spent.find(key, name, lease, limits).is_some())
+        let lease = self.clock.at(now.mono);
+        call.names().any(|name| self.find_spent(key, name, lease).is_some())
     }
 
     /// `ERR` if the id of a call was used for something else at this key. For calls for several keys,
@@ -219,13 +225,13 @@ impl Machine {
         key: Key<'_>,
         call: Call<'_>,
     ) -> Option<Outcome> {
-        let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
+        let lease = self.clock.at(now.mono);
         call.names().find_map(|name| {
             let did = match store.get(key) {
                 Slot::Here(resource) => seen_by_hold(resource, name).map(|(did, _)| did),
                 Slot::Missing | Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => None,
             };
-            let fits = match (did, self.spent.find(key, name, lease, limits)) {
+            let fits = match (did, self.find_spent(key, name, lease)) {
                 (Some(did), _) => call.asks.may_repeat(did),
                 (None, Some(used)) => call.asks.may_copy(used),
                 (None, None) => true,
@@ -238,7 +244,13 @@ impl Machine {
     /// out meanwhile.
     pub(super) fn taken_by(&self, step: &Step<'_>, id: Option<&[u8]>) -> Option<Use> {
         let mut names = Call::without_owner(id, Asks::Take(0)).names();
-        self.spent.find(step.key, names.next()?, step.lease, self.request_limits())
+        self.find_spent(step.key, names.next()?, step.lease)
+    }
+
+    /// What a request did that is over.
+    fn find_spent(&self, key: Key<'_>, name: RequestKey<'_>, lease: LeaseInstant) -> Option<Use> {
+        let known = self.spent.find(key, name, lease, self.request_limits());
+        known.or_else(|| self.find_removed(key, name))
     }
 
     /// Notes what a request did that no hold knows.

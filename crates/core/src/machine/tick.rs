@@ -60,6 +60,7 @@ impl Machine {
                     && self.role == Role::Primary
                     && ((self.is_flushing() && self.end_lease_of_one(store, now, fx))
                         || self.flush_one(store, fx)
+                        || self.work_off_removed(store, now, fx)
                         || self.end_quarantine(now)
                         || self.see_to_one_left_behind(store, now, fx)
                         || self.advance_epoch(store, now, fx)
@@ -69,13 +70,15 @@ impl Machine {
                         || self.work_off_one(store, now, fx)
                         || self.stall_more_places()
                         || self.grant_leftover(store, now, fx)))
-                || (self.role == Role::Replica && self.flush_one(store, fx))
+                || (self.role == Role::Replica
+                    && (self.flush_one(store, fx) || self.work_off_removed(store, now, fx)))
                 || self.answer_more(fx)
                 // Last of what anybody waits for: the queues that it stalls are served in between.
                 || self.leave_some()
                 || self.waits.forget_former_readers(DROPS_AT_ONCE)
                 // Nothing waits for it: a request that is over for too long is not found any more.
-                || self.spent.drop_overdue(self.clock.at(now.mono), limits, DROPS_AT_ONCE);
+                || self.spent.drop_overdue(self.clock.at(now.mono), limits, DROPS_AT_ONCE)
+                || self.free_some();
             if !worked {
                 return Progress::Done;
             }
@@ -95,6 +98,7 @@ impl Machine {
                 || self.epoch_cursor > 0
                 || self.connections.has_departed()
                 || self.is_flushing()
+                || self.has_removed()
                 || self.quarantine_until.is_some_and(|until| until <= now.mono)
                 || self.waits.has_stalled()
                 || !self.to_stall.is_empty()
@@ -104,6 +108,9 @@ impl Machine {
 
     /// When the next tick is due; `None` when nothing will happen by itself. `gate` is what the server said last.
     pub fn next_alarm(&self, now: Now, gate: Gate) -> Option<Instant> {
+        if self.has_debris() {
+            return Some(now.mono);
+        }
         let mut next = self.waits.timeouts.next().map(Instant);
         if !self.clock.is_paused()
             && let Some(at) = self.spent.next_end(self.request_limits())
@@ -121,7 +128,7 @@ impl Machine {
             earlier(Some(now.mono));
         }
         if self.role == Role::Replica {
-            if self.is_flushing() {
+            if self.is_flushing() || self.has_removed() {
                 return Some(now.mono);
             }
             return next;

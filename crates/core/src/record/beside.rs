@@ -9,7 +9,7 @@ use super::format::UseV1;
 use super::output::Sink;
 use super::{CONFIG, DecodeError, check};
 use crate::queue::HashKeys;
-use crate::spent::{Limits, SpentRequests};
+use crate::spent::{Limits, Print, SpentRequests, Use};
 use crate::time::{LeaseInstant, Millis};
 use alloc::vec::Vec;
 use dlock_wire::names;
@@ -38,10 +38,25 @@ pub fn encode_beside(
     spent: &SpentRequests,
     now: LeaseInstant,
     limits: Limits,
+    put: impl FnMut(&[u8]),
+) {
+    encode_beside_and(token, (spent, &[]), now, limits, put);
+}
+
+/// [`encode_beside`], with `more` requests that are over just now.
+pub(crate) fn encode_beside_and(
+    token: u64,
+    (spent, more): (&SpentRequests, &[(Print, Use)]),
+    now: LeaseInstant,
+    limits: Limits,
     mut put: impl FnMut(&[u8]),
 ) {
+    let entries = || {
+        let more = more.iter().map(|&(print, what)| (print, 0, what));
+        spent.entries(now, limits).chain(more)
+    };
     // Counted first: the number stands in front.
-    let count = spent.entries(now, limits).count() as u64;
+    let count = entries().count() as u64;
     if count == 0 {
         return put(&token.to_le_bytes());
     }
@@ -53,7 +68,7 @@ pub fn encode_beside(
     }
     put(&piece);
     piece.clear();
-    for (number, ([one, other], age_ms, what)) in (1..).zip(spent.entries(now, limits)) {
+    for (number, ([one, other], age_ms, what)) in (1..).zip(entries()) {
         let mut print = [0; 16];
         print[..8].copy_from_slice(&one.to_le_bytes());
         print[8..].copy_from_slice(&other.to_le_bytes());

@@ -160,8 +160,8 @@ impl Scene {
         let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);
         let [there, gone] = keys.rename(from, to);
         machine.moved(keys, to);
-        machine.unlinked(keys, NOW, to, there.as_ref(), fx);
-        machine.unlinked(keys, NOW, from, gone.as_ref(), fx);
+        machine.unlinked(keys, NOW, to, there, fx);
+        machine.unlinked(keys, NOW, from, gone, fx);
         self.settle();
     }
 

@@ -52,11 +52,7 @@ impl Simulation {
         for (k, name) in KEYS.into_iter().enumerate() {
             self.model.there[k] = self.world.has_key(Key { db: 0, name: name.as_bytes() });
         }
-        let (lease, limits) = (
-            self.world.machine.lease_time(self.world.now().mono),
-            self.world.machine.request_limits(),
-        );
-        let remembered = self.world.machine.spent().known(lease, limits);
+        let remembered = self.world.machine.known_requests(self.world.now());
         assert_eq!(remembered, self.model.remembered(), "requests that are remembered");
         assert_eq!(got, expected, "the machine (left) and the model (right) disagree");
     }

@@ -14,6 +14,8 @@ pub struct Keys {
     pub(super) values: Vec<(Id, Option<Resource>)>,
     /// Keys that have a time to live which somebody set.
     pub with_ttl: Vec<Id>,
+    /// Values count as large: what is unlinked is not copied, but brought when it is freed.
+    pub has_large: bool,
     /// The one slot that can be reached, as in a command of a cluster; `None`: all can.
     pub slot: Option<usize>,
 }
@@ -92,17 +94,25 @@ impl Keys {
 
     /// RENAME, as far as keys go; what was unlinked from the new name, and from the old one.
     pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> [Option<Lost>; 2] {
-        let lost = [self.lost(to), self.lost(from)];
-        if let Some(value) = self.take(from) {
-            self.take(to);
-            self.insert(to, value);
-        }
+        let Some(value) = self.take(from) else { return [self.free(to), None] };
+        let moved = value.as_ref().map(|value| self.lost(value));
+        let lost = [self.free(to), moved];
+        self.insert(to, value);
         lost
     }
 
-    pub(super) fn lost(&self, key: Key<'_>) -> Option<Lost> {
-        let at = self.find(key).ok()?;
-        self.values[at].1.as_ref().map(Lost::of)
+    /// Takes away what is there.
+    pub(super) fn free(&mut self, key: Key<'_>) -> Option<Lost> {
+        let value = self.take(key)??;
+        let mut lost = self.lost(&value);
+        if lost.awaits(&value) {
+            lost.bring(Box::new(value));
+        }
+        Some(lost)
+    }
+
+    fn lost(&self, value: &Resource) -> Lost {
+        if self.has_large { Lost::of_large(value) } else { Lost::of(value) }
     }
 
     pub(super) fn swap(&mut self, a: u32, b: u32) {

@@ -388,12 +388,9 @@ impl World {
         assert!(here.eq(there), "the replica has what the primary has: {:?}", self.both());
         let mut states = self.keys.digest().filter_map(|(_, digest)| digest);
         assert!(!states.any(|state| state == Digest::Free), "a free lock has no key");
-        let known = |machine: &Machine| {
-            machine.spent().known(machine.lease_time(now.mono), machine.request_limits())
-        };
         assert_eq!(
-            known(&self.machine),
-            known(&self.replica),
+            self.machine.known_requests(now),
+            self.replica.known_requests(now),
             "the replica remembers as many requests as the primary"
         );
         let ttl = (self.keys.with_ttl.len(), self.replica_keys.with_ttl.len());
@@ -425,6 +422,7 @@ impl World {
         for name in self.keys.kept_until_deleted() {
             self.unlink(Key { db: name.0, name: &name.1 }, false);
         }
+        self.tick(Gate::Open);
         for machine in [&self.machine, &self.replica] {
             let waits = machine.waits();
             assert_eq!(waits.len(), 0, "no waiter is left");
@@ -435,6 +433,7 @@ impl World {
             assert_eq!(machine.leases().held(), 0, "nobody holds anything");
             assert_eq!(machine.connections().len(), 0, "no connection is known");
             assert_eq!(machine.in_flight(), 0, "no grant is on its way");
+            assert_eq!(machine.removed_values(), 0, "no removed value is left");
         }
         let alarm = self.machine.next_alarm(self.now(), Gate::Open);
         assert_eq!(alarm, None, "no alarm is asked for");

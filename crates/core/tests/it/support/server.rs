@@ -14,6 +14,8 @@ impl World {
     pub fn set_portion(&mut self, most: usize) {
         self.machine.set_portion(most);
         self.replica.set_portion(most);
+        self.keys.has_large = true;
+        self.replica_keys.has_large = true;
     }
 
     /// Whether there is anything under `key`.
@@ -29,20 +31,19 @@ impl World {
 
     /// DEL, UNLINK, EXPIRE running out, eviction; with `over`, SET of another type over it.
     pub fn unlink(&mut self, key: Key<'_>, over: bool) -> Seen {
-        let lost = [self.keys.lost(key), self.replica_keys.lost(key)];
-        for keys in [&mut self.keys, &mut self.replica_keys] {
-            keys.take(key);
+        let [here, there] = [&mut self.keys, &mut self.replica_keys].map(|keys| {
+            let lost = keys.free(key);
             if over {
                 keys.insert(key, None);
             }
-        }
-        let [here, there] = lost;
+            lost
+        });
         self.on_replica(|machine, keys, now, fx| {
-            machine.unlinked(keys, now, key, there.as_ref(), fx);
+            machine.unlinked(keys, now, key, there, fx);
         });
         self.keys.slot = self.is_cluster.then(|| slot_of(key.name));
         let mut seen =
-            self.step(|machine, keys, now, fx| machine.unlinked(keys, now, key, here.as_ref(), fx));
+            self.step(|machine, keys, now, fx| machine.unlinked(keys, now, key, here, fx));
         self.finish_in_tick(&mut seen);
         seen
     }
@@ -50,10 +51,7 @@ impl World {
     /// As [`World::unlink`], but the machines hear of it only in [`World::hear_of_removals`]: the server removes a key whose
     /// time to live is over when somebody looks at it, which may be the machine itself, and tells of it later.
     pub fn unlink_unheard(&mut self, key: Key<'_>) -> Seen {
-        let lost = [self.keys.lost(key), self.replica_keys.lost(key)];
-        for keys in [&mut self.keys, &mut self.replica_keys] {
-            keys.take(key);
-        }
+        let lost = [&mut self.keys, &mut self.replica_keys].map(|keys| keys.free(key));
         self.unheard_removals.push((key.db, key.name.to_vec(), lost));
         Seen::default()
     }
@@ -64,10 +62,10 @@ impl World {
         for (db, name, [here, there]) in std::mem::take(&mut self.unheard_removals) {
             let key = Key { db, name: &name };
             self.on_replica(|machine, keys, now, fx| {
-                machine.unlinked(keys, now, key, there.as_ref(), fx);
+                machine.unlinked(keys, now, key, there, fx);
             });
             all = self.step(|machine, keys, now, fx| {
-                machine.unlinked(keys, now, key, here.as_ref(), fx);
+                machine.unlinked(keys, now, key, here, fx);
             });
         }
         all
@@ -82,8 +80,8 @@ impl World {
         let told = |[there, gone]: [Option<Lost>; 2]| {
             move |machine: &mut Machine, keys: &mut Keys, now: Now, fx: &mut Effects| {
                 machine.moved(keys, to);
-                machine.unlinked(keys, now, to, there.as_ref(), fx);
-                machine.unlinked(keys, now, from, gone.as_ref(), fx);
+                machine.unlinked(keys, now, to, there, fx);
+                machine.unlinked(keys, now, from, gone, fx);
             }
         };
         let there = lost.pop().expect("two servers");
@@ -127,7 +125,6 @@ impl World {
         }
         self.on_replica(|machine, keys, now, fx| {
             machine.flushed(keys, now, db, true, fx);
-            while machine.tick(keys, now, Gate::Unknown, 64, fx) == Progress::More {}
         });
         let mut seen = self.step(|machine, keys, now, fx| machine.flushed(keys, now, db, true, fx));
         self.finish_in_tick(&mut seen);
@@ -210,14 +207,14 @@ impl World {
         let lease = self.machine.lease_time(now.mono);
         let Slot::Here(resource) = self.keys.get(from) else { panic!("nothing to dump") };
         let payload = encoded(resource, now, lease);
-        let [here, there] = [self.keys.lost(to), self.replica_keys.lost(to)];
-        for keys in [&mut self.keys, &mut self.replica_keys] {
-            keys.take(to);
+        let [here, there] = [&mut self.keys, &mut self.replica_keys].map(|keys| {
+            let lost = keys.free(to);
             keys.insert(to, Some(decoded(&payload, now)));
-        }
+            lost
+        });
         let told = |lost: Option<Lost>| {
             move |machine: &mut Machine, keys: &mut Keys, now: Now, fx: &mut Effects| {
-                machine.unlinked(keys, now, to, lost.as_ref(), fx);
+                machine.unlinked(keys, now, to, lost, fx);
                 machine.adopt(keys, now, to, fx);
             }
         };
@@ -233,7 +230,9 @@ impl World {
     fn on_replica(&mut self, run: impl FnOnce(&mut Machine, &mut Keys, Now, &mut Effects)) {
         let now = self.now();
         let mut fx = Effects::default();
-        run(&mut self.replica, &mut self.replica_keys, now, &mut fx);
+        let (machine, keys) = (&mut self.replica, &mut self.replica_keys);
+        run(machine, keys, now, &mut fx);
+        while machine.tick(keys, now, Gate::Unknown, 64, &mut fx) == Progress::More {}
         assert!(fx.is_quiet(), "a replica does nothing by itself: {fx:?}");
         self.check_replica();
     }

@@ -12,6 +12,7 @@ mod operators;
 mod places;
 mod portions;
 mod queue;
+mod removed;
 mod requests;
 mod rw;
 mod semaphore;

@@ -1,0 +1,162 @@
+//! Large values that are removed: their holds end in portions, which nobody sees.
+
+use crate::script::run_as;
+use crate::support::{MS, World};
+use dlock_core::effects::Outcome;
+use dlock_core::machine::{Caller, Gate, Progress, Settings};
+use dlock_core::store::Key;
+use dlock_core::time::LeaseInstant;
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::{Acquire, Channel, SemAcquire};
+
+#[test]
+fn the_requests_of_removed_permits_are_known_at_once_and_their_messages_come_in_portions() {
+    run_as(
+        "DSEM",
+        "
+          0  set portion 2
+          0  c1  INIT s 9                        => 1
+          0  c1  ACQUIRE s A NOTIFY c REQID 1    => p1
+          0  c1  ACQUIRE s A NOTIFY c REQID 2    => p2
+          0  c1  ACQUIRE s B NOTIFY c REQID 3    => p3
+          0  c1  ACQUIRE s C NOTIFY c REQID 4    => p4
+          0  c1  ACQUIRE s C REQID 5 BIND 0      => p5
+          1  del s                               => c: deleted 0 p1 1 A [1] s; c: deleted 0 p2 1 A [2] s
+        # All of them are over, worked off or not.
+          1  c1  ACQUIRE s A REQID 1             => SPENT
+          1  c1  ACQUIRE s B REQID 3             => SPENT
+          1  c1  ACQUIRE s C REQID 4             => SPENT
+          1  c1  ACQUIRE s C REQID 5 LIMIT 3     => SPENT
+          1  c1  INIT s 9                        => 1
+          1  c1  ACQUIRE s C REQID 5             => SPENT
+          1  tick                                => c: deleted 0 p3 1 B [3] s; c: deleted 0 p4 1 C [4] s
+          2  c1  ACQUIRE s B REQID 3             => SPENT
+          2  c1  ACQUIRE s C REQID 5             => SPENT
+          2  gone c1
+          2  c2  BREAK s $p5                     => 0
+        ",
+    );
+}
+
+#[test]
+fn a_connection_can_go_while_its_removed_holds_are_worked_off_and_their_entry_is_used_again() {
+    run_as(
+        "DRW",
+        "
+          0  set portion 2
+          0  c1  ACQUIRE k A READ BIND 0 => t1
+          0  c1  ACQUIRE k B READ BIND 0 => t2
+          0  c1  ACQUIRE k C READ BIND 0 => t3
+          0  c1  ACQUIRE k D READ BIND 0 => t4
+          0  c2  ACQUIRE k E READ BIND 0 => t5
+          1  del k
+          1  c1  ACQUIRE l A READ BIND 0 => t6
+          1  c3  ACQUIRE k F WRITE       => t7
+          1  gone c2
+          1  gone c1
+          1  tick
+          1  c3  ACQUIRE l G WRITE       => t8
+          1  c3  RELEASE k F WRITE       => 0
+        ",
+    );
+}
+
+#[test]
+fn a_moved_value_keeps_all_of_its_holds() {
+    run_as(
+        "DRW",
+        "
+          0  set portion 2
+          0  c1  ACQUIRE k A READ REQID 1 => t1
+          0  c1  ACQUIRE k B READ REQID 2 => t2
+          0  c1  ACQUIRE k C READ BIND 0  => t3
+          1  rename k l
+          1  c1  ACQUIRE l A READ REQID 1 => t1
+          1  c1  RELEASE l B READ         => 0
+          1  gone c1
+          1  tick
+          2  c2  ACQUIRE l D WRITE        => null
+          2  c2  RELEASE l A READ         => 0
+          2  c2  ACQUIRE l D WRITE        => t4
+        ",
+    );
+}
+
+const MANY: u32 = 3_000;
+
+fn permit(n: u32) -> (Vec<u8>, Vec<u8>) {
+    (n.to_be_bytes().to_vec(), format!("request {n}").into_bytes())
+}
+
+/// A semaphore with [`MANY`] permits.
+fn with_permits() -> World {
+    let mut world = World::new(Settings::default(), 1_000_000 * MS);
+    world.set_portion(64);
+    let caller = Caller { client: 1, db: 0, may_block: true };
+    let _ = world.step(|machine, keys, now, fx| {
+        machine.sem_init(keys, now, caller, (b"s", MANY), fx);
+    });
+    for n in 0..MANY {
+        let (owner, id) = permit(n);
+        let acquire = Acquire {
+            reqid: Some(&id),
+            bind_ms: Some(0),
+            notify: Some(Channel::Plain(b"c")),
+            ..Acquire::new(b"s", &owner)
+        };
+        let call = SemAcquire { acquire, count: 1, limit: None };
+        let seen = world.step(|machine, keys, now, fx| {
+            machine.sem_acquire(keys, now, caller, (&call, u128::from(n + 1).to_be_bytes()), fx);
+        });
+        assert!(matches!(seen.reply, Some(Outcome::Permit(_))));
+    }
+    world
+}
+
+#[test]
+fn very_many_permits_are_removed_in_many_ticks_and_a_save_in_between_knows_all_of_their_requests() {
+    let mut world = with_permits();
+    let mut messages = world.unlink(Key { db: 0, name: b"s" }, false).messages.len();
+    assert!(messages < 64, "{messages} messages at once");
+    let (now, limits) = (world.now(), world.machine.request_limits());
+    let saved = |world: &World| {
+        let mut strings: Vec<Vec<u8>> = Vec::new();
+        world.machine.save_beside(now, |string| strings.push(string.to_vec()));
+        let lease = world.machine.lease_time(now.mono);
+        let mut input = dlock_core::record::BesideInput::open(&strings[0], lease, limits)
+            .expect("what was saved");
+        strings[1..].iter().for_each(|string| input.read(string).expect("what was saved"));
+        let spent = input.finish().expect("what was saved").spent.expect("requests");
+        spent.known(LeaseInstant(lease.0), limits)
+    };
+    let mut ticks = 0;
+    loop {
+        assert_eq!(saved(&world), MANY as usize, "requests in a save after {ticks} ticks");
+        let mut progress = Progress::Done;
+        let seen = world.step(|machine, keys, now, fx| {
+            progress = machine.tick(keys, now, Gate::Open, 8, fx);
+        });
+        assert!(seen.messages.len() <= 64, "{} messages in one tick", seen.messages.len());
+        messages += seen.messages.len();
+        ticks += 1;
+        if progress == Progress::Done {
+            break;
+        }
+    }
+    assert_eq!(messages, MANY as usize);
+    assert!(ticks > 50, "{ticks} ticks");
+    assert!(world.machine.connections().is_empty());
+    assert_eq!(world.machine.removed_values(), 0);
+    let (owner, id) = permit(7);
+    let acquire = Acquire { reqid: Some(&id), ..Acquire::new(b"s", &owner) };
+    let call = SemAcquire { acquire, count: 1, limit: Some(1) };
+    let caller = Caller { client: 1, db: 0, may_block: true };
+    let seen = world.step(|machine, keys, now, fx| {
+        machine.sem_acquire(keys, now, caller, (&call, [9; 16]), fx);
+    });
+    assert!(
+        matches!(&seen.reply, Some(Outcome::Fault(fault)) if fault.code == ErrorCode::Spent),
+        "{seen:?}"
+    );
+    world.finish();
+}
