@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use dlock_core::machine::Lost;
 use dlock_core::queue::WaiterId;
 
-use crate::ffi::{Alarm, CallId, MainCell};
+use crate::ffi::{Alarm, CallId, MainCell, Value};
 
 impl Notice {
     /// Whether working it off may change a key.
@@ -28,6 +28,7 @@ impl Notice {
             // A connection that is heard again only has its queues looked at, which waits for the gate by itself.
             Self::Heard(_)
             | Self::HandleGone(_)
+            | Self::Freed(_)
             | Self::Forked
             | Self::Role { .. }
             | Self::Loading
@@ -67,6 +68,8 @@ pub enum Notice {
         /// What it was; `None` if it could not be looked at.
         lost: Option<Lost>,
     },
+    /// The server has freed a large value that we removed.
+    Freed(Box<Value>),
     /// RENAME or MOVE brought a value to this name, in some database: Valkey 9 names a wrong one inside MULTI.
     Moved {
         /// Name of the key.
@@ -201,6 +204,29 @@ pub fn push(notice: Notice) {
     if first == Some(true) {
         Alarm::ring();
     }
+}
+
+/// How many of the last notices may be about a value that is being freed: the server frees it right after it has told that
+/// the value is unlinked.
+const LAST: usize = 32;
+
+/// The server has freed a large value: the notice that it was unlinked takes it along. Gives it back if there is none.
+pub fn bring(value: Box<Value>) -> Option<Box<Value>> {
+    let mut value = Some(value);
+    INBOX.try_with(|inbox| {
+        let lost = inbox.iter_mut().rev().take(LAST).find_map(|notice| match notice {
+            Notice::Unlinked { lost: Some(lost), .. } => {
+                value.as_ref().is_some_and(|value| lost.awaits(value)).then_some(lost)
+            }
+            _ => None,
+        });
+        if let Some(lost) = lost
+            && let Some(value) = value.take()
+        {
+            lost.bring(value);
+        }
+    });
+    value
 }
 
 /// SWAPDB: what was noted about where a value is goes with the value, and is worked off after it.

@@ -9,7 +9,7 @@ use crate::ffi::{
     Args, Content, Ctx, KeyHandle, Level, Mode, Name, OwnedName, Value, Verdict, log,
 };
 use crate::inbox::{self, Notice};
-use crate::shell;
+use crate::{persist, shell};
 
 /// The keys that the running command names, as the server's own strings: they need no copy.
 #[derive(Clone, Copy)]
@@ -265,9 +265,26 @@ fn removing(remove: impl FnOnce() -> bool) {
 
 /// The server took a value of ours away from its key, or we did.
 pub fn unlinked(db: u32, name: &[u8], value: Option<&Value>) {
-    if REMOVING.load(std::sync::atomic::Ordering::Relaxed) {
+    if is_removing() {
         return;
     }
     crate::ffi::follow_moves();
-    inbox::push(Notice::Unlinked { db, name: name.into(), lost: value.map(Lost::of) });
+    let lost = value.map(|value| {
+        // A large one is not copied: it comes when the server frees it.
+        if persist::is_large(value) { Lost::of_large(value) } else { Lost::of(value) }
+    });
+    inbox::push(Notice::Unlinked { db, name: name.into(), lost });
+}
+
+/// The server has freed a large value on the main thread. Gives it back if nothing is left to do for it.
+pub fn freed(value: Box<Value>) -> Option<Box<Value>> {
+    if is_removing() {
+        inbox::push(Notice::Freed(value));
+        return None;
+    }
+    inbox::bring(value)
+}
+
+fn is_removing() -> bool {
+    REMOVING.load(std::sync::atomic::Ordering::Relaxed)
 }

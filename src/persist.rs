@@ -173,8 +173,14 @@ pub fn memory(value: &Value) -> usize {
     value.memory() - size_of::<Value>()
 }
 
+/// Whether a value has so many parts that they are not seen to in one step.
+pub fn is_large(value: &Value) -> bool {
+    const LARGE: usize = 64;
+    parts(value) > LARGE
+}
+
 /// How many parts a value has that are freed one by one; without counting them.
-pub fn parts(value: &Value) -> usize {
+fn parts(value: &Value) -> usize {
     match &value.body {
         Body::Lock(_) => 0,
         Body::Fair(fair) => fair.places.len(),

@@ -187,6 +187,7 @@ fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
         Notice::ClientGone(_)
         | Notice::Heard(_)
         | Notice::HandleGone(_)
+        | Notice::Freed(_)
         | Notice::Loaded { aside: true, .. }
         | Notice::Role { .. }
         | Notice::Loading => false,
@@ -248,7 +249,7 @@ fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
         Notice::Undelivered(waiter) => undelivered(ctx, turn, waiter),
         Notice::Unlinked { db, name, lost } => on_keys(ctx, turn, |shell, keys, now, fx| {
             let key = Key { db, name: &name };
-            shell.machine.unlinked(keys, now, key, lost.as_ref(), fx);
+            shell.machine.unlinked(keys, now, key, lost, fx);
         }),
         Notice::Loaded { db, name, aside: true, .. } => {
             let _ = shell::with(|shell| shell.aside.push((db, name)));
@@ -263,6 +264,9 @@ fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
                 shell.machine.swapped(keys, now, databases, fx);
             }
         }),
+        Notice::Freed(value) => {
+            let _ = shell::with(|shell| shell.machine.freed(value));
+        }
         Notice::Role { primary } => on_keys(ctx, turn, |shell, _, now, fx| {
             if primary { shell.machine.promote(now) } else { shell.machine.demote(fx) }
         }),

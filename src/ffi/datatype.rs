@@ -224,16 +224,14 @@ unsafe extern "C" fn mem_usage(
     })
 }
 
-/// Never zero, which would mean "free it in the background" whatever it is; above 64 the server does so where it may.
+/// Never zero, which would mean "free it in the background", and never more than 64, with which the server does so where it
+/// may: a large value that is unlinked is freed by the machine, piece by piece, after it has ended the holds in it. (The
+/// values of a database that is flushed are freed in the background all the same.)
 unsafe extern "C" fn free_effort(
     _key: *mut raw::RedisModuleKeyOptCtx,
-    value: *const c_void,
+    _value: *const c_void,
 ) -> usize {
-    guard::call("the weight of a key", 1, || {
-        // SAFETY: a value of our type, on the main thread.
-        let value = unsafe { Stored::view(value.cast()) };
-        1 + value.map_or(0, crate::persist::parts)
-    })
+    1
 }
 
 unsafe extern "C" fn unlink(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
