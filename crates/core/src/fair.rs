@@ -23,6 +23,8 @@ pub struct Fair {
     pub mirrors: u64,
     /// Places that came, went or changed since the last record.
     pub touched: Vec<u64>,
+    /// Very many places went since the last record: the next one tells the whole state.
+    pub is_anew: bool,
 }
 
 /// A durable place in a queue.
@@ -39,7 +41,8 @@ pub struct Place {
 impl Fair {
     /// One that nobody holds or waits for.
     pub fn free() -> Self {
-        Self { lock: Lock::Free, places: BTreeMap::new(), mirrors: 0, touched: Vec::new() }
+        let (places, touched) = (BTreeMap::new(), Vec::new());
+        Self { lock: Lock::Free, places, mirrors: 0, touched, is_anew: false }
     }
 
     /// Bytes on the heap.

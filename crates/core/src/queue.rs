@@ -258,11 +258,14 @@ pub struct Queue {
 }
 
 /// What only some queues have to keep.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct More {
     /// Places that came, went or changed since the key was brought in line, by sequence number and
     /// slot; only for durable queues.
     pub(crate) unsaved: Vec<(u64, u32)>,
+    /// The first waiter that the key has not been told of since it began to mirror this queue; [`NIL`] if it knows all.
+    /// Only for durable queues.
+    pub(crate) untold: u32,
     /// Who reads the key, as hashes of owners.
     pub(crate) readers: BTreeSet<u64>,
     /// Those who ask for more than one permit: how many, and the waiter slot.
@@ -271,10 +274,17 @@ pub(crate) struct More {
     pub(crate) behind_passed: (u32, u64),
 }
 
+impl Default for More {
+    fn default() -> Self {
+        let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
+        Self { unsaved: Vec::new(), untold: NIL, readers, wide }
+    }
+}
+
 impl Queue {
-    /// Whether its durable places changed since the key was brought in line.
+    /// Whether its durable places changed since the key was brought in line, or were not all told to it.
     pub fn is_unsaved(&self) -> bool {
-        self.more.as_ref().is_some_and(|more| !more.unsaved.is_empty())
+        self.more.as_ref().is_some_and(|more| !more.unsaved.is_empty() || more.untold != NIL)
     }
 
     /// How many read the key, and who, as hashes of owners.

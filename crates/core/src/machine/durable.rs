@@ -5,8 +5,12 @@ use super::{Machine, Role, Step};
 use crate::fair::{Fair, Place};
 use crate::hold::NO_CLIENT;
 use crate::queue::{Newcomer, Presence, Rank, Waiter};
-use crate::resource::{Body, Kind, Resource};
+use crate::resource::{Body, Debris, Kind, Resource};
 use alloc::boxed::Box;
+use alloc::collections::btree_map::Entry;
+
+/// How many places one step brings in, and lists as gone.
+const PLACES_AT_ONCE: usize = 32;
 
 impl Machine {
     /// Brings a key in line with its queue.
@@ -25,7 +29,7 @@ impl Machine {
         match &mut resource.body {
             Body::Fair(fair) => {
                 self.mirror(queue, fair);
-                step.dirty |= !fair.touched.is_empty();
+                step.dirty |= !fair.touched.is_empty() || fair.is_anew;
             }
             Body::Semaphore(semaphore) => {
                 let is_awaited =
@@ -42,11 +46,12 @@ impl Machine {
         }
     }
 
-    /// The places of a fair lock become those of the queue of its key: what changed there, or all
-    /// of them if the value or the queue is another one than before (DEL, RENAME, SWAPDB).
+    /// The places of a fair lock become those of the queue of its key: what changed there, or all of them if the value or
+    /// the queue is another one than before (DEL, RENAME, SWAPDB). Of very many, each step brings in some, and the tick
+    /// goes on with the rest: until then those would be lost with the process.
     fn mirror(&mut self, queue: Option<u32>, fair: &mut Fair) {
         let Some(queue) = queue else {
-            fair.touched.extend(core::mem::take(&mut fair.places).into_keys());
+            self.drop_mirrored(fair);
             fair.mirrors = 0;
             return;
         };
@@ -68,13 +73,43 @@ impl Machine {
                 }
             }
         } else {
-            fair.touched.extend(core::mem::take(&mut fair.places).into_keys());
-            for (_, waiter) in self.waits.walk(queue) {
-                fair.places.insert(waiter.seq, place(waiter));
-                fair.touched.push(waiter.seq);
-            }
+            self.drop_mirrored(fair);
+            self.waits.tell_all(queue);
             // A value that mirrored this queue before, and comes back, shall not be taken for this one.
             fair.mirrors = self.waits.renew_serial(queue);
+        }
+        self.mirror_some(queue, fair);
+    }
+
+    /// Brings in some of the waiters that a fair lock has not been told of.
+    fn mirror_some(&mut self, queue: u32, fair: &mut Fair) {
+        let mut left = PLACES_AT_ONCE.min(self.wide_at_once);
+        while left > 0
+            && let Some(slot) = self.waits.next_untold(queue)
+        {
+            let Some(waiter) = self.waits.get(slot) else { continue };
+            left -= 1;
+            // It may have come, or changed, since.
+            if let Entry::Vacant(vacant) = fair.places.entry(waiter.seq) {
+                vacant.insert(place(waiter));
+                fair.touched.push(waiter.seq);
+            }
+        }
+        if self.waits.is_unsaved(queue) {
+            self.waits.stall(queue);
+        }
+    }
+
+    /// The places of a fair lock mirror no queue any more.
+    fn drop_mirrored(&mut self, fair: &mut Fair) {
+        let places = core::mem::take(&mut fair.places);
+        if places.len() <= PLACES_AT_ONCE.min(self.wide_at_once) {
+            fair.touched.extend(places.into_keys());
+        } else {
+            fair.is_anew = true;
+            let mut debris = Debris::default();
+            debris.add(places.into_iter());
+            self.debris.push_back(debris);
         }
     }
 

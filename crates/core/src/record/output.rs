@@ -79,7 +79,8 @@ fn has_steps(resource: &Resource) -> bool {
     !resource.is_free()
         && match &resource.body {
             Body::Lock(_) => false,
-            Body::Fair(_) | Body::Rw(_) | Body::Semaphore(_) => true,
+            Body::Fair(fair) => !fair.is_anew,
+            Body::Rw(_) | Body::Semaphore(_) => true,
             // With nothing but new ids a step would say the same, unless it is another latch now.
             Body::Latch(latch) => latch.requests_new.len() < latch.requests.len(),
         }

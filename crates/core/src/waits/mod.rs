@@ -325,6 +325,7 @@ impl Waits {
         self.mark_unsaved(slot);
         self.order.exempt.remove(&slot);
         self.pass_first_present(slot);
+        self.pass_untold(slot);
         let waiter = self.waiters.remove(slot)?;
         self.gone -= usize::from(was_gone);
         if let Some(before) = self.waiters.get_mut(waiter.prev) {

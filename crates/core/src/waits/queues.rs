@@ -180,9 +180,38 @@ impl Waits {
         let unsaved = queue.more.as_mut().map(|more| core::mem::take(&mut more.unsaved));
         // Most queues have no readers: then nothing is kept until the next change.
         queue.more.take_if(|more| {
-            more.readers.is_empty() && more.wide.is_empty() && more.behind_passed.1 == 0
+            let has_readers = !more.readers.is_empty() || !more.wide.is_empty();
+            !has_readers && more.behind_passed.1 == 0 && more.untold == NIL
         });
         unsaved.unwrap_or_default()
+    }
+
+    /// A value begins to mirror a durable queue: all of its waiters are to be told to it.
+    pub fn tell_all(&mut self, queue: u32) {
+        if let Some(queue) = self.queues.get_mut(queue)
+            && queue.head != NIL
+        {
+            queue.more.get_or_insert_default().untold = queue.head;
+        }
+    }
+
+    /// The next waiter that is to be told to the value.
+    pub fn next_untold(&mut self, queue: u32) -> Option<u32> {
+        let more = self.queues.get_mut(queue)?.more.as_mut()?;
+        let slot = more.untold;
+        more.untold = self.waiters.get(slot)?.next;
+        Some(slot)
+    }
+
+    /// The waiter in `slot` leaves, so it is not to be told any more.
+    pub(super) fn pass_untold(&mut self, slot: u32) {
+        if let Some(waiter) = self.waiters.get(slot)
+            && let Some(more) =
+                self.queues.get_mut(waiter.queue).and_then(|queue| queue.more.as_mut())
+            && more.untold == slot
+        {
+            more.untold = waiter.next;
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::support::{MS, World};
 use dlock_core::effects::Outcome;
 use dlock_core::machine::{Caller, Gate, Progress, Settings};
 use dlock_core::resource::Kind;
-use dlock_core::store::Key;
+use dlock_core::store::{Key, Slot, Store as _};
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{
     Acquire, Mode, Release, Renew, ResizeTo, RwAcquire, RwRelease, RwRenew, SemAcquire,
@@ -468,4 +468,35 @@ fn those_who_wait_for_a_latch_are_answered_in_portions_whatever_becomes_of_it() 
           3  tick                        => c4 gets 1; c5 gets 1
         ",
     );
+}
+
+#[test]
+fn a_renamed_fair_lock_leaves_very_many_places_behind_in_many_ticks() {
+    let mut world = World::new(Settings::default(), 1_000_000 * MS);
+    world.set_portion(64);
+    for n in 0..MANY {
+        let owner = n.to_be_bytes();
+        let call = Acquire { queue_ms: Some(60_000), ..Acquire::new(b"f", &owner) };
+        let _ = world.step(|machine, keys, now, fx| {
+            machine.acquire(keys, now, caller(2), (Kind::Fair, &call), fx);
+        });
+    }
+    let [from, to] = [b"f", b"g"].map(|name| Key { db: 0, name });
+    let _ = world.rename(from, to);
+    let places = |world: &mut World, key| match world.keys.get(key) {
+        Slot::Here(resource) => resource.waiters(),
+        _ => 0,
+    };
+    assert!(places(&mut world, from) < MANY as usize / 2, "told at once");
+    let mut ticks = 0;
+    while places(&mut world, from) < MANY as usize - 2 || places(&mut world, to) > 0 {
+        let _ = world.step(|machine, keys, now, fx| {
+            let _ = machine.tick(keys, now, Gate::Open, 4, fx);
+        });
+        ticks += 1;
+        assert!(ticks < 1_000, "it comes to an end");
+    }
+    assert!(ticks > 5, "{ticks} ticks");
+    let _ = tick_out(&mut world);
+    world.finish();
 }

@@ -273,3 +273,31 @@ fn a_restored_lock_sends_away_who_waits_for_another_family() {
         ));
     }
 }
+
+#[test]
+fn a_moved_lock_leaves_very_many_places_behind_in_portions() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE f A              => t1
+          1  c2  ACQUIRE f B QUEUE 60000  => null
+          1  c2  ACQUIRE f C QUEUE 60000  => null
+          1  c2  ACQUIRE f D QUEUE 60000  => null
+          1  c2  ACQUIRE f E QUEUE 60000  => null
+          1  c2  ACQUIRE f F QUEUE 60000  => null
+          1  c3  ACQUIRE f G BLOCK 0      => parked
+          2  rename f g                   => dlock:notify:B: granted 0 t2 1 B f
+        # Some come and go while the new value is told of those who wait.
+          2  c2  CANCEL f D               => 1
+          2  c4  ACQUIRE f H QUEUE 60000  => null
+          2  c2  ACQUIRE f B              => t2
+          2  tick
+          3  c1  RELEASE g A              => 0
+          3  c2  RELEASE f B              => 0; dlock:notify:C: granted 0 t3 1 C f
+          3  c2  CANCEL f C               => 1; dlock:notify:E: granted 0 t4 1 E f
+          3  tick
+        # What is saved has them all, in their order.
+          4  restart
+          5  c5  ACQUIRE f F BLOCK 0      => parked
+          5  c6  WAITERS f                => F 5 4 - []; G 0 4 5000 []; H 0 3 60000 []
+    ");
+}
