@@ -41,24 +41,18 @@ pub fn load(
     if encoding != ENCODING {
         return Err(format!("it has the unknown encoding {encoding}"));
     }
+    if origin == Origin::Restore {
+        // Before it is read: it may have a million, and is refused all the same.
+        let waiters = record::waiters(payload);
+        judge(|machine, pending| machine.admit_waiters(waiters, pending))?;
+    }
     let mut value = match record::decode(payload, Instant(ffi::monotonic_us())) {
         Ok(value) if !value.is_free() && value.kind() as usize == kind => value,
         Ok(_) => return Err("it is empty or of another type".to_owned()),
         Err(error) => return Err(format!("{error:?}")),
     };
     if origin == Origin::Restore {
-        let admitted = shell::with(|shell| {
-            let machine = &shell.machine;
-            let pending = PendingWaiters::count();
-            match machine.role() {
-                // Its primary has judged it.
-                Role::Replica => Ok(()),
-                Role::Primary => machine.admit(&value, pending, ffi::wall_us()),
-            }
-        });
-        if let Some(Err(unfit)) = admitted {
-            return Err(reason(unfit).to_owned());
-        }
+        judge(|machine, pending| machine.admit(&value, pending, ffi::wall_us()))?;
         if shell::is_primary() {
             drop_channels(&mut value, name.unwrap_or_default());
         }
@@ -80,6 +74,18 @@ pub fn load(
         }
     }
     Ok(value)
+}
+
+/// Whether RESTORE may bring something in; why not, if not. What a replica gets, its primary has judged.
+fn judge(admit: impl FnOnce(&Machine, usize) -> Result<(), Unfit>) -> Result<(), String> {
+    let admitted = shell::with(|shell| match shell.machine.role() {
+        Role::Replica => Ok(()),
+        Role::Primary => admit(&shell.machine, PendingWaiters::count()),
+    });
+    match admitted {
+        Some(Err(unfit)) => Err(reason(unfit).to_owned()),
+        Some(Ok(())) | None => Ok(()),
+    }
 }
 
 /// How many different channels of one value are looked at.

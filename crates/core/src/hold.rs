@@ -209,6 +209,13 @@ impl Requests {
     }
 }
 
+/// Hash of an owner; see [`request_hash`].
+pub(crate) fn owner_hash(owner: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(owner);
+    hasher.finish()
+}
+
 /// Hash of a request. Its function is no secret: who finds requests of one owner that collide makes them slow to look up, and
 /// nothing else.
 pub(crate) fn request_hash(owner: &[u8], id: &[u8]) -> u64 {

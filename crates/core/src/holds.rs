@@ -22,7 +22,8 @@ pub struct Holds {
     /// Boxed, because many keys have few of them and a node of the map has room for eleven.
     all: BTreeMap<HoldId, Box<Hold>>,
     ends: BTreeSet<(LeaseInstant, HoldId)>,
-    owners: BTreeSet<(Owner, HoldId)>,
+    /// By a hash of the owner: numbers are sorted several times as fast as owners, and take less memory.
+    owners: BTreeSet<(u64, HoldId)>,
     /// Those that wait to be claimed, by owner and count.
     unclaimed: BTreeSet<(Owner, u32, HoldId)>,
     /// Those that know a request, by a hash of its owner and id.
@@ -32,6 +33,36 @@ pub struct Holds {
 }
 
 impl Holds {
+    /// Those of a value that was read, in the order of their ids, each id once.
+    pub(crate) fn of_sorted(all: Vec<(HoldId, Box<Hold>)>) -> Self {
+        // Sorted here, so that each tree is built from its elements in their order.
+        let mut ends: Vec<_> = all.iter().map(|(id, hold)| (hold.deadline, *id)).collect();
+        ends.sort_unstable();
+        let ends = BTreeSet::from_iter(ends);
+        let mut owners: Vec<_> =
+            all.iter().map(|(id, hold)| (hold::owner_hash(&hold.owner), *id)).collect();
+        owners.sort_unstable();
+        let owners = BTreeSet::from_iter(owners);
+        let waiting = all.iter().filter(|(_, hold)| hold.unclaimed().is_some());
+        let unclaimed = waiting.map(|(id, hold)| (hold.owner.clone(), hold.count, *id)).collect();
+        let mut requests: Vec<(u64, HoldId)> = Vec::new();
+        for (id, hold) in &all {
+            let known = hold.extras.iter().flat_map(|extras| extras.requests.iter());
+            requests
+                .extend(known.map(|(request, _)| (hold::request_hash(&hold.owner, request), *id)));
+        }
+        requests.sort_unstable();
+        let requests = BTreeSet::from_iter(requests);
+        Self {
+            all: BTreeMap::from_iter(all),
+            ends,
+            owners,
+            unclaimed,
+            requests,
+            touched: Vec::new(),
+        }
+    }
+
     /// Adds a hold under a new id.
     pub fn insert(&mut self, id: HoldId, hold: Hold) {
         self.touched.push(id);
@@ -44,7 +75,7 @@ impl Holds {
         let hold = *self.all.remove(&id)?;
         self.touched.push(id);
         self.ends.remove(&(hold.deadline, id));
-        self.owners.remove(&(hold.owner.clone(), id));
+        self.owners.remove(&(hold::owner_hash(&hold.owner), id));
         self.forget_claim(id, &hold);
         self.requests_changed(id, hold.requests_by_hash(), BTreeSet::new());
         Some(hold)
@@ -81,17 +112,26 @@ impl Holds {
 
     /// Changes the times of all holds. That is no news for replicas, which have their own.
     pub fn change_all(&mut self, mut change: impl FnMut(HoldId, &mut Hold)) {
+        let mut is_changed = false;
+        let mut ends = Vec::with_capacity(self.all.len());
         for (&id, hold) in &mut self.all {
+            let deadline = hold.deadline;
             change(id, hold);
+            is_changed |= hold.deadline != deadline;
+            ends.push((hold.deadline, id));
         }
-        self.ends = self.all.iter().map(|(&id, hold)| (hold.deadline, id)).collect();
+        if is_changed {
+            ends.sort_unstable();
+            self.ends = BTreeSet::from_iter(ends);
+        }
     }
 
     /// The holds of `owner`.
     pub fn of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (HoldId, &Hold)> {
-        let owner = Owner::from(owner);
-        let range = (owner.clone(), 0)..=(owner, HoldId::MAX);
-        self.owners.range(range).filter_map(|&(_, id)| Some((id, self.get(id)?)))
+        let hash = hold::owner_hash(owner);
+        let found = self.owners.range((hash, 0)..=(hash, HoldId::MAX));
+        let found = found.filter_map(|&(_, id)| Some((id, self.get(id)?)));
+        found.filter(move |(_, hold)| *hold.owner == *owner)
     }
 
     /// The hold of `owner` that knows request `id`.
@@ -172,7 +212,7 @@ impl Holds {
 
     /// Bytes on the heap: what the entries take, and a third more for the nodes that hold them.
     pub fn heap_size(&self) -> usize {
-        let entry = size_of::<Hold>() + size_of::<Owner>() + 4 * size_of::<HoldId>();
+        let entry = size_of::<Hold>() + size_of::<u64>() + 5 * size_of::<HoldId>();
         let rest: usize = self.all.values().map(|hold| hold.heap_size()).sum();
         self.len() * entry * 4 / 3 + rest
     }
@@ -185,7 +225,7 @@ impl Holds {
             && self.requests.len() == self.all.values().map(|h| h.requests_by_hash().len()).sum()
             && self.all.iter().all(|(&id, hold)| {
                 self.ends.contains(&(hold.deadline, id))
-                    && self.owners.contains(&(hold.owner.clone(), id))
+                    && self.owners.contains(&(hold::owner_hash(&hold.owner), id))
                     && hold
                         .requests_by_hash()
                         .iter()
@@ -195,7 +235,7 @@ impl Holds {
 
     fn index(&mut self, id: HoldId, hold: &Hold) {
         self.ends.insert((hold.deadline, id));
-        self.owners.insert((hold.owner.clone(), id));
+        self.owners.insert((hold::owner_hash(&hold.owner), id));
         if hold.unclaimed().is_some() {
             self.unclaimed.insert((hold.owner.clone(), hold.count, id));
         }

@@ -207,6 +207,13 @@ pub fn decode(payload: &[u8], mono: Instant) -> Result<Resource, DecodeError> {
     Ok(resource)
 }
 
+/// How many waiters the payload of a whole state says that it brings, without reading them: a value with too many is not even
+/// read. 0 for a payload that cannot be read.
+pub fn waiters(payload: &[u8]) -> usize {
+    let clocks = Clocks { mono: Instant(0), lease: LeaseInstant(0) };
+    Input::open(payload, clocks).and_then(|(input, _)| input.waiters()).unwrap_or(0)
+}
+
 /// Carries out a payload on what the key holds: a whole state takes its place, a step changes it.
 /// Without a key (`is_there` is false) `current` is replaced, whatever it is, and a step begins
 /// with a free one. The entry stays; deadlines are what was left, counted from `lease`.

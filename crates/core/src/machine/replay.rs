@@ -236,10 +236,16 @@ impl Machine {
     /// ahead, would use up what others need.
     pub fn admit(&self, resource: &Resource, pending: usize, wall_us: u64) -> Result<(), Unfit> {
         let ceiling = self.token_ceiling(wall_us);
-        let waiters = resource.waiters();
-        if !resource.holds().all(|(_, hold)| hold.token <= ceiling) {
+        if resource.holds().all(|(_, hold)| hold.token <= ceiling) {
+            self.admit_waiters(resource.waiters(), pending)
+        } else {
             Err(Unfit::TokenTooFarAhead)
-        } else if waiters > self.settings.max_waiters_per_key {
+        }
+    }
+
+    /// The part of [`Machine::admit`] that is about waiters: whether RESTORE may bring so many of one key.
+    pub fn admit_waiters(&self, waiters: usize, pending: usize) -> Result<(), Unfit> {
+        if waiters > self.settings.max_waiters_per_key {
             Err(Unfit::TooManyWaitersOfKey)
         } else if waiters > 0
             && self.waits.len().saturating_add(pending).saturating_add(waiters)

@@ -7,7 +7,7 @@ use super::format::{
 use super::{CONFIG, Clocks, DecodeError, GRANTED, ReplayedRequest, SPENT, STEP, VERSION, check};
 use crate::bytes::Owner;
 use crate::fair::{Fair, Place};
-use crate::hold::Hold;
+use crate::hold::{Hold, owner_hash};
 use crate::holds::{ALONE, HoldId, Holds};
 use crate::latch::Latch;
 use crate::resource::{Body, Kind, Lock, Resource};
@@ -51,6 +51,14 @@ impl<'a> Input<'a> {
             }
         }
         Ok((input, flags))
+    }
+
+    /// How many waiters are said to follow.
+    pub(super) fn waiters(mut self) -> Result<usize, DecodeError> {
+        let Some((&FAIR, rest)) = self.rest.split_first() else { return Ok(0) };
+        self.rest = rest;
+        self.lock()?;
+        Ok(self.next::<MembersV1>()?.put)
     }
 
     /// Does to `current` what the payload says.
@@ -119,11 +127,11 @@ impl<'a> Input<'a> {
         let (lock, members, now) = (self.lock()?, self.next()?, self.now);
         let places = Changes::read(self, members, |input| {
             let place: PlaceV1<'_> = input.next()?;
-            Ok((place.seq, place.restore(now)?))
+            Ok((place.seq, Box::new(place.restore(now)?)))
         })?;
         self.end()?;
         check(self.is_step || !places.put.is_empty() || !matches!(lock, Lock::Free))?;
-        check(are_distinct(places.put.iter().map(|(_, place)| &place.owner)))?;
+        check(are_distinct_owners(places.put.iter().map(|(_, place)| &place.owner)))?;
         Ok(FairChange { lock, places })
     }
 
@@ -131,11 +139,11 @@ impl<'a> Input<'a> {
         let (lock, members, now) = (self.lock()?, self.next()?, self.now);
         let readers = Changes::read(self, members, |input| {
             let hold = input.next::<HoldV1<'_>>()?.restore(now, FENCED)?;
-            Ok((HoldId::from(hold.token), hold))
+            Ok((HoldId::from(hold.token), Box::new(hold)))
         })?;
         self.end()?;
         check(self.is_step || !readers.put.is_empty() || !matches!(lock, Lock::Free))?;
-        check(are_distinct(readers.put.iter().map(|(_, hold)| &hold.owner)))?;
+        check(are_distinct_owners(readers.put.iter().map(|(_, hold)| &hold.owner)))?;
         Ok(RwChange { lock, readers })
     }
 
@@ -148,7 +156,7 @@ impl<'a> Input<'a> {
             let permit: PermitV1<'_> = input.next()?;
             let hold = permit.hold.restore(now, UNFENCED)?;
             check(permit.id != ALONE && hold.count <= names::PERMITS_MAX)?;
-            Ok((permit.id, hold))
+            Ok((permit.id, Box::new(hold)))
         })?;
         let first = self.spent.len();
         for _ in 0..state.answers {
@@ -197,12 +205,30 @@ fn are_distinct<T: Ord>(mut items: impl ExactSizeIterator<Item = T>) -> bool {
     items.len() < 2 || items.all(|item| seen.insert(item))
 }
 
+/// The same for very many owners: their hashes are compared first.
+fn are_distinct_owners<'a>(owners: impl ExactSizeIterator<Item = &'a Owner> + Clone) -> bool {
+    if owners.len() < 2 {
+        return true;
+    }
+    let mut hashes: Vec<u64> = owners.clone().map(|owner| owner_hash(owner)).collect();
+    hashes.sort_unstable();
+    // Those whose hash is that of another one: hardly ever any.
+    let twice = hashes.windows(2).filter_map(|pair| (pair[0] == pair[1]).then_some(pair[0]));
+    let twice: BTreeSet<u64> = twice.collect();
+    let mut seen = BTreeSet::new();
+    twice.is_empty()
+        || owners.filter(|owner| twice.contains(&owner_hash(owner))).all(|owner| seen.insert(owner))
+}
+
 /// Members of a key that go or come, both in the order of their ids. Who comes replaces who has
 /// the same id.
 struct Changes<K, T> {
     gone: Vec<K>,
-    put: Vec<(K, T)>,
+    put: Vec<(K, Box<T>)>,
 }
+
+/// No member is written in fewer bytes.
+const MEMBER_LEAST: usize = 8;
 
 impl<K: Ord + Copy, T> Changes<K, T> {
     /// Reads as many as there are said to be. Memory grows with what is there, not with what is
@@ -210,7 +236,7 @@ impl<K: Ord + Copy, T> Changes<K, T> {
     fn read<'a>(
         input: &mut Input<'a>,
         MembersV1 { gone, put }: MembersV1,
-        mut member: impl FnMut(&mut Input<'a>) -> Result<(K, T), DecodeError>,
+        mut member: impl FnMut(&mut Input<'a>) -> Result<(K, Box<T>), DecodeError>,
     ) -> Result<Self, DecodeError>
     where
         K: Deserialize<'a>,
@@ -222,6 +248,8 @@ impl<K: Ord + Copy, T> Changes<K, T> {
             check(changes.gone.last().is_none_or(|last| *last < id))?;
             changes.gone.push(id);
         }
+        // At once: a list that grows is there twice while it is moved.
+        changes.put.reserve_exact(put.min(input.rest.len() / MEMBER_LEAST));
         for _ in 0..put {
             let (id, member) = member(input)?;
             check(changes.put.last().is_none_or(|(last, _)| *last < id))?;
@@ -254,8 +282,11 @@ impl FairChange {
         for seq in &self.places.gone {
             fair.places.remove(seq);
         }
-        let put = self.places.put.into_iter();
-        fair.places.extend(put.map(|(seq, place)| (seq, Box::new(place))));
+        if fair.places.is_empty() {
+            fair.places = self.places.put.into_iter().collect();
+        } else {
+            fair.places.extend(self.places.put);
+        }
         token
     }
 }
@@ -283,11 +314,15 @@ impl RwChange {
         let largest = readers.put.last().map_or(0, |(_, hold)| hold.token);
         let token = token(&lock).max(largest);
         rw.lock = lock;
+        if rw.readers.is_empty() {
+            rw.readers = Holds::of_sorted(readers.put);
+            return Ok(token);
+        }
         for id in readers.gone {
             rw.readers.remove(id);
         }
         for (id, hold) in readers.put {
-            replace(&mut rw.readers, id, hold);
+            replace(&mut rw.readers, id, *hold);
         }
         Ok(token)
     }
@@ -310,13 +345,19 @@ impl SemaphoreChange {
         semaphore.capacity = self.state.capacity;
         semaphore.is_passing = self.state.is_passing;
         semaphore.taken = self.state.taken;
+        if semaphore.permits.is_empty() {
+            let counts = self.permits.put.iter().map(|(_, hold)| u64::from(hold.count));
+            semaphore.leased = counts.sum();
+            semaphore.permits = Holds::of_sorted(self.permits.put);
+            return 0;
+        }
         for id in self.permits.gone {
             let old = semaphore.permits.remove(id);
             semaphore.leased -= old.map_or(0, |hold| u64::from(hold.count));
         }
         for (id, hold) in self.permits.put {
             semaphore.leased += u64::from(hold.count);
-            let old = replace(&mut semaphore.permits, id, hold);
+            let old = replace(&mut semaphore.permits, id, *hold);
             semaphore.leased -= old.map_or(0, |hold| u64::from(hold.count));
         }
         0

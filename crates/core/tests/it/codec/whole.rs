@@ -26,6 +26,7 @@ fn what_goes_in_comes_out() {
             assert_eq!(again.kind(), kind);
             assert_eq!(shown(&again), shown(&resource));
             assert_eq!(record::digest(&again), record::digest(&resource));
+            assert_eq!(record::waiters(&payload), resource.waiters());
             assert_eq!(encoded(&again), payload, "one state has one encoding");
         }
     }
