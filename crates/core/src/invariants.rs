@@ -38,7 +38,7 @@ impl Machine {
                     continue;
                 }
                 makers +=
-                    usize::from(matches!(waiter.ask.want, Want::Permits { limit: Some(_), .. }));
+                    u32::from(matches!(waiter.ask.want, Want::Permits { limit: Some(_), .. }));
                 present = present.or((!waits.is_deserted(waiter)).then_some(slot));
                 ensure(waiter.seq > last_seq, || {
                     format!("{owner:?} stands behind who came first")
@@ -67,10 +67,11 @@ impl Machine {
             })?;
             seen += len;
         }
-        let longest = waits.queues().map(|(_, queue)| queue.len).max();
+        let longest = waits.queues().chain(waits.dropped()).map(|(_, queue)| queue.len).max();
         ensure(longest.unwrap_or(0) == waits.longest(), || {
             String::from("the length of the longest queue is known")
         })?;
+        seen += waits.dropped().map(|(_, queue)| queue.len).sum::<usize>();
         ensure(seen - gone == waits.len(), || String::from("every waiter stands in a queue"))?;
         ensure(gone == waits.gone(), || String::from("places that are gone are counted"))?;
         ensure(waits.count() == (parked, seen - parked - members), || {
@@ -79,6 +80,7 @@ impl Machine {
         let places: usize = self.connections().iter().map(|(_, known)| known.places.len()).sum();
         let present = waits
             .queues()
+            .chain(waits.dropped())
             .flat_map(|(id, _)| waits.walk(id))
             .filter(|(_, w)| w.client != NO_CLIENT && w.presence != Presence::Member)
             .count();

@@ -236,7 +236,11 @@ pub struct Queue {
     /// How many they are.
     pub len: usize,
     /// How many of them would make the semaphore.
-    pub makers: usize,
+    pub makers: u32,
+    /// How many of them are blocked calls.
+    pub parked: u32,
+    /// Its key is gone, and with it all that stand here: see [`Waits::drop_queue`](crate::waits::Waits::drop_queue).
+    pub is_dropped: bool,
     /// The first place that is not deserted; [`NIL`] if there is none. A queue with a long deserted front is not walked
     /// for each grant.
     pub(crate) first_present: u32,
@@ -277,11 +281,16 @@ pub(crate) struct More {
 impl Default for More {
     fn default() -> Self {
         let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
-        Self { unsaved: Vec::new(), untold: NIL, readers, wide }
+        Self { unsaved: Vec::new(), untold: NIL, readers, wide, behind_passed: (NIL, 0) }
     }
 }
 
 impl Queue {
+    /// Whether it is the queue of its key: not one whose waiters have their answer, or have ended with the key.
+    pub fn is_live(&self) -> bool {
+        !self.is_answered && !self.is_dropped
+    }
+
     /// Whether its durable places changed since the key was brought in line, or were not all told to it.
     pub fn is_unsaved(&self) -> bool {
         self.more.as_ref().is_some_and(|more| !more.unsaved.is_empty() || more.untold != NIL)

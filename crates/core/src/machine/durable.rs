@@ -159,6 +159,12 @@ impl Machine {
 
     /// The key of a fair lock was deleted: places without a blocked call end with it.
     pub(super) fn drop_places(&mut self, queue: u32) {
+        let Some(found) = self.waits.queue(queue) else { return };
+        if found.len > self.wide_at_once {
+            let parked = self.parked_of(queue);
+            self.waits.move_out(queue, &parked);
+            return;
+        }
         for slot in self.waiters_of(queue) {
             if self.waits.get(slot).is_some_and(|waiter| !waiter.presence.is_parked()) {
                 self.forget_place(slot);

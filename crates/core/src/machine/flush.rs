@@ -124,7 +124,7 @@ impl Machine {
         let id = flush.queue;
         flush.queue += 1;
         let is_left = |queue: &crate::queue::Queue| {
-            flush.is_of(queue.db) && queue.serial <= flush.last_serial
+            flush.is_of(queue.db) && queue.serial <= flush.last_serial && !queue.is_dropped
         };
         if self.waits.queue(id).is_some_and(is_left) {
             self.flush_queue(store, id, fx);
@@ -150,12 +150,15 @@ impl Machine {
     }
 
     fn flush_queue<S: Store>(&mut self, store: &mut S, id: u32, fx: &mut Effects) {
-        let Some(queue) = self.waits.queue(id).filter(|queue| !queue.is_answered) else { return };
+        let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
+        let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
+        let key = Key { db, name: &name };
         let is_gone = matches!(store.get(queue.key()), Slot::Missing);
         if is_gone && self.role == super::Role::Primary {
-            let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
-            self.value_is_gone(kind, Key { db, name: &name }, fx);
+            self.value_is_gone(kind, key, fx);
         }
+        // It may be another one now, of those who are left.
+        let Some(id) = self.waits.queue_of(key) else { return };
         self.look_at(store, id, fx);
         if is_gone && self.waits.queue(id).is_some() {
             // Calls that come from now on have nothing to do with the flush.

@@ -324,7 +324,7 @@ impl Machine {
     }
 
     pub(super) fn look_at<S: Store>(&mut self, store: &mut S, id: u32, fx: &mut Effects) {
-        let Some(queue) = self.waits.queue(id).filter(|queue| !queue.is_answered) else { return };
+        let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
         match store.get(queue.key()) {
             Slot::Here(resource) if resource.kind() == queue.kind => {
                 self.waits.note_holders(id, resource, true);
@@ -350,7 +350,7 @@ impl Machine {
 
     /// This node no longer serves the slot of these keys: their waiters must ask elsewhere.
     pub fn slot_lost(&mut self, mut lost: impl FnMut(&[u8]) -> bool, fx: &mut Effects) {
-        let mut is_lost = |queue: &crate::queue::Queue| !queue.is_answered && lost(&queue.name);
+        let mut is_lost = |queue: &crate::queue::Queue| queue.is_live() && lost(&queue.name);
         let queues = self.waits.queues().filter(|(_, queue)| is_lost(queue));
         let queues: Slots = queues.map(|(id, _)| id).collect();
         for queue in queues {

@@ -323,6 +323,13 @@ impl Machine {
         true
     }
 
+    /// The blocked calls that wait in `queue`.
+    pub(super) fn parked_of(&self, queue: u32) -> Slots {
+        let count = self.waits.queue(queue).map_or(0, |queue| queue.parked as usize);
+        let parked = self.waits.walk(queue).filter(|(_, waiter)| waiter.presence.is_parked());
+        parked.map(|(slot, _)| slot).take(count).collect()
+    }
+
     /// All waiters of `queue`.
     pub(super) fn waiters_of(&self, queue: u32) -> Slots {
         self.waits.walk(queue).map(|(slot, _)| slot).collect()

@@ -78,6 +78,7 @@ impl Machine {
                 || self.waits.forget_former_readers(DROPS_AT_ONCE)
                 // Nothing waits for it: a request that is over for too long is not found any more.
                 || self.spent.drop_overdue(self.clock.at(now.mono), limits, DROPS_AT_ONCE)
+                || self.drop_one_place()
                 || self.free_some();
             if !worked {
                 return Progress::Done;
@@ -108,7 +109,7 @@ impl Machine {
 
     /// When the next tick is due; `None` when nothing will happen by itself. `gate` is what the server said last.
     pub fn next_alarm(&self, now: Now, gate: Gate) -> Option<Instant> {
-        if self.has_debris() {
+        if self.has_debris() || self.waits.has_dropped() {
             return Some(now.mono);
         }
         let mut next = self.waits.timeouts.next().map(Instant);
@@ -160,6 +161,13 @@ impl Machine {
             Step::Moved => true,
             Step::Idle => false,
         }
+    }
+
+    /// One place goes whose key is gone; `false` when there is none.
+    fn drop_one_place(&mut self) -> bool {
+        let Some(slot) = self.waits.next_dropped() else { return false };
+        self.forget_place(slot);
+        true
     }
 
     fn end_quarantine(&mut self, now: Now) -> bool {

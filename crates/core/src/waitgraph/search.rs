@@ -187,6 +187,10 @@ impl Machine {
                 continue;
             }
             let Some(queue) = self.waits().queue(waiter.queue) else { continue };
+            if queue.is_dropped {
+                // It has ended with its key.
+                continue;
+            }
             let place = (index, queue.kind, queue.key(), waiter.ask.want);
             let holders = self.holders_of_queue(search, waiter.queue, (&waiting, waiter.ask.want));
             if let Some(text) = self.look(now, search, place, Some(waiter), &holders) {

@@ -82,6 +82,8 @@ pub struct Waits {
     stalled: BTreeSet<u32>,
     /// Of these, too, from the first on: after a quarantine, all that there were.
     all_stalled: core::ops::Range<u32>,
+    /// Queues whose keys are gone, and whose waiters go one by one.
+    dropped: VecDeque<u32>,
     calls: u32,
     parked: usize,
     members: usize,
@@ -114,6 +116,7 @@ impl Waits {
             graces: Wheel::default(),
             stalled: BTreeSet::new(),
             all_stalled: 0..0,
+            dropped: VecDeque::new(),
             calls: 0,
             parked: 0,
             members: 0,
@@ -328,21 +331,10 @@ impl Waits {
         self.pass_untold(slot);
         let waiter = self.waiters.remove(slot)?;
         self.gone -= usize::from(was_gone);
-        if let Some(before) = self.waiters.get_mut(waiter.prev) {
-            before.next = waiter.next;
-        }
-        if let Some(behind) = self.waiters.get_mut(waiter.next) {
-            behind.prev = waiter.prev;
-        }
-        if let Some(queue) = self.queues.get_mut(waiter.queue) {
-            if queue.head == slot {
-                queue.head = waiter.next;
-            }
-            if queue.tail == slot {
-                queue.tail = waiter.prev;
-            }
-            self.lengths.shrink(queue.len);
-            queue.len -= 1;
+        self.unlink_from(slot, (waiter.queue, waiter.prev, waiter.next));
+        if let Some(queue) = self.queues.get_mut(waiter.queue)
+            && !queue.is_dropped
+        {
             if queue.len == 0 && queue.kind.minds_its_queue() {
                 self.stalled.insert(waiter.queue);
                 self.forget_holders(waiter.queue);
@@ -354,6 +346,26 @@ impl Waits {
             }
         }
         Some(waiter)
+    }
+
+    /// Takes a waiter out of the list of its queue.
+    fn unlink_from(&mut self, slot: u32, (queue, prev, next): (u32, u32, u32)) {
+        if let Some(before) = self.waiters.get_mut(prev) {
+            before.next = next;
+        }
+        if let Some(behind) = self.waiters.get_mut(next) {
+            behind.prev = prev;
+        }
+        if let Some(queue) = self.queues.get_mut(queue) {
+            if queue.head == slot {
+                queue.head = next;
+            }
+            if queue.tail == slot {
+                queue.tail = prev;
+            }
+            self.lengths.shrink(queue.len);
+            queue.len -= 1;
+        }
     }
 
     /// Changes how a waiter waits. Its blocked call, if it had one, is over: it gets a new id.
@@ -393,7 +405,8 @@ impl Waits {
         self.parked += usize::from(waiter.presence.is_parked());
         self.members += usize::from(waiter.presence == Presence::Member);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
-            queue.makers += usize::from(is_maker(waiter.ask.want));
+            queue.makers += u32::from(is_maker(waiter.ask.want));
+            queue.parked += u32::from(waiter.presence.is_parked());
             if let Some(permits) = width(waiter.ask.want) {
                 queue.more.get_or_insert_default().wide.insert((permits, slot));
             }
@@ -406,7 +419,8 @@ impl Waits {
         self.parked -= usize::from(waiter.presence.is_parked());
         self.members -= usize::from(waiter.presence == Presence::Member);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
-            queue.makers -= usize::from(is_maker(waiter.ask.want));
+            queue.makers -= u32::from(is_maker(waiter.ask.want));
+            queue.parked -= u32::from(waiter.presence.is_parked());
             if let Some(permits) = width(waiter.ask.want)
                 && let Some(more) = &mut queue.more
             {

@@ -162,9 +162,9 @@ impl Waits {
 }
 
 /// The places as entries of the table by queue and owner.
-struct Places<'a> {
-    keys: HashKeys,
-    waiters: &'a mut Slab<Waiter>,
+pub(super) struct Places<'a> {
+    pub(super) keys: HashKeys,
+    pub(super) waiters: &'a mut Slab<Waiter>,
 }
 
 impl Chain for Places<'_> {

@@ -1,6 +1,7 @@
 //! The queues: found by key, opened and closed, and what is to be done for them.
 
 use super::Waits;
+use super::owners::{Places, hash_place};
 use crate::buckets::Chain;
 use crate::bytes::Name;
 use crate::queue::{HashKeys, Queue};
@@ -35,9 +36,9 @@ impl Waits {
         self.queues.bound()
     }
 
-    /// All queues.
+    /// All queues, without those that are [dropped](Waits::drop_queue).
     pub fn queues(&self) -> impl Iterator<Item = (u32, &Queue)> {
-        self.queues.iter()
+        self.queues.iter().filter(|(_, queue)| !queue.is_dropped)
     }
 
     /// The length of the longest queue, with the places that are gone and not taken out.
@@ -53,6 +54,8 @@ impl Waits {
             name: Name::from(key.name),
             len: 0,
             makers: 0,
+            parked: 0,
+            is_dropped: false,
             first_present: NIL,
             serial: self.last_serial,
             is_answered: false,
@@ -103,7 +106,7 @@ impl Waits {
 
     /// Forgets a queue that is empty.
     pub fn close_if_empty(&mut self, id: u32) {
-        if self.queues.get(id).is_some_and(|queue| queue.len == 0) {
+        if self.queues.get(id).is_some_and(|queue| queue.len == 0 && !queue.is_dropped) {
             self.close_queue(id);
         }
     }
@@ -124,7 +127,7 @@ impl Waits {
 
     /// Notes that `queue` must be looked at again.
     pub fn stall(&mut self, queue: u32) {
-        if self.queues.get(queue).is_some_and(|queue| !queue.is_answered) {
+        if self.queues.get(queue).is_some_and(Queue::is_live) {
             self.stalled.insert(queue);
         }
     }
@@ -147,7 +150,7 @@ impl Waits {
             if noted == Some(id) {
                 break;
             }
-            if self.queues.get(id).is_some_and(|queue| !queue.is_answered) {
+            if self.queues.get(id).is_some_and(Queue::is_live) {
                 return Some(id);
             }
         }
@@ -164,6 +167,7 @@ impl Waits {
         let Some(waiter) = self.waiters.get(slot) else { return };
         if let Some(queue) = self.queues.get_mut(waiter.queue)
             && queue.kind == Kind::Fair
+            && !queue.is_dropped
         {
             queue.more.get_or_insert_default().unsaved.push((waiter.seq, slot));
         }
@@ -212,6 +216,92 @@ impl Waits {
         {
             more.untold = waiter.next;
         }
+    }
+
+    /// All who stand in this queue are to go with its key, and are too many for one step. From now on it is not the queue of
+    /// its key: another one begins when somebody waits for it again. It is worked off with [`Waits::next_dropped`].
+    pub fn drop_queue(&mut self, id: u32) {
+        self.forget_holders(id);
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        queue.is_dropped = true;
+        queue.more = None;
+        let hash = hash_key(self.keys, queue.key());
+        self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
+        self.stalled.remove(&id);
+        self.dropped.push_back(id);
+    }
+
+    /// [`Waits::drop_queue`] but for some of its waiters, in their order: they stand in a new queue of the key.
+    pub fn move_out(&mut self, id: u32, stay: &[u32]) {
+        let Some(queue) = self.queues.get(id) else { return };
+        let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
+        self.drop_queue(id);
+        if !stay.is_empty() {
+            let new = self.open_queue(Key { db, name: &name }, kind);
+            stay.iter().for_each(|&slot| self.move_to(slot, new));
+        }
+    }
+
+    /// A waiter of a dropped queue; `None` when none is left.
+    pub fn next_dropped(&mut self) -> Option<u32> {
+        while let Some(&id) = self.dropped.front() {
+            // Its id is not used again before it is taken out here.
+            if let Some(queue) = self.queues.get(id).filter(|queue| queue.len > 0) {
+                return Some(queue.head);
+            }
+            self.dropped.pop_front();
+            self.queues.remove(id);
+        }
+        None
+    }
+
+    /// Whether anybody stands in a dropped queue.
+    pub fn has_dropped(&self) -> bool {
+        !self.dropped.is_empty()
+    }
+
+    /// The dropped queues.
+    pub fn dropped(&self) -> impl Iterator<Item = (u32, &Queue)> {
+        self.dropped.iter().filter_map(|&id| Some((id, self.queues.get(id)?)))
+    }
+
+    /// Puts a waiter at the end of another queue of the same key: the call that it stands for goes on.
+    pub fn move_to(&mut self, slot: u32, to: u32) {
+        self.count_out(slot);
+        self.pass_first_present(slot);
+        self.pass_untold(slot);
+        let Some(waiter) = self.waiters.get(slot) else { return };
+        let (from, prev, next) = (waiter.queue, waiter.prev, waiter.next);
+        let owner = waiter.owner.clone();
+        self.unlink_from(slot, (from, prev, next));
+        let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
+        if !owner.is_empty() {
+            self.by_owner.remove(&mut places, hash_place(self.keys, from, &owner), slot);
+        }
+        let tail = self.queues.get(to).map_or(NIL, |queue| queue.tail);
+        if let Some(waiter) = self.waiters.get_mut(slot) {
+            waiter.queue = to;
+            waiter.prev = tail;
+            waiter.next = NIL;
+        }
+        if let Some(last) = self.waiters.get_mut(tail) {
+            last.next = slot;
+        }
+        if let Some(queue) = self.queues.get_mut(to) {
+            if tail == NIL {
+                queue.head = slot;
+            }
+            queue.tail = slot;
+            self.lengths.grow(queue.len);
+            queue.len += 1;
+        }
+        if !owner.is_empty() {
+            let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
+            self.by_owner.insert(&mut places, hash_place(self.keys, to, &owner), slot);
+        }
+        self.count_in(slot);
+        self.note_present(slot);
+        self.mark_unsaved(slot);
     }
 }
 

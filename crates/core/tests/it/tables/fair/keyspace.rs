@@ -301,3 +301,48 @@ fn a_moved_lock_leaves_very_many_places_behind_in_portions() {
           5  c6  WAITERS f                => F 5 4 - []; G 0 4 5000 []; H 0 3 60000 []
     ");
 }
+
+#[test]
+fn very_many_places_of_a_deleted_key_go_one_by_one_and_are_seen_no_more() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE f A              => t1
+          1  c2  ACQUIRE f B QUEUE 60000  => null
+          1  c3  ACQUIRE f C BLOCK 0      => parked
+          1  c2  ACQUIRE f D QUEUE 60000  => null
+          1  c2  ACQUIRE f E QUEUE 60000  => null
+          1  c4  ACQUIRE f F BLOCK 0      => parked
+          1  c5  ACQUIRE f G BLOCK 500    => parked
+          1  c2  ACQUIRE f H QUEUE 60000  => null
+          2  del f                        => c3 gets t2
+          2  c6  WAITERS f                => F 4 1 - []; G 5 1 499 []
+          2  c6  POSITION f B             => null
+          2  c6  POSITION f G             => 2
+        # Its place is gone: it asks for the first time.
+          2  c2  ACQUIRE f D QUEUE 60000  => null
+          2  c6  POSITION f D             => 3
+          2  gone c5
+          2  tick
+          3  c6  WAITERS f                => F 4 2 - []; G 0 2 4999 []; D 2 1 - []
+          3  gone c2
+          4  c3  RELEASE f C              => 0; c4 gets t3
+          5  del f
+    ");
+}
+
+#[test]
+fn a_flush_drops_very_many_places_and_serves_blocked_calls() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE f A              => t1
+          1  c2  ACQUIRE f B QUEUE 60000  => null
+          1  c3  ACQUIRE f C BLOCK 0      => parked
+          1  c2  ACQUIRE f D QUEUE 60000  => null
+          1  c4  ACQUIRE f E BLOCK 0      => parked
+          2  flushall                     => c3 gets t2; dlock:notify: flushed 0
+          2  c5  ACQUIRE f F              => null
+          2  tick
+          3  c3  RELEASE f C              => 0; c4 gets t3
+          4  c4  RELEASE f E              => 0
+    ");
+}
