@@ -40,6 +40,7 @@ mod handles;
 mod harness;
 mod hostile;
 mod keyspace;
+mod large_values;
 mod latch;
 mod lock;
 mod lost_waiters;

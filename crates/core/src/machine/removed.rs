@@ -20,10 +20,10 @@ use alloc::vec::Vec;
 use dlock_wire::message::Event;
 
 /// Holds that one piece of work ends.
-const HOLDS_AT_ONCE: usize = 8;
+const HOLDS_AT_ONCE: usize = 2;
 
 /// Parts that one piece of work frees.
-const PARTS_AT_ONCE: usize = 32;
+const PARTS_AT_ONCE: usize = 8;
 
 /// A value that is gone from its key, and of which some holds are not ended yet.
 #[derive(Debug)]

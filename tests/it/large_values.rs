@@ -1,0 +1,151 @@
+//! Values with very many parts: the server's commands on their keys do what they do to small ones.
+
+use crate::{
+    args,
+    records::stored,
+    support::{Client, Family, Reply, Server, wait_until},
+};
+
+/// More than are copied at once.
+const MANY: usize = 300;
+
+fn start() -> Server {
+    // What DUMP gives is read here.
+    Family::Lock.with(&["rdbcompression", "no"]).start()
+}
+
+/// A semaphore of which one connection has [`MANY`] permits, each bound to it and with an id of its own.
+fn with_permits(server: &Server, name: &str, round: usize) -> (Client, Vec<String>) {
+    let mut client = server.client();
+    assert_eq!(client.cmd(&["DSEM.INIT", name, "1000"]).int(), 1);
+    let ids = (0..MANY).map(|n| {
+        let (owner, id) = (format!("o{n}"), format!("{round} {n}"));
+        let call = args![
+            "DSEM.ACQUIRE",
+            name,
+            owner,
+            "PX",
+            600_000,
+            "NOTIFY",
+            "mine",
+            "BIND",
+            0,
+            "REQID",
+            id
+        ];
+        client.cmd(&call).text()
+    });
+    let ids = ids.collect();
+    (client, ids)
+}
+
+fn is_spent(client: &mut Client, name: &str, (round, n): (usize, usize)) -> bool {
+    let (owner, id) = (format!("o{n}"), format!("{round} {n}"));
+    let answer = client.cmd(&args!["DSEM.ACQUIRE", name, owner, "LIMIT", 5, "REQID", id]);
+    answer.error().starts_with("SPENT ")
+}
+
+#[test]
+fn all_permits_of_a_removed_semaphore_end_whatever_removes_it() {
+    let server = start();
+    let removals: [&[&str]; 7] = [
+        &["DEL", "s"],
+        &["UNLINK", "s"],
+        &["EXPIREAT", "s", "1"],
+        &["EVAL", "return redis.call('DEL', KEYS[1])", "1", "s"],
+        &["SET", "s", "x"],
+        &["RENAME", "other", "s"],
+        &["MULTI"],
+    ];
+    for (round, removal) in removals.into_iter().enumerate() {
+        println!("{removal:?}");
+        server.cmd(&["SET", "other", "x"]).ok();
+        let (mut client, _) = with_permits(&server, "s", round);
+        let mut listener = server.psubscribe(&["mine"]);
+        if removal == ["MULTI"] {
+            let mut other = server.client();
+            other.cmd(&["MULTI"]).ok();
+            other.cmd(&["UNLINK", "s", "other"]).ok();
+            other.cmd(&["SET", "s", "x"]).ok();
+            other.cmd(&["DEL", "s"]).ok();
+            other.cmd(&["EXEC"]).ok();
+        } else {
+            server.cmd(removal).ok();
+        }
+        server.cmd(&["DEL", "s"]).ok();
+        // Before all of them are worked off.
+        for n in [MANY - 1, 0, MANY / 2] {
+            assert!(is_spent(&mut client, "s", (round, n)), "request {n}");
+        }
+        let mut told: Vec<String> = (0..MANY).map(|_| listener.next_text()).collect();
+        told.sort();
+        told.dedup();
+        assert_eq!(told.len(), MANY);
+        assert!(told.iter().all(|text| text.starts_with("deleted 0 ")), "{told:?}");
+        assert!((0..MANY).all(|n| is_spent(&mut client, "s", (round, n))));
+        drop(client);
+        server.cmd(&["DEL", "s", "other"]).ok();
+        server.left_over_check();
+    }
+}
+
+#[test]
+fn a_semaphore_that_moves_takes_all_of_its_permits_along() {
+    let server = start();
+    let (client, ids) = with_permits(&server, "s", 0);
+    server.cmd(&["RENAME", "s", "t"]).ok();
+    assert_eq!(server.cmd(&["MOVE", "t", "1"]).int(), 1);
+    let mut other = server.client();
+    other.cmd(&["SELECT", "1"]).ok();
+    assert_eq!(other.cmd(&args!["DSEM.RELEASE", "t", ids[7]]).int(), 1_000 - MANY as i64 + 1);
+    // The others are still bound to their connection.
+    drop(client);
+    wait_until("all permits to end", || other.cmd(&["DSEM.INFO", "t"]).field("leased").int() == 0);
+    other.cmd(&["DEL", "t"]).ok();
+    server.left_over_check();
+}
+
+#[test]
+fn a_replica_follows_when_large_values_are_removed_and_moved() {
+    let server = start();
+    let replica = Family::Lock.with(&["rdbcompression", "no"]).replica_of(&server).start();
+    let (client, _) = with_permits(&server, "s", 0);
+    let mut waiter = server.client();
+    waiter.cmd(&["DFAIR.ACQUIRE", "f", "holder", "PX", "600000"]).int();
+    for n in 0..MANY {
+        let call = args!["DFAIR.ACQUIRE", "f", format!("w{n}"), "QUEUE", 600_000];
+        assert!(waiter.cmd(&call).is_null());
+    }
+    server.cmd(&["DEL", "s"]).ok();
+    server.cmd(&["RENAME", "f", "g"]).ok();
+    assert_eq!(waiter.cmd(&["DFAIR.POSITION", "f", "w0"]).int(), 0);
+    let last = format!("w{}", MANY - 1);
+    assert_eq!(waiter.cmd(&args!["DFAIR.POSITION", "f", last]).int(), MANY as i64 - 1);
+    wait_until("all places to be told to the new value, and the replica to follow", || {
+        server.wait_replica_synced(&replica);
+        server.digest() == replica.digest()
+            && places(&server, "f") == MANY - 1
+            && places(&server, "g") == 0
+    });
+    assert_eq!(replica.cmd(&["EXISTS", "s"]).int(), 0);
+    assert_eq!(places(&replica, "f"), MANY - 1);
+    drop((client, waiter));
+}
+
+/// How many places are part of a value.
+fn places(server: &Server, key: &str) -> usize {
+    stored(&mut server.client(), key.as_bytes()).expect("a lock").waiters()
+}
+
+#[test]
+fn a_latch_with_very_many_requests_opens() {
+    let server = start();
+    let mut client = server.client();
+    assert_eq!(client.cmd(&args!["DLATCH.INIT", "l", MANY]).int(), 1);
+    for n in 1..=MANY {
+        let left = client.cmd(&args!["DLATCH.COUNTDOWN", "l", "1", "REQID", n.to_string()]).int();
+        assert_eq!(left, (MANY - n) as i64);
+    }
+    assert_eq!(client.cmd(&["EXISTS", "l"]).int(), 0);
+    server.left_over_check();
+}
