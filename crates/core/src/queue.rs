@@ -237,8 +237,8 @@ pub struct Queue {
     pub len: usize,
     /// How many of them would make the semaphore.
     pub makers: u32,
-    /// How many of them are blocked calls.
-    pub parked: u32,
+    /// How many of them are blocked calls, and further places of such calls.
+    pub calls: u32,
     /// Its key is gone, and with it all that stand here: see [`Waits::drop_queue`](crate::waits::Waits::drop_queue).
     pub is_dropped: bool,
     /// The first place that is not deserted; [`NIL`] if there is none. A queue with a long deserted front is not walked

@@ -161,8 +161,8 @@ impl Machine {
     pub(super) fn drop_places(&mut self, queue: u32) {
         let Some(found) = self.waits.queue(queue) else { return };
         if found.len > self.wide_at_once {
-            let parked = self.parked_of(queue);
-            self.waits.move_out(queue, &parked);
+            let calls = self.calls_in(queue);
+            self.waits.move_out(queue, &calls);
             return;
         }
         for slot in self.waiters_of(queue) {

@@ -370,8 +370,23 @@ impl Machine {
             self.answer_all(queue, Outcome::fault(code, text), fx);
             return;
         }
-        for slot in self.waiters_of(queue) {
+        for slot in self.those_told(queue) {
             self.dismiss(slot, code, text, fx);
+        }
+        self.drop_rest(queue);
+    }
+
+    /// Those who are to be told that their queue ends: all, or if that is too much for one step those with a blocked call.
+    fn those_told(&self, queue: u32) -> Slots {
+        let is_long = |queue: &crate::queue::Queue| queue.len > self.wide_at_once;
+        let is_long = self.waits.queue(queue).is_some_and(is_long);
+        if is_long { self.calls_in(queue) } else { self.waiters_of(queue) }
+    }
+
+    /// The others are told nothing: they go with the queue.
+    fn drop_rest(&mut self, queue: u32) {
+        if self.waits.queue(queue).is_some_and(|queue| queue.len > 0) {
+            self.waits.drop_queue(queue);
         }
     }
 
@@ -440,13 +455,14 @@ impl Machine {
             self.answer_all(queue, Outcome::fault(ErrorCode::WrongType, text), fx);
             return;
         }
-        for slot in self.waiters_of(queue) {
+        for slot in self.those_told(queue) {
             let Some(waiter) = self.forget_place(slot) else { continue };
             if waiter.presence.is_parked() {
                 let outcome = Outcome::fault(ErrorCode::WrongType, text);
                 fx.wake(waiter.id, outcome);
             }
         }
+        self.drop_rest(queue);
         self.waits.close_if_empty(queue);
     }
 }

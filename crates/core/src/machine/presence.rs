@@ -323,11 +323,12 @@ impl Machine {
         true
     }
 
-    /// The blocked calls that wait in `queue`.
-    pub(super) fn parked_of(&self, queue: u32) -> Slots {
-        let count = self.waits.queue(queue).map_or(0, |queue| queue.parked as usize);
-        let parked = self.waits.walk(queue).filter(|(_, waiter)| waiter.presence.is_parked());
-        parked.map(|(slot, _)| slot).take(count).collect()
+    /// The places of blocked calls in `queue`.
+    pub(super) fn calls_in(&self, queue: u32) -> Slots {
+        let count = self.waits.queue(queue).map_or(0, |queue| queue.calls as usize);
+        let of_call = |presence| matches!(presence, Presence::Parked { .. } | Presence::Member);
+        let calls = self.waits.walk(queue).filter(|(_, waiter)| of_call(waiter.presence));
+        calls.map(|(slot, _)| slot).take(count).collect()
     }
 
     /// All waiters of `queue`.

@@ -121,9 +121,12 @@ impl Machine {
         let queues: Vec<u32> = self.waits.queues().map(|(id, _)| id).collect();
         for queue in queues {
             let text = "this server became a replica; ask the new primary";
-            self.dismiss_queue(queue, ErrorCode::Moving, text, fx);
+            // All of them: what is known of connections goes, too.
+            for slot in self.waiters_of(queue) {
+                self.dismiss(slot, ErrorCode::Moving, text, fx);
+            }
         }
-        while self.answer_more(fx) {}
+        while self.answer_more(fx) || self.drop_one_place() {}
         self.waits.close_all_empty();
         self.connections.clear();
         self.in_flight.clear();

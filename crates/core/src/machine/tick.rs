@@ -164,9 +164,14 @@ impl Machine {
     }
 
     /// One place goes whose key is gone; `false` when there is none.
-    fn drop_one_place(&mut self) -> bool {
+    pub(super) fn drop_one_place(&mut self) -> bool {
         let Some(slot) = self.waits.next_dropped() else { return false };
-        self.forget_place(slot);
+        // Of a call for several keys that is over, only this place is left.
+        if self.waits.get(slot).is_some_and(|waiter| self.waits.is_gone(waiter)) {
+            self.waits.leave(slot);
+        } else {
+            self.forget_place(slot);
+        }
         true
     }
 

@@ -406,7 +406,7 @@ impl Waits {
         self.members += usize::from(waiter.presence == Presence::Member);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.makers += u32::from(is_maker(waiter.ask.want));
-            queue.parked += u32::from(waiter.presence.is_parked());
+            queue.calls += u32::from(is_of_call(waiter.presence));
             if let Some(permits) = width(waiter.ask.want) {
                 queue.more.get_or_insert_default().wide.insert((permits, slot));
             }
@@ -420,7 +420,7 @@ impl Waits {
         self.members -= usize::from(waiter.presence == Presence::Member);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.makers -= u32::from(is_maker(waiter.ask.want));
-            queue.parked -= u32::from(waiter.presence.is_parked());
+            queue.calls -= u32::from(is_of_call(waiter.presence));
             if let Some(permits) = width(waiter.ask.want)
                 && let Some(more) = &mut queue.more
             {
@@ -454,6 +454,11 @@ fn width(want: Want) -> Option<u32> {
         Want::Permits { count: n, .. } | Want::Taken(n) if n > 1 => Some(n),
         _ => None,
     }
+}
+
+/// Whether a blocked call stands there: in its place, or in a further one.
+fn is_of_call(presence: Presence) -> bool {
+    matches!(presence, Presence::Parked { .. } | Presence::Member)
 }
 
 /// Whether a waiter makes the semaphore if it is not there.

@@ -54,7 +54,7 @@ impl Waits {
             name: Name::from(key.name),
             len: 0,
             makers: 0,
-            parked: 0,
+            calls: 0,
             is_dropped: false,
             first_present: NIL,
             serial: self.last_serial,

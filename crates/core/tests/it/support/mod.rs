@@ -423,6 +423,7 @@ impl World {
             self.unlink(Key { db: name.0, name: &name.1 }, false);
         }
         self.tick(Gate::Open);
+        self.on_replica(|_, _, _, _| ());
         for machine in [&self.machine, &self.replica] {
             let waits = machine.waits();
             assert_eq!(waits.len(), 0, "no waiter is left");

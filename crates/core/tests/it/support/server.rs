@@ -227,7 +227,10 @@ impl World {
         self.step(|machine, keys, now, fx| machine.adopt(keys, now, key, fx))
     }
 
-    fn on_replica(&mut self, run: impl FnOnce(&mut Machine, &mut Keys, Now, &mut Effects)) {
+    pub(super) fn on_replica(
+        &mut self,
+        run: impl FnOnce(&mut Machine, &mut Keys, Now, &mut Effects),
+    ) {
         let now = self.now();
         let mut fx = Effects::default();
         let (machine, keys) = (&mut self.replica, &mut self.replica_keys);

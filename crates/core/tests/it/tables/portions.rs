@@ -150,6 +150,48 @@ fn after_a_flush_waiters_are_served_before_newcomers() {
     ");
 }
 
+#[test]
+fn very_many_places_of_a_key_of_another_type_go_one_by_one_and_are_seen_no_more() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE k A              => t1
+          0  c1  ACQUIRE l A              => t2
+          1  c2  ACQUIRE k B QUEUE 60000  => null
+          1  c3  ACQUIRE k C BLOCK 0      => parked
+          1  c2  ACQUIRE k D QUEUE 60000  => null
+          1  c4  MACQUIRE 2 l k E BLOCK 0 => parked
+          1  c2  ACQUIRE k F QUEUE 60000  => null
+          2  over k                       => c3 gets WRONGTYPE; c4 gets WRONGTYPE
+          2  del k
+          2  c5  WAITERS k                => nobody
+          2  c5  POSITION k B             => null
+          2  c5  ACQUIRE k G              => t3
+          2  c2  ACQUIRE k B QUEUE 60000  => null
+          3  tick
+          3  c5  RELEASE k G              => 0; dlock:notify:B: granted 0 t4 1 B k
+    ");
+}
+
+#[test]
+fn in_a_cluster_very_many_places_of_a_lost_key_go_one_by_one_and_are_seen_no_more() {
+    run("
+          0  set portion 2
+          0  set cluster 1
+          0  c1  ACQUIRE k A              => t1
+          1  c2  ACQUIRE k B QUEUE 60000  => null
+          1  c3  ACQUIRE k C BLOCK 0      => parked
+          1  c2  ACQUIRE k D QUEUE 60000  => null
+          1  c2  ACQUIRE k F QUEUE 60000  => null
+          2  del k                        => c3 gets MOVING
+          2  gone c2
+          2  c5  ACQUIRE k G              => t2
+          2  c5  WAITERS k                => nobody
+          3  failover
+          3  tick
+          4  c5  RELEASE k G              => 0
+    ");
+}
+
 /// So many effects come out of one step, or one tick, at most: some for each that it serves.
 const MOST: usize = 1_100;
 
