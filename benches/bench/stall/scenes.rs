@@ -9,7 +9,7 @@ use crate::{
     wire::{Batch, Wire},
 };
 
-pub(super) const SCENES: [Scene; 34] = [
+pub(super) const SCENES: [Scene; 39] = [
     scene("1,000,000 QUEUE entries are made", queue_entries),
     Scene {
         name: "FLUSHALL ASYNC of 1,000,000 holds",
@@ -32,6 +32,8 @@ pub(super) const SCENES: [Scene; 34] = [
     scene("a command meets 100,000 lapsed permits", lapsed),
     scene("ACQUIRE with REQID, 100,000 permits of the owner", reqid),
     scene("RENAME of a DFAIR lock, 90,000 wait", rename),
+    scene("DEL of a DFAIR lock, 90,000 wait", delete_fair),
+    scene("SET over a DLOCK lock, 90,000 wait", set_over),
     scene("ACQUIRE behind 99,000 skipped waiters", skipped),
     Scene {
         name: "RESTORE of 100,000 permits",
@@ -42,6 +44,16 @@ pub(super) const SCENES: [Scene; 34] = [
     scene("the connection of a MACQUIRE over 200,000 keys goes", wide_call_goes),
     scene("DEL of a lock, 100,000 wait", delete),
     scene("DEL of a semaphore with 100,000 permits", delete_permits),
+    scene("RENAME of a semaphore with 100,000 permits", rename_permits),
+    scene("EXPIRE running out of a semaphore with 100,000 permits", expire_permits),
+    Scene {
+        // With the allocator of the C library, a large block that is allocated after this waits until a million small ones are put
+        // together. Each new connection is one.
+        name: "FLUSHALL ASYNC of 1,000,000 holds, and connections come",
+        run: flush_and_connect,
+        plain: Some(plain_flush_and_connect),
+        is_excepted: true,
+    },
     scene("INFO dlock, 500,000 queues", info),
     scene("BREAK of a lock that 100,000 read", break_readers),
     scene("a writer queues while 100,000 read", writer_behind_readers),
@@ -433,7 +445,8 @@ fn delete(server: &Server, meter: &Meter) {
     meter.watch(server, REST, || once(&mut wire, &["DEL", "rw"], b":1"));
 }
 
-fn delete_permits(server: &Server, meter: &Meter) {
+/// A semaphore with [`WAITERS`] permits that send messages and have ids.
+fn told_permits(server: &Server) -> Wire {
     let mut wire = Wire::connect(server);
     semaphore(&mut wire, "200000");
     let mut batch = Batch::default();
@@ -448,7 +461,59 @@ fn delete_permits(server: &Server, meter: &Meter) {
         }
         wire.run(&batch);
     }
-    meter.watch(server, REST, || once(&mut wire, &["UNLINK", "s"], b":1"));
+    wire
+}
+
+fn delete_permits(server: &Server, meter: &Meter) {
+    let mut wire = told_permits(server);
+    meter.watch(server, REST, || once(&mut wire, &["DEL", "s"], b":1"));
+}
+
+fn rename_permits(server: &Server, meter: &Meter) {
+    let mut wire = told_permits(server);
+    meter.watch(server, REST, || once(&mut wire, &["RENAME", "s", "t"], b"+OK"));
+}
+
+fn expire_permits(server: &Server, meter: &Meter) {
+    let mut wire = told_permits(server);
+    meter.watch(server, REST, || once(&mut wire, &["PEXPIRE", "s", "20"], b":1"));
+}
+
+fn delete_fair(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    once(&mut wire, &["DFAIR.ACQUIRE", "f", "holder", "PX", LONG_MS], b":");
+    wait_all(&mut wire, 90_000, &["DFAIR.ACQUIRE"], "f", &[]);
+    meter.watch(server, REST, || once(&mut wire, &["DEL", "f"], b":1"));
+}
+
+fn set_over(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    once(&mut wire, &["DLOCK.ACQUIRE", "l", "holder", "PX", LONG_MS], b":");
+    wait_all(&mut wire, 90_000, &["DLOCK.ACQUIRE"], "l", &[]);
+    meter.watch(server, REST, || once(&mut wire, &["SET", "l", "x"], b"+OK"));
+}
+
+/// FLUSHALL ASYNC while others connect.
+fn flush_beside_connections(server: &Server, meter: &Meter, mut wire: Wire) {
+    meter.watch(server, REST, || {
+        once(&mut wire, &["FLUSHALL", "ASYNC"], b"+OK");
+        for _ in 0..200 {
+            once(&mut Wire::connect(server), &["PING"], b"+PONG");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+}
+
+fn flush_and_connect(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    hold_all(&mut wire, 1_000_000);
+    flush_beside_connections(server, meter, wire);
+}
+
+fn plain_flush_and_connect(server: &Server, meter: &Meter) {
+    let mut wire = Wire::connect(server);
+    each(&mut wire, 1_000_000, b"+OK", |n| owned(["SET", &key(n), "holder"]));
+    flush_beside_connections(server, meter, wire);
 }
 
 fn break_readers(server: &Server, meter: &Meter) {
