@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// More than are copied at once.
-const MANY: usize = 300;
+const MANY: i64 = 300;
 
 fn start() -> Server {
     // What DUMP gives is read here.
@@ -39,7 +39,7 @@ fn with_permits(server: &Server, name: &str, round: usize) -> (Client, Vec<Strin
     (client, ids)
 }
 
-fn is_spent(client: &mut Client, name: &str, (round, n): (usize, usize)) -> bool {
+fn is_spent(client: &mut Client, name: &str, (round, n): (usize, i64)) -> bool {
     let (owner, id) = (format!("o{n}"), format!("{round} {n}"));
     let answer = client.cmd(&args!["DSEM.ACQUIRE", name, owner, "LIMIT", 5, "REQID", id]);
     answer.error().starts_with("SPENT ")
@@ -80,7 +80,7 @@ fn all_permits_of_a_removed_semaphore_end_whatever_removes_it() {
         let mut told: Vec<String> = (0..MANY).map(|_| listener.next_text()).collect();
         told.sort();
         told.dedup();
-        assert_eq!(told.len(), MANY);
+        assert_eq!(i64::try_from(told.len()), Ok(MANY));
         assert!(told.iter().all(|text| text.starts_with("deleted 0 ")), "{told:?}");
         assert!((0..MANY).all(|n| is_spent(&mut client, "s", (round, n))));
         drop(client);
@@ -97,7 +97,7 @@ fn a_semaphore_that_moves_takes_all_of_its_permits_along() {
     assert_eq!(server.cmd(&["MOVE", "t", "1"]).int(), 1);
     let mut other = server.client();
     other.cmd(&["SELECT", "1"]).ok();
-    assert_eq!(other.cmd(&args!["DSEM.RELEASE", "t", ids[7]]).int(), 1_000 - MANY as i64 + 1);
+    assert_eq!(other.cmd(&args!["DSEM.RELEASE", "t", ids[7]]).int(), 1_000 - MANY + 1);
     // The others are still bound to their connection.
     drop(client);
     wait_until("all permits to end", || other.cmd(&["DSEM.INFO", "t"]).field("leased").int() == 0);
@@ -120,7 +120,7 @@ fn a_replica_follows_when_large_values_are_removed_and_moved() {
     server.cmd(&["RENAME", "f", "g"]).ok();
     assert_eq!(waiter.cmd(&["DFAIR.POSITION", "f", "w0"]).int(), 0);
     let last = format!("w{}", MANY - 1);
-    assert_eq!(waiter.cmd(&args!["DFAIR.POSITION", "f", last]).int(), MANY as i64 - 1);
+    assert_eq!(waiter.cmd(&args!["DFAIR.POSITION", "f", last]).int(), MANY - 1);
     wait_until("all places to be told to the new value, and the replica to follow", || {
         server.wait_replica_synced(&replica);
         server.digest() == replica.digest()
@@ -133,8 +133,9 @@ fn a_replica_follows_when_large_values_are_removed_and_moved() {
 }
 
 /// How many places are part of a value.
-fn places(server: &Server, key: &str) -> usize {
-    stored(&mut server.client(), key.as_bytes()).expect("a lock").waiters()
+fn places(server: &Server, key: &str) -> i64 {
+    let lock = stored(&mut server.client(), key.as_bytes()).expect("a lock");
+    i64::try_from(lock.waiters()).expect("not so many")
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn a_latch_with_very_many_requests_opens() {
     assert_eq!(client.cmd(&args!["DLATCH.INIT", "l", MANY]).int(), 1);
     for n in 1..=MANY {
         let left = client.cmd(&args!["DLATCH.COUNTDOWN", "l", "1", "REQID", n.to_string()]).int();
-        assert_eq!(left, (MANY - n) as i64);
+        assert_eq!(left, MANY - n);
     }
     assert_eq!(client.cmd(&["EXISTS", "l"]).int(), 0);
     server.left_over_check();

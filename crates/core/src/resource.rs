@@ -334,7 +334,7 @@ impl Resource {
     }
 
     /// Its memory, to be freed piece by piece.
-    pub(crate) fn into_debris(self: Box<Self>) -> Debris {
+    pub(crate) fn into_debris(self) -> Debris {
         let mut debris = Debris::default();
         match self.body {
             Body::Lock(_) => {}

@@ -114,7 +114,7 @@ impl Machine {
                 && self.leases.of_key(lost.entry, key).is_some();
             match (is_gone, value) {
                 (true, value) => self.lose(store, now, key, (&lost, value), fx),
-                (false, Some(value)) => self.freed(value),
+                (false, Some(value)) => self.freed(*value),
                 (false, None) => {}
             }
         }

@@ -81,7 +81,7 @@ impl Machine {
     }
 
     /// The server has freed a large value of which nothing is left to do: its memory goes piece by piece.
-    pub fn freed(&mut self, value: Box<Resource>) {
+    pub fn freed(&mut self, value: Resource) {
         self.debris.push_back(value.into_debris());
     }
 
@@ -132,7 +132,7 @@ impl Machine {
                 removed.last = Some(id);
                 self.removed.push_front(removed);
             }
-            None => self.freed(removed.value),
+            None => self.freed(*removed.value),
         }
         true
     }

@@ -238,7 +238,9 @@ impl Waits {
         self.drop_queue(id);
         if !stay.is_empty() {
             let new = self.open_queue(Key { db, name: &name }, kind);
-            stay.iter().for_each(|&slot| self.move_to(slot, new));
+            for &slot in stay {
+                self.move_to(slot, new);
+            }
         }
     }
 
