@@ -260,13 +260,15 @@ impl HoldState {
             return self.not_after(renewal.until());
         }
         self.lease_ends = renewal.until();
-        let until = InflightRenewal { lease: self.certain_lease(now, renewal), ..renewal }.until();
+        let lease = self.certain_lease(now, renewal);
+        let until = InflightRenewal { lease, ..renewal }.until();
         // A lost connection may have cut the lease after the server received this renewal.
         let is_bound = renewal.disconnects == self.disconnects && renewal.over == connection;
         if self.terms.bind.is_some() && !is_bound {
             return self.not_after(until);
         }
-        self.unbound = false;
+        // A late copy of an earlier renewal would bind it to a closed connection: bind it again until that is over.
+        self.unbound = self.terms.bind.is_some() && lease < renewal.lease;
         let before = std::mem::replace(&mut self.deadline, until);
         if until < before { Change::Earlier } else { Change::Nothing }
     }
