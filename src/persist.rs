@@ -58,7 +58,7 @@ pub fn load(
         }
     }
     // Not only when the value is entered: what follows in the AOF may delete it before that.
-    let token = value.holds().map(|(_, hold)| hold.token).max().unwrap_or_default();
+    let token = value.largest_token();
     let _ = shell::with(|shell| shell.machine.learn_token(token));
     value.from_snapshot = origin != Origin::Restore;
     if let (Some(name), Some(db)) = (name, db) {

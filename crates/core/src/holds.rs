@@ -35,14 +35,8 @@ pub struct Holds {
 impl Holds {
     /// Those of a value that was read, in the order of their ids, each id once.
     pub(crate) fn of_sorted(all: Vec<(HoldId, Box<Hold>)>) -> Self {
-        // Sorted here, so that each tree is built from its elements in their order.
-        let mut ends: Vec<_> = all.iter().map(|(id, hold)| (hold.deadline, *id)).collect();
-        ends.sort_unstable();
-        let ends = BTreeSet::from_iter(ends);
-        let mut owners: Vec<_> =
-            all.iter().map(|(id, hold)| (hold::owner_hash(&hold.owner), *id)).collect();
-        owners.sort_unstable();
-        let owners = BTreeSet::from_iter(owners);
+        let ids: Vec<HoldId> = all.iter().map(|(id, _)| *id).collect();
+        let owners = sorted(&ids, all.iter().map(|(_, hold)| hold::owner_hash(&hold.owner)));
         let waiting = all.iter().filter(|(_, hold)| hold.unclaimed().is_some());
         let unclaimed = waiting.map(|(id, hold)| (hold.owner.clone(), hold.count, *id)).collect();
         let mut requests: Vec<(u64, HoldId)> = Vec::new();
@@ -55,7 +49,8 @@ impl Holds {
         let requests = BTreeSet::from_iter(requests);
         Self {
             all: BTreeMap::from_iter(all),
-            ends,
+            // Told when its leases start to run, which is before anybody asks for them.
+            ends: BTreeSet::new(),
             owners,
             unclaimed,
             requests,
@@ -65,6 +60,7 @@ impl Holds {
 
     /// Adds a hold under a new id.
     pub fn insert(&mut self, id: HoldId, hold: Hold) {
+        self.need_ends();
         self.touched.push(id);
         self.index(id, &hold);
         self.all.insert(id, Box::new(hold));
@@ -72,6 +68,7 @@ impl Holds {
 
     /// Takes a hold out.
     pub fn remove(&mut self, id: HoldId) -> Option<Hold> {
+        self.need_ends();
         let hold = *self.all.remove(&id)?;
         self.touched.push(id);
         self.ends.remove(&(hold.deadline, id));
@@ -88,6 +85,7 @@ impl Holds {
 
     /// Changes the hold under `id`; its owner stays.
     pub fn change<R>(&mut self, id: HoldId, change: impl FnOnce(&mut Hold) -> R) -> Option<R> {
+        self.need_ends();
         let hold = self.all.get_mut(&id)?;
         let deadline = hold.deadline;
         let claim = hold.unclaimed().map(|_| (hold.owner.clone(), hold.count, id));
@@ -112,17 +110,26 @@ impl Holds {
 
     /// Changes the times of all holds. That is no news for replicas, which have their own.
     pub fn change_all(&mut self, mut change: impl FnMut(HoldId, &mut Hold)) {
-        let mut is_changed = false;
-        let mut ends = Vec::with_capacity(self.all.len());
+        let mut is_changed = self.ends.len() != self.all.len();
         for (&id, hold) in &mut self.all {
             let deadline = hold.deadline;
             change(id, hold);
             is_changed |= hold.deadline != deadline;
-            ends.push((hold.deadline, id));
         }
         if is_changed {
-            ends.sort_unstable();
-            self.ends = BTreeSet::from_iter(ends);
+            self.sort_ends();
+        }
+    }
+
+    fn sort_ends(&mut self) {
+        let ids: Vec<HoldId> = self.all.keys().copied().collect();
+        self.ends = sorted(&ids, self.all.values().map(|hold| hold.deadline));
+    }
+
+    /// Those of a value that was read are not sorted by their ends before this.
+    fn need_ends(&mut self) {
+        if self.ends.len() != self.all.len() {
+            self.sort_ends();
         }
     }
 
@@ -163,7 +170,10 @@ impl Holds {
 
     /// Which hold ends next, and when.
     pub fn first_end(&self) -> Option<(LeaseInstant, HoldId)> {
-        self.ends.first().copied()
+        if self.ends.len() == self.all.len() {
+            return self.ends.first().copied();
+        }
+        self.all.iter().map(|(&id, hold)| (hold.deadline, id)).min()
     }
 
     /// All holds, in the order of their ids.
@@ -219,12 +229,12 @@ impl Holds {
 
     /// What does not hold between the parts, for tests.
     pub(crate) fn is_consistent(&self) -> bool {
-        self.ends.len() == self.all.len()
+        (self.ends.is_empty() || self.ends.len() == self.all.len())
             && self.owners.len() == self.all.len()
             && self.unclaimed.len() == self.all.values().filter(|h| h.unclaimed().is_some()).count()
             && self.requests.len() == self.all.values().map(|h| h.requests_by_hash().len()).sum()
             && self.all.iter().all(|(&id, hold)| {
-                self.ends.contains(&(hold.deadline, id))
+                (self.ends.is_empty() || self.ends.contains(&(hold.deadline, id)))
                     && self.owners.contains(&(hold::owner_hash(&hold.owner), id))
                     && hold
                         .requests_by_hash()
@@ -254,4 +264,15 @@ impl Holds {
         }
         self.requests.extend(new.into_iter().map(|hash| (hash, id)));
     }
+}
+
+/// A set of keys with the ids to which they belong, which are sorted. Built from its elements in their order, which are sorted
+/// as small ones: by the place of the id instead of the id.
+fn sorted<K: Ord + Copy>(
+    ids: &[HoldId],
+    keys: impl ExactSizeIterator<Item = K>,
+) -> BTreeSet<(K, HoldId)> {
+    let mut order: Vec<(K, u32)> = keys.zip(0..).collect();
+    order.sort_unstable();
+    order.into_iter().filter_map(|(key, at)| Some((key, *ids.get(at as usize)?))).collect()
 }

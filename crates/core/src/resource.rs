@@ -264,6 +264,14 @@ impl Resource {
         alone.into_iter().chain(self.others().into_iter().flat_map(Holds::iter))
     }
 
+    /// The largest fencing token of its holds; 0 if none has one, as permits.
+    pub fn largest_token(&self) -> u64 {
+        match &self.body {
+            Body::Semaphore(_) | Body::Latch(_) => 0,
+            _ => self.holds().map(|(_, hold)| hold.token).max().unwrap_or_default(),
+        }
+    }
+
     /// The holds of `owner`.
     pub fn holds_of(&self, owner: &[u8]) -> impl Iterator<Item = (HoldId, &Hold)> {
         let alone = self.lock().hold().filter(|hold| *hold.owner == *owner);

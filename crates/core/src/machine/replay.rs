@@ -239,7 +239,7 @@ impl Machine {
     /// ahead, would use up what others need.
     pub fn admit(&self, resource: &Resource, pending: usize, wall_us: u64) -> Result<(), Unfit> {
         let ceiling = self.token_ceiling(wall_us);
-        if resource.holds().all(|(_, hold)| hold.token <= ceiling) {
+        if resource.largest_token() <= ceiling {
             self.admit_waiters(resource.waiters(), pending)
         } else {
             Err(Unfit::TokenTooFarAhead)
