@@ -7,6 +7,7 @@ use crate::time::LeaseInstant;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::fmt;
 use core::ops::Bound;
 
 /// Which hold of a key: the token of a reader, the id of a permit, [`ALONE`] for the one holder of
@@ -17,7 +18,7 @@ pub type HoldId = u128;
 pub const ALONE: HoldId = 0;
 
 /// See the module. Found by id, by owner, and by what ends next, each in logarithmic time.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Holds {
     /// Boxed, because many keys have few of them and a node of the map has room for eleven.
     all: BTreeMap<HoldId, Box<Hold>>,
@@ -122,8 +123,12 @@ impl Holds {
     }
 
     fn sort_ends(&mut self) {
+        self.ends = self.sorted_ends();
+    }
+
+    fn sorted_ends(&self) -> BTreeSet<(LeaseInstant, HoldId)> {
         let ids: Vec<HoldId> = self.all.keys().copied().collect();
-        self.ends = sorted(&ids, self.all.values().map(|hold| hold.deadline));
+        sorted(&ids, self.all.values().map(|hold| hold.deadline))
     }
 
     /// Those of a value that was read are not sorted by their ends before this.
@@ -263,6 +268,23 @@ impl Holds {
             self.requests.remove(&(hash, id));
         }
         self.requests.extend(new.into_iter().map(|hash| (hash, id)));
+    }
+}
+
+/// Whether the ends are sorted already is nobody's business.
+impl fmt::Debug for Holds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { all, ends, owners, unclaimed, requests, touched } = self;
+        let is_sorted = ends.len() == all.len();
+        let ends = if is_sorted { ends.clone() } else { self.sorted_ends() };
+        f.debug_struct("Holds")
+            .field("all", all)
+            .field("ends", &ends)
+            .field("owners", owners)
+            .field("unclaimed", unclaimed)
+            .field("requests", requests)
+            .field("touched", touched)
+            .finish()
     }
 }
 

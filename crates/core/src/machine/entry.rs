@@ -34,18 +34,21 @@ impl Machine {
 
     /// A loaded resource starts to run now: what is left of it counts from here.
     fn start_loaded(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        self.start_clock(step.lease, resource);
+        let has_extras = self.start_clock(step.lease, resource);
         if self.role == Role::Primary {
             step.dirty |= core::mem::take(&mut resource.is_news);
             let grace_ms = self.settings.fair_grace_ms;
-            resource.change_all_holds(|_, hold| orphan(hold, step.lease, grace_ms));
+            // Ties are among the extras.
+            if has_extras {
+                resource.change_all_holds(|_, hold| orphan(hold, step.lease, grace_ms));
+            }
             self.adopt_places(step, resource);
         }
     }
 
     /// The times of a loaded resource, which are what was left, become moments; its tokens are
-    /// learnt.
-    pub(super) fn start_clock(&mut self, lease: LeaseInstant, resource: &mut Resource) {
+    /// learnt. Whether any hold has extras.
+    pub(super) fn start_clock(&mut self, lease: LeaseInstant, resource: &mut Resource) -> bool {
         let from_snapshot = self.trusts_no_remainder(resource);
         let starts = |left: LeaseInstant, full: Millis| {
             LeaseInstant(lease.0.saturating_add(remainder(left, full, from_snapshot).0))
@@ -61,13 +64,15 @@ impl Machine {
                 }
             }
         }
-        let mut token = 0;
+        let (mut token, mut has_extras) = (0, false);
         resource.change_all_holds(|_, hold| {
+            has_extras |= hold.extras.is_some();
             hold.deadline = starts(hold.deadline, longest_lease(hold));
             token = token.max(hold.token);
         });
         resource.from_snapshot = false;
         self.tokens.learn(token);
+        has_extras
     }
 
     /// Whether what was left of a loaded resource may be less than what was promised since it was saved. A replica
