@@ -71,7 +71,12 @@ impl Machine {
         ensure(longest.unwrap_or(0) == waits.longest(), || {
             String::from("the length of the longest queue is known")
         })?;
-        seen += waits.dropped().map(|(_, queue)| queue.len).sum::<usize>();
+        for (id, queue) in waits.dropped() {
+            let of_queue = waits.walk_all(id).filter(|(_, waiter)| waits.is_gone(waiter)).count();
+            seen += queue.len;
+            gone += of_queue;
+            members += of_queue;
+        }
         ensure(seen - gone == waits.len(), || String::from("every waiter stands in a queue"))?;
         ensure(gone == waits.gone(), || String::from("places that are gone are counted"))?;
         ensure(waits.count() == (parked, seen - parked - members), || {
