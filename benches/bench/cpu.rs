@@ -7,7 +7,7 @@ use crate::{
     recipe,
     report::{self, Table},
     stats::Sample,
-    support::Server,
+    support::{Server, other_module},
     wire::Batch,
 };
 
@@ -26,6 +26,14 @@ fn dlock(server: &Server) -> Contender {
     pairs(server, |batch, key, owner| {
         batch.push(&["DLOCK.ACQUIRE", key, owner, "PX", LEASE], b":1");
         batch.push(&["DLOCK.RELEASE", key, owner], b":0");
+    })
+}
+
+/// The same calls into the server with nothing decided: `benches/floor`.
+fn floor(server: &Server) -> Contender {
+    pairs(server, |batch, key, owner| {
+        batch.push(&["FLOOR.ACQUIRE", key, owner, "PX", LEASE], b":1");
+        batch.push(&["FLOOR.RELEASE", key, owner], b":0");
     })
 }
 
@@ -64,10 +72,13 @@ fn lua(server: &Server) -> Contender {
 pub fn run() -> Table {
     let with = Server::with(&[]).release().start();
     let bare = Server::with(&[]).without_module().start();
+    let module = other_module("dlock-floor").display().to_string();
+    let with_floor = Server::with(&["loadmodule", &module]).without_module().start();
     let with_aof = Server::with(&["appendonly", "yes"]).release().start();
     let bare_aof = Server::with(&["appendonly", "yes"]).without_module().start();
     let mut all = [
         dlock(&with),
+        floor(&with_floor),
         built_ins(&bare),
         built_ins(&with),
         recipe(&bare),
@@ -81,15 +92,27 @@ pub fn run() -> Table {
     measure(&mut all, ROUNDS);
     with.left_over_check();
     let costs = all.map(|contender| contender.costs);
-    let [dlock, set_bare, set_with, recipe, lua, pings, dlock_aof, set_aof, recipe_aof, lua_aof] =
-        &costs;
+    let [
+        dlock,
+        floor,
+        set_bare,
+        set_with,
+        recipe,
+        lua,
+        pings,
+        dlock_aof,
+        set_aof,
+        recipe_aof,
+        lua_aof,
+    ] = &costs;
 
     let mut table = Table::new(
         "Server CPU for one lock and unlock, pipelined",
         format!(
             "User and system time of the server process, per pair; {} rounds of {} pairs, in turns; one connection over TCP, {} commands \
              in flight; keys of 20 bytes, owners of 36, lease {LEASE} ms. Compare-and-delete is a script that deletes the key if its value is \
-             the owner; the Lua lock is two scripts over a hash with PEXPIRE and PUBLISH; all by EVALSHA.",
+             the owner; the Lua lock is two scripts over a hash with PEXPIRE and PUBLISH; all by EVALSHA. The floor is a module that makes \
+             the calls into the server that dlock's pair makes, and decides nothing (benches/floor).",
             ROUNDS,
             REPEATS * PIPELINES * PAIRS,
             2 * PAIRS,
@@ -106,6 +129,7 @@ pub fn run() -> Table {
     let by_hand: fn(f64) -> String = |ratio| report::at_most(1.0 / ratio, 0.75, "× this");
     let scripts: fn(f64) -> String = |ratio| report::at_least(ratio, 5.0, "");
     compare("DLOCK.ACQUIRE + DLOCK.RELEASE", dlock, dlock, None);
+    compare("floor: the same calls into the server, nothing decided", floor, dlock, None);
     compare("SET NX PX + DEL, server without dlock", set_bare, dlock, Some(built_ins));
     compare("SET NX PX + DEL, same server as dlock", set_with, dlock, Some(built_ins));
     compare("SET NX PX + compare-and-delete, server without dlock", recipe, dlock, Some(by_hand));

@@ -52,7 +52,7 @@ pub use self::{
     cluster::Nodes,
     family::Family,
     kind::{Binary, Kind},
-    module::Profile,
+    module::{Profile, other as other_module},
     process::Guarded,
     proxy::{Cut, Fault, Proxy, Seen, Traffic, Trigger, Way},
     resp::{encode, frame_len},

@@ -28,24 +28,30 @@ pub fn path(profile: Profile) -> &'static Path {
         Some(path) => PathBuf::from(path)
             .canonicalize()
             .unwrap_or_else(|error| panic!("DLOCK_MODULE: {error}")),
-        None => build(name),
+        None => build("dlock", name),
     })
+}
+
+/// Path of the library of `package`, another module of this workspace: built by cargo for benches.
+pub fn other(package: &str) -> PathBuf {
+    build(package, "release")
 }
 
 /// Cargo holds no lock while it runs tests, so calling it from a test is safe; it also knows best where the target folder is
 /// and that nothing is to be done.
-fn build(profile: &str) -> PathBuf {
+fn build(package: &str, profile: &str) -> PathBuf {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["build", "--package", "dlock", "--lib", "--profile", profile])
+        .args(["build", "--package", package, "--lib", "--profile", profile])
         .arg("--message-format=json-render-diagnostics")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
         .unwrap_or_else(|error| panic!("cannot run cargo: {error}"));
-    assert!(output.status.success(), "the module does not build (profile {profile})");
+    assert!(output.status.success(), "{package} does not build (profile {profile})");
     let messages = String::from_utf8_lossy(&output.stdout);
-    let module = messages.split('"').find(|word| word.ends_with("/libdlock.so"));
-    PathBuf::from(module.unwrap_or_else(|| panic!("cargo names no libdlock.so ({profile})")))
+    let library = format!("/lib{}.so", package.replace('-', "_"));
+    let module = messages.split('"').find(|word| word.ends_with(&library));
+    PathBuf::from(module.unwrap_or_else(|| panic!("cargo names no {library} ({profile})")))
 }
