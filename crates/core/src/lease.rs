@@ -41,7 +41,8 @@ pub struct Entry {
 #[derive(Debug, Default)]
 pub struct Leases {
     entries: Slab<Entry>,
-    /// How many entries there are of each database that has any.
+    /// How many entries there are of each database that had any: one that has none now keeps its place, because a single
+    /// lock that comes and goes should not make and remove it each time.
     databases: BTreeMap<u32, usize>,
     wheel: Wheel,
     held: usize,
@@ -112,15 +113,12 @@ impl Leases {
     fn count_out(&mut self, db: u32) {
         if let Some(count) = self.databases.get_mut(&db) {
             *count -= 1;
-            if *count == 0 {
-                self.databases.remove(&db);
-            }
         }
     }
 
     /// The databases of the keys entered.
     pub fn databases(&self) -> impl Iterator<Item = u32> {
-        self.databases.keys().copied()
+        self.databases.iter().filter(|&(_, &count)| count > 0).map(|(&db, _)| db)
     }
 
     /// Exchanges two database numbers in all entries.
