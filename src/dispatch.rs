@@ -21,8 +21,12 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
 
 /// Carries out one command and answers it, now or (when it blocks) later.
 pub fn command(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>) {
-    let slices = args.slices();
-    let request = match request::parse(id, &slices) {
+    args.with_slices(|slices| carry_out(ctx, id, args, slices));
+}
+
+#[inline]
+fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
+    let request = match request::parse(id, slices) {
         Ok(request) => request,
         Err(error) => return ctx.reply_error(&format!("ERR {error}")),
     };

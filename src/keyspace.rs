@@ -38,13 +38,13 @@ impl<'a> Named<'a> {
     }
 
     /// Which of them `key` is, if they are used [in turn](in_turn); for one that is not found, the caller makes a
-    /// string.
+    /// string. One that is found is of the selected database.
     #[inline]
     pub fn find(&self, key: Key<'_>, last: usize) -> Option<usize> {
         if key.db != self.db {
             return None;
         }
-        in_turn(last, |at| self.keys.get(at).is_some_and(|name| *name == key.name))
+        in_turn(last, |at| self.keys.get(at).is_some_and(|name| is_same(name, key.name)))
     }
 
     /// The string of the key that [`Named::find`] found.
@@ -58,7 +58,16 @@ impl<'a> Named<'a> {
 /// next place, or at the very first.
 #[inline]
 pub fn in_turn(last: usize, is_at: impl Fn(usize) -> bool) -> Option<usize> {
-    [last, last + 1, 0].into_iter().find(|&at| is_at(at))
+    if is_at(last) {
+        return Some(last);
+    }
+    [last + 1, 0].into_iter().find(|&at| is_at(at))
+}
+
+/// Whether two names are equal. They mostly are one: the machine passes on what the command was parsed into.
+#[inline]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    std::ptr::eq(one, other) || one == other
 }
 
 /// Which keys may be touched. Inside a command, newer servers in cluster mode look every key up in the dictionary of
@@ -110,7 +119,6 @@ struct Open<'a> {
 }
 
 /// Which key is open.
-#[derive(PartialEq, Eq)]
 enum OpenKey {
     /// One that the running command names.
     Named(usize),
@@ -119,11 +127,8 @@ enum OpenKey {
 }
 
 impl OpenKey {
-    fn is(&self, key: Key<'_>, named: Option<usize>) -> bool {
-        match self {
-            Self::Named(at) => named == Some(*at),
-            Self::Other(db, name) => named.is_none() && *db == key.db && **name == *key.name,
-        }
+    fn is_other(&self, key: Key<'_>) -> bool {
+        matches!(self, Self::Other(db, name) if *db == key.db && **name == *key.name)
     }
 }
 
@@ -134,6 +139,7 @@ impl<'a> Keys<'a> {
     }
 
     /// Whether `key` may be touched: the server has let the keys that the command names pass.
+    #[inline]
     fn may_touch(&self, key: Key<'_>) -> bool {
         let is_in = self.scope == Scope::Everywhere
             || self.named.find(key, self.last).is_some()
@@ -164,25 +170,37 @@ impl<'a> Keys<'a> {
     }
 
     /// The handle of `key`, opened if it is not open; `None` if it may not be touched, or there is no such database.
+    #[inline]
     fn open(&mut self, key: Key<'_>) -> Option<&mut KeyHandle<'a>> {
-        let at = self.named.find(key, self.last);
-        if at.is_none() && !self.may_touch(key) {
-            return None;
+        match self.named.find(key, self.last) {
+            Some(at) => self.open_named(at),
+            None => self.open_other(key),
         }
-        self.last = at.unwrap_or(self.last);
-        if !self.open.as_ref().is_some_and(|open| open.key.is(key, at)) {
+    }
+
+    /// [`Keys::open`] for a key that the command names.
+    fn open_named(&mut self, at: usize) -> Option<&mut KeyHandle<'a>> {
+        self.last = at;
+        if !matches!(&self.open, Some(Open { key: OpenKey::Named(open), .. }) if *open == at) {
             // Closed first: two handles on one key are a mistake.
             self.open = None;
-            let name = at.and_then(|at| self.named.name(at));
-            let handle = self.ctx.with_db(key.db, |ctx| match name {
-                Some(name) => KeyHandle::open(ctx, name, self.mode),
-                None => KeyHandle::open(ctx, OwnedName::new(key.name).name(), self.mode),
+            let handle = KeyHandle::open(self.ctx, self.named.name(at)?, self.mode);
+            self.open = Some(Open { key: OpenKey::Named(at), handle });
+        }
+        self.open.as_mut().map(|open| &mut open.handle)
+    }
+
+    /// [`Keys::open`] for any other key.
+    fn open_other(&mut self, key: Key<'_>) -> Option<&mut KeyHandle<'a>> {
+        if !self.may_touch(key) {
+            return None;
+        }
+        if !self.open.as_ref().is_some_and(|open| open.key.is_other(key)) {
+            self.open = None;
+            let handle = self.ctx.with_db(key.db, |ctx| {
+                KeyHandle::open(ctx, OwnedName::new(key.name).name(), self.mode)
             })?;
-            let key = match at {
-                Some(at) => OpenKey::Named(at),
-                None => OpenKey::Other(key.db, key.name.into()),
-            };
-            self.open = Some(Open { key, handle });
+            self.open = Some(Open { key: OpenKey::Other(key.db, key.name.into()), handle });
         }
         self.open.as_mut().map(|open| &mut open.handle)
     }

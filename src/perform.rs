@@ -31,8 +31,10 @@ pub fn perform(ctx: Ctx<'_>, named: Named<'_>, effects: &mut Effects) {
     for message in &effects.messages {
         ctx.publish(&message.channel, &message.text, message.is_sharded);
     }
-    for wake in effects.wakes.drain(..) {
-        parking::wake(wake.waiter, wake.outcome);
+    if !effects.wakes.is_empty() {
+        for wake in effects.wakes.drain(..) {
+            parking::wake(wake.waiter, wake.outcome);
+        }
     }
 }
 
@@ -54,14 +56,21 @@ struct Strings<'a> {
 
 impl Strings<'_> {
     /// Names `key` to the server, in its database.
+    #[inline]
     fn with(&mut self, ctx: Ctx<'_>, key: Key<'_>, tell: impl FnOnce(Ctx<'_>, Name<'_>)) {
-        if let Some(at) = self.named.find(key, self.last) {
+        if let Some(at) = self.named.find(key, self.last)
+            && let Some(name) = self.named.name(at)
+        {
             self.last = at;
-            if let Some(name) = self.named.name(at) {
-                ctx.with_db(key.db, |ctx| tell(ctx, name));
-                return;
-            }
+            tell(ctx, name);
+        } else {
+            self.with_made(ctx, key, tell);
         }
+    }
+
+    /// The same for a key that the command does not bring along.
+    #[inline(never)]
+    fn with_made(&mut self, ctx: Ctx<'_>, key: Key<'_>, tell: impl FnOnce(Ctx<'_>, Name<'_>)) {
         let is_it =
             |(db, made): &(u32, OwnedName)| *db == key.db && made.name().bytes() == key.name;
         let found = in_turn(self.last_made, |at| self.made.get(at).is_some_and(is_it));

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::mem::MaybeUninit;
 use std::ptr;
 
 use redis_module::raw;
@@ -70,38 +70,19 @@ impl<'a> Args<'a> {
         unsafe { self.argv.add(first) }
     }
 
-    /// All arguments as byte slices.
+    /// Lends all arguments as byte slices to `f`. When they are few, these are on the stack and nothing is allocated.
     #[inline]
-    pub fn slices(&self) -> Slices<'a> {
-        let mut slices = Slices { inline: [&[]; INLINE], len: self.len, heap: Vec::new() };
-        if self.len <= INLINE {
-            for (index, slot) in slices.inline.iter_mut().enumerate().take(self.len) {
-                *slot = self.name(index).map_or(&[][..], Name::bytes);
-            }
-        } else {
-            slices.heap =
-                (0..self.len).map(|index| self.name(index).map_or(&[][..], Name::bytes)).collect();
+    pub fn with_slices<R>(&self, f: impl FnOnce(&[&'a [u8]]) -> R) -> R {
+        let bytes = |index| self.name(index).map_or(&[][..], Name::bytes);
+        if self.len > INLINE {
+            let all: Vec<&'a [u8]> = (0..self.len).map(bytes).collect();
+            return f(&all);
         }
-        slices
-    }
-}
-
-/// Byte slices of the arguments, on the stack when they are few.
-pub struct Slices<'a> {
-    inline: [&'a [u8]; INLINE],
-    len: usize,
-    heap: Vec<&'a [u8]>,
-}
-
-impl<'a> Deref for Slices<'a> {
-    type Target = [&'a [u8]];
-
-    #[inline]
-    fn deref(&self) -> &Self::Target {
-        if self.len <= INLINE {
-            self.inline.get(..self.len).unwrap_or_default()
-        } else {
-            &self.heap
+        let mut few = [const { MaybeUninit::<&'a [u8]>::uninit() }; INLINE];
+        for (index, slot) in few.iter_mut().enumerate().take(self.len) {
+            slot.write(bytes(index));
         }
+        // SAFETY: the first `len` slots, at most all of them, were written above.
+        f(unsafe { std::slice::from_raw_parts(few.as_ptr().cast(), self.len) })
     }
 }

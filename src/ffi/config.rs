@@ -61,9 +61,12 @@ pub(super) fn register(ctx: Ctx<'_>, args: &Args<'_>) -> Result<(), String> {
 
 /// The values that the arguments of `loadmodule` name, in the order of the settings.
 fn chosen(args: &Args<'_>) -> Result<Vec<Option<i64>>, String> {
+    args.with_slices(chosen_in)
+}
+
+fn chosen_in(args: &[&[u8]]) -> Result<Vec<Option<i64>>, String> {
     let mut chosen = vec![None; SETTINGS.len()];
-    let slices = args.slices();
-    for pair in slices.chunks(2) {
+    for pair in args.chunks(2) {
         let name = String::from_utf8_lossy(pair.first().copied().unwrap_or_default());
         let short = name.strip_prefix("dlock.").unwrap_or(&name);
         let found = SETTINGS
