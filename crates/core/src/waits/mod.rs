@@ -27,6 +27,7 @@ use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
 use alloc::collections::{BTreeSet, VecDeque};
 pub use budget::Budget;
+use core::cell::Cell;
 use lengths::Lengths;
 use order::Order;
 use owners::{Party, hash_place};
@@ -54,6 +55,8 @@ pub struct Waits {
     gone: usize,
     /// Queues by key.
     by_key: Buckets,
+    /// The queue that was last found by its key; it may have gone since.
+    last_found: Cell<u32>,
     /// Places by queue and owner.
     by_owner: Buckets,
     /// The owners who have places.
@@ -101,6 +104,7 @@ impl Waits {
             over: VecDeque::new(),
             gone: 0,
             by_key: Buckets::default(),
+            last_found: Cell::new(NIL),
             by_owner: Buckets::default(),
             parties: Slab::default(),
             by_name: Buckets::default(),

@@ -22,8 +22,16 @@ impl Waits {
             return None;
         }
         let same = |id| self.queues.get(id).is_some_and(|queue| queue.key() == key);
+        // A call looks its key up several times: comparing costs less than hashing. A queue that has ended with its key
+        // still has that name.
+        let last = self.last_found.get();
+        if same(last) && self.queues.get(last).is_some_and(Queue::is_live) {
+            return Some(last);
+        }
         let next = |id| self.queues.get(id).map_or(NIL, |queue| queue.next_by_key);
-        self.by_key.find(hash_key(self.keys, key), same, next)
+        let found = self.by_key.find(hash_key(self.keys, key), same, next);
+        self.last_found.set(found.unwrap_or(last));
+        found
     }
 
     /// The queue under `id`.
