@@ -18,6 +18,7 @@ mod ffi;
 mod inbox;
 mod info;
 mod keyspace;
+mod numbers;
 mod parking;
 mod perform;
 mod permit_id;

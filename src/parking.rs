@@ -4,14 +4,13 @@
 //! [`Parking::calls`], until the server settles the answer), or *gone* (in neither: whatever still
 //! arrives for it is dropped).
 
-use std::collections::HashMap;
-
 use dlock_core::effects::Outcome;
 use dlock_core::queue::WaiterId;
 
 use crate::command;
 use crate::ffi::{Blocked, CallId, Ctx, MainCell};
 use crate::inbox::{self, Notice};
+use crate::numbers::NumberMap;
 use crate::shell;
 
 /// An answer on its way to a blocked caller.
@@ -24,8 +23,8 @@ pub struct Delivery {
 
 #[derive(Default)]
 struct Parking {
-    waiting: HashMap<WaiterId, Blocked>,
-    calls: HashMap<CallId, WaiterId>,
+    waiting: NumberMap<WaiterId, Blocked>,
+    calls: NumberMap<CallId, WaiterId>,
 }
 
 static PARKING: MainCell<Option<Parking>> = MainCell::new(None);

@@ -1,11 +1,11 @@
 //! Blocked calls: a client that waits for its answer.
 
-use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 
 use redis_module::raw;
 
+use crate::numbers::NumberMap;
 use crate::parking::Delivery;
 
 use super::ctx::Ctx;
@@ -24,7 +24,7 @@ pub struct CallId(u64);
 #[derive(Default)]
 struct Handles {
     last: u64,
-    calls: HashMap<usize, CallId>,
+    calls: NumberMap<usize, CallId>,
 }
 
 static HANDLES: MainCell<Option<Handles>> = MainCell::new(None);
