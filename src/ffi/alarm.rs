@@ -23,9 +23,10 @@ impl Alarm {
     pub fn set(at_us: u64) {
         // A zero time would disarm the timer.
         let at_us = at_us.max(1);
-        if SET.swap(at_us, Ordering::Relaxed) == at_us {
+        if SET.load(Ordering::Relaxed) == at_us {
             return;
         }
+        SET.store(at_us, Ordering::Relaxed);
         arm(libc::timespec {
             tv_sec: libc::time_t::try_from(at_us / 1_000_000).unwrap_or(libc::time_t::MAX),
             tv_nsec: libc::c_long::try_from(at_us % 1_000_000 * 1_000).unwrap_or(0),
@@ -39,9 +40,10 @@ impl Alarm {
 
     /// Sets nothing.
     pub fn disarm() {
-        if SET.swap(0, Ordering::Relaxed) == 0 {
+        if SET.load(Ordering::Relaxed) == 0 {
             return;
         }
+        SET.store(0, Ordering::Relaxed);
         arm(libc::timespec { tv_sec: 0, tv_nsec: 0 });
     }
 }

@@ -38,7 +38,8 @@ pub(super) fn call<R>(what: &str, fallback: R, f: impl FnOnce() -> R) -> R {
 /// its reply is already out, its connection is closed, because what would follow could be taken for that reply.
 #[inline]
 pub(super) fn answer(what: &str, ctx: Ctx<'_>, f: impl FnOnce()) {
-    let outer = OWED.swap(1, Ordering::Relaxed);
+    let outer = OWED.load(Ordering::Relaxed);
+    OWED.store(1, Ordering::Relaxed);
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
         caught(what, payload);
         match OWED.load(Ordering::Relaxed) {

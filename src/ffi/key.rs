@@ -162,7 +162,9 @@ impl<'a> KeyHandle<'a> {
         if let Held::Ours(_, stored) = self.content {
             self.content = Held::Missing;
             LENT.store(ptr::null_mut(), Ordering::Release);
-            if ORPHAN.swap(false, Ordering::Relaxed) {
+            // Only this thread writes it, so it needs no exchange.
+            if ORPHAN.load(Ordering::Relaxed) {
+                ORPHAN.store(false, Ordering::Relaxed);
                 // SAFETY: the server has let it go, which only marks a lent value, and this was its only loan.
                 drop(unsafe { Box::from_raw(stored.as_ptr()) });
             }
