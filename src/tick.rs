@@ -39,6 +39,7 @@ const GONE_AT_ONCE: usize = 8;
 pub fn after_sleep(ctx: Ctx<'_>) {
     let paused = ffi::avoid_replica_traffic();
     let now = shell::read_clocks();
+    ffi::avoid_page_ends(now.mono.0);
     let due = shell::with(|shell| {
         shell.machine.observe(now.mono, paused);
         let is_due = shell.armed.is_some_and(|at| at <= now.mono);

@@ -48,6 +48,7 @@ mod key;
 mod load;
 mod main_thread;
 mod name;
+mod page_ends;
 mod senders;
 
 /// What a key of ours holds.
@@ -66,6 +67,7 @@ pub use info::InfoWriter;
 pub use key::{Content, KeyHandle, Mode};
 pub use main_thread::MainCell;
 pub use name::{Name, OwnedName};
+pub use page_ends::avoid as avoid_page_ends;
 pub use senders::Senders;
 
 #[global_allocator]
