@@ -42,9 +42,6 @@ pub struct Shell {
 /// loop: only fencing tokens need the wall clock, and they grow all the same.
 static WALL_AHEAD: AtomicU64 = AtomicU64::new(0);
 
-/// What the monotonic clock showed at the beginning of this turn of the loop.
-static TURN_BEGAN: AtomicU64 = AtomicU64::new(0);
-
 /// Whether the server runs in cluster mode, which never changes.
 static IS_CLUSTER: AtomicBool = AtomicBool::new(false);
 
@@ -102,24 +99,15 @@ pub fn with_effects(f: impl FnOnce(&mut Effects)) {
 
 /// What the clocks show; the wall clock as it was set at the beginning of this turn of the loop.
 pub fn now() -> Now {
-    at(ffi::monotonic_us())
+    let mono = ffi::monotonic_us();
+    Now { mono: Instant(mono), wall_us: mono.wrapping_add(WALL_AHEAD.load(Ordering::Relaxed)) }
 }
 
 /// Looks at the wall clock, too. Once per turn of the loop.
 pub fn read_clocks() -> Now {
-    let mono = ffi::monotonic_us();
-    WALL_AHEAD.store(ffi::wall_us().wrapping_sub(mono), Ordering::Relaxed);
-    TURN_BEGAN.store(mono, Ordering::Relaxed);
-    at(mono)
-}
-
-/// What the clocks showed at the beginning of this turn of the loop: for what may come too early, but not too late.
-pub fn turn_began() -> Now {
-    at(TURN_BEGAN.load(Ordering::Relaxed))
-}
-
-fn at(mono: u64) -> Now {
-    Now { mono: Instant(mono), wall_us: mono.wrapping_add(WALL_AHEAD.load(Ordering::Relaxed)) }
+    let ahead = ffi::wall_us().wrapping_sub(ffi::monotonic_us());
+    WALL_AHEAD.store(ahead, Ordering::Relaxed);
+    now()
 }
 
 /// Sets the machine up. Called once, by loading.

@@ -414,29 +414,26 @@ fn do_what_is_due(ctx: Ctx<'_>, begun: Now, turn: &mut Turn) {
 /// The loop is about to sleep: sets the alarm.
 pub fn before_sleep() {
     let _ = shell::with(|shell| {
-        // An alarm that this makes too early rings at once, and the tick looks at the clock then.
-        let now = shell::turn_began();
+        let now = shell::now();
         let mut next = shell.machine.next_alarm(now, shell.gate);
         if let Some(check) = cluster::next_check(shell) {
             next = Some(next.map_or(check, |next| next.min(check)));
         }
         if inbox::has_loaded() {
             let is_shut = shell.gate == Gate::Shut;
-            let soon =
-                shell::now().mono + if is_shut { dlock_core::machine::RETRY_MS } else { LOADED_MS };
+            let soon = now.mono + if is_shut { dlock_core::machine::RETRY_MS } else { LOADED_MS };
             next = Some(next.map_or(soon, |next| next.min(soon)));
         }
         if inbox::has_news() {
             next = Some(AT_ONCE);
         } else if !inbox::is_empty() {
             // Waits behind a shut gate: is tried again soon.
-            let retry = shell::now().mono + dlock_core::machine::RETRY_MS;
+            let retry = now.mono + dlock_core::machine::RETRY_MS;
             next = Some(next.map_or(retry, |next| next.min(retry)));
         }
         // What was to ring sooner still does: a retry counts from when it was first wanted, however often the loop
-        // turns meanwhile. It also does if it is not wanted any more, which is one look for nothing: to move the timer
-        // is a system call, and a lock that comes and goes would make two.
-        let next = next.into_iter().chain(shell.armed).min();
+        // turns meanwhile. If it is not wanted any more, that is one look for nothing.
+        next = next.map(|next| shell.armed.map_or(next, |armed| armed.min(next)));
         shell.armed = next;
         match next {
             Some(at) => Alarm::set(at.0),

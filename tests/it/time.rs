@@ -21,7 +21,6 @@ test_both_families! {
     the_quarantine_is_not_moved
     a_removal_is_followed_up_at_once
     the_alarm_is_set_again_after_something_else_rang_it
-    an_alarm_that_nothing_needs_any_more_delays_nothing
 }
 
 const HOUR: i64 = 3_600;
@@ -275,28 +274,5 @@ fn the_alarm_is_set_again_after_something_else_rang_it(family: Family) {
         first.cmd(&["DLOCK.RELEASE", "k", "first"]).int();
         lasted.saturating_sub(Duration::from_millis(LEASE))
     });
-    server.left_over_check();
-}
-
-/// The alarm stays set when what it was set for is gone. It must still be moved to what ends sooner, and be set again
-/// once it has rung for nothing.
-fn an_alarm_that_nothing_needs_any_more_delays_nothing(family: Family) {
-    const LEASE: u64 = 600;
-    let server = slow_server(family);
-    // Ten minutes, and less than the lease that is waited for.
-    for gone in ["600000", "300"] {
-        assert_prompt(|| {
-            let mut first = server.client();
-            server.cmd(&args!["DLOCK.ACQUIRE", "gone", "h", "PX", gone]).int();
-            server.cmd(&["DLOCK.RELEASE", "gone", "h"]).int();
-            server.cmd(&args!["DLOCK.ACQUIRE", "k", "h", "PX", LEASE]).int();
-            let begun = Instant::now();
-            first.send(&["DLOCK.ACQUIRE", "k", "first", "BLOCK", "0"]);
-            first.reply(LIMIT).int();
-            let lasted = begun.elapsed();
-            first.cmd(&["DLOCK.RELEASE", "k", "first"]).int();
-            lasted.saturating_sub(Duration::from_millis(LEASE))
-        });
-    }
     server.left_over_check();
 }
