@@ -14,6 +14,7 @@
 )]
 #![allow(clippy::cast_precision_loss, reason = "numbers to be shown with three digits")]
 
+mod attack;
 mod cpu;
 mod deadlock;
 mod expiry;
@@ -44,12 +45,13 @@ use self::report::Table;
 type Part = (&'static str, fn() -> Table);
 
 /// The parts, in the order in which they run.
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 13] = [
     ("cpu", cpu::run),
     ("handoff", handoff::run),
     ("expiry", expiry::run),
     ("leases", leases::run),
     ("stall", stall::run),
+    ("attack", attack::run),
     ("memory", memory::run),
     ("primitives", primitives::run),
     ("fair", fair::run),
