@@ -50,7 +50,9 @@ impl Machine {
             }
             ensure(len == queue.len, || format!("queue {id} counts its waiters"))?;
             ensure(makers == queue.makers, || format!("queue {id} counts its makers"))?;
-            ensure(waits.walk_present(id).next().map(|(slot, _)| slot) == present, || {
+            // The place that is noted may be gone, and those right behind it deserted.
+            let noted = waits.walk_present(id).find(|(_, waiter)| !waits.is_deserted(waiter));
+            ensure(noted.map(|(slot, _)| slot) == present, || {
                 format!("queue {id} knows its first waiter with a connection")
             })?;
             let times_heard = self.connections().times_heard();
@@ -60,7 +62,8 @@ impl Machine {
             ensure(counting.filter(counts).map(|w| w.seq).next() == first.map(|w| w.seq), || {
                 format!("queue {id} knows in front of whom all are passed over")
             })?;
-            let is_kept = queue.kind.minds_its_queue() || queue.readers().0 > 0;
+            let is_kept =
+                queue.kind.minds_its_queue() || queue.readers().0 > 0 || queue.is_answered;
             ensure(len > 0 || is_kept, || format!("queue {id} is not empty"))?;
             ensure((waits.queue_of(queue.key()) == Some(id)) != queue.is_answered, || {
                 format!("queue {id} is found by its key, unless all in it have their answer")

@@ -327,6 +327,14 @@ impl Machine {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
         match store.get(queue.key()) {
             Slot::Here(resource) if resource.kind() == queue.kind => {
+                // Kept for the many readers of a value that another one has replaced.
+                if queue.kind == Kind::Rw
+                    && queue.len == 0
+                    && !self.waits.has_many_readers(resource)
+                {
+                    self.waits.close_if_empty(id);
+                    return;
+                }
                 self.waits.note_holders(id, resource, true);
                 self.waits.stall(id);
             }
@@ -374,6 +382,8 @@ impl Machine {
             self.dismiss(slot, code, text, fx);
         }
         self.drop_rest(queue);
+        // One without waiters was kept for the readers of the key, which is gone.
+        self.waits.close_if_unused(queue);
     }
 
     /// Those who are to be told that their queue ends: all, or if that is too much for one step those with a blocked call.

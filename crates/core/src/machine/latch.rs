@@ -76,7 +76,9 @@ impl Machine {
 
     /// Answers everyone who waits for a latch.
     fn open(&mut self, step: &mut Step<'_>) {
-        if let Some(queue) = self.waits.queue_of(step.key) {
+        if let Some(queue) = self.waits.queue_of(step.key)
+            && self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Latch)
+        {
             self.answer_all(queue, Outcome::Count(1), step.fx);
         }
     }
@@ -102,8 +104,11 @@ impl Machine {
         for slot in some {
             self.answer_one(slot, &answer, fx);
         }
-        if self.waits.queue(queue).is_some() {
+        if self.waits.queue(queue).is_some_and(|queue| queue.len > 0) {
             self.answered.push_front((queue, answer));
+        } else {
+            // Only here: as long as its number stands in the list, no other queue may get it.
+            self.waits.close_if_empty(queue);
         }
         true
     }

@@ -362,6 +362,15 @@ impl Machine {
         Ok(result)
     }
 
+    /// A queue of another family is left under this key, and all its places are gone: the key is free, and so is its name.
+    fn leave_ghosts(&mut self, key: Key<'_>, kind: Kind) {
+        let Some(id) = self.waits.queue_of(key) else { return };
+        let is_other = |queue: &crate::queue::Queue| queue.kind != kind && queue.len > 0;
+        if self.waits.queue(id).is_some_and(is_other) && !self.waits.has_waiters(id) {
+            self.waits.drop_queue(id);
+        }
+    }
+
     /// [`Machine::on_key`] for this key alone; no more holds than `ends_at_most` end because they are due.
     fn on_key_alone<S: Store, R>(
         &mut self,
@@ -389,6 +398,7 @@ impl Machine {
                 return Err(Foreign);
             }
         };
+        self.leave_ghosts(key, kind);
         let lease = self.clock.at(now.mono);
         let mut step = Step {
             key,

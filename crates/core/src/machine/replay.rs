@@ -126,7 +126,7 @@ impl Machine {
                 self.dismiss(slot, ErrorCode::Moving, text, fx);
             }
         }
-        while self.answer_more(fx) || self.drop_one_place() {}
+        while self.answer_more(fx) || self.leave_some() || self.drop_one_place() {}
         self.waits.close_all_empty();
         self.connections.clear();
         self.in_flight.clear();

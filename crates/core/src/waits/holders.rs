@@ -60,11 +60,11 @@ impl Waits {
                 let queue = self.open_queue(key, Kind::Rw);
                 self.note_readers(queue, resource, true);
             }
-        } else if had_many
-            && !self.has_many_readers(resource)
-            && let Some(queue) = self.queue_of(key)
-        {
-            self.close_if_empty(queue);
+        } else if had_many && let Some(queue) = self.queue_of(key) {
+            let has_noted = self.queues.get(queue).is_some_and(|queue| queue.readers().0 > 0);
+            if !has_noted || !self.has_many_readers(resource) {
+                self.close_if_empty(queue);
+            }
         }
     }
 

@@ -336,8 +336,9 @@ impl Waits {
         let waiter = self.waiters.remove(slot)?;
         self.gone -= usize::from(was_gone);
         self.unlink_from(slot, (waiter.queue, waiter.prev, waiter.next));
+        // One that is answered or dropped is closed by those who hold its number.
         if let Some(queue) = self.queues.get_mut(waiter.queue)
-            && !queue.is_dropped
+            && queue.is_live()
         {
             if queue.len == 0 && queue.kind.minds_its_queue() {
                 self.stalled.insert(waiter.queue);

@@ -7,6 +7,7 @@ mod holds;
 mod keyspace;
 mod latch;
 mod leases;
+mod leftovers;
 mod multi;
 mod operators;
 mod places;

@@ -1,0 +1,112 @@
+//! What is left to the tick meets the next command first: ids are not used again too early, and nobody sees what is over.
+
+use crate::script::{run, run_as};
+
+#[test]
+fn an_answered_queue_keeps_its_number_until_the_tick_has_closed_it() {
+    for leaves in ["c1  DLOCK.UNBLOCK 4         => 1; c4 gets 1", "gone c4"] {
+        run_as(
+            "DLATCH",
+            &format!(
+                "
+          0  set portion 2
+          0  c1  INIT l 1                => 1
+          1  c2  AWAIT l BLOCK 0         => parked
+          1  c3  AWAIT l BLOCK 0         => parked
+          1  c4  AWAIT l BLOCK 0         => parked
+          2  c1  COUNTDOWN l             => 0; c2 gets 1; c3 gets 1
+          3  {leaves}
+          3  c5  DLOCK.ACQUIRE k A       => t1
+          3  c6  DLOCK.ACQUIRE k B BLOCK 0 => parked
+          4  tick
+          5  c5  DLOCK.RELEASE k A       => 0; c6 gets t2
+        "
+            ),
+        );
+    }
+}
+
+#[test]
+fn a_latch_opens_where_only_places_that_are_gone_are_left() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE z X                       => t1
+          1  c2  MACQUIRE 7 z a b c d e f A BLOCK 0 => parked
+          4  gone c2
+          4  c6  DLATCH.INIT d 1                   => 1
+          4  c6  DLATCH.COUNTDOWN d                => 0
+          5  tick
+    ");
+}
+
+#[test]
+fn a_fair_lock_is_told_of_no_place_that_is_gone() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE z X                       => t1
+          1  c2  MACQUIRE 7 z a b c d e f A BLOCK 0 => parked
+          4  gone c2
+          4  c6  DFAIR.RELEASE d D                 => NOTHELD
+          5  c6  DFAIR.ACQUIRE e D                 => t2
+    ");
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE z X                       => t1
+          0  c5  DFAIR.ACQUIRE y Y                 => t2
+          1  c2  MACQUIRE 7 z a b c d e f A BLOCK 0 => parked
+          4  gone c2
+          4  rename y d
+          4  c6  DFAIR.RENEW d Y                   => t2
+          5  c6  DFAIR.RELEASE d Y                 => 0
+          6  tick
+    ");
+}
+
+#[test]
+fn a_queue_kept_for_many_readers_goes_with_them() {
+    for (mode, remains) in [("READ", "0"), ("WRITE", "0")] {
+        run_as(
+            "DRW",
+            &format!(
+                "
+          0  set portion 4
+          0  c1  ACQUIRE k A READ        => t1
+          0  c2  ACQUIRE k B READ        => t2
+          0  c3  ACQUIRE k C READ        => t3
+          0  c4  ACQUIRE k D READ        => t4
+          0  c4  ACQUIRE j D {mode}      => t5
+          1  rename j k
+          1  tick
+          2  c4  RELEASE k D {mode}      => {remains}
+        "
+            ),
+        );
+    }
+    run_as(
+        "DRW",
+        "
+          0  set portion 4
+          0  c1  ACQUIRE k A READ        => t1
+          0  c2  ACQUIRE k B READ        => t2
+          0  c3  ACQUIRE k C READ        => t3
+          0  c4  ACQUIRE k D READ        => t4
+          1  slot-lost k
+          1  tick
+          2  c5  ACQUIRE k E WRITE BLOCK 0 => parked
+          2  slot-lost k                 => c5 gets MOVING
+        ",
+    );
+}
+
+#[test]
+fn the_first_waiter_of_a_queue_may_be_gone() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE z X                       => t1
+          0  c1  ACQUIRE e X                       => t2
+          1  c2  MACQUIRE 7 z a b c d e f A BLOCK 0 => parked
+          1  c3  ACQUIRE e B QUEUE 50              => null
+          2  gone c3
+          4  gone c2
+    ");
+}
