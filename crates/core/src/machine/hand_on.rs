@@ -82,6 +82,7 @@ impl Machine {
                 return;
             }
             served += 1;
+            step.served += 1;
             let Some(slot) = self.find_first(queue) else { return };
             let Some(waiter) = self.waits.get(slot) else { return };
             let leader = self.waits.leader(waiter);

@@ -196,6 +196,8 @@ struct Step<'a> {
     spent: record::SpentStep,
     /// How many holds are ended in this step, if they are due.
     ends_at_most: usize,
+    /// Waiters served in this step, by all of its hand-offs.
+    served: usize,
     /// The queue whose waiters, all of them passed over, a grant overtakes.
     overtakes: Option<u32>,
     /// The caller itself stands in the queue under this id.
@@ -410,6 +412,7 @@ impl Machine {
             granted: false,
             spent: record::SpentStep::default(),
             ends_at_most,
+            served: 0,
             overtakes: None,
             caller: None,
             answer: None,

@@ -13,6 +13,9 @@ use crate::time::{LeaseInstant, Now};
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 
+/// How many waiters the end of bound holds may serve in one step before it leaves the other holds to the tick.
+const SERVED_BY_CUTS: usize = AT_ONCE;
+
 impl Machine {
     /// A connection is gone, by whatever cause: its places go or start their grace, and the leases
     /// of the holds tied to it are cut.
@@ -155,6 +158,10 @@ impl Machine {
             }
         }
         for (id, at) in gone {
+            // Each of them hands on. The tick goes on with the rest.
+            if step.served >= SERVED_BY_CUTS {
+                return;
+            }
             self.cut(step, resource, id, at);
         }
     }

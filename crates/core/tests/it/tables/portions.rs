@@ -2,7 +2,7 @@
 
 use crate::script::{run, run_as};
 use crate::support::{MS, World};
-use dlock_core::effects::Outcome;
+use dlock_core::effects::{Effects, Outcome};
 use dlock_core::machine::{Caller, Gate, Progress, Settings};
 use dlock_core::resource::Kind;
 use dlock_core::store::{Key, Slot, Store as _};
@@ -541,4 +541,41 @@ fn a_renamed_fair_lock_leaves_very_many_places_behind_in_many_ticks() {
     assert!(ticks > 5, "{ticks} ticks");
     let _ = tick_out(&mut world);
     world.finish();
+}
+
+/// Each cut of a hold hands on. All of them together serve no more than one portion.
+#[test]
+fn many_cuts_in_one_step_serve_one_portion() {
+    const HOLDS: u32 = 32;
+    const WAITERS: u32 = 2_000;
+    let mut world = World::new(Settings::default(), 1_000_000 * MS);
+    let now = world.now();
+    let mut fx = Effects::default();
+    world.machine.set_gate(Gate::Open);
+    let (machine, keys) = (&mut world.machine, &mut world.keys);
+    machine.sem_init(keys, now, caller(1), (b"k", HOLDS * 64), &mut fx);
+    let permit = |n: u32| u128::from(n + 1).to_be_bytes();
+    for n in 0..HOLDS {
+        let owner = n.to_be_bytes();
+        let acquire = Acquire { bind_ms: Some(0), ..Acquire::new(b"k", &owner) };
+        let call = SemAcquire { acquire, count: 64, limit: None };
+        machine.sem_acquire(keys, now, caller(2), (&call, permit(n)), &mut fx);
+    }
+    for n in HOLDS..HOLDS + WAITERS {
+        let owner = n.to_be_bytes();
+        let acquire = Acquire { block_ms: Some(0), ..Acquire::new(b"k", &owner) };
+        let call = SemAcquire { acquire, count: 1, limit: None };
+        let caller = caller(1_000 + u64::from(n));
+        machine.sem_acquire(keys, now, caller, (&call, permit(n)), &mut fx);
+    }
+    fx.clear();
+    machine.client_departs(keys, now, 2, &mut fx);
+    machine.resize(keys, now, caller(1), (b"k", ResizeTo::Absolute(HOLDS * 64), None), &mut fx);
+    assert!(fx.wakes.len() <= 256, "{} in one step", fx.wakes.len());
+    let mut ticks = 0;
+    while fx.wakes.len() < WAITERS as usize {
+        let _ = machine.tick(keys, now, Gate::Open, 64, &mut fx);
+        ticks += 1;
+        assert!(ticks < 1_000, "all are served");
+    }
 }
