@@ -125,7 +125,7 @@ fn chain(at: &mut Attacker<'_>) {
     });
     at.each(OWNERS, &[b"$-1"], |key, n| {
         let n = n * 1_997 % OWNERS;
-        // Whoever closed the circle would be refused: the last one asks for something else.
+        // The owner that closes the cycle gets DEADLOCK, so the last one requests another lock.
         let next = if n + 1 == OWNERS { format!("{key}:end") } else { format!("{key}:{}", n + 1) };
         words(&["DLOCK.ACQUIRE", &next, &owner(key, n), "PX", LONG_MS, "QUEUE", WAIT_MS])
     });

@@ -1,8 +1,8 @@
 //! Calls for several keys: places that stand together.
 //!
 //! Such a call can have very many places, and all of them go at the same moment. So a few are taken out of their queues
-//! then, and the others are *gone*: they stand in their queues until the tick takes them out, but whoever walks along a
-//! queue, counts it or asks for the place of an owner does not see them.
+//! then, and the others are *gone*: they stay in their queues until the tick takes them out. Walks, counts and searches by
+//! owner skip them.
 
 use super::Waits;
 use crate::queue::{Group, Waiter};
