@@ -49,7 +49,7 @@ impl Machine {
                 self.check_waiter(id, slot, waiter)?;
             }
             ensure(len == queue.len, || format!("queue {id} counts its waiters"))?;
-            ensure(makers == queue.makers, || format!("queue {id} counts its makers"))?;
+            ensure(makers == queue.makers(), || format!("queue {id} counts its makers"))?;
             // The place that is noted may be gone, and those right behind it deserted.
             let noted = waits.walk_present(id).find(|(_, waiter)| !waits.is_deserted(waiter));
             ensure(noted.map(|(slot, _)| slot) == present, || {

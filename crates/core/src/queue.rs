@@ -235,8 +235,6 @@ pub struct Queue {
     pub name: Name,
     /// How many they are.
     pub len: usize,
-    /// How many of them would make the semaphore.
-    pub makers: u32,
     /// How many of them are blocked calls, and further places of such calls.
     pub calls: u32,
     /// Its key is gone, and with it all that stand here: see [`Waits::drop_queue`](crate::waits::Waits::drop_queue).
@@ -270,6 +268,8 @@ pub(crate) struct More {
     /// The first waiter that the key has not been told of since it began to mirror this queue; [`NIL`] if it knows all.
     /// Only for durable queues.
     pub(crate) untold: u32,
+    /// How many waiters would create the semaphore.
+    pub(crate) makers: u32,
     /// Who reads the key, as hashes of owners.
     pub(crate) readers: BTreeSet<u64>,
     /// Those who ask for more than one permit: how many, and the waiter slot.
@@ -281,9 +281,25 @@ pub(crate) struct More {
 impl Default for More {
     fn default() -> Self {
         let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
-        Self { unsaved: Vec::new(), untold: NIL, readers, wide, behind_passed: (NIL, 0) }
+        let behind_passed = (NIL, 0);
+        Self { unsaved: Vec::new(), untold: NIL, makers: 0, readers, wide, behind_passed }
     }
 }
+
+impl More {
+    /// Whether it says no more than a queue without one.
+    fn is_default(&self) -> bool {
+        self.unsaved.is_empty()
+            && self.untold == NIL
+            && self.makers == 0
+            && self.readers.is_empty()
+            && self.wide.is_empty()
+            && self.behind_passed.1 == 0
+    }
+}
+
+// There can be as many queues as waiters.
+const _: () = assert!(core::mem::size_of::<Option<Queue>>() <= 96);
 
 impl Queue {
     /// Whether it is the queue of its key: not one whose waiters have their answer, or have ended with the key.
@@ -294,6 +310,16 @@ impl Queue {
     /// Whether its durable places changed since the key was brought in line, or were not all told to it.
     pub fn is_unsaved(&self) -> bool {
         self.more.as_ref().is_some_and(|more| !more.unsaved.is_empty() || more.untold != NIL)
+    }
+
+    /// How many waiters would create the semaphore.
+    pub fn makers(&self) -> u32 {
+        self.more.as_ref().map_or(0, |more| more.makers)
+    }
+
+    /// Frees `more` while it says nothing: most queues need it only between two commands.
+    pub(crate) fn trim(&mut self) {
+        self.more.take_if(|more| more.is_default());
     }
 
     /// How many read the key, and who, as hashes of owners.

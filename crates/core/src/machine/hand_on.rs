@@ -204,7 +204,7 @@ impl Machine {
     /// With how many permits the first of those who would make a semaphore makes it.
     fn limit_of_queue(&self, step: &Step<'_>) -> Option<u32> {
         let queue = self.waits.queue_of(step.key)?;
-        self.waits.queue(queue).filter(|queue| queue.makers > 0)?;
+        self.waits.queue(queue).filter(|queue| queue.makers() > 0)?;
         let mut present =
             self.waits.walk_present(queue).filter(|(_, waiter)| !self.waits.is_deserted(waiter));
         present.find_map(|(_, waiter)| match waiter.ask.want {

@@ -410,9 +410,13 @@ impl Waits {
         self.parked += usize::from(waiter.presence.is_parked());
         self.members += usize::from(waiter.presence == Presence::Member);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
-            queue.makers += u32::from(is_maker(waiter.ask.want));
             queue.calls += u32::from(is_of_call(waiter.presence));
-            if let Some(permits) = width(waiter.ask.want) {
+            // A dropped queue has given its sets back.
+            let want = Some(waiter.ask.want).filter(|_| !queue.is_dropped);
+            if want.is_some_and(is_maker) {
+                queue.more.get_or_insert_default().makers += 1;
+            }
+            if let Some(permits) = want.and_then(width) {
                 queue.more.get_or_insert_default().wide.insert((permits, slot));
             }
         }
@@ -424,12 +428,14 @@ impl Waits {
         self.parked -= usize::from(waiter.presence.is_parked());
         self.members -= usize::from(waiter.presence == Presence::Member);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
-            queue.makers -= u32::from(is_maker(waiter.ask.want));
             queue.calls -= u32::from(is_of_call(waiter.presence));
-            if let Some(permits) = width(waiter.ask.want)
-                && let Some(more) = &mut queue.more
+            if let Some(more) = &mut queue.more
+                && !queue.is_dropped
             {
-                more.wide.remove(&(permits, slot));
+                more.makers -= u32::from(is_maker(waiter.ask.want));
+                if let Some(permits) = width(waiter.ask.want) {
+                    more.wide.remove(&(permits, slot));
+                }
             }
         }
     }

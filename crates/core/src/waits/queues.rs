@@ -61,7 +61,6 @@ impl Waits {
             db: key.db,
             name: Name::from(key.name),
             len: 0,
-            makers: 0,
             calls: 0,
             is_dropped: false,
             first_present: NIL,
@@ -190,11 +189,7 @@ impl Waits {
     pub fn take_unsaved(&mut self, queue: u32) -> Vec<(u64, u32)> {
         let Some(queue) = self.queues.get_mut(queue) else { return Vec::new() };
         let unsaved = queue.more.as_mut().map(|more| core::mem::take(&mut more.unsaved));
-        // Most queues have no readers: then nothing is kept until the next change.
-        queue.more.take_if(|more| {
-            let has_readers = !more.readers.is_empty() || !more.wide.is_empty();
-            !has_readers && more.behind_passed.1 == 0 && more.untold == NIL
-        });
+        queue.trim();
         unsaved.unwrap_or_default()
     }
 
@@ -209,9 +204,14 @@ impl Waits {
 
     /// The next waiter that is to be told to the value.
     pub fn next_untold(&mut self, queue: u32) -> Option<u32> {
-        let more = self.queues.get_mut(queue)?.more.as_mut()?;
+        let queue = self.queues.get_mut(queue)?;
+        let more = queue.more.as_mut()?;
         let slot = more.untold;
-        more.untold = self.waiters.get(slot)?.next;
+        let Some(waiter) = self.waiters.get(slot) else {
+            queue.trim();
+            return None;
+        };
+        more.untold = waiter.next;
         Some(slot)
     }
 
