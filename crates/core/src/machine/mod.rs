@@ -566,7 +566,7 @@ const WIDE_AT_ONCE: usize = 256;
 
 /// Effects after which an operation leaves what else is due to the tick, and a tick to the next one: a bound on what
 /// the server carries out before it serves clients again.
-const WEIGHT_AT_ONCE: usize = 512;
+const WEIGHT_AT_ONCE: usize = 128;
 
 /// Ids collected before something is done to each of them.
 type Slots = Vec<u32>;
