@@ -11,7 +11,7 @@ CARGO ?= cargo
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench soak chaos matrix deny deps test-deps
+.PHONY: help run test check fix bench soak chaos matrix fuzz deny deps test-deps
 
 help: ## List what there is to do
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,13 @@ chaos: test-deps ## Random commands and faults, and checks after each burst (SEC
 
 matrix: test-deps ## The tests of module, client and command against Redis 7.0, 8.0, 8.2 and Valkey 8.0, 9.1
 	@scripts/matrix
+
+# Each target looks for inputs that reach new code: what it found is kept in fuzz/corpus, what failed in fuzz/artifacts.
+fuzz: ## Fuzz the parser of arguments and the decoder of records (SECONDS=60 each); needs a nightly compiler
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-fuzz
+	@for target in arguments records; do \
+	    $(CARGO) +nightly fuzz run $$target -- -max_len=4096 -max_total_time=$(or $(SECONDS),60) -verbosity=0 -print_final_stats=1 || exit 1; \
+	done
 
 deny: ## Check licences, advisories and sources of what we depend on
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
