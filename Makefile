@@ -11,7 +11,7 @@ CARGO ?= cargo
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench soak chaos matrix fuzz deny deps test-deps
+.PHONY: help run test check fix bench soak chaos matrix fuzz asan deny deps test-deps
 
 help: ## List what there is to do
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ fuzz: ## Fuzz the parser of arguments and the decoder of records (SECONDS=60 eac
 	@for target in arguments records; do \
 	    $(CARGO) +nightly fuzz run $$target -- -max_len=4096 -max_total_time=$(or $(SECONDS),60) -verbosity=0 -print_final_stats=1 || exit 1; \
 	done
+
+asan: test-deps ## Run the tests of the server with AddressSanitizer in the module; needs a nightly compiler
+	@scripts/asan
 
 deny: ## Check licences, advisories and sources of what we depend on
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
