@@ -122,13 +122,13 @@ struct Open<'a> {
 enum OpenKey {
     /// One that the running command names.
     Named(usize),
-    /// Another one.
-    Other(u32, Box<[u8]>),
+    /// Another one: its database, and the server's string for its name.
+    Other(u32, OwnedName),
 }
 
 impl OpenKey {
     fn is_other(&self, key: Key<'_>) -> bool {
-        matches!(self, Self::Other(db, name) if *db == key.db && **name == *key.name)
+        matches!(self, Self::Other(db, name) if *db == key.db && name.name().bytes() == key.name)
     }
 }
 
@@ -197,10 +197,10 @@ impl<'a> Keys<'a> {
         }
         if !self.open.as_ref().is_some_and(|open| open.key.is_other(key)) {
             self.open = None;
-            let handle = self.ctx.with_db(key.db, |ctx| {
-                KeyHandle::open(ctx, OwnedName::new(key.name).name(), self.mode)
-            })?;
-            self.open = Some(Open { key: OpenKey::Other(key.db, key.name.into()), handle });
+            let name = OwnedName::new(key.name);
+            let handle =
+                self.ctx.with_db(key.db, |ctx| KeyHandle::open(ctx, name.name(), self.mode))?;
+            self.open = Some(Open { key: OpenKey::Other(key.db, name), handle });
         }
         self.open.as_mut().map(|open| &mut open.handle)
     }

@@ -189,6 +189,14 @@ impl Effects {
         self.records.len() + self.notes.len() + self.messages.len() + 2 * self.wakes.len()
     }
 
+    /// Makes room for records and keyspace events of so many keys: a list that grows is copied again and again.
+    pub(crate) fn expect(&mut self, keys: usize) {
+        const RECORD_BYTES: usize = 80;
+        self.records.reserve(keys);
+        self.notes.reserve(keys);
+        self.bytes.reserve(keys.saturating_mul(RECORD_BYTES));
+    }
+
     /// The key a record is about.
     pub fn record_key(&self, record: &Record) -> &[u8] {
         &self.bytes[record.name.clone()]

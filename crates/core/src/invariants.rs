@@ -170,7 +170,7 @@ impl Machine {
         ensure(self.waits().lists_of_holders_are_whole(), || {
             String::from("the queues of a holder's keys are listed")
         })?;
-        for (id, queue) in self.waits().queues().filter(|(_, queue)| queue.len > 0) {
+        for (id, queue) in self.waits().queues().filter(|(id, _)| self.waits().has_waiters(*id)) {
             if let Slot::Here(resource) = store.get(queue.key())
                 && matches!(queue.kind, Kind::Lock | Kind::Fair | Kind::Rw)
                 && resource.kind() == queue.kind

@@ -2,7 +2,7 @@
 
 use super::requests::{Asks, Call};
 use super::{End, Machine, Role, Step};
-use crate::bytes::Owner;
+use crate::bytes::{Name, Owner};
 use crate::effects::Effects;
 use crate::hold::{NO_CLIENT, Unclaimed};
 use crate::holds::{ALONE, HoldId};
@@ -44,7 +44,7 @@ enum Stays {
 #[derive(Debug)]
 struct Kept {
     db: u32,
-    name: Vec<u8>,
+    name: Name,
     owner: Owner,
     since: Instant,
     ask: Ask,
@@ -57,7 +57,7 @@ struct Kept {
 pub(super) struct Part {
     pub kind: Kind,
     pub db: u32,
-    pub name: Vec<u8>,
+    pub name: Name,
     pub given: Given,
     /// A resent call has been answered with this very grant.
     is_known: bool,
@@ -78,11 +78,11 @@ pub(super) enum Given {
 
 impl Part {
     pub fn new(kind: Kind, key: Key<'_>, given: Given) -> Self {
-        Self { kind, db: key.db, name: key.name.to_vec(), given, is_known: false }
+        Self { kind, db: key.db, name: Name::from(key.name), given, is_known: false }
     }
 
     fn is_at(&self, key: Key<'_>) -> bool {
-        self.db == key.db && self.name == key.name
+        self.db == key.db && *self.name == *key.name
     }
 
     fn is_of(&self, key: Key<'_>, (id, token): (HoldId, u64)) -> bool {
@@ -200,7 +200,7 @@ impl Machine {
         for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
             if part.is_at(from) {
                 part.db = to.db;
-                part.name = to.name.to_vec();
+                part.name = Name::from(to.name);
             }
         }
     }

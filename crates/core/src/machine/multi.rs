@@ -213,7 +213,8 @@ impl Machine {
         if let Some(id) = own_hold(resource, call, Want::Lock) {
             return (self.acquire_again(step, resource, id, caller, asked), true);
         }
-        step.overtakes = self.waits.queue_of(step.key);
+        // A queue in which only places are left that are gone needs no holder: those who come are told.
+        step.overtakes = self.waits.queue_of(step.key).filter(|&id| self.waits.has_waiters(id));
         (self.grant_caller(step, resource, caller, asked), false)
     }
 
@@ -226,7 +227,7 @@ impl Machine {
     ) {
         for &name in call.keys {
             if let Some(queue) = self.waits.queue_of(caller.key(name))
-                && self.waits.queue(queue).is_some_and(|queue| queue.len == 1)
+                && self.waits.queue(queue).is_some_and(|queue| queue.holder == 0)
                 && let Slot::Here(resource) = store.get(caller.key(name))
             {
                 self.waits.note_holders(queue, resource, false);

@@ -34,6 +34,11 @@ impl Waits {
         found
     }
 
+    /// The next key that is looked for is that of this queue: it is compared before any is hashed.
+    pub fn expect(&self, id: u32) {
+        self.last_found.set(id);
+    }
+
     /// The queue under `id`.
     pub fn queue(&self, id: u32) -> Option<&Queue> {
         self.queues.get(id)

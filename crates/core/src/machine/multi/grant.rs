@@ -1,6 +1,7 @@
 //! Grants to calls for several keys that waited.
 
 use super::look::Look;
+use crate::bytes::Name;
 use crate::effects::{Effects, Event, Outcome};
 use crate::hold::{NO_CLIENT, Notify};
 use crate::holds::ALONE;
@@ -110,43 +111,9 @@ impl Machine {
     }
 
     fn grant_all<S: Store>(&mut self, store: &mut S, now: Now, call: WaiterId, fx: &mut Effects) {
-        let group = self.waits.by_id(call).map(|waiter| waiter.group);
-        let Some(group) = group.and_then(|group| self.waits.group(group)) else { return };
-        let members = group.members.clone();
-        let mut names = Vec::with_capacity(members.len());
-        let mut fresh = 0;
-        for &slot in &members {
-            let Some(waiter) = self.waits.get(slot) else { return };
-            let (queue, owner) = (waiter.queue, waiter.owner.clone());
-            let Some(found) = self.waits.queue(queue) else { return };
-            let (db, name) = (found.db, found.name.clone());
-            let key = Key { db, name: &name };
-            // Looked at once more: other commands may have done something to any of the keys.
-            let look = self.on_key_alone(
-                store,
-                (Kind::Lock, key),
-                now,
-                (fx, usize::MAX),
-                |machine, _, resource| match resource.lock() {
-                    Lock::Held(hold) if *hold.owner == *owner && hold.count < u32::MAX => {
-                        Look::Held
-                    }
-                    Lock::Free if machine.first_in(queue) == Some(slot) => Look::Open,
-                    _ => Look::Closed(false),
-                },
-            );
-            if self.waits.by_id(call).is_none() {
-                return;
-            }
-            fresh += usize::from(look == Ok(Look::Open));
-            if !look.is_ok_and(Look::can_be_taken) {
-                self.waits.set_ready(slot, false);
-                self.waits.stall(queue);
-                return;
-            }
-            names.push((db, name));
-        }
+        let Some(members) = self.members_that_are_open(store, now, call, fx) else { return };
         let Some(waiter) = self.waits.by_id(call) else { return };
+        let fresh = members.iter().filter(|member| member.is_fresh).count();
         if !self.tokens.has(fresh, now.wall_us) {
             let id = waiter.id;
             if self.forget_place(call.slot()).is_some() {
@@ -155,13 +122,14 @@ impl Machine {
             return;
         }
         let Some(waiter) = self.forget_place(call.slot()) else { return };
-        let mut tokens = Vec::with_capacity(names.len());
-        let mut parts = Vec::with_capacity(names.len());
-        let mut done = Vec::with_capacity(names.len());
-        for (db, name) in &names {
+        fx.expect(members.len());
+        let mut tokens = Vec::with_capacity(members.len());
+        let mut parts = Vec::with_capacity(members.len());
+        for Member { db, name, queue, .. } in &members {
             let key = Key { db: *db, name };
             let caller = Caller { client: waiter.client, db: *db, may_block: false };
             let call = as_call(&waiter, name);
+            self.waits.expect(*queue);
             let outcome = self.on_key_alone(
                 store,
                 (Kind::Lock, key),
@@ -171,12 +139,12 @@ impl Machine {
             );
             let Ok((Outcome::Token(token), entered)) = outcome else {
                 debug_assert!(false, "a key that was there to be taken a moment ago");
-                let fault = self.give_back_all(store, now, &done, fx);
+                let taken: Vec<(Key<'_>, u64, bool)> = parts.iter().filter_map(taken).collect();
+                let fault = self.give_back_all(store, now, &taken, fx);
                 fx.wake(waiter.id, fault);
                 return;
             };
             tokens.push(token);
-            done.push((key, token, entered));
             let given = Given::Hold { id: ALONE, token, entered };
             parts.push(Part::new(Kind::Lock, key, given));
         }
@@ -184,6 +152,61 @@ impl Machine {
         fx.wake(waiter.id, Outcome::Tokens(tokens));
         self.send(&waiter, parts);
     }
+
+    /// The keys of a call, if all of them are there to be taken; else the call waits on.
+    fn members_that_are_open<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        call: WaiterId,
+        fx: &mut Effects,
+    ) -> Option<Vec<Member>> {
+        let first = self.waits.by_id(call)?;
+        let (owner, group) = (first.owner.clone(), self.waits.group(first.group)?);
+        let slots = group.members.clone();
+        let mut members = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let queue = self.waits.get(slot)?.queue;
+            let found = self.waits.queue(queue)?;
+            let (db, name) = (found.db, found.name.clone());
+            // Looked at once more: other commands may have done something to any of the keys.
+            self.waits.expect(queue);
+            let look = self.on_key_alone(
+                store,
+                (Kind::Lock, Key { db, name: &name }),
+                now,
+                (fx, usize::MAX),
+                |machine, _, resource| match resource.lock() {
+                    Lock::Held(hold) if hold.owner == owner && hold.count < u32::MAX => Look::Held,
+                    Lock::Free if machine.first_in(queue) == Some(slot) => Look::Open,
+                    _ => Look::Closed(false),
+                },
+            );
+            self.waits.by_id(call)?;
+            if !look.is_ok_and(Look::can_be_taken) {
+                self.waits.set_ready(slot, false);
+                self.waits.stall(queue);
+                return None;
+            }
+            members.push(Member { db, name, queue, is_fresh: look == Ok(Look::Open) });
+        }
+        Some(members)
+    }
+}
+
+/// A key of a call for several that is there to be taken.
+struct Member {
+    db: u32,
+    name: Name,
+    queue: u32,
+    /// The owner does not hold it already.
+    is_fresh: bool,
+}
+
+/// What a call for several keys took of one: the token, and whether the owner had it before.
+fn taken(part: &Part) -> Option<(Key<'_>, u64, bool)> {
+    let Given::Hold { token, entered, .. } = part.given else { return None };
+    Some((Key { db: part.db, name: &part.name }, token, entered))
 }
 
 /// The call for one key that a waiter stands for.
