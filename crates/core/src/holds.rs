@@ -31,6 +31,8 @@ pub struct Holds {
     requests: BTreeSet<(u64, HoldId)>,
     /// What changed since the last record.
     touched: Vec<HoldId>,
+    /// All went at once since the last record: the next one tells the whole state.
+    is_anew: bool,
 }
 
 impl Holds {
@@ -56,7 +58,18 @@ impl Holds {
             unclaimed,
             requests,
             touched: Vec::new(),
+            is_anew: false,
         }
+    }
+
+    /// Takes all of them out together, however many they are.
+    pub(crate) fn take_all(&mut self) -> Self {
+        core::mem::replace(self, Self { is_anew: true, ..Self::default() })
+    }
+
+    /// Whether the next record has to tell the whole state.
+    pub(crate) fn is_anew(&self) -> bool {
+        self.is_anew
     }
 
     /// Adds a hold under a new id.
@@ -192,9 +205,19 @@ impl Holds {
         self.all.range((from, Bound::Unbounded)).map(|(&id, hold)| (id, &**hold))
     }
 
+    /// The smallest id.
+    pub(crate) fn first_id(&self) -> Option<HoldId> {
+        self.all.first_key_value().map(|(&id, _)| id)
+    }
+
+    /// The largest id.
+    pub(crate) fn last_id(&self) -> Option<HoldId> {
+        self.all.last_key_value().map(|(&id, _)| id)
+    }
+
     /// Its memory, to be freed piece by piece.
     pub(crate) fn into_debris(self, debris: &mut Debris) {
-        let Self { all, ends, owners, unclaimed, requests, touched } = self;
+        let Self { all, ends, owners, unclaimed, requests, touched, is_anew: _ } = self;
         debris.add(all.into_iter());
         debris.add(ends.into_iter());
         debris.add(owners.into_iter());
@@ -223,6 +246,7 @@ impl Holds {
     pub fn settle(&mut self) {
         self.touched.clear();
         self.touched.shrink_to(8);
+        self.is_anew = false;
     }
 
     /// Bytes on the heap: what the entries take, and a third more for the nodes that hold them.
@@ -274,7 +298,7 @@ impl Holds {
 /// Whether the ends are sorted already is nobody's business.
 impl fmt::Debug for Holds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { all, ends, owners, unclaimed, requests, touched } = self;
+        let Self { all, ends, owners, unclaimed, requests, touched, is_anew } = self;
         let is_sorted = ends.len() == all.len();
         let ends = if is_sorted { ends.clone() } else { self.sorted_ends() };
         f.debug_struct("Holds")
@@ -284,6 +308,7 @@ impl fmt::Debug for Holds {
             .field("unclaimed", unclaimed)
             .field("requests", requests)
             .field("touched", touched)
+            .field("is_anew", is_anew)
             .finish()
     }
 }

@@ -178,6 +178,12 @@ pub fn floor(payload: &[u8]) -> Result<Option<u64>, DecodeError> {
     Ok(Some(token))
 }
 
+/// Whether a payload replaces the state that is there and tells of no request: those of very many holds that were ended
+/// together are read off the state that is replaced.
+pub(crate) fn is_whole(payload: &[u8]) -> bool {
+    matches!(payload, [VERSION, flags, ..] if flags & (STEP | SPENT | FLOOR) == 0)
+}
+
 /// Nothing has changed since the last record.
 fn settle(resource: &mut Resource) {
     match &mut resource.body {

@@ -1,23 +1,24 @@
-//! Large values that the server has removed, worked off in portions.
+//! Large values that the server has removed, and very many readers whose holds were broken together, worked off in portions.
 //!
 //! A semaphore can have 100,000 permits, each with a tie, a message and requests to remember. So the shell hands over such a value
 //! when the server frees it. The tick ends its holds, a few at a time, and then frees the value piece by piece. Until then
-//! the requests of the remaining holds are found in the value itself, and a tie to an entry that has left cuts nothing.
+//! the requests of the remaining holds are found in the value itself, and a tie of a hold that is gone cuts nothing.
 
 use super::requests::spent_of;
-use super::{Machine, Role, subject};
+use super::{Machine, Role, Step, subject};
 use crate::bytes::Name;
-use crate::effects::Effects;
+use crate::effects::{Effects, Event};
 use crate::hold::{Hold, NO_CLIENT};
-use crate::holds::HoldId;
-use crate::lease::EntryId;
-use crate::resource::{Body, Debris, Resource};
+use crate::holds::{HoldId, Holds};
+use crate::lease::{EntryId, NO_ENTRY};
+use crate::resource::{Body, Debris, Kind, Lock, Resource};
+use crate::rw::RwLock;
 use crate::spent::{Print, RequestKey, Scope, Use};
 use crate::store::{Key, Slot, Store};
 use crate::time::Now;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use dlock_wire::message::Event;
+use dlock_wire::message::Event as Message;
 
 /// Holds that one piece of work ends.
 const HOLDS_AT_ONCE: usize = 2;
@@ -34,10 +35,21 @@ pub(super) struct Removed {
     value: Box<Resource>,
     /// The last hold that was ended.
     last: Option<HoldId>,
-    /// Its holds send messages: this server was a primary when the value went.
-    sends: bool,
+    /// What is told of the end of its holds.
+    fate: Fate,
     /// Its requests belong to the data set that is served.
     remembers: bool,
+}
+
+/// Why holds are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// Their key was deleted.
+    Deleted,
+    /// An operator has broken them.
+    Broken,
+    /// A primary has ended them: what is told of it, it tells.
+    Replayed,
 }
 
 impl Removed {
@@ -70,14 +82,72 @@ impl Removed {
     }
 }
 
+impl Fate {
+    fn tell(self, key: Key<'_>, (id, hold): (HoldId, &Hold), fx: &mut Effects) {
+        let message = match self {
+            Self::Deleted => Message::Deleted,
+            Self::Broken => {
+                fx.note(key, Event::Break);
+                Message::Broken
+            }
+            Self::Replayed => return,
+        };
+        if let Some(subject) = subject(id, hold) {
+            fx.message(message, key, subject);
+        }
+    }
+}
+
 impl Machine {
     /// Takes over a large value that was removed from `key`, and whose entry has left.
     pub(super) fn take_over_removed(&mut self, key: Key<'_>, entry: EntryId, value: Box<Resource>) {
-        let sends = self.role == Role::Primary;
+        let is_primary = self.role == Role::Primary;
+        let fate = if is_primary { Fate::Deleted } else { Fate::Replayed };
+        self.work_off_later(key, entry, value, fate);
+    }
+
+    fn work_off_later(&mut self, key: Key<'_>, entry: EntryId, value: Box<Resource>, fate: Fate) {
         let name = Name::from(key.name);
         let db = key.db;
-        let removed = Removed { db, name, entry, value, last: None, sends, remembers: true };
+        let removed = Removed { db, name, entry, value, last: None, fate, remembers: true };
         self.removed.push_back(removed);
+    }
+
+    /// Ends the holds of all readers of a key, if they are very many: how many. The caller hands on.
+    pub(super) fn break_readers(&mut self, step: &mut Step<'_>, resource: &mut Resource) -> usize {
+        let count = resource.others().map_or(0, Holds::len);
+        if count <= self.wide_at_once {
+            return 0;
+        }
+        if step.dirty {
+            // Told on its own: a replica shall find those in the value who are broken now, and nobody else.
+            self.note_state(step, resource);
+        }
+        let Body::Rw(rw) = &mut resource.body else { return 0 };
+        let readers = rw.readers.take_all();
+        let mut gone = Resource::free(Kind::Rw);
+        gone.body = Body::Rw(Box::new(RwLock { lock: Lock::Free, readers }));
+        self.work_off_later(step.key, resource.entry, Box::new(gone), Fate::Broken);
+        self.counters.broken += count as u64;
+        if let Some(queue) = self.waits.queue_of(step.key) {
+            self.waits.forget_readers(queue);
+        }
+        step.dirty = true;
+        count
+    }
+
+    /// A record has replaced the state of a key, and with it very many readers, whom its primary has broken.
+    pub(super) fn replaced(&mut self, key: Key<'_>, before: Body, now: &Resource) {
+        let mut gone = Resource::free(Kind::Rw);
+        gone.body = before;
+        let last = gone.others().and_then(Holds::last_id);
+        let is_later = |id| last.is_none_or(|last| id > last);
+        // Those who read now came later. Else it is the same value once more.
+        if now.others().and_then(Holds::first_id).is_none_or(is_later) {
+            self.work_off_later(key, NO_ENTRY, Box::new(gone), Fate::Replayed);
+        } else {
+            self.freed(gone);
+        }
     }
 
     /// The server has freed a large value of which nothing is left to do: its memory goes piece by piece.
@@ -119,11 +189,8 @@ impl Machine {
                     self.spent.note(key, name, what, lease, limits);
                 }
             }
-            if removed.sends
-                && self.role == Role::Primary
-                && let Some(subject) = subject(id, hold)
-            {
-                fx.message(Event::Deleted, key, subject);
+            if self.role == Role::Primary {
+                removed.fate.tell(key, (id, hold), fx);
             }
             self.untie_removed(store, (removed.entry, id), hold.tied_to());
         }

@@ -44,19 +44,27 @@ impl Machine {
         } else if is_there && self.leases.of_key(resource.entry, key).is_none() {
             resource.entry = NO_ENTRY;
         }
+        // Very many readers that are replaced together are not freed together.
+        let most = self.wide_at_once;
+        let is_large = |resource: &Resource| {
+            resource.kind() == Kind::Rw && resource.others().is_some_and(|all| all.len() > most)
+        };
+        let before = (is_there && is_large(resource) && record::is_whole(payload))
+            .then(|| core::mem::replace(&mut resource.body, Resource::free(Kind::Rw).body));
         let limits = self.request_limits();
         let spent = &mut self.spent;
         let times = (now.mono, lease);
-        let replayed = record::replay_with(
-            payload,
-            times,
-            resource,
-            is_there,
-            |(request, what)| match what {
+        let replayed =
+            record::replay_with(payload, times, resource, is_there, |(request, what)| match what {
                 Some(what) => spent.note(key, request, what, lease, limits),
                 None => spent.forget(key, request),
-            },
-        )?;
+            });
+        match (before, &replayed) {
+            (Some(before), Ok(_)) => self.replaced(key, before, resource),
+            (Some(before), Err(_)) => resource.body = before,
+            (None, _) => {}
+        }
+        let replayed = replayed?;
         self.tokens.learn(replayed.token);
         self.settle(key, resource);
         match (is_there, resource.is_free()) {

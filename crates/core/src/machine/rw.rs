@@ -39,7 +39,8 @@ impl Machine {
         self.renew_hold(store, now, caller, (Kind::Rw, Some(call.mode)), &call.renew, fx);
     }
 
-    /// DRW.BREAK: ends all holds, or those of `owner`. How many there were.
+    /// DRW.BREAK: ends all holds, or those of `owner`. How many there were. Very many readers stop at once all the same; what
+    /// follows from that for each of them is left to the tick.
     pub fn rw_break<S: Store>(
         &mut self,
         store: &mut S,
@@ -50,16 +51,18 @@ impl Machine {
     ) {
         let key = (Kind::Rw, key);
         let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+            let at_once = if owner.is_none() { machine.break_readers(step, resource) } else { 0 };
             let found = resource.holds();
             let found = found.filter(|(_, hold)| owner.is_none_or(|owner| *hold.owner == *owner));
             let found: Vec<HoldId> = found.map(|(id, _)| id).collect();
             for &id in &found {
                 machine.end_hold(step, resource, id, End::Broken);
             }
-            if !found.is_empty() {
+            let count = at_once + found.len();
+            if count > 0 {
                 machine.hand_on(step, resource);
             }
-            Outcome::Count(found.len() as u64)
+            Outcome::Count(count as u64)
         });
         fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }

@@ -80,7 +80,8 @@ fn has_steps(resource: &Resource) -> bool {
         && match &resource.body {
             Body::Lock(_) => false,
             Body::Fair(fair) => !fair.is_anew,
-            Body::Rw(_) | Body::Semaphore(_) => true,
+            Body::Rw(rw) => !rw.readers.is_anew(),
+            Body::Semaphore(_) => true,
             // With nothing but new ids a step would say the same, unless it is another latch now.
             Body::Latch(latch) => latch.requests_new.len() < latch.requests.len(),
         }

@@ -223,7 +223,8 @@ impl Waits {
         }
     }
 
-    fn forget_readers(&mut self, id: u32) {
+    /// Nobody reads the key of a queue any more.
+    pub(crate) fn forget_readers(&mut self, id: u32) {
         let Some(more) = self.queues.get_mut(id).and_then(|queue| queue.more.as_mut()) else {
             return;
         };

@@ -300,7 +300,7 @@ impl World {
     /// as in the module.
     pub fn tick(&mut self, gate: Gate) -> Seen {
         self.gate = gate;
-        self.step(|machine, keys, now, fx| {
+        let seen = self.step(|machine, keys, now, fx| {
             let mut known = Gate::Unknown;
             for _ in 0..100_000 {
                 if machine.tick(keys, now, known, 2, fx) == Progress::More {
@@ -313,7 +313,9 @@ impl World {
                 known = gate;
             }
             panic!("what is due comes to an end");
-        })
+        });
+        self.tick_replica();
+        seen
     }
 
     /// A connection is gone; what had been sent to it and had not arrived is undelivered.
@@ -402,8 +404,15 @@ impl World {
             .map(|keys| keys.digest().map(|(key, digest)| format!("{key:?} {digest:?}")).collect())
     }
 
+    /// What a replica leaves to its tick.
+    fn tick_replica(&mut self) {
+        let (now, fx) = (self.now(), &mut Effects::default());
+        self.replica.tick(&mut self.replica_keys, now, Gate::Shut, 1_000, fx);
+    }
+
     /// Lets everybody go and everything end: nothing may be left.
     pub fn finish(mut self) {
+        self.tick_replica();
         self.pause(false);
         self.gate = Gate::Open;
         self.is_cluster = false;
@@ -416,9 +425,6 @@ impl World {
             self.at(self.now_us + 400 * 24 * 3_600_000 * MS);
             self.tick(Gate::Open);
         }
-        // What a replica leaves to its tick, too.
-        let (now, fx) = (self.now(), &mut Effects::default());
-        self.replica.tick(&mut self.replica_keys, now, Gate::Shut, 1_000, fx);
         for name in self.keys.kept_until_deleted() {
             self.unlink(Key { db: name.0, name: &name.1 }, false);
         }

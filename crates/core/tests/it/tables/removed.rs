@@ -62,6 +62,55 @@ fn a_connection_can_go_while_its_removed_holds_are_worked_off_and_their_entry_is
 }
 
 #[test]
+fn very_many_readers_are_broken_at_once_and_told_in_portions() {
+    run_as(
+        "DRW",
+        "
+          0  set portion 2
+          0  events
+          0  c1  ACQUIRE k A READ NOTIFY c REQID 1 => t1 +acquire
+          0  c1  ACQUIRE k B READ NOTIFY c REQID 2 => t2 +acquire
+          0  c1  ACQUIRE k C READ NOTIFY c REQID 3 => t3 +acquire
+          0  c2  ACQUIRE k D READ BIND 0           => t4 +acquire
+          0  c3  ACQUIRE k E WRITE BLOCK 0         => parked +wait
+          0  c4  ACQUIRE k F READ BLOCK 0          => parked +wait
+        # The writer gets it in the same step. What the readers asked for is over.
+          1  c5  BREAK k                           => 4; c3 gets t5 +acquire
+          1  c1  RENEW k A READ                    => NOTHELD
+          1  c5  INFO k                            => WRITE [E t5 1 30000] [] waiters 1
+          1  c1  ACQUIRE k C READ REQID 3          => SPENT
+          1  gone c2
+          1  tick                                  => c: broken 0 t1 1 A [1] k; c: broken 0 t2 1 B [2] k; c: broken 0 t3 1 C [3] k +break +break +break +break
+          2  c1  ACQUIRE k C READ REQID 3          => SPENT
+          2  c3  RELEASE k E WRITE                 => 0; c4 gets t6 +release +acquire
+          2  c5  BREAK k                           => 1 +break
+        ",
+    );
+}
+
+#[test]
+fn holds_that_were_broken_are_not_ended_again_by_their_connections_or_leases() {
+    run_as(
+        "DRW",
+        "
+          0  set portion 2
+          0  c1  ACQUIRE k A READ BIND 0 PX 5 => t1
+          0  c1  ACQUIRE k B READ BIND 0 PX 5 => t2
+          0  c1  ACQUIRE k C READ BIND 0 PX 5 => t3
+          1  c5  BREAK k                      => 3
+          1  c1  ACQUIRE k A READ BIND 0      => t4
+          1  c1  ACQUIRE k B READ             => t5
+          2  rename k l
+          3  gone c1
+          3  c5  INFO l                       => READ [-] [B t5 1 29998] waiters 0
+          4  tick
+          9  tick
+          9  c5  RELEASE l B READ             => 0
+        ",
+    );
+}
+
+#[test]
 fn a_moved_value_keeps_all_of_its_holds() {
     run_as(
         "DRW",
