@@ -9,7 +9,7 @@ use crate::{
     wire::{Batch, Wire},
 };
 
-pub(super) const SCENES: [Scene; 39] = [
+pub(super) const SCENES: [Scene; 41] = [
     scene("1,000,000 QUEUE entries are made", queue_entries),
     Scene {
         name: "FLUSHALL ASYNC of 1,000,000 holds",
@@ -57,6 +57,8 @@ pub(super) const SCENES: [Scene; 39] = [
     scene("INFO dlock, 500,000 queues", info),
     scene("BREAK of a lock that 100,000 read", break_readers),
     scene("a writer queues while 100,000 read", writer_behind_readers),
+    scene("RENAME of a lock that 100,000 read to an awaited name", rename_readers),
+    scene("100,000 read a lock, the server is promoted", promote_readers),
     compared("a latch opens, 9,000 wait", open_latch, plain_wide_wake),
     scene("CANCEL by the owner of 100,000 permits", cancel_permits),
     compared("9,000 blocked connections are killed", kill_blocked, plain_kill_blocked),
@@ -517,18 +519,35 @@ fn plain_flush_and_connect(server: &Server, meter: &Meter) {
 }
 
 fn break_readers(server: &Server, meter: &Meter) {
-    let mut wire = Wire::connect(server);
-    each(&mut wire, WAITERS, b":", |n| {
-        owned(["DRW.ACQUIRE", "rw", &owner(n), "READ", "PX", LONG_MS])
-    });
+    let mut wire = read_by_many(server);
     meter.watch(server, REST, || once(&mut wire, &["DRW.BREAK", "rw"], b":100000"));
 }
 
-fn writer_behind_readers(server: &Server, meter: &Meter) {
+/// A lock that very many read.
+fn read_by_many(server: &Server) -> Wire {
     let mut wire = Wire::connect(server);
     each(&mut wire, WAITERS, b":", |n| {
         owned(["DRW.ACQUIRE", "rw", &owner(n), "READ", "PX", LONG_MS])
     });
+    wire
+}
+
+fn rename_readers(server: &Server, meter: &Meter) {
+    let mut wire = read_by_many(server);
+    once(&mut wire, &["DRW.ACQUIRE", "other", "holder", "WRITE", "PX", LONG_MS], b":");
+    let call = ["DRW.ACQUIRE", "other", "writer", "WRITE", "PX", LONG_MS, "QUEUE", LONG_MS];
+    once(&mut wire, &call, b"$-1");
+    meter.watch(server, REST, || once(&mut wire, &["RENAME", "rw", "other"], b"+OK"));
+}
+
+fn promote_readers(server: &Server, meter: &Meter) {
+    let mut wire = read_by_many(server);
+    once(&mut wire, &["REPLICAOF", "127.0.0.1", "1"], b"+OK");
+    meter.watch(server, REST, || once(&mut wire, &["REPLICAOF", "NO", "ONE"], b"+OK"));
+}
+
+fn writer_behind_readers(server: &Server, meter: &Meter) {
+    let mut wire = read_by_many(server);
     meter.watch(server, REST, || {
         for _ in 0..5 {
             let call = ["DRW.ACQUIRE", "rw", "writer", "WRITE", "PX", LONG_MS, "QUEUE", LONG_MS];

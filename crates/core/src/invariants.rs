@@ -62,8 +62,10 @@ impl Machine {
             ensure(counting.filter(counts).map(|w| w.seq).next() == first.map(|w| w.seq), || {
                 format!("queue {id} knows in front of whom all are passed over")
             })?;
-            let is_kept =
-                queue.kind.minds_its_queue() || queue.readers().0 > 0 || queue.is_answered;
+            let is_kept = queue.kind.minds_its_queue()
+                || queue.readers().0 > 0
+                || queue.has_readers_to_note()
+                || queue.is_answered;
             ensure(len > 0 || is_kept, || format!("queue {id} is not empty"))?;
             ensure((waits.queue_of(queue.key()) == Some(id)) != queue.is_answered, || {
                 format!("queue {id} is found by its key, unless all in it have their answer")
@@ -174,6 +176,7 @@ impl Machine {
             if let Slot::Here(resource) = store.get(queue.key())
                 && matches!(queue.kind, Kind::Lock | Kind::Fair | Kind::Rw)
                 && resource.kind() == queue.kind
+                && !queue.has_readers_to_note()
             {
                 for (_, hold) in resource.holds() {
                     ensure(self.waits().knows_holder(id, &hold.owner), || {

@@ -8,6 +8,7 @@
 
 use crate::bytes::{Name, Owner};
 use crate::hold::Notify;
+use crate::holds::HoldId;
 use crate::resource::Kind;
 use crate::slab::NIL;
 use crate::store::Key;
@@ -272,6 +273,8 @@ pub(crate) struct More {
     pub(crate) makers: u32,
     /// Who reads the key, as hashes of owners.
     pub(crate) readers: BTreeSet<u64>,
+    /// The last reader that was noted of very many, while the others are still to be noted.
+    pub(crate) noted_to: Option<HoldId>,
     /// Those who ask for more than one permit: how many, and the waiter slot.
     pub(crate) wide: BTreeSet<(u32, u32)>,
     /// All in front of this place were passed over when so often connections had been heard again; with 0, none is known.
@@ -281,8 +284,8 @@ pub(crate) struct More {
 impl Default for More {
     fn default() -> Self {
         let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
-        let behind_passed = (NIL, 0);
-        Self { unsaved: Vec::new(), untold: NIL, makers: 0, readers, wide, behind_passed }
+        let (unsaved, untold, noted_to, behind_passed) = (Vec::new(), NIL, None, (NIL, 0));
+        Self { unsaved, untold, makers: 0, readers, noted_to, wide, behind_passed }
     }
 }
 
@@ -293,6 +296,7 @@ impl More {
             && self.untold == NIL
             && self.makers == 0
             && self.readers.is_empty()
+            && self.noted_to.is_none()
             && self.wide.is_empty()
             && self.behind_passed.1 == 0
     }
@@ -327,6 +331,11 @@ impl Queue {
         let readers = self.more.as_ref().map(|more| &more.readers);
         let count = readers.map_or(0, BTreeSet::len);
         (count, readers.into_iter().flatten().copied())
+    }
+
+    /// Whether some of very many readers are still to be noted.
+    pub(crate) fn has_readers_to_note(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.noted_to.is_some())
     }
 
     /// Those who ask for more than so many permits, at least one: how many each, and its slot.

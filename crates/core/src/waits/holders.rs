@@ -2,17 +2,21 @@
 //!
 //! Kept only for keys with a queue: whoever takes a free lock, and gives it back, pays nothing for
 //! it. The machine says so whenever a queue begins or a hold of its key changes hands; somebody who
-//! holds no more may be noted a little longer, but nobody who holds is missing.
+//! holds no more may be noted a little longer, but nobody who holds is missing. (But for a value with very many readers that
+//! comes from elsewhere: they are noted in portions.)
 
 use super::Waits;
 use super::owners::hash_owner;
 use crate::buckets::Chain;
-use crate::holds::Holds;
+use crate::holds::{ALONE, Holds};
 use crate::queue::Queue;
 use crate::resource::{Body, Kind, Resource};
 use crate::slab::{NIL, Slab};
 use crate::store::Key;
 use core::iter::successors;
+
+/// How many of very many readers are noted by one piece of work.
+const NOTED_AT_ONCE: usize = 32;
 
 impl Waits {
     /// Notes who holds the key of `queue`. Readers that came since the last time are those that the
@@ -20,7 +24,7 @@ impl Waits {
     pub fn note_holders(&mut self, queue: u32, resource: &Resource, anew: bool) {
         let Some(found) = self.queues.get(queue) else { return };
         let is_awaited = found.len > 0;
-        if !(is_awaited || found.readers().0 > 0)
+        if !(is_awaited || found.readers().0 > 0 || found.has_readers_to_note())
             || !matches!(found.kind, Kind::Lock | Kind::Fair | Kind::Rw)
         {
             return;
@@ -33,13 +37,17 @@ impl Waits {
         self.note_readers(queue, resource, anew);
     }
 
+    /// Of very many readers some are noted, and the tick comes back for the others. Until then a deadlock in which they have
+    /// a part is not seen.
     fn note_readers(&mut self, queue: u32, resource: &Resource, anew: bool) {
         let Body::Rw(rw) = &resource.body else { return };
-        let known = self.queues.get(queue).map_or(0, |queue| queue.readers().0);
-        if anew || known == 0 {
+        let Some(found) = self.queues.get(queue) else { return };
+        if anew || (found.readers().0 == 0 && !found.has_readers_to_note()) {
             self.forget_readers(queue);
-            for (_, hold) in rw.readers.iter() {
-                self.add_reader(queue, hash_owner(self.keys, &hold.owner));
+            if !rw.readers.is_empty()
+                && let Some(queue) = self.queues.get_mut(queue)
+            {
+                queue.more.get_or_insert_default().noted_to = Some(ALONE);
             }
         } else {
             for &id in rw.readers.touched() {
@@ -47,6 +55,25 @@ impl Waits {
                     self.add_reader(queue, hash_owner(self.keys, &hold.owner));
                 }
             }
+        }
+        self.note_more_readers(queue, &rw.readers);
+    }
+
+    fn note_more_readers(&mut self, queue: u32, readers: &Holds) {
+        let more = |queues: &Slab<Queue>| queues.get(queue)?.more.as_ref()?.noted_to;
+        let Some(mut last) = more(&self.queues) else { return };
+        let is_long = readers.len() > self.many_readers;
+        let mut left = if is_long { self.many_readers.min(NOTED_AT_ONCE) } else { usize::MAX };
+        for (id, hold) in readers.after(Some(last)).take(left) {
+            self.add_reader(queue, hash_owner(self.keys, &hold.owner));
+            (last, left) = (id, left - 1);
+        }
+        let is_done = left > 0;
+        if let Some(more) = self.queues.get_mut(queue).and_then(|queue| queue.more.as_mut()) {
+            more.noted_to = (!is_done).then_some(last);
+        }
+        if !is_done {
+            self.stall(queue);
         }
     }
 
@@ -228,6 +255,7 @@ impl Waits {
         let Some(more) = self.queues.get_mut(id).and_then(|queue| queue.more.as_mut()) else {
             return;
         };
+        more.noted_to = None;
         let readers = core::mem::take(&mut more.readers);
         if readers.len() > self.many_readers {
             self.former_readers.push_back((id, readers));

@@ -1,6 +1,10 @@
 //! What is left to the tick meets the next command first: ids are not used again too early, and nobody sees what is over.
 
 use crate::script::{run, run_as};
+use crate::support::{MS, World};
+use dlock_core::machine::{Caller, Gate, Progress, Settings};
+use dlock_core::store::Key;
+use dlock_wire::request::{Acquire, Mode, RwAcquire};
 
 #[test]
 fn an_answered_queue_keeps_its_number_until_the_tick_has_closed_it() {
@@ -109,4 +113,59 @@ fn the_first_waiter_of_a_queue_may_be_gone() {
           2  gone c3
           4  gone c2
     ");
+}
+
+#[test]
+fn many_readers_of_a_value_that_came_are_noted_in_portions_and_then_seen_in_a_circle() {
+    run_as(
+        "DRW",
+        "
+          0  set portion 2
+          0  c1  ACQUIRE k A READ          => t1
+          0  c1  ACQUIRE k B READ          => t2
+          0  c1  ACQUIRE k C READ          => t3
+          0  c1  ACQUIRE k D READ          => t4
+          0  c1  ACQUIRE k E READ          => t5
+          0  c2  ACQUIRE l H WRITE         => t6
+          0  c3  DLOCK.ACQUIRE z W         => t7
+          1  c3  ACQUIRE l W WRITE BLOCK 0 => parked
+          2  rename k l
+          2  c4  INFO l                    => READ [-] [A t1 1 29998, B t2 1 29998, C t3 1 29998, D t4 1 29998, E t5 1 29998] waiters 1
+          2  tick
+          3  c1  DLOCK.ACQUIRE z E BLOCK 0 => DEADLOCK
+          3  c1  DLOCK.ACQUIRE z A BLOCK 0 => DEADLOCK
+          3  c5  BREAK l                   => 5; c3 gets t8
+          4  c1  DLOCK.ACQUIRE z E BLOCK 0 => parked
+        ",
+    );
+}
+
+#[test]
+fn the_first_look_at_a_value_with_very_many_readers_notes_some_of_them() {
+    let mut world = World::new(Settings::default(), 1_000_000 * MS);
+    world.set_portion(4);
+    let caller = Caller { client: 1, db: 0, may_block: true };
+    let ask = |world: &mut World, key: &[u8], owner: &[u8], mode, queue_ms| {
+        let acquire = Acquire { queue_ms, ..Acquire::new(key, owner) };
+        let call = RwAcquire { acquire, mode };
+        let _ =
+            world.step(|machine, keys, now, fx| machine.rw_acquire(keys, now, caller, &call, fx));
+    };
+    for n in 0..1_000_u32 {
+        ask(&mut world, b"k", &n.to_be_bytes(), Mode::Read, None);
+    }
+    ask(&mut world, b"l", b"holder", Mode::Write, None);
+    ask(&mut world, b"l", b"writer", Mode::Write, Some(5_000));
+    let _ = world.tick(Gate::Open);
+    let _ = world.rename(Key { db: 0, name: b"k" }, Key { db: 0, name: b"l" });
+    let (mut ticks, mut progress) = (0, Progress::More);
+    while progress == Progress::More {
+        let _ = world.step(|machine, keys, now, fx| {
+            progress = machine.tick(keys, now, Gate::Open, 1, fx);
+        });
+        ticks += 1;
+    }
+    // Four in each, after the pieces of the first step, and those of the old name are forgotten, thirty-two in each.
+    assert!(ticks > 150, "{ticks} ticks");
+    world.finish();
 }
