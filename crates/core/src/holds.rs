@@ -125,13 +125,18 @@ impl Holds {
     /// Changes the times of all holds. That is no news for replicas, which have their own.
     pub fn change_all(&mut self, mut change: impl FnMut(HoldId, &mut Hold)) {
         let mut is_changed = self.ends.len() != self.all.len();
+        // Noted in the same walk: a second one would have to fetch each hold again.
+        let mut ids = Vec::with_capacity(self.all.len());
+        let mut ends = Vec::with_capacity(self.all.len());
         for (&id, hold) in &mut self.all {
             let deadline = hold.deadline;
             change(id, hold);
             is_changed |= hold.deadline != deadline;
+            ids.push(id);
+            ends.push(hold.deadline);
         }
         if is_changed {
-            self.sort_ends();
+            self.ends = sorted(&ids, ends.into_iter());
         }
     }
 
@@ -320,6 +325,9 @@ fn sorted<K: Ord + Copy>(
     keys: impl ExactSizeIterator<Item = K>,
 ) -> BTreeSet<(K, HoldId)> {
     let mut order: Vec<(K, u32)> = keys.zip(0..).collect();
-    order.sort_unstable();
+    // Mostly they are in order: all have the same lease.
+    if !order.is_sorted() {
+        order.sort_unstable();
+    }
     order.into_iter().filter_map(|(key, at)| Some((key, *ids.get(at as usize)?))).collect()
 }
