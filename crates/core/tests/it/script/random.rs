@@ -42,7 +42,8 @@ fn asks(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
         1 => format!("DFAIR.ACQUIRE {key} {owner} {rest}"),
         2 => {
             let mode = dice.pick(&["READ", "READ", "READ", "WRITE"]);
-            format!("DRW.ACQUIRE {key} {owner} {mode} {rest}")
+            let id = dice.pick(&["", "", "", "REQID 1", "REQID 2"]);
+            format!("DRW.ACQUIRE {key} {owner} {mode} {id} {rest}")
         }
         3 => {
             let limit = dice.pick(&["", "LIMIT 4"]);
