@@ -117,7 +117,7 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
     let now = read_clocks();
     machine.observe(now.mono, false);
     if flags.replica() {
-        machine.demote(&mut Effects::default());
+        machine.demote();
     } else {
         machine.begin_quarantine(now.mono);
     }

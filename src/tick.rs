@@ -268,8 +268,8 @@ fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
         Notice::Freed(value) => {
             let _ = shell::with(|shell| shell.machine.freed(*value));
         }
-        Notice::Role { primary } => on_keys(ctx, turn, |shell, _, now, fx| {
-            if primary { shell.machine.promote(now) } else { shell.machine.demote(fx) }
+        Notice::Role { primary } => on_keys(ctx, turn, |shell, _, now, _| {
+            if primary { shell.machine.promote(now) } else { shell.machine.demote() }
         }),
         Notice::Forked => log_floor(ctx),
         Notice::Moved { name } => {

@@ -3,8 +3,10 @@
 use crate::holds::HoldId;
 use crate::lease::EntryId;
 use crate::queue::HashKeys;
+use crate::resource::Debris;
 use crate::time::LeaseInstant;
 use alloc::collections::{BTreeSet, VecDeque};
+use core::iter::once;
 use core::ops::Bound;
 use hashbrown::HashMap;
 
@@ -148,12 +150,19 @@ impl Connections {
         None
     }
 
-    /// Forgets all of them.
-    pub fn clear(&mut self) {
-        self.known.clear();
-        self.hung = 0;
-        self.times_heard += 1;
-        self.departed.clear();
+    /// Takes all of them away.
+    #[must_use]
+    pub fn take_all(&mut self) -> Self {
+        let fresh = Self { times_heard: self.times_heard + 1, ..Self::new(*self.known.hasher()) };
+        core::mem::replace(self, fresh)
+    }
+
+    /// All that was known, to be freed piece by piece.
+    pub(crate) fn into_debris(self, debris: &mut Debris) {
+        debris.add(self.known.into_values().flat_map(|connection| {
+            let ties = connection.ties.into_iter().map(drop);
+            connection.places.into_iter().map(drop).chain(ties).chain(once(()))
+        }));
     }
 
     /// Notes a place of `client`.

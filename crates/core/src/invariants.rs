@@ -5,7 +5,7 @@ use crate::hold::NO_CLIENT;
 use crate::holds::Holds;
 use crate::lease::{Entry, EntryId, NO_ENTRY};
 use crate::machine::{Machine, Role};
-use crate::queue::{Presence, Waiter, Want};
+use crate::queue::{Presence, Queue, Waiter, Want};
 use crate::resource::{Body, Kind, Lock, Resource};
 use crate::store::{Key, Slot, Store};
 use crate::time::Now;
@@ -172,7 +172,8 @@ impl Machine {
         ensure(self.waits().lists_of_holders_are_whole(), || {
             String::from("the queues of a holder's keys are listed")
         })?;
-        for (id, queue) in self.waits().queues().filter(|(id, _)| self.waits().has_waiters(*id)) {
+        let awaited = |id: &u32, queue: &Queue| self.waits().has_waiters(*id) && queue.is_live();
+        for (id, queue) in self.waits().queues().filter(|(id, queue)| awaited(id, queue)) {
             if let Slot::Here(resource) = store.get(queue.key())
                 && matches!(queue.kind, Kind::Lock | Kind::Fair | Kind::Rw)
                 && resource.kind() == queue.kind
@@ -192,7 +193,7 @@ impl Machine {
             && !self.has_places_to_stall()
             && !self.is_flushing()
             && !self.connections().has_departed();
-        for (id, queue) in self.waits().queues().filter(|_| handing) {
+        for (id, queue) in self.waits().queues().filter(|(_, queue)| handing && queue.is_live()) {
             let first = self.waits().walk(id).map(|(_, waiter)| waiter);
             let mut first = first.filter(|waiter| !self.is_passed_over(waiter));
             let Some(first) = first.next() else { continue };

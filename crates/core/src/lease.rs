@@ -155,6 +155,11 @@ impl Leases {
         self.wheel.disarm(id);
     }
 
+    /// Takes all deadlines away.
+    pub fn disarm_all(&mut self) -> Wheel {
+        self.wheel.take_all()
+    }
+
     /// The next entry that is due, one bounded piece of work at a time.
     pub fn step(&mut self, now: LeaseInstant) -> Step {
         self.wheel.step(now.0)

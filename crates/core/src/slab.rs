@@ -108,6 +108,11 @@ impl<T> Slab<T> {
         self.fresh
     }
 
+    /// All entries, of which each chunk is freed after its last.
+    pub fn into_values(self) -> impl Iterator<Item = T> {
+        self.chunks.into_iter().flatten().flat_map(|chunk| chunk.slots.into_vec()).flatten()
+    }
+
     /// All entries with their ids.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..self.fresh).filter_map(|id| self.get(id).map(|value| (id, value)))

@@ -115,6 +115,18 @@ impl Wheel {
         }
     }
 
+    /// Takes all deadlines away.
+    #[must_use]
+    pub fn take_all(&mut self) -> Self {
+        let fresh = Self { elapsed: self.elapsed, ..Self::default() };
+        core::mem::replace(self, fresh)
+    }
+
+    /// The wheel in parts, to be freed piece by piece.
+    pub(crate) fn into_parts(self) -> impl Iterator<Item = impl Sized> {
+        self.chunks.into_iter()
+    }
+
     /// A moment that is not after the next deadline: the next one itself when it is near, else
     /// when the wheel wants to be stepped. `None` when nothing is armed.
     pub fn next(&self) -> Option<u64> {

@@ -1,12 +1,11 @@
 //! The end of holds.
 
-use super::{End, Machine, Role, Step, quoted, subject};
-use crate::effects::{Effects, Event, Outcome};
+use super::{End, Machine, Role, Step, subject};
+use crate::effects::Event;
 use crate::holds::{ALONE, HoldId};
 use crate::resource::{Body, Ending, Kind, Lock, Resource};
 use alloc::vec::Vec;
 use dlock_wire::message::Event as Message;
-use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Mode;
 
 impl Machine {
@@ -135,17 +134,5 @@ impl Machine {
             return;
         }
         self.stall_places_of(client, true);
-    }
-
-    /// Ends a parked call by an error; the place goes.
-    pub(super) fn dismiss(&mut self, slot: u32, code: ErrorCode, text: &str, fx: &mut Effects) {
-        let Some(waiter) = self.forget_place(slot) else { return };
-        if waiter.presence.is_parked() {
-            let text = match &*waiter.owner {
-                [] => text.into(),
-                owner => alloc::format!("{}: {text}", quoted(owner)),
-            };
-            fx.wake(waiter.id, Outcome::fault(code, text));
-        }
     }
 }

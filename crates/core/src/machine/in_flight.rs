@@ -76,6 +76,12 @@ pub(super) enum Given {
     Taken(u32),
 }
 
+impl InFlight {
+    pub(super) fn into_parts(self) -> Vec<Part> {
+        self.parts
+    }
+}
+
 impl Part {
     pub fn new(kind: Kind, key: Key<'_>, given: Given) -> Self {
         Self { kind, db: key.db, name: Name::from(key.name), given, is_known: false }

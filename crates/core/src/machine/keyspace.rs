@@ -7,7 +7,7 @@
 
 use super::flush::Flush;
 use super::requests::spent_of;
-use super::{AT_ONCE, Machine, Role, Slots, WEIGHT_AT_ONCE, subject};
+use super::{AT_ONCE, Machine, Role, Slots, WEIGHT_AT_ONCE, subject, wrong_type};
 use crate::effects::{Effects, Outcome, Subject};
 use crate::hold::NO_CLIENT;
 use crate::holds::{ALONE, HoldId};
@@ -374,30 +374,7 @@ impl Machine {
         text: &str,
         fx: &mut Effects,
     ) {
-        if self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Latch) {
-            self.answer_all(queue, Outcome::fault(code, text), fx);
-            return;
-        }
-        for slot in self.those_told(queue) {
-            self.dismiss(slot, code, text, fx);
-        }
-        self.drop_rest(queue);
-        // One without waiters was kept for the readers of the key, which is gone.
-        self.waits.close_if_unused(queue);
-    }
-
-    /// Those who are to be told that their queue ends: all, or if that is too much for one step those with a blocked call.
-    fn those_told(&self, queue: u32) -> Slots {
-        let is_long = |queue: &crate::queue::Queue| queue.len > self.wide_at_once;
-        let is_long = self.waits.queue(queue).is_some_and(is_long);
-        if is_long { self.calls_in(queue) } else { self.waiters_of(queue) }
-    }
-
-    /// The others are told nothing: they go with the queue.
-    fn drop_rest(&mut self, queue: u32) {
-        if self.waits.queue(queue).is_some_and(|queue| queue.len > 0) {
-            self.waits.drop_queue(queue);
-        }
+        self.answer_all(queue, Outcome::fault(code, text), fx);
     }
 
     /// Hands on in the queues that were noted, if the server accepts writes and all keys can be reached: the first
@@ -460,20 +437,7 @@ impl Machine {
 
     /// The key holds something else now: those who wait for it are told.
     pub(super) fn dismiss_as_foreign(&mut self, queue: u32, fx: &mut Effects) {
-        let text = "Operation against a key holding the wrong kind of value";
-        if self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Latch) {
-            self.answer_all(queue, Outcome::fault(ErrorCode::WrongType, text), fx);
-            return;
-        }
-        for slot in self.those_told(queue) {
-            let Some(waiter) = self.forget_place(slot) else { continue };
-            if waiter.presence.is_parked() {
-                let outcome = Outcome::fault(ErrorCode::WrongType, text);
-                fx.wake(waiter.id, outcome);
-            }
-        }
-        self.drop_rest(queue);
-        self.waits.close_if_empty(queue);
+        self.answer_all(queue, wrong_type(), fx);
     }
 }
 

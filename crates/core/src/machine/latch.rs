@@ -1,9 +1,9 @@
 //! The verbs of count-down latches.
 
 use super::caller::presence_of;
-use super::{Caller, LEAVE_AT_ONCE, Machine, Role, Slots, Step, wrong_type};
+use super::{Caller, Machine, Role, Step, wrong_type};
 use crate::effects::{Effects, Event, Outcome};
-use crate::queue::{Ask, Waiter, Want};
+use crate::queue::{Ask, Want};
 use crate::resource::{Body, Kind, Resource};
 use crate::store::{Slot, Store};
 use crate::time::{Millis, Now};
@@ -80,56 +80,6 @@ impl Machine {
             && self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Latch)
         {
             self.answer_all(queue, Outcome::Count(1), step.fx);
-        }
-    }
-
-    /// Answers all waiters of the queue of a latch: the first of them at once, the others in the tick.
-    pub(super) fn answer_all(&mut self, queue: u32, answer: Outcome, fx: &mut Effects) {
-        let first: Slots =
-            self.waits.walk(queue).map(|(slot, _)| slot).take(self.wide_at_once).collect();
-        for slot in first {
-            self.answer_one(slot, &answer, fx);
-        }
-        if self.waits.queue(queue).is_some() {
-            self.waits.set_answered(queue);
-            self.answered.push_back((queue, answer));
-        }
-    }
-
-    /// Goes on with that; `false` if there is nothing left of it.
-    pub(super) fn answer_more(&mut self, fx: &mut Effects) -> bool {
-        let Some((queue, answer)) = self.answered.pop_front() else { return false };
-        let some: Slots =
-            self.waits.walk(queue).map(|(slot, _)| slot).take(LEAVE_AT_ONCE).collect();
-        for slot in some {
-            self.answer_one(slot, &answer, fx);
-        }
-        if self.waits.queue(queue).is_some_and(|queue| queue.len > 0) {
-            self.answered.push_front((queue, answer));
-        } else {
-            // Only here: as long as its number stands in the list, no other queue may get it.
-            self.waits.close_if_empty(queue);
-        }
-        true
-    }
-
-    /// Whether waiters have an answer of which they are still to be told.
-    pub(super) fn has_answered(&self) -> bool {
-        !self.answered.is_empty()
-    }
-
-    /// The answer that a waiter has already, and is still to be told.
-    pub(super) fn answer_of(&self, waiter: &Waiter) -> Option<Outcome> {
-        self.waits.queue(waiter.queue).filter(|queue| queue.is_answered)?;
-        let answer = self.answered.iter().find(|(queue, _)| *queue == waiter.queue);
-        answer.map(|(_, answer)| answer.clone())
-    }
-
-    pub(super) fn answer_one(&mut self, slot: u32, answer: &Outcome, fx: &mut Effects) {
-        let Some(waiter) = self.forget_place(slot) else { return };
-        if waiter.presence.is_parked() {
-            fx.wake(waiter.id, answer.clone());
-            self.counters.grants_after_waiting += u64::from(*answer == Outcome::Count(1));
         }
     }
 

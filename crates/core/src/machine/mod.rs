@@ -5,10 +5,12 @@
 //! implementation, and an alarm that rings late can make nothing wrong.
 
 mod acquire;
+mod answered;
 mod caller;
 mod durable;
 mod entry;
 mod flush;
+mod former;
 mod grant;
 mod hand_on;
 mod holder;
@@ -46,7 +48,7 @@ use crate::store::{Key, Slot, Store};
 use crate::time::{Instant, LeaseClock, LeaseInstant, Millis, Now};
 use crate::token::Tokens;
 use crate::waits::Waits;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
@@ -150,7 +152,9 @@ pub struct Machine {
     /// Keys to be looked at because their value came from elsewhere with places in it.
     revisit: VecDeque<(u32, Vec<u8>)>,
     /// Queues all of whose waiters have their answer, and which.
-    answered: VecDeque<(u32, Outcome)>,
+    answered: BTreeMap<u32, Outcome>,
+    /// Those who waited when this server became a replica, and are still to be told.
+    former: VecDeque<former::Former>,
     /// Connections whose places count again, or do not any more: their queues must be looked at, from that of this place
     /// on; with `true`, unless the key is a lock for one holder.
     to_stall: VecDeque<(u64, u32, bool)>,
@@ -236,7 +240,8 @@ impl Machine {
             spent: SpentRequests::new(keys),
             ripe: VecDeque::new(),
             revisit: VecDeque::new(),
-            answered: VecDeque::new(),
+            answered: BTreeMap::new(),
+            former: VecDeque::new(),
             to_stall: VecDeque::new(),
             wide_at_once: WIDE_AT_ONCE,
             flushes: VecDeque::new(),

@@ -52,6 +52,7 @@ impl Machine {
         client: u64,
         fx: &mut Effects,
     ) -> bool {
+        self.former_client_gone(client);
         if self.connections.get(client).is_none() {
             return true;
         }
@@ -212,6 +213,8 @@ impl Machine {
     pub fn withdraw(&mut self, waiter: WaiterId) {
         if self.waits.by_id(waiter).is_some() {
             self.stop_waiting(waiter.slot());
+        } else {
+            self.forget_former(waiter);
         }
     }
 
@@ -227,6 +230,8 @@ impl Machine {
         if self.waits.by_id(waiter).is_some() {
             self.stop_waiting(waiter.slot());
             self.work_off_stalled(store, now, fx);
+        } else {
+            self.forget_former(waiter);
         }
     }
 
@@ -239,19 +244,19 @@ impl Machine {
         (client, with_error): (u64, bool),
         fx: &mut Effects,
     ) {
-        let parked = self.connections.get(client).and_then(|connection| connection.parked);
-        let found = parked.and_then(|slot| self.waits.get(slot));
-        let Some((slot, waiter)) = parked.zip(found) else {
-            fx.reply = Some(Outcome::Count(0));
-            return;
-        };
-        let outcome = if let Some(answer) = self.answer_of(waiter) {
-            answer
-        } else if with_error {
+        let outcome = if with_error {
             Outcome::fault(ErrorCode::Unblocked, "an operator ended this call (DLOCK.UNBLOCK)")
         } else {
             Outcome::Null
         };
+        let parked = self.connections.get(client).and_then(|connection| connection.parked);
+        let found = parked.and_then(|slot| self.waits.get(slot));
+        let Some((slot, waiter)) = parked.zip(found) else {
+            let was_former = self.unblock_former(client, &outcome, fx);
+            fx.reply = Some(Outcome::Count(u64::from(was_former)));
+            return;
+        };
+        let outcome = self.answer_of(waiter).unwrap_or(outcome);
         fx.wake(waiter.id, outcome);
         self.stop_waiting(slot);
         self.work_off_stalled(store, now, fx);

@@ -12,7 +12,6 @@ use crate::resource::{Kind, Resource};
 use crate::store::{Key, Slot, Store};
 use crate::time::{LeaseInstant, Millis, Now};
 use alloc::vec::Vec;
-use dlock_wire::reply::ErrorCode;
 
 impl Machine {
     /// Carries out `DLOCK.APPLY key payload`: the key now is what the payload says.
@@ -115,35 +114,6 @@ impl Machine {
     pub fn loaded(&mut self, now: Now) {
         if self.role == Role::Primary {
             self.begin_epoch(now);
-        }
-    }
-
-    /// This server is a replica from now on: blocked calls are told to ask elsewhere, places go,
-    /// and no lease ends here.
-    pub fn demote(&mut self, fx: &mut Effects) {
-        if self.role == Role::Replica {
-            return;
-        }
-        self.role = Role::Replica;
-        while self.answer_more(fx) {}
-        let queues: Vec<u32> = self.waits.queues().map(|(id, _)| id).collect();
-        for queue in queues {
-            let text = "this server became a replica; ask the new primary";
-            // All of them: what is known of connections goes, too.
-            for slot in self.waiters_of(queue) {
-                self.dismiss(slot, ErrorCode::Moving, text, fx);
-            }
-        }
-        while self.answer_more(fx) || self.leave_some() || self.drop_one_place() {}
-        self.waits.close_all_empty();
-        self.connections.clear();
-        self.in_flight.clear();
-        self.ripe.clear();
-        self.revisit.clear();
-        self.to_stall.clear();
-        self.quarantine_until = None;
-        for id in 0..self.leases.bound() {
-            self.leases.disarm(id);
         }
     }
 

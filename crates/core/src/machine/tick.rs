@@ -73,6 +73,7 @@ impl Machine {
                 || (self.role == Role::Replica
                     && (self.flush_one(store, fx) || self.work_off_removed(store, now, fx)))
                 || self.answer_more(fx)
+                || self.answer_former(fx)
                 // Last of what anybody waits for: the queues that it stalls are served in between.
                 || self.leave_some()
                 || self.waits.forget_former_readers(DROPS_AT_ONCE)
@@ -125,7 +126,11 @@ impl Machine {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         };
-        if self.has_answered() || self.waits.gone() > 0 || self.waits.has_former_readers() {
+        if self.has_answered()
+            || self.has_former()
+            || self.waits.gone() > 0
+            || self.waits.has_former_readers()
+        {
             earlier(Some(now.mono));
         }
         if self.role == Role::Replica {

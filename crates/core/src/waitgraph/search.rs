@@ -187,7 +187,7 @@ impl Machine {
                 continue;
             }
             let Some(queue) = self.waits().queue(waiter.queue) else { continue };
-            if queue.is_dropped {
+            if !queue.is_live() {
                 // It has ended with its key.
                 continue;
             }

@@ -6,6 +6,7 @@
 //! those who wait for each other in order.
 
 mod budget;
+mod former;
 mod groups;
 mod holders;
 mod lengths;

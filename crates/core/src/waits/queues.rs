@@ -107,10 +107,15 @@ impl Waits {
         self.stalled.remove(&id);
     }
 
-    /// All who wait have their answer: the queue is not found by its key any more.
+    /// All who wait have their answer: the queue is not found by its key any more, and nobody holds anything up for it.
     pub fn set_answered(&mut self, id: u32) {
+        self.forget_holders(id);
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.is_answered = true;
+        if let Some(more) = &mut queue.more {
+            // There is no value that could be told.
+            (more.unsaved, more.untold) = (Vec::new(), NIL);
+        }
         let hash = hash_key(self.keys, queue.key());
         self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
         self.stalled.remove(&id);
@@ -126,13 +131,6 @@ impl Waits {
     /// Forgets a queue that is empty and was kept for the readers of its key.
     pub fn close_if_unused(&mut self, id: u32) {
         if self.queues.get(id).is_some_and(|queue| queue.kind == Kind::Rw) {
-            self.close_if_empty(id);
-        }
-    }
-
-    /// Forgets all queues that are empty.
-    pub fn close_all_empty(&mut self) {
-        for id in 0..self.queues.bound() {
             self.close_if_empty(id);
         }
     }
@@ -179,7 +177,7 @@ impl Waits {
         let Some(waiter) = self.waiters.get(slot) else { return };
         if let Some(queue) = self.queues.get_mut(waiter.queue)
             && queue.kind == Kind::Fair
-            && !queue.is_dropped
+            && queue.is_live()
         {
             queue.more.get_or_insert_default().unsaved.push((waiter.seq, slot));
         }

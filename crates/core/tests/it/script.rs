@@ -30,6 +30,7 @@
 //! | `slot-lost k` | the slot of the key moved away |
 //! | `restore k l` | DUMP of k and RESTORE of that under l |
 //! | `failover` | the replica takes over |
+//! | `demote`, `promote` | this server becomes a replica, and a primary again |
 //! | `restart`, `restart rdb` | the process is restarted: from its AOF, from a snapshot |
 //! | `set lock-delay 50` | a setting; `set portion 2`: so much of wide work in one step |
 //! | `wall -5` | the wall clock is set, in seconds |
@@ -305,6 +306,8 @@ impl Table {
                 world.step(|machine, _, _, fx| machine.slot_lost(|name| name == k.as_bytes(), fx))
             }
             ["failover"] => world.fail_over(),
+            ["demote"] => world.step(|machine, _, _, _| machine.demote()),
+            ["promote"] => world.step(|machine, _, now, _| machine.promote(now)),
             ["restart"] => world.restart(Saved::Aof),
             ["restart", "rdb"] => world.restart(Saved::Rdb),
             _ => {
@@ -369,7 +372,8 @@ impl Table {
             parts.push(self.outcome(reply));
         }
         if let Some(waiter) = seen.parked {
-            assert!(self.world.blocked.contains_key(&waiter));
+            let is_woken = !seen.wakes.is_empty();
+            assert!(is_woken || self.world.blocked.contains_key(&waiter));
             parts.push("parked".to_owned());
         }
         for (client, outcome) in &seen.wakes {

@@ -167,7 +167,8 @@ impl Machine {
         let mut members = Vec::with_capacity(slots.len());
         for slot in slots {
             let queue = self.waits.get(slot)?.queue;
-            let found = self.waits.queue(queue)?;
+            // Of a queue that has ended the call is still to be told.
+            let found = self.waits.queue(queue).filter(|found| found.is_live())?;
             let (db, name) = (found.db, found.name.clone());
             // Looked at once more: other commands may have done something to any of the keys.
             self.waits.expect(queue);

@@ -79,14 +79,17 @@ fn row(dice: &mut Dice, mode: u64) -> String {
         0..9 => format!("c{caller} {}", asks(dice, family, (key, owner))),
         9..12 => format!("c{caller} {}", ends(dice, family, (key, owner))),
         12 => format!("c{caller} DLOCK.UNBLOCK {}", 1 + dice.roll(9)),
+        13 if dice.roll(4) == 0 => format!("abandoned c{caller}"),
         13 => format!("gone c{caller}"),
         14 => format!("del {key}"),
-        15 => match dice.roll(6) {
+        15 => match dice.roll(9) {
             0 => "flushall".to_owned(),
-            1 => "flushdb 0".to_owned(),
+            1 => format!("flushdb {}", dice.roll(2)),
             2 => format!("slot-lost {key}"),
             3 => format!("over {key}"),
             4 if key != "l" => format!("rename {key} l"),
+            5 | 6 => "tick".to_owned(),
+            7 => "demote".to_owned(),
             _ => "tick".to_owned(),
         },
         16 => format!("c{caller} DLOCK.ACQUIRE {key} {owner} {}", dice.pick(&["", "BLOCK 0"])),
@@ -95,7 +98,19 @@ fn row(dice: &mut Dice, mode: u64) -> String {
     }
 }
 
+/// The rows so far, shown when one of them fails.
+struct Rows(u64, Vec<String>);
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}:\n{}", self.0, self.1.join("\n"));
+        }
+    }
+}
+
 fn history(seed: u64) {
+    let mut rows = Rows(seed, Vec::new());
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let world = World::new(Settings::default(), BASE_US);
     let mut table = Table {
@@ -108,8 +123,11 @@ fn history(seed: u64) {
         any_order: true,
     };
     table.world.set_portion(if dice.roll(4) == 0 { 4 } else { 2 });
-    let (mode, mut at) = (dice.roll(5), 0);
+    // Keys that are missing may have moved to another node.
+    table.world.machine.settings.cluster = dice.roll(4) == 0;
+    let (mode, mut at, mut is_demoted) = (dice.roll(5), 0, false);
     for _ in 0..ROWS {
+        table.db = u32::from(dice.roll(4) == 0);
         if dice.roll(4) == 0 {
             at += dice.roll(4) * 3;
             table.world.at(BASE_US + at * MS);
@@ -120,9 +138,27 @@ fn history(seed: u64) {
         if caller.is_some_and(|caller| table.world.blocked_on(caller).is_some()) {
             continue;
         }
-        if words[0] == "rename" && !table.world.has_key(Key { db: 0, name: words[1].as_bytes() }) {
+        // A replica takes no calls, but that one.
+        if is_demoted && caller.is_some() && words[1] != "DLOCK.UNBLOCK" {
+            if dice.roll(6) == 0 {
+                let _ = table.perform(&["promote"]);
+                is_demoted = false;
+            }
             continue;
         }
+        let is_blocked = |who: &str| table.world.blocked_on(who[1..].parse().unwrap());
+        match words[0] {
+            "rename" => {
+                let key = Key { db: table.db, name: words[1].as_bytes() };
+                if !table.world.has_key(key) {
+                    continue;
+                }
+            }
+            "abandoned" if is_blocked(words[1]).is_none() => continue,
+            _ => {}
+        }
+        rows.1.push(format!("{at:4}  db {}  {row}", table.db));
+        is_demoted |= words[0] == "demote";
         if words[0] == "piece" {
             let _ = table.world.step(|machine, keys, now, fx| {
                 let _ = machine.tick(keys, now, Gate::Open, 1, fx);
@@ -131,6 +167,9 @@ fn history(seed: u64) {
             let _ = table.perform(&words);
         }
         table.world.all_delivered();
+    }
+    if is_demoted {
+        let _ = table.perform(&["promote"]);
     }
     let mut left = 1_000;
     let mut progress = Progress::More;
@@ -144,6 +183,9 @@ fn history(seed: u64) {
     let now = table.world.now();
     let alarm = table.world.machine.next_alarm(now, Gate::Open);
     assert!(alarm.is_none_or(|alarm| alarm > now.mono), "seed {seed}: nothing is due any more");
+    let called =
+        table.world.blocked.keys().filter(|id| table.world.machine.waits().by_id(**id).is_none());
+    assert_eq!(called.count(), 0, "seed {seed}: who is blocked waits");
 }
 
 /// The invariants hold after each row, the replica has what the primary has, and the tick comes to an end.

@@ -133,7 +133,10 @@ impl World {
 
     /// The replica takes over, and the old primary follows it.
     pub fn fail_over(&mut self) -> Seen {
-        let seen = self.step(|machine, _, _, fx| machine.demote(fx));
+        let seen = self.step(|machine, keys, now, fx| {
+            machine.demote();
+            while machine.tick(keys, now, Gate::Unknown, 64, fx) == Progress::More {}
+        });
         self.exchange();
         self.sent.clear();
         let promoted = self.step(|machine, _, now, _| machine.promote(now));

@@ -169,3 +169,50 @@ fn the_first_look_at_a_value_with_very_many_readers_notes_some_of_them() {
     assert!(ticks > 150, "{ticks} ticks");
     world.finish();
 }
+
+#[test]
+fn a_queue_that_has_ended_grants_nothing_and_holds_nobody_up() {
+    // The calls for several keys stand in a queue whose key is of another type; they are not told of it yet.
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE k A                   => t1
+          0  c1  ACQUIRE l A                   => t2
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          1  c3  ACQUIRE k C BLOCK 0           => parked
+          1  c4  MACQUIRE 2 k l D BLOCK 0      => parked
+          1  c5  ACQUIRE k E BLOCK 9           => parked
+          1  c6  ACQUIRE k F BLOCK 0 QUEUE 9   => parked
+          1  c7  ACQUIRE k G BLOCK 0           => parked
+          1  c8  ACQUIRE k H BLOCK 0           => parked
+          2  over k                            => c2 gets WRONGTYPE; c3 gets WRONGTYPE
+          2  del k
+          2  c1  ACQUIRE k A                   => t3
+          2  c1  POSITION k D                  => null
+          2  c1  WAITERS k                     => nobody
+          2  c1  RELEASE k A                   => 0
+          2  c1  RELEASE l A                   => 0
+          2  c9  ACQUIRE k H BLOCK 0           => t4
+          3  c1  DLOCK.UNBLOCK 6               => 1; c6 gets WRONGTYPE
+          3  gone c7
+         11  tick                              => c5 gets WRONGTYPE; c4 gets WRONGTYPE; c8 gets WRONGTYPE
+         12  c1  ACQUIRE l A                   => t5
+    ");
+}
+
+#[test]
+fn who_waits_in_a_queue_that_has_ended_is_in_no_circle() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE k A                   => t1
+          0  c3  ACQUIRE l C                   => t2
+          1  c4  ACQUIRE k D BLOCK 0           => parked
+          1  c5  ACQUIRE k E BLOCK 0           => parked
+          1  c3  ACQUIRE k C QUEUE 50          => null
+          2  over k                            => c4 gets WRONGTYPE; c5 gets WRONGTYPE
+          2  del k
+          2  c1  ACQUIRE k A                   => t3
+        # C waits for k no more.
+          2  c1  ACQUIRE l A QUEUE 50          => null
+          3  tick
+    ");
+}

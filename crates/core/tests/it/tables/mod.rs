@@ -3,6 +3,7 @@
 
 mod deadlock;
 mod fair;
+mod former;
 mod holds;
 mod keyspace;
 mod latch;

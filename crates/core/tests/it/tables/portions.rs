@@ -161,13 +161,13 @@ fn very_many_places_of_a_key_of_another_type_go_one_by_one_and_are_seen_no_more(
           1  c2  ACQUIRE k D QUEUE 60000  => null
           1  c4  MACQUIRE 2 l k E BLOCK 0 => parked
           1  c2  ACQUIRE k F QUEUE 60000  => null
-          2  over k                       => c3 gets WRONGTYPE; c4 gets WRONGTYPE
+          2  over k                       => c3 gets WRONGTYPE
           2  del k
           2  c5  WAITERS k                => nobody
           2  c5  POSITION k B             => null
           2  c5  ACQUIRE k G              => t3
           2  c2  ACQUIRE k B QUEUE 60000  => null
-          3  tick
+          3  tick                         => c4 gets WRONGTYPE
           3  c5  RELEASE k G              => 0; dlock:notify:B: granted 0 t4 1 B k
     ");
 }

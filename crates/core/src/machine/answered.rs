@@ -1,0 +1,81 @@
+//! Queues all of whose waiters have one answer: a latch has opened, or the key is gone, of another type now, or on another
+//! node.
+//!
+//! The waiters can be very many. So the queue leaves its key and keeps its answer, and the tick tells the waiters, a few at a
+//! time. Newcomers find another queue under the key, or none.
+
+use super::{LEAVE_AT_ONCE, Machine, Slots, WEIGHT_AT_ONCE, quoted};
+use crate::effects::{Effects, Fault, Outcome};
+use crate::queue::Waiter;
+use crate::resource::Kind;
+use alloc::format;
+use dlock_wire::reply::ErrorCode;
+
+impl Machine {
+    /// Ends all waits of a queue: blocked calls get the answer, places just go. The first of them at once, unless this step has
+    /// enough to do; the others in the tick.
+    pub(super) fn answer_all(&mut self, queue: u32, answer: Outcome, fx: &mut Effects) {
+        let Some(found) = self.waits.queue(queue).filter(|queue| queue.is_live()) else { return };
+        if found.kind == Kind::Fair {
+            // If its value is there all the same, that has no places from now on.
+            self.revisit.push_back((found.db, found.name.to_vec()));
+        }
+        self.waits.set_answered(queue);
+        let most = if fx.weight() < WEIGHT_AT_ONCE { self.wide_at_once } else { 0 };
+        if self.answer_some(queue, &answer, most, fx) {
+            self.answered.insert(queue, answer);
+        }
+    }
+
+    /// Goes on with that; `false` if there is nothing left of it.
+    pub(super) fn answer_more(&mut self, fx: &mut Effects) -> bool {
+        let Some((queue, answer)) = self.answered.pop_first() else { return false };
+        if self.answer_some(queue, &answer, LEAVE_AT_ONCE, fx) {
+            self.answered.insert(queue, answer);
+        }
+        true
+    }
+
+    /// Whether any are left. The queue goes with the last: as long as its number stands in the list, no other may get it.
+    fn answer_some(&mut self, queue: u32, answer: &Outcome, most: usize, fx: &mut Effects) -> bool {
+        let some: Slots = self.waits.walk_all(queue).map(|(slot, _)| slot).take(most).collect();
+        for slot in some {
+            if self.waits.get(slot).is_some_and(|waiter| self.waits.is_gone(waiter)) {
+                // Its call is over, and only this place of it is left.
+                self.waits.leave(slot);
+            } else {
+                self.answer_one(slot, answer, fx);
+            }
+        }
+        self.waits.close_if_empty(queue);
+        self.waits.queue(queue).is_some()
+    }
+
+    /// Whether waiters have an answer of which they are still to be told.
+    pub(super) fn has_answered(&self) -> bool {
+        !self.answered.is_empty()
+    }
+
+    /// The answer that a waiter has already, and is still to be told.
+    pub(super) fn answer_of(&self, waiter: &Waiter) -> Option<Outcome> {
+        self.answered.get(&waiter.queue).cloned()
+    }
+
+    pub(super) fn answer_one(&mut self, slot: u32, answer: &Outcome, fx: &mut Effects) {
+        let Some(waiter) = self.forget_place(slot) else { return };
+        if waiter.presence.is_parked() {
+            fx.wake(waiter.id, told(&waiter, answer));
+            self.counters.grants_after_waiting += u64::from(*answer == Outcome::Count(1));
+        }
+    }
+}
+
+/// What one waiter is told of the answer to all.
+pub(super) fn told(waiter: &Waiter, answer: &Outcome) -> Outcome {
+    match answer {
+        Outcome::Fault(Fault { code: ErrorCode::Moving, text }) if !waiter.owner.is_empty() => {
+            Outcome::fault(ErrorCode::Moving, format!("{}: {text}", quoted(&waiter.owner)))
+        }
+        _ => answer.clone(),
+    }
+}

@@ -1,0 +1,145 @@
+//! What a demotion leaves: everything that waited.
+//!
+//! A million waiters cannot be told in one step that this server became a replica. So the demotion takes their tables away
+//! as a whole, and the machine goes on with empty ones: nothing finds, counts or serves a former waiter any more. The
+//! tick answers the former calls that are blocked, a few at a time, and then frees the tables. A call that ends before its
+//! answer came (its connection is gone, an operator unblocks it) is taken out of its table by its id or its connection.
+
+use super::answered::told;
+use super::{Machine, Role};
+use crate::connection::Connections;
+use crate::effects::{Effects, Outcome};
+use crate::queue::{Waiter, WaiterId};
+use crate::resource::Debris;
+use crate::waits::Waits;
+use alloc::collections::BTreeMap;
+use core::mem::take;
+use dlock_wire::reply::ErrorCode;
+
+/// Slots of former waiters that one piece of work looks at.
+const SLOTS_AT_ONCE: u32 = 16;
+
+/// The tables of those who waited until a demotion.
+#[derive(Debug)]
+pub(super) struct Former {
+    waits: Waits,
+    connections: Connections,
+    /// The answers that queues had already.
+    answered: BTreeMap<u32, Outcome>,
+    /// The next slot of a waiter that is to be told.
+    next: u32,
+}
+
+impl Former {
+    fn answer_of(&self, waiter: &Waiter) -> Outcome {
+        let text = "this server became a replica; ask the new primary";
+        let answer = self.answered.get(&waiter.queue).cloned();
+        answer.unwrap_or_else(|| Outcome::fault(ErrorCode::Moving, text))
+    }
+
+    /// The slot of the blocked call on a connection.
+    fn call_of(&self, client: u64) -> Option<u32> {
+        let slot = self.connections.get(client)?.parked?;
+        self.waits.get(slot).is_some_and(|waiter| waiter.client == client).then_some(slot)
+    }
+}
+
+impl Machine {
+    /// This server is a replica from now on: blocked calls are told to ask elsewhere, places go, and no lease ends here.
+    /// In constant time; the tick does the rest.
+    pub fn demote(&mut self) {
+        if self.role == Role::Replica {
+            return;
+        }
+        self.role = Role::Replica;
+        self.former.push_back(Former {
+            waits: self.waits.take_all(),
+            connections: self.connections.take_all(),
+            answered: take(&mut self.answered),
+            next: 0,
+        });
+        self.ripe.clear();
+        self.to_stall.clear();
+        self.quarantine_until = None;
+        let mut debris = Debris::default();
+        let grants = take(&mut self.in_flight).into_values();
+        debris.add(grants.flat_map(super::in_flight::InFlight::into_parts));
+        debris.add(take(&mut self.revisit).into_iter());
+        debris.add(self.leases.disarm_all().into_parts());
+        self.debris.push_back(debris);
+    }
+
+    /// Tells some of those who waited until a demotion; `false` if there are none.
+    pub(super) fn answer_former(&mut self, fx: &mut Effects) -> bool {
+        let Some(former) = self.former.front_mut() else { return false };
+        for _ in 0..SLOTS_AT_ONCE {
+            if former.next >= former.waits.slot_bound() {
+                break;
+            }
+            let slot = former.next;
+            former.next += 1;
+            let Some(waiter) = former.waits.strike(slot) else { continue };
+            if waiter.presence.is_parked() {
+                let answer = former.answer_of(&waiter);
+                self.counters.grants_after_waiting += u64::from(answer == Outcome::Count(1));
+                fx.wake(waiter.id, told(&waiter, &answer));
+            }
+        }
+        if former.next >= former.waits.slot_bound()
+            && let Some(former) = self.former.pop_front()
+        {
+            let mut debris = Debris::default();
+            former.waits.into_debris(&mut debris);
+            former.connections.into_debris(&mut debris);
+            self.debris.push_back(debris);
+        }
+        true
+    }
+
+    /// Whether some who waited until a demotion are still to be told.
+    pub(super) fn has_former(&self) -> bool {
+        !self.former.is_empty()
+    }
+
+    /// The call of a former waiter is over: it gets no answer any more.
+    pub(super) fn forget_former(&mut self, id: WaiterId) {
+        for former in &mut self.former {
+            if former.waits.by_id(id).is_some() {
+                former.waits.strike(id.slot());
+            }
+        }
+    }
+
+    /// The connection of former waiters is gone, with their blocked call.
+    pub(super) fn former_client_gone(&mut self, client: u64) {
+        for former in &mut self.former {
+            if let Some(slot) = former.call_of(client) {
+                former.waits.strike(slot);
+            }
+        }
+    }
+
+    /// Ends the blocked call of a former waiter, with the answer that it has already, or this one. Whether there was one.
+    pub(super) fn unblock_former(
+        &mut self,
+        client: u64,
+        outcome: &Outcome,
+        fx: &mut Effects,
+    ) -> bool {
+        let found = self.former.iter_mut().find_map(|former| {
+            let waiter = former.waits.strike(former.call_of(client)?)?;
+            let answer = former.answered.get(&waiter.queue).unwrap_or(outcome);
+            Some((waiter.id, answer.clone()))
+        });
+        let Some((id, answer)) = found else { return false };
+        fx.wake(id, answer);
+        true
+    }
+
+    /// Whether a blocked call is still to be answered, for tests.
+    pub fn owes_answer(&self, id: WaiterId) -> bool {
+        let tables = self.former.iter().map(|former| &former.waits);
+        let mut tables = tables.chain([&self.waits]);
+        tables.any(|waits| waits.by_id(id).is_some_and(|waiter| waiter.presence.is_parked()))
+    }
+}

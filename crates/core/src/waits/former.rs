@@ -1,0 +1,50 @@
+//! Tables of waiters that are given up as a whole.
+
+use super::Waits;
+use crate::queue::{Queue, Waiter};
+use crate::resource::Debris;
+use core::iter::once;
+
+impl Waits {
+    /// Takes everybody away. Ids and serial numbers that come from now on are others than those that were.
+    #[must_use]
+    pub fn take_all(&mut self) -> Self {
+        let mut fresh = Self::new(self.keys);
+        fresh.calls = self.calls;
+        fresh.last_seq = self.last_seq;
+        fresh.last_serial = self.last_serial;
+        fresh.many_readers = self.many_readers;
+        core::mem::replace(self, fresh)
+    }
+
+    /// One above the largest slot of a waiter.
+    pub fn slot_bound(&self) -> u32 {
+        self.waiters.bound()
+    }
+
+    /// Takes a waiter out of tables that were taken away. They do not hold together any more; but who is left is still found by
+    /// slot and id.
+    pub fn strike(&mut self, slot: u32) -> Option<Waiter> {
+        self.waiters.remove(slot)
+    }
+
+    /// What is left of tables without waiters, to be freed piece by piece.
+    pub(crate) fn into_debris(self, debris: &mut Debris) {
+        debris.add(self.waiters.into_values());
+        debris.add(self.queues.into_values().flat_map(|mut queue: Queue| {
+            let more = queue.more.take().map(|more| *more).unwrap_or_default();
+            let readers = more.readers.into_iter().map(drop);
+            readers.chain(more.wide.into_iter().map(drop)).chain(once(()))
+        }));
+        debris.add(self.groups.into_values());
+        debris.add(self.parties.into_values());
+        debris.add(self.plural.into_iter());
+        debris.add(self.by_reader.into_iter());
+        debris.add(self.former_readers.into_iter().flat_map(|(_, readers)| readers));
+        debris.add(self.stalled.into_iter());
+        debris.add(self.order.unsure.into_iter());
+        debris.add(self.order.exempt.into_iter());
+        debris.add(self.timeouts.into_parts());
+        debris.add(self.graces.into_parts());
+    }
+}
