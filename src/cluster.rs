@@ -3,6 +3,7 @@
 //! the loop.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use dlock_core::machine::Gate;
 use dlock_core::store::{Key, Slot, Store};
@@ -27,6 +28,8 @@ pub struct Round {
     next_queue: u32,
     /// Slots that were asked for in this round.
     asked: BTreeSet<u16>,
+    /// Those of them that this node does not serve.
+    lost: BTreeSet<u16>,
 }
 
 /// When the next check is due; `None` if none is needed.
@@ -38,44 +41,55 @@ pub fn next_check(shell: &Shell) -> Option<Instant> {
 /// Ends the waits for keys whose slot this node does not serve any more, if a check is due.
 pub fn check(ctx: Ctx<'_>, now: Now) {
     let due = |shell: &mut Shell| next_check(shell).is_some_and(|at| at <= now.mono);
-    let names = shell::with(|shell| due(shell).then(|| names_to_ask_for(shell, now)));
-    let lost: BTreeSet<u16> = names
-        .flatten()
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|(_, name)| ctx.accepts_writes(name) == Verdict::NotOurSlot)
-        .map(|(slot, _)| slot)
-        .collect();
-    if !lost.is_empty() && ctx.knows_its_slots() {
+    let next = shell::with(|shell| due(shell).then(|| look_at_next(shell, now))).flatten();
+    let Some((queues, names, mut lost)) = next else { return };
+    let names = names.into_iter();
+    let not_ours = names.filter(|(_, name)| ctx.accepts_writes(name) == Verdict::NotOurSlot);
+    lost.extend(not_ours.map(|(slot, _)| slot));
+    if lost.is_empty() {
+        return;
+    }
+    if ctx.knows_its_slots() {
         let turn = Turn { gate: Gate::Unknown, scope: Scope::Everywhere };
         tick::on_keys(ctx, turn, |shell, keys, _, effects| {
             // A key that is here while its slot is not ours yet has just come, with its queue if it is a fair lock's.
             let mut is_missing = |name: &[u8]| {
                 matches!(keys.get(Key { db: 0, name }), Slot::Missing | Slot::Elsewhere)
             };
-            shell.machine.slot_lost(|name| lost.contains(&slot(name)) && is_missing(name), effects);
+            let lost = |name: &[u8]| lost.contains(&slot(name)) && is_missing(name);
+            shell.machine.slot_lost(queues, lost, effects);
         });
     }
+    // In this round, the queues of these slots that come later are ended, too.
+    let _ = shell::with(|shell| {
+        if shell.slot_round.next_queue > 0 {
+            shell.slot_round.lost = lost;
+        }
+    });
 }
 
-/// One waiting key of each slot that was not asked for in this round, among the next queues.
-fn names_to_ask_for(shell: &mut Shell, now: Now) -> BTreeMap<u16, Vec<u8>> {
+/// The next queues, one waiting key of each slot among them that was not asked for in this round, and the slots that are
+/// known to be lost.
+fn look_at_next(
+    shell: &mut Shell,
+    now: Now,
+) -> (Range<u32>, BTreeMap<u16, Vec<u8>>, BTreeSet<u16>) {
     let waits = shell.machine.waits();
-    let round = &mut shell.slot_round;
-    let end = round.next_queue.saturating_add(QUEUES_PER_TURN);
+    let Round { next_queue, mut asked, lost, .. } = std::mem::take(&mut shell.slot_round);
+    let end = next_queue.saturating_add(QUEUES_PER_TURN).min(waits.queue_bound());
     let mut names = BTreeMap::new();
-    for queue in (round.next_queue..end).filter_map(|id| waits.queue(id)) {
+    for queue in (next_queue..end).filter_map(|id| waits.queue(id)) {
         let slot = slot(&queue.name);
-        if round.asked.insert(slot) {
+        if asked.insert(slot) {
             names.insert(slot, queue.name.to_vec());
         }
     }
-    *round = if end < waits.queue_bound() {
-        Round { due: now.mono, next_queue: end, asked: std::mem::take(&mut round.asked) }
+    shell.slot_round = if end < waits.queue_bound() {
+        Round { due: now.mono, next_queue: end, asked, lost: BTreeSet::new() }
     } else {
         Round { due: now.mono + PERIOD_MS, ..Round::default() }
     };
-    names
+    (next_queue..end, names, lost)
 }
 
 /// What a call for several keys gets in a cluster whose node cannot serve it, if that is so; `keys` are the arguments

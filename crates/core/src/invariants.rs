@@ -172,8 +172,11 @@ impl Machine {
         ensure(self.waits().lists_of_holders_are_whole(), || {
             String::from("the queues of a holder's keys are listed")
         })?;
-        let awaited = |id: &u32, queue: &Queue| self.waits().has_waiters(*id) && queue.is_live();
-        for (id, queue) in self.waits().queues().filter(|(id, queue)| awaited(id, queue)) {
+        let awaited = |id: u32, queue: &Queue| {
+            let has_waiters = self.waits().has_waiters(id);
+            has_waiters && queue.is_live() && !self.is_before_flush(id, queue)
+        };
+        for (id, queue) in self.waits().queues().filter(|&(id, queue)| awaited(id, queue)) {
             if let Slot::Here(resource) = store.get(queue.key())
                 && matches!(queue.kind, Kind::Lock | Kind::Fair | Kind::Rw)
                 && resource.kind() == queue.kind

@@ -129,14 +129,12 @@ impl Leases {
                 self.databases.insert(db, count);
             }
         }
-        for id in 0..self.entries.bound() {
-            if let Some(entry) = self.entries.get_mut(id) {
-                entry.db = match entry.db {
-                    db if db == a => b,
-                    db if db == b => a,
-                    db => db,
-                };
-            }
+        for entry in self.entries.values_mut() {
+            entry.db = match entry.db {
+                db if db == a => b,
+                db if db == b => a,
+                db => db,
+            };
         }
     }
 

@@ -1,23 +1,40 @@
-//! FLUSHDB and FLUSHALL, worked off in portions.
+//! FLUSHDB, FLUSHALL and SWAPDB, worked off in portions.
 //!
 //! What a flush leaves behind is harmless: an entry of a key that is gone ends nothing, because the key is looked at before
 //! anything ends; a tie to such an entry cuts nothing. So a flush walks over ties, entries and queues, a few at a time, and
 //! asks of each what its key holds by then; of a database without keys it need not ask, which spares the server's allocator a
 //! million strings while it frees as many values on another thread. A command that names a key of which the flush has not seen the queue sees to that first.
+//!
+//! An exchange of two databases takes the holds along at once, and their queues are looked at in the same way. It also exchanges
+//! where the flushes in front of it find the data that was theirs; the queues of a flush stay with the number.
 
-use super::Machine;
+use super::{Machine, Role};
 use crate::effects::Effects;
 use crate::hold::NO_CLIENT;
 use crate::holds::HoldId;
 use crate::lease::EntryId;
+use crate::queue::Queue;
+use crate::resource::Kind;
 use crate::store::{Key, Slot, Store};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A flush that is not worked off.
+/// Why entries and queues are walked over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// FLUSHDB, or FLUSHALL (`None`).
+    Flush(Option<u32>),
+    /// SWAPDB. With `true`, entries may be addressed rightly already: each is looked for on both sides.
+    Swap(u32, u32, bool),
+    /// A large value of this database is gone, and with it the list of its ties.
+    Untie(u32),
+}
+
+/// A walk that is not at its end.
 #[derive(Debug)]
 pub(super) struct Flush {
-    /// `None`: all databases.
-    db: Option<u32>,
+    cause: Cause,
+    /// Where the data of a database is that was exchanged since.
+    moved: BTreeMap<u32, u32>,
     /// Connections that have ties, and the last tie of the first of them that was looked at.
     clients: VecDeque<u64>,
     last_tie: Option<(EntryId, HoldId)>,
@@ -29,40 +46,123 @@ pub(super) struct Flush {
     queue_bound: u32,
     /// Queues with larger serial numbers are newer, or were looked at already.
     last_serial: u64,
+    /// Queues that were looked at before their turn, after an exchange.
+    seen: BTreeSet<u32>,
 }
 
 impl Flush {
-    pub(super) fn new(machine: &Machine, db: Option<u32>) -> Self {
+    fn new(machine: &Machine, cause: Cause) -> Self {
+        let unties = matches!(cause, Cause::Flush(_) | Cause::Untie(_));
         let tied = machine.connections.iter().filter(|(_, known)| !known.ties.is_empty());
+        let has_queues = !matches!(cause, Cause::Untie(_));
         Self {
-            db,
-            clients: tied.map(|(client, _)| client).collect(),
+            cause,
+            moved: BTreeMap::new(),
+            clients: tied.filter(|_| unties).map(|(client, _)| client).collect(),
             last_tie: None,
             entry: 0,
             entry_bound: machine.leases.bound(),
             queue: 0,
-            queue_bound: machine.waits.queue_bound(),
+            queue_bound: if has_queues { machine.waits.queue_bound() } else { 0 },
             last_serial: machine.waits.last_serial(),
+            seen: BTreeSet::new(),
         }
     }
 
-    fn is_of(&self, db: u32) -> bool {
-        self.db.is_none_or(|flushed| flushed == db)
+    /// Where the data is that was in database `db` when the flush came.
+    fn now_in(&self, db: u32) -> u32 {
+        self.moved.get(&db).copied().unwrap_or(db)
+    }
+
+    /// Whether it is about the data that is in `db` now.
+    fn is_of_data(&self, db: u32) -> bool {
+        match self.cause {
+            Cause::Flush(None) => true,
+            Cause::Flush(Some(flushed)) | Cause::Untie(flushed) => self.now_in(flushed) == db,
+            Cause::Swap(a, b, _) => self.now_in(a) == db || self.now_in(b) == db,
+        }
+    }
+
+    /// Whether it is about the waiters of this queue.
+    fn is_of_queue(&self, id: u32, queue: &Queue) -> bool {
+        let is_of = match self.cause {
+            Cause::Flush(db) => db.is_none_or(|db| db == queue.db),
+            Cause::Swap(a, b, _) => a == queue.db || b == queue.db,
+            Cause::Untie(_) => false,
+        };
+        is_of && queue.is_live() && queue.serial <= self.last_serial && !self.seen.contains(&id)
+    }
+
+    /// Two databases were exchanged.
+    fn swap(&mut self, (a, b): (u32, u32)) {
+        for db in [a, b] {
+            self.moved.entry(db).or_insert(db);
+        }
+        for now in self.moved.values_mut() {
+            *now = exchanged(*now, (a, b));
+        }
+    }
+}
+
+/// The number of a database after an exchange.
+fn exchanged(db: u32, (a, b): (u32, u32)) -> u32 {
+    match db {
+        db if db == a => b,
+        db if db == b => a,
+        db => db,
     }
 }
 
 impl Machine {
-    /// Whether a flush is not worked off.
+    /// Whether a flush or an exchange is not worked off.
     pub(crate) fn is_flushing(&self) -> bool {
         !self.flushes.is_empty()
+    }
+
+    /// Whether a queue is still to be looked at after a flush or an exchange.
+    pub(crate) fn is_before_flush(&self, id: u32, queue: &Queue) -> bool {
+        self.flushes.iter().any(|flush| id >= flush.queue && flush.is_of_queue(id, queue))
+    }
+
+    /// All keys of one database (`None`: of all) were removed.
+    pub(super) fn begin_flush(&mut self, db: Option<u32>) {
+        self.flushes.push_back(Flush::new(self, Cause::Flush(db)));
+    }
+
+    /// Two databases were exchanged.
+    pub(super) fn begin_swap(&mut self, (a, b): (u32, u32), is_doubtful: bool) {
+        if !is_doubtful {
+            // Else entries still say where they were.
+            for flush in &mut self.flushes {
+                flush.swap((a, b));
+            }
+            self.leases.swap_databases(a, b);
+        }
+        self.swap_in_flight(a, b);
+        self.flushes.push_back(Flush::new(self, Cause::Swap(a, b, is_doubtful)));
+    }
+
+    /// A large value is gone from this database, and nobody knows its ties. One walk does for all such values, if it begins
+    /// again.
+    pub(super) fn begin_untie(&mut self, db: u32) {
+        let is_one = |flush: &Flush| flush.cause == Cause::Untie(db) && flush.now_in(db) == db;
+        let fresh = Flush::new(self, Cause::Untie(db));
+        match self.flushes.iter_mut().find(|flush| is_one(flush)) {
+            Some(flush) => *flush = fresh,
+            None => self.flushes.push_back(fresh),
+        }
     }
 
     /// Does one piece of the oldest flush that is not worked off; `false` if there is none.
     pub(super) fn flush_one<S: Store>(&mut self, store: &mut S, fx: &mut Effects) -> bool {
         let Some(mut flush) = self.flushes.pop_front() else { return false };
-        let worked = self.flush_tie(store, &mut flush)
-            || self.flush_entry(store, &mut flush)
-            || self.flush_next_queue(store, &mut flush, fx);
+        let worked = if let Cause::Swap(..) = flush.cause {
+            self.flush_next_queue(store, &mut flush, fx) || self.swap_entry(store, &mut flush)
+        } else {
+            self.flush_tie(store, &mut flush)
+                || self.flush_entry(store, &mut flush)
+                || self.flush_next_queue(store, &mut flush, fx)
+        };
         if worked {
             self.flushes.push_front(flush);
         }
@@ -79,7 +179,7 @@ impl Machine {
         };
         flush.last_tie = Some((entry, id));
         let is_there = self.leases.get(entry).is_some_and(|found| {
-            !flush.is_of(found.db)
+            !flush.is_of_data(found.db)
                 || !store.is_empty(found.db)
                     && matches!(
                         store.get(Key { db: found.db, name: &found.name }),
@@ -100,14 +200,50 @@ impl Machine {
         let id = flush.entry;
         flush.entry += 1;
         if let Some(entry) = self.leases.get(id)
-            && flush.is_of(entry.db)
-            && (store.is_empty(entry.db)
-                || !matches!(
-                    store.get(Key { db: entry.db, name: &entry.name }),
-                    Slot::Here(resource) if resource.entry == id
-                ))
+            && flush.is_of_data(entry.db)
+            && (store.is_empty(entry.db) || !self.is_entry_of(store, id, entry.db))
+            && !self.may_have_been_exchanged(store, id)
         {
             self.leases.leave(id);
+        }
+        true
+    }
+
+    /// Whether the key of an entry is in database `db`.
+    fn is_entry_of<S: Store>(&self, store: &mut S, id: EntryId, db: u32) -> bool {
+        self.leases.get(id).is_some_and(|entry| {
+            let slot = store.get(Key { db, name: &entry.name });
+            matches!(slot, Slot::Here(resource) if resource.entry == id)
+        })
+    }
+
+    /// Whether the key of an entry is on the other side of an exchange in which entries are still looked for.
+    fn may_have_been_exchanged<S: Store>(&self, store: &mut S, id: EntryId) -> bool {
+        self.flushes.iter().any(|flush| match flush.cause {
+            Cause::Swap(a, b, true) => [a, b].iter().any(|&db| self.is_entry_of(store, id, db)),
+            Cause::Swap(..) | Cause::Flush(_) | Cause::Untie(_) => false,
+        })
+    }
+
+    /// What an exchange means to the next entry.
+    fn swap_entry<S: Store>(&mut self, store: &mut S, flush: &mut Flush) -> bool {
+        let Cause::Swap(a, b, is_doubtful) = flush.cause else { return false };
+        if flush.entry >= flush.entry_bound {
+            return false;
+        }
+        let id = flush.entry;
+        flush.entry += 1;
+        let Some(entry) = self.leases.get(id).filter(|entry| flush.is_of_data(entry.db)) else {
+            return true;
+        };
+        let (mut db, name, kind) = (entry.db, entry.name.clone(), entry.kind);
+        if is_doubtful && !self.is_entry_of(store, id, db) {
+            db = exchanged(db, (flush.now_in(a), flush.now_in(b)));
+            self.leases.rename(id, Key { db, name: &name });
+        }
+        if kind == Kind::Fair && self.role == Role::Primary {
+            // The places stay with the number.
+            self.revisit.push_back((db, name.to_vec()));
         }
         true
     }
@@ -123,38 +259,51 @@ impl Machine {
         }
         let id = flush.queue;
         flush.queue += 1;
-        let is_left = |queue: &crate::queue::Queue| {
-            flush.is_of(queue.db) && queue.serial <= flush.last_serial && !queue.is_dropped
-        };
-        if self.waits.queue(id).is_some_and(is_left) {
-            self.flush_queue(store, id, fx);
+        if self.waits.queue(id).is_some_and(|queue| flush.is_of_queue(id, queue)) {
+            self.flush_queue(store, id, flush, fx);
         }
         true
     }
 
-    /// Before something is done to a key: what a flush means to those who wait for it.
+    /// Before something is done to a key: what flushes and exchanges mean to those who wait for it.
     pub(super) fn see_to_flush_of<S: Store>(
         &mut self,
         store: &mut S,
         key: Key<'_>,
         fx: &mut Effects,
     ) {
-        let Some(id) = self.waits.queue_of(key) else { return };
-        let Some(queue) = self.waits.queue(id) else { return };
-        let serial = queue.serial;
-        let is_left =
-            |flush: &Flush| flush.is_of(key.db) && id >= flush.queue && serial <= flush.last_serial;
-        if self.flushes.iter().any(is_left) {
-            self.flush_queue(store, id, fx);
+        for at in 0..self.flushes.len() {
+            // The queue may be another one after each of them.
+            let Some(id) = self.waits.queue_of(key) else { return };
+            let Some(queue) = self.waits.queue(id) else { return };
+            let Some(flush) = self.flushes.get(at) else { return };
+            if id < flush.queue || !flush.is_of_queue(id, queue) {
+                continue;
+            }
+            let Some(mut flush) = self.flushes.remove(at) else { return };
+            self.flush_queue(store, id, &mut flush, fx);
+            self.flushes.insert(at, flush);
         }
     }
 
-    fn flush_queue<S: Store>(&mut self, store: &mut S, id: u32, fx: &mut Effects) {
+    fn flush_queue<S: Store>(
+        &mut self,
+        store: &mut S,
+        id: u32,
+        flush: &mut Flush,
+        fx: &mut Effects,
+    ) {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
         let key = Key { db, name: &name };
-        let is_gone = matches!(store.get(queue.key()), Slot::Missing);
-        if is_gone && self.role == super::Role::Primary {
+        if let Cause::Swap(..) = flush.cause {
+            flush.seen.insert(id);
+            self.look_at(store, id, fx);
+            return;
+        }
+        let was = Key { db: flush.now_in(db), name: &name };
+        let is_gone = matches!(store.get(was), Slot::Missing);
+        if is_gone && self.role == Role::Primary {
             self.value_is_gone(kind, key, fx);
         }
         // It may be another one now, of those who are left.

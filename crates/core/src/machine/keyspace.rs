@@ -5,9 +5,8 @@
 //! them apart. So the shell only notes them, and later asks the machine to look at what the key
 //! holds by then.
 
-use super::flush::Flush;
 use super::requests::spent_of;
-use super::{AT_ONCE, Machine, Role, Slots, WEIGHT_AT_ONCE, subject, wrong_type};
+use super::{AT_ONCE, Machine, Role, WEIGHT_AT_ONCE, subject, wrong_type};
 use crate::effects::{Effects, Outcome, Subject};
 use crate::hold::NO_CLIENT;
 use crate::holds::{ALONE, HoldId};
@@ -19,6 +18,7 @@ use crate::store::{Key, Reach, Slot, Store};
 use crate::time::Now;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 use dlock_wire::message::Event;
 use dlock_wire::reply::ErrorCode;
 
@@ -155,7 +155,7 @@ impl Machine {
                 self.work_off_removed(store, now, fx);
             }
             // The server has freed it in the background, which it is told not to: at least its ties go.
-            None if lost.is_large => self.flushes.push_back(Flush::new(self, Some(key.db))),
+            None if lost.is_large => self.begin_untie(key.db),
             None => {}
         }
     }
@@ -221,9 +221,8 @@ impl Machine {
         (a, b): (u32, u32),
         fx: &mut Effects,
     ) {
-        while self.flush_one(store, fx) {}
-        self.leases.swap_databases(a, b);
-        self.look_at_swapped(store, now, (a, b), fx);
+        self.begin_swap((a, b), false);
+        self.flush_some(store, now, fx);
     }
 
     /// As [`Machine::swapped`], but records were replayed since, perhaps between several exchanges: what they entered is
@@ -235,38 +234,18 @@ impl Machine {
         (a, b): (u32, u32),
         fx: &mut Effects,
     ) {
-        while self.flush_one(store, fx) {}
-        for id in 0..self.leases.bound() {
-            let Some(entry) = self.leases.get(id) else { continue };
-            let other = match entry.db {
-                db if db == a => b,
-                db if db == b => a,
-                _ => continue,
-            };
-            let (db, name) = (entry.db, entry.name.to_vec());
-            if !matches!(store.get(Key { db, name: &name }), Slot::Here(here) if here.entry == id) {
-                self.leases.rename(id, Key { db: other, name: &name });
-            }
-        }
-        self.look_at_swapped(store, now, (a, b), fx);
+        self.begin_swap((a, b), true);
+        self.flush_some(store, now, fx);
     }
 
-    /// What follows from an exchange for those who wait.
-    fn look_at_swapped<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        (a, b): (u32, u32),
-        fx: &mut Effects,
-    ) {
-        self.swap_in_flight(a, b);
-        let is_primary = self.role == Role::Primary;
-        let entries = (0..self.leases.bound()).filter_map(|id| self.leases.get(id));
-        let entries = entries.filter(|_| is_primary);
-        let fair =
-            entries.filter(|entry| entry.kind == Kind::Fair && (entry.db == a || entry.db == b));
-        self.revisit.extend(fair.map(|entry| (entry.db, entry.name.to_vec())));
-        self.look_at_queues(store, now, fx, |db| db == a || db == b);
+    /// Begins with what a flush or an exchange has brought. The tick goes on with it.
+    fn flush_some<S: Store>(&mut self, store: &mut S, now: Now, fx: &mut Effects) {
+        for _ in 0..self.wide_at_once {
+            if fx.weight() >= WEIGHT_AT_ONCE || !self.flush_one(store, fx) {
+                break;
+            }
+        }
+        self.work_off_stalled(store, now, fx);
     }
 
     /// All keys of one database (`None`: of all) were removed. One message `flushed db` takes the
@@ -290,28 +269,8 @@ impl Machine {
         self.forget_taken(|gone| {
             db.is_none_or(|db| db == gone.db) && matches!(store.get(gone), Slot::Missing)
         });
-        self.flushes.push_back(Flush::new(self, db));
-        for _ in 0..self.wide_at_once {
-            if !self.flush_one(store, fx) {
-                break;
-            }
-        }
-        self.work_off_stalled(store, now, fx);
-    }
-
-    fn look_at_queues<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        fx: &mut Effects,
-        wanted: impl Fn(u32) -> bool,
-    ) {
-        let found: Slots =
-            self.waits.queues().filter(|(_, queue)| wanted(queue.db)).map(|(id, _)| id).collect();
-        for id in found {
-            self.look_at(store, id, fx);
-        }
-        self.work_off_stalled(store, now, fx);
+        self.begin_flush(db);
+        self.flush_some(store, now, fx);
     }
 
     /// Whoever waits for `key` gets it if it is free now; an error if it is of another type now,
@@ -356,13 +315,19 @@ impl Machine {
         }
     }
 
-    /// This node no longer serves the slot of these keys: their waiters must ask elsewhere.
-    pub fn slot_lost(&mut self, mut lost: impl FnMut(&[u8]) -> bool, fx: &mut Effects) {
-        let mut is_lost = |queue: &crate::queue::Queue| queue.is_live() && lost(&queue.name);
-        let queues = self.waits.queues().filter(|(_, queue)| is_lost(queue));
-        let queues: Slots = queues.map(|(id, _)| id).collect();
-        for queue in queues {
-            self.dismiss_queue(queue, ErrorCode::Moving, GONE, fx);
+    /// This node no longer serves the slot of these keys: their waiters must ask elsewhere. Looks at the queues with these
+    /// numbers, below [`Waits::queue_bound`](crate::waits::Waits::queue_bound).
+    pub fn slot_lost(
+        &mut self,
+        queues: Range<u32>,
+        mut lost: impl FnMut(&[u8]) -> bool,
+        fx: &mut Effects,
+    ) {
+        for id in queues {
+            let found = self.waits.queue(id).filter(|queue| queue.is_live());
+            if found.is_some_and(|queue| lost(&queue.name)) {
+                self.dismiss_queue(id, ErrorCode::Moving, GONE, fx);
+            }
         }
     }
 

@@ -106,6 +106,9 @@ impl Machine {
         fx: &mut Effects,
     ) {
         let key = caller.key(name);
+        if self.is_flushing() {
+            self.see_to_flush_of(store, key, fx);
+        }
         fx.reply = match self.latch_info(store, now, key) {
             Err(_) => Some(wrong_type()),
             Ok(None) => Some(Outcome::Count(1)),

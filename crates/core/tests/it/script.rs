@@ -302,9 +302,10 @@ impl Table {
             ["swaps-heard"] => world.hear_of_swaps(),
             ["flushdb", db] => world.flush(Some(number(db))),
             ["flushall"] => world.flush(None),
-            ["slot-lost", k] => {
-                world.step(|machine, _, _, fx| machine.slot_lost(|name| name == k.as_bytes(), fx))
-            }
+            ["slot-lost", k] => world.step(|machine, _, _, fx| {
+                let queues = 0..machine.waits().queue_bound();
+                machine.slot_lost(queues, |name| name == k.as_bytes(), fx);
+            }),
             ["failover"] => world.fail_over(),
             ["demote"] => world.step(|machine, _, _, _| machine.demote()),
             ["promote"] => world.step(|machine, _, now, _| machine.promote(now)),

@@ -88,7 +88,7 @@ fn row(dice: &mut Dice, mode: u64) -> String {
             2 => format!("slot-lost {key}"),
             3 => format!("over {key}"),
             4 if key != "l" => format!("rename {key} l"),
-            5 | 6 => "tick".to_owned(),
+            5 | 6 => "swapdb 0 1".to_owned(),
             7 => "demote".to_owned(),
             _ => "tick".to_owned(),
         },

@@ -216,3 +216,62 @@ fn who_waits_in_a_queue_that_has_ended_is_in_no_circle() {
           3  tick
     ");
 }
+
+#[test]
+fn a_flush_that_is_worked_off_takes_no_tie_of_a_key_that_was_made_since_and_exchanged() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE a A BIND 0            => t1
+          0  c1  ACQUIRE b A BIND 0            => t2
+          0  c1  ACQUIRE d A BIND 0            => t3
+          1  flushall                          => dlock:notify: flushed 0
+          1  c1  ACQUIRE k A BIND 0            => t4
+          2  swapdb 0 1
+          2  swapdb 1 2
+          3  tick
+          4  gone c1
+          5  db 2
+          5  c2  ACQUIRE k B                   => t5
+    ");
+}
+
+#[test]
+fn waiters_that_an_exchange_has_not_reached_are_served_first() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE a A                   => t1
+          0  c1  ACQUIRE b A                   => t2
+          0  c1  ACQUIRE d A                   => t3
+          0  c1  ACQUIRE k A                   => t4
+          1  c2  ACQUIRE a B QUEUE 90          => null
+          1  c2  ACQUIRE b B QUEUE 90          => null
+          1  c2  ACQUIRE d B QUEUE 90          => null
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          2  swapdb 0 1                        => dlock:notify:B: granted 0 t5 1 B a; dlock:notify:B: granted 0 t6 1 B b
+          2  c3  ACQUIRE k C                   => null; c2 gets t7
+          2  tick                              => dlock:notify:B: granted 0 t8 1 B d
+          3  c2  RELEASE k B                   => 0
+          3  c3  ACQUIRE k C                   => t9
+          4  db 1
+          4  c1  RELEASE k A                   => 0
+    ");
+}
+
+#[test]
+fn a_flush_before_an_exchange_means_the_places_of_its_own_number() {
+    run_as(
+        "DFAIR",
+        "
+          0  set portion 2
+          0  c1  ACQUIRE a A                   => t1
+          0  c1  ACQUIRE b A                   => t2
+          0  c1  ACQUIRE k A                   => t3
+          1  c2  ACQUIRE k B QUEUE 90          => null
+          2  flushdb 0                         => dlock:notify: flushed 0
+          2  swapdb 0 1
+          3  tick
+          4  c1  POSITION k B                  => null
+          4  c1  ACQUIRE k A                   => t4
+    ",
+    );
+}
