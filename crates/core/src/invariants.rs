@@ -160,7 +160,7 @@ impl Machine {
             let Some(entry) = leases.get(id) else { continue };
             held += entry.held as usize;
             permits += entry.permits;
-            let key = Key { db: entry.db, name: &entry.name };
+            let key = Key { db: leases.database_of(entry), name: &entry.name };
             let Slot::Here(resource) = store.get(key) else { continue };
             if resource.entry == id {
                 self.check_resource(entry, id, resource)?;
@@ -208,8 +208,8 @@ impl Machine {
                 Slot::Missing => {
                     matches!(queue.kind, Kind::Lock | Kind::Fair)
                         && !(0..leases.bound())
-                            .filter_map(|id| leases.get(id))
-                            .any(|entry| entry.db == queue.db && *entry.name == *queue.name)
+                            .filter_map(|id| leases.key_of(id))
+                            .any(|key| key == queue.key())
                 }
                 Slot::Here(resource) => resource.entry != NO_ENTRY && admits(resource, first),
                 Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => false,
@@ -266,7 +266,8 @@ impl Machine {
                 })
             }
             Body::Fair(fair) => {
-                let queue = self.waits().queue_of(Key { db: entry.db, name });
+                let queue =
+                    self.waits().queue_of(Key { db: self.leases().database_of(entry), name });
                 let Some(queue) = queue.and_then(|id| Some((id, self.waits().queue(id)?))) else {
                     return Ok(());
                 };

@@ -10,7 +10,7 @@ use crate::slab::{NIL, Slab};
 use crate::store::Key;
 use crate::time::LeaseInstant;
 use crate::wheel::{Step, Wheel};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 /// The entry of a resource in [`Leases`].
 pub type EntryId = u32;
@@ -23,8 +23,8 @@ pub const NO_ENTRY: EntryId = NIL;
 pub struct Entry {
     /// Name of the key.
     pub name: Name,
-    /// Database of the key.
-    pub db: u32,
+    /// Database of the key, by its number before all exchanges: see [`Leases::database_of`].
+    home: u32,
     /// The machine's epoch when the deadline was last set; see `Machine::promote`.
     pub epoch: u32,
     /// Which family it is of.
@@ -41,9 +41,13 @@ pub struct Entry {
 #[derive(Debug, Default)]
 pub struct Leases {
     entries: Slab<Entry>,
-    /// How many entries there are of each database that had any: one that has none now keeps its place, because a single
+    /// How many entries there are of each database that had any, by its home: one that has none now keeps its place, because a single
     /// lock that comes and goes should not make and remove it each time.
     databases: BTreeMap<u32, usize>,
+    /// Numbers of databases that were exchanged, so that no exchange has to go through all entries: of each home the number
+    /// now, and back.
+    number_of: BTreeMap<u32, u32>,
+    home_of: BTreeMap<u32, u32>,
     wheel: Wheel,
     held: usize,
     permits: u64,
@@ -53,8 +57,9 @@ impl Leases {
     /// Enters a key; it has no deadline yet.
     pub fn enter(&mut self, key: Key<'_>, kind: Kind, epoch: u32) -> EntryId {
         let name = Name::from(key.name);
-        *self.databases.entry(key.db).or_default() += 1;
-        let entry = Entry { name, db: key.db, epoch, kind, held: 0, permits: 0, is_missed: false };
+        let home = self.home(key.db);
+        *self.databases.entry(home).or_default() += 1;
+        let entry = Entry { name, home, epoch, kind, held: 0, permits: 0, is_missed: false };
         self.entries.insert(entry)
     }
 
@@ -62,7 +67,7 @@ impl Leases {
     pub fn leave(&mut self, id: EntryId) -> Option<Entry> {
         let entry = self.entries.remove(id)?;
         self.wheel.disarm(id);
-        self.count_out(entry.db);
+        self.count_out(entry.home);
         self.held -= entry.held as usize;
         self.permits -= entry.permits;
         Some(entry)
@@ -84,9 +89,25 @@ impl Leases {
         self.entries.get(id)
     }
 
+    /// The database of the key of an entry.
+    pub fn database_of(&self, entry: &Entry) -> u32 {
+        self.number_of.get(&entry.home).copied().unwrap_or(entry.home)
+    }
+
+    /// The key of the entry under `id`.
+    pub fn key_of(&self, id: EntryId) -> Option<Key<'_>> {
+        let entry = self.get(id)?;
+        Some(Key { db: self.database_of(entry), name: &entry.name })
+    }
+
     /// The entry under `id` if it is the one of `key`.
     pub fn of_key(&mut self, id: EntryId, key: Key<'_>) -> Option<&mut Entry> {
-        self.entries.get_mut(id).filter(|entry| entry.db == key.db && *entry.name == *key.name)
+        let home = self.home(key.db);
+        self.entries.get_mut(id).filter(|entry| entry.home == home && *entry.name == *key.name)
+    }
+
+    fn home(&self, db: u32) -> u32 {
+        self.home_of.get(&db).copied().unwrap_or(db)
     }
 
     /// Notes how many holds the key has now, and how many of its permits are leased.
@@ -103,38 +124,37 @@ impl Leases {
 
     /// Changes the key of an entry: the value went to another name or database.
     pub fn rename(&mut self, id: EntryId, key: Key<'_>) {
+        let home = self.home(key.db);
         let Some(entry) = self.entries.get_mut(id) else { return };
         entry.name = Name::from(key.name);
-        let from = core::mem::replace(&mut entry.db, key.db);
-        *self.databases.entry(key.db).or_default() += 1;
+        let from = core::mem::replace(&mut entry.home, home);
+        *self.databases.entry(home).or_default() += 1;
         self.count_out(from);
     }
 
-    fn count_out(&mut self, db: u32) {
-        if let Some(count) = self.databases.get_mut(&db) {
+    fn count_out(&mut self, home: u32) {
+        if let Some(count) = self.databases.get_mut(&home) {
             *count -= 1;
         }
     }
 
-    /// The databases of the keys entered.
+    /// The databases of the keys entered, in the order of their numbers.
     pub fn databases(&self) -> impl Iterator<Item = u32> {
-        self.databases.iter().filter(|&(_, &count)| count > 0).map(|(&db, _)| db)
+        let used = self.databases.iter().filter(|&(_, &count)| count > 0);
+        let used = used.map(|(home, _)| self.number_of.get(home).copied().unwrap_or(*home));
+        used.collect::<BTreeSet<u32>>().into_iter()
     }
 
     /// Exchanges two database numbers in all entries.
     pub fn swap_databases(&mut self, a: u32, b: u32) {
-        let counts = [a, b].map(|db| self.databases.remove(&db));
-        for (db, count) in [b, a].into_iter().zip(counts) {
-            if let Some(count) = count {
-                self.databases.insert(db, count);
+        for (db, home) in [(a, self.home(b)), (b, self.home(a))] {
+            if db == home {
+                self.home_of.remove(&db);
+                self.number_of.remove(&home);
+            } else {
+                self.home_of.insert(db, home);
+                self.number_of.insert(home, db);
             }
-        }
-        for entry in self.entries.values_mut() {
-            entry.db = match entry.db {
-                db if db == a => b,
-                db if db == b => a,
-                db => db,
-            };
         }
     }
 

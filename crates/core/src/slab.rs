@@ -108,11 +108,6 @@ impl<T> Slab<T> {
         self.fresh
     }
 
-    /// All entries, to change them.
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.chunks.iter_mut().flatten().flat_map(|chunk| chunk.slots.iter_mut()).flatten()
-    }
-
     /// All entries, of which each chunk is freed after its last.
     pub fn into_values(self) -> impl Iterator<Item = T> {
         self.chunks.into_iter().flatten().flat_map(|chunk| chunk.slots.into_vec()).flatten()

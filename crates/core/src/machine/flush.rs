@@ -178,11 +178,11 @@ impl Machine {
             return true;
         };
         flush.last_tie = Some((entry, id));
-        let is_there = self.leases.get(entry).is_some_and(|found| {
-            !flush.is_of_data(found.db)
-                || !store.is_empty(found.db)
+        let is_there = self.leases.key_of(entry).is_some_and(|key| {
+            !flush.is_of_data(key.db)
+                || !store.is_empty(key.db)
                     && matches!(
-                        store.get(Key { db: found.db, name: &found.name }),
+                        store.get(key),
                         Slot::Here(resource) if resource.entry == entry
                             && resource.hold(id).is_some_and(|hold| hold.tied_to() == client)
                     )
@@ -199,9 +199,9 @@ impl Machine {
         }
         let id = flush.entry;
         flush.entry += 1;
-        if let Some(entry) = self.leases.get(id)
-            && flush.is_of_data(entry.db)
-            && (store.is_empty(entry.db) || !self.is_entry_of(store, id, entry.db))
+        if let Some(Key { db, .. }) = self.leases.key_of(id)
+            && flush.is_of_data(db)
+            && (store.is_empty(db) || !self.is_entry_of(store, id, db))
             && !self.may_have_been_exchanged(store, id)
         {
             self.leases.leave(id);
@@ -233,10 +233,12 @@ impl Machine {
         }
         let id = flush.entry;
         flush.entry += 1;
-        let Some(entry) = self.leases.get(id).filter(|entry| flush.is_of_data(entry.db)) else {
+        let Some(entry) = self.leases.get(id) else { return true };
+        let mut db = self.leases.database_of(entry);
+        if !flush.is_of_data(db) {
             return true;
-        };
-        let (mut db, name, kind) = (entry.db, entry.name.clone(), entry.kind);
+        }
+        let (name, kind) = (entry.name.clone(), entry.kind);
         if is_doubtful && !self.is_entry_of(store, id, db) {
             db = exchanged(db, (flush.now_in(a), flush.now_in(b)));
             self.leases.rename(id, Key { db, name: &name });

@@ -194,9 +194,9 @@ impl Machine {
     /// The value that is now under `key` came there by RENAME or MOVE: leases and ties follow it.
     pub fn moved<S: Store>(&mut self, store: &mut S, key: Key<'_>) {
         if let Slot::Here(resource) = store.get(key)
-            && let Some(entry) = self.leases.get(resource.entry)
+            && let Some(Key { db, name }) = self.leases.key_of(resource.entry)
         {
-            let (db, name) = (entry.db, entry.name.to_vec());
+            let name = name.to_vec();
             let from = Key { db, name: &name };
             if from != key {
                 self.forget_taken(|gone| gone == key);

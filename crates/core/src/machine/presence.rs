@@ -122,7 +122,7 @@ impl Machine {
     ) {
         let Some(found) = self.leases.get(entry) else { return };
         let name: Vec<u8> = found.name.to_vec();
-        let key = Key { db: found.db, name: &name };
+        let key = Key { db: self.leases.database_of(found), name: &name };
         let Slot::Here(resource) = store.get(key) else { return };
         let kind = resource.kind();
         // In the order of all steps: what is due ends, then the ties are cut, this one among them. A key of another type

@@ -214,8 +214,7 @@ impl Machine {
         if client == NO_CLIENT {
             return;
         }
-        let is_tied_again = self.leases.get(entry).is_some_and(|found| {
-            let key = Key { db: found.db, name: &found.name };
+        let is_tied_again = self.leases.key_of(entry).is_some_and(|key| {
             // What cannot be looked at now may be tied: the tie of a hold that is gone cuts nothing.
             !store.reaches(key)
                 || matches!(

@@ -147,7 +147,7 @@ impl Machine {
             && entry.epoch != self.epoch
         {
             let name: Vec<u8> = entry.name.to_vec();
-            let key = Key { db: entry.db, name: &name };
+            let key = Key { db: self.leases.database_of(entry), name: &name };
             // Opening the key is all it takes.
             let _ = self.on_found(store, key, now, fx, |_, _, _| ());
             let is_here = matches!(store.get(key), Slot::Here(resource) if resource.entry == id);

@@ -237,7 +237,7 @@ impl Machine {
         };
         let Some(found) = self.leases.get(entry) else { return true };
         let name = found.name.clone();
-        let key = Key { db: found.db, name: &name };
+        let key = Key { db: self.leases.database_of(found), name: &name };
         if matches!(store.get(key), Slot::Here(resource) if resource.entry == entry) {
             // Looking at the key ends what is due: so much of it in one turn.
             let _ = self.on_found_in_part(store, key, now, fx);
