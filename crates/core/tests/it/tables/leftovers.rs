@@ -266,12 +266,15 @@ fn a_flush_before_an_exchange_means_the_places_of_its_own_number() {
           0  c1  ACQUIRE a A                   => t1
           0  c1  ACQUIRE b A                   => t2
           0  c1  ACQUIRE k A                   => t3
+          0  db 1
+          0  c1  ACQUIRE k X                   => t4
+          0  db 0
           1  c2  ACQUIRE k B QUEUE 90          => null
           2  flushdb 0                         => dlock:notify: flushed 0
           2  swapdb 0 1
           3  tick
           4  c1  POSITION k B                  => null
-          4  c1  ACQUIRE k A                   => t4
+          4  c1  POSITION k X                  => 0
     ",
     );
 }
