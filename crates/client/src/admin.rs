@@ -20,6 +20,7 @@ pub use self::info::{Holder, Info, Latch, Lock, PermitHold, ReadWrite, RwMode, S
 pub use self::kind::Kind;
 pub use self::stats::Stats;
 
+use crate::command::command;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::route::Server;
@@ -95,7 +96,7 @@ impl Admin {
     /// ```
     pub async fn locks(&self, pattern: &[u8]) -> Result<Vec<Entry>, Error> {
         let mut found = Vec::new();
-        for server in self.core.servers() {
+        for server in self.core.routes.servers() {
             for kind in Kind::ALL {
                 self.scan(&server, pattern, kind, &mut found).await?;
             }
@@ -358,14 +359,14 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn unblock(&self, client_id: u64, error: bool) -> Result<bool, Error> {
-        let servers = self.core.servers();
+        let servers = self.core.routes.servers();
         let [server] = servers.as_slice() else {
             return Err(Error::invalid(
                 "client ids count for one server, and this is a cluster: connect to the node itself",
             ));
         };
         let request = Request::Unblock { client: client_id, error };
-        let cmd = crate::core::command(CommandId::Unblock, &request);
+        let cmd = command(CommandId::Unblock, &request);
         Ok(decode::count(&self.ask(server, &cmd).await?)? == 1)
     }
 
@@ -386,7 +387,7 @@ impl Admin {
         let mut sections = redis::cmd("INFO");
         sections.arg(&["server", "clients", "memory", "replication", "dlock"]);
         let mut all = Vec::new();
-        for server in self.core.servers() {
+        for server in self.core.routes.servers() {
             let text = decode::text(&self.ask(&server, &sections).await?)?;
             all.push(Stats::parse(&server.name, &text));
         }
@@ -395,7 +396,7 @@ impl Admin {
     }
 
     async fn call(&self, key: &[u8], id: CommandId, request: &Request<'_>) -> Result<Value, Error> {
-        self.core.call(key, id, request, self.core.patience()).await
+        self.core.routes.call(key, id, request, self.core.ctx.retry_until()).await
     }
 
     /// Asks in the name of one family after the other. The commands of the others say WRONGTYPE; for a key that is not
@@ -424,10 +425,10 @@ impl Admin {
 
     /// Asks one server, whatever its keys. Once: what is asked so changes nothing, or must not be done twice.
     async fn ask(&self, server: &Server, cmd: &Cmd) -> Result<Value, Error> {
-        if let Some(error) = self.core.registry.gate.refusal() {
+        if let Some(error) = self.core.ctx.gate.refusal() {
             return Err(error);
         }
-        let until: Instant = self.core.patience();
+        let until: Instant = self.core.ctx.retry_until();
         let mut live = server.link.live(until).await?;
         match timeout_at(until, live.send(cmd)).await {
             Ok(reply) => Ok(reply.and_then(Value::extract_error)?),

@@ -24,12 +24,12 @@ use std::time::Duration;
 
 use self::background::Background;
 use crate::error::Error;
-use crate::held::{Lost, Released};
-use crate::with::{Holding as _, verdict};
+use crate::lost::{Lost, Released};
+use crate::with::{Holding, verdict};
 use crate::{ClientBuilder, Wait};
 
 /// How long dropping a guard may block.
-const GIVE_BACK_WITHIN: Duration = Duration::from_secs(1);
+const RELEASE_WITHIN: Duration = Duration::from_secs(1);
 
 /// As [`crate::Client`].
 #[derive(Clone, Debug)]
@@ -348,7 +348,7 @@ macro_rules! guard {
         impl $name {
             #[doc = concat!("As [`crate::", stringify!($name), "::release`].")]
             pub fn release(self) -> Result<Released, Error> {
-                self.background.run(self.inner.give_back())?
+                self.background.run(Holding::release(&self.inner))?
             }
 
             /// How it was lost, if it was. Ask before each step that must not be done without the lock.
@@ -371,10 +371,10 @@ macro_rules! guard {
             fn drop(&mut self) {
                 // At once, and not only begun: the background may end with this handle. Nobody is there to be told
                 // of an error; the lease ends it then. Inside a runtime, dropping `inner` does it in the background.
-                let give_back = async {
-                    let _ = tokio::time::timeout(GIVE_BACK_WITHIN, self.inner.give_back()).await;
+                let release = async {
+                    let _ = tokio::time::timeout(RELEASE_WITHIN, Holding::release(&self.inner)).await;
                 };
-                let _ = self.background.run(give_back);
+                let _ = self.background.run(release);
             }
         }
     };

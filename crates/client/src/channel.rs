@@ -1,11 +1,9 @@
-//! The channels on which servers tell this client about its places and holds, and requests that name one of them.
+//! The channels on which servers tell this client about its waiters and holds.
 
-use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dlock_wire::names::default_channel;
 use dlock_wire::request::Channel;
-use redis::Cmd;
 use redis::cluster_routing::Slot;
 
 /// The channels of one client.
@@ -60,45 +58,6 @@ impl Channels {
 fn tag(slot: Slot) -> String {
     let tags = (0_u32..).map(|n| format!("{n:x}"));
     tags.into_iter().find(|tag| Slot::for_key(tag) == slot).unwrap_or_default()
-}
-
-/// A request before it is known which server gets it.
-pub(crate) enum Draft<'a> {
-    /// It names no channel.
-    Fixed(Cow<'a, Cmd>),
-    /// It names the channel of the server that gets it.
-    Notified(Box<dyn Fn(Channel<'_>) -> Cmd + Send + Sync + 'a>),
-}
-
-impl<'a> Draft<'a> {
-    pub(crate) fn notified(write: impl Fn(Channel<'_>) -> Cmd + Send + Sync + 'a) -> Self {
-        Self::Notified(Box::new(write))
-    }
-
-    /// Whether it names the channel of the server that gets it.
-    pub(crate) fn is_notified(&self) -> bool {
-        matches!(self, Self::Notified(_))
-    }
-
-    /// The command for a server that publishes on that channel.
-    pub(crate) fn command(&self, channel: Channel<'_>) -> Cow<'_, Cmd> {
-        match self {
-            Self::Fixed(cmd) => Cow::Borrowed(cmd),
-            Self::Notified(write) => Cow::Owned(write(channel)),
-        }
-    }
-}
-
-impl From<Cmd> for Draft<'_> {
-    fn from(cmd: Cmd) -> Self {
-        Self::Fixed(Cow::Owned(cmd))
-    }
-}
-
-impl<'a> From<&'a Cmd> for Draft<'a> {
-    fn from(cmd: &'a Cmd) -> Self {
-        Self::Fixed(Cow::Borrowed(cmd))
-    }
 }
 
 #[cfg(test)]

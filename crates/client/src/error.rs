@@ -4,7 +4,7 @@ use std::fmt;
 
 use dlock_wire::reply::ErrorCode;
 
-use crate::held::Lost;
+use crate::lost::Lost;
 
 /// Why a call failed: a [kind](ErrorKind) for the program, and the server's text for people.
 ///
@@ -127,6 +127,27 @@ impl Error {
             ErrorKind::NoModule,
             format!("the dlock module is not loaded in the server {server}"),
         )
+    }
+
+    /// The hold was lost before the work under it was done, or there is no such work.
+    pub(crate) fn lost(reason: Lost) -> Self {
+        let text = match reason {
+            Lost::Expired => "the lease ran out",
+            Lost::Refused => "the server refused to renew the hold",
+            Lost::Broken => "an operator broke the hold",
+            Lost::Deleted => "the key was deleted",
+            Lost::Disconnected => "the connection that the hold was tied to is gone",
+            Lost::Flushed => "the database was flushed",
+            Lost::Closed => "the client was closed",
+            Lost::Abandoned => "the runtime of the client has ended, and nobody renews the hold",
+        };
+        Self::new(ErrorKind::Lost { reason, finished: false }, text)
+    }
+
+    /// The work under the hold was done, but the hold may have ended before that.
+    pub(crate) fn lost_by_the_end(reason: Lost) -> Self {
+        let text = format!("{} (the work had finished)", Self::lost(reason).text());
+        Self::new(ErrorKind::Lost { reason, finished: true }, text)
     }
 
     pub(crate) fn protocol(reply: &redis::Value) -> Self {

@@ -140,6 +140,15 @@ impl Gate {
         .await
     }
 
+    /// The outcome of a call that waits; an error as soon as the client closes or its runtime ends.
+    pub(crate) async fn admitted<T>(
+        &self,
+        call: Pin<Box<impl Future<Output = Result<T, Error>>>>,
+    ) -> Result<T, Error> {
+        let _call = self.call();
+        self.admit(pin!(call)).await
+    }
+
     /// Work that takes or gives something back begins; to be kept until it is done.
     pub(crate) fn cleanup(self: &Arc<Self>) -> Cleanup {
         self.cleanups.begin();

@@ -2,81 +2,24 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_wire::permit;
 use dlock_wire::reply::quote;
 
 use crate::error::Error;
-use crate::held::{Grip, Held, Lost, Released};
-use crate::options::lease_ms;
+use crate::hold::Hold;
+use crate::hold_ref::HoldRef;
+use crate::lost::{Lost, Released};
+use crate::settings::lease_ms;
 use crate::with::{Holding, under};
-
-/// A view of a hold, for the work that is done under it. Cheap to clone; keeps nothing alive.
-#[derive(Clone)]
-pub struct Hold(Arc<Held>);
-
-impl Hold {
-    /// The key that is locked: of several, the first.
-    pub fn key(&self) -> &[u8] {
-        self.0.key()
-    }
-
-    /// Who holds it.
-    pub fn owner(&self) -> &[u8] {
-        match &self.0.grip {
-            Grip::Lock { owner, .. } | Grip::Rw { owner, .. } | Grip::Multi { owner, .. } => owner,
-            Grip::Permit { .. } => &[],
-        }
-    }
-
-    /// The fencing token, 1 to 2^53 - 1: larger than that of every earlier holder. Send it along with what you
-    /// write, and let the receiver refuse smaller ones than it has seen.
-    pub fn token(&self) -> u64 {
-        match &self.0.grip {
-            Grip::Lock { token, .. } | Grip::Rw { token, .. } => *token,
-            Grip::Multi { tokens, .. } => tokens.first().copied().unwrap_or(0),
-            Grip::Permit { .. } => 0,
-        }
-    }
-
-    /// Resolves when the hold is lost: its time is over by the clock of this machine, or the server said that it is
-    /// gone. That is never after another client can have it by expiry; a hold that an operator breaks is lost as soon
-    /// as the client hears of it. Does not resolve for a hold that is released.
-    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
-        self.0.lost()
-    }
-
-    /// How it was lost, if it was.
-    pub fn lost_now(&self) -> Option<Lost> {
-        self.0.lost_now()
-    }
-
-    /// How long it is certain to last, if nothing renews it and nobody breaks it. Zero when it is lost.
-    pub fn valid_for(&self) -> Duration {
-        self.0.valid_for()
-    }
-}
-
-impl fmt::Debug for Hold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold")
-            .field("key", &quote(self.key()))
-            .field("owner", &quote(self.owner()))
-            .field("token", &self.token())
-            .field("valid_for", &self.valid_for())
-            .field("lost", &self.lost_now())
-            .finish()
-    }
-}
 
 /// What every guard can do with its field `held`.
 macro_rules! guard {
     ($guard:ident, $remaining:literal) => {
         impl $guard {
-            pub(crate) fn new(held: Arc<Held>) -> Self {
-                Self { held: Hold(held) }
+            pub(crate) fn new(held: Hold) -> Self {
+                Self { held }
             }
 
             /// Gives it back, and says what came of it;
@@ -91,7 +34,7 @@ macro_rules! guard {
             ///
             /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answered; the hold then ends with its lease.
             pub async fn release(self) -> Result<Released, Error> {
-                release(&self.held.0).await
+                self.held.release().await
             }
 
             /// Sets the end of the lease anew, 1 ms to 365 days from now, sooner or later than it was.
@@ -101,27 +44,27 @@ macro_rules! guard {
             /// [`NotHeld`](crate::ErrorKind::NotHeld) or [`Lost`](crate::ErrorKind::Lost) if it is gone.
             pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
                 lease_ms(lease)?;
-                self.held.0.renew(lease).await
+                self.held.renew(lease).await
             }
         }
 
         impl Holding for $guard {
             fn lost(&self) -> impl Future<Output = Lost> + Send {
-                self.held.0.lost()
+                self.held.lost()
             }
 
             fn lost_now(&self) -> Option<Lost> {
-                self.held.0.lost_now()
+                self.held.lost_now()
             }
 
-            fn give_back(&self) -> impl Future<Output = Result<Released, Error>> + Send {
-                release(&self.held.0)
+            fn release(&self) -> impl Future<Output = Result<Released, Error>> + Send {
+                self.held.release()
             }
         }
 
         impl Drop for $guard {
             fn drop(&mut self) {
-                self.held.0.clone().give_back_later();
+                self.held.release_later();
             }
         }
     };
@@ -196,8 +139,8 @@ watched!(Permit);
 impl Permit {
     /// By what name the server knows it: a UUID.
     pub fn permit_id(&self) -> String {
-        match &self.held.0.grip {
-            Grip::Permit { permit, .. } => {
+        match &self.held.tracked.hold_ref {
+            HoldRef::Permit { permit, .. } => {
                 String::from_utf8_lossy(&permit::text(permit)).into_owned()
             }
             _ => String::new(),
@@ -235,14 +178,12 @@ watched!(MultiGuard);
 impl MultiGuard {
     /// The fencing tokens, in the order of the keys.
     pub fn tokens(&self) -> &[u64] {
-        match &self.held.0.grip {
-            Grip::Multi { tokens, .. } => tokens,
+        match &self.held.tracked.hold_ref {
+            HoldRef::Multi { tokens, .. } => tokens,
             _ => &[],
         }
     }
-}
 
-impl MultiGuard {
     pub(crate) async fn with<T, F>(self, work: impl FnOnce(Vec<u64>) -> F) -> Result<T, Error>
     where
         F: Future<Output = T>,
@@ -257,27 +198,5 @@ impl fmt::Debug for MultiGuard {
             .field("tokens", &self.tokens())
             .field("valid_for", &self.valid_for())
             .finish_non_exhaustive()
-    }
-}
-
-async fn release(held: &Arc<Held>) -> Result<Released, Error> {
-    if !held.may_give_back() {
-        return Ok(Released::Gone);
-    }
-    let _cleanup = held.core.registry.gate.cleanup();
-    let mut rest = InBackground(Some(held.clone()));
-    let released = held.give_back().await;
-    rest.0 = None;
-    released
-}
-
-/// Goes on with a release that nobody waits for any more: with the same request id, so it counts once.
-struct InBackground(Option<Arc<Held>>);
-
-impl Drop for InBackground {
-    fn drop(&mut self) {
-        if let Some(held) = self.0.take() {
-            held.give_back_in_background();
-        }
     }
 }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::held::Lost;
+use crate::lost::Lost;
 
 /// A margin for clocks that run at different rates: 1 % and 2 ms less than the lease, as in the Redlock algorithm of the
 /// Redis documentation.

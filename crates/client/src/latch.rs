@@ -9,12 +9,12 @@ use dlock_wire::request::Request;
 use dlock_wire::table::{CommandId, LatchVerb};
 use redis::Value;
 
-use crate::acquire::Patience;
-use crate::core::{Core, command};
+use crate::command::{command, number};
+use crate::core::Core;
+use crate::deadline::Deadline;
+use crate::dedicated::{BlockedCalls, SHORT_BLOCK};
 use crate::error::Error;
-use crate::options::lease_ms;
-use crate::private;
-use crate::semaphore::number;
+use crate::settings::lease_ms;
 
 /// A count-down latch by its name: many wait until it has been counted down to zero.
 ///
@@ -68,22 +68,23 @@ impl Latch {
     /// Errors: [`Broken`](crate::ErrorKind::Broken) if it is deleted or its time ends before;
     /// [`Busy`](crate::ErrorKind::Busy), [`Unavailable`](crate::ErrorKind::Unavailable).
     pub async fn wait(&self) -> Result<(), Error> {
-        while !self.await_open(Patience::Forever).await? {}
+        while !self.await_open(Deadline::Never).await? {}
         Ok(())
     }
 
     /// As [`wait`](Latch::wait), for so long at most. False: it is still closed.
     pub async fn wait_timeout(&self, time: Duration) -> Result<bool, Error> {
-        self.await_open(Patience::of(time)).await
+        self.await_open(Deadline::after(time)).await
     }
 
-    async fn await_open(&self, patience: Patience) -> Result<bool, Error> {
+    async fn await_open(&self, deadline: Deadline) -> Result<bool, Error> {
         let request = |block_ms| {
             let request = Request::Await { key: &self.key, block_ms: Some(block_ms) };
             command(CommandId::Latch(LatchVerb::Await), &request).into()
         };
-        let reply = private::blocking(&self.core, &self.key, patience, private::SHORT, request);
-        let reply = self.core.admitted(Box::pin(reply)).await?;
+        let calls = BlockedCalls::new(&self.core.routes, &self.key, deadline);
+        let reply = Box::pin(calls.run(SHORT_BLOCK, request));
+        let reply = self.core.ctx.gate.admitted(reply).await?;
         Ok(reply != Value::Nil)
     }
 
@@ -100,7 +101,10 @@ impl Latch {
     }
 
     async fn call(&self, verb: LatchVerb, request: &Request<'_>) -> Result<Value, Error> {
-        self.core.call(&self.key, CommandId::Latch(verb), request, self.core.patience()).await
+        self.core
+            .routes
+            .call(&self.key, CommandId::Latch(verb), request, self.core.ctx.retry_until())
+            .await
     }
 }
 

@@ -42,42 +42,56 @@
 
 mod acquire;
 pub mod admin;
+mod back_off;
 pub mod blocking;
 mod channel;
 mod client;
 mod clock;
-mod config;
+mod close;
+mod command;
+mod connect;
+mod context;
 mod core;
+mod deadline;
+mod dedicated;
 mod error;
+mod exchange;
 mod gate;
 mod guard;
-mod held;
+mod hold;
+mod hold_ref;
 mod hold_state;
 mod latch;
 mod link;
 mod lock;
+mod lost;
 mod multi;
 mod options;
-mod private;
 mod quorum;
 mod random;
 mod registry;
 mod route;
 mod semaphore;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod tracked;
 mod url;
 mod watchdog;
 mod with;
 
 pub use client::Client;
-pub use config::{ClientBuilder, Wait};
+pub use connect::ClientBuilder;
 pub use error::{Error, ErrorKind};
-pub use guard::{Guard, Hold, MultiGuard, Permit};
-pub use held::{Lost, Released};
+pub use guard::{Guard, MultiGuard, Permit};
+pub use hold::Hold;
 pub use latch::Latch;
 pub use lock::{Lock, RwLock};
+pub use lost::{Lost, Released};
 pub use multi::{AnyLock, MultiLock};
 pub use quorum::{QuorumGuard, QuorumLock};
 pub use semaphore::Semaphore;
+pub use settings::Wait;
 
 /// For [`ClientBuilder::tls`].
 #[doc(no_inline)]

@@ -1,8 +1,11 @@
 //! The one connection that everything but blocked calls goes over: RESP3, shared by all tasks, subscribed to what
 //! the server says about our places and holds. It mends itself; whoever waits for it is told.
 
-mod pool;
-mod shard;
+pub(crate) mod events;
+pub(crate) mod live;
+pub(crate) mod opener;
+pub(crate) mod pool;
+pub(crate) mod shard;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -11,25 +14,22 @@ use std::time::Duration;
 use dlock_wire::names::FLUSH_CHANNEL;
 use dlock_wire::table::{CommandId, LockVerb};
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
-use redis::{
-    AsyncConnectionConfig, Cmd, Pipeline, ProtocolVersion, PushInfo, PushKind, RedisResult, Value,
-};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-pub(crate) use self::pool::Pool;
-use self::shard::Before;
-pub(crate) use self::shard::{ChannelState, Shard};
+use self::events::Events;
+use self::live::Live;
+use self::opener::Opener;
+use self::shard::{Before, Shard};
+use crate::back_off::BackOff;
 use crate::clock::Moment;
-use crate::config::Settings;
+use crate::context::Context;
 use crate::error::Error;
-use crate::registry::Registry;
-use crate::route::Opener;
 
-/// The first pause between two attempts to connect; it doubles up to [`PAUSE_MAX`].
-const PAUSE_MIN: Duration = Duration::from_millis(5);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Between two attempts to connect.
+const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(500));
 /// How often a connection on which nothing else happens is asked whether it is still there.
 const HEARTBEAT: Duration = Duration::from_secs(3);
 /// How often Sentinels are asked who is primary: one that was replaced in order goes on as if nothing were, for seconds.
@@ -37,42 +37,6 @@ const ASK_SENTINELS: Duration = Duration::from_secs(1);
 
 /// Counts the shared connections of this process: none has the number of another, not even of one to another server.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
-
-/// A connection that was usable when it was handed out.
-#[derive(Clone)]
-pub(crate) struct Live {
-    connection: MultiplexedConnection,
-    /// Which connection this is, from 1; later ones have larger numbers.
-    pub(crate) generation: u64,
-    /// What it was opened with, for private connections to the same server.
-    pub(crate) client: Arc<redis::Client>,
-    /// To a node of a cluster.
-    shard: Option<Arc<Shard>>,
-}
-
-impl Live {
-    /// Sends a command, and returns its reply. The reply may be an error of the server.
-    pub(crate) async fn send(&mut self, cmd: &Cmd) -> RedisResult<Value> {
-        let reply = self.connection.send_packed_command(cmd);
-        match &self.shard {
-            None => reply.await,
-            Some(shard) => shard.checked(reply).await,
-        }
-    }
-
-    /// Sends `count` commands in one go, and returns their replies in the same order. Each may be an error of the server.
-    pub(crate) async fn send_all(
-        &mut self,
-        commands: &Pipeline,
-        count: usize,
-    ) -> RedisResult<Vec<Value>> {
-        let replies = self.connection.send_packed_commands(commands, 0, count);
-        match &self.shard {
-            None => replies.await,
-            Some(shard) => shard.checked(replies).await,
-        }
-    }
-}
 
 #[derive(Clone)]
 enum State {
@@ -89,8 +53,8 @@ struct Shared {
     /// Of the server.
     name: String,
     opener: Opener,
-    settings: Arc<Settings>,
-    registry: Arc<Registry>,
+    ctx: Arc<Context>,
+    events: Arc<dyn Events>,
     state: watch::Sender<State>,
     /// The latest of our connections that somebody found to be broken.
     broken: watch::Sender<u64>,
@@ -107,21 +71,21 @@ impl Link {
     pub(crate) fn new(
         name: String,
         opener: Opener,
-        settings: Arc<Settings>,
-        registry: Arc<Registry>,
+        ctx: Arc<Context>,
+        events: Arc<dyn Events>,
     ) -> Self {
         let shared = Arc::new(Shared {
             name,
             opener,
-            settings,
-            registry,
+            ctx,
+            events,
             state: watch::Sender::new(State::Down(None)),
             broken: watch::Sender::new(0),
             generation: AtomicU64::new(0),
             alive: AtomicU64::new(0),
             before: Arc::default(),
         });
-        let runtime = shared.registry.runtime.clone();
+        let runtime = shared.ctx.runtime.clone();
         let supervisor = runtime.spawn(shared.clone().supervise()).abort_handle();
         Self { shared, supervisor }
     }
@@ -149,7 +113,7 @@ impl Link {
         let mut state = self.shared.state.subscribe();
         let is_up = |state: &State| matches!(state, State::Up(live) if live.is_usable());
         let up = timeout_at(until, state.wait_for(is_up));
-        let gate = &self.shared.registry.gate;
+        let gate = &self.shared.ctx.gate;
         tokio::select! {
             biased;
             () = gate.shut() => if let Some(error) = gate.refusal() {
@@ -233,21 +197,21 @@ impl Drop for Link {
         self.supervisor.abort();
         self.end(None);
         // Nothing reconnects here. A later link to the same server may be up, and holds that it has tied have just been cut.
-        self.shared.registry.renew_now.notify_one();
+        self.shared.events.renew_now();
     }
 }
 
 impl Shared {
     async fn supervise(self: Arc<Self>) {
-        let mut pause = PAUSE_MIN;
+        let mut pauses = PAUSES;
         // A server that is learnt of while the client closes is not connected to.
-        while self.registry.gate.refusal().is_none() {
-            let opened = timeout(self.settings.connect_timeout, self.open()).await;
+        while self.ctx.gate.refusal().is_none() {
+            let opened = timeout(self.ctx.settings.connect_timeout, self.open()).await;
             match opened.unwrap_or_else(|_| Err(Error::unavailable("connecting takes too long"))) {
                 Ok(live) => {
-                    pause = PAUSE_MIN;
+                    pauses.reset();
                     self.state.send_replace(State::Up(Box::new(live.clone())));
-                    self.registry.connected();
+                    self.events.renew_now();
                     self.while_up(live).await;
                     self.state.send_replace(State::Down(Some(Error::unavailable(
                         "the connection to the server is lost",
@@ -256,16 +220,14 @@ impl Shared {
                 }
                 Err(error) => {
                     self.state.send_replace(State::Down(Some(error)));
-                    // Some of us at a time, when thousands of clients lost the same server.
-                    tokio::time::sleep(pause.mul_f64(0.5 + crate::random::fraction())).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
+                    pauses.pause().await;
                 }
             }
         }
     }
 
     fn disconnected(&self) {
-        self.registry.disconnected(&self.name, self.alive());
+        self.events.disconnected(&self.name, self.alive());
     }
 
     fn alive(&self) -> Moment {
@@ -281,13 +243,13 @@ impl Shared {
     }
 
     async fn open(self: &Arc<Self>) -> Result<Live, Error> {
-        let client = self.opener.client(ProtocolVersion::RESP3).await?;
+        let client = self.opener.client().await?;
         let generation = CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1;
         self.generation.store(generation, Ordering::Relaxed);
         let shard = self.opener.is_cluster_node().then(|| Arc::new(Shard::new(&self.before)));
         let listener = Listener { shared: Arc::downgrade(self), generation, shard: shard.clone() };
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.settings.connect_timeout))
+            .set_connection_timeout(Some(self.ctx.settings.connect_timeout))
             .set_response_timeout(None)
             .set_push_sender(listener);
         let sent = Moment::now();
@@ -296,9 +258,7 @@ impl Shared {
         if !has_module(&mut connection).await? {
             return Err(Error::no_module(&self.name));
         }
-        connection
-            .subscribe(&[self.registry.channels.plain(), FLUSH_CHANNEL.as_bytes()][..])
-            .await?;
+        connection.subscribe(&[self.ctx.channels.plain(), FLUSH_CHANNEL.as_bytes()][..]).await?;
         let live = Live { connection, generation, client: Arc::new(client), shard };
         if let Some(shard) = &live.shard
             && let Some(channel) = shard.before()
@@ -322,8 +282,7 @@ impl Shared {
         let here = live.client.get_connection_info().addr().to_string();
         loop {
             tokio::time::sleep(ASK_SENTINELS).await;
-            let named =
-                timeout(self.settings.connect_timeout, self.opener.client(ProtocolVersion::RESP3));
+            let named = timeout(self.ctx.settings.connect_timeout, self.opener.client());
             if let Ok(Ok(named)) = named.await
                 && named.get_connection_info().addr().to_string() != here
             {
@@ -348,12 +307,12 @@ impl Shared {
         loop {
             tokio::time::sleep(HEARTBEAT).await;
             let sent = Moment::now();
-            if !self.registry.needs_heartbeat() || sent.since(self.alive()) < HEARTBEAT {
+            if !self.events.needs_heartbeat() || sent.since(self.alive()) < HEARTBEAT {
                 continue;
             }
             let ping = redis::cmd("PING");
             let answer = live.send(&ping);
-            if !matches!(timeout(self.settings.response_timeout, answer).await, Ok(Ok(_))) {
+            if !matches!(timeout(self.ctx.settings.response_timeout, answer).await, Ok(Ok(_))) {
                 return;
             }
             self.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
@@ -396,7 +355,7 @@ impl AsyncPushSender for Listener {
             && shared.generation.load(Ordering::Relaxed) == self.generation
         {
             // What an earlier connection still had to say is asked for over the new one.
-            shared.registry.hear(text);
+            shared.events.message(text);
         }
         Ok(())
     }

@@ -8,12 +8,14 @@ use dlock_wire::reply::quote;
 use dlock_wire::request::{Mode, Request};
 use dlock_wire::table::{CommandId, LockVerb, RwVerb};
 
-use crate::acquire::{Patience, What, acquire};
-use crate::config::Wait;
+use crate::acquire::{Keys, Target, acquire, ways_to_acquire};
 use crate::core::Core;
+use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::guard::{Guard, Hold};
-use crate::options::{Options, Replicas, shared_options, ways_to_acquire};
+use crate::guard::Guard;
+use crate::hold::Hold;
+use crate::options::{Options, Replicas, shared_options};
+use crate::settings::Wait;
 
 /// A lock by its name. Cheap to clone and to make; nothing is sent before an acquire.
 ///
@@ -34,14 +36,14 @@ use crate::options::{Options, Replicas, shared_options, ways_to_acquire};
 #[derive(Clone)]
 pub struct Lock {
     core: Arc<Core>,
-    what: What,
-    key: Arc<[u8]>,
+    target: Target,
+    keys: Keys,
     options: Options,
 }
 
 impl Lock {
-    pub(crate) fn new(core: &Arc<Core>, what: What, key: &[u8]) -> Self {
-        Self { core: core.clone(), what, key: key.into(), options: Options::default() }
+    pub(crate) fn new(core: &Arc<Core>, target: Target, key: &[u8]) -> Self {
+        Self { core: core.clone(), target, keys: Keys::one(key), options: Options::default() }
     }
 
     shared_options!();
@@ -50,7 +52,7 @@ impl Lock {
     /// read-write locks, which ignore it.
     #[must_use]
     pub fn no_reentry(mut self) -> Self {
-        self.options.no_reentry = !matches!(self.what, What::Rw(_));
+        self.options.no_reentry = !matches!(self.target, Target::Rw(_));
         self
     }
 
@@ -84,8 +86,8 @@ impl Lock {
         "Takes it, as soon as it is one's turn."
     );
 
-    async fn acquire_with(&self, patience: Patience) -> Result<Option<Guard>, Error> {
-        let held = acquire(&self.core, self.what, &self.key, &self.options, patience).await?;
+    async fn acquire_with(&self, deadline: Deadline) -> Result<Option<Guard>, Error> {
+        let held = acquire(&self.core, self.target, &self.keys, &self.options, deadline).await?;
         Ok(held.map(Guard::new))
     }
 
@@ -117,21 +119,22 @@ impl Lock {
 
     /// Whether `token` is that of the current hold. Error [`Stale`](crate::ErrorKind::Stale): it is not.
     pub async fn check(&self, token: u64) -> Result<(), Error> {
-        let id = match self.what {
-            What::Lock { fair: false } => CommandId::Lock(LockVerb::Check),
-            What::Lock { fair: true } => CommandId::Fair(LockVerb::Check),
-            What::Rw(_) | What::Permit { .. } => CommandId::Rw(RwVerb::Check),
+        let id = match self.target {
+            Target::Lock { fair: false } => CommandId::Lock(LockVerb::Check),
+            Target::Lock { fair: true } => CommandId::Fair(LockVerb::Check),
+            _ => CommandId::Rw(RwVerb::Check),
         };
-        let request = Request::Check { key: &self.key, token };
-        self.core.call(&self.key, id, &request, self.core.patience()).await.map(drop)
+        let key = self.keys.first();
+        let request = Request::Check { key, token };
+        self.core.routes.call(key, id, &request, self.core.ctx.retry_until()).await.map(drop)
     }
 }
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
-            .field("key", &quote(&self.key))
-            .field("what", &self.what)
+            .field("key", &quote(self.keys.first()))
+            .field("target", &self.target)
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
@@ -158,8 +161,8 @@ pub struct RwLock {
 impl RwLock {
     pub(crate) fn new(core: &Arc<Core>, key: &[u8]) -> Self {
         Self {
-            read: Lock::new(core, What::Rw(Mode::Read), key),
-            write: Lock::new(core, What::Rw(Mode::Write), key),
+            read: Lock::new(core, Target::Rw(Mode::Read), key),
+            write: Lock::new(core, Target::Rw(Mode::Write), key),
         }
     }
 

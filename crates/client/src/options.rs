@@ -6,8 +6,8 @@ use std::time::Duration;
 use dlock_wire::names::{BIND_MAX_MS, LABEL_MAX, LEASE_MAX_MS, OWNER_MAX};
 
 use crate::clock::millis;
-use crate::config::Wait;
 use crate::error::Error;
+use crate::settings::{Wait, lease_ms};
 
 /// The options that locks, semaphores and several locks share.
 #[derive(Debug, Clone, Default)]
@@ -62,15 +62,6 @@ impl Options {
     }
 }
 
-/// A lease in milliseconds, if it is one.
-pub(crate) fn lease_ms(lease: Duration) -> Result<u64, Error> {
-    let ms = millis(lease);
-    if ms == 0 || ms > LEASE_MAX_MS {
-        return Err(Error::invalid("lease must be 1 ms to 365 days"));
-    }
-    Ok(ms)
-}
-
 /// The builder methods of every handle that has a field `options`.
 macro_rules! shared_options {
     () => {
@@ -112,42 +103,3 @@ macro_rules! shared_options {
     };
 }
 pub(crate) use shared_options;
-
-/// The three ways to acquire, of every handle that has a method `acquire_with(Patience)`. What is said of them comes
-/// before the errors, which are the same for all.
-macro_rules! ways_to_acquire {
-    ($guard:ident, $at_once:literal, $in_turn:literal) => {
-        #[doc = $at_once]
-        ///
-        /// Errors: [`Reentry`](crate::ErrorKind::Reentry), [`Quarantine`](crate::ErrorKind::Quarantine),
-        /// [`WrongType`](crate::ErrorKind::WrongType), [`Unavailable`](crate::ErrorKind::Unavailable) and the others
-        /// that say what is wrong with the call or the server.
-        pub async fn try_acquire(&self) -> Result<Option<$guard>, Error> {
-            self.acquire_with(Patience::None).await
-        }
-
-        #[doc = $in_turn]
-        /// Who drops this future leaves the queue.
-        ///
-        /// Errors as [`try_acquire`](Self::try_acquire), and [`Deadlock`](crate::ErrorKind::Deadlock),
-        /// [`Limit`](crate::ErrorKind::Limit) (too many wait), [`Busy`](crate::ErrorKind::Busy) (no private
-        /// connection is free to wait on), [`Unblocked`](crate::ErrorKind::Unblocked).
-        pub async fn acquire(&self) -> Result<$guard, Error> {
-            loop {
-                // None would mean that "for ever" is over.
-                if let Some(guard) = self.acquire_with(Patience::Forever).await? {
-                    return Ok(guard);
-                }
-            }
-        }
-
-        /// As [`acquire`](Self::acquire), for so long at most. None: not granted in that time.
-        pub async fn acquire_timeout(
-            &self,
-            time: std::time::Duration,
-        ) -> Result<Option<$guard>, Error> {
-            self.acquire_with(Patience::of(time)).await
-        }
-    };
-}
-pub(crate) use ways_to_acquire;

@@ -1,7 +1,7 @@
 //! A lock on several servers that know nothing of each other.
 
 mod attempt;
-mod drive;
+mod driver;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 use self::attempt::{Failure, Standing, Terms};
-use self::drive::{Drive, View, any_closes};
-use crate::acquire::Patience;
+use self::driver::{Drive, View, any_closes};
 use crate::client::Client;
 use crate::clock::{by_the_clock, sleep_until};
 use crate::core::Core;
+use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
-use crate::held::{Lost, Released};
-use crate::options::lease_ms;
+use crate::lost::{Lost, Released};
+use crate::settings::lease_ms;
 use crate::with::{Holding, under};
 
 /// The shortest lease of a quorum lock: shorter ones are used up by asking.
@@ -132,7 +132,7 @@ impl QuorumLock {
     /// Errors: [`NoQuorum`](ErrorKind::NoQuorum) if too few servers answered in time; the text has the first error
     /// that a server gave for it. [`Invalid`](ErrorKind::Invalid) for options out of range.
     pub async fn try_acquire(&self) -> Result<Option<QuorumGuard>, Error> {
-        self.acquire_with(Patience::None).await
+        self.acquire_with(Deadline::Now).await
     }
 
     /// Tries until it has the lock. Who drops this future gives back what was granted.
@@ -141,7 +141,7 @@ impl QuorumLock {
     pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
         loop {
             // None would mean that "for ever" is over.
-            if let Some(guard) = self.acquire_with(Patience::Forever).await? {
+            if let Some(guard) = self.acquire_with(Deadline::Never).await? {
                 return Ok(guard);
             }
         }
@@ -151,7 +151,7 @@ impl QuorumLock {
     ///
     /// Errors as [`try_acquire`](QuorumLock::try_acquire).
     pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<QuorumGuard>, Error> {
-        self.acquire_with(Patience::of(time)).await
+        self.acquire_with(Deadline::after(time)).await
     }
 
     /// Waits for the lock, works under it with its fencing token, gives it back; as [`Lock::with`](crate::Lock::with).
@@ -168,9 +168,9 @@ impl QuorumLock {
         under(&guard, || work(guard.token())).await
     }
 
-    async fn acquire_with(&self, patience: Patience) -> Result<Option<QuorumGuard>, Error> {
+    async fn acquire_with(&self, deadline: Deadline) -> Result<Option<QuorumGuard>, Error> {
         let terms = self.terms()?;
-        let gates = || self.servers.iter().map(|core| &core.registry.gate);
+        let gates = || self.servers.iter().map(|core| &core.ctx.gate);
         let _calls: Vec<_> = gates().map(|gate| gate.call()).collect();
         loop {
             if let Some(error) = gates().find_map(|gate| gate.no_admission()) {
@@ -184,10 +184,10 @@ impl QuorumLock {
             let pause =
                 self.pause.1.saturating_sub(self.pause.0).mul_f64(crate::random::fraction());
             let pause = self.pause.0 + pause;
-            let again = match patience {
-                Patience::None => false,
-                Patience::Until(end) => Instant::now() + pause < end,
-                Patience::Forever => error.is_none(),
+            let again = match deadline {
+                Deadline::Now => false,
+                Deadline::At(end) => Instant::now() + pause < end,
+                Deadline::Never => error.is_none(),
             };
             if !again {
                 return error.map_or(Ok(None), Err);
@@ -200,7 +200,7 @@ impl QuorumLock {
     }
 
     fn terms(&self) -> Result<Terms, Error> {
-        let of_clients = self.servers.iter().map(|core| core.settings.lease).min();
+        let of_clients = self.servers.iter().map(|core| core.ctx.settings.lease).min();
         let Some(of_clients) = of_clients else {
             return Err(Error::invalid("a quorum lock needs at least one server"));
         };
@@ -363,7 +363,7 @@ impl QuorumGuard {
     /// server has; it goes on in the background. Error [`NoQuorum`](ErrorKind::NoQuorum): fewer than a majority
     /// answered until then; others may have to wait until the lease ends.
     pub async fn release(self) -> Result<Released, Error> {
-        Holding::give_back(&self).await
+        Holding::release(&self).await
     }
 }
 
@@ -376,7 +376,7 @@ impl Holding for QuorumGuard {
         QuorumGuard::lost_now(self)
     }
 
-    async fn give_back(&self) -> Result<Released, Error> {
+    async fn release(&self) -> Result<Released, Error> {
         let lost = self.lost_now().is_some();
         // An error: it has been told, or has ended.
         let _ = self.orders.try_send(());

@@ -10,13 +10,15 @@ use dlock_wire::request::{Request, ResizeTo, Take};
 use dlock_wire::table::{CommandId, SemVerb};
 use redis::Value;
 
-use crate::acquire::{Patience, What, acquire};
-use crate::config::Wait;
+use crate::acquire::{Keys, Target, acquire, ways_to_acquire};
+use crate::command::{command, number};
 use crate::core::Core;
+use crate::deadline::Deadline;
+use crate::dedicated::{BlockedCalls, LONG_BLOCK};
 use crate::error::Error;
 use crate::guard::Permit;
-use crate::options::{Options, shared_options, ways_to_acquire};
-use crate::private;
+use crate::options::{Options, shared_options};
+use crate::settings::Wait;
 
 /// A semaphore by its name: permits with a lease each, served in order of arrival.
 ///
@@ -34,7 +36,7 @@ use crate::private;
 #[derive(Clone)]
 pub struct Semaphore {
     core: Arc<Core>,
-    key: Arc<[u8]>,
+    keys: Keys,
     count: u32,
     limit: Option<u32>,
     options: Options,
@@ -44,7 +46,7 @@ impl Semaphore {
     pub(crate) fn new(core: &Arc<Core>, key: &[u8]) -> Self {
         Self {
             core: core.clone(),
-            key: key.into(),
+            keys: Keys::one(key),
             count: 1,
             limit: None,
             options: Options::default(),
@@ -82,14 +84,14 @@ impl Semaphore {
         "Takes permits, as soon as it is one's turn."
     );
 
-    async fn acquire_with(&self, patience: Patience) -> Result<Option<Permit>, Error> {
+    async fn acquire_with(&self, deadline: Deadline) -> Result<Option<Permit>, Error> {
         for (name, permits) in [("count", Some(self.count)), ("limit", self.limit)] {
             if permits.is_some_and(|permits| permits == 0 || permits > PERMITS_MAX) {
                 return Err(Error::invalid(format!("{name} must be 1 to {PERMITS_MAX}")));
             }
         }
-        let what = What::Permit { count: self.count, limit: self.limit };
-        let held = acquire(&self.core, what, &self.key, &self.options, patience).await?;
+        let target = Target::Permit { count: self.count, limit: self.limit };
+        let held = acquire(&self.core, target, &self.keys, &self.options, deadline).await?;
         Ok(held.map(Permit::new))
     }
 
@@ -103,7 +105,7 @@ impl Semaphore {
 
     /// Makes it, with so many permits, 1 to 2^31 - 1. False: there is one already.
     pub async fn init(&self, permits: u32) -> Result<bool, Error> {
-        let request = Request::SemInit { key: &self.key, permits };
+        let request = Request::SemInit { key: self.keys.first(), permits };
         Ok(number(&self.call(SemVerb::Init, &request).await?)? == 1)
     }
 
@@ -120,7 +122,7 @@ impl Semaphore {
 
     async fn resize_to(&self, to: ResizeTo) -> Result<i64, Error> {
         let reqid = crate::random::name();
-        let request = Request::Resize { key: &self.key, to, reqid: Some(reqid.as_bytes()) };
+        let request = Request::Resize { key: self.keys.first(), to, reqid: Some(reqid.as_bytes()) };
         number(&self.call(SemVerb::Resize, &request).await?)
     }
 
@@ -130,7 +132,8 @@ impl Semaphore {
     /// [`Unavailable`](crate::ErrorKind::Unavailable), they may have been taken.
     pub async fn take(&self, permits: u32) -> Result<bool, Error> {
         let reqid = crate::random::name();
-        let take = Take { reqid: Some(reqid.as_bytes()), n: permits, ..Take::new(&self.key) };
+        let take =
+            Take { reqid: Some(reqid.as_bytes()), n: permits, ..Take::new(self.keys.first()) };
         Ok(self.call(SemVerb::Take, &Request::Take(take)).await? != Value::Nil)
     }
 
@@ -139,16 +142,17 @@ impl Semaphore {
         let reqid = crate::random::name();
         let take = |block_ms| {
             let take = Take {
-                key: &self.key,
+                key: self.keys.first(),
                 n: permits,
                 block_ms: Some(block_ms),
                 reqid: Some(reqid.as_bytes()),
             };
-            crate::core::command(CommandId::Sem(SemVerb::Take), &Request::Take(take)).into()
+            command(CommandId::Sem(SemVerb::Take), &Request::Take(take)).into()
         };
-        let patience = Patience::of(time);
-        let reply = private::blocking(&self.core, &self.key, patience, private::LONG, take);
-        let reply = self.core.admitted(Box::pin(reply)).await?;
+        let deadline = Deadline::after(time);
+        let calls = BlockedCalls::new(&self.core.routes, self.keys.first(), deadline);
+        let reply = Box::pin(calls.run(LONG_BLOCK, take));
+        let reply = self.core.ctx.gate.admitted(reply).await?;
         Ok(reply != Value::Nil)
     }
 
@@ -157,36 +161,33 @@ impl Semaphore {
     /// there is no such semaphore.
     pub async fn give(&self, permits: u32) -> Result<i64, Error> {
         let reqid = crate::random::name();
-        let request = Request::Give { key: &self.key, n: permits, reqid: Some(reqid.as_bytes()) };
+        let request =
+            Request::Give { key: self.keys.first(), n: permits, reqid: Some(reqid.as_bytes()) };
         number(&self.call(SemVerb::Give, &request).await?)
     }
 
     /// Takes all that can be had; answers how many.
     pub async fn drain(&self) -> Result<i64, Error> {
         let reqid = crate::random::name();
-        let request = Request::Drain { key: &self.key, reqid: Some(reqid.as_bytes()) };
+        let request = Request::Drain { key: self.keys.first(), reqid: Some(reqid.as_bytes()) };
         number(&self.call(SemVerb::Drain, &request).await?)
     }
 
     async fn call(&self, verb: SemVerb, request: &Request<'_>) -> Result<Value, Error> {
-        self.core.call(&self.key, CommandId::Sem(verb), request, self.core.patience()).await
+        self.core
+            .routes
+            .call(self.keys.first(), CommandId::Sem(verb), request, self.core.ctx.retry_until())
+            .await
     }
 }
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore")
-            .field("key", &quote(&self.key))
+            .field("key", &quote(self.keys.first()))
             .field("count", &self.count)
             .field("limit", &self.limit)
             .field("options", &self.options)
             .finish_non_exhaustive()
-    }
-}
-
-pub(crate) fn number(reply: &Value) -> Result<i64, Error> {
-    match reply {
-        Value::Int(number) => Ok(*number),
-        _ => Err(Error::protocol(reply)),
     }
 }

@@ -9,13 +9,13 @@ use crate::error::Error;
 
 /// What a client connects to.
 #[derive(Debug, Clone)]
-pub(crate) enum Target {
+pub(crate) enum Endpoints {
     Single(Box<ConnectionInfo>),
     Sentinel { sentinels: Vec<ConnectionInfo>, name: String, node: Box<ConnectionInfo> },
     Cluster { nodes: Vec<ConnectionInfo> },
 }
 
-impl Target {
+impl Endpoints {
     /// The database whose keys are meant.
     pub(crate) fn db(&self) -> u32 {
         let node = match self {
@@ -40,16 +40,16 @@ impl Target {
             }
             let nodes = infos(scheme, hosts, db)?;
             let node = nodes.first().cloned().ok_or_else(no_host)?;
-            let asked = Asked::parse(scheme, query)?;
+            let asked = SentinelQuery::parse(scheme, query)?;
             // User and password in front of the hosts are those of the servers.
             let bare = hosts.rsplit_once('@').map_or(hosts, |(_, hosts)| hosts);
             let sentinels = infos(asked.scheme, bare, "")?;
-            let mut target =
+            let mut endpoints =
                 Self::Sentinel { sentinels, name: name.to_owned(), node: Box::new(node) };
             if let Some(password) = asked.password {
-                target.set_sentinel_credentials(&asked.user, &password);
+                endpoints.set_sentinel_credentials(&asked.user, &password);
             }
-            return Ok(target);
+            return Ok(endpoints);
         }
         if let Some((scheme, rest)) = one_of(url, "cluster") {
             let hosts = rest.trim_end_matches('/');
@@ -91,13 +91,13 @@ impl Target {
 }
 
 /// How Sentinels are asked, as the query of a URL says.
-struct Asked {
+struct SentinelQuery {
     scheme: &'static str,
     user: String,
     password: Option<String>,
 }
 
-impl Asked {
+impl SentinelQuery {
     fn parse(scheme: &'static str, query: &str) -> Result<Self, Error> {
         let mut asked = Self { scheme, user: String::new(), password: None };
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_sentinel_url_names_hosts_primary_and_database() {
         let url = "redis-sentinel://u:p@one:26379,two:26380/main/3";
-        let Ok(Target::Sentinel { sentinels, name, node }) = Target::parse(url) else {
+        let Ok(Endpoints::Sentinel { sentinels, name, node }) = Endpoints::parse(url) else {
             panic!("{url}")
         };
         assert_eq!(sentinels.len(), 2);
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn sentinels_have_users_passwords_and_tls_of_their_own() {
         let sentinels = |url: &str| {
-            let Ok(Target::Sentinel { sentinels, node, .. }) = Target::parse(url) else {
+            let Ok(Endpoints::Sentinel { sentinels, node, .. }) = Endpoints::parse(url) else {
                 panic!("{url}")
             };
             let asked = sentinels[0].redis_settings().clone();
@@ -232,7 +232,8 @@ mod tests {
 
     #[test]
     fn a_cluster_url_names_hosts() {
-        let Ok(Target::Cluster { nodes }) = Target::parse("rediss-cluster://:p@a:1,b:2/") else {
+        let Ok(Endpoints::Cluster { nodes }) = Endpoints::parse("rediss-cluster://:p@a:1,b:2/")
+        else {
             panic!("a cluster")
         };
         assert_eq!(nodes.len(), 2);
@@ -251,7 +252,7 @@ mod tests {
             "redis-cluster://a/1",
             "http://a:secret@b",
         ] {
-            let Err(error) = Target::parse(url) else { panic!("{url}") };
+            let Err(error) = Endpoints::parse(url) else { panic!("{url}") };
             assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{url}");
             assert!(!error.to_string().contains("secret"), "{error}");
         }

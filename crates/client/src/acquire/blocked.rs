@@ -1,139 +1,140 @@
-//! Waiting with a blocked call, over a private connection, also for replicas.
+//! Waiting on a dedicated connection, also for replicas.
 
 use std::sync::atomic::Ordering;
 
-use redis::Value;
+use redis::{Cmd, Value};
 
-use super::words::How;
-use super::{Ask, Granted, Patience};
-use crate::channel::Draft;
+use super::pending::{Grant, PendingAcquire, WaitRequest};
 use crate::clock::{Moment, millis};
+use crate::command::Draft;
+use crate::deadline::Deadline;
+use crate::dedicated::{BlockedCalls, LONG_BLOCK};
 use crate::error::{Error, ErrorKind};
+use crate::hold_ref::HoldRef;
 use crate::options::Replicas;
-use crate::private::{self, Private, Seat, Tries};
 
-impl Ask {
-    /// With a blocked call over a private connection.
-    pub(super) async fn block(&self, patience: Patience) -> Result<Option<Granted>, Error> {
-        let mut tries = Tries::new(patience);
-        // When the first request was sent whose outcome is not known: its grant may be the one that a later answer
-        // repeats.
+impl PendingAcquire {
+    /// Waits with blocked calls, and for replicas if the options say so.
+    pub(super) async fn blocked(&self, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        let ctx = &self.core.ctx;
+        let mut calls = BlockedCalls::new(&self.core.routes, self.key(), deadline);
+        // A call for several locks loses its position when it is repeated.
+        let longest = if self.target.is_several() { LONG_BLOCK } else { ctx.settings.queue };
+        // The first request whose outcome is not known: a later reply may repeat its grant.
         let mut first = None;
-        let mut place = Seat::default();
         loop {
-            let slice = patience.block_ms(self.core.settings.queue);
-            let sent = *first.get_or_insert_with(Moment::now);
-            let request = [self.draft(How::Block(slice))];
-            match private::one(self.ask(patience, &request, slice, &mut place).await) {
-                Ok(reply) => {
-                    tries.answered();
-                    self.asked.store(true, Ordering::Relaxed);
-                    match self.granted(&reply, sent)? {
-                        Some(granted) => {
-                            if let Some(granted) = self.settle(granted).await? {
-                                return Ok(Some(granted));
-                            }
-                        }
-                        None if patience.is_over() => return Ok(self.leave().await),
-                        None => {}
-                    }
-                    first = None;
+            let (wait, block_ms) = match deadline {
+                Deadline::Now => (WaitRequest::Now, 0),
+                _ => {
+                    let block_ms = deadline.block_ms(longest);
+                    (WaitRequest::Block(block_ms), block_ms)
                 }
-                Err(error) => tries.after(self.note(error), &self.core).await?,
-            }
-        }
-    }
-
-    /// Over a private connection.
-    async fn ask(
-        &self,
-        patience: Patience,
-        drafts: &[Draft<'_>],
-        slice: u64,
-        seat: &mut Seat,
-    ) -> Result<Vec<Value>, Error> {
-        let private = Private::open(&self.core, &self.key, patience, seat, drafts).await?;
-        self.pending.store(true, Ordering::Relaxed);
-        private.ask(drafts, Some(slice)).await
-    }
-
-    /// A grant that came over a private connection after a wait: its lease began somewhere between our asking and
-    /// now. If we asked long ago, or the tie is to be to the shared connection, it begins anew.
-    async fn settle(&self, granted: Granted) -> Result<Option<Granted>, Error> {
-        let waited = Moment::now().since(granted.sent);
-        if self.options.bind.is_none() && waited < self.lease / 4 {
-            return Ok(Some(granted));
-        }
-        self.claim(granted.id).await
-    }
-
-    /// Until so many replicas have it.
-    pub(super) async fn replicated(
-        &self,
-        replicas: Replicas,
-        patience: Patience,
-    ) -> Result<Option<Granted>, Error> {
-        let mut tries = Tries::new(patience);
-        let mut first = None;
-        let mut place = Seat::default();
-        loop {
-            let slice = patience.block_ms(self.core.settings.queue);
-            let (how, slice) =
-                if patience == Patience::None { (How::Now, 0) } else { (How::Block(slice), slice) };
-            let timeout_ms = millis(replicas.timeout).max(1);
-            let wait = if replicas.on_disk {
-                redis::cmd("WAITAOF").arg(1).arg(replicas.wanted).arg(timeout_ms).clone()
-            } else {
-                redis::cmd("WAIT").arg(replicas.wanted).arg(timeout_ms).clone()
             };
-            let sent = *first.get_or_insert_with(Moment::now);
-            let limit = slice.saturating_add(timeout_ms);
-            let drafts = [self.draft(how), wait.into()];
-            let answer = self.ask(patience, &drafts, limit, &mut place).await;
-            let (reply, acknowledged) = match private::two(answer) {
-                Ok(replies) => replies,
+            let sent = *first.get_or_insert_with(|| self.sent_now());
+            let replicas = self.options.replicas;
+            let wait_ms = replicas.map_or(0, Replicas::timeout_ms);
+            let mut drafts = vec![self.draft(wait)];
+            drafts.extend(replicas.map(|replicas| Draft::from(replicas.request())));
+            let limit_ms = block_ms.saturating_add(wait_ms);
+            let (reply, acknowledged) = match self.call(&mut calls, &drafts, limit_ms).await {
+                Ok(replies) => (replies.reply, replies.second),
                 Err(error) => {
-                    tries.after(self.note(error), &self.core).await?;
+                    calls.after(self.note(error)).await?;
                     continue;
                 }
             };
-            tries.answered();
-            let Some(granted) = self.granted(&reply, sent)? else {
-                if patience == Patience::None && !self.asked.load(Ordering::Relaxed) {
-                    self.pending.store(false, Ordering::Relaxed);
+            calls.answered();
+            let was_sent = self.was_sent.swap(true, Ordering::Relaxed);
+            if let Some(grant) = self.granted(&reply, sent)? {
+                if let Some(replicas) = replicas {
+                    replicas.check(&acknowledged?)?;
                 }
-                if patience.is_over() {
-                    return Ok(if patience == Patience::None { None } else { self.leave().await });
+                if let Some(grant) = self.settle(grant).await? {
+                    return Ok(Some(grant));
                 }
-                first = None;
-                continue;
-            };
-            let got = acknowledgements(&acknowledged?);
-            if got < replicas.wanted {
-                return Err(Error::new(
-                    ErrorKind::Replicas { acknowledged: got, wanted: replicas.wanted },
-                    format!(
-                        "{got} of {} replicas have the grant: it was given back",
-                        replicas.wanted
-                    ),
-                ));
+            } else if deadline.is_over() {
+                if deadline != Deadline::Now && !self.target.is_several() {
+                    return Ok(self.leave().await);
+                }
+                // The server keeps no waiter for this request.
+                if !was_sent || self.target.is_several() {
+                    self.may_remain.store(false, Ordering::Relaxed);
+                }
+                return Ok(None);
             }
-            if let Some(granted) = self.settle(granted).await? {
-                return Ok(Some(granted));
+            first = None;
+        }
+    }
+
+    /// Over a dedicated connection.
+    async fn call(
+        &self,
+        calls: &mut BlockedCalls<'_>,
+        drafts: &[Draft<'_>],
+        limit_ms: u64,
+    ) -> Result<Replies, Error> {
+        let connection = calls.open(drafts).await?;
+        self.may_remain.store(true, Ordering::Relaxed);
+        let mut replies = connection.call(drafts, limit_ms).await?.into_iter();
+        let mut next = || replies.next().unwrap_or(Value::Nil).extract_error();
+        Ok(Replies { reply: next()?, second: next().map_err(Error::from) })
+    }
+
+    /// A grant that came over a dedicated connection after a wait: its lease began between the request and now. After a
+    /// long wait, or if it is to be bound to the shared connection, it begins again. None: it has lapsed.
+    async fn settle(&self, mut grant: Grant) -> Result<Option<Grant>, Error> {
+        let waited = Moment::now().since(grant.sent.at);
+        if self.options.bind.is_none() && waited < self.lease / 4 {
+            return Ok(Some(grant));
+        }
+        if self.options.bind.is_some() && matches!(grant.hold, HoldRef::Multi { .. }) {
+            // MRENEW binds nothing. The same request again moves the binding to the shared connection.
+            match self.now().await? {
+                Some(again) => grant = again,
+                None => return Ok(None),
             }
         }
+        self.claim(grant).await
     }
 }
 
-/// How many replicas WAIT or WAITAOF counted.
-fn acknowledgements(reply: &Value) -> u32 {
-    let count = match reply {
-        Value::Int(count) => *count,
-        Value::Array(local_and_replicas) => match local_and_replicas.as_slice() {
-            [Value::Int(1..), Value::Int(count)] => *count,
+struct Replies {
+    /// Of the acquire.
+    reply: Value,
+    /// Of WAIT or WAITAOF.
+    second: Result<Value, Error>,
+}
+
+impl Replicas {
+    fn timeout_ms(self) -> u64 {
+        millis(self.timeout).max(1)
+    }
+
+    /// The request that waits for them.
+    fn request(self) -> Cmd {
+        let mut wait = redis::cmd(if self.on_disk { "WAITAOF" } else { "WAIT" });
+        if self.on_disk {
+            wait.arg(1);
+        }
+        wait.arg(self.wanted).arg(self.timeout_ms());
+        wait
+    }
+
+    /// Whether enough of them have the grant, by the reply to WAIT or WAITAOF.
+    fn check(self, reply: &Value) -> Result<(), Error> {
+        let count = match reply {
+            Value::Int(count) => *count,
+            Value::Array(local_and_replicas) => match local_and_replicas.as_slice() {
+                [Value::Int(1..), Value::Int(count)] => *count,
+                _ => 0,
+            },
             _ => 0,
-        },
-        _ => 0,
-    };
-    u32::try_from(count).unwrap_or(0)
+        };
+        let (acknowledged, wanted) = (u32::try_from(count).unwrap_or(0), self.wanted);
+        if acknowledged >= wanted {
+            return Ok(());
+        }
+        let text = format!("{acknowledged} of {wanted} replicas have the grant: it was released");
+        Err(Error::new(ErrorKind::Replicas { acknowledged, wanted }, text))
+    }
 }

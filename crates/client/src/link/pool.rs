@@ -1,4 +1,4 @@
-//! Private connections at rest.
+//! Dedicated connections at rest.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,26 +6,24 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, timeout_at};
 
-use super::Live;
-use crate::config::Settings;
+use super::live::Live;
+use crate::context::Context;
 use crate::error::Error;
-use crate::gate::Gate;
 
-/// Private connections, for calls that block theirs. As many as the limit allows; those at rest are used again.
+/// Dedicated connections, for calls that block theirs. As many as the limit allows; those at rest are used again.
 pub(crate) struct Pool {
     /// With the generation of the shared connection at their time: after that one was replaced, they are dead, or lead
     /// to a server that is not the primary any more.
     idle: Mutex<Vec<(u64, MultiplexedConnection)>>,
-    settings: Arc<Settings>,
-    gate: Arc<Gate>,
+    ctx: Arc<Context>,
 }
 
 impl Pool {
-    pub(crate) fn new(settings: Arc<Settings>, gate: Arc<Gate>) -> Self {
-        Self { idle: Mutex::default(), settings, gate }
+    pub(crate) fn new(ctx: Arc<Context>) -> Self {
+        Self { idle: Mutex::default(), ctx }
     }
 
-    /// One at rest (which may have died in the meantime), or a new one. A place in the limit is the caller's business.
+    /// One at rest (which may have died in the meantime), or a new one. The caller has a permit of the limit.
     pub(crate) async fn take(
         &self,
         live: &Live,
@@ -40,7 +38,7 @@ impl Pool {
             return Ok(connection);
         }
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.settings.connect_timeout))
+            .set_connection_timeout(Some(self.ctx.settings.connect_timeout))
             .set_response_timeout(None);
         let opened = live.client.get_multiplexed_async_connection_with_config(&config);
         let opened = timeout_at(until, opened).await;
@@ -48,10 +46,10 @@ impl Pool {
     }
 
     /// Puts one back that is not blocked and works.
-    pub(crate) fn give_back(&self, generation: u64, connection: MultiplexedConnection) {
+    pub(crate) fn put_back(&self, generation: u64, connection: MultiplexedConnection) {
         let mut idle = self.idle();
-        // Looked at under the lock, and `Core::close` clears after it has shut the gate: none is left behind.
-        if self.gate.refusal().is_none() {
+        // Looked at under the lock, and closing the client clears after it has shut the gate: none is left behind.
+        if self.ctx.gate.refusal().is_none() {
             idle.push((generation, connection));
         }
     }

@@ -8,12 +8,10 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use redis::{RedisError, RedisResult, Value};
+use redis::{RedisError, RedisResult};
 use tokio::sync::{Notify, OnceCell};
 
-use super::Live;
-
-/// What a link keeps of its shard channel from one connection to the next.
+/// The shard channel of the connection before, which the link keeps for the next.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Before {
     /// There was none.
@@ -86,12 +84,12 @@ impl Shard {
         reply: impl Future<Output = RedisResult<T>>,
     ) -> RedisResult<T> {
         let end = self.end.notified();
-        if self.ended.load(Ordering::Acquire) {
+        if self.has_ended() {
             return Err(mixed_up());
         }
         tokio::select! {
             biased;
-            reply = reply => if self.ended.load(Ordering::Acquire) { Err(mixed_up()) } else { reply },
+            reply = reply => if self.has_ended() { Err(mixed_up()) } else { reply },
             // redis-rs has given the last reply away: this request would wait forever.
             () = end => Err(mixed_up()),
         }
@@ -108,7 +106,7 @@ impl Shard {
         settle: impl Future<Output = Result<Option<Arc<[u8]>>, E>>,
     ) -> Result<Option<Arc<[u8]>>, E> {
         let channel = self.channel.get_or_try_init(|| settle).await?;
-        if let (Some(channel), false) = (channel, self.ended.load(Ordering::Acquire)) {
+        if let (Some(channel), false) = (channel, self.has_ended()) {
             self.note(Before::Subscribed(channel.clone()));
         }
         Ok(channel.clone())
@@ -131,7 +129,12 @@ impl Shard {
         self.unknown.store(true, Ordering::Relaxed);
     }
 
-    fn channel_state(&self) -> ChannelState<'_> {
+    /// Whether the server has ended the subscription.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub(super) fn channel_state(&self) -> ChannelState<'_> {
         if self.unknown.load(Ordering::Relaxed) {
             return ChannelState::On(None);
         }
@@ -145,41 +148,6 @@ pub(crate) enum ChannelState<'a> {
     On(Option<Arc<[u8]>>),
     /// This is not settled yet.
     Open(&'a Shard),
-}
-
-impl Live {
-    /// Whether replies over this connection count.
-    pub(super) fn is_usable(&self) -> bool {
-        self.shard.as_ref().is_none_or(|shard| !shard.ended.load(Ordering::Acquire))
-    }
-
-    /// Where to publish what concerns requests over this connection.
-    pub(crate) fn channel_state(&self) -> ChannelState<'_> {
-        match &self.shard {
-            None => ChannelState::On(None),
-            Some(shard) => shard.channel_state(),
-        }
-    }
-
-    /// The shard channel, if there is one by now.
-    pub(crate) fn settled_channel(&self) -> Option<Arc<[u8]>> {
-        match self.channel_state() {
-            ChannelState::On(channel) => channel,
-            ChannelState::Open(_) => None,
-        }
-    }
-
-    /// The shard channel, in a cluster.
-    pub(crate) fn shard(&self) -> Option<&Arc<Shard>> {
-        self.shard.as_ref()
-    }
-
-    /// Subscribes to that shard channel.
-    pub(crate) async fn subscribe(&self, channel: &[u8]) -> RedisResult<()> {
-        let mut subscribe = redis::cmd("SSUBSCRIBE");
-        subscribe.arg(channel);
-        self.clone().send(&subscribe).await.and_then(Value::extract_error).map(drop)
-    }
 }
 
 fn mixed_up() -> RedisError {

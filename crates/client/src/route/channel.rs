@@ -1,4 +1,4 @@
-//! On which channel a server tells this client about its places and holds.
+//! On which channel a server tells this client about its waiters and holds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{Routes, Routing, Server, read};
 use crate::error::Error;
-use crate::link::{ChannelState, Live, Shard};
+use crate::link::live::Live;
+use crate::link::shard::{ChannelState, Shard};
 
 /// How long a subscription waits for a node to say which slots it has.
 const LEARN_WITHIN: Duration = Duration::from_millis(500);
@@ -68,7 +69,7 @@ impl Routes {
         key: &[u8],
         until: Instant,
     ) -> Result<Option<Arc<[u8]>>, Unsettled> {
-        let channels = &self.registry.channels;
+        let channels = &self.ctx.channels;
         let is_strange = |slots: Vec<Slot>| {
             !slots.is_empty() && !slots.into_iter().any(|slot| self.has(server, slot))
         };
@@ -84,7 +85,7 @@ impl Routes {
                 return Err(Unsettled::Plain);
             };
             let channel = channels.in_slot(slot);
-            let subscribed = timeout(self.settings.response_timeout, live.subscribe(&channel));
+            let subscribed = timeout(self.ctx.settings.response_timeout, live.subscribe(&channel));
             let error = match subscribed.await {
                 Ok(Ok(())) => return Ok(Some(channel)),
                 Ok(Err(error)) => error,
@@ -107,13 +108,13 @@ impl Routes {
 
     /// Whether that server has the slot, as far as is known.
     fn has(&self, server: &Arc<Server>, slot: Slot) -> bool {
-        let Routing::Cluster { slots, .. } = &self.target else { return false };
+        let Routing::Cluster { slots, .. } = &self.routing else { return false };
         read(slots).owners.get(&slot).is_some_and(|owner| Arc::ptr_eq(owner, server))
     }
 
     /// Learns from that server which slots belong to whom, if it says so before long.
     async fn refresh_from(&self, server: &Arc<Server>, until: Instant) {
-        let Routing::Cluster { refreshing, .. } = &self.target else { return };
+        let Routing::Cluster { refreshing, .. } = &self.routing else { return };
         let until = until.min(Instant::now() + LEARN_WITHIN);
         if let Ok(_one_at_a_time) = timeout_at(until, refreshing.lock()).await {
             let _ = self.learn_from(server, until).await;

@@ -1,25 +1,44 @@
-//! How a client behaves, and where it connects to.
+//! Connecting.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use crate::client::Client;
+use crate::context::Context;
 use crate::core::Core;
 use crate::error::Error;
-use crate::url::Target;
+use crate::registry::Registry;
+use crate::route::Routes;
+use crate::settings::{Settings, Wait};
+use crate::url::Endpoints;
+use crate::watchdog;
 
-/// How to wait for a lock that somebody else holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Wait {
-    /// Take a place in the queue over the shared connection, and be told by a message when it is one's turn. Any
-    /// number of tasks wait on one connection. The message may get lost (a connection that breaks, a proxy): the
-    /// client asks again after each reconnect and at least every half [`ClientBuilder::queue`].
-    #[default]
-    Queue,
-    /// Block a private connection for each waiting task. For servers behind proxies that do not pass messages on.
-    /// At most [`ClientBuilder::private_connections`] wait at a time; the next gets [`ErrorKind::Busy`](crate::ErrorKind::Busy).
-    Blocking,
+impl Client {
+    /// Connects. The URL is
+    ///
+    /// - `redis://[user:password@]host:port/db`, `rediss://…` with TLS, `unix:///path` for one server;
+    /// - `redis-sentinel://[user:password@]host:port,host:port/name[/db]` for the primary of that name, whichever
+    ///   server that is. User and password are those of the servers; those of the Sentinels come behind, as
+    ///   `?sentinel_username=…&sentinel_password=…`, or with [`ClientBuilder::sentinel_credentials`];
+    /// - `redis-cluster://[user:password@]host:port,host:port` for a cluster;
+    /// - the latter two with `rediss-` for TLS, also to the Sentinels (unless `sentinel_tls=no`).
+    ///
+    /// In users and passwords, what has a meaning in URLs is written as `%40` (`@`), `%26` (`&`) and so on.
+    ///
+    /// Inside a tokio runtime, which has to live as long as the client is used. Errors:
+    /// [`Invalid`](crate::ErrorKind::Invalid) (the URL), [`Refused`](crate::ErrorKind::Refused),
+    /// [`Unavailable`](crate::ErrorKind::Unavailable).
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url).await
+    }
+
+    /// To set how the client behaves before it connects.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
 }
 
 /// Settings of a [`Client`], before it connects.
@@ -34,7 +53,7 @@ pub enum Wait {
 /// let client = Client::builder().lease(Duration::from_secs(10)).connect(&url).await?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use = "call connect"]
 pub struct ClientBuilder {
     settings: Settings,
@@ -51,35 +70,6 @@ struct SentinelCredentials {
 impl fmt::Debug for SentinelCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SentinelCredentials").field("user", &self.user).finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) wait: Wait,
-    pub(crate) lease: Duration,
-    pub(crate) queue: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) response_timeout: Duration,
-    pub(crate) retry_for: Duration,
-    pub(crate) private_connections: usize,
-}
-
-impl Default for ClientBuilder {
-    fn default() -> Self {
-        Self {
-            settings: Settings {
-                wait: Wait::default(),
-                lease: Duration::from_secs(30),
-                queue: Duration::from_secs(10),
-                connect_timeout: Duration::from_secs(3),
-                response_timeout: Duration::from_secs(3),
-                retry_for: Duration::from_secs(10),
-                private_connections: 256,
-            },
-            tls: None,
-            sentinel: None,
-        }
     }
 }
 
@@ -166,14 +156,14 @@ impl ClientBuilder {
 
     /// Connects to what `url` names; see [`Client::connect`].
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
-        let target = Target::parse(url)?;
-        self.connect_target(target).await
+        let endpoints = Endpoints::parse(url)?;
+        self.connect_to(endpoints).await
     }
 
     /// Connects to one server, with a configuration of redis-rs (`redis::Client::get_connection_info` has that of
     /// an existing client).
     pub async fn connect_info(self, server: redis::ConnectionInfo) -> Result<Client, Error> {
-        self.connect_target(Target::Single(Box::new(server))).await
+        self.connect_to(Endpoints::Single(Box::new(server))).await
     }
 
     /// Connects to the primary that these Sentinels name, and to the next one after a failover. `node` has password,
@@ -186,57 +176,32 @@ impl ClientBuilder {
         node: redis::ConnectionInfo,
     ) -> Result<Client, Error> {
         let name = primary_name.to_owned();
-        self.connect_target(Target::Sentinel { sentinels, name, node: Box::new(node) }).await
+        self.connect_to(Endpoints::Sentinel { sentinels, name, node: Box::new(node) }).await
     }
 
     /// Connects to the cluster that these nodes belong to; the other nodes get the same user, password and TLS as
     /// the first of them.
     pub async fn connect_cluster(self, nodes: Vec<redis::ConnectionInfo>) -> Result<Client, Error> {
-        self.connect_target(Target::Cluster { nodes }).await
+        self.connect_to(Endpoints::Cluster { nodes }).await
     }
 
-    async fn connect_target(self, mut target: Target) -> Result<Client, Error> {
+    async fn connect_to(self, mut endpoints: Endpoints) -> Result<Client, Error> {
         self.settings.check()?;
         if let Some(SentinelCredentials { user, password }) = &self.sentinel {
-            target.set_sentinel_credentials(user, password);
+            endpoints.set_sentinel_credentials(user, password);
         }
         if let Some(tls) = &self.tls {
-            target = target.with_certificates(tls)?;
+            endpoints = endpoints.with_certificates(tls)?;
         }
-        Ok(Client::from_core(Core::connect(target, self.tls, self.settings).await?))
-    }
-}
-
-impl Settings {
-    fn check(&self) -> Result<(), Error> {
-        crate::options::lease_ms(self.lease)?;
-        if self.lease < Duration::from_millis(30) {
-            return Err(Error::invalid("lease must be at least 30 ms to be renewed in time"));
-        }
-        if !(Duration::from_millis(100)..=Duration::from_hours(24)).contains(&self.queue) {
-            return Err(Error::invalid("queue must be 100 ms to 1 day"));
-        }
-        for (name, time) in [
-            ("connect_timeout", self.connect_timeout),
-            ("response_timeout", self.response_timeout),
-            ("retry_for", self.retry_for),
-        ] {
-            if !(Duration::from_millis(1)..=Duration::from_hours(365 * 24)).contains(&time) {
-                return Err(Error::invalid(format!("{name} must be 1 ms to 365 days")));
-            }
-        }
-        if self.private_connections == 0 {
-            return Err(Error::invalid("private_connections must be at least 1"));
-        }
-        Ok(())
-    }
-
-    /// How long a grant lasts at least, from its making on, that a message announced.
-    pub(crate) fn announced(&self) -> Duration {
-        self.queue.min(Duration::from_millis(dlock_wire::names::CLAIM_MIN_MS))
-    }
-
-    pub(crate) fn queue_ms(&self) -> u64 {
-        u64::try_from(self.queue.as_millis()).unwrap_or(dlock_wire::names::QUEUE_MAX_MS)
+        let runtime = Handle::try_current()
+            .map_err(|_| Error::invalid("connect has to be called inside a tokio runtime"))?;
+        let ctx = Arc::new(Context::new(self.settings, runtime));
+        let registry = Arc::new(Registry::new(ctx.clone(), endpoints.db()));
+        let routes = Routes::connect(endpoints, self.tls, ctx.clone(), registry.clone()).await?;
+        let routes = Arc::new(routes);
+        registry.set_routes(&routes);
+        let core = Arc::new(Core { ctx, registry, routes });
+        watchdog::start(&core);
+        Ok(Client::from_core(core))
     }
 }

@@ -1,7 +1,5 @@
 //! How holds end.
 
-use crate::error::{Error, ErrorKind};
-
 /// How a hold ended without being released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -34,27 +32,4 @@ pub enum Released {
     Already,
     /// There was nothing to give back: it had ended before.
     Gone,
-}
-
-impl Error {
-    /// The hold was lost before the work under it was done, or no work is known.
-    pub(crate) fn lost(reason: Lost) -> Self {
-        let text = match reason {
-            Lost::Expired => "the lease ran out",
-            Lost::Refused => "the server refused to renew the hold",
-            Lost::Broken => "an operator broke the hold",
-            Lost::Deleted => "the key was deleted",
-            Lost::Disconnected => "the connection that the hold was tied to is gone",
-            Lost::Flushed => "the database was flushed",
-            Lost::Closed => "the client was closed",
-            Lost::Abandoned => "the runtime of the client has ended, and nobody renews the hold",
-        };
-        Self::new(ErrorKind::Lost { reason, finished: false }, text)
-    }
-
-    /// The work under the hold was done, but the hold may have ended before that.
-    pub(crate) fn lost_by_the_end(reason: Lost) -> Self {
-        let text = format!("{} (the work had finished)", Self::lost(reason).text());
-        Self::new(ErrorKind::Lost { reason, finished: true }, text)
-    }
 }

@@ -18,7 +18,7 @@ use crate::clock::{Moment, sleep_until};
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::gate::Cleanup;
-use crate::held::Lost;
+use crate::lost::Lost;
 
 /// What the guard sees.
 #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ impl Drive {
     /// Begins the attempt. It goes on until the sender is dropped or used, or the lock is lost, and until all is given
     /// back.
     pub(super) fn start(self) -> Result<(mpsc::Sender<()>, watch::Receiver<View>), Error> {
-        let Some(runtime) = self.words.servers.first().map(|core| core.runtime.clone()) else {
+        let Some(runtime) = self.words.servers.first().map(|core| core.ctx.runtime.clone()) else {
             return Err(Error::invalid("a quorum lock needs at least one server"));
         };
         let (orders, ordered) = mpsc::channel(1);
@@ -182,14 +182,13 @@ struct OnTheWay {
 
 impl OnTheWay {
     fn to(server: &Arc<Core>) -> Self {
-        Self { calls: 0, cleanup: Some(server.registry.gate.cleanup()) }
+        Self { calls: 0, cleanup: Some(server.ctx.gate.cleanup()) }
     }
 }
 
 /// Returns when one of these clients closes, or its runtime ends.
 pub(super) async fn any_closes(servers: &[Arc<Core>]) {
-    let mut all: Vec<_> =
-        servers.iter().map(|core| Box::pin(core.registry.gate.closing())).collect();
+    let mut all: Vec<_> = servers.iter().map(|core| Box::pin(core.ctx.gate.closing())).collect();
     std::future::poll_fn(|context| {
         // Each of them: only those that are polled wake this task.
         let closing =
@@ -378,13 +377,13 @@ impl Words {
             }
             Ask::Release => {
                 // After a lease there is nothing left to give back.
-                let patience = self.terms.lease.min(core.settings.retry_for);
+                let patience = self.terms.lease.min(core.ctx.settings.retry_for);
                 let release = Release { key, owner, all: true, token: None, reqid: None };
                 (LockVerb::Release, Request::Release(release), patience)
             }
         };
         let until = Instant::now() + patience;
-        match core.call(key, CommandId::Lock(verb), &request, until).await {
+        match core.routes.call(key, CommandId::Lock(verb), &request, until).await {
             Ok(Value::Int(token)) => {
                 Ok(u64::try_from(token).map_or(Answer::Unknown, Answer::Token))
             }

@@ -1,0 +1,225 @@
+//! An acquire under way.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dlock_wire::names::KEYS_MAX;
+use dlock_wire::reply::quote;
+use dlock_wire::request::Mode;
+use redis::Value;
+use tokio::time::Instant;
+
+use crate::clock::Moment;
+use crate::core::Core;
+use crate::error::{Error, ErrorKind};
+use crate::hold::Hold;
+use crate::hold_ref::HoldRef;
+use crate::hold_state::{LeaseTerms, certain};
+use crate::options::Options;
+
+/// What an acquire takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    Lock {
+        fair: bool,
+    },
+    Rw(Mode),
+    Permit {
+        count: u32,
+        limit: Option<u32>,
+    },
+    /// All of several locks.
+    All,
+    /// Any one of several locks.
+    Any,
+}
+
+impl Target {
+    pub(crate) fn is_several(self) -> bool {
+        matches!(self, Self::All | Self::Any)
+    }
+}
+
+#[derive(Clone)]
+pub(crate) enum Keys {
+    One(Arc<[u8]>),
+    Several(Arc<[Vec<u8>]>),
+}
+
+impl Keys {
+    pub(crate) fn one(key: &[u8]) -> Self {
+        Self::One(key.into())
+    }
+
+    /// The key that tells the server.
+    pub(crate) fn first(&self) -> &[u8] {
+        match self {
+            Self::One(key) => key,
+            Self::Several(keys) => keys.first().map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// All keys but the first.
+    pub(super) fn others(&self) -> impl Iterator<Item = &[u8]> {
+        let several = match self {
+            Self::One(_) => &[],
+            Self::Several(keys) => &keys[..],
+        };
+        several.iter().skip(1).map(Vec::as_slice)
+    }
+
+    pub(crate) fn all(&self) -> Vec<&[u8]> {
+        match self {
+            Self::One(key) => vec![key],
+            Self::Several(keys) => keys.iter().map(Vec::as_slice).collect(),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if let Self::Several(keys) = self {
+            let most = usize::try_from(KEYS_MAX).unwrap_or(usize::MAX);
+            if keys.is_empty() || keys.len() > most {
+                return Err(Error::invalid(format!("1 to {most} keys can be locked together")));
+            }
+            let mut seen = HashSet::with_capacity(keys.len());
+            if let Some(twice) = keys.iter().find(|key| !key.is_empty() && !seen.insert(&key[..])) {
+                return Err(Error::invalid(format!("key {} given twice", quote(twice))));
+            }
+        }
+        if self.first().is_empty() || self.others().any(<[u8]>::is_empty) {
+            return Err(Error::invalid("key must not be empty"));
+        }
+        Ok(())
+    }
+}
+
+/// One acquire of one owner: all its requests carry the same request id.
+pub(crate) struct PendingAcquire {
+    pub(super) core: Arc<Core>,
+    pub(super) target: Target,
+    pub(super) keys: Keys,
+    pub(super) owner: Arc<[u8]>,
+    /// No other task acts for this owner.
+    pub(super) own_name: bool,
+    pub(super) reqid: String,
+    pub(super) lease: Duration,
+    pub(super) watched: bool,
+    pub(super) options: Options,
+    /// Something of it may be left on the server: a waiter, or a grant whose reply was lost.
+    pub(super) may_remain: AtomicBool,
+    /// A request of it was sent before, and not refused outright.
+    pub(super) was_sent: AtomicBool,
+}
+
+/// A grant, before it is a hold.
+pub(super) struct Grant {
+    pub(super) hold: HoldRef,
+    /// The request that begins the lease.
+    pub(super) sent: Sent,
+    /// The hold lasts so long after that request was sent.
+    pub(super) lasts: Duration,
+    /// A message announced it, and no renewal has claimed it.
+    pub(super) unclaimed: bool,
+}
+
+/// When and where a request was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) at: Moment,
+    /// The shared connection that was up; 0: none.
+    pub(super) over: u64,
+}
+
+/// How a request waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum WaitRequest {
+    Now,
+    Queue,
+    /// On a dedicated connection, for so many milliseconds.
+    Block(u64),
+}
+
+impl PendingAcquire {
+    pub(super) fn new(core: &Arc<Core>, target: Target, keys: &Keys, options: &Options) -> Self {
+        Self {
+            core: core.clone(),
+            target,
+            keys: keys.clone(),
+            owner: options.owner(),
+            own_name: options.owner.is_none(),
+            reqid: crate::random::name(),
+            lease: options.lease.unwrap_or(core.ctx.settings.lease),
+            watched: options.lease.is_none(),
+            options: options.clone(),
+            may_remain: AtomicBool::new(false),
+            was_sent: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        self.keys.first()
+    }
+
+    /// A request is about to be sent.
+    pub(super) fn sent_now(&self) -> Sent {
+        Sent { at: Moment::now(), over: self.core.routes.connection(self.key()) }
+    }
+
+    /// Sends the request over the shared connection.
+    pub(super) async fn send(&self, wait: WaitRequest, until: Instant) -> Result<Value, Error> {
+        self.may_remain.store(true, Ordering::Relaxed);
+        let reply = self.core.routes.send(self.key(), self.draft(wait), until).await;
+        reply.map_err(|error| self.note(error))
+    }
+
+    /// Where the server refused the only copy of the first request, nothing of it is left there.
+    pub(super) fn note(&self, error: Error) -> Error {
+        let is_first = !self.was_sent.swap(true, Ordering::Relaxed);
+        if is_first && error.is_refusal() {
+            self.may_remain.store(false, Ordering::Relaxed);
+        }
+        error
+    }
+
+    /// Without waiting.
+    pub(super) async fn now(&self) -> Result<Option<Grant>, Error> {
+        let sent = self.sent_now();
+        let reply = self.send(WaitRequest::Now, self.core.ctx.retry_until()).await?;
+        let grant = self.granted(&reply, sent)?;
+        if grant.is_none() {
+            self.may_remain.store(false, Ordering::Relaxed);
+        }
+        Ok(grant)
+    }
+
+    /// Renews a grant: its lease begins again, and it is bound to the shared connection. None: it has lapsed.
+    pub(super) async fn claim(&self, grant: Grant) -> Result<Option<Grant>, Error> {
+        let Grant { hold, sent: before, .. } = grant;
+        let renewal = hold.renewal(self.lease, self.options.bind);
+        let mut sent = self.sent_now();
+        if matches!(hold, HoldRef::Multi { .. }) {
+            // MRENEW binds nothing.
+            sent.over = before.over;
+        }
+        match self.core.routes.send(self.key(), &renewal, self.core.ctx.retry_until()).await {
+            Ok(_) => Ok(Some(Grant { hold, sent, lasts: self.lease, unclaimed: false })),
+            Err(error) if error.kind() == ErrorKind::NotHeld => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The hold of a grant.
+    pub(super) fn track(&self, grant: Grant) -> Hold {
+        let terms = LeaseTerms {
+            lease: self.lease,
+            watched: self.watched,
+            bind: self.options.bind,
+            unclaimed: grant.unclaimed,
+            own_name: self.own_name,
+        };
+        let deadline = grant.sent.at.after(certain(grant.lasts));
+        Hold::track(&self.core, grant.hold, terms, deadline)
+    }
+}

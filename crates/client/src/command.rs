@@ -1,0 +1,103 @@
+//! Requests as redis-rs sends them.
+
+use std::borrow::Cow;
+
+use dlock_wire::request::{Channel, Request};
+use dlock_wire::table::{CommandId, LockVerb};
+use redis::{Cmd, RedisError, Value};
+
+use crate::error::Error;
+
+/// The address in MOVED and ASK; an empty host is that of the server that sent it.
+pub(crate) fn redirect(error: &RedisError) -> Option<NodeAddress> {
+    // What redis-rs calls a node is its address and a slot.
+    let (address, _slot) = error.redirect_node()?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some(NodeAddress { host: host.trim_matches(['[', ']']).to_owned(), port: port.parse().ok()? })
+}
+
+/// Where a node of a cluster is, as another one names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeAddress {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// The request as redis-rs sends it.
+pub(crate) fn command(id: CommandId, request: &Request<'_>) -> Cmd {
+    let mut cmd = redis::cmd(id.name());
+    request.each_arg(|arg| {
+        cmd.arg(arg);
+    });
+    cmd
+}
+
+/// An Integer reply.
+pub(crate) fn number(reply: &Value) -> Result<i64, Error> {
+    match reply {
+        Value::Int(number) => Ok(*number),
+        _ => Err(Error::protocol(reply)),
+    }
+}
+
+/// DLOCK or DFAIR.
+pub(crate) fn lock_command(fair: bool, verb: LockVerb) -> CommandId {
+    if fair { CommandId::Fair(verb) } else { CommandId::Lock(verb) }
+}
+
+/// A request, before its server is known.
+pub(crate) enum Draft<'a> {
+    /// It has no channel.
+    Fixed(Cow<'a, Cmd>),
+    /// It has the channel of the server that gets it.
+    Notified(Box<dyn Fn(Channel<'_>) -> Cmd + Send + Sync + 'a>),
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn notified(write: impl Fn(Channel<'_>) -> Cmd + Send + Sync + 'a) -> Self {
+        Self::Notified(Box::new(write))
+    }
+
+    /// Whether it has the channel of the server that gets it.
+    pub(crate) fn is_notified(&self) -> bool {
+        matches!(self, Self::Notified(_))
+    }
+
+    /// The command for a server that publishes on that channel.
+    pub(crate) fn command(&self, channel: Channel<'_>) -> Cow<'_, Cmd> {
+        match self {
+            Self::Fixed(cmd) => Cow::Borrowed(cmd),
+            Self::Notified(write) => Cow::Owned(write(channel)),
+        }
+    }
+}
+
+impl From<Cmd> for Draft<'_> {
+    fn from(cmd: Cmd) -> Self {
+        Self::Fixed(Cow::Owned(cmd))
+    }
+}
+
+impl<'a> From<&'a Cmd> for Draft<'a> {
+    fn from(cmd: &'a Cmd) -> Self {
+        Self::Fixed(Cow::Borrowed(cmd))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::redirect;
+
+    #[test]
+    fn a_redirection_names_host_and_port() {
+        let of = |detail: &str| {
+            let error = redis::make_extension_error("MOVED".to_owned(), Some(detail.to_owned()));
+            let parsed = redis::parse_redis_value(format!("-MOVED {detail}\r\n").as_bytes());
+            let parsed = parsed.and_then(redis::Value::extract_error).err().unwrap_or(error);
+            redirect(&parsed).map(|to| (to.host, to.port))
+        };
+        assert_eq!(of("7629 127.0.0.1:7001"), Some(("127.0.0.1".to_owned(), 7001)));
+        assert_eq!(of("7629 :7001"), Some((String::new(), 7001)));
+        assert_eq!(of("7629 ::1:7001"), Some(("::1".to_owned(), 7001)));
+    }
+}

@@ -1,0 +1,59 @@
+//! What all parts of a client share: settings, the state of closing, channels, and the runtime.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use crate::channel::Channels;
+use crate::gate::Gate;
+use crate::settings::Settings;
+
+/// One per client.
+pub(crate) struct Context {
+    pub(crate) settings: Settings,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) channels: Channels,
+    /// Where background work runs.
+    pub(crate) runtime: Handle,
+    /// Calls that block a dedicated connection.
+    blocked: AtomicUsize,
+}
+
+impl Context {
+    pub(crate) fn new(settings: Settings, runtime: Handle) -> Self {
+        Self {
+            settings,
+            gate: Arc::default(),
+            channels: Channels::new(),
+            runtime,
+            blocked: AtomicUsize::new(0),
+        }
+    }
+
+    /// When a request that begins now, and has no timeout of its own, is given up.
+    pub(crate) fn retry_until(&self) -> Instant {
+        Instant::now() + self.settings.retry_for
+    }
+
+    /// A call begins to block a dedicated connection.
+    pub(crate) fn begin_blocked(&self) -> BlockedCount<'_> {
+        self.blocked.fetch_add(1, Ordering::Relaxed);
+        BlockedCount(&self.blocked)
+    }
+
+    /// Whether any call blocks a dedicated connection.
+    pub(crate) fn has_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// A call that blocks a dedicated connection, until this is dropped.
+pub(crate) struct BlockedCount<'a>(&'a AtomicUsize);
+
+impl Drop for BlockedCount<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

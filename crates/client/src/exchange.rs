@@ -1,0 +1,273 @@
+//! A request, sent until it is answered.
+//!
+//! A request whose answer does not come is sent again, over another connection or to another server, until its time
+//! is over. That is safe because each of them either carries a request id or has no more effect the second time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::request::Request;
+use dlock_wire::table::CommandId;
+use redis::{RedisError, Value};
+use tokio::time::{Instant, timeout_at};
+
+use crate::back_off::BackOff;
+use crate::clock::Moment;
+use crate::command::{Draft, command, redirect};
+use crate::error::{Error, ErrorKind};
+use crate::link::live::Live;
+use crate::route::{Routes, Server};
+
+/// Before a request is repeated.
+const PAUSES: BackOff = BackOff::new(Duration::from_millis(2), Duration::from_millis(200));
+/// In a cluster, how long a node may be unreachable before the others are asked who has its slots now.
+const NODE_WITHIN: Duration = Duration::from_millis(500);
+
+/// What the server answered to a request.
+pub(crate) struct Reply {
+    pub(crate) value: Value,
+    /// An earlier copy of the request got no answer: the server may have carried that one out.
+    pub(crate) repeated: bool,
+}
+
+/// One request, and until when it is tried.
+#[derive(Clone, Copy)]
+struct Exchange<'a> {
+    key: &'a [u8],
+    draft: &'a Draft<'a>,
+    until: Instant,
+}
+
+/// Why one try failed.
+enum Failure {
+    /// Another try would fail, too.
+    Final(Error),
+    /// Try again: the server did not carry the request out.
+    Passing(Error),
+    /// Try again: the request was sent, and whether the server carried it out is unknown.
+    Unanswered(Error),
+    /// Try again at once: this server named another one.
+    Elsewhere(Error),
+}
+
+impl Routes {
+    /// Asks the server that has `key`, until there is an answer or the time is over.
+    pub(crate) async fn call(
+        &self,
+        key: &[u8],
+        id: CommandId,
+        request: &Request<'_>,
+        until: Instant,
+    ) -> Result<Value, Error> {
+        self.send(key, &command(id, request), until).await
+    }
+
+    /// As [`Routes::call`], with the command already written, or with a draft of it.
+    pub(crate) async fn send<'a>(
+        &self,
+        key: &[u8],
+        request: impl Into<Draft<'a>>,
+        until: Instant,
+    ) -> Result<Value, Error> {
+        self.exchange(key, request, until).await.map(|answer| answer.value)
+    }
+
+    /// As [`Routes::send`], for requests whose answer means something else when an earlier copy got none. An error tells
+    /// by [`Error::is_repeated`].
+    pub(crate) async fn exchange<'a>(
+        &self,
+        key: &[u8],
+        request: impl Into<Draft<'a>>,
+        until: Instant,
+    ) -> Result<Reply, Error> {
+        let draft = &request.into();
+        let call = Exchange { key, draft, until };
+        let mut pauses = PAUSES;
+        let mut redirects = 0;
+        let mut repeated = false;
+        loop {
+            if let Some(error) = self.ctx.gate.refusal() {
+                return Err(if repeated { error.after_another_try() } else { error });
+            }
+            let error = match self.try_once(call).await {
+                Ok(value) => return Ok(Reply { value, repeated }),
+                Err(Failure::Final(error)) if repeated => return Err(error.after_another_try()),
+                Err(Failure::Final(error)) => return Err(error),
+                // Two servers that name each other are not asked in a circle.
+                Err(Failure::Elsewhere(_)) if redirects < 2 && Instant::now() < until => {
+                    redirects += 1;
+                    continue;
+                }
+                Err(Failure::Unanswered(error)) => {
+                    repeated = true;
+                    error
+                }
+                Err(Failure::Passing(error) | Failure::Elsewhere(error)) => error,
+            };
+            if Instant::now() + pauses.next() >= until {
+                return Err(if repeated { error.after_another_try() } else { error });
+            }
+            pauses.pause().await;
+            redirects = 0;
+        }
+    }
+
+    async fn try_once(&self, call: Exchange<'_>) -> Result<Value, Failure> {
+        let until = call.until;
+        let (server, mut live) = self.reach(call.key, until).await?;
+        let channel = if call.draft.is_notified() {
+            let channel = self.channel(&server, &live, call.key, until).await;
+            channel.map_err(Failure::Passing)?
+        } else {
+            None
+        };
+        let sent = Moment::now();
+        let answer_by = until.min(Instant::now() + self.ctx.settings.response_timeout);
+        let cmd = call.draft.command(self.ctx.channels.or_plain(channel.as_deref()));
+        match timeout_at(answer_by, live.send(&cmd)).await {
+            Ok(reply) => match reply.and_then(Value::extract_error) {
+                Ok(value) => {
+                    server.link.answered(sent);
+                    if let (Some(shard), true) = (&live.shard, channel.is_some()) {
+                        shard.snotify_is_known();
+                    }
+                    Ok(value)
+                }
+                // Seldom: kept out of the size of every call.
+                Err(error) if channel.is_some() && error.code() == Some("ERR") => {
+                    Box::pin(self.without_shard(error, call, &server, live)).await
+                }
+                Err(error) => Box::pin(self.after(error, call, &server, &live)).await,
+            },
+            Err(_) if answer_by < until => {
+                server.link.report_broken(live.generation);
+                Err(Failure::Unanswered(Error::unavailable("no answer in time")))
+            }
+            // The caller's time is over; whether the connection is dead, this does not tell.
+            Err(_) => Err(Failure::Final(Error::unavailable("no answer in time"))),
+        }
+    }
+
+    /// The server answered `ERR` to a request with SNOTIFY. If it may not know that word, it gets NOTIFY instead.
+    async fn without_shard(
+        &self,
+        error: RedisError,
+        call: Exchange<'_>,
+        server: &Arc<Server>,
+        mut live: Live,
+    ) -> Result<Value, Failure> {
+        if !live.shard.as_ref().is_some_and(|shard| shard.may_not_know_snotify()) {
+            return self.after(error, call, server, &live).await;
+        }
+        let cmd = call.draft.command(self.ctx.channels.or_plain(None));
+        let answer_by = call.until.min(Instant::now() + self.ctx.settings.response_timeout);
+        let Ok(reply) = timeout_at(answer_by, live.send(&cmd)).await else {
+            return Err(Failure::Unanswered(Error::unavailable("no answer in time")));
+        };
+        let reply = reply.and_then(Value::extract_error);
+        let code = reply.as_ref().map_or_else(RedisError::code, |_| Some("OK"));
+        if let (Some(shard), true) = (&live.shard, code.is_some_and(|code| code != "ERR")) {
+            shard.snotify_is_unknown();
+        }
+        match reply {
+            Ok(value) => Ok(value),
+            Err(error) => self.after(error, call, server, &live).await,
+        }
+    }
+
+    /// The server that has the key, connected.
+    async fn reach(&self, key: &[u8], until: Instant) -> Result<(Arc<Server>, Live), Failure> {
+        let connect_by =
+            if self.is_cluster() { until.min(Instant::now() + NODE_WITHIN) } else { until };
+        let Some(server) = self.server_of(key) else {
+            Box::pin(self.refresh(until)).await.map_err(Failure::Passing)?;
+            return Err(Failure::Passing(Error::unavailable("no server has the slot of the key")));
+        };
+        match server.link.live(connect_by).await {
+            Ok(live) => Ok((server, live)),
+            Err(error) => {
+                // A node that is gone may have been replaced; a refusal stays one.
+                let _ = Box::pin(self.refresh(until)).await;
+                Err(match error.kind() {
+                    ErrorKind::Unavailable => Failure::Passing(error),
+                    _ => Failure::Final(error),
+                })
+            }
+        }
+    }
+
+    /// What an error of one try means for the next one.
+    async fn after(
+        &self,
+        error: RedisError,
+        call: Exchange<'_>,
+        server: &Arc<Server>,
+        live: &Live,
+    ) -> Result<Value, Failure> {
+        let (until, generation) = (call.until, live.generation);
+        let Some(code) = error.code().map(str::to_owned) else {
+            server.link.report_broken(generation);
+            let error = Error::from(error);
+            return Err(match error.kind() {
+                ErrorKind::Unavailable => Failure::Unanswered(error),
+                _ => Failure::Final(error),
+            });
+        };
+        let redirect = redirect(&error);
+        let error = Error::from(error);
+        match (code.as_str(), redirect) {
+            ("MOVED", Some(to)) => {
+                let Some(to) = self.redirected(&to, server) else {
+                    return Err(Failure::Final(error.of_a_cluster()));
+                };
+                self.moved(call.key, &to);
+                Err(Failure::Elsewhere(error))
+            }
+            ("ASK", Some(to)) => {
+                let Some(to) = self.redirected(&to, server) else {
+                    return Err(Failure::Final(error.of_a_cluster()));
+                };
+                self.ask(&to, call).await
+            }
+            ("READONLY", _) => {
+                // It was made a replica: Sentinels or the cluster know who is primary now.
+                server.link.report_read_only(generation);
+                server.pool.clear();
+                let _ = self.refresh(until).await;
+                Err(Failure::Passing(error))
+            }
+            ("CLUSTERDOWN" | "MASTERDOWN", _) => {
+                let _ = self.refresh(until).await;
+                Err(Failure::Passing(error))
+            }
+            ("LOADING" | "TRYAGAIN" | "BUSY" | "MOVING", _) => Err(Failure::Passing(error)),
+            _ => Err(Failure::Final(error)),
+        }
+    }
+
+    /// Asks the target of a slot that is on its way there.
+    async fn ask(&self, to: &Server, call: Exchange<'_>) -> Result<Value, Failure> {
+        let until = call.until;
+        let connect_by = until.min(Instant::now() + NODE_WITHIN);
+        let mut live = to.link.live(connect_by).await.map_err(Failure::Passing)?;
+        let mut both = redis::pipe();
+        // For a slot that it does not have yet, it is not asked to take a subscription.
+        let channel = live.settled_channel();
+        let cmd = call.draft.command(self.ctx.channels.or_plain(channel.as_deref()));
+        both.cmd("ASKING").add_command(cmd.into_owned());
+        let answer_by = until.min(Instant::now() + self.ctx.settings.response_timeout);
+        let replies = timeout_at(answer_by, live.send_all(&both, 2)).await;
+        let reply = match replies {
+            Ok(Ok(mut replies)) => replies.pop().unwrap_or(Value::Nil).extract_error(),
+            Ok(Err(error)) => Err(error),
+            Err(_) => return Err(Failure::Unanswered(Error::unavailable("no answer in time"))),
+        };
+        reply.map_err(|error| match error.code() {
+            Some("MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MOVING") => {
+                Failure::Passing(error.into())
+            }
+            None => Failure::Unanswered(error.into()),
+            Some(_) => Failure::Final(error.into()),
+        })
+    }
+}

@@ -1,0 +1,283 @@
+//! A hold and its requests: renewals, releases, and the tasks that wait for its loss.
+
+mod release;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::names::LEASE_MAX_MS;
+use dlock_wire::reply::quote;
+use redis::Cmd;
+use tokio::runtime::Handle;
+
+use crate::clock::{Moment, by_the_clock, sleep_until};
+use crate::core::Core;
+use crate::error::{Error, ErrorKind};
+use crate::hold_ref::HoldRef;
+use crate::hold_state::{InflightRenewal, LeaseTerms, RenewalReply};
+use crate::link::events::Events as _;
+use crate::lost::Lost;
+use crate::tracked::TrackedHold;
+
+/// The longest lease there is.
+const LEASE_MAX: Duration = Duration::from_millis(LEASE_MAX_MS);
+
+/// A view of a hold, for the work that is done under it. Cheap to clone; it keeps no hold alive.
+#[derive(Clone)]
+pub struct Hold {
+    core: Arc<Core>,
+    pub(crate) tracked: Arc<TrackedHold>,
+}
+
+impl Hold {
+    /// The locked key: of several, the first.
+    pub fn key(&self) -> &[u8] {
+        self.tracked.key()
+    }
+
+    /// The owner of the hold.
+    pub fn owner(&self) -> &[u8] {
+        self.tracked.hold_ref.owner()
+    }
+
+    /// The fencing token, 1 to 2^53 - 1: larger than that of every earlier holder. Send it with each write, and let the
+    /// receiver refuse tokens smaller than the largest it has seen.
+    pub fn token(&self) -> u64 {
+        self.tracked.hold_ref.token()
+    }
+
+    /// Resolves when the hold is lost: its time is over by the clock of this machine, or the server said that it is
+    /// gone. An expired hold is lost here before another client can get it; a hold that an operator breaks is lost as
+    /// soon as the message arrives. Does not resolve for a hold that is released.
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        let mut lost = self.tracked.watch_loss();
+        let hold = self.clone();
+        let clock = self.clone();
+        let told = async move {
+            loop {
+                if let Some(how) = *lost.borrow_and_update() {
+                    return how;
+                }
+                // The client's own runtime may have ended: each task that waits looks at the clock, too.
+                let expiry = async {
+                    if Handle::try_current().is_ok() && !hold.tracked.has_ended() {
+                        sleep_until(hold.tracked.deadline()).await;
+                    } else {
+                        std::future::pending::<()>().await;
+                    }
+                };
+                tokio::select! {
+                    changed = lost.changed() => if changed.is_err() {
+                        std::future::pending::<()>().await;
+                    },
+                    () = expiry => {
+                        hold.lost_now();
+                    }
+                }
+            }
+        };
+        by_the_clock(move || clock.lost_now(), told)
+    }
+
+    /// How the hold was lost, if it was.
+    pub fn lost_now(&self) -> Option<Lost> {
+        self.core.registry.lost_now(&self.tracked)
+    }
+
+    /// How long the hold is certain to last if nothing renews it and no operator breaks it. Zero once it is lost or
+    /// released.
+    pub fn valid_for(&self) -> Duration {
+        self.lost_now();
+        self.tracked.state().valid_for(Moment::now())
+    }
+
+    pub(crate) fn new(core: Arc<Core>, tracked: Arc<TrackedHold>) -> Self {
+        Self { core, tracked }
+    }
+
+    /// A new hold, certain until `deadline`.
+    pub(crate) fn track(
+        core: &Arc<Core>,
+        hold_ref: HoldRef,
+        terms: LeaseTerms,
+        deadline: Moment,
+    ) -> Self {
+        Self::new(core.clone(), core.registry.track(hold_ref, terms, deadline))
+    }
+
+    pub(crate) fn lose(&self, how: Lost) {
+        self.core.registry.lose(&self.tracked, how);
+    }
+
+    /// Its connection was lost, which was alive at `alive`, perhaps before the registry knew the hold.
+    pub(crate) fn unbind(&self, alive: Moment) {
+        self.core.registry.unbind(&self.tracked, alive);
+        self.core.registry.renew_now();
+    }
+
+    /// A message said that it is lost.
+    pub(crate) fn report_lost(&self, how: Lost) {
+        self.core.registry.report_lost(&self.tracked, how);
+    }
+
+    /// The shared connection to its server that is up; 0: none.
+    fn connection(&self) -> u64 {
+        self.core.routes.connection(self.key())
+    }
+
+    /// A renewal is about to be sent over that connection (0: unknown).
+    fn begin_renewal(&self, lease: Duration, over: u64) -> InflightRenewal {
+        let (renewal, change) = self.tracked.state().begin_renewal(Moment::now(), lease, over);
+        self.core.registry.apply(&self.tracked, change);
+        self.siblings_not_after(renewal.until());
+        renewal
+    }
+
+    /// The reply to a renewal, or none.
+    pub(crate) fn end_renewal(&self, renewal: InflightRenewal, reply: RenewalReply) {
+        // Read before the state is locked: if the connection is lost in between, the state counts that.
+        let connection = self.connection();
+        let change = self.tracked.state().end_renewal(Moment::now(), renewal, reply, connection);
+        self.core.registry.apply(&self.tracked, change);
+        if matches!(reply, RenewalReply::Accepted | RenewalReply::AcceptedCopy) {
+            // A sibling may have been granted after this renewal was sent.
+            self.siblings_not_after(renewal.until());
+        }
+        if matches!(reply, RenewalReply::Unknown | RenewalReply::AcceptedCopy) {
+            for sibling in self.siblings() {
+                sibling.tracked.state().add_stray(renewal);
+            }
+        }
+    }
+
+    /// The other guards of the same hold of the server. An owner that no other task acts for has none.
+    fn siblings(&self) -> Vec<Self> {
+        if self.tracked.terms().own_name {
+            return Vec::new();
+        }
+        let siblings = self.core.registry.holds.siblings(&self.tracked);
+        siblings.into_iter().map(|tracked| Self::new(self.core.clone(), tracked)).collect()
+    }
+
+    /// A renewal through one guard sets the end for all guards that share the hold.
+    fn siblings_not_after(&self, moment: Moment) {
+        for Self { core, tracked } in self.siblings() {
+            let change = tracked.state().not_after(moment);
+            core.registry.apply(&tracked, change);
+        }
+    }
+
+    /// The lease of a renewal by the watchdog. Never less than another guard of the same hold counts on: a renewal sets
+    /// the end for all of them.
+    fn shared_lease(&self) -> Duration {
+        let siblings = self.siblings();
+        // A sibling's rest has its margin taken off already: the server's is longer by 1 % and 2 ms.
+        let rest = siblings.iter().map(Self::valid_for).max();
+        let rest = rest.map(|rest| (rest + rest / 64 + Duration::from_millis(3)).min(LEASE_MAX));
+        self.tracked.terms().lease.max(rest.unwrap_or_default())
+    }
+
+    /// What the watchdog sends over that connection, all of which must succeed: a renewal, or, for a hold that it does not
+    /// renew, a request that binds it again for the rest of its lease.
+    pub(crate) fn watchdog_renewal(&self, over: u64) -> Renewal {
+        let lease = if self.tracked.terms().watched {
+            self.shared_lease()
+        } else {
+            self.tracked.state().rest_of_lease(Moment::now())
+        };
+        self.renewal(lease, over)
+    }
+
+    /// Begins a renewal over that connection.
+    fn renewal(&self, lease: Duration, over: u64) -> Renewal {
+        let inflight = self.begin_renewal(lease, over);
+        let terms = self.tracked.terms();
+        let requests = match &self.tracked.hold_ref {
+            hold @ HoldRef::Multi { .. } if !terms.own_name => {
+                hold.renewals_by_token(lease, terms.bind)
+            }
+            hold => vec![hold.renewal(lease, terms.bind)],
+        };
+        Renewal { requests, inflight }
+    }
+
+    /// Sends requests of which each has to succeed. Whether one of them was sent more than once.
+    async fn send_all(&self, requests: &[Cmd]) -> Result<bool, Error> {
+        let mut repeated = false;
+        for request in requests {
+            let until = self.core.ctx.retry_until();
+            repeated |= self.core.routes.exchange(self.key(), request, until).await?.repeated;
+        }
+        Ok(repeated)
+    }
+
+    /// As [`Hold::send_all`], and notes the reply to the renewal.
+    async fn send_renewal(&self, renewal: Renewal) -> Result<(), Error> {
+        let Renewal { requests, inflight } = renewal;
+        let sent = self.send_all(&requests).await;
+        let reply = match &sent {
+            Ok(false) => RenewalReply::Accepted,
+            Ok(true) => RenewalReply::AcceptedCopy,
+            Err(error) if error.is_refusal() && !error.is_repeated() && requests.len() == 1 => {
+                RenewalReply::Refused
+            }
+            Err(_) => RenewalReply::Unknown,
+        };
+        self.end_renewal(inflight, reply);
+        sent.map(drop)
+    }
+
+    /// The server said that it is gone, which may mean that it has moved: asks, and loses it only if it has not.
+    pub(crate) async fn verify(self, how: Lost) {
+        let sent = if self.tracked.is_watched() {
+            self.send_renewal(self.watchdog_renewal(self.connection())).await
+        } else {
+            let Some(check) = self.tracked.hold_ref.check() else { return self.lose(how) };
+            self.send_all(&[check]).await.map(drop)
+        };
+        match sent {
+            Err(error) if matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Stale) => {
+                self.lose(how);
+            }
+            // Held, or unknown: then its deadline stays.
+            Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// Renews it now, for so long; a watched hold also from now on.
+    pub(crate) async fn renew(&self, lease: Duration) -> Result<(), Error> {
+        if let Some(lost) = self.lost_now() {
+            return Err(Error::lost(lost));
+        }
+        self.tracked.state().set_lease(lease);
+        match self.send_renewal(self.renewal(lease, self.connection())).await {
+            // It may have expired while the reply was on its way.
+            Ok(()) => self.lost_now().map_or(Ok(()), |lost| Err(Error::lost(lost))),
+            Err(error) => {
+                if error.kind() == ErrorKind::NotHeld {
+                    self.lose(Lost::Refused);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A renewal that has begun and is to be sent.
+pub(crate) struct Renewal {
+    pub(crate) requests: Vec<Cmd>,
+    pub(crate) inflight: InflightRenewal,
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("key", &quote(self.key()))
+            .field("owner", &quote(self.owner()))
+            .field("token", &self.token())
+            .field("valid_for", &self.valid_for())
+            .field("lost", &self.lost_now())
+            .finish()
+    }
+}

@@ -1,0 +1,144 @@
+//! What the server calls a hold, and the requests about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::permit::{self, PermitId};
+use dlock_wire::request::{
+    MRelease, MRenew, Mode, Release, Renew, Request, RwRelease, RwRenew, SemRenew,
+};
+use dlock_wire::table::{CommandId, LockVerb, MultiVerb, RwVerb, SemVerb};
+use redis::Cmd;
+
+use crate::clock::millis;
+use crate::command::{command, lock_command};
+
+/// What is held, by its names on the server.
+#[derive(Debug, Clone)]
+pub(crate) enum HoldRef {
+    Lock { fair: bool, key: Arc<[u8]>, owner: Arc<[u8]>, token: u64 },
+    Rw { mode: Mode, key: Arc<[u8]>, owner: Arc<[u8]>, token: u64 },
+    Permit { key: Arc<[u8]>, permit: PermitId },
+    Multi { keys: Arc<[Vec<u8>]>, owner: Arc<[u8]>, tokens: Vec<u64> },
+}
+
+impl HoldRef {
+    /// The request that renews it.
+    pub(crate) fn renewal(&self, lease: Duration, bind: Option<Duration>) -> Cmd {
+        let lease_ms = Some(millis(lease));
+        let bind_ms = bind.map(millis);
+        match self {
+            Self::Lock { fair, key, owner, token } => {
+                let id = lock_command(*fair, LockVerb::Renew);
+                let renew = Renew { key, owner, lease_ms, token: Some(*token), bind_ms };
+                command(id, &Request::Renew(renew))
+            }
+            Self::Rw { mode, key, owner, token } => {
+                let renew = Renew { key, owner, lease_ms, token: Some(*token), bind_ms };
+                let renew = RwRenew { renew, mode: *mode };
+                command(CommandId::Rw(RwVerb::Renew), &Request::RwRenew(renew))
+            }
+            Self::Permit { key, permit } => {
+                let renew = SemRenew { key, permit: *permit, lease_ms, bind_ms };
+                command(CommandId::Sem(SemVerb::Renew), &Request::SemRenew(renew))
+            }
+            Self::Multi { keys, owner, .. } => {
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                let renew = MRenew { keys: &keys, owner, lease_ms };
+                command(CommandId::Multi(MultiVerb::Renew), &Request::MRenew(renew))
+            }
+        }
+    }
+
+    /// The requests that renew several locks of an owner that others act for: one by one, as MRENEW would also renew what
+    /// that owner has been granted since. Of one lock, none.
+    pub(crate) fn renewals_by_token(&self, lease: Duration, bind: Option<Duration>) -> Vec<Cmd> {
+        let Self::Multi { keys, owner, tokens } = self else { return Vec::new() };
+        let (lease_ms, bind_ms) = (Some(millis(lease)), bind.map(millis));
+        let renewals = keys.iter().zip(tokens).map(|(key, token)| {
+            let renew = Renew { key, owner, lease_ms, token: Some(*token), bind_ms };
+            command(lock_command(false, LockVerb::Renew), &Request::Renew(renew))
+        });
+        renewals.collect()
+    }
+
+    /// The request that releases it; a request id is needed where other tasks act for the owner, too.
+    pub(crate) fn release(&self, reqid: Option<&[u8]>) -> Cmd {
+        match self {
+            Self::Lock { fair, key, owner, token } => {
+                let release = Release { key, owner, all: false, token: Some(*token), reqid };
+                command(lock_command(*fair, LockVerb::Release), &Request::Release(release))
+            }
+            Self::Rw { mode, key, owner, token } => {
+                let release = Release { key, owner, all: false, token: Some(*token), reqid };
+                let release = RwRelease { release, mode: *mode };
+                command(CommandId::Rw(RwVerb::Release), &Request::RwRelease(release))
+            }
+            Self::Permit { key, permit } => {
+                let release = Request::SemRelease { key, permit: *permit };
+                command(CommandId::Sem(SemVerb::Release), &release)
+            }
+            Self::Multi { keys, owner, .. } => {
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                let release = Request::MRelease(MRelease { keys: &keys, owner, reqid });
+                command(CommandId::Multi(MultiVerb::Release), &release)
+            }
+        }
+    }
+
+    /// The request that tells, by an error, that it is gone, and changes nothing; None if there is no such request.
+    pub(crate) fn check(&self) -> Option<Cmd> {
+        let (id, key, token) = match self {
+            Self::Lock { fair, key, token, .. } => {
+                (lock_command(*fair, LockVerb::Check), key, token)
+            }
+            Self::Rw { key, token, .. } => (CommandId::Rw(RwVerb::Check), key, token),
+            Self::Permit { .. } | Self::Multi { .. } => return None,
+        };
+        Some(command(id, &Request::Check { key, token: *token }))
+    }
+
+    /// Its names in messages.
+    pub(crate) fn names(&self) -> Vec<Box<[u8]>> {
+        match self {
+            Self::Lock { key, token, .. } | Self::Rw { key, token, .. } => {
+                vec![hold_name(token.to_string().as_bytes(), key)]
+            }
+            Self::Permit { key, permit } => vec![hold_name(&permit::text(permit), key)],
+            Self::Multi { keys, tokens, .. } => {
+                let names = keys.iter().zip(tokens);
+                names.map(|(key, token)| hold_name(token.to_string().as_bytes(), key)).collect()
+            }
+        }
+    }
+
+    /// A key that tells the server.
+    pub(crate) fn key(&self) -> &[u8] {
+        match self {
+            Self::Lock { key, .. } | Self::Rw { key, .. } | Self::Permit { key, .. } => key,
+            Self::Multi { keys, .. } => keys.first().map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// The owner; permits have none.
+    pub(crate) fn owner(&self) -> &[u8] {
+        match self {
+            Self::Lock { owner, .. } | Self::Rw { owner, .. } | Self::Multi { owner, .. } => owner,
+            Self::Permit { .. } => &[],
+        }
+    }
+
+    /// The fencing token: of several locks, the first; of permits, 0.
+    pub(crate) fn token(&self) -> u64 {
+        match self {
+            Self::Lock { token, .. } | Self::Rw { token, .. } => *token,
+            Self::Multi { tokens, .. } => tokens.first().copied().unwrap_or(0),
+            Self::Permit { .. } => 0,
+        }
+    }
+}
+
+/// The name of a hold in messages.
+pub(crate) fn hold_name(id: &[u8], key: &[u8]) -> Box<[u8]> {
+    [id, b" ", key].concat().into()
+}

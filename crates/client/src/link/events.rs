@@ -1,0 +1,27 @@
+//! What connections report about the client's waiters and holds, and ask about them.
+
+use std::sync::Arc;
+
+use crate::clock::Moment;
+use crate::tracked::TrackedHold;
+
+/// The registry, as connections and routes know it.
+pub(crate) trait Events: Send + Sync {
+    /// Holds may be close to their end, or have lost their binding: the watchdog renews now.
+    fn renew_now(&self);
+
+    /// The connection to `server` is lost. It was alive at `alive`.
+    fn disconnected(&self, server: &str, alive: Moment);
+
+    /// The server published `text` on one of the client's channels.
+    fn message(&self, text: &[u8]);
+
+    /// Whether a connection that dies silently must be noticed before the next renewal.
+    fn needs_heartbeat(&self) -> bool;
+
+    /// Every hold that is bound to a connection.
+    fn bound(&self) -> Vec<Arc<TrackedHold>>;
+
+    /// The hold was bound to a connection that was alive at `alive`, and no longer counts.
+    fn unbind(&self, hold: &TrackedHold, alive: Moment);
+}

@@ -1,0 +1,93 @@
+//! Where and how to connect: to a fixed address, or to the primary that Sentinels name.
+
+use std::time::Duration;
+
+use redis::io::tcp::socket2::TcpKeepalive;
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, TlsCertificates, TlsMode};
+use tokio::sync::Mutex;
+
+use crate::error::Error;
+
+/// Makes the configuration of a connection to one server.
+pub(crate) enum Opener {
+    Fixed(Box<ConnectionInfo>),
+    /// A node of a cluster.
+    Node(Box<ConnectionInfo>),
+    Sentinel {
+        lookup: Box<Mutex<SentinelClient>>,
+        /// How the servers themselves are spoken to.
+        node: Box<ConnectionInfo>,
+    },
+}
+
+impl Opener {
+    /// Where to connect to now: with Sentinels the primary of this moment, which was asked whether it is one.
+    pub(crate) async fn client(&self) -> Result<redis::Client, Error> {
+        let info = match self {
+            Self::Fixed(info) | Self::Node(info) => ConnectionInfo::clone(info),
+            Self::Sentinel { lookup, node } => {
+                let primary = lookup.lock().await.async_get_client().await?;
+                ConnectionInfo::clone(node).set_addr(primary.get_connection_info().addr().clone())
+            }
+        };
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        // Many small requests of many tasks: none waits for the acknowledgement of another. And a connection on which
+        // nothing happens for long must not be forgotten by what is between, nor outlive a peer that is gone.
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(15))
+            .with_interval(Duration::from_secs(5))
+            .with_retries(3);
+        let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
+        let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
+        Ok(redis::Client::open(info)?)
+    }
+
+    /// Whether Sentinels name the server, and may name another one later.
+    pub(crate) fn is_named_by_sentinels(&self) -> bool {
+        matches!(self, Self::Sentinel { .. })
+    }
+
+    pub(crate) fn is_cluster_node(&self) -> bool {
+        matches!(self, Self::Node(_))
+    }
+}
+
+/// Asks the Sentinels for the primary `name`, and that server whether it is one. Certificates for the Sentinels are part of
+/// their addresses already.
+pub(crate) fn lookup(
+    sentinels: &[ConnectionInfo],
+    name: &str,
+    node: &ConnectionInfo,
+    tls: Option<TlsCertificates>,
+) -> Result<SentinelClient, Error> {
+    let addresses = sentinels.iter().map(|sentinel| sentinel.addr().clone());
+    let mut builder = SentinelClientBuilder::new(addresses, name, SentinelServerType::Master)?;
+    if let Some(asked) = sentinels.first() {
+        builder = builder.set_client_to_sentinel_tcp_settings(asked.tcp_settings().clone());
+        if let Some(user) = asked.redis_settings().username() {
+            builder = builder.set_client_to_sentinel_username(user);
+        }
+        if let Some(password) = asked.redis_settings().password() {
+            builder = builder.set_client_to_sentinel_password(password);
+        }
+    }
+    builder = builder.set_client_to_redis_tcp_settings(node.tcp_settings().clone());
+    if let Some(user) = node.redis_settings().username() {
+        builder = builder.set_client_to_redis_username(user);
+    }
+    if let Some(password) = node.redis_settings().password() {
+        builder = builder.set_client_to_redis_password(password);
+    }
+    builder = match node.addr() {
+        ConnectionAddr::TcpTls { insecure: true, .. } => {
+            builder.set_client_to_redis_tls_mode(TlsMode::Insecure)
+        }
+        ConnectionAddr::TcpTls { .. } => builder.set_client_to_redis_tls_mode(TlsMode::Secure),
+        _ => builder,
+    };
+    if let Some(tls) = tls {
+        builder = builder.set_client_to_redis_certificates(tls);
+    }
+    Ok(builder.build()?)
+}

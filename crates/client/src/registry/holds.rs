@@ -1,0 +1,170 @@
+//! The holds of one client: by name, by deadline, and all that are not released.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use crate::clock::Moment;
+use crate::hold_ref::hold_name;
+use crate::tracked::{TimerKey, TrackedHold};
+
+#[derive(Default)]
+pub(crate) struct HoldTable {
+    tables: Mutex<Tables>,
+    /// The first deadline is earlier than the last [`HoldTable::due`] said.
+    pub(crate) earlier: Notify,
+}
+
+/// What [`HoldTable::due`] found.
+pub(crate) struct Due {
+    /// Holds whose deadline has passed.
+    pub(crate) holds: Vec<Arc<TrackedHold>>,
+    /// The next deadline.
+    pub(crate) next: Moment,
+}
+
+#[derive(Default)]
+struct Tables {
+    /// More than one where an owner holds a lock several times: they share the token.
+    by_name: HashMap<Box<[u8]>, Vec<Weak<TrackedHold>>>,
+    by_deadline: BTreeMap<TimerKey, Weak<TrackedHold>>,
+    /// Every hold whose release has not begun, also those that are lost; by address.
+    unreleased: HashMap<usize, Weak<TrackedHold>>,
+    added: u64,
+    /// How many of those with a deadline are bound to a connection.
+    bound: usize,
+    /// When [`HoldTable::due`] will be called next. None: it is being called, or about to be.
+    next_due: Option<Moment>,
+}
+
+impl HoldTable {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, hold: &Arc<TrackedHold>) {
+        let mut tables = self.tables();
+        for name in hold.hold_ref.names() {
+            tables.by_name.entry(name).or_default().push(Arc::downgrade(hold));
+        }
+        tables.unreleased.insert(Arc::as_ptr(hold).addr(), Arc::downgrade(hold));
+        tables.added += 1;
+        tables.bound += usize::from(hold.is_bound());
+        let timer = TimerKey { deadline: hold.deadline(), number: tables.added };
+        self.set_timer(tables, hold, Arc::downgrade(hold), timer);
+    }
+
+    fn set_timer(
+        &self,
+        mut tables: MutexGuard<'_, Tables>,
+        hold: &TrackedHold,
+        weak: Weak<TrackedHold>,
+        timer: TimerKey,
+    ) {
+        hold.set_timer(timer);
+        tables.by_deadline.insert(timer, weak);
+        if tables.next_due.take_if(|next| timer.deadline < *next).is_some() {
+            drop(tables);
+            self.earlier.notify_one();
+        }
+    }
+
+    /// The hold is released or lost: no message about it counts.
+    pub(super) fn remove(&self, hold: &TrackedHold) {
+        let mut tables = self.tables();
+        for name in hold.hold_ref.names() {
+            if let Entry::Occupied(mut same) = tables.by_name.entry(name) {
+                same.get_mut().retain(|other| !std::ptr::eq(other.as_ptr(), hold));
+                if same.get().is_empty() {
+                    same.remove();
+                }
+            }
+        }
+        if hold.timer().and_then(|timer| tables.by_deadline.remove(&timer)).is_some() {
+            tables.bound -= usize::from(hold.is_bound());
+        }
+    }
+
+    /// The release of the hold begins.
+    pub(super) fn begin_release(&self, hold: &TrackedHold) {
+        self.tables().unreleased.remove(&std::ptr::from_ref(hold).addr());
+    }
+
+    /// Every hold whose release has not begun, also those that are lost.
+    pub(crate) fn unreleased(&self) -> Vec<Arc<TrackedHold>> {
+        self.tables().unreleased.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The deadline of this hold is earlier than before.
+    pub(super) fn reset_timer(&self, hold: &TrackedHold) {
+        let mut tables = self.tables();
+        if let Some(old) = hold.timer()
+            && let Some(weak) = tables.by_deadline.remove(&old)
+        {
+            self.set_timer(tables, hold, weak, TimerKey { deadline: hold.deadline(), ..old });
+        }
+    }
+
+    /// Takes the holds whose deadline has passed.
+    pub(crate) fn due(&self, now: Moment) -> Due {
+        let mut due = Vec::new();
+        let mut tables = self.tables();
+        while let Some(first) =
+            tables.by_deadline.first_entry().filter(|first| first.key().deadline <= now)
+        {
+            let (timer, weak) = first.remove_entry();
+            let Some(hold) = weak.upgrade() else { continue };
+            let deadline = hold.deadline();
+            if deadline <= now {
+                tables.bound -= usize::from(hold.is_bound());
+                due.push(hold);
+            } else {
+                // It was renewed since: renewals do not touch this map.
+                let timer = TimerKey { deadline, ..timer };
+                hold.set_timer(timer);
+                tables.by_deadline.insert(timer, weak);
+            }
+        }
+        let first = tables.by_deadline.first_key_value();
+        let next = first.map_or(Moment::NEVER, |(timer, _)| timer.deadline);
+        tables.next_due = Some(next);
+        Due { holds: due, next }
+    }
+
+    /// The other guards of the same hold of the server: they share token and lease.
+    pub(crate) fn siblings(&self, hold: &TrackedHold) -> Vec<Arc<TrackedHold>> {
+        let names = hold.hold_ref.names();
+        let tables = self.tables();
+        let same = names.iter().filter_map(|name| tables.by_name.get(name)).flatten();
+        same.filter_map(Weak::upgrade)
+            .filter(|other| !std::ptr::eq(&raw const **other, hold))
+            .collect()
+    }
+
+    /// The holds that a message names.
+    pub(super) fn named(&self, id: &[u8], key: &[u8]) -> Vec<Arc<TrackedHold>> {
+        let tables = self.tables();
+        let same = tables.by_name.get(&*hold_name(id, key));
+        same.into_iter().flatten().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whether a hold is bound to a connection.
+    pub(super) fn has_bound(&self) -> bool {
+        self.tables().bound > 0
+    }
+
+    /// Every hold that is bound to a connection.
+    pub(super) fn bound(&self) -> Vec<Arc<TrackedHold>> {
+        if !self.has_bound() {
+            return Vec::new();
+        }
+        self.all().into_iter().filter(|hold| hold.is_bound()).collect()
+    }
+
+    /// Every hold that has not ended.
+    pub(crate) fn all(&self) -> Vec<Arc<TrackedHold>> {
+        self.tables().by_deadline.values().filter_map(Weak::upgrade).collect()
+    }
+}

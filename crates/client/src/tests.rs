@@ -1,0 +1,59 @@
+//! Work under a hold, whose process is stopped for longer than the lease.
+
+use std::cell::Cell;
+use std::task::Poll;
+use std::time::Duration;
+
+use dlock_testing::Server;
+
+use crate::{Client, ErrorKind, Lost, QuorumLock};
+
+/// Longer than what a quorum of one asks for at least.
+const LEASE: Duration = Duration::from_millis(150);
+
+/// A short await that lets no driver be polled: the task is ready again at once.
+async fn step() {
+    let mut polled = false;
+    std::future::poll_fn(|context| {
+        context.waker().wake_by_ref();
+        if std::mem::replace(&mut polled, true) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// As a process that is stopped for longer than the lease: the clock runs on, and no timer fires.
+async fn work(steps: &Cell<u32>) {
+    tokio::time::pause();
+    std::thread::sleep(LEASE * 2);
+    for _ in 0..1_000 {
+        steps.set(steps.get() + 1);
+        step().await;
+    }
+}
+
+#[tokio::test]
+async fn no_step_begins_after_the_lease_whether_or_not_a_timer_fires() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    for kind in ["lock", "permit", "all", "any", "quorum"] {
+        let steps = Cell::new(0);
+        let done = match kind {
+            "lock" => client.lock(kind).lease(LEASE).with(|_| work(&steps)).await,
+            "permit" => {
+                let semaphore = client.semaphore(kind).limit(1).lease(LEASE);
+                semaphore.with(|| work(&steps)).await
+            }
+            "all" => client.multi_lock([kind]).lease(LEASE).with(|_| work(&steps)).await,
+            "any" => client.any_lock([kind]).lease(LEASE).with(|_| work(&steps)).await,
+            _ => {
+                let quorum = QuorumLock::new([client.clone()], kind).lease(LEASE);
+                quorum.with(|_| work(&steps)).await
+            }
+        };
+        tokio::time::resume();
+        let lost = ErrorKind::Lost { reason: Lost::Expired, finished: false };
+        assert_eq!(done.unwrap_err().kind(), lost, "{kind}");
+        assert_eq!(steps.get(), 1, "{kind}: the step in which the process was stopped");
+    }
+    server.left_over_check();
+}

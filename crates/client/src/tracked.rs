@@ -1,0 +1,97 @@
+//! A hold, as the registry and the routes know it.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::clock::Moment;
+use crate::hold_ref::HoldRef;
+use crate::hold_state::{HoldState, LeaseTerms};
+use crate::lost::Lost;
+
+/// The registry alone applies what a transition of the state changes.
+pub(crate) struct TrackedHold {
+    pub(crate) hold_ref: HoldRef,
+    /// Never locked while the registry is called, which locks it.
+    state: Mutex<HoldState>,
+    /// The request id of its release, however often that is sent.
+    release_id: OnceLock<String>,
+    lost: watch::Sender<Option<Lost>>,
+    /// Key in the registry's map of deadlines. Only the registry reads and writes it, under its lock.
+    timer: Mutex<Option<TimerKey>>,
+}
+
+/// Orders holds by deadline; the number tells holds with the same deadline apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TimerKey {
+    pub(crate) deadline: Moment,
+    pub(crate) number: u64,
+}
+
+impl TrackedHold {
+    /// A hold that is certain until `deadline`.
+    pub(crate) fn new(hold_ref: HoldRef, terms: LeaseTerms, deadline: Moment) -> Arc<Self> {
+        Arc::new(Self {
+            hold_ref,
+            state: Mutex::new(HoldState::new(terms, deadline)),
+            release_id: OnceLock::new(),
+            lost: watch::Sender::new(None),
+            timer: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, HoldState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn terms(&self) -> LeaseTerms {
+        self.state().terms()
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        self.state().deadline()
+    }
+
+    /// Lost, or being released.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state().has_ended()
+    }
+
+    /// The watchdog renews it.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.terms().watched && !self.has_ended()
+    }
+
+    /// The server shortens it when its connection is lost.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.terms().bind.is_some()
+    }
+
+    /// A key that tells the server.
+    pub(crate) fn key(&self) -> &[u8] {
+        self.hold_ref.key()
+    }
+
+    /// The request id of its release, however often that is sent.
+    pub(crate) fn release_id(&self) -> &[u8] {
+        self.release_id.get_or_init(crate::random::name).as_bytes()
+    }
+
+    /// Wakes the tasks that wait for its loss.
+    pub(crate) fn report_lost(&self, how: Lost) {
+        self.lost.send_replace(Some(how));
+    }
+
+    /// How it was lost, as soon as it is.
+    pub(crate) fn watch_loss(&self) -> watch::Receiver<Option<Lost>> {
+        self.lost.subscribe()
+    }
+
+    pub(crate) fn set_timer(&self, key: TimerKey) {
+        *self.timer.lock().unwrap_or_else(PoisonError::into_inner) = Some(key);
+    }
+
+    pub(crate) fn timer(&self) -> Option<TimerKey> {
+        *self.timer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,191 @@
+//! One round of renewals: one pipeline for each server, so that a server that hangs delays only its own holds.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+use tokio::time::{Instant, timeout};
+
+use crate::clock::Moment;
+use crate::core::Core;
+use crate::error::{Error, ErrorKind};
+use crate::hold::Hold;
+use crate::hold_state::{InflightRenewal, RenewalReply};
+use crate::lost::Lost;
+use crate::route::Server;
+
+/// When to try again where a server refused to renew.
+const REFUSED: Duration = Duration::from_millis(100);
+/// When to try again where a server does not answer, and another may have its slots soon.
+const ELSEWHERE: Duration = Duration::from_millis(500);
+
+/// What a round is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Round {
+    /// The third of a lease is over, or a connection is new.
+    Lease,
+    /// Messages announced holds.
+    Claim,
+    /// A database was flushed, perhaps ours: which holds are left?
+    Flush,
+}
+
+#[derive(Default)]
+struct Batch {
+    pipeline: Pipeline,
+    commands: usize,
+    holds: Vec<SentHold>,
+}
+
+/// One hold in a batch.
+struct SentHold {
+    hold: Hold,
+    /// None: a check.
+    renewal: Option<InflightRenewal>,
+    commands: usize,
+}
+
+/// Begins a round at every server.
+pub(super) fn start_rounds(core: &Arc<Core>, round: Round) {
+    let mut by_server: HashMap<usize, (Arc<Server>, Vec<Hold>)> = HashMap::new();
+    for tracked in core.registry.holds.all() {
+        let is_wanted = match round {
+            Round::Lease => tracked.is_watched() || tracked.state().is_unbound(),
+            Round::Claim => tracked.is_watched() && tracked.terms().unclaimed,
+            Round::Flush => true,
+        };
+        if is_wanted && let Some(server) = core.routes.server_of(tracked.key()) {
+            let address = Arc::as_ptr(&server).addr();
+            let (_, holds) = by_server.entry(address).or_insert_with(|| (server, Vec::new()));
+            holds.push(Hold::new(core.clone(), tracked));
+        }
+    }
+    for (server, holds) in by_server.into_values() {
+        core.ctx.runtime.spawn(run(core.clone(), server, holds, round));
+    }
+}
+
+/// One round trip for all holds of one server.
+async fn run(core: Arc<Core>, server: Arc<Server>, holds: Vec<Hold>, round: Round) {
+    // After that it is time for the next round.
+    let limit = core.ctx.settings.response_timeout.min(core.ctx.settings.lease / 3);
+    // In a cluster, another node may have the slots of one that is gone: no long wait for it to come back.
+    let connect_within = if core.routes.is_cluster() { limit.min(ELSEWHERE) } else { limit };
+    let Ok(mut live) = server.link.live(Instant::now() + connect_within).await else {
+        return retry_soon(&core, ELSEWHERE).await;
+    };
+    if let Some(hold) = holds.first() {
+        // After a failover, the new primary publishes on the channel that the holds have. Without a channel, renew anyway.
+        let until = Instant::now() + connect_within;
+        let _ = core.routes.channel(&server, &live, hold.key(), until).await;
+    }
+    let batch = Batch::of(holds, round, live.generation);
+    if batch.holds.is_empty() {
+        return;
+    }
+    let sent = Moment::now();
+    match timeout(limit, live.send_all(&batch.pipeline, batch.commands)).await {
+        Ok(Ok(replies)) => {
+            server.link.answered(sent);
+            if batch.settle(replies, round) {
+                retry_soon(&core, REFUSED).await;
+            }
+        }
+        Ok(Err(error)) if error.code().is_some() => {
+            batch.end_all(RenewalReply::Refused);
+            retry_soon(&core, REFUSED).await;
+        }
+        failed => {
+            // A timeout leaves the connection open: the server may read the requests later.
+            let is_closed = failed.is_ok();
+            batch.end_all(if is_closed { RenewalReply::Closed } else { RenewalReply::Unknown });
+            server.link.report_broken(live.generation);
+            retry_soon(&core, ELSEWHERE).await;
+        }
+    }
+}
+
+impl Batch {
+    /// The requests of a round over connection `over`.
+    fn of(holds: Vec<Hold>, round: Round, over: u64) -> Self {
+        let mut batch = Self::default();
+        for hold in holds.into_iter().filter(|hold| !hold.tracked.has_ended()) {
+            let (requests, renewal) = if round == Round::Flush && !hold.tracked.is_watched() {
+                let Some(check) = hold.tracked.hold_ref.check() else {
+                    // There is no way to ask.
+                    hold.lose(Lost::Flushed);
+                    continue;
+                };
+                (vec![check], None)
+            } else {
+                let renewal = hold.watchdog_renewal(over);
+                (renewal.requests, Some(renewal.inflight))
+            };
+            batch.commands += requests.len();
+            batch.holds.push(SentHold { hold, renewal, commands: requests.len() });
+            for request in requests {
+                batch.pipeline.add_command(request);
+            }
+        }
+        batch
+    }
+
+    /// The same reply to all renewals.
+    fn end_all(&self, reply: RenewalReply) {
+        for sent in &self.holds {
+            sent.end(reply);
+        }
+    }
+
+    /// Notes the replies. True: some did not help, ask again.
+    fn settle(&self, replies: Vec<Value>, round: Round) -> bool {
+        let mut is_refused = false;
+        let mut replies = replies.into_iter();
+        for sent in &self.holds {
+            let of_hold: Vec<_> = replies.by_ref().take(sent.commands).collect();
+            let replies = of_hold.into_iter().map(Value::extract_error).collect();
+            is_refused |= !sent.settle(replies, round);
+        }
+        is_refused
+    }
+}
+
+impl SentHold {
+    fn end(&self, reply: RenewalReply) {
+        if let Some(renewal) = self.renewal {
+            self.hold.end_renewal(renewal, reply);
+        }
+    }
+
+    /// What the server said about one hold. False: it did not help, ask again.
+    fn settle(&self, replies: redis::RedisResult<Vec<Value>>, round: Round) -> bool {
+        let Err(error) = replies else {
+            self.end(RenewalReply::Accepted);
+            return true;
+        };
+        match Error::from(error).kind() {
+            ErrorKind::NotHeld | ErrorKind::Stale => {
+                self.hold.lose(if round == Round::Flush { Lost::Flushed } else { Lost::Refused });
+                true
+            }
+            // Moved, read-only, loading.
+            _ => {
+                self.end(RenewalReply::Refused);
+                false
+            }
+        }
+    }
+}
+
+/// Another round before its time, after the slots were learnt again.
+async fn retry_soon(core: &Arc<Core>, pause: Duration) {
+    if core.routes.is_cluster() {
+        let _ = core.routes.refresh(Instant::now() + pause).await;
+    } else if pause == ELSEWHERE {
+        // As soon as there is a connection, it begins with a round.
+        return;
+    }
+    tokio::time::sleep(pause).await;
+    core.registry.renew.notify_one();
+}
