@@ -39,7 +39,7 @@ struct Exchange<'a> {
 }
 
 /// Why one try failed.
-enum Failure {
+enum TryFailure {
     /// Another try would fail, too.
     Final(Error),
     /// Try again: the server did not carry the request out.
@@ -91,18 +91,18 @@ impl Routes {
             }
             let error = match self.try_once(call).await {
                 Ok(value) => return Ok(Reply { value, repeated }),
-                Err(Failure::Final(error)) if repeated => return Err(error.after_another_try()),
-                Err(Failure::Final(error)) => return Err(error),
+                Err(TryFailure::Final(error)) if repeated => return Err(error.after_another_try()),
+                Err(TryFailure::Final(error)) => return Err(error),
                 // Two servers that name each other are not asked in a circle.
-                Err(Failure::Elsewhere(_)) if redirects < 2 && Instant::now() < until => {
+                Err(TryFailure::Elsewhere(_)) if redirects < 2 && Instant::now() < until => {
                     redirects += 1;
                     continue;
                 }
-                Err(Failure::Unanswered(error)) => {
+                Err(TryFailure::Unanswered(error)) => {
                     repeated = true;
                     error
                 }
-                Err(Failure::Passing(error) | Failure::Elsewhere(error)) => error,
+                Err(TryFailure::Passing(error) | TryFailure::Elsewhere(error)) => error,
             };
             if Instant::now() + pauses.next() >= until {
                 return Err(if repeated { error.after_another_try() } else { error });
@@ -112,12 +112,12 @@ impl Routes {
         }
     }
 
-    async fn try_once(&self, call: Exchange<'_>) -> Result<Value, Failure> {
+    async fn try_once(&self, call: Exchange<'_>) -> Result<Value, TryFailure> {
         let until = call.until;
         let (server, mut live) = self.reach(call.key, until).await?;
         let channel = if call.draft.is_notified() {
             let channel = self.channel(&server, &live, call.key, until).await;
-            channel.map_err(Failure::Passing)?
+            channel.map_err(TryFailure::Passing)?
         } else {
             None
         };
@@ -141,10 +141,10 @@ impl Routes {
             },
             Err(_) if answer_by < until => {
                 server.link.report_broken(live.generation);
-                Err(Failure::Unanswered(Error::unavailable("no answer in time")))
+                Err(TryFailure::Unanswered(Error::unavailable("no answer in time")))
             }
             // The caller's time is over; whether the connection is dead, this does not tell.
-            Err(_) => Err(Failure::Final(Error::unavailable("no answer in time"))),
+            Err(_) => Err(TryFailure::Final(Error::unavailable("no answer in time"))),
         }
     }
 
@@ -155,14 +155,14 @@ impl Routes {
         call: Exchange<'_>,
         server: &Arc<Server>,
         mut live: Live,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, TryFailure> {
         if !live.shard.as_ref().is_some_and(|shard| shard.may_not_know_snotify()) {
             return self.after(error, call, server, &live).await;
         }
         let cmd = call.draft.command(self.ctx.channels.or_plain(None));
         let answer_by = call.until.min(Instant::now() + self.ctx.settings.response_timeout);
         let Ok(reply) = timeout_at(answer_by, live.send(&cmd)).await else {
-            return Err(Failure::Unanswered(Error::unavailable("no answer in time")));
+            return Err(TryFailure::Unanswered(Error::unavailable("no answer in time")));
         };
         let reply = reply.and_then(Value::extract_error);
         let code = reply.as_ref().map_or_else(RedisError::code, |_| Some("OK"));
@@ -176,12 +176,14 @@ impl Routes {
     }
 
     /// The server that has the key, connected.
-    async fn reach(&self, key: &[u8], until: Instant) -> Result<(Arc<Server>, Live), Failure> {
+    async fn reach(&self, key: &[u8], until: Instant) -> Result<(Arc<Server>, Live), TryFailure> {
         let connect_by =
             if self.is_cluster() { until.min(Instant::now() + NODE_WITHIN) } else { until };
         let Some(server) = self.server_of(key) else {
-            Box::pin(self.refresh(until)).await.map_err(Failure::Passing)?;
-            return Err(Failure::Passing(Error::unavailable("no server has the slot of the key")));
+            Box::pin(self.refresh(until)).await.map_err(TryFailure::Passing)?;
+            return Err(TryFailure::Passing(Error::unavailable(
+                "no server has the slot of the key",
+            )));
         };
         match server.link.live(connect_by).await {
             Ok(live) => Ok((server, live)),
@@ -189,8 +191,8 @@ impl Routes {
                 // A node that is gone may have been replaced; a refusal stays one.
                 let _ = Box::pin(self.refresh(until)).await;
                 Err(match error.kind() {
-                    ErrorKind::Unavailable => Failure::Passing(error),
-                    _ => Failure::Final(error),
+                    ErrorKind::Unavailable => TryFailure::Passing(error),
+                    _ => TryFailure::Final(error),
                 })
             }
         }
@@ -203,14 +205,14 @@ impl Routes {
         call: Exchange<'_>,
         server: &Arc<Server>,
         live: &Live,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, TryFailure> {
         let (until, generation) = (call.until, live.generation);
         let Some(code) = error.code().map(str::to_owned) else {
             server.link.report_broken(generation);
             let error = Error::from(error);
             return Err(match error.kind() {
-                ErrorKind::Unavailable => Failure::Unanswered(error),
-                _ => Failure::Final(error),
+                ErrorKind::Unavailable => TryFailure::Unanswered(error),
+                _ => TryFailure::Final(error),
             });
         };
         let redirect = redirect(&error);
@@ -218,14 +220,14 @@ impl Routes {
         match (code.as_str(), redirect) {
             ("MOVED", Some(to)) => {
                 let Some(to) = self.redirected(&to, server) else {
-                    return Err(Failure::Final(error.of_a_cluster()));
+                    return Err(TryFailure::Final(error.of_a_cluster()));
                 };
                 self.moved(call.key, &to);
-                Err(Failure::Elsewhere(error))
+                Err(TryFailure::Elsewhere(error))
             }
             ("ASK", Some(to)) => {
                 let Some(to) = self.redirected(&to, server) else {
-                    return Err(Failure::Final(error.of_a_cluster()));
+                    return Err(TryFailure::Final(error.of_a_cluster()));
                 };
                 self.ask(&to, call).await
             }
@@ -234,22 +236,22 @@ impl Routes {
                 server.link.report_read_only(generation);
                 server.pool.clear();
                 let _ = self.refresh(until).await;
-                Err(Failure::Passing(error))
+                Err(TryFailure::Passing(error))
             }
             ("CLUSTERDOWN" | "MASTERDOWN", _) => {
                 let _ = self.refresh(until).await;
-                Err(Failure::Passing(error))
+                Err(TryFailure::Passing(error))
             }
-            ("LOADING" | "TRYAGAIN" | "BUSY" | "MOVING", _) => Err(Failure::Passing(error)),
-            _ => Err(Failure::Final(error)),
+            ("LOADING" | "TRYAGAIN" | "BUSY" | "MOVING", _) => Err(TryFailure::Passing(error)),
+            _ => Err(TryFailure::Final(error)),
         }
     }
 
     /// Asks the target of a slot that is on its way there.
-    async fn ask(&self, to: &Server, call: Exchange<'_>) -> Result<Value, Failure> {
+    async fn ask(&self, to: &Server, call: Exchange<'_>) -> Result<Value, TryFailure> {
         let until = call.until;
         let connect_by = until.min(Instant::now() + NODE_WITHIN);
-        let mut live = to.link.live(connect_by).await.map_err(Failure::Passing)?;
+        let mut live = to.link.live(connect_by).await.map_err(TryFailure::Passing)?;
         let mut both = redis::pipe();
         // For a slot that it does not have yet, it is not asked to take a subscription.
         let channel = live.settled_channel();
@@ -260,14 +262,14 @@ impl Routes {
         let reply = match replies {
             Ok(Ok(mut replies)) => replies.pop().unwrap_or(Value::Nil).extract_error(),
             Ok(Err(error)) => Err(error),
-            Err(_) => return Err(Failure::Unanswered(Error::unavailable("no answer in time"))),
+            Err(_) => return Err(TryFailure::Unanswered(Error::unavailable("no answer in time"))),
         };
         reply.map_err(|error| match error.code() {
             Some("MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MOVING") => {
-                Failure::Passing(error.into())
+                TryFailure::Passing(error.into())
             }
-            None => Failure::Unanswered(error.into()),
-            Some(_) => Failure::Final(error.into()),
+            None => TryFailure::Unanswered(error.into()),
+            Some(_) => TryFailure::Final(error.into()),
         })
     }
 }

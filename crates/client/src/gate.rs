@@ -27,7 +27,7 @@ pub(crate) struct Gate {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
+enum GatePhase {
     Open,
     /// Nothing more is taken; what is there is given back.
     Closing,
@@ -38,17 +38,17 @@ enum Phase {
 }
 
 impl Gate {
-    fn phase(&self) -> Phase {
+    fn phase(&self) -> GatePhase {
         match self.phase.load(Ordering::Acquire) {
-            0 => Phase::Open,
-            1 => Phase::Closing,
-            2 => Phase::Closed,
-            _ => Phase::Abandoned,
+            0 => GatePhase::Open,
+            1 => GatePhase::Closing,
+            2 => GatePhase::Closed,
+            _ => GatePhase::Abandoned,
         }
     }
 
     /// True if that is later than the phase of now.
-    fn advance(&self, to: Phase) -> bool {
+    fn advance(&self, to: GatePhase) -> bool {
         let _alone = self.polls.write().unwrap_or_else(PoisonError::into_inner);
         let before = self.phase.fetch_max(to as u8, Ordering::AcqRel);
         self.changed.notify_waiters();
@@ -57,55 +57,55 @@ impl Gate {
 
     /// Nothing is taken from now on. True for the first to say so.
     pub(crate) fn begin_to_close(&self) -> bool {
-        self.advance(Phase::Closing)
+        self.advance(GatePhase::Closing)
     }
 
     /// Nothing is sent from now on.
     pub(crate) fn close(&self) {
-        self.advance(Phase::Closed);
+        self.advance(GatePhase::Closed);
     }
 
     /// The runtime of the client is ending. A client that is closed already stays that.
     pub(crate) fn abandon(&self) {
-        if self.phase() < Phase::Closed {
-            self.advance(Phase::Abandoned);
+        if self.phase() < GatePhase::Closed {
+            self.advance(GatePhase::Abandoned);
         }
     }
 
     /// Why nothing can be sent any more, if that is so.
     pub(crate) fn refusal(&self) -> Option<Error> {
         match self.phase() {
-            Phase::Open | Phase::Closing => None,
-            Phase::Closed => Some(Error::closed()),
-            Phase::Abandoned => Some(Error::abandoned()),
+            GatePhase::Open | GatePhase::Closing => None,
+            GatePhase::Closed => Some(Error::closed()),
+            GatePhase::Abandoned => Some(Error::abandoned()),
         }
     }
 
     /// Whether the client was closed, not abandoned.
     pub(crate) fn is_closed(&self) -> bool {
-        self.phase() == Phase::Closed
+        self.phase() == GatePhase::Closed
     }
 
     /// Why nothing can be taken any more, if that is so.
     pub(crate) fn no_admission(&self) -> Option<Error> {
         match self.phase() {
-            Phase::Open => None,
-            Phase::Closing | Phase::Closed => Some(Error::closed()),
-            Phase::Abandoned => Some(Error::abandoned()),
+            GatePhase::Open => None,
+            GatePhase::Closing | GatePhase::Closed => Some(Error::closed()),
+            GatePhase::Abandoned => Some(Error::abandoned()),
         }
     }
 
     /// Returns when nothing can be taken any more.
     pub(crate) async fn closing(&self) {
-        self.reached(Phase::Closing).await;
+        self.reached(GatePhase::Closing).await;
     }
 
     /// Returns when nothing can be sent any more.
     pub(crate) async fn shut(&self) {
-        self.reached(Phase::Closed).await;
+        self.reached(GatePhase::Closed).await;
     }
 
-    async fn reached(&self, phase: Phase) {
+    async fn reached(&self, phase: GatePhase) {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 use self::attempt::{Failure, Standing, Terms};
-use self::driver::{Drive, View, any_closes};
+use self::driver::{Driver, View, any_closes};
 use crate::client::Client;
 use crate::clock::{by_the_clock, sleep_until};
 use crate::core::Core;
@@ -229,8 +229,8 @@ impl QuorumLock {
 
     async fn attempt(&self, terms: Terms) -> Result<Attempted, Error> {
         let watched = self.lease.is_none();
-        let drive = Drive::new(&self.servers, &self.key, self.label.as_ref(), terms, watched);
-        let (orders, mut view) = drive.start()?;
+        let driver = Driver::new(&self.servers, &self.key, self.label.as_ref(), terms, watched);
+        let (orders, mut view) = driver.start()?;
         let decided = view.wait_for(|view| view.standing != Standing::Pending).await;
         let Ok(decided) = decided.map(|view| view.clone()) else {
             return Err(Error::abandoned());
@@ -243,7 +243,7 @@ impl QuorumLock {
                 key: self.key.clone(),
                 token,
                 wanted: self.servers.len() / 2 + 1,
-                patience: terms.timeout,
+                timeout: terms.timeout,
                 orders,
                 view,
             }),
@@ -301,7 +301,7 @@ pub struct QuorumGuard {
     key: Arc<[u8]>,
     token: u64,
     wanted: usize,
-    patience: Duration,
+    timeout: Duration,
     /// Closing it is an order to release, too.
     orders: mpsc::Sender<()>,
     view: watch::Receiver<View>,
@@ -384,7 +384,7 @@ impl Holding for QuorumGuard {
         let mut view = self.view.clone();
         let done = view.wait_for(|view| view.settled || view.released >= wanted);
         // An error: the runtime has ended, and nobody waits for answers any more.
-        let _ = timeout(self.patience, done).await;
+        let _ = timeout(self.timeout, done).await;
         let answered = self.view.borrow().released;
         match (lost, answered) {
             (true, _) => Ok(Released::Gone),

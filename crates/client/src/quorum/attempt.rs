@@ -2,7 +2,7 @@
 //!
 //! An [`Attempt`] is one try to lock one key on several independent servers, and, if that succeeds, the lock until
 //! it is given back or lost. Times come in as the time since the first ACQUIRE was sent, answers as [`Answer`]; what
-//! is to be sent goes out as [`Call`]s. So the same code is driven by the client and, through every order of events,
+//! is to be sent goes out as [`QuorumCall`]s. So the same code is driven by the client and, through every order of events,
 //! by the model test.
 //!
 //! 1. All servers are asked at once. A server that has not answered in time counts as one that refused.
@@ -48,7 +48,7 @@ impl Terms {
 
 /// What one server is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Ask {
+pub(crate) enum QuorumRequest {
     /// ACQUIRE, not waiting.
     Acquire,
     /// FENCE with this token.
@@ -61,10 +61,10 @@ pub(crate) enum Ask {
 
 /// One thing to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Call {
+pub(crate) struct QuorumCall {
     /// Which server: its place in the list.
     pub(crate) server: usize,
-    pub(crate) ask: Ask,
+    pub(crate) request: QuorumRequest,
 }
 
 /// What came back.
@@ -129,7 +129,7 @@ enum Member {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Phase {
+enum Stage {
     /// `settle`: when a majority that has granted stops waiting for the others.
     Asking {
         settle: Option<Duration>,
@@ -154,18 +154,20 @@ enum Phase {
 pub(crate) struct Attempt {
     terms: Terms,
     members: Vec<Member>,
-    phase: Phase,
+    stage: Stage,
 }
 
 impl Attempt {
     /// Asks so many servers. Now is time zero.
-    pub(crate) fn start(servers: usize, terms: Terms) -> (Self, Vec<Call>) {
+    pub(crate) fn start(servers: usize, terms: Terms) -> (Self, Vec<QuorumCall>) {
         let attempt = Self {
             terms,
             members: vec![Member::Asked; servers],
-            phase: Phase::Asking { settle: None },
+            stage: Stage::Asking { settle: None },
         };
-        let calls = (0..servers).map(|server| Call { server, ask: Ask::Acquire }).collect();
+        let calls = (0..servers)
+            .map(|server| QuorumCall { server, request: QuorumRequest::Acquire })
+            .collect();
         (attempt, calls)
     }
 
@@ -175,37 +177,44 @@ impl Attempt {
     }
 
     pub(crate) fn standing(&self) -> Standing {
-        match self.phase {
-            Phase::Asking { .. } | Phase::Raising { .. } => Standing::Pending,
-            Phase::Held { token, until, .. } => Standing::Held { token, until },
-            Phase::Over(standing) => standing,
+        match self.stage {
+            Stage::Asking { .. } | Stage::Raising { .. } => Standing::Pending,
+            Stage::Held { token, until, .. } => Standing::Held { token, until },
+            Stage::Over(standing) => standing,
         }
     }
 
     /// When [`tick`](Self::tick) is due, if nothing is answered before.
     pub(crate) fn next_tick(&self) -> Option<Duration> {
         let timeout = self.terms.timeout;
-        match self.phase {
-            Phase::Asking { settle } => Some(settle.map_or(timeout, |settle| settle.min(timeout))),
-            Phase::Raising { until, .. } | Phase::Held { until, .. } => Some(until),
-            Phase::Over(_) => self.members.contains(&Member::Asked).then_some(timeout),
+        match self.stage {
+            Stage::Asking { settle } => Some(settle.map_or(timeout, |settle| settle.min(timeout))),
+            Stage::Raising { until, .. } | Stage::Held { until, .. } => Some(until),
+            Stage::Over(_) => self.members.contains(&Member::Asked).then_some(timeout),
         }
     }
 
     /// Whether it failed, was lost or was released. Grants that come later are still given back.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Over(_))
+        matches!(self.stage, Stage::Over(_))
     }
 
     /// A server answered `call`, or did not and never will ([`Answer::Unknown`]).
-    pub(crate) fn answered(&mut self, now: Duration, call: Call, answer: Answer) -> Vec<Call> {
+    pub(crate) fn answered(
+        &mut self,
+        now: Duration,
+        call: QuorumCall,
+        answer: Answer,
+    ) -> Vec<QuorumCall> {
         let mut calls = Vec::new();
         let Some(&member) = self.members.get(call.server) else { return calls };
-        let next = match call.ask {
-            Ask::Acquire => self.after_acquire(member, call.server, answer, &mut calls),
-            Ask::Fence(token) => after_fence(member, token, call.server, answer, &mut calls),
-            Ask::Renew { round, .. } => self.after_renew(member, round, answer),
-            Ask::Release => member,
+        let next = match call.request {
+            QuorumRequest::Acquire => self.after_acquire(member, call.server, answer, &mut calls),
+            QuorumRequest::Fence(token) => {
+                after_fence(member, token, call.server, answer, &mut calls)
+            }
+            QuorumRequest::Renew { round, .. } => self.after_renew(member, round, answer),
+            QuorumRequest::Release => member,
         };
         self.members[call.server] = next;
         self.go_on(now, &mut calls);
@@ -213,13 +222,13 @@ impl Attempt {
     }
 
     /// Time has passed.
-    pub(crate) fn tick(&mut self, now: Duration) -> Vec<Call> {
+    pub(crate) fn tick(&mut self, now: Duration) -> Vec<QuorumCall> {
         let mut calls = Vec::new();
-        match self.phase {
-            Phase::Asking { .. } | Phase::Over(_) if now >= self.terms.timeout => {
+        match self.stage {
+            Stage::Asking { .. } | Stage::Over(_) if now >= self.terms.timeout => {
                 self.wait_no_longer(&mut calls);
             }
-            Phase::Raising { until, .. } if now >= until => {
+            Stage::Raising { until, .. } if now >= until => {
                 for member in &mut self.members {
                     if *member == Member::Raising {
                         *member = Member::Unsure;
@@ -233,25 +242,25 @@ impl Attempt {
     }
 
     /// Asks every server that may be part of the lock for the whole lease again. Nothing if the lock is not held.
-    pub(crate) fn renew(&mut self, now: Duration) -> Vec<Call> {
+    pub(crate) fn renew(&mut self, now: Duration) -> Vec<QuorumCall> {
         let mut calls = Vec::new();
         self.go_on(now, &mut calls);
-        if let Phase::Held { token, round, since, .. } = &mut self.phase {
+        if let Stage::Held { token, round, since, .. } = &mut self.stage {
             *round += 1;
             *since = now;
-            let ask = Ask::Renew { token: *token, round: *round };
+            let request = QuorumRequest::Renew { token: *token, round: *round };
             let members = self.members.iter().enumerate();
             calls.extend(
                 members
                     .filter(|(_, member)| may_be_part(member))
-                    .map(|(server, _)| Call { server, ask }),
+                    .map(|(server, _)| QuorumCall { server, request }),
             );
         }
         calls
     }
 
     /// Gives the lock back, or gives the attempt up.
-    pub(crate) fn release(&mut self) -> Vec<Call> {
+    pub(crate) fn release(&mut self) -> Vec<QuorumCall> {
         let mut calls = Vec::new();
         self.end(Standing::Released, &mut calls);
         calls
@@ -262,15 +271,15 @@ impl Attempt {
         member: Member,
         server: usize,
         answer: Answer,
-        calls: &mut Vec<Call>,
+        calls: &mut Vec<QuorumCall>,
     ) -> Member {
         let pending = member == Member::Asked && !self.is_over();
         match answer {
             Answer::Token(token) if pending => return Member::Granted(token),
             // Too late: there is a hold that nobody wants, or may be again since the RELEASE that was sent.
-            Answer::Token(_) => calls.push(Call { server, ask: Ask::Release }),
+            Answer::Token(_) => calls.push(QuorumCall { server, request: QuorumRequest::Release }),
             Answer::Unknown if member == Member::Asked => {
-                calls.push(Call { server, ask: Ask::Release });
+                calls.push(QuorumCall { server, request: QuorumRequest::Release });
             }
             Answer::No if member == Member::Asked => return Member::Refused,
             Answer::Unknown | Answer::No => {}
@@ -279,27 +288,27 @@ impl Attempt {
     }
 
     fn after_renew(&self, member: Member, answered: u32, answer: Answer) -> Member {
-        match (self.phase, answer) {
-            (Phase::Held { round, .. }, Answer::Token(_))
+        match (self.stage, answer) {
+            (Stage::Held { round, .. }, Answer::Token(_))
                 if answered == round && may_be_part(&member) =>
             {
                 Member::Part { round }
             }
             // A hold that is gone does not come back with the same token, whichever round the answer is of.
-            (Phase::Held { .. }, Answer::No) => Member::Out,
+            (Stage::Held { .. }, Answer::No) => Member::Out,
             _ => member,
         }
     }
 
     /// Takes the steps that what is known by now allows.
-    fn go_on(&mut self, now: Duration, calls: &mut Vec<Call>) {
-        if let Phase::Asking { settle } = self.phase {
+    fn go_on(&mut self, now: Duration, calls: &mut Vec<QuorumCall>) {
+        if let Stage::Asking { settle } = self.stage {
             self.count_grants(now, settle, calls);
         }
-        if let Phase::Raising { token, .. } = self.phase {
+        if let Stage::Raising { token, .. } = self.stage {
             self.count_raised(now, token, calls);
         }
-        if let Phase::Held { token, until, round, since } = self.phase {
+        if let Stage::Held { token, until, round, since } = self.stage {
             // What has expired stays so, also if a renewal turns out to have come in time: others may have been told.
             if now >= until {
                 return self.end(Standing::Expired, calls);
@@ -311,12 +320,17 @@ impl Attempt {
                 self.count(|member| matches!(member, Member::Part { round: r } if *r == round));
             if confirmed >= self.majority() {
                 let until = until.max(self.terms.end_of_lease(since));
-                self.phase = Phase::Held { token, until, round, since };
+                self.stage = Stage::Held { token, until, round, since };
             }
         }
     }
 
-    fn count_grants(&mut self, now: Duration, settle: Option<Duration>, calls: &mut Vec<Call>) {
+    fn count_grants(
+        &mut self,
+        now: Duration,
+        settle: Option<Duration>,
+        calls: &mut Vec<QuorumCall>,
+    ) {
         let granted = self.count(|member| matches!(member, Member::Granted(_)));
         let asked = self.count(|member| *member == Member::Asked);
         if granted + asked < self.majority() || now >= self.terms.end_of_lease(Duration::ZERO) {
@@ -327,60 +341,60 @@ impl Attempt {
         }
         // Tokens of servers that answer a moment later are mostly larger: whoever is not waited for is left out.
         let settle = settle.unwrap_or(now * 2 + SETTLE);
-        self.phase = Phase::Asking { settle: Some(settle) };
+        self.stage = Stage::Asking { settle: Some(settle) };
         if asked == 0 || now >= settle {
             self.wait_no_longer(calls);
             self.raise(now, calls);
         }
     }
 
-    fn raise(&mut self, now: Duration, calls: &mut Vec<Call>) {
+    fn raise(&mut self, now: Duration, calls: &mut Vec<QuorumCall>) {
         let tokens = self.members.iter().filter_map(|member| match member {
             Member::Granted(token) => Some(*token),
             _ => None,
         });
         let Some(largest) = tokens.max() else { return };
-        self.phase = Phase::Raising { token: largest, until: now + self.terms.timeout };
+        self.stage = Stage::Raising { token: largest, until: now + self.terms.timeout };
         for (server, member) in self.members.iter_mut().enumerate() {
             match *member {
                 Member::Granted(token) if token == largest => *member = Member::Part { round: 0 },
                 Member::Granted(_) => {
                     *member = Member::Raising;
-                    calls.push(Call { server, ask: Ask::Fence(largest) });
+                    calls.push(QuorumCall { server, request: QuorumRequest::Fence(largest) });
                 }
                 _ => {}
             }
         }
     }
 
-    fn count_raised(&mut self, now: Duration, token: u64, calls: &mut Vec<Call>) {
+    fn count_raised(&mut self, now: Duration, token: u64, calls: &mut Vec<QuorumCall>) {
         let part = self.count(|member| matches!(member, Member::Part { .. }));
         let raising = self.count(|member| *member == Member::Raising);
         let until = self.terms.end_of_lease(Duration::ZERO);
         if part + raising < self.majority() || now >= until {
             self.fail(now, calls);
         } else if part >= self.majority() {
-            self.phase = Phase::Held { token, until, round: 0, since: Duration::ZERO };
+            self.stage = Stage::Held { token, until, round: 0, since: Duration::ZERO };
         }
     }
 
-    fn wait_no_longer(&mut self, calls: &mut Vec<Call>) {
+    fn wait_no_longer(&mut self, calls: &mut Vec<QuorumCall>) {
         for (server, member) in self.members.iter_mut().enumerate() {
             if *member == Member::Asked {
                 *member = Member::Out;
-                calls.push(Call { server, ask: Ask::Release });
+                calls.push(QuorumCall { server, request: QuorumRequest::Release });
             }
         }
     }
 
-    fn fail(&mut self, now: Duration, calls: &mut Vec<Call>) {
+    fn fail(&mut self, now: Duration, calls: &mut Vec<QuorumCall>) {
         let silent = self.count(|member| *member == Member::Out);
-        let why = match self.phase {
+        let why = match self.stage {
             _ if now >= self.terms.end_of_lease(Duration::ZERO) => Failure::TooLate,
-            Phase::Asking { .. } if silent > self.members.len() - self.majority() => {
+            Stage::Asking { .. } if silent > self.members.len() - self.majority() => {
                 Failure::Unreachable
             }
-            Phase::Asking { .. } => Failure::Contended,
+            Stage::Asking { .. } => Failure::Contended,
             _ => Failure::TooLate,
         };
         let granted =
@@ -390,18 +404,18 @@ impl Attempt {
 
     /// Gives back what was or may have been granted. Who has not answered yet gets its RELEASE after its answer or
     /// its timeout.
-    fn end(&mut self, standing: Standing, calls: &mut Vec<Call>) {
+    fn end(&mut self, standing: Standing, calls: &mut Vec<QuorumCall>) {
         if self.is_over() {
             return;
         }
-        self.phase = Phase::Over(standing);
+        self.stage = Stage::Over(standing);
         for (server, member) in self.members.iter_mut().enumerate() {
             match member {
                 Member::Asked => {}
                 Member::Refused | Member::Out => *member = Member::Out,
                 Member::Granted(_) | Member::Raising | Member::Unsure | Member::Part { .. } => {
                     *member = Member::Out;
-                    calls.push(Call { server, ask: Ask::Release });
+                    calls.push(QuorumCall { server, request: QuorumRequest::Release });
                 }
             }
         }
@@ -421,14 +435,14 @@ fn after_fence(
     token: u64,
     server: usize,
     answer: Answer,
-    calls: &mut Vec<Call>,
+    calls: &mut Vec<QuorumCall>,
 ) -> Member {
     match answer {
         _ if !matches!(member, Member::Raising | Member::Unsure) => member,
         Answer::Token(raised) if raised == token => Member::Part { round: 0 },
         // Another hold than the one that was granted: see the module.
         Answer::Token(_) => {
-            calls.push(Call { server, ask: Ask::Release });
+            calls.push(QuorumCall { server, request: QuorumRequest::Release });
             Member::Out
         }
         Answer::No => Member::Out,

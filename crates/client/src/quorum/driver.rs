@@ -1,4 +1,4 @@
-//! Drives an [`Attempt`]: sends what it says, tells it what came back and what time it is.
+//! Drives an [`Attempt`]: sends its calls, and passes it the answers and the time.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
-use super::attempt::{Answer, Ask, Attempt, Call, Standing, Terms};
+use super::attempt::{Answer, Attempt, QuorumCall, QuorumRequest, Standing, Terms};
 use crate::clock::millis;
 use crate::clock::{Moment, sleep_until};
 use crate::core::Core;
@@ -56,14 +56,14 @@ impl View {
 }
 
 /// What the calls of one attempt are made of.
-struct Words {
+struct Requests {
     servers: Arc<[Arc<Core>]>,
     key: Arc<[u8]>,
     /// Of this attempt alone: nobody else gives back or renews what is granted to it.
     owner: String,
     /// One for each server.
     reqids: Vec<String>,
-    asked: Vec<Asked>,
+    contacts: Vec<Contact>,
     label: Option<Arc<[u8]>>,
     terms: Terms,
 }
@@ -71,16 +71,16 @@ struct Words {
 /// Whether a server was asked for the lock. Nothing is sent to one that is down, so nothing has to be given back to it later:
 /// locks that come and go while it is down leave nothing behind that waits for it.
 #[derive(Default)]
-struct Asked {
+struct Contact {
     /// None: not yet.
     asked: OnceLock<bool>,
     /// It is not to be asked any more.
     given_up: Notify,
 }
 
-impl Asked {
+impl Contact {
     /// To be called before the ACQUIRE is sent. False: it must not be.
-    fn may_ask(&self) -> bool {
+    fn may_send(&self) -> bool {
         *self.asked.get_or_init(|| true)
     }
 
@@ -94,17 +94,17 @@ impl Asked {
     }
 }
 
-struct Answered {
-    call: Call,
+struct AnsweredCall {
+    call: QuorumCall,
     answer: Result<Answer, Error>,
 }
 
-pub(super) struct Drive {
-    words: Arc<Words>,
+pub(super) struct Driver {
+    requests: Arc<Requests>,
     watched: bool,
 }
 
-impl Drive {
+impl Driver {
     pub(super) fn new(
         servers: &Arc<[Arc<Core>]>,
         key: &Arc<[u8]>,
@@ -112,27 +112,28 @@ impl Drive {
         terms: Terms,
         watched: bool,
     ) -> Self {
-        let words = Words {
+        let requests = Requests {
             servers: servers.clone(),
             key: key.clone(),
             owner: crate::random::name(),
             reqids: servers.iter().map(|_| crate::random::name()).collect(),
-            asked: servers.iter().map(|_| Asked::default()).collect(),
+            contacts: servers.iter().map(|_| Contact::default()).collect(),
             label: label.cloned(),
             terms,
         };
-        Self { words: Arc::new(words), watched }
+        Self { requests: Arc::new(requests), watched }
     }
 
     /// Begins the attempt. It goes on until the sender is dropped or used, or the lock is lost, and until all is given
     /// back.
     pub(super) fn start(self) -> Result<(mpsc::Sender<()>, watch::Receiver<View>), Error> {
-        let Some(runtime) = self.words.servers.first().map(|core| core.ctx.runtime.clone()) else {
+        let Some(runtime) = self.requests.servers.first().map(|core| core.ctx.runtime.clone())
+        else {
             return Err(Error::invalid("a quorum lock needs at least one server"));
         };
         let (orders, ordered) = mpsc::channel(1);
         let begun = Moment::now();
-        let (attempt, calls) = Attempt::start(self.words.servers.len(), self.words.terms);
+        let (attempt, calls) = Attempt::start(self.requests.servers.len(), self.requests.terms);
         let (view, seen) = watch::channel(View {
             standing: Standing::Pending,
             until: begun,
@@ -142,16 +143,16 @@ impl Drive {
             error: None,
         });
         let (answers, answered) = mpsc::unbounded_channel();
-        let on_the_way = self.words.servers.iter().map(OnTheWay::to).collect();
+        let open_calls = self.requests.servers.iter().map(OpenCalls::to).collect();
         let mut task = Task {
-            words: self.words,
+            requests: self.requests,
             watched: self.watched,
             runtime: runtime.clone(),
             attempt,
             begun,
             renew_at: None,
             answers,
-            on_the_way,
+            open_calls,
             view,
         };
         task.send(calls);
@@ -161,26 +162,26 @@ impl Drive {
 }
 
 struct Task {
-    words: Arc<Words>,
+    requests: Arc<Requests>,
     watched: bool,
     runtime: Handle,
     attempt: Attempt,
     begun: Moment,
     renew_at: Option<Moment>,
-    answers: mpsc::UnboundedSender<Answered>,
+    answers: mpsc::UnboundedSender<AnsweredCall>,
     /// One for each server.
-    on_the_way: Vec<OnTheWay>,
+    open_calls: Vec<OpenCalls>,
     view: watch::Sender<View>,
 }
 
 /// Calls to one server that have no answer.
-struct OnTheWay {
+struct OpenCalls {
     calls: usize,
     /// A client that closes waits for this: none of its server's holds is left when it is dropped.
     cleanup: Option<Cleanup>,
 }
 
-impl OnTheWay {
+impl OpenCalls {
     fn to(server: &Arc<Core>) -> Self {
         Self { calls: 0, cleanup: Some(server.ctx.gate.cleanup()) }
     }
@@ -201,14 +202,14 @@ pub(super) async fn any_closes(servers: &[Arc<Core>]) {
 impl Task {
     async fn run(
         mut self,
-        mut answered: mpsc::UnboundedReceiver<Answered>,
+        mut answered: mpsc::UnboundedReceiver<AnsweredCall>,
         mut ordered: mpsc::Receiver<()>,
     ) {
         let mut released = false;
-        let words = self.words.clone();
-        let mut closing = pin!(any_closes(&words.servers));
+        let requests = self.requests.clone();
+        let mut closing = pin!(any_closes(&requests.servers));
         loop {
-            self.look_at_the_clock();
+            self.tick();
             self.publish();
             if self.is_settled() {
                 return;
@@ -236,13 +237,13 @@ impl Task {
     }
 
     fn is_settled(&self) -> bool {
-        self.attempt.is_over() && self.on_the_way.iter().all(|server| server.calls == 0)
+        self.attempt.is_over() && self.open_calls.iter().all(|server| server.calls == 0)
     }
 
     /// A client that closes need not wait for the answers of other servers.
     fn forget_servers_without_holds(&mut self) {
         if self.attempt.is_over() {
-            for server in self.on_the_way.iter_mut().filter(|server| server.calls == 0) {
+            for server in self.open_calls.iter_mut().filter(|server| server.calls == 0) {
                 server.cleanup = None;
             }
         }
@@ -258,11 +259,11 @@ impl Task {
         [tick, self.renew_at].into_iter().flatten().min().unwrap_or(Moment::NEVER)
     }
 
-    fn look_at_the_clock(&mut self) {
+    fn tick(&mut self) {
         let calls = self.attempt.tick(self.now());
         self.send(calls);
         let held = matches!(self.attempt.standing(), Standing::Held { .. });
-        let third = self.words.terms.lease / 3;
+        let third = self.requests.terms.lease / 3;
         match self.renew_at {
             _ if !held || !self.watched => self.renew_at = None,
             None => self.renew_at = Some(self.begun.after(third)),
@@ -277,12 +278,13 @@ impl Task {
         }
     }
 
-    fn hear(&mut self, answered: Answered) {
-        let Answered { call, answer } = answered;
-        if let Some(server) = self.on_the_way.get_mut(call.server) {
+    fn hear(&mut self, answered: AnsweredCall) {
+        let AnsweredCall { call, answer } = answered;
+        if let Some(server) = self.open_calls.get_mut(call.server) {
             server.calls -= 1;
         }
-        if call.ask == Ask::Release && !matches!(answer, Ok(Answer::Unknown) | Err(_)) {
+        if call.request == QuorumRequest::Release && !matches!(answer, Ok(Answer::Unknown) | Err(_))
+        {
             self.view.send_modify(|view| view.released += 1);
         }
         let answer = answer.unwrap_or_else(|error| {
@@ -312,22 +314,22 @@ impl Task {
         });
     }
 
-    fn send(&mut self, calls: Vec<Call>) {
+    fn send(&mut self, calls: Vec<QuorumCall>) {
         for call in calls {
-            if let Some(server) = self.on_the_way.get_mut(call.server) {
+            if let Some(server) = self.open_calls.get_mut(call.server) {
                 server.calls += 1;
             }
-            let (words, answers) = (self.words.clone(), self.answers.clone());
+            let (requests, answers) = (self.requests.clone(), self.answers.clone());
             self.runtime.spawn(async move {
-                let answer = words.ask(call).await;
+                let answer = requests.send(call).await;
                 // Nobody listens any more only when the runtime ends.
-                let _ = answers.send(Answered { call, answer });
+                let _ = answers.send(AnsweredCall { call, answer });
             });
         }
     }
 }
 
-impl Words {
+impl Requests {
     /// Returns as soon as there is a connection to that server; an error if there is none in time.
     async fn connected(&self, core: &Core) -> Result<(), Error> {
         let Some(server) = core.routes.server_of(&self.key) else { return Ok(()) };
@@ -335,54 +337,54 @@ impl Words {
     }
 
     /// Asks one server, and understands its answer.
-    async fn ask(&self, call: Call) -> Result<Answer, Error> {
+    async fn send(&self, call: QuorumCall) -> Result<Answer, Error> {
         let server = call.server;
-        let (Some(core), Some(reqid), Some(asked)) =
-            (self.servers.get(server), self.reqids.get(server), self.asked.get(server))
+        let (Some(core), Some(reqid), Some(contact)) =
+            (self.servers.get(server), self.reqids.get(server), self.contacts.get(server))
         else {
             return Ok(Answer::No);
         };
-        match call.ask {
-            Ask::Acquire => {
+        match call.request {
+            QuorumRequest::Acquire => {
                 tokio::select! {
                     connected = self.connected(core) => if let Err(error) = connected {
-                        asked.give_up();
+                        contact.give_up();
                         return Err(error);
                     },
-                    () = asked.given_up.notified() => {}
+                    () = contact.given_up.notified() => {}
                 }
-                if !asked.may_ask() {
+                if !contact.may_send() {
                     return Err(Error::unavailable("no connection in time"));
                 }
             }
-            Ask::Release if asked.give_up() => return Ok(Answer::Unknown),
+            QuorumRequest::Release if contact.give_up() => return Ok(Answer::Unknown),
             _ => {}
         }
         let (key, owner) = (&*self.key, self.owner.as_bytes());
         let lease_ms = Some(millis(self.terms.lease));
-        let (verb, request, patience) = match call.ask {
-            Ask::Acquire => {
+        let (verb, request, within) = match call.request {
+            QuorumRequest::Acquire => {
                 let mut acquire = Acquire::new(key, owner);
                 acquire.lease_ms = lease_ms;
                 acquire.reqid = Some(reqid.as_bytes());
                 acquire.label = self.label.as_deref();
                 (LockVerb::Acquire, Request::Acquire(acquire), self.terms.timeout)
             }
-            Ask::Fence(token) => {
+            QuorumRequest::Fence(token) => {
                 (LockVerb::Fence, Request::Fence { key, owner, token }, self.terms.timeout)
             }
-            Ask::Renew { token, .. } => {
+            QuorumRequest::Renew { token, .. } => {
                 let renew = Renew { key, owner, lease_ms, token: Some(token), bind_ms: None };
                 (LockVerb::Renew, Request::Renew(renew), self.terms.lease / 3)
             }
-            Ask::Release => {
+            QuorumRequest::Release => {
                 // After a lease there is nothing left to give back.
-                let patience = self.terms.lease.min(core.ctx.settings.retry_for);
+                let within = self.terms.lease.min(core.ctx.settings.retry_for);
                 let release = Release { key, owner, all: true, token: None, reqid: None };
-                (LockVerb::Release, Request::Release(release), patience)
+                (LockVerb::Release, Request::Release(release), within)
             }
         };
-        let until = Instant::now() + patience;
+        let until = Instant::now() + within;
         match core.routes.call(key, CommandId::Lock(verb), &request, until).await {
             Ok(Value::Int(token)) => {
                 Ok(u64::try_from(token).map_or(Answer::Unknown, Answer::Token))

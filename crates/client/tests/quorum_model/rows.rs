@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::attempt::{Answer, Ask, Attempt, Call, Failure, Standing, Terms};
+use crate::attempt::{Answer, Attempt, Failure, QuorumCall, QuorumRequest, Standing, Terms};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -11,18 +11,18 @@ const fn ms(ms: u64) -> Duration {
 /// A lease of 1000 ms is certain for 988 ms.
 const TERMS: Terms = Terms { lease: ms(1000), timeout: ms(50) };
 
-fn call(server: usize, ask: Ask) -> Call {
-    Call { server, ask }
+fn call(server: usize, request: QuorumRequest) -> QuorumCall {
+    QuorumCall { server, request }
 }
 
-fn acquired(attempt: &mut Attempt, at: u64, server: usize, answer: Answer) -> Vec<Call> {
-    attempt.answered(ms(at), call(server, Ask::Acquire), answer)
+fn acquired(attempt: &mut Attempt, at: u64, server: usize, answer: Answer) -> Vec<QuorumCall> {
+    attempt.answered(ms(at), call(server, QuorumRequest::Acquire), answer)
 }
 
 /// Servers that grant with these tokens at 1 ms.
-fn granted(tokens: &[u64]) -> (Attempt, Vec<Call>) {
+fn granted(tokens: &[u64]) -> (Attempt, Vec<QuorumCall>) {
     let (mut attempt, calls) = Attempt::start(tokens.len(), TERMS);
-    assert!(calls.iter().all(|call| call.ask == Ask::Acquire));
+    assert!(calls.iter().all(|call| call.request == QuorumRequest::Acquire));
     let mut calls = Vec::new();
     for (server, token) in tokens.iter().enumerate() {
         calls = acquired(&mut attempt, 1, server, Answer::Token(*token));
@@ -33,7 +33,7 @@ fn granted(tokens: &[u64]) -> (Attempt, Vec<Call>) {
 fn held(tokens: &[u64]) -> Attempt {
     let (mut attempt, calls) = granted(tokens);
     for call in calls {
-        let Ask::Fence(token) = call.ask else { panic!("{call:?}") };
+        let QuorumRequest::Fence(token) = call.request else { panic!("{call:?}") };
         attempt.answered(ms(2), call, Answer::Token(token));
     }
     let token = *tokens.iter().max().unwrap();
@@ -44,7 +44,7 @@ fn held(tokens: &[u64]) -> Attempt {
 #[test]
 fn the_smaller_tokens_are_raised_before_the_lock_is_returned() {
     let (mut attempt, calls) = granted(&[10, 30, 20]);
-    assert_eq!(calls, [call(0, Ask::Fence(30)), call(2, Ask::Fence(30))]);
+    assert_eq!(calls, [call(0, QuorumRequest::Fence(30)), call(2, QuorumRequest::Fence(30))]);
     assert_eq!(attempt.standing(), Standing::Pending);
     attempt.answered(ms(5), calls[1], Answer::Token(30));
     assert_eq!(attempt.standing(), Standing::Held { token: 30, until: ms(988) });
@@ -60,9 +60,9 @@ fn equal_tokens_need_no_raising() {
 fn an_answer_above_t_is_not_counted_and_given_back() {
     let (mut attempt, calls) = granted(&[10, 30, 20]);
     let given_back = attempt.answered(ms(5), calls[0], Answer::Token(31));
-    assert_eq!(given_back, [call(0, Ask::Release)]);
+    assert_eq!(given_back, [call(0, QuorumRequest::Release)]);
     let given_back = attempt.answered(ms(5), calls[1], Answer::Token(31));
-    assert_eq!(given_back, [call(2, Ask::Release), call(1, Ask::Release)]);
+    assert_eq!(given_back, [call(2, QuorumRequest::Release), call(1, QuorumRequest::Release)]);
     assert_eq!(attempt.standing(), Standing::Failed { why: Failure::TooLate, granted: 1 });
 }
 
@@ -74,11 +74,14 @@ fn a_majority_does_not_wait_for_the_last_ones_until_their_timeout() {
     }
     assert_eq!(attempt.next_tick(), Some(ms(10)));
     assert_eq!(attempt.tick(ms(9)), []);
-    assert_eq!(attempt.tick(ms(10)), [call(3, Ask::Release), call(4, Ask::Release)]);
+    assert_eq!(
+        attempt.tick(ms(10)),
+        [call(3, QuorumRequest::Release), call(4, QuorumRequest::Release)]
+    );
     assert_eq!(attempt.standing(), Standing::Held { token: 9, until: ms(988) });
     // Granted after all: once more.
     let late = acquired(&mut attempt, 20, 4, Answer::Token(12));
-    assert_eq!(late, [call(4, Ask::Release)]);
+    assert_eq!(late, [call(4, QuorumRequest::Release)]);
 }
 
 #[test]
@@ -88,10 +91,13 @@ fn a_failed_attempt_gives_back_after_each_answer_and_each_timeout() {
     acquired(&mut attempt, 1, 1, Answer::No);
     acquired(&mut attempt, 1, 2, Answer::No);
     let calls = acquired(&mut attempt, 1, 3, Answer::Unknown);
-    assert_eq!(calls, [call(3, Ask::Release), call(0, Ask::Release)]);
+    assert_eq!(calls, [call(3, QuorumRequest::Release), call(0, QuorumRequest::Release)]);
     assert_eq!(attempt.standing(), Standing::Failed { why: Failure::Contended, granted: 1 });
-    assert_eq!(attempt.tick(ms(50)), [call(4, Ask::Release)]);
-    assert_eq!(acquired(&mut attempt, 900, 4, Answer::Token(10)), [call(4, Ask::Release)]);
+    assert_eq!(attempt.tick(ms(50)), [call(4, QuorumRequest::Release)]);
+    assert_eq!(
+        acquired(&mut attempt, 900, 4, Answer::Token(10)),
+        [call(4, QuorumRequest::Release)]
+    );
     assert_eq!(acquired(&mut attempt, 900, 4, Answer::No), []);
 }
 
@@ -132,7 +138,7 @@ fn a_server_that_lost_its_hold_is_not_asked_again_and_a_second_one_ends_it() {
     attempt.answered(ms(310), renewals[1], Answer::No);
     assert_eq!(attempt.renew(ms(600)).len(), 2);
     let calls = attempt.answered(ms(610), renewals[0], Answer::No);
-    assert_eq!(calls, [call(2, Ask::Release)]);
+    assert_eq!(calls, [call(2, QuorumRequest::Release)]);
     assert_eq!(attempt.standing(), Standing::Refused);
 }
 

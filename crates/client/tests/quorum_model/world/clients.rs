@@ -3,7 +3,7 @@
 use std::{fmt::Write, time::Duration};
 
 use super::{ANSWERED, Broken, Kind, Log, Mistake, Reply, Rules, TICK, World, name};
-use crate::attempt::{Answer, Ask, Attempt, Call, Standing};
+use crate::attempt::{Answer, Attempt, QuorumCall, QuorumRequest, Standing};
 
 impl World {
     /// `None` if the client goes on waiting afterwards: then it may as well hear it later.
@@ -35,13 +35,13 @@ impl World {
                 };
                 *reply = Reply::None;
                 let Some(round) = line.waits[n].take() else { continue };
-                let ask = match kind {
-                    Kind::Acquire => Ask::Acquire,
-                    Kind::Fence => Ask::Fence(a.token),
-                    _ => Ask::Renew { token: a.token, round: round.into() },
+                let request = match kind {
+                    Kind::Acquire => QuorumRequest::Acquire,
+                    Kind::Fence => QuorumRequest::Fence(a.token),
+                    _ => QuorumRequest::Renew { token: a.token, round: round.into() },
                 };
                 say!(log, self, "{} hears from s{s} of {kind:?}: {answer:?}", name(t, rules));
-                let (did, is_fine) = self.answered(t, s, ask, answer, rules, log);
+                let (did, is_fine) = self.answered(t, s, request, answer, rules, log);
                 acted |= did;
                 fine = fine.and(is_fine);
             }
@@ -60,18 +60,22 @@ impl World {
         &mut self,
         t: u8,
         s: u8,
-        ask: Ask,
+        request: QuorumRequest,
         answer: Answer,
         rules: &Rules,
         log: &mut Log,
     ) -> (bool, Result<(), Broken>) {
-        let call = Call { server: s.into(), ask };
+        let call = QuorumCall { server: s.into(), request };
         let a = &mut self.tries[usize::from(t)];
         let first = a.lines.iter().filter(|line| line.waits[0].is_none()).count() == 1;
-        if rules.mistake == Some(Mistake::LeaseFromFirstAnswer) && ask == Ask::Acquire && first {
+        if rules.mistake == Some(Mistake::LeaseFromFirstAnswer)
+            && request == QuorumRequest::Acquire
+            && first
+        {
             a.begun = self.now;
         }
-        let old = rules.mistake == Some(Mistake::OldValidity) && matches!(ask, Ask::Fence(_));
+        let old = rules.mistake == Some(Mistake::OldValidity)
+            && matches!(request, QuorumRequest::Fence(_));
         let then = TICK * u32::from(a.sent.unwrap_or(a.begun) - a.begun);
         self.drive(t, rules, log, |attempt, now| {
             attempt.answered(if old { then } else { now }, call, answer)
@@ -84,7 +88,7 @@ impl World {
         t: u8,
         rules: &Rules,
         log: &mut Log,
-        step: impl FnOnce(&mut Attempt, Duration) -> Vec<Call>,
+        step: impl FnOnce(&mut Attempt, Duration) -> Vec<QuorumCall>,
     ) -> (bool, Result<(), Broken>) {
         let now = self.since(&self.tries[usize::from(t)]);
         let a = &mut self.tries[usize::from(t)];
@@ -123,7 +127,7 @@ impl World {
     pub(super) fn send(
         &mut self,
         t: u8,
-        calls: Vec<Call>,
+        calls: Vec<QuorumCall>,
         rules: &Rules,
         log: &mut Log,
     ) -> Result<(), Broken> {
@@ -131,20 +135,20 @@ impl World {
         let a = &mut self.tries[usize::from(t)];
         for call in calls {
             let line = &mut a.lines[call.server];
-            match call.ask {
-                Ask::Acquire => {
+            match call.request {
+                QuorumRequest::Acquire => {
                     line.acquire = true;
                     line.waits[0] = Some(0);
                 }
-                Ask::Release => line.release = true,
-                Ask::Renew { round, .. } => {
+                QuorumRequest::Release => line.release = true,
+                QuorumRequest::Renew { round, .. } => {
                     let round = Some(u8::try_from(round).unwrap());
                     line.renew = round;
                     line.renewed = Reply::None;
                     line.waits[2] = round;
                     a.sent = Some(self.now);
                 }
-                Ask::Fence(token) => {
+                QuorumRequest::Fence(token) => {
                     a.token = token;
                     a.sent = Some(self.now);
                     line.fence = rules.mistake != Some(Mistake::NoWriteBack);
