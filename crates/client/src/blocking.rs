@@ -1,11 +1,10 @@
 //! The same client for programs without tokio: each call blocks its thread.
 //!
-//! A thread of its own does what goes on in the background (renewals, messages), so holds stay alive while the
-//! program works. Asynchronous code is refused with [`Invalid`](crate::ErrorKind::Invalid): these calls would block its
+//! A background thread renews holds and reads messages, so holds stay alive while the program works. Asynchronous code is refused with [`Invalid`](crate::ErrorKind::Invalid): these calls would block its
 //! runtime. Threads that may block, such as those of `tokio::task::spawn_blocking`, may call them.
 //!
-//! When the last handle of a client is dropped, the client closes: what was still being given back in the background is
-//! given back first. In asynchronous code that takes a thread of its own. [`Client::close`] closes before that.
+//! When the last handle of a client is dropped, the client closes, after all releases in the background. In asynchronous
+//! code a thread of its own does that. [`Client::close`] closes before that.
 //!
 //! ```
 //! # let server = dlock_testing::Server::start();
@@ -40,11 +39,19 @@ pub struct Client {
 
 impl Client {
     /// As [`crate::Client::connect`].
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
     pub fn connect(url: &str) -> Result<Self, Error> {
         Self::with(crate::Client::builder(), url)
     }
 
-    /// Connects as `builder` says.
+    /// Connects with the settings of `builder`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::connect`].
     ///
     /// ```
     /// # let server = dlock_testing::Server::start();
@@ -70,49 +77,67 @@ impl Client {
     pub fn close(&self) -> Result<(), Error> {
         self.background.run(self.client.close())?
     }
+}
 
-    /// As [`crate::Client::lock`].
-    pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock { inner: self.client.lock(key), background: self.background.clone() }
-    }
-
-    /// As [`crate::Client::fair_lock`].
-    pub fn fair_lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock { inner: self.client.fair_lock(key), background: self.background.clone() }
-    }
-
-    /// As [`crate::Client::rw_lock`].
-    pub fn rw_lock(&self, key: impl AsRef<[u8]>) -> RwLock {
-        RwLock { inner: self.client.rw_lock(key), background: self.background.clone() }
-    }
-
-    /// As [`crate::Client::semaphore`].
-    pub fn semaphore(&self, key: impl AsRef<[u8]>) -> Semaphore {
-        Semaphore { inner: self.client.semaphore(key), background: self.background.clone() }
-    }
-
-    /// As [`crate::Client::latch`].
-    pub fn latch(&self, key: impl AsRef<[u8]>) -> Latch {
-        Latch { inner: self.client.latch(key), background: self.background.clone() }
-    }
-
-    /// As [`crate::Client::multi_lock`].
-    pub fn multi_lock<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock {
-        MultiLock { inner: self.client.multi_lock(keys), background: self.background.clone() }
-    }
-
-    /// As [`crate::Client::any_lock`].
-    pub fn any_lock<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> AnyLock {
-        AnyLock { inner: self.client.any_lock(keys), background: self.background.clone() }
-    }
-
-    /// As [`crate::Client::striped_lock`].
-    pub fn striped_lock(&self, key: impl AsRef<[u8]>, stripes: u32) -> AnyLock {
-        AnyLock {
-            inner: self.client.striped_lock(key, stripes),
-            background: self.background.clone(),
+/// Methods of [`Client`] that make handles.
+macro_rules! makes {
+    ($($method:ident($($arg:ident: $type:ty),*) -> $name:ident),* $(,)?) => {
+        impl Client {
+            $(
+                #[doc = concat!("As [`crate::Client::", stringify!($method), "`].")]
+                pub fn $method(&self, $($arg: $type),*) -> $name {
+                    $name {
+                        inner: self.client.$method($($arg),*),
+                        background: self.background.clone(),
+                    }
+                }
+            )*
         }
-    }
+    };
+}
+
+makes! {
+    lock(key: impl AsRef<[u8]>) -> Lock,
+    fair_lock(key: impl AsRef<[u8]>) -> Lock,
+    rw_lock(key: impl AsRef<[u8]>) -> RwLock,
+    semaphore(key: impl AsRef<[u8]>) -> Semaphore,
+    latch(key: impl AsRef<[u8]>) -> Latch,
+    multi_lock(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> MultiLock,
+    any_lock(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> AnyLock,
+    striped_lock(key: impl AsRef<[u8]>, stripes: u32) -> AnyLock,
+}
+
+/// Methods that wait for those of the asynchronous type.
+macro_rules! waits {
+    ($name:ident: $($method:ident($($arg:ident: $type:ty),*) -> $out:ty),* $(,)?) => {
+        impl $name {
+            $(
+                #[doc = concat!("As [`crate::", stringify!($name), "::", stringify!($method), "`].")]
+                ///
+                /// # Errors
+                ///
+                /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
+                pub fn $method(&self, $($arg: $type),*) -> Result<$out, Error> {
+                    // Inside the runtime: the time begins to run there.
+                    self.background.run(async { self.inner.$method($($arg),*).await })?
+                }
+            )*
+        }
+    };
+}
+
+/// Methods that return what those of the asynchronous type do.
+macro_rules! reads {
+    ($name:ident: $($method:ident -> $out:ty),* $(,)?) => {
+        impl $name {
+            $(
+                #[doc = concat!("As [`crate::", stringify!($name), "::", stringify!($method), "`].")]
+                pub fn $method(&self) -> $out {
+                    self.inner.$method()
+                }
+            )*
+        }
+    };
 }
 
 /// A handle: its options, and the three ways to acquire.
@@ -136,24 +161,36 @@ macro_rules! handle {
             )*
 
             #[doc = concat!("As [`crate::", stringify!($name), "::try_acquire`].")]
+            ///
+            /// # Errors
+            ///
+            /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
             pub fn try_acquire(&self) -> Result<Option<$guard>, Error> {
                 Ok(self.background.run(self.inner.try_acquire())??.map(|guard| self.guard(guard)))
             }
 
             #[doc = concat!("As [`crate::", stringify!($name), "::acquire`].")]
+            ///
+            /// # Errors
+            ///
+            /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
             pub fn acquire(&self) -> Result<$guard, Error> {
                 Ok(self.guard(self.background.run(self.inner.acquire())??))
             }
 
             #[doc = concat!("As [`crate::", stringify!($name), "::acquire_timeout`].")]
+            ///
+            /// # Errors
+            ///
+            /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
             pub fn acquire_timeout(&self, time: Duration) -> Result<Option<$guard>, Error> {
                 // Inside the runtime: the time begins to run there.
                 let guard = self.background.run(async { self.inner.acquire_timeout(time).await })??;
                 Ok(guard.map(|guard| self.guard(guard)))
             }
 
-            /// Waits for it, works under it, gives it back. Nothing can cancel the work of a thread: a hold that is
-            /// lost shows only at the end, so ask the guard (`lost_now`) before each step that needs the lock.
+            /// Acquires it, runs the work under it, and releases it. Nothing can cancel the work of a thread: a lost
+            /// hold shows only at the end, so ask the guard (`lost_now`) before each step that needs the lock.
             ///
             /// # Errors
             ///
@@ -230,48 +267,12 @@ impl QuorumLock {
     }
 }
 
-impl Lock {
-    /// As [`crate::Lock::check`].
-    pub fn check(&self, token: u64) -> Result<(), Error> {
-        self.background.run(self.inner.check(token))?
-    }
-}
+waits!(Lock: check(token: u64) -> ());
 
-impl Semaphore {
-    /// As [`crate::Semaphore::init`].
-    pub fn init(&self, permits: u32) -> Result<bool, Error> {
-        self.background.run(self.inner.init(permits))?
-    }
-
-    /// As [`crate::Semaphore::resize`].
-    pub fn resize(&self, permits: u32) -> Result<i64, Error> {
-        self.background.run(self.inner.resize(permits))?
-    }
-
-    /// As [`crate::Semaphore::resize_by`].
-    pub fn resize_by(&self, delta: i64) -> Result<i64, Error> {
-        self.background.run(self.inner.resize_by(delta))?
-    }
-
-    /// As [`crate::Semaphore::take`].
-    pub fn take(&self, permits: u32) -> Result<bool, Error> {
-        self.background.run(self.inner.take(permits))?
-    }
-
-    /// As [`crate::Semaphore::take_timeout`].
-    pub fn take_timeout(&self, permits: u32, time: Duration) -> Result<bool, Error> {
-        self.background.run(async { self.inner.take_timeout(permits, time).await })?
-    }
-
-    /// As [`crate::Semaphore::give`].
-    pub fn give(&self, permits: u32) -> Result<i64, Error> {
-        self.background.run(self.inner.give(permits))?
-    }
-
-    /// As [`crate::Semaphore::drain`].
-    pub fn drain(&self) -> Result<i64, Error> {
-        self.background.run(self.inner.drain())?
-    }
+waits! {
+    Semaphore: init(permits: u32) -> bool, resize(permits: u32) -> i64, resize_by(delta: i64) -> i64,
+    take(permits: u32) -> bool, take_timeout(permits: u32, time: Duration) -> bool, give(permits: u32) -> i64,
+    drain() -> i64,
 }
 
 /// As [`crate::RwLock`].
@@ -302,43 +303,16 @@ pub struct Latch {
     background: Arc<Background>,
 }
 
-impl Latch {
-    /// As [`crate::Latch::init`].
-    pub fn init(&self, count: u32) -> Result<bool, Error> {
-        self.background.run(self.inner.init(count))?
-    }
-
-    /// As [`crate::Latch::init_for`].
-    pub fn init_for(&self, count: u32, time: Duration) -> Result<bool, Error> {
-        self.background.run(self.inner.init_for(count, time))?
-    }
-
-    /// As [`crate::Latch::count_down`].
-    pub fn count_down(&self, by: u32) -> Result<i64, Error> {
-        self.background.run(self.inner.count_down(by))?
-    }
-
-    /// As [`crate::Latch::wait`].
-    pub fn wait(&self) -> Result<(), Error> {
-        self.background.run(self.inner.wait())?
-    }
-
-    /// As [`crate::Latch::wait_timeout`].
-    pub fn wait_timeout(&self, time: Duration) -> Result<bool, Error> {
-        self.background.run(async { self.inner.wait_timeout(time).await })?
-    }
-
-    /// As [`crate::Latch::remaining`].
-    pub fn remaining(&self) -> Result<Option<u64>, Error> {
-        self.background.run(self.inner.remaining())?
-    }
+waits! {
+    Latch: init(count: u32) -> bool, init_for(count: u32, time: Duration) -> bool, count_down(by: u32) -> i64,
+    wait() -> (), wait_timeout(time: Duration) -> bool, remaining() -> Option<u64>,
 }
 
 /// What every guard can do.
 macro_rules! guard {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[must_use = "it is given back when this is dropped"]
+        #[must_use = "the hold is released when this is dropped"]
         #[derive(Debug)]
         pub struct $name {
             inner: crate::$name,
@@ -347,21 +321,29 @@ macro_rules! guard {
 
         impl $name {
             #[doc = concat!("As [`crate::", stringify!($name), "::release`].")]
+            ///
+            /// # Errors
+            ///
+            /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
             pub fn release(self) -> Result<Released, Error> {
                 self.background.run(Holding::release(&self.inner))?
             }
 
-            /// How it was lost, if it was. Ask before each step that must not be done without the lock.
+            /// How the hold was lost, if it was. Ask before each step that needs the lock.
             pub fn lost_now(&self) -> Option<Lost> {
                 self.inner.lost_now()
             }
 
-            /// Waits for so long whether it is lost. None: it is not.
+            /// Waits until the hold is lost, but no longer than `time`. None: it is not lost.
+            ///
+            /// # Errors
+            ///
+            /// [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
             pub fn wait_lost(&self, time: Duration) -> Result<Option<Lost>, Error> {
                 self.background.run(async { tokio::time::timeout(time, self.inner.lost()).await.ok() })
             }
 
-            /// How long it is certain to last; zero when it is lost.
+            /// How long the hold is certain to last; zero when it is lost.
             pub fn valid_for(&self) -> Duration {
                 self.inner.valid_for()
             }
@@ -369,8 +351,8 @@ macro_rules! guard {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // At once, and not only begun: the background may end with this handle. Nobody is there to be told
-                // of an error; the lease ends it then. Inside a runtime, dropping `inner` does it in the background.
+                // The release ends here: the background may end with this handle. After an error, the lease ends the
+                // hold. Inside a runtime, dropping `inner` releases it in the background.
                 let release = async {
                     let _ = tokio::time::timeout(RELEASE_WITHIN, Holding::release(&self.inner)).await;
                 };
@@ -380,77 +362,29 @@ macro_rules! guard {
     };
 }
 
-/// What every guard can do whose lease can be set anew.
-macro_rules! renewable {
-    ($name:ident) => {
-        impl $name {
-            #[doc = concat!("As [`crate::", stringify!($name), "::renew`].")]
-            pub fn renew(&self, lease: Duration) -> Result<(), Error> {
-                self.background.run(self.inner.renew(lease))?
-            }
-        }
-    };
-}
-
 guard! {
     /// As [`crate::Guard`].
     Guard
 }
-renewable!(Guard);
+waits!(Guard: renew(lease: Duration) -> ());
+reads!(Guard: key -> &[u8], owner -> &[u8], token -> u64);
+
 guard! {
     /// As [`crate::Permit`].
     Permit
 }
-renewable!(Permit);
+waits!(Permit: renew(lease: Duration) -> ());
+reads!(Permit: permit_id -> String);
+
 guard! {
     /// As [`crate::MultiGuard`].
     MultiGuard
 }
-renewable!(MultiGuard);
+waits!(MultiGuard: renew(lease: Duration) -> ());
+reads!(MultiGuard: tokens -> &[u64]);
+
 guard! {
     /// As [`crate::QuorumGuard`].
     QuorumGuard
 }
-
-impl QuorumGuard {
-    /// As [`crate::QuorumGuard::key`].
-    pub fn key(&self) -> &[u8] {
-        self.inner.key()
-    }
-
-    /// As [`crate::QuorumGuard::token`].
-    pub fn token(&self) -> u64 {
-        self.inner.token()
-    }
-}
-
-impl Guard {
-    /// As [`crate::Hold::key`].
-    pub fn key(&self) -> &[u8] {
-        self.inner.key()
-    }
-
-    /// As [`crate::Hold::owner`].
-    pub fn owner(&self) -> &[u8] {
-        self.inner.owner()
-    }
-
-    /// As [`crate::Hold::token`].
-    pub fn token(&self) -> u64 {
-        self.inner.token()
-    }
-}
-
-impl Permit {
-    /// As [`crate::Permit::permit_id`].
-    pub fn permit_id(&self) -> String {
-        self.inner.permit_id()
-    }
-}
-
-impl MultiGuard {
-    /// As [`crate::MultiGuard::tokens`].
-    pub fn tokens(&self) -> &[u64] {
-        self.inner.tokens()
-    }
-}
+reads!(QuorumGuard: key -> &[u8], token -> u64);

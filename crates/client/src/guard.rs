@@ -12,7 +12,7 @@ use crate::hold::Hold;
 use crate::hold_ref::HoldRef;
 use crate::lost::{Lost, Released};
 use crate::settings::lease_ms;
-use crate::with::{Holding, under};
+use crate::with::Holding;
 
 /// What every guard can do with its field `held`.
 macro_rules! guard {
@@ -110,13 +110,6 @@ impl Guard {
     pub fn hold(&self) -> Hold {
         self.held.clone()
     }
-
-    pub(crate) async fn with<T, F>(self, work: impl FnOnce(Hold) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = T>,
-    {
-        under(&self, || work(self.hold())).await
-    }
 }
 
 impl Deref for Guard {
@@ -145,13 +138,6 @@ impl Permit {
             }
             _ => String::new(),
         }
-    }
-
-    pub(crate) async fn with<T, F>(self, work: impl FnOnce() -> F) -> Result<T, Error>
-    where
-        F: Future<Output = T>,
-    {
-        under(&self, work).await
     }
 }
 
@@ -182,13 +168,6 @@ impl MultiGuard {
             HoldRef::Multi { tokens, .. } => tokens,
             _ => &[],
         }
-    }
-
-    pub(crate) async fn with<T, F>(self, work: impl FnOnce(Vec<u64>) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = T>,
-    {
-        under(&self, || work(self.tokens().to_vec())).await
     }
 }
 

@@ -16,6 +16,7 @@ use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::options::{Options, Replicas, shared_options};
 use crate::settings::Wait;
+use crate::with::under;
 
 /// A lock by its name. Cheap to clone and to make; nothing is sent before an acquire.
 ///
@@ -114,7 +115,8 @@ impl Lock {
     where
         F: Future<Output = T>,
     {
-        self.acquire().await?.with(work).await
+        let guard = self.acquire().await?;
+        under(&guard, || work(guard.hold())).await
     }
 
     /// Whether `token` is that of the current hold. Error [`Stale`](crate::ErrorKind::Stale): it is not.

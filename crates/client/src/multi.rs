@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::guard::{Guard, MultiGuard};
 use crate::hold::Hold;
 use crate::options::{Options, shared_options};
+use crate::with::under;
 
 /// All of several locks, or none of them. Neither deadlock nor starvation between such calls, whatever the order of
 /// their keys; while one waits for a busy key, it keeps the free ones closed.
@@ -79,7 +80,8 @@ impl MultiLock {
     where
         F: Future<Output = T>,
     {
-        self.acquire().await?.with(work).await
+        let guard = self.acquire().await?;
+        under(&guard, || work(guard.tokens().to_vec())).await
     }
 
     async fn acquire_with(&self, deadline: Deadline) -> Result<Option<MultiGuard>, Error> {
@@ -107,7 +109,8 @@ impl AnyLock {
     where
         F: Future<Output = T>,
     {
-        self.acquire().await?.with(work).await
+        let guard = self.acquire().await?;
+        under(&guard, || work(guard.hold())).await
     }
 
     async fn acquire_with(&self, deadline: Deadline) -> Result<Option<Guard>, Error> {

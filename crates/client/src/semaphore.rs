@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::guard::Permit;
 use crate::options::{Options, shared_options};
 use crate::settings::Wait;
+use crate::with::under;
 
 /// A semaphore by its name: permits with a lease each, served in order of arrival.
 ///
@@ -100,7 +101,7 @@ impl Semaphore {
     where
         F: Future<Output = T>,
     {
-        self.acquire().await?.with(work).await
+        under(&self.acquire().await?, work).await
     }
 
     /// Makes it, with so many permits, 1 to 2^31 - 1. False: there is one already.

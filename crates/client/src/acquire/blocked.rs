@@ -23,12 +23,11 @@ impl PendingAcquire {
         // The first request whose outcome is not known: a later reply may repeat its grant.
         let mut first = None;
         loop {
-            let (wait, block_ms) = match deadline {
-                Deadline::Now => (WaitRequest::Now, 0),
-                _ => {
-                    let block_ms = deadline.block_ms(longest);
-                    (WaitRequest::Block(block_ms), block_ms)
-                }
+            let (wait, block_ms) = if deadline == Deadline::Now {
+                (WaitRequest::Now, 0)
+            } else {
+                let block_ms = deadline.block_ms(longest);
+                (WaitRequest::Block(block_ms), block_ms)
             };
             let sent = *first.get_or_insert_with(|| self.sent_now());
             let replicas = self.options.replicas;
