@@ -1,8 +1,8 @@
 //! A model of one client, the connections between it and a server, and the server's hold: every interleaving within the
 //! bounds below. The client must never count on a hold that the server may have given to another owner.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasher as _, RandomState};
+mod search;
+
 use std::time::Duration;
 
 use super::*;
@@ -236,24 +236,8 @@ impl World {
                 let request = Request { renewal, lease, sent: self.now, is_copy: false };
                 self.connections[over - 1].to_server.push(request);
             }
-            Event::ServerReads(n) => {
-                let request = self.connections[n - 1].to_server.remove(0);
-                let is_accepted = self.hold.is_some();
-                if let Some(hold) = &mut self.hold {
-                    *hold = ServerHold { ends: self.now + request.lease, bound: n };
-                }
-                self.connections[n - 1].to_client.push((request, is_accepted));
-            }
-            Event::ServerCloses(n) => {
-                self.connections[n - 1].server_has_it = false;
-                self.connections[n - 1].to_server.clear();
-                if let (Some(hold), Some(bind)) = (&mut self.hold, bind)
-                    && hold.bound == n
-                {
-                    hold.ends = hold.ends.min(self.now + bind);
-                    self.hold = self.hold.filter(|hold| hold.ends > self.now);
-                }
-            }
+            Event::ServerReads(n) => self.server_reads(n),
+            Event::ServerCloses(n) => self.server_closes(n, bind),
             Event::ClientReads => {
                 let current = self.current();
                 let (request, is_accepted) = self.connections[current - 1].to_client.remove(0);
@@ -291,6 +275,26 @@ impl World {
             }
         }
         self.check()
+    }
+
+    fn server_reads(&mut self, n: usize) {
+        let request = self.connections[n - 1].to_server.remove(0);
+        let is_accepted = self.hold.is_some();
+        if let Some(hold) = &mut self.hold {
+            *hold = ServerHold { ends: self.now + request.lease, bound: n };
+        }
+        self.connections[n - 1].to_client.push((request, is_accepted));
+    }
+
+    fn server_closes(&mut self, n: usize, bind: Option<u64>) {
+        self.connections[n - 1].server_has_it = false;
+        self.connections[n - 1].to_server.clear();
+        if let (Some(hold), Some(bind)) = (&mut self.hold, bind)
+            && hold.bound == n
+        {
+            hold.ends = hold.ends.min(self.now + bind);
+            self.hold = self.hold.filter(|hold| hold.ends > self.now);
+        }
     }
 
     fn read(
@@ -356,7 +360,7 @@ impl World {
         let connection = &mut self.connections[current - 1];
         connection.client_has_it = false;
         let is_closed = !connection.server_has_it;
-        // Replies on their way are lost, and nobody knows which requests the server has read or will read.
+        // Replies on their way are lost, and which requests the server has read or will read is unknown.
         let unread = connection.to_server.iter().cloned();
         let unanswered = connection.to_client.drain(..).map(|(request, _)| request);
         let lost: Vec<Request> = unanswered.chain(unread).collect();
@@ -396,81 +400,13 @@ impl World {
         if is_valid && (self.is_released || self.heard_of_it) {
             return Err("a hold is valid after its release, or after a message".to_owned());
         }
-        // Nobody can know that the server has closed a connection that still looks alive, nor of a message before it came.
+        // The client cannot know that the server has closed a connection that still looks alive, nor of a message
+        // before it came.
         let current = self.current();
         let is_unaware = current > 0 && !self.connections[current - 1].server_has_it;
         if is_valid && self.hold.is_none() && !self.is_broken && !is_unaware {
             return Err("the client counts on a hold that the server has ended".to_owned());
         }
         Ok(())
-    }
-}
-
-/// What is explored.
-#[derive(Debug, Clone, Copy)]
-struct Case {
-    bounds: Bounds,
-    bind: Option<u64>,
-    bug: Option<Bug>,
-}
-
-/// The first violation within the bounds, with the events that lead to it; and how many states there are.
-fn explore(case: Case) -> (Option<(String, Vec<Event>)>, usize) {
-    // Hashes take the place of states: two of them would have to collide to hide a violation.
-    let hasher = RandomState::new();
-    let mut seen = HashSet::new();
-    let mut path = vec![];
-    let violation = dive(&World::new(case.bind), case, &mut path, &mut |world| {
-        seen.insert(hasher.hash_one(world))
-    });
-    (violation.map(|violation| (violation, path)), seen.len())
-}
-
-/// Depth first; `path` is what led to the violation.
-fn dive(
-    world: &World,
-    case: Case,
-    path: &mut Vec<Event>,
-    is_new: &mut impl FnMut(&World) -> bool,
-) -> Option<String> {
-    for event in world.events(case.bounds) {
-        let mut next = world.clone();
-        path.push(event);
-        if let Err(violation) = next.apply(event, case.bind, case.bug) {
-            return Some(violation);
-        }
-        if is_new(&next)
-            && let Some(violation) = dive(&next, case, path, is_new)
-        {
-            return Some(violation);
-        }
-        path.pop();
-    }
-    None
-}
-
-#[test]
-fn no_interleaving_makes_the_client_count_on_an_ended_hold() {
-    for bounds in [CONNECTIONS, ENDS] {
-        for bind in [None, Some(0), Some(1), Some(2)] {
-            let (violation, states) = explore(Case { bounds, bind, bug: None });
-            assert!(violation.is_none(), "{bounds:?}, bind {bind:?}: {violation:#?}");
-            println!("{bounds:?}, bind {bind:?}: {states} states");
-            assert!(states > 10_000, "the model does not run far: {states}");
-        }
-    }
-}
-
-#[test]
-fn a_mistake_in_any_transition_is_found() {
-    for bug in BUGS {
-        let cases = [CONNECTIONS, ENDS]
-            .into_iter()
-            .flat_map(|bounds| [None, Some(1)].map(|bind| Case { bounds, bind, bug: Some(bug) }));
-        let found = cases.clone().find_map(|case| explore(case).0);
-        match found {
-            Some((violation, path)) => println!("{bug:?}: {violation}: {path:?}"),
-            None => panic!("{bug:?} is not found"),
-        }
     }
 }
