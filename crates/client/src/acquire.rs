@@ -11,11 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::timeout;
-
 use self::pending::PendingAcquire;
 pub(crate) use self::pending::{Keys, Target};
-use self::rollback::{LEAVE_WITHIN, RollbackOnDrop};
+use self::rollback::RollbackOnDrop;
 use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
@@ -32,19 +30,30 @@ macro_rules! ways_to_acquire {
     ($guard:ident, $at_once:literal, $in_turn:literal) => {
         #[doc = $at_once]
         ///
-        /// Errors: [`Reentry`](crate::ErrorKind::Reentry), [`Quarantine`](crate::ErrorKind::Quarantine),
+        /// # Errors
+        ///
+        /// [`Reentry`](crate::ErrorKind::Reentry), [`Quarantine`](crate::ErrorKind::Quarantine),
         /// [`WrongType`](crate::ErrorKind::WrongType), [`Unavailable`](crate::ErrorKind::Unavailable) and the others
         /// that say what is wrong with the call or the server.
+        ///
+        /// # Cancel safety
+        ///
+        /// Dropping this future releases in the background what it was granted.
         pub async fn try_acquire(&self) -> Result<Option<$guard>, Error> {
             self.acquire_with($crate::deadline::Deadline::Now).await
         }
 
         #[doc = $in_turn]
-        /// Who drops this future leaves the queue.
         ///
-        /// Errors as [`try_acquire`](Self::try_acquire), and [`Deadlock`](crate::ErrorKind::Deadlock),
+        /// # Errors
+        ///
+        /// As [`try_acquire`](Self::try_acquire), and [`Deadlock`](crate::ErrorKind::Deadlock),
         /// [`Limit`](crate::ErrorKind::Limit) (too many wait), [`Busy`](crate::ErrorKind::Busy) (no dedicated
         /// connection is free to wait on), [`Unblocked`](crate::ErrorKind::Unblocked).
+        ///
+        /// # Cancel safety
+        ///
+        /// Dropping this future leaves the queue. What it was granted is released in the background.
         pub async fn acquire(&self) -> Result<$guard, Error> {
             loop {
                 // None would mean that "never" has come.
@@ -54,7 +63,8 @@ macro_rules! ways_to_acquire {
             }
         }
 
-        /// As [`acquire`](Self::acquire), for so long at most. None: not granted in that time.
+        /// As [`acquire`](Self::acquire), but waits at most `time`. None: not granted in that time.
+        #[doc = errors_as!("[`acquire`](Self::acquire)")]
         pub async fn acquire_timeout(
             &self,
             time: std::time::Duration,
@@ -124,12 +134,6 @@ async fn attempt(
     } else {
         pending.queue(deadline, &registered).await
     };
-    if let Err(error) = &granted
-        && matches!(error.kind(), ErrorKind::Replicas { .. })
-    {
-        // The error says that the grant was released. What is left goes on in the background.
-        let _ = timeout(LEAVE_WITHIN, Box::pin(pending.cancel_and_release())).await;
-    }
     let Some(mut grant) = granted? else { return Ok(None) };
     if registry.flushes() != flushes {
         // Flushed before or after the grant? The server knows.

@@ -1,18 +1,18 @@
-//! For operators: which locks there are, who has them and who waits; and to end holds and waits by force.
+//! For operators: which locks there are, their holders and waiters; and how to end holds and waits by force.
 //!
-//! What these calls tell was true when the server answered. To take and release locks is not done here, but with the
-//! handles that [`Client`](crate::Client) gives.
+//! The results were true when the server answered. To acquire and release locks, use the handles of
+//! [`Client`](crate::Client).
 
 mod decode;
+mod force;
 mod info;
 mod kind;
 mod stats;
 
 use std::sync::Arc;
 
-use dlock_wire::permit;
 use dlock_wire::request::Request;
-use dlock_wire::table::{CommandId, LockVerb, RwVerb, SemVerb};
+use dlock_wire::table::{CommandId, SemVerb};
 use redis::{Cmd, Value};
 use tokio::time::{Instant, timeout_at};
 
@@ -20,23 +20,20 @@ pub use self::info::{Holder, Info, Latch, Lock, PermitHold, ReadWrite, RwMode, S
 pub use self::kind::Kind;
 pub use self::stats::Stats;
 
-use crate::command::command;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::route::Server;
 
-/// How many keys a server looks at for one page of SCAN: it serves nobody else meanwhile.
+/// How many keys a server looks at for one page of SCAN: it serves no other client meanwhile.
 const PAGE: u32 = 1000;
 
-/// What operators do: see [`Client::admin`](crate::Client::admin).
+/// Inspection and force: see [`Client::admin`](crate::Client::admin).
 ///
 /// All calls fail with [`ErrorKind::Unavailable`] when no server answers, [`ErrorKind::Refused`] when the user may not
 /// do that, and [`ErrorKind::NoModule`] when the server has no dlock.
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let server = dlock_testing::Server::start();
-/// # let url = server.url();
+#[doc = example!()]
 /// use dlock_client::Client;
 ///
 /// let client = Client::connect(&url).await?;
@@ -77,14 +74,17 @@ impl Admin {
     /// The locks, semaphores and latches whose keys match `pattern` (as `KEYS` and `SCAN` match: `*`, `?`, `[a-z]`,
     /// `\`), of all primaries, sorted by key. Of the database that the client is connected to.
     ///
-    /// It looks at every key of the server five times, some thousand at a time, and lets others be served in between.
-    /// A key that comes or goes meanwhile may be missed. What is only waited for and has never been made (a semaphore)
-    /// is not a key.
+    /// The server visits each of its keys five times, some thousand at a time, and serves other clients in between.
+    /// Keys that appear or vanish meanwhile may be missed. A semaphore with waiters that was never created is not a
+    /// key.
+    ///
+    /// # Errors
+    ///
+    /// As all calls: see [`Admin`].
+    #[doc = cancel_read!()]
     ///
     /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
-    /// # let url = server.url();
+    #[doc = example!()]
     /// use dlock_client::{Client, admin::Kind};
     ///
     /// let client = Client::connect(&url).await?;
@@ -128,14 +128,15 @@ impl Admin {
         }
     }
 
-    /// What there is to see of a key, whichever family it belongs to; None: there is nothing.
+    /// The state of a key of any family; None: there is no such key.
     ///
-    /// Errors: [`ErrorKind::WrongType`] when the key holds something else than a lock.
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongType`] when the key holds something else than a lock.
+    #[doc = cancel_read!()]
     ///
     /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
-    /// # let url = server.url();
+    #[doc = example!()]
     /// use dlock_client::{Client, admin::Info};
     ///
     /// let client = Client::connect(&url).await?;
@@ -156,8 +157,13 @@ impl Admin {
         decode::info(kind, &reply)
     }
 
-    /// As [`Admin::info`], of a key whose family is known: one question instead of up to five. None also if the key
+    /// As [`Admin::info`], of a key whose family is known: one request instead of up to five. None also if the key
     /// belongs to another family by now.
+    ///
+    /// # Errors
+    ///
+    /// As all calls: see [`Admin`].
+    #[doc = cancel_read!()]
     pub async fn info_of(&self, entry: &Entry) -> Result<Option<Info>, Error> {
         let key = entry.key.as_slice();
         match self.call(key, entry.kind.info(), &Request::Info { key }).await {
@@ -166,15 +172,15 @@ impl Admin {
         }
     }
 
-    /// Who waits for a key, the first to be served first; at most `count` (1 or more), or all.
+    /// The waiters of a key, in the order of their grants; at most `count` (1 or more), or all.
     ///
-    /// Errors: [`ErrorKind::WrongType`] when the key holds something else than a lock.
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongType`] when the key holds something else than a lock.
+    #[doc = cancel_read!()]
     ///
     /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
-    /// # let url = server.url();
-    /// # let client = dlock_client::Client::connect(&url).await?;
+    #[doc = example!()]
     /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
     /// # let bob = server.block(&["DLOCK.ACQUIRE", "door", "bob", "BLOCK", "0"]);
     /// let waiters = client.admin().waiters(b"door", Some(10)).await?;
@@ -190,6 +196,11 @@ impl Admin {
     }
 
     /// As [`Admin::waiters`], of a key whose family is known. Empty also if the key belongs to another family by now.
+    ///
+    /// # Errors
+    ///
+    /// As all calls: see [`Admin`].
+    #[doc = cancel_read!()]
     pub async fn waiters_of(
         &self,
         entry: &Entry,
@@ -202,14 +213,16 @@ impl Admin {
         }
     }
 
-    /// Where an owner stands: 0 holds it, 1 is the first in the queue, and so on; None: neither holds it nor waits.
+    /// The position of an owner: 0 holds it, 1 is the first in the queue, and so on; None: neither holds it nor waits.
     /// None also if the key belongs to another family than `entry` says, and for latches, whose calls have no owner.
     ///
+    /// # Errors
+    ///
+    /// As all calls: see [`Admin`].
+    #[doc = cancel_read!()]
+    ///
     /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
-    /// # let url = server.url();
-    /// # let client = dlock_client::Client::connect(&url).await?;
+    #[doc = example!()]
     /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
     /// # let bob = server.block(&["DLOCK.ACQUIRE", "door", "bob", "BLOCK", "0"]);
     /// use dlock_client::admin::{Entry, Kind};
@@ -231,13 +244,13 @@ impl Admin {
 
     /// The permits of a semaphore that are out with an owner and a lease; none if there is no such semaphore.
     ///
-    /// Errors: [`ErrorKind::WrongType`] when the key holds something else.
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongType`] when the key holds something else.
+    #[doc = cancel_read!()]
     ///
     /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
-    /// # let url = server.url();
-    /// # let client = dlock_client::Client::connect(&url).await?;
+    #[doc = example!()]
     /// # server.cmd(&["DSEM.ACQUIRE", "licences", "alice", "LIMIT", "2"]);
     /// for permit in client.admin().permits(b"licences").await? {
     ///     println!("{} {:?}", permit.id, permit.owner);
@@ -250,133 +263,15 @@ impl Admin {
         decode::permits(&self.call(key, id, &Request::Permits { key }).await?)
     }
 
-    /// Ends the holds of a lock by force: the one of a DLOCK or DFAIR key, all of a DRW key. How many there were. Who
-    /// waits first gets the lock in the same step (with `dlock.lock-delay-ms`, later).
+    /// The statistics of each primary, sorted by address.
     ///
-    /// Whoever had it goes on until it hears of it. Break a hold only when its holder is known to be dead, or when
-    /// what the lock protects checks fencing tokens.
+    /// # Errors
     ///
-    /// Errors: [`ErrorKind::Invalid`] for a semaphore (see [`Admin::break_permit`]) and for a latch, which nobody
-    /// holds; [`ErrorKind::WrongType`] when the key holds something else.
+    /// As all calls: see [`Admin`].
+    #[doc = cancel_read!()]
     ///
     /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
-    /// # let url = server.url();
-    /// # let client = dlock_client::Client::connect(&url).await?;
-    /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
-    /// assert_eq!(client.admin().break_key(b"door").await?, 1);
-    /// assert_eq!(client.admin().break_key(b"door").await?, 0);
-    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
-    /// ```
-    pub async fn break_key(&self, key: &[u8]) -> Result<u64, Error> {
-        let Some((kind, _)) = self.by_family(key, Kind::info, &Request::Info { key }).await? else {
-            return Ok(0);
-        };
-        let (id, request) = match kind {
-            Kind::Lock => (CommandId::Lock(LockVerb::Break), Request::Break { key }),
-            Kind::Fair => (CommandId::Fair(LockVerb::Break), Request::Break { key }),
-            Kind::ReadWrite => {
-                (CommandId::Rw(RwVerb::Break), Request::RwBreak { key, owner: None })
-            }
-            Kind::Semaphore => {
-                return Err(Error::invalid("it is a semaphore: say which permit is to be broken"));
-            }
-            Kind::Latch => {
-                return Err(Error::invalid(
-                    "it is a latch: nobody holds it, so nothing can be broken",
-                ));
-            }
-        };
-        decode::count(&self.call(key, id, &request).await?)
-    }
-
-    /// As [`Admin::break_key`], of a read-write lock the holds of one owner alone: reading and writing.
-    ///
-    /// Errors: [`ErrorKind::WrongType`] when the key holds something else.
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
-    /// # let url = server.url();
-    /// # let client = dlock_client::Client::connect(&url).await?;
-    /// # server.cmd(&["DRW.ACQUIRE", "page", "alice", "READ"]);
-    /// # server.cmd(&["DRW.ACQUIRE", "page", "bob", "READ"]);
-    /// assert_eq!(client.admin().break_owner(b"page", b"alice").await?, 1);
-    /// # server.cmd(&["DRW.RELEASE", "page", "bob", "READ"]);
-    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
-    /// ```
-    pub async fn break_owner(&self, key: &[u8], owner: &[u8]) -> Result<u64, Error> {
-        let request = Request::RwBreak { key, owner: Some(owner) };
-        decode::count(&self.call(key, CommandId::Rw(RwVerb::Break), &request).await?)
-    }
-
-    /// Ends a permit of a semaphore by force; false: there is none of this id (any more). What is said of
-    /// [`Admin::break_key`] holds here too.
-    ///
-    /// Errors: [`ErrorKind::Invalid`] when `id` is not a permit id, [`ErrorKind::WrongType`] when the key holds
-    /// something else.
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
-    /// # let url = server.url();
-    /// # let client = dlock_client::Client::connect(&url).await?;
-    /// # server.cmd(&["DSEM.ACQUIRE", "licences", "alice", "LIMIT", "2"]);
-    /// let admin = client.admin();
-    /// for permit in admin.permits(b"licences").await? {
-    ///     assert!(admin.break_permit(b"licences", &permit.id).await?);
-    /// }
-    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
-    /// ```
-    pub async fn break_permit(&self, key: &[u8], id: &str) -> Result<bool, Error> {
-        let Some(permit) = permit::parse(id.as_bytes()) else {
-            return Err(Error::invalid(format!("{id:?} is not a permit id")));
-        };
-        let request = Request::SemBreak { key, permit };
-        let reply = self.call(key, CommandId::Sem(SemVerb::Break), &request).await?;
-        Ok(decode::count(&reply)? == 1)
-    }
-
-    /// Ends the blocked call of a connection, of whatever family: it is answered Null, or with `error`
-    /// [`ErrorKind::Unblocked`]. False: that connection has no blocked call.
-    ///
-    /// Client ids count for one server. Errors: [`ErrorKind::Invalid`] in a cluster of several primaries: connect to
-    /// the node itself.
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
-    /// # let url = server.url();
-    /// # let client = dlock_client::Client::connect(&url).await?;
-    /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
-    /// # let _bob = server.block(&["DLOCK.ACQUIRE", "door", "bob", "BLOCK", "0"]);
-    /// let admin = client.admin();
-    /// let first = admin.waiters(b"door", Some(1)).await?.remove(0);
-    /// if let Some(id) = first.client {
-    ///     assert!(admin.unblock(id, false).await?);
-    /// }
-    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
-    /// ```
-    pub async fn unblock(&self, client_id: u64, error: bool) -> Result<bool, Error> {
-        let servers = self.core.routes.servers();
-        let [server] = servers.as_slice() else {
-            return Err(Error::invalid(
-                "client ids count for one server, and this is a cluster: connect to the node itself",
-            ));
-        };
-        let request = Request::Unblock { client: client_id, error };
-        let cmd = command(CommandId::Unblock, &request);
-        Ok(decode::count(&self.ask(server, &cmd).await?)? == 1)
-    }
-
-    /// What each primary tells about itself, sorted by address.
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
-    /// # let url = server.url();
-    /// # let client = dlock_client::Client::connect(&url).await?;
+    #[doc = example!()]
     /// for server in client.admin().stats().await? {
     ///     println!("{}: {} locks are held", server.address, server.held_locks);
     ///     # assert_eq!(server.held_locks, 0);
@@ -400,7 +295,7 @@ impl Admin {
     }
 
     /// Asks in the name of one family after the other. The commands of the others say WRONGTYPE; for a key that is not
-    /// there, too, if somebody waits for it. None: it is not there for any family.
+    /// there, too, if it has waiters. None: it is not there for any family.
     async fn by_family(
         &self,
         key: &[u8],

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Pauses that double from `first` to `longest`. Each varies by half, so that clients that lost the same server come back
-/// at different times.
+/// Pauses that double from `first` to `longest`. Each varies by half, so that clients that lost the same server come
+/// back at different times.
 pub(crate) struct BackOff {
     first: Duration,
     longest: Duration,

@@ -1,10 +1,11 @@
 //! The same client for programs without tokio: each call blocks its thread.
 //!
-//! A background thread renews holds and reads messages, so holds stay alive while the program works. Asynchronous code is refused with [`Invalid`](crate::ErrorKind::Invalid): these calls would block its
-//! runtime. Threads that may block, such as those of `tokio::task::spawn_blocking`, may call them.
+//! A background thread renews holds and reads messages, so holds stay alive while the program works. Asynchronous code
+//! is refused with [`Invalid`](crate::ErrorKind::Invalid): these calls would block its runtime. Threads that may block,
+//! such as those of `tokio::task::spawn_blocking`, may call them.
 //!
-//! When the last handle of a client is dropped, the client closes, after all releases in the background. In asynchronous
-//! code a thread of its own does that. [`Client::close`] closes before that.
+//! When the last handle of a client is dropped, the client closes, after all releases in the background. In
+//! asynchronous code a thread of its own does that. [`Client::close`] closes before that.
 //!
 //! ```
 //! # let server = dlock_testing::Server::start();
@@ -68,8 +69,8 @@ impl Client {
         Ok(Self { client, background: Arc::new(background) })
     }
 
-    /// Closes this client with all its clones, handles and guards, as [`crate::Client::close`]. Calls that wait in other
-    /// threads end with [`Closed`](crate::ErrorKind::Closed).
+    /// Closes this client with all its clones, handles and guards, as [`crate::Client::close`]. Calls that wait in
+    /// other threads end with [`Closed`](crate::ErrorKind::Closed).
     ///
     /// # Errors
     ///
@@ -128,10 +129,10 @@ macro_rules! waits {
 
 /// Methods that return what those of the asynchronous type do.
 macro_rules! reads {
-    ($name:ident: $($method:ident -> $out:ty),* $(,)?) => {
+    ($name:ident as $of:ident: $($method:ident -> $out:ty),* $(,)?) => {
         impl $name {
             $(
-                #[doc = concat!("As [`crate::", stringify!($name), "::", stringify!($method), "`].")]
+                #[doc = concat!("As [`crate::", stringify!($of), "::", stringify!($method), "`].")]
                 pub fn $method(&self) -> $out {
                     self.inner.$method()
                 }
@@ -367,24 +368,24 @@ guard! {
     Guard
 }
 waits!(Guard: renew(lease: Duration) -> ());
-reads!(Guard: key -> &[u8], owner -> &[u8], token -> u64);
+reads!(Guard as Hold: key -> &[u8], owner -> &[u8], token -> u64);
 
 guard! {
     /// As [`crate::Permit`].
     Permit
 }
 waits!(Permit: renew(lease: Duration) -> ());
-reads!(Permit: permit_id -> String);
+reads!(Permit as Permit: permit_id -> String);
 
 guard! {
     /// As [`crate::MultiGuard`].
     MultiGuard
 }
 waits!(MultiGuard: renew(lease: Duration) -> ());
-reads!(MultiGuard: tokens -> &[u64]);
+reads!(MultiGuard as MultiGuard: tokens -> &[u64]);
 
 guard! {
     /// As [`crate::QuorumGuard`].
     QuorumGuard
 }
-reads!(QuorumGuard: key -> &[u8], token -> u64);
+reads!(QuorumGuard as QuorumGuard: key -> &[u8], token -> u64);

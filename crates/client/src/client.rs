@@ -14,17 +14,15 @@ use crate::multi::{AnyLock, MultiLock};
 use crate::semaphore::Semaphore;
 
 /// A client of one server, of the primary that Sentinels name, or of a cluster. Cheap to clone; all clones and
-/// handles share one connection to each server, plus private ones for calls that block.
+/// handles share one connection to each server, plus dedicated ones for calls that block.
 ///
-/// Whatever is held through a client stays held while guards of it live, even if the client is dropped.
+/// Holds stay alive while their guards live, even if the client is dropped.
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let server = dlock_testing::Server::start();
-/// # let url = server.url();
+#[doc = example!()]
 /// let client = dlock_client::Client::connect(&url).await?;
 /// let guard = client.lock("invoice:42").acquire().await?;
-/// // Work that nobody else does meanwhile.
+/// // Work that no other client does meanwhile.
 /// guard.release().await?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
@@ -38,7 +36,7 @@ impl Client {
         Self { core }
     }
 
-    /// What operators read and break.
+    /// Inspection of locks, and breaking holds by force.
     pub fn admin(&self) -> Admin {
         Admin::new(self.core.clone())
     }
@@ -47,18 +45,16 @@ impl Client {
         &self.core
     }
 
-    /// The lock of that name: one holder, re-entrant for a named [`owner`](Lock::owner).
+    /// The lock of key `key`: one holder, re-entrant for a named [`owner`](Lock::owner).
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
         Lock::new(&self.core, Target::Lock { fair: false }, key.as_ref())
     }
 
-    /// The lock of that name with a queue that is part of the key: places outlive restarts and failovers of the
-    /// server, and lost connections.
+    /// A lock whose queue is part of the key: places in the queue outlive restarts and failovers of the server, and
+    /// lost connections.
     ///
     /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
-    /// # let client = dlock_client::Client::connect(&server.url()).await?;
+    #[doc = example!()]
     /// let guard = client.fair_lock("tickets").acquire().await?;
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
@@ -81,7 +77,7 @@ impl Client {
         Latch::new(&self.core, key.as_ref())
     }
 
-    /// Several locks, to be taken together: 1 to 262,144 different keys.
+    /// Several locks, acquired together: 1 to 262,144 different keys.
     pub fn multi_lock<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock {
         MultiLock::new(&self.core, owned(keys))
     }
@@ -91,7 +87,7 @@ impl Client {
         AnyLock::new(&self.core, owned(keys))
     }
 
-    /// A lock in `stripes` parts, each of which can be held by somebody: the keys are `{key}:0`, `{key}:1`, … with
+    /// A lock in `stripes` parts, each with its own holder: the keys are `{key}:0`, `{key}:1`, … with
     /// the braces, so that they share a slot of a cluster.
     pub fn striped_lock(&self, key: impl AsRef<[u8]>, stripes: u32) -> AnyLock {
         let key = key.as_ref();

@@ -68,7 +68,7 @@ pub(crate) async fn by_the_clock<T>(
     .await
 }
 
-/// Whole milliseconds, rounded up: a wait of half a millisecond is not "for ever", which is what 0 says to BLOCK.
+/// Whole milliseconds, rounded up: a wait of half a millisecond must not become 0, which is "forever" for BLOCK.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

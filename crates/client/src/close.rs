@@ -15,35 +15,35 @@ use crate::lost::Lost;
 const POLLED_WITHIN: Duration = Duration::from_millis(100);
 
 impl Client {
-    /// Closes this client with all its clones and handles: for the end of a process, so that nobody has to wait for the
-    /// leases and places that it leaves behind.
+    /// Closes this client with all its clones and handles: for the end of a process, so that no other client has
+    /// to wait until its leases end.
     ///
-    /// - Acquires and waits that are on their way end with [`Closed`](crate::ErrorKind::Closed), and leave their queues.
-    ///   So do all that come later.
+    /// - Acquires and waits under way end with [`Closed`](crate::ErrorKind::Closed), and leave their queues.
+    ///   So do all later ones.
     /// - Holds whose guards still live are released; [`Hold::lost`](crate::Hold::lost) resolves with
     ///   [`Lost::Closed`](crate::Lost::Closed) before that, work under `with` is cancelled, and
-    ///   [`Guard::release`](crate::Guard::release) finds it [`Gone`](crate::Released::Gone). A quorum lock is given up on
-    ///   all its servers as soon as one of its clients is closed.
+    ///   [`Guard::release`](crate::Guard::release) finds it [`Gone`](crate::Released::Gone). A quorum lock is released
+    ///   on all its servers as soon as one of its clients is closed.
     /// - Then the connections end. Any other call fails with [`Closed`](crate::ErrorKind::Closed) from then on.
     ///
-    /// It takes about a round trip, and no longer than
-    /// [`response_timeout`](crate::ClientBuilder::response_timeout). Calls for latches and for several locks wait on
-    /// connections of their own, which end when their futures are polled or dropped; those that are neither within 100 ms
-    /// are not waited for.
+    /// It takes about a round trip, and no longer than [`response_timeout`](crate::ClientBuilder::response_timeout).
+    /// Calls for latches and for several locks wait on dedicated connections, which end when their futures are polled
+    /// or dropped; those that are neither within 100 ms are not waited for.
     ///
-    /// Closing twice is fine: each call returns when the client is closed, with the same outcome. Dropping this future
-    /// stops nothing: the client goes on closing in the background.
+    /// Closing twice is fine: each call returns when the client is closed, with the same outcome.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](crate::ErrorKind::Unavailable): a server did not confirm in time that all was given back; the client
-    /// is closed, and what is left there ends with its lease. [`Closed`](crate::ErrorKind::Closed): the runtime in which
+    /// [`Unavailable`](crate::ErrorKind::Unavailable): a server did not confirm every release in time; the client is
+    /// closed, and what is left there ends with its lease. [`Closed`](crate::ErrorKind::Closed): the runtime in which
     /// the client was connected has ended.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future stops nothing: the client goes on closing in the background.
+    ///
     /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
-    /// # let client = dlock_client::Client::connect(&server.url()).await?;
+    #[doc = example!()]
     /// use dlock_client::{ErrorKind, Lost};
     ///
     /// let guard = client.lock("orders:7").acquire().await?;

@@ -21,21 +21,28 @@ impl Client {
     ///
     /// - `redis://[user:password@]host:port/db`, `rediss://…` with TLS, `unix:///path` for one server;
     /// - `redis-sentinel://[user:password@]host:port,host:port/name[/db]` for the primary of that name, whichever
-    ///   server that is. User and password are those of the servers; those of the Sentinels come behind, as
+    ///   server that is. User and password are those of the servers; those of the Sentinels are parameters:
     ///   `?sentinel_username=…&sentinel_password=…`, or with [`ClientBuilder::sentinel_credentials`];
     /// - `redis-cluster://[user:password@]host:port,host:port` for a cluster;
     /// - the latter two with `rediss-` for TLS, also to the Sentinels (unless `sentinel_tls=no`).
     ///
-    /// In users and passwords, what has a meaning in URLs is written as `%40` (`@`), `%26` (`&`) and so on.
+    /// In users and passwords, characters with a meaning in URLs are written as `%40` (`@`), `%26` (`&`) and so on.
     ///
-    /// Inside a tokio runtime, which has to live as long as the client is used. Errors:
-    /// [`Invalid`](crate::ErrorKind::Invalid) (the URL), [`Refused`](crate::ErrorKind::Refused),
-    /// [`Unavailable`](crate::ErrorKind::Unavailable).
+    /// Needs a tokio runtime, which has to live as long as the client.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](crate::ErrorKind::Invalid) (the URL, or no runtime), [`Refused`](crate::ErrorKind::Refused),
+    /// [`NoModule`](crate::ErrorKind::NoModule), [`Unavailable`](crate::ErrorKind::Unavailable).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future ends the connections.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().connect(url).await
     }
 
-    /// To set how the client behaves before it connects.
+    /// Settings, for a client that is not connected yet.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
@@ -44,9 +51,7 @@ impl Client {
 /// Settings of a [`Client`], before it connects.
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let server = dlock_testing::Server::start();
-/// # let url = server.url();
+#[doc = example!()]
 /// use std::time::Duration;
 /// use dlock_client::Client;
 ///
@@ -80,8 +85,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The lease of holds without one of their own, 30 ms to 365 days, default 30 s. A watchdog renews these holds
-    /// every third of it; it is how long a lock stays taken after its holder's process died.
+    /// The lease of holds without their own lease, 30 ms to 365 days, default 30 s. A watchdog renews these holds
+    /// every third of it; a lock stays held that long after its holder's process died.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
@@ -101,42 +106,41 @@ impl ClientBuilder {
         self
     }
 
-    /// How long the answer to a request that does not wait may take, 1 ms to 365 days, default 3 s. After that the connection counts
-    /// as dead and the request is repeated over a new one, with the same request id.
+    /// How long the answer to a request that does not wait may take, 1 ms to 365 days, default 3 s. After that the
+    /// connection counts as dead and the request is repeated over a new one, with the same request id.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.settings.response_timeout = timeout;
         self
     }
 
-    /// How long a request is repeated while no server answers it, 1 ms to 365 days, default 10 s. Calls with a timeout of their own
-    /// end by that.
+    /// How long a request is repeated while no server answers it, 1 ms to 365 days, default 10 s. Calls with their own
+    /// timeout end by that.
     pub fn retry_for(mut self, time: Duration) -> Self {
         self.settings.retry_for = time;
         self
     }
 
-    /// How many calls may block a connection of their own at a time, per server, default 256. Each costs the server
+    /// How many calls may block a dedicated connection at a time, per server, default 256. Each costs the server
     /// some 40 to 75 KB while it is blocked.
     pub fn private_connections(mut self, most: usize) -> Self {
         self.settings.private_connections = most;
         self
     }
 
-    /// Certificates for `rediss://`: an authority of one's own (instead of those that the system trusts), and a
-    /// certificate of this client. For Sentinels and all nodes of a cluster as well. What is wrong with them, or a URL
-    /// without TLS, is [`Invalid`](crate::ErrorKind::Invalid).
+    /// Certificates for `rediss://`: your own authority (instead of those that the system trusts), and a
+    /// certificate of this client. They apply to Sentinels and all nodes of a cluster, too. Bad certificates, and a URL
+    /// without TLS, are [`Invalid`](crate::ErrorKind::Invalid).
     pub fn tls(mut self, certificates: redis::TlsCertificates) -> Self {
         self.tls = Some(certificates);
         self
     }
 
     /// User and password of the Sentinels themselves, as `sentinel_username` and `sentinel_password` of the URL, and
-    /// before these. An empty user is the default one, whose password Sentinels call `requirepass`. Where no Sentinels
-    /// are asked this has no effect.
+    /// before these. An empty user is the default one, whose password Sentinels call `requirepass`. No effect without
+    /// Sentinels.
     ///
     /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
+    #[doc = example!()]
     /// # let sentinels = dlock_testing::Sentinels::with().requirepass("s3cret").start(1, &server, 0);
     /// # let url = sentinels.url();
     /// // url: "redis-sentinel://sentinel-a:26379,sentinel-b:26379/locks"
@@ -155,6 +159,7 @@ impl ClientBuilder {
     }
 
     /// Connects to what `url` names; see [`Client::connect`].
+    #[doc = errors_as!("[`Client::connect`]")]
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         let endpoints = Endpoints::parse(url)?;
         self.connect_to(endpoints).await
@@ -162,6 +167,7 @@ impl ClientBuilder {
 
     /// Connects to one server, with a configuration of redis-rs (`redis::Client::get_connection_info` has that of
     /// an existing client).
+    #[doc = errors_as!("[`Client::connect`]")]
     pub async fn connect_info(self, server: redis::ConnectionInfo) -> Result<Client, Error> {
         self.connect_to(Endpoints::Single(Box::new(server))).await
     }
@@ -169,6 +175,7 @@ impl ClientBuilder {
     /// Connects to the primary that these Sentinels name, and to the next one after a failover. `node` has password,
     /// database number and TLS for the servers themselves; its address is not used. All Sentinels are asked with the
     /// user and password of the first of them.
+    #[doc = errors_as!("[`Client::connect`]")]
     pub async fn connect_sentinel(
         self,
         sentinels: Vec<redis::ConnectionInfo>,
@@ -181,6 +188,7 @@ impl ClientBuilder {
 
     /// Connects to the cluster that these nodes belong to; the other nodes get the same user, password and TLS as
     /// the first of them.
+    #[doc = errors_as!("[`Client::connect`]")]
     pub async fn connect_cluster(self, nodes: Vec<redis::ConnectionInfo>) -> Result<Client, Error> {
         self.connect_to(Endpoints::Cluster { nodes }).await
     }

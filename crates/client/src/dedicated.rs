@@ -160,8 +160,8 @@ pub(crate) struct Dedicated<'a> {
 }
 
 impl Dedicated<'_> {
-    /// Sends these in one go. A reply that takes longer than `block_ms` and the time for an answer is an error, and so is a
-    /// server that was lost meanwhile.
+    /// Sends these in one go. A reply that takes longer than `block_ms` and the time for an answer is an error, and so
+    /// is a server that was lost meanwhile.
     pub(crate) async fn call(
         mut self,
         drafts: &[Draft<'_>],
@@ -221,8 +221,8 @@ impl Dedicated<'_> {
         answer.inspect_err(|_| self.server.pool.clear())
     }
 
-    /// Whether the connection is still open. A server that becomes a replica says `UNBLOCKED` as an operator does, and then
-    /// closes the connection.
+    /// Whether the connection is still open. A server that becomes a replica says `UNBLOCKED` as an operator does, and
+    /// then closes the connection.
     async fn is_alive(&mut self) -> bool {
         let ping = redis::cmd("PING");
         let answer = self.connection.send_packed_command(&ping);
@@ -259,8 +259,8 @@ impl Dedicated<'_> {
     }
 }
 
-/// The answer of a dedicated connection. An error if it takes longer than it may block and the time for an answer, or if
-/// the shared connection to the same server is lost: then this one may be dead without knowing.
+/// The answer of a dedicated connection. An error if it takes longer than it may block and the time for an answer, or
+/// if the shared connection to the same server is lost: then this one may be dead without knowing.
 async fn answered(
     routes: &Routes,
     server: &Server,

@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by what a caller can do about it.
+//! Errors, by what a caller can do about them.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ pub enum ErrorKind {
     Reentry,
     /// The token is not that of the current hold: stop.
     Stale,
-    /// Waiting would have closed a circle of owners that wait for each other: release what you hold and begin anew.
+    /// Waiting would have closed a cycle of owners that wait for each other: release what you hold and begin again.
     Deadlock,
     /// Another call of the same owner took the place in the queue over.
     Replaced,
@@ -58,24 +58,25 @@ pub enum ErrorKind {
         /// dropped), false if the work was cancelled. False from everything else.
         finished: bool,
     },
-    /// The server carried an earlier copy of this request out, and the hold that it made has ended since. An acquire asks
-    /// again by itself then.
+    /// The server carried an earlier copy of this request out, and the hold that it made has ended since. An acquire
+    /// asks again by itself then.
     Spent,
     /// The client was closed ([`Client::close`](crate::Client::close)), or the runtime in which it was connected has
     /// ended: connect a new one. A request that was on its way may or may not have been carried out.
     Closed,
     /// No server answered in the time there was. The request may or may not have been carried out.
     Unavailable,
-    /// All private connections of the client are waiting: see [`ClientBuilder::private_connections`](crate::ClientBuilder::private_connections).
+    /// All dedicated connections of the client are in use: see
+    /// [`ClientBuilder::private_connections`](crate::ClientBuilder::private_connections).
     Busy,
-    /// Fewer replicas than asked for have the grant; it was given back.
+    /// Fewer replicas than asked for have the grant; it was released.
     Replicas {
         /// How many acknowledged it.
         acknowledged: u32,
         /// How many were asked for.
         wanted: u32,
     },
-    /// Fewer servers than a majority granted the quorum lock; what was granted was given back.
+    /// Fewer servers than a majority granted the quorum lock; what was granted was released.
     NoQuorum {
         /// How many servers granted it.
         granted: u32,
@@ -88,9 +89,9 @@ pub enum ErrorKind {
     NoModule,
     /// The key holds something of another type.
     WrongType,
-    /// Something is wrong with the call itself, and the same call would fail again: an argument that no server would take,
-    /// or whatever the server answered `ERR` to, such as a semaphore that is not there. Where the server said it, the
-    /// text is the server's.
+    /// Something is wrong with the call itself, and the same call would fail again: an argument that no server would
+    /// take, or whatever the server answered `ERR` to, such as a semaphore that is not there. Where the server said it,
+    /// the text is the server's.
     Invalid,
     /// Anything else that the server said.
     Server,
@@ -136,10 +137,10 @@ impl Error {
             Lost::Refused => "the server refused to renew the hold",
             Lost::Broken => "an operator broke the hold",
             Lost::Deleted => "the key was deleted",
-            Lost::Disconnected => "the connection that the hold was tied to is gone",
+            Lost::Disconnected => "the connection that the hold was bound to is gone",
             Lost::Flushed => "the database was flushed",
             Lost::Closed => "the client was closed",
-            Lost::Abandoned => "the runtime of the client has ended, and nobody renews the hold",
+            Lost::Abandoned => "the runtime of the client has ended, and nothing renews the hold",
         };
         Self::new(ErrorKind::Lost { reason, finished: false }, text)
     }

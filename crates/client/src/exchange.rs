@@ -72,8 +72,8 @@ impl Routes {
         self.exchange(key, request, until).await.map(|answer| answer.value)
     }
 
-    /// As [`Routes::send`], for requests whose answer means something else when an earlier copy got none. An error tells
-    /// by [`Error::is_repeated`].
+    /// As [`Routes::send`], for requests whose answer means something else when an earlier copy got none. An error
+    /// tells by [`Error::is_repeated`].
     pub(crate) async fn exchange<'a>(
         &self,
         key: &[u8],

@@ -20,7 +20,7 @@ pub(crate) struct Gate {
     polls: RwLock<()>,
     /// Calls that may take something.
     calls: Count,
-    /// Work that takes back or gives back.
+    /// Rollbacks and releases.
     cleanups: Count,
     /// Some of that work failed while the client closed.
     failed: AtomicBool,
@@ -29,11 +29,11 @@ pub(crate) struct Gate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum GatePhase {
     Open,
-    /// Nothing more is taken; what is there is given back.
+    /// No acquire begins; holds are released.
     Closing,
     /// Nothing more is sent.
     Closed,
-    /// The runtime has ended: nobody is there to send anything.
+    /// The runtime has ended: nothing is sent.
     Abandoned,
 }
 
@@ -149,7 +149,7 @@ impl Gate {
         self.admit(pin!(call)).await
     }
 
-    /// Work that takes or gives something back begins; to be kept until it is done.
+    /// A rollback or release begins; to be kept until it is done.
     pub(crate) fn cleanup(self: &Arc<Self>) -> Cleanup {
         self.cleanups.begin();
         Cleanup(self.clone())
@@ -160,7 +160,7 @@ impl Gate {
         self.calls.zero().await;
     }
 
-    /// Returns when all is taken back and given back.
+    /// Returns when all rollbacks and releases are done.
     pub(crate) async fn clean(&self) {
         self.cleanups.zero().await;
     }
@@ -214,7 +214,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Work that takes or gives something back, until this is dropped.
+/// A rollback or release, until this is dropped.
 pub(crate) struct Cleanup(Arc<Gate>);
 
 impl Drop for Cleanup {
@@ -243,7 +243,7 @@ mod tests {
         });
         assert_eq!(gate.admit(late).await.unwrap_err().kind(), ErrorKind::Closed);
         assert!(!begun);
-        // Until it is closed, what is left can be given back.
+        // Until it is closed, what is left can be released.
         assert!(gate.refusal().is_none());
         gate.close();
         gate.abandon();

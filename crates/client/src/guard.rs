@@ -1,4 +1,4 @@
-//! What an acquire returns: hold it, watch it, give it back.
+//! What an acquire returns: a guard that watches and releases the hold.
 
 use std::fmt;
 use std::ops::Deref;
@@ -22,26 +22,32 @@ macro_rules! guard {
                 Self { held }
             }
 
-            /// Gives it back, and says what came of it;
+            /// Releases it;
             #[doc = concat!("[`Released::Remaining`] says ", $remaining, ".")]
             ///
             /// [`Released::Gone`] means that the hold had ended before; a request whose reply was lost is sent again,
             /// and is never taken for that.
             ///
-            /// Dropping this future does not undo the release: it goes on in the background.
-            ///
             /// # Errors
             ///
             /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answered; the hold then ends with its lease.
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping this future does not stop the release: it goes on in the background.
             pub async fn release(self) -> Result<Released, Error> {
                 self.held.release().await
             }
 
-            /// Sets the end of the lease anew, 1 ms to 365 days from now, sooner or later than it was.
+            /// Sets the end of the lease, 1 ms to 365 days from now; it may be sooner or later than before.
             ///
             /// # Errors
             ///
             /// [`NotHeld`](crate::ErrorKind::NotHeld) or [`Lost`](crate::ErrorKind::Lost) if it is gone.
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping this future does not recall the request. The hold counts for the shorter of both leases then.
             pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
                 lease_ms(lease)?;
                 self.held.renew(lease).await
@@ -70,7 +76,7 @@ macro_rules! guard {
     };
 }
 
-/// What those guards pass on that are not themselves a [`Hold`]: they have no single key, owner or token.
+/// Methods of guards that are no [`Hold`]: they have no single key, owner or token.
 macro_rules! watched {
     ($guard:ident) => {
         impl $guard {
@@ -92,10 +98,10 @@ macro_rules! watched {
     };
 }
 
-/// A lock that is held. Give it back with [`release`](Guard::release); dropping it does so in the background, which
-/// needs a runtime that runs on: at the end of `main`, release it.
+/// A hold of a lock. Release it with [`release`](Guard::release). Dropping the guard releases it in the background,
+/// which needs a running runtime: at the end of `main`, call `release`.
 ///
-/// While the guard lives, a watchdog renews the hold (unless it was given a lease of its own). It ends with the
+/// While the guard lives, a watchdog renews the hold (unless it has its own lease). It ends with the
 /// guard, with the client and with the runtime.
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
@@ -106,7 +112,7 @@ pub struct Guard {
 guard!(Guard, "how many holds this owner still has");
 
 impl Guard {
-    /// A view of the hold that can go elsewhere.
+    /// A view of the hold, for other tasks.
     pub fn hold(&self) -> Hold {
         self.held.clone()
     }
@@ -120,8 +126,8 @@ impl Deref for Guard {
     }
 }
 
-/// Permits of a semaphore. Give them back with [`release`](Permit::release); dropping does so in the background.
-#[must_use = "the permits are given back when this is dropped"]
+/// Permits of a semaphore. Return them with [`release`](Permit::release); dropping does so in the background.
+#[must_use = "the permits are released when this is dropped"]
 pub struct Permit {
     held: Hold,
 }
@@ -130,7 +136,7 @@ guard!(Permit, "how many permits are available afterwards");
 watched!(Permit);
 
 impl Permit {
-    /// By what name the server knows it: a UUID.
+    /// The permit id of the server: a UUID.
     pub fn permit_id(&self) -> String {
         match &self.held.tracked.hold_ref {
             HoldRef::Permit { permit, .. } => {
@@ -151,8 +157,7 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// Several locks that are held together. It is lost when one of them is. Dropping it gives them back in the
-/// background.
+/// A hold of several locks together. It is lost when one of them is. Dropping it releases them in the background.
 #[must_use = "the locks are released when the guard is dropped"]
 pub struct MultiGuard {
     held: Hold,

@@ -178,8 +178,8 @@ impl Hold {
         self.tracked.terms().lease.max(rest.unwrap_or_default())
     }
 
-    /// What the watchdog sends over that connection, all of which must succeed: a renewal, or, for a hold that it does not
-    /// renew, a request that binds it again for the rest of its lease.
+    /// What the watchdog sends over that connection, all of which must succeed: a renewal, or, for a hold that it does
+    /// not renew, a request that binds it again for the rest of its lease.
     pub(crate) fn watchdog_renewal(&self, over: u64) -> Renewal {
         let lease = if self.tracked.terms().watched {
             self.shared_lease()
@@ -245,7 +245,7 @@ impl Hold {
         }
     }
 
-    /// Renews it now, for so long; a watched hold also from now on.
+    /// Renews it now with this lease; a watched hold also from now on.
     pub(crate) async fn renew(&self, lease: Duration) -> Result<(), Error> {
         if let Some(lost) = self.lost_now() {
             return Err(Error::lost(lost));

@@ -50,8 +50,8 @@ impl HoldRef {
         }
     }
 
-    /// The requests that renew several locks of an owner that others act for: one by one, as MRENEW would also renew what
-    /// that owner has been granted since. Of one lock, none.
+    /// The requests that renew several locks of an owner that others act for: one by one, as MRENEW would also renew
+    /// what that owner has been granted since. Of one lock, none.
     pub(crate) fn renewals_by_token(&self, lease: Duration, bind: Option<Duration>) -> Vec<Cmd> {
         let Self::Multi { keys, owner, tokens } = self else { return Vec::new() };
         let (lease_ms, bind_ms) = (Some(millis(lease)), bind.map(millis));

@@ -1,17 +1,17 @@
 //! What the client knows of one hold: until when it is certain, and how it ended.
 //!
-//! A pure state machine. Time is an argument, and nothing here sends, waits or locks. The promise behind every transition:
-//! while [`HoldState::lost`] and [`HoldState::has_ended`] deny it, no other client can have the hold by expiry or by the
-//! loss of a connection that this client knows of. Requests and replies may be delayed, lost or reordered.
-//! `hold_state/tests.rs` checks that for all interleavings up to a bound.
+//! A pure state machine. Time is an argument, and nothing here sends, waits or locks. The promise behind every
+//! transition: while [`HoldState::lost`] and [`HoldState::has_ended`] deny it, no other client can have the hold by
+//! expiry or by the loss of a connection that this client knows of. Requests and replies may be delayed, lost or
+//! reordered. `hold_state/tests.rs` checks that for all interleavings up to a bound.
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::lost::Lost;
 
-/// A margin for clocks that run at different rates: 1 % and 2 ms less than the lease, as in the Redlock algorithm of the
-/// Redis documentation.
+/// A margin for clocks that run at different rates: 1 % and 2 ms less than the lease, as in the Redlock algorithm of
+/// the Redis documentation.
 pub(crate) fn certain(lease: Duration) -> Duration {
     lease.saturating_sub(lease / 100 + Duration::from_millis(2))
 }
@@ -212,8 +212,8 @@ impl HoldState {
         self.lease_ends.since(now).max(Duration::from_millis(1))
     }
 
-    /// A renewal is about to be sent over connection `over` (0: unknown). The hold may now end when that lease does: the
-    /// server may receive the request at any time, and its reply may be lost.
+    /// A renewal is about to be sent over connection `over` (0: unknown). The hold may now end when that lease does:
+    /// the server may receive the request at any time, and its reply may be lost.
     pub(crate) fn begin_renewal(
         &mut self,
         now: Moment,
@@ -232,8 +232,8 @@ impl HoldState {
         (renewal, self.not_after(renewal.until()))
     }
 
-    /// The reply to that renewal; `connection` is the shared connection that is up (0: none). A hold that expired in the
-    /// meantime stays lost, because other tasks may have been told so.
+    /// The reply to that renewal; `connection` is the shared connection that is up (0: none). A hold that expired in
+    /// the meantime stays lost, because other tasks may have been told so.
     pub(crate) fn end_renewal(
         &mut self,
         now: Moment,
@@ -262,7 +262,7 @@ impl HoldState {
         self.lease_ends = renewal.until();
         let lease = self.certain_lease(now, renewal);
         let until = InflightRenewal { lease, ..renewal }.until();
-        // A lost connection may have cut the lease after the server received this renewal.
+        // A lost connection may have shortened the lease after the server received this renewal.
         let is_bound = renewal.disconnects == self.disconnects && renewal.over == connection;
         if self.terms.bind.is_some() && !is_bound {
             return self.not_after(until);

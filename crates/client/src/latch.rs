@@ -16,12 +16,10 @@ use crate::dedicated::{BlockedCalls, SHORT_BLOCK};
 use crate::error::Error;
 use crate::settings::lease_ms;
 
-/// A count-down latch by its name: many wait until it has been counted down to zero.
+/// A count-down latch: any number of tasks wait until it has been counted down to zero.
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let server = dlock_testing::Server::start();
-/// # let client = dlock_client::Client::connect(&server.url()).await?;
+#[doc = example!()]
 /// let ready = client.latch("ready");
 /// ready.init(2).await?;
 /// assert_eq!(ready.count_down(1).await?, 1);
@@ -40,13 +38,23 @@ impl Latch {
         Self { core: core.clone(), key: key.into() }
     }
 
-    /// Closes it, to be counted down so many times, 1 to 2^31 - 1. False: one is closed already.
+    /// Closes it with this count, 1 to 2^31 - 1. False: one is closed already.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`](crate::ErrorKind::WrongType), [`Unavailable`](crate::ErrorKind::Unavailable).
+    #[doc = cancel_sent!()]
     pub async fn init(&self, count: u32) -> Result<bool, Error> {
         self.close(count, None).await
     }
 
-    /// As [`init`](Latch::init); after `time`, 1 ms to 365 days, the latch breaks: those who wait get
+    /// As [`init`](Latch::init); after `time`, 1 ms to 365 days, the latch breaks: waiting tasks get
     /// [`Broken`](crate::ErrorKind::Broken).
+    ///
+    /// # Errors
+    ///
+    /// As [`init`](Latch::init).
+    #[doc = cancel_sent!()]
     pub async fn init_for(&self, count: u32, time: Duration) -> Result<bool, Error> {
         self.close(count, Some(lease_ms(time)?)).await
     }
@@ -56,23 +64,42 @@ impl Latch {
         Ok(number(&self.call(LatchVerb::Init, &request).await?)? == 1)
     }
 
-    /// Counts it down by so many, 1 to 2^31 - 1; answers what remains, 0 for an open or missing one.
+    /// Counts it down, by 1 to 2^31 - 1; returns what remains, 0 for an open or missing latch.
+    ///
+    /// # Errors
+    ///
+    /// As [`init`](Latch::init).
+    #[doc = cancel_sent!()]
     pub async fn count_down(&self, by: u32) -> Result<i64, Error> {
         let reqid = crate::random::name();
         let request = Request::CountDown { key: &self.key, n: by, reqid: Some(reqid.as_bytes()) };
         number(&self.call(LatchVerb::CountDown, &request).await?)
     }
 
-    /// Waits until it is open (also: not there), on a private connection.
+    /// Waits until it is open, on a dedicated connection. A missing latch is open.
     ///
-    /// Errors: [`Broken`](crate::ErrorKind::Broken) if it is deleted or its time ends before;
+    /// # Errors
+    ///
+    /// [`Broken`](crate::ErrorKind::Broken) if it is deleted or its time ends before;
     /// [`Busy`](crate::ErrorKind::Busy), [`Unavailable`](crate::ErrorKind::Unavailable).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future ends the wait.
     pub async fn wait(&self) -> Result<(), Error> {
         while !self.await_open(Deadline::Never).await? {}
         Ok(())
     }
 
-    /// As [`wait`](Latch::wait), for so long at most. False: it is still closed.
+    /// As [`wait`](Latch::wait), but at most for `time`. False: it is still closed.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Latch::wait).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future ends the wait.
     pub async fn wait_timeout(&self, time: Duration) -> Result<bool, Error> {
         self.await_open(Deadline::after(time)).await
     }
@@ -88,7 +115,12 @@ impl Latch {
         Ok(reply != Value::Nil)
     }
 
-    /// What remains to be counted down, and of how many; None if there is no closed latch.
+    /// What remains to be counted down; None if there is no closed latch.
+    ///
+    /// # Errors
+    ///
+    /// As [`init`](Latch::init).
+    #[doc = cancel_read!()]
     pub async fn remaining(&self) -> Result<Option<u64>, Error> {
         let reply = self.call(LatchVerb::Info, &Request::Info { key: &self.key }).await?;
         let Value::Nil = reply else {

@@ -1,44 +1,76 @@
 //! The Rust client of dlock: locks that live in Redis or Valkey.
 //!
+//! # Five minutes
+//!
+//! Start a server with the module (`valkey-server --loadmodule libdlock.so`), connect, and protect some work:
+//!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! # let server = dlock_testing::Server::start();
 //! # let url = server.url();
-//! let client = dlock_client::Client::connect(&url).await?;
+//! # async fn write_report(token: u64) -> u64 { token }
+//! use dlock_client::{Client, ErrorKind};
+//! use std::time::Duration;
+//!
+//! let client = Client::connect(&url).await?; // "redis://127.0.0.1:6379/"
+//!
+//! // Waits in the queue. The client renews the lock while the guard lives.
 //! let guard = client.lock("orders:7").acquire().await?;
-//! println!("ours, with fencing token {}", guard.token());
+//! println!("acquired with fencing token {}", guard.token());
 //! guard.release().await?;
+//!
+//! // Does not wait, or waits for a while: None means "not granted", and is no error.
+//! if let Some(guard) = client.lock("orders:7").try_acquire().await? {
+//!     assert!(client.lock("orders:7").acquire_timeout(Duration::from_millis(20)).await?.is_none());
+//!     guard.release().await?;
+//! }
+//!
+//! // Cancels the work when the lock is lost under it. The token lets the receiver refuse late writes.
+//! let done = client.lock("report").with(|hold| async move { write_report(hold.token()).await }).await;
+//! match done {
+//!     Ok(_) => println!("written"),
+//!     Err(error) if matches!(error.kind(), ErrorKind::Lost { .. }) => println!("lost: {error}"),
+//!     Err(error) => return Err(error),
+//! }
+//! client.close().await?;
 //! # Ok::<(), dlock_client::Error>(()) }).unwrap();
 //! ```
 //!
-//! All decisions are the server's: who is next, what is a re-entry, when a lease is over. This crate asks, waits,
-//! keeps holds alive, and tells the holder when a hold is gone.
+//! # Choose a primitive
 //!
-//! | handle | made by | gives |
-//! |---|---|---|
-//! | [`Lock`] | [`Client::lock`], [`Client::fair_lock`] | [`Guard`] |
-//! | [`RwLock`] | [`Client::rw_lock`] | [`Guard`] |
-//! | [`Semaphore`] | [`Client::semaphore`] | [`Permit`] |
-//! | [`Latch`] | [`Client::latch`] | |
-//! | [`MultiLock`] | [`Client::multi_lock`] | [`MultiGuard`] |
-//! | [`AnyLock`] | [`Client::any_lock`], [`Client::striped_lock`] | [`Guard`] |
-//! | [`QuorumLock`] | [`QuorumLock::new`], from a client of each server | [`QuorumGuard`] |
+//! | to | use | made by | gives |
+//! |---|---|---|---|
+//! | let one owner at a time work on something | [`Lock`] | [`Client::lock`] | [`Guard`] |
+//! | the same, with a queue that survives restarts and failovers | [`Lock`] | [`Client::fair_lock`] | [`Guard`] |
+//! | let many read or one write | [`RwLock`] | [`Client::rw_lock`] | [`Guard`] |
+//! | let at most *n* work at a time | [`Semaphore`] | [`Client::semaphore`] | [`Permit`] |
+//! | wait until *n* things have happened | [`Latch`] | [`Client::latch`] | |
+//! | lock several keys together, without deadlock | [`MultiLock`] | [`Client::multi_lock`] | [`MultiGuard`] |
+//! | lock any one of several keys | [`AnyLock`] | [`Client::any_lock`], [`Client::striped_lock`] | [`Guard`] |
+//! | survive the loss of a server without replicas | [`QuorumLock`] | [`QuorumLock::new`] | [`QuorumGuard`] |
 //!
-//! [`blocking`] has the same without `await`, [`Client::admin`] what operators need.
+//! [`blocking`] has the same without `await`; [`Client::admin`] is for operators.
 //!
-//! # What to rely on
+//! # Guarantees
 //!
-//! - A hold without a lease of its own is renewed in the background while its guard lives. A process that dies keeps
-//!   its locks for one lease ([`ClientBuilder::lease`]), not longer.
-//! - A hold that ends by expiry is [lost](Hold::lost) here before it can be somebody else's there: its time is
-//!   counted from before the request was sent, on a clock that runs on while the machine is suspended.
-//! - No lock can stop a holder that goes on after losing it. Use [`Lock::with`], which cancels the work, and let
-//!   whoever receives the work check the [token](Hold::token).
-//! - A request whose answer was lost is sent again with the same request id: it never counts twice.
-//! - Dropping the future of an acquire leaves the queue; dropping a guard releases it in the background. Both need the
-//!   runtime to run on: [`Client::close`] waits for all of it, at the end of a process.
+//! The server makes all decisions: the order of the queue, re-entry, the end of a lease. The client sends requests,
+//! waits, renews holds, and tells the holder when a hold is lost.
+//!
+//! - The client renews a hold without its own lease in the background while its guard lives. After a process dies, its
+//!   locks stay held for one lease ([`ClientBuilder::lease`]).
+//! - An expired hold is [lost](Hold::lost) here before another client can acquire the lock: its time counts from before
+//!   the request was sent, on a clock that continues while the machine is suspended.
+//! - No lock can stop a holder that works on after losing it. Use [`Lock::with`], which cancels the work, and let the
+//!   receiver of the work check the [token](Hold::token).
+//! - A request whose reply was lost is sent again with the same request id: it counts once.
+//! - Dropping the future of an acquire leaves the queue; dropping a guard releases it in the background. Both need a
+//!   running runtime: at the end of a process, [`Client::close`] waits for them.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
+#![warn(clippy::missing_errors_doc)]
+
+#[macro_use]
+mod doc;
 
 mod acquire;
 pub mod admin;

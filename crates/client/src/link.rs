@@ -1,5 +1,5 @@
-//! The one connection that everything but blocked calls goes over: RESP3, shared by all tasks, subscribed to what
-//! the server says about our places and holds. It mends itself; whoever waits for it is told.
+//! The shared connection to one server, for everything but blocked calls: RESP3, subscribed to the messages about the
+//! client's waiters and holds. It reconnects, and wakes the tasks that wait for a connection.
 
 pub(crate) mod events;
 pub(crate) mod live;
@@ -32,7 +32,8 @@ use crate::error::Error;
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(500));
 /// How often a connection on which nothing else happens is asked whether it is still there.
 const HEARTBEAT: Duration = Duration::from_secs(3);
-/// How often Sentinels are asked who is primary: one that was replaced in order goes on as if nothing were, for seconds.
+/// How often Sentinels are asked who is primary: one that was replaced in order goes on as if nothing were, for
+/// seconds.
 const ASK_SENTINELS: Duration = Duration::from_secs(1);
 
 /// Counts the shared connections of this process: none has the number of another, not even of one to another server.
@@ -56,11 +57,11 @@ struct Shared {
     ctx: Arc<Context>,
     events: Arc<dyn Events>,
     state: watch::Sender<State>,
-    /// The latest of our connections that somebody found to be broken.
+    /// The latest connection that a task reported broken.
     broken: watch::Sender<u64>,
     /// The latest of our connections.
     generation: AtomicU64,
-    /// When the request was sent that was answered last: so long, the connection was alive at the server's end.
+    /// Send time of the most recently answered request: the connection was alive at least until then.
     alive: AtomicU64,
     /// What is known of the shard channel of the connection before.
     before: Arc<Mutex<Before>>,
@@ -196,7 +197,8 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.supervisor.abort();
         self.end(None);
-        // Nothing reconnects here. A later link to the same server may be up, and holds that it has tied have just been cut.
+        // Nothing reconnects here. A later link to the same server may be up, and the holds that it has bound are
+        // shortened now.
         self.shared.events.renew_now();
     }
 }
@@ -301,7 +303,7 @@ impl Shared {
         }
     }
 
-    /// Returns when the server does not answer a PING, sent when somebody counts on the connection and nothing else was
+    /// Returns when the server does not answer a PING, sent when the registry needs the connection and nothing else was
     /// answered for a while.
     async fn silent(&self, mut live: Live) {
         loop {

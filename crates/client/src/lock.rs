@@ -18,12 +18,10 @@ use crate::options::{Options, Replicas, shared_options};
 use crate::settings::Wait;
 use crate::with::under;
 
-/// A lock by its name. Cheap to clone and to make; nothing is sent before an acquire.
+/// A lock of one holder. Cheap to make and to clone; nothing is sent before an acquire.
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let server = dlock_testing::Server::start();
-/// # let client = dlock_client::Client::connect(&server.url()).await?;
+#[doc = example!()]
 /// use std::time::Duration;
 ///
 /// let lock = client.lock("orders:7");
@@ -49,7 +47,7 @@ impl Lock {
 
     shared_options!();
 
-    /// Refuses to hold it twice: an owner that has it already gets [`Reentry`](crate::ErrorKind::Reentry). Not for
+    /// Refuses re-entry: an owner that holds the lock already gets [`Reentry`](crate::ErrorKind::Reentry). Not for
     /// read-write locks, which ignore it.
     #[must_use]
     pub fn no_reentry(mut self) -> Self {
@@ -64,16 +62,16 @@ impl Lock {
         self
     }
 
-    /// A grant counts only when so many replicas have it, which may take up to `timeout`; else it is given back and
-    /// the error is [`Replicas`](crate::ErrorKind::Replicas). So it survives the loss of the primary, if one of
-    /// those replicas is promoted. Each such acquire uses a private connection.
+    /// A grant counts only when this number of replicas has it, which may take up to `timeout`; else it is released and
+    /// the error is [`Replicas`](crate::ErrorKind::Replicas). So the grant survives the loss of the primary, if one of
+    /// those replicas is promoted. Each such acquire uses a dedicated connection.
     #[must_use]
     pub fn replicas(mut self, replicas: u32, timeout: Duration) -> Self {
         self.options.replicas = Some(Replicas { wanted: replicas, timeout, on_disk: false });
         self
     }
 
-    /// As [`replicas`](Lock::replicas), but the grant has to be on the disks of the primary and of so many replicas
+    /// As [`replicas`](Lock::replicas), but the grant has to be on the disks of the primary and of these replicas
     /// (WAITAOF: Redis 7.2, Valkey; all of them with `appendonly yes`).
     #[must_use]
     pub fn replicas_on_disk(mut self, replicas: u32, timeout: Duration) -> Self {
@@ -83,8 +81,8 @@ impl Lock {
 
     ways_to_acquire!(
         Guard,
-        "Takes it if it is free. None: somebody else has it.",
-        "Takes it, as soon as it is one's turn."
+        "Acquires the lock if it is free. None: another owner holds it.",
+        "Waits in the queue, and acquires the lock."
     );
 
     async fn acquire_with(&self, deadline: Deadline) -> Result<Option<Guard>, Error> {
@@ -92,21 +90,22 @@ impl Lock {
         Ok(held.map(Guard::new))
     }
 
-    /// Waits for the lock, works under it, gives it back. When the hold is lost, the work is cancelled: its future is
-    /// dropped.
+    /// Acquires the lock, runs the work under it, and releases it. When the hold is lost, the work is cancelled: its
+    /// future is dropped.
     ///
-    /// A release whose reply is lost does not lose the result of the work. Dropping this future drops the work and
-    /// releases the lock in the background.
+    /// A release whose reply is lost does not lose the result of the work.
     ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), and [`Lost`](crate::ErrorKind::Lost), which says why and whether the work had
     /// finished.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future leaves the queue, or drops the work and releases the lock in the background.
+    ///
     /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let server = dlock_testing::Server::start();
-    /// # let client = dlock_client::Client::connect(&server.url()).await?;
+    #[doc = example!()]
     /// let token = client.lock("report").with(|hold| async move { hold.token() }).await?;
     /// assert!(token > 0);
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
@@ -119,7 +118,13 @@ impl Lock {
         under(&guard, || work(guard.hold())).await
     }
 
-    /// Whether `token` is that of the current hold. Error [`Stale`](crate::ErrorKind::Stale): it is not.
+    /// Checks that `token` is that of the current hold.
+    ///
+    /// # Errors
+    ///
+    /// [`Stale`](crate::ErrorKind::Stale): it is not. [`Unavailable`](crate::ErrorKind::Unavailable): no server
+    /// answered.
+    #[doc = cancel_read!()]
     pub async fn check(&self, token: u64) -> Result<(), Error> {
         let id = match self.target {
             Target::Lock { fair: false } => CommandId::Lock(LockVerb::Check),
@@ -142,12 +147,10 @@ impl fmt::Debug for Lock {
     }
 }
 
-/// A read-write lock by its name: many readers or one writer, in order of arrival.
+/// A read-write lock: many readers or one writer, in order of arrival.
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let server = dlock_testing::Server::start();
-/// # let client = dlock_client::Client::connect(&server.url()).await?;
+#[doc = example!()]
 /// let prices = client.rw_lock("prices");
 /// let one = prices.read().acquire().await?;
 /// let two = prices.read().acquire().await?;

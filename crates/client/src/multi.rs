@@ -14,15 +14,13 @@ use crate::hold::Hold;
 use crate::options::{Options, shared_options};
 use crate::with::under;
 
-/// All of several locks, or none of them. Neither deadlock nor starvation between such calls, whatever the order of
-/// their keys; while one waits for a busy key, it keeps the free ones closed.
+/// All of several locks, or none of them. Such calls neither deadlock nor starve each other, in any order of their
+/// keys; while one waits for a busy key, the server grants the free ones to no other call.
 ///
-/// In a cluster the keys have to share a slot (`{…}` in their names). Waiting takes a private connection.
+/// In a cluster the keys have to share a slot (`{…}` in their names). Each waiting task uses a dedicated connection.
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let server = dlock_testing::Server::start();
-/// # let client = dlock_client::Client::connect(&server.url()).await?;
+#[doc = example!()]
 /// let transfer = client.multi_lock(["account:1", "account:2"]);
 /// let guard = transfer.acquire().await?;
 /// assert_eq!(guard.tokens().len(), 2);
@@ -39,9 +37,7 @@ pub struct MultiLock {
 /// Any one of several locks: the first that is free. For stripes, so that many can work side by side.
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let server = dlock_testing::Server::start();
-/// # let client = dlock_client::Client::connect(&server.url()).await?;
+#[doc = example!()]
 /// let stripes = client.striped_lock("stock", 2);
 /// let one = stripes.acquire().await?;
 /// let two = stripes.acquire().await?;
@@ -66,16 +62,20 @@ impl MultiLock {
 
     ways_to_acquire!(
         MultiGuard,
-        "Takes all of them if all are free. None: one is not.",
-        "Takes all of them, as soon as it is one's turn at each."
+        "Acquires all locks if all are free. None: one is not.",
+        "Waits in all queues, and acquires all locks at once."
     );
 
-    /// Waits for all locks, works under them with their fencing tokens (in the order of the keys), gives them back; as
-    /// [`Lock::with`](crate::Lock::with).
+    /// As [`Lock::with`](crate::Lock::with); the work gets the fencing tokens, in the order of the keys.
     ///
     /// # Errors
     ///
-    /// As [`Lock::with`](crate::Lock::with). It is [`Lost`](crate::ErrorKind::Lost) as soon as one of the locks is.
+    /// As [`Lock::with`](crate::Lock::with). [`Lost`](crate::ErrorKind::Lost) as soon as one of the locks is.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::with`](crate::Lock::with).
+    #[doc = errors_as!("[`Lock::with`](crate::Lock::with)")]
     pub async fn with<T, F>(&self, work: impl FnOnce(Vec<u64>) -> F) -> Result<T, Error>
     where
         F: Future<Output = T>,
@@ -100,11 +100,12 @@ impl AnyLock {
 
     ways_to_acquire!(
         Guard,
-        "Takes one that is free; [`Hold::key`](crate::Hold::key) tells which. None: none is.",
-        "Takes the first that becomes free."
+        "Acquires one that is free; [`Hold::key`](crate::Hold::key) tells which. None: none is.",
+        "Waits in all queues, and acquires the first lock that becomes free."
     );
 
     /// As [`Lock::with`](crate::Lock::with).
+    #[doc = errors_as!("[`Lock::with`](crate::Lock::with)")]
     pub async fn with<T, F>(&self, work: impl FnOnce(Hold) -> F) -> Result<T, Error>
     where
         F: Future<Output = T>,

@@ -1,4 +1,4 @@
-//! What can be asked of an acquire, checked before anything is sent.
+//! Options of an acquire, checked before it sends a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     pub(crate) replicas: Option<Replicas>,
 }
 
-/// What a grant has to be safe from before it counts.
+/// Replicas that must have a grant before it counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replicas {
     pub(crate) wanted: u32,
@@ -56,7 +56,7 @@ impl Options {
         Ok(())
     }
 
-    /// Who asks: the owner that was named, or one that nobody else is.
+    /// The named owner, or a new one.
     pub(crate) fn owner(&self) -> Arc<[u8]> {
         self.owner.clone().unwrap_or_else(|| crate::random::name().into_bytes().into())
     }
@@ -65,17 +65,18 @@ impl Options {
 /// The builder methods of every handle that has a field `options`.
 macro_rules! shared_options {
     () => {
-        /// A lease of this length, 1 ms to 365 days. Nothing renews such a hold: it ends after that time unless it
-        /// is released or renewed by hand. Without this, the lease is that of the client and a watchdog renews it.
+        /// A lease of this length, 1 ms to 365 days. The client does not renew such a hold: it ends after that time
+        /// unless it is released or renewed by hand. Without this, the lease is that of the client and a watchdog
+        /// renews it.
         #[must_use]
         pub fn lease(mut self, lease: std::time::Duration) -> Self {
             self.options.lease = Some(lease);
             self
         }
 
-        /// Acts for this owner, 1 to 256 bytes. Without this, each acquire is an owner of its own. Name one to hold
-        /// a lock several times over (re-entry); each guard gives back one hold. An owner is one logical task: two
-        /// tasks that wait for the same key under one name take the place from each other.
+        /// Acts for this owner, 1 to 256 bytes. Without this, each acquire has its own owner. Name one to hold a lock
+        /// several times (re-entry); each guard releases one hold. An owner is one logical task: of two tasks that wait
+        /// for the same key under one name, the later replaces the earlier.
         #[must_use]
         pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Self {
             self.options.owner = Some(owner.as_ref().into());
@@ -89,12 +90,12 @@ macro_rules! shared_options {
             self
         }
 
-        /// Ties the hold to the client's connection: when that is lost, the lease is cut to this time, 0 to 365
-        /// days. Leave time enough to connect again: the client ties its holds anew as soon as it has (but for several
-        /// locks together, which are tied once). The client learns later than the server that a connection is gone, and
-        /// counts from when it last knew it alive: on a quiet connection that is up to 6 s ago, and it is noticed a
-        /// [`response_timeout`](crate::ClientBuilder::response_timeout) later. Shorter ties may be believed in for that
-        /// much too long.
+        /// Binds the hold to the client's connection: when that is lost, the server shortens the lease to this time, 0
+        /// to 365 days. Leave enough time to reconnect: the client then binds its holds again (except several locks
+        /// together, which are bound once). The client notices a lost connection later than the server, and counts from
+        /// the last request that it knows the server answered. On a quiet connection that is up to 6 s ago, and the
+        /// client notices the loss a [`response_timeout`](crate::ClientBuilder::response_timeout) later: with shorter
+        /// times, a hold may seem valid for that much too long.
         #[must_use]
         pub fn bind(mut self, rest: std::time::Duration) -> Self {
             self.options.bind = Some(rest);

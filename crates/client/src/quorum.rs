@@ -25,7 +25,7 @@ use crate::with::{Holding, under};
 
 /// The shortest lease of a quorum lock: shorter ones are used up by asking.
 const LEASE_MIN: Duration = Duration::from_millis(30);
-/// How long one server may take, if nobody says otherwise; but no more than a tenth of the lease.
+/// How long one server may take by default; but no more than a tenth of the lease.
 const TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A lock that is held on a majority of several independent servers: it works, and stays what it is, while fewer than
@@ -69,8 +69,8 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 ///   a token that is further ahead of its clock.
 /// - Monotonic clocks of servers and clients that run at the same speed within 1 %.
 ///
-/// Nobody queues: who does not get the lock tries again after a random pause, so there is no order among those who
-/// wait. A single server, or one with replicas ([`Lock::replicas`](crate::Lock::replicas)), is faster and fair.
+/// There is no queue: a client that does not get the lock tries again after a random pause, in no order. A single
+/// server, or one with replicas ([`Lock::replicas`](crate::Lock::replicas)), is faster and fair.
 #[derive(Clone)]
 pub struct QuorumLock {
     servers: Arc<[Arc<Core>]>,
@@ -82,7 +82,7 @@ pub struct QuorumLock {
 }
 
 impl QuorumLock {
-    /// The lock of that name on these servers: an odd number of them, mostly 3 or 5. Nothing is sent before an
+    /// The lock of this key on these servers: an odd number of them, mostly 3 or 5. Nothing is sent before an
     /// acquire.
     pub fn new(clients: impl IntoIterator<Item = Client>, key: impl AsRef<[u8]>) -> Self {
         Self {
@@ -127,39 +127,54 @@ impl QuorumLock {
         self
     }
 
-    /// One attempt. None: a majority is there, but somebody else has the lock, or is about to.
+    /// One attempt. None: a majority answers, but another client has the lock, or is about to.
     ///
-    /// Errors: [`NoQuorum`](ErrorKind::NoQuorum) if too few servers answered in time; the text has the first error
-    /// that a server gave for it. [`Invalid`](ErrorKind::Invalid) for options out of range.
+    /// # Errors
+    ///
+    /// [`NoQuorum`](ErrorKind::NoQuorum) if too few servers answered in time; the text has the first error of a server.
+    /// [`Invalid`](ErrorKind::Invalid) for options out of range.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future releases in the background what was granted.
     pub async fn try_acquire(&self) -> Result<Option<QuorumGuard>, Error> {
         self.acquire_with(Deadline::Now).await
     }
 
-    /// Tries until it has the lock. Who drops this future gives back what was granted.
+    /// Tries until it has the lock.
     ///
-    /// Errors as [`try_acquire`](QuorumLock::try_acquire): it does not wait for servers to come back.
+    /// # Errors
+    ///
+    /// As [`try_acquire`](QuorumLock::try_acquire): it does not wait for servers to come back.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`try_acquire`](QuorumLock::try_acquire).
     pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
         loop {
-            // None would mean that "for ever" is over.
+            // None would mean that "never" has come.
             if let Some(guard) = self.acquire_with(Deadline::Never).await? {
                 return Ok(guard);
             }
         }
     }
 
-    /// Tries for so long, also while too few servers answer. None: somebody else had it at the last attempt.
-    ///
-    /// Errors as [`try_acquire`](QuorumLock::try_acquire).
+    /// Tries for at most `time`, also while too few servers answer. None: another client had it at the last attempt.
+    #[doc = errors_as!("[`try_acquire`](QuorumLock::try_acquire)")]
     pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<QuorumGuard>, Error> {
         self.acquire_with(Deadline::after(time)).await
     }
 
-    /// Waits for the lock, works under it with its fencing token, gives it back; as [`Lock::with`](crate::Lock::with).
+    /// As [`Lock::with`](crate::Lock::with); the work gets the fencing token.
     ///
     /// # Errors
     ///
     /// As [`acquire`](QuorumLock::acquire), and [`Lost`](ErrorKind::Lost), which says why and whether the work had
     /// finished.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::with`](crate::Lock::with).
     pub async fn with<T, F>(&self, work: impl FnOnce(u64) -> F) -> Result<T, Error>
     where
         F: Future<Output = T>,
@@ -290,11 +305,11 @@ impl fmt::Debug for QuorumLock {
     }
 }
 
-/// A quorum lock that is held. Give it back with [`release`](QuorumGuard::release); dropping it does so in the
-/// background, which needs a runtime that runs on.
+/// A hold of a quorum lock. Release it with [`release`](QuorumGuard::release); dropping it does so in the background,
+/// which needs a running runtime.
 ///
-/// While the guard lives, a watchdog renews it on all servers that are part of it (unless the lock was given a lease
-/// of its own). A server that lost its hold is not asked again: the lock lives on with the others while they are a
+/// While the guard lives, a watchdog renews it on all servers that are part of it (unless the lock has its own
+/// lease). A server that lost its hold is not asked again: the lock lives on with the others while they are a
 /// majority.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct QuorumGuard {
@@ -326,7 +341,7 @@ impl QuorumGuard {
     }
 
     /// Resolves when the lock is lost: [`Expired`](Lost::Expired) when its time is over by the clock of this machine,
-    /// [`Refused`](Lost::Refused) when so many servers lost their hold that the rest is no majority. Does not resolve
+    /// [`Refused`](Lost::Refused) when the servers that still hold it are no majority. Does not resolve
     /// for a lock that is released.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
         let mut view = self.view.clone();
@@ -342,7 +357,7 @@ impl QuorumGuard {
                 }
                 tokio::select! {
                     changed = view.changed() => if changed.is_err() {
-                        // Nobody is there any more who renews it or looks after it.
+                        // The driver is gone: nothing renews it.
                         return Lost::Abandoned;
                     },
                     () = sleep_until(seen.until) => {}
@@ -357,11 +372,19 @@ impl QuorumGuard {
         self.view.borrow().lost()
     }
 
-    /// Gives it back on all servers. [`Released::Gone`]: it was lost before.
+    /// Releases it on all servers. [`Released::Gone`]: it was lost before.
     ///
-    /// Waits until a majority has answered, so that others can have the lock, but no longer than for the time that one
-    /// server has; it goes on in the background. Error [`NoQuorum`](ErrorKind::NoQuorum): fewer than a majority
-    /// answered until then; others may have to wait until the lease ends.
+    /// Waits until a majority has answered, so that other clients can acquire the lock, but at most for the timeout of
+    /// one server; then it goes on in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`NoQuorum`](ErrorKind::NoQuorum): fewer than a majority answered in that time; other clients may have to wait
+    /// until the lease ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future does not stop the release: it goes on in the background.
     pub async fn release(self) -> Result<Released, Error> {
         Holding::release(&self).await
     }
@@ -383,7 +406,7 @@ impl Holding for QuorumGuard {
         let wanted = self.wanted;
         let mut view = self.view.clone();
         let done = view.wait_for(|view| view.settled || view.released >= wanted);
-        // An error: the runtime has ended, and nobody waits for answers any more.
+        // An error: the runtime has ended.
         let _ = timeout(self.timeout, done).await;
         let answered = self.view.borrow().released;
         match (lost, answered) {

@@ -1,8 +1,8 @@
-//! Randomness that needs no strength: names nobody else has, and pauses that differ.
+//! Randomness without cryptographic strength: unique names, and pauses that differ.
 
 use uuid::Uuid;
 
-/// A name that nobody else has: 32 hexadecimal digits.
+/// A unique name: 32 hexadecimal digits.
 pub(crate) fn name() -> String {
     Uuid::new_v4().simple().to_string()
 }

@@ -222,8 +222,8 @@ impl Events for Registry {
         }
     }
 
-    /// An acquire waits for a message, a hold is bound, or a call blocks a dedicated connection: that one may be dead if
-    /// the shared one is.
+    /// An acquire waits for a message, a hold is bound, or a call blocks a dedicated connection: that one may be dead
+    /// if the shared one is.
     fn needs_heartbeat(&self) -> bool {
         self.ctx.has_blocked() || !self.waiters.is_empty() || self.holds.has_bound()
     }

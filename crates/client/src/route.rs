@@ -75,7 +75,7 @@ struct Unbound {
 }
 
 impl Routes {
-    /// Connects. Errors: nobody there answers, or not as a server with which we can speak.
+    /// Connects. An error: no server answers, or not as one with the module.
     pub(crate) async fn connect(
         endpoints: Endpoints,
         tls: Option<TlsCertificates>,
@@ -174,7 +174,8 @@ impl Routes {
         }
     }
 
-    /// Holds that are bound to a connection to a server whose slots another one has now: the new server has shortened them.
+    /// Holds that are bound to a connection to a server whose slots another one has now: the new server has shortened
+    /// them.
     fn unbound_by<'a>(&self, owner: impl Fn(&Slot) -> Option<&'a Arc<Server>>) -> Vec<Unbound> {
         let left = |hold: Arc<TrackedHold>| {
             let before = self.server_of(hold.key())?;
@@ -206,7 +207,7 @@ impl Routes {
         }
     }
 
-    /// Learns which slots belong to whom; does nothing but wait if somebody else is at it.
+    /// Learns which server has which slots; only waits if another task does.
     pub(crate) async fn refresh(&self, until: Instant) -> Result<(), Error> {
         let Routing::Cluster { slots, refreshing, .. } = &self.routing else { return Ok(()) };
         let known = read(slots).version;
@@ -277,14 +278,15 @@ impl Routes {
             slots.others.push((format!("{host}:{port}"), self.address(&host, port)));
         }
         slots.version += 1;
-        // Nodes that own nothing any more end their connections; the one that told us stays, in case it is the only seed.
+        // Nodes that own nothing any more end their connections; the one that told us stays, in case it is the only
+        // seed.
         slots.servers.retain(|name, _| named.contains(name) || *name == server.name);
         drop(slots);
         self.learnt(unbound);
         Ok(())
     }
 
-    /// The server at an address that server `by` named; an empty host is that one's own.
+    /// The server at an address that server `by` named; an empty host is its own.
     fn at(&self, to: &NodeAddress, by: &Server) -> Arc<Server> {
         let own = || by.name.rsplit_once(':').map_or("", |(host, _)| host);
         let host = if to.host.is_empty() { own() } else { &to.host };

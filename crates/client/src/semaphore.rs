@@ -21,12 +21,10 @@ use crate::options::{Options, shared_options};
 use crate::settings::Wait;
 use crate::with::under;
 
-/// A semaphore by its name: permits with a lease each, served in order of arrival.
+/// A semaphore: permits with a lease each, granted in order of arrival.
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let server = dlock_testing::Server::start();
-/// # let client = dlock_client::Client::connect(&server.url()).await?;
+#[doc = example!()]
 /// // Made on first use, with two permits.
 /// let downloads = client.semaphore("downloads").limit(2);
 /// let one = downloads.acquire().await?;
@@ -56,15 +54,15 @@ impl Semaphore {
 
     shared_options!();
 
-    /// How many permits an acquire takes together, 1 to 2^31 - 1; default 1.
+    /// The number of permits that an acquire takes together, 1 to 2^31 - 1; default 1.
     #[must_use]
     pub fn count(mut self, permits: u32) -> Self {
         self.count = permits;
         self
     }
 
-    /// Makes the semaphore on first use with so many permits, 1 to 2^31 - 1; it goes when the last one is back.
-    /// Ignored where there is one already.
+    /// Creates the semaphore on first use with this number of permits, 1 to 2^31 - 1. The server removes it when the
+    /// last permit is back. Ignored where there is a semaphore already.
     #[must_use]
     pub fn limit(mut self, permits: u32) -> Self {
         self.limit = Some(permits);
@@ -80,9 +78,9 @@ impl Semaphore {
 
     ways_to_acquire!(
         Permit,
-        "Takes permits if they are there. None: they are not. For more than the semaphore has, the error is \
+        "Acquires permits if they are available. None: they are not. For more than the semaphore has, the error is \
          [`Limit`](crate::ErrorKind::Limit).",
-        "Takes permits, as soon as it is one's turn."
+        "Waits in the queue, and acquires permits."
     );
 
     async fn acquire_with(&self, deadline: Deadline) -> Result<Option<Permit>, Error> {
@@ -96,7 +94,8 @@ impl Semaphore {
         Ok(held.map(Permit::new))
     }
 
-    /// Waits for a permit, works under it, gives it back; as [`Lock::with`](crate::Lock::with).
+    /// As [`Lock::with`](crate::Lock::with), under a permit.
+    #[doc = errors_as!("[`Lock::with`](crate::Lock::with)")]
     pub async fn with<T, F>(&self, work: impl FnOnce() -> F) -> Result<T, Error>
     where
         F: Future<Output = T>,
@@ -104,19 +103,33 @@ impl Semaphore {
         under(&self.acquire().await?, work).await
     }
 
-    /// Makes it, with so many permits, 1 to 2^31 - 1. False: there is one already.
+    /// Creates it with this number of permits, 1 to 2^31 - 1. False: there is one already.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`](crate::ErrorKind::WrongType), [`Unavailable`](crate::ErrorKind::Unavailable).
+    #[doc = cancel_sent!()]
     pub async fn init(&self, permits: u32) -> Result<bool, Error> {
         let request = Request::SemInit { key: self.keys.first(), permits };
         Ok(number(&self.call(SemVerb::Init, &request).await?)? == 1)
     }
 
-    /// Changes the number of permits; answers how many are available then, negative while more are out. Error
+    /// Changes the number of permits; returns how many are available then, negative while more are out.
+    ///
+    /// # Errors
+    ///
     /// [`Invalid`](crate::ErrorKind::Invalid): there is no such semaphore.
+    #[doc = cancel_sent!()]
     pub async fn resize(&self, permits: u32) -> Result<i64, Error> {
         self.resize_to(ResizeTo::Absolute(permits)).await
     }
 
-    /// Changes the number of permits by so many; answers as [`resize`](Semaphore::resize).
+    /// Changes the number of permits by `delta`; returns the same as [`resize`](Semaphore::resize).
+    ///
+    /// # Errors
+    ///
+    /// As [`resize`](Semaphore::resize).
+    #[doc = cancel_sent!()]
     pub async fn resize_by(&self, delta: i64) -> Result<i64, Error> {
         self.resize_to(ResizeTo::By(delta)).await
     }
@@ -127,10 +140,16 @@ impl Semaphore {
         number(&self.call(SemVerb::Resize, &request).await?)
     }
 
-    /// Takes permits that belong to nobody and have no lease, as a counter does. False: they are not there.
+    /// Takes permits without an owner and a lease, as from a counter. False: they are not available. Only
+    /// [`give`](Semaphore::give) returns them.
     ///
-    /// Nothing gives them back but [`give`](Semaphore::give): if this future is dropped, or ends with
-    /// [`Unavailable`](crate::ErrorKind::Unavailable), they may have been taken.
+    /// # Errors
+    ///
+    /// [`Unavailable`](crate::ErrorKind::Unavailable): they may have been taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: if this future is dropped, the permits may have been taken, and nothing returns them.
     pub async fn take(&self, permits: u32) -> Result<bool, Error> {
         let reqid = crate::random::name();
         let take =
@@ -138,7 +157,15 @@ impl Semaphore {
         Ok(self.call(SemVerb::Take, &Request::Take(take)).await? != Value::Nil)
     }
 
-    /// As [`take`](Semaphore::take), waiting for so long at most, on a private connection.
+    /// As [`take`](Semaphore::take), but waits at most `time`, on a dedicated connection.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Semaphore::take), and [`Busy`](crate::ErrorKind::Busy).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`take`](Semaphore::take).
     pub async fn take_timeout(&self, permits: u32, time: Duration) -> Result<bool, Error> {
         let reqid = crate::random::name();
         let take = |block_ms| {
@@ -157,9 +184,14 @@ impl Semaphore {
         Ok(reply != Value::Nil)
     }
 
-    /// Gives back what [`take`](Semaphore::take) or [`drain`](Semaphore::drain) took; answers how many are available
-    /// then. Errors: [`Limit`](crate::ErrorKind::Limit), more than they took; [`Invalid`](crate::ErrorKind::Invalid),
-    /// there is no such semaphore.
+    /// Returns what [`take`](Semaphore::take) or [`drain`](Semaphore::drain) took; the result is how many permits are
+    /// available then.
+    ///
+    /// # Errors
+    ///
+    /// [`Limit`](crate::ErrorKind::Limit): more than they took. [`Invalid`](crate::ErrorKind::Invalid): there is no
+    /// such semaphore.
+    #[doc = cancel_sent!()]
     pub async fn give(&self, permits: u32) -> Result<i64, Error> {
         let reqid = crate::random::name();
         let request =
@@ -167,7 +199,8 @@ impl Semaphore {
         number(&self.call(SemVerb::Give, &request).await?)
     }
 
-    /// Takes all that can be had; answers how many.
+    /// Takes all available permits; returns how many.
+    #[doc = errors_as!("[`take`](Semaphore::take)")]
     pub async fn drain(&self) -> Result<i64, Error> {
         let reqid = crate::random::name();
         let request = Request::Drain { key: self.keys.first(), reqid: Some(reqid.as_bytes()) };

@@ -11,9 +11,9 @@ use crate::error::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Wait in the server's queue over the shared connection; a message reports the grant. Any number of tasks wait on one
-    /// connection. The message may get lost (a broken connection, a proxy): the client repeats its request after each
-    /// reconnect and at least every half [`ClientBuilder::queue`](crate::ClientBuilder::queue).
+    /// Wait in the server's queue over the shared connection; a message reports the grant. Any number of tasks wait on
+    /// one connection. The message may get lost (a broken connection, a proxy): the client repeats its request after
+    /// each reconnect and at least every half [`ClientBuilder::queue`](crate::ClientBuilder::queue).
     #[default]
     Queue,
     /// Block a dedicated connection for each waiting task. For servers behind proxies that do not pass messages on. At

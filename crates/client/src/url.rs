@@ -61,7 +61,7 @@ impl Endpoints {
         Ok(Self::Single(Box::new(info(url)?)))
     }
 
-    /// User and password with which Sentinels are asked, if there are some; without a user, the default one.
+    /// User and password for the Sentinels, if there are some; without a user, the default one.
     pub(crate) fn set_sentinel_credentials(&mut self, user: &str, password: &str) {
         let Self::Sentinel { sentinels, .. } = self else { return };
         for sentinel in sentinels {
@@ -133,7 +133,8 @@ fn has_tls(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-/// The same with these certificates, which are read here: what is wrong with them is the caller's business, and is not tried again.
+/// The same with these certificates, which are read here: what is wrong with them is the caller's business, and is not
+/// tried again.
 fn certified(info: ConnectionInfo, tls: &TlsCertificates) -> Result<ConnectionInfo, Error> {
     if !has_tls(&info) {
         return Err(Error::invalid(
@@ -142,7 +143,7 @@ fn certified(info: ConnectionInfo, tls: &TlsCertificates) -> Result<ConnectionIn
     }
     let chain = tls.client_tls.as_ref().map(|client| &client.client_cert);
     for (what, pem) in [("authority", tls.root_cert.as_ref()), ("client", chain)] {
-        // An empty one would only be noticed as a server that nobody trusts.
+        // An empty one would only show as a server that is not trusted.
         if pem.is_some_and(|pem| !pem.windows(BEGIN.len()).any(|text| text == BEGIN)) {
             return Err(Error::invalid(format!("the {what}'s certificate is not in PEM format")));
         }

@@ -35,7 +35,7 @@ where
     verdict(done, &hold.release().await)
 }
 
-/// Whether the result of work counts whose hold was given back with that outcome.
+/// The result of work, if it counts after that outcome of the release.
 pub(crate) fn verdict<T>(done: T, released: &Result<Released, Error>) -> Result<T, Error> {
     match released {
         Ok(Released::Gone) => Err(Error::lost_by_the_end(Lost::Refused)),

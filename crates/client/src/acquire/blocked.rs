@@ -3,8 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use redis::{Cmd, Value};
+use tokio::time::timeout;
 
 use super::pending::{Grant, PendingAcquire, WaitRequest};
+use super::rollback::LEAVE_WITHIN;
 use crate::clock::{Moment, millis};
 use crate::command::Draft;
 use crate::deadline::Deadline;
@@ -45,8 +47,12 @@ impl PendingAcquire {
             calls.answered();
             let was_sent = self.was_sent.swap(true, Ordering::Relaxed);
             if let Some(grant) = self.granted(&reply, sent)? {
-                if let Some(replicas) = replicas {
-                    replicas.check(&acknowledged?)?;
+                if let Some(replicas) = replicas
+                    && let Err(error) = replicas.check(&acknowledged?)
+                {
+                    // The error says that the grant was released. What is left goes on in the background.
+                    let _ = timeout(LEAVE_WITHIN, self.cancel_and_release()).await;
+                    return Err(error);
                 }
                 if let Some(grant) = self.settle(grant).await? {
                     return Ok(Some(grant));

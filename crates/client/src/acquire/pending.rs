@@ -118,7 +118,7 @@ pub(super) struct Grant {
     pub(super) hold: HoldRef,
     /// The request that begins the lease.
     pub(super) sent: Sent,
-    /// The hold lasts so long after that request was sent.
+    /// How long the hold lasts after that request was sent.
     pub(super) lasts: Duration,
     /// A message announced it, and no renewal has claimed it.
     pub(super) unclaimed: bool,
@@ -137,7 +137,7 @@ pub(super) struct Sent {
 pub(super) enum WaitRequest {
     Now,
     Queue,
-    /// On a dedicated connection, for so many milliseconds.
+    /// On a dedicated connection, for this number of milliseconds.
     Block(u64),
 }
 

@@ -24,8 +24,8 @@ impl PendingAcquire {
     ) -> Result<Option<Grant>, Error> {
         let routes = &self.core.routes;
         let repeat_after = self.core.ctx.settings.queue / 2;
-        // From the first message on, and after a lost connection, others may know the id of this request. Then a message
-        // could be forged, and is not trusted without asking the server.
+        // From the first message on, and after a lost connection, others may know the id of this request. Then a
+        // message could be forged, and is not trusted without asking the server.
         let mut is_secret = true;
         loop {
             let server = routes.server_of(self.key());

@@ -61,8 +61,8 @@ impl PendingAcquire {
     /// Leaves the queue, and releases what may have been granted to a request whose answer was lost. An error may mean
     /// that there was nothing to release.
     ///
-    /// A blocked call may still be under way over its dedicated connection: it is cancelled first. Then its request id is
-    /// over, at the first of several keys, which refuses all of it.
+    /// A blocked call may still be under way over its dedicated connection: it is cancelled first. Then its request id
+    /// is over, at the first of several keys, which refuses all of it.
     pub(super) async fn cancel_and_release(&self) -> Result<(), Error> {
         let routes = &self.core.routes;
         let cancelled = self.cancel().await;

@@ -1,4 +1,4 @@
-//! Reading what the server answers to those who look.
+//! Decodes the replies of inspection commands.
 
 use std::time::Duration;
 
@@ -159,7 +159,7 @@ impl<'v> Fields<'v> {
                 flat.chunks_exact(2).find(|pair| named(&pair[0])).map(|pair| &pair[1])
             }
         };
-        // An older or a newer server: better an error than a number that nobody sent.
+        // An older or a newer server: better an error than an invented number.
         found.ok_or_else(|| lacking(name))
     }
 
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_nobody_holds_may_be_closed() {
+    fn a_free_lock_may_be_closed() {
         let reply = map(&[
             (info::KIND, text("dlock")),
             (info::OWNER, text("")),

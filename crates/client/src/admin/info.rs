@@ -1,4 +1,4 @@
-//! What there is to see of a key.
+//! The state of a key.
 
 use std::time::Duration;
 
@@ -56,9 +56,9 @@ impl Info {
 pub struct Lock {
     /// [`Kind::Lock`] or [`Kind::Fair`].
     pub kind: Kind,
-    /// Who holds it; None: nobody does, but it has a queue or is closed for a while.
+    /// Its holder; None: it is free, but has a queue or is closed for a while.
     pub holder: Option<Holder>,
-    /// While nobody holds it: for how long it stays closed (`dlock.lock-delay-ms`); else zero.
+    /// While it is free: for how long it stays closed (`dlock.lock-delay-ms`); else zero.
     pub closed_for: Duration,
     /// How many wait.
     pub waiters: u64,
@@ -99,10 +99,10 @@ impl RwMode {
     }
 }
 
-/// A hold of a lock, as everybody may see it.
+/// A hold of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Who has it.
+    /// The owner.
     pub owner: Vec<u8>,
     /// Its fencing token.
     pub token: u64,
@@ -116,7 +116,7 @@ pub struct Holder {
     pub held: Duration,
     /// Its label; may be empty.
     pub label: Vec<u8>,
-    /// The connection that it is tied to (BIND).
+    /// The connection that it is bound to (BIND).
     pub bound_client: Option<u64>,
 }
 
@@ -140,7 +140,7 @@ pub struct Semaphore {
 pub struct PermitHold {
     /// The permit id.
     pub id: String,
-    /// Who has it.
+    /// The owner.
     pub owner: Vec<u8>,
     /// How many permits it is.
     pub count: u64,
@@ -150,7 +150,7 @@ pub struct PermitHold {
     pub held: Duration,
     /// Its label; may be empty.
     pub label: Vec<u8>,
-    /// The connection that it is tied to (BIND).
+    /// The connection that it is bound to (BIND).
     pub bound_client: Option<u64>,
 }
 
@@ -167,16 +167,16 @@ pub struct Latch {
     pub waiters: u64,
 }
 
-/// Somebody who waits.
+/// A waiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiter {
-    /// Who; empty for those without an owner (`DSEM.TAKE`, `DLATCH.AWAIT`).
+    /// The owner; empty for those without one (`DSEM.TAKE`, `DLATCH.AWAIT`).
     pub owner: Vec<u8>,
-    /// The connection that waits; None: nobody is connected for this place.
+    /// The connection that waits; None: no connection waits for it now.
     pub client: Option<u64>,
     /// For how long.
     pub waiting: Duration,
-    /// How much longer at most; None: for ever, or as long as the connection lasts.
+    /// How much longer at most; None: forever, or as long as the connection lasts.
     pub remaining: Option<Duration>,
     /// The label of the place; may be empty.
     pub label: Vec<u8>,

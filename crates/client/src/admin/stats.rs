@@ -41,7 +41,7 @@ pub struct Stats {
 
     /// ACQUIREs that were granted in the call.
     pub grants_at_once: u64,
-    /// Grants to those who waited.
+    /// Grants to waiters.
     pub grants_after_waiting: u64,
     /// Waits that ran out.
     pub timeouts: u64,
@@ -57,7 +57,7 @@ pub struct Stats {
     pub deadlocks_refused: u64,
     /// Blocked calls that a later call of the same owner took over.
     pub replaced: u64,
-    /// QUEUE grants that nobody claimed in time.
+    /// QUEUE grants that were not claimed in time.
     pub unclaimed: u64,
 }
 

@@ -86,7 +86,7 @@ impl Drop for Background {
         };
         let close = move || {
             if let Some(runtime) = &runtime.0 {
-                // Nobody is there to be told; what is left ends with its lease.
+                // An error has no receiver; what is left ends with its lease.
                 let _ = runtime.block_on(client.close());
             }
             drop((client, runtime));
@@ -119,7 +119,7 @@ fn runs_async_code() -> bool {
             Poll::Pending => ends = true,
         }
     }
-    // What was taken from the budget is given back, last first.
+    // The budget is restored, last first.
     while taken.pop().is_some() {}
     ends
 }

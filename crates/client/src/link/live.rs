@@ -29,7 +29,8 @@ impl Live {
         }
     }
 
-    /// Sends `count` commands in one go, and returns their replies in the same order. Each may be an error of the server.
+    /// Sends `count` commands in one go, and returns their replies in the same order. Each may be an error of the
+    /// server.
     pub(crate) async fn send_all(
         &mut self,
         commands: &Pipeline,

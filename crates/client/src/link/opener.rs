@@ -53,8 +53,8 @@ impl Opener {
     }
 }
 
-/// Asks the Sentinels for the primary `name`, and that server whether it is one. Certificates for the Sentinels are part of
-/// their addresses already.
+/// Asks the Sentinels for the primary `name`, and that server whether it is one. Certificates for the Sentinels are
+/// part of their addresses already.
 pub(crate) fn lookup(
     sentinels: &[ConnectionInfo],
     name: &str,

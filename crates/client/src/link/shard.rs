@@ -1,8 +1,8 @@
 //! The shard channel of a connection to a node of a cluster.
 //!
-//! When the slot of the channel moves away, the server ends the subscription and sends the message `sunsubscribe`. redis-rs
-//! takes it for the reply to the oldest request on its way, and gives each later request the reply to the one before. So no
-//! reply counts that comes after this message, and the link replaces the connection.
+//! When the slot of the channel moves away, the server ends the subscription and sends the message `sunsubscribe`.
+//! redis-rs takes it for the reply to the oldest request on its way, and gives each later request the reply to the one
+//! before. So no reply counts that comes after this message, and the link replaces the connection.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,9 @@
 //! The quorum algorithm without a clock and without I/O.
 //!
-//! An [`Attempt`] is one try to lock one key on several independent servers, and, if that succeeds, the lock until
-//! it is given back or lost. Times come in as the time since the first ACQUIRE was sent, answers as [`Answer`]; what
-//! is to be sent goes out as [`QuorumCall`]s. So the same code is driven by the client and, through every order of events,
-//! by the model test.
+//! An [`Attempt`] is one try to lock one key on several independent servers, and, if that succeeds, the lock until it
+//! is released or lost. Times come in as the time since the first ACQUIRE was sent, answers as [`Answer`]; what is to
+//! be sent goes out as [`QuorumCall`]s. So the same code is driven by the client and, through every order of events, by
+//! the model test.
 //!
 //! 1. All servers are asked at once. A server that has not answered in time counts as one that refused.
 //! 2. When a majority has granted, T is the largest of the granted tokens, and the servers that granted a smaller
@@ -18,9 +18,8 @@
 //! (`dlock.restart-quarantine-ms`) until all leases from before have ended and the server's clock has passed all
 //! clocks at the time of the restart.
 //!
-//! **An answer to FENCE above T** is not counted, though a hold of this owner is in force. Nobody but this attempt
-//! knows its owner, and it raises to T alone; so this is not the hold that was granted: the server lost that one,
-//! and a repeated ACQUIRE made another. RENEW and CHECK with T would say so later anyhow. It is given back.
+//! **An answer to FENCE above T** is not counted, and the hold is released. Only this attempt knows its owner, and it
+//! raises to T alone: the server lost the granted hold, and a repeated ACQUIRE made another one.
 
 use std::time::Duration;
 
@@ -118,13 +117,13 @@ enum Member {
     Granted(u64),
     /// Told to raise its token to T.
     Raising,
-    /// Told to raise its token to T; nobody knows whether it did. A RENEW will tell.
+    /// Told to raise its token to T; whether it did is unknown. A RENEW will tell.
     Unsure,
     /// Part of the lock; confirmed the renewal of this round.
     Part { round: u32 },
     /// Did not grant: held by another, or it grants nothing now.
     Refused,
-    /// Not part of it: silent, too late, or lost its hold. If a grant is possible it was given back.
+    /// Not part of it: silent, too late, or lost its hold. If a grant is possible, it was released.
     Out,
 }
 
@@ -158,7 +157,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Asks so many servers. Now is time zero.
+    /// Sends an ACQUIRE to each server. Now is time zero.
     pub(crate) fn start(servers: usize, terms: Terms) -> (Self, Vec<QuorumCall>) {
         let attempt = Self {
             terms,
@@ -194,7 +193,7 @@ impl Attempt {
         }
     }
 
-    /// Whether it failed, was lost or was released. Grants that come later are still given back.
+    /// Whether it failed, was lost or was released. Later grants are still released.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over(_))
     }
@@ -259,7 +258,7 @@ impl Attempt {
         calls
     }
 
-    /// Gives the lock back, or gives the attempt up.
+    /// Releases the lock, or gives the attempt up.
     pub(crate) fn release(&mut self) -> Vec<QuorumCall> {
         let mut calls = Vec::new();
         self.end(Standing::Released, &mut calls);
@@ -276,7 +275,7 @@ impl Attempt {
         let pending = member == Member::Asked && !self.is_over();
         match answer {
             Answer::Token(token) if pending => return Member::Granted(token),
-            // Too late: there is a hold that nobody wants, or may be again since the RELEASE that was sent.
+            // Too late: there is an unwanted hold, or may be one again since the RELEASE that was sent.
             Answer::Token(_) => calls.push(QuorumCall { server, request: QuorumRequest::Release }),
             Answer::Unknown if member == Member::Asked => {
                 calls.push(QuorumCall { server, request: QuorumRequest::Release });
@@ -294,13 +293,13 @@ impl Attempt {
             {
                 Member::Part { round }
             }
-            // A hold that is gone does not come back with the same token, whichever round the answer is of.
+            // A hold that is gone does not come back with the same token, in any round.
             (Stage::Held { .. }, Answer::No) => Member::Out,
             _ => member,
         }
     }
 
-    /// Takes the steps that what is known by now allows.
+    /// Takes the steps that the answers so far allow.
     fn go_on(&mut self, now: Duration, calls: &mut Vec<QuorumCall>) {
         if let Stage::Asking { settle } = self.stage {
             self.count_grants(now, settle, calls);
@@ -339,7 +338,7 @@ impl Attempt {
         if granted < self.majority() {
             return;
         }
-        // Tokens of servers that answer a moment later are mostly larger: whoever is not waited for is left out.
+        // Tokens of servers that answer a moment later are mostly larger: a server that is not waited for is left out.
         let settle = settle.unwrap_or(now * 2 + SETTLE);
         self.stage = Stage::Asking { settle: Some(settle) };
         if asked == 0 || now >= settle {
@@ -402,7 +401,7 @@ impl Attempt {
         self.end(Standing::Failed { why, granted }, calls);
     }
 
-    /// Gives back what was or may have been granted. Who has not answered yet gets its RELEASE after its answer or
+    /// Releases what was or may have been granted. A server that has not answered gets its RELEASE after its answer or
     /// its timeout.
     fn end(&mut self, standing: Standing, calls: &mut Vec<QuorumCall>) {
         if self.is_over() {

@@ -59,7 +59,7 @@ impl View {
 struct Requests {
     servers: Arc<[Arc<Core>]>,
     key: Arc<[u8]>,
-    /// Of this attempt alone: nobody else gives back or renews what is granted to it.
+    /// Of this attempt alone: no other task releases or renews its grants.
     owner: String,
     /// One for each server.
     reqids: Vec<String>,
@@ -68,8 +68,8 @@ struct Requests {
     terms: Terms,
 }
 
-/// Whether a server was asked for the lock. Nothing is sent to one that is down, so nothing has to be given back to it later:
-/// locks that come and go while it is down leave nothing behind that waits for it.
+/// Whether a server was asked for the lock. Nothing is sent to one that is down, so nothing has to be released there
+/// later: locks that come and go while it is down leave nothing behind that waits for it.
 #[derive(Default)]
 struct Contact {
     /// None: not yet.
@@ -322,7 +322,7 @@ impl Task {
             let (requests, answers) = (self.requests.clone(), self.answers.clone());
             self.runtime.spawn(async move {
                 let answer = requests.send(call).await;
-                // Nobody listens any more only when the runtime ends.
+                // An error: the runtime ends.
                 let _ = answers.send(AnsweredCall { call, answer });
             });
         }
@@ -378,7 +378,7 @@ impl Requests {
                 (LockVerb::Renew, Request::Renew(renew), self.terms.lease / 3)
             }
             QuorumRequest::Release => {
-                // After a lease there is nothing left to give back.
+                // After a lease there is nothing left to release.
                 let within = self.terms.lease.min(core.ctx.settings.retry_for);
                 let release = Release { key, owner, all: true, token: None, reqid: None };
                 (LockVerb::Release, Request::Release(release), within)

@@ -23,8 +23,8 @@ enum Unsettled {
 }
 
 impl Routes {
-    /// The shard channel of that connection, for a request about `key`; None: the plain channel. The first request over a
-    /// connection subscribes to one.
+    /// The shard channel of that connection, for a request about `key`; None: the plain channel. The first request over
+    /// a connection subscribes to one.
     pub(crate) async fn channel(
         &self,
         server: &Arc<Server>,

@@ -76,7 +76,8 @@ async fn run(core: Arc<Core>, server: Arc<Server>, holds: Vec<Hold>, round: Roun
         return retry_soon(&core, ELSEWHERE).await;
     };
     if let Some(hold) = holds.first() {
-        // After a failover, the new primary publishes on the channel that the holds have. Without a channel, renew anyway.
+        // After a failover, the new primary publishes on the channel that the holds have. Without a channel, renew
+        // anyway.
         let until = Instant::now() + connect_within;
         let _ = core.routes.channel(&server, &live, hold.key(), until).await;
     }
