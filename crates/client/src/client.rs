@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use dlock_wire::names::KEYS_MAX;
 
-use crate::acquire::Target;
 use crate::admin::Admin;
 use crate::core::Core;
+use crate::family::Family;
 use crate::latch::Latch;
 use crate::lock::{Lock, RwLock};
 use crate::multi::{AnyLock, MultiLock};
@@ -47,7 +47,7 @@ impl Client {
 
     /// The lock of key `key`: one holder, re-entrant for a named [`owner`](Lock::owner).
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock::new(&self.core, Target::Lock { fair: false }, key.as_ref())
+        Lock::new(&self.core, Family::Lock, key.as_ref())
     }
 
     /// A lock whose queue is part of the key: places in the queue outlive restarts and failovers of the server, and
@@ -59,7 +59,7 @@ impl Client {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub fn fair_lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock::new(&self.core, Target::Lock { fair: true }, key.as_ref())
+        Lock::new(&self.core, Family::Fair, key.as_ref())
     }
 
     /// The read-write lock of that name.

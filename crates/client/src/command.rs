@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use dlock_wire::request::{Channel, Request};
-use dlock_wire::table::{CommandId, LockVerb};
+use dlock_wire::table::CommandId;
 use redis::{Cmd, RedisError, Value};
 
 use crate::error::Error;
@@ -38,11 +38,6 @@ pub(crate) fn number(reply: &Value) -> Result<i64, Error> {
         Value::Int(number) => Ok(*number),
         _ => Err(Error::protocol(reply)),
     }
-}
-
-/// DLOCK or DFAIR.
-pub(crate) fn lock_command(fair: bool, verb: LockVerb) -> CommandId {
-    if fair { CommandId::Fair(verb) } else { CommandId::Lock(verb) }
 }
 
 /// A request, before its server is known.

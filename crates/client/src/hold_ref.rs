@@ -4,20 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_wire::permit::{self, PermitId};
-use dlock_wire::request::{
-    MRelease, MRenew, Mode, Release, Renew, Request, RwRelease, RwRenew, SemRenew,
-};
-use dlock_wire::table::{CommandId, LockVerb, MultiVerb, RwVerb, SemVerb};
+use dlock_wire::request::{MRelease, MRenew, Release, Renew, Request, SemRenew};
+use dlock_wire::table::{CommandId, MultiVerb, SemVerb};
 use redis::Cmd;
 
 use crate::clock::millis;
-use crate::command::{command, lock_command};
+use crate::command::command;
+use crate::family::Family;
 
 /// What is held, by its names on the server.
 #[derive(Debug, Clone)]
 pub(crate) enum HoldRef {
-    Lock { fair: bool, key: Arc<[u8]>, owner: Arc<[u8]>, token: u64 },
-    Rw { mode: Mode, key: Arc<[u8]>, owner: Arc<[u8]>, token: u64 },
+    Lock { family: Family, key: Arc<[u8]>, owner: Arc<[u8]>, token: u64 },
     Permit { key: Arc<[u8]>, permit: PermitId },
     Multi { keys: Arc<[Vec<u8>]>, owner: Arc<[u8]>, tokens: Vec<u64> },
 }
@@ -28,15 +26,8 @@ impl HoldRef {
         let lease_ms = Some(millis(lease));
         let bind_ms = bind.map(millis);
         match self {
-            Self::Lock { fair, key, owner, token } => {
-                let id = lock_command(*fair, LockVerb::Renew);
-                let renew = Renew { key, owner, lease_ms, token: Some(*token), bind_ms };
-                command(id, &Request::Renew(renew))
-            }
-            Self::Rw { mode, key, owner, token } => {
-                let renew = Renew { key, owner, lease_ms, token: Some(*token), bind_ms };
-                let renew = RwRenew { renew, mode: *mode };
-                command(CommandId::Rw(RwVerb::Renew), &Request::RwRenew(renew))
+            Self::Lock { family, key, owner, token } => {
+                family.renew(Renew { key, owner, lease_ms, token: Some(*token), bind_ms })
             }
             Self::Permit { key, permit } => {
                 let renew = SemRenew { key, permit: *permit, lease_ms, bind_ms };
@@ -56,8 +47,7 @@ impl HoldRef {
         let Self::Multi { keys, owner, tokens } = self else { return Vec::new() };
         let (lease_ms, bind_ms) = (Some(millis(lease)), bind.map(millis));
         let renewals = keys.iter().zip(tokens).map(|(key, token)| {
-            let renew = Renew { key, owner, lease_ms, token: Some(*token), bind_ms };
-            command(lock_command(false, LockVerb::Renew), &Request::Renew(renew))
+            Family::Lock.renew(Renew { key, owner, lease_ms, token: Some(*token), bind_ms })
         });
         renewals.collect()
     }
@@ -65,14 +55,8 @@ impl HoldRef {
     /// The request that releases it; a request id is needed where other tasks act for the owner, too.
     pub(crate) fn release(&self, reqid: Option<&[u8]>) -> Cmd {
         match self {
-            Self::Lock { fair, key, owner, token } => {
-                let release = Release { key, owner, all: false, token: Some(*token), reqid };
-                command(lock_command(*fair, LockVerb::Release), &Request::Release(release))
-            }
-            Self::Rw { mode, key, owner, token } => {
-                let release = Release { key, owner, all: false, token: Some(*token), reqid };
-                let release = RwRelease { release, mode: *mode };
-                command(CommandId::Rw(RwVerb::Release), &Request::RwRelease(release))
+            Self::Lock { family, key, owner, token } => {
+                family.release(Release { key, owner, all: false, token: Some(*token), reqid })
             }
             Self::Permit { key, permit } => {
                 let release = Request::SemRelease { key, permit: *permit };
@@ -88,20 +72,14 @@ impl HoldRef {
 
     /// The request that tells, by an error, that it is gone, and changes nothing; None if there is no such request.
     pub(crate) fn check(&self) -> Option<Cmd> {
-        let (id, key, token) = match self {
-            Self::Lock { fair, key, token, .. } => {
-                (lock_command(*fair, LockVerb::Check), key, token)
-            }
-            Self::Rw { key, token, .. } => (CommandId::Rw(RwVerb::Check), key, token),
-            Self::Permit { .. } | Self::Multi { .. } => return None,
-        };
-        Some(command(id, &Request::Check { key, token: *token }))
+        let Self::Lock { family, key, token, .. } = self else { return None };
+        Some(command(family.check(), &Request::Check { key, token: *token }))
     }
 
     /// Its names in messages.
     pub(crate) fn names(&self) -> Vec<Box<[u8]>> {
         match self {
-            Self::Lock { key, token, .. } | Self::Rw { key, token, .. } => {
+            Self::Lock { key, token, .. } => {
                 vec![hold_name(token.to_string().as_bytes(), key)]
             }
             Self::Permit { key, permit } => vec![hold_name(&permit::text(permit), key)],
@@ -115,7 +93,7 @@ impl HoldRef {
     /// A key that tells the server.
     pub(crate) fn key(&self) -> &[u8] {
         match self {
-            Self::Lock { key, .. } | Self::Rw { key, .. } | Self::Permit { key, .. } => key,
+            Self::Lock { key, .. } | Self::Permit { key, .. } => key,
             Self::Multi { keys, .. } => keys.first().map_or(&[], Vec::as_slice),
         }
     }
@@ -123,7 +101,7 @@ impl HoldRef {
     /// The owner; permits have none.
     pub(crate) fn owner(&self) -> &[u8] {
         match self {
-            Self::Lock { owner, .. } | Self::Rw { owner, .. } | Self::Multi { owner, .. } => owner,
+            Self::Lock { owner, .. } | Self::Multi { owner, .. } => owner,
             Self::Permit { .. } => &[],
         }
     }
@@ -131,7 +109,7 @@ impl HoldRef {
     /// The fencing token: of several locks, the first; of permits, 0.
     pub(crate) fn token(&self) -> u64 {
         match self {
-            Self::Lock { token, .. } | Self::Rw { token, .. } => *token,
+            Self::Lock { token, .. } => *token,
             Self::Multi { tokens, .. } => tokens.first().copied().unwrap_or(0),
             Self::Permit { .. } => 0,
         }

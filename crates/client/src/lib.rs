@@ -88,6 +88,7 @@ mod deadline;
 mod dedicated;
 mod error;
 mod exchange;
+mod family;
 mod gate;
 mod guard;
 mod hold;

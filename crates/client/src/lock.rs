@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use dlock_wire::reply::quote;
 use dlock_wire::request::{Mode, Request};
-use dlock_wire::table::{CommandId, LockVerb, RwVerb};
 
 use crate::acquire::{Keys, Target, acquire, ways_to_acquire};
 use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::family::Family;
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::options::{Options, Replicas, shared_options};
@@ -35,14 +35,14 @@ use crate::with::under;
 #[derive(Clone)]
 pub struct Lock {
     core: Arc<Core>,
-    target: Target,
+    family: Family,
     keys: Keys,
     options: Options,
 }
 
 impl Lock {
-    pub(crate) fn new(core: &Arc<Core>, target: Target, key: &[u8]) -> Self {
-        Self { core: core.clone(), target, keys: Keys::one(key), options: Options::default() }
+    pub(crate) fn new(core: &Arc<Core>, family: Family, key: &[u8]) -> Self {
+        Self { core: core.clone(), family, keys: Keys::one(key), options: Options::default() }
     }
 
     shared_options!();
@@ -51,7 +51,7 @@ impl Lock {
     /// read-write locks, which ignore it.
     #[must_use]
     pub fn no_reentry(mut self) -> Self {
-        self.options.no_reentry = !matches!(self.target, Target::Rw(_));
+        self.options.no_reentry = !matches!(self.family, Family::Rw(_));
         self
     }
 
@@ -86,7 +86,9 @@ impl Lock {
     );
 
     async fn acquire_with(&self, deadline: Deadline) -> Result<Option<Guard>, Error> {
-        let held = acquire(&self.core, self.target, &self.keys, &self.options, deadline).await?;
+        let held =
+            acquire(&self.core, Target::Lock(self.family), &self.keys, &self.options, deadline)
+                .await?;
         Ok(held.map(Guard::new))
     }
 
@@ -126,14 +128,13 @@ impl Lock {
     /// answered.
     #[doc = cancel_read!()]
     pub async fn check(&self, token: u64) -> Result<(), Error> {
-        let id = match self.target {
-            Target::Lock { fair: false } => CommandId::Lock(LockVerb::Check),
-            Target::Lock { fair: true } => CommandId::Fair(LockVerb::Check),
-            _ => CommandId::Rw(RwVerb::Check),
-        };
         let key = self.keys.first();
         let request = Request::Check { key, token };
-        self.core.routes.call(key, id, &request, self.core.ctx.retry_until()).await.map(drop)
+        self.core
+            .routes
+            .call(key, self.family.check(), &request, self.core.ctx.retry_until())
+            .await
+            .map(drop)
     }
 }
 
@@ -141,7 +142,7 @@ impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
             .field("key", &quote(self.keys.first()))
-            .field("target", &self.target)
+            .field("family", &self.family)
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
@@ -166,8 +167,8 @@ pub struct RwLock {
 impl RwLock {
     pub(crate) fn new(core: &Arc<Core>, key: &[u8]) -> Self {
         Self {
-            read: Lock::new(core, Target::Rw(Mode::Read), key),
-            write: Lock::new(core, Target::Rw(Mode::Write), key),
+            read: Lock::new(core, Family::Rw(Mode::Read), key),
+            write: Lock::new(core, Family::Rw(Mode::Write), key),
         }
     }
 

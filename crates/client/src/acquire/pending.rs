@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use dlock_wire::names::KEYS_MAX;
 use dlock_wire::reply::quote;
-use dlock_wire::request::Mode;
 use redis::Value;
 use tokio::time::Instant;
 
 use crate::clock::Moment;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
+use crate::family::Family;
 use crate::hold::Hold;
 use crate::hold_ref::HoldRef;
 use crate::hold_state::{LeaseTerms, certain};
@@ -22,10 +22,7 @@ use crate::options::Options;
 /// What an acquire takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
-    Lock {
-        fair: bool,
-    },
-    Rw(Mode),
+    Lock(Family),
     Permit {
         count: u32,
         limit: Option<u32>,
@@ -39,6 +36,14 @@ pub(crate) enum Target {
 impl Target {
     pub(crate) fn is_several(self) -> bool {
         matches!(self, Self::All | Self::Any)
+    }
+
+    /// Of several locks, each is a DLOCK. Permits have none.
+    pub(crate) fn family(self) -> Family {
+        match self {
+            Self::Lock(family) => family,
+            Self::Permit { .. } | Self::All | Self::Any => Family::Lock,
+        }
     }
 }
 

@@ -1,16 +1,15 @@
 //! The requests of an acquire, and what their replies say.
 
 use dlock_wire::permit;
-use dlock_wire::request::{
-    Acquire, Channel, MAcquire, MRelease, Release, Request, RwAcquire, RwRelease, SemAcquire,
-};
-use dlock_wire::table::{CommandId, LockVerb, MultiVerb, RwVerb, SemVerb};
+use dlock_wire::request::{Acquire, Channel, MAcquire, MRelease, Release, Request, SemAcquire};
+use dlock_wire::table::{CommandId, MultiVerb, SemVerb};
 use redis::{Cmd, Value};
 
 use super::pending::{Grant, Keys, PendingAcquire, Sent, Target, WaitRequest};
 use crate::clock::millis;
-use crate::command::{Draft, command, lock_command};
+use crate::command::{Draft, command};
 use crate::error::Error;
+use crate::family::Family;
 use crate::hold_ref::HoldRef;
 
 impl PendingAcquire {
@@ -41,18 +40,11 @@ impl PendingAcquire {
             acquire.queue_ms = Some(self.core.ctx.settings.queue_ms());
         }
         match self.target {
-            Target::Rw(mode) => {
-                let acquire = RwAcquire { acquire, mode };
-                command(CommandId::Rw(RwVerb::Acquire), &Request::RwAcquire(acquire))
-            }
             Target::Permit { count, limit } => {
                 let acquire = SemAcquire { acquire, count, limit };
                 command(CommandId::Sem(SemVerb::Acquire), &Request::SemAcquire(acquire))
             }
-            target => {
-                let id = lock_command(target == Target::Lock { fair: true }, LockVerb::Acquire);
-                command(id, &Request::Acquire(acquire))
-            }
+            target => target.family().acquire(acquire),
         }
     }
 
@@ -79,13 +71,7 @@ impl PendingAcquire {
         let release = Release { all: true, ..Release::new(self.key(), &self.owner) };
         Some(match self.target {
             Target::Permit { .. } => return None,
-            Target::Lock { fair } => {
-                command(lock_command(fair, LockVerb::Release), &Request::Release(release))
-            }
-            Target::Rw(mode) => {
-                let release = RwRelease { release, mode };
-                command(CommandId::Rw(RwVerb::Release), &Request::RwRelease(release))
-            }
+            Target::Lock(family) => family.release(release),
             Target::All | Target::Any => {
                 let release = MRelease { keys: &self.keys.all(), owner: &self.owner, reqid: None };
                 command(CommandId::Multi(MultiVerb::Release), &Request::MRelease(release))
@@ -96,10 +82,8 @@ impl PendingAcquire {
     pub(super) async fn cancel(&self) -> Result<Value, Error> {
         let (key, owner) = (self.key(), &*self.owner);
         let id = match self.target {
-            Target::Lock { fair } => lock_command(fair, LockVerb::Cancel),
-            Target::Rw(_) => CommandId::Rw(RwVerb::Cancel),
             Target::Permit { .. } => CommandId::Sem(SemVerb::Cancel),
-            Target::All | Target::Any => CommandId::Lock(LockVerb::Cancel),
+            target => target.family().cancel(),
         };
         let request = Request::Cancel { key, owner, reqid: Some(self.reqid.as_bytes()) };
         self.core.routes.call(key, id, &request, self.core.ctx.retry_until()).await
@@ -117,7 +101,12 @@ impl PendingAcquire {
             (Target::Any, _, Value::Array(items)) => match items.as_slice() {
                 [Value::BulkString(key), number] => {
                     let (key, owner) = (key.as_slice().into(), self.owner.clone());
-                    token(number).map(|token| HoldRef::Lock { fair: false, key, owner, token })
+                    token(number).map(|token| HoldRef::Lock {
+                        family: Family::Lock,
+                        key,
+                        owner,
+                        token,
+                    })
                 }
                 _ => None,
             },
@@ -144,13 +133,9 @@ impl PendingAcquire {
     }
 
     fn lock(&self, token: u64) -> Option<HoldRef> {
-        let Keys::One(key) = &self.keys else { return None };
+        let (Target::Lock(family), Keys::One(key)) = (self.target, &self.keys) else { return None };
         let (key, owner) = (key.clone(), self.owner.clone());
-        match self.target {
-            Target::Lock { fair } => Some(HoldRef::Lock { fair, key, owner, token }),
-            Target::Rw(mode) => Some(HoldRef::Rw { mode, key, owner, token }),
-            Target::Permit { .. } | Target::All | Target::Any => None,
-        }
+        Some(HoldRef::Lock { family, key, owner, token })
     }
 }
 

@@ -1,13 +1,12 @@
 //! Releases of a hold.
 
-use dlock_wire::request::{Release, Request};
-use dlock_wire::table::LockVerb;
+use dlock_wire::request::Release;
 use redis::Value;
 
 use super::Hold;
-use crate::command::{command, lock_command};
 use crate::error::{Error, ErrorKind};
 use crate::exchange::Reply;
+use crate::family::Family;
 use crate::hold_ref::HoldRef;
 use crate::lost::Released;
 
@@ -66,7 +65,7 @@ impl Hold {
             Err(error) if error.kind() == ErrorKind::NotHeld && error.is_repeated() => {
                 Ok(match hold {
                     // The owner holds nothing with this token any more.
-                    HoldRef::Lock { .. } | HoldRef::Rw { .. } => Released::Remaining(0),
+                    HoldRef::Lock { .. } => Released::Remaining(0),
                     HoldRef::Permit { .. } | HoldRef::Multi { .. } => Released::Already,
                 })
             }
@@ -85,8 +84,7 @@ impl Hold {
         let mut released = 0;
         for (key, token) in keys.iter().zip(tokens) {
             let release = Release { key, owner, all: false, token: Some(*token), reqid };
-            let release =
-                command(lock_command(false, LockVerb::Release), &Request::Release(release));
+            let release = Family::Lock.release(release);
             match self.core.routes.exchange(key, &release, self.core.ctx.retry_until()).await {
                 Ok(_) => released += 1,
                 Err(error) if error.kind() == ErrorKind::NotHeld => {
