@@ -272,16 +272,18 @@ impl Routes {
         }
         let unbound = self.unbound_by(|slot| owners.get(slot));
         let mut slots = write(slots);
-        slots.owners = owners;
+        let old_owners = std::mem::replace(&mut slots.owners, owners);
         slots.others.clone_from(seeds);
         for NodeAddress { host, port } in reply.replicas {
             slots.others.push((format!("{host}:{port}"), self.address(&host, port)));
         }
         slots.version += 1;
-        // Nodes that own nothing any more end their connections; the one that told us stays, in case it is the only
-        // seed.
-        slots.servers.retain(|name, _| named.contains(name) || *name == server.name);
+        // Nodes without slots end their connections; the one that told us stays, in case it is the only seed.
+        let is_kept = |name: &String| named.contains(name) || *name == server.name;
+        let gone: Vec<_> = slots.servers.extract_if(|name, _| !is_kept(name)).collect();
         drop(slots);
+        // Not under the lock: a connection that ends unbinds holds, by their slots.
+        drop((old_owners, gone));
         self.learnt(unbound);
         Ok(())
     }
@@ -348,3 +350,6 @@ fn read(slots: &RwLock<Slots>) -> RwLockReadGuard<'_, Slots> {
 fn write(slots: &RwLock<Slots>) -> RwLockWriteGuard<'_, Slots> {
     slots.write().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;
