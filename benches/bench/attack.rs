@@ -15,7 +15,7 @@ use crate::{
     wire::{Batch, Wire},
 };
 
-const TIME: Duration = Duration::from_secs(15);
+const TIME: Duration = Duration::from_mins(1);
 
 const ATTACKERS_PER_DEED: usize = 2;
 

@@ -19,7 +19,10 @@ use crate::{
 
 use self::scenes::SCENES;
 
-const ROUNDS: usize = 3;
+/// Rounds of each scene; `DLOCK_ROUNDS` overrides it.
+fn rounds() -> usize {
+    std::env::var("DLOCK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(3)
+}
 
 /// The aim for what has no counterpart in the plain server, in milliseconds.
 const AIM_MS: f64 = 10.0;
@@ -111,7 +114,7 @@ fn measure(run: fn(&Server, &Meter), has_module: bool) -> (Sample, Sample) {
         run(&server, &meter);
         (meter.longest_ms.get(), meter.busy_ms.get())
     };
-    let (longest, busiest) = (0..ROUNDS).map(round).unzip();
+    let (longest, busiest) = (0..rounds()).map(round).unzip();
     (Sample::new(longest), Sample::new(busiest))
 }
 
@@ -125,9 +128,10 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "Longest PING while dlock does something large",
         format!(
-            "{ROUNDS} rounds, each on a new server; a second connection pings without a pause from the first command of the scene until the \
+            "{} rounds, each on a new server; a second connection pings without a pause from the first command of the scene until the \
              server has had time to work all of it off. Calls that themselves name or carry very much are compared with the plain server, \
              for as many plain keys or bytes; the aim of all others is {AIM_MS} ms.",
+            rounds(),
         ),
         ["longest PING: median of rounds (least–most)", "server without dlock"],
     );
