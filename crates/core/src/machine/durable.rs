@@ -150,7 +150,8 @@ impl Machine {
         // Unless somebody waited here before: then all is written anew.
         if self.waits.queue(queue).is_some_and(|queue| queue.len == fair.places.len()) {
             self.waits.take_unsaved(queue);
-            fair.mirrors = self.waits.queue(queue).map_or(0, |queue| queue.serial);
+            // Another value may have mirrored this queue, and come back.
+            fair.mirrors = self.waits.renew_serial(queue);
         }
         step.dirty |= !fair.touched.is_empty();
         self.waits.stall(queue);

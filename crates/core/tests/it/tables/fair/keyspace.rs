@@ -346,3 +346,25 @@ fn a_flush_drops_very_many_places_and_serves_blocked_calls() {
           4  c4  RELEASE f E              => 0
     ");
 }
+
+#[test]
+fn a_value_that_comes_back_is_not_taken_for_the_one_that_its_places_were_told_to() {
+    run("
+          0  set portion 2
+          0  c8  ACQUIRE l A QUEUE 5000   => t1
+          0  move l 1
+          0  c5  ACQUIRE k E              => t2
+          1  c3  ACQUIRE k C QUEUE 5000   => null
+          1  swapdb 0 1                   => dlock:notify:C: granted 0 t3 1 C k
+          2  demote
+          2  promote
+          3  rename l k                   => dlock:notify:C: deleted 0 t3 1 C k
+          4  c3  ACQUIRE k E BLOCK 0      => parked
+          5  swapdb 0 1
+          5  abandoned c3
+          5  swapdb 0 1
+          6  tick
+          6  restart
+          6  c6  WAITERS k                => C 0 5 - []
+    ");
+}
