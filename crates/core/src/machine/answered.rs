@@ -7,7 +7,6 @@
 use super::{LEAVE_AT_ONCE, Machine, Slots, WEIGHT_AT_ONCE, quoted};
 use crate::effects::{Effects, Fault, Outcome};
 use crate::queue::Waiter;
-use crate::resource::Kind;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
 
@@ -16,8 +15,8 @@ impl Machine {
     /// enough to do; the others in the tick.
     pub(super) fn answer_all(&mut self, queue: u32, answer: Outcome, fx: &mut Effects) {
         let Some(found) = self.waits.queue(queue).filter(|queue| queue.is_live()) else { return };
-        if found.kind == Kind::Fair {
-            // If its value is there all the same, that has no places from now on.
+        if found.kind.minds_its_queue() {
+            // If its value is there all the same, that has no places from now on: it may be there for them alone.
             self.revisit.push_back((found.db, found.name.to_vec()));
         }
         self.waits.set_answered(queue);

@@ -14,7 +14,6 @@ use crate::hold::NO_CLIENT;
 use crate::holds::HoldId;
 use crate::lease::EntryId;
 use crate::queue::Queue;
-use crate::resource::Kind;
 use crate::store::{Key, Slot, Store};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -238,13 +237,14 @@ impl Machine {
         if !flush.is_of_data(db) {
             return true;
         }
-        let (name, kind) = (entry.name.clone(), entry.kind);
+        let name = entry.name.clone();
+        // The places of a fair lock stay with the number, and a semaphore without permits may be there for waiters alone.
+        let minds = entry.kind.minds_its_queue() && entry.permits == 0;
         if is_doubtful && !self.is_entry_of(store, id, db) {
             db = exchanged(db, (flush.now_in(a), flush.now_in(b)));
             self.leases.rename(id, Key { db, name: &name });
         }
-        if kind == Kind::Fair && self.role == Role::Primary {
-            // The places stay with the number.
+        if minds && self.role == Role::Primary {
             self.revisit.push_back((db, name.to_vec()));
         }
         true

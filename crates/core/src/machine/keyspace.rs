@@ -201,8 +201,8 @@ impl Machine {
             if from != key {
                 self.forget_taken(|gone| gone == key);
                 self.readdress(from, key);
-                if resource.kind() == Kind::Fair && self.role == Role::Primary {
-                    // Those who wait stay with the name they asked for.
+                if resource.kind().minds_its_queue() && self.role == Role::Primary {
+                    // Those who wait stay with the name they asked for: a semaphore can be kept for them alone.
                     self.revisit.push_back((key.db, key.name.to_vec()));
                 }
             }

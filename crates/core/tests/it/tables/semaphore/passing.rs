@@ -112,3 +112,26 @@ fn a_call_that_gets_nothing_makes_nothing() {
           1  c1  INFO s                    => null
     ");
 }
+
+#[test]
+fn one_that_is_there_for_waiters_alone_does_not_go_where_nobody_waits() {
+    let no_value = "4  c3  INFO s => capacity 0 available 0 leased 0 taken 0 waiters 1";
+    for (happens, then) in [
+        ("rename s x", "4  c3  INFO x => null"),
+        ("swapdb 0 1", &format!("4  swapdb 0 1\n{no_value}")),
+        ("slot-lost s", "4  c3  INFO s => null"),
+    ] {
+        run(&format!(
+            "
+          0  c1  ACQUIRE s A COUNT 3 LIMIT 4 => p1
+          1  c2  ACQUIRE s B COUNT 3 LIMIT 4 QUEUE 5000 => null
+          2  gone c2
+          3  c1  RELEASE s $p1               => 4
+          3  c3  INFO s                      => capacity 4 available 4 leased 0 taken 0 waiters 1
+          4  {happens}
+          4  tick
+          {then}
+    "
+        ));
+    }
+}
