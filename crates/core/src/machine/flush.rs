@@ -224,6 +224,12 @@ impl Machine {
         })
     }
 
+    /// Whether one of these databases was flushed, and that is not worked off.
+    fn is_flushing_one_of(&self, databases: [u32; 2]) -> bool {
+        let is_of = |flush: &Flush| databases.iter().any(|&db| flush.is_of_data(db));
+        self.flushes.iter().any(|flush| matches!(flush.cause, Cause::Flush(_)) && is_of(flush))
+    }
+
     /// What an exchange means to the next entry.
     fn swap_entry<S: Store>(&mut self, store: &mut S, flush: &mut Flush) -> bool {
         let Cause::Swap(a, b, is_doubtful) = flush.cause else { return false };
@@ -241,7 +247,13 @@ impl Machine {
         // The places of a fair lock stay with the number, and a semaphore without permits may be there for waiters alone.
         let minds = entry.kind.minds_its_queue() && entry.permits == 0;
         if is_doubtful && !self.is_entry_of(store, id, db) {
-            db = exchanged(db, (flush.now_in(a), flush.now_in(b)));
+            let other = exchanged(db, (flush.now_in(a), flush.now_in(b)));
+            if !self.is_entry_of(store, id, other) && self.is_flushing_one_of([db, other]) {
+                // Which of the two was flushed, it does not say: the value is in neither.
+                self.leases.leave(id);
+                return true;
+            }
+            db = other;
             self.leases.rename(id, Key { db, name: &name });
         }
         if minds && self.role == Role::Primary {

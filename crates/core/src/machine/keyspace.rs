@@ -110,6 +110,7 @@ impl Machine {
     ) {
         if let Some(mut lost) = lost {
             let value = lost.value.take();
+            self.follow_exchange(store, lost.entry, key);
             let is_gone = !matches!(store.get(key), Slot::Here(here) if here.entry == lost.entry)
                 && self.leases.of_key(lost.entry, key).is_some();
             match (is_gone, value) {
@@ -210,6 +211,26 @@ impl Machine {
             if let Some(queue) = self.waits.queue_of(key) {
                 self.waits.note_holders(queue, resource, true);
             }
+        }
+    }
+
+    /// Before something is done to a key: its entry says where it is now.
+    pub(super) fn see_to_exchange_of<S: Store>(&mut self, store: &mut S, key: Key<'_>) {
+        if let Slot::Here(resource) = store.get(key) {
+            let entry = resource.entry;
+            self.follow_exchange(store, entry, key);
+        }
+    }
+
+    /// A value under `key` has, or had, this entry, which may still say in which database it was before an exchange.
+    pub(super) fn follow_exchange<S: Store>(&mut self, store: &mut S, id: EntryId, key: Key<'_>) {
+        if let Some(from) = self.leases.key_of(id)
+            && from != key
+            && from.name == key.name
+            && store.reaches(from)
+            && !matches!(store.get(from), Slot::Here(resource) if resource.entry == id)
+        {
+            self.leases.rename(id, key);
         }
     }
 

@@ -392,6 +392,7 @@ impl Machine {
             "a write behind the gate"
         );
         if self.is_flushing() {
+            self.see_to_exchange_of(store, key);
             self.see_to_flush_of(store, key, fx);
         }
         let mut fresh;

@@ -28,6 +28,7 @@ impl Machine {
             return Ok(());
         }
         let lease = self.clock.at(now.mono);
+        self.see_to_exchange_of(store, key);
         let mut fresh = Resource::free(Kind::Lock);
         let (resource, is_there) = match store.get(key) {
             Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => {

@@ -29,6 +29,8 @@
 //! | `rename k l`, `move k 1`, `swapdb 0 1`, `flushdb 0`, `flushall` | as the server's commands |
 //! | `slot-lost k` | the slot of the key moved away |
 //! | `restore k l` | DUMP of k and RESTORE of that under l |
+//! | `swapdb 0 1 unheard`, `swaps-heard` | the replica's machine hears of it later |
+//! | `replica-slow` | from here on the replica's tick is behind |
 //! | `failover` | the replica takes over |
 //! | `demote`, `promote` | this server becomes a replica, and a primary again |
 //! | `restart`, `restart rdb` | the process is restarted: from its AOF, from a snapshot |
@@ -325,6 +327,7 @@ impl Table {
         match *words {
             ["held-back"] => self.held_back = true,
             ["events"] => self.with_events = true,
+            ["replica-slow"] => world.is_replica_slow = true,
             ["delivered", who] => world.delivered(who[1..].parse().expect("a connection")),
             ["pause"] => world.pause(true),
             ["resume"] => world.pause(false),

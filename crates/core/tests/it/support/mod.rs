@@ -78,6 +78,8 @@ pub struct World {
     /// The wall clock, in microseconds, when the monotonic clock shows 0.
     pub wall_us: u64,
     paused: bool,
+    /// The replica's tick is behind: what other commands leave to it meets the next records, or a promotion.
+    pub is_replica_slow: bool,
     fx: Effects,
     permits: u128,
     /// SWAPDB of which the machine of the replica has not heard yet.
@@ -106,6 +108,7 @@ impl World {
             is_cluster: false,
             wall_us: WALL_US,
             paused: false,
+            is_replica_slow: false,
             fx: Effects::default(),
             permits: 0,
             unheard_swaps: Vec::new(),

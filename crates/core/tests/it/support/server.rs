@@ -18,6 +18,14 @@ impl World {
         self.replica_keys.has_large = true;
     }
 
+    /// The replica does one piece of what is left to its tick.
+    pub fn piece_of_replica(&mut self) {
+        let (now, mut fx) = (self.now(), Effects::default());
+        self.replica.tick(&mut self.replica_keys, now, Gate::Unknown, 1, &mut fx);
+        assert!(fx.is_quiet(), "a replica does nothing by itself: {fx:?}");
+        self.check_replica();
+    }
+
     /// Whether there is anything under `key`.
     pub fn has_key(&mut self, key: Key<'_>) -> bool {
         !matches!(self.keys.get(key), Slot::Missing)
@@ -238,7 +246,9 @@ impl World {
         let mut fx = Effects::default();
         let (machine, keys) = (&mut self.replica, &mut self.replica_keys);
         run(machine, keys, now, &mut fx);
-        while machine.tick(keys, now, Gate::Unknown, 64, &mut fx) == Progress::More {}
+        while !self.is_replica_slow
+            && machine.tick(keys, now, Gate::Unknown, 64, &mut fx) == Progress::More
+        {}
         assert!(fx.is_quiet(), "a replica does nothing by itself: {fx:?}");
         self.check_replica();
     }

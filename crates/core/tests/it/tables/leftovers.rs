@@ -278,3 +278,52 @@ fn a_flush_before_an_exchange_means_the_places_of_its_own_number() {
     ",
     );
 }
+
+#[test]
+fn a_replica_that_has_not_worked_off_an_exchange_knows_its_keys() {
+    let before = "
+          0  set portion 2
+          0  c9  ACQUIRE a X                   => t1
+          0  c9  ACQUIRE b X                   => t2
+          0  c9  ACQUIRE c X                   => t3
+          0  c9  ACQUIRE d X                   => t4
+          0  c1  ACQUIRE k A REQID 1 BIND 0    => t5
+          1  replica-slow
+          1  swapdb 0 1 unheard
+          1  c9  ACQUIRE e X                   => t6
+          1  swaps-heard
+          1  db 1
+    ";
+    // What a removed hold was asked for is remembered.
+    run(&format!(
+        "{before}
+          2  del k
+          2  failover
+          2  c1  ACQUIRE k A REQID 1           => SPENT
+    "
+    ));
+    // A hold of before the promotion is tied to no connection, and has its lease from then.
+    run(&format!(
+        "{before}
+         11  failover
+         12  c2  ACQUIRE k B                   => null
+         12  gone c1
+         12  c2  INFO k                        => [A] t5 holds 1 lease 30000 ttl 4999 held 12 [] bound 0 waiters 0
+    "
+    ));
+}
+
+#[test]
+fn a_replica_forgets_the_keys_that_are_flushed_after_an_exchange() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE l A                   => t1
+          0  move l 1
+          0  c1  ACQUIRE l A                   => t2
+          1  replica-slow
+          1  swapdb 0 1 unheard
+          1  c1  ACQUIRE k A                   => t3
+          1  swaps-heard
+          1  flushdb 0                         => dlock:notify: flushed 0
+    ");
+}
