@@ -173,6 +173,10 @@ impl Machine {
     /// A value of ours is gone for good: what that means to those who wait, by family.
     pub(super) fn value_is_gone(&mut self, kind: Kind, key: Key<'_>, fx: &mut Effects) {
         let Some(queue) = self.waits.queue_of(key) else { return };
+        if self.waits.queue(queue).is_none_or(|queue| queue.kind != kind) {
+            // Those who wait here asked for another family, and an exchange brought this value.
+            return;
+        }
         match kind {
             Kind::Fair => self.drop_places(queue),
             Kind::Latch => self.dismiss_queue(queue, ErrorCode::Broken, super::latch::BROKEN, fx),

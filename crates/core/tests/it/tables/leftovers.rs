@@ -327,3 +327,25 @@ fn a_replica_forgets_the_keys_that_are_flushed_after_an_exchange() {
           1  flushdb 0                         => dlock:notify: flushed 0
     ");
 }
+
+#[test]
+fn waiters_do_not_end_with_a_value_of_another_family() {
+    // It came by an exchange, and goes before their queue was looked at.
+    for acquires in ["DFAIR.ACQUIRE o D", "DLATCH.INIT o 1"] {
+        let shown = if acquires.contains("INIT") { "1" } else { "t6" };
+        let shift = if shown == "1" { "t6 t7 t8 t9 t10" } else { "t7 t8 t9 t10 t11" };
+        run(&format!(
+            "
+          0  set portion 2
+          0  c1  MACQUIRE 5 k l m n o E BLOCK 0 => t1 t2 t3 t4 t5
+          1  db 1
+          1  c1  {acquires}                     => {shown}
+          1  db 0
+          2  c2  MACQUIRE 5 k l m n o A BLOCK 0 => parked
+          3  swapdb 0 1
+          3  del o
+          4  tick                               => c2 gets {shift}
+    "
+        ));
+    }
+}
