@@ -79,7 +79,8 @@ impl Machine {
         }
         if let Some(kept) = self.group_kept_by(now, caller, call, takes_any) {
             let looks = self.look_at_each(store, now, caller, (call, Own::Stays), fx)?;
-            if self.waits.group(kept).is_some() {
+            // Of one that is over, places can still be taken out of their queues.
+            if self.waits.group(kept).is_some_and(|group| !group.is_over) {
                 return Ok(Looks { kept: Some(kept), ..looks });
             }
             // It was granted, or is over, and its places are gone.
