@@ -244,7 +244,7 @@ impl Machine {
             return true;
         }
         let name = entry.name.clone();
-        // The places of a fair lock stay with the number, and a semaphore without permits may be there for waiters alone.
+        // Places of a fair lock stay with the number, and a semaphore without permits may be there for waiters alone.
         let minds = entry.kind.minds_its_queue() && entry.permits == 0;
         if is_doubtful && !self.is_entry_of(store, id, db) {
             let other = exchanged(db, (flush.now_in(a), flush.now_in(b)));

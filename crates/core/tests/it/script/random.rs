@@ -1,10 +1,11 @@
 //! Random rows: what one step leaves to the tick meets the commands that come next. The simulator lets a tick come to its
-//! end after each command; here a tick does one piece of work at a time, in portions of two.
+//! end after each command; here a tick does one piece of work at a time, in portions of two to four. The replica can
+//! be behind, too. `DLOCK_SEED` and `DLOCK_RUNS` say with which seed to begin, and how many to run.
 
 use super::{BASE_US, Table};
 use crate::support::{MS, World};
 use dlock_core::machine::{Gate, Progress, Settings};
-use dlock_core::store::Key;
+use dlock_core::store::{Key, Slot, Store};
 
 /// Histories; each has another seed.
 const HISTORIES: u64 = 40_000;
@@ -32,6 +33,7 @@ fn asks(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
     let waits = ["", "BLOCK 0", "BLOCK 0", "BLOCK 6", "QUEUE 20", "QUEUE 5", "BLOCK 4 QUEUE 9"];
     let (wait, bind) = (dice.pick(&waits), dice.pick(&["", "", "BIND 0", "BIND 5"]));
     let rest = format!("{wait} {bind} {}", dice.pick(&["", "", "PX 5"]));
+    let id = dice.pick(&["", "", "", "REQID 1", "REQID 2"]);
     match family {
         0 => match dice.roll(5) {
             0 => format!("DLATCH.INIT {key} 1"),
@@ -39,20 +41,22 @@ fn asks(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
             2 => format!("DLATCH.INIT {key} 1 PX 5"),
             _ => format!("DLATCH.AWAIT {key} BLOCK {}", dice.roll(2) * 5),
         },
-        1 => format!("DFAIR.ACQUIRE {key} {owner} {rest}"),
+        1 => format!("DFAIR.ACQUIRE {key} {owner} {id} {rest}"),
         2 => {
-            let mode = dice.pick(&["READ", "READ", "READ", "WRITE"]);
-            let id = dice.pick(&["", "", "", "REQID 1", "REQID 2"]);
+            let mode = dice.pick(&["READ", "READ", "READ", "READ", "WRITE"]);
             format!("DRW.ACQUIRE {key} {owner} {mode} {id} {rest}")
         }
         3 => {
             let limit = dice.pick(&["", "LIMIT 4"]);
-            format!("DSEM.ACQUIRE {key} {owner} COUNT {} {limit} {rest}", 1 + dice.roll(3))
+            format!("DSEM.ACQUIRE {key} {owner} COUNT {} {limit} {id} {rest}", 1 + dice.roll(3))
         }
         _ => match dice.roll(9) {
-            0..3 => format!("DLOCK.MACQUIRE 5 k l m n o {owner} BLOCK {}", dice.roll(2) * 6),
-            3 | 4 => format!("DLOCK.ANYACQUIRE 5 k l m n o {owner} BLOCK 0"),
-            _ => format!("DLOCK.ACQUIRE {key} {owner} {rest}"),
+            0..3 => {
+                let keys = dice.pick(&["5 k l m n o", "2 k l", "3 l k m"]);
+                format!("DLOCK.MACQUIRE {keys} {owner} {id} BLOCK {}", dice.roll(2) * 6)
+            }
+            3 | 4 => format!("DLOCK.ANYACQUIRE 5 k l m n o {owner} {id} BLOCK 0"),
+            _ => format!("DLOCK.ACQUIRE {key} {owner} {id} {rest}"),
         },
     }
 }
@@ -61,39 +65,73 @@ fn asks(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
 fn ends(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
     match family {
         0 => format!("DLATCH.COUNTDOWN {key}"),
+        1 if dice.roll(5) == 0 => format!("DFAIR.BREAK {key}"),
         1 => format!("DFAIR.{} {key} {owner}", dice.pick(&["RELEASE", "CANCEL"])),
-        2 if dice.roll(3) == 0 => format!("DRW.BREAK {key}"),
-        2 => format!("DRW.RELEASE {key} {owner} {}", dice.pick(&["READ", "WRITE"])),
-        3 => format!("DSEM.RESIZE {key} {}", 1 + dice.roll(6)),
-        _ => format!("DLOCK.RELEASE {key} {owner}"),
+        2 => match dice.roll(8) {
+            0 | 1 => format!("DRW.BREAK {key}"),
+            2 => format!("DRW.BREAK {key} {owner}"),
+            3 => format!("DRW.CANCEL {key} {owner}"),
+            4 => format!("DRW.RELEASE {key} {owner} READ REQID 1"),
+            _ => format!("DRW.RELEASE {key} {owner} {}", dice.pick(&["READ", "WRITE"])),
+        },
+        3 => match dice.roll(4) {
+            0 => format!("DSEM.TAKE {key} {} BLOCK 6", 1 + dice.roll(2)),
+            1 => format!("DSEM.CANCEL {key} {owner}"),
+            _ => format!("DSEM.RESIZE {key} {}", 1 + dice.roll(6)),
+        },
+        _ => match dice.roll(6) {
+            0 => format!("DLOCK.MRELEASE 5 k l m n o {owner}"),
+            1 => format!("DLOCK.BREAK {key}"),
+            2 => format!("DLOCK.CANCEL {key} {owner}"),
+            _ => format!("DLOCK.RELEASE {key} {owner}"),
+        },
     }
 }
 
-fn row(dice: &mut Dice, mode: u64) -> String {
+/// Something that happens to the server or to its keys.
+fn happens(dice: &mut Dice, key: &str) -> String {
+    match dice.roll(17) {
+        0 => "flushall".to_owned(),
+        1 | 2 => format!("flushdb {}", dice.roll(2)),
+        3 => format!("slot-lost {key}"),
+        4 => format!("over {key}"),
+        5 | 6 if key != "l" => format!("rename {key} l"),
+        7 if key == "l" => "rename l k".to_owned(),
+        8 => format!("move {key} {}", dice.roll(2)),
+        9 if key != "l" => format!("restore {key} l"),
+        10..13 => "swapdb 0 1".to_owned(),
+        13 => "swapdb 0 1 unheard".to_owned(),
+        14 => "demote".to_owned(),
+        15 => "failover".to_owned(),
+        _ => "tick".to_owned(),
+    }
+}
+
+fn row(dice: &mut Dice, (mode, is_stormy): (u64, bool)) -> String {
     let caller = 1 + dice.roll(9);
     let keys: &[&str] = if mode == 4 { &["k", "l", "m", "n", "o"] } else { &["k", "l"] };
     let key = dice.pick(keys);
     let owner = dice.pick(&["A", "B", "C", "D", "E", "F", "G", "H"]);
-    let family = if mode == 4 { dice.roll(5) } else { mode };
+    let family = match mode {
+        4 => dice.roll(5),
+        // Mostly readers, and calls for several of the keys that they may have left.
+        5 => [2, 2, 2, 4][usize::try_from(dice.roll(4)).unwrap()],
+        _ => mode,
+    };
     match dice.roll(20) {
         0..9 => format!("c{caller} {}", asks(dice, family, (key, owner))),
         9..12 => format!("c{caller} {}", ends(dice, family, (key, owner))),
         12 => format!("c{caller} DLOCK.UNBLOCK {}", 1 + dice.roll(9)),
-        13 if dice.roll(4) == 0 => format!("abandoned c{caller}"),
-        13 => format!("gone c{caller}"),
-        14 => format!("del {key}"),
-        15 => match dice.roll(9) {
-            0 => "flushall".to_owned(),
-            1 => format!("flushdb {}", dice.roll(2)),
-            2 => format!("slot-lost {key}"),
-            3 => format!("over {key}"),
-            4 if key != "l" => format!("rename {key} l"),
-            5 | 6 => "swapdb 0 1".to_owned(),
-            7 => "demote".to_owned(),
-            _ => "tick".to_owned(),
+        13 => match dice.roll(5) {
+            0 => format!("abandoned c{caller}"),
+            1 => format!("undelivered c{caller}"),
+            _ => format!("gone c{caller}"),
         },
+        14 => format!("del {key}"),
+        15 => happens(dice, key),
+        18 if is_stormy => happens(dice, key),
         16 => format!("c{caller} DLOCK.ACQUIRE {key} {owner} {}", dice.pick(&["", "BLOCK 0"])),
-        17 => "tick".to_owned(),
+        17 if dice.roll(4) == 0 => "tick".to_owned(),
         _ => "piece".to_owned(),
     }
 }
@@ -109,11 +147,18 @@ impl Drop for Rows {
     }
 }
 
-fn history(seed: u64) {
-    let mut rows = Rows(seed, Vec::new());
-    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-    let world = World::new(Settings::default(), BASE_US);
-    let mut table = Table {
+fn new_table(dice: &mut Dice) -> Table {
+    let mut world = World::new(Settings::default(), BASE_US);
+    world.set_portion([2, 2, 3, 4][usize::try_from(dice.roll(4)).unwrap()]);
+    // Keys that are missing may have moved to another node.
+    let cluster = dice.roll(4) == 0;
+    let lock_delay_ms = if dice.roll(6) == 0 { 4 } else { 0 };
+    world.set(|settings| {
+        settings.cluster = cluster;
+        settings.lock_delay_ms = lock_delay_ms;
+    });
+    world.is_replica_slow = dice.roll(3) == 0;
+    Table {
         world,
         family: "DLOCK",
         db: 0,
@@ -121,11 +166,15 @@ fn history(seed: u64) {
         with_events: false,
         held_back: false,
         any_order: true,
-    };
-    table.world.set_portion(if dice.roll(4) == 0 { 4 } else { 2 });
-    // Keys that are missing may have moved to another node.
-    table.world.machine.settings.cluster = dice.roll(4) == 0;
-    let (mode, mut at, mut is_demoted) = (dice.roll(5), 0, false);
+    }
+}
+
+fn history(seed: u64) {
+    let mut rows = Rows(seed, Vec::new());
+    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut table = new_table(&mut dice);
+    let is_sent_late = dice.roll(4) == 0;
+    let (mode, mut at, mut state) = ((dice.roll(6), dice.roll(2) == 0), 0, State::default());
     for _ in 0..ROWS {
         table.db = u32::from(dice.roll(4) == 0);
         if dice.roll(4) == 0 {
@@ -134,43 +183,40 @@ fn history(seed: u64) {
         }
         let row = row(&mut dice, mode);
         let words: Vec<&str> = row.split_whitespace().collect();
-        let caller = words[0].strip_prefix('c').and_then(|number| number.parse().ok());
-        if caller.is_some_and(|caller| table.world.blocked_on(caller).is_some()) {
-            continue;
+        for row in state.rows_before(&words, &mut dice) {
+            rows.1.push(format!("{at:4}  db {}  {row}", table.db));
+            let _ = table.perform(&row.split_whitespace().collect::<Vec<_>>());
         }
-        // A replica takes no calls, but that one.
-        if is_demoted && caller.is_some() && words[1] != "DLOCK.UNBLOCK" {
-            if dice.roll(6) == 0 {
-                let _ = table.perform(&["promote"]);
-                is_demoted = false;
-            }
+        if !state.can_take(&mut table, &words) {
             continue;
-        }
-        let is_blocked = |who: &str| table.world.blocked_on(who[1..].parse().unwrap());
-        match words[0] {
-            "rename" => {
-                let key = Key { db: table.db, name: words[1].as_bytes() };
-                if !table.world.has_key(key) {
-                    continue;
-                }
-            }
-            "abandoned" if is_blocked(words[1]).is_none() => continue,
-            _ => {}
         }
         rows.1.push(format!("{at:4}  db {}  {row}", table.db));
-        is_demoted |= words[0] == "demote";
         if words[0] == "piece" {
             let _ = table.world.step(|machine, keys, now, fx| {
                 let _ = machine.tick(keys, now, Gate::Open, 1, fx);
             });
+            if state.unheard == 0 {
+                table.world.piece_of_replica();
+            }
         } else {
             let _ = table.perform(&words);
         }
-        table.world.all_delivered();
+        if !is_sent_late || dice.roll(4) == 0 {
+            table.world.all_delivered();
+        }
     }
+    if state.unheard > 0 {
+        let _ = table.perform(&["swaps-heard"]);
+    }
+    wind_up(table, &mut rows, state.is_demoted, seed);
+}
+
+/// Everything that is left is worked off, and then everybody goes.
+fn wind_up(mut table: Table, rows: &mut Rows, is_demoted: bool, seed: u64) {
     if is_demoted {
         let _ = table.perform(&["promote"]);
     }
+    table.world.all_delivered();
     let mut left = 1_000;
     let mut progress = Progress::More;
     while progress == Progress::More {
@@ -186,12 +232,85 @@ fn history(seed: u64) {
     let called =
         table.world.blocked.keys().filter(|id| table.world.machine.waits().by_id(**id).is_none());
     assert_eq!(called.count(), 0, "seed {seed}: who is blocked waits");
+    rows.1.push("finish".to_owned());
+    table.world.is_replica_slow = false;
+    table.world.finish();
+}
+
+/// What decides which rows are possible.
+#[derive(Default)]
+struct State {
+    is_demoted: bool,
+    /// Exchanges of databases of which the replica has not heard.
+    unheard: usize,
+    /// There was such an exchange.
+    was_late: bool,
+}
+
+impl State {
+    /// Rows that have to come before this one.
+    fn rows_before(&mut self, words: &[&str], dice: &mut Dice) -> Vec<String> {
+        let mut before = Vec::new();
+        let is_call = words[0].starts_with('c');
+        if self.unheard > 0 && !is_call && words[0] != "piece" && words.last() != Some(&"unheard") {
+            self.unheard = 0;
+            before.push("swaps-heard".to_owned());
+        }
+        if self.is_demoted && is_call && dice.roll(6) == 0 {
+            self.is_demoted = false;
+            before.push("promote".to_owned());
+        }
+        before
+    }
+
+    /// Whether this row is possible.
+    fn can_take(&mut self, table: &mut Table, words: &[&str]) -> bool {
+        let client = |word: &str| word[1..].parse::<u64>().unwrap();
+        if words[0].starts_with('c') {
+            let is_free = table.world.blocked_on(client(words[0])).is_none();
+            // A replica takes no calls, but that one.
+            return is_free && (!self.is_demoted || words[1] == "DLOCK.UNBLOCK");
+        }
+        let db = table.db;
+        let has_key =
+            |world: &mut World, db, name: &str| world.has_key(Key { db, name: name.as_bytes() });
+        match *words {
+            ["rename", from, _] => has_key(&mut table.world, db, from),
+            ["move", from, to] => {
+                let to: u32 = to.parse().unwrap();
+                to != db
+                    && has_key(&mut table.world, db, from)
+                    && !has_key(&mut table.world, to, from)
+            }
+            ["restore", from, _] => {
+                let key = Key { db, name: from.as_bytes() };
+                matches!(table.world.keys.get(key), Slot::Here(_))
+            }
+            ["abandoned", who] => table.world.blocked_on(client(who)).is_some(),
+            ["undelivered", who] => table.world.sent.iter().any(|&(_, other)| other == client(who)),
+            // A promotion that comes before it has worked off such an exchange can leave an entry until the next one.
+            ["failover"] => !(self.is_demoted || self.was_late && table.world.is_replica_slow),
+            ["demote"] => {
+                self.is_demoted = true;
+                true
+            }
+            ["swapdb", _, _, "unheard"] => {
+                self.unheard += usize::from(!self.is_demoted);
+                self.was_late |= !self.is_demoted;
+                !self.is_demoted
+            }
+            _ => true,
+        }
+    }
 }
 
 /// The invariants hold after each row, the replica has what the primary has, and the tick comes to an end.
 #[test]
 fn what_is_left_to_the_tick_meets_the_next_commands() {
-    for seed in 1..=HISTORIES {
+    let number = |name| std::env::var(name).ok().map(|value| value.parse().expect("a number"));
+    let first: u64 = number("DLOCK_SEED").unwrap_or(1);
+    let runs = number("DLOCK_RUNS").unwrap_or(HISTORIES);
+    for seed in first..first + runs {
         history(seed);
     }
 }

@@ -368,3 +368,20 @@ fn a_call_that_ends_while_it_is_asked_again_leaves_no_places() {
           2  c7  MACQUIRE 3 l k m G BLOCK 6     => parked; c8 gets MOVING
     ");
 }
+
+#[test]
+fn a_call_for_several_keys_is_not_granted_after_one_of_its_queues_has_ended() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE k D                   => t1
+          0  c1  ACQUIRE l A                   => t2
+          1  c2  ACQUIRE k B BLOCK 0           => parked
+          1  c3  ACQUIRE k C BLOCK 0           => parked
+        # It enters the first key once more.
+          1  c4  MACQUIRE 2 k l D BLOCK 0      => parked
+          2  slot-lost k                       => c2 gets MOVING; c3 gets MOVING
+          2  c1  RELEASE l A                   => 0
+          3  tick                              => c4 gets MOVING
+          4  c1  ACQUIRE l A                   => t3
+    ");
+}
