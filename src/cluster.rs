@@ -1,6 +1,5 @@
-//! In a cluster, a slot can move to another node without a word about the keys that are only
-//! waited for. So the slots of all waiting keys are checked once a second, a few queues per turn of
-//! the loop.
+//! Checks the slots of waiting keys. In a cluster, a slot can move to another node without an event for keys that
+//! have waiters but no value. So all waiting keys are checked once a second, a few queues per turn of the loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,19 +15,19 @@ use crate::tick::{self, Turn};
 
 const PERIOD_MS: u64 = 1_000;
 
-/// Queues looked at in one turn of the loop.
+/// Queues checked in one turn of the loop.
 const QUEUES_PER_TURN: u32 = 1_000;
 
-/// The round that is going on.
+/// The current round.
 #[derive(Debug, Default)]
 pub struct Round {
-    /// When to go on, or when the next round begins.
+    /// When to continue, or when the next round begins.
     due: Instant,
-    /// The first queue that was not looked at in this round.
+    /// The first queue that this round has not checked.
     next_queue: u32,
-    /// Slots that were asked for in this round.
+    /// Slots that this round has asked about.
     asked: BTreeSet<u16>,
-    /// Those of them that this node does not serve.
+    /// Those slots among them that this node does not serve.
     lost: BTreeSet<u16>,
 }
 
@@ -38,7 +37,7 @@ pub fn next_check(shell: &Shell) -> Option<Instant> {
     needed.then_some(shell.slot_round.due)
 }
 
-/// Ends the waits for keys whose slot this node does not serve any more, if a check is due.
+/// If a check is due, ends the waits for keys whose slot this node no longer serves.
 pub fn check(ctx: Ctx<'_>, now: Now) {
     let due = |shell: &mut Shell| next_check(shell).is_some_and(|at| at <= now.mono);
     let next = shell::with(|shell| due(shell).then(|| look_at_next(shell, now))).flatten();
@@ -52,7 +51,8 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
     if ctx.knows_its_slots() {
         let turn = Turn { gate: Gate::Unknown, scope: Scope::Everywhere };
         tick::on_keys(ctx, turn, |shell, keys, _, effects| {
-            // A key that is here while its slot is not ours yet has just come, with its queue if it is a fair lock's.
+            // A key that exists while this node does not own its slot is being imported, with its queue if it is a
+            // fair lock.
             let mut is_missing = |name: &[u8]| {
                 matches!(keys.get(Key { db: 0, name }), Slot::Missing | Slot::Elsewhere)
             };
@@ -60,7 +60,7 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
             shell.machine.slot_lost(queues, lost, effects);
         });
     }
-    // In this round, the queues of these slots that come later are ended, too.
+    // Later queues of these slots are ended in this round, too.
     let _ = shell::with(|shell| {
         if shell.slot_round.next_queue > 0 {
             shell.slot_round.lost = lost;
@@ -68,8 +68,8 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
     });
 }
 
-/// The next queues, one waiting key of each slot among them that was not asked for in this round, and the slots that are
-/// known to be lost.
+/// The next queues to check, one waiting key for each slot that this round has not asked about, and the slots that
+/// are known to be lost.
 fn look_at_next(
     shell: &mut Shell,
     now: Now,
@@ -92,12 +92,11 @@ fn look_at_next(
     (next_queue..end, names, lost)
 }
 
-/// What a call for several keys gets in a cluster whose node cannot serve it, if that is so; `keys` are the arguments
-/// from number `first` on.
+/// Error for a call with several keys that this cluster node cannot serve; `keys` are the arguments from index
+/// `first` on.
 ///
-/// The server itself only looks at the first key (see the registration of commands). So that the others are of the same
-/// slot is seen to here, and that all of them are here while the slot moves: of a key that is missing, nobody knows
-/// whether it has moved already.
+/// The server itself checks only the first key (see the registration of commands). This function checks that the
+/// others are in the same slot, and that all exist while the slot moves: a missing key may have moved already.
 pub fn refusal(
     ctx: Ctx<'_>,
     args: &Args<'_>,
@@ -111,14 +110,14 @@ pub fn refusal(
     if slots.any(|other| other != one) {
         return Some("CROSSSLOT Keys in request don't hash to the same slot");
     }
-    // The server has let the first key pass. If it does not for us, it is not itself: then its word is no reason.
+    // The server has admitted the first key. If it refuses it here, its verdicts are unreliable and do not count.
     let moves = !ctx.serves_all(args, first, keys.len())
         && keys.first().is_some_and(|key| ctx.accepts_writes(key) != Verdict::NotOurSlot);
     moves.then_some("TRYAGAIN Multiple keys request during rehashing of slot")
 }
 
-/// The hash slot of a key: CRC16 (XMODEM) of the key, or of what stands between its first `{` and
-/// the next `}` unless that is empty, modulo 16384 (Redis cluster specification, "Key distribution
+/// The hash slot of a key: CRC16 (XMODEM), modulo 16384, of the key or of its hash tag. The hash tag is the text
+/// between the first `{` and the next `}`, unless that is empty (Redis cluster specification, "Key distribution
 /// model").
 pub fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
@@ -152,5 +151,5 @@ const CRC_OF_BYTE: [u16; 256] = {
     table
 };
 
-// The module itself cannot be tested without a server, so the one known answer is checked here.
+// The module cannot be tested without a server, so the known check value is verified here.
 const _: () = assert!(crc16(b"123456789") == 0x31C3);

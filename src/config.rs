@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use dlock_core::machine::Settings;
 use dlock_wire::names::{CLAIM_MIN_MS, DAY_MS, LEASE_MAX_MS, QUEUE_MAX_MS};
 
-/// What a setting holds.
+/// Type of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An integer.
@@ -14,13 +14,13 @@ pub enum Kind {
     Switch,
 }
 
-/// One setting. Its value may be read on any thread; the server changes it on the main thread.
+/// One setting. Any thread may read its value; the server changes it on the main thread.
 pub struct Setting {
-    /// Name, without the `dlock.` in front.
+    /// Name, without the prefix `dlock.`.
     pub name: &'static str,
-    /// What it holds.
+    /// Type of the value.
     pub kind: Kind,
-    /// Value when nothing is said.
+    /// Default value.
     pub default: i64,
     /// Smallest value.
     pub min: i64,
@@ -29,7 +29,7 @@ pub struct Setting {
     value: AtomicI64,
 }
 
-/// Counts changes, so that a command sees with one look whether there are any.
+/// Counts changes, so that a command detects any change with one read.
 static CHANGES: AtomicU32 = AtomicU32::new(0);
 
 impl Setting {
@@ -42,7 +42,7 @@ impl Setting {
         Self { name, kind: Kind::Switch, default, min: 0, max: 1, value: AtomicI64::new(default) }
     }
 
-    /// The value in force.
+    /// The current value.
     pub fn get(&self) -> i64 {
         self.value.load(Ordering::Relaxed)
     }
@@ -62,10 +62,10 @@ impl Setting {
     }
 }
 
-/// More waiters than ids can number are not possible.
+/// Limit: waiter ids cannot number more.
 const MOST_WAITERS: i64 = 100_000_000;
 
-/// More request ids than fit into the memory of most machines.
+/// Limit: more request ids than fit into the memory of most machines.
 const MOST_REQUESTS: i64 = 100_000_000;
 
 static DEFAULT_LEASE: Setting =
@@ -77,7 +77,7 @@ static DEADLOCK_DETECTION: Setting = Setting::switch("deadlock-detection", true)
 static QUARANTINE: Setting =
     Setting::number("restart-quarantine-ms", 0, 0, LEASE_MAX_MS.cast_signed());
 static LOCK_DELAY: Setting = Setting::number("lock-delay-ms", 0, 0, LEASE_MAX_MS.cast_signed());
-/// Clients count on the smallest value: for that time a grant that a message announced is certain.
+/// Clients rely on the minimum: for that time a grant that a message announced is guaranteed.
 static CLAIM: Setting =
     Setting::number("claim-ms", 30_000, CLAIM_MIN_MS.cast_signed(), QUEUE_MAX_MS.cast_signed());
 static MAX_TOKEN_LEAD: Setting =
@@ -87,7 +87,7 @@ static REQUEST_MEMORY_MS: Setting =
 static REQUEST_MEMORY_MAX: Setting =
     Setting::number("request-memory-max", 1_000_000, 0, MOST_REQUESTS);
 
-/// Every setting.
+/// All settings.
 pub static SETTINGS: [&Setting; 11] = [
     &DEFAULT_LEASE,
     &FAIR_GRACE,
@@ -102,12 +102,12 @@ pub static SETTINGS: [&Setting; 11] = [
     &REQUEST_MEMORY_MAX,
 ];
 
-/// How often settings have changed.
+/// Number of changes of settings so far.
 pub fn changes() -> u32 {
     CHANGES.load(Ordering::Relaxed)
 }
 
-/// The settings as the machine takes them.
+/// The settings in the form of the core.
 pub fn current(cluster: bool) -> Settings {
     Settings {
         default_lease_ms: DEFAULT_LEASE.ms(),

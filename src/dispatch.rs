@@ -1,4 +1,5 @@
-//! The one door in: parse, look at the clock, open the key, ask the machine, perform.
+//! The single entry point: parses the command, reads the clock, opens the key, runs the machine, performs the
+//! effects.
 
 use dlock_core::effects::Effects;
 use dlock_core::hold::NO_CLIENT;
@@ -19,7 +20,7 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
     shell::start(ctx)
 }
 
-/// Carries out one command and answers it, now or (when it blocks) later.
+/// Executes one command and answers it, now or (when it blocks) later.
 pub fn command(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>) {
     args.with_slices(|slices| carry_out(ctx, id, args, slices));
 }
@@ -57,7 +58,7 @@ fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
     }
 }
 
-/// The keys that the running command names, and those that it may touch.
+/// The keys that the running command names, and the keys that it may access.
 type Reached<'a> = (Named<'a>, Scope);
 
 fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, id: CommandId, request: &Request<'_>) {
@@ -75,8 +76,8 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, id: CommandId, request: &Req
             }
         });
     }
-    // The server has accepted this write, so it accepts ours. But UNBLOCK is no write, and runs always; and what another
-    // module calls, the server does not check.
+    // The server has accepted this write, so it accepts the module's writes. Two exceptions: UNBLOCK is not a write
+    // and always runs, and the server does not check calls of other modules.
     let is_unblock = id == CommandId::Unblock;
     if is_unblock {
         hear(ctx);
@@ -108,7 +109,7 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, id: CommandId, request: &Req
     });
 }
 
-/// AWAIT: it changes nothing, so it works wherever reading commands do, but it may block.
+/// AWAIT changes nothing, so it works wherever reading commands do, but it may block.
 fn wait(ctx: Ctx<'_>, reached: Reached<'_>, id: CommandId, request: &Request<'_>) {
     catch_up(ctx, reached);
     let (named, scope) = reached;
@@ -126,9 +127,9 @@ fn wait(ctx: Ctx<'_>, reached: Reached<'_>, id: CommandId, request: &Request<'_>
     ring_if_noted();
 }
 
-/// Carries out what the machine said, the answer to the caller included.
+/// Carries out the effects, including the reply to the caller.
 fn conclude(ctx: Ctx<'_>, named: Named<'_>, effects: &mut Effects) {
-    // Parked before others hear of it: whoever reacts to an event may wake it.
+    // Parks first: a client or module that reacts to an event may wake the caller.
     let parked = perform::park(ctx, effects);
     perform::perform(ctx, named, effects);
     if !parked {
@@ -151,7 +152,7 @@ fn read(ctx: Ctx<'_>, reached: Reached<'_>, id: CommandId, request: &Request<'_>
     ring_if_noted();
 }
 
-/// Before a command that changes nothing: what others did comes first, if it may be followed up here.
+/// Before a reading command: processes pending notices, if that is allowed here.
 fn catch_up(ctx: Ctx<'_>, (named, scope): Reached<'_>) {
     hear(ctx);
     if !inbox::is_empty() && may_write_in_reader(ctx, named) {
@@ -159,15 +160,15 @@ fn catch_up(ctx: Ctx<'_>, (named, scope): Reached<'_>) {
     }
 }
 
-/// After it: what could not be followed up is soon.
+/// After a reading command: sets the alarm for notices that it could not process.
 fn ring_if_noted() {
     if !inbox::is_empty() {
         ffi::Alarm::ring();
     }
 }
 
-/// Whether what other commands did to our keys may be followed up inside a reading command: after
-/// a DEL its answer should show the new holder. Not where a write is not allowed.
+/// Whether a reading command may process the effects of other commands on our keys: after a DEL its reply should show
+/// the new holder. Not where a write is not allowed.
 fn may_write_in_reader(ctx: Ctx<'_>, named: Named<'_>) -> bool {
     let flags = ctx.flags();
     flags.primary()
@@ -178,8 +179,7 @@ fn may_write_in_reader(ctx: Ctx<'_>, named: Named<'_>) -> bool {
             == ffi::Verdict::Accepts
 }
 
-/// Notes that a connection was heard of whose places are passed over, for commands that cannot
-/// hand on themselves.
+/// Notes that a connection with skipped waiters is active again, for commands that cannot hand off locks themselves.
 fn hear(ctx: Ctx<'_>) {
     let heard = shell::with(|shell| {
         let connections = shell.machine.connections();
@@ -194,13 +194,13 @@ fn hear(ctx: Ctx<'_>) {
     }
 }
 
-/// Who calls, and what the server allows on that connection.
+/// The caller, and what the server allows on its connection.
 #[derive(Clone, Copy)]
 struct Calling {
     client: u64,
     db: u32,
     may_block: bool,
-    /// There is an ACL user to ask for: it is a client or its script, not another module.
+    /// An ACL user exists: the caller is a client or its script, not another module.
     has_user: bool,
 }
 
@@ -213,8 +213,8 @@ impl Calling {
 fn caller(ctx: Ctx<'_>) -> Calling {
     let flags = ctx.flags();
     let id = ctx.client_id();
-    // A script's client is not the one that sent it; nor is that of another module's call, which inside MULTI can
-    // only be told by the fact that nobody is connected under its id.
+    // The server runs a script under another client id. So it does for a call of another module; inside MULTI the
+    // only sign of that is that no client is connected under the id.
     let is_direct =
         !flags.lua() && (!flags.deny_blocking() || (flags.multi() && ffi::client_alive(id)));
     Calling {
@@ -225,10 +225,10 @@ fn caller(ctx: Ctx<'_>) -> Calling {
     }
 }
 
-/// `DLOCK.APPLY`: a record of our primary, or of our own AOF.
+/// `DLOCK.APPLY`: a record of the primary, or of the server's own AOF.
 fn apply(ctx: Ctx<'_>, (named, scope): Reached<'_>, key: &[u8], payload: &[u8]) {
     let flags = ctx.flags();
-    // Loading aside is a state of the server: clients are served meanwhile, and this is not for them.
+    // During async loading the server also serves clients, and clients must not call this.
     if !(flags.replicated() || flags.loading()) {
         return ctx.reply_error("ERR DLOCK.APPLY is for replication and the append-only file");
     }
@@ -243,7 +243,7 @@ fn apply(ctx: Ctx<'_>, (named, scope): Reached<'_>, key: &[u8], payload: &[u8]) 
             if let Some(name) = named.first() {
                 ctx.signal_modified(name);
                 if flags.replicated() {
-                    // For the replica's own AOF; its replicas get the primary's stream as it is.
+                    // For the replica's AOF; its replicas get the primary's stream unchanged.
                     ctx.replicate(name, payload);
                 }
             }
@@ -257,5 +257,5 @@ fn apply(ctx: Ctx<'_>, (named, scope): Reached<'_>, key: &[u8], payload: &[u8]) 
     }
 }
 
-/// Another module called us in the middle of our own call to the server.
-const BUSY: &str = "ERR dlock is busy with the call that this one came from";
+/// Error for a re-entrant call: another module called a dlock command during a call of dlock to the server.
+const BUSY: &str = "ERR re-entrant call: dlock is already executing a command";

@@ -1,10 +1,10 @@
-//! What happened to the server, noted by callbacks that may not act.
+//! Server events, noted by callbacks that may not act.
 //!
-//! Most of these callbacks run in the middle of somebody else's command, where writing a key would
-//! replicate that command wrongly, or while the server is paused, where it would abort. So they
-//! push a notice and ring the alarm. The notices are worked off after the loop's next sleep, or
-//! before the next dlock command, whichever comes first. In a cluster a command works off only what concerns its own
-//! slot: the server looks all keys up in the dictionary of that slot while the command runs.
+//! Most of these callbacks run inside another client's command, where a write to a key would be replicated with that
+//! command. Others run while the server is paused, where a write would abort it. So they push a notice and set the
+//! alarm. The notices are processed after the loop's next sleep, or before the next dlock command, whichever comes
+//! first. In a cluster a command processes only notices of its slot: while it runs, the server looks up all keys in
+//! that slot's dictionary.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use dlock_core::queue::WaiterId;
 use crate::ffi::{Alarm, CallId, MainCell, Value};
 
 impl Notice {
-    /// Whether working it off may change a key.
+    /// Whether processing the notice may change a key.
     pub fn writes(&self) -> bool {
         match self {
             Self::ClientGone(_)
@@ -25,7 +25,7 @@ impl Notice {
             | Self::Swapped { .. }
             | Self::Moved { .. }
             | Self::Loaded { .. } => true,
-            // A connection that is heard again only has its queues looked at, which waits for the gate by itself.
+            // For an active connection only its queues are checked, which respects the gate itself.
             Self::Heard(_)
             | Self::HandleGone(_)
             | Self::Freed(_)
@@ -37,23 +37,23 @@ impl Notice {
     }
 }
 
-/// How far a load is.
+/// Progress of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// It begins.
+    /// The load begins.
     Started,
-    /// It is done.
+    /// The load is complete.
     Ended,
-    /// It was given up.
+    /// The load was aborted.
     Failed,
 }
 
-/// One thing that happened.
+/// One event.
 #[derive(Debug)]
 pub enum Notice {
-    /// A connection is gone.
+    /// A client disconnected.
     ClientGone(u64),
-    /// A dlock command came over a connection whose places are passed over.
+    /// A connection with skipped waiters sent a dlock command.
     Heard(u64),
     /// A blocked call lost its connection, or the server ended it.
     HandleGone(CallId),
@@ -65,12 +65,12 @@ pub enum Notice {
         db: u32,
         /// Name of the key.
         name: Box<[u8]>,
-        /// What it was; `None` if it could not be looked at.
+        /// The removed value; `None` if it could not be read.
         lost: Option<Lost>,
     },
     /// The server has freed a large value that we removed.
     Freed(Box<Value>),
-    /// RENAME or MOVE brought a value to this name, in some database: Valkey 9 names a wrong one inside MULTI.
+    /// RENAME or MOVE brought a value to this name, in some database: Valkey 9 reports a wrong one inside MULTI.
     Moved {
         /// Name of the key.
         name: Box<[u8]>,
@@ -81,9 +81,9 @@ pub enum Notice {
         db: u32,
         /// Name of the key.
         name: Box<[u8]>,
-        /// Into a data set that is not yet served.
+        /// Whether the key was loaded into a data set that is not yet served.
         aside: bool,
-        /// The waiters that it brings.
+        /// The waiters of the value.
         waiters: PendingWaiters,
     },
     /// FLUSHDB, or FLUSHALL (`None`).
@@ -92,14 +92,14 @@ pub enum Notice {
     Swapped {
         /// The two databases.
         databases: (u32, u32),
-        /// How many records had been replayed by then: [`replays`].
+        /// Number of records replayed by then: [`replays`].
         replays: u64,
     },
     /// A child process saves the data set or rewrites the AOF.
     Forked,
     /// The server became a primary or a replica.
     Role {
-        /// Which of the two.
+        /// Whether it became a primary.
         primary: bool,
     },
     /// An RDB or AOF file, or a full synchronization, was or is being loaded.
@@ -116,13 +116,13 @@ static PENDING: AtomicUsize = AtomicUsize::new(0);
 pub struct PendingWaiters(usize);
 
 impl PendingWaiters {
-    /// So many more.
+    /// Counts `count` more waiters.
     pub fn new(count: usize) -> Self {
         PENDING.fetch_add(count, Relaxed);
         Self(count)
     }
 
-    /// How many there are.
+    /// The number of pending waiters.
     pub fn count() -> usize {
         PENDING.load(Relaxed)
     }
@@ -137,10 +137,10 @@ impl Drop for PendingWaiters {
 static INBOX: MainCell<VecDeque<Notice>> = MainCell::new(VecDeque::new());
 static NEWS: AtomicBool = AtomicBool::new(false);
 
-/// Connections of which a notice says that they were heard: one for each is enough.
+/// Connections with a pending `Heard` notice: one per connection is enough.
 static HEARD: MainCell<BTreeSet<u64>> = MainCell::new(BTreeSet::new());
 
-/// Counts records that were replayed. That goes on while notices wait: what it enters is not what they speak of.
+/// Counts replayed records. Replay goes on while notices wait, and notices are not about keys that it indexes later.
 static REPLAYS: AtomicU64 = AtomicU64::new(0);
 
 /// Counts a replayed record.
@@ -153,8 +153,8 @@ pub fn replays() -> u64 {
     REPLAYS.load(Relaxed)
 }
 
-/// Keys of a loaded data set that the machine has not entered yet. They can be many, and the machine enters a key
-/// whenever it is used, so these are worked off a few at a time.
+/// Keys of a loaded data set that are not indexed yet. They can be many, so they are indexed a few at a time. The
+/// machine also indexes any key that is used.
 static LOADED: MainCell<VecDeque<(u32, Box<[u8]>)>> = MainCell::new(VecDeque::new());
 
 /// Notes a key of a loaded data set.
@@ -175,12 +175,12 @@ pub fn take_loaded(most: usize) -> Vec<(u32, Box<[u8]>)> {
         .unwrap_or_default()
 }
 
-/// Whether keys of a loaded data set wait to be entered.
+/// Whether keys of a loaded data set are not indexed yet.
 pub fn has_loaded() -> bool {
     LOADED.try_with(|loaded| !loaded.is_empty()).unwrap_or(false)
 }
 
-/// Notes what happened and wakes the loop.
+/// Adds a notice and wakes the loop.
 pub fn push(notice: Notice) {
     if let Notice::ClientGone(client) = notice
         && !crate::shell::knows_client(client)
@@ -206,11 +206,11 @@ pub fn push(notice: Notice) {
     }
 }
 
-/// How many of the last notices may be about a value that is being freed: the server frees it right after it has told that
-/// the value is unlinked.
+/// How many of the last notices are searched for a value that is being freed: the server frees it directly after the
+/// unlink event.
 const LAST: usize = 32;
 
-/// The server has freed a large value: the notice that it was unlinked takes it along. Gives it back if there is none.
+/// The server has freed a large value: attaches it to its unlink notice. Returns it if there is no such notice.
 pub fn bring(value: Box<Value>) -> Option<Box<Value>> {
     let mut value = Some(value);
     INBOX.try_with(|inbox| {
@@ -229,7 +229,7 @@ pub fn bring(value: Box<Value>) -> Option<Box<Value>> {
     value
 }
 
-/// SWAPDB: what was noted about where a value is goes with the value, and is worked off after it.
+/// SWAPDB: notices about a value follow the value to its new database, and are processed after the swap.
 fn push_swap(inbox: &mut VecDeque<Notice>, (a, b): (u32, u32), swapped: Notice) {
     let (mut placed, others): (VecDeque<_>, _) =
         std::mem::take(inbox).into_iter().partition(|notice| {
@@ -258,36 +258,36 @@ fn push_swap(inbox: &mut VecDeque<Notice>, (a, b): (u32, u32), swapped: Notice) 
     inbox.append(&mut placed);
 }
 
-/// Whether nothing waits to be worked off.
+/// Whether there are no notices.
 pub fn is_empty() -> bool {
     INBOX.try_with(|inbox| inbox.is_empty()).unwrap_or(true)
 }
 
-/// Whether a notice came since they were last taken: one that nobody has tried to work off yet.
+/// Whether there is a new notice since the last batch, one that has not been tried yet.
 pub fn has_news() -> bool {
     NEWS.load(Relaxed)
 }
 
-/// Notices that are being worked off. Those that were put off, and after a panic those whose turn had not come, go
-/// back into the inbox, in front of newer ones.
+/// Notices being processed. Deferred notices return to the inbox, in front of newer ones. So do unprocessed notices
+/// after a panic.
 pub struct Batch {
     next: VecDeque<Notice>,
     put_off: VecDeque<Notice>,
     is_for_tick: bool,
 }
 
-/// What a notice that is put off waits for.
+/// What a deferred notice waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// That the server accepts writes again, which nobody tells: it is asked every few milliseconds.
+    /// The server accepts writes again. There is no event for that, so the server is asked every few milliseconds.
     Gate,
-    /// The tick, which comes at once.
+    /// The tick, which follows immediately.
     Tick,
 }
 
 impl Batch {
-    /// All notices. Values that were loaded come last: the server loads what takes the place of a value before it tells
-    /// that the old one is gone.
+    /// Takes all notices. Loaded values come last: the server loads the replacement of a value before it reports that
+    /// the old one is gone.
     pub fn take() -> Self {
         NEWS.store(false, Relaxed);
         let notices = INBOX.try_with(std::mem::take).unwrap_or_default();
@@ -298,22 +298,22 @@ impl Batch {
         Self { next, put_off: VecDeque::new(), is_for_tick: false }
     }
 
-    /// Those whose turn has not come.
+    /// The unprocessed notices.
     pub fn iter(&self) -> impl Iterator<Item = &Notice> {
         self.next.iter()
     }
 
-    /// The oldest whose turn has not come.
+    /// Takes the oldest unprocessed notice.
     pub fn next(&mut self) -> Option<Notice> {
         let notice = self.next.pop_front()?;
         if let Notice::Heard(client) = notice {
-            // From here on it is news again.
+            // From here on a new notice of this client counts.
             HEARD.try_with(|heard| heard.remove(&client));
         }
         Some(notice)
     }
 
-    /// A notice cannot be worked off now.
+    /// Defers a notice that cannot be processed now.
     pub fn put_off(&mut self, notice: Notice, wait: Wait) {
         self.is_for_tick |= wait == Wait::Tick;
         self.put_off.push_back(notice);

@@ -3,7 +3,7 @@
 use crate::ffi::{self, InfoWriter};
 use crate::{inbox, parking, shell};
 
-/// Writes the sections. In a crash report as little as possible: the heap may be damaged.
+/// Writes the sections. In a crash report as few as possible: the heap may be damaged.
 pub fn write(to: &mut InfoWriter, crash: bool) {
     if crash {
         if to.section(c"crash") {
@@ -11,7 +11,7 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
         }
         return;
     }
-    // Counted here: these live in places of their own.
+    // Counted here, because they are not part of the machine.
     let parked = parking::count() as u64;
     let noted = u64::from(!inbox::is_empty());
     let _ = shell::with(|shell| {

@@ -1,4 +1,4 @@
-//! The machine's port to the keys of the server.
+//! The core's access to the keys of the server.
 
 use dlock_core::machine::Lost;
 use dlock_core::resource::Resource;
@@ -11,18 +11,18 @@ use crate::ffi::{
 use crate::inbox::{self, Notice};
 use crate::{persist, shell};
 
-/// The keys that the running command names, as the server's own strings: they need no copy.
+/// The keys that the running command names, as the server's own strings, so that no copy is needed.
 #[derive(Clone, Copy)]
 pub struct Named<'a> {
     db: u32,
     args: Args<'a>,
-    /// Which argument is the first key; the others follow it.
+    /// Index of the first key argument; the other keys follow it.
     first: usize,
     keys: &'a [&'a [u8]],
 }
 
 impl<'a> Named<'a> {
-    /// `keys` are those of `args` that begin with number `first`, in database `db`.
+    /// `keys` are the elements of `args` from index `first` on, in database `db`.
     pub fn new(db: u32, args: Args<'a>, first: usize, keys: &'a [&'a [u8]]) -> Self {
         Self { db, args, first, keys }
     }
@@ -37,8 +37,8 @@ impl<'a> Named<'a> {
         if self.keys.is_empty() { None } else { self.name(0) }
     }
 
-    /// Which of them `key` is, if they are used [in turn](in_turn); for one that is not found, the caller makes a
-    /// string. One that is found is of the selected database.
+    /// Index of `key`, if the keys are used [in turn](in_turn). For a key that is not found, the caller makes a
+    /// string. A key that is found is in the selected database.
     #[inline]
     pub fn find(&self, key: Key<'_>, last: usize) -> Option<usize> {
         if key.db != self.db {
@@ -54,8 +54,8 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Where something is in a list whose elements are used one after the other, some of them twice: at `last`, at the
-/// next place, or at the very first.
+/// Index of a value in a list whose elements are used in order, some of them twice. Tries `last`, the index after it,
+/// and the first index only.
 #[inline]
 pub fn in_turn(last: usize, is_at: impl Fn(usize) -> bool) -> Option<usize> {
     if is_at(last) {
@@ -64,24 +64,25 @@ pub fn in_turn(last: usize, is_at: impl Fn(usize) -> bool) -> Option<usize> {
     [last + 1, 0].into_iter().find(|&at| is_at(at))
 }
 
-/// Whether two names are equal. They mostly are one: the machine passes on what the command was parsed into.
+/// Whether two names are equal. Mostly they are the same slice: the machine passes on the parsed command's names.
 #[inline]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     std::ptr::eq(one, other) || one == other
 }
 
-/// Which keys may be touched. Inside a command, newer servers in cluster mode look every key up in the dictionary of
-/// the running command's slot; in the tick no command runs.
+/// The keys that may be accessed. Inside a command in cluster mode, newer servers look up every key in the dictionary
+/// of that command's slot. In the tick no command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// All keys: in the tick, and without a cluster.
+    /// All keys: in the tick, and outside a cluster.
     Everywhere,
-    /// In a command of a cluster: only keys of the slot of its keys. `None`: it names no key, so there are none.
+    /// In a command of a cluster: only keys in the slot of its keys. `None`: the command names no key, so no key is
+    /// allowed.
     Command(Option<u16>),
 }
 
 impl Scope {
-    /// Of a command that names `keys`, which share a slot.
+    /// The scope of a command that names `keys`, which share a slot.
     pub fn of_command(is_cluster: bool, keys: &[&[u8]]) -> Self {
         if is_cluster {
             Self::Command(keys.first().map(|key| cluster::slot(key)))
@@ -90,7 +91,7 @@ impl Scope {
         }
     }
 
-    /// Whether the key `name` may be touched.
+    /// Whether the key `name` may be accessed.
     pub fn reaches(self, name: &[u8]) -> bool {
         match self {
             Self::Everywhere => true,
@@ -99,16 +100,15 @@ impl Scope {
     }
 }
 
-/// The keys of the server, for one operation. Keeps the key that was used last open, because most
-/// operations use only one.
+/// The keys of the server, for one operation. Keeps the last used key open, because most operations use only one.
 pub struct Keys<'a> {
     ctx: Ctx<'a>,
     mode: Mode,
     scope: Scope,
     named: Named<'a>,
-    /// Which of the named keys was used last.
+    /// Index of the named key that was used last.
     last: usize,
-    /// The slot that the server was last asked for, and whether its missing keys may be on another node.
+    /// The slot that the server was last asked about, and whether its missing keys may be on another node.
     asked: Option<(u16, bool)>,
     open: Option<Open<'a>>,
 }
@@ -120,9 +120,9 @@ struct Open<'a> {
 
 /// Which key is open.
 enum OpenKey {
-    /// One that the running command names.
+    /// A key that the running command names.
     Named(usize),
-    /// Another one: its database, and the server's string for its name.
+    /// Any other key: its database, and the server's string for its name.
     Other(u32, OwnedName),
 }
 
@@ -133,12 +133,12 @@ impl OpenKey {
 }
 
 impl<'a> Keys<'a> {
-    /// The keys of `scope`; `named` are those that the running command names.
+    /// The keys of `scope`; `named` are the keys that the running command names.
     pub fn new(ctx: Ctx<'a>, mode: Mode, scope: Scope, named: Named<'a>) -> Self {
         Self { ctx, mode, scope, named, last: 0, asked: None, open: None }
     }
 
-    /// Whether `key` may be touched: the server has let the keys that the command names pass.
+    /// Whether `key` may be accessed. The server has already admitted the keys that the command names.
     #[inline]
     fn may_touch(&self, key: Key<'_>) -> bool {
         let is_in = self.scope == Scope::Everywhere
@@ -151,8 +151,8 @@ impl<'a> Keys<'a> {
         is_in
     }
 
-    /// Whether `key`, which is missing, may be on another node: in a cluster, while its slot moves or when it has moved.
-    /// Not a key that the command names: of those the server itself has found that they are to be served here.
+    /// Whether the missing `key` may be on another node: in a cluster, while its slot moves or after it has moved.
+    /// False for keys that the command names: the server has already checked that this node serves them.
     fn may_be_elsewhere(&mut self, key: Key<'_>) -> bool {
         if self.named.find(key, self.last).is_some() {
             return false;
@@ -161,7 +161,7 @@ impl<'a> Keys<'a> {
         if let Some((_, answer)) = self.asked.filter(|(asked, _)| *asked == slot) {
             return answer;
         }
-        // Closed first: the server looks at the key, too.
+        // Closed first: the server accesses the key, too.
         self.open = None;
         let is_away =
             self.ctx.accepts_writes(key.name) == Verdict::NotOurSlot && self.ctx.knows_its_slots();
@@ -169,7 +169,8 @@ impl<'a> Keys<'a> {
         is_away
     }
 
-    /// The handle of `key`, opened if it is not open; `None` if it may not be touched, or there is no such database.
+    /// The handle of `key`, opened if necessary; `None` if the key may not be accessed or the database does not
+    /// exist.
     #[inline]
     fn open(&mut self, key: Key<'_>) -> Option<&mut KeyHandle<'a>> {
         match self.named.find(key, self.last) {
@@ -182,7 +183,7 @@ impl<'a> Keys<'a> {
     fn open_named(&mut self, at: usize) -> Option<&mut KeyHandle<'a>> {
         self.last = at;
         if !matches!(&self.open, Some(Open { key: OpenKey::Named(open), .. }) if *open == at) {
-            // Closed first: two handles on one key are a mistake.
+            // Closed first: opening a key twice is an error.
             self.open = None;
             let handle = KeyHandle::open(self.ctx, self.named.name(at)?, self.mode);
             self.open = Some(Open { key: OpenKey::Named(at), handle });
@@ -230,7 +231,7 @@ impl Store for Keys<'_> {
         }
         match self.open(key).map(KeyHandle::content) {
             None | Some(Content::Missing) => Slot::Missing,
-            // Anything else would be damage: we put no value under the type of another family.
+            // A mismatch would be damage: no value is stored under the type of another family.
             Some(Content::Here(index, resource)) if index == resource.kind() as usize => {
                 Slot::Here(resource)
             }
@@ -262,12 +263,12 @@ impl Store for Keys<'_> {
     }
 }
 
-/// Set while we remove a key ourselves: the server tells us of that too.
+/// Set while the module removes a key itself, because the server reports that removal too.
 static REMOVING: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 fn removing(remove: impl FnOnce() -> bool) {
     use std::sync::atomic::Ordering::Relaxed;
-    /// Taken back also if the server's callback panics in between.
+    /// A guard, so that the flag is reset even if the server's callback panics.
     struct Removing;
     impl Drop for Removing {
         fn drop(&mut self) {
@@ -281,20 +282,20 @@ fn removing(remove: impl FnOnce() -> bool) {
     debug_assert!(removed, "keys are only removed through handles that can write");
 }
 
-/// The server took a value of ours away from its key, or we did.
+/// A value of ours left its key: the server or the module removed it.
 pub fn unlinked(db: u32, name: &[u8], value: Option<&Value>) {
     if is_removing() {
         return;
     }
     crate::ffi::follow_moves();
     let lost = value.map(|value| {
-        // A large one is not copied: it comes when the server frees it.
+        // A large value is not copied: the server passes it on when it frees it.
         if persist::is_large(value) { Lost::of_large(value) } else { Lost::of(value) }
     });
     inbox::push(Notice::Unlinked { db, name: name.into(), lost });
 }
 
-/// The server has freed a large value on the main thread. Gives it back if nothing is left to do for it.
+/// The server has freed a large value on the main thread. Returns it if there is nothing left to do for it.
 pub fn freed(value: Box<Value>) -> Option<Box<Value>> {
     if is_removing() {
         inbox::push(Notice::Freed(value));

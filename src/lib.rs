@@ -1,10 +1,9 @@
 //! The server module of dlock: the shell that Redis and Valkey load.
 //!
-//! The rules about locks are in `dlock-core`; this crate carries them out inside the server. The
-//! way of a call: [`dispatch`] reads it and asks the machine, [`perform`] does what the machine
-//! says. What the server does by itself (a client that goes away, a key that is deleted) is noted
-//! in [`inbox`] and looked at by [`tick`] or before the next dlock command.
-// Nothing here is public: a server loads it. Its documentation is for those who work on it.
+//! The lock rules are in `dlock-core`; this crate applies them inside the server. [`dispatch`] parses a call and
+//! passes it to the machine, [`perform`] carries out the effects. Events of the server (a disconnected client, a
+//! deleted key) are noted in [`inbox`] and processed by [`tick`] or before the next dlock command.
+// Nothing here is public: a server loads it. Its documentation is for contributors.
 #![allow(rustdoc::private_intra_doc_links)]
 #![deny(missing_docs)]
 #![deny(unsafe_code)]

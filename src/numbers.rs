@@ -1,13 +1,13 @@
-//! Maps from numbers that no client chooses: ids that the module gives, and addresses.
+//! Maps from numbers that no client chooses: ids that the module assigns, and addresses.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map from such numbers. Nobody can choose ones that collide, so its hash can be cheap.
+/// A map from such numbers. No client can choose colliding ones, so its hash can be cheap.
 pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<Numbers>>;
 
-/// Multiplies by an odd constant and folds the upper half of the product into the lower one, because the map looks at the
-/// highest and at the lowest bits, and addresses are alike in their lowest.
+/// Multiplies by an odd constant and folds the upper half of the product into the lower one. The map uses the highest
+/// and the lowest bits, and addresses share their lowest bits.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Numbers(u64);
 

@@ -1,8 +1,8 @@
-//! Who is blocked, and what becomes of the answer.
+//! The blocked calls and their answers.
 //!
 //! A blocked call is in one of three states: *waiting* (in [`Parking::waiting`]), *answered* (only in
-//! [`Parking::calls`], until the server settles the answer), or *gone* (in neither: whatever still
-//! arrives for it is dropped).
+//! [`Parking::calls`], until the server settles the answer), or *gone* (in neither: any later answer for it is
+//! dropped).
 
 use dlock_core::effects::Outcome;
 use dlock_core::queue::WaiterId;
@@ -61,7 +61,7 @@ pub fn reply(ctx: Ctx<'_>, delivery: &Delivery) {
     command::reply(ctx, &delivery.outcome);
 }
 
-/// The answer was written, or its receiver was gone.
+/// The answer was written, or the connection was gone.
 pub fn settled(delivery: &Delivery, disconnected: bool) {
     let waiter = delivery.waiter;
     with(|parking| parking.calls.remove(&delivery.call));
@@ -82,17 +82,17 @@ pub fn unblocked(call: CallId) {
     inbox::push(Notice::HandleGone(call));
 }
 
-/// What a call that has ended was.
+/// State of a call that has ended.
 pub enum Parted {
-    /// A call that still waited; its place must be seen to.
+    /// The call was still waiting; its waiter must be removed.
     Waiting(WaiterId),
-    /// A call whose grant was on the way.
+    /// The grant was being sent.
     Sent(WaiterId),
-    /// Seen to already.
+    /// The call is unknown: it was already processed.
     Unknown,
 }
 
-/// Lets go of the handle of a call that has ended.
+/// Drops the handle of an ended call.
 pub fn part(call: CallId) -> Parted {
     let found = with(|parking| {
         let waiter = *parking.calls.get(&call)?;

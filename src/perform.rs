@@ -1,5 +1,5 @@
-//! The only interpreter of effects, in one fixed order: park, replicate, notify, publish, wake, then
-//! reply. (The keys themselves were changed by the machine through its port.)
+//! The only interpreter of effects, in one fixed order: park, replicate, notify, publish, wake, then reply. (The
+//! machine has already changed the keys themselves.)
 
 use std::ffi::CStr;
 
@@ -12,8 +12,8 @@ use crate::ffi::{Ctx, Name, OwnedName};
 use crate::keyspace::{Named, in_turn};
 use crate::{command, parking, shell};
 
-/// Carries out `effects` without the reply. The shell must not be lent: keyspace events run other
-/// modules, which may call dlock commands.
+/// Carries out `effects` without the reply. The shell must not be lent: keyspace events run other modules, which may
+/// call dlock commands.
 pub fn perform(ctx: Ctx<'_>, named: Named<'_>, effects: &mut Effects) {
     let mut strings = Strings { named, last: 0, made: Vec::new(), last_made: 0 };
     for record in &effects.records {
@@ -38,15 +38,15 @@ pub fn perform(ctx: Ctx<'_>, named: Named<'_>, effects: &mut Effects) {
     }
 }
 
-/// Tells AOF and replicas the largest token. The record is about no key; the name is there because each record has one.
-/// Not while [`crate::ffi::avoid_replica_traffic`].
+/// Sends the largest token to the AOF and the replicas. The record is about no key; it has a name because each record
+/// has one. Must not be called during [`crate::ffi::avoid_replica_traffic`].
 pub fn tell_floor(ctx: Ctx<'_>, token: u64) {
     let name = OwnedName::new(b"dlock");
     ctx.replicate(name.name(), &record::encode_floor(token));
 }
 
-/// The keys of effects as strings of the server. Records and events name them in the same order, so a string
-/// that the command does not bring along is made once for both.
+/// The keys of effects as strings of the server. Records and events name them in the same order, so a string that is
+/// not an argument of the command is made once for both.
 struct Strings<'a> {
     named: Named<'a>,
     last: usize,
@@ -55,7 +55,7 @@ struct Strings<'a> {
 }
 
 impl Strings<'_> {
-    /// Names `key` to the server, in its database.
+    /// Passes `key` to the server, with its database selected.
     #[inline]
     fn with(&mut self, ctx: Ctx<'_>, key: Key<'_>, tell: impl FnOnce(Ctx<'_>, Name<'_>)) {
         if let Some(at) = self.named.find(key, self.last)
@@ -68,7 +68,7 @@ impl Strings<'_> {
         }
     }
 
-    /// The same for a key that the command does not bring along.
+    /// The same for a key that is not an argument of the command.
     #[inline(never)]
     fn with_made(&mut self, ctx: Ctx<'_>, key: Key<'_>, tell: impl FnOnce(Ctx<'_>, Name<'_>)) {
         let is_it =
@@ -84,7 +84,7 @@ impl Strings<'_> {
     }
 }
 
-/// Blocks the caller if the machine has parked it; whether it is blocked now.
+/// Blocks the caller if the machine has parked it. Returns whether it is now blocked.
 pub fn park(ctx: Ctx<'_>, effects: &mut Effects) -> bool {
     let Some(waiter) = effects.parked.take() else { return false };
     if parking::park(ctx, waiter) {
@@ -93,7 +93,7 @@ pub fn park(ctx: Ctx<'_>, effects: &mut Effects) -> bool {
     let text =
         "this connection cannot be blocked; ask without BLOCK (with QUEUE if the command has it)";
     effects.reply = Some(Outcome::fault(ErrorCode::Err, text));
-    // What its leaving opens is handed on by the next tick.
+    // The next tick hands off what its leaving makes grantable.
     shell::with(|shell| shell.machine.withdraw(waiter));
     false
 }

@@ -1,7 +1,7 @@
 //! New permit ids: random UUIDs (version 4).
 //!
-//! They are drawn for every DSEM.ACQUIRE, granted or not, so random bytes are fetched from the
-//! kernel for many ids at once: asking for each would cost half a microsecond of the call.
+//! Every DSEM.ACQUIRE draws one, granted or not, so random bytes are fetched from the kernel for many ids at once: a
+//! request for each would add half a microsecond to the call.
 
 use dlock_wire::permit::PermitId;
 
@@ -9,7 +9,7 @@ use crate::ffi::{self, MainCell};
 
 const ID: usize = size_of::<PermitId>();
 
-/// As many ids as one request to the kernel answers whole.
+/// Ids per request: the most bytes that the kernel always returns in full.
 const DRAWN: usize = 256 / ID;
 
 struct Pool {
@@ -19,7 +19,7 @@ struct Pool {
 
 static POOL: MainCell<Pool> = MainCell::new(Pool { bytes: [[0; ID]; DRAWN], left: 0 });
 
-/// An id that no permit has had. Only on the main thread.
+/// A new, unique id. Only on the main thread.
 pub fn next() -> Result<PermitId, String> {
     let drawn = POOL.try_with(|pool| {
         if pool.left == 0 {

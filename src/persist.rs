@@ -1,4 +1,4 @@
-//! Values and what is not in keys, as the server's files carry them.
+//! Values, and data outside keys, as the server's files store them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,10 +12,10 @@ use crate::ffi::{self, Ctx, Level, Origin, Senders, Strings, TypeIndex, Value, l
 use crate::inbox::{self, Load, Notice, PendingWaiters};
 use crate::shell;
 
-/// Encoding version of the key types; the payload carries its own, finer one.
+/// Encoding version of the key types; the payload carries a separate, finer version.
 const ENCODING: i32 = 1;
 
-/// A value as RDB, DUMP and MIGRATE carry it. Also runs in forked children.
+/// A value as RDB, DUMP and MIGRATE store it. Also runs in forked children.
 pub fn save(value: &Value) -> Vec<u8> {
     let mono = Instant(ffi::monotonic_us());
     let mut payload = Vec::new();
@@ -24,12 +24,12 @@ pub fn save(value: &Value) -> Vec<u8> {
     payload
 }
 
-/// A value as an AOF rewrite carries it: the payload of `DLOCK.APPLY`. Also runs in children.
+/// A value as an AOF rewrite stores it: the payload of `DLOCK.APPLY`. Also runs in forked children.
 pub fn rewrite(value: &Value) -> Vec<u8> {
     save(value)
 }
 
-/// Reads a value; why not, if it is refused.
+/// Reads a value. The error says why it is refused.
 pub fn load(
     kind: TypeIndex,
     encoding: i32,
@@ -42,7 +42,7 @@ pub fn load(
         return Err(format!("it has the unknown encoding {encoding}"));
     }
     if origin == Origin::Restore {
-        // Before it is read: it may have a million, and is refused all the same.
+        // Checked before decoding: a payload that will be refused may have a million waiters.
         let waiters = record::waiters(payload);
         judge(|machine, pending| machine.admit_waiters(waiters, pending))?;
     }
@@ -57,7 +57,7 @@ pub fn load(
             drop_channels(&mut value, name.unwrap_or_default());
         }
     }
-    // Not only when the value is entered: what follows in the AOF may delete it before that.
+    // Done here and not only when the value is indexed: later commands in the AOF may delete it before that.
     let token = value.largest_token();
     let _ = shell::with(|shell| shell.machine.learn_token(token));
     value.from_snapshot = origin != Origin::Restore;
@@ -76,7 +76,7 @@ pub fn load(
     Ok(value)
 }
 
-/// Whether RESTORE may bring something in; why not, if not. What a replica gets, its primary has judged.
+/// Checks whether RESTORE may add a value. A replica skips this: its primary has already checked.
 fn judge(admit: impl FnOnce(&Machine, usize) -> Result<(), Unfit>) -> Result<(), String> {
     let admitted = shell::with(|shell| match shell.machine.role() {
         Role::Replica => Ok(()),
@@ -88,10 +88,10 @@ fn judge(admit: impl FnOnce(&Machine, usize) -> Result<(), Unfit>) -> Result<(),
     }
 }
 
-/// How many different channels of one value are looked at.
+/// Most different channels of one value that are checked.
 const CHANNELS_MOST: usize = 1_000;
 
-/// The server does not say who sent a RESTORE. So a channel stays only if everybody may publish there who may have sent it.
+/// Removes channels that not all possible senders may publish on. The server does not say which user sent a RESTORE.
 fn drop_channels(value: &mut Value, key: &[u8]) {
     if !value.names_channels() {
         return;
@@ -124,12 +124,12 @@ fn reason(unfit: Unfit) -> &'static str {
 /// When the last refusal was logged, on the monotonic clock in microseconds; 0: never.
 static LAST_REFUSAL: AtomicU64 = AtomicU64::new(0);
 
-/// Refusals that were not logged since.
+/// Refusals since then that were not logged.
 static UNTOLD: AtomicU64 = AtomicU64::new(0);
 
 const SECOND_US: u64 = 1_000_000;
 
-/// Logs that a value was refused. Clients can have RESTORE refused as often as they like, so that is logged once a second.
+/// Logs that a value was refused, at most once a second: clients can provoke any number of refusals.
 pub fn log_refusal(origin: Origin, why: &str) {
     if origin != Origin::Restore {
         log(Level::Warning, &format!("a value cannot be loaded: {why}"));
@@ -148,7 +148,7 @@ pub fn log_refusal(origin: Origin, why: &str) {
     log(Level::Warning, &format!("a value cannot be loaded: {why}{more}"));
 }
 
-/// An RDB file has been loaded, other than the first part of an AOF or what a primary sent.
+/// Whether an RDB file was loaded, other than the first part of an AOF or a full synchronization.
 static SNAPSHOT: AtomicBool = AtomicBool::new(false);
 
 /// Notes that the server loads an RDB file.
@@ -156,8 +156,8 @@ pub fn note_snapshot() {
     SNAPSHOT.store(true, Relaxed);
 }
 
-/// Tells the log at the start of a primary that grants may have been lost: its data set comes from an RDB file, and
-/// neither an AOF nor a quarantine makes up for what the file does not have.
+/// Warns at the start of a primary that grants may have been lost: its data set comes from an RDB file, and neither
+/// an AOF nor a quarantine covers what the file lacks.
 pub fn warn_at_start(ctx: Ctx<'_>, machine: &Machine) {
     let is_protected = machine.settings.restart_quarantine_ms > 0 || ctx.flags().aof();
     if machine.role() == Role::Primary && SNAPSHOT.load(Relaxed) && !is_protected {
@@ -169,23 +169,23 @@ const STARTED_FROM_SNAPSHOT: &str = "started from an RDB file without an AOF: gr
     save are lost, and a lock can be granted again while its holder still works; turn appendonly on, or set \
     dlock.restart-quarantine-ms to the longest lease";
 
-/// What DEBUG DIGEST sees: everything but times, which differ between a primary and its replicas.
+/// Input of DEBUG DIGEST: everything but times, which differ between a primary and its replicas.
 pub fn digest(value: &Value) -> Vec<Vec<u8>> {
     record::digest(value)
 }
 
-/// Bytes of memory that a value takes besides itself.
+/// Bytes of memory that a value owns, without the value itself.
 pub fn memory(value: &Value) -> usize {
     value.memory() - size_of::<Value>()
 }
 
-/// Whether a value has so many parts that they are not seen to in one step.
+/// Whether a value has too many parts to process them in one step.
 pub fn is_large(value: &Value) -> bool {
     const LARGE: usize = 64;
     parts(value) > LARGE
 }
 
-/// How many parts a value has that are freed one by one; without counting them.
+/// Number of parts of a value that are freed one by one; O(1).
 fn parts(value: &Value) -> usize {
     match &value.body {
         Body::Lock(_) => 0,
@@ -196,9 +196,9 @@ fn parts(value: &Value) -> usize {
     }
 }
 
-/// Saves what is in no key, string by string: the largest token and the requests that are over. Nothing if there is
-/// nothing that a restart or a replica could miss, so that a file without locks can be loaded without the module. Also
-/// runs in forked children.
+/// Saves the data outside keys, string by string: the largest token and the finished requests. Saves nothing if a
+/// restart or a replica would not miss it, so that a file without locks can be loaded without the module. Also runs
+/// in forked children.
 pub fn aux_save(put: impl FnMut(&[u8])) {
     let now = Now { mono: Instant(ffi::monotonic_us()), wall_us: ffi::wall_us() };
     let _ = shell::with(|shell| shell.machine.save_beside(now, put));
@@ -219,7 +219,7 @@ pub fn aux_load(strings: &mut Strings<'_>, origin: Origin) -> bool {
     }
 }
 
-/// The server serves its event loop while it reads, so the shell is not lent meanwhile.
+/// The server runs its event loop while it reads, so the shell is not lent meanwhile.
 fn beside(strings: &mut Strings<'_>, head: &[u8]) -> Result<Beside, DecodeError> {
     let mono = Instant(ffi::monotonic_us());
     let clocks = shell::with(|shell| {
@@ -241,19 +241,19 @@ fn learn(Beside { token, spent }: Beside, origin: Origin) -> bool {
         match (spent, origin) {
             (Some(spent), Origin::Loading) => shell.machine.replace_spent(Some(spent)),
             (Some(spent), Origin::AsyncLoading) => shell.spent_aside = Some(spent),
-            // Into a data set with requests of its own.
+            // The second data set brings its own finished requests.
             (Some(_), Origin::Restore) | (None, _) => {}
         }
     });
     learnt.is_some()
 }
 
-/// A full synchronization begins, in the place of what is here: what is known of requests goes with the old data.
+/// A full synchronization begins and replaces the data set: the finished requests go with the old data.
 pub fn sync_begins() {
     let _ = shell::with(|shell| shell.machine.replace_spent(None));
 }
 
-/// How far a full synchronization into a second data set is. Records of the primary follow at once when it has ended,
+/// Progress of a full synchronization into a second data set. Records of the primary follow directly after its end,
 /// so this cannot wait for the tick.
 pub fn sync_aside(load: Load) {
     let _ = shell::with(|shell| {

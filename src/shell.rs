@@ -1,4 +1,4 @@
-//! The one instance of the machine, and its surroundings.
+//! The one instance of the machine, and the state around it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,36 +13,36 @@ use crate::ffi::{self, Ctx, MainCell};
 use crate::keyspace::{Keys, Named, Scope};
 use crate::{cluster, config};
 
-/// Keys and waiters up to which debug builds check everything after each operation.
+/// Up to this number of keys and waiters, debug builds check all invariants after each operation.
 #[cfg(debug_assertions)]
 const CHECKED_UP_TO: usize = 64;
 
 /// The state of the module.
 pub struct Shell {
-    /// Decides.
+    /// The lock rules.
     pub machine: Machine,
-    /// For INFO.
+    /// Counters for INFO.
     pub lateness: Lateness,
-    /// When the alarm is set to ring.
+    /// When the alarm will ring.
     pub armed: Option<Instant>,
-    /// How far it is checked that our slots are still ours; only in a cluster.
+    /// Progress of the check that this node still serves its slots; only in a cluster.
     pub slot_round: cluster::Round,
-    /// The event loop runs: what is loaded from here on is no start.
+    /// Whether the event loop runs. Data that is loaded after that does not belong to the start.
     pub started: bool,
-    /// What the server said when it was last asked whether it accepts writes.
+    /// The server's last answer to whether it accepts writes.
     pub gate: Gate,
     /// Keys that were loaded into a data set that is not served yet.
     pub aside: Vec<(u32, Box<[u8]>)>,
-    /// The requests that are over according to that data set.
+    /// The finished requests of that data set.
     pub spent_aside: Option<SpentRequests>,
     settings_seen: u32,
 }
 
-/// How far the wall clock is ahead of the monotonic one, in microseconds. Read once per turn of the
-/// loop: only fencing tokens need the wall clock, and they grow all the same.
+/// How far the wall clock is ahead of the monotonic clock, in microseconds. Read once per turn of the loop: only
+/// fencing tokens need the wall clock, and they grow anyway.
 static WALL_AHEAD: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the server runs in cluster mode, which never changes.
+/// Whether the server runs in cluster mode; constant for the life of the process.
 static IS_CLUSTER: AtomicBool = AtomicBool::new(false);
 
 /// Whether the server runs in cluster mode.
@@ -50,17 +50,17 @@ pub fn is_cluster() -> bool {
     IS_CLUSTER.load(Ordering::Relaxed)
 }
 
-/// How late alarms ran, in microseconds.
+/// Delay of alarms, in microseconds.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Lateness {
-    /// The last one.
+    /// The delay of the last alarm.
     pub last_us: u64,
-    /// The latest of all.
+    /// The longest delay.
     pub worst_us: u64,
 }
 
 impl Shell {
-    /// In debug builds: what must hold after every operation, as long as looking is cheap.
+    /// In debug builds: checks the invariants, as long as that is cheap.
     #[cfg(debug_assertions)]
     pub fn check(&self, ctx: Ctx<'_>) {
         let size = self.machine.waits().len() + self.machine.leases().len();
@@ -71,14 +71,14 @@ impl Shell {
         }
     }
 
-    /// In debug builds: what must hold after every operation.
+    /// In debug builds: checks the invariants.
     #[cfg(not(debug_assertions))]
     pub fn check(&self, _ctx: Ctx<'_>) {}
 }
 
 static SHELL: MainCell<Option<Shell>> = MainCell::new(None);
 
-/// Used again and again, so that most operations allocate nothing for their effects.
+/// Reused, so that most operations allocate nothing for their effects.
 static EFFECTS: MainCell<Option<Effects>> = MainCell::new(None);
 
 /// Runs `f` with an empty buffer for effects.
@@ -91,26 +91,26 @@ pub fn with_effects(f: impl FnOnce(&mut Effects)) {
             f(effects);
         }
     });
-    // Another module called us from within a keyspace event of ours: it gets a buffer of its own.
+    // Re-entrant call: another module reacted to one of our keyspace events. It gets a separate buffer.
     if let Some(f) = f {
         f(&mut Effects::default());
     }
 }
 
-/// What the clocks show; the wall clock as it was set at the beginning of this turn of the loop.
+/// The current time; the wall clock is as of the beginning of this turn of the loop.
 pub fn now() -> Now {
     let mono = ffi::monotonic_us();
     Now { mono: Instant(mono), wall_us: mono.wrapping_add(WALL_AHEAD.load(Ordering::Relaxed)) }
 }
 
-/// Looks at the wall clock, too. Once per turn of the loop.
+/// As [`now`], but reads the wall clock, too. Called once per turn of the loop.
 pub fn read_clocks() -> Now {
     let ahead = ffi::wall_us().wrapping_sub(ffi::monotonic_us());
     WALL_AHEAD.store(ahead, Ordering::Relaxed);
     now()
 }
 
-/// Sets the machine up. Called once, by loading.
+/// Creates the machine. Called once, while the module loads.
 pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
     let flags = ctx.flags();
     let mut machine = Machine::new(random_keys()?, config::current(flags.cluster()));
@@ -136,8 +136,8 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
     SHELL.try_with(|place| *place = Some(shell)).ok_or_else(|| "loaded on another thread".into())
 }
 
-/// Lends the shell to `f`. `None` while it is lent already, which only happens when the server
-/// calls us in the middle of our own call to it. The machine knows of no gate then: `f` says what the server said.
+/// Lends the shell to `f`. `None` if it is already lent: the server then called back into the module during a call of
+/// the module. `f` runs with an unknown gate and reports the server's answer.
 pub fn with<R>(f: impl FnOnce(&mut Shell) -> R) -> Option<R> {
     SHELL.try_with(|shell| {
         let shell = shell.as_mut()?;
@@ -150,7 +150,7 @@ pub fn with<R>(f: impl FnOnce(&mut Shell) -> R) -> Option<R> {
     })?
 }
 
-/// Whether the machine has anything of this connection. Also true if it cannot be asked now.
+/// Whether the machine tracks anything for this connection. Also true if the shell is lent at the moment.
 pub fn knows_client(client: u64) -> bool {
     SHELL
         .try_with(|shell| {
@@ -159,13 +159,12 @@ pub fn knows_client(client: u64) -> bool {
         .unwrap_or(true)
 }
 
-/// Whether this server decides. Also false before the start.
+/// Whether this server decides. False before the start.
 pub fn is_primary() -> bool {
     with(|shell| shell.machine.role() == Role::Primary).unwrap_or(false)
 }
 
-/// Keys of the hash tables: clients choose names and owners, and must not be able to choose ones
-/// that collide.
+/// Random keys of the hash tables: clients choose names and owners, and must not be able to force collisions.
 fn random_keys() -> Result<HashKeys, String> {
     let (mut one, mut other) = ([0_u8; 8], [0_u8; 8]);
     ffi::random(&mut one)?;

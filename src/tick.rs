@@ -1,7 +1,7 @@
-//! What happens without a call: notices are worked off and what is due is done.
+//! Work that no command triggers: notices are processed and expired leases and waits end.
 //!
-//! The server calls [`after_sleep`] in each turn of its loop, right after it has waited for
-//! events and before it serves any. That is the one place where we may write outside a command.
+//! The server calls [`after_sleep`] in each turn of its loop, after it has waited for events and before it serves
+//! any. Only there may the module write outside a command.
 
 use dlock_core::effects::Effects;
 use dlock_core::machine::{Gate, Machine, Progress, Role};
@@ -17,22 +17,22 @@ use crate::parking::{self, Parted};
 use crate::shell::{self, Shell};
 use crate::{cluster, perform, persist};
 
-/// How long one turn of the loop works on what is due before it serves clients again.
+/// How long one turn of the loop works on due tasks before it serves clients again.
 const TURN_US: u64 = 1_000;
 
-/// When an alarm rings that is no deadline, and so cannot be late: the loop shall not sleep.
+/// Alarm value meaning "run again immediately"; it does not count as late.
 const AT_ONCE: Instant = Instant(1);
 
-/// Pause between two turns that enter loaded keys, in milliseconds: clients get half of the time.
+/// Pause between two turns that index loaded keys, in milliseconds: clients get half of the time.
 const LOADED_MS: u64 = 1;
 
-/// Pieces of work between two looks at the clock.
+/// Units of work between two reads of the clock.
 const CHUNK: usize = 64;
 
-/// Blocked calls that are answered before others are served: the server writes to their connections after the turn.
+/// Blocked calls that are answered before other clients are served: the server writes their replies after the turn.
 const WOKEN_AT_ONCE: usize = 256;
 
-/// Connections that go in one turn and whose holds and places are seen to at once.
+/// Up to this number of disconnects in one turn, their holds and waiters are handled at once.
 const GONE_AT_ONCE: usize = 8;
 
 /// The loop has just slept.
@@ -45,7 +45,7 @@ pub fn after_sleep(ctx: Ctx<'_>) {
         let is_due = shell.armed.is_some_and(|at| at <= now.mono);
         is_due || !shell.started
     });
-    // What waits behind a shut gate is no news: the alarm is set for the next try.
+    // Notices that wait for the gate are not news: the alarm is set for the next attempt.
     if due == Some(false) && !inbox::has_news() {
         return;
     }
@@ -66,17 +66,18 @@ pub fn after_sleep(ctx: Ctx<'_>) {
     });
 }
 
-/// What the machine may do when it is asked something.
+/// What the machine may do in this turn.
 #[derive(Debug, Clone, Copy)]
 pub struct Turn {
     /// Whether the server would accept a client's write. Only an open gate lets the machine write.
     pub gate: Gate,
-    /// Which keys may be touched.
+    /// The keys that may be accessed.
     pub scope: Scope,
 }
 
 impl Turn {
-    /// Asks the server about the gate, if nobody has: once a turn is enough, because no other command runs in it.
+    /// Asks the server about the gate, unless that is known. Once per turn is enough, because no other command runs
+    /// in it.
     fn ask(&mut self, ctx: Ctx<'_>) {
         if self.gate == Gate::Unknown {
             self.gate = ask_gate(ctx);
@@ -84,7 +85,7 @@ impl Turn {
     }
 }
 
-/// First turn of the loop: whatever was loaded before is the start of this process.
+/// First turn of the loop: everything loaded before it belongs to the start of this process.
 fn begin(ctx: Ctx<'_>, shell: &mut Shell, now: Now) {
     if !shell.started {
         shell.started = true;
@@ -114,14 +115,14 @@ pub fn ask_gate(ctx: Ctx<'_>) -> Gate {
     }
     match ctx.accepts_writes(b"dlock") {
         Verdict::Accepts => Gate::Open,
-        // Some other node serves the slot of this word, or none does: what matters is that the cluster is up.
+        // Another node, or none, serves the slot of this word. It only matters that the cluster is up.
         Verdict::NotOurSlot if ctx.cluster_is_up() => Gate::Open,
         Verdict::NotOurSlot | Verdict::Refused(_) => Gate::Shut,
     }
 }
 
-/// Works off what callbacks have noted, oldest first. Unless the gate is open, what would write waits; and in a command
-/// of a cluster, what concerns other keys.
+/// Processes the notices of callbacks, oldest first. Unless the gate is open, notices that need a write are deferred.
+/// A command in a cluster also defers notices about other keys.
 pub fn work_off_notices(ctx: Ctx<'_>, turn: Turn) {
     if inbox::is_empty() {
         return;
@@ -136,7 +137,7 @@ pub fn work_off_notices(ctx: Ctx<'_>, turn: Turn) {
             matches!(notice, Notice::Swapped { replays, .. } if *replays != inbox::replays())
         }),
     };
-    // A value that moved must be followed before its old name is looked at.
+    // A value that moved must be followed before its old name is checked.
     for notice in batch.iter() {
         if let Notice::Moved { name } = notice
             && turn.scope.reaches(name)
@@ -144,9 +145,9 @@ pub fn work_off_notices(ctx: Ctx<'_>, turn: Turn) {
             follow(ctx, turn, name);
         }
     }
-    // Asked for each notice: one of them may say that this server is a primary now.
+    // Read again for each notice: one of them may say that this server has become a primary.
     let is_closed = || turn.gate != Gate::Open && shell::is_primary();
-    // A load tells what a flush meant: the two stay together.
+    // A load determines what a flush meant, so the two stay together.
     let has_flush = batch.iter().any(|notice| matches!(notice, Notice::Flushed(_)));
     let keeps_load = has_flush && (is_closed() || turn.scope != Scope::Everywhere);
     while let Some(notice) = batch.next() {
@@ -170,8 +171,8 @@ pub fn work_off_notices(ctx: Ctx<'_>, turn: Turn) {
     }
 }
 
-/// Whether a notice is about keys that a command may not touch. What needs no key never waits, so that a command does
-/// not take a connection that is gone for one that waits.
+/// Whether a notice is about keys that a command may not access. A notice that needs no key is never deferred, so
+/// that no command takes a closed connection for a waiting one.
 fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
     if scope == Scope::Everywhere {
         return false;
@@ -195,15 +196,15 @@ fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
     }
 }
 
-/// The value of a key of another slot is gone, which the tick will follow up. Until then nobody may be taken for a holder
-/// of the key: a search for deadlocks asks the queue.
+/// A value in another slot is gone; the tick will process that. Until then no owner may count as a holder of the key,
+/// because the search for deadlocks reads the queue.
 fn forget_holders(notice: &Notice) {
     if let Notice::Unlinked { db, name, .. } = notice {
         let _ = shell::with(|shell| shell.machine.forget_holders(Key { db: *db, name }));
     }
 }
 
-/// `false`: its notice has to wait for the tick.
+/// Returns `false` if its notice must wait for the tick.
 fn client_gone(ctx: Ctx<'_>, turn: Turn, (client, told): (u64, Told)) -> bool {
     let mut is_done = false;
     on_keys(ctx, turn, |shell, keys, now, fx| {
@@ -216,14 +217,14 @@ fn client_gone(ctx: Ctx<'_>, turn: Turn, (client, told): (u64, Told)) -> bool {
     is_done
 }
 
-/// What notices that are worked off together say of each other.
+/// Facts about a batch of notices that concern each of them.
 #[derive(Clone, Copy)]
 struct Told {
-    /// A data set is or was loaded after what they tell.
+    /// A data set is or was loaded after these events.
     before_load: bool,
     /// Records were replayed after an exchange of databases.
     swaps_before_replay: bool,
-    /// So many connections are gone that what they had is left to the tick.
+    /// Too many connections are gone to handle all in this turn; the tick handles their holds and waiters.
     many_gone: bool,
 }
 
@@ -273,7 +274,7 @@ fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
         }),
         Notice::Forked => log_floor(ctx),
         Notice::Moved { name } => {
-            // Once more: a SWAPDB has carried its entry off since. One that was just loaded has none yet.
+            // Checked again: a SWAPDB may have moved its entry since. A key that was just loaded has none yet.
             follow(ctx, turn, &name);
             for db in used_databases(ctx) {
                 adopt(ctx, turn, db, &name);
@@ -281,7 +282,7 @@ fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
         }
         Notice::Loaded { db, name, aside: false, waiters } => {
             adopt(ctx, turn, db, &name);
-            // The machine counts them from here on.
+            // From here on the machine counts them.
             drop(waiters);
         }
         Notice::Loading | Notice::AsyncLoading(Load::Started) => {}
@@ -298,7 +299,7 @@ fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
     }
 }
 
-/// A rewrite of the AOF without RDB preamble knows keys only. So its first record says which tokens were given.
+/// An AOF rewrite without an RDB preamble stores only keys. So its first record carries the largest token.
 fn log_floor(ctx: Ctx<'_>) {
     let floor = shell::with(|shell| shell.machine.token_floor(ffi::wall_us())).flatten();
     if let Some(token) = floor.filter(|_| ctx.flags().aof()) {
@@ -306,8 +307,8 @@ fn log_floor(ctx: Ctx<'_>) {
     }
 }
 
-/// Whether the place of a call that has ended outlives it. It does in a fair lock if the connection is gone, too: that
-/// is noted as well, before this, but may still wait behind the gate.
+/// Whether the waiter of an ended call stays in the queue. In a fair lock it also stays after a disconnect. An
+/// earlier notice reports the disconnect, but may still wait for the gate.
 fn has_grace(machine: &Machine, waiter: WaiterId) -> bool {
     let waits = machine.waits();
     waits.by_id(waiter).is_some_and(|waiter| {
@@ -316,12 +317,12 @@ fn has_grace(machine: &Machine, waiter: WaiterId) -> bool {
     })
 }
 
-/// A data set that was loaded aside is served now: its keys are entered a few at a time.
+/// A staged data set is now served: its keys are indexed a few at a time.
 fn serve_what_was_loaded_aside(ctx: Ctx<'_>, loaded: &[(u32, Box<[u8]>)]) {
     let used = used_databases(ctx);
     for (db, name) in loaded {
         if *db == 0 {
-            // Redis 7.0 says 0 of every database while it loads aside.
+            // Redis 7.0 reports 0 keys for every database while it loads a second data set.
             for &db in &used {
                 inbox::push_loaded(db, name);
             }
@@ -331,7 +332,7 @@ fn serve_what_was_loaded_aside(ctx: Ctx<'_>, loaded: &[(u32, Box<[u8]>)]) {
     }
 }
 
-/// Enters a few keys of a loaded data set. A primary has to be able to write: they may be due.
+/// Indexes a few keys of a loaded data set. On a primary that needs write access: their leases may have expired.
 fn adopt_some(ctx: Ctx<'_>, turn: Turn) -> Progress {
     if !inbox::has_loaded() || (turn.gate != Gate::Open && shell::is_primary()) {
         return Progress::Done;
@@ -367,7 +368,7 @@ fn undelivered(ctx: Ctx<'_>, turn: Turn, waiter: WaiterId) {
     });
 }
 
-/// Asks the machine something about keys, and performs what it says.
+/// Lets the machine work on keys, and performs the effects.
 pub fn on_keys(
     ctx: Ctx<'_>,
     turn: Turn,
@@ -398,7 +399,7 @@ fn do_what_is_due(ctx: Ctx<'_>, begun: Now, turn: &mut Turn) {
             if shell.machine.tick(keys, now, turn.gate, CHUNK, fx) == Progress::More {
                 progress = Progress::More;
             }
-            // What ran out may have opened something: that is a write, so the server is asked first.
+            // Expired leases may have released a lock. To grant it is a write, so the server is asked first.
             if turn.gate == Gate::Unknown && shell.machine.wants_to_write(now) {
                 progress = Progress::More;
             }
@@ -427,12 +428,12 @@ pub fn before_sleep() {
         if inbox::has_news() {
             next = Some(AT_ONCE);
         } else if !inbox::is_empty() {
-            // Waits behind a shut gate: is tried again soon.
+            // They wait for the gate: try again soon.
             let retry = now.mono + dlock_core::machine::RETRY_MS;
             next = Some(next.map_or(retry, |next| next.min(retry)));
         }
-        // What was to ring sooner still does: a retry counts from when it was first wanted, however often the loop
-        // turns meanwhile. If it is not wanted any more, that is one look for nothing.
+        // Keeps an earlier alarm: a retry counts from the first attempt, however often the loop turns. If the alarm
+        // is no longer needed, it costs one check.
         next = next.map(|next| shell.armed.map_or(next, |armed| armed.min(next)));
         shell.armed = next;
         match next {

@@ -1,4 +1,4 @@
-//! DLATCH: what each request asks the machine, and how INFO is written.
+//! DLATCH: translates requests into calls of the machine, and writes INFO.
 
 use dlock_core::store::Store;
 use dlock_core::view::LatchInfo;

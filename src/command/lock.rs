@@ -1,4 +1,4 @@
-//! DLOCK and DFAIR: what each request asks the machine, and how INFO is written.
+//! DLOCK and DFAIR: translates requests into calls of the machine, and writes INFO.
 
 use dlock_core::resource::Kind;
 use dlock_core::store::Store;

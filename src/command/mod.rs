@@ -1,6 +1,6 @@
-//! From requests to the machine's verbs, and from outcomes and views to replies.
+//! Translates requests into calls of the machine, and outcomes and views into replies.
 //!
-//! What the families share is here; what one of them has for itself is in its own file.
+//! Code that the families share is here; each family has a file for the rest.
 
 mod latch;
 mod lock;
@@ -21,17 +21,17 @@ use dlock_wire::table::CommandId;
 
 use crate::ffi::Ctx;
 
-/// What a request is carried out with.
+/// The parts that execute a request.
 pub struct Desk<'a, S> {
-    /// Decides.
+    /// The lock rules.
     pub machine: &'a mut Machine,
     /// The keys.
     pub store: &'a mut S,
-    /// When.
+    /// The current time.
     pub now: Now,
-    /// For whom.
+    /// The client that sent the request.
     pub caller: Caller,
-    /// What comes of it.
+    /// Receives the effects.
     pub fx: &'a mut Effects,
 }
 
@@ -47,7 +47,7 @@ fn kind_of(id: CommandId) -> Option<Kind> {
     }
 }
 
-/// Asks the machine for what a request wants that is no mere look: the writing ones and AWAIT.
+/// Executes a request that writes, or AWAIT.
 pub fn write(desk: Desk<'_, impl Store>, id: CommandId, request: &Request<'_>) {
     match (kind_of(id), *request) {
         (None, Request::Unblock { client, error }) => {
@@ -70,18 +70,18 @@ pub fn write(desk: Desk<'_, impl Store>, id: CommandId, request: &Request<'_>) {
     }
 }
 
-/// A request that its family does not have: the parser makes none.
+/// A request that its family does not have: the parser never creates one.
 fn misplaced(request: &Request<'_>) {
     debug_assert!(false, "not a writing request of this family: {request:?}");
 }
 
-/// What a reading request is answered.
+/// The result of a reading request.
 pub enum View {
     /// CHECK of a current token.
     Current,
     /// CHECK of another token.
     Stale(String),
-    /// INFO of DLOCK or DFAIR; `None`, here and below, when nothing is there.
+    /// INFO of DLOCK or DFAIR; `None`, here and below, if the key does not exist.
     Lock(Kind, Option<LockInfo>),
     /// INFO of DRW.
     Rw(Option<RwInfo>),
@@ -93,11 +93,11 @@ pub enum View {
     Permits(Vec<PermitInfo>),
     /// WAITERS.
     Waiters(Vec<WaiterInfo>),
-    /// POSITION; `None` for who neither holds nor waits.
+    /// POSITION; `None` for an owner that neither holds nor waits.
     Position(Option<usize>),
 }
 
-/// Looks at what a reading request asks for in database `db`. `None` for other requests.
+/// Executes a reading request in database `db`. `None` for other requests.
 pub fn read(
     machine: &Machine,
     store: &mut impl Store,
@@ -140,7 +140,7 @@ pub fn read(
 }
 
 fn stale(kind: Kind, key: &[u8], token: u64) -> String {
-    // A read-write lock can have several.
+    // A read-write lock can have several holds.
     let whose = if kind == Kind::Rw { "a hold" } else { "the hold" };
     format!("token {token} is not that of {whose} on {}", quote(key))
 }
@@ -205,7 +205,7 @@ fn show_waiter(ctx: Ctx<'_>, row: &WaiterInfo) {
         .text(waiter::LABEL, &row.label);
 }
 
-/// Writes a hold as a map of its own.
+/// Writes a hold as a nested map.
 fn show_holder(ctx: Ctx<'_>, found: &HolderInfo) {
     Fields::begin(ctx, &holder::FIELDS)
         .text(holder::OWNER, &found.owner)
@@ -218,7 +218,7 @@ fn show_holder(ctx: Ctx<'_>, found: &HolderInfo) {
         .number(holder::BOUND_CLIENT, found.bound_client);
 }
 
-/// A map that is being written, field by field in the order of its `FIELDS`.
+/// A map reply in progress; fields follow the order of its `FIELDS`.
 #[derive(Clone, Copy)]
 struct Fields<'a>(Ctx<'a>);
 
@@ -229,7 +229,7 @@ impl<'a> Fields<'a> {
         Self(ctx)
     }
 
-    /// Names the next field; its value comes next, by other means.
+    /// Writes the name of the next field; the caller writes its value.
     fn field(self, name: &str) -> Self {
         self.0.reply_key(name);
         self
@@ -249,7 +249,7 @@ impl<'a> Fields<'a> {
         self.signed(name, number(value))
     }
 
-    /// Milliseconds; -1, as in PTTL, for what does not end by itself.
+    /// Milliseconds; -1, as in PTTL, for a value without an end.
     fn time_left(self, name: &str, value: Option<u64>) -> Self {
         self.signed(name, value.map_or(-1, number))
     }

@@ -1,4 +1,4 @@
-//! MACQUIRE and its kind: what each request asks the machine.
+//! MACQUIRE and similar commands: translates requests into calls of the machine.
 
 use dlock_core::store::Store;
 use dlock_wire::request::Request;

@@ -1,4 +1,4 @@
-//! DRW: what each request asks the machine, and how INFO is written.
+//! DRW: translates requests into calls of the machine, and writes INFO.
 
 use dlock_core::store::Store;
 use dlock_core::view::RwInfo;

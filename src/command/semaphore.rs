@@ -1,4 +1,4 @@
-//! DSEM: what each request asks the machine, and how INFO and PERMITS are written.
+//! DSEM: translates requests into calls of the machine, and writes INFO and PERMITS.
 
 use dlock_core::effects::Outcome;
 use dlock_core::store::Store;

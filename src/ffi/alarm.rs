@@ -1,5 +1,5 @@
-//! The alarm clock: a monotonic timer that wakes the event loop. It does nothing else; what is due is done by
-//! the tick, because the server also serves this descriptor in the middle of long scripts.
+//! The alarm clock: a monotonic timer that only wakes the event loop. The tick does the due work, because the server
+//! also serves this descriptor in the middle of long scripts.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -11,15 +11,15 @@ use super::guard;
 
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
-/// What the timer is set to; 0 when it is not set or has rung.
+/// The time the timer is set to; 0 when it is not set or has rung.
 static SET: AtomicU64 = AtomicU64::new(0);
 
 /// The module's one alarm. Must not be set in forked children: they share it with the server.
 pub struct Alarm;
 
 impl Alarm {
-    /// Wakes the loop at `at_us`, an instant of the monotonic clock; one in the past wakes it at once. Replaces
-    /// what was set before. Costs nothing if that was the same.
+    /// Wakes the loop at `at_us`, an instant of the monotonic clock; one in the past wakes it at once. Replaces the
+    /// previous alarm. Costs nothing if that was the same.
     pub fn set(at_us: u64) {
         // A zero time would disarm the timer.
         let at_us = at_us.max(1);
@@ -33,12 +33,12 @@ impl Alarm {
         });
     }
 
-    /// Wakes the loop at once. Replaces what was set before.
+    /// Wakes the loop at once. Replaces the previous alarm.
     pub fn ring() {
         Self::set(1);
     }
 
-    /// Sets nothing.
+    /// Cancels the alarm.
     pub fn disarm() {
         if SET.load(Ordering::Relaxed) == 0 {
             return;
@@ -62,7 +62,7 @@ fn arm(at: libc::timespec) {
     }
 }
 
-/// Makes the timer and hangs it into the server's event loop.
+/// Creates the timer and adds it to the server's event loop.
 pub(super) fn create() -> Result<(), String> {
     // SAFETY: no arguments that could be invalid.
     let descriptor = unsafe {
@@ -82,7 +82,7 @@ pub(super) fn create() -> Result<(), String> {
         ))
     };
     if !super::load::ok(added) {
-        // SAFETY: opened above and given to nobody.
+        // SAFETY: opened above and not shared.
         unsafe { libc::close(descriptor) };
         return Err("the event loop refuses the alarm".to_owned());
     }

@@ -12,7 +12,7 @@ use super::name::Name;
 /// More arguments than this cost one allocation.
 const INLINE: usize = 24;
 
-/// The arguments that follow the command's name; number 0 is the first of them.
+/// The arguments after the command's name; index 0 is the first of them.
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     argv: *mut *mut raw::RedisModuleString,
@@ -20,7 +20,7 @@ pub struct Args<'a> {
     life: PhantomData<&'a ()>,
 }
 
-/// None.
+/// No arguments.
 impl Default for Args<'_> {
     fn default() -> Self {
         Self { argv: ptr::null_mut(), len: 0, life: PhantomData }
@@ -51,7 +51,7 @@ impl<'a> Args<'a> {
         Self { argv, len: usize::try_from(count).unwrap_or(0), life: PhantomData }
     }
 
-    /// The server's own string of argument `index`: opens keys and sends events without a copy.
+    /// The server's own string of argument `index`, to open keys and send events without a copy.
     #[inline]
     pub fn name(&self, index: usize) -> Option<Name<'a>> {
         if index >= self.len {
@@ -61,7 +61,7 @@ impl<'a> Args<'a> {
         unsafe { Name::from_raw(*self.argv.add(index)) }
     }
 
-    /// The strings from argument `first` on, for a call of the server that takes so many; null if there are not so many.
+    /// `count` strings from argument `first` on, for a call of the server; null if there are fewer.
     pub(super) fn strings(&self, first: usize, count: usize) -> *mut *mut raw::RedisModuleString {
         if first.checked_add(count).is_none_or(|end| end > self.len) {
             return ptr::null_mut();
@@ -70,7 +70,7 @@ impl<'a> Args<'a> {
         unsafe { self.argv.add(first) }
     }
 
-    /// Lends all arguments as byte slices to `f`. When they are few, these are on the stack and nothing is allocated.
+    /// Lends all arguments as byte slices to `f`. Without allocation if there are at most [`INLINE`].
     #[inline]
     pub fn with_slices<R>(&self, f: impl FnOnce(&[&'a [u8]]) -> R) -> R {
         let bytes = |index| self.name(index).map_or(&[][..], Name::bytes);

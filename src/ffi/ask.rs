@@ -1,6 +1,6 @@
-//! What the module asks the server before it acts by itself: may it write, is the key here, is the cluster up?
+//! Questions to the server before the module acts by itself: may it write, is the key here, is the cluster up?
 //!
-//! There is no function for any of these. So the server is made to judge a call, and its refusal is read.
+//! The module API has no function for these. So the server is made to check a call, and its refusal is read.
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,7 +10,7 @@ use redis_module::raw;
 use super::args::Args;
 use super::ctx::{APPLY, Ctx};
 
-/// What the server says about a write that the module would do by itself.
+/// The server's verdict on a write by the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// A client's write to that key would be accepted.
@@ -21,7 +21,7 @@ pub enum Verdict {
     NotOurSlot,
 }
 
-/// Where a question of [`Ctx::accepts_writes`] stands.
+/// State of a question of [`Ctx::accepts_writes`].
 static PROBE: AtomicU8 = AtomicU8::new(PROBE_NONE);
 const PROBE_NONE: u8 = 0;
 const PROBE_ASKED: u8 = 1;
@@ -29,7 +29,7 @@ const PROBE_REACHED: u8 = 2;
 
 impl Ctx<'_> {
     /// Asks the server whether it would now accept a client's write to `key` in the selected database. Changes
-    /// nothing. Says nothing about a pause: see [`super::avoid_replica_traffic`].
+    /// nothing. Does not cover a pause: see [`super::avoid_replica_traffic`].
     pub fn accepts_writes(self, key: &[u8]) -> Verdict {
         PROBE.store(PROBE_ASKED, Ordering::Relaxed);
         // SAFETY: valid context; two buffers with their lengths, as the format says. "S" applies the checks that
@@ -54,14 +54,14 @@ impl Ctx<'_> {
         if reached { Verdict::Accepts } else { verdict_of(&String::from_utf8_lossy(&text)) }
     }
 
-    /// Whether this node may serve a call for `count` keys together, which are arguments from number `first` on. Not so if
-    /// their slot is on the move and one of them is not here. Only in a cluster.
+    /// Whether this node may serve a call for `count` keys together, the arguments from index `first` on. False if
+    /// their slot is moving and one of them is missing. Only in a cluster.
     pub fn serves_all(self, args: &Args<'_>, first: usize, count: usize) -> bool {
         let keys = args.strings(first, count);
         if keys.is_null() {
             return true;
         }
-        // SAFETY: valid context; an array of so many live strings, as the format says.
+        // SAFETY: valid context; an array of that many live strings, as the format says.
         let reply = unsafe {
             api!(RedisModule_Call(self.as_ptr(), c"EXISTS".as_ptr(), c"Ev".as_ptr(), keys, count,))
         };
@@ -73,20 +73,20 @@ impl Ctx<'_> {
         verdict_of(&String::from_utf8_lossy(&text)) != Verdict::NotOurSlot
     }
 
-    /// Whether the cluster of this server is up, as it sees it. Where the server is not itself ([`Ctx::knows_its_slots`]),
-    /// nobody knows, and it is taken to be up.
+    /// Whether the cluster is up, as this server sees it. Assumed to be up while the server's verdicts are unreliable
+    /// ([`Ctx::knows_its_slots`]).
     pub fn cluster_is_up(self) -> bool {
         let info = self.cluster_info();
         info.starts_with(b"cluster_state:ok") || is_about_slots(&info)
     }
 
-    /// False where the server takes every call of a module for one that touches several slots, even one without keys.
-    /// Valkey 9.1.2 was seen to do so for long: it keeps such a verdict with the client that it lends to modules.
+    /// False while the server treats every call of a module as one for several slots, even one without keys. Valkey
+    /// 9.1.2 does so for long: it keeps such a verdict with the client that it lends to modules.
     pub fn knows_its_slots(self) -> bool {
         !is_about_slots(&self.cluster_info())
     }
 
-    /// CLUSTER INFO, which has no keys.
+    /// CLUSTER INFO, a command without keys.
     fn cluster_info(self) -> Vec<u8> {
         // SAFETY: valid context, a C string, as the format says.
         let reply = unsafe {
@@ -125,7 +125,7 @@ fn is_about_slots(text: &[u8]) -> bool {
     verdict_of(&String::from_utf8_lossy(text)) == Verdict::NotOurSlot
 }
 
-/// Reads the server's refusal.
+/// Parses the server's refusal.
 fn verdict_of(text: &str) -> Verdict {
     const CODES: [&str; 7] =
         ["READONLY", "NOREPLICAS", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "OOM", "LOADING"];
@@ -142,7 +142,7 @@ fn verdict_of(text: &str) -> Verdict {
     }
 }
 
-/// True if the running `DLOCK.APPLY` is the question of [`Ctx::accepts_writes`]: it has come through.
+/// True if the running `DLOCK.APPLY` is the question of [`Ctx::accepts_writes`]: the server has admitted it.
 #[inline]
 pub(super) fn probe_arrives() -> bool {
     PROBE.compare_exchange(PROBE_ASKED, PROBE_REACHED, Ordering::Relaxed, Ordering::Relaxed).is_ok()

@@ -14,13 +14,13 @@ use super::host;
 use super::load::OK;
 use super::main_thread::MainCell;
 
-/// The number of a blocked call. No two calls of one process have the same one, so a notice that arrives late
-/// cannot name a later call. (The server reuses the addresses of its handles.)
+/// Id of a blocked call, unique in the process, so that a late notice cannot name a later call. (The server reuses
+/// the addresses of its handles.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CallId(u64);
 
-/// The calls of the handles that the server has not freed, by address. A callback that is passed a handle looks its
-/// call up at once, while the handle is alive; nothing else knows addresses.
+/// The calls of the handles that the server has not freed, by address. A callback looks its call up at once, while
+/// the handle is alive; no other code knows addresses.
 #[derive(Default)]
 struct Handles {
     last: u64,
@@ -30,12 +30,12 @@ struct Handles {
 static HANDLES: MainCell<Option<Handles>> = MainCell::new(None);
 
 impl Handles {
-    /// Runs `f` with the table. `f` calls nothing that could come back here.
+    /// Runs `f` with the table. `f` must not call back into this table.
     fn with<R>(f: impl FnOnce(&mut Self) -> R) -> Option<R> {
         HANDLES.try_with(|handles| f(handles.get_or_insert_default()))
     }
 
-    /// A number that no call had before.
+    /// A new id.
     fn next(&mut self) -> CallId {
         self.last += 1;
         CallId(self.last)
@@ -46,32 +46,32 @@ impl Handles {
         Self::with(|handles| handles.calls.remove(&handle));
     }
 
-    /// The call of a handle that is alive. `None` if the module has let go of it.
+    /// The call of a live handle. `None` if the module has dropped it.
     fn call(handle: usize) -> Option<CallId> {
         Self::with(|handles| handles.calls.get(&handle).copied()).flatten()
     }
 }
 
-/// A client that has been blocked by us. Using it up is the only way to unblock it, so that happens exactly once.
+/// A client that the module has blocked. To unblock it consumes this value, so that it happens exactly once.
 ///
-/// Dropped unused, it answers the client with an error (if it still is there).
+/// If it is dropped unused, the client (if still connected) gets an error.
 #[must_use]
 pub struct Blocked {
     handle: NonNull<raw::RedisModuleBlockedClient>,
     call: CallId,
 }
 
-/// What the server keeps for an unblocked handle until it settles it.
+/// Kept by the server for an unblocked handle until it settles it.
 struct Answer {
     handle: usize,
     delivery: Delivery,
 }
 
 impl Blocked {
-    /// Blocks the caller, without a timeout: every wait is timed by the module's own clock. `None` if that cannot be
-    /// (MULTI, scripts, modules' calls, and what else the server refuses); the caller has then to be answered.
+    /// Blocks the caller, without a timeout: the module times every wait itself. `None` if the server refuses (in
+    /// MULTI, scripts and calls of modules, for example); the caller must then be answered.
     pub fn block(ctx: Ctx<'_>) -> Option<Self> {
-        // Some of these would abort the server.
+        // To block some of these callers would abort the server.
         let flags = ctx.flags();
         if flags.deny_blocking() || flags.multi() || flags.lua() {
             return None;
@@ -99,14 +99,14 @@ impl Blocked {
         Some(Self { handle, call })
     }
 
-    /// Names this call in the callbacks.
+    /// The id of this call in callbacks.
     #[inline]
     pub fn call(&self) -> CallId {
         self.call
     }
 
-    /// Hands the answer over. It is written, by `parking::reply`, before the event loop sleeps again; then, or if
-    /// the client goes before that, `parking::settled` gets `delivery` back.
+    /// Hands the answer over. `parking::reply` writes it before the event loop sleeps again. Then, or if the client
+    /// disconnects first, `parking::settled` gets `delivery` back.
     pub fn unblock(self, delivery: Delivery) {
         let blocked = std::mem::ManuallyDrop::new(self);
         let answer = Box::new(Answer { handle: blocked.handle.as_ptr().addr(), delivery });
@@ -118,7 +118,7 @@ impl Blocked {
         }
     }
 
-    /// Lets go of a handle whose client has gone or has been answered by the server.
+    /// Drops a handle whose client has disconnected or was answered by the server.
     pub fn unblock_gone(self) {
         drop(self);
     }
@@ -139,7 +139,7 @@ type Reply = unsafe extern "C" fn(
     c_int,
 ) -> c_int;
 
-/// The handle was used up and its client is there: answer it.
+/// The call was unblocked and its client is connected: writes the answer.
 unsafe extern "C" fn reply(
     ctx: *mut raw::RedisModuleCtx,
     _argv: *mut *mut raw::RedisModuleString,
@@ -163,7 +163,7 @@ unsafe extern "C" fn reply(
     OK
 }
 
-/// CLIENT UNBLOCK ended the wait. The disconnect callback will not be called.
+/// CLIENT UNBLOCK ended the wait. The server will not call `disconnected`.
 unsafe extern "C" fn timed_out(
     ctx: *mut raw::RedisModuleCtx,
     _argv: *mut *mut raw::RedisModuleString,
@@ -184,7 +184,7 @@ unsafe extern "C" fn timed_out(
     OK
 }
 
-/// Comes once for each `unblock`, after `reply` or instead of it.
+/// Called once for each `unblock`, after `reply` or instead of it.
 unsafe extern "C" fn free_private_data(ctx: *mut raw::RedisModuleCtx, private_data: *mut c_void) {
     guard::call("settling a blocked call", (), || {
         // SAFETY: the server's context is valid during this call; the private data comes from `unblock` and is
@@ -201,9 +201,9 @@ unsafe extern "C" fn free_private_data(ctx: *mut raw::RedisModuleCtx, private_da
     });
 }
 
-/// The connection is going, or the server has answered the call with an error. Also comes for handles that were
-/// used up in this turn of the loop. The handle is alive during this call, and may be freed before the notice is
-/// worked off.
+/// The connection is closing, or the server has answered the call with an error. Also called for handles that were
+/// unblocked in this turn of the loop. The handle is alive during this call, and may be freed before the notice is
+/// processed.
 unsafe extern "C" fn disconnected(
     _ctx: *mut raw::RedisModuleCtx,
     handle: *mut raw::RedisModuleBlockedClient,

@@ -1,4 +1,4 @@
-//! Registration of the command table, and the entry of every command.
+//! Registration of the command table, and the entry point of every command.
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;
@@ -22,7 +22,7 @@ macro_rules! entries {
     ($($row:literal)*) => { [$(entry::<$row>),*] };
 }
 
-/// One entry per row of the table, so that a command is known without its name (`rename-command` changes that).
+/// One entry point per row of the table, so that a command is known without its name (`rename-command` changes that).
 static ENTRIES: [Entry; 64] = entries! {
     0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
     32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
@@ -63,9 +63,9 @@ pub(super) fn register(ctx: Ctx<'_>) -> Result<(), String> {
 fn create(ctx: Ctx<'_>, command: &Command, entry: Entry) -> Result<(), String> {
     let name = super::c_string(command.name);
     let flags = super::c_string(command.flags);
-    // What cluster routing looks at: of counted keys, the first. (The others are the module's business,
-    // [`crate::cluster::refusal`]. With the flag `getkeys-api`, the server would ask where they are, and does so in its
-    // I/O threads, where it then corrupts its own state and aborts: Redis 8.2 with `io-threads`.)
+    // The key for cluster routing: of counted keys, the first. [`crate::cluster::refusal`] checks the others. The
+    // flag `getkeys-api` is not used: with it, the server would ask for the keys in its I/O threads. There it
+    // corrupts its own state and aborts (Redis 8.2 with `io-threads`).
     let key = match command.keys {
         Keys::First => 1,
         Keys::Counted => 2,
@@ -119,8 +119,8 @@ fn describe(ctx: Ctx<'_>, command: &Command) -> Result<(), String> {
     Ok(())
 }
 
-/// Puts the command into its ACL categories, where modules can (Redis 7.2, Valkey). Otherwise it is allowed or denied
-/// by name.
+/// Adds the command to its ACL categories, where modules can (Redis 7.2, Valkey). Elsewhere users allow or deny it by
+/// name.
 fn categorize(raw_command: *mut raw::RedisModuleCommand, command: &Command) {
     // SAFETY: read on the main thread; loading set it.
     let Some(set) = (unsafe { raw::RedisModule_SetCommandACLCategories }) else {
@@ -143,7 +143,7 @@ fn categorize(raw_command: *mut raw::RedisModuleCommand, command: &Command) {
     }
 }
 
-/// The layout of the structures below, as the server wants it named.
+/// The version of the structures below, which the server requires.
 static VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfoVersion {
     version: 1,
     sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
@@ -192,7 +192,7 @@ fn arguments(
         })
         .collect();
     array.push(END_OF_ARGS);
-    // The elements stay where they are when the vector that owns them moves.
+    // The elements keep their address when the vector that owns them moves.
     let start = array.as_mut_ptr();
     arrays.push(array);
     start
@@ -245,7 +245,8 @@ fn key_specs(command: &Command) -> Vec<raw::RedisModuleCommandKeySpec> {
         Keys::None => {}
         Keys::First => specs.push(one_key(1, flags)),
         Keys::Counted => {
-            // The server makes of this what cluster routing looks at. Where keys are listed or judged, it is left out.
+            // The server derives the key for cluster routing from this spec. It is left out where keys are listed or
+            // checked.
             specs.push(one_key(2, flags | u64::from(raw::REDISMODULE_CMD_KEY_NOT_KEY)));
             specs.push(counted_keys(flags));
         }

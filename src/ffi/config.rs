@@ -11,8 +11,8 @@ use super::ctx::Ctx;
 use super::guard;
 use super::load::{OK, int, ok};
 
-/// Registers all settings. An argument of `loadmodule` takes the place of the default, so that the configuration file
-/// still has the last word and CONFIG REWRITE writes no line for it.
+/// Registers all settings. An argument of `loadmodule` replaces the default, so that the configuration file overrides
+/// it and CONFIG REWRITE writes no line for it.
 pub(super) fn register(ctx: Ctx<'_>, args: &Args<'_>) -> Result<(), String> {
     let chosen = chosen(args)?;
     for (setting, chosen) in SETTINGS.iter().zip(chosen) {
@@ -59,7 +59,7 @@ pub(super) fn register(ctx: Ctx<'_>, args: &Args<'_>) -> Result<(), String> {
     }
 }
 
-/// The values that the arguments of `loadmodule` name, in the order of the settings.
+/// The values in the arguments of `loadmodule`, in the order of the settings.
 fn chosen(args: &Args<'_>) -> Result<Vec<Option<i64>>, String> {
     args.with_slices(chosen_in)
 }

@@ -14,7 +14,7 @@ use super::name::{Name, OwnedName};
 /// The command that replicas and the AOF replay.
 pub(super) const APPLY: &CStr = c"DLOCK.APPLY";
 
-/// A context that lives as long as the module; for the log alone.
+/// A context that lives as long as the module; used only for the log.
 static LOG: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(ptr::null_mut());
 
 /// The context of the running call.
@@ -24,7 +24,7 @@ pub struct Ctx<'a> {
     life: PhantomData<&'a ()>,
 }
 
-/// Weight of a log line.
+/// Level of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// Shown by default.
@@ -33,7 +33,7 @@ pub enum Level {
     Warning,
 }
 
-/// State of the server and of the caller, as the context shows it.
+/// State of the server and of the caller, from the context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flags(u32);
 
@@ -85,14 +85,14 @@ impl<'a> Ctx<'a> {
         self.raw.as_ptr()
     }
 
-    /// State of server and caller. Costs a look at the memory counters: ask once per command.
+    /// State of the server and the caller. Reads the memory counters, so call it once per command.
     #[inline]
     pub fn flags(self) -> Flags {
         // SAFETY: the context is valid for `'a`; so in every method of this type.
         Flags(unsafe { api!(RedisModule_GetContextFlags(self.as_ptr())) }.cast_unsigned())
     }
 
-    /// Id of the caller's connection. Not the client's own in scripts, in modules' calls and in replayed commands.
+    /// Id of the caller's connection. In scripts, calls of other modules and replayed commands it is another id.
     #[inline]
     pub fn client_id(self) -> u64 {
         // SAFETY: valid context.
@@ -107,7 +107,7 @@ impl<'a> Ctx<'a> {
         u32::try_from(db).unwrap_or(0)
     }
 
-    /// Runs `f` with database `db` selected and goes back; `None` if there is no such database.
+    /// Runs `f` with database `db` selected, then restores the selection; `None` if there is no such database.
     #[inline]
     pub fn with_db<R>(self, db: u32, f: impl FnOnce(Ctx<'a>) -> R) -> Option<R> {
         let before = self.db();
@@ -121,7 +121,7 @@ impl<'a> Ctx<'a> {
         Some(f(self))
     }
 
-    /// How many keys database `db` has; `None` if there is no such database.
+    /// Number of keys in database `db`; `None` if there is no such database.
     pub fn db_size(self, db: u32) -> Option<u64> {
         // SAFETY: valid context.
         self.with_db(db, |ctx| unsafe { api!(RedisModule_DbSize(ctx.as_ptr())) })
@@ -135,7 +135,7 @@ impl<'a> Ctx<'a> {
         ok(unsafe { api!(RedisModule_SelectDb(self.as_ptr(), db)) })
     }
 
-    // Replies. Each call answers one element.
+    // Replies. Each call writes one element.
 
     /// Replies an integer.
     #[inline]
@@ -174,7 +174,7 @@ impl<'a> Ctx<'a> {
         };
     }
 
-    /// Replies the name of a map's field.
+    /// Replies the name of a map field.
     #[inline]
     pub fn reply_key(self, name: &str) {
         self.reply_bulk(name.as_bytes());
@@ -196,7 +196,7 @@ impl<'a> Ctx<'a> {
         unsafe { api!(RedisModule_ReplyWithMap(self.as_ptr(), len)) };
     }
 
-    /// Replies an error; `text` begins with its code. Bytes that would break the line become spaces.
+    /// Replies an error; `text` begins with its code. Line breaks and zero bytes become spaces.
     pub fn reply_error(self, text: &str) {
         replied(0);
         let mut short = [0_u8; 256];
@@ -228,7 +228,7 @@ impl<'a> Ctx<'a> {
 
     /// Closes the caller's connection at the end of this turn.
     pub(super) fn close_client(self) {
-        // SAFETY: valid context; an id that is nobody's is refused.
+        // SAFETY: valid context; the server refuses an unknown id.
         unsafe { api!(RedisModule_DeauthenticateAndCloseClient(self.as_ptr(), self.client_id())) };
     }
 
@@ -260,8 +260,8 @@ impl<'a> Ctx<'a> {
         unsafe { api!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr())) };
     }
 
-    /// Sends the keyspace event `event` (class `d`) of `key` in the selected database. Other modules may act on
-    /// it before this returns: hold no [`super::KeyHandle`] meanwhile.
+    /// Sends the keyspace event `event` (class `d`) of `key` in the selected database. Other modules may react to it
+    /// before this returns, so no [`super::KeyHandle`] may be open.
     #[inline]
     pub fn notify(self, event: &CStr, key: Name<'_>) {
         // SAFETY: valid context, C string, live string.
@@ -291,8 +291,8 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Whether the caller's ACL user may publish on `channel`. True where there is no user to ask for (a script of a
-    /// replica, a module's own call).
+    /// Whether the caller's ACL user may publish on `channel`. True if the caller has no user (a script of a replica,
+    /// a call of another module).
     pub fn may_publish(self, channel: &[u8]) -> bool {
         let channel = OwnedName::new(channel);
         // SAFETY: valid context; the strings live during the calls; the name and the user are freed once.
@@ -325,34 +325,34 @@ impl Drop for Reselect<'_> {
     }
 }
 
-/// True while the server pauses or hands over: what replicates then aborts it. Try again some 20 ms later.
+/// True while the server is paused or fails over: replication then aborts it. Try again some 20 ms later.
 #[inline]
 pub fn avoid_replica_traffic() -> bool {
     // SAFETY: takes nothing.
     unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
 }
 
-/// True if a client is connected under `id`.
+/// True if a client with this `id` is connected.
 #[inline]
 pub fn client_alive(id: u64) -> bool {
     // SAFETY: a null place is allowed: the answer is then only whether the client exists.
     ok(unsafe { api!(RedisModule_GetClientInfoById(ptr::null_mut(), id)) })
 }
 
-/// Flags of the server where no context is at hand.
+/// Flags of the server, for callers without a context.
 pub(super) fn server_flags() -> Flags {
     // SAFETY: a null context is allowed: the flags of a caller are then left out.
     Flags(unsafe { api!(RedisModule_GetContextFlags(ptr::null_mut())) }.cast_unsigned())
 }
 
-/// The context that lives as long as the module; `None` before loading has made it.
+/// The context that lives as long as the module; `None` before the module has created it.
 pub(super) fn module_ctx<'a>() -> Option<Ctx<'a>> {
     // SAFETY: null, or made by `open_log` and never freed. It is not the caller's context: it serves for what is the
     // module's own, like subscriptions.
     unsafe { Ctx::from_raw(LOG.load(Ordering::Relaxed)) }
 }
 
-/// Makes the context that [`log`] uses.
+/// Creates the context that [`log`] uses.
 pub(super) fn open_log(ctx: Ctx<'_>) {
     // SAFETY: valid context; the new one is never freed.
     let log = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.as_ptr())) };
@@ -366,7 +366,7 @@ pub fn log(level: Level, text: &str) {
         Level::Warning => c"warning",
     };
     let text = super::c_string(text);
-    // SAFETY: the context is null, which is allowed, or lives for ever; the text is an argument, not the format.
+    // SAFETY: the context is null, which is allowed, or is never freed; the text is an argument, not the format.
     unsafe {
         api!(RedisModule_Log(
             LOG.load(Ordering::Relaxed),

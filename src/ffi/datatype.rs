@@ -14,13 +14,12 @@ use super::key::Stored;
 use super::load::{ERR, OK};
 use super::name::Name;
 
-/// Names of the key types, nine characters each; what stands in RDB files. Append only.
-/// Their order is that of `Kind`.
+/// Names of the key types in RDB files, nine characters each, in the order of `Kind`. Append only.
 pub const TYPES: &[&CStr] = &[c"dlock-mtx", c"dlock-fif", c"dlock-rwl", c"dlock-sem", c"dlock-cdl"];
 
 const _: () = assert!(TYPES.len() == Kind::ALL.len());
 
-/// Position in [`TYPES`]: the number of the value's `Kind`.
+/// Index in [`TYPES`]: the number of the value's `Kind`.
 pub type TypeIndex = usize;
 
 /// Version of the encoding in RDB files and DUMP payloads.
@@ -30,7 +29,7 @@ const ENCODING: c_int = 1;
 static REGISTERED: [AtomicPtr<raw::RedisModuleType>; TYPES.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; TYPES.len()];
 
-/// Where a value that is being loaded comes from.
+/// The source of a value that is being loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// RESTORE, MIGRATE or a moving slot: into the live data set.
@@ -76,7 +75,7 @@ pub(super) fn register(ctx: Ctx<'_>) -> Result<(), String> {
 }
 
 fn methods(index: TypeIndex) -> raw::RedisModuleTypeMethods {
-    // What is not about one key is saved once, with the first type.
+    // Data outside keys is saved once, with the first type.
     let aux = index == 0;
     raw::RedisModuleTypeMethods {
         version: u64::from(raw::REDISMODULE_TYPE_METHOD_VERSION),
@@ -91,7 +90,7 @@ fn methods(index: TypeIndex) -> raw::RedisModuleTypeMethods {
         aux_save_triggers: if aux { AFTER_RDB } else { 0 },
         free_effort: None,
         unlink: None,
-        // Without this COPY is refused, as it must be: a hold has one place.
+        // Without this callback COPY is refused, as it must be: a hold belongs to one key.
         copy: None,
         defrag: None,
         mem_usage2: Some(mem_usage),
@@ -108,13 +107,13 @@ type Load = unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void;
 type AuxLoad = unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int, c_int) -> c_int;
 type AuxSave = unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int);
 
-/// A loader is told neither its type nor a context, hence one function for each.
+/// The server passes a loader neither its type nor a context, so there is one function for each.
 const LOADERS: [Load; 5] =
     [rdb_load::<0>, rdb_load::<1>, rdb_load::<2>, rdb_load::<3>, rdb_load::<4>];
 
 const _: () = assert!(TYPES.len() <= LOADERS.len());
 
-/// Where what is being loaded comes from.
+/// The source of the data being loaded.
 fn origin() -> Origin {
     if super::events::loads_aside() {
         Origin::AsyncLoading
@@ -224,9 +223,9 @@ unsafe extern "C" fn mem_usage(
     })
 }
 
-/// Never zero, which would mean "free it in the background", and never more than 64, with which the server does so where it
-/// may: a large value that is unlinked is freed by the machine, piece by piece, after it has ended the holds in it. (The
-/// values of a database that is flushed are freed in the background all the same.)
+/// Never zero, which would mean "free it in the background", and never more than 64: above that the server may do the
+/// same. So a large value that is unlinked is freed by the machine in portions, after it has ended its holds. (The
+/// server still frees the values of a flushed database in the background.)
 unsafe extern "C" fn free_effort(
     _key: *mut raw::RedisModuleKeyOptCtx,
     _value: *const c_void,
@@ -247,8 +246,8 @@ unsafe extern "C" fn unlink(key: *mut raw::RedisModuleKeyOptCtx, value: *const c
     });
 }
 
-/// For servers before 7.2, which announce the module's part in the file even if nothing was saved: then it must not be
-/// nothing, or no server could load the file.
+/// For servers before 7.2, which announce the module's part in the file even if it is empty: then something must be
+/// saved, or no server could load the file.
 unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _when: c_int) {
     guard::call("saving what is not in keys", (), || {
         let mut is_empty = true;
@@ -265,7 +264,7 @@ unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _when: c_int) {
     });
 }
 
-/// For the others: a file in which nothing was saved can be loaded without the module.
+/// For newer servers: a file in which nothing was saved can be loaded without the module.
 unsafe extern "C" fn aux_save2(io: *mut raw::RedisModuleIO, _when: c_int) {
     guard::call("saving what is not in keys", (), || {
         // SAFETY: `io` is valid during this call.
@@ -291,7 +290,7 @@ pub struct Strings<'a> {
 }
 
 impl Strings<'_> {
-    /// The next one; `None` if there is none, or the file is damaged or cannot be read.
+    /// The next string; `None` at the end, or if the file is damaged or cannot be read.
     pub fn next(&mut self) -> Option<Loaded> {
         // SAFETY: made by `aux_load` only, whose `io` is valid as long as this is lent.
         unsafe { Loaded::read(self.io) }

@@ -1,4 +1,4 @@
-//! What happens to the server: turned into notices, and into the two steps of each turn of the event loop.
+//! Server events, turned into notices, and the two hooks of each turn of the event loop.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use super::guard;
 use super::load::{OK, ok};
 use super::name::Name;
 
-/// The events that are followed. Their numbers are the same in Redis and Valkey (those above 17 are not).
+/// The events subscribed to. Their numbers are the same in Redis and Valkey (those above 17 are not).
 const EVENTS: [u64; 8] = [
     raw::REDISMODULE_EVENT_EVENTLOOP,
     raw::REDISMODULE_EVENT_CLIENT_CHANGE,
@@ -24,27 +24,27 @@ const EVENTS: [u64; 8] = [
     raw::REDISMODULE_EVENT_FORK_CHILD,
 ];
 
-/// A value of ours has left its name since the last RENAME or MOVE was looked at. RENAME and MOVE unlink before they
+/// A value of ours was unlinked since the last RENAME or MOVE was processed. RENAME and MOVE unlink before they
 /// notify, so without this mark they cannot have moved one.
 static UNLINKED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the server tells us of generic events.
+/// Whether the module is subscribed to generic events.
 static FOLLOWING: AtomicBool = AtomicBool::new(false);
 
-/// A second data set is being loaded beside the one that is there.
+/// A second data set is being loaded while the first one still exists.
 static ASIDE: AtomicBool = AtomicBool::new(false);
 
-/// Whether what is being loaded will take the place of another data set when it is complete. The flags of a context
-/// say so only if that other one is still served in the meantime.
+/// Whether the data being loaded will replace another data set when it is complete. The context flags say so only if
+/// that other one is still served meanwhile.
 pub(super) fn loads_aside() -> bool {
     ASIDE.load(Ordering::Relaxed)
 }
 
-/// Has the next RENAME or MOVE reported, which may be the very one that has just unlinked a value of ours.
+/// Subscribes to RENAME and MOVE events, in time for a running one that has just unlinked a value of ours.
 ///
-/// The server reports them only together with every DEL and EXPIRE of everybody, and each report costs it some 0.2 µs.
-/// So this subscribes when a value of ours is first unlinked by somebody else, not before: where locks are only used
-/// as locks, nobody pays.
+/// The server reports them only together with every DEL and EXPIRE of all clients, at some 0.2 µs each. So the module
+/// subscribes only when a server command (RENAME, DEL and similar) first unlinks one of its values. Servers that use
+/// locks only as locks pay nothing.
 pub fn follow_moves() {
     UNLINKED.store(true, Ordering::Relaxed);
     if FOLLOWING.swap(true, Ordering::Relaxed) {
@@ -156,7 +156,7 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
     }
 }
 
-/// Comes for every generic event of the server (DEL, EXPIRE, …): one comparison unless a value of ours moved.
+/// Called for every generic event of the server (DEL, EXPIRE, …): one comparison unless a value of ours moved.
 unsafe extern "C" fn keyspace_event(
     _ctx: *mut raw::RedisModuleCtx,
     _class: c_int,

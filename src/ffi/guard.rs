@@ -1,4 +1,4 @@
-//! The one guard that every call from the server passes: a panic ends here and not in the server.
+//! The guard around every call from the server: it stops panics before they reach the server.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use super::ctx::{Ctx, Level, log};
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// How many reply elements the running call still owes its client: 1 at the start, 0 when the reply is complete.
-/// Written by the main thread only.
+/// Reply elements that the running call still owes its client: 1 at the start, 0 when the reply is complete. Written
+/// by the main thread only.
 static OWED: AtomicI64 = AtomicI64::new(0);
 
 /// Panics caught since the module was loaded.
@@ -16,13 +16,13 @@ pub fn panics() -> u64 {
     PANICS.load(Ordering::Relaxed)
 }
 
-/// Counts a reply element that brings `elements` further ones with it.
+/// Counts a reply element that announces `elements` nested ones.
 #[inline]
 pub(super) fn replied(elements: i64) {
     OWED.store(OWED.load(Ordering::Relaxed) + elements - 1, Ordering::Relaxed);
 }
 
-/// Runs `f`; a panic is counted, logged, and answered with `fallback`.
+/// Runs `f`. Counts and logs a panic and returns `fallback` for it.
 #[inline]
 pub(super) fn call<R>(what: &str, fallback: R, f: impl FnOnce() -> R) -> R {
     match catch_unwind(AssertUnwindSafe(f)) {
@@ -34,8 +34,8 @@ pub(super) fn call<R>(what: &str, fallback: R, f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Runs `f`, which answers the client of `ctx` exactly once. After a panic the client gets an error; if a part of
-/// its reply is already out, its connection is closed, because what would follow could be taken for that reply.
+/// Runs `f`, which answers the client of `ctx` exactly once. After a panic the client gets an error. If a part of its
+/// reply is already written, its connection is closed, because the error could be taken for the rest of that reply.
 #[inline]
 pub(super) fn answer(what: &str, ctx: Ctx<'_>, f: impl FnOnce()) {
     let outer = OWED.load(Ordering::Relaxed);
@@ -60,7 +60,7 @@ fn caught(what: &str, payload: Box<dyn std::any::Any + Send>) {
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no text");
     let line = format!("internal error in {what}, please report: {text}");
-    // A payload may panic when dropped; that one ends here too.
+    // The drop of a panic payload may panic, too.
     let _ = catch_unwind(AssertUnwindSafe(move || drop(payload)));
     let _ = catch_unwind(AssertUnwindSafe(|| log(Level::Warning, &line)));
 }

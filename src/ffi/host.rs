@@ -1,11 +1,11 @@
-//! What the server is.
+//! The server and its version.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
 use super::ctx::Ctx;
 
-/// Which server.
+/// The product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
     /// Redis.
@@ -17,12 +17,12 @@ pub enum Server {
 /// The server that loaded the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Host {
-    /// Which server.
+    /// The product.
     pub server: Server,
-    /// Its own version: major, minor, patch.
+    /// The server's version: major, minor, patch.
     pub version: (u32, u32, u32),
-    /// CLIENT UNBLOCK of a module's blocked call works. Before Redis 7.4 a race with a grant loses the reply (7.0) or
-    /// aborts the server (7.2).
+    /// CLIENT UNBLOCK works for a module's blocked call. Before Redis 7.4 a race with a grant loses the reply (7.0)
+    /// or aborts the server (7.2).
     pub client_unblock_is_sound: bool,
 }
 
@@ -34,7 +34,7 @@ pub fn host() -> Option<&'static Host> {
     HOST.get()
 }
 
-/// Looks at the server. Called once, by loading.
+/// Detects the server. Called once, while the module loads.
 pub(super) fn detect(ctx: Ctx<'_>) -> Host {
     let mut name = String::new();
     let mut valkey_version = String::new();

@@ -7,14 +7,14 @@ use redis_module::raw;
 use super::guard;
 use super::load::ok;
 
-/// Writes sections and fields. A section that was not asked for swallows its fields.
+/// Writes sections and fields. Fields of a section that was not requested are discarded.
 pub struct InfoWriter {
     raw: *mut raw::RedisModuleInfoCtx,
     open: bool,
 }
 
 impl InfoWriter {
-    /// Begins the section `dlock_<name>`. False if nobody asked for it: its fields need not be computed.
+    /// Begins the section `dlock_<name>`. False if it was not requested: its fields need not be computed.
     pub fn section(&mut self, name: &CStr) -> bool {
         // SAFETY: valid during the call of `report`, which lends this writer out; C string.
         self.open = ok(unsafe { api!(RedisModule_InfoAddSection(self.raw, name.as_ptr())) });

@@ -1,4 +1,4 @@
-//! Keys and what they hold.
+//! Keys and their values.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -14,14 +14,14 @@ use super::load::{int, ok};
 use super::main_thread;
 use super::name::Name;
 
-/// A value as the server keeps it: exactly ours, so that a held lock costs no byte more.
+/// A value as the server stores it, without any overhead for a held lock.
 #[repr(transparent)]
 pub(super) struct Stored(UnsafeCell<Value>);
 
-/// The value that an open [`KeyHandle`] has lent out; null while none has. One at a time is enough: an operation
-/// closes one key before it opens the next.
+/// The value lent out by an open [`KeyHandle`]; null if there is none. One is enough: an operation closes one key
+/// before it opens the next.
 static LENT: AtomicPtr<Stored> = AtomicPtr::new(ptr::null_mut());
-/// The server has freed the lent value: the handle frees it in the end.
+/// The server has freed the lent value: the handle frees it when it closes.
 static ORPHAN: AtomicBool = AtomicBool::new(false);
 
 /// The server may free a value on another thread.
@@ -63,8 +63,8 @@ impl Stored {
         } else if main_thread::here() {
             ORPHAN.store(true, Ordering::Relaxed);
         }
-        // Freed in the background while lent: the main thread may be using it. It stays for ever, which costs its
-        // memory; no known server does it.
+        // Freed in the background while lent: the main thread may be using it. It is leaked; no known server does
+        // this.
     }
 }
 
@@ -73,23 +73,23 @@ impl Stored {
 pub enum Mode {
     /// For commands that change nothing.
     Read,
-    /// For the others. Closing such a handle tells WATCH and client-side caches that the key has changed.
+    /// For all other commands. Closing such a handle tells WATCH and client-side caches that the key has changed.
     Write,
 }
 
-/// What an open key holds.
+/// Content of an open key.
 pub enum Content<'a> {
     /// Nothing.
     Missing,
     /// A value of a type that is not ours.
     Foreign,
-    /// One of ours and which type it has.
+    /// A value of ours, with its type.
     Here(TypeIndex, &'a mut Value),
 }
 
 /// An open key of the database that was selected when it was opened.
 ///
-/// Opening one while another one that holds a value of ours is open is a mistake that panics.
+/// Panics if it is opened while another handle has lent out a value of ours.
 pub struct KeyHandle<'a> {
     raw: *mut raw::RedisModuleKey,
     mode: Mode,
@@ -148,7 +148,7 @@ impl<'a> KeyHandle<'a> {
     fn lend(&mut self) {
         if let Held::Ours(_, stored) = self.content {
             if !LENT.load(Ordering::Relaxed).is_null() {
-                // Not this handle's loan: it must not be given back by it.
+                // Another handle has lent it: this one must not end that loan.
                 self.content = Held::Foreign;
                 super::broken("a key was opened while another one was open");
             }
@@ -156,13 +156,13 @@ impl<'a> KeyHandle<'a> {
         }
     }
 
-    /// Ends the loan; a value that the server has freed meanwhile is freed now.
+    /// Ends the loan, and frees the value if the server has freed it meanwhile.
     #[inline]
     fn give_back(&mut self) {
         if let Held::Ours(_, stored) = self.content {
             self.content = Held::Missing;
             LENT.store(ptr::null_mut(), Ordering::Release);
-            // Only this thread writes it, so it needs no exchange.
+            // Only this thread writes the flag, so no exchange is needed.
             if ORPHAN.load(Ordering::Relaxed) {
                 ORPHAN.store(false, Ordering::Relaxed);
                 // SAFETY: the server has let it go, which only marks a lent value, and this was its only loan.
@@ -171,7 +171,7 @@ impl<'a> KeyHandle<'a> {
         }
     }
 
-    /// What the key holds.
+    /// The content of the key.
     #[inline]
     pub fn content(&mut self) -> Content<'_> {
         match self.content {
@@ -185,8 +185,8 @@ impl<'a> KeyHandle<'a> {
         }
     }
 
-    /// Puts a value of type `index` under the key, whatever it held, and takes away its time to live. False (and
-    /// nothing done) on a handle opened for reading or for a type that is not registered.
+    /// Stores a value of type `index` under the key, replaces any other value, and removes its time to live. Returns
+    /// false and does nothing on a handle opened for reading or for a type that is not registered.
     #[must_use]
     pub fn set(&mut self, index: TypeIndex, value: Value) -> bool {
         let Some(kind) = datatype::raw_type(index) else {
@@ -209,7 +209,7 @@ impl<'a> KeyHandle<'a> {
         true
     }
 
-    /// Removes the key, whatever it held. False on a handle opened for reading.
+    /// Removes the key with any value. False on a handle opened for reading.
     pub fn delete(&mut self) -> bool {
         if self.mode == Mode::Read || self.raw.is_null() {
             return false;
@@ -220,7 +220,7 @@ impl<'a> KeyHandle<'a> {
         ok(unsafe { api!(RedisModule_DeleteKey(self.raw)) })
     }
 
-    /// What is left of a time to live that somebody set on the key, in milliseconds of the wall clock.
+    /// Remaining time to live that a client has set on the key, in milliseconds of the wall clock.
     #[inline]
     pub fn expire_ms(&self) -> Option<u64> {
         if self.raw.is_null() {
@@ -231,7 +231,7 @@ impl<'a> KeyHandle<'a> {
         u64::try_from(left).ok()
     }
 
-    /// Takes away a time to live. True if there was one.
+    /// Removes a time to live. True if there was one.
     #[inline]
     pub fn clear_expire(&mut self) -> bool {
         if self.mode == Mode::Read || self.expire_ms().is_none() {

@@ -1,4 +1,4 @@
-//! The door through which the server loads the module.
+//! The entry point that loads the module.
 
 use std::ffi::{CStr, c_int};
 
@@ -9,21 +9,21 @@ use super::ctx::{Ctx, Level, log};
 use super::host::Host;
 use super::{alarm, command, config, ctx, datatype, events, guard, host, info, main_thread};
 
-/// The server's "done".
+/// The server's code for success.
 pub(super) const OK: c_int = 0;
-/// The server's "failed".
+/// The server's code for failure.
 pub(super) const ERR: c_int = 1;
 
 const NAME: &CStr = c"dlock";
 const MODULE_VERSION: c_int = 1;
 
-/// True if a call into the server went well.
+/// True if a call into the server succeeded.
 #[inline]
 pub(super) const fn ok(answer: c_int) -> bool {
     answer == OK
 }
 
-/// A constant of the server's header, as its functions take it.
+/// A constant of the server's header, in the type of its functions.
 #[inline]
 pub(super) const fn int(bits: u32) -> c_int {
     bits.cast_signed()
@@ -88,7 +88,7 @@ fn start(ctx: Ctx<'_>, args: &Args<'_>) -> Result<Host, String> {
     command::register(ctx)?;
     config::register(ctx, args)?;
     info::register(ctx)?;
-    // From here on the server calls into the module; what can still fail comes before it where it can.
+    // From here on the server calls into the module; steps that can fail come before it where possible.
     crate::dispatch::start(ctx)?;
     events::subscribe(ctx)?;
     alarm::create()?;
@@ -98,7 +98,7 @@ fn start(ctx: Ctx<'_>, args: &Args<'_>) -> Result<Host, String> {
             ctx.as_ptr(),
             int(raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
                 | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD
-                // A refused call opens its key for writing, too; WATCH and client caches shall not see that.
+                // A refused call opens its key for writing, too; WATCH and client-side caches must not see that.
                 | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED),
         ));
     }

@@ -1,9 +1,10 @@
-//! State that only the main thread may touch.
+//! State that only the main thread may access.
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The thread that loaded the module. A forked child goes on in a copy of that thread and counts as it.
+/// The thread that loaded the module. A forked child continues in a copy of that thread, which counts as the same
+/// thread.
 static MAIN: AtomicUsize = AtomicUsize::new(0);
 
 #[inline]
@@ -24,9 +25,9 @@ pub(super) fn here() -> bool {
     MAIN.load(Ordering::Relaxed) == current()
 }
 
-/// A static place for state of the main thread.
+/// A static cell for state of the main thread.
 ///
-/// The value can be borrowed by one caller at a time, and only on the main thread.
+/// One caller at a time can borrow the value, and only on the main thread.
 pub struct MainCell<T> {
     lent: Cell<bool>,
     value: UnsafeCell<T>,

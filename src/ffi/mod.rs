@@ -1,7 +1,7 @@
-//! The unsafe room: every call into the server and every call from it.
+//! All unsafe code: every call into the server and every call from it.
 //!
-//! Nothing here decides anything about locks. Calls into the server come out as safe functions and
-//! types; calls from the server pass one guard ([`guard`]) and go to safe functions of the shell.
+//! Nothing here decides anything about locks. Calls into the server appear as safe functions and types. Calls from
+//! the server pass one guard ([`guard`]) and go to safe functions of the shell.
 //!
 //! What the shell provides, all safe, all on the main thread unless said otherwise:
 //!
@@ -51,7 +51,7 @@ mod name;
 mod page_ends;
 mod senders;
 
-/// What a key of ours holds.
+/// The value of a key of ours.
 pub use dlock_core::resource::Resource as Value;
 
 pub use alarm::Alarm;
@@ -73,13 +73,13 @@ pub use senders::Senders;
 #[global_allocator]
 static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAlloc;
 
-/// Ends the current entry: the server lacks a function that loading has asked for.
+/// Ends the current entry point: a server function is missing that loading has required.
 #[cold]
 fn missing(name: &'static str) -> ! {
     broken(name)
 }
 
-/// Ends the current entry: something is not as this room has made sure it is. The guard catches it.
+/// Ends the current entry point: an invariant of this module is violated. The guard catches the panic.
 #[cold]
 #[expect(clippy::panic, reason = "the guard turns it into an error reply and a log line")]
 fn broken(what: &'static str) -> ! {

@@ -37,7 +37,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// A string of the server that belongs to the module.
+/// A string of the server, owned by the module.
 pub struct OwnedName(NonNull<raw::RedisModuleString>);
 
 impl OwnedName {
@@ -53,7 +53,7 @@ impl OwnedName {
         }
     }
 
-    /// Lends the string.
+    /// Borrows the string.
     pub fn name(&self) -> Name<'_> {
         Name { raw: self.0, life: PhantomData }
     }

@@ -1,4 +1,4 @@
-//! Who may have sent a RESTORE: the server does not tell a key type which user brings a value.
+//! The users that may have sent a RESTORE: the server does not tell a key type which user it was.
 
 use std::ptr::NonNull;
 
@@ -25,21 +25,21 @@ impl Senders {
         let mut senders = Self(Vec::new());
         let count = reply.len();
         if count == 0 {
-            // There is always one user.
+            // There is always at least one user.
             return None;
         }
         for at in 0..count {
             let name = OwnedName::new(&reply.text(at)?);
             // SAFETY: a live string.
             let user = unsafe { api!(RedisModule_GetModuleUserFromUserName(name.name().as_ptr())) };
-            // Null: it is disabled.
+            // Null: the user is disabled.
             let Some(user) = NonNull::new(user) else { continue };
             senders.0.push(user);
             let may = [&b"RESTORE"[..], b"RESTORE-ASKING"].iter().any(|&command| {
                 let words = [command, b"0", b""].map(OwnedName::new);
                 let [command, ttl, payload] = &words;
                 let mut argv = [command, &key, ttl, payload].map(|word| word.name().as_ptr());
-                // SAFETY: a live user, and an array of so many live strings.
+                // SAFETY: a live user, and an array of that many live strings.
                 ok(unsafe {
                     api!(RedisModule_ACLCheckCommandPermissions(
                         user.as_ptr(),
