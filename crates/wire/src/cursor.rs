@@ -1,7 +1,6 @@
 //! Reads the arguments of one call from left to right.
 //!
-//! This is on the path of every command: it allocates nothing, except to find repeated keys among
-//! many.
+//! Every command runs this code, so it allocates nothing, except to find repeated keys in large sets.
 
 use core::ops::RangeInclusive;
 
@@ -18,7 +17,7 @@ use crate::request::Channel;
 use crate::request::Mode;
 use crate::table::CommandId;
 
-/// The arguments of one call, and how far they are read.
+/// The arguments of one call, and the current position.
 pub(crate) struct Cursor<'a> {
     command: CommandId,
     args: &'a [&'a [u8]],
@@ -28,7 +27,7 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Before the first argument. The call must have at least `fixed` arguments.
+    /// Starts at the first argument. The call must have at least `fixed` arguments.
     #[inline]
     pub(crate) fn at_least(
         command: CommandId,
@@ -41,7 +40,7 @@ impl<'a> Cursor<'a> {
         Ok(Self { command, args, next: 0, seen: 0 })
     }
 
-    /// Before the first argument. The call must have exactly `fixed` arguments.
+    /// Starts at the first argument. The call must have exactly `fixed` arguments.
     #[inline]
     pub(crate) fn exactly(
         command: CommandId,
@@ -51,7 +50,7 @@ impl<'a> Cursor<'a> {
         Self::between(command, args, fixed..=fixed)
     }
 
-    /// Before the first argument. The call must have so many arguments.
+    /// Starts at the first argument. The call must have a number of arguments in this range.
     #[inline]
     pub(crate) fn between(
         command: CommandId,
@@ -69,7 +68,7 @@ impl<'a> Cursor<'a> {
         Err(ParseError { command: self.command, fault })
     }
 
-    /// The next fixed argument.
+    /// Reads the next fixed argument.
     #[inline]
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], ParseError<'a>> {
         let Some(bytes) = self.args.get(self.next) else {
@@ -79,21 +78,21 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    /// The next fixed argument is a key.
+    /// Reads the next fixed argument as a key.
     #[inline]
     pub(crate) fn key(&mut self) -> Result<&'a [u8], ParseError<'a>> {
         let key = self.bytes()?;
         if key.is_empty() { self.fail(Fault::EmptyKey) } else { Ok(key) }
     }
 
-    /// The next fixed argument is an owner.
+    /// Reads the next fixed argument as an owner.
     #[inline]
     pub(crate) fn owner(&mut self) -> Result<&'a [u8], ParseError<'a>> {
         let owner = self.bytes()?;
         self.sized("owner", owner, 1..=OWNER_MAX)
     }
 
-    /// The next fixed argument is a number.
+    /// Reads the next fixed argument as a number.
     #[inline]
     pub(crate) fn number(
         &mut self,
@@ -104,7 +103,7 @@ impl<'a> Cursor<'a> {
         self.in_range(name, text, range)
     }
 
-    /// The next fixed argument is a number of 32 bits.
+    /// Reads the next fixed argument as a 32-bit number.
     #[inline]
     pub(crate) fn number32(
         &mut self,
@@ -115,8 +114,7 @@ impl<'a> Cursor<'a> {
         self.in_range32(name, text, range)
     }
 
-    /// The next argument is a number of 32 bits, or it is left out: then it is 1. Options begin
-    /// with a letter, numbers do not.
+    /// Reads the next argument as a 32-bit number if it is one; else 1. Options begin with a letter, numbers do not.
     #[inline]
     pub(crate) fn number32_or_one(
         &mut self,
@@ -130,7 +128,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next fixed argument, if it is `word` in any case.
+    /// Consumes the next fixed argument if it is `word` in any case.
     #[inline]
     pub(crate) fn word(&mut self, word: &str) -> bool {
         let found =
@@ -139,7 +137,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// `word` was just read: the number behind it, which may be negative.
+    /// Reads the number after `word`, which was just read; it may be negative.
     #[inline]
     pub(crate) fn signed(
         &mut self,
@@ -156,7 +154,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next fixed argument is the mode of a read-write lock.
+    /// Reads the next fixed argument as the mode of a read-write lock.
     #[inline]
     pub(crate) fn mode(&mut self) -> Result<Mode, ParseError<'a>> {
         let word = self.bytes()?;
@@ -167,7 +165,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next fixed argument is a permit id.
+    /// Reads the next fixed argument as a permit id.
     #[inline]
     pub(crate) fn permit(&mut self) -> Result<PermitId, ParseError<'a>> {
         let text = self.bytes()?;
@@ -177,8 +175,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next fixed arguments are a number and as many keys, all different; an argument follows
-    /// them.
+    /// Reads a number and that many keys, all different; at least one argument must follow them.
     pub(crate) fn counted_keys(&mut self) -> Result<&'a [&'a [u8]], ParseError<'a>> {
         let numkeys = self.number32("numkeys", 1..=KEYS_MAX)?;
         let rest = self.args.get(self.next..).unwrap_or_default();
@@ -201,7 +198,7 @@ impl<'a> Cursor<'a> {
         self.next >= self.args.len()
     }
 
-    /// The next option, or None at the end of the call.
+    /// Reads the next option; None at the end of the call.
     #[inline]
     pub(crate) fn option(&mut self) -> Result<Option<Opt>, ParseError<'a>> {
         let Some(&word) = self.args.get(self.next) else {
@@ -218,14 +215,14 @@ impl<'a> Cursor<'a> {
         Ok(Some(option))
     }
 
-    /// The option just read is not one of this command.
+    /// The error for an option that the command does not have.
     #[cold]
     pub(crate) fn unknown<T>(&self) -> Result<T, ParseError<'a>> {
         let word = self.next.checked_sub(1).and_then(|at| self.args.get(at));
         self.fail(Fault::UnknownOption(word.copied().unwrap_or_default()))
     }
 
-    /// `PX` or `EX` was just read: the lease, in milliseconds.
+    /// Reads the lease after `PX` or `EX`, in milliseconds.
     #[inline]
     pub(crate) fn lease_ms(&mut self, option: Opt) -> Result<u64, ParseError<'a>> {
         if self.seen & Opt::Px.bit() != 0 && self.seen & Opt::Ex.bit() != 0 {
@@ -238,7 +235,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The value of `BLOCK`, in milliseconds; 0 is for ever.
+    /// The value of `BLOCK`, in milliseconds; 0 waits forever.
     #[inline]
     pub(crate) fn block_ms(&mut self) -> Result<u64, ParseError<'a>> {
         self.value_in(Opt::Block, 0..=BLOCK_MAX_MS)
@@ -276,7 +273,7 @@ impl<'a> Cursor<'a> {
         self.in_range32(Opt::Limit.word(), text, 1..=PERMITS_MAX)
     }
 
-    /// The value of `COUNT`, a number of places.
+    /// The value of `COUNT`, a number of waiters.
     #[inline]
     pub(crate) fn count(&mut self) -> Result<u64, ParseError<'a>> {
         self.value_in(Opt::Count, 1..=COUNT_MAX)
@@ -299,7 +296,7 @@ impl<'a> Cursor<'a> {
         self.value_sized(Opt::ReqId, 1..=REQID_MAX)
     }
 
-    /// The rest of the call, which may hold a `REQID` and nothing else.
+    /// Reads the rest of the call, which may contain a `REQID` and nothing else.
     #[inline]
     pub(crate) fn only_reqid(&mut self) -> Result<Option<&'a [u8]>, ParseError<'a>> {
         let mut reqid = None;
@@ -353,7 +350,7 @@ impl<'a> Cursor<'a> {
         match integer(text).and_then(|number| u64::try_from(number).ok()) {
             Some(number) if range.contains(&number) => Ok(number),
             _ => {
-                // No range of dlock ends beyond 63 bits.
+                // All ranges of dlock fit into 63 bits.
                 let [min, max] = [*range.start(), *range.end()].map(u64::cast_signed);
                 self.fail(Fault::Number { name, min, max })
             }
@@ -391,7 +388,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// `text` as Redis reads integers: decimal, no plus sign, no spaces, no leading zeros, 64 bits.
+/// Parses an integer as Redis does: decimal, no plus sign, no spaces, no leading zeros, 64 bits.
 #[inline]
 pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {

@@ -1,27 +1,27 @@
-//! Why a call was not understood.
+//! Errors of malformed calls.
 
 use core::fmt;
 
 use crate::reply::write_quoted;
 use crate::table::CommandId;
 
-/// A call that was not understood. Nothing was changed by it.
+/// A malformed call. It changed nothing.
 ///
 /// `Display` gives the text of the error without its code, which is always `ERR`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParseError<'a> {
-    /// Which command was called.
+    /// The command that was called.
     pub command: CommandId,
-    /// What is wrong.
+    /// The error.
     pub fault: Fault<'a>,
 }
 
-/// What is wrong with a call. Arguments are named as the reference page names them.
+/// What is wrong with a call. The names of arguments are those of the reference page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault<'a> {
     /// Too few arguments, or too many for a command without options.
     WrongArity,
-    /// The key has no bytes.
+    /// The key is empty.
     EmptyKey,
     /// A value is too short or too long.
     Length {
@@ -45,17 +45,17 @@ pub enum Fault<'a> {
     Mode,
     /// A permit id is not a UUID in its canonical text.
     PermitId,
-    /// Fewer arguments than so many keys and an owner.
+    /// Fewer arguments than this number of keys and an owner.
     MissingKeys(u32),
-    /// A key that was given before.
+    /// A repeated key.
     RepeatedKey(&'a [u8]),
-    /// A word that this command does not know.
+    /// An option that this command does not have.
     UnknownOption(&'a [u8]),
-    /// An option that was given before.
+    /// A repeated option.
     Repeated(&'static str),
     /// Two options that exclude each other.
     Exclusive(&'static str, &'static str),
-    /// An option at the end of the call, where its value is missing.
+    /// An option at the end of the call, without its value.
     NoValue(&'static str),
 }
 

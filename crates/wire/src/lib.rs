@@ -1,19 +1,19 @@
-//! The words of dlock: which commands there are, what they take and what they answer.
+//! The protocol of dlock: its commands, their arguments and their replies.
 //!
 //! Everything here is about text on the wire; nothing here knows what a lock is. One table of
 //! commands feeds registration, parsing, `COMMAND DOCS`, the client and the reference page, and
 //! the tests of this crate hold them together. The crate is `no_std`, has no dependencies and
 //! never reads a clock.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`names`] | limits, channel names, key types, names of keyspace events |
 //! | [`table`] | one [`table::Command`] row per command, with its arguments, key use, ACL categories and texts |
-//! | [`request`] | what a client asks: [`request::parse`] on the server's side, [`request::Request::write`] on the client's |
-//! | [`fault`] | why a call was not understood, with the exact text of the error |
+//! | [`request`] | requests of clients: [`request::parse`] on the server's side, [`request::Request::write`] on the client's |
+//! | [`fault`] | errors of malformed calls, with their exact texts |
 //! | [`reply`] | error codes, field names of maps, quoting |
 //! | [`permit`] | permit ids as text |
-//! | [`message`] | what is published to `NOTIFY` channels, written and parsed |
+//! | [`message`] | messages on `NOTIFY` channels, written and parsed |
 //! | [`mod@reference`] | the generated page `docs/commands.md` |
 //!
 //! ```

@@ -1,27 +1,26 @@
-//! What is published to `NOTIFY` channels.
+//! The messages on `NOTIFY` channels.
 //!
-//! A message about one place or hold is `event db id owner-length owner reqid-length reqid key`:
-//! single spaces, and the key is the rest. It has to be read from the left, because owner, request
-//! id and key may hold any byte. Anyone who may publish on the channel can forge a message; the
-//! request id tells its owner that a message is about its own request.
-//! FLUSHDB and FLUSHALL send `flushed db` on [`crate::names::FLUSH_CHANNEL`] instead.
+//! A message about one waiter or hold is `event db id owner-length owner reqid-length reqid key`, with single spaces;
+//! the key is the rest. A parser must read from the left, because owner, request id and key may contain any byte. Any
+//! client that may publish on the channel can forge a message. The request id tells an owner that a message is about
+//! its own request. FLUSHDB and FLUSHALL send `flushed db` on [`crate::names::FLUSH_CHANNEL`] instead.
 
 use alloc::vec::Vec;
 
 use crate::cursor::integer;
 
-/// What befell a place or a hold.
+/// What happened to a waiter or a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// A QUEUE place got its grant; it wants to be claimed.
+    /// A QUEUE waiter was granted the lock and must claim it.
     Granted,
-    /// The lease ran out.
+    /// The lease expired.
     Expired,
     /// An operator broke the hold.
     Broken,
     /// The key was deleted or overwritten.
     Deleted,
-    /// The connection that the hold was tied to went away.
+    /// The connection that the hold was bound to closed.
     Disconnected,
 }
 
@@ -45,15 +44,15 @@ impl Event {
 /// A message of one of the notification channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// Something befell a place or a hold.
+    /// An event of a waiter or a hold.
     Hold {
-        /// What.
+        /// The event.
         event: Event,
         /// Number of the database.
         db: u32,
         /// Fencing token or permit id, without spaces.
         id: &'a [u8],
-        /// Whose place or hold.
+        /// The owner of the waiter or hold.
         owner: &'a [u8],
         /// Id of the request that asked for the messages; empty if it had none.
         reqid: &'a [u8],
@@ -68,7 +67,7 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The text that is published.
+    /// The text to publish.
     pub fn write(&self) -> Vec<u8> {
         match *self {
             Self::Hold { event, db, id, owner, reqid, key } => {
@@ -84,7 +83,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Reads a published text; None if it is not of dlock.
+    /// Parses a published text; None if dlock did not write it.
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         let (event, rest) = word(text)?;
         if event == b"flushed" {
@@ -99,14 +98,14 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Takes `length bytes` and the space behind them off a text.
+/// Splits `length bytes` and the following space off a text.
 fn counted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = word(text)?;
     let (bytes, rest) = rest.split_at_checked(usize::try_from(number(length)?).ok()?)?;
     Some((bytes, rest.strip_prefix(b" ")?))
 }
 
-/// What is before the first space, and what is after it.
+/// Splits a text at its first space.
 fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = text.iter().position(|&byte| byte == b' ')?;
     Some((&text[..end], &text[end + 1..]))

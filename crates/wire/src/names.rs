@@ -26,18 +26,18 @@ pub const LEASE_MIN_MS: u64 = 1;
 pub const LEASE_MAX_MS: u64 = 365 * DAY_MS;
 /// Longest lease as `EX` counts it, in seconds.
 pub const LEASE_MAX_S: u64 = LEASE_MAX_MS / 1000;
-/// Longest `BLOCK`: 365 days. `BLOCK 0` waits for ever.
+/// Longest `BLOCK`: 365 days. `BLOCK 0` waits forever.
 pub const BLOCK_MAX_MS: u64 = LEASE_MAX_MS;
 /// Shortest `QUEUE`.
 pub const QUEUE_MIN_MS: u64 = 1;
 /// Longest `QUEUE`: one day.
 pub const QUEUE_MAX_MS: u64 = DAY_MS;
-/// Smallest `dlock.claim-ms`: for that time, or QUEUE if it is less, a grant to a QUEUE place is certain.
+/// Smallest `dlock.claim-ms`. For that time, or QUEUE if that is less, a grant to a QUEUE waiter is guaranteed.
 pub const CLAIM_MIN_MS: u64 = 10_000;
 /// Longest `BIND`: 365 days. `BIND 0` ends the hold with its connection.
 pub const BIND_MAX_MS: u64 = LEASE_MAX_MS;
 
-/// Largest `COUNT` of `WAITERS`: what a signed 64-bit integer holds. The smallest is 1.
+/// Largest `COUNT` of `WAITERS`: the maximum of a signed 64-bit integer. The smallest is 1.
 pub const COUNT_MAX: u64 = i64::MAX.unsigned_abs();
 /// Largest client id. The smallest is 1.
 pub const CLIENT_ID_MAX: u64 = i64::MAX.unsigned_abs();
@@ -62,21 +62,21 @@ pub const TYPE_LATCH: &str = "dlock-cdl";
 
 /// Channel of the messages about whole databases (`flushed db`).
 pub const FLUSH_CHANNEL: &str = "dlock:notify";
-/// What [`default_channel`] puts in front of the owner.
+/// The prefix that [`default_channel`] adds to the owner.
 pub const CHANNEL_PREFIX: &str = "dlock:notify:";
 
 /// Keyspace event: a hold or a permit was granted.
 pub const EVENT_ACQUIRE: &str = "dlock.acquire";
 /// Keyspace event: a hold was released.
 pub const EVENT_RELEASE: &str = "dlock.release";
-/// Keyspace event: a lease ran out.
+/// Keyspace event: a lease expired.
 pub const EVENT_EXPIRE: &str = "dlock.expire";
-/// Keyspace event: a hold was broken by an operator.
+/// Keyspace event: an operator broke a hold.
 pub const EVENT_BREAK: &str = "dlock.break";
-/// Keyspace event: somebody began to wait.
+/// Keyspace event: a waiter joined the queue.
 pub const EVENT_WAIT: &str = "dlock.wait";
 
-/// The channel that is used for `owner` when it named none: `dlock:notify:<owner>`.
+/// The channel for an `owner` that named none: `dlock:notify:<owner>`.
 pub fn default_channel(owner: &[u8]) -> Vec<u8> {
     [CHANNEL_PREFIX.as_bytes(), owner].concat()
 }

@@ -1,8 +1,8 @@
-//! The words that may follow the fixed arguments.
+//! The option keywords that may follow the fixed arguments.
 //!
-//! Reading one costs one look at its length and first letters, and one comparison.
+//! Parsing one takes a match on its length and first letters, and one comparison.
 
-/// A word that may follow the fixed arguments of some command.
+/// An option keyword of some command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opt {
     All,
@@ -43,7 +43,7 @@ impl Opt {
         Self::Token,
     ];
 
-    /// How it is written.
+    /// The keyword on the wire.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::All => "ALL",
@@ -64,11 +64,11 @@ impl Opt {
         }
     }
 
-    /// The option that `word` spells, in any case.
+    /// The option that `word` names, in any case.
     #[inline]
     pub(crate) fn from_word(word: &[u8]) -> Option<Self> {
         let first = word.first()?.to_ascii_lowercase();
-        // Length and first letter leave one option, or LABEL and LIMIT: one comparison settles it.
+        // Length and first letter leave one option, or LABEL and LIMIT, so one comparison decides.
         let option = match (word.len(), first) {
             (2, b'p') => Self::Px,
             (2, b'e') => Self::Ex,
@@ -90,7 +90,7 @@ impl Opt {
         word.eq_ignore_ascii_case(option.word().as_bytes()).then_some(option)
     }
 
-    /// A bit of its own.
+    /// A unique bit for each option.
     pub(crate) const fn bit(self) -> u32 {
         1 << self as u32
     }

@@ -1,6 +1,6 @@
 //! Permit ids: UUIDs in their canonical text, `8-4-4-4-12` hexadecimal digits.
 
-/// The id of a permit that a semaphore gave.
+/// The id of a granted permit.
 pub type PermitId = [u8; 16];
 
 /// Length of the text.

@@ -1,4 +1,4 @@
-//! The reference page, generated from the table so that it cannot disagree with the server.
+//! The reference page, generated from the table so that it cannot contradict the server.
 
 use alloc::string::String;
 use core::fmt::{self, Write};

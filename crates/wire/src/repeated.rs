@@ -1,19 +1,19 @@
-//! Finds a key that was given twice.
+//! Finds a repeated key.
 
 use alloc::vec::Vec;
 
-/// So many keys are compared pair by pair, without memory of their own.
+/// Up to this number, keys are compared pair by pair, without an allocation.
 const FEW: usize = 16;
 
-/// The first key from the left that was there before; None if all are different.
+/// The first key from the left that repeats an earlier one; None if all are different.
 ///
-/// Many keys are sorted, so no choice of keys makes this cost more than O(n log n) comparisons.
+/// Larger sets are sorted, so the cost is at most O(n log n) comparisons for any choice of keys.
 pub(crate) fn first_repeated<'a>(keys: &[&'a [u8]]) -> Option<&'a [u8]> {
     if keys.len() <= FEW {
         let mut places = 1..keys.len();
         return places.find(|&at| keys[..at].contains(&keys[at])).map(|at| keys[at]);
     }
-    // Keys of one application begin alike, so a hash tells them apart sooner than their bytes do.
+    // Keys of one application often share a prefix, so a hash distinguishes them faster than their bytes.
     let mut sorted: Vec<(u64, usize)> =
         keys.iter().enumerate().map(|(at, key)| (hash(key), at)).collect();
     sorted.sort_unstable_by(|&(left_hash, left), &(right_hash, right)| {

@@ -1,37 +1,37 @@
-//! What the server answers: error codes, the field names of maps, and how bytes are quoted in texts.
+//! Replies of the server: error codes, the field names of maps, and how bytes are quoted in texts.
 
 use alloc::string::String;
 use core::fmt::{self, Write};
 
-/// How many bytes of a key, an owner or an option an error text shows.
+/// Most bytes of a key, an owner or an option that an error text shows.
 pub const QUOTE_MAX: usize = 64;
 
-/// First word of an error. Clients decide by it; the text after it is for people.
+/// First word of an error. Clients decide by it; the rest of the text is for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorCode {
-    /// The owner (with that token) does not hold this.
+    /// The owner (with that token) does not hold the lock.
     NotHeld,
-    /// The request was carried out before, and its hold has ended; or it was cancelled.
+    /// The request was executed before and its hold has ended, or it was cancelled.
     Spent,
-    /// The owner holds it already, and `NOREENTRY` was given.
+    /// The owner already holds the lock, and `NOREENTRY` was given.
     Reentry,
-    /// The token is not the one of the current hold.
+    /// The token is not that of the current hold.
     Stale,
-    /// Waiting would close a circle of owners that wait for each other.
+    /// Waiting would close a cycle of owners that wait for each other.
     Deadlock,
-    /// A later call of the same owner for the same key took over the place.
+    /// A later call of the same owner for the same key took over the place in the queue.
     Replaced,
     /// A limit is reached: waiters, permits.
     Limit,
-    /// What was waited for ended without being reached.
+    /// The latch was deleted, or its time ended, before it opened.
     Broken,
     /// The server has just started and grants nothing yet.
     Quarantine,
     /// An operator ended the wait.
     Unblocked,
-    /// The wait ended because the key is, or may be, on another server now.
+    /// The wait ended because the key is, or may be, on another server.
     Moving,
-    /// Anything else that is wrong with the call.
+    /// Any other error in the call.
     Err,
     /// The key holds a value of another type.
     WrongType,
@@ -78,8 +78,8 @@ impl ErrorCode {
         }
     }
 
-    /// The code of an error text such as `NOTHELD owner "a" does not hold "k"`: its first word,
-    /// in exactly this spelling. None for words that dlock does not use.
+    /// The code of an error text such as `NOTHELD owner "a" does not hold "k"`: its first word, in exactly this
+    /// spelling. None for other words.
     pub fn from_text(text: &str) -> Option<Self> {
         let word = text.split([' ', '\r', '\n']).next()?;
         Self::ALL.into_iter().find(|code| code.as_str() == word)
@@ -92,30 +92,30 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Fields of the map that `DLOCK.INFO` and `DFAIR.INFO` answer, and the kinds of keys.
+/// Fields of the map in the reply of `DLOCK.INFO` and `DFAIR.INFO`, and the kinds of keys.
 pub mod info {
     /// Which family the key belongs to, for example [`KIND_LOCK`].
     pub const KIND: &str = "kind";
-    /// Owner of the hold; empty when nobody holds it.
+    /// Owner of the hold; empty if the lock is free.
     pub const OWNER: &str = "owner";
     /// Fencing token of the hold.
     pub const TOKEN: &str = "token";
-    /// How often the owner holds it; 0 when nobody does.
+    /// Number of holds of the owner; 0 if the lock is free.
     pub const HOLDS: &str = "holds";
     /// Length of the lease, in milliseconds.
     pub const LEASE_MS: &str = "lease-ms";
-    /// What is left of the lease, in milliseconds.
+    /// Remaining time of the lease, in milliseconds.
     pub const TTL_MS: &str = "ttl-ms";
-    /// How long it has been held, in milliseconds.
+    /// Time since the grant, in milliseconds.
     pub const HELD_MS: &str = "held-ms";
     /// Label of the hold.
     pub const LABEL: &str = "label";
-    /// Client id of the connection that the hold is tied to; 0 for none.
+    /// Client id of the connection that the hold is bound to; 0 for none.
     pub const BOUND_CLIENT: &str = "bound-client";
     /// Length of the queue.
     pub const WAITERS: &str = "waiters";
 
-    /// All fields, in the order of the answer.
+    /// All fields, in the order of the reply.
     pub const FIELDS: [&str; 10] =
         [KIND, OWNER, TOKEN, HOLDS, LEASE_MS, TTL_MS, HELD_MS, LABEL, BOUND_CLIENT, WAITERS];
 
@@ -125,17 +125,17 @@ pub mod info {
     pub const KIND_FAIR: &str = "dfair";
     /// Value of [`KIND`] for a DRW key.
     pub const KIND_RW: &str = "drw";
-    /// What a DSEM key is called where kinds are named.
+    /// Name of DSEM keys in lists of kinds.
     pub const KIND_SEM: &str = "dsem";
-    /// What a DLATCH key is called where kinds are named.
+    /// Name of DLATCH keys in lists of kinds.
     pub const KIND_LATCH: &str = "dlatch";
 }
 
-/// Fields of the map that `DRW.INFO` answers.
+/// Fields of the map in the reply of `DRW.INFO`.
 pub mod rw_info {
     /// Which family the key belongs to: [`KIND_RW`](super::info::KIND_RW).
     pub const KIND: &str = "kind";
-    /// How it is held: [`MODE_FREE`], [`MODE_READ`] or [`MODE_WRITE`].
+    /// Mode of the lock: [`MODE_FREE`], [`MODE_READ`] or [`MODE_WRITE`].
     pub const MODE: &str = "mode";
     /// The write hold, a map of [`holder`](super::holder) fields; Null when there is none.
     pub const WRITER: &str = "writer";
@@ -144,108 +144,108 @@ pub mod rw_info {
     /// Length of the queue.
     pub const WAITERS: &str = "waiters";
 
-    /// All fields, in the order of the answer.
+    /// All fields, in the order of the reply.
     pub const FIELDS: [&str; 5] = [KIND, MODE, WRITER, READERS, WAITERS];
 
-    /// Value of [`MODE`] when nobody holds it.
+    /// Value of [`MODE`] if the lock is free.
     pub const MODE_FREE: &str = "free";
-    /// Value of [`MODE`] when there are read holds only.
+    /// Value of [`MODE`] if there are read holds only.
     pub const MODE_READ: &str = "read";
-    /// Value of [`MODE`] when there is a write hold.
+    /// Value of [`MODE`] if there is a write hold.
     pub const MODE_WRITE: &str = "write";
 }
 
-/// Fields of the maps that `DRW.INFO` shows holds with.
+/// Fields of the maps that describe holds in `DRW.INFO`.
 pub mod holder {
-    /// Who holds it.
+    /// The holder.
     pub const OWNER: &str = "owner";
     /// Fencing token of the hold.
     pub const TOKEN: &str = "token";
-    /// How often the owner holds it in this mode.
+    /// Number of holds of the owner in this mode.
     pub const HOLDS: &str = "holds";
     /// Length of the lease, in milliseconds.
     pub const LEASE_MS: &str = "lease-ms";
-    /// What is left of the lease, in milliseconds.
+    /// Remaining time of the lease, in milliseconds.
     pub const TTL_MS: &str = "ttl-ms";
-    /// How long it has been held, in milliseconds.
+    /// Time since the grant, in milliseconds.
     pub const HELD_MS: &str = "held-ms";
     /// Label of the hold.
     pub const LABEL: &str = "label";
-    /// Client id of the connection that the hold is tied to; 0 for none.
+    /// Client id of the connection that the hold is bound to; 0 for none.
     pub const BOUND_CLIENT: &str = "bound-client";
 
-    /// All fields, in the order of the answer.
+    /// All fields, in the order of the reply.
     pub const FIELDS: [&str; 8] =
         [OWNER, TOKEN, HOLDS, LEASE_MS, TTL_MS, HELD_MS, LABEL, BOUND_CLIENT];
 }
 
-/// Fields of the map that `DSEM.INFO` answers.
+/// Fields of the map in the reply of `DSEM.INFO`.
 pub mod sem_info {
-    /// How many permits there are.
+    /// The capacity: number of permits.
     pub const CAPACITY: &str = "capacity";
-    /// How many of them can be had; negative while more are out than there are.
+    /// Number of available permits; negative while more are out than the capacity.
     pub const AVAILABLE: &str = "available";
-    /// How many are out with an owner and a lease.
+    /// Number of permits that are out with an owner and a lease.
     pub const LEASED: &str = "leased";
-    /// How many are out by TAKE and DRAIN.
+    /// Number of permits that are out by TAKE and DRAIN.
     pub const TAKEN: &str = "taken";
     /// Length of the queue.
     pub const WAITERS: &str = "waiters";
 
-    /// All fields, in the order of the answer.
+    /// All fields, in the order of the reply.
     pub const FIELDS: [&str; 5] = [CAPACITY, AVAILABLE, LEASED, TAKEN, WAITERS];
 }
 
-/// Fields of the maps that `DSEM.PERMITS` answers.
+/// Fields of the maps in the reply of `DSEM.PERMITS`.
 pub mod permit {
     /// The permit id.
     pub const ID: &str = "id";
-    /// Who has it.
+    /// Owner of the permit.
     pub const OWNER: &str = "owner";
-    /// How many permits it is.
+    /// Number of permits under this id.
     pub const COUNT: &str = "count";
-    /// What is left of the lease, in milliseconds.
+    /// Remaining time of the lease, in milliseconds.
     pub const TTL_MS: &str = "ttl-ms";
-    /// How long it has been out, in milliseconds.
+    /// Time since the grant, in milliseconds.
     pub const HELD_MS: &str = "held-ms";
     /// Label of the permit.
     pub const LABEL: &str = "label";
-    /// Client id of the connection that the permit is tied to; 0 for none.
+    /// Client id of the connection that the permit is bound to; 0 for none.
     pub const BOUND_CLIENT: &str = "bound-client";
 
-    /// All fields, in the order of the answer.
+    /// All fields, in the order of the reply.
     pub const FIELDS: [&str; 7] = [ID, OWNER, COUNT, TTL_MS, HELD_MS, LABEL, BOUND_CLIENT];
 }
 
-/// Fields of the map that `DLATCH.INFO` answers.
+/// Fields of the map in the reply of `DLATCH.INFO`.
 pub mod latch_info {
-    /// What remains to be counted down.
+    /// The remaining count.
     pub const COUNT: &str = "count";
-    /// What it began with.
+    /// The initial count.
     pub const INITIAL: &str = "initial";
-    /// What is left of its time, in milliseconds; -1 when no end is set.
+    /// Remaining time in milliseconds; -1 if the latch has no time limit.
     pub const TTL_MS: &str = "ttl-ms";
-    /// How many calls wait for it.
+    /// Number of waiting calls.
     pub const WAITERS: &str = "waiters";
 
-    /// All fields, in the order of the answer.
+    /// All fields, in the order of the reply.
     pub const FIELDS: [&str; 4] = [COUNT, INITIAL, TTL_MS, WAITERS];
 }
 
 /// Fields of the maps that the `WAITERS` command of every family answers.
 pub mod waiter {
-    /// Who waits; empty for calls without an owner (`DSEM.TAKE`, `DLATCH.AWAIT`).
+    /// Owner that waits; empty for calls without an owner (`DSEM.TAKE`, `DLATCH.AWAIT`).
     pub const OWNER: &str = "owner";
-    /// Client id of the connection that waits; 0 when nobody is connected.
+    /// Client id of the connection that waits; 0 if there is none.
     pub const CLIENT_ID: &str = "client-id";
-    /// How long it has waited, in milliseconds.
+    /// Time waited so far, in milliseconds.
     pub const WAITING_MS: &str = "waiting-ms";
-    /// How long it will still wait, in milliseconds.
+    /// Remaining time of the wait, in milliseconds.
     pub const REMAINING_MS: &str = "remaining-ms";
-    /// Label of the place.
+    /// Label of the waiter.
     pub const LABEL: &str = "label";
 
-    /// All fields, in the order of the answer.
+    /// All fields, in the order of the reply.
     pub const FIELDS: [&str; 5] = [OWNER, CLIENT_ID, WAITING_MS, REMAINING_MS, LABEL];
 }
 

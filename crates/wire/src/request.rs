@@ -1,5 +1,5 @@
-//! What a client asks. [`parse`] reads it from the wire, [`Request::write`] puts it there, and
-//! `parse(write(x)) == x` for every request that can be parsed.
+//! Requests of clients. [`parse`] reads a request from the wire and [`Request::write`] writes it. `parse(write(x)) ==
+//! x` for every valid request.
 
 mod admin;
 mod latch;
@@ -23,17 +23,16 @@ use crate::table::{CommandId, LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
 
 /// One call, checked: all lengths and numbers are in range.
 ///
-/// Families that take the same arguments share requests; which family was called is told by the
-/// [`CommandId`], not by the request.
+/// Families with the same arguments share requests. The [`CommandId`], not the request, says which family was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Take the lock, or wait for it.
     Acquire(Acquire<'a>),
-    /// Give back one hold, or all.
+    /// Release one hold, or all.
     Release(Release<'a>),
-    /// Set the end of the lease anew.
+    /// Restart the lease.
     Renew(Renew<'a>),
-    /// Ask whether `token` is the one of the current hold.
+    /// Check whether `token` is that of the current hold.
     Check {
         /// The lock.
         key: &'a [u8],
@@ -44,7 +43,7 @@ pub enum Request<'a> {
     Fence {
         /// The lock.
         key: &'a [u8],
-        /// Who holds it.
+        /// The holder.
         owner: &'a [u8],
         /// 1 to 2^53 - 1.
         token: u64,
@@ -63,39 +62,39 @@ pub enum Request<'a> {
     Waiters {
         /// The lock.
         key: &'a [u8],
-        /// At most so many, 1 or more; all when None.
+        /// Most rows to return, 1 or more; all if `None`.
         count: Option<u64>,
     },
-    /// Show where an owner stands.
+    /// Show the position of an owner.
     Position {
         /// The lock.
         key: &'a [u8],
-        /// Who is asked for.
+        /// The owner.
         owner: &'a [u8],
     },
-    /// Leave the queue, or give back an unclaimed grant.
+    /// Leave the queue, or return an unclaimed grant.
     Cancel {
         /// The lock.
         key: &'a [u8],
-        /// Who leaves.
+        /// The owner that leaves.
         owner: &'a [u8],
-        /// Id of the request that is cancelled, 1 to 64 bytes: no copy of it is carried out any more.
+        /// Id of the request to cancel, 1 to 64 bytes: no copy of it is executed afterwards.
         reqid: Option<&'a [u8]>,
     },
     /// Take a read-write lock, or wait for it.
     RwAcquire(RwAcquire<'a>),
-    /// Give back one hold of a read-write lock, or all of that mode.
+    /// Release one hold of a read-write lock, or all of that mode.
     RwRelease(RwRelease<'a>),
-    /// Set the end of the lease of a read-write lock anew.
+    /// Restart the lease of a read-write lock.
     RwRenew(RwRenew<'a>),
     /// End holds of a read-write lock by force.
     RwBreak {
         /// The lock.
         key: &'a [u8],
-        /// Whose holds; everybody's when None.
+        /// Owner of the holds; all owners if `None`.
         owner: Option<&'a [u8]>,
     },
-    /// Make a semaphore.
+    /// Create a semaphore.
     SemInit {
         /// The semaphore.
         key: &'a [u8],
@@ -106,34 +105,34 @@ pub enum Request<'a> {
     Resize {
         /// The semaphore.
         key: &'a [u8],
-        /// To what.
+        /// The new capacity.
         to: ResizeTo,
         /// Request id, 1 to 64 bytes.
         reqid: Option<&'a [u8]>,
     },
     /// Take permits with an owner and a lease, or wait for them.
     SemAcquire(SemAcquire<'a>),
-    /// Give back what ACQUIRE gave.
+    /// Return the permits of an ACQUIRE.
     SemRelease {
         /// The semaphore.
         key: &'a [u8],
-        /// What ACQUIRE answered.
+        /// The permit id from ACQUIRE.
         permit: PermitId,
     },
-    /// Set the end of the lease of a permit anew.
+    /// Restart the lease of a permit.
     SemRenew(SemRenew<'a>),
-    /// Take permits that belong to nobody, or wait for them.
+    /// Take permits without an owner, or wait for them.
     Take(Take<'a>),
-    /// Give back what TAKE and DRAIN took.
+    /// Return permits of TAKE and DRAIN.
     Give {
         /// The semaphore.
         key: &'a [u8],
-        /// How many, 1 to 2^31 - 1.
+        /// Number of permits, 1 to 2^31 - 1.
         n: u32,
         /// Request id, 1 to 64 bytes.
         reqid: Option<&'a [u8]>,
     },
-    /// Take all permits that can be had.
+    /// Take all available permits.
     Drain {
         /// The semaphore.
         key: &'a [u8],
@@ -144,7 +143,7 @@ pub enum Request<'a> {
     SemBreak {
         /// The semaphore.
         key: &'a [u8],
-        /// What ACQUIRE answered.
+        /// The permit id from ACQUIRE.
         permit: PermitId,
     },
     /// List the permits that are out with a lease.
@@ -158,14 +157,14 @@ pub enum Request<'a> {
         key: &'a [u8],
         /// 1 to 2^31 - 1.
         count: u32,
-        /// How long it may stay closed, 1 ms to 365 days; None: until it is opened or deleted.
+        /// Time limit, 1 ms to 365 days; `None`: closed until it is opened or deleted.
         lease_ms: Option<u64>,
     },
     /// Count a latch down.
     CountDown {
         /// The latch.
         key: &'a [u8],
-        /// By how much, 1 to 2^31 - 1.
+        /// The step, 1 to 2^31 - 1.
         n: u32,
         /// Request id, 1 to 64 bytes.
         reqid: Option<&'a [u8]>,
@@ -174,14 +173,14 @@ pub enum Request<'a> {
     Await {
         /// The latch.
         key: &'a [u8],
-        /// Wait at most so long on this connection, up to 365 days; `Some(0)` is for ever.
+        /// Maximum wait on this connection, up to 365 days; `Some(0)` waits forever.
         block_ms: Option<u64>,
     },
     /// Take all of several locks, or wait for them.
     MAcquire(MAcquire<'a>),
-    /// Give back one hold of each of several locks.
+    /// Release one hold of each of several locks.
     MRelease(MRelease<'a>),
-    /// Set the ends of the leases of several locks anew.
+    /// Restart the leases of several locks.
     MRenew(MRenew<'a>),
     /// Take one of several locks, or wait for the first to become free.
     AnyAcquire(MAcquire<'a>),
@@ -192,20 +191,19 @@ pub enum Request<'a> {
         /// Answer it with an error instead of Null.
         error: bool,
     },
-    /// Replay a record; sent by servers to servers only.
+    /// Replay a record; only servers send this, to servers.
     Apply {
         /// The key that the record is about.
         key: &'a [u8],
-        /// The record, opaque here.
+        /// The record, opaque to this crate.
         payload: &'a [u8],
     },
 }
 
-/// Reads the arguments of one call; `args` are those after the command's name.
+/// Parses the arguments of one call; `args` are those after the command's name.
 ///
-/// The arguments are looked at from left to right, after their number, and the first fault is
-/// reported. The request borrows from the arguments. Nothing is allocated, except to find repeated
-/// keys among many.
+/// Their number is checked first, then they are read from left to right; the first error is returned. The request
+/// borrows from the arguments. Nothing is allocated, except to find repeated keys in large sets.
 #[inline]
 pub fn parse<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
     match id {
@@ -293,7 +291,7 @@ fn parse_multi<'a>(verb: MultiVerb, id: CommandId, args: &'a [&'a [u8]]) -> Pars
     }
 }
 
-/// Where messages about a place and its hold go, 1 to 256 bytes.
+/// Channel of the messages about a waiter and its hold, 1 to 256 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel<'a> {
     /// `NOTIFY`: published to all nodes of a cluster.
@@ -336,8 +334,8 @@ impl<'a> Request<'a> {
         self.each_arg(|arg| out.push(arg.to_vec()));
     }
 
-    /// Hands the arguments after the command's name to `arg`, one by one and in order: for
-    /// clients that put them into a buffer of their own. Leases are written as `PX`.
+    /// Passes the arguments after the command's name to `arg`, one by one and in order, for clients that write them
+    /// into their own buffer. Leases are written as `PX`.
     pub fn each_arg(&self, arg: impl FnMut(&[u8])) {
         let mut to = Writer::new(arg);
         match *self {

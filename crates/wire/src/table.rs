@@ -1,8 +1,7 @@
 //! The table of commands: one row per command, and each fact about a command only once.
 //!
-//! Registration, `COMMAND DOCS`, ACL categories, key specs, the reference page and the tests of
-//! the parser read these rows. A new family of commands is a new file beside `lock.rs` and a new
-//! line in [`COMMANDS`].
+//! Registration, `COMMAND DOCS`, ACL categories, key specs, the reference page and the tests of the parser read these
+//! rows. A new family is a new file next to `lock.rs` and a new line in [`COMMANDS`].
 
 mod acl;
 mod admin;
@@ -83,20 +82,20 @@ pub static COMMANDS: &[Command] = &[
 pub struct Command {
     /// Name as registered, for example `DLOCK.ACQUIRE`.
     pub name: &'static str,
-    /// Which command it is.
+    /// Identifier of the command.
     pub id: CommandId,
     /// Chapter of the reference page.
     pub group: Group,
     /// What it does, in one line.
     pub summary: &'static str,
-    /// Name of the command whose arguments, reply and errors it shares: the reference page points
-    /// there and does not repeat them.
+    /// Name of the command with the same arguments, reply and errors; the reference page links to it and does not
+    /// repeat them.
     pub like: Option<&'static str>,
     /// First version of dlock that has it.
     pub since: &'static str,
     /// Cost, as `COMMAND DOCS` shows it.
     pub complexity: &'static str,
-    /// Number of arguments with the name, as Redis counts: `-n` is "at least n".
+    /// Number of arguments including the name, as Redis counts: `-n` is "at least n".
     pub arity: i32,
     /// Whether it changes data.
     pub access: Access,
@@ -104,9 +103,9 @@ pub struct Command {
     pub flags: &'static str,
     /// ACL categories, without the `@`.
     pub acl: &'static [&'static str],
-    /// Where its keys are.
+    /// Position of its keys.
     pub keys: Keys,
-    /// What it does to its keys; empty when it has none.
+    /// Use of its keys; empty if it has none.
     pub key_flags: &'static [KeyFlag],
     /// Arguments after the name, in order.
     pub args: &'static [Arg],
@@ -114,7 +113,7 @@ pub struct Command {
     pub reply: &'static str,
     /// Errors of dlock that it can return, and when (Markdown).
     pub errors: &'static [(ErrorCode, &'static str)],
-    /// What it does, case by case (Markdown).
+    /// Its behaviour, case by case (Markdown).
     pub notes: &'static str,
     /// A session with `redis-cli`; can be empty for internal commands.
     pub example: &'static str,
@@ -250,7 +249,7 @@ pub enum Bounds {
         min: i64,
         /// Largest.
         max: i64,
-        /// What it counts, for example `ms`; empty for plain numbers.
+        /// The unit, for example `ms`; empty for plain numbers.
         unit: &'static str,
     },
     /// A UUID in canonical form, in upper or lower case.
@@ -263,7 +262,7 @@ impl Bounds {
     }
 
     const fn number(min: u64, max: u64, unit: &'static str) -> Self {
-        // No range of dlock ends beyond 63 bits.
+        // All ranges of dlock fit into 63 bits.
         Self::Number { min: min.cast_signed(), max: max.cast_signed(), unit }
     }
 }
@@ -282,7 +281,7 @@ impl Command {
 }
 
 impl Arg {
-    /// A required argument without a token. The other constructors build on it.
+    /// A required argument without a keyword. The other constructors build on it.
     const fn plain(
         name: &'static str,
         kind: ArgKind,

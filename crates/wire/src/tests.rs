@@ -1,4 +1,4 @@
-//! Holds the parts of this crate together: table, parser, writer, texts and reference page.
+//! Tests that table, parser, writer, texts and reference page agree.
 
 mod accepted;
 mod agreement;
@@ -19,7 +19,7 @@ fn id(name: &str) -> CommandId {
     COMMANDS.iter().find(|command| command.name == name).expect("a command of the table").id
 }
 
-/// What becomes of a call as one would type it, split at spaces; the name comes first.
+/// Parses a call given as one line, split at spaces, with the name first.
 fn call<T>(line: &str, look: impl FnOnce(Result<Request<'_>, ParseError<'_>>) -> T) -> T {
     let mut words = line.split(' ');
     let command = id(words.next().expect("a name"));

@@ -1,4 +1,4 @@
-//! Requests of the locks with one holder, each read and written on one page.
+//! Requests of the locks with one holder. Parser and writer of each are side by side.
 
 use super::{Channel, Request, Writer};
 use crate::cursor::Cursor;
@@ -13,28 +13,28 @@ use crate::table::CommandId;
 pub struct Acquire<'a> {
     /// The lock.
     pub key: &'a [u8],
-    /// Who asks, 1 to 256 bytes.
+    /// The owner that asks, 1 to 256 bytes.
     pub owner: &'a [u8],
-    /// Length of the lease, 1 ms to 365 days; the server's default when None.
+    /// Lease, 1 ms to 365 days; `None` uses the server's default.
     pub lease_ms: Option<u64>,
-    /// Wait at most so long on this connection, up to 365 days; `Some(0)` is for ever.
+    /// Maximum wait on this connection, up to 365 days; `Some(0)` waits forever.
     pub block_ms: Option<u64>,
     /// Wait without blocking, 1 ms to 1 day.
     pub queue_ms: Option<u64>,
-    /// Channel of the messages about this place and hold.
+    /// Channel of the messages about this waiter and its hold.
     pub notify: Option<Channel<'a>>,
     /// Request id, 1 to 64 bytes.
     pub reqid: Option<&'a [u8]>,
-    /// Refuse to hold it twice.
+    /// Refuse re-entry.
     pub no_reentry: bool,
-    /// Cut the lease to so much when the connection goes away, up to 365 days; `Some(0)` is at once.
+    /// Lease after the connection closes, up to 365 days; `Some(0)` ends the hold at once.
     pub bind_ms: Option<u64>,
     /// Shown by INFO and WAITERS, 0 to 256 bytes.
     pub label: Option<&'a [u8]>,
 }
 
 impl<'a> Acquire<'a> {
-    /// Without any option: never waits, and has the server's default lease.
+    /// Without options: never waits, and has the server's default lease.
     pub const fn new(key: &'a [u8], owner: &'a [u8]) -> Self {
         Self {
             key,
@@ -63,7 +63,7 @@ impl<'a> Acquire<'a> {
         Ok(acquire)
     }
 
-    /// Takes an option that every family has: all but NOREENTRY.
+    /// Parses an option that every family has: all but NOREENTRY.
     #[inline]
     pub(super) fn option(
         &mut self,
@@ -107,9 +107,9 @@ impl<'a> Acquire<'a> {
 pub struct Release<'a> {
     /// The lock.
     pub key: &'a [u8],
-    /// Who holds it, 1 to 256 bytes.
+    /// The holder, 1 to 256 bytes.
     pub owner: &'a [u8],
-    /// Give back all holds, not one.
+    /// Release all holds, not one.
     pub all: bool,
     /// Only if the hold has this token, 1 to 2^53 - 1.
     pub token: Option<u64>,
@@ -118,7 +118,7 @@ pub struct Release<'a> {
 }
 
 impl<'a> Release<'a> {
-    /// Without any option: gives back one hold.
+    /// Without options: releases one hold.
     pub const fn new(key: &'a [u8], owner: &'a [u8]) -> Self {
         Self { key, owner, all: false, token: None, reqid: None }
     }
@@ -162,18 +162,18 @@ impl<'a> Release<'a> {
 pub struct Renew<'a> {
     /// The lock.
     pub key: &'a [u8],
-    /// Who holds it, 1 to 256 bytes.
+    /// The holder, 1 to 256 bytes.
     pub owner: &'a [u8],
-    /// Length of the lease from now, 1 ms to 365 days; the hold's own lease when None.
+    /// Lease from now, 1 ms to 365 days; `None` keeps the length of the hold's lease.
     pub lease_ms: Option<u64>,
     /// Only if the hold has this token, 1 to 2^53 - 1.
     pub token: Option<u64>,
-    /// Tie the hold to this connection, 0 ms to 365 days; the tie stays as it is when None.
+    /// Bind the hold to this connection, 0 ms to 365 days; `None` leaves the binding unchanged.
     pub bind_ms: Option<u64>,
 }
 
 impl<'a> Renew<'a> {
-    /// Without any option: the hold's own lease, from now.
+    /// Without options: restarts the hold's current lease.
     pub const fn new(key: &'a [u8], owner: &'a [u8]) -> Self {
         Self { key, owner, lease_ms: None, token: None, bind_ms: None }
     }

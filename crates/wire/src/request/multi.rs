@@ -1,7 +1,6 @@
 //! Requests for several locks at once.
 //!
-//! The keys stay where they are among the arguments. They are never empty, at most 262,144, and
-//! all different.
+//! The keys are a slice of the arguments: 1 to 262,144, all different.
 
 use super::{Acquire, Channel, Writer};
 use crate::cursor::Cursor;
@@ -9,30 +8,30 @@ use crate::fault::ParseError;
 use crate::option::Opt;
 use crate::table::CommandId;
 
-/// `numkeys key [key …] owner [PX ms|EX s] [BLOCK ms] [NOTIFY|SNOTIFY channel] [REQID id] [BIND ms]
-/// [LABEL text]`, for all of the locks or for any one.
+/// `numkeys key [key …] owner [PX ms|EX s] [BLOCK ms] [NOTIFY|SNOTIFY channel] [REQID id] [BIND ms] [LABEL text]`,
+/// for all of the locks (MACQUIRE) or any one (ANYACQUIRE).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MAcquire<'a> {
     /// The locks, 1 to 262,144, all different.
     pub keys: &'a [&'a [u8]],
-    /// Who asks, 1 to 256 bytes.
+    /// The owner that asks, 1 to 256 bytes.
     pub owner: &'a [u8],
-    /// Length of the leases, 1 ms to 365 days; the server's default when None.
+    /// Lease of each lock, 1 ms to 365 days; `None` uses the server's default.
     pub lease_ms: Option<u64>,
-    /// Wait at most so long on this connection, up to 365 days; `Some(0)` is for ever.
+    /// Maximum wait on this connection, up to 365 days; `Some(0)` waits forever.
     pub block_ms: Option<u64>,
     /// Channel of the messages about these holds, 1 to 256 bytes.
     pub notify: Option<Channel<'a>>,
     /// Request id, 1 to 64 bytes.
     pub reqid: Option<&'a [u8]>,
-    /// Cut the leases to so much when the connection goes away, up to 365 days; `Some(0)` is at once.
+    /// Lease after the connection closes, up to 365 days; `Some(0)` ends the hold at once.
     pub bind_ms: Option<u64>,
     /// Shown by INFO and WAITERS, 0 to 256 bytes.
     pub label: Option<&'a [u8]>,
 }
 
 impl<'a> MAcquire<'a> {
-    /// Without any option: never waits, and has the server's default lease.
+    /// Without options: never waits, and has the server's default lease.
     pub const fn new(keys: &'a [&'a [u8]], owner: &'a [u8]) -> Self {
         Self {
             keys,
@@ -46,7 +45,7 @@ impl<'a> MAcquire<'a> {
         }
     }
 
-    /// The same call for one lock alone.
+    /// The same call for only one lock.
     pub const fn for_key(&self, key: &'a [u8]) -> Acquire<'a> {
         Acquire {
             key,
@@ -96,14 +95,14 @@ impl<'a> MAcquire<'a> {
 pub struct MRelease<'a> {
     /// The locks, 1 to 262,144, all different.
     pub keys: &'a [&'a [u8]],
-    /// Who holds them, 1 to 256 bytes.
+    /// The holder, 1 to 256 bytes.
     pub owner: &'a [u8],
     /// Request id, 1 to 64 bytes.
     pub reqid: Option<&'a [u8]>,
 }
 
 impl<'a> MRelease<'a> {
-    /// Without any option: gives back one hold of each lock.
+    /// Without options: releases one hold of each lock.
     pub const fn new(keys: &'a [&'a [u8]], owner: &'a [u8]) -> Self {
         Self { keys, owner, reqid: None }
     }
@@ -127,14 +126,14 @@ impl<'a> MRelease<'a> {
 pub struct MRenew<'a> {
     /// The locks, 1 to 262,144, all different.
     pub keys: &'a [&'a [u8]],
-    /// Who holds them, 1 to 256 bytes.
+    /// The holder, 1 to 256 bytes.
     pub owner: &'a [u8],
-    /// Length of the leases from now, 1 ms to 365 days; each hold's own lease when None.
+    /// Lease from now, 1 ms to 365 days; `None` keeps the length of each hold's lease.
     pub lease_ms: Option<u64>,
 }
 
 impl<'a> MRenew<'a> {
-    /// Without any option: each hold's own lease, from now.
+    /// Without options: restarts each hold's current lease.
     pub const fn new(keys: &'a [&'a [u8]], owner: &'a [u8]) -> Self {
         Self { keys, owner, lease_ms: None }
     }

@@ -5,12 +5,12 @@ use crate::cursor::Cursor;
 use crate::fault::ParseError;
 use crate::table::CommandId;
 
-/// How a read-write lock is held.
+/// Mode of a hold of a read-write lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Together with other readers.
+    /// Shared with other readers.
     Read,
-    /// Alone.
+    /// Exclusive.
     Write,
 }
 
@@ -31,14 +31,14 @@ impl Mode {
 /// [LABEL text]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RwAcquire<'a> {
-    /// All but the mode. `no_reentry` is false: the command has no such option.
+    /// All fields but the mode. `no_reentry` is false: the command has no such option.
     pub acquire: Acquire<'a>,
-    /// What is asked for.
+    /// The requested mode.
     pub mode: Mode,
 }
 
 impl<'a> RwAcquire<'a> {
-    /// Without any option: never waits, and has the server's default lease.
+    /// Without options: never waits, and has the server's default lease.
     pub const fn new(key: &'a [u8], owner: &'a [u8], mode: Mode) -> Self {
         Self { acquire: Acquire::new(key, owner), mode }
     }
@@ -64,14 +64,14 @@ impl<'a> RwAcquire<'a> {
 /// `key owner READ|WRITE [ALL] [TOKEN t] [REQID id]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RwRelease<'a> {
-    /// All but the mode.
+    /// All fields but the mode.
     pub release: Release<'a>,
-    /// Which of the owner's holds.
+    /// Mode of the hold to release.
     pub mode: Mode,
 }
 
 impl<'a> RwRelease<'a> {
-    /// Without any option: gives back one hold of that mode.
+    /// Without options: releases one hold of that mode.
     pub const fn new(key: &'a [u8], owner: &'a [u8], mode: Mode) -> Self {
         Self { release: Release::new(key, owner), mode }
     }
@@ -95,14 +95,14 @@ impl<'a> RwRelease<'a> {
 /// `key owner READ|WRITE [PX ms|EX s] [TOKEN t] [BIND ms]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RwRenew<'a> {
-    /// All but the mode.
+    /// All fields but the mode.
     pub renew: Renew<'a>,
-    /// Which of the owner's holds.
+    /// Mode of the hold to renew.
     pub mode: Mode,
 }
 
 impl<'a> RwRenew<'a> {
-    /// Without any option: the own lease of the hold of that mode, from now.
+    /// Without options: restarts the current lease of the hold of that mode.
     pub const fn new(key: &'a [u8], owner: &'a [u8], mode: Mode) -> Self {
         Self { renew: Renew::new(key, owner), mode }
     }

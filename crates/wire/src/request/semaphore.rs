@@ -1,4 +1,4 @@
-//! Requests of the semaphore, each read and written on one page.
+//! Requests of the semaphore. Parser and writer of each are side by side.
 
 use super::{Acquire, Request, Writer};
 use crate::cursor::Cursor;
@@ -12,16 +12,16 @@ use crate::table::CommandId;
 /// [REQID id] [BIND ms] [LABEL text]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemAcquire<'a> {
-    /// What it has in common with a lock. `no_reentry` is false: the command has no such option.
+    /// The fields shared with a lock. `no_reentry` is false: the command has no such option.
     pub acquire: Acquire<'a>,
-    /// How many permits, 1 to 2^31 - 1.
+    /// Number of permits, 1 to 2^31 - 1.
     pub count: u32,
-    /// Make the semaphore with so many permits if it is not there, 1 to 2^31 - 1.
+    /// Capacity to create the semaphore with if it does not exist, 1 to 2^31 - 1.
     pub limit: Option<u32>,
 }
 
 impl<'a> SemAcquire<'a> {
-    /// Without any option: one permit, never waits, and has the server's default lease.
+    /// Without options: one permit, never waits, and has the server's default lease.
     pub const fn new(key: &'a [u8], owner: &'a [u8]) -> Self {
         Self { acquire: Acquire::new(key, owner), count: 1, limit: None }
     }
@@ -56,16 +56,16 @@ impl<'a> SemAcquire<'a> {
 pub struct SemRenew<'a> {
     /// The semaphore.
     pub key: &'a [u8],
-    /// Which permit.
+    /// The permit id.
     pub permit: PermitId,
-    /// Length of the lease from now, 1 ms to 365 days; the permit's own lease when None.
+    /// Lease from now, 1 ms to 365 days; `None` keeps the length of the permit's lease.
     pub lease_ms: Option<u64>,
-    /// Tie the permit to this connection, 0 ms to 365 days; the tie stays as it is when None.
+    /// Bind the permit to this connection, 0 ms to 365 days; `None` leaves the binding unchanged.
     pub bind_ms: Option<u64>,
 }
 
 impl<'a> SemRenew<'a> {
-    /// Without any option: the permit's own lease, from now.
+    /// Without options: restarts the permit's current lease.
     pub const fn new(key: &'a [u8], permit: PermitId) -> Self {
         Self { key, permit, lease_ms: None, bind_ms: None }
     }
@@ -97,16 +97,16 @@ impl<'a> SemRenew<'a> {
 pub struct Take<'a> {
     /// The semaphore.
     pub key: &'a [u8],
-    /// How many permits, 1 to 2^31 - 1.
+    /// Number of permits, 1 to 2^31 - 1.
     pub n: u32,
-    /// Wait at most so long on this connection, up to 365 days; `Some(0)` is for ever.
+    /// Maximum wait on this connection, up to 365 days; `Some(0)` waits forever.
     pub block_ms: Option<u64>,
     /// Request id, 1 to 64 bytes.
     pub reqid: Option<&'a [u8]>,
 }
 
 impl<'a> Take<'a> {
-    /// Without any option: one permit, never waits.
+    /// Without options: one permit, never waits.
     pub const fn new(key: &'a [u8]) -> Self {
         Self { key, n: 1, block_ms: None, reqid: None }
     }
@@ -134,12 +134,12 @@ impl<'a> Take<'a> {
     }
 }
 
-/// What RESIZE changes the number of permits to.
+/// The new capacity that RESIZE asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResizeTo {
-    /// To so many, 1 to 2^31 - 1.
+    /// The capacity, 1 to 2^31 - 1.
     Absolute(u32),
-    /// By so many more, or fewer when negative; -(2^31 - 1) to 2^31 - 1.
+    /// A change of the capacity, -(2^31 - 1) to 2^31 - 1.
     By(i64),
 }
 

@@ -1,8 +1,8 @@
-//! Writes arguments: the mirror of the cursor.
+//! Writes arguments: the counterpart of the cursor.
 
 use super::Channel;
 
-/// Where the arguments go, one by one.
+/// Passes arguments on, one by one.
 pub(super) struct Writer<F> {
     arg: F,
 }
@@ -34,7 +34,7 @@ impl<F: FnMut(&[u8])> Writer<F> {
     }
 
     fn decimal(&mut self, magnitude: u64, negative: bool) {
-        // 20 digits hold every 64-bit number; one place more for the sign.
+        // 20 digits hold every 64-bit number; one more byte for the sign.
         let mut text = [b'-'; 21];
         let mut rest = magnitude;
         let mut start = text.len();

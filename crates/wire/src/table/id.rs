@@ -2,7 +2,7 @@
 
 use super::{COMMANDS, Command};
 
-/// Which command a row, a request or an error is about.
+/// Identifies the command of a row, a request or an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CommandId {
     /// A command of DLOCK, the re-entrant lock.

@@ -12,7 +12,7 @@ const NOT_HELD: (ErrorCode, &str) = (
     "`owner` does not hold the lock, or holds it with another token. Nothing was changed.",
 );
 
-/// What most commands of all families have in common.
+/// The common fields of most commands of all families.
 pub(super) const BASE: Command = Command {
     name: "",
     id: CommandId::Lock(LockVerb::Info),

@@ -1,4 +1,4 @@
-//! Calls that are understood, and what they mean.
+//! Valid calls and their meaning.
 
 use super::call;
 use crate::cursor::integer;
@@ -101,7 +101,7 @@ fn calls_and_their_meaning() {
             notify: Some(Channel::Plain(b"ch")), label: Some(b""), ..MACQUIRE })),
         ("DLOCK.MRELEASE 2 a b o REQID r", Request::MRelease(MRelease { reqid: Some(b"r"), ..MRelease::new(KEYS, b"o") })),
         ("DLOCK.MRENEW 2 a b o EX 2", Request::MRenew(MRenew { lease_ms: Some(2000), ..MRenew::new(KEYS, b"o") })),
-        // Keys, owners and options are told apart by the count alone.
+        // Only the count separates keys, owner and options.
         ("DLOCK.MACQUIRE 1 PX PX PX 5", Request::MAcquire(MAcquire { lease_ms: Some(5), ..MAcquire::new(&[b"PX"], b"PX") })),
         ("DLOCK.UNBLOCK 4", Request::Unblock { client: 4, error: false }),
         ("DLOCK.UNBLOCK 4 error", Request::Unblock { client: 4, error: true }),

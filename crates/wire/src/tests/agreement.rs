@@ -1,4 +1,4 @@
-//! The table of commands says what the parser does: no more, no less.
+//! The table of commands describes exactly what the parser accepts.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -16,7 +16,7 @@ type Words = Vec<Vec<u8>>;
 /// A permit id.
 const UUID: &[u8] = b"0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70";
 
-/// The smallest value that an argument takes.
+/// The smallest valid value of an argument.
 fn value(arg: &Arg) -> Vec<u8> {
     match arg.bounds {
         Bounds::Uuid => UUID.to_vec(),
@@ -26,7 +26,7 @@ fn value(arg: &Arg) -> Vec<u8> {
     }
 }
 
-/// An argument with `value`, as it is written in a call; of a choice the first.
+/// An argument with `value`, as a call contains it; of a choice the first part.
 fn written(arg: &Arg, value: Vec<u8>) -> Words {
     match (arg.token, arg.kind) {
         (None, ArgKind::OneOf) => smallest(&arg.parts[0]),
@@ -40,7 +40,7 @@ fn smallest(arg: &Arg) -> Words {
     written(arg, value(arg))
 }
 
-/// The argument, or every part of a choice on its own.
+/// The argument, or every part of a choice separately.
 fn parts(arg: &'static Arg) -> &'static [Arg] {
     if arg.kind == ArgKind::OneOf { arg.parts } else { core::slice::from_ref(arg) }
 }
@@ -49,7 +49,7 @@ fn required(command: &Command) -> Vec<&'static Arg> {
     command.args.iter().filter(|arg| !arg.optional).collect()
 }
 
-/// Each optional argument, with every part of a choice on its own.
+/// Each optional argument, with every part of a choice separately.
 fn optional(command: &Command) -> Vec<&'static Arg> {
     command.args.iter().filter(|arg| arg.optional).flat_map(parts).collect()
 }
@@ -104,7 +104,7 @@ fn documented_options_are_accepted_alone_and_together() {
             let mut alone = smallest_call(command);
             alone.extend(written(arg, value(arg)));
             assert!(understood(command, &alone), "{} {alone:?}", command.name);
-            // Of the two ways to give a lease, or a channel, only one may be in a call.
+            // A call may contain only one form of a lease or channel.
             if arg.token != Some("EX") && arg.token != Some("SNOTIFY") {
                 together.extend(written(arg, value(arg)));
             }
@@ -155,7 +155,7 @@ fn documented_ranges_end_where_the_parser_says() {
     }
 }
 
-/// `arg` between `before` and `after`, at both ends of its range and one step beyond.
+/// Tests `arg` between `before` and `after`, at both ends of its range and one step beyond.
 fn check_bounds(command: &Command, before: &Words, arg: &Arg, after: &Words) {
     let tries: Vec<(Vec<u8>, bool)> = match arg.bounds {
         Bounds::Any => return,
@@ -199,7 +199,7 @@ fn check_bounds(command: &Command, before: &Words, arg: &Arg, after: &Words) {
     }
 }
 
-/// So many keys, if it is a number of keys, and an owner.
+/// The given number of keys, if it is a number of keys, and an owner.
 fn keys_and_owner(count: &[u8]) -> Words {
     let count = str::from_utf8(count).ok().and_then(|text| text.parse().ok()).unwrap_or(1_u32);
     let keys = (0..count.max(1)).map(|key| format!("key:{key}").into_bytes());

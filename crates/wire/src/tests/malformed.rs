@@ -1,4 +1,4 @@
-//! Calls that are not understood, with the exact text of each error.
+//! Malformed calls, with the exact text of each error.
 
 mod families;
 
@@ -21,8 +21,7 @@ const CLIENT: &str = "client-id must be an integer between 1 and 922337203685477
 const OWNER: &str = "owner must be 1 to 256 bytes";
 const KEY: &str = "key must not be empty";
 
-/// Calls and the text each one gets. A word that is empty in a line (two spaces, or one at its
-/// end) is an empty argument.
+/// Calls and the text of each error. An empty word in a line (two spaces, or one at its end) is an empty argument.
 #[rustfmt::skip]
 const MALFORMED: &[(&str, &str)] = &[
     // Too few and too many.
@@ -46,7 +45,7 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.UNBLOCK", "wrong number of arguments for 'DLOCK.UNBLOCK' command"),
     ("DLOCK.APPLY k", "wrong number of arguments for 'DLOCK.APPLY' command"),
     ("DLOCK.APPLY k p x", "wrong number of arguments for 'DLOCK.APPLY' command"),
-    // Empty keys and owners; the key is looked at first.
+    // Empty keys and owners; the key is checked first.
     ("DLOCK.ACQUIRE  o", KEY),
     ("DLOCK.ACQUIRE  ", KEY),
     ("DLOCK.ACQUIRE k ", OWNER),
@@ -65,7 +64,7 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.POSITION k ", OWNER),
     ("DLOCK.CANCEL  o", KEY),
     ("DLOCK.CANCEL k ", OWNER),
-    // Options that are not there.
+    // Unknown options.
     ("DLOCK.ACQUIRE k o FOO", "unknown option 'FOO' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o foo 5 PX x", "unknown option 'foo' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o ", "unknown option '' for DLOCK.ACQUIRE"),
@@ -104,7 +103,7 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.ACQUIRE k o LABEL", "LABEL needs a value"),
     ("DLOCK.RELEASE k o TOKEN", "TOKEN needs a value"),
     ("DLOCK.WAITERS k COUNT", "COUNT needs a value"),
-    // Twice, and against each other.
+    // Repeated and contradictory options.
     ("DLOCK.ACQUIRE k o PX 5 PX 5", "option PX given twice"),
     ("DLOCK.ACQUIRE k o PX 5 px", "option PX given twice"),
     ("DLOCK.ACQUIRE k o NOREENTRY noreentry", "option NOREENTRY given twice"),
@@ -171,7 +170,7 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.ACQUIRE k o SNOTIFY ", "SNOTIFY must be 1 to 256 bytes"),
     ("DLOCK.ACQUIRE k o REQID ", "REQID must be 1 to 64 bytes"),
     ("DLOCK.RELEASE k o REQID ", "REQID must be 1 to 64 bytes"),
-    // The first fault from the left is the one that is told.
+    // The first error from the left is returned.
     ("DLOCK.ACQUIRE k o PX 0 FOO", PX),
     ("DLOCK.ACQUIRE k o FOO PX 0", "unknown option 'FOO' for DLOCK.ACQUIRE"),
 ];

@@ -1,4 +1,4 @@
-//! The reference page is the one that the table makes.
+//! The reference page is up to date with the table.
 
 use std::path::Path;
 use std::{env, fs};

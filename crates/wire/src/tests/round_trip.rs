@@ -1,4 +1,4 @@
-//! What is written is read back as it was.
+//! Every written request parses to itself.
 
 use alloc::format;
 use alloc::vec::Vec;

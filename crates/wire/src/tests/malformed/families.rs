@@ -105,7 +105,7 @@ pub(super) const SEM: &[(&str, &str)] = &[
     ("DSEM.BREAK k {0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70}", PERMIT),
     ("DSEM.RENEW k o PX 5", PERMIT),
     ("DSEM.RENEW k 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70 TOKEN 5", "unknown option 'TOKEN' for DSEM.RENEW"),
-    // What begins with a letter is an option, all else is the number.
+    // An argument that begins with a letter is an option; any other is the number.
     ("DSEM.TAKE k 0", N),
     ("DSEM.TAKE k -1", N),
     ("DSEM.TAKE k +1", N),
