@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The command line.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Run programs under locks that live in Redis or Valkey; look at these locks; free them.
+/// Run programs under locks in Redis or Valkey; inspect these locks; free them.
 #[derive(Debug, Parser)]
 #[command(name = "dlock", version, max_term_width = 100, after_help = AFTER_HELP)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
@@ -26,16 +26,16 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Certificates for `rediss://`, `rediss-sentinel://`, `rediss-cluster://`; the options are called as those of redis-cli. The
-/// variables are not: `dlock run` puts `DLOCK_KEY`, the name of the lock, into the environment of its command.
+/// Certificates for `rediss://`, `rediss-sentinel://`, `rediss-cluster://`. The options have the names of those of
+/// redis-cli. The variables do not: `dlock run` sets `DLOCK_KEY`, the name of the lock, for its command.
 #[derive(Debug, Args)]
 pub struct Tls {
-    /// For TLS: the authority to trust instead of those that the system trusts (PEM)
+    /// For TLS: the authority to trust instead of those of the system (PEM)
     #[arg(long, global = true, env = "DLOCK_TLS_CACERT", hide_env_values = true)]
     #[arg(value_name = "FILE")]
     pub cacert: Option<PathBuf>,
 
-    /// For TLS: the certificate to show to servers that want one (PEM)
+    /// For TLS: the certificate for servers that require one (PEM)
     #[arg(long, global = true, env = "DLOCK_TLS_CERT", hide_env_values = true)]
     #[arg(value_name = "FILE")]
     pub cert: Option<PathBuf>,
@@ -58,9 +58,9 @@ pub enum Command {
     Run(Box<Run>),
     /// List locks, semaphores and latches
     Ls(Ls),
-    /// Show all there is to see of one key
+    /// Show everything about one key
     Info(OfKey),
-    /// Show who waits for a key, the first to be served first
+    /// Show the waiters of a key in order of service
     Waiters(Waiters),
     /// End a hold by force: the next in line gets the lock
     Break(Break),
@@ -83,16 +83,16 @@ pub struct Run {
     #[arg(short = 'n', long = "nonblock", visible_alias = "nb", conflicts_with = "wait")]
     pub nonblock: bool,
 
-    /// Wait at most so long, then exit with the code of -E; without -n and -w, wait for ever
+    /// Maximum wait, then exit with the code of -E; without -n and -w, wait forever
     #[arg(short = 'w', long = "wait", visible_alias = "timeout", value_name = "DURATION")]
     #[arg(value_parser = duration)]
     pub wait: Option<Duration>,
 
-    /// Share the lock with others that share it: read side of a read-write lock
+    /// Share the lock with other readers: read side of a read-write lock
     #[arg(short = 's', long, group = "how")]
     pub shared: bool,
 
-    /// Keep those that share it out, too: write side of a read-write lock
+    /// Exclude readers, too: write side of a read-write lock
     #[arg(short = 'x', long, group = "how")]
     pub exclusive: bool,
 
@@ -100,20 +100,20 @@ pub struct Run {
     #[arg(long, group = "how")]
     pub fair: bool,
 
-    /// Take so many permits of a semaphore (default 1, if --limit is given)
+    /// Take this number of permits of a semaphore (default 1, if --limit is given)
     #[arg(long, value_name = "N", conflicts_with = "how", value_parser = clap::value_parser!(u32).range(1..))]
     pub count: Option<u32>,
 
-    /// Take a permit of a semaphore, which is made with so many if it is not there
+    /// Take a permit of a semaphore; create it with this number if it does not exist
     #[arg(long, value_name = "N", conflicts_with = "how", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
 
-    /// Exit code when the lock cannot be had (in time); not 75
+    /// Exit code if the lock is not available (in time); not 75
     #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE", default_value_t = 1)]
     #[arg(value_parser = conflict_code)]
     pub conflict: u8,
 
-    /// Hold it for so long at most; without, the lock is renewed for as long as the command runs
+    /// Maximum hold time; without, the lock is renewed for as long as the command runs
     #[arg(long, value_name = "DURATION", value_parser = lease)]
     pub lease: Option<Duration>,
 
@@ -151,7 +151,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(override_usage = "dlock ls [OPTIONS] [PATTERN]")]
 pub struct Ls {
-    /// Which keys: * any text, ? any sign, [a-z] one of these
+    /// Pattern of keys: * any text, ? any character, [a-z] one of these
     #[arg(value_name = "PATTERN", default_value = "*")]
     pub pattern: OsString,
 
@@ -181,7 +181,7 @@ pub struct Waiters {
     #[arg(value_name = "KEY")]
     pub key: OsString,
 
-    /// Show no more than so many
+    /// Show at most this number of waiters
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=i64::MAX.unsigned_abs()))]
     pub count: Option<u64>,
 
@@ -194,8 +194,8 @@ pub struct Waiters {
 #[derive(Debug, Args)]
 #[command(override_usage = "dlock break [OPTIONS] <KEY> [OWNER|PERMIT]")]
 #[command(after_help = "\
-Whoever had the lock goes on until it hears of it: break a hold only when its holder is known to be dead, \
-or when what the lock protects checks fencing tokens.
+The holder continues until it learns of the loss: break a hold only if its holder is known to be dead, \
+or if the protected resource checks fencing tokens.
 
 Exit code 1: there was nothing to break.")]
 pub struct Break {
@@ -203,7 +203,8 @@ pub struct Break {
     #[arg(value_name = "KEY")]
     pub key: OsString,
 
-    /// Of a read-write lock: whose holds (default: all). Of a semaphore: the permit id, as `dlock info` shows it
+    /// Of a read-write lock: the owner of the holds (default: all). Of a semaphore: the permit id, as `dlock info`
+    /// shows it
     #[arg(value_name = "OWNER|PERMIT")]
     pub whose: Option<OsString>,
 
@@ -221,7 +222,7 @@ node itself with --url redis://host:port.
 
 Exit code 1: that connection has no blocked call.")]
 pub struct Unblock {
-    /// The connection
+    /// The client id of the connection
     #[arg(value_name = "CLIENT-ID", value_parser = clap::value_parser!(u64).range(1..=i64::MAX.unsigned_abs()))]
     pub client_id: u64,
 
@@ -238,16 +239,16 @@ pub struct Unblock {
 #[derive(Debug, Args)]
 #[command(override_usage = "dlock top [OPTIONS] [PATTERN]")]
 #[command(after_help = "\
-Keys: up/down or j/k select, Enter shows holders and waiters, Esc goes back, s sorts by something else, \
+Keys: up/down or j/k select, Enter shows holders and waiters, Esc goes back, s changes the sort order, \
 q quits.
 
 When the output is not a terminal, one snapshot is printed as plain text.")]
 pub struct Top {
-    /// Which keys: * any text, ? any sign, [a-z] one of these
+    /// Pattern of keys: * any text, ? any character, [a-z] one of these
     #[arg(value_name = "PATTERN", default_value = "*")]
     pub pattern: OsString,
 
-    /// Time between two looks at the server
+    /// Time between two samples of the server
     #[arg(short = 'i', long, value_name = "DURATION", default_value = "2", value_parser = interval)]
     pub interval: Duration,
 }
@@ -275,7 +276,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     if time > LONGEST { Err("more than 365 days".to_owned()) } else { Ok(time) }
 }
 
-/// The longest lease and the longest wait that a server takes.
+/// The longest lease and the longest wait that a server accepts.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
 fn lease(text: &str) -> Result<Duration, String> {

@@ -1,4 +1,4 @@
-//! The way to the servers, as far as the URL does not say it.
+//! Options of the connection that the URL does not contain.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::args::Tls;
 use crate::exit::{Failure, USAGE};
 use crate::text;
 
-/// A client with the certificates that were named.
+/// A client builder with the certificates from the options.
 pub fn builder(tls: &Tls) -> Result<ClientBuilder, Failure> {
     let root_cert = tls.cacert.as_deref().map(|file| read("--cacert", file)).transpose()?;
     let client_tls = match (tls.cert.as_deref(), tls.cert_key.as_deref()) {

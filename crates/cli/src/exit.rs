@@ -1,42 +1,42 @@
-//! How the command ends.
+//! Exit codes, and how the command ends.
 
 use std::fmt;
 
 use dlock_client::{Error, ErrorKind};
 
-/// Nothing there, or nothing was done.
+/// Nothing found, or nothing done.
 pub const NOTHING: u8 = 1;
-/// Wrong usage: `EX_USAGE`, as flock(1) has it.
+/// Wrong usage: `EX_USAGE`, as in flock(1).
 pub const USAGE: u8 = 64;
-/// Trouble with the server: `EX_UNAVAILABLE`.
+/// Server error: `EX_UNAVAILABLE`.
 pub const SERVER: u8 = 69;
-/// Trouble with this machine: `EX_OSERR`.
+/// Error of this machine: `EX_OSERR`.
 pub const SYSTEM: u8 = 71;
-/// The lock was lost under the command: `EX_TEMPFAIL`.
+/// The lock was lost while the command ran: `EX_TEMPFAIL`.
 pub const LOST: u8 = 75;
-/// The command is there and cannot be run.
+/// The command exists but cannot be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
-/// There is no such command.
+/// The command does not exist.
 pub const NOT_FOUND: u8 = 127;
-/// What shells show when nobody read the output: 128 + SIGPIPE.
+/// The code that shells show if the reader of the output has gone: 128 + SIGPIPE.
 pub const BROKEN_PIPE: u8 = 141;
 
-/// Why it ends early: what to say, if anything, and the exit code.
+/// An early end: the message, if any, and the exit code.
 #[derive(Debug)]
 pub struct Failure {
     /// The exit code.
     pub code: u8,
-    /// For people, on stderr; nothing is said when it is empty.
+    /// The message for stderr; empty for none.
     pub text: String,
 }
 
 impl Failure {
-    /// Says `text` and ends with `code`.
+    /// Ends with the message `text` and the exit code `code`.
     pub fn new(code: u8, text: impl Into<String>) -> Self {
         Self { code, text: text.into() }
     }
 
-    /// An error of the client about `what` was to be done.
+    /// An error of the client during the action `what`.
     pub fn of(what: impl fmt::Display, error: &Error) -> Self {
         let code = match error.kind() {
             ErrorKind::Invalid => USAGE,
@@ -54,7 +54,7 @@ impl Failure {
         Self::new(code, format!("{what}: {error}{hint}"))
     }
 
-    /// There is no way to the servers.
+    /// The servers cannot be reached.
     pub fn unreachable(url: &str, error: &Error) -> Self {
         let mut failure = Self::of(format!("cannot connect to {}", without_password(url)), error);
         failure.text += match error.kind() {
@@ -83,11 +83,11 @@ fn has_known_scheme(url: &str) -> bool {
     })
 }
 
-/// For messages: what stands before the `@` is nobody's business.
+/// Removes user and password, which stand before the `@`, for messages.
 fn without_password(url: &str) -> String {
     match url.split_once("://") {
         Some((scheme, rest)) => {
-            // A unix socket has its user and password elsewhere.
+            // In the URL of a Unix socket, user and password are elsewhere.
             let rest = rest.split('?').next().unwrap_or_default();
             let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
             format!("{scheme}://{host}")

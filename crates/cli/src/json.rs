@@ -1,5 +1,5 @@
-//! What programs read. Names are those of the server's own answers; times are in milliseconds; what is not there is
-//! null. Keys, owners and labels are strings, or `{"hex": "…"}` when they are not UTF-8.
+//! Output for programs. Names are those of the server's replies; times are in milliseconds; missing values are null.
+//! Keys, owners and labels are strings, or `{"hex": "…"}` when they are not UTF-8.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ impl Serialize for Bytes<'_> {
     }
 }
 
-/// A key with what INFO tells of it.
+/// A key with the fields of INFO.
 #[derive(Debug, serde::Serialize)]
 pub struct Key<'a> {
     #[serde(rename = "key")]
@@ -63,7 +63,7 @@ enum State<'a> {
         initial: u64,
         ttl_ms: Option<u64>,
     },
-    /// A family that this version does not know.
+    /// A family that this version does not support.
     Other {},
 }
 
@@ -106,7 +106,7 @@ pub struct Waiter<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// `permits` of a semaphore, if they were asked for.
+    /// `permits` of a semaphore, if they were requested.
     pub fn new(key: &'a [u8], info: &'a Info, permits: Option<&'a [admin::PermitHold]>) -> Self {
         let state = match info {
             Info::Lock(lock) => State::Lock {
@@ -171,7 +171,7 @@ impl<'a> Permit<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    /// As JSON shows it.
+    /// The row in its JSON form.
     pub fn new(waiter: &'a admin::Waiter) -> Self {
         Self {
             owner: Bytes(&waiter.owner),
@@ -183,11 +183,11 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// Writes it, and ends the line.
+/// Writes the value and ends the line.
 pub fn write(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_string_pretty(value)?;
     let mut rest = text.as_str();
-    // Such signs stand in strings only, where `\uXXXX` means the same.
+    // Such characters occur only in strings, where `\uXXXX` means the same.
     while let Some((at, sign)) = rest.char_indices().find(|&(_, sign)| moves_terminals(sign)) {
         let (before, after) = rest.split_at(at);
         write!(out, "{before}\\u{:04x}", u32::from(sign))?;
@@ -196,8 +196,8 @@ pub fn write(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     writeln!(out, "{rest}")
 }
 
-/// What a terminal may act upon instead of showing it, and JSON leaves as it is: DEL, the control signs above ASCII, and
-/// those that turn the direction of a text.
+/// Characters that a terminal may execute instead of showing, and that JSON does not escape: DEL, the control
+/// characters above ASCII, and those that change the direction of text.
 const fn moves_terminals(sign: char) -> bool {
     matches!(
         sign,

@@ -1,4 +1,4 @@
-//! Looking at many keys at once.
+//! Inspects many keys at once.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use dlock_client::admin::{Admin, Entry, Info};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// How many keys are asked about at a time.
+/// Most keys inspected concurrently.
 const AT_ONCE: usize = 128;
 
-/// A key, and what there was to see of it.
+/// A key and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// The key.
@@ -19,7 +19,7 @@ pub struct Seen {
     pub info: Info,
 }
 
-/// What INFO tells of each of them, in the same order; those that are gone by now are left out.
+/// The INFO of each entry, in the same order, without the keys that no longer exist.
 pub async fn infos(admin: &Admin, entries: Vec<Entry>) -> Result<Vec<Seen>, Error> {
     let places = Arc::new(Semaphore::new(AT_ONCE));
     let mut tasks = JoinSet::new();
@@ -34,7 +34,7 @@ pub async fn infos(admin: &Admin, entries: Vec<Entry>) -> Result<Vec<Seen>, Erro
     }
     let mut all = Vec::with_capacity(tasks.len());
     while let Some(done) = tasks.join_next().await {
-        // A task that panicked has said so.
+        // The panic of a task was already reported.
         let Ok((at, entry, info)) = done else { continue };
         if let Some(info) = info? {
             all.push((at, Seen { entry, info }));

@@ -1,5 +1,5 @@
-//! The `dlock` command: runs programs under locks, shows locks, frees them. All decisions about locks are the
-//! server's; what is done here is asking, showing, and minding a child process.
+//! The `dlock` command: runs programs under locks, shows locks, frees them. The server decides everything about
+//! locks; this program asks, shows and supervises a child process.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -29,12 +29,12 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help that was asked for is not an error; nothing can be done when it cannot be written.
+            // Requested help is not an error; a failure to write it cannot be reported.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    // One thread: what is done about the terminal and its signals is done for the thread that does it.
+    // One thread, because the terminal and its signals are set up per thread.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ending = match runtime {
         Ok(runtime) => runtime.block_on(carry_out(&cli)),
@@ -56,7 +56,7 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
     if let Command::Run(args) = &cli.command {
         return run::run(connect::builder(&cli.tls)?, &cli.url, args).await;
     }
-    // Somebody looks at the screen: better an error soon than patience.
+    // A user watches the screen: an early error is better than long retries.
     let builder = connect::builder(&cli.tls)?.retry_for(Duration::from_secs(3));
     let client = builder.connect(&cli.url).await;
     let client = client.map_err(|error| Failure::unreachable(&cli.url, &error))?;
@@ -75,12 +75,13 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
     Ok(ending)
 }
 
-/// A message for people, in one piece: others write to the same place. Not `eprintln!`: that panics where nobody reads.
+/// Writes a message for people in one piece, because others write to the same output. Not `eprintln!`: that panics if
+/// the reader has gone.
 fn say(text: &str) {
     let _ = io::stderr().write_all(format!("dlock: {text}\n").as_bytes());
 }
 
-/// Ends as if the signal had not been caught: shells tell apart who was interrupted and who chose an exit code.
+/// Ends as if the signal had not been caught: shells distinguish an interrupt from an exit code.
 fn end_by(signal: Signal) -> ExitCode {
     let number = signal as i32;
     // It returns only if it fails.

@@ -31,17 +31,17 @@ use crate::text;
 pub enum Ending {
     /// With this exit code.
     Code(u8),
-    /// By this signal, as a program that does not catch it: those who wait for us should know.
+    /// By this signal, as a program that does not catch it would: the parent process may depend on that.
     Signal(Signal),
 }
 
-/// How long the place of somebody who was killed while waiting, or who lost the connection, stays in the queue.
+/// How long the place in the queue outlives a killed process or a lost connection.
 const PLACE: Duration = Duration::from_secs(2);
 
 /// Takes the lock, runs the command, releases the lock.
 pub async fn run(builder: ClientBuilder, url: &str, args: &Run) -> Result<Ending, Failure> {
     let mut signals = Signals::of(&FATAL).map_err(|error| system("signals", &error))?;
-    // A blocked call: nobody has to claim what somebody who was killed has waited for.
+    // A blocked call: no other process must claim a grant that a killed process waited for.
     let connect = builder.wait(Wait::Blocking).queue(PLACE).connect(url);
     let client = tokio::select! {
         biased;
@@ -54,7 +54,7 @@ pub async fn run(builder: ClientBuilder, url: &str, args: &Run) -> Result<Ending
         biased;
         signal = signals.fatal() => {
             tokio::select! {
-                // What is left then ends by itself.
+                // The remaining holds then end by themselves.
                 _ = client.close() => {}
                 _ = signals.fatal() => {}
             }
@@ -83,7 +83,7 @@ pub async fn run(builder: ClientBuilder, url: &str, args: &Run) -> Result<Ending
     Ok(ending(&ended, released, &shown))
 }
 
-/// What others see: what runs there. Not its arguments, which may be secrets.
+/// The label for others: the name of the command. Not its arguments, which may be secrets.
 fn label(args: &Run) -> Vec<u8> {
     if let Some(label) = &args.label {
         return label.as_bytes().to_vec();
@@ -94,7 +94,7 @@ fn label(args: &Run) -> Vec<u8> {
     label
 }
 
-/// Whether it was still there to be released. Who has had enough of waiting for the server may interrupt.
+/// Whether the lock was still held. The user may interrupt the wait for the server.
 async fn release(held: Held, signals: &mut Signals, shown: &str) -> bool {
     let released = tokio::select! {
         released = held.release() => released,
@@ -125,14 +125,15 @@ fn ending(ended: &Ended, released: bool, shown: &str) -> Ending {
         return Ending::Code(LOST);
     }
     if let Some(signal) = ended.typed {
-        // The terminal would have sent it to all who were started with us, a script for example, had it not been lent.
+        // If the terminal had not been lent, it would have sent the signal to the whole group, for example to a
+        // script.
         let _ = killpg(getpgrp(), signal);
         return Ending::Signal(signal);
     }
     Ending::Code(code(ended.status))
 }
 
-/// As shells have it: 128 and the number of the signal.
+/// As in shells: 128 plus the number of the signal.
 fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)

@@ -23,7 +23,7 @@ pub async fn ls(client: &Client, args: &Ls, out: &mut impl Write) -> Result<(), 
             seen.iter().map(|seen| json::Key::new(&seen.entry.key, &seen.info, None)).collect();
         json::write(out, &keys)?;
     } else if seen.is_empty() {
-        // Not on stdout: an empty list has no lines.
+        // On stderr: stdout stays empty for an empty list.
         crate::say(&format!("no lock matches {}", text::quoted(args.pattern.as_bytes())));
     } else {
         list(&seen).write(out, "")?;
@@ -47,7 +47,7 @@ pub fn list(seen: &[Seen]) -> Table {
     table
 }
 
-/// Who has it, on one line.
+/// The holders, on one line.
 pub fn held_by(info: &Info) -> String {
     match info {
         Info::Lock(lock) => match &lock.holder {
@@ -70,7 +70,7 @@ pub fn held_by(info: &Info) -> String {
     }
 }
 
-/// How long it lasts unless it is renewed; of several holds the longest.
+/// The remaining lease; of several holds the longest.
 pub fn left(info: &Info) -> String {
     let left = match info {
         Info::Latch(latch) => latch.left,
@@ -107,7 +107,7 @@ pub async fn info(client: &Client, args: &OfKey, out: &mut impl Write) -> Result
     Ok(())
 }
 
-/// All of one key, for people.
+/// All about one key, for people.
 pub fn page(
     key: &[u8],
     info: &Info,
@@ -156,7 +156,7 @@ const fn in_words(kind: Kind) -> &'static str {
     }
 }
 
-/// The holds in force, if there are any.
+/// The current holds, if there are any.
 pub fn holds(info: &Info) -> Option<Table> {
     info.holders().next()?;
     let mut headings =
@@ -224,7 +224,7 @@ pub async fn waiters(client: &Client, args: &Waiters, out: &mut impl Write) -> R
     Ok(())
 }
 
-/// The queue, the first to be served first.
+/// The queue, in order of service.
 pub fn of_waiters(waiters: &[Waiter]) -> Table {
     let mut table = Table::new(&[">PLACE", "OWNER", ">CLIENT", ">WAITING", ">LEFT", "LABEL"]);
     for (at, waiter) in waiters.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Columns, aligned, with nothing cut.
+//! Aligned columns, with nothing cut.
 
 use std::io::{self, Write};
 
-/// What a column keeps of its width when there is no room.
+/// Minimum width of a column on a narrow screen.
 const NARROWEST: usize = 6;
 
 /// Rows under a heading. Columns are as wide as their widest cell.
@@ -13,19 +13,19 @@ pub struct Table {
 }
 
 impl Table {
-    /// Without rows. A heading that begins with `>` aligns its column to the right.
+    /// An empty table. A heading that begins with `>` aligns its column to the right.
     pub fn new(headings: &[&str]) -> Self {
         let right = headings.iter().map(|heading| heading.starts_with('>')).collect();
         let names = headings.iter().map(|heading| heading.trim_start_matches('>').to_owned());
         Self { rows: vec![names.collect()], right }
     }
 
-    /// Adds a row: a cell for each heading.
+    /// Adds a row with one cell per heading.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Writes it, each line behind `indent`.
+    /// Writes the table, each line after `indent`.
     pub fn write(&self, out: &mut impl Write, indent: &str) -> io::Result<()> {
         for line in self.lines() {
             writeln!(out, "{indent}{line}")?;
@@ -39,7 +39,7 @@ impl Table {
         self.rows.iter().map(move |row| self.line(row, &widths))
     }
 
-    /// As [`Table::lines`], no wider than `width`: the widest columns give way, and what they cut they mark.
+    /// As [`Table::lines`], but at most `width` wide: the widest columns shrink, and shortened cells are marked.
     pub fn lines_within(&self, width: usize) -> Vec<String> {
         let mut widths = self.widths();
         let gaps = 2 * widths.len().saturating_sub(1);
@@ -77,7 +77,7 @@ impl Table {
     }
 }
 
-/// `text` in at most so many columns; what is left out is marked.
+/// `text` in at most `width` columns; a cut is marked.
 pub fn fit(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

@@ -1,11 +1,11 @@
-//! Bytes and times as people read them.
+//! Bytes and times in readable form.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use dlock_wire::reply::{QUOTE_MAX, quote};
 
-/// Keys, owners and labels: as they are when they are plain, else quoted as redis-cli quotes. Never cut.
+/// Keys, owners and labels: unchanged when they are plain, else quoted as redis-cli does. Never shortened.
 pub fn bytes(bytes: &[u8]) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
     if !bytes.is_empty() && bytes.iter().copied().all(plain) && bytes != NONE.as_bytes() {
@@ -14,7 +14,7 @@ pub fn bytes(bytes: &[u8]) -> String {
     quoted(bytes)
 }
 
-/// In quotes even when it is plain: for texts.
+/// Always quoted, for use in sentences.
 pub fn quoted(bytes: &[u8]) -> String {
     let mut text = String::from('"');
     for part in bytes.chunks(QUOTE_MAX) {
@@ -25,7 +25,7 @@ pub fn quoted(bytes: &[u8]) -> String {
     text
 }
 
-/// What stands for "nothing" in a table.
+/// Marks an empty cell of a table.
 pub const NONE: &str = "-";
 
 /// A label or an owner, or [`NONE`].
@@ -53,7 +53,7 @@ pub fn time(time: Duration) -> String {
     text
 }
 
-/// A time, or what it means that there is none.
+/// A time, or `none` if there is none.
 pub fn time_or(of: Option<Duration>, none: &str) -> String {
     of.map_or_else(|| none.to_owned(), time)
 }

@@ -23,12 +23,12 @@ use crate::look;
 use crate::run::Ending;
 use crate::run::signals::{FATAL, Signals};
 
-/// How many keys one look asks about.
+/// Most keys inspected in one sample.
 const KEYS: usize = 10_000;
-/// How many waiters of a key are shown.
+/// Most waiters of a key that are shown.
 const WAITERS: u64 = 100;
 
-/// Shows the live screen, or, where the output is no terminal, one snapshot.
+/// Shows the live screen or, if the output is not a terminal, one snapshot.
 pub async fn top(client: &Client, args: &Top, out: &mut impl Write) -> Result<Ending, Failure> {
     let looker = Looker { admin: client.admin(), pattern: args.pattern.as_bytes().to_vec() };
     let mut state = State::default();
@@ -79,15 +79,15 @@ async fn live(looker: Looker, mut state: State, interval: Duration) -> Result<En
     Ok(ending)
 }
 
-/// Looks at the servers.
+/// Takes samples of the servers.
 struct Looker {
     admin: Admin,
     pattern: Vec<u8>,
 }
 
 impl Looker {
-    /// Looks every `interval`, and at once when another key is to be looked at closely. One look is over before the
-    /// next begins, however long it takes.
+    /// Takes a sample every `interval`, and at once when another key is opened. A sample ends before the next begins,
+    /// however long it takes.
     async fn keep_looking(
         self,
         interval: Duration,

@@ -17,7 +17,7 @@ use super::held::Held;
 use super::signals::Signals;
 use super::terminal::{self, Terminal};
 
-/// How often it is looked whether a group has ended: nobody tells.
+/// How often the end of a group is polled: the system does not signal it.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A process and its group.
@@ -25,23 +25,23 @@ pub struct Child {
     process: process::Child,
     group: Pid,
     terminal: Option<Terminal>,
-    /// We have just sent TSTP to our own group: one of these is not for the child.
+    /// This program has just sent TSTP to its own group: ignore one of these.
     own_stop: bool,
 }
 
-/// How it went.
+/// Result of the command.
 #[derive(Debug)]
 pub struct Ended {
-    /// Of the command itself.
+    /// Exit status of the command itself.
     pub status: ExitStatus,
-    /// The lock was lost, and the command was ended for that.
+    /// The lock was lost, and the command was ended because of that.
     pub lost: Option<Lost>,
     /// A key of the terminal ended it (Ctrl-C, Ctrl-\).
     pub typed: Option<Signal>,
 }
 
 impl Child {
-    /// Starts the command in a process group of its own and lends it the terminal.
+    /// Starts the command in a separate process group and lends it the terminal.
     pub fn start(
         command: &[OsString],
         environment: &[(&str, Option<OsString>)],
@@ -63,13 +63,13 @@ impl Child {
         let group = Pid::from_raw(process.id().cast_signed());
         if let Some(terminal) = &mut terminal {
             terminal.lend(group);
-            // If it asked for the terminal before it had it, it was stopped.
+            // If it asked for the terminal too early, the system stopped it.
             let _ = killpg(group, Signal::SIGCONT);
         }
         Ok(Self { process, group, terminal, own_stop: false })
     }
 
-    /// Returns when it has ended. Passes signals on to it; ends it when the hold is lost.
+    /// Waits for the end of the command. Forwards signals to it; ends it when the hold is lost.
     pub async fn supervise(
         &mut self,
         hold: &Held,
@@ -86,7 +86,7 @@ impl Child {
                 biased;
                 how = &mut lost => {
                     self.ask_to_end();
-                    // Only now: nobody may be reading.
+                    // Reported last: writing may block if no program reads stderr.
                     on_loss(how);
                     break (self.end(signals, grace).await?, Some(how));
                 }
@@ -97,7 +97,7 @@ impl Child {
         Ok(Ended { status, lost, typed })
     }
 
-    /// Its exit status, if it has ended. If it was stopped from the terminal, so are we, until we are continued.
+    /// Its exit status, if it has ended. If the terminal stopped it, this program stops, too, until it is continued.
     fn look(&mut self) -> io::Result<Option<ExitStatus>> {
         if let Some(status) = self.process.try_wait()? {
             return Ok(Some(status));
@@ -109,19 +109,18 @@ impl Child {
         Ok(None)
     }
 
-    /// A child that was stopped by the terminal stops us and those who were started with us: the shell waits for that,
-    /// and then takes the terminal. Nobody renews the lock meanwhile; whether it is still ours is seen before the child
-    /// goes on. Who was stopped by other means (SIGSTOP, or where there is no terminal) is left alone, and we go on
-    /// renewing.
+    /// When the terminal stops the child, this program stops itself and its group: the shell waits for that, and then
+    /// takes the terminal. Meanwhile the lock is not renewed; the child continues only if the lock is still held. A
+    /// child stopped by other means (SIGSTOP, or without a terminal) stays stopped, and renewal goes on.
     fn stopped(&mut self, signal: Signal) {
         let Some(terminal) = &mut self.terminal else { return };
         match signal {
-            // It was not in the foreground yet when it asked.
+            // It asked for the terminal before its group was in the foreground.
             Signal::SIGTTIN | Signal::SIGTTOU if terminal.is_lent() || terminal.is_ours() => {
                 terminal.lend(self.group);
                 let _ = killpg(self.group, Signal::SIGCONT);
             }
-            // No shell would ever continue us: then Ctrl-Z has no effect, as the system has it for such groups.
+            // No shell would ever continue this group: Ctrl-Z then has no effect, as in the system.
             Signal::SIGTSTP if terminal::nobody_controls_jobs() => {
                 let _ = killpg(self.group, Signal::SIGCONT);
             }
@@ -140,7 +139,7 @@ impl Child {
         match signal {
             Signal::SIGCHLD => {}
             Signal::SIGTSTP if std::mem::take(&mut self.own_stop) => {}
-            // While we stood still the lease may have ended: then the child must not go on.
+            // The lease may have ended during the stop: then the child must not continue.
             Signal::SIGCONT if hold.lost_now().is_some() => {}
             Signal::SIGCONT => {
                 if let Some(terminal) = &mut self.terminal {
@@ -148,7 +147,7 @@ impl Child {
                 }
                 let _ = killpg(self.group, signal);
             }
-            // It fails when the group has just ended; then this is seen next.
+            // It fails when the group has just ended; the next poll detects that.
             _ => {
                 let _ = killpg(self.group, signal);
             }
@@ -157,11 +156,11 @@ impl Child {
 
     fn ask_to_end(&self) {
         let _ = killpg(self.group, Signal::SIGTERM);
-        // Who is stopped hears nothing.
+        // A stopped process handles no signals.
         let _ = killpg(self.group, Signal::SIGCONT);
     }
 
-    /// Waits for the end of the whole group, which was asked to; after `grace` it is not asked any more.
+    /// Waits until the whole group has ended, after a request to end; kills it after `grace`.
     async fn end(&mut self, signals: &mut Signals, grace: Duration) -> io::Result<ExitStatus> {
         let end = Instant::now() + grace;
         let mut killed = false;
@@ -188,7 +187,7 @@ impl Child {
         }
     }
 
-    /// It has ended: the terminal is ours again. Which of its keys ended it, if one did.
+    /// The child has ended: takes the terminal back. Returns the terminal signal that ended it, if any.
     fn ended(&mut self, status: ExitStatus, by_us: bool) -> Option<Signal> {
         let terminal = self.terminal.as_mut()?;
         let lent = terminal.is_lent();

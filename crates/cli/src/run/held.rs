@@ -1,4 +1,4 @@
-//! What `dlock run` holds: a lock or permits of a semaphore.
+//! The hold of `dlock run`: a lock or permits of a semaphore.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,14 +11,14 @@ use nix::unistd::gethostname;
 
 use crate::args::Run;
 
-/// What is wanted, and under which name.
+/// The requested lock or permits, and the owner.
 #[derive(Debug)]
 pub struct Wanted {
     entry: Entry,
     owner: String,
 }
 
-/// A hold that is given back by [`Held::release`].
+/// A hold that [`Held::release`] ends.
 pub struct Held {
     key: OsString,
     owner: String,
@@ -30,7 +30,7 @@ enum What {
     Permit(Permit),
 }
 
-/// Takes what is like a lock, for as long as the user is ready to wait.
+/// Acquires a kind of lock, for at most the user's maximum wait.
 macro_rules! take {
     ($handle:expr, $args:expr, $owner:expr, $label:expr) => {{
         let mut handle = $handle.owner($owner).label($label);
@@ -46,7 +46,7 @@ macro_rules! take {
 }
 
 impl Wanted {
-    /// By these arguments.
+    /// From the arguments.
     pub fn new(args: &Run) -> Self {
         let kind = if args.count.is_some() || args.limit.is_some() {
             Kind::Semaphore
@@ -60,7 +60,7 @@ impl Wanted {
         Self { entry: Entry { key: args.key.as_bytes().to_vec(), kind }, owner: owner() }
     }
 
-    /// None: it cannot be had, or not in time.
+    /// None: not available, or not in time.
     pub async fn take(
         &self,
         client: &Client,
@@ -89,7 +89,7 @@ impl Wanted {
 }
 
 impl Held {
-    /// Resolves when it is lost.
+    /// Resolves when the hold is lost.
     pub fn lost(&self) -> Pin<Box<dyn Future<Output = Lost>>> {
         match &self.what {
             What::Lock(guard) => Box::pin(guard.lost()),
@@ -97,7 +97,7 @@ impl Held {
         }
     }
 
-    /// How it was lost, if it was.
+    /// How the hold was lost, if it was.
     pub fn lost_now(&self) -> Option<Lost> {
         match &self.what {
             What::Lock(guard) => guard.lost_now(),
@@ -105,7 +105,7 @@ impl Held {
         }
     }
 
-    /// What the command is told; None takes a variable away that an outer `dlock run` may have set.
+    /// Variables for the command; None removes a variable that an outer `dlock run` may have set.
     pub fn environment(&self) -> [(&'static str, Option<OsString>); 4] {
         let (token, permit) = match &self.what {
             What::Lock(guard) => (Some(guard.token().to_string().into()), None),
@@ -119,7 +119,7 @@ impl Held {
         ]
     }
 
-    /// Gives it back.
+    /// Releases the hold.
     pub async fn release(self) -> Result<Released, Error> {
         match self.what {
             What::Lock(guard) => guard.release().await,
@@ -128,7 +128,7 @@ impl Held {
     }
 }
 
-/// A name that no other process has: where this is, for people, and what makes it unique.
+/// A unique owner: host and process for people, and a random part.
 fn owner() -> String {
     let host = gethostname().unwrap_or_default();
     let host: String = host.to_string_lossy().chars().take(64).collect();

@@ -1,4 +1,4 @@
-//! The signals that are meant for the command.
+//! Signals for the command.
 
 use std::fs;
 use std::future::poll_fn;
@@ -8,11 +8,11 @@ use std::task::Poll;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// What ends a program that does not care.
+/// Signals that end a program by default.
 pub const FATAL: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// What is of interest once there is a child. TTIN and TTOU are not: this program never reads the terminal, and asks
-/// nobody before it writes there.
+/// Signals to catch while there is a child. Not TTIN and TTOU: this program never reads the terminal, and may write
+/// to it from the background.
 pub const WITH_CHILD: [Signal; 6] = [
     Signal::SIGCHLD,
     Signal::SIGCONT,
@@ -22,7 +22,7 @@ pub const WITH_CHILD: [Signal; 6] = [
     Signal::SIGWINCH,
 ];
 
-/// Signals that are noticed instead of having their effect.
+/// Signals that are caught.
 #[derive(Debug)]
 pub struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
@@ -30,15 +30,15 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to notice `which`. What was ignored when this program was started (`nohup`, `trap ''`, jobs in the
-    /// background of scripts) stays ignored, and is so for the child too.
+    /// Catches `which`. Signals that were ignored at the start (`nohup`, `trap ''`, background jobs of scripts) stay
+    /// ignored, also for the child.
     pub fn of(which: &[Signal]) -> io::Result<Self> {
         let mut signals = Self { streams: Vec::new(), ignored: ignored() };
         signals.add(which)?;
         Ok(signals)
     }
 
-    /// Notices these too.
+    /// Catches these, too.
     pub fn add(&mut self, which: &[Signal]) -> io::Result<()> {
         for &signal in which {
             let number = signal as i32;
@@ -49,7 +49,7 @@ impl Signals {
         Ok(())
     }
 
-    /// The next one. Equal ones that come together count as one, as signals do.
+    /// The next signal. Equal pending signals count as one, as in the system.
     pub async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             for (signal, stream) in &mut self.streams {
@@ -62,7 +62,7 @@ impl Signals {
         .await
     }
 
-    /// The next one that ends programs.
+    /// The next signal that ends programs.
     pub async fn fatal(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
@@ -73,7 +73,7 @@ impl Signals {
     }
 }
 
-/// The set of ignored signals, signal 1 in the lowest bit; empty where the system does not tell.
+/// The set of ignored signals, signal 1 in the lowest bit; empty if the system does not report it.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,8 +1,8 @@
-//! The terminal, and whose it is: job control as shells do it.
+//! The terminal and its foreground group: job control as shells do it.
 //!
-//! The child has a process group of its own, so that it can be ended with all that it started. To read from the
-//! terminal and to be sent Ctrl-C, that group must be the terminal's foreground group; so it is lent to it while it
-//! runs, if it is ours to lend.
+//! The child has a separate process group, so that it can be ended with all its processes. To read from the terminal
+//! and to get Ctrl-C, that group must be the foreground group of the terminal. So this program lends it the terminal
+//! while it runs, if its own group is in the foreground.
 
 use std::fs::{self, File};
 
@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-/// The terminal that controls this process.
+/// The controlling terminal of this process.
 pub struct Terminal {
     tty: File,
     ours: Pid,
@@ -19,14 +19,14 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// None: there is none, as in cron jobs and services.
+    /// None: there is no terminal, as in cron jobs and services.
     pub fn of_this_process() -> Option<Self> {
         let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
         let modes = tcgetattr(&tty).ok();
         Some(Self { tty, ours: getpgrp(), modes, lent: false })
     }
 
-    /// Makes `group` the foreground group, if ours is; else leaves things as they are: we are in the background.
+    /// Makes `group` the foreground group if ours is; else does nothing: this program runs in the background.
     pub fn lend(&mut self, group: Pid) {
         if self.is_ours() && tcsetpgrp(&self.tty, group).is_ok() {
             self.lent = true;
@@ -46,12 +46,12 @@ impl Terminal {
     /// Makes our group the foreground group again, if it was lent.
     pub fn take_back(&mut self) {
         if std::mem::take(&mut self.lent) {
-            // It fails when the terminal is gone; then nobody misses it.
+            // It fails when the terminal is gone; that does no harm.
             let _ = tcsetpgrp(&self.tty, self.ours);
         }
     }
 
-    /// Sets the terminal as it was: who was killed could not.
+    /// Restores the modes of the terminal: a killed process could not.
     pub fn restore_modes(&self) {
         if let Some(modes) = self.modes.as_ref().filter(|_| self.is_ours()) {
             let _ = tcsetattr(&self.tty, SetArg::TCSADRAIN, modes);
@@ -59,8 +59,8 @@ impl Terminal {
     }
 }
 
-/// Whether our process group is an orphaned one: all parents of its members are in the group themselves, or in another
-/// session. So it is where this program, or the script that it is in, is the first process of a terminal or container.
+/// Whether our process group is orphaned: each parent of a member is in the group itself, or in another session. That
+/// is so if this program, or its script, is the first process of a terminal or container.
 pub fn nobody_controls_jobs() -> bool {
     let mut process = std::process::id().to_string();
     let ours = getpgrp().to_string();
@@ -81,13 +81,13 @@ pub fn nobody_controls_jobs() -> bool {
 /// Parent, group and session of a process.
 fn relations(process: &str) -> Option<[String; 3]> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name may hold anything; behind it come the state and then these.
+    // The name may contain any byte; after it come the state and then these fields.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(1).map(str::to_owned);
     Some([fields.next()?, fields.next()?, fields.next()?])
 }
 
-/// From now on this thread may write to the terminal, and take it back, while another group is in the foreground:
-/// without this, it would be stopped when it does. To be called after the child was started, which would inherit it.
+/// Lets this thread write to the terminal, and take it back, while another group is in the foreground. Otherwise the
+/// system would stop it. Call it after the start of the child, which would inherit the setting.
 pub fn write_from_the_background() {
     let mut stop = SigSet::empty();
     stop.add(Signal::SIGTTOU);

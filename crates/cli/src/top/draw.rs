@@ -15,7 +15,7 @@ const HELP_DETAILS: &str = "q quit  Esc back";
 /// Lines above and below the list.
 const FRAME: u16 = 7;
 
-/// How many rows of the list fit on a screen of this height.
+/// Number of rows that fit on a screen of this height.
 pub const fn page_of(height: u16) -> usize {
     height.saturating_sub(FRAME) as usize
 }
@@ -66,7 +66,7 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &State) {
             Line::styled(line, style)
         })
         .collect();
-    // No colour: NO_COLOR would leave nothing of it.
+    // No colour: under NO_COLOR the highlight would be invisible.
     let widget = List::new(rows).highlight_style(Modifier::REVERSED | Modifier::BOLD);
     let mut at = ListState::default().with_selected(Some(state.selected()));
     frame.render_stateful_widget(widget, list, &mut at);
@@ -120,7 +120,7 @@ fn draw_foot(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_widget(fit_line(&line, usize::from(area.width)), area);
 }
 
-/// What does not fit ends with a sign that says so.
+/// Shortens a line to `width` and marks the cut.
 fn fit_line<'a>(line: &Line<'_>, width: usize) -> Line<'a> {
     let text: String = line.spans.iter().map(|span| span.content.as_ref()).collect();
     Line::styled(crate::table::fit(&text, width), line.style)
@@ -192,7 +192,7 @@ mod tests {
         let lines = screen(&state, 60, 8);
         assert!(lines.iter().all(|line| line.chars().count() <= 60));
         assert!(lines[5].contains('…') && lines[5].contains(" 2 "), "{lines:#?}");
-        // Nothing to see, and no panic.
+        // A screen too small to show anything must not panic.
         for size in [(1, 1), (3, 3), (10, 2), (60, 4)] {
             screen(&state, size.0, size.1);
             screen(&State::default(), size.0, size.1);

@@ -9,7 +9,7 @@ use crate::show::{held_by, label, left};
 use crate::table::Table;
 use crate::text;
 
-/// Who is looked at: one line for a server, or for all.
+/// The inspected servers: one line for a server, or for all.
 pub fn server(servers: &[Stats]) -> String {
     let clients = sum(servers, |server| server.connected_clients);
     let memory = sum(servers, |server| server.used_memory);
@@ -24,7 +24,7 @@ pub fn server(servers: &[Stats]) -> String {
     }
 }
 
-/// What there is now.
+/// The current state.
 pub fn now(servers: &[Stats]) -> String {
     let mut line = format!(
         "{}, {}, {}; waiting: {} blocked, {} queued, longest queue {}",
@@ -43,7 +43,7 @@ pub fn now(servers: &[Stats]) -> String {
     line
 }
 
-/// What happens in a second.
+/// Counts per second.
 pub fn rates(rates: Option<&Rates>) -> String {
     let Some(rates) = rates else { return "per second: (after the next look)".to_owned() };
     format!(
@@ -56,7 +56,7 @@ pub fn rates(rates: Option<&Rates>) -> String {
     )
 }
 
-/// What happened since the servers were started.
+/// Counts since the start of the servers.
 pub fn totals(servers: &[Stats]) -> String {
     format!(
         "since the start: {} at once, {} after waiting, {}, {}, {}",
@@ -71,7 +71,7 @@ pub fn totals(servers: &[Stats]) -> String {
     )
 }
 
-/// The keys. `rates`: with the column of grants per second.
+/// The table of keys. `rates`: with the column of grants per second.
 pub fn keys(rows: &[Row], rates: bool) -> Table {
     let mut headings = vec!["KEY", "KIND", "HELD BY", ">LEFT", ">WAITERS", "LABEL"];
     if rates {
@@ -96,7 +96,7 @@ pub fn keys(rows: &[Row], rates: bool) -> Table {
     table
 }
 
-/// All of it at once, for a pipe.
+/// The whole text, for a pipe.
 pub fn snapshot(state: &State) -> Vec<String> {
     let servers = &state.servers;
     let mut lines = vec![server(servers), now(servers), totals(servers)];
@@ -108,7 +108,7 @@ pub fn snapshot(state: &State) -> Vec<String> {
     lines
 }
 
-/// What is not in the list.
+/// Notes the keys that the list leaves out.
 pub fn more(state: &State) -> Option<String> {
     let more = u64::try_from(state.more).ok().filter(|&more| more > 0)?;
     Some(format!("{} more: give a PATTERN to see them", text::plural(more, "key")))

@@ -1,4 +1,4 @@
-//! What tests show on their screens.
+//! Sample data for tests.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub fn lock(key: &str, token: u64, waiters: u64, held: u64) -> Seen {
     Seen { entry: Entry { key: key.as_bytes().to_vec(), kind: Kind::Lock }, info }
 }
 
-/// A look at one server with these keys.
+/// A sample of one server with these keys.
 pub fn look(at: Instant, keys: Vec<Seen>) -> Look {
     let mut server = Stats::default();
     "127.0.0.1:6379".clone_into(&mut server.address);

@@ -1,4 +1,4 @@
-//! The terminal that the screen is on. It is given back as it was, however this program ends.
+//! The terminal of the screen. It is restored however this program ends.
 
 use std::io;
 use std::thread;
@@ -12,27 +12,27 @@ use tokio::sync::mpsc;
 use super::draw;
 use super::state::{Key, State};
 
-/// What somebody at the keyboard wants.
+/// Input of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    /// The end.
+    /// End the program.
     Quit,
-    /// Something that changes what is shown.
+    /// A key that changes the screen.
     Press(Key),
-    /// Ctrl-Z: back to the shell for a while.
+    /// Ctrl-Z: suspend to the shell.
     Suspend,
-    /// Nothing, but the size may be another.
+    /// No key, but the size may have changed.
     Redraw,
 }
 
-/// An open screen; dropping it closes it. A panic closes it too, before it is reported.
+/// An open screen; dropping it closes it. A panic closes it before it is reported.
 pub struct Screen {
     terminal: DefaultTerminal,
     inputs: mpsc::UnboundedReceiver<Input>,
 }
 
 impl Screen {
-    /// Takes the terminal over.
+    /// Takes over the terminal.
     pub fn open() -> io::Result<Self> {
         let terminal = ratatui::try_init()?;
         let (to, inputs) = mpsc::unbounded_channel();
@@ -50,26 +50,26 @@ impl Screen {
         Ok(Self { terminal, inputs })
     }
 
-    /// Shows the state.
+    /// Draws the state.
     pub fn draw(&mut self, state: &State) -> io::Result<()> {
         self.terminal.draw(|frame| draw::draw(frame, state)).map(|_| ())
     }
 
-    /// How many rows of the list can be seen.
+    /// Number of visible rows of the list.
     pub fn page(&self) -> usize {
         self.terminal.size().map_or(1, |size| draw::page_of(size.height))
     }
 
-    /// What comes next from the keyboard.
+    /// The next input.
     pub async fn input(&mut self) -> Input {
         self.inputs.recv().await.unwrap_or(Input::Quit)
     }
 
-    /// Gives the terminal back, stops this program as Ctrl-Z does, and takes the terminal again when it goes on.
+    /// Restores the terminal, stops this program as Ctrl-Z does, and takes the terminal over again when it continues.
     pub fn suspend(&mut self) -> io::Result<()> {
         ratatui::try_restore()?;
         killpg(getpgrp(), Signal::SIGTSTP)?;
-        // A new one, which draws everything anew. Not `clear()`: that asks the terminal where the cursor is, and the
+        // A new terminal redraws everything. Not `clear()`: that asks the terminal for the cursor position, and the
         // thread that reads keys would get the answer.
         self.terminal = ratatui::try_init()?;
         Ok(())

@@ -1,4 +1,4 @@
-//! What is on the screen, and what keys change about it. Knows no terminal and no server.
+//! State of the screen, and how keys change it. Independent of terminal and server.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -8,38 +8,38 @@ use dlock_client::admin::{Entry, Info, PermitHold, Stats, Waiter};
 
 use crate::look::Seen;
 
-/// How many looks a rate of grants is taken from.
+/// Number of samples that a rate of grants is averaged over.
 const LOOKS: usize = 10;
 
-/// What one look at the servers showed.
+/// One sample of the servers.
 #[derive(Debug, Clone)]
 pub struct Look {
-    /// When.
+    /// Time of the sample.
     pub at: Instant,
     /// The servers, each with its counters.
     pub servers: Vec<Stats>,
     /// The keys that match.
     pub keys: Vec<Seen>,
-    /// How many more there are, which were not looked at.
+    /// Number of matching keys that were not inspected.
     pub more: usize,
-    /// Of the key that was to be looked at closely.
+    /// Details of the opened key.
     pub details: Option<Details>,
 }
 
-/// One key, closely.
+/// Details of one key.
 #[derive(Debug, Clone)]
 pub struct Details {
-    /// Which.
+    /// The key.
     pub entry: Entry,
-    /// Its state; None: it is gone.
+    /// Its state; None: the key is gone.
     pub info: Option<Info>,
-    /// The first of those who wait.
+    /// The first waiters.
     pub waiters: Vec<Waiter>,
-    /// Of a semaphore: what is out.
+    /// Of a semaphore: the permits that are out.
     pub permits: Vec<PermitHold>,
 }
 
-/// By what the keys are sorted.
+/// Sort order of the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
     /// Most waiters first, then most grants.
@@ -53,7 +53,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// What `s` goes on to.
+    /// The order after `s` is pressed.
     pub const fn next(self) -> Self {
         match self {
             Self::Waiters => Self::Grants,
@@ -63,7 +63,7 @@ impl Sort {
         }
     }
 
-    /// For the screen.
+    /// Name on the screen.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Waiters => "waiters",
@@ -79,11 +79,11 @@ impl Sort {
 pub struct Row {
     /// The key and its state.
     pub seen: Seen,
-    /// Grants per second: how often another hold was there than at the look before. There may have been more.
+    /// Grants per second, a lower bound: how often the hold differed from that of the sample before.
     pub grants: f64,
 }
 
-/// Counts per second, of all servers together.
+/// Counts per second, summed over all servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Rates {
     pub grants_at_once: f64,
@@ -93,7 +93,7 @@ pub struct Rates {
     pub timeouts: f64,
 }
 
-/// What a key on the keyboard asks for.
+/// Meaning of a key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     Up,
@@ -107,26 +107,26 @@ pub enum Key {
     Sort,
 }
 
-/// Everything that is on the screen.
+/// Everything on the screen.
 #[derive(Debug)]
 pub struct State {
     /// The list, sorted.
     pub rows: Vec<Row>,
-    /// What it is sorted by.
+    /// The sort order.
     pub sort: Sort,
-    /// The key that is looked at closely.
+    /// The opened key.
     pub opened: Option<Entry>,
-    /// What there was to see of it.
+    /// Details of the opened key.
     pub details: Option<Details>,
-    /// The servers, as of the last look.
+    /// The servers, as of the last sample.
     pub servers: Vec<Stats>,
-    /// None before the second look.
+    /// None before the second sample.
     pub rates: Option<Rates>,
-    /// Keys that were not looked at.
+    /// Number of keys that were not inspected.
     pub more: usize,
-    /// Why the last look failed, if it did.
+    /// Why the last sample failed, if it did.
     pub trouble: Option<String>,
-    /// Whether there was a look.
+    /// Whether there was a sample.
     pub looked: bool,
     selected: Option<Entry>,
     tracks: HashMap<Entry, Track>,
@@ -134,7 +134,7 @@ pub struct State {
     looks: VecDeque<Instant>,
 }
 
-/// Which holds were seen of a key.
+/// The holds seen on a key.
 #[derive(Debug, Default)]
 struct Track {
     holds: Vec<u64>,
@@ -162,7 +162,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Takes in what a look showed.
+    /// Adds a sample.
     pub fn update(&mut self, look: Look) {
         self.trouble = None;
         self.looked = true;
@@ -193,7 +193,7 @@ impl State {
         self.sort();
     }
 
-    /// Takes in that a look failed; what was seen before stays on the screen.
+    /// Records that a sample failed; the screen keeps the previous one.
     pub fn fail(&mut self, trouble: String) {
         self.trouble = Some(trouble);
         // The pause must not count as time without grants.
@@ -201,7 +201,7 @@ impl State {
         self.rates = None;
     }
 
-    /// Does what a key asks for. `page` is how many rows are seen at a time.
+    /// Applies a key press. `page` is the number of visible rows.
     pub fn press(&mut self, key: Key, page: usize) {
         let at = self.selected();
         let last = self.rows.len().saturating_sub(1);
@@ -227,7 +227,7 @@ impl State {
         }
     }
 
-    /// The number of the selected row; 0 when there is none.
+    /// Index of the selected row; 0 when there is none.
     pub fn selected(&self) -> usize {
         let is_it = |row: &Row| Some(&row.seen.entry) == self.selected.as_ref();
         self.rows.iter().position(is_it).unwrap_or(0)
@@ -238,7 +238,7 @@ impl State {
     }
 
     fn sort(&mut self) {
-        // Rates in thousandths: an order needs whole numbers.
+        // Rates in thousandths: sorting needs integers.
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -285,7 +285,7 @@ impl Track {
     }
 }
 
-/// None when there is nothing to compare: no time went by, or other servers than before.
+/// None if there is nothing to compare: no time has elapsed, or the servers have changed.
 fn rates(before: &[Stats], now: &[Stats], time: Duration) -> Option<Rates> {
     let same =
         before.iter().map(|server| &server.address).eq(now.iter().map(|server| &server.address));
@@ -293,7 +293,7 @@ fn rates(before: &[Stats], now: &[Stats], time: Duration) -> Option<Rates> {
         return None;
     }
     let rate = |counter: fn(&Stats) -> u64| {
-        // A server that was started anew counts from 0.
+        // A restarted server counts from 0.
         let grown: u64 = before
             .iter()
             .zip(now)
@@ -383,7 +383,7 @@ mod tests {
             state.press(key, 10);
             assert_eq!(state.selected(), at, "{key:?}");
         }
-        // It is gone: the first row is as good as any.
+        // Its row is gone, so the first row is selected.
         state.update(sample::look(later, vec![lock("c", 3, 1, 0)]));
         assert_eq!(state.selected(), 0);
         state.update(sample::look(later, Vec::new()));

@@ -1,4 +1,4 @@
-//! Starting the command under test, and ending it.
+//! Starts and ends the command under test.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -11,16 +11,16 @@ use dlock_testing::{LIMIT, Server};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// What it left.
+/// Result of the command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Output {
-    /// As shells have it: 128 + n for a signal.
+    /// As in shells: 128 + n for a signal.
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
 }
 
-/// The command in a session of its own: the terminal from which the tests are run is none of its business.
+/// The command in a new session, detached from the terminal of the test run.
 pub fn dlock(server: &Server, args: &[&str]) -> Command {
     let mut command = Command::new("setsid");
     command.arg(env!("CARGO_BIN_EXE_dlock")).args(args);
@@ -34,7 +34,7 @@ pub fn output(server: &Server, args: &[&str]) -> Output {
     Running::start(dlock(server, args)).output()
 }
 
-/// Runs it to its end; all it says on stdout, if it ends well and says nothing else.
+/// Runs it to its end; returns stdout. Fails unless it succeeds with an empty stderr.
 #[track_caller]
 pub fn stdout(server: &Server, args: &[&str]) -> String {
     let output = output(server, args);
@@ -42,7 +42,7 @@ pub fn stdout(server: &Server, args: &[&str]) -> String {
     output.stdout
 }
 
-/// The command while it runs. Dropping it ends it and what it has started.
+/// The running command. Dropping it ends it and its children.
 pub struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -100,7 +100,7 @@ impl Running {
         writeln!(self.stdin.as_mut().expect("a pipe"), "{line}").expect("somebody reads");
     }
 
-    /// Waits for its end; how it ended.
+    /// Waits for its end; returns its exit status.
     #[track_caller]
     pub fn status(&mut self) -> ExitStatus {
         let start = Instant::now();
@@ -113,7 +113,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end; what it left and was not yet read.
+    /// Waits for its end; returns the output that was not yet read.
     #[track_caller]
     pub fn output(mut self) -> Output {
         let status = self.status();
@@ -126,7 +126,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Asked first, it ends what it has started; and that may not be in its group.
+        // Asked first, it ends its children, which may be in another group.
         let start = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
             if start.elapsed() > Duration::from_secs(2) {
@@ -141,12 +141,12 @@ impl Drop for Running {
     }
 }
 
-/// Whether a process is there and not only a zombie.
+/// Whether a process exists and is not a zombie.
 pub fn lives(pid: &str) -> bool {
     state(pid).is_some_and(|state| state != 'Z')
 }
 
-/// The letter that stands for the state of a process: R, S, T, Z, …
+/// The state letter of a process: R, S, T, Z, …
 pub fn state(pid: &str) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()

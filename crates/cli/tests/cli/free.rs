@@ -4,7 +4,7 @@ use dlock_testing::{Reply as _, SOON, Server};
 
 use crate::command::{Output, output, stdout};
 
-/// Nothing was done, and why.
+/// Checks that nothing was done, and the reason in the message.
 #[track_caller]
 fn refused(server: &Server, args: &[&str], code: i32, text: &str) {
     let expected = Output { code, stdout: String::new(), stderr: format!("dlock: {text}\n") };

@@ -1,4 +1,4 @@
-//! When the lock is lost, the command is ended.
+//! A lost lock ends the command.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ fn a_command_whose_lock_is_broken_is_asked_to_end() {
         assert_eq!(running.line(), "ending");
         let output = running.output();
         let text = format!("dlock: the lock \"k\" is lost: {said}; ending the command\n");
-        // Beside it the shell may say what it ended itself.
+        // The shell may add a line about the process that it ended.
         assert!(output.code == 75 && output.stderr.contains(&text), "{how:?}: {output:?}");
         server.left_over_check();
     }
@@ -36,7 +36,7 @@ fn a_lease_of_its_own_is_not_renewed() {
     assert_eq!(running.line(), "ready");
     assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 3_000);
     assert_eq!(running.line(), "ending");
-    // The client gives up a little before the server would.
+    // The client gives up shortly before the server would.
     assert!(start.elapsed() >= Duration::from_millis(2_900), "{:?}", start.elapsed());
     let output = running.output();
     let text = "dlock: the lock \"k\" is lost: its lease ran out; ending the command\n";
@@ -74,7 +74,7 @@ fn who_does_not_end_is_killed_with_all_that_it_started() {
 #[test]
 fn who_was_left_behind_by_the_command_is_ended_too() {
     let server = Server::start();
-    // The command itself ends at once when it is asked to; what it started does not.
+    // The command itself ends at once on request; its child does not.
     let script = "(trap '' TERM; exec sleep 60) & echo $!; exec sleep 60";
     let mut running = Running::run(&server, &["k", "--grace", "200ms", "--", "sh", "-c", script]);
     let grandchild = running.line();

@@ -1,4 +1,4 @@
-//! `dlock run`: what runs when, and with what code it ends.
+//! `dlock run`: execution and exit codes.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ fn owner(server: &Server, key: &str) -> String {
     server.cmd(&["DLOCK.INFO", key]).field("owner").text()
 }
 
-/// A command that says so when it runs, and ends when it is told to, with code 0.
+/// A command that announces its start, and ends with code 0 on request.
 const READY: [&str; 4] = ["--", "sh", "-c", "echo ready; read line"];
 
 fn ready(server: &Server, args: &[&str]) -> Running {
@@ -142,7 +142,7 @@ fn as_many_at_a_time_as_there_are_permits() {
     two.into_iter().for_each(end);
     server.left_over_check();
 
-    // One that was made to stay; without --limit.
+    // A semaphore that already exists; without --limit.
     server.cmd(&["DSEM.INIT", "s", "3"]).ok();
     let wide = ready(&server, &["s", "--count", "2"]);
     assert_eq!(output(&server, &["run", "s", "-n", "--count", "2", "--", "true"]).code, 1);

@@ -1,4 +1,4 @@
-//! The ways to the servers: TLS, Sentinels, clusters.
+//! Kinds of servers: TLS, Sentinels, clusters.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn both<'a>(options: &[&'a str], words: &[&'a str]) -> Vec<&'a str> {
     [options, words].concat()
 }
 
-/// What each command does with a lock that is there, `door`, and with one that is free.
+/// Checks each command with an existing lock, `door`, and with a free one.
 #[track_caller]
 fn all_work(server: &Server, options: &[&str]) {
     server.cmd(&["DLOCK.ACQUIRE", "door", "alice", "PX", "600000"]).ok();
@@ -52,7 +52,7 @@ fn certificates_are_options_or_variables() {
     let (authority, cert, key) = (text(&authority), text(&cert), text(&key));
     all_work(&server, &["--url", &url, "--cacert", authority, "--cert", cert, "--key", key]);
 
-    // The command in there finds the same server, although DLOCK_KEY is another key.
+    // The inner command finds the same server, although DLOCK_KEY is another key.
     let mut within =
         dlock(&server, &["run", "door", "--", "sh", "-c", "\"$0\" info \"$DLOCK_KEY\""]);
     within.arg(env!("CARGO_BIN_EXE_dlock")).env("DLOCK_URL", &url);
@@ -96,7 +96,7 @@ fn sentinels_name_the_primary() {
             "authentication failed",
         );
     }
-    // What runs while the primary changes runs on under its lock.
+    // A command that runs during a change of the primary keeps its lock.
     let words = ["run", "door", "--", "sh", "-c", "echo ready; read line"];
     let mut command = dlock(&primary, &words);
     command.env("DLOCK_URL", &url).stdin(std::process::Stdio::piped());

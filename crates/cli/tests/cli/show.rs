@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use crate::command::{output, stdout};
 
-/// The words of each line. Tables align them; that is tested where they are made.
+/// The words of each line. The tests of the tables check the alignment.
 fn rows(text: &str) -> Vec<Vec<&str>> {
     text.lines().map(|line| line.split_whitespace().collect()).collect()
 }
 
-/// Sets what differs from run to run to 0, if it is a number.
+/// Sets numbers that differ between runs to 0.
 fn still(mut value: Value) -> Value {
     const MOVING: [&str; 7] =
         ["ttl-ms", "held-ms", "token", "waiting-ms", "remaining-ms", "client-id", "id"];

@@ -1,4 +1,4 @@
-//! Signals reach the command; while it is waited for the lock they end the wait.
+//! Signals reach the command. During the wait for the lock they end the wait.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
@@ -39,7 +39,7 @@ fn a_command_that_a_signal_ends_gives_128_and_its_number() {
     assert_eq!(running.line(), "ready");
     running.signal(Signal::SIGTERM);
     let status = running.status();
-    // An exit code, not a signal: it was not this program that was ended.
+    // An exit code, not a signal: the signal did not end this program.
     assert_eq!((status.code(), status.signal()), (Some(143), None));
     server.left_over_check();
 }
@@ -83,13 +83,13 @@ fn what_was_ignored_at_the_start_stays_ignored() {
 #[test]
 fn a_command_is_stopped_and_goes_on_under_its_lock() {
     let server = Server::start();
-    // One process and no children of it: a shell that has just started one by vfork(2) is not stopped before that child
-    // has executed its program, and a child that is stopped earlier never does.
+    // One process without children. A shell that has just called vfork(2) is not stopped before its child has
+    // executed its program, and a child that is stopped earlier never does.
     let mut running = Running::run(&server, &["k", "--", "sh", "-c", "echo $$; exec sleep 60"]);
     let child = running.line();
     running.signal(Signal::SIGTSTP);
     wait_until("the command to be stopped", || state(&child) == Some('T'));
-    // Without a terminal there is no shell that would have to know, and the lock has to be renewed.
+    // Without a terminal no shell watches the job, and the lock must be renewed.
     assert_ne!(state(&running.pid().to_string()), Some('T'));
     assert_eq!(output(&server, &["run", "-n", "k", "--", "true"]).code, 1);
     running.signal(Signal::SIGCONT);

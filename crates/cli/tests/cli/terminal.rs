@@ -8,7 +8,7 @@ fn is_held(server: &Server, key: &str) -> bool {
     !server.cmd(&["DLOCK.INFO", key]).is_null()
 }
 
-/// The code with which the last command ended.
+/// The exit code of the last command.
 #[track_caller]
 fn expect_code(terminal: &Tmux, code: i32) {
     terminal.line("echo code=$?.");
@@ -32,7 +32,7 @@ fn the_command_reads_from_the_terminal() {
 fn a_command_that_reads_at_once_is_not_left_stopped() {
     let server = Server::start();
     let terminal = Tmux::open(&server);
-    // It may ask for the terminal before it was lent to it; the shell checks that too, and reads its own.
+    // It may read the terminal before it was lent to it; the shell does the same check and gets its own.
     for n in 0..5 {
         terminal.line("dlock run k -- cat");
         wait_until("it to run", || is_held(&server, "k"));
@@ -59,7 +59,7 @@ fn ctrl_c_ends_the_command_and_the_lock_is_released() {
     expect_code(&terminal, 130);
     server.left_over_check();
 
-    // Who handles it goes on.
+    // A process that handles the signal continues.
     terminal.line(
         "dlock run k -- sh -c 'trap \"echo caught-\\$((1 + 1))\" INT; echo ready; read a; read b; exit 6'",
     );
@@ -139,7 +139,7 @@ fn in_the_background_it_waits_for_the_terminal() {
     let terminal = Tmux::open(&server);
     terminal.line("dlock run k -- sh -c 'read line; echo got-$line' &");
     wait_until("it to run", || is_held(&server, "k"));
-    // The shell tells of it before its next prompt.
+    // The shell reports it before its next prompt.
     terminal.wait_until("that it was stopped", |screen| {
         terminal.keys(&["Enter"]);
         screen.contains("Stopped")
@@ -147,7 +147,7 @@ fn in_the_background_it_waits_for_the_terminal() {
     terminal.line("fg");
     terminal.wait_for_command("sh");
     terminal.line("hello");
-    // Before it, there may be what was typed so that the shell tells.
+    // The input that made the shell report may come before it.
     terminal.wait_for("\ngot-");
     expect_code(&terminal, 0);
     server.left_over_check();

@@ -1,11 +1,11 @@
-//! A real terminal for one test: a shell in tmux, on a socket of its own.
+//! A real terminal for one test: a shell in tmux, with a separate socket.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use dlock_testing::{Server, wait_until};
 
-/// What the shell in it prints when it is ready for the next line.
+/// The prompt of the shell.
 const PROMPT: &str = "here>";
 
 pub struct Tmux {
@@ -23,7 +23,7 @@ impl Tmux {
             bin.parent().expect("a folder").display(),
             std::env::var("PATH").unwrap_or_default()
         );
-        // Should the tests be killed, the shell and with it tmux end after a while.
+        // If the tests are killed, the shell and tmux end after a while.
         let shell = format!("timeout --foreground 120 env PS1='{PROMPT} ' bash --norc --noprofile");
         let session = tmux
             .command(&["-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "24", &shell])
@@ -37,10 +37,10 @@ impl Tmux {
         tmux
     }
 
-    /// Opens a window in which `dlock` runs with these arguments, without a shell, and goes there.
+    /// Opens a window that runs `dlock` with these arguments, without a shell, and switches to it.
     #[track_caller]
     pub fn window(&self, arguments: &str) {
-        // An `exec`, because tmux has a shell start it; and tmux passes on that it ignores these signals itself.
+        // `exec`, because tmux starts it through a shell. tmux ignores these signals, and children inherit that.
         let start = "exec env --default-signal=TTIN,TTOU";
         self.ask(&["set-option", "-g", "remain-on-exit", "on"]);
         self.ask(&[
@@ -56,20 +56,20 @@ impl Tmux {
         self.keys(&["Enter"]);
     }
 
-    /// Presses keys, by the names that tmux has for them: `C-c`, `Down`, `q`.
+    /// Presses keys, by their names in tmux: `C-c`, `Down`, `q`.
     #[track_caller]
     pub fn keys(&self, keys: &[&str]) {
         self.ask(&[&["send-keys"], keys].concat());
     }
 
-    /// What is on the screen.
+    /// The text on the screen.
     #[track_caller]
     pub fn screen(&self) -> String {
         self.ask(&["capture-pane", "-p"])
     }
 
-    /// Waits until a command of this name is in the foreground: what is typed before that may be lost, because the
-    /// shell reads in a mode of its own.
+    /// Waits until a command of this name is in the foreground. Input before that may be lost, because the shell
+    /// reads in another terminal mode.
     #[track_caller]
     pub fn wait_for_command(&self, name: &str) {
         wait_until(&format!("{name} in the foreground"), || {
@@ -77,7 +77,7 @@ impl Tmux {
         });
     }
 
-    /// Waits until this is on the screen; the screen.
+    /// Waits until this is on the screen; returns the screen.
     #[track_caller]
     pub fn wait_for(&self, text: &str) -> String {
         self.wait_until(text, |screen| screen.contains(text))

@@ -18,7 +18,7 @@ fn row<'s>(screen: &'s str, key: &str) -> Option<&'s str> {
 fn top_in(terminal: &Tmux) -> Pid {
     let shell = terminal.variable("pane_pid");
     let stat = fs::read_to_string(format!("/proc/{shell}/stat")).expect("the shell's state");
-    // Behind the name: state, parent, group, session, terminal, foreground group.
+    // After the name: state, parent, group, session, terminal, foreground group.
     let fields = stat.rsplit_once(") ").expect("a name").1;
     Pid::from_raw(fields.split(' ').nth(5).expect("a foreground group").parse().expect("a number"))
 }
@@ -75,7 +75,7 @@ fn the_screen_shows_locks_holders_and_waiters() {
         "{screen}"
     );
 
-    // What happens is seen.
+    // Changes become visible.
     bob.hang_up();
     terminal
         .wait_until("bob to be gone", |screen| screen.contains("carol") && !screen.contains("bob"));
