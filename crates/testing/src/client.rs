@@ -1,4 +1,4 @@
-//! One connection, with nothing hidden: a test may send without reading, read without sending, and see that nothing came.
+//! A raw connection: a test can send without reading, read without sending, and see that no reply came.
 
 use std::{
     collections::VecDeque,
@@ -18,12 +18,12 @@ use super::{
     wait::{LIMIT, SOON},
 };
 
-/// What a connection heard in the time it was given.
+/// Result of a read with a time limit.
 #[derive(Debug, PartialEq)]
 pub enum Heard {
     /// A whole reply or push message.
     Reply(Value),
-    /// Nothing, or not all of it yet.
+    /// No reply, or an incomplete one.
     Nothing,
     /// The server closed the connection.
     Closed,
@@ -33,7 +33,7 @@ pub enum Heard {
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
-    /// Bytes read; those before `used` have been taken.
+    /// Received bytes; those before `used` are consumed.
     buffer: Vec<u8>,
     used: usize,
     id: u64,
@@ -42,7 +42,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects and asks for the connection's id.
+    /// Connects and requests the connection's id.
     pub fn connect(socket: &Path, within: Duration) -> io::Result<Client> {
         let mut client = Client {
             stream: UnixStream::connect(socket)?,
@@ -55,7 +55,7 @@ impl Client {
         client.stream.set_write_timeout(Some(LIMIT))?;
         client.write(&["CLIENT", "ID"])?;
         match client.hear(within) {
-            // A server that is loading or busy gives no id; 0 stands for "not known".
+            // A server that is loading or busy sends no id; 0 means "unknown".
             Heard::Reply(Value::Int(id)) => client.id = u64::try_from(id).unwrap_or(0),
             Heard::Reply(_) => {}
             Heard::Nothing => return Err(ErrorKind::TimedOut.into()),
@@ -64,18 +64,18 @@ impl Client {
         Ok(client)
     }
 
-    /// Lets it send DLOCK commands as those of this family.
+    /// Makes it send DLOCK commands as commands of this family.
     pub(super) fn speaking(mut self, family: Family) -> Client {
         self.family = family;
         self
     }
 
-    /// The connection's id, as CLIENT ID gives it (0: the server was busy or loading when asked).
+    /// The connection's id, as in CLIENT ID (0: the server was busy or loading).
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Sends a command and returns its reply, an error too. Push messages that come first go to [`Client::pushed`].
+    /// Sends a command and returns its reply, which may be an error. Earlier push messages go to [`Client::pushed`].
     #[track_caller]
     pub fn cmd<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Value {
         self.send(args);
@@ -93,7 +93,7 @@ impl Client {
         commands.iter().map(|_| self.reply(LIMIT)).collect()
     }
 
-    /// Changes to RESP3.
+    /// Switches to RESP3.
     #[track_caller]
     pub fn resp3(mut self) -> Client {
         self.cmd(&["HELLO", "3"]).ok();
@@ -106,12 +106,12 @@ impl Client {
         self.write(args).expect("the server takes a command");
     }
 
-    /// As [`Client::send`]; whether the connection took it.
+    /// As [`Client::send`]; returns whether the write succeeded.
     pub(super) fn try_send<A: AsRef<[u8]>>(&mut self, args: &[A]) -> bool {
         self.write(args).is_ok()
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     #[track_caller]
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("the server takes bytes");
@@ -138,7 +138,7 @@ impl Client {
         self.pushes.drain(..).collect()
     }
 
-    /// The next push message (RESP3), of those set aside first; fails the test if none comes in time.
+    /// The next push message (RESP3), earlier ones first; fails the test if none comes in time.
     #[track_caller]
     pub fn push(&mut self, within: Duration) -> Value {
         if let Some(push) = self.pushes.pop_front() {
@@ -150,7 +150,7 @@ impl Client {
         }
     }
 
-    /// What comes next, push messages too, waiting at most so long.
+    /// The next frame, including push messages, within this time.
     #[track_caller]
     pub fn hear(&mut self, within: Duration) -> Heard {
         let end = Instant::now() + within;
@@ -164,7 +164,7 @@ impl Client {
             }
             self.buffer.drain(..self.used);
             self.used = 0;
-            // The system takes 0 for "for ever"; the shortest wait still sees what is there.
+            // The system reads 0 as "no timeout"; the shortest timeout still returns received data.
             let left = end.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
             self.stream.set_read_timeout(Some(left)).expect("a socket option");
             let mut chunk = [0; 16 * 1024];
@@ -181,7 +181,7 @@ impl Client {
         }
     }
 
-    /// Fails the test unless the server closes this connection in time; replies that come first are dropped.
+    /// Fails the test unless the server closes this connection in time; earlier replies are dropped.
     #[track_caller]
     pub fn expect_closed(&mut self) {
         loop {
@@ -208,7 +208,7 @@ impl Client {
     }
 }
 
-/// A call on a connection of its own whose reply has not been read. Dropping it closes the connection.
+/// A call on a separate connection whose reply has not been read. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct Blocked {
     client: Client,
@@ -238,18 +238,18 @@ impl Blocked {
         self.client.reply(within)
     }
 
-    /// The reply and how long after the sending it came.
+    /// The reply and the time from sending to its arrival.
     #[track_caller]
     pub fn expect_reply_timed(&mut self, within: Duration) -> (Value, Duration) {
         let reply = self.client.reply(within);
         (reply, self.sent.elapsed())
     }
 
-    /// Fails the test if the server has answered. Exact without waiting: a round trip on a fresh connection comes first, so
-    /// whatever the server did before this call has been sent.
+    /// Fails the test if the server has replied. Exact without waiting: a round trip on a new connection comes first,
+    /// so all earlier replies of the server have been sent.
     #[track_caller]
     pub fn assert_no_reply(&mut self) {
-        // A server that is paused or busy answers nobody; then there is nothing to wait for.
+        // A server that is paused or busy does not answer; then there is nothing to wait for.
         let _ = Client::connect(&self.socket, Duration::from_millis(200));
         self.assert_silent_for(Duration::ZERO);
     }
@@ -277,7 +277,7 @@ impl Blocked {
         }
     }
 
-    /// The connection, for what comes after the reply (or in the same pipeline).
+    /// The connection, for what follows the reply (or is in the same pipeline).
     pub fn client(&mut self) -> &mut Client {
         &mut self.client
     }
@@ -323,7 +323,7 @@ impl Subscription {
         String::from_utf8_lossy(&self.next().1).into_owned()
     }
 
-    /// Fails the test if a message is here. Exact after a round trip of the test that follows what could have published.
+    /// Fails the test if a message has arrived. Exact after a round trip that follows the last possible publication.
     #[track_caller]
     pub fn assert_none(&mut self) {
         match self.0.hear(Duration::ZERO) {

@@ -17,7 +17,7 @@ impl Server {
         self.cmd(&["CLUSTER", "MYID"]).text()
     }
 
-    /// Gives it the slots `from..=to`.
+    /// Assigns it the slots `from..=to`.
     #[track_caller]
     pub fn add_slots(&self, from: u16, to: u16) {
         self.cmd(&["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]).ok();
@@ -35,7 +35,7 @@ impl Server {
         });
     }
 
-    /// Waits until this node says that the cluster is whole.
+    /// Waits until this node reports the cluster as up.
     #[track_caller]
     pub fn wait_cluster_ok(&self) {
         wait_until("cluster_state:ok", || {
@@ -49,7 +49,7 @@ impl Server {
         u16::try_from(self.cmd(&["CLUSTER", "KEYSLOT", key]).int()).expect("a slot number")
     }
 
-    /// Opens the move of one slot to `target`: from now on keys that are not here are asked for there.
+    /// Begins the migration of one slot to `target`: from now on, missing keys are redirected there.
     #[track_caller]
     pub fn begin_slot_move(&self, slot: u16, target: &Server) {
         let slot = slot.to_string();
@@ -57,7 +57,7 @@ impl Server {
         self.cmd(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target.node_id()]).ok();
     }
 
-    /// Moves the keys of a slot to `target` with MIGRATE; how many.
+    /// Moves the keys of a slot to `target` with MIGRATE; returns their number.
     #[track_caller]
     pub fn migrate_slot_keys(&self, slot: u16, target: &Server) -> usize {
         let keys = self.cmd(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "1000"]).items();
@@ -71,7 +71,7 @@ impl Server {
         keys.len()
     }
 
-    /// Ends the move: the slot is `target`'s, and both nodes know it.
+    /// Ends the migration: the slot belongs to `target`, and both nodes know it.
     #[track_caller]
     pub fn end_slot_move(&self, slot: u16, target: &Server) {
         let (slot, owner) = (slot.to_string(), target.node_id());
@@ -81,12 +81,12 @@ impl Server {
     }
 }
 
-/// A cluster of several nodes with the module, the slots shared out evenly.
+/// A cluster of several nodes with the module and evenly distributed slots.
 #[derive(Debug)]
 pub struct Nodes(Vec<Server>);
 
 impl Nodes {
-    /// So many primaries; returns when each sees the cluster whole.
+    /// A cluster of `count` primaries; returns when each sees the cluster as up.
     #[track_caller]
     pub fn start(count: usize) -> Nodes {
         Nodes::with(count, &[])
@@ -98,7 +98,7 @@ impl Nodes {
         Nodes::of((0..count).map(|_| Server::with(settings)))
     }
 
-    /// As [`Nodes::start`], each node as its setup says: `Nodes::of((0..3).map(|_| Server::of("redis-8.2")))`.
+    /// As [`Nodes::start`], with one setup per node: `Nodes::of((0..3).map(|_| Server::of("redis-8.2")))`.
     #[track_caller]
     pub fn of(setups: impl IntoIterator<Item = Setup>) -> Nodes {
         let start = |setup: Setup| setup.cluster_without_slots().start();
@@ -108,7 +108,7 @@ impl Nodes {
         for (n, node) in nodes.iter().enumerate() {
             node.add_slots(slots(n), slots(n + 1) - 1);
         }
-        // Two nodes with the same epoch that claim slots would argue about it for a while.
+        // Two nodes with the same epoch would dispute their slots for a while.
         for (n, node) in nodes.iter().enumerate() {
             node.cmd(&["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]).ok();
         }
@@ -120,7 +120,7 @@ impl Nodes {
         nodes
     }
 
-    /// The nodes, as they were started.
+    /// The nodes, in the order they were started.
     pub fn all(&self) -> &[Server] {
         &self.0
     }
@@ -130,19 +130,19 @@ impl Nodes {
         self.0
     }
 
-    /// One of them, to kill it or start it again.
+    /// One node, to kill or restart it.
     pub fn node(&mut self, n: usize) -> &mut Server {
         &mut self.0[n]
     }
 
-    /// For clients that want a URL: `redis-cluster://127.0.0.1:p,127.0.0.1:p`.
+    /// The URL for clients: `redis-cluster://127.0.0.1:p,127.0.0.1:p`.
     pub fn url(&self) -> String {
         let hosts: Vec<String> =
             self.0.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
         format!("redis-cluster://{}", hosts.join(","))
     }
 
-    /// Adds a replica of a node; returns when it is in sync, its number.
+    /// Adds a replica of a node; returns its number when it is in sync.
     #[track_caller]
     pub fn add_replica(&mut self, of: usize) -> usize {
         let replica = Server::with(&[]).binary(self.0[of].binary()).cluster_without_slots().start();
@@ -172,7 +172,7 @@ impl Nodes {
         }
     }
 
-    /// The number of the node that serves a slot, as the nodes say; `None` while they disagree.
+    /// The number of the node that serves a slot; `None` while the nodes disagree.
     pub fn owner_of(&self, slot: u16) -> Option<usize> {
         let owners = self.0.iter().map(|node| node.slot_owner(slot));
         let owners: Vec<Option<u16>> = owners.collect();
@@ -183,12 +183,13 @@ impl Nodes {
         self.0.iter().position(|node| node.port() == first)
     }
 
-    /// Moves a slot with its keys from one node to another, as an operator does, and tells every node; returns when all agree.
+    /// Moves a slot with its keys between two nodes, as an operator does, and tells every node; returns when all
+    /// agree.
     #[track_caller]
     pub fn move_slot(&self, slot: u16, from: usize, to: usize) {
         let (source, target) = (&self.0[from], &self.0[to]);
         source.begin_slot_move(slot, target);
-        // Clients make keys meanwhile, those that ask again after a key has moved: on the target.
+        // Clients that are redirected after a key has moved create keys on the target meanwhile.
         while source.migrate_slot_keys(slot, target) > 0 {}
         source.end_slot_move(slot, target);
         let owner = target.node_id();
@@ -197,12 +198,12 @@ impl Nodes {
                 node.cmd(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &owner]).ok();
             }
         }
-        // Two nodes that took slots over at a time may have taken the same epoch: until that is settled, an old claim can win over a
-        // new one, and then nobody has the slot.
+        // Two nodes that took over slots at the same time may have the same epoch. Until that is resolved, an old
+        // claim can win over a new one, and then no node has the slot.
         wait_until("the nodes to agree about slots and epochs", || self.is_settled());
     }
 
-    /// Whether all nodes have the same view of who has which slots, with different epochs.
+    /// Whether all nodes agree on the slots of every node, with distinct epochs.
     fn is_settled(&self) -> bool {
         let mut views = self.0.iter().map(Server::primaries);
         let first = views.next().unwrap_or_default();
@@ -212,8 +213,8 @@ impl Nodes {
         epochs.len() == first.len() && views.all(|view| view == first)
     }
 
-    /// Lets a replica take over from its primary; returns when it says so. It asks again: a replica whose link to its
-    /// primary is down refuses, and an attempt that finds no majority ends without a word after five seconds.
+    /// Promotes a replica of a running primary; returns when it has taken over. Retries: a replica whose link to its
+    /// primary is down refuses, and an attempt without a majority ends silently after five seconds.
     #[track_caller]
     pub fn fail_over(&self, replica: usize) {
         let replica = &self.0[replica];
@@ -260,7 +261,7 @@ impl Server {
         (sent("publish"), sent("publishshard"))
     }
 
-    /// Id, epoch and slots of each primary, as this node says.
+    /// Id, epoch and slots of each primary, as this node sees them.
     fn primaries(&self) -> Vec<(String, String, Vec<String>)> {
         let known = self.cmd(&["CLUSTER", "NODES"]).text();
         let mut primaries: Vec<_> = known
@@ -273,7 +274,7 @@ impl Server {
         primaries
     }
 
-    /// The port of the node that serves a slot, as this node says.
+    /// The port of the node that serves a slot, as this node sees it.
     fn slot_owner(&self, slot: u16) -> Option<u16> {
         let ranges = self.cmd(&["CLUSTER", "SLOTS"]).items();
         ranges.iter().map(Reply::items).find_map(|range| {

@@ -1,4 +1,4 @@
-//! The two families with the same commands: a test of one is a test of the other.
+//! The two families with the same commands, so that one test covers both.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ impl Family {
     /// Both.
     pub const ALL: [Family; 2] = [Family::Lock, Family::Fair];
 
-    /// What its commands begin with, without the dot; in lower case its `kind`.
+    /// The prefix of its commands, without the dot; in lower case its `kind`.
     pub fn name(self) -> &'static str {
         match self {
             Family::Lock => "DLOCK",
@@ -39,8 +39,8 @@ impl Family {
         format!("{}.{words}", self.name()).split(' ').map(str::to_owned).collect()
     }
 
-    /// A server whose connections speak it: what a test writes as a DLOCK command goes out as the command of the family. Words
-    /// in scripts go out as they are.
+    /// A server whose connections send DLOCK commands as commands of the family. Commands in scripts are not
+    /// translated.
     #[track_caller]
     pub fn start(self) -> Server {
         self.with(&[]).start()
@@ -51,13 +51,13 @@ impl Family {
         Server::with(settings).speaking(self)
     }
 
-    /// The name under which a command goes out.
+    /// The command name to send.
     pub(super) fn command(self, name: &[u8]) -> Cow<'_, [u8]> {
         match name.split_at_checked(b"DLOCK.".len()) {
             Some((prefix, verb))
                 if self != Family::Lock
                     && prefix.eq_ignore_ascii_case(b"DLOCK.")
-                    // There is one of these for all families.
+                    // These exist once for all families.
                     && ![&b"UNBLOCK"[..], b"APPLY"].contains(&verb) =>
             {
                 [self.name().as_bytes(), b".", verb].concat().into()
@@ -66,7 +66,7 @@ impl Family {
         }
     }
 
-    /// What a text about a command of DLOCK says about the one that goes out instead.
+    /// Translates a text about a DLOCK command to the command of the family.
     pub fn in_words(self, command: &str, text: &str) -> String {
         if *self.command(command.as_bytes()) == *command.as_bytes() {
             return text.to_owned();
@@ -75,7 +75,7 @@ impl Family {
     }
 }
 
-/// Makes two tests of each of these functions, one of each family.
+/// Makes two tests of each of these functions, one for each family.
 #[macro_export]
 macro_rules! test_both_families {
     ($($test:ident)*) => {

@@ -1,4 +1,4 @@
-//! Which servers the tests run against, and what they can do.
+//! The server under test and its features.
 
 use std::{
     collections::BTreeMap,
@@ -15,8 +15,8 @@ pub struct Binary {
 }
 
 impl Binary {
-    /// The program that `scripts/servers` fetched under this name, e.g. `redis-8.2`. The script is asked once per name.
-    /// Fails the test, with the command that fetches it, if the program is missing.
+    /// The program that `scripts/servers` fetched under this name, e.g. `redis-8.2`. The script runs once per name.
+    /// Fails the test, with the command that fetches the program, if it is missing.
     #[track_caller]
     pub fn named(name: &str) -> Binary {
         static FOUND: Mutex<BTreeMap<String, Binary>> = Mutex::new(BTreeMap::new());
@@ -36,7 +36,7 @@ impl Binary {
         binary
     }
 
-    /// Path of the program, or its name if the system knows it.
+    /// Path of the program, or its name if it is on the PATH.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -62,7 +62,7 @@ impl Binary {
     }
 }
 
-/// The program of tests that name none: `$DLOCK_SERVER`, else `redis-server` from the path.
+/// The default program: `$DLOCK_SERVER`, else `redis-server` on the PATH.
 impl Default for Binary {
     fn default() -> Binary {
         Binary::usual().clone()
@@ -72,19 +72,19 @@ impl Default for Binary {
 /// The server binary's family and version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// Valkey, else Redis.
+    /// Valkey or Redis.
     pub valkey: bool,
-    /// Major, minor, patch: of Valkey itself, not of the Redis version that it claims for compatibility.
+    /// Major, minor, patch: of Valkey itself, not of the Redis version that it reports for compatibility.
     pub version: (u16, u16, u16),
 }
 
 impl Kind {
-    /// The kind of the default server binary, asked once.
+    /// The kind of the default program, detected once.
     pub fn of_binary() -> &'static Kind {
         Binary::usual().kind()
     }
 
-    /// Reads the output of `--version`, e.g. `Redis server v=7.0.15 sha=…`.
+    /// Parses the output of `--version`, e.g. `Redis server v=7.0.15 sha=…`.
     fn parse(shown: &str) -> Option<Kind> {
         let version = shown.split_whitespace().find_map(|word| word.strip_prefix("v="))?;
         let mut numbers = version.split(['.', '-']).map_while(|part| part.parse().ok());
@@ -94,7 +94,7 @@ impl Kind {
         })
     }
 
-    /// Redis from this version on, or any Valkey from that one on.
+    /// Redis from this version on, or Valkey from that one on.
     pub fn at_least(&self, redis: (u16, u16), valkey: (u16, u16)) -> bool {
         let floor = if self.valkey { valkey } else { redis };
         (self.version.0, self.version.1) >= floor
@@ -110,7 +110,8 @@ impl Kind {
         self.at_least((7, 2), (7, 2))
     }
 
-    /// A module sees the wall clock of a preloaded library. Valkey 8.1 binds modules to the C library directly (`RTLD_DEEPBIND`).
+    /// A preloaded library changes the wall clock of a module. Not in Valkey 8.1, which binds modules to the C
+    /// library directly (`RTLD_DEEPBIND`).
     pub fn preload_reaches_modules(&self) -> bool {
         !self.valkey || !self.at_least((0, 0), (8, 1))
     }
@@ -121,7 +122,7 @@ impl Kind {
     }
 }
 
-/// The default server binary: `$DLOCK_SERVER`, else `redis-server` from the path.
+/// The default program: `$DLOCK_SERVER`, else `redis-server` on the PATH.
 pub(super) fn binary() -> String {
     std::env::var("DLOCK_SERVER")
         .ok()

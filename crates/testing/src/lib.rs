@@ -1,5 +1,5 @@
-//! What the integration tests stand on: real servers that never outlive the test, connections that show
-//! exactly what came over the wire, and waiting for states instead of sleeping.
+//! Support for the integration tests: real servers that never outlive the test, raw connections that show every byte
+//! of a reply, and waiting for states instead of sleeping.
 //!
 //! A test reads like this:
 //!
@@ -15,10 +15,10 @@
 //! ```
 //!
 //! The environment can change two things: `DLOCK_SERVER` names the server binary (default `redis-server`),
-//! `DLOCK_MODULE` a module that is already built (default: cargo builds it, once per test binary).
+//! `DLOCK_MODULE` an existing build of the module (default: cargo builds it, once per test binary).
 //!
-//! A test that depends on the version of the server names it, whatever `DLOCK_SERVER` says: `Server::of("redis-8.2").start()`.
-//! `scripts/servers` knows the names, and `make test-deps` fetches the servers that tests name.
+//! A test that depends on the version of the server names it, independent of `DLOCK_SERVER`:
+//! `Server::of("redis-8.2").start()`. `scripts/servers` knows the names, and `make test-deps` fetches these servers.
 
 #![allow(
     clippy::unwrap_used,
@@ -64,7 +64,7 @@ pub use self::{
     wait::{LIMIT, SOON, wait_until},
 };
 
-/// The client that the harness itself uses, for [`args!`].
+/// The client library of the harness, for [`args!`].
 pub use redis;
 
 /// The arguments of a call as byte strings, from any mix of text, bytes and numbers:

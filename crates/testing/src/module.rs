@@ -7,12 +7,12 @@ use std::{
     sync::OnceLock,
 };
 
-/// How the module is built.
+/// Build profile of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Optimised, with the core's invariants checked after every step: what tests load.
+    /// Optimised, with checks of the core's invariants after every step; used by tests.
     Checked,
-    /// What users load: for benches.
+    /// The release build; used by benches.
     Release,
 }
 
@@ -37,8 +37,8 @@ pub fn other(package: &str) -> PathBuf {
     build(package, "release")
 }
 
-/// Cargo holds no lock while it runs tests, so calling it from a test is safe; it also knows best where the target folder is
-/// and that nothing is to be done.
+/// Cargo holds no lock while it runs tests, so a test may call it. It knows the target folder and whether a build is
+/// needed.
 fn build(package: &str, profile: &str) -> PathBuf {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)

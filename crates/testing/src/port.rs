@@ -1,4 +1,4 @@
-//! Ports that nobody else takes while a test has them.
+//! Ports reserved for one test.
 
 use std::{
     os::{
@@ -8,14 +8,14 @@ use std::{
     sync::atomic::{AtomicU16, Ordering},
 };
 
-/// A port that nobody listens on. Below the range that the system hands out to clients, so that it stays free until the server has it;
-/// each call gives another. Other test processes keep off it while the reservation lives: a server that is down for a moment, or was
-/// killed, must not find a stranger in its place.
+/// A free port; each call returns another. It is below the range for client sockets, so that it stays free until the
+/// server uses it. Other test processes avoid it while the reservation lives: after a kill or restart, a server must
+/// not find its port in use.
 pub(super) fn free_port() -> (u16, Reservation) {
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 12_000;
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Test processes side by side begin at different places.
+    // Concurrent test processes begin at different ports.
     let offset = u16::try_from(std::process::id() % u32::from(COUNT)).expect("below COUNT");
     loop {
         let step = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
@@ -30,5 +30,5 @@ pub(super) fn free_port() -> (u16, Reservation) {
     }
 }
 
-/// A name that one process on this machine can have at a time, and that goes with it.
+/// A name that only one process on this machine can hold at a time; freed when the process ends.
 pub(super) type Reservation = UnixListener;

@@ -8,12 +8,12 @@ use std::{
     thread,
 };
 
-/// A child process with everything it forked, killed when this is dropped or when the test process ends.
+/// A child process and its forks, killed when this is dropped or when the test process ends.
 #[derive(Debug)]
 pub struct Guarded(Child);
 
 impl Guarded {
-    /// Starts `command` as the leader of a process group of its own.
+    /// Starts `command` as the leader of a new process group.
     pub fn spawn(mut command: Command) -> io::Result<Guarded> {
         command.process_group(0);
         let parent = i32::try_from(std::process::id()).expect("a process id");
@@ -24,7 +24,7 @@ impl Guarded {
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                     return Err(io::Error::last_os_error());
                 }
-                // The parent may have gone before the signal was asked for.
+                // The parent may have ended before prctl took effect.
                 if libc::getppid() != parent {
                     return Err(io::Error::from_raw_os_error(libc::ESRCH));
                 }
@@ -34,7 +34,7 @@ impl Guarded {
         spawner(command).map(Guarded)
     }
 
-    /// How it ended by itself, or `None` while it runs.
+    /// Its exit status, or `None` while it runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().expect("waiting for a child of ours")
     }
@@ -74,8 +74,8 @@ impl Drop for Guarded {
     }
 }
 
-/// Spawns on one thread that lives as long as the process: the kernel sends the parent-death signal when the *thread* that
-/// forked ends, and tests come and go on threads of their own.
+/// Spawns on one thread that lives as long as the process: the kernel sends the parent-death signal when the *thread*
+/// that forked ends, and each test has a thread that ends with it.
 fn spawner(command: Command) -> io::Result<Child> {
     type Job = (Command, mpsc::Sender<io::Result<Child>>);
     static JOBS: OnceLock<Mutex<mpsc::Sender<Job>>> = OnceLock::new();

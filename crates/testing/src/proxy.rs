@@ -1,7 +1,7 @@
-//! A TCP proxy between clients and a server that breaks what a network breaks, when the test says so.
+//! A TCP proxy between clients and a server that injects network faults on demand.
 //!
-//! One thread moves the bytes, whole RESP frames at a time, so that a fault can strike exactly between a request and its
-//! reply. Every switch acts before its call returns.
+//! One thread moves the bytes, in whole RESP frames, so that a fault can hit exactly between a request and its reply.
+//! Every change takes effect before its call returns.
 //!
 //! ```ignore
 //! let proxy = Proxy::to(&server);
@@ -34,7 +34,7 @@ use super::{
     wait::wait_until,
 };
 
-/// Which way bytes go.
+/// Direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// From a client to the server: requests.
@@ -48,31 +48,31 @@ impl Way {
     pub const BOTH: [Way; 2] = [Way::ToServer, Way::ToClient];
 }
 
-/// What befalls a request that a rule picks.
+/// Fault of a request that a rule picks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The connection is cut before the server sees it.
+    /// The connection is cut before the server gets the request.
     LoseRequest,
-    /// The server gets it and answers; the connection is cut instead of the reply, after the replies to earlier requests.
+    /// The server executes it; the connection is cut instead of the reply, after the replies to earlier requests.
     LoseReply,
-    /// The server gets it and answers; from this reply on nothing comes back over this connection until [`Proxy::flow`].
+    /// The server executes it; from this reply on, this connection delivers nothing until [`Proxy::flow`].
     StallReply,
-    /// As [`Fault::LoseReply`], but the server does not hear of it: its end of the connection stays open until [`Proxy::cut`].
+    /// As [`Fault::LoseReply`], but the server's end of the connection stays open until [`Proxy::cut`].
     HalfOpen,
 }
 
 /// How a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// In order: FIN.
+    /// An orderly close: FIN.
     Fin,
     /// Abruptly: RST.
     Reset,
-    /// The client gets a RST, the server hears nothing until the next [`Proxy::cut`] or the end of the proxy.
+    /// The client gets a RST; the server notices nothing until the next [`Proxy::cut`] or the end of the proxy.
     HalfOpen,
 }
 
-/// What went over one connection.
+/// Traffic of one connection.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
     /// Whether it is still open.
@@ -83,34 +83,34 @@ pub struct Traffic {
     pub bytes_to_client: u64,
     /// Requests by command name in capitals.
     pub requests: BTreeMap<String, u64>,
-    /// How often a request came while none was unanswered: a pipeline is one round trip.
+    /// Requests that came while no request was unanswered: a pipeline is one round trip.
     pub round_trips: u64,
     /// Push messages that came from the server (RESP3).
     pub pushes: u64,
 }
 
-/// A request that the proxy saw, if it was told to remember them.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// The number of its connection, from 0.
     pub connection: usize,
-    /// When.
+    /// Time of the request.
     pub at: Instant,
     /// Command and arguments.
     pub command: Vec<Vec<u8>>,
 }
 
-/// How often a rule has struck.
+/// Counts how often a rule was applied.
 #[derive(Clone, Debug)]
 pub struct Trigger(Arc<AtomicUsize>);
 
 impl Trigger {
-    /// How often its fault was done. For faults that strike at a reply: counted when the reply was there.
+    /// Number of faults so far. A fault of a reply counts when the reply has arrived.
     pub fn fired(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Waits until it has struck so often.
+    /// Waits for this number of faults.
     #[track_caller]
     pub fn wait_fired(&self, times: usize) {
         wait_until(&format!("the fault to strike {times} times"), || self.fired() >= times);
@@ -122,7 +122,7 @@ type Matcher = Box<dyn Fn(&[Vec<u8>]) -> bool + Send>;
 struct Rule {
     matcher: Matcher,
     fault: Fault,
-    /// How many more requests it picks.
+    /// Number of requests that it still picks.
     left: usize,
     fired: Arc<AtomicUsize>,
 }
@@ -133,7 +133,7 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// A proxy in front of a server. Dropping it cuts everything.
+/// A proxy in front of a server. Dropping it cuts all connections.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -174,12 +174,12 @@ impl Proxy {
         self.port
     }
 
-    /// For clients that want a URL.
+    /// The URL for clients.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// Where connections go that are made from now on.
+    /// Sends new connections to this server.
     pub fn redirect(&self, server: &Server) {
         self.shared.lock().target = server.port();
     }
@@ -198,7 +198,7 @@ impl Proxy {
         });
     }
 
-    /// Refuses new connections, as a host without a server does; those that exist stay.
+    /// Refuses new connections, as a host without a server does; existing ones stay.
     pub fn refuse(&self) {
         self.shared.change(|state| state.listener = None);
     }
@@ -212,18 +212,18 @@ impl Proxy {
         });
     }
 
-    /// A black hole: nothing gets through this way any more, over old and new connections, and nobody is told. What is sent is kept, as TCP
-    /// keeps it: [`Proxy::flow`] delivers it late, [`Proxy::cut`] loses it.
+    /// A black hole: nothing passes in this direction any more, over old and new connections, without an error. Data
+    /// is kept as TCP keeps it: [`Proxy::flow`] delivers it late, [`Proxy::cut`] loses it.
     pub fn stall(&self, way: Way) {
         self.shared.change(|state| state.stalled[way as usize] = true);
     }
 
-    /// [`Proxy::stall`] both ways.
+    /// [`Proxy::stall`] in both directions.
     pub fn stall_all(&self) {
         self.shared.change(|state| state.stalled = [true; 2]);
     }
 
-    /// Ends [`Proxy::stall`] and what [`Fault::StallReply`] stalled: what was kept is delivered.
+    /// Ends [`Proxy::stall`] and [`Fault::StallReply`]: kept data is delivered.
     pub fn flow(&self) {
         self.shared.change(|state| {
             state.stalled = [false; 2];
@@ -233,31 +233,31 @@ impl Proxy {
         });
     }
 
-    /// Everything that comes from now on takes so much longer this way. Order is kept.
+    /// Delays all new data in this direction, in order.
     pub fn delay(&self, way: Way, by: Duration) {
         self.shared.change(|state| state.delay[way as usize] = by);
     }
 
-    /// Lets `bytes` more bytes through this way, over whatever connection, and cuts the connection of the last one, in the middle of a frame
-    /// or not. Once.
+    /// Passes `bytes` more bytes in this direction, over all connections, then cuts the connection of the last byte,
+    /// even in the middle of a frame. Once.
     pub fn cut_after(&self, way: Way, bytes: usize) -> Trigger {
         let fired = Arc::new(AtomicUsize::new(0));
         self.shared.change(|state| state.limit[way as usize] = Some((bytes, fired.clone())));
         Trigger(fired)
     }
 
-    /// Does this to the next request with this command name.
+    /// Applies the fault to the next request with this command name.
     pub fn once(&self, name: &str, fault: Fault) -> Trigger {
         self.times(1, name, fault)
     }
 
-    /// Does this to the next so many requests with this command name.
+    /// Applies the fault to the next `times` requests with this command name.
     pub fn times(&self, times: usize, name: &str, fault: Fault) -> Trigger {
         let name = name.to_owned();
         self.on(times, fault, move |command| command[0].eq_ignore_ascii_case(name.as_bytes()))
     }
 
-    /// Does this to the next so many requests that match. Of several rules the oldest that matches counts.
+    /// Applies the fault to the next `times` requests that match. The oldest matching rule counts.
     pub fn on(
         &self,
         times: usize,
@@ -270,17 +270,18 @@ impl Proxy {
         Trigger(fired)
     }
 
-    /// From now on the messages of channels do not come through (RESP3), everything else does.
+    /// From now on drops channel messages (RESP3) and nothing else.
     pub fn swallow_messages(&self) {
         self.shared.change(|state| state.swallows_messages = true);
     }
 
-    /// From now on the server does not know this word of requests, in capitals, as one of an older version.
+    /// From now on the server rejects requests with this word (in capitals), as an older version would.
     pub fn hide_word(&self, word: &str) {
         self.shared.change(|state| state.hidden_word = Some(word.to_owned()));
     }
 
-    /// Back to a faultless network: rules, delays, stalls and limits end, new connections are accepted. What was cut stays cut.
+    /// Restores a faultless network: rules, delays, stalls and limits end, and new connections are accepted. Cut
+    /// connections stay cut.
     pub fn heal(&self) {
         self.shared.change(|state| {
             state.rules.clear();
@@ -293,45 +294,45 @@ impl Proxy {
         self.flow();
     }
 
-    // What it saw
+    // Recorded traffic
 
-    /// Connections that are open now.
+    /// Number of open connections.
     pub fn open(&self) -> usize {
         self.shared.lock().connections.len()
     }
 
-    /// Connections ever accepted.
+    /// Number of connections accepted so far.
     pub fn accepted(&self) -> usize {
         self.shared.lock().traffic.len()
     }
 
-    /// Each connection's traffic, in the order they were accepted.
+    /// Traffic of each connection, in the order they were accepted.
     pub fn traffic(&self) -> Vec<Traffic> {
         self.shared.lock().traffic.clone()
     }
 
-    /// Requests with this command name (in capitals), over all connections.
+    /// Number of requests with this command name (in capitals), over all connections.
     pub fn requests(&self, name: &str) -> u64 {
         let state = self.shared.lock();
         state.traffic.iter().filter_map(|traffic| traffic.requests.get(name)).sum()
     }
 
-    /// Requests of any name, over all connections.
+    /// Number of requests, over all connections.
     pub fn all_requests(&self) -> u64 {
         self.shared.lock().traffic.iter().flat_map(|traffic| traffic.requests.values()).sum()
     }
 
-    /// Round trips over all connections: see [`Traffic::round_trips`].
+    /// Number of round trips over all connections: see [`Traffic::round_trips`].
     pub fn round_trips(&self) -> u64 {
         self.shared.lock().traffic.iter().map(|traffic| traffic.round_trips).sum()
     }
 
-    /// Remembers every request from now on, for [`Proxy::seen`].
+    /// Records every request from now on, for [`Proxy::seen`].
     pub fn remember(&self) {
         self.shared.lock().seen.get_or_insert_default();
     }
 
-    /// The requests remembered since the last call.
+    /// The requests recorded since the last call.
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.lock().seen.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -357,9 +358,9 @@ fn listen(port: u16) -> TcpListener {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// A byte here ends the thread's sleep.
+    /// A byte here wakes the thread.
     wake: UnixStream,
-    /// The thread has had a turn.
+    /// The thread has completed a turn.
     turned: Condvar,
 }
 
@@ -368,7 +369,7 @@ struct State {
     target: u16,
     listener: Option<TcpListener>,
     connections: BTreeMap<usize, Connection>,
-    /// Server ends of connections whose client is gone.
+    /// Server ends of connections whose client has disconnected.
     half_open: Vec<TcpStream>,
     delay: [Duration; 2],
     stalled: [bool; 2],
@@ -385,26 +386,26 @@ struct State {
 #[derive(Debug)]
 struct Connection {
     number: usize,
-    /// Where bytes of a way come from: the client's and the server's socket.
+    /// Source sockets of the two directions: the client's and the server's.
     from: [TcpStream; 2],
     lanes: [Lane; 2],
     stalled: [bool; 2],
     /// Requests that the server has not answered.
     unanswered: VecDeque<Unanswered>,
     resp3: bool,
-    /// It does not speak RESP (TLS): its bytes pass as they are, no rule sees them.
+    /// The connection is not RESP (TLS): its bytes pass unchanged and no rule applies.
     opaque: bool,
 }
 
 #[derive(Debug)]
 struct Unanswered {
-    /// What befalls the reply.
+    /// The fault of the reply.
     fault: Option<(Fault, Arc<AtomicUsize>)>,
 }
 
 #[derive(Debug, Default)]
 struct Lane {
-    /// Bytes that do not make a whole frame yet.
+    /// Bytes of an incomplete frame.
     partial: Vec<u8>,
     queue: VecDeque<Parcel>,
     /// The sender has closed its side: passed on when the queue is empty.
@@ -415,7 +416,7 @@ struct Lane {
 struct Parcel {
     due: Instant,
     bytes: Vec<u8>,
-    /// How many of them are on their way.
+    /// Number of bytes already sent.
     sent: usize,
 }
 
@@ -424,11 +425,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and lets the thread look at it; returns when it has. (While it sleeps, sockets that we close stay open.)
+    /// Changes the state, wakes the thread, and returns when it has processed the change. (While it sleeps, sockets
+    /// closed here stay open.)
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
-        // Full: it has been woken already.
+        // Full: it is already awake.
         let _ = (&self.wake).write(&[0]);
         let turns = state.turns;
         while !state.ended && state.turns == turns {

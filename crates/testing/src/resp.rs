@@ -1,4 +1,4 @@
-//! The wire format, just enough to cut a byte stream into whole replies.
+//! The wire format, as far as needed to split a byte stream into replies.
 
 /// Appends one command to `out`.
 pub fn encode<A: AsRef<[u8]>>(args: &[A], out: &mut Vec<u8>) {
@@ -16,12 +16,12 @@ pub fn line_len(bytes: &[u8]) -> Option<usize> {
     Some(bytes.windows(2).position(|pair| pair == b"\r\n")? + 2)
 }
 
-/// Length of the first whole RESP2 or RESP3 reply in `bytes`; `None` while some of it is missing.
+/// Length of the first whole RESP2 or RESP3 reply in `bytes`; `None` if it is incomplete.
 pub fn frame_len(bytes: &[u8]) -> Option<usize> {
     let mut end = line_len(bytes)?;
     let header = &bytes[..end - 2];
     let count = || -> Option<usize> {
-        // A negative count is RESP2's Null: nothing follows it.
+        // A negative count is RESP2's Null: no elements follow.
         std::str::from_utf8(&header[1..]).ok()?.parse().ok()
     };
     let children = match header.first()? {

@@ -21,29 +21,29 @@ use super::{
     wait::LIMIT,
 };
 
-/// The name under which they know the primary.
+/// The name of the primary in Sentinel.
 const NAME: &str = "locks";
 
-/// A failover takes them some seconds when machines are busy: elections are repeated at random times.
+/// A failover takes some seconds on a busy machine: elections are repeated at random times.
 const FAILOVER_LIMIT: Duration = Duration::from_mins(1);
 
-/// Some sentinels that agree about one primary.
+/// Some sentinels that monitor one primary.
 #[derive(Debug)]
 pub struct Sentinels(Vec<Sentinel>);
 
-/// How sentinels are to be started.
+/// The configuration of sentinels to start.
 #[derive(Debug, Default)]
 #[must_use = "call start()"]
 pub struct SentinelSetup {
     password: Option<String>,
-    /// Whose authority they have, and on which port of TLS the primary is.
+    /// The TLS authority, and the TLS port of the primary.
     tls: Option<(Tls, u16)>,
     settings: Vec<String>,
 }
 
 #[derive(Debug)]
 struct Sentinel {
-    /// For the harness; clients are told that of TLS, if there is one.
+    /// For the harness; clients get the TLS port, if there is one.
     port: u16,
     tls: Option<Tls>,
     password: Option<String>,
@@ -53,14 +53,14 @@ struct Sentinel {
 }
 
 impl Sentinels {
-    /// Starts `count` sentinels over `primary`, whose replicas are running; returns when each knows all the others and `replicas` replicas.
-    /// They take a server for down after half a second.
+    /// Starts `count` sentinels for `primary`, whose replicas are running. Returns when each knows all the others and
+    /// `replicas` replicas. They consider a server down after half a second.
     #[track_caller]
     pub fn start(count: usize, primary: &Server, replicas: usize) -> Sentinels {
         Sentinels::with().start(count, primary, replicas)
     }
 
-    /// Sentinels that are not as [`Sentinels::start`] has them.
+    /// Sentinels with other settings than those of [`Sentinels::start`].
     pub fn with() -> SentinelSetup {
         SentinelSetup::default()
     }
@@ -79,12 +79,13 @@ impl Sentinels {
                 && sentinel.replicas_are_fit()?;
             Some(ready)
         });
-        // From here on as outside tests, or nearly so: who hears of a promotion late takes it back after four of these periods.
+        // From here on nearly as in production: a sentinel that learns of a promotion late reverts it after four of
+        // these periods.
         all.cmd(&["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "1000"]);
         all
     }
 
-    /// The name under which they know the primary.
+    /// The name of the primary in Sentinel.
     pub fn name(&self) -> &'static str {
         NAME
     }
@@ -94,12 +95,12 @@ impl Sentinels {
         self.0.iter().map(Sentinel::client_port).collect()
     }
 
-    /// Their ports on 127.0.0.1 without TLS, which they have anyway.
+    /// Their ports on 127.0.0.1 without TLS, which always exist.
     pub fn plain_ports(&self) -> Vec<u16> {
         self.0.iter().map(|sentinel| sentinel.port).collect()
     }
 
-    /// For clients that want a URL: `redis-sentinel://127.0.0.1:p,127.0.0.1:p/name`, without password.
+    /// The URL for clients: `redis-sentinel://127.0.0.1:p,127.0.0.1:p/name`, without password.
     pub fn url(&self) -> String {
         let scheme =
             if self.0.iter().any(|sentinel| sentinel.tls.is_some()) { "rediss" } else { "redis" };
@@ -108,7 +109,7 @@ impl Sentinels {
         format!("{scheme}-sentinel://{}/{NAME}", hosts.join(","))
     }
 
-    /// One command to each of them.
+    /// Sends one command to each of them.
     #[track_caller]
     pub fn cmd(&self, words: &[&str]) {
         for sentinel in &self.0 {
@@ -116,14 +117,14 @@ impl Sentinels {
         }
     }
 
-    /// The port of the primary (that of TLS, if they speak TLS to it), if all name the same one.
+    /// The port of the primary (the TLS port, if they use TLS), if all agree.
     pub fn primary_port(&self) -> Option<u16> {
         let ports: Vec<Option<u16>> = self.0.iter().map(Sentinel::primary_port).collect();
         let first = ports.first().copied().flatten();
         first.filter(|_| ports.iter().all(|&port| port == first))
     }
 
-    /// Orders a failover to a replica while the primary is well; returns when all name another primary.
+    /// Orders a failover while the primary is up; returns when all name another primary.
     #[track_caller]
     pub fn failover(&self) {
         let before = self.primary_port();
@@ -133,7 +134,8 @@ impl Sentinels {
         self.wait_primary_other_than(before);
     }
 
-    /// Waits until all name a primary on another port than `before`: after [`Server::kill9`] or [`Server::freeze`] of the primary.
+    /// Waits until all name a primary on another port than `before`: after [`Server::kill9`] or [`Server::freeze`] of
+    /// the primary.
     #[track_caller]
     pub fn wait_primary_other_than(&self, before: Option<u16>) {
         self.wait("another primary", FAILOVER_LIMIT, |sentinel| {
@@ -149,12 +151,12 @@ impl Sentinels {
         });
     }
 
-    /// Waits until they have made this server, a primary of the past, a replica that is in sync.
+    /// Waits until they have made this former primary a replica that is in sync.
     #[track_caller]
     pub fn wait_replica(&self, server: &Server) {
         let start = Instant::now();
         loop {
-            // They cut its connections when they tell it, also that of [`Server::cmd`], and one that is just being made.
+            // A reconfiguration cuts the server's connections: that of [`Server::cmd`], and one that is being opened.
             server.forget_connection();
             if let Ok(mut client) = server.try_client()
                 && client.try_send(&["INFO", "replication"])
@@ -182,19 +184,19 @@ impl Sentinels {
 }
 
 impl SentinelSetup {
-    /// They want this password, also of each other.
+    /// They require this password, also from each other.
     pub fn requirepass(mut self, password: &str) -> SentinelSetup {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// They serve TLS, and speak TLS to each other and to the servers, of which the primary is the one on the port of `tls`.
+    /// They use TLS for clients, for each other and for the servers; the primary is on the TLS port of `tls`.
     pub fn tls(mut self, tls: &Tls) -> SentinelSetup {
         self.tls = Some((tls.another(), tls.port()));
         self
     }
 
-    /// A further line of their configuration.
+    /// Adds a line to their configuration.
     pub fn and(mut self, line: &str) -> SentinelSetup {
         self.settings.push(line.to_owned());
         self
@@ -248,14 +250,14 @@ impl Sentinel {
         let password = setup.password.clone();
         let sentinel = Sentinel { port, tls, password, _port: reservation, dir, _child: child };
         let start = Instant::now();
-        // They speak to each other and to the servers more often than outside tests.
+        // They poll each other and the servers more often than in production.
         let hurry = [
             "SENTINEL",
             "DEBUG",
             "INFO-PERIOD",
             "200",
-            // They promote no replica of which they have heard for longer than five of these, and while the primary is
-            // down they ask replicas once a second.
+            // They promote only replicas heard from within five of these periods, and while the primary is down they
+            // poll replicas once a second.
             "PING-PERIOD",
             "300",
             "PUBLISH-PERIOD",
@@ -270,7 +272,7 @@ impl Sentinel {
         sentinel
     }
 
-    /// One command; `None` when it does not answer.
+    /// Sends one command; `None` without a reply.
     fn ask(&self, words: &[&str]) -> Option<Value> {
         let password = self.password.as_ref().map(|password| format!(":{password}@"));
         let url = format!("redis://{}127.0.0.1:{}/", password.unwrap_or_default(), self.port);
@@ -291,7 +293,7 @@ impl Sentinel {
         named.items().get(1)?.text().parse().ok()
     }
 
-    /// Whether every replica is one that could be promoted.
+    /// Whether every replica can be promoted.
     fn replicas_are_fit(&self) -> Option<bool> {
         let replicas = self.ask(&["SENTINEL", "REPLICAS", NAME])?.items();
         let fit = |replica: &Value| {

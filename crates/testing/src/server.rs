@@ -27,7 +27,7 @@ use crate::{
 
 pub use setup::Setup;
 
-/// Fields of INFO dlock that are 0 when nobody holds or waits for anything.
+/// Fields of INFO dlock that are 0 when there are no holds and no waiters.
 const LEFT_OVER_FIELDS: [&str; 10] = [
     "held_locks",
     "keys_entered",
@@ -41,7 +41,8 @@ const LEFT_OVER_FIELDS: [&str; 10] = [
     "notices_pending",
 ];
 
-/// A running server. Dropping it kills it; if it had died by itself or its log speaks of a crash, the test fails.
+/// A running server. Dropping it kills it. The test fails if the server had ended by itself or its log contains a
+/// crash.
 #[derive(Debug)]
 pub struct Server {
     binary: Binary,
@@ -51,7 +52,7 @@ pub struct Server {
     /// They keep its ports reserved.
     _ports: Vec<Reservation>,
     child: Mutex<Option<Guarded>>,
-    /// The connection behind [`Server::cmd`] and everything that looks at the server.
+    /// The connection of [`Server::cmd`] and of all checks.
     admin: Mutex<Option<Client>>,
     wallclock: Option<WallClock>,
     preload: bool,
@@ -61,7 +62,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with the module and nothing special.
+    /// A server with the module and default settings.
     #[track_caller]
     pub fn start() -> Server {
         Server::with(&[]).start()
@@ -74,12 +75,12 @@ impl Server {
         self.port
     }
 
-    /// The family that its connections speak.
+    /// The family of its connections.
     pub fn family(&self) -> Family {
         self.family
     }
 
-    /// The program that it runs.
+    /// The server program.
     pub fn binary(&self) -> &Binary {
         &self.binary
     }
@@ -89,7 +90,7 @@ impl Server {
         self.binary.kind()
     }
 
-    /// The folder it works in: RDB, AOF, log, configuration.
+    /// Its working folder: RDB, AOF, log, configuration.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -104,13 +105,13 @@ impl Server {
         self.child().as_ref().expect("the server runs").id()
     }
 
-    /// A new connection: the harness' own, which shows everything.
+    /// A new raw connection of this harness.
     #[track_caller]
     pub fn client(&self) -> Client {
         self.try_client().unwrap_or_else(|error| panic!("{error}\n{}", self.log_tail()))
     }
 
-    /// As [`Server::client`], for times in which somebody may cut connections.
+    /// As [`Server::client`], while connections may be cut.
     pub(super) fn try_client(&self) -> std::io::Result<Client> {
         Client::connect(&self.socket, LIMIT).map(|client| client.speaking(self.family))
     }
@@ -139,16 +140,16 @@ impl Server {
         self.open(&self.url())
     }
 
-    /// For clients that want a URL.
+    /// The URL for clients.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// One command over a connection that is kept for this; the reply, an error too.
+    /// Sends one command over a permanent connection; returns the reply, which may be an error.
     #[track_caller]
     pub fn cmd<A: AsRef<[u8]>>(&self, args: &[A]) -> Value {
         let mut admin = self.admin.lock().unwrap_or_else(|poisoned| {
-            // A test thread failed in the middle of a call: what is left unread belongs to that call.
+            // A test thread failed in the middle of a call: unread data belongs to that call.
             let mut admin = poisoned.into_inner();
             *admin = None;
             admin
@@ -156,13 +157,14 @@ impl Server {
         admin.get_or_insert_with(|| self.client()).cmd(args)
     }
 
-    /// Sends a command on a connection of its own without waiting for anything.
+    /// Sends a command on a new connection and returns at once.
     #[track_caller]
     pub fn post<A: AsRef<[u8]>>(&self, args: &[A]) -> Blocked {
         Blocked::send(self.client(), self.socket.clone(), args)
     }
 
-    /// As [`Server::post`], and returns when the server has blocked the connection: so calls one after the other arrive in that order.
+    /// As [`Server::post`], but returns when the server has blocked the connection, so successive calls arrive in
+    /// order.
     #[track_caller]
     pub fn block<A: AsRef<[u8]>>(&self, args: &[A]) -> Blocked {
         let mut blocked = self.post(args);
@@ -176,19 +178,19 @@ impl Server {
         blocked
     }
 
-    /// A connection that listens to these channels.
+    /// A connection that subscribes to these channels.
     pub fn subscribe(&self, channels: &[&str]) -> Subscription {
         Subscription::open(self.client(), "SUBSCRIBE", channels)
     }
 
-    /// A connection that listens to the channels that match these patterns.
+    /// A connection that subscribes to these patterns.
     pub fn psubscribe(&self, patterns: &[&str]) -> Subscription {
         Subscription::open(self.client(), "PSUBSCRIBE", patterns)
     }
 
-    // Looking at it
+    // State of the server
 
-    /// INFO of one section. The prefix `dlock_` that the server puts before the module's fields is taken off.
+    /// INFO of one section, without the prefix `dlock_` of the module's fields.
     #[track_caller]
     pub fn info(&self, section: &str) -> BTreeMap<String, String> {
         let text = self.cmd(&["INFO", section]).text();
@@ -211,7 +213,7 @@ impl Server {
             .unwrap_or_else(|| panic!("INFO {section}: {field} is {value:?} in {info:?}"))
     }
 
-    /// Blocked connections, as the server counts them.
+    /// Number of blocked connections.
     #[track_caller]
     pub fn blocked_clients(&self) -> i64 {
         self.info_number("clients", "blocked_clients")
@@ -245,7 +247,7 @@ impl Server {
         counts.values().filter_map(keys).sum()
     }
 
-    /// Waits until this primary's whole stream has been applied by `replica`.
+    /// Waits until `replica` has applied this primary's whole stream.
     #[track_caller]
     pub fn wait_replica_synced(&self, replica: &Server) {
         wait_until("the replica to catch up", || {
@@ -255,8 +257,8 @@ impl Server {
         });
     }
 
-    /// For the end of a test: nothing is held, nobody waits, nothing is armed, parked or watched, no key is left. What is on its way
-    /// gets time to arrive; what stays fails the test by name.
+    /// For the end of a test: checks that there are no holds, waiters, timers, parked calls, watched keys or keys.
+    /// Waits for operations in progress; what remains fails the test by name.
     #[track_caller]
     pub fn left_over_check(&self) {
         let start = Instant::now();
@@ -270,7 +272,7 @@ impl Server {
         }
     }
 
-    /// As [`Server::left_over_check`], without giving it time.
+    /// As [`Server::left_over_check`], without waiting.
     #[track_caller]
     pub fn left_over_check_now(&self) {
         let left = self.left_over();
@@ -304,7 +306,7 @@ impl Server {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives up the connection behind [`Server::cmd`]: a failover by Sentinel cuts it.
+    /// Drops the connection of [`Server::cmd`]: a failover by Sentinel cuts it.
     pub fn forget_connection(&self) {
         *self.admin.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

@@ -1,4 +1,4 @@
-//! A replica that applies nothing and shows everything: the exact stream of commands a primary sends.
+//! A fake replica that records the exact stream of commands that a primary sends.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -15,7 +15,7 @@ use super::{
 /// One command of the stream, as its arguments.
 pub type Command = Vec<Vec<u8>>;
 
-/// A connection that took part in a full sync and now receives the replication stream.
+/// A connection that has finished a full sync and receives the replication stream.
 #[derive(Debug)]
 pub struct ReplicaTap {
     stream: TcpStream,
@@ -26,13 +26,13 @@ pub struct ReplicaTap {
 }
 
 impl ReplicaTap {
-    /// Connects to `primary` as a replica does; returns when the full sync is done and the stream begins.
+    /// Connects to `primary` as a replica; returns when the full sync is done and the stream begins.
     #[track_caller]
     pub fn attach(primary: &Server) -> ReplicaTap {
         let stream = TcpStream::connect(("127.0.0.1", primary.port())).expect("a connection");
         stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a socket option");
         let mut tap = ReplicaTap { stream, buffer: Vec::new(), offset: 0, rdb: Vec::new() };
-        // Without `capa eof` the RDB comes with its length in front.
+        // Without `capa eof` the primary sends the length of the RDB first.
         tap.send(&["REPLCONF", "listening-port", "1"]);
         assert_eq!(tap.line(), "+OK");
         tap.send(&["REPLCONF", "capa", "psync2"]);
@@ -62,8 +62,8 @@ impl ReplicaTap {
         &self.rdb
     }
 
-    /// Every command that the primary has sent by now and that was not returned before. Exact without waiting: it reads up to the offset
-    /// that the primary names.
+    /// Every command that the primary has sent so far and that was not returned before. Exact without waiting: it
+    /// reads up to the primary's current offset.
     #[track_caller]
     pub fn all_commands(&mut self, primary: &Server) -> Vec<Command> {
         let end = primary.info_number("replication", "master_repl_offset");
@@ -80,7 +80,7 @@ impl ReplicaTap {
         commands
     }
 
-    /// As [`ReplicaTap::all_commands`], without what the server sends on its own account: PING, SELECT, REPLCONF.
+    /// As [`ReplicaTap::all_commands`], without the server's own commands: PING, SELECT, REPLCONF.
     #[track_caller]
     pub fn commands(&mut self, primary: &Server) -> Vec<Command> {
         let mut commands = self.all_commands(primary);

@@ -1,4 +1,4 @@
-//! A server behind TLS, with certificates that are thrown away after the test.
+//! A server with TLS, and its temporary certificates.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use super::{
     server::{Server, Setup},
 };
 
-/// An authority that nobody else trusts, a certificate of it for 127.0.0.1, and a port that is kept free for a server that uses them.
+/// A private authority, its certificate for 127.0.0.1, and a reserved port for a server that uses them.
 #[derive(Debug)]
 pub struct Tls {
     dir: Arc<TempDir>,
@@ -24,7 +24,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Makes them with the `openssl` command; `None` if the server binary was built without TLS.
+    /// Creates them with the `openssl` command; `None` if the server was built without TLS.
     #[track_caller]
     pub fn new() -> Option<Tls> {
         if !server_has_tls() {
@@ -49,13 +49,13 @@ impl Tls {
         Some(tls)
     }
 
-    /// The same authority and certificate for another server, with a port of its own.
+    /// The same authority and certificate for another server, on another port.
     pub fn another(&self) -> Tls {
         let (port, reservation) = free_port();
         Tls { dir: self.dir.clone(), port, _port: reservation }
     }
 
-    /// A server with the module that serves TLS on [`Tls::url`] (and, for the harness, plain connections as others do).
+    /// A server with the module and TLS on [`Tls::url`] (and plain connections for the harness).
     pub fn server(&self) -> Setup {
         let settings = self.settings();
         let words: Vec<&str> =
@@ -63,7 +63,7 @@ impl Tls {
         Server::with(&words)
     }
 
-    /// What a server or a sentinel needs to be told: names and values.
+    /// Settings of a server or a sentinel: names and values.
     pub(super) fn settings(&self) -> [(&'static str, String); 5] {
         let path = |name: &str| self.path(name).display().to_string();
         [
@@ -75,7 +75,7 @@ impl Tls {
         ]
     }
 
-    /// For clients that want a URL: `rediss://127.0.0.1:port/`.
+    /// The URL for clients: `rediss://127.0.0.1:port/`.
     pub fn url(&self) -> String {
         format!("rediss://127.0.0.1:{}/", self.port)
     }
@@ -95,7 +95,7 @@ impl Tls {
         self.path("ca.crt")
     }
 
-    /// A certificate of this authority and its key, PEM, for clients that have to show one: their files.
+    /// Files of a client certificate of this authority and its key (PEM).
     pub fn client_files(&self) -> [PathBuf; 2] {
         [self.path("leaf.crt"), self.path("leaf.key")]
     }
@@ -116,8 +116,8 @@ impl Tls {
     }
 }
 
-/// Whether the server binary speaks TLS, asked once: it then complains about certificates that are missing. (That it knows
-/// the setting does not tell.)
+/// Whether the server supports TLS, tested once: such a server complains about missing certificates. (Servers without
+/// TLS accept the setting, too.)
 fn server_has_tls() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {

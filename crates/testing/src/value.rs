@@ -1,10 +1,10 @@
-//! Reading a reply in one word, with a message that shows the whole reply when it is something else.
+//! Short accessors for replies. On a mismatch the message shows the whole reply.
 
 use std::fmt::Write as _;
 
 use redis::Value;
 
-/// What a test expects a reply to be. Each of these fails the test, showing the reply, if it is not that.
+/// The expected type of a reply. Each method fails the test, and shows the reply, if the type differs.
 pub trait Reply: Sized {
     /// An Integer.
     fn int(&self) -> i64;
@@ -14,13 +14,13 @@ pub trait Reply: Sized {
     fn text(&self) -> String;
     /// A string of any kind, as bytes.
     fn bytes(&self) -> Vec<u8>;
-    /// An error: the whole text with its code, as it came over the wire without the `-`.
+    /// An error: the whole text with its code, without the leading `-`.
     fn error(&self) -> String;
-    /// Anything but an error.
+    /// Any reply but an error.
     fn ok(self) -> Self;
     /// The elements of an Array, Set or Push.
     fn items(&self) -> Vec<Value>;
-    /// The pairs of a Map, also of one that was flattened for RESP2.
+    /// The pairs of a Map, also of a flattened one (RESP2).
     fn pairs(&self) -> Vec<(String, Value)>;
     /// One value of a Map.
     fn field(&self, name: &str) -> Value;

@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long anything may take that should happen at once, on the slowest machine: past this the test fails. Less than the default lease
-/// of 30 s, which would end what was not given back.
+/// Maximum duration of an immediate operation on the slowest machine; past this the test fails. Less than the default
+/// lease of 30 s, which would end a forgotten hold.
 pub const LIMIT: Duration = Duration::from_secs(25);
 
-/// For a reply that is due now. Generous, because tests run side by side; lateness is measured elsewhere.
+/// For an immediate reply. Generous, because tests run concurrently; other tests measure delays.
 pub const SOON: Duration = Duration::from_secs(20);
 
 /// Polls every millisecond until `condition` holds; fails the test, naming `what`, after [`LIMIT`].

@@ -1,4 +1,4 @@
-//! The wall clock of a running server, moved at will. See `crates/testing/preload/wallclock.c`.
+//! Shifts the wall clock of a running server. See `crates/testing/preload/wallclock.c`.
 
 use std::{
     env,
@@ -9,15 +9,15 @@ use std::{
     sync::OnceLock,
 };
 
-/// Names the file with the offset to the library.
+/// The variable that passes the file with the offset to the library.
 const FILE_VARIABLE: &str = "DLOCK_WALLCLOCK_FILE";
 
-/// The offset of one server's wall clock, shared with it through a file that it maps into memory.
+/// The offset of one server's wall clock, shared with the server through a mapped file.
 #[derive(Debug)]
 pub struct WallClock(File);
 
 impl WallClock {
-    /// Lets `command` run on a wall clock that can be moved.
+    /// Runs `command` on a wall clock that can be shifted.
     pub fn install(dir: &Path, command: &mut Command) -> WallClock {
         let path = dir.join("wallclock");
         let file = File::options()
@@ -34,7 +34,7 @@ impl WallClock {
         clock
     }
 
-    /// Sets how far the wall clock is from the true one, in nanoseconds. The server sees it with its next look at the clock.
+    /// Sets the offset from the true wall clock, in nanoseconds. The server applies it at its next clock read.
     pub fn shift_nanos(&self, offset: i64) {
         self.0.write_all_at(&offset.to_ne_bytes(), 0).expect("writing the offset");
     }
@@ -45,10 +45,10 @@ fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/preload/wallclock.c");
-        // Beside the test binary: below the target folder, wherever that is.
+        // Next to the test binary: below the target folder, wherever that is.
         let test = env::current_exe().expect("a path of the test binary");
         let folder = test.parent().expect("a folder of the test binary");
-        // Several test processes may do this at a time: each writes its own and puts it in place in one step.
+        // Several test processes may do this concurrently: each builds a separate file and renames it into place.
         let built = folder.join(format!("libwallclock-{}.so", std::process::id()));
         let library = folder.join("libwallclock.so");
         let status = Command::new(env::var_os("CC").unwrap_or_else(|| "cc".into()))

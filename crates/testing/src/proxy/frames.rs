@@ -1,4 +1,4 @@
-//! Whole requests and replies: they are counted, and rules strike at them.
+//! Counts whole requests and replies, and applies rules to them.
 
 use std::{sync::atomic::Ordering, time::Instant};
 
@@ -42,7 +42,7 @@ impl State {
         cut
     }
 
-    /// Counts a request; whether it passes, and how to cut the connection then.
+    /// Counts a request; returns whether it passes, and how to cut the connection.
     fn request(&mut self, connection: &mut Connection, frame: &[u8]) -> (bool, Option<Cut>) {
         let command = resp::decode_command(frame);
         let Some(name) = command.first() else { return (true, None) };
@@ -84,7 +84,7 @@ impl State {
         (true, None)
     }
 
-    /// Counts a reply; whether it passes, and how to cut the connection then.
+    /// Counts a reply; returns whether it passes, and how to cut the connection.
     fn reply(&mut self, connection: &mut Connection, frame: &[u8]) -> (bool, Option<Cut>) {
         if frame.starts_with(b">") {
             self.traffic[connection.number].pushes += 1;
@@ -92,7 +92,7 @@ impl State {
                 || frame.starts_with(b">3\r\n$8\r\nsmessage\r\n");
             return (!(message && self.swallows_messages), None);
         }
-        // Without a request: the server says why it closes a connection.
+        // A reply without a request: the server explains why it closes the connection.
         let Some(Unanswered { fault: Some((fault, fired)) }) = connection.unanswered.pop_front()
         else {
             return (true, None);
@@ -109,7 +109,7 @@ impl State {
     }
 }
 
-/// The request with a word of the same length, which no server knows, in place of this one.
+/// The request with this word replaced by an unknown word of the same length.
 fn without_word(frame: &[u8], word: &str) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let wanted = format!("\r\n{word}\r\n").into_bytes();

@@ -15,7 +15,7 @@ use std::{
 use super::{Connection, Cut, Lane, Parcel, Shared, State, Traffic, Way};
 
 impl Shared {
-    /// What the thread does.
+    /// Runs the thread.
     pub(super) fn run(&self, woken: &UnixStream) {
         loop {
             let (mut polled, timeout) = {
@@ -36,7 +36,7 @@ impl Shared {
 }
 
 impl State {
-    /// Everything that can be done now.
+    /// Does all work that is possible now.
     fn turn(&mut self) {
         self.accept();
         let numbers: Vec<usize> = self.connections.keys().copied().collect();
@@ -46,7 +46,7 @@ impl State {
             for way in Way::BOTH {
                 cut = cut.or_else(|| self.receive(&mut connection, way));
             }
-            // What is to arrive before the cut is sent at once: delays must not lose it.
+            // Data before the cut is sent at once: delays must not lose it.
             for way in Way::BOTH {
                 cut = self.deliver(&mut connection, way, cut.is_some()).or(cut);
             }
@@ -88,7 +88,7 @@ impl State {
         }
     }
 
-    /// Takes what came; how the connection is to be cut, if a fault says so.
+    /// Reads new data; returns how to cut the connection if a fault requires it.
     fn receive(&mut self, connection: &mut Connection, way: Way) -> Option<Cut> {
         let lane = way as usize;
         let mut chunk = vec![0; 64 * 1024];
@@ -103,9 +103,9 @@ impl State {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A black hole tells nobody.
+                // A black hole reports no error.
                 Err(_) if self.stalled[lane] => connection.lanes[lane].ended = true,
-                // One side was cut: so is the other.
+                // One side was cut: cut the other, too.
                 Err(_) => return Some(Cut::Reset),
             }
         }
@@ -117,13 +117,13 @@ impl State {
             self.traffic[connection.number].bytes_to_server += bytes.len() as u64;
         }
         let due = Instant::now() + self.delay[way as usize];
-        // A delay that shrinks lets nobody overtake.
+        // A shorter delay must not reorder data.
         let queue = &mut connection.lanes[way as usize].queue;
         let due = queue.back().map_or(due, |last| last.due.max(due));
         queue.push_back(Parcel { due, bytes, sent: 0 });
     }
 
-    /// Sends what is due, or all of it; how to cut the connection if it broke or a limit was reached.
+    /// Sends due data, or all of it. Returns how to cut the connection if it broke or a limit was reached.
     fn deliver(&mut self, connection: &mut Connection, way: Way, all: bool) -> Option<Cut> {
         let lane = way as usize;
         if self.stalled[lane] || connection.stalled[lane] {
@@ -188,7 +188,7 @@ impl State {
         }
     }
 
-    /// What to wait for, and how long at most (milliseconds, -1: for ever).
+    /// The descriptors to wait for, and the timeout (milliseconds, -1: none).
     fn interests(&self, woken: &UnixStream) -> (Vec<libc::pollfd>, i32) {
         let interest = |fd: RawFd, events: libc::c_short| libc::pollfd { fd, events, revents: 0 };
         let mut polled = vec![interest(woken.as_raw_fd(), libc::POLLIN)];
@@ -202,7 +202,7 @@ impl State {
                 if !connection.lanes[lane].ended {
                     events |= libc::POLLIN;
                 }
-                // The socket that this way reads from is the one that the other way writes to.
+                // The socket that this direction reads is the one that the other writes.
                 let out = 1 - lane;
                 let stalled = self.stalled[out] || connection.stalled[out];
                 if let Some(parcel) = connection.lanes[out].queue.front()
@@ -214,7 +214,7 @@ impl State {
                         next = Some(next.map_or(parcel.due, |next| next.min(parcel.due)));
                     }
                 }
-                // Nothing to wait for: a closed peer would wake us for ever.
+                // No interest: a closed peer would wake the thread constantly.
                 if events != 0 {
                     polled.push(interest(connection.from[lane].as_raw_fd(), events));
                 }
@@ -230,8 +230,8 @@ impl State {
 
 fn poll(polled: &mut [libc::pollfd], timeout: i32) {
     let count = libc::nfds_t::try_from(polled.len()).expect("a small number");
-    // SAFETY: `polled` is valid for reads and writes of `count` elements for the whole call. Descriptors that were closed
-    // meanwhile, or belong to somebody else by now, only wake us: every read and write after it is on sockets that we own.
+    // SAFETY: `polled` is valid for reads and writes of `count` elements for the whole call. A descriptor that was
+    // closed meanwhile, or reused, only wakes this thread: all later reads and writes are on sockets that it owns.
     let ready = unsafe { libc::poll(polled.as_mut_ptr(), count, timeout) };
     if ready < 0 {
         let error = io::Error::last_os_error();
@@ -239,7 +239,7 @@ fn poll(polled: &mut [libc::pollfd], timeout: i32) {
     }
 }
 
-/// Lets closing the socket send a RST.
+/// Makes a close of the socket send a RST.
 fn reset(socket: &TcpStream) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     let len = libc::socklen_t::try_from(size_of_val(&linger)).expect("a small number");

@@ -1,4 +1,4 @@
-//! The life of a server: it starts, hangs, dies and comes back, and what its log says of that.
+//! The life of a server: start, hang, crash, restart, and checks of its log.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::{
     wallclock::WallClock,
 };
 
-/// In the log, each of these is a failure of the test, whatever else it found.
+/// Each of these in the log fails the test.
 const CRASH_MARKS: [&str; 5] =
     ["BUG REPORT START", "ASSERTION FAILED", "crashed by signal", "panicked", "internal error"];
 
@@ -28,7 +28,8 @@ const CRASH_MARKS: [&str; 5] =
 const LOG_LINES: usize = 150;
 
 impl Server {
-    /// Moves the server's wall clock this many seconds away from the true one. Needs [`Setup::preload_wallclock`](super::Setup::preload_wallclock).
+    /// Shifts the server's wall clock by this many seconds from the true one. Needs
+    /// [`Setup::preload_wallclock`](super::Setup::preload_wallclock).
     #[track_caller]
     pub fn shift_wall_clock(&self, seconds: i64) {
         let clock = self.wallclock.as_ref().expect("started with preload_wallclock()");
@@ -52,7 +53,7 @@ impl Server {
         self.child().as_mut().expect("the server runs").thaw();
     }
 
-    /// SIGKILL, as a power cut would look to it. [`Server::start_again`] brings it back.
+    /// SIGKILL, like a power cut. [`Server::start_again`] restarts the server.
     #[track_caller]
     pub fn kill9(&mut self) {
         let mut child = self.child().take().expect("the server runs");
@@ -61,7 +62,7 @@ impl Server {
         self.forget_connection();
     }
 
-    /// SHUTDOWN with these words (`NOSAVE`, `SAVE`, …); returns when the process has ended.
+    /// SHUTDOWN with these arguments (`NOSAVE`, `SAVE`, …); returns when the process has ended.
     #[track_caller]
     pub fn shutdown(&mut self, words: &[&str]) {
         let mut command = vec!["SHUTDOWN"];
@@ -92,17 +93,17 @@ impl Server {
         self.start_again();
     }
 
-    /// How the server ended without having been told to, if it did.
+    /// Exit status of the server if it ended by itself.
     pub fn crashed(&self) -> Option<ExitStatus> {
         self.child().as_mut().and_then(Guarded::ended)
     }
 
-    /// For tests that provoke a line which would otherwise count as a crash: lines with this text are overlooked.
+    /// Ignores log lines with this text that would otherwise count as a crash.
     pub fn tolerate_in_log(&self, text: &str) {
         self.tolerated.lock().expect("no test thread fails here").push(text.to_owned());
     }
 
-    /// Everything the server wrote: its log, and what it said before it opened that.
+    /// All output of the server: its log, and stdout before the log was opened.
     pub fn log(&self) -> String {
         let read = |name| fs::read(self.dir.path().join(name)).unwrap_or_default();
         let mut text = read("output");
@@ -122,7 +123,7 @@ impl Server {
         format!("--- log of the server on port {} ---\n{}\n---", self.port, shown.join("\n"))
     }
 
-    /// Starts the process and waits until it serves; else its log.
+    /// Starts the process and waits until it serves; on failure returns its log.
     pub(super) fn launch(&mut self) -> Result<(), String> {
         let output = fs::File::options()
             .create(true)
@@ -139,7 +140,7 @@ impl Server {
         if self.preload {
             self.wallclock = Some(WallClock::install(self.dir.path(), &mut command));
         }
-        // A socket file of the life before would refuse connections until the new one is there; that is fine.
+        // The socket file of the previous process refuses connections until the new one replaces it; that is fine.
         let child = Guarded::spawn(command)
             .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.binary.path()));
         *self.child() = Some(child);
@@ -155,7 +156,7 @@ impl Server {
         Ok(())
     }
 
-    /// Connected, and not loading any more.
+    /// Whether it accepts connections and has finished loading.
     fn serves(&self) -> bool {
         let Ok(mut client) = Client::connect(&self.socket, LIMIT) else {
             return false;
@@ -164,7 +165,7 @@ impl Server {
         matches!(client.hear(LIMIT), Heard::Reply(Value::SimpleString(pong)) if pong == "PONG")
     }
 
-    /// What the test must know about the server's end, if anything.
+    /// An unexpected end of the server, if there was one.
     fn complaint(&self) -> Option<String> {
         if let Some(status) = self.crashed() {
             return Some(format!("the server died: {status}"));
@@ -182,7 +183,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let complaint = self.complaint();
-        // The process goes before the folder that it writes to.
+        // The process ends before the folder that it writes to is removed.
         *self.child() = None;
         if thread::panicking() {
             eprintln!("{}\n{}", complaint.unwrap_or_default(), self.log_tail());

@@ -1,4 +1,4 @@
-//! The setup of a server: module, settings, family; and the configuration file made of it.
+//! The setup of a server: module, settings, family; and its configuration file.
 
 use std::{fs, sync::Mutex};
 
@@ -12,7 +12,7 @@ use crate::{
     wait::wait_until,
 };
 
-/// How a server is to be started.
+/// The configuration of a server to start.
 #[derive(Debug)]
 #[must_use = "call start()"]
 pub struct Setup {
@@ -65,13 +65,13 @@ impl Setup {
         self
     }
 
-    /// Its connections send DLOCK commands as those of this family.
+    /// Its connections send DLOCK commands as commands of this family.
     pub fn speaking(mut self, family: Family) -> Setup {
         self.family = family;
         self
     }
 
-    /// With a wall clock that [`Server::shift_wall_clock`] moves.
+    /// With a wall clock that [`Server::shift_wall_clock`] can shift.
     pub fn preload_wallclock(mut self) -> Setup {
         self.wallclock = true;
         self
@@ -83,7 +83,7 @@ impl Setup {
         self
     }
 
-    /// With the module as users load it, not the one that checks its invariants.
+    /// With the release build of the module, without the checks of its invariants.
     pub fn release(mut self) -> Setup {
         self.module = Some(Profile::Release);
         self
@@ -95,7 +95,8 @@ impl Setup {
         self
     }
 
-    /// Starts it; returns when it serves (and is in sync, if a replica). Fails the test, showing the log, if it does not.
+    /// Starts the server; returns when it serves (a replica: when it is in sync). On failure, fails the test and
+    /// shows the log.
     #[track_caller]
     pub fn start(self) -> Server {
         match self.try_start() {
@@ -104,14 +105,14 @@ impl Setup {
         }
     }
 
-    /// As [`Setup::start`]; a server that gives up gives its log, for tests of bad settings.
+    /// As [`Setup::start`], but returns the log on failure, for tests of bad settings.
     pub fn try_start(self) -> Result<Server, String> {
         process::raise_file_limit();
         loop {
             let mut server = Server::prepare(&self);
             match server.launch() {
                 Ok(()) => {}
-                // Somebody else took the port between our look and the server's.
+                // Another process took the port after it was chosen.
                 Err(log) if log.contains("Address already in use") => continue,
                 Err(log) => return Err(log),
             }
@@ -144,8 +145,8 @@ impl Server {
         setup.and(settings)
     }
 
-    /// A setup with the module, on the server of this version: a name that `scripts/servers` knows, e.g. `redis-8.2`.
-    /// Fails the test, with the command that fetches it, if the server is missing.
+    /// A setup with the module, on a server version that `scripts/servers` knows, e.g. `redis-8.2`. Fails the test,
+    /// with the command that fetches the server, if it is missing.
     #[track_caller]
     pub fn of(name: &str) -> Setup {
         Server::with(&[]).binary(&Binary::named(name))
@@ -170,7 +171,7 @@ impl Server {
             ("maxclients", "15000"),
             ("enable-debug-command", "yes"),
             ("enable-module-command", "yes"),
-            // A replica is there at once instead of after five seconds.
+            // Replicas sync at once instead of after five seconds.
             ("repl-diskless-sync-delay", "0"),
         ] {
             config.push((name.to_owned(), value.to_owned()));
