@@ -1,4 +1,4 @@
-//! Sixteen connections that each do their worst for a minute: how long the PING of another connection takes meanwhile.
+//! Sixteen connections that each send their worst load for a minute: the PING times of another connection meanwhile.
 
 use std::{
     net::Shutdown,
@@ -19,22 +19,22 @@ const TIME: Duration = Duration::from_mins(1);
 
 const ATTACKERS_PER_DEED: usize = 2;
 
-/// Connections of the plain server, as many as there are with all deeds.
+/// Connections to the plain server, as many as with all deeds.
 const ATTACKERS: usize = ATTACKERS_PER_DEED * DEEDS.len();
 
-/// Holds or places of one key.
+/// Holds or waiters of one key.
 const MANY: usize = 20_000;
 
-/// Keys of one call: the call itself takes about a millisecond for each 1,000 of them, and that is no matter of what follows.
+/// Keys in one call. The call itself takes about a millisecond per 1,000 keys, independent of its consequences.
 const WIDE: usize = 2_000;
 
-/// Commands of one write. The server executes all of them before it serves another connection.
+/// Commands in one write. The server executes all of them before it serves another connection.
 const AT_ONCE: usize = 10;
 
-/// The aim for 99.9 % of the PINGs, in milliseconds.
+/// The goal for 99.9 % of the PINGs, in milliseconds.
 const AIM_MS: f64 = 5.0;
 
-/// No lease and no place ends by itself.
+/// No lease and no wait ends by itself.
 const LONG_MS: &str = "3600000";
 
 /// An attacking connection, and the prefix of its keys in this round.
@@ -46,7 +46,7 @@ struct Attacker<'a> {
 
 type Deed = fn(&mut Attacker<'_>);
 
-/// Places that a deed leaves behind end soon, because they count against the server's limit.
+/// Waiters that a deed leaves behind end soon, because they count against the server's limit.
 const WAIT_MS: &str = "2000";
 
 const DEEDS: [(&str, Deed); 8] = [
@@ -61,7 +61,7 @@ const DEEDS: [(&str, Deed); 8] = [
 ];
 
 impl Attacker<'_> {
-    /// Sends a command for each number; its answer has these lines.
+    /// Sends a command for each number; its reply has these lines.
     fn each(
         &mut self,
         count: usize,
@@ -93,7 +93,7 @@ fn owner(key: &str, n: usize) -> String {
     format!("{key}:{n:020}")
 }
 
-/// The answer to a command that takes a permit: its id is on a line of its own.
+/// The reply to a command that takes a permit: its id is on a separate line.
 const PERMIT: [&[u8]; 2] = [b"$36", b""];
 
 fn readers(at: &mut Attacker<'_>) {
@@ -114,14 +114,14 @@ fn waiters(at: &mut Attacker<'_>) {
         words(&["DSEM.ACQUIRE", key, &owner(key, n), "PX", LONG_MS, "QUEUE", WAIT_MS])
     });
     at.once(&["DSEM.RESIZE", &key, "30000"], b":");
-    // Those of a semaphore that is deleted would wait on, and count against the server's limit.
+    // Waiters of a deleted semaphore would continue to wait, and count against the server's limit.
     while at.server.cmd(&["DSEM.INFO", &key]).field("waiters").int() > 0 {
         thread::sleep(Duration::from_millis(5));
     }
     at.once(&["UNLINK", &key], b":1");
 }
 
-/// Each owner holds a lock and asks for that of the next, in an order without a pattern.
+/// Each owner holds a lock and requests that of the next, in an order without a pattern.
 fn chain(at: &mut Attacker<'_>) {
     const OWNERS: usize = 2_000;
     let prefix = at.key.clone();
@@ -141,7 +141,7 @@ fn chain(at: &mut Attacker<'_>) {
     at.wire.run(&Batch::of(&call, b":"));
 }
 
-/// All of one owner, each with the id of its request; then as many that lapse together.
+/// All permits of one owner, each with a request id; then as many that expire together.
 fn permits(at: &mut Attacker<'_>) {
     let key = at.key.clone();
     at.once(&["DSEM.INIT", &key, "200000"], b":1");
@@ -153,7 +153,7 @@ fn permits(at: &mut Attacker<'_>) {
     at.once(&["UNLINK", &key], b":1");
 }
 
-/// One call waits for [`WIDE`] keys, and its connection goes.
+/// One call waits for [`WIDE`] keys, then its connection closes.
 fn wide_call(at: &mut Attacker<'_>) {
     let key = at.key.clone();
     let name = |n: usize| format!("{key}:{n:05}");
@@ -169,7 +169,7 @@ fn wide_call(at: &mut Attacker<'_>) {
     }
     one.close(Shutdown::Both);
     at.once(&["UNLINK", &name(WIDE / 2)], b":1");
-    // The call itself takes its time, as any call does that names so much.
+    // The call itself takes time, as any call with this number of keys does.
     thread::sleep(Duration::from_secs(1));
 }
 
@@ -208,7 +208,7 @@ fn restore(at: &mut Attacker<'_>) {
     at.once(&["UNLINK", &key], b":1");
 }
 
-/// As much on a plain server: a hash with as many fields.
+/// The same on a plain server: a hash with as many fields.
 fn plain(at: &mut Attacker<'_>) {
     let (key, other) = (at.key.clone(), format!("{}:other", at.key));
     at.each(MANY, &[b":1"], |key, n| words(&["HSET", key, &owner(key, n), LONG_MS]));
@@ -219,7 +219,7 @@ fn plain(at: &mut Attacker<'_>) {
     at.once(&["UNLINK", &key, &other], b":2");
 }
 
-/// What the PINGs took, in milliseconds, and how often each deed was done.
+/// PING times in milliseconds, and the count of each deed.
 struct Attack {
     pings: Sample,
     done: Vec<u64>,
@@ -250,8 +250,8 @@ fn attack(server: &Server, attackers: usize, deeds: &[Deed]) -> Attack {
     Attack { pings, done: done.iter().map(|done| done.load(Relaxed)).collect() }
 }
 
-/// The calling thread takes the processor only when nobody else wants it. Attackers are other machines: on this one, they
-/// must not keep the server or the PING waiting for a core.
+/// Lowers the priority of the calling thread. Real attackers run on other machines; here, they must not take a core
+/// from the server or the PING.
 fn step_back() {
     let thread = std::fs::read_link("/proc/thread-self").expect("the calling thread");
     let id = thread.file_name().expect("its number").to_owned();
@@ -286,7 +286,7 @@ fn pings(server: &Server, end: Instant) -> Sample {
 
 pub fn run() -> Table {
     let settings = ["save", "", "maxclients", "5000"];
-    // DLOCK_DEEDS='part of a name|another': only these, to see what each of them costs.
+    // DLOCK_DEEDS='part of a name|another' selects deeds, to measure each separately.
     let only = std::env::var("DLOCK_DEEDS").unwrap_or_default();
     let is_wanted = |name: &str| only.split('|').any(|part| name.contains(part));
     let wanted: Vec<_> = DEEDS.into_iter().filter(|(name, _)| is_wanted(name)).collect();
@@ -297,12 +297,12 @@ pub fn run() -> Table {
     let counts: Vec<String> =
         wanted.iter().zip(&ours.done).map(|((name, _), n)| format!("{name} {n}")).collect();
     let mut table = Table::new(
-        "PING while sixteen connections do their worst",
+        "PING while sixteen connections send their worst load",
         format!(
-            "For {} s, two connections each do one of these again and again, with {MANY} holds or places of a key, {AT_ONCE} commands in \
+            "For {} s, two connections each repeat one of these, with {MANY} holds or waiters of a key, {AT_ONCE} commands in \
              one write: {}. The plain server: sixteen connections that make hashes of {MANY} fields, rename, dump, restore and unlink \
              them ({} times). A PING is due every 5 ms, and counts from then. The \
-             threads of the attackers run at the lowest priority, because on two cores they would keep the PING waiting themselves.",
+             threads of the attackers run at the lowest priority, because on two cores they would delay the PING themselves.",
             TIME.as_secs(),
             counts.join(", "),
             theirs.done[0],

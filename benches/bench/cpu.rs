@@ -1,4 +1,4 @@
-//! What one lock and unlock costs the server: its processor time, not how long a client waits.
+//! The server's cost of one lock and unlock: processor time, not the client's wait.
 
 use crate::{
     lua_lock,
@@ -13,7 +13,7 @@ use crate::{
 
 const ROUNDS: usize = 21;
 
-/// How often all pipelines are sent in a round.
+/// Repetitions of all pipelines in a round.
 const REPEATS: usize = 10;
 
 pub const LEASE: &str = "30000";
@@ -29,7 +29,7 @@ fn dlock(server: &Server) -> Contender {
     })
 }
 
-/// The same calls into the server with nothing decided: `benches/floor`.
+/// The same calls into the server without decisions: `benches/floor`.
 fn floor(server: &Server) -> Contender {
     pairs(server, |batch, key, owner| {
         batch.push(&["FLOOR.ACQUIRE", key, owner, "PX", LEASE], b":1");
@@ -44,7 +44,7 @@ fn built_ins(server: &Server) -> Contender {
     })
 }
 
-/// What people write by hand, and what dlock replaces.
+/// The recipe that dlock replaces.
 fn recipe(server: &Server) -> Contender {
     let unlock = load(server, recipe::COMPARE_AND_DELETE);
     pairs(server, |batch, key, owner| {
@@ -112,7 +112,7 @@ pub fn run() -> Table {
             "User and system time of the server process, per pair; {} rounds of {} pairs, in turns; one connection over TCP, {} commands \
              in flight; keys of 20 bytes, owners of 36, lease {LEASE} ms. Compare-and-delete is a script that deletes the key if its value is \
              the owner; the Lua lock is two scripts over a hash with PEXPIRE and PUBLISH; all by EVALSHA. The floor is a module that makes \
-             the calls into the server that dlock's pair makes, and decides nothing (benches/floor).",
+             the same calls into the server as dlock's pair, and decides nothing (benches/floor).",
             ROUNDS,
             REPEATS * PIPELINES * PAIRS,
             2 * PAIRS,

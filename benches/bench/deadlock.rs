@@ -1,4 +1,4 @@
-//! What it costs to look for deadlocks where there are none.
+//! The cost of a search for deadlocks where there are none.
 
 use std::time::Instant;
 
@@ -16,20 +16,20 @@ const ROUNDS: usize = 21;
 
 const WAITERS: usize = 1_000;
 
-/// Calls that ask for a place and give it up again, in one round, if it takes no longer than a round may; as many in flight as there are
-/// different callers.
+/// Calls in one round that join the queue and leave it again, unless the round would take too long; as many in flight
+/// as there are different callers.
 const ASKS: usize = 20_000;
 
 const CALLERS: usize = 100;
 
-/// What those have besides that wait for the lock, and who asks for it.
+/// What the waiters and the caller have besides the lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Besides {
     /// Nothing: the usual case.
     Nothing,
     /// Each holds another lock.
     Hold,
-    /// Each holds another lock and has a place in another queue: all of them have to be looked at.
+    /// Each holds another lock and waits in another queue: the search visits all of them.
     HoldAndPlace,
 }
 
@@ -62,7 +62,7 @@ impl Scene {
             }
         }
         let meter = CpuMeter::of(server.pid());
-        // They come one after the other anyway: here only what comes afterwards is of interest.
+        // They run one after the other: only the following calls are of interest.
         server.cmd(&["CONFIG", "SET", "dlock.deadlock-detection", "no"]);
         let queue = Queue::new(server, &DLOCK, WAITERS);
         let mut batch = Batch::default();
@@ -103,7 +103,7 @@ impl Scene {
 
 pub fn run() -> Table {
     let mut scenes = [
-        Scene::new("nobody holds anything else", Besides::Nothing),
+        Scene::new("no owner holds another lock", Besides::Nothing),
         Scene::new("each holds another lock", Besides::Hold),
         Scene::new("each holds one and waits for one more", Besides::HoldAndPlace),
     ];
@@ -121,11 +121,11 @@ pub fn run() -> Table {
         format!(
             "A lock with {WAITERS} blocked calls waiting for it, detection on and off in turns on the same server, {ROUNDS} rounds. Contended acquire: server \
              CPU for a release, the hand-off, and the old holder's call that waits at the end of the queue again, as in the hand-offs above. A place alone: \
-             server CPU for an ACQUIRE with QUEUE at the end of that queue and a CANCEL, {} commands in flight; nothing else can be made as cheap. In brackets \
-             in the name: what every one of the owners has besides.",
+             server CPU for an ACQUIRE with QUEUE at the end of that queue and a CANCEL, {} commands in flight; no other call is as cheap. In brackets \
+             in the name: what every owner has besides.",
             2 * CALLERS
         ),
-        ["on · off", "on, in terms of off"],
+        ["on · off", "on, relative to off"],
     );
     for scene in &scenes {
         let [on, off] = &scene.hand_offs;

@@ -1,4 +1,4 @@
-//! How late a waiter gets a lock whose lease ran out, while the server is idle otherwise.
+//! The delay of a waiter's grant after the lease of the holder expired, on an otherwise idle server.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const SAMPLES: usize = 1_000;
 
-/// Leases from 5 ms on, no two in a row alike: never in step with anything that the server does periodically.
+/// Leases from 5 ms on, each different from the one before, so that they do not match any period of the server.
 fn lease_ms(n: usize) -> u64 {
     5 + (n as u64 * 7_919) % 23
 }
@@ -56,7 +56,7 @@ pub fn run() -> Table {
     with.left_over_check();
 
     let mut table = Table::new(
-        "Lateness of the hand-off when a lease runs out",
+        "Delay of the hand-off when a lease expires",
         format!(
             "{SAMPLES} leases of 5 to 27 ms on an idle server, in turns with the others; a call waits with BLOCK. \"At the client\" counts from \
              sending the holder's ACQUIRE to reading the waiter's answer, less the lease, so it includes both ways; \"in the server\" is \

@@ -1,4 +1,4 @@
-//! What it costs to pass a fair lock on, and whether the number of those who wait matters.
+//! The cost of passing a fair lock on, and its dependence on the number of waiters.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -17,15 +17,15 @@ const ROUNDS: usize = 7;
 
 const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
 
-/// One lock of the recipe, with everybody who wants it. They share a connection for commands and one for messages: the cheapest that a
-/// client can have it.
+/// One lock of the recipe with all its owners. They share a connection for commands and one for messages: the
+/// cheapest setup for a client.
 struct RecipeQueue {
     scripts: FairScripts,
     _server: Server,
     meter: CpuMeter,
     calls: Wire,
     messages: Wire,
-    /// The first holds it, the others wait in this order.
+    /// The first one holds the lock, the others wait in this order.
     owners: VecDeque<String>,
     rounds: Rounds,
 }
@@ -107,7 +107,7 @@ pub fn run() -> Table {
     let mut recipe = SIZES.map(|waiters| RecipeQueue::new(bare(), waiters));
     for round in 0..=ROUNDS {
         for turn in 0..SIZES.len() {
-            // The first round only warms up. Each round begins with another one.
+            // The first round only warms up. Each round begins with another contender.
             let at = (round + turn) % SIZES.len();
             ours[at].round(round > 0);
             recipe[at].round(round > 0);
@@ -116,9 +116,9 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "Hand-off of a fair lock, with waiters on it",
         format!(
-            "As above, {ROUNDS} rounds of at most 1000 hand-offs (at most a second). dlock: one blocked connection for each that waits. The recipe: a hash \
-             with a list and a sorted set; unlock publishes to the next one's channel, who then runs the lock script; all that wait share two connections, \
-             which is less than separate clients would need. It moves the time of each that waits with every hand-off."
+            "As above, {ROUNDS} rounds of at most 1000 hand-offs (at most a second). dlock: one blocked connection for each waiter. The recipe: a hash \
+             with a list and a sorted set; unlock publishes to the channel of the next waiter, which then runs the lock script; all waiters share two \
+             connections, fewer than separate clients would need. It updates the timeout of each waiter with every hand-off."
         ),
         ["per hand-off", "times that of 10 waiters"],
     );

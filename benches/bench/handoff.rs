@@ -1,4 +1,4 @@
-//! What it costs to pass a lock on, when few and when many wait for it.
+//! The cost of passing a lock on, with few and with many waiters.
 
 use std::{
     collections::VecDeque,
@@ -19,15 +19,15 @@ const ROUNDS: usize = 11;
 /// Hand-offs in one round.
 const HANDOFFS: usize = 1_000;
 
-/// How long a round may take: some servers need seconds to pass on a list that 10,000 wait for.
+/// Maximum time of a round: some servers need seconds to pass on a list with 10,000 waiters.
 pub const ROUND: Duration = Duration::from_secs(1);
 
-/// How many wait; one more holds.
+/// Number of waiters; there is one holder in addition.
 const SIZES: [usize; 3] = [2, 100, 10_000];
 
-/// How one kind of lock is taken with waiting, and passed on.
+/// How one kind of lock is acquired with waiting, and passed on.
 pub struct Protocol {
-    /// Passed on by nobody before it is taken for the first time: that makes the lock.
+    /// Whether it is released once before the first acquire, which creates the lock.
     starts_passed: bool,
     take: fn(&str) -> Batch,
     pass: fn(&str) -> Batch,
@@ -60,18 +60,18 @@ static LIST: Protocol = Protocol {
     pass: |_| Batch::of(&["RPUSH", "lock", "1"], b":1"),
 };
 
-/// What came of the rounds.
+/// Results of the rounds.
 #[derive(Debug, Default)]
 pub struct Rounds {
-    /// Microseconds from sending the release to the next holder's answer: the median of each round.
+    /// Microseconds from sending the release to the next holder's reply: the median of each round.
     pub times: Vec<f64>,
     /// Microseconds of server CPU per hand-off, round by round.
     pub costs: Vec<f64>,
 }
 
-/// A lock that is passed on and on.
+/// A lock that is passed on repeatedly.
 pub trait Line {
-    /// Passes it on, and lets the old holder wait at the end; in how many microseconds.
+    /// Passes it on, and queues the old holder at the end; returns the microseconds.
     fn hand_off(&mut self) -> f64;
 
     fn meter(&self) -> CpuMeter;
@@ -96,7 +96,7 @@ pub trait Line {
     }
 }
 
-/// One lock with everybody who wants it. The first holds it, the others wait in this order.
+/// One lock with all its owners. The first one holds it, the others wait in this order.
 pub struct Queue {
     protocol: &'static Protocol,
     pub server: Server,
@@ -137,7 +137,7 @@ impl Line for Queue {
     fn hand_off(&mut self) -> f64 {
         let mut old = self.parties.pop_front().expect("a holder");
         let new = self.parties.front_mut().expect("a waiter");
-        // Made outside of what is timed. The answers are the same for all, whoever asked.
+        // Prepared outside the measured time. The replies are the same for all connections.
         let (pass, take) = ((self.protocol.pass)(&old.owner), (self.protocol.take)(&old.owner));
         let start = Instant::now();
         old.wire.send(&pass);
@@ -164,7 +164,7 @@ fn measure(server: impl Fn() -> Server, protocol: &'static Protocol) -> [(Vec<f6
     let mut queues = SIZES.map(|waiters| Queue::new(server(), protocol, waiters));
     for round in 0..=ROUNDS {
         for turn in 0..queues.len() {
-            // The first round only warms up. Each round begins with another one.
+            // The first round only warms up. Each round begins with another size.
             queues[(round + turn) % 3].round(round > 0);
         }
     }
@@ -180,7 +180,7 @@ pub fn run() -> Table {
         format!(
             "From sending the release to the next holder's answer, both at the client, one after the other; the old holder then queues again. \
              CPU: user and system time of the server for all of that. {ROUNDS} rounds of {HANDOFFS} hand-offs (at most a second), in turns, each size on a \
-             server of its own; of each round its median. BLPOP is a list as a lock on a server without dlock."
+             separate server; the median of each round. BLPOP is a list as a lock on a server without dlock."
         ),
         ["per hand-off", "times that of 100 waiters"],
     );

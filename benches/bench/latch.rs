@@ -1,4 +1,4 @@
-//! How long it takes until everybody knows that a latch has opened.
+//! The time until all waiters know that a latch has opened.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ const ROUNDS: usize = 7;
 
 const WAITERS: usize = 10_000;
 
-/// What came of the rounds: milliseconds until the last one knew, and milliseconds of server CPU.
+/// Results of the rounds: milliseconds until the last waiter knew, and milliseconds of server CPU.
 #[derive(Debug, Default)]
 struct Openings {
     times: Vec<f64>,
@@ -24,7 +24,7 @@ struct Openings {
 }
 
 impl Openings {
-    /// One round: `open` is answered, and all of `waiters` hear `news`.
+    /// One round: `open` is answered, and all `waiters` receive `news`.
     fn round(
         &mut self,
         meter: CpuMeter,
@@ -52,7 +52,7 @@ impl Openings {
     }
 }
 
-/// Everybody is blocked in AWAIT.
+/// All waiters are blocked in AWAIT.
 fn dlock() -> Openings {
     let server = Server::with(&[]).release().start();
     let mut opener = Wire::connect(&server);
@@ -74,7 +74,7 @@ fn dlock() -> Openings {
     openings.forget_first()
 }
 
-/// Everybody listens to the channel.
+/// All waiters subscribe to the channel.
 fn recipe() -> Openings {
     let server = Server::with(&[]).without_module().start();
     let (set, down) = (load(&server, recipe::LATCH_SET), load(&server, recipe::LATCH_DOWN));
@@ -111,12 +111,12 @@ fn recipe() -> Openings {
 pub fn run() -> Table {
     let (ours, theirs) = (dlock(), recipe());
     let mut table = Table::new(
-        "A latch opens, and all know it",
+        "A latch opens, and all waiters know it",
         format!(
             "{WAITERS} connections wait. From sending the last countdown to reading the last answer, at a client that reads one after the other; CPU: \
-             user and system time of the server. {ROUNDS} rounds, first all of dlock, then all of the recipe (so many connections at a time are as many as \
-             a process may have). dlock: DLATCH.AWAIT with BLOCK. The recipe: a counter and a channel, on a server without dlock; its clients have to ask \
-             for the counter as well, before and after, which is not counted here."
+             user and system time of the server. {ROUNDS} rounds, first all of dlock, then all of the recipe (the connections of both would exceed the limit of \
+             a process). dlock: DLATCH.AWAIT with BLOCK. The recipe: a counter and a channel, on a server without dlock; its clients must also read \
+             the counter, before and after, which is not counted here."
         ),
         ["all know", "times dlock's"],
     );

@@ -1,4 +1,4 @@
-//! How long other clients wait while very many leases end in one millisecond.
+//! The wait of other clients while very many leases end in one millisecond.
 
 use std::{
     thread,
@@ -17,19 +17,19 @@ const ROUNDS: usize = 3;
 
 const LEASES: usize = 1_000_000;
 
-/// Leases that are taken in one millisecond of loading; few enough that all of them are.
+/// Leases taken in one millisecond of loading; few enough to fit.
 const BATCH: usize = 200;
 
-/// From the first lease taken to the end of all: time to take them and to look at the server at rest.
+/// From the first grant to the common end: time for all grants and for a look at the idle server.
 const SPAN_MS: u64 = 20_000;
 
-/// The same for keys of the plain server, which need not come one batch a millisecond.
+/// The same for keys of the plain server, which need no pacing.
 const PLAIN_SPAN_MS: u64 = 8_000;
 
-/// How long it is measured around the end, at least; and without an end, for the noise of the machine.
+/// Minimum time of a measurement around the end; and without an end, for the noise of the machine.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The clock that tokens are made of, in microseconds.
+/// The clock of tokens, in microseconds.
 fn wall_us() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
     u64::try_from(now.as_micros()).expect("a small number")
@@ -45,13 +45,14 @@ fn wait_for_next_ms() {
     }
 }
 
-/// Takes all leases, with ends in one and the same millisecond. How many of them it hit: a token is the microsecond of its grant.
+/// Takes all leases so that they end in the same millisecond. Returns that millisecond and the number of leases that
+/// met it: a token is the microsecond of its grant.
 fn load_leases(wire: &mut Wire) -> (u64, usize) {
     let end_ms = wall_us() / 1_000 + SPAN_MS;
     let mut batch = Batch::default();
     let mut hit = 0;
     for first in (0..LEASES).step_by(BATCH) {
-        // Written before the millisecond for which it counts begins.
+        // Written before the millisecond begins that it is computed for.
         let lease_ms = end_ms.saturating_sub(wall_us() / 1_000 + 1);
         assert!(lease_ms > 0, "this machine is too slow: {first} leases in {SPAN_MS} ms");
         let lease = lease_ms.to_string();
@@ -68,7 +69,7 @@ fn load_leases(wire: &mut Wire) -> (u64, usize) {
     (end_ms, hit)
 }
 
-/// The same with keys of the plain server, which takes the end itself.
+/// The same with keys of the plain server, which accepts an absolute end.
 fn load_keys(wire: &mut Wire) -> u64 {
     let end_ms = wall_us() / 1_000 + PLAIN_SPAN_MS;
     let end = end_ms.to_string();
@@ -83,14 +84,14 @@ fn load_keys(wire: &mut Wire) -> u64 {
     end_ms
 }
 
-/// What a client saw that did nothing but PING.
+/// Observations of a client that only sends PING.
 struct Look {
     longest_ms: f64,
-    /// When it first saw no key, in milliseconds of the wall clock.
+    /// When it first saw no keys, in milliseconds of the wall clock.
     emptied_ms: f64,
 }
 
-/// Pings one after the other, for at least [`LOOK`] and until `server` has no key more if `to_the_end`.
+/// Sends PINGs for at least [`LOOK`] and, if `to_the_end`, until `server` has no keys.
 fn ping(wire: &mut Wire, to_the_end: bool) -> Look {
     let pings = Batch::of(&["PING"], b"+PONG");
     let size = Batch::of(&["DBSIZE"], b":");
@@ -98,7 +99,7 @@ fn ping(wire: &mut Wire, to_the_end: bool) -> Look {
     let start = Instant::now();
     let mut emptied_ms = None;
     while start.elapsed() < LOOK || left > 0 {
-        // In between, how much is left: as short a command as the others, and timed like them.
+        // In between, reads the number of remaining keys: as short a command, and timed as well.
         for n in 0..100 {
             let sent = Instant::now();
             if n == 0 {
@@ -120,7 +121,7 @@ fn ping(wire: &mut Wire, to_the_end: bool) -> Look {
     Look { longest_ms: longest.as_secs_f64() * 1e3, emptied_ms: emptied_ms.unwrap_or_default() }
 }
 
-/// Sleeps until a moment before the end.
+/// Sleeps until shortly before the end.
 fn rest(end_ms: u64) {
     let left = end_ms.saturating_sub(wall_us() / 1_000 + 200);
     thread::sleep(Duration::from_millis(left));
@@ -157,8 +158,8 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "Longest PING while 1,000,000 leases end in one millisecond",
         format!(
-            "{ROUNDS} rounds of at least {} s, in turns; one client that pings without a pause. {:.1} % of the leases ended in that very \
-             millisecond, the others in the one after it. In between nobody asks for the locks. The plain server has as many keys that end \
+            "{ROUNDS} rounds of at least {} s, in turns; one client that pings without a pause. {:.1} % of the leases ended in that \
+             millisecond, the others in the one after it. Meanwhile no client requests the locks. The plain server has as many keys that end \
              in one millisecond (SET PXAT).",
             LOOK.as_secs(),
             Sample::new(hits).median(),

@@ -1,4 +1,4 @@
-//! The lock of the usual client libraries, written anew: two scripts.
+//! The lock of the usual client libraries, reimplemented: two scripts.
 
 /// Lock of the usual client libraries: a hash that counts the holds of each owner. KEYS: lock. ARGV: lease, owner.
 pub const LOCK: &str = "\

@@ -1,10 +1,10 @@
-//! On what the numbers were measured.
+//! The environment of the measurement.
 
 use std::{fs, process::Command, thread};
 
 use crate::support::{Reply as _, Server};
 
-/// A warning if others use this machine now: lateness and stalls would be theirs.
+/// A warning if other processes load this machine now: they would add delays and stalls.
 pub fn busy() -> Option<String> {
     let load = fs::read_to_string("/proc/loadavg").ok()?;
     let last_minute: f64 = load.split(' ').next()?.parse().ok()?;

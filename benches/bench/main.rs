@@ -1,10 +1,10 @@
-//! What dlock costs, each number next to what the plain server costs in the same run.
+//! The cost of dlock, each number next to that of the plain server in the same run.
 //!
-//! `cargo bench` measures everything; `cargo bench -- cpu memory` only these parts. `--markdown` also writes the tables to
-//! `docs/performance.md` (only for a whole run, so that all numbers there are of one machine and one day).
+//! `cargo bench` measures everything; `cargo bench -- cpu memory` only these parts. `--markdown` also writes the
+//! tables to `docs/performance.md` (only for a whole run, so that all numbers there are of one machine and one day).
 //!
-//! What is compared runs in turns, round after round, so that a machine that changes its speed changes it for both.
-//! Numbers are medians of the rounds, with the middle 80 % of them in brackets; ratios are taken within each round.
+//! Contenders run in turns, round after round, so that a change in the machine's speed affects both. Numbers are
+//! medians of the rounds, with the middle 80 % in brackets; ratios are taken within each round.
 
 #![allow(
     clippy::unwrap_used,
@@ -41,10 +41,10 @@ use dlock_testing as support;
 
 use self::report::Table;
 
-/// Its name, and what measures it.
+/// Name and function of a part.
 type Part = (&'static str, fn() -> Table);
 
-/// The parts, in the order in which they run.
+/// The parts, in the order of execution.
 const PARTS: [Part; 13] = [
     ("cpu", cpu::run),
     ("handoff", handoff::run),
@@ -66,7 +66,7 @@ fn main() {
     let mut markdown = false;
     for arg in std::env::args().skip(1) {
         match arg.as_str() {
-            // Cargo says this to every bench.
+            // Cargo passes this to every bench.
             "--bench" => {}
             "--markdown" => markdown = true,
             name if PARTS.iter().any(|(part, _)| *part == name) => wanted.push(arg),

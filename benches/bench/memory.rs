@@ -1,4 +1,4 @@
-//! What a held lock takes of the server's memory.
+//! The server's memory for a held lock.
 
 use std::{thread, time::Duration};
 
@@ -10,12 +10,12 @@ use crate::{
     wire::{Batch, Wire},
 };
 
-/// Tables grow in steps, so one number of keys alone would be luck.
+/// Tables grow in steps, so a single number of keys would be arbitrary.
 const COUNTS: [usize; 4] = [100_000, 300_000, 600_000, 1_000_000];
 
 const BATCH: usize = 1_000;
 
-/// `used_memory` when it has come to rest: the server moves its tables to larger ones bit by bit.
+/// `used_memory` once it is stable: the server resizes its tables step by step.
 pub fn used(server: &Server) -> f64 {
     let mut last = 0;
     loop {
@@ -61,7 +61,7 @@ pub fn run() -> Table {
     });
     let mut table = Table::new(
         "Memory of a held lock",
-        "Growth of `used_memory` by so many keys of 20 bytes, divided by their number, after all tables have settled; owner (here the \
+        "Growth of `used_memory` by the keys (20 bytes each), divided by their number, after all tables have settled; owner (here the \
          value) 36 bytes, with a lease (here an expiry)."
             .to_owned(),
         ["DLOCK · SET PX", "ratio"],

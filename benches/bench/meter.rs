@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct CpuMeter(libc::clockid_t);
 
 impl CpuMeter {
-    /// Of the process with this id.
+    /// The meter of the process with this id.
     pub fn of(pid: u32) -> CpuMeter {
         let pid = libc::pid_t::try_from(pid).expect("a process id");
         let mut clock = 0;
@@ -17,14 +17,14 @@ impl CpuMeter {
         CpuMeter(clock)
     }
 
-    /// Microseconds that it uses while `work` runs.
+    /// Microseconds used during `work`.
     pub fn used_during(self, work: impl FnOnce()) -> f64 {
         let before = self.read();
         work();
         self.read().saturating_sub(before).as_secs_f64() * 1e6
     }
 
-    /// What it has used up to now. Finer than `/proc`, which counts in ticks of 10 ms.
+    /// The time used so far. Finer than `/proc`, which counts in ticks of 10 ms.
     pub fn read(self) -> Duration {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: writes only `time`, which lives on this stack.

@@ -16,7 +16,7 @@ use crate::{
 
 const ROUNDS: usize = 11;
 
-/// How many locks one call takes, and how many calls are in one round.
+/// Number of locks in one call, and of calls in one round.
 const SIZES: [(usize, usize); 3] = [(2, 8_000), (10, 2_000), (100, 200)];
 
 /// Calls in one pipeline.
@@ -42,7 +42,7 @@ fn words<'a>(before: &[&'a str], keys: &'a [String], after: &[&'a str]) -> Vec<&
         .collect()
 }
 
-/// The answer with so many tokens.
+/// The reply with `count` tokens.
 fn tokens(batch: &mut Batch, call: &[&str], count: usize) {
     batch.push(call, b"*");
     (0..count).for_each(|_| batch.push_line(b":1"));
@@ -59,7 +59,7 @@ fn contender(
         (first..first + IN_FLIGHT).for_each(|n| pair(&mut batch, &keys(n, count), &owner(n)));
         batch
     };
-    // The same two hundred calls again and again.
+    // Repeats the same two hundred calls.
     let pipelines: Vec<Batch> = (0..200).step_by(IN_FLIGHT).map(pipeline).collect();
     let mut wire = Wire::connect(server);
     Contender::new(server, pairs, move || {
@@ -106,7 +106,7 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "Several locks at once, all or none",
         format!(
-            "Server CPU for taking so many free locks and giving them back, and how often a second; {ROUNDS} rounds, in turns; {IN_FLIGHT} pairs in \
+            "Server CPU to take and release these free locks, and pairs per second; {ROUNDS} rounds, in turns; {IN_FLIGHT} pairs in \
              flight. Ratios: how many times the server CPU of dlock it takes, and how many times as many pairs dlock makes in the same time. One script: all \
              locks in one EVALSHA, each a hash, on a server without dlock. Lock by lock: the two-script lock for each, one after the other in a pipeline, as \
              client libraries do it; that is not all or none. The last rows: one call for {MANY} free locks, at the client, {MANY_ROUNDS} rounds."
@@ -131,7 +131,7 @@ pub fn run() -> Table {
     table
 }
 
-/// Milliseconds from sending to the last of the answer.
+/// Milliseconds from sending to the end of the reply.
 fn timed(wire: &mut Wire, batch: &Batch) -> f64 {
     let start = Instant::now();
     wire.run(batch);

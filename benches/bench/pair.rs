@@ -1,4 +1,4 @@
-//! Ways to take something and give it back, measured in turns.
+//! Pairs of acquire and release, measured in turns.
 
 use std::time::Instant;
 
@@ -15,23 +15,23 @@ use crate::{
 /// Pairs in one pipeline: 200 commands.
 pub const PAIRS: usize = 100;
 
-/// Different pipelines, so that keys and owners are not always the same.
+/// Different pipelines, so that keys and owners vary.
 pub const PIPELINES: usize = 20;
 
-/// One way to take and give back, on one server.
+/// One implementation of the pair, on one server.
 pub struct Contender {
     meter: CpuMeter,
-    /// Does it so many times.
+    /// Runs all pairs of a round.
     work: Box<dyn FnMut()>,
     pairs: usize,
     /// Microseconds of server CPU per pair, round by round.
     pub costs: Vec<f64>,
-    /// Microseconds from the first to the last of a round, divided by the pairs in it.
+    /// Microseconds of a round, divided by its pairs.
     pub times: Vec<f64>,
 }
 
 impl Contender {
-    /// `work` takes and gives back `pairs` times.
+    /// `work` acquires and releases `pairs` times.
     pub fn new(server: &Server, pairs: usize, work: impl FnMut() + 'static) -> Contender {
         Contender {
             meter: CpuMeter::of(server.pid()),
@@ -42,7 +42,8 @@ impl Contender {
         }
     }
 
-    /// Sends different pipelines of [`PAIRS`] pairs, each so often in a round. `pair` appends the two commands of the pair with this number.
+    /// Sends different pipelines of [`PAIRS`] pairs, each several times in a round. `pair` appends the two commands
+    /// of the pair with this number.
     pub fn pipelined(
         server: &Server,
         repeats: usize,
@@ -74,7 +75,7 @@ impl Contender {
     }
 }
 
-/// Measures them in turns. The first round only warms up. Each round begins with another one.
+/// Measures them in turns. The first round only warms up. Each round begins with another contender.
 pub fn measure(contenders: &mut [Contender], rounds: usize) {
     let count = contenders.len();
     for round in 0..=rounds {
@@ -84,7 +85,7 @@ pub fn measure(contenders: &mut [Contender], rounds: usize) {
     }
 }
 
-/// The hash of a script that `server` knows from now on.
+/// Loads a script into `server`; returns its hash.
 pub fn load(server: &Server, script: &str) -> String {
     match server.cmd(&["SCRIPT", "LOAD", script]) {
         Value::BulkString(hash) => String::from_utf8(hash).expect("a hash in hex"),
@@ -92,19 +93,19 @@ pub fn load(server: &Server, script: &str) -> String {
     }
 }
 
-/// What a round's time per pair makes of pairs per second.
+/// Converts a round's time per pair to pairs per second.
 pub fn per_second(times: &[f64]) -> String {
     let sample = Sample::new(times.to_vec());
     // The rates are thousands: whole numbers.
     format!("{} thousand/s", digits(1e3 / sample.median()))
 }
 
-/// Cost and rate of the recipe in terms of ours: how many times the CPU, and how many times as many pairs per second we make.
+/// Cost and rate of the recipe relative to dlock: the ratio of CPU, and the ratio of pairs per second.
 pub fn ratios(recipe: &Contender, ours: &Contender) -> (Sample, Sample) {
     (Sample::ratios(&recipe.costs, &ours.costs), Sample::ratios(&recipe.times, &ours.times))
 }
 
-/// The aim that both ratios are at least `aim`: the worse of them counts.
+/// The goal that both ratios are at least `aim`: the worse one counts.
 pub fn both_at_least((costs, times): &(Sample, Sample), aim: f64) -> String {
     report::at_least(costs.median().min(times.median()), aim, "")
 }

@@ -1,4 +1,4 @@
-//! What it takes of the server's memory to wait.
+//! The server's memory for a waiter.
 
 use crate::{
     memory::used,
@@ -25,7 +25,7 @@ fn in_batches(wire: &mut Wire, command: impl Fn(&mut Batch, usize)) {
     }
 }
 
-/// Bytes per place of one connection, in the queue of one lock or each in that of another.
+/// Bytes per QUEUE waiter of one connection, all in the queue of one lock or each in another queue.
 fn place(family: &str, on_one: bool) -> f64 {
     let server = Server::with(&[]).release().start();
     let mut wire = Wire::connect(&server);
@@ -46,7 +46,7 @@ fn place(family: &str, on_one: bool) -> f64 {
     (used(&server) - before) / PLACES as f64
 }
 
-/// Bytes per connection with a blocked call, the connection included.
+/// Bytes per connection with a blocked call, including the connection.
 fn blocked(server: &Server, call: impl Fn(usize) -> Batch) -> f64 {
     let before = used(server);
     let mut waiters: Vec<Wire> = (0..BLOCKED).map(|_| Wire::connect(server)).collect();
@@ -65,12 +65,11 @@ pub fn run() -> Table {
         blocked(&with, |n| Batch::of(&["DLOCK.ACQUIRE", "lock", &owner(n), "BLOCK", "0"], b":1"));
     let theirs = blocked(&bare, |_| Batch::of(&["BLPOP", "list", "0"], b"*2"));
     let mut table = Table::new(
-        "Memory of a place in a queue",
+        "Memory of a QUEUE waiter",
         format!(
-            "Growth of `used_memory` by {PLACES} places of one connection (QUEUE), divided by their number; owners of 36 bytes, keys of 20 bytes that somebody \
-             holds. For comparison, {BLOCKED} connections with a blocked call, each connection included: to wait without QUEUE takes one each."
+            "Growth of `used_memory` by {PLACES} QUEUE waiters of one connection, divided by their number; owners of 36 bytes, held keys of 20 bytes. For comparison, {BLOCKED} connections with a blocked call, each connection included: a wait without QUEUE needs one."
         ),
-        ["per place", "blocked connections of dlock, in terms of it"],
+        ["per waiter", "blocked connections of dlock, relative to it"],
     );
     for (name, family, on_one) in [
         ("DLOCK, all at one lock", "DLOCK", true),

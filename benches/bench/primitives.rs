@@ -1,4 +1,4 @@
-//! Taking and giving back what nobody else wants: each primitive against its usual recipe.
+//! Uncontended pairs of acquire and release: each primitive against its usual recipe.
 
 use std::time::SystemTime;
 
@@ -15,19 +15,19 @@ use crate::{
 
 const ROUNDS: usize = 15;
 
-/// How often all pipelines are sent in a round.
+/// Repetitions of all pipelines in a round.
 const REPEATS: usize = 4;
 
-/// Pairs of one round when each command waits for the answer to the one before.
+/// Pairs in one round when each command waits for the previous reply.
 const ONE_BY_ONE: usize = 2_000;
 
-/// The clock that recipes trust, in milliseconds.
+/// The client clock that recipes trust, in milliseconds.
 pub fn now_ms() -> u128 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
     now.as_millis()
 }
 
-/// Long after any round, as the recipes' clients would compute it.
+/// Long after any round, in the format of the recipes' clients.
 fn lease_end() -> String {
     (now_ms() + 3_600_000).to_string()
 }
@@ -47,7 +47,7 @@ fn fair_recipe(server: &Server) -> Contender {
     })
 }
 
-/// The recipe for the fair lock, ready to be called.
+/// The recipe for the fair lock, loaded into the server.
 pub struct FairScripts {
     lock: String,
     unlock: String,
@@ -61,7 +61,7 @@ impl FairScripts {
         }
     }
 
-    /// As clients call it: five minutes for each that waits.
+    /// As clients call it: five minutes for each waiter.
     pub fn lock(&self, batch: &mut Batch, key: &str, owner: &str, answer: &'static [u8]) {
         let (list, set) = (format!("fair_queue:{{{key}}}"), format!("fair_timeout:{{{key}}}"));
         let (lease, now) = ("3600000", now_ms().to_string());
@@ -78,10 +78,10 @@ impl FairScripts {
     }
 }
 
-/// Every semaphore has so many permits, and a pipeline takes them all before it gives them back.
+/// Permits of every semaphore; a pipeline takes them all before it releases them.
 const PERMITS: &str = "100";
 
-/// A key of a semaphore: the recipe's stays when all permits are back.
+/// The key of a semaphore: the recipe's key remains when all permits are released.
 fn semaphore_key(n: usize) -> String {
     key(1_000_000 + n)
 }
@@ -112,7 +112,7 @@ fn semaphore(server: &Server) -> Contender {
             for (n, batch) in takes.iter().enumerate() {
                 give.clear();
                 let key = semaphore_key(n);
-                // The server makes the ids: what gives back is written when they are known.
+                // The server creates the ids: the releases are written when they are known.
                 wire.run_with(batch, |line| {
                     if line.first() != Some(&b'$') {
                         give.push(&[b"DSEM.RELEASE", key.as_bytes(), line], b":");
@@ -202,7 +202,7 @@ fn latch_recipe(server: &Server) -> Contender {
     })
 }
 
-/// One command after the other, each when the one before is answered: most of it is the system's work, not the server's.
+/// One command after the other, each after the previous reply: most of the time is the system's, not the server's.
 fn one_by_one(server: &Server, pair: impl Fn(&mut Batch, &mut Batch, usize)) -> Contender {
     let pair = |n: usize| {
         let (mut take, mut give) = (Batch::default(), Batch::default());
@@ -234,7 +234,7 @@ fn fair_recipe_one_by_one(server: &Server) -> Contender {
     })
 }
 
-/// What is compared: its name, ours, the recipe, and how many times as good ours should be.
+/// A comparison: its name, dlock, the recipe, and the goal for the ratio.
 type Duel = (&'static str, Contender, Contender, Option<f64>);
 
 pub fn run() -> Table {
@@ -249,13 +249,13 @@ pub fn run() -> Table {
         ("fair lock, one by one", fair_one_by_one(&with), fair_recipe_one_by_one(&bare), None),
     ];
     let mut table = Table::new(
-        "Taking and giving back what nobody else wants, against the usual recipe",
+        "Uncontended acquire and release, against the usual recipe",
         format!(
             "User and system time of the server process per pair, and pairs per second; {ROUNDS} rounds of {} pairs, in turns; one connection over \
              TCP, {} commands in flight (\"one by one\": one, {ONE_BY_ONE} pairs). Ratios: how many times the server CPU of dlock the recipe takes, and \
              how many times as many pairs dlock makes in the same time. The recipes are scripts by EVALSHA, on a server without dlock: a hash with a \
              list and a sorted set for the fair lock, a counter with a sorted set for the semaphore ({PERMITS} permits each, all of which are taken \
-             before they are given back), a hash with the mode and a key for each read lease, a counter with a channel for the latch.",
+             before they are released), a hash with the mode and a key for each read lease, a counter with a channel for the latch.",
             REPEATS * PIPELINES * PAIRS,
             2 * PAIRS,
         ),

@@ -1,18 +1,20 @@
-//! What people run on a plain server instead: the usual scripts, as client libraries have them. The plain lock's are in `cpu`.
+//! The usual alternatives on a plain server: scripts of client libraries. Those of the plain lock are in `cpu`.
 //!
-//! Times are milliseconds; `now` is the client's clock, since these recipes trust it.
+//! Times are in milliseconds; `now` is the client's clock, because these recipes trust it.
 
-/// The second half of the recipe that the documentation of the servers gives: SET NX PX takes the lock, and this gives it back if
-/// it is still its own. KEYS: lock. ARGV: owner.
+/// The unlock of the recipe in the documentation of the servers, after SET NX PX: deletes the lock if its owner is
+/// unchanged. KEYS: lock. ARGV: owner.
 pub const COMPARE_AND_DELETE: &str = "\
 if redis.call('get', KEYS[1]) == ARGV[1] then
   return redis.call('del', KEYS[1])
 end
 return 0";
 
-/// A lock that serves in the order of arrival: a hash, a list of those who wait, and a sorted set with the time at which each of them is given up.
+/// A lock with service in order of arrival: a hash, a list of waiters, and a sorted set with the timeout of each
+/// waiter.
 ///
-/// KEYS: lock, list, set. ARGV: lease, owner, now, how long a waiter at the head may take. Nil: granted; else what to wait for.
+/// KEYS: lock, list, set. ARGV: lease, owner, now, timeout of a waiter at the head. Nil: granted; else the time to
+/// wait.
 pub const FAIR_LOCK: &str = "\
 while true do
   local first = redis.call('lindex', KEYS[2], 0)
@@ -53,7 +55,8 @@ redis.call('zadd', KEYS[3], ahead + tonumber(ARGV[3]) + tonumber(ARGV[4]), ARGV[
 redis.call('rpush', KEYS[2], ARGV[2])
 return ahead";
 
-/// Its unlock, which calls the next one by a channel of its own. KEYS: lock, list, set, channel. ARGV: message, lease, owner, now.
+/// Its unlock, which wakes the next waiter by the waiter's channel. KEYS: lock, list, set, channel. ARGV: message,
+/// lease, owner, now.
 pub const FAIR_UNLOCK: &str = "\
 while true do
   local first = redis.call('lindex', KEYS[2], 0)
@@ -79,10 +82,10 @@ if next then
 end
 return 1";
 
-/// A semaphore whose permits have leases: a counter of what is free, and a sorted set of permits by the end of their lease. One whose
-/// clients agree on how many there are makes it on first use.
+/// A semaphore whose permits have leases: a counter of free permits, and a sorted set of permits by the end of their
+/// lease. The clients agree on the capacity and create it on first use.
 ///
-/// KEYS: counter, set, channel. ARGV: how many to take, permit, end of its lease, now. Nil: none is free.
+/// KEYS: counter, set, channel. ARGV: number of permits to take, permit, end of its lease, now. Nil: none is free.
 pub const PERMIT_TAKE: &str = "\
 local ended = redis.call('zrangebyscore', KEYS[2], 0, ARGV[4], 'limit', 0, ARGV[1])
 if #ended > 0 then
@@ -100,7 +103,7 @@ if free and tonumber(free) >= tonumber(ARGV[1]) then
 end
 return nil";
 
-/// How such a permit is given back. KEYS: counter, set, channel. ARGV: permit, now.
+/// Releases such a permit. KEYS: counter, set, channel. ARGV: permit, now.
 pub const PERMIT_GIVE: &str = "\
 local ended = redis.call('zscore', KEYS[2], ARGV[1])
 redis.call('zrem', KEYS[2], ARGV[1])
@@ -196,7 +199,7 @@ else
 end
 return 1";
 
-/// A latch: a counter, and a channel that tells that it is open. KEYS: counter, channel. ARGV: message, count.
+/// A latch: a counter, and a channel that announces its opening. KEYS: counter, channel. ARGV: message, count.
 pub const LATCH_SET: &str = "\
 if redis.call('exists', KEYS[1]) == 1 then
   return 0
@@ -216,7 +219,8 @@ if left == 0 then
 end
 return left";
 
-/// Several locks at once, all or none: each is a hash as that of the plain lock. KEYS: locks. ARGV: lease, owner. 1: granted.
+/// Several locks at once, all or none: each is a hash as in the plain lock. KEYS: locks. ARGV: lease, owner. 1:
+/// granted.
 pub const ALL_LOCK: &str = "\
 for _, key in ipairs(KEYS) do
   if redis.call('exists', key) == 1 and redis.call('hexists', key, ARGV[2]) == 0 then
@@ -229,7 +233,7 @@ for _, key in ipairs(KEYS) do
 end
 return 1";
 
-/// KEYS: locks. ARGV: prefix of their channels, message, lease, owner. How many were held.
+/// KEYS: locks. ARGV: prefix of their channels, message, lease, owner. Returns the number of held locks.
 pub const ALL_UNLOCK: &str = "\
 local held = 0
 for _, key in ipairs(KEYS) do

@@ -4,11 +4,11 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use crate::stats::{Sample, digits};
 
-/// What one part has to say.
+/// The table of one part.
 #[derive(Debug)]
 pub struct Table {
     title: &'static str,
-    /// How it was measured: full sentences.
+    /// The method, in full sentences.
     how: String,
     rows: Vec<[String; 4]>,
 }
@@ -19,7 +19,7 @@ impl Table {
         Table { title, how, rows: vec![head] }
     }
 
-    /// A row: what, its value, how that compares, and what it was meant to be.
+    /// A row: name, value, comparison and goal.
     pub fn row(&mut self, what: &str, value: String, ratio: String, aim: String) {
         self.rows.push([what.to_owned(), value, ratio, aim]);
     }
@@ -30,7 +30,7 @@ impl Table {
         })
     }
 
-    /// For people at a terminal.
+    /// The text for a terminal.
     pub fn text(&self) -> String {
         let mut out = format!("{}\n", self.title);
         let widths = self.widths();
@@ -56,13 +56,13 @@ impl Table {
     }
 }
 
-/// An aim with what became of it: the number must not be larger than `aim`.
+/// A goal and its result: the number must not exceed `aim`.
 pub fn at_most(number: f64, aim: f64, unit: &str) -> String {
     let excess = (number / aim - 1.0) * 100.0;
     verdict("≤", aim, unit, (number > aim).then_some(excess))
 }
 
-/// An aim with what became of it: the number must not be smaller than `aim`.
+/// A goal and its result: the number must not be below `aim`.
 pub fn at_least(number: f64, aim: f64, unit: &str) -> String {
     let lack = (1.0 - number / aim) * 100.0;
     verdict("≥", aim, unit, (number < aim).then_some(lack))
@@ -85,7 +85,7 @@ pub fn ratio(sample: &Sample) -> String {
 const BEGIN: &str = "<!-- tables: written by `cargo bench -- --markdown` -->";
 const END: &str = "<!-- end of tables -->";
 
-/// Puts the tables into docs/performance.md, between its two marks.
+/// Writes the tables to docs/performance.md, between its two marks.
 pub fn write_markdown(about: &str, tables: &[Table]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/performance.md");
     let text = fs::read_to_string(&path).expect("docs/performance.md");

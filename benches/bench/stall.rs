@@ -1,5 +1,5 @@
-//! How long other clients wait while dlock does something large: the longest PING of a second connection, scene by scene, at
-//! the default limits.
+//! The wait of other clients during a large operation of dlock: the longest PING of a second connection, per scene,
+//! at the default limits.
 
 mod scenes;
 
@@ -24,38 +24,38 @@ fn rounds() -> usize {
     std::env::var("DLOCK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(3)
 }
 
-/// The aim for what has no counterpart in the plain server, in milliseconds.
+/// The goal for operations without a counterpart in the plain server, in milliseconds.
 const AIM_MS: f64 = 10.0;
 
-/// The aim for one call that itself names or returns so much: how many times what the plain server takes.
+/// The goal for one call that itself names or returns as much data: the ratio to the plain server.
 const AIM_RATIO: f64 = 2.0;
 
-/// Something large that is done to a server.
+/// A large operation on a server.
 struct Scene {
     name: &'static str,
     run: fn(&Server, &Meter),
-    /// As much with plain keys or bytes, on a server without dlock.
+    /// The same amount of plain keys or bytes, on a server without dlock.
     plain: Option<fn(&Server, &Meter)>,
-    /// The plain server is what it is compared with; else 10 ms are the aim.
+    /// Compared with the plain server; otherwise the goal is 10 ms.
     is_excepted: bool,
 }
 
-/// Measures the longest PING while something is done.
+/// Measures the longest PING during an operation.
 #[derive(Default)]
 struct Meter {
     longest_ms: std::cell::Cell<f64>,
-    /// The most processor time that the server used between the answers to two of them.
+    /// The most processor time that the server used between two PING replies.
     busy_ms: std::cell::Cell<f64>,
 }
 
 impl Meter {
-    /// Does `work` while another connection pings without a pause, and until the loop had `rest` to work off what is left.
+    /// Runs `work` while another connection sends PINGs without a pause, plus `rest` for the event loop to finish.
     fn watch(&self, server: &Server, rest: Duration, work: impl FnOnce()) {
         let ping = Batch::of(&["PING"], b"+PONG");
         self.watch_with(server, (Wire::connect(server), &ping), rest, work);
     }
 
-    /// The same over a connection that listens to a channel: no client of the type `normal`.
+    /// The same over a connection that subscribes to a channel: not a client of type `normal`.
     fn watch_as_listener(&self, server: &Server, rest: Duration, work: impl FnOnce()) {
         let mut wire = Wire::connect(server);
         wire.run(&lines(&["SUBSCRIBE", "none"], &[b"*3", b"$", b"", b"$", b"", b":1"]));
@@ -96,7 +96,7 @@ impl Meter {
     }
 }
 
-/// A command whose answer has several lines.
+/// A command with a reply of several lines.
 fn lines(command: &[&str], answer: &[&'static [u8]]) -> Batch {
     let mut batch = Batch::of(command, answer[0]);
     answer[1..].iter().for_each(|line| batch.push_line(line));
@@ -126,11 +126,12 @@ fn show(longest: &Sample) -> String {
 pub fn run() -> Table {
     let only = std::env::var("DLOCK_SCENES").unwrap_or_default();
     let mut table = Table::new(
-        "Longest PING while dlock does something large",
+        "Longest PING during a large operation of dlock",
         format!(
-            "{} rounds, each on a new server; a second connection pings without a pause from the first command of the scene until the \
-             server has had time to work all of it off. Calls that themselves name or carry very much are compared with the plain server, \
-             for as many plain keys or bytes; the aim of all others is {AIM_MS} ms.",
+            "{} rounds, each on a new server; a second connection pings without a pause from the first command \
+             of the scene until the server has had time to finish all of its work. Calls that themselves name or carry \
+             much data are compared with the plain server, for as many plain keys or bytes; the goal of all others is \
+             {AIM_MS} ms.",
             rounds(),
         ),
         ["longest PING: median of rounds (least–most)", "server without dlock"],
@@ -147,7 +148,7 @@ pub fn run() -> Table {
             _ => report::at_most(ours.median(), AIM_MS, "ms"),
         };
         let plain = theirs.as_ref().map(|theirs| format!(" (without dlock: {})", show(theirs)));
-        // On a machine that others use, too, this one tells more.
+        // On a machine with other load, this number says more.
         let (ours, busy, plain) = (show(&ours), show(&busy), plain.unwrap_or_default());
         eprintln!("{}: {ours}; the server was busy for {busy}{plain}", scene.name);
         table.row(scene.name, ours, theirs.as_ref().map_or_else(String::new, show), aim);

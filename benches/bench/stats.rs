@@ -5,14 +5,14 @@
 pub struct Sample(Vec<f64>);
 
 impl Sample {
-    /// Takes the numbers as they were measured; there must be at least one.
+    /// A sample of at least one number, in any order.
     pub fn new(mut numbers: Vec<f64>) -> Sample {
         assert!(!numbers.is_empty(), "nothing was measured");
         numbers.sort_by(f64::total_cmp);
         Sample(numbers)
     }
 
-    /// Element by element, `self / other`; of samples that were taken in the same rounds.
+    /// Element by element, `above / below`; both samples come from the same rounds.
     pub fn ratios(above: &[f64], below: &[f64]) -> Sample {
         assert_eq!(above.len(), below.len(), "measured in the same rounds");
         Sample::new(above.iter().zip(below).map(|(above, below)| above / below).collect())
@@ -46,7 +46,7 @@ impl Sample {
     }
 }
 
-/// Three significant digits, at least all before the point.
+/// Three significant digits, and at least all digits before the point.
 pub fn digits(number: f64) -> String {
     match number.abs() {
         n if n >= 100.0 => format!("{number:.0}"),

@@ -1,4 +1,5 @@
-//! A connection that does nothing but send prepared bytes and check the answers: the client must not be what is measured.
+//! A connection that only sends prepared bytes and checks the replies, so that the client is not part of the
+//! measurement.
 
 use std::{
     cell::RefCell,
@@ -9,7 +10,7 @@ use std::{
 
 use crate::support::Server;
 
-/// Commands as they go over the wire, with how each answer begins.
+/// Commands in wire format, with the beginning of each reply.
 #[derive(Debug, Default, Clone)]
 pub struct Batch {
     bytes: Vec<u8>,
@@ -17,7 +18,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Appends a command whose answer is one line that begins with `answer`.
+    /// Appends a command with a reply of one line that begins with `answer`.
     pub fn push<A: AsRef<[u8]>>(&mut self, args: &[A], answer: &'static [u8]) {
         write!(self.bytes, "*{}\r\n", args.len()).expect("a vector takes all");
         for arg in args {
@@ -29,18 +30,18 @@ impl Batch {
         self.answers.push(answer);
     }
 
-    /// One more line of the last command's answer, and how it begins.
+    /// Expects one more line in the last command's reply, with this beginning.
     pub fn push_line(&mut self, answer: &'static [u8]) {
         self.answers.push(answer);
     }
 
-    /// Forgets all commands, keeps the memory.
+    /// Removes all commands, keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.answers.clear();
     }
 
-    /// The answers of this one, and then those of `other`.
+    /// The replies of this batch, then those of `other`.
     pub fn and(mut self, other: &Batch) -> Batch {
         self.bytes.extend_from_slice(&other.bytes);
         self.answers.extend_from_slice(&other.answers);
@@ -60,7 +61,7 @@ impl Batch {
 pub struct Wire(TcpStream);
 
 thread_local! {
-    /// One for all connections: ten thousand of them must not make the client slow.
+    /// Shared by all connections, because ten thousand buffers would slow the client down.
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 * 1024].into());
 }
 
@@ -72,8 +73,8 @@ impl Wire {
         Wire(stream)
     }
 
-    /// Sends all commands in one write and reads all answers. Each must begin as it should, else the bench stops: an error is
-    /// answered faster than a lock. `see` is given each line, without its end.
+    /// Sends all commands in one write and reads all replies. The bench stops if a reply does not begin as expected:
+    /// an error is faster than a lock. `see` gets each line, without its end.
     pub fn run_with(&mut self, batch: &Batch, mut see: impl FnMut(&[u8])) {
         self.send(batch);
         self.hear_with(batch, &mut see);
@@ -84,7 +85,7 @@ impl Wire {
         self.0.write_all(&batch.bytes).expect("the server takes commands");
     }
 
-    /// Reads the answers of commands that were sent.
+    /// Reads the replies of sent commands.
     pub fn hear(&mut self, batch: &Batch) {
         self.hear_with(batch, |_| ());
     }
@@ -125,7 +126,7 @@ impl Wire {
         self.0.shutdown(how).expect("the connection was open");
     }
 
-    /// As [`Wire::run_with`], for answers that need no look.
+    /// As [`Wire::run_with`], without a callback.
     pub fn run(&mut self, batch: &Batch) {
         self.run_with(batch, |_| ());
     }

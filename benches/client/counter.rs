@@ -1,4 +1,4 @@
-//! Tasks that add 1 to a plain counter under one lock: how many turns a second, and how long each waits for its own.
+//! Tasks that increment a plain counter under one lock: turns per second, and the wait for each turn.
 
 use std::{
     sync::{
@@ -14,26 +14,26 @@ use tokio::{runtime::Runtime, task::JoinSet};
 
 use crate::{
     Plan,
-    floor::Token,
+    baseline::Token,
     meter::CpuMeter,
     ours::{self, Ours},
     pubsub::{self, PubSub, PubSubLock},
     report::{self, Table},
     retry::Retry,
     stats::{Sample, digits},
+    strategy::{Strategy, ask, connect},
     support::Server,
-    way::{Way, ask, connect},
 };
 
 const COUNTER: &str = "counter";
 
-/// How long one way may take in one round. What is not done by then is left out of that round.
+/// Maximum time of one strategy in one round. Turns that are not done by then do not count.
 const LIMIT: Duration = Duration::from_secs(6);
 
-/// How many tasks want the lock.
+/// Number of tasks that compete for the lock.
 const TASKS: [usize; 2] = [10, 50];
 
-/// Who is compared.
+/// The strategies to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Contender {
     Queue,
@@ -73,26 +73,26 @@ impl Contender {
         }
     }
 
-    /// Whether the server has to have the module.
+    /// Whether the server needs the module.
     fn is_ours(self) -> bool {
         matches!(self, Queue | Blocking | QueueEach)
     }
 
-    /// With whom of ours it is compared.
+    /// The strategy of this client that it is compared with.
     fn against(self) -> Contender {
         if self == PubSubEach { QueueEach } else { Queue }
     }
 }
 
-/// What came of one round.
+/// Result of one round.
 struct Round {
     turns: f64,
     seconds: f64,
-    /// Turns of a task that had not had the turn before.
+    /// Turns of a task that did not have the previous turn.
     handed: f64,
     /// Microseconds of server CPU.
     cpu: f64,
-    /// Of each turn, in microseconds.
+    /// Microseconds of each turn.
     waits: Sample,
 }
 
@@ -126,7 +126,7 @@ fn table(plan: Plan, with: &Server, bare: &Server, tasks: usize, times: usize) -
         &all[ALL.iter().position(|other| *other == contender).expect("one of all")]
     };
     let mut table = Table::new(
-        format!("{tasks} tasks that add 1 to a counter under one lock"),
+        format!("{tasks} tasks that increment a counter under one lock"),
         if tasks == TASKS[0] { how(plan, rounds, times) } else { "As above.".to_owned() },
         &[
             "all turns",
@@ -134,8 +134,8 @@ fn table(plan: Plan, with: &Server, bare: &Server, tasks: usize, times: usize) -
             "from another task",
             "server CPU per turn",
             "wait: p50 · p99 · max",
-            "p99 of the wait, in terms of p50",
-            "dlock-client's turns per second, in terms of this",
+            "p99 / p50 of the wait",
+            "dlock-client's turns per second, relative to this",
             "aim",
         ],
     );
@@ -184,7 +184,7 @@ fn spread(waits: &Sample) -> f64 {
 
 fn aim(contender: Contender, tasks: usize, ratio: &Sample, spread: &Sample) -> String {
     match contender {
-        Queue => format!("p99 in terms of p50 {}", report::at_most(spread.median(), 3.0)),
+        Queue => format!("p99 / p50 {}", report::at_most(spread.median(), 3.0)),
         Contender::PubSub => {
             report::at_least(ratio.median(), if tasks == 10 { 10.0 } else { 20.0 })
         }
@@ -200,17 +200,17 @@ fn how(plan: Plan, rounds: usize, times: usize) -> String {
     };
     format!(
         "One program, {runtime}; each task {times} times: acquire, GET, SET, release; GET and SET over one connection for all. {rounds} \
-         rounds, in turns; medians of the rounds, ratios (in brackets the middle 80 % of the rounds) within each. A way that takes longer \
+         rounds, in turns; medians of the rounds, ratios (in brackets the middle 80 % of the rounds) within each. A contender that takes longer \
          than {} s in a round is stopped there (≈: how long all would have taken). All on the same redis-rs; dlock on a server with it, the \
          others on one without. The wait is the time that acquire takes. \
          \"From another task\": how many turns went to another task than the one before; where it is little, one task after the other makes \
-         all its turns and the rest starve until then (see the longest wait). Pub/sub and Lua is the algorithm of the usual Java library, written \
-         anew (`benches/client/pubsub.rs`). A list with one element is a lock without lease, owner or token.",
+         all its turns and the rest starve until then (see the longest wait). Pub/sub and Lua is the algorithm of the usual Java library, \
+         reimplemented (`benches/client/pubsub.rs`). A list with one element is a lock without lease, owner or token.",
         LIMIT.as_secs(),
     )
 }
 
-/// A program that does nothing else, from its start to its end.
+/// Runs the whole program once.
 fn one_round(
     plan: Plan,
     server: &Server,
@@ -263,14 +263,14 @@ struct Program {
 }
 
 impl Program {
-    fn run<W: Way>(&self, server: &Server, ways: Vec<W>) -> Round {
+    fn run<S: Strategy>(&self, server: &Server, strategies: Vec<S>) -> Round {
         let mut redis = self.runtime.block_on(connect(&self.url));
         self.runtime.block_on(ask::<()>(&mut redis, redis::cmd("SET").arg(COUNTER).arg(0)));
         let (mut waits, mut handed) = (Vec::new(), 0);
         let mut seconds = 0.0;
         let cpu = CpuMeter::of(server.pid()).used_during(|| {
             let start = Instant::now();
-            (waits, handed) = self.runtime.block_on(all(ways, &redis, self.times));
+            (waits, handed) = self.runtime.block_on(all(strategies, &redis, self.times));
             seconds = start.elapsed().as_secs_f64();
         });
         let turns = waits.len();
@@ -287,24 +287,28 @@ impl Program {
     }
 }
 
-/// Lets all tasks run to their end; how long each turn was waited for, in microseconds, and how often the lock went
-/// from one task to another.
-async fn all<W: Way>(ways: Vec<W>, redis: &MultiplexedConnection, times: usize) -> (Vec<f64>, u32) {
+/// Runs all tasks to their end; returns the wait for each turn in microseconds, and how often the lock passed from
+/// one task to another.
+async fn all<S: Strategy>(
+    strategies: Vec<S>,
+    redis: &MultiplexedConnection,
+    times: usize,
+) -> (Vec<f64>, u32) {
     let start = Instant::now();
     let last = Arc::new(AtomicUsize::new(usize::MAX));
     let mut tasks = JoinSet::new();
-    for (task, mut way) in ways.into_iter().enumerate() {
+    for (task, mut strategy) in strategies.into_iter().enumerate() {
         let (mut redis, last) = (redis.clone(), last.clone());
         tasks.spawn(async move {
             let (mut waits, mut handed) = (Vec::with_capacity(times), 0);
             while waits.len() < times && start.elapsed() < LIMIT {
                 let asked = Instant::now();
-                let held = way.acquire().await;
+                let held = strategy.acquire().await;
                 waits.push(asked.elapsed().as_secs_f64() * 1e6);
                 handed += u32::from(last.swap(task, Ordering::Relaxed) != task);
                 let value: u64 = ask(&mut redis, redis::cmd("GET").arg(COUNTER)).await;
                 let () = ask(&mut redis, redis::cmd("SET").arg(COUNTER).arg(value + 1)).await;
-                way.release(held).await;
+                strategy.release(held).await;
             }
             (waits, handed)
         });

@@ -1,5 +1,5 @@
-//! The two ways in which the client waits, and a mixture of both, for the choice of the default: how long a hand-off
-//! takes, and what a task that waits costs the server.
+//! The two wait strategies of the client, and a mixture of both, for the choice of the default: the time of a
+//! hand-off, and the server's cost of a waiting task.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,30 +15,30 @@ use crate::{
     ours,
     report::{self, Table},
     stats::{Sample, digits},
+    strategy::LOCK,
     support::Server,
-    way::LOCK,
 };
 
-/// How long the hand-offs of one round may take.
+/// Maximum time for the hand-offs of one round.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// How many of the tasks wait with [`Wait::Blocking`], the others with [`Wait::Queue`].
-const WAYS: [(usize, &str); 3] = [
+/// Wait strategies: the number of tasks with [`Wait::Blocking`] (the others use [`Wait::Queue`]), and a name.
+const STRATEGIES: [(usize, &str); 3] = [
     (0, "Wait::Queue"),
     (usize::MAX, "Wait::Blocking"),
     (4, "the first 4 blocking, the others in the queue"),
 ];
 
-/// Below this, nothing can be said about the memory of one of them.
+/// With fewer tasks, the memory of one cannot be measured.
 const FEW: usize = 1_000;
 
-/// What came of one round.
+/// Result of one round.
 struct Round {
-    /// Microseconds, of each hand-off.
+    /// Microseconds of each hand-off.
     times: Sample,
     /// Microseconds of server CPU per hand-off.
     cpu: f64,
-    /// Bytes of the server per task that waits.
+    /// Bytes of the server per waiting task.
     memory: f64,
 }
 
@@ -48,9 +48,9 @@ pub fn run(plan: Plan) -> Vec<Table> {
     let handoffs = plan.size(300, 3_000);
     let sizes: &[usize] = plan.size(&[2, 1_000], &[2, 100, 2_000]);
     let mut table = Table::new(
-        "How to wait: the two ways of the client, and both".to_owned(),
+        "Wait strategies: the two of the client, and a mixture".to_owned(),
         format!(
-            "So many tasks of one client wait for one lock; who gets it gives it back at once and waits again. From calling release to the \
+            "Tasks of one client wait for one lock; the holder releases it at once and waits again. From calling release to the \
              return of the next task's acquire, in one program; server CPU with the next ACQUIRE included. Memory: growth of `used_memory` \
              from one holder to all waiting, connections included, divided by their number. {rounds} rounds of {handoffs} hand-offs (at most \
              {} s), in turns, medians of the rounds.",
@@ -60,21 +60,21 @@ pub fn run(plan: Plan) -> Vec<Table> {
             "hand-off: p50 · p99",
             "server CPU per hand-off",
             "server memory per waiting task",
-            "time, in terms of Wait::Queue",
+            "time relative to Wait::Queue",
         ],
     );
     for &tasks in sizes {
-        let mut all = WAYS.map(|_| Vec::new());
+        let mut all = STRATEGIES.map(|_| Vec::new());
         for round in 0..rounds {
-            for turn in 0..WAYS.len() {
-                let which = (round + turn) % WAYS.len();
-                all[which].push(one_round(plan, &server, (WAYS[which].0, tasks), handoffs));
+            for turn in 0..STRATEGIES.len() {
+                let which = (round + turn) % STRATEGIES.len();
+                all[which].push(one_round(plan, &server, (STRATEGIES[which].0, tasks), handoffs));
             }
         }
         let medians =
             |rounds: &[Round]| rounds.iter().map(|round| round.times.median()).collect::<Vec<_>>();
         let queue = medians(&all[0]);
-        for ((_, name), rounds) in WAYS.iter().zip(&all) {
+        for ((_, name), rounds) in STRATEGIES.iter().zip(&all) {
             let median =
                 |of: fn(&Round) -> f64| Sample::new(rounds.iter().map(of).collect()).median();
             table.row(
@@ -87,7 +87,7 @@ pub fn run(plan: Plan) -> Vec<Table> {
                     ),
                     report::time(median(|round| round.cpu)),
                     if tasks < FEW {
-                        // What else changes in the server is more than so few tasks cost.
+                        // Other changes in the server outweigh the memory of so few tasks.
                         String::new()
                     } else {
                         format!("{} bytes", digits(median(|round| round.memory)))
@@ -121,7 +121,7 @@ fn one_round(plan: Plan, server: &Server, tasks: (usize, usize), handoffs: usize
     Round { times: Sample::new(times), cpu: used / count as f64, memory }
 }
 
-/// Lets all tasks queue up behind a first holder; what one of them costs the server, in bytes.
+/// Queues all tasks behind a first holder; returns the server's bytes per task.
 async fn gather(
     client: &Client,
     server: &Server,
@@ -147,7 +147,7 @@ async fn gather(
     (first, line, grown as f64 / tasks as f64)
 }
 
-/// A lock that goes from one to the next.
+/// A lock that is passed through the queue.
 struct Line {
     handoffs: usize,
     start: Instant,
@@ -178,7 +178,7 @@ impl Line {
         guard.release().await.expect("a release");
     }
 
-    /// Notes a hand-off; whether there are to be more.
+    /// Records a hand-off; returns whether to continue.
     fn took(&self) -> bool {
         let mut state = self.state();
         state.all += 1;
@@ -190,7 +190,7 @@ impl Line {
         false
     }
 
-    /// The times that count, and how many hand-offs there were.
+    /// The times that count, and the number of hand-offs.
     fn end(&self) -> (Vec<f64>, usize) {
         let state = self.state();
         (state.times.clone(), state.all)

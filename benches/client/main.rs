@@ -1,14 +1,14 @@
-//! What a lock costs a program that uses it: the Rust client next to the usual ways to do without it, in one run.
+//! The cost of a lock for a program: the Rust client next to the usual alternatives, in one run.
 //!
-//! `cargo bench --bench client` measures everything; `-- counter` only this part. `--quick` is for trying out: small
-//! sizes, few rounds. `--threads 2` runs the program on tokio's multi-thread runtime. `--markdown` also writes the tables
-//! to `docs/performance.md`.
+//! `cargo bench --bench client` measures everything; `-- counter` only this part. `--quick` is for trials: small
+//! sizes, few rounds. `--threads 2` runs the program on tokio's multi-thread runtime. `--markdown` also writes the
+//! tables to `docs/performance.md`.
 //!
-//! The program runs on tokio's runtime with one thread unless told otherwise. A second thread has nothing to do here
-//! (one holder works, all others wait), but with client and server on two cores it takes the server's.
+//! The program runs on tokio's runtime with one thread by default. A second thread has no work here (one holder
+//! works, all others wait). With client and server on two cores it takes the server's core.
 //!
-//! What is compared runs in turns, round after round, so that a machine that changes its speed changes it for all.
-//! Numbers are medians of the rounds; ratios are taken within each round.
+//! Contenders run in turns, round after round, so that a change in the machine's speed affects all of them. Numbers
+//! are medians of the rounds; ratios are taken within each round.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,9 +18,9 @@
 )]
 #![allow(clippy::cast_precision_loss, reason = "numbers to be shown with three digits")]
 
+mod baseline;
 mod counter;
 mod default_wait;
-mod floor;
 #[path = "../bench/lua_lock.rs"]
 mod lua_lock;
 #[path = "../bench/machine.rs"]
@@ -34,23 +34,23 @@ mod retry;
 #[path = "../bench/stats.rs"]
 #[allow(dead_code, reason = "the other bench needs more of it")]
 mod stats;
-mod way;
+mod strategy;
 
 use dlock_testing as support;
 
 use self::report::Table;
 
-/// How much is measured, and on what.
+/// Size and environment of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
-    /// Small sizes, few rounds: for trying out.
+    /// Small sizes, few rounds: for trials.
     pub(crate) quick: bool,
-    /// Threads of the program's runtime; 0: the one that has no other.
+    /// Threads of the program's runtime; 0: the current-thread runtime.
     pub(crate) threads: usize,
 }
 
 impl Plan {
-    /// The runtime of the program that is measured.
+    /// The runtime of the measured program.
     pub(crate) fn runtime(self) -> tokio::runtime::Runtime {
         let mut builder = if self.threads == 0 {
             tokio::runtime::Builder::new_current_thread()
@@ -62,16 +62,16 @@ impl Plan {
         builder.enable_all().build().expect("a runtime")
     }
 
-    /// One of two sizes.
+    /// The size for this plan.
     pub(crate) fn size<T>(self, quick: T, whole: T) -> T {
         if self.quick { quick } else { whole }
     }
 }
 
-/// Its name, and what measures it.
+/// Name and function of a part.
 type Part = (&'static str, fn(Plan) -> Vec<Table>);
 
-/// The parts, in the order in which they run.
+/// The parts, in the order of execution.
 const PARTS: [Part; 2] = [("counter", counter::run), ("wait", default_wait::run)];
 
 fn main() {
@@ -81,7 +81,7 @@ fn main() {
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            // Cargo says this to every bench.
+            // Cargo passes this to every bench.
             "--bench" => {}
             "--markdown" => markdown = true,
             "--quick" => plan.quick = true,
@@ -101,7 +101,7 @@ fn main() {
         .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name))
         .collect();
     if parts.is_empty() {
-        // Cargo gives every bench the same names: these are of another one.
+        // Cargo passes the same names to every bench: these are for another one.
         let names = PARTS.map(|(name, _)| name).join(", ");
         eprintln!("the parts of this bench are {names}: none of them is wanted");
         return;

@@ -2,15 +2,15 @@
 
 use dlock_client::{Client, Guard, Lock, Wait};
 
-use crate::way::{LOCK, Way};
+use crate::strategy::{LOCK, Strategy};
 
-/// A client that waits like this.
+/// A client with this strategy of waiting.
 pub async fn client(url: &str, wait: Wait, tasks: usize) -> Client {
     let builder = Client::builder().wait(wait).private_connections(tasks.max(256));
     builder.connect(url).await.expect("a client")
 }
 
-/// Its lock.
+/// The lock of this client.
 pub struct Ours(Lock);
 
 impl Ours {
@@ -19,7 +19,7 @@ impl Ours {
     }
 }
 
-impl Way for Ours {
+impl Strategy for Ours {
     type Held = Guard;
 
     async fn acquire(&mut self) -> Guard {

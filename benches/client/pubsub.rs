@@ -1,11 +1,11 @@
-//! The algorithm of the usual Java library, written anew on redis-rs: a hash for each lock with the count of its owner,
-//! scripts by EVALSHA, and a channel that tells waiters of each unlock.
+//! The algorithm of the usual Java library, reimplemented on redis-rs: a hash for each lock with the count of its
+//! owner, scripts by EVALSHA, and a channel that tells waiters of each unlock.
 //!
-//! As there, one connection for commands and one for messages serve all tasks of a client. Who does not get the lock
-//! joins those of this client who wait for its channel (the first of them subscribes), tries again, and then waits for
-//! a message or for the end of the holder's lease. A message wakes one of them; one that nobody waits for is kept for
-//! the next. Who has the lock leaves, and the last one to leave unsubscribes. There is no queue: whoever asks first
-//! after an unlock has it, also who has just given it back.
+//! As in the library, one connection for commands and one for messages serve all tasks of a client. A task that does
+//! not get the lock joins the waiters for its channel in this client (the first one subscribes). It tries again, and
+//! then waits for a message or for the end of the holder's lease. A message wakes one waiter; a message without a
+//! waiter is kept for the next. A task that gets the lock leaves, and the last one to leave unsubscribes. There is no
+//! queue: the first request after an unlock gets the lock, even that of the previous holder.
 
 use std::{
     collections::HashMap,
@@ -17,17 +17,17 @@ use redis::{AsyncConnectionConfig, PushInfo, PushKind, Script, Value, aio::Multi
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::lua_lock;
-use crate::way::{LEASE_MS, LOCK, Way, ask, connect};
+use crate::strategy::{LEASE_MS, LOCK, Strategy, ask, connect};
 
 const UNLOCKED: &str = "0";
 
-/// What the tasks of one client share.
+/// State that the tasks of one client share.
 pub struct PubSub {
     name: String,
     commands: MultiplexedConnection,
     messages: MultiplexedConnection,
     channels: Channels,
-    /// Subscribing and unsubscribing must not overtake each other.
+    /// Keeps subscribe and unsubscribe calls in order.
     changes: tokio::sync::Mutex<()>,
     take: Script,
     give: Script,
@@ -35,7 +35,7 @@ pub struct PubSub {
 
 type Channels = Arc<Mutex<HashMap<String, Channel>>>;
 
-/// A channel that tasks of this client wait for.
+/// A channel with waiting tasks of this client.
 struct Channel {
     tasks: usize,
     /// One permit for each message.
@@ -43,7 +43,7 @@ struct Channel {
 }
 
 impl PubSub {
-    /// A client; `number` tells it from others.
+    /// A client; `number` distinguishes it from others.
     pub async fn new(url: &str, number: usize) -> Arc<PubSub> {
         let channels = Channels::default();
         let heard = channels.clone();
@@ -69,7 +69,7 @@ impl PubSub {
         })
     }
 
-    /// Joins those who wait for the channel.
+    /// Joins the waiters for the channel.
     async fn join(&self, name: &str) -> Arc<Semaphore> {
         let _alone = self.changes.lock().await;
         let (first, messages) = {
@@ -119,7 +119,7 @@ impl PubSubLock {
         }
     }
 
-    /// None: it is ours. Else how long the holder's lease lasts.
+    /// None: the lock is ours. Else the remaining lease of the holder.
     async fn try_acquire(&mut self) -> Option<Duration> {
         let mut take = self.client.take.key(LOCK);
         let take = take.arg(LEASE_MS).arg(&self.owner);
@@ -128,7 +128,7 @@ impl PubSubLock {
     }
 }
 
-impl Way for PubSubLock {
+impl Strategy for PubSubLock {
     type Held = ();
 
     async fn acquire(&mut self) {
@@ -153,7 +153,7 @@ impl Way for PubSubLock {
     }
 }
 
-/// Makes the server know the scripts: the first call of each would send them otherwise.
+/// Loads the scripts: otherwise the first call of each would send them.
 pub async fn load(url: &str) {
     let mut connection = connect(url).await;
     for script in [lua_lock::LOCK, lua_lock::UNLOCK] {

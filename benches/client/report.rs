@@ -4,11 +4,11 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use crate::stats::{Sample, digits};
 
-/// What one part has to say.
+/// The table of one part.
 #[derive(Debug)]
 pub struct Table {
     title: String,
-    /// How it was measured: full sentences.
+    /// The method, in full sentences.
     how: String,
     rows: Vec<Vec<String>>,
 }
@@ -19,13 +19,13 @@ impl Table {
         Table { title, how, rows: vec![head] }
     }
 
-    /// A row, as many cells as there are columns.
+    /// Adds a row with one cell per column.
     pub fn row(&mut self, what: &str, cells: Vec<String>) {
         assert_eq!(cells.len() + 1, self.rows[0].len(), "a cell for each column");
         self.rows.push(std::iter::once(what.to_owned()).chain(cells).collect());
     }
 
-    /// For people at a terminal.
+    /// The text for a terminal.
     pub fn text(&self) -> String {
         let width = |column: usize| {
             self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
@@ -54,12 +54,12 @@ impl Table {
     }
 }
 
-/// What became of an aim: at least so much.
+/// Compares a number with a goal: at least `aim`.
 pub fn at_least(number: f64, aim: f64) -> String {
     verdict("≥", aim, (number < aim).then_some((1.0 - number / aim) * 100.0))
 }
 
-/// What became of an aim: at most so much.
+/// Compares a number with a goal: at most `aim`.
 pub fn at_most(number: f64, aim: f64) -> String {
     verdict("≤", aim, (number > aim).then_some((number / aim - 1.0) * 100.0))
 }
@@ -77,7 +77,7 @@ pub fn ratio(sample: &Sample) -> String {
     format!("× {} ({}–{})", digits(sample.median()), digits(low), digits(high))
 }
 
-/// A time that is given in microseconds.
+/// A time, given in microseconds.
 pub fn time(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{} µs", digits(us)),
@@ -89,7 +89,7 @@ pub fn time(us: f64) -> String {
 const BEGIN: &str = "<!-- client tables: written by `cargo bench --bench client -- --markdown` -->";
 const END: &str = "<!-- end of client tables -->";
 
-/// Puts the tables into docs/performance.md: between their two marks, or in a new section at the end.
+/// Writes the tables to docs/performance.md: between their two marks, or in a new section at the end.
 pub fn write_markdown(about: &str, tables: &[Table]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/performance.md");
     let text = fs::read_to_string(&path).expect("docs/performance.md");

@@ -1,12 +1,12 @@
-//! The crate `rslock`: SET NX, and another try after a random pause of up to 200 ms, its default.
+//! The crate `rslock`: SET NX, and a retry after a random pause of up to 200 ms, its default.
 
 use std::time::Duration;
 
 use rslock::{LockGuard, LockManager};
 
-use crate::way::{LEASE_MS, LOCK, Way};
+use crate::strategy::{LEASE_MS, LOCK, Strategy};
 
-/// A clone of the manager that all tasks share, as its documentation has it.
+/// A clone of the manager that all tasks share, as its documentation recommends.
 pub struct Retry(LockManager);
 
 impl Retry {
@@ -19,7 +19,7 @@ impl Retry {
     }
 }
 
-impl Way for Retry {
+impl Strategy for Retry {
     type Held = LockGuard;
 
     async fn acquire(&mut self) -> LockGuard {

@@ -1,4 +1,4 @@
-//! What is done, at the default limits.
+//! The scenes, at the default limits.
 
 use std::{net::Shutdown, time::Duration};
 
@@ -47,8 +47,8 @@ pub(super) const SCENES: [Scene; 41] = [
     scene("RENAME of a semaphore with 100,000 permits", rename_permits),
     scene("EXPIRE running out of a semaphore with 100,000 permits", expire_permits),
     Scene {
-        // With the allocator of the C library, a large block that is allocated after this waits until a million small ones are put
-        // together. Each new connection is one.
+        // With the allocator of the C library, an allocation of a large block after this waits until a million small
+        // blocks are merged. Each new connection makes one.
         name: "FLUSHALL ASYNC of 1,000,000 holds, and connections come",
         run: flush_and_connect,
         plain: Some(plain_flush_and_connect),
@@ -89,7 +89,7 @@ const fn scene(name: &'static str, run: fn(&Server, &Meter)) -> Scene {
     Scene { name, run, plain: None, is_excepted: false }
 }
 
-/// The plain server does as much, and the aim is 10 ms all the same.
+/// The plain server does the same work, but the goal is 10 ms.
 const fn compared(
     name: &'static str,
     run: fn(&Server, &Meter),
@@ -100,16 +100,16 @@ const fn compared(
 
 const WAITERS: usize = 100_000;
 
-/// No lease and no place ends while a scene runs.
+/// No lease and no wait ends during a scene.
 const LONG_MS: &str = "3600000";
 
-/// Time for the loop to work off what a command has left.
+/// Time for the event loop to finish the work that a command has left.
 const REST: Duration = Duration::from_millis(1_500);
 
-/// Commands of one write.
+/// Commands in one write.
 const AT_ONCE: usize = 200;
 
-/// Runs a command for each number, with whatever answer of one line.
+/// Runs a command for each number; the reply is any single line.
 fn each<const N: usize>(
     wire: &mut Wire,
     count: usize,
@@ -124,7 +124,7 @@ fn each<const N: usize>(
     }
 }
 
-/// As [`each`], one command in one write: the server serves others between two of them.
+/// As [`each`], with one command per write, so that the server can serve others in between.
 fn each_alone<const N: usize>(
     wire: &mut Wire,
     count: usize,
@@ -141,7 +141,7 @@ fn owned<const N: usize>(words: [&str; N]) -> [String; N] {
     words.map(str::to_owned)
 }
 
-/// Takes the locks with these numbers, 1,000 in one call.
+/// Takes the locks with these numbers, 1,000 per call.
 fn hold_all(wire: &mut Wire, count: usize) {
     for first in (0..count).step_by(1_000) {
         let mut call = vec!["DLOCK.MACQUIRE".to_owned(), "1000".to_owned()];
@@ -153,7 +153,7 @@ fn hold_all(wire: &mut Wire, count: usize) {
     }
 }
 
-/// As many queue as [`WAITERS`].
+/// Queues `count` waiters.
 fn wait_all(wire: &mut Wire, count: usize, what: &[&str], name: &str, more: &[&str]) {
     let mut batch = Batch::default();
     for first in (0..count).step_by(AT_ONCE) {
@@ -236,12 +236,12 @@ fn readers_after_release(server: &Server, meter: &Meter) {
     });
 }
 
-/// A semaphore of which one owner has all permits.
+/// A semaphore with one owner of all permits.
 fn semaphore(wire: &mut Wire, permits: &str) {
     once(wire, &["DSEM.INIT", "s", permits], b":1");
 }
 
-/// A permit: its id is on a line of its own.
+/// A permit: its id is on a separate line.
 fn permit(call: &[&str]) -> Batch {
     let mut batch = Batch::of(call, b"$36");
     batch.push_line(b"");
@@ -256,13 +256,13 @@ fn resize(server: &Server, meter: &Meter) {
     meter.watch(server, REST, || once(&mut wire, &["DSEM.RESIZE", "s", "200000"], b":"));
 }
 
-/// Each owner holds a lock and asks for that of the next, in an order without a pattern.
+/// Each owner holds a lock and requests that of the next, in an order without a pattern.
 fn chain(server: &Server, meter: &Meter) {
     const OWNERS: usize = 50_000;
     let mut wire = Wire::connect(server);
     each(&mut wire, OWNERS, b":", |n| owned(["DLOCK.ACQUIRE", &key(n), &owner(n), "PX", LONG_MS]));
     meter.watch(server, Duration::from_millis(100), || {
-        // A step that has no divisor in common with the number of owners reaches all of them.
+        // A step that is coprime to the number of owners reaches all of them.
         each_alone(&mut wire, OWNERS, |n| {
             let n = n * 19_997 % OWNERS;
             owned(["DLOCK.ACQUIRE", &key((n + 1) % OWNERS), &owner(n), "QUEUE", LONG_MS])
@@ -287,7 +287,7 @@ fn crossed(server: &Server, meter: &Meter) {
     });
 }
 
-/// A connection that let a grant lapse.
+/// A connection that did not claim a grant in time.
 fn unresponsive(server: &Server) -> Wire {
     let (mut wire, mut silent) = (Wire::connect(server), Wire::connect(server));
     once(&mut wire, &["DLOCK.ACQUIRE", "other", "holder", "PX", LONG_MS], b":");
@@ -296,7 +296,7 @@ fn unresponsive(server: &Server) -> Wire {
     silent
 }
 
-/// Its grant lapses.
+/// Its grant expires.
 fn fall_silent(server: &Server, silent: &mut Wire) {
     let mut wire = Wire::connect(server);
     once(silent, &["DLOCK.ACQUIRE", "lapses", "silent", "QUEUE", "20"], b"$-1");
@@ -347,7 +347,7 @@ fn plain_disconnects(server: &Server, meter: &Meter) {
     meter.watch(server, REST, || wires.iter().for_each(|wire| wire.close(Shutdown::Both)));
 }
 
-/// Their leases end while the server refuses writes, so that a command is the first to meet them.
+/// Their leases end while the server refuses writes, so that a command is the first to find them.
 fn lapsed(server: &Server, meter: &Meter) {
     let mut wire = Wire::connect(server);
     semaphore(&mut wire, "200000");
@@ -410,7 +410,7 @@ fn restore(server: &Server, meter: &Meter) {
     restore_again(server, meter, "s");
 }
 
-/// As many fields, of about as many bytes as a permit has.
+/// A hash with as many fields, of about the bytes of a permit.
 fn plain_restore(server: &Server, meter: &Meter) {
     let mut wire = Wire::connect(server);
     each(&mut wire, WAITERS, b":1", |n| {
@@ -495,7 +495,7 @@ fn set_over(server: &Server, meter: &Meter) {
     meter.watch(server, REST, || once(&mut wire, &["SET", "l", "x"], b"+OK"));
 }
 
-/// FLUSHALL ASYNC while others connect.
+/// FLUSHALL ASYNC while other clients connect.
 fn flush_beside_connections(server: &Server, meter: &Meter, mut wire: Wire) {
     meter.watch(server, REST, || {
         once(&mut wire, &["FLUSHALL", "ASYNC"], b"+OK");
@@ -523,7 +523,7 @@ fn break_readers(server: &Server, meter: &Meter) {
     meter.watch(server, REST, || once(&mut wire, &["DRW.BREAK", "rw"], b":100000"));
 }
 
-/// A lock that very many read.
+/// A lock with very many readers.
 fn read_by_many(server: &Server) -> Wire {
     let mut wire = Wire::connect(server);
     each(&mut wire, WAITERS, b":", |n| {
@@ -557,10 +557,10 @@ fn writer_behind_readers(server: &Server, meter: &Meter) {
     });
 }
 
-/// As many as a server lets in with the default of `maxclients`, and room for a few others.
+/// Connections that a server accepts with the default of `maxclients`, with room for a few others.
 const BLOCKED: usize = 9_000;
 
-/// Connections that are blocked in a call.
+/// Connections with a blocked call.
 fn blocked(server: &Server, call: impl Fn(usize) -> Batch) -> Vec<Wire> {
     let mut wires = Vec::new();
     for n in 0..BLOCKED {
@@ -603,7 +603,7 @@ fn plain_kill_blocked(server: &Server, meter: &Meter) {
     meter.watch_as_listener(server, REST, || wire.send(&kill()));
 }
 
-/// All but those that have subscribed to something.
+/// All connections except subscribers.
 fn kill() -> Batch {
     Batch::of(&["CLIENT", "KILL", "TYPE", "normal"], b"")
 }
@@ -670,7 +670,7 @@ fn expire_all(server: &Server, meter: &Meter) {
 
 const QUEUES: usize = 500_000;
 
-/// One waits for each of so many locks.
+/// One waiter for each of many locks.
 fn one_waits_for_each(server: &Server) -> Wire {
     let mut wire = Wire::connect(server);
     hold_all(&mut wire, QUEUES);

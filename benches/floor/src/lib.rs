@@ -1,10 +1,10 @@
-//! A module for one bench: two commands that make the calls into the server that an uncontended `DLOCK.ACQUIRE` and
-//! `DLOCK.RELEASE` make, and decide nothing. What the server takes for them is the floor for any lock that is a module,
-//! keeps a key of its own type, and is replicated. It is no lock, and it is not shipped.
+//! A module for one bench: two commands that make the same calls into the server as an uncontended `DLOCK.ACQUIRE`
+//! and `DLOCK.RELEASE`, without any decision. Their cost is the lower bound for any lock that is a module, has a key
+//! type, and is replicated. It is no lock, and it is not shipped.
 //!
-//! Per pair, in this order: arguments read, flags and id of the caller, one look at the clock each; the key opened, set,
-//! closed, and opened, deleted, closed; one allocation for the value; WATCH told, a record replicated and a keyspace event
-//! sent for each command; an Integer replied. Names, record and value have the sizes that dlock's have.
+//! Per pair, in this order: read the arguments, the caller's flags and id, and the clock for each command; open, set
+//! and close the key; open, delete and close it; allocate the value once. For each command: signal WATCH, replicate a
+//! record, send a keyspace event, and reply an Integer. Names, record and value have the sizes of dlock's.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -20,16 +20,16 @@ static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAl
 const OK: c_int = 0;
 const ERR: c_int = 1;
 
-/// As long as dlock's name of the same command: the server looks it up for each record.
+/// As long as dlock's name of the same command, because the server looks it up for each record.
 const APPLY: &CStr = c"FLOOR.APPLY";
 
-/// The length of dlock's record of a grant to an owner of 36 bytes.
+/// Length of dlock's record of a grant to an owner of 36 bytes.
 const GRANTED: [u8; 58] = [0; 58];
 
-/// The length of its record of a release.
+/// Length of its record of a release.
 const RELEASED: [u8; 3] = [0; 3];
 
-/// A value of the size of dlock's; nothing is ever in it.
+/// A value of the size of dlock's; always empty.
 type Value = MaybeUninit<Resource>;
 
 static TYPE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(ptr::null_mut());
@@ -37,7 +37,7 @@ static TYPE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(ptr::null_mut());
 type Context = *mut raw::RedisModuleCtx;
 type Text = *mut raw::RedisModuleString;
 
-/// Calls a function of the server; ends the command if the server lacks it, which loading has ruled out.
+/// Calls a function of the server. Ends the command if the server lacks it; loading has already checked that.
 macro_rules! api {
     ($name:ident ( $($arg:expr),* $(,)? )) => {
         match raw::$name {
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 
 type Entry = unsafe extern "C" fn(Context, *mut Text, c_int) -> c_int;
 
-/// Looks at what dlock looks at before it decides; the sum is there so that none of it is left out.
+/// Reads the inputs of dlock's decisions; returns their sum so that the compiler keeps the reads.
 ///
 /// # Safety
 /// `argv` holds `count` live strings.
@@ -117,7 +117,7 @@ unsafe fn look(ctx: Context, argv: *mut Text, count: c_int) -> c_int {
     c_int::from(seen == 0 || time.tv_sec == 0)
 }
 
-/// Opens the key and looks for a value of ours.
+/// Opens the key and looks up a value of ours.
 ///
 /// # Safety
 /// Valid context, live string.
@@ -127,7 +127,7 @@ unsafe fn open(ctx: Context, name: Text) -> *mut raw::RedisModuleKey {
     unsafe { raw::RedisModule_OpenKey.map_or(ptr::null_mut(), |open| open(ctx, name, mode)) }
 }
 
-/// Tells the world of a change, and the caller that it is done.
+/// Signals, replicates and publishes a change, and replies to the caller.
 ///
 /// # Safety
 /// Valid context, live string.
@@ -187,7 +187,7 @@ unsafe extern "C" fn release(ctx: Context, argv: *mut Text, count: c_int) -> c_i
     }
 }
 
-/// What a replica would be sent. Nothing here is ever replicated to one.
+/// The record for a replica. Nothing here is ever replicated to one.
 unsafe extern "C" fn apply(ctx: Context, _argv: *mut Text, _count: c_int) -> c_int {
     // SAFETY: valid context, C string.
     unsafe { api!(RedisModule_ReplyWithSimpleString(ctx, c"OK".as_ptr())) }
@@ -217,7 +217,7 @@ fn methods() -> raw::RedisModuleTypeMethods {
     }
 }
 
-/// The server calls these three without asking whether they are there; here nothing is saved or loaded.
+/// The server calls these three without a check for null; nothing is saved or loaded here.
 unsafe extern "C" fn load(_io: *mut raw::RedisModuleIO, _encoding: c_int) -> *mut c_void {
     ptr::null_mut()
 }
@@ -238,7 +238,7 @@ unsafe extern "C" fn free_effort(
     1
 }
 
-/// dlock asks for the name of each value that goes; so does this.
+/// dlock reads the name of each removed value; so does this.
 unsafe extern "C" fn unlink(key: *mut raw::RedisModuleKeyOptCtx, _value: *const c_void) {
     let (Some(name), Some(db), Some(bytes)) = (unsafe {
         // SAFETY: pointers that loading has set, read on the main thread.
