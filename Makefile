@@ -1,4 +1,4 @@
-# Everything there is to type. `make help` lists it.
+# The targets of this project. `make help` lists them.
 #
 #   PORT=6380           where `make run` listens
 #   DLOCK_SERVER=path   another server binary than redis-server, for run, test, check, bench, soak and chaos
@@ -13,18 +13,18 @@ export CARGO
 .DEFAULT_GOAL := help
 .PHONY: help run test check fix bench soak chaos matrix fuzz asan deny deps test-deps
 
-help: ## List what there is to do
+help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: deps ## Build the module and start a server with it on 127.0.0.1 (PORT=6379)
 	@scripts/run
 
-test: test-deps ## Run every test, against real servers too
+test: test-deps ## Run all tests, including those with real servers
 	$(CARGO) build --package dlock --lib --profile checked
 	$(CARGO) test --workspace --no-fail-fast
 
-# cargo-deny takes minutes to build, so this uses it only where it is installed, and only for what needs no network and does not
-# change by itself; `make deny` installs it and asks for advisories too.
+# cargo-deny takes minutes to build, so `check` uses it only if it is installed, and only for checks without network whose
+# result does not change over time. `make deny` installs it and checks advisories, too.
 check: test-deps ## What CI runs: format, lints, documentation, all tests
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -33,24 +33,24 @@ check: test-deps ## What CI runs: format, lints, documentation, all tests
 	else echo "cargo-deny is not installed: not checked (make deny)"; fi
 	@$(MAKE) --no-print-directory test
 
-fix: deps ## Mend what can be mended: format and lints
+fix: deps ## Fix format and lints, as far as tools can
 	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 	$(CARGO) fmt --all
 
-bench: deps ## Measure, each number against a plain Redis in the same run
+bench: deps ## Run the benchmarks, each against a plain Redis in the same run
 	$(CARGO) bench --package dlock --bench bench
 	$(CARGO) bench --package dlock --bench client
 
-soak: test-deps ## Millions of locks and dead waiters: memory must stay flat (minutes)
+soak: test-deps ## Run millions of locks and dead waiters: memory must stay flat (minutes)
 	$(CARGO) test --package dlock --test it --test client -- --ignored --nocapture --test-threads=1 soak
 
-chaos: test-deps ## Random commands and faults, and checks after each burst (SECONDS=60 SEED= WORLD=single,replicated,cluster)
+chaos: test-deps ## Run random commands and faults, with checks after each burst (SECONDS=60 SEED= WORLD=single,replicated,cluster)
 	SECONDS=$(or $(SECONDS),60) $(CARGO) test --package dlock --test chaos
 
-matrix: test-deps ## The tests of module, client and command against Redis 7.0, 8.0, 8.2 and Valkey 8.0, 9.1
+matrix: test-deps ## Run the tests of module, client and command against Redis 7.0, 8.0, 8.2 and Valkey 8.0, 9.1
 	@scripts/matrix
 
-# Each target looks for inputs that reach new code: what it found is kept in fuzz/corpus, what failed in fuzz/artifacts.
+# Each fuzz target searches for inputs that reach new code. It keeps them in fuzz/corpus, and failures in fuzz/artifacts.
 fuzz: ## Fuzz the parser of arguments and the decoder of records (SECONDS=60 each); needs a nightly compiler
 	@$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-fuzz
 	@for target in arguments records; do \
@@ -60,11 +60,11 @@ fuzz: ## Fuzz the parser of arguments and the decoder of records (SECONDS=60 eac
 asan: test-deps ## Run the tests of the server with AddressSanitizer in the module; needs a nightly compiler
 	@scripts/asan
 
-deny: ## Check licences, advisories and sources of what we depend on
+deny: ## Check licences, advisories and sources of all dependencies
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny --workspace check
 
-deps: ## Install what building and testing need and is missing (Debian; elsewhere: say what)
+deps: ## Install missing packages for the build and the tests (Debian; elsewhere: list them)
 	@scripts/deps
 
 # Some tests need a newer server than Debian's: from Redis 7.4 and Valkey 8 on, a cluster keeps the keys of each slot apart.
