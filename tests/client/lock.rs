@@ -353,7 +353,7 @@ async fn the_release_of_a_lost_hold_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_circle_is_refused_and_a_place_is_taken_over() {
+async fn a_cycle_is_refused_and_a_place_is_taken_over() {
     let (server, client) = start().await;
     for variant in Variant::ALL {
         let lock = |key: &str, owner: &str| variant.lock(&client, key).owner(owner);
@@ -364,7 +364,7 @@ async fn a_circle_is_refused_and_a_place_is_taken_over() {
             async move { lock.acquire().await }
         });
         until("the place", || variant.waiters(&server, "k2") == 1).await;
-        let error = within("the circle", lock("k1", "b").acquire()).await.unwrap_err();
+        let error = within("the cycle", lock("k1", "b").acquire()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Deadlock);
         assert!(error.text().contains("k1"), "{error}");
         b.release().await.unwrap();

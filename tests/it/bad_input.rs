@@ -1,4 +1,4 @@
-//! Calls that are wrong, bytes that are odd, payloads that are damaged: each gets its error, nothing changes, the server goes on.
+//! Wrong calls, odd bytes, damaged payloads: each gets its error, nothing changes, the server continues.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops here and says why")]
 
@@ -34,11 +34,11 @@ const NOT_HELD: &str = r#"NOTHELD "held" is held by another owner, not by "o""#;
 const FREE: &str = r#"NOTHELD "o" does not hold "k": nobody does"#;
 const APPLY: &str = "ERR DLOCK.APPLY is for replication and the append-only file";
 
-/// Calls and the exact error of each. Words are apart by one space, so two spaces make an empty word. `held` is held by `a`, `text` is a
-/// string; `{x*n}` stands for n times x.
+/// Calls and the exact error of each. One space separates words, so two spaces make an empty word. `a` holds `held`,
+/// `text` is a string; `{x*n}` means n times x.
 #[rustfmt::skip]
 const TABLE: &[(&str, &str)] = &[
-    // Too few and too many words: the server's own check.
+    // Too few and too many arguments: the server's own check.
     ("DLOCK.ACQUIRE", "ERR wrong number of arguments for 'DLOCK.ACQUIRE' command"),
     ("DLOCK.ACQUIRE k", "ERR wrong number of arguments for 'DLOCK.ACQUIRE' command"),
     ("dlock.acquire k", "ERR wrong number of arguments for 'DLOCK.ACQUIRE' command"),
@@ -81,7 +81,7 @@ const TABLE: &[(&str, &str)] = &[
     ("DLOCK.FENCE k  1", OWNER),
     ("DLOCK.POSITION k {o*257}", OWNER),
     ("DLOCK.CANCEL k ", OWNER),
-    // Words that are no option, or not of this command.
+    // Unknown options, and options of other commands.
     ("DLOCK.ACQUIRE k o FOO", "ERR unknown option 'FOO' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o ", "ERR unknown option '' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o 30000", "ERR unknown option '30000' for DLOCK.ACQUIRE"),
@@ -99,7 +99,7 @@ const TABLE: &[(&str, &str)] = &[
     ("DLOCK.RENEW k o REQID a", "ERR unknown option 'REQID' for DLOCK.RENEW"),
     ("DLOCK.WAITERS k 5", "ERR unknown option '5' for DLOCK.WAITERS"),
     ("DLOCK.UNBLOCK 5 TIMEOUT", "ERR unknown option 'TIMEOUT' for DLOCK.UNBLOCK"),
-    // Options without their value, twice, or against each other.
+    // Options without a value, repeated, or contradictory.
     ("DLOCK.ACQUIRE k o PX", "ERR PX needs a value"),
     ("DLOCK.ACQUIRE k o ex", "ERR EX needs a value"),
     ("DLOCK.ACQUIRE k o BLOCK", "ERR BLOCK needs a value"),
@@ -191,7 +191,7 @@ const TABLE: &[(&str, &str)] = &[
     ("DLOCK.CANCEL text o", WRONG_TYPE),
     ("GET held", WRONG_TYPE),
     ("LPUSH held x", WRONG_TYPE),
-    // What only servers say to servers.
+    // Commands that only servers send to servers.
     ("DLOCK.APPLY k \u{1}", APPLY),
     ("DLOCK.APPLY held \u{1}\0", APPLY),
     ("DLOCK.APPLY text ", APPLY),
@@ -201,7 +201,7 @@ const TABLE: &[(&str, &str)] = &[
     ("DLOCK.NOTHING k", "ERR unknown command 'DLOCK.NOTHING', with args beginning with: 'k' "),
 ];
 
-/// Writes `{x*n}` out.
+/// Expands `{x*n}`.
 fn expand(text: &str) -> String {
     let Some((before, rest)) = text.split_once('{') else { return text.to_owned() };
     let (inside, after) = rest.split_once('}').unwrap();
@@ -209,7 +209,7 @@ fn expand(text: &str) -> String {
     format!("{before}{}{}", letter.repeat(times.parse().unwrap()), expand(after))
 }
 
-/// Makes each call, in both protocols; each gets exactly its error.
+/// Makes each call in both protocols and checks its exact error.
 #[track_caller]
 pub fn each_is_refused(server: &Server, table: &[(&str, &str)]) {
     let mut clients = [server.client(), server.client3()];
@@ -281,7 +281,7 @@ fn keys_owners_and_labels_are_any_bytes(family: Family) {
         );
         assert_eq!(client.cmd(&args!["DLOCK.POSITION", name, name]).int(), 0);
         assert_eq!(client.cmd(&args!["EXISTS", name]).int(), 1);
-        // Errors quote them as redis-cli does: one line, printable.
+        // Errors quote keys and owners as redis-cli does: one line, printable.
         for error in [
             client.cmd(&args!["DLOCK.ACQUIRE", name, name, "NOREENTRY"]).error(),
             client.cmd(&args!["DLOCK.RELEASE", name, name, "TOKEN", 1]).error(),

@@ -24,7 +24,7 @@ fn is_held(server: &Server, key: &str) -> bool {
     !server.cmd(&["DLOCK.INFO", key]).is_null()
 }
 
-/// Every way for a connection to go away.
+/// All ways for a connection to close.
 const ENDS: [fn(&Server, Client); 4] = [
     |_, client| drop(client),
     |server, client| drop(server.cmd(&args!["CLIENT", "KILL", "ID", client.id()]).ok()),
@@ -54,7 +54,7 @@ fn a_tied_hold_goes_with_its_connection(family: Family) {
 
 fn the_lease_is_cut_and_never_lengthened(family: Family) {
     let server = family.start();
-    // Lease, BIND, and the range of what is left once the connection is gone.
+    // Lease, BIND, and the range of the remaining lease after the disconnect.
     for (lease, bind, left) in [(100_000, 20_000, 1..=20_000), (20_000, 100_000, 1..=20_000)] {
         let mut holder = server.client();
         holder.cmd(&args!["DLOCK.ACQUIRE", "k", "a", "PX", lease, "BIND", bind]).ok();
@@ -64,7 +64,7 @@ fn the_lease_is_cut_and_never_lengthened(family: Family) {
         assert!(left.contains(&ttl), "{ttl} with PX {lease} BIND {bind}");
         server.cmd(&["DLOCK.BREAK", "k"]).ok();
     }
-    // It ends by itself; a renewal in time brings it back.
+    // The hold ends by itself; a renewal in time prevents that.
     let mut holder = server.client();
     holder.cmd(&["DLOCK.ACQUIRE", "k", "a", "EX", "100", "BIND", "1"]).ok();
     holder.cmd(&["DLOCK.ACQUIRE", "late", "a", "EX", "100", "BIND", "60000"]).ok();
@@ -88,7 +88,7 @@ fn the_tie_moves_with_bind_and_with_a_repeat(family: Family) {
         (&["DLOCK.ACQUIRE", "k", "a", "BIND", "0"], true),
         (&["DLOCK.RENEW", "k", "a"], false),
         (&["DLOCK.RENEW", "k", "a", "BIND", "0"], true),
-        // A repeat counts nothing, and moves the tie to the connection that repeats.
+        // A repeat counts nothing, and moves the binding to the connection that repeats.
         (&["DLOCK.ACQUIRE", "k", "a", "REQID", "1"], true),
         (&["DLOCK.ACQUIRE", "k", "a", "REQID", "1", "BIND", "0"], true),
         (&["DLOCK.RELEASE", "k", "a", "REQID", "2"], false),
@@ -116,7 +116,7 @@ fn a_waiter_is_tied_to_the_connection_that_waited(family: Family) {
     server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
     waiter.expect_reply(SOON).int();
     assert_eq!(bound_to(&server, "k"), waiter.id());
-    // A claim, whatever its options, takes the tie to the connection that claims.
+    // A claim with any options moves the binding to its connection.
     let mut place = server.client();
     place.cmd(&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "60000", "BIND", "0"]).ok();
     waiter.hang_up();

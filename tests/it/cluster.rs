@@ -1,4 +1,4 @@
-//! Locks in a cluster: a key that is gone may live on another node, so its waiters are told to ask again.
+//! Locks in a cluster: a missing key may be on another node, so its waiters are told to retry.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,9 @@ test_both_families! {
     waiters_for_a_key_that_was_removed_are_told_to_ask_again
 }
 
-/// Longer than it takes until the module looks again whether a slot is here: a second.
+/// Longer than the interval in which the module checks its slots: a second.
 const CHECK: Duration = Duration::from_millis(1_500);
-/// How long it may take at most, on a busy machine.
+/// Maximum delay of that check on a busy machine.
 const NOTICED: Duration = Duration::from_secs(15);
 
 #[track_caller]
@@ -46,7 +46,7 @@ fn waiters_for_a_key_that_was_removed_are_told_to_ask_again(family: Family) {
         scene.messages.assert_none();
         server.left_over_check();
     }
-    // Everything else hands on as elsewhere.
+    // Any other end hands the lock off as without a cluster.
     let mut scene = Scene::set(&server, "k");
     scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "20"]).int();
     let token = scene.first_is_granted();
@@ -54,8 +54,8 @@ fn waiters_for_a_key_that_was_removed_are_told_to_ask_again(family: Family) {
     scene.play_out(token);
 }
 
-/// Valkey 9.1.2 keeps the verdict on a command that touches several slots with the client that it lends to modules, and then
-/// refuses all that they ask, even what has no key. Leases end all the same, and waiters get the lock.
+/// Valkey 9.1.2 keeps the verdict on a command for several slots with the client that it lends to modules. It then
+/// refuses all their questions, even those without a key. Leases still end, and waiters get the lock.
 #[test]
 fn leases_end_where_the_server_takes_every_call_for_one_across_slots() {
     let server = Server::with(&[]).cluster().start();
@@ -100,7 +100,7 @@ fn a_lock_moves_with_its_slot_and_its_waiters_are_told_to_ask_there() {
     block(&one, &mut bystander, &args!["DLOCK.ACQUIRE", bystander_key, "w", "BLOCK", 0]);
 
     one.begin_slot_move(slot, &two);
-    // The key is here: it is served here, longer than the module needs to look twice.
+    // The key is here: this node serves it, for longer than two checks of the module.
     assert_eq!(scene.first.hear(CHECK), Heard::Nothing);
     scene.assert_all_wait();
     assert_eq!(one.migrate_slot_keys(slot, &two), 1);
@@ -124,7 +124,7 @@ fn a_lock_moves_with_its_slot_and_its_waiters_are_told_to_ask_there() {
     one.left_over_check();
 }
 
-/// During a quarantine there are waiters for keys that do not exist: no key tells that their slot has gone.
+/// During a quarantine there are waiters for keys that do not exist: no key event tells that their slot has moved.
 #[test]
 fn waiters_for_keys_that_are_not_there_notice_that_their_slot_has_gone() {
     let (one, two) = two_nodes(&["dlock.restart-quarantine-ms", "60000"]);
@@ -154,7 +154,7 @@ fn wait_state(server: &Server, state: &str) {
 #[test]
 fn nothing_is_handed_on_while_the_cluster_is_down() {
     let server = Server::with(&[]).cluster().start();
-    // The second one is the slot of the word by which the module asks whether writes are taken.
+    // The second slot is that of the word in the module's question to the server.
     for slot in [server.slot("nobody's"), server.slot("dlock")] {
         println!("without slot {slot}");
         let mut scene = Scene::set(&server, "k");
@@ -171,7 +171,7 @@ fn nothing_is_handed_on_while_the_cluster_is_down() {
         };
         let first_has_left = sent_away(&mut scene.first);
         assert_eq!(sent_away(&mut scene.last), first_has_left);
-        // By now the lease is over in any case. Nobody can ask: reads are refused, too.
+        // By now the lease is over. It cannot be read: the server refuses reads, too.
         assert_eq!(scene.queued.hear(Duration::from_secs(3)), Heard::Nothing);
         scene.messages.assert_none();
 
@@ -189,8 +189,8 @@ fn nothing_is_handed_on_while_the_cluster_is_down() {
     }
 }
 
-/// From version 9 on, Valkey moves slots as a whole, but not those of modules that do not say that they can take part: an
-/// operator moves them key by key, as above. Nothing is lost by trying.
+/// From version 9 on, Valkey moves whole slots, but not slots with keys of modules that do not support it: an
+/// operator moves them key by key, as above. A refused attempt loses nothing.
 #[test]
 fn a_slot_with_locks_is_not_moved_as_a_whole() {
     if !Kind::of_binary().at_least((99, 0), (9, 0)) {
@@ -208,8 +208,8 @@ fn a_slot_with_locks_is_not_moved_as_a_whole() {
     scene.play_out(token);
 }
 
-/// While a slot moves, the new node grants those of its keys that are not at the old one. So the old node hands off no key
-/// that is missing, though somebody waits for it there.
+/// While a slot moves, the new node grants the keys that the old node does not have. So the old node does not hand
+/// off a missing key, although it has a waiter.
 #[test]
 fn a_missing_key_of_a_slot_that_moves_is_not_handed_off() {
     let nodes = Nodes::start(2);
@@ -248,7 +248,7 @@ fn a_missing_key_of_a_slot_that_moves_is_not_handed_off() {
     }
 }
 
-/// Grants `n` places and hears of each exactly once, by `heard`.
+/// Grants `n` waiters; checks with `heard` that each gets exactly one message.
 fn grant(node: &Server, key: &str, options: &[&str], n: usize, mut heard: impl FnMut() -> String) {
     let mut client = node.client();
     for _ in 0..n {
@@ -278,7 +278,7 @@ fn sharded_messages_stay_in_the_shard(version: Option<&str>) {
     let channel = format!("dlock:notify:{{{key}}}:me");
 
     let is_counted = nodes.counts_bus_messages();
-    // As a measure: NOTIFY sends each message to the five other nodes.
+    // For comparison: NOTIFY sends each message to the five other nodes.
     let mut plain = node.subscribe(&["plain"]);
     let before = node.bus_messages();
     grant(node, &key, &["NOTIFY", "plain"], GRANTS, || plain.next_text());
@@ -298,7 +298,7 @@ fn sharded_messages_stay_in_the_shard(version: Option<&str>) {
     let pong = sharded.cmd(&["PING"]).show();
     assert!(pong.to_lowercase().contains("pong"), "one message too many: {pong}");
 
-    // The slot moves, with the channel: the server ends the subscription, and it goes on at the new node.
+    // The slot moves with the channel: the server ends the subscription, which continues on the new node.
     nodes.move_slot(node.slot(&key), 0, 1);
     let end = sharded.reply(SOON).items();
     assert_eq!((end[0].text(), end[1].text()), ("sunsubscribe".into(), channel.clone()));

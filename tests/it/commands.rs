@@ -1,4 +1,4 @@
-//! What servers say about the commands, and who may run them, is what the table says.
+//! The server describes the commands, and controls access to them, as the table says.
 
 #![allow(
     clippy::unwrap_used,
@@ -70,7 +70,7 @@ fn command_info_says_what_the_table_says() {
             flags.insert("movablekeys".to_owned());
         }
         assert_eq!(words(&info[2]), flags, "{name}");
-        // Of counted keys, the first: by that one, a cluster routes.
+        // Of counted keys the first, which routes the call in a cluster.
         let (key, step) = match command.keys {
             Keys::First => (1, 1),
             Keys::Counted => (2, 1),
@@ -96,7 +96,7 @@ fn command_info_says_what_the_table_says() {
                 assert_eq!((found, flags), (vec![1], vec![key_flags(command)]), "{name}");
             }
             Keys::Counted => {
-                // The first key alone is for routing, and no key where keys are listed or judged.
+                // The first key alone is for routing; it does not count where keys are listed or checked.
                 let mut routes = key_flags(command);
                 routes.insert("not_key".to_owned());
                 assert_eq!(
@@ -197,7 +197,7 @@ fn acl_categories_allow_and_deny() {
         }
         server.cmd(&["FLUSHALL"]).ok();
     }
-    // By name it works on every server.
+    // By name access works on every server.
     for command in COMMANDS {
         let mut client = user(&server, &["~*", "&*", &format!("+{}", command.name.to_lowercase())]);
         for other in COMMANDS {
@@ -217,7 +217,7 @@ fn acl_key_patterns_bind() {
     {
         let mut client = user(&server, &[pattern, "&*", "+@all"]);
         for command in COMMANDS.iter().filter(|command| command.keys != Keys::None) {
-            // As for the server's own commands: to read is to show something of the value, so BREAK only writes.
+            // As for the server's own commands, reading means to show a part of the value, so BREAK only writes.
             let reads = command.key_flags.contains(&KeyFlag::Access);
             let writes = command.access == Access::Write;
             let may = (may_read || !reads) && (may_write || !writes);
@@ -239,7 +239,7 @@ fn notify_needs_the_right_to_publish() {
     assert!(error.starts_with("NOPERM "), "{error}");
     assert_eq!(server.keys(), 0);
     client.cmd(&["DLOCK.ACQUIRE", "k", "o", "NOTIFY", "mine:1"]).int();
-    // The channel that QUEUE implies is named by the module, not by the user.
+    // The module, not the user, chose the implied channel of QUEUE.
     assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "p", "QUEUE", "60000"]).is_null());
     client.cmd(&["DLOCK.CANCEL", "k", "p"]).ok();
     client.cmd(&["DLOCK.RELEASE", "k", "o"]).ok();

@@ -1,4 +1,4 @@
-//! Crowds of waiters whose processes died or hang: what they cost those who live.
+//! Large numbers of waiters whose processes died or hang: their cost for live waiters.
 
 use std::{
     thread,
@@ -19,10 +19,10 @@ test_both_families! {
     places_of_a_cut_connection_go_after_queue
 }
 
-/// So many die at once.
+/// Number of waiters that die at once.
 const DEAD: usize = 999;
 
-/// A thousand wait for one lock, and all but the last die. `ms`: how long a place outlives its connection.
+/// A thousand owners wait for one lock, and all but the last die. `ms`: how long a place outlives its connection.
 fn survive(options: &[&str], ms: u64, released_before: bool) {
     let what = format!("{options:?}, released before: {released_before}");
     let server = Family::Fair.start();
@@ -33,7 +33,7 @@ fn survive(options: &[&str], ms: u64, released_before: bool) {
     server.cmd(&["DLOCK.ACQUIRE", "k", "holder", "EX", "1000"]).int();
     let crowd: Vec<Blocked> = (0..DEAD)
         .map(|n| {
-            // The lease of one that is granted the lock before it dies is no longer than its place.
+            // If an owner gets the lock before it dies, its lease is no longer than its place would be.
             let call = args!["DLOCK.ACQUIRE", "k", format!("dead{n}"), "PX", ms];
             server.post(&[call, args![options]].concat())
         })
@@ -48,7 +48,7 @@ fn survive(options: &[&str], ms: u64, released_before: bool) {
     let begun = Instant::now();
     if released_before {
         release();
-        // The first of them has got it, just before it dies with the others.
+        // The first of them was granted the lock, just before it died with the others.
         assert_ne!(owner(&server, "k"), "holder");
     }
     drop(crowd);
@@ -58,7 +58,7 @@ fn survive(options: &[&str], ms: u64, released_before: bool) {
         let absent = rows.iter().filter(|row| row.field("client-id").int() == 0).count();
         format!("{absent} {}", rows.len() - absent)
     };
-    // A place may be over before the last connection is known to be gone: then there is nothing more to wait for.
+    // A place may end before the server notices the last disconnect: then there is nothing to wait for.
     wait_until("the server to know that they are dead", || {
         let seen = expected(&server);
         seen == connected || seen.ends_with(" 0") || begun.elapsed() > Duration::from_millis(ms)
@@ -111,7 +111,7 @@ fn a_hung_process_costs_one_queue(family: Family) {
     let one = Duration::from_millis(QUEUE);
     assert!(least >= one && most < one + LATE, "{least:?} {most:?}");
     assert_eq!(server.info_number("dlock", "unclaimed"), 1);
-    // They are passed over, but keep their order; only the one whose turn it was has lost it.
+    // The server skips them, but they keep their order; only the granted one has lost its place.
     let names: Vec<String> = (1..PLACES).map(|n| format!("o{n}")).collect();
     assert_eq!(queue(&server, "k"), names);
     assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "alive"]).int(), 0);
@@ -126,7 +126,7 @@ fn a_hung_process_costs_one_queue(family: Family) {
     server.left_over_check();
 }
 
-/// One lock each: only the first whose turn comes is held up.
+/// One lock each: only the first grant is delayed.
 fn a_hung_process_costs_one_queue_over_all_locks(family: Family) {
     const LOCKS: usize = 1_000;
     let server = family.start();
@@ -141,7 +141,7 @@ fn a_hung_process_costs_one_queue_over_all_locks(family: Family) {
     all_wait(alive.pipeline(&calls("DLOCK.ACQUIRE", "alive", &["QUEUE", "60000"])));
     let begun = Instant::now();
     holder.cmd(&["DLOCK.RELEASE", "k0", "holder"]).int();
-    // Not what is shown: that is so a moment before the connection counts as hung.
+    // INFO of the key is too early: it shows the end shortly before the server skips the connection.
     wait_until("the grant to lapse", || server.info_number("dlock", "unclaimed") == 1);
     assert_eq!(owner(&server, "k0"), "alive");
     assert!(begun.elapsed() >= Duration::from_millis(400), "{:?}", begun.elapsed());

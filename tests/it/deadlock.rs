@@ -1,4 +1,4 @@
-//! Deadlock detection: who would close a circle of owners that wait for each other is told so at once.
+//! Deadlock detection: the call that would close a cycle of waiting owners is refused at once.
 
 use crate::{
     args,
@@ -14,8 +14,8 @@ fn wait(server: &Server, key: &str, owner: &str) -> Blocked {
     server.block(&["DLOCK.ACQUIRE", key, owner, "BLOCK", "0"])
 }
 
-fn refusal(circle: &str) -> String {
-    format!("DEADLOCK this call would wait for ever: {circle}")
+fn refusal(cycle: &str) -> String {
+    format!("DEADLOCK this call would wait for ever: {cycle}")
 }
 
 #[test]
@@ -25,19 +25,20 @@ fn two_owners_cannot_wait_for_each_other() {
     hold(&mut client, "k1", "a");
     hold(&mut client, "k2", "b");
     let mut b = wait(&server, "k1", "b");
-    let circle = refusal(r#""a" waits for "k2", "b" waits for "k1""#);
+    let cycle = refusal(r#""a" waits for "k2", "b" waits for "k1""#);
     for options in [&["BLOCK", "0"][..], &["QUEUE", "60000"], &["BLOCK", "5", "QUEUE", "5"]] {
         let call = [&["DLOCK.ACQUIRE", "k2", "a"], options].concat();
-        assert_eq!(client.cmd(&call).error(), circle, "{options:?}");
+        assert_eq!(client.cmd(&call).error(), cycle, "{options:?}");
     }
     assert_eq!(server.info_number("dlock", "deadlocks_refused"), 3);
-    // Nothing came of it: no place, and nobody else was disturbed. Who does not wait is only told that it is not free.
+    // The call had no effect: it left no place and disturbed no other owner. A call that does not wait only gets
+    // Null.
     assert!(client.cmd(&["DLOCK.POSITION", "k2", "a"]).is_null());
     assert!(client.cmd(&["DLOCK.ACQUIRE", "k2", "a"]).is_null());
     b.assert_no_reply();
     client.cmd(&["DLOCK.RELEASE", "k1", "a"]).ok();
     b.expect_reply(SOON).int();
-    // Without its hold `a` is in nobody's way.
+    // Without its hold `a` blocks no owner.
     let mut a = wait(&server, "k2", "a");
     client.cmd(&["DLOCK.RELEASE", "k2", "b"]).ok();
     a.expect_reply(SOON).int();
@@ -48,7 +49,7 @@ fn two_owners_cannot_wait_for_each_other() {
 }
 
 #[test]
-fn a_circle_may_be_long_and_goes_through_places_too() {
+fn a_cycle_may_be_long_and_include_waiters() {
     let server = Server::start();
     let mut client = server.client();
     let names: Vec<(String, String)> =
@@ -79,18 +80,18 @@ fn who_stands_in_front_is_waited_for() {
     let mut client = server.client();
     hold(&mut client, "k", "x");
     hold(&mut client, "m", "c");
-    // `y` holds nothing, but is first at `k` and waits for what `c` holds.
+    // `y` holds nothing, but is first in the queue of `k` and waits for the lock of `c`.
     for key in ["k", "m"] {
         client.cmd(&["DLOCK.ACQUIRE", key, "y", "QUEUE", "60000"]).ok();
     }
     let error = client.cmd(&["DLOCK.ACQUIRE", "k", "c", "BLOCK", "0"]).error();
     assert_eq!(error, refusal(r#""c" waits for "k", "y" waits for "m""#));
-    // Who stands behind is not.
+    // Not so for an owner that waits behind.
     client.cmd(&["DLOCK.CANCEL", "k", "y"]).ok();
     client.cmd(&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "60000"]).ok();
     client.cmd(&["DLOCK.ACQUIRE", "free", "z"]).ok();
     assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "z", "QUEUE", "60000"]).is_null());
-    // `c` keeps the place that it has, whatever came since.
+    // `c` keeps its place, whatever waits were added since.
     assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "60000"]).is_null());
     for (key, owner) in [("m", "y"), ("k", "c"), ("k", "z")] {
         assert_eq!(client.cmd(&["DLOCK.CANCEL", key, owner]).int(), 1);
@@ -100,7 +101,7 @@ fn who_stands_in_front_is_waited_for() {
 }
 
 #[test]
-fn what_has_ended_or_is_elsewhere_closes_no_circle() {
+fn ended_holds_and_other_keys_close_no_cycle() {
     let server = Server::start();
     let mut client = server.client();
     // The same names in another database are other locks.
@@ -113,7 +114,7 @@ fn what_has_ended_or_is_elsewhere_closes_no_circle() {
     client.cmd(&["DLOCK.CANCEL", "k2", "a"]).ok();
     client.cmd(&["DLOCK.CANCEL", "k1", "b"]).ok();
     client.cmd(&["FLUSHALL"]).ok();
-    // A wait that has timed out, in the same turn of the server's loop as the question.
+    // A wait whose timeout elapses in the same turn of the server's loop as the search.
     hold(&mut client, "k1", "a");
     hold(&mut client, "k2", "b");
     let mut late = server.client();
@@ -156,7 +157,7 @@ fn it_can_be_turned_off() {
 }
 
 #[test]
-fn names_in_a_circle_are_quoted_and_cut() {
+fn names_in_a_cycle_are_quoted_and_cut() {
     let server = Server::start();
     let mut client = server.client();
     let (key, owner) = (b"\xff%s\n".repeat(30), b"\0\"x".repeat(30));

@@ -1,5 +1,5 @@
-//! Grants whose receiver goes away before the answer can be sent. Everything that one write brings is carried out in one turn of the
-//! server's loop, and answers to blocked calls leave at the end of the turn: so these races are not left to chance.
+//! Grants whose receiver disconnects before the reply can be sent. The server executes all commands of one write in
+//! one turn of its loop, and sends replies to blocked calls at the end of the turn. So these races are deterministic.
 
 use crate::{
     args,
@@ -25,7 +25,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A DFAIR place without QUEUE does not outlive its connection here: then the rules are the same.
+    /// Without QUEUE, a DFAIR place does not outlive its connection here, so that both families behave alike.
     fn new(family: Family, options: &[&str]) -> Scene {
         let server = family.with(&["dlock.fair-grace-ms", "0"]).start();
         let before = server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
@@ -34,7 +34,8 @@ impl Scene {
         Scene { server, b, c, before }
     }
 
-    /// `a` releases, `between` happens, and the connection of `b` is killed, all in one turn. The replies to `between`.
+    /// `a` releases, `between` runs, and the connection of `b` is killed, all in one turn. Returns the replies to
+    /// `between`.
     fn release_and_kill(&self, between: &[&[&str]]) -> Vec<redis::Value> {
         let id = self.b.id().to_string();
         let release: &[&str] = &["DLOCK.RELEASE", "k", "a"];
@@ -95,7 +96,7 @@ fn it_stays_when_the_request_was_resent_in_time(family: Family) {
 }
 
 fn only_the_count_that_nobody_knows_of_is_undone(family: Family) {
-    // What the owner does on another connection meanwhile, and how many holds are left of it.
+    // Commands of the owner on another connection meanwhile, and the number of its holds afterwards.
     for (meanwhile, holds) in [
         (&[&["DLOCK.ACQUIRE", "k", "b"][..]][..], 1),
         (&[&["DLOCK.ACQUIRE", "k", "b"], &["DLOCK.ACQUIRE", "k", "b"]], 2),
@@ -172,11 +173,11 @@ fn an_operator_who_comes_too_late_takes_no_grant(family: Family) {
         call.insert(if by_server { 2 } else { 1 }, &id);
         let replies =
             scene.server.client().pipeline(&[vec!["DLOCK.RELEASE", "k", "a"], call.clone()]);
-        // The server itself counts the call as blocked until its answer has left.
+        // The server itself counts the call as blocked until its reply is sent.
         assert_eq!(replies[1].int(), i64::from(by_server), "{call:?}");
         let reply = scene.b.expect_reply(SOON);
         if way == ["CLIENT", "UNBLOCK", "ERROR"] {
-            // It answers in our place: the grant could not be sent, and goes to the next.
+            // The server answers the call first: the grant could not be sent, and goes to the next waiter.
             assert!(reply.error().starts_with("UNBLOCKED "), "{}", reply.show());
         } else {
             assert_eq!(scene.server.cmd(&args!["DLOCK.CHECK", "k", reply.int()]).int(), 1);
@@ -195,8 +196,8 @@ fn three_hundred_dying_waiters_lose_nothing(family: Family) {
         .map(|n| server.block(&args!["DLOCK.ACQUIRE", "k", format!("d{n}"), "BLOCK", 0]))
         .collect();
     let mut survivor = server.block(&["DLOCK.ACQUIRE", "k", "s", "BLOCK", "0"]);
-    // Any dlock command hands on what a killed connection left, here to the one that is killed next. A transaction, because so many
-    // bytes would not be read in one turn.
+    // Any dlock command hands off the lock of a killed connection, here to the next connection to be killed. A
+    // transaction, because the server would not read all these bytes in one turn.
     let mut calls = vec![args!["MULTI"], args!["DLOCK.RELEASE", "k", "a"]];
     for waiter in &dying {
         calls.push(args!["CLIENT", "KILL", "ID", waiter.id()]);
@@ -206,7 +207,7 @@ fn three_hundred_dying_waiters_lose_nothing(family: Family) {
     server.client().pipeline(&calls).pop().unwrap().ok();
     survivor.expect_reply(SOON).int();
     let grants = server.info_number("dlock", "grants_after_waiting");
-    // DFAIR takes none back: its grant ends when its place does, and who has died by then is passed over.
+    // DFAIR takes no grant back: a grant ends with its place, and the server skips waiters that have died by then.
     assert!(grants == 301 || family == Family::Fair && grants > 1, "{grants}");
     server.cmd(&["DLOCK.RELEASE", "k", "s"]).ok();
     for mut waiter in dying {

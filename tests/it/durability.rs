@@ -1,4 +1,4 @@
-//! What was answered survives: kill -9, every way of saving and loading, every way of moving a lock.
+//! Acknowledged changes survive: kill -9, every way of saving and loading, every way of moving a lock.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn what_was_answered_survives_kill_9() {
     }
 }
 
-/// Kills a server under load and compares what it has afterwards with what its clients were answered.
+/// Kills a server under load and compares its data afterwards with the replies that its clients got.
 pub fn survive_kill_9(family: Family, preamble: &str, seed: u64) {
     let mut server =
         family.with(&AOF).and(&["aof-use-rdb-preamble", preamble, "rdbcompression", "no"]).start();
@@ -32,7 +32,7 @@ pub fn survive_kill_9(family: Family, preamble: &str, seed: u64) {
     let mix = Mix { family, connections: 24, keys: 16, lease_ms, ruthless: false };
     let workload = Workload::start(&server, &mix, seed);
     workload.wait_answers(1_000);
-    // The second half of it goes to another file, while the first is rewritten.
+    // The second half goes to another file, while the first is rewritten.
     server.cmd(&["BGREWRITEAOF"]).ok();
     workload.wait_answers(1_000);
     server.kill9();
@@ -57,7 +57,7 @@ pub fn survive_kill_9(family: Family, preamble: &str, seed: u64) {
     assert!(Some(client.cmd(&["DLOCK.ACQUIRE", "new", "a"]).int()) > largest);
 }
 
-/// Each hold that a connection was told of is there with its token, its count and the ids of the calls.
+/// Every acknowledged hold exists, with its token, its count and the ids of the calls.
 fn nothing_is_lost(account: &Account, found: &BTreeMap<String, Resource>) {
     for (key, claim) in &account.claims {
         let pending = account.pending.as_ref().filter(|pending| pending.key == *key);
@@ -90,7 +90,7 @@ fn nothing_is_lost(account: &Account, found: &BTreeMap<String, Resource>) {
     }
 }
 
-/// Each hold that is there is known, was just being asked for, or is a grant that its owner has not claimed.
+/// Every existing hold is known, was requested when the crash came, or is an unclaimed grant.
 fn nothing_is_made_up(accounts: &[Account], found: &BTreeMap<String, Resource>) {
     for (key, resource) in found {
         // A key of DFAIR may hold nothing but places.
@@ -106,7 +106,7 @@ fn nothing_is_made_up(accounts: &[Account], found: &BTreeMap<String, Resource>) 
     }
 }
 
-/// Whoever asks again after the crash is answered as before, and what the crash cut off is done once.
+/// Repeated requests get the same replies after the crash; requests that the crash interrupted are executed once.
 fn calls_can_be_repeated(account: &Account, client: &mut Client) {
     let owner = &account.owner;
     if let Some(Pending { key, verb, id }) = &account.pending {
@@ -232,7 +232,7 @@ pub fn rewritten(server: Server) -> Server {
     server
 }
 
-/// Waits for the end of a rewrite of the AOF, also of one that the server began by itself.
+/// Waits for the end of a rewrite of the AOF, including one that the server started itself.
 #[track_caller]
 pub fn wait_rewritten(server: &Server) {
     wait_until("the end of the rewrite", || {
@@ -252,7 +252,7 @@ pub fn promoted(server: &Server, settings: &[&str]) -> Server {
     done(replica, &["REPLICAOF", "NO", "ONE"])
 }
 
-/// Does something with every key; by database and key.
+/// Calls `each` for every key, by database and key.
 fn each_key<R>(
     server: &Server,
     act: impl Fn(&mut Client, &[u8]) -> R,
@@ -270,13 +270,13 @@ fn each_key<R>(
     results
 }
 
-/// As [`by_every_way_of`], without a family of its own.
+/// As [`by_every_way_of`], for any family.
 #[track_caller]
 pub fn by_every_way<S>(make: impl Fn(&Server) -> S, use_up: impl Fn(S, &Server, &str)) {
     by_every_way_of(Family::Lock, make, use_up);
 }
 
-/// Makes something on a server, goes each way, and uses it up on the server that comes out.
+/// Creates a state on a server, transfers it in each way, and uses it up on the resulting server.
 #[track_caller]
 pub fn by_every_way_of<S>(
     family: Family,

@@ -1,8 +1,8 @@
-//! `redis.conf.example`: what it says is what a server does.
+//! `redis.conf.example` matches the behaviour of the server.
 
 use crate::support::{Reply, Server};
 
-/// The settings of the example, comments and the module's path left out.
+/// The settings of the example, without comments and the module's path.
 fn settings() -> Vec<(&'static str, &'static str)> {
     include_str!("../../redis.conf.example")
         .lines()

@@ -1,4 +1,4 @@
-//! Exactly one holder, growing tokens and strict order of arrival, with everything that can befall a waiter in between.
+//! Exactly one holder, growing tokens and strict order of arrival, while waiters are interfered with in every way.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,15 +35,15 @@ test_both_families! {
     waiters_are_served_in_the_order_in_which_they_came
 }
 
-/// The writer of a resource that refuses tokens older than the last one it saw.
+/// The writer of a resource that refuses tokens older than the newest it has seen.
 const FENCED_WRITE: &str = "redis.call('DLOCK.CHECK', KEYS[1], ARGV[1])
     if (tonumber(redis.call('GET', KEYS[2]) or '0')) > tonumber(ARGV[1]) then return redis.error_reply('OLD token') end
     return redis.call('SET', KEYS[2], ARGV[1])";
 
-/// So many grants must have been made for a storm to count.
+/// Minimum number of grants in a storm.
 const ENOUGH: usize = 150;
 
-/// A small generator: the same choices for the same seed, if not the same interleaving.
+/// A small generator: the same choices for the same seed, in any interleaving.
 struct Dice(u64);
 
 impl Dice {
@@ -56,10 +56,10 @@ impl Dice {
     }
 }
 
-/// Who is certain to hold a lock, and until when: from the answer on, until the lease that began after the request is over.
+/// The certain holder of a lock, and until when: from the reply until the end of a lease that began with the request.
 type Certain = Mutex<Option<(String, Instant)>>;
 
-/// One of the two hundred: a connection that asks, and a second one that interferes.
+/// One of two hundred workers: a connection for requests, and a second one that interferes.
 struct Worker<'a> {
     server: &'a Server,
     locks: &'a [Certain],
@@ -67,12 +67,12 @@ struct Worker<'a> {
     dice: Dice,
     main: Client,
     second: Client,
-    /// Every token it was given, with the lock and the owner.
+    /// Every granted token, with the lock and the owner.
     grants: Vec<(u64, usize, String)>,
 }
 
 impl Worker<'_> {
-    /// Goes on until the time is over; on a machine that is busy with other things, until enough has happened.
+    /// Runs until the time is over; on a busy machine, until enough has happened.
     fn run(mut self, until: Instant, granted: &AtomicUsize) -> Vec<(u64, usize, String)> {
         let mut round = 0;
         while Instant::now() < until
@@ -86,7 +86,7 @@ impl Worker<'_> {
         self.grants
     }
 
-    /// One attempt: ask, be interfered with, work under the lock, give it back or not.
+    /// One attempt: requests the lock, interferes, works under the lock, and perhaps releases it.
     fn round(&mut self, owner: &str) {
         let lock = usize::try_from(self.dice.below(self.locks.len() as u64)).unwrap();
         let key = format!("k{lock}");
@@ -117,7 +117,7 @@ impl Worker<'_> {
         if interference >= 95 {
             self.second.cmd(&["DLOCK.CANCEL", &key, owner]).ok();
         }
-        // A short lease may run out by itself; a long one would hold up everybody.
+        // A short lease may expire by itself; a long one would delay all other workers.
         if !is_short || self.dice.below(2) == 0 {
             let call = args!["DLOCK.RELEASE", &key, owner, "ALL", "REQID", "end"];
             for _ in 0..=self.dice.below(2) {
@@ -125,11 +125,11 @@ impl Worker<'_> {
                 assert!(reply == Value::Int(0) || reply.error().starts_with("NOTHELD "));
             }
         }
-        // One blocked call is answered exactly once: the next reply is that to the next call.
+        // A blocked call gets exactly one reply: the next reply is that to the next call.
         assert_eq!(self.main.cmd(&["ECHO", owner]).text(), owner);
     }
 
-    /// Does something to the call that waits. Its reply, if it was answered, and that to a repeat on the second connection.
+    /// Interferes with the waiting call. Returns its reply, if any, and that to a repeat on the second connection.
     fn interfere(&mut self, what: u64, call: &[Vec<u8>]) -> (Option<Value>, Option<Value>) {
         let id = self.main.id().to_string();
         let mode = ["TIMEOUT", "ERROR"][usize::try_from(self.dice.below(2)).unwrap()];
@@ -160,7 +160,7 @@ impl Worker<'_> {
         (Some(self.main.reply(LIMIT)), again)
     }
 
-    /// What a holder does while it is sure of the lock.
+    /// Work of a holder while it is sure of the lock.
     fn work(
         &mut self,
         lock: usize,
@@ -192,14 +192,14 @@ impl Worker<'_> {
     }
 }
 
-/// The token in a reply to ACQUIRE; every other reply must be one that such a call can get.
+/// The token in a reply to ACQUIRE; checks that any other reply is possible for such a call.
 pub fn token(reply: &Value) -> Option<u64> {
     match reply {
         Value::Int(token) => Some(u64::try_from(*token).unwrap()),
         Value::Nil => None,
         other => {
             let error = other.error();
-            // SPENT: a repeat of what was granted, and whose short lease has run out since.
+            // SPENT: a repeat of a granted request whose short lease has expired since.
             let possible = ["UNBLOCKED ", "MOVING ", "REPLACED ", "SPENT "];
             assert!(possible.iter().any(|code| error.starts_with(code)), "{error}");
             None
@@ -209,7 +209,7 @@ pub fn token(reply: &Value) -> Option<u64> {
 
 fn storm(family: Family, locks: usize, seed: u64) {
     println!("{family:?}, seed {seed}");
-    // Few of those who die come back: what they leave behind must not keep the others waiting.
+    // Few of the killed workers return: their places must not delay the others.
     let server = family.with(&["dlock.fair-grace-ms", "30"]).start();
     let mut tap = ReplicaTap::attach(&server);
     let certain: Vec<Certain> = (0..locks).map(|_| Certain::default()).collect();
@@ -253,7 +253,7 @@ fn storm(family: Family, locks: usize, seed: u64) {
     server.left_over_check();
 }
 
-/// Every grant that the server made, by token, from what it told its replica: that is the order in which it happened.
+/// Every grant of the server, by token, from its replication stream, which has the true order.
 fn history(commands: &[Vec<Vec<u8>>]) -> HashMap<u64, (String, String)> {
     let mut grants = HashMap::new();
     let mut last = 0;
@@ -301,7 +301,7 @@ fn waiters_are_served_in_the_order_in_which_they_came(family: Family) {
         server.block(&call)
     };
     let mut waiting: Vec<Option<Blocked>> = (0..WAITERS).map(|n| Some(ask(n))).collect();
-    // In the middle of the queue some leave, by every way out; one in twenty times out by itself.
+    // Some waiters in the middle of the queue leave, in every way; one in twenty times out by itself.
     for (n, place) in waiting.iter_mut().enumerate() {
         let Some(waiter) = place else { continue };
         let id = waiter.id();
@@ -327,7 +327,7 @@ fn waiters_are_served_in_the_order_in_which_they_came(family: Family) {
                 assert_eq!(server.cmd(&args!["CLIENT", "UNBLOCK", id]).int(), 1);
                 assert!(waiter.expect_reply(SOON).is_null());
             }
-            // Asks again on another connection, and keeps its place.
+            // Repeats the request on another connection, and keeps its place.
             18 => {
                 let mut earlier = place.replace(ask(n)).unwrap();
                 assert!(earlier.expect_reply(SOON).error().starts_with("REPLACED "));
@@ -336,7 +336,7 @@ fn waiters_are_served_in_the_order_in_which_they_came(family: Family) {
             16 | 19 => {}
             _ => continue,
         }
-        // 19, and 16 where the server cannot unblock it, hang up here.
+        // Cases 19, and 16 where the server cannot unblock the call, disconnect here.
         *place = None;
     }
     let stayed: Vec<usize> =
@@ -351,7 +351,7 @@ fn waiters_are_served_in_the_order_in_which_they_came(family: Family) {
     let mut owner = "holder".to_owned();
     for (turn, (n, name)) in stayed.into_iter().zip(names).enumerate() {
         let before = server.blocked_clients();
-        // Every way for a hold to end.
+        // All ways for a hold to end.
         match turn % 5 {
             0 => drop(server.cmd(&["DLOCK.RELEASE", "k", &owner]).ok()),
             1 => drop(server.cmd(&["DLOCK.RENEW", "k", &owner, "PX", "1"]).ok()),

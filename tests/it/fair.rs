@@ -1,4 +1,4 @@
-//! DFAIR where it differs from DLOCK: a key type of its own, and places that outlive their connections.
+//! DFAIR where it differs from DLOCK: a separate key type, and places that outlive their connections.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::{
     support::{Blocked, Family, Kind, Reply, SOON, Server, wait_until},
 };
 
-/// A server that keeps places of lost connections for so many milliseconds.
+/// A server that keeps places of lost connections for this time.
 fn start(grace_ms: &str) -> Server {
     Family::Fair.with(&["dlock.fair-grace-ms", grace_ms]).start()
 }
@@ -17,7 +17,7 @@ fn start(grace_ms: &str) -> Server {
 /// A grace that no test waits for.
 const LONG: &str = "60000";
 
-/// Closes a connection from here or from there, and returns when the server knows.
+/// Closes a connection from either end, and returns when the server knows.
 #[track_caller]
 fn lose(server: &Server, blocked: Blocked, by_server: bool) {
     let connected = server.info_number("dlock", "waiters_blocked");
@@ -30,7 +30,7 @@ fn lose(server: &Server, blocked: Blocked, by_server: bool) {
     });
 }
 
-/// What WAITERS says of the `n`th place.
+/// The `n`th row of WAITERS.
 fn place(server: &Server, n: usize) -> redis::Value {
     server.cmd(&["DLOCK.WAITERS", "k"]).items()[n].clone()
 }
@@ -98,7 +98,7 @@ fn the_queue_counts_as_memory_of_the_key() {
     server.left_over_check();
 }
 
-/// Nobody holds it, and the only one who waits is passed over: then the type is that of what is waited for.
+/// There is no holder, and the server skips the only waiter: the type is still that of the queue.
 #[test]
 fn a_lock_that_is_only_waited_for_has_a_type_too() {
     let server = Server::start();
@@ -109,7 +109,7 @@ fn a_lock_that_is_only_waited_for_has_a_type_too() {
             assert!(hung.cmd(&mine.call(&format!("ACQUIRE {key} h QUEUE 30"))).is_null());
         }
         server.cmd(&mine.call("RELEASE first a")).int();
-        // What is shown is shown as over a moment before it is.
+        // A read shows the grant as ended shortly before it is removed.
         wait_until("the grant to lapse", || server.keys() == 1);
         server.cmd(&mine.call("RELEASE k a")).int();
         let info = server.cmd(&mine.call("INFO k"));
@@ -131,7 +131,7 @@ fn a_lock_that_is_only_waited_for_has_a_type_too() {
 #[test]
 fn a_place_outlives_its_connection_and_waits_for_its_owner() {
     let server = start(LONG);
-    // How the owner asks again; the last two stay connected by another connection than the one that asks.
+    // Forms of the repeated request; in the last two the owner stays connected on another connection.
     for (by_server, again) in [
         (false, &["BLOCK", "0"][..]),
         (true, &["BLOCK", "0", "QUEUE", "9000"]),
@@ -169,7 +169,7 @@ fn a_place_outlives_its_connection_and_waits_for_its_owner() {
     server.left_over_check();
 }
 
-/// Whose turn it is while nobody is connected for it holds the lock, unclaimed, for what is left of the grace.
+/// If an owner without a connection comes first, it holds the lock, unclaimed, for the rest of its grace.
 #[test]
 fn whoever_is_away_costs_what_is_left_of_the_grace() {
     const GRACE: Duration = Duration::from_secs(3);
@@ -189,7 +189,7 @@ fn whoever_is_away_costs_what_is_left_of_the_grace() {
         assert_eq!(info.field("owner").text(), "b");
         assert!((1..=2_900).contains(&info.field("ttl-ms").int()), "{}", info.show());
         if comes_back {
-            // Without BLOCK or QUEUE, even.
+            // Even without BLOCK or QUEUE.
             let token = server.cmd(&["DLOCK.ACQUIRE", "k", "b"]).int();
             assert_eq!(token, info.field("token").int());
             assert!(server.cmd(&["DLOCK.INFO", "k"]).field("ttl-ms").int() > 3_000);
@@ -205,7 +205,7 @@ fn whoever_is_away_costs_what_is_left_of_the_grace() {
         }
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "c"]).int(), 0);
     }
-    // Whose grace is over before its turn is out of the queue.
+    // An owner whose grace ends before it comes first leaves the queue.
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
     let lost = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
     let begun = Instant::now();
@@ -218,7 +218,7 @@ fn whoever_is_away_costs_what_is_left_of_the_grace() {
 
 #[test]
 fn a_place_with_queue_lasts_as_long_as_that_says() {
-    // The grace, the QUEUE of `b`, and who is left when the other has gone.
+    // The grace, the QUEUE of `b`, and the owner that is left when the other is removed.
     for (grace, queue_ms, left) in [("60000", "100", "c"), ("100", "60000", "b")] {
         let server = start(grace);
         server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
@@ -272,7 +272,8 @@ fn whoever_gave_up_is_gone_at_once() {
     server.left_over_check();
 }
 
-/// Lock `k` is released to `b`, whose connection is killed in the same turn of the server's loop: its answer cannot leave.
+/// `h` releases lock `k` to `b`, whose connection is killed in the same turn of the server's loop, so that the reply
+/// cannot be sent.
 fn undelivered(server: &Server, options: &[&str]) -> Blocked {
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
     let mut lost = server.block(&[&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"], options].concat());
@@ -307,7 +308,7 @@ fn a_grant_that_could_not_be_sent_waits_for_its_owner() {
         next.expect_reply(SOON).int();
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "c"]).int(), 0);
     }
-    // Or goes to the next.
+    // Or the lock goes to the next waiter.
     server.cmd(&["CONFIG", "SET", "dlock.fair-grace-ms", "300"]).ok();
     let begun = Instant::now();
     undelivered(&server, &[]).expect_reply(SOON).int();
@@ -320,7 +321,7 @@ fn a_grant_that_could_not_be_sent_waits_for_its_owner() {
 fn a_grant_that_could_not_be_sent_is_announced() {
     let server = start("2000");
     let mut listener = server.psubscribe(&["dlock:notify*", "mine"]);
-    // Only who asked for messages gets them.
+    // Only an owner that requested messages gets them.
     for (options, channel) in [
         (&[][..], None),
         (&["NOTIFY", "mine"], Some("mine")),
@@ -342,7 +343,7 @@ fn a_grant_that_could_not_be_sent_is_announced() {
     server.left_over_check();
 }
 
-/// Whose turn comes while it is away hears of it as a QUEUE place does.
+/// An owner that is granted the lock while disconnected gets a message, as a QUEUE waiter does.
 #[test]
 fn a_grant_to_an_owner_who_is_away_is_announced() {
     let server = start(LONG);
@@ -355,7 +356,7 @@ fn a_grant_to_an_owner_who_is_away_is_announced() {
     let (channel, said) = listener.next();
     assert_eq!(channel, "mine");
     assert_eq!(String::from_utf8_lossy(&said), format!("granted 0 {token} 1 b 0  k"));
-    // As any hold with a channel.
+    // As for any hold with a channel.
     for (end, event) in [("DLOCK.BREAK", "broken"), ("DEL", "deleted")] {
         let token = server.cmd(&["DLOCK.ACQUIRE", "k", "b", "NOTIFY", "mine"]).int();
         server.cmd(&[end, "k"]).int();

@@ -1,4 +1,5 @@
-//! Other commands on the key of a DFAIR lock: its queue is part of it. What is as for DLOCK is in `keyspace.rs` and `moves.rs`.
+//! Other commands on the key of a DFAIR lock: its queue is part of it. `keyspace.rs` and `moves.rs` test the
+//! behaviour shared with DLOCK.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,8 @@ use crate::{
     support::{Blocked, Client, Family, Heard, Reply, SOON, Server, wait_until},
 };
 
-/// Lock `k`, held by `h`; who waits for it in every way: `place`, `call` (blocked), `lost` (its connection is gone), `both`
-/// (blocked with QUEUE), `late` (a place again).
+/// Lock `k`, held by `h`, with every kind of waiter: `place`, `call` (blocked), `lost` (disconnected), `both`
+/// (blocked with QUEUE), `late` (another place).
 struct Mixed {
     connection: Client,
     call: Blocked,
@@ -62,13 +63,13 @@ fn places_without_a_blocked_call_end_with_the_key() {
             (owner(&server, "k"), queue(&server, "k")),
             ("call".into(), vec!["both".into()])
         );
-        // Whose hold it was hears of it, whose places they were does not.
+        // The holder gets a message, the waiters do not.
         assert!(messages.next_text().starts_with(told));
         messages.assert_none();
         for gone in ["place", "lost", "late"] {
             assert!(server.cmd(&["DLOCK.POSITION", "k", gone]).is_null(), "{gone}");
         }
-        // Who asks again begins anew.
+        // A repeated request starts at the end of the queue.
         assert!(at.connection.cmd(&["DLOCK.ACQUIRE", "k", "place", "QUEUE", "60000"]).is_null());
         at.both.assert_no_reply();
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "call"]).int(), 0);
@@ -80,7 +81,7 @@ fn places_without_a_blocked_call_end_with_the_key() {
     }
 }
 
-/// Nobody is blocked: with the key everything is gone. There is so much of it that the server may free it on another thread.
+/// No call is blocked: the queue goes with the key. It is so large that the server may free it on another thread.
 #[test]
 fn a_queue_of_places_alone_is_gone_with_the_key() {
     let server = start();
@@ -102,7 +103,7 @@ fn a_queue_of_places_alone_is_gone_with_the_key() {
     server.left_over_check();
 }
 
-/// The hold moves; who waits, however, waits on for the name that it asked for.
+/// The hold moves; all waiters stay with the name that they requested.
 #[test]
 fn everybody_stays_with_the_name_when_the_hold_moves() {
     let server = start();
@@ -132,7 +133,7 @@ fn everybody_stays_with_the_name_when_the_hold_moves() {
     }
 }
 
-/// All come back to `server`, in the wrong order, and are served in the right one.
+/// All owners return to `server` in reverse order, and are served in the old order.
 #[track_caller]
 fn served_in_order(server: &Server, key: &str, order: &[&str], holder: &str) {
     assert_eq!(queue(server, key), order);
@@ -163,7 +164,7 @@ fn a_dump_carries_the_queue() {
     other.cmd(&args!["RESTORE", "k", 0, &dump]).ok();
     served_in_order(&other, "k", &Mixed::ORDER, "h");
     other.left_over_check();
-    // Damage anywhere in it is found, or does no harm.
+    // Damage at any byte is detected, or harmless.
     for at in 0..dump.len() {
         let mut damaged = dump.clone();
         damaged[at] ^= 0x41;
@@ -171,7 +172,7 @@ fn a_dump_carries_the_queue() {
         assert!(!reply.error().is_empty(), "byte {at}");
     }
     other.left_over_check_now();
-    // Those it was taken from noticed nothing.
+    // The source is unchanged.
     assert_eq!(queue(&server, "k"), Mixed::ORDER);
     at.call.assert_no_reply();
     for waiter in Mixed::ORDER {
@@ -183,7 +184,7 @@ fn a_dump_carries_the_queue() {
     server.left_over_check();
 }
 
-/// Restored places have the grace that a new process gives, no more.
+/// Restored places have the grace of a new process, no more.
 #[test]
 fn restored_places_go_when_nobody_asks_again() {
     let server = start();
@@ -201,7 +202,7 @@ fn restored_places_go_when_nobody_asks_again() {
     other.left_over_check();
 }
 
-/// The key goes to another server with its queue; blocked calls are answered here, where it is removed.
+/// The key moves to another server with its queue; blocked calls are answered on the source.
 #[test]
 fn migrate_carries_the_queue() {
     let (server, other) = (start(), start());
@@ -218,7 +219,8 @@ fn migrate_carries_the_queue() {
     server.left_over_check();
 }
 
-/// With its slot a lock takes its queue along, and whoever asks there has its old place.
+/// A lock moves with its slot, and its queue with the lock: an owner that repeats its request there has its old
+/// place.
 #[test]
 fn a_slot_that_moves_takes_queues_along() {
     let grace = ["dlock.fair-grace-ms", "60000"];
@@ -247,7 +249,7 @@ fn a_time_to_live_stays_while_the_owner_does() {
     let mut scene = Scene::set(&server, "k");
     server.cmd(&["EXPIRE", "k", "1000"]).ok();
     let ttl = || server.cmd(&["TTL", "k"]).int();
-    // Who comes and goes in the queue changes nothing about it.
+    // Changes of the queue do not affect it.
     let mut more = server.client();
     assert!(more.cmd(&["DLOCK.ACQUIRE", "k", "more", "QUEUE", "60000"]).is_null());
     assert!(ttl() > 900);
@@ -259,7 +261,7 @@ fn a_time_to_live_stays_while_the_owner_does() {
     scene.play_out(token);
 }
 
-/// A lock that is restored over another one: its holder loses, blocked calls wait on.
+/// A lock that is restored over another one: its holder loses the lock, blocked calls continue to wait.
 #[test]
 fn a_lock_that_is_restored_over_another_keeps_blocked_calls_waiting() {
     let server = start();

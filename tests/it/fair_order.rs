@@ -1,5 +1,5 @@
-//! The order of a DFAIR queue over reconnects, restarts, failovers and reloads. What else a new process takes over is in
-//! `fair_restart.rs`.
+//! The order of a DFAIR queue over reconnects, restarts, failovers and reloads. `fair_restart.rs` tests the rest of
+//! the state that a new process takes over.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::{
     workload::Dice,
 };
 
-/// Owners come and go over and over, from one server to the next; who came first is served first.
+/// Owners leave and return repeatedly, from one server to the next; the order of arrival stays.
 #[test]
 fn the_order_of_arrival_outlasts_everything() {
     const OWNERS: u64 = 24;
@@ -39,9 +39,9 @@ fn the_order_of_arrival_outlasts_everything() {
         for _ in 0..60 {
             let n = usize::try_from(dice.below(OWNERS)).expect("a small number");
             match dice.below(3) {
-                // Comes back before, or without, the end of the earlier connection.
+                // Returns before the earlier connection closes, or without its close.
                 0 => clients[n] = come(server, &names[n], dice),
-                // Is gone for a moment.
+                // Disconnects for a moment.
                 1 => clients[n] = server.client(),
                 _ => drop(server.cmd(&args!["CLIENT", "KILL", "ID", clients[n].id()])),
             }
@@ -65,7 +65,7 @@ fn the_order_of_arrival_outlasts_everything() {
     for (name, client) in names.iter().zip(&mut all) {
         assert_eq!(one.cmd(&["DLOCK.RELEASE", "k", holder]).int(), 0);
         assert_eq!(owner(&one, "k"), *name);
-        // Who was blocked is answered before this.
+        // A blocked call is answered before this.
         let token = match client.hear(Duration::from_millis(5)) {
             Heard::Reply(token) => token.int(),
             _ => client.cmd(&["DLOCK.ACQUIRE", "k", name]).int(),
@@ -77,7 +77,7 @@ fn the_order_of_arrival_outlasts_everything() {
     one.left_over_check();
 }
 
-/// The data of a server that becomes somebody's replica are that one's, queues included.
+/// A server that becomes a replica gets its primary's data, queues included.
 #[test]
 fn a_server_that_becomes_a_replica_has_the_queue_of_its_primary() {
     let grace = ["dlock.fair-grace-ms", "30000"];
@@ -93,7 +93,7 @@ fn a_server_that_becomes_a_replica_has_the_queue_of_its_primary() {
     other.wait_replica_synced(&server);
     assert_eq!(queue(&server, "k"), names());
     assert_eq!(server.digest(), other.digest());
-    // Whose connections were for places of the past.
+    // These connections belonged to old places.
     drop(sent);
     assert!(place.cmd(&["DLOCK.POSITION", "k", "mine"]).is_null());
     drop(place);
@@ -101,7 +101,7 @@ fn a_server_that_becomes_a_replica_has_the_queue_of_its_primary() {
     come_back(&server, "after another's data");
 }
 
-/// All data are loaded anew under the feet of those who wait.
+/// The server reloads all data while owners wait.
 #[test]
 fn a_reload_keeps_the_order() {
     let server = Family::Fair.with(&["dlock.fair-grace-ms", "30000"]).start();
@@ -114,7 +114,7 @@ fn a_reload_keeps_the_order() {
             assert_eq!(server.cmd(&["DLOCK.BREAK", "k"]).int(), 1, "{reload:?}");
             assert_eq!(owner(&server, "k"), name, "{reload:?}");
         }
-        // Whether they are still blocked or have to ask again: no call is left unanswered.
+        // They are still blocked or must repeat: no call stays unanswered.
         for waiter in [0, 2, 4] {
             match clients[waiter].reply(SOON) {
                 Value::Int(_) => {}
@@ -126,7 +126,7 @@ fn a_reload_keeps_the_order() {
     }
 }
 
-/// In one queue as many as may wait, and most of them gone again before the crash.
+/// One queue of maximum length, most of whose owners disconnect before the crash.
 #[test]
 fn a_long_queue_survives_kill_9() {
     const PLACES: usize = 5_000;
@@ -158,7 +158,7 @@ fn a_long_queue_survives_kill_9() {
     server.shutdown(&[]);
 }
 
-/// Nobody could come back while it was a replica: the graces begin when it decides again.
+/// No owner could return while it was a replica: the graces begin when it becomes a primary.
 #[test]
 fn places_outlast_the_time_that_a_server_is_a_replica() {
     let server = Family::Fair.with(&["dlock.fair-grace-ms", "3000"]).start();

@@ -1,5 +1,5 @@
-//! A server that takes no writes for a while loses no place of a DFAIR queue, and tells its replicas nothing meanwhile. What is as
-//! for DLOCK is in `pause.rs`.
+//! A server that temporarily refuses writes loses no place of a DFAIR queue, and sends nothing to its replicas
+//! meanwhile. `pause.rs` tests the behaviour shared with DLOCK.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ fn block(server: &Server, owner: &str, ms: &str) -> Blocked {
     server.block(&["DLOCK.ACQUIRE", "k", owner, "BLOCK", ms])
 }
 
-/// Closes the connection of a blocked call; the server knows when this returns.
+/// Closes the connection of a blocked call; returns when the server knows.
 #[track_caller]
 fn lose(server: &Server, blocked: Blocked) {
     let id = blocked.id().to_string();
@@ -54,20 +54,20 @@ fn a_pause_puts_the_grace_of_who_is_away_off() {
             begun = pause(&server, PAUSE, mode);
         } else {
             begun = pause(&server, PAUSE, mode);
-            // A pause of everything leaves nobody to ask.
+            // In a full pause the server answers no client.
             if mode == "WRITE" {
                 lose(&server, lost);
             } else {
                 lost.hang_up();
             }
         }
-        // Is answered when the pause is over, and the grace is not.
+        // Answered when the pause is over, before the grace is.
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
         assert_lasted(begun, PAUSE);
         let info = server.cmd(&["DLOCK.INFO", "k"]);
         assert_eq!(info.field("owner").text(), "lost");
         next.expect_reply(SOON).int();
-        // What passed before the pause counts.
+        // The time before the pause counts.
         let least = if lost_before { PAUSE } else { PAUSE + GRACE };
         assert!(begun.elapsed() >= Duration::from_millis(least), "{:?}", begun.elapsed());
         let most = Duration::from_millis(PAUSE + GRACE) + LATE;
@@ -77,7 +77,7 @@ fn a_pause_puts_the_grace_of_who_is_away_off() {
     });
 }
 
-/// Who gives up during the pause is answered at once; that it left is written when writing is allowed again.
+/// An owner that gives up during the pause is answered at once; its leaving is written after the pause.
 #[test]
 fn whoever_gives_up_during_a_pause_leaves_after_it() {
     let primary = start("60000");
@@ -95,7 +95,7 @@ fn whoever_gives_up_during_a_pause_leaves_after_it() {
     assert!(timed_out.expect_reply(SOON).is_null());
     assert_eq!(primary.cmd(&args!["DLOCK.UNBLOCK", unblocked.id()]).int(), 1);
     assert!(unblocked.expect_reply(SOON).is_null());
-    // What is shown is as if they had gone; what is stored and sent is not.
+    // Reads show them as gone; stored and replicated data do not change.
     assert_eq!(queue(&primary, "k"), ["patient"]);
     assert_eq!(primary.cmd(&["DLOCK.POSITION", "k", "patient"]).int(), 1);
     assert!(primary.cmd(&["DLOCK.POSITION", "k", "timed-out"]).is_null());
@@ -120,7 +120,7 @@ fn whoever_gives_up_during_a_pause_leaves_after_it() {
     primary.left_over_check();
 }
 
-/// The turn of who gave up during the pause does not come any more.
+/// An owner that gave up during the pause is not granted the lock.
 #[test]
 fn nothing_is_granted_to_whoever_gave_up_during_a_pause() {
     each(&["WRITE", "ALL"], |mode| {
@@ -152,7 +152,7 @@ fn nothing_is_granted_to_whoever_gave_up_during_a_pause() {
     });
 }
 
-/// Everybody in front goes away or stays; the order is as it was.
+/// Waiters at the front leave or stay; the order is unchanged.
 #[test]
 fn a_queue_is_the_same_after_a_pause() {
     let server = start("60000");
@@ -162,7 +162,7 @@ fn a_queue_is_the_same_after_a_pause() {
             (0..6).map(|n| block(&server, &format!("w{n}"), "0")).collect();
         let all = queue(&server, "k");
         let begun = pause(&server, 500, mode);
-        // Some are cut off, and ask again from elsewhere before it is over: they are heard after it.
+        // Some are disconnected and repeat their request elsewhere before the pause ends: it is processed afterwards.
         for n in [1, 4] {
             let call = args!["DLOCK.ACQUIRE", "k", format!("w{n}"), "BLOCK", 0];
             waiters[n] = server.post(&call);
@@ -179,7 +179,8 @@ fn a_queue_is_the_same_after_a_pause() {
     }
 }
 
-/// The answer to a grant could not leave, and the pause began in the same turn of the loop: the place is its owner's still.
+/// The reply to a grant could not be sent, and the pause began in the same turn of the loop: the owner keeps its
+/// place.
 #[test]
 fn a_grant_whose_receiver_dies_as_the_pause_begins_is_kept_for_it() {
     let server = start("60000");
@@ -193,7 +194,7 @@ fn a_grant_whose_receiver_dies_as_the_pause_begins_is_kept_for_it() {
     ]);
     assert_eq!(replies[0].int(), 0);
     dies.expect_closed_without_reply();
-    // Is answered after the pause.
+    // Answered after the pause.
     let token = server.cmd(&["DLOCK.ACQUIRE", "k", "dies", "PX", "90000"]).int();
     let info = server.cmd(&["DLOCK.INFO", "k"]);
     assert_eq!((info.field("token").int(), info.field("holds").int()), (token, 1));

@@ -1,4 +1,4 @@
-//! The queue of a DFAIR lock on replicas: the same data after every step, shown, and sent as effects alone.
+//! The queue of a DFAIR lock on replicas: the same data after every step, shown, and replicated only as effects.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::{
     support::{Blocked, Client, Family, ReplicaTap, Reply, SOON, Server, wait_until},
 };
 
-/// A primary, its replica, and what both have at the moment.
+/// A primary, its replica, and their current data.
 struct Pair {
     primary: Server,
     replica: Server,
@@ -35,7 +35,7 @@ impl Pair {
         self.primary.block(&call.split(' ').collect::<Vec<_>>())
     }
 
-    /// Both are equal, something has changed in their data since the last step, and who waits for `k` are these.
+    /// Checks that both are equal, that their data changed since the last step, and that these owners wait for `k`.
     #[track_caller]
     fn changed(&mut self, waiting: &[&str]) {
         let before = self.digest.clone();
@@ -43,8 +43,7 @@ impl Pair {
         self.equal(waiting);
     }
 
-    /// What ends by itself is shown as over a moment before it is, and told to the replica after that: so this waits until both
-    /// have got there.
+    /// Waits until an end by time has reached the replica: a read shows it shortly before it is replicated.
     #[track_caller]
     fn settle(&mut self, waiting: &[&str], before: Option<&str>) {
         wait_until(&format!("both to have changed, and {waiting:?} to wait on both"), || {
@@ -94,7 +93,7 @@ fn a_replica_is_equal_after_every_step() {
     at.equal(&["b", "c", "d"]);
     at.cmd("DLOCK.CANCEL k d").int();
     at.changed(&["b", "c"]);
-    // A connection that is lost changes nothing; the end of its grace does.
+    // A lost connection changes nothing; the end of its grace does.
     at.cmd("CONFIG SET dlock.fair-grace-ms 4000").ok();
     let lost = at.block("DLOCK.ACQUIRE k d BLOCK 0");
     at.equal(&["b", "c", "d"]);
@@ -102,7 +101,7 @@ fn a_replica_is_equal_after_every_step() {
     at.primary.wait_blocked(1);
     at.equal(&["b", "c", "d"]);
     at.changed(&["b", "c"]);
-    // Grants: by release, by the end of a lease, of an unclaimed grant, by BREAK.
+    // Grants after a release, after the end of a lease and of an unclaimed grant, and after BREAK.
     at.cmd("DLOCK.RELEASE k h").int();
     again.expect_reply(SOON).int();
     at.changed(&["c"]);
@@ -112,7 +111,7 @@ fn a_replica_is_equal_after_every_step() {
     at.cmd("DLOCK.ACQUIRE k c").int();
     at.changed(&["d"]);
     at.cmd("DLOCK.ACQUIRE k e QUEUE 50");
-    // Over another connection: who lets a grant lapse is passed over.
+    // On another connection: the server skips a connection that lets a grant expire.
     let mut other = at.primary.client();
     assert!(other.cmd(&["DLOCK.ACQUIRE", "k", "f", "QUEUE", "60000"]).is_null());
     at.cmd("DLOCK.BREAK k").int();
@@ -169,7 +168,7 @@ fn a_replica_is_equal_when_other_commands_meet_the_key() {
     at.replica.left_over_check();
 }
 
-/// What a primary did is replayed from its AOF to the same data, step by step and from a rewritten file.
+/// The AOF replays the work of a primary to the same data, from the stream and from a rewritten file.
 #[test]
 fn the_log_is_replayed_to_the_same_data() {
     let server = Family::Fair.with(&AOF).start();
@@ -212,7 +211,7 @@ fn a_replica_shows_the_queue() {
     client.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
     let _blocked = at.block("DLOCK.ACQUIRE k b BLOCK 60000 LABEL why");
     client.cmd(&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "60000"]).ok();
-    // Got as a stream, and all at once.
+    // Received as a stream, and in a full synchronization.
     let late = Family::Fair.with(&[]).replica_of(&at.primary).start();
     for replica in [&at.replica, &late] {
         at.primary.wait_replica_synced(replica);
@@ -221,7 +220,7 @@ fn a_replica_shows_the_queue() {
         for (row, (name, label)) in rows.iter().zip([("b", "why"), ("c", "")]) {
             assert_eq!(row.field("owner").text(), name);
             assert_eq!(row.field("label").text(), label);
-            // Connections and times are the primary's alone.
+            // Connections and times exist only on the primary.
             assert_eq!(row.field("client-id").int(), 0);
             assert_eq!(row.field("remaining-ms").int(), -1);
         }
@@ -240,7 +239,7 @@ fn a_replica_shows_the_queue() {
             assert!(refusal.starts_with("READONLY "), "{call:?}: {refusal}");
         }
         assert_eq!(replica.digest(), at.primary.digest());
-        // Nothing there could ring or be waited for.
+        // A replica has no alarms and no waiters.
         let info = replica.info("dlock");
         for field in ["armed_deadlines", "parked_clients", "connections_watched"] {
             assert_eq!(info[field], "0", "{field}");
@@ -248,7 +247,7 @@ fn a_replica_shows_the_queue() {
     }
 }
 
-/// How many records each step sends, and nothing but records.
+/// The number of records of each step; nothing else is replicated.
 #[test]
 fn the_stream_holds_effects_alone() {
     const ONE: &[&str] = &["DLOCK.APPLY"];
@@ -264,7 +263,7 @@ fn the_stream_holds_effects_alone() {
     let mut client = server.client();
     for (call, names) in [
         ("DLOCK.ACQUIRE k h PX 600000", ONE),
-        // Looking, and asking in vain.
+        // Reads, and refused requests.
         ("DLOCK.ACQUIRE k b", &[]),
         ("DLOCK.INFO k", &[]),
         ("DLOCK.WAITERS k", &[]),
@@ -289,7 +288,7 @@ fn the_stream_holds_effects_alone() {
         }
         assert_eq!(sent().0, names, "{call}");
     }
-    // What is sent of a long queue is who joins and leaves it, not the queue.
+    // A long queue is not replicated as a whole: only joins and leaves are.
     client.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
     let calls: Vec<_> =
         (0..2_000).map(|n| args!["DLOCK.ACQUIRE", "k", format!("w{n}"), "QUEUE", 60_000]).collect();
@@ -312,7 +311,7 @@ fn the_stream_holds_effects_alone() {
     server.left_over_check();
 }
 
-/// That a place was given up, or taken, is a write of the connection that did so.
+/// A record of a left or taken place counts as a write of that connection.
 #[test]
 fn wait_covers_places() {
     let server = Family::Fair.start();
@@ -330,7 +329,7 @@ fn wait_covers_places() {
     server.left_over_check();
 }
 
-/// A replica that was away for a moment gets what it missed.
+/// A replica that was disconnected for a moment gets the missed records.
 #[test]
 fn a_broken_link_loses_no_step() {
     let mut at = Pair::start();

@@ -1,4 +1,4 @@
-//! The queue of a DFAIR lock after another process has taken over: order, graces, what was asked for.
+//! The queue of a DFAIR lock after another process has taken over: order, graces, options.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ const FAILOVER: Way = Way {
     },
 };
 
-/// What a client that was blocked hears when its server is no longer the one that decides.
+/// The reply to a blocked call whose server has stopped to be the primary.
 #[track_caller]
 pub fn sent_away(client: &mut Client) {
     match client.hear(LIMIT) {
@@ -55,7 +55,7 @@ pub fn failed_over(old: &Server, new: &Server) {
     });
 }
 
-/// Those who wait in [`line_up`], and how: some blocked, some not, some both.
+/// The waiters of [`line_up`]: some blocked, some not, some both.
 const WAITERS: [(&str, &[&str]); 5] = [
     ("w0", &["BLOCK", "0", "LABEL", "zero"]),
     ("w1", &["QUEUE", "60000", "LABEL", "one"]),
@@ -79,7 +79,7 @@ pub fn ask(server: &Server, owner: &str, options: &[&str]) -> Client {
     client
 }
 
-/// Lock `k`, held by `h`, and those who wait for it; among them one that has gone, and one that asked twice.
+/// Lock `k`, held by `h`, and its waiters, including one that has disconnected and one that repeated its request.
 #[track_caller]
 pub fn line_up(server: &Server) -> Vec<Client> {
     server.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
@@ -98,7 +98,7 @@ pub fn line_up(server: &Server) -> Vec<Client> {
     clients
 }
 
-/// All come back to the server that has taken over, the last one first, and are served in their old order.
+/// All owners return to the server that has taken over, the last one first, and are served in their old order.
 #[track_caller]
 pub fn come_back(server: &Server, how: &str) {
     let rows = server.cmd(&["DLOCK.WAITERS", "k"]).items();
@@ -150,7 +150,7 @@ fn whoever_comes_back_in_time_has_its_old_place() {
     });
 }
 
-/// The replica saw every step, instead of the state at the end.
+/// The replica got every step, instead of the final state.
 #[test]
 fn a_replica_that_followed_every_step_serves_them_too() {
     each(&[false, true], |&by_failover| {

@@ -1,4 +1,4 @@
-//! Rules that hold for the read-write lock, the semaphore and the latch alike, each with what it waits for.
+//! Rules common to the read-write lock, the semaphore and the latch, each with its waits.
 
 use crate::{
     args,
@@ -7,9 +7,9 @@ use crate::{
     support::{Blocked, Client, Reply, SOON, Server, wait_until},
 };
 
-/// What holds up every call of [`WAITS`].
+/// Blocks every call of [`WAITS`].
 const HELD: [&str; 3] = ["DRW.ACQUIRE k h WRITE", "DSEM.INIT s 1", "DLATCH.INIT l 1"];
-/// Calls that wait then, each without its last word: how long.
+/// Calls that then wait, each without its last argument: the timeout.
 pub const WAITS: [(&str, &str); 5] = [
     ("DRW", "DRW.ACQUIRE k a READ BLOCK"),
     ("DRW", "DRW.ACQUIRE k b WRITE BLOCK"),
@@ -23,7 +23,7 @@ pub fn words(call: &str) -> Vec<&str> {
     call.split(' ').collect()
 }
 
-/// Somebody holds all three.
+/// An owner holds all three.
 pub fn hold(server: &Server) {
     for call in HELD {
         assert!(server.cmd(&words(call)).int() > 0, "{call}");
@@ -31,7 +31,7 @@ pub fn hold(server: &Server) {
     assert_eq!(server.cmd(&["DSEM.TAKE", "s"]).int(), 1);
 }
 
-/// Nobody holds anything any more.
+/// Ends all holds.
 pub fn let_go(server: &Server) {
     server.cmd(&["DEL", "k", "s", "l"]).ok();
     server.left_over_check();
@@ -64,7 +64,7 @@ fn a_script_does_not_wait_and_has_no_connection() {
             let wanted = format!("ERR {option} cannot be used in a script");
             assert!(refusal.starts_with(&wanted), "{call}: {refusal}");
         }
-        // What needs no connection works as anywhere, hand-on included.
+        // Commands without a connection work as usual, including the hand-off.
         let mut waiters: Vec<Blocked> =
             WAITS.map(|(_, call)| server.block(&words(&format!("{call} 0")))).into();
         assert_eq!(call_by(how, &mut client, "DRW.RELEASE k h WRITE").int(), 0);
@@ -139,7 +139,7 @@ fn there_may_be_so_many_waiters_and_no_more() {
     for (family, call) in WAITS {
         let key = words(call)[1];
         let wait = |owner: &str| {
-            // Those with an owner: each its own.
+            // Calls with an owner get different owners.
             let mut call: Vec<String> = words(call).into_iter().map(str::to_owned).collect();
             if call[2] != "BLOCK" {
                 call[2] = owner.to_owned();
@@ -205,7 +205,7 @@ fn keyspace_events_tell_what_happened() {
         server.cmd(&["PING"]).ok();
         events.assert_none();
     }
-    // Class d only: not one of these is said when it is off, and the key's removal is no `del`.
+    // Class d only: with the class off none of them is sent, and the removal of the key sends no `del`.
     server.cmd(&["CONFIG", "SET", "notify-keyspace-events", "KEg$lshzxe"]).ok();
     for call in [
         "DRW.ACQUIRE k a READ",
@@ -271,7 +271,7 @@ fn a_key_that_is_moved_takes_everything_along() {
         for key in ["k", "s", "l"] {
             let new = if how == "MOVE" { key.to_owned() } else { format!("new {key}") };
             server.cmd(&[how, key, if how == "MOVE" { db } else { &new }]).ok();
-            // It works where it is now.
+            // It works under its new name.
             match key {
                 "k" => {
                     let token = story.value("r");
@@ -293,7 +293,7 @@ fn a_key_that_is_moved_takes_everything_along() {
     }
     server.cmd(&["SWAPDB", "0", "5"]).ok();
     server.cmd(&["SWAPDB", "0", "5"]).ok();
-    // Where it is, its lease runs out.
+    // Under its new name, its lease expires.
     server.cmd(&["RENAME", "k", "m"]).ok();
     story.go(&[
         ("DRW.RENEW m b READ PX 1", "$b"),

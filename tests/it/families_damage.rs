@@ -1,5 +1,5 @@
-//! RESTORE of damaged read-write locks, semaphores and latches, each with a checksum that is right: an error or a sound value, never a
-//! crash or a large allocation.
+//! RESTORE of damaged read-write locks, semaphores and latches, each with a valid checksum: an error or a sound
+//! value, never a crash or a large allocation.
 
 use redis::Value;
 
@@ -10,10 +10,10 @@ use crate::{
     support::{Reply, Server},
 };
 
-/// How a key is looked at.
+/// Reads a key.
 type Look = fn(&Server, &str) -> String;
 
-/// Every kind of state that a key can have.
+/// Every kind of state of a key.
 fn specimens(server: &Server) -> Vec<(Dump, Look)> {
     let mut client = server.client();
     client.cmd(&["CONFIG", "SET", "rdbcompression", "no"]).ok();
@@ -70,7 +70,7 @@ fn specimens(server: &Server) -> Vec<(Dump, Look)> {
         all.push((Dump::take(&mut client, "k"), look));
         client.cmd(&["DEL", "k"]).ok();
     }
-    // Grants that nobody has claimed.
+    // Unclaimed grants.
     let turns: [(&[&str], &str, &str, Look); 2] = [
         (
             &["DRW.ACQUIRE k a WRITE"],
@@ -97,7 +97,7 @@ fn specimens(server: &Server) -> Vec<(Dump, Look)> {
     all
 }
 
-/// What is done to everything that was taken: it must stand it.
+/// Commands on every accepted value: it must survive them.
 const USES: [&str; 12] = [
     "DRW.RENEW k a READ PX 60000",
     "DRW.ACQUIRE k z READ",
@@ -113,7 +113,7 @@ const USES: [&str; 12] = [
     "DEL k",
 ];
 
-/// Restores each payload and looks at what came of it. How many were taken.
+/// Restores each payload and reads the result. Returns the number of accepted payloads.
 fn restore_all(server: &Server, payloads: &[Vec<u8>], look: Look) -> usize {
     let mut client = server.client();
     let mut taken = 0;
@@ -122,7 +122,7 @@ fn restore_all(server: &Server, payloads: &[Vec<u8>], look: Look) -> usize {
         match client.cmd(&args!["RESTORE", "k", 0, payload, "REPLACE"]) {
             Value::Okay => {
                 taken += 1;
-                // Its own words agree with each other.
+                // Its texts are consistent.
                 let words = look(server, "k");
                 assert!(!words.contains(" with "), "{words}: {shown}");
                 let calls: Vec<Vec<&str>> =

@@ -1,4 +1,4 @@
-//! Calls of the read-write lock, the semaphore and the latch that are wrong: each gets its error and changes nothing.
+//! Wrong calls of the read-write lock, the semaphore and the latch: each gets its error and changes nothing.
 
 use crate::{
     args,
@@ -19,7 +19,7 @@ const LIMIT: &str = "ERR LIMIT must be an integer between 1 and 2147483647";
 const N: &str = "ERR n must be an integer between 1 and 2147483647";
 const STEPS: &str = "ERR count must be an integer between 1 and 2147483647";
 
-/// `k` is written by `a`, `s` is a semaphore of 3 of which `a` has 1 and 1 is taken, `l` a latch of 5.
+/// `a` writes `k`, `s` is a semaphore of 3 of which `a` has 1 and 1 is taken, `l` a latch of 5.
 #[rustfmt::skip]
 const RW: &[(&str, &str)] = &[
     ("DRW.ACQUIRE k o", "ERR wrong number of arguments for 'DRW.ACQUIRE' command"),
@@ -259,7 +259,7 @@ fn names_are_any_bytes() {
         let third = [name, b"l"].concat();
         client.cmd(&args!["DLATCH.INIT", &third, 2]).int();
         assert_eq!(client.cmd(&args!["DLATCH.COUNTDOWN", &third, "REQID", id]).int(), 1);
-        // Errors quote them as redis-cli does: one line, printable.
+        // Errors quote keys and owners as redis-cli does: one line, printable.
         for error in [
             client.cmd(&args!["DRW.RELEASE", name, name, "WRITE"]).error(),
             client.cmd(&args!["DRW.CHECK", name, 1]).error(),

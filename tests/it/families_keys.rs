@@ -1,4 +1,4 @@
-//! The key types of all families: their names, and what happens to calls of one family on a key of another.
+//! The key types of all families: their names, and calls of one family on a key of another.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn is_for(command: &Command, family: Group) -> bool {
     command.group == family || (command.group == Group::Multi && family == Group::Lock)
 }
 
-/// The command in its shortest form and, if it can wait, waiting in every way.
+/// The command in its shortest form and, if it can wait, in every waiting form.
 fn calls(command: &Command) -> Vec<Vec<String>> {
     let plain = shortest(command, "key");
     let mut calls = vec![plain.clone()];
@@ -55,7 +55,7 @@ fn each_family_has_a_key_type_of_its_own() {
         assert_eq!(server.cmd(&["OBJECT", "ENCODING", "key"]).text(), "raw");
         let size = server.cmd(&["MEMORY", "USAGE", "key"]).int();
         assert!((1..600).contains(&size), "{name}: {size} bytes");
-        // A lease is no time to live of the key: that would run on the wall clock.
+        // A lease is not the time to live of the key: that would depend on the wall clock.
         assert_eq!(server.cmd(&["PTTL", "key"]).int(), -1);
         let refusal = server.cmd(&["COPY", "key", "copy"]).error();
         assert!(refusal.contains("not supported for this module key"), "{refusal}");
@@ -170,7 +170,7 @@ fn the_digest_of_a_key_sees_all_that_lasts_and_no_time() {
         ("k", "DRW.ACQUIRE k a WRITE", true),
         ("k", "DRW.RELEASE k a WRITE", true),
         ("k", "DRW.ACQUIRE k b READ", true),
-        // Volatile queues are nobody else's business.
+        // Volatile queues do not affect other families.
         ("k", "DRW.ACQUIRE k c WRITE QUEUE 60000", false),
         ("k", "DRW.CANCEL k c", false),
         ("k", "DRW.BREAK k a", true),
@@ -223,7 +223,7 @@ fn every_call_on_a_key_of_another_type_is_refused() {
         });
         for command in foreign {
             for call in calls(command) {
-                // Over a connection of its own: a call that waits must not hold up the test.
+                // On a separate connection: a waiting call must not block the test.
                 let mut client = server.client();
                 client.send(&call);
                 assert_eq!(client.reply(SOON).error(), WRONG_TYPE, "{call:?} on {name}");
@@ -237,7 +237,7 @@ fn every_call_on_a_key_of_another_type_is_refused() {
     server.left_over_check();
 }
 
-/// A semaphore may be waited for before it is there: nobody can make something else of the name in the meantime.
+/// A semaphore can have waiters before it exists: other families cannot take its name meanwhile.
 #[test]
 fn a_key_that_is_waited_for_has_the_type_that_is_waited_for() {
     let server = Server::start();

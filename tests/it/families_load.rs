@@ -1,4 +1,4 @@
-//! Many connections that use read-write locks, semaphores and latches at random, and remember what they were answered.
+//! Many connections that use read-write locks, semaphores and latches at random, and record their replies.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{
     workload::{Dice, Gone, Work, Workload, answer},
 };
 
-/// Keys of each kind, and what a semaphore and a latch begin with.
+/// Number of keys of each kind; also the initial count of semaphores and latches.
 const KEYS: u64 = 5;
 const PERMITS: i64 = 12;
 const STEPS: i64 = 1_000_000;
@@ -18,7 +18,7 @@ const STEPS: i64 = 1_000_000;
 /// One connection's read or write hold: key, owner, mode.
 pub type Hold = (String, String, &'static str);
 
-/// What one connection, or all of them together, know.
+/// Knowledge of one connection, or of all of them together.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
     /// Token and count of each hold.
@@ -53,7 +53,7 @@ enum What {
 }
 
 impl Account {
-    /// Books an answer. After a crash a call is `repeated`: what it gives back may be gone already.
+    /// Records a reply. After a crash a call is `repeated`: its hold may be released already.
     #[track_caller]
     fn book(&mut self, call: &Call, answer: &Result<Value, String>, repeated: bool) {
         let is_gone = |text: &String| repeated && text.contains("NOTHELD");
@@ -63,7 +63,7 @@ impl Account {
                 assert_eq!(known.0, *token, "{call:?}");
                 known.1 += 1;
             }
-            // Who holds a mode gets it again, whoever waits.
+            // The holder of a mode gets it again, in spite of waiters.
             (What::Acquire(hold), Ok(Value::Nil)) if !self.holds.contains_key(hold) => {}
             (What::Acquire(hold), Err(text))
                 if text.contains("DEADLOCK") && !self.holds.contains_key(hold) => {}
@@ -100,7 +100,7 @@ impl Account {
         }
     }
 
-    /// Sends again what was cut off.
+    /// Repeats the interrupted calls.
     #[track_caller]
     pub fn repeat_pending(&mut self, client: &mut Client) {
         let Some(call) = self.pending.take() else { return };
@@ -111,7 +111,7 @@ impl Account {
         self.book(&call, &answer, true);
     }
 
-    /// Everything that all of them know.
+    /// The sum of all accounts.
     pub fn sum(accounts: Vec<Account>) -> Account {
         let mut all = Account::default();
         for account in accounts {
@@ -128,7 +128,7 @@ impl Account {
         all
     }
 
-    /// Everything that a server shows.
+    /// All state that a server shows.
     #[track_caller]
     pub fn of(server: &Server) -> Account {
         let mut all = Account::default();
@@ -167,8 +167,8 @@ impl Account {
     }
 }
 
-/// Lets connections begin. When `ruthless`, leases are short, options of all kinds are used, and now and then somebody breaks, deletes,
-/// renames or resizes anything: then nobody can rely on what it was answered.
+/// Starts the connections. If `ruthless`, leases are short, all options are used, and random keys are broken,
+/// deleted, renamed or resized: then no connection can rely on its replies.
 pub fn start(server: &Server, connections: u64, ruthless: bool, seed: u64) -> Workload<Account> {
     for n in 0..KEYS {
         server.cmd(&args!["DSEM.INIT", format!("sem{n}"), PERMITS]).int();
@@ -211,7 +211,7 @@ impl Work for Worker {
             sent.arg(word);
         }
         if self.ruthless && self.dice.below(40) == 0 {
-            // It dies without waiting for the answer, and comes back.
+            // Disconnects without reading the reply, and reconnects.
             let sent = self.connection.send_packed_command(&sent.get_packed_command());
             let back = self.address.get_connection();
             self.connection = sent.and(back).map_err(|_| Gone)?;
@@ -320,7 +320,7 @@ impl Worker {
         Call { words, what }
     }
 
-    /// What an operator may do to anybody's key.
+    /// Interference of an operator with any key.
     fn trample(&mut self, key: u64) -> Call {
         let kind = ["rw", "sem", "latch"][usize::try_from(self.dice.below(3)).unwrap()];
         let (key, other) = (format!("{kind}{key}"), format!("{kind}{}", self.dice.below(KEYS)));

@@ -1,4 +1,4 @@
-//! Servers that are new, paused, full or a cluster: what they refuse to read-write locks, semaphores and latches.
+//! Refusals for read-write locks, semaphores and latches on servers that are new, paused, full or in a cluster.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Replicas of read-write locks, semaphores and latches: equal to the primary, whatever happened, and deciding nothing.
+//! Replicas of read-write locks, semaphores and latches: equal to the primary after any operation, and without
+//! decisions.
 
 use redis::Value;
 
@@ -12,7 +13,7 @@ use crate::{
     support::{ReplicaTap, Reply, SOON, Server, wait_until},
 };
 
-/// Replicas of every kind, links that break, and a random workload that does everything there is to do.
+/// Replicas of every kind, links that break, and a random workload of all commands.
 fn stay_equal(seed: u64) {
     println!("seed {seed}");
     let mut primary = Server::start();
@@ -21,10 +22,10 @@ fn stay_equal(seed: u64) {
     let chained = Server::with(&[]).replica_of(&plain).start();
     let workload = families_load::start(&primary, 16, true, seed);
     workload.wait_answers(1_000);
-    // Their links break, and they go on where they were.
+    // Their links break, and they resume.
     primary.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
     workload.wait_answers(1_000);
-    // In the middle of it all somebody gets everything at once.
+    // In the middle a new replica gets a full synchronization.
     let late = Server::with(&["repl-diskless-load", "swapdb"]).replica_of(&primary).start();
     workload.wait_answers(2_000);
     drop(workload.stop());
@@ -59,7 +60,7 @@ fn stay_equal(seed: u64) {
         assert_ne!(info[outcome], "0", "{outcome} did not happen: {info:?}");
     }
 
-    // The AOF that a replica keeps is a data set of its own.
+    // The AOF of a replica is a separate data set.
     wait_until("everything else to end", || {
         let info = primary.info("dlock");
         let expiring = primary.info("keyspace").values().any(|db| !db.contains("expires=0"));
@@ -114,7 +115,7 @@ fn a_replica_shows_everything_and_takes_no_write() {
     for server in [&replica, &writable] {
         primary.wait_replica_synced(server);
         assert_eq!(server.digest(), primary.digest());
-        // Connections and queues are the primary's alone.
+        // Connections and queues exist only on the primary.
         assert_eq!(rw(server, "k"), "write a*1; read a*1");
         assert_eq!(sem(server, "s"), "0 of 3 (2 leased, 1 taken)");
         let reader = server.cmd(&["DRW.INFO", "k"]).field("readers").items()[0].clone();
@@ -186,7 +187,7 @@ fn waiters_of_a_server_that_becomes_a_replica_are_sent_away() {
     server.left_over_check();
 }
 
-/// What is sent to replicas is what came of a call; who only waits or is refused changes nothing there.
+/// Replicas get the effects of a call; a call that only waits or is refused sends nothing.
 #[test]
 fn each_call_is_one_record_or_none() {
     let server = Server::start();
@@ -208,7 +209,7 @@ fn each_call_is_one_record_or_none() {
         ("DSEM.INIT s 5", 1),
         ("DSEM.INIT s 5", 0),
         ("DSEM.ACQUIRE s a REQID r", 1),
-        // Again, so that WAIT after it covers the grant.
+        // Replicated again, so that WAIT after it covers the grant.
         ("DSEM.ACQUIRE s a REQID r", 1),
         ("DSEM.TAKE s 2", 1),
         ("DSEM.TAKE s 3", 0),

@@ -13,18 +13,18 @@ use crate::{
     support::{Reply, SOON, Server, wait_until},
 };
 
-/// Kills a server under load and compares what it has afterwards with what its clients were answered.
+/// Kills a server under load and compares its data afterwards with the replies that its clients got.
 fn survive_kill_9(preamble: &str, seed: u64) {
     let mut server = Server::with(&AOF).and(&["aof-use-rdb-preamble", preamble]).start();
     let workload = families_load::start(&server, 24, false, seed);
     workload.wait_answers(1_000);
-    // The second half of it goes to another file, while the first is rewritten.
+    // The second half goes to another file, while the first is rewritten.
     server.cmd(&["BGREWRITEAOF"]).ok();
     workload.wait_answers(1_000);
     server.kill9();
     let mut accounts = workload.stop();
     server.start_again();
-    // Who asks again is answered as before, and what the crash cut off is done once.
+    // Repeated requests get the same replies; requests that the crash interrupted are executed once.
     let mut client = server.client();
     for account in &mut accounts {
         account.repeat_pending(&mut client);
@@ -68,7 +68,7 @@ fn a_promoted_replica_gives_every_lease_in_full() {
     const LEASE: u64 = 4_000;
     let mut old = Server::start();
     let new = Server::with(&[]).replica_of(&old).start();
-    // A fresh replica may get its first commands a second late.
+    // A new replica may get its first commands a second late.
     old.cmd(&["SET", "first", "v"]).ok();
     assert_eq!(old.cmd(&["WAIT", "1", "20000"]).int(), 1);
     old.cmd(&["DEL", "first"]).ok();
@@ -84,7 +84,7 @@ fn a_promoted_replica_gives_every_lease_in_full() {
     });
     let digest = new.digest();
     old.kill9();
-    // A replica ends nothing by itself, and hides what is over.
+    // A replica ends no lease, and hides expired ones.
     wait_until("the leases to be shown as over", || rw(&new, "k") == "nothing");
     wait_until("the permit and the latch, too", || {
         sem(&new, "s") == "2 of 2 (0 leased, 0 taken)" && latch(&new, "l") == "nothing"

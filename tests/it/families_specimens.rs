@@ -1,4 +1,4 @@
-//! One read-write lock, semaphore and latch of every kind that can be: what is carried from server to server, and what must arrive.
+//! One read-write lock, semaphore and latch in every possible state, for transfer between servers.
 
 use crate::{
     args,
@@ -6,10 +6,10 @@ use crate::{
     support::{Client, Reply, Server},
 };
 
-/// A name that no text routine must touch. In the calls below, `ODD` stands for it.
+/// A name that is not valid text. `ODD` in the calls below is replaced with it.
 const ODD: &[u8] = b"%s\0\xff caf\xc3\xa9\r\n";
 
-/// Where they are: database, what shows them, key.
+/// Database, command to show it, and key of each specimen.
 const PLACES: [(&str, &str, &str); 13] = [
     ("0", "DRW.INFO", "readers"),
     ("0", "DRW.INFO", "both"),
@@ -26,7 +26,7 @@ const PLACES: [(&str, &str, &str); 13] = [
     ("0", "DLATCH.INFO", "limited"),
 ];
 
-/// What makes them, over a connection that may go. `LONG` is longer than any test, `TEXT` as long as a text may be.
+/// Calls that create them, on a temporary connection. `LONG` is longer than any test, `TEXT` has the maximum length.
 const CALLS: [&str; 28] = [
     "DRW.ACQUIRE both a WRITE PX 600000 REQID w BIND 3600000",
     "DRW.ACQUIRE turn a WRITE",
@@ -77,20 +77,20 @@ pub struct Specimens {
     digest: String,
     /// The permit of the semaphore that was made on first use.
     permit: String,
-    /// The one that nobody has claimed.
+    /// An unclaimed grant.
     queued: String,
     /// The largest token that was given.
     largest: i64,
 }
 
-/// Everything that INFO and PERMITS show, without what differs from moment to moment and from server to server.
+/// All of INFO and PERMITS, without values that vary over time or between servers.
 #[track_caller]
 fn state(server: &Server) -> Vec<String> {
     let mut client = server.client();
     let mut show = |&(db, verb, key): &(&str, &str, &str)| {
         client.cmd(&["SELECT", db]).ok();
         let shown = client.cmd(&words(&format!("{verb} {key}"))).show();
-        // Fields come in pairs: a name and, after it, what changes.
+        // Fields come in pairs: a name and its varying value.
         let mut words: Vec<&str> = shown.split(", ").collect();
         let mut n = 0;
         while n + 1 < words.len() {
@@ -106,7 +106,7 @@ fn state(server: &Server) -> Vec<String> {
 }
 
 impl Specimens {
-    /// Makes them.
+    /// Creates them.
     #[track_caller]
     pub fn make(server: &Server) -> Specimens {
         let mut connections = [server.client(), server.client()];
@@ -144,7 +144,7 @@ impl Specimens {
         }
     }
 
-    /// Fails the test unless they are on `server` as they were made; then uses each and leaves nothing.
+    /// Fails the test unless they are on `server` unchanged; then uses each up.
     #[track_caller]
     pub fn use_up(self, server: &Server, how: &str) {
         for (is, was) in state(server).iter().zip(&self.state) {
@@ -160,7 +160,7 @@ impl Specimens {
     #[track_caller]
     fn use_up_locks(&self, server: &Server, how: &str) {
         let number = |call: &str| server.cmd(&words(call)).int();
-        // A request that a hold has seen counts nothing, one that it has forgotten does.
+        // A request that a hold remembers counts nothing, a forgotten one counts again.
         for (request, both) in [
             ("READ REQID r1", "write a*1; read a*9"),
             ("READ REQID r8", "write a*1; read a*9"),
@@ -171,7 +171,7 @@ impl Specimens {
             assert_eq!(rw(server, "both"), both, "{how}: {request}");
         }
         assert_eq!(number("DRW.BREAK both"), 2, "{how}");
-        // Grants that were nobody's yet are still their owners', in their mode, and start the lease that was asked for.
+        // Unclaimed grants still belong to their owners, in their mode, and start the requested lease.
         assert!(server.cmd(&words("DRW.ACQUIRE turn x WRITE")).is_null(), "{how}");
         number("DRW.RENEW turn b READ");
         assert_eq!(number("DRW.CANCEL turn b"), 0, "{how}: it was claimed");
@@ -180,11 +180,11 @@ impl Specimens {
         let left = reader.field("ttl-ms").int();
         assert!((1..=7_000).contains(&left), "{how}: {left}");
         assert_eq!(number("DRW.RELEASE turn b READ"), 0, "{how}");
-        // Closed is closed.
+        // A closed lock stays closed.
         for mode in ["READ", "WRITE"] {
             assert!(server.cmd(&["DRW.ACQUIRE", "closed", "b", mode]).is_null(), "{how}");
         }
-        // The readers are all there, and the next token is above all that there were.
+        // All readers exist, and the next token is above all earlier ones.
         assert_eq!(number("DRW.BREAK readers o29"), 1, "{how}");
         assert_eq!(number("DRW.BREAK readers"), 29, "{how}");
         let next = number("DRW.ACQUIRE readers a READ");
@@ -217,7 +217,7 @@ impl Specimens {
 #[track_caller]
 fn use_up_latches(server: &Server, how: &str) {
     let number = |call: &[Vec<u8>]| server.cmd(call).int();
-    // They remember every step.
+    // Latches remember every step.
     assert_eq!(latch(server, "endless"), "700 of 1000", "{how}");
     for n in 0..300 {
         let call = args!["DLATCH.COUNTDOWN", "endless", "REQID", format!("step-{n}-of-many")];

@@ -1,7 +1,7 @@
-//! While the server would refuse a client's write, nothing is granted and nothing is handed off, whatever makes it due.
+//! While the server would refuse a client's write, nothing is granted and nothing is handed off, for any cause.
 //!
-//! Each case has a waiter `y` that can be served as soon as something in front of it goes: a wider request at the head of
-//! the queue, or a hold. All cases of a refusal run at once, each on keys of its own.
+//! Each case has a waiter `y` that becomes grantable as soon as the obstacle in front of it is gone: a wider request
+//! at the head of the queue, or a hold. All cases of a refusal run at once, each on separate keys.
 
 #![allow(clippy::expect_used, reason = "a test that cannot go on stops here and says why")]
 
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use crate::support::{Client, Heard, Reply, SOON, Server, Setup, wait_until};
 
-/// How long what ends by itself lasts, in milliseconds: long enough to set all cases up.
+/// Duration of leases and waits that end by time, in milliseconds: long enough to set all cases up.
 const SHORT: &str = "5000";
 
-/// What goes in front of `y`.
+/// How the obstacle in front of `y` ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// The BLOCK of a waiter runs out, or the lease of a hold; by itself.
+    /// By time: the BLOCK of a waiter elapses, or the lease of a hold.
     Time,
     /// DLOCK.UNBLOCK ends the call of the waiter.
     Unblock,
@@ -23,8 +23,8 @@ enum Cause {
     Close,
 }
 
-/// A family, what is done first, what stands in front (its last command stays on a connection of its own), and the
-/// command of `y`. `#` stands for the keys of the case, `SHORT` for a time that ends while writes are refused.
+/// A family, its first calls, the obstacle (its last command runs on a separate connection), and the command of `y`.
+/// `#` stands for the keys of the case, `SHORT` for a time that ends while writes are refused.
 type Case = (&'static [&'static str], &'static [Cause], &'static str, &'static str);
 
 use Cause::{Close, Time, Unblock};
@@ -66,7 +66,7 @@ const CASES: [Case; 12] = [
     (&["DSEM.INIT #hot 1"], &[Close], "DSEM.ACQUIRE #hot h BIND 0", "DSEM.ACQUIRE #hot y BLOCK 0"),
 ];
 
-/// Families whose unclaimed grants lapse: a holder, a place that is granted and not claimed, and `y` behind it.
+/// Families with unclaimed grants that expire: a holder, an unclaimed grant, and `y` behind it.
 const UNCLAIMED: [[&str; 4]; 4] = [
     [
         "DLOCK.ACQUIRE #hot h",
@@ -95,12 +95,12 @@ const UNCLAIMED: [[&str; 4]; 4] = [
 ];
 
 fn words(call: &str, number: usize) -> Vec<String> {
-    // All keys of a case in one slot.
+    // All keys of a case are in one slot.
     let key = format!("{{{number}}}");
     call.split(' ').map(|word| word.replace('#', &key).replace("SHORT", SHORT)).collect()
 }
 
-/// One case that is set up: who stands in front, and who waits behind.
+/// One case in progress: the obstacle, and the waiter behind it.
 struct Player {
     cause: Cause,
     front: Option<Client>,
@@ -108,7 +108,7 @@ struct Player {
     call: Vec<String>,
 }
 
-/// The connection of what stands in front of `y`, after the calls that come before it.
+/// The connection of the obstacle in front of `y`, after the preceding calls.
 fn stand_in_front(server: &Server, number: usize, first: &[&str], call: &str) -> Client {
     for earlier in first {
         let _ = server.cmd(&words(earlier, number));
@@ -185,14 +185,14 @@ fn nothing_is_granted(setup: Setup, begin: Switch, end: Switch) {
             Close => player.front = None,
         }
     }
-    // All that has a time comes to its end; waits end during a pause, too.
+    // Everything with a time limit ends; waits end during a pause, too.
     for player in &mut players {
         let blocks = |front: &mut Client| server.is_blocked(front.id());
         if let Some(front) = &mut player.front {
             wait_until("the end of a wait", || !blocks(front));
         }
     }
-    // Leases and unclaimed grants were as short, and began before.
+    // Leases and unclaimed grants were as short, and began earlier.
     for player in &mut players {
         assert_eq!(
             player.next.hear(Duration::from_millis(30)),
@@ -249,14 +249,14 @@ fn nothing_is_granted_during_a_pause() {
     );
 }
 
-/// A node of a cluster that is down. It ends blocked calls itself, so `y` has a place in the queue.
+/// A node of a cluster that is down. It ends blocked calls itself, so `y` waits with QUEUE.
 #[test]
 fn nothing_is_granted_while_the_cluster_is_down() {
     let server = Server::with(&[]).cluster().start();
     let mut fronts = Vec::new();
     let mut places = Vec::new();
     for (first, causes, front_call, next_call) in &CASES {
-        // TAKE has no places; a connection that closes is no matter of the cluster.
+        // TAKE has no QUEUE; a closed connection has no effect on the cluster.
         if next_call.contains("TAKE") || !causes.contains(&Time) {
             continue;
         }
@@ -279,7 +279,7 @@ fn nothing_is_granted_while_the_cluster_is_down() {
     for front in &mut fronts {
         wait_until("the end of a wait", || !server.is_blocked(front.id()));
     }
-    // As long as the leases were when the cluster was up.
+    // As long as the leases were while the cluster was up.
     let short = Duration::from_millis(SHORT.parse().expect("a number"));
     assert_eq!(server.client().hear(short), Heard::Nothing);
     assert_eq!(granted(), before, "nothing is granted while the cluster is down");
@@ -289,7 +289,7 @@ fn nothing_is_granted_while_the_cluster_is_down() {
     wait_until("all places to be granted", || granted() == all);
 }
 
-/// A start with a data set that has leases which end and places that wait, on a server that has no replica yet.
+/// A start with a data set that contains leases and waiters, on a server without the required replica.
 #[test]
 fn nothing_is_granted_after_a_start_before_the_server_accepts_writes() {
     let settings = ["appendonly", "yes", "dlock.fair-grace-ms", "60000"];
@@ -301,7 +301,7 @@ fn nothing_is_granted_after_a_start_before_the_server_accepts_writes() {
     server.kill9();
     server.start_again();
     let records = || server.info_number("dlock", "grants_after_waiting");
-    // Its lease has ended for whoever reads, and nothing follows from it.
+    // Readers see its lease as ended, and nothing else changes.
     wait_until("the end of the lease", || {
         server.cmd(&["DFAIR.INFO", "k"]).field("owner").text().is_empty()
     });

@@ -1,4 +1,4 @@
-//! Handles of blocked calls: the server uses their addresses again, and what is noted of one call must not end a later one.
+//! Handles of blocked calls: the server reuses their addresses, and a notice about one call must not end a later one.
 
 use std::{thread, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::{
     support::{Client, Reply, SOON, Server},
 };
 
-/// Waits that end in one turn of the loop. Which address the server uses again is the allocator's choice.
+/// Waits that end in one turn of the loop. The allocator decides which address the server reuses.
 const CALLS: usize = 4;
 
 fn awaiting(server: &Server, calls: &[u64]) -> Vec<Client> {
@@ -20,7 +20,7 @@ fn awaiting(server: &Server, calls: &[u64]) -> Vec<Client> {
     clients
 }
 
-/// While the server refuses writes, a notice about a lost call waits longer than the call's handle lives.
+/// While the server refuses writes, a notice about a lost call outlives the call's handle.
 #[test]
 fn a_notice_that_comes_late_ends_no_later_call() {
     let server = Server::start();
@@ -34,8 +34,8 @@ fn a_notice_that_comes_late_ends_no_later_call() {
         server.wait_blocked(2 * CALLS);
         let mut sleeper = server.client();
         sleeper.send(&["DEBUG", "SLEEP", "0.3"]);
-        // The connections close while the server sleeps, so that it sees this in the turn in which the first waits
-        // run out. (Nothing can be asked of it meanwhile. If they close earlier, the round shows nothing.)
+        // The connections close while the server sleeps, so that it notices this in the turn in which the first waits
+        // time out. (No query is possible meanwhile. If they close earlier, the round shows nothing.)
         thread::sleep(Duration::from_millis(50));
         drop(go);
         sleeper.reply(SOON).ok();

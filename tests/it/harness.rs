@@ -1,4 +1,4 @@
-//! The test support itself, against a plain server: what these tests rely on must hold before anything else is believed.
+//! Tests of the test support itself, on a plain server: all other tests rely on it.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -17,7 +17,7 @@ fn plain(settings: &[&str]) -> Setup {
     Server::with(settings).without_module()
 }
 
-/// What a failing piece of a test says.
+/// The message of a failing part of a test.
 fn failure(test: impl FnOnce()) -> String {
     let Err(panic) = catch_unwind(AssertUnwindSafe(test)) else {
         return "nothing: it passed".to_owned();
@@ -183,7 +183,7 @@ fn the_wall_clock_moves_and_nothing_else_does() {
     let mut waiting = server.block(&["BLPOP", "list", "30"]);
     for shift in [3_600, -3_600, 10 * YEAR, -10 * YEAR, 0] {
         server.shift_wall_clock(shift);
-        // Some servers look at the wall clock ten times a second, not at every command.
+        // Some servers read the wall clock ten times a second, not for every command.
         wait_until(&format!("a wall clock shifted by {shift} s"), || {
             (shift..shift + 300).contains(&(wall() - start))
         });
@@ -191,11 +191,11 @@ fn the_wall_clock_moves_and_nothing_else_does() {
         let turns = || server.info_number("stats", "total_commands_processed");
         assert!(turns() < turns());
         if shift == 3_600 {
-            // Its own waits run on the wall clock: this one is over.
+            // Its own waits use the wall clock: this one is over.
             assert!(waiting.expect_reply(SOON).is_null());
         }
     }
-    // No thread of it spins: in 300 ms of peace it uses little processor time.
+    // No thread of it spins: in 300 ms of rest it uses little processor time.
     for shift in [-3_600, 3_600] {
         server.shift_wall_clock(shift);
         let used = || {

@@ -1,5 +1,5 @@
-//! RESTORE of damaged and hostile payloads, each with a checksum that is right: an error or a sound lock, never a crash or a large
-//! allocation.
+//! RESTORE of damaged and hostile payloads, each with a valid checksum: an error or a sound lock, never a crash or a
+//! large allocation.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,9 +31,9 @@ test_both_families! {
     a_hold_that_cannot_be_is_refused
 }
 
-/// A DUMP payload, taken apart: the server's frame around the bytes of the module.
+/// A parsed DUMP payload: the server's frame around the bytes of the module.
 pub struct Dump {
-    /// Type of the value and of the module's type, and the mark of a string.
+    /// Types of the value and of the module, and the mark of a string.
     head: Vec<u8>,
     /// The bytes of the module.
     pub body: Vec<u8>,
@@ -41,7 +41,7 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// What DUMP gives, on a server that was started with `rdbcompression no`.
+    /// Reads DUMP from a server with `rdbcompression no`.
     pub fn take(client: &mut Client, key: &str) -> Dump {
         let dump = client.cmd(&["DUMP", key]).bytes();
         // One byte for the kind of value, nine for the module's type, one for "a string follows".
@@ -84,7 +84,7 @@ fn crc64(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Every kind of state that a key can have.
+/// Every kind of state of a key.
 fn specimens(server: &Server) -> Vec<Dump> {
     let mut client = server.client();
     client.cmd(&["CONFIG", "SET", "rdbcompression", "no"]).ok();
@@ -129,7 +129,7 @@ fn specimens(server: &Server) -> Vec<Dump> {
     dumps
 }
 
-/// Everything that is done to a string of bytes.
+/// All mutations of a byte string.
 pub fn mutations(bytes: &[u8]) -> BTreeSet<Vec<u8>> {
     let mut all = BTreeSet::new();
     for at in 0..bytes.len() {
@@ -142,7 +142,7 @@ pub fn mutations(bytes: &[u8]) -> BTreeSet<Vec<u8>> {
         for value in [0, 1, 127, 128, 250, 251, 252, 253, 254, 255] {
             put(&[value]);
         }
-        // Numbers of every width, where a length may stand: 0, 1, very many.
+        // Numbers of every width at each possible length field: 0, 1, very large.
         for (mark, width) in [(251, 2), (252, 4), (253, 8), (254, 16)] {
             for fill in [0, 1, 127, 255] {
                 put(&[&[mark][..], &vec![fill; width]].concat());
@@ -156,7 +156,7 @@ pub fn mutations(bytes: &[u8]) -> BTreeSet<Vec<u8>> {
     all
 }
 
-/// Restores each payload and looks at what came of it. How many were taken.
+/// Restores each payload and reads the result. Returns the number of accepted payloads.
 fn restore_all(server: &Server, payloads: &[Vec<u8>]) -> usize {
     let mut client = server.client();
     let mut taken = 0;
@@ -194,7 +194,7 @@ fn restore_all(server: &Server, payloads: &[Vec<u8>]) -> usize {
 fn assert_is_sound(info: &Value, payload: &[u8]) {
     let shown = payload.escape_ascii();
     if info.is_null() {
-        // What had nothing left of its lease has ended by now.
+        // Locks without a remaining lease have ended by now.
         return;
     }
     let is_held = !info.field("owner").bytes().is_empty();
@@ -233,7 +233,7 @@ fn damage_to_the_frame_does_no_harm(family: Family) {
     let server = family.start();
     for dump in specimens(&server) {
         let whole = dump.with_body(&dump.body);
-        // The first byte says of which type the value is: what other types do with garbage is not ours to test.
+        // The first byte is the type of the value: how other types handle garbage is not tested here.
         let (kind, rest) = whole[..whole.len() - 10].split_at(1);
         let damaged: Vec<Vec<u8>> =
             mutations(rest).into_iter().map(|rest| dump.seal(&[kind, &rest].concat())).collect();
@@ -253,21 +253,21 @@ fn what_was_taken_can_be_saved_again(family: Family) {
     }
     let kept = server.keys();
     assert!(kept > 100, "{kept}");
-    // Those with little left of their lease end by themselves meanwhile.
+    // Locks with a short remaining lease end meanwhile.
     client.cmd(&["DEBUG", "RELOAD"]).ok();
     assert!((kept / 2..=kept).contains(&server.keys()), "{} of {kept}", server.keys());
     client.cmd(&["FLUSHALL"]).ok();
     server.left_over_check();
 }
 
-/// Sets something to its limit (0) or one beyond (1).
+/// Sets a field to its limit (0) or one beyond (1).
 type Change<'a> = &'a dyn Fn(&mut Hold, u32);
 
 fn a_hold_that_cannot_be_is_refused(family: Family) {
     let server = family.start();
     let dump = specimens(&server).remove(1);
     let long = |len: u32| vec![b'x'; len as usize];
-    // One step over each edge, after one on it, which is taken.
+    // Each limit itself, which is accepted, then one step beyond.
     let changes: [(&str, Change); 11] = [
         ("owner", &|hold, over| hold.owner = Owner::from(&long(256 + over)[..])),
         ("no owner", &|hold, over| hold.owner = Owner::from(&long(1 - over)[..])),

@@ -1,5 +1,5 @@
-//! Other commands on the key of a lock, each with a holder and with waiters, blocked and queued: what ends its hold.
-//! Those that move it are in `moves.rs`.
+//! Other commands on the key of a lock, with a holder and with waiters, blocked and queued: commands that end its
+//! hold. `moves.rs` tests those that move it.
 
 use std::{thread, time::Duration};
 
@@ -23,7 +23,7 @@ test_both_families! {
     a_full_server_grants_to_waiters_but_takes_no_more
 }
 
-/// What takes the key of a lock away, and the first word of what the holder is told.
+/// Commands that remove the key of a lock, and the first word of the holder's message.
 pub const REMOVALS: [(&[&str], &str); 11] = [
     (&["DEL", "k"], "deleted"),
     (&["UNLINK", "k"], "deleted"),
@@ -61,7 +61,7 @@ fn whoever_is_first_gets_a_lock_whose_key_was_removed(family: Family) {
 fn nobody_comes_between_a_removal_and_the_first(family: Family) {
     let server = family.start();
     for (removal, told) in REMOVALS {
-        // These two take effect when they like.
+        // These two take effect with a delay.
         if removal[0].contains("EXPIRE") {
             continue;
         }
@@ -90,7 +90,7 @@ fn a_key_that_ran_out_unnoticed_is_noticed_by_the_next_call(family: Family) {
         let mut scene = Scene::set(&server, "k");
         let mut client = server.client();
         server.cmd(&["PEXPIRE", "k", "1"]).ok();
-        // No command could ask whether its time is over without removing it; the server's clock is ours.
+        // No command could read its expiry without removing it; the test uses the same clock.
         thread::sleep(Duration::from_millis(5));
         let reply = client.cmd(&call);
         let owner = if reply.is_null() { String::new() } else { reply.field("owner").text() };
@@ -114,7 +114,7 @@ fn a_flush_is_announced_once_for_each_database_that_had_holds(family: Family) {
     server.cmd(&["FLUSHALL"]).ok();
     assert_eq!([messages.next_text(), messages.next_text()], ["flushed 0", "flushed 6"]);
     server.cmd(&["FLUSHALL"]).ok();
-    // A connection whose tie went with the data takes nothing with it.
+    // The bindings were removed with the data: these disconnects change nothing.
     drop(holders);
     server.left_over_check();
     messages.assert_none();
@@ -203,7 +203,7 @@ fn a_hand_on_is_a_change_of_the_key(family: Family) {
     scene.play_out(token);
 }
 
-/// Every lock that is granted is evicted with the next command, until nobody waits any more. Tokens only grow.
+/// Each granted lock is evicted by the next command, until there are no waiters. Tokens only grow.
 fn an_evicted_lock_goes_to_the_next(family: Family) {
     let server = family.with(&["maxmemory-policy", "allkeys-random"]).start();
     let mut scene = Scene::set(&server, "k");
@@ -231,7 +231,7 @@ fn an_evicted_lock_goes_to_the_next(family: Family) {
     server.left_over_check();
 }
 
-/// Without eviction, a server that is full still lets locks go and hands them on.
+/// Without eviction, a full server still releases locks and hands them off.
 fn a_full_server_grants_to_waiters_but_takes_no_more(family: Family) {
     let server = family.start();
     let mut scene = Scene::set(&server, "k");

@@ -1,4 +1,4 @@
-//! Values with very many parts: the server's commands on their keys do what they do to small ones.
+//! Values with very many parts: the server's commands on their keys work as on small ones.
 
 use crate::{
     args,
@@ -10,11 +10,11 @@ use crate::{
 const MANY: i64 = 300;
 
 fn start() -> Server {
-    // What DUMP gives is read here.
+    // DUMP is parsed here.
     Family::Lock.with(&["rdbcompression", "no"]).start()
 }
 
-/// A semaphore of which one connection has [`MANY`] permits, each bound to it and with an id of its own.
+/// A semaphore with [`MANY`] permits of one connection, each bound to it and with a request id.
 fn with_permits(server: &Server, name: &str, round: usize) -> (Client, Vec<String>) {
     let mut client = server.client();
     assert_eq!(client.cmd(&["DSEM.INIT", name, "1000"]).int(), 1);
@@ -73,7 +73,7 @@ fn all_permits_of_a_removed_semaphore_end_whatever_removes_it() {
             server.cmd(removal).ok();
         }
         server.cmd(&["DEL", "s"]).ok();
-        // Before all of them are worked off.
+        // Before all of them are processed.
         for n in [MANY - 1, 0, MANY / 2] {
             assert!(is_spent(&mut client, "s", (round, n)), "request {n}");
         }
@@ -132,7 +132,7 @@ fn a_replica_follows_when_large_values_are_removed_and_moved() {
     drop((client, waiter));
 }
 
-/// How many places are part of a value.
+/// Number of waiters in a value.
 fn places(server: &Server, key: &str) -> i64 {
     let lock = stored(&mut server.client(), key.as_bytes()).expect("a lock");
     i64::try_from(lock.waiters()).expect("not so many")

@@ -1,4 +1,4 @@
-//! DLATCH: steps, waiters, and how it ends.
+//! DLATCH: steps, waiters, and its end.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn it_opens_after_so_many_steps() {
     Story::tell(
         &Server::start(),
         &[
-            // One that is not there is open.
+            // A missing latch is open.
             ("DLATCH.AWAIT l", "1"),
             ("DLATCH.AWAIT l BLOCK 0", "1"),
             ("DLATCH.COUNTDOWN l", "0"),
@@ -41,7 +41,7 @@ fn it_opens_after_so_many_steps() {
             ("EXISTS l", "0"),
             ("DLATCH.COUNTDOWN l", "0"),
             ("DLATCH.AWAIT l", "1"),
-            // It can be closed again. A step beyond the end ends there.
+            // It can be closed again. A step larger than the rest opens it.
             ("DLATCH.INIT l 2147483647", "1"),
             ("1: DLATCH.AWAIT l BLOCK 0", "waits"),
             ("DLATCH.COUNTDOWN l 2147483645", "2"),
@@ -70,13 +70,13 @@ fn a_step_that_is_sent_again_counts_once() {
             ("DLATCH.COUNTDOWN l", "1"),
             ("DLATCH.COUNTDOWN l REQID c", "0"),
             ("DLATCH.COUNTDOWN l REQID c", "0"),
-            // Another latch is another memory.
+            // Another latch has another memory.
             ("DLATCH.INIT l 5", "1"),
             ("DLATCH.COUNTDOWN l REQID a", "4"),
             ("DEL l", "1"),
         ],
     );
-    // It remembers all of them until it opens, not the last few; also when it was saved in between.
+    // It remembers all ids until it opens, not only the last few, and across a save.
     server.cmd(&args!["DLATCH.INIT", "l", STEPS + 1]).int();
     let calls: Vec<_> = (0..STEPS)
         .map(|n| args!["DLATCH.COUNTDOWN", "l", "REQID", format!("a request with number {n}")])
@@ -108,7 +108,7 @@ fn many_who_step_at_once_are_each_counted_once() {
                 let (mut client, mut again) = (server.client(), server.client());
                 for n in 0..STEPS {
                     let call = args!["DLATCH.COUNTDOWN", "l", "REQID", format!("{name}.{n}")];
-                    // Sent twice over two connections; whichever comes first counts.
+                    // Sent twice over two connections; the first to arrive counts.
                     again.send(&call);
                     assert!(client.cmd(&call).int() > 0);
                     assert!(again.reply(SOON).int() > 0);
@@ -126,7 +126,7 @@ fn many_who_step_at_once_are_each_counted_once() {
 #[test]
 fn ten_thousand_waiters_are_released_by_one_step() {
     const WAITERS: usize = 10_000;
-    // As users have it: the module that checks itself walks the whole queue after every step.
+    // The release build: the checked one walks the whole queue after every step.
     let server = Server::with(&[]).release().start();
     let mut tap = ReplicaTap::attach(&server);
     server.cmd(&["DLATCH.INIT", "l", "2"]).int();
@@ -149,9 +149,9 @@ fn ten_thousand_waiters_are_released_by_one_step() {
         "{WAITERS} waiters: the step took {counted:?}, all were answered after {:?}",
         start.elapsed()
     );
-    // What is replicated is that it opened, and nothing about those who waited.
+    // Replicas get the opening, and nothing about the waiters.
     assert_eq!(tap.commands(&server).len(), 1);
-    // Each once: the next reply is that to the next call.
+    // One reply each: the next reply is that to the next call.
     for (n, waiter) in waiters.iter_mut().enumerate() {
         waiter.client().send(&args!["ECHO", n]);
     }
@@ -195,7 +195,7 @@ fn who_waits_for_one_that_ends_otherwise_is_told_that_it_is_broken() {
         assert_eq!(server.cmd(&["EXISTS", "l"]).int(), 0);
     }
     server.cmd(&["FLUSHALL"]).ok();
-    // In a transaction that closes it anew, too: it was another one that they waited for.
+    // Even if the transaction closes it again: they waited for the previous latch.
     server.cmd(&["DLATCH.INIT", "l", "1"]).int();
     let mut waiter = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
     let replies = server.client().pipeline(&[
@@ -221,7 +221,7 @@ fn its_time_ends_by_itself_and_not_early() {
     assert_eq!(server.cmd(&["DLATCH.COUNTDOWN", "l"]).int(), 1);
     assert!(waiter.expect_reply(SOON).error().starts_with("BROKEN "));
     assert_lasted(start, 1_500);
-    // Where nobody waits or looks.
+    // Also without waiters and readers.
     server.cmd(&["DLATCH.INIT", "l", "1", "PX", "1"]).int();
     wait_until("the key to go", || server.keys() == 0);
     server.cmd(&["DLATCH.INIT", "l", "1", "PX", "1"]).int();

@@ -1,4 +1,4 @@
-//! DLOCK as a client sees it: who holds the lock, how often, with which token, for how long.
+//! DLOCK as a client sees it: holder, count, token, lease.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ test_both_families! {
     a_lock_is_a_key_as_any_other
 }
 
-/// What INFO says, as `owner holds waiters`.
+/// The fields `owner holds waiters` of INFO.
 fn holder(server: &Server, key: &str) -> String {
     let info = server.cmd(&["DLOCK.INFO", key]);
     if info.is_null() {
@@ -57,7 +57,7 @@ fn a_free_lock_is_granted_and_a_held_one_is_not(family: Family) {
 
 #[test]
 fn null_is_the_null_of_the_protocol() {
-    // The harness shows all Nulls alike; redis-cli and the libraries do not.
+    // The harness treats all Nulls alike; redis-cli and the libraries do not.
     let server = Server::start();
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
     for (hello, null) in [("2", "$-1\r\n"), ("3", "_\r\n")] {
@@ -154,7 +154,7 @@ fn a_resent_request_counts_nothing(family: Family) {
     let server = family.start();
     let (mut first, mut second) = (server.client(), server.client());
     let token = first.cmd(&["DLOCK.ACQUIRE", "k", "a", "REQID", "1", "PX", "50000"]).int();
-    // The lost reply is asked for on another connection; the lease of the repeat means nothing.
+    // Requests the lost reply on another connection; the lease of the repeat is ignored.
     for again in [
         &["DLOCK.ACQUIRE", "k", "a", "REQID", "1"][..],
         &["DLOCK.ACQUIRE", "k", "a", "REQID", "1", "EX", "90000", "NOREENTRY"],
@@ -207,7 +207,7 @@ fn renew_sets_the_end_anew(family: Family) {
     for (options, lease) in [
         (&["EX", "200"][..], 200_000),
         (&["PX", "20000"], 20_000),
-        // Without a lease: the hold's own, which is what was set last.
+        // Without a lease: the hold's current one, as it was last set.
         (&[], 20_000),
         (&["PX", "31536000000"], 31_536_000_000),
     ] {
@@ -289,7 +289,7 @@ fn a_lease_ends_by_itself_and_not_early(family: Family) {
         assert!(start.elapsed() >= Duration::from_millis(lease), "{:?}", start.elapsed());
         server.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
     }
-    // Also where nobody waits or looks.
+    // Also without waiters and readers.
     server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "1"]).ok();
     wait_until("the key to go", || server.keys() == 0);
     assert!(server.info_number("dlock", "expiries") >= 3);
@@ -309,7 +309,7 @@ fn a_lock_is_a_key_as_any_other(family: Family) {
     assert!((1..500).contains(&small) && large >= small + 256, "{small} {large}");
     assert_eq!(server.cmd(&["OBJECT", "ENCODING", "k"]).text(), "raw");
     assert!(server.cmd(&["OBJECT", "IDLETIME", "k"]).int() < 60);
-    // A lease is no time to live of the key: that would run on the wall clock.
+    // A lease is not the time to live of the key: that would depend on the wall clock.
     assert_eq!(server.cmd(&["PTTL", "k"]).int(), -1);
     assert_eq!(server.cmd(&["TOUCH", "k"]).int(), 1);
     assert_eq!(server.cmd(&["DEL", "k", "text"]).int(), 2);

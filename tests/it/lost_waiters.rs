@@ -1,4 +1,4 @@
-//! Waiters that die with a place in the queue: those behind them are served, and a free lock stays free.
+//! Waiters that die with a place in the queue: the waiters behind them are served, and a free lock stays free.
 
 use std::time::{Duration, Instant};
 
@@ -8,16 +8,16 @@ use crate::{
     support::{Client, Reply, SOON, Server, wait_until},
 };
 
-/// Long enough that a grant to a dead waiter would be seen.
+/// Long enough to notice a grant to a dead waiter.
 const QUEUE_MS: &str = "60000";
-/// A hand-off takes less, and the place of a dead waiter lasts longer.
+/// Longer than a hand-off, shorter than the place of a dead waiter.
 const AT_ONCE: Duration = Duration::from_secs(20);
 
-/// What is waited for, and how it is given back.
+/// The requested lock, and its release.
 struct Lock {
     family: &'static str,
     key: &'static str,
-    /// What the holder, the dead waiters and the one behind them ask for.
+    /// Arguments of the holder, of the dead waiters and of the waiter behind them.
     holds: &'static str,
     dies: &'static str,
     waits: &'static str,
@@ -64,7 +64,7 @@ impl Lock {
         format!("{} {} / {} / {}", self.family, self.holds, self.dies, self.waits)
     }
 
-    /// How many places have no connection.
+    /// Number of waiters without a connection.
     fn dead(&self, server: &Server) -> usize {
         let rows = server.cmd(&args![format!("{}.WAITERS", self.family), self.key]).items();
         rows.iter().filter(|row| row.field("client-id").int() == 0).count()
@@ -85,7 +85,7 @@ fn doomed(server: &Server, lock: &Lock, options: &[&str]) -> Vec<Client> {
     ["dead1", "dead2"].map(wait).into()
 }
 
-/// To the server, a process that is killed and one that closes its connection are the same.
+/// The server cannot distinguish a killed process from one that closes its connection.
 #[test]
 fn the_next_waiter_gets_what_dead_ones_waited_for() {
     for options in [&["QUEUE", QUEUE_MS][..], &["BLOCK", "0", "QUEUE", QUEUE_MS]] {
@@ -102,7 +102,7 @@ fn the_next_waiter_gets_what_dead_ones_waited_for() {
             let got = next.expect_reply(SOON).ok();
             assert!(begun.elapsed() < AT_ONCE, "{what}: {:?}", begun.elapsed());
             assert_eq!(queue(&server, lock.family, lock.key), ["dead1", "dead2"], "{what}");
-            // The second is back: it has its place, and the first does not hold it up.
+            // The second owner is back: it has its place, and the first one does not block it.
             let mut back = server.client();
             assert!(
                 back.cmd(&lock.ask("dead2", lock.dies, &["QUEUE", QUEUE_MS])).is_null(),
@@ -114,7 +114,7 @@ fn the_next_waiter_gets_what_dead_ones_waited_for() {
             let claimed = back.cmd(&lock.ask("dead2", lock.dies, &[])).ok();
             assert!(!claimed.is_null(), "{what}");
             lock.release(&server, "dead2", lock.dies, &claimed);
-            // What nobody else waits for is free for any owner.
+            // A lock without other waiters is free for any owner.
             let taken = server.cmd(&lock.ask("other", lock.holds, &[])).ok();
             assert!(!taken.is_null(), "{what}");
             lock.release(&server, "other", lock.holds, &taken);
@@ -128,7 +128,7 @@ fn the_next_waiter_gets_what_dead_ones_waited_for() {
     }
 }
 
-/// Release and death come in one turn: the grant has been made and cannot be sent.
+/// Release and death happen in one turn: the grant was made and cannot be sent.
 #[test]
 fn a_grant_that_cannot_be_sent_goes_on_and_the_place_stays() {
     for lock in LOCKS {

@@ -11,9 +11,9 @@
 
 mod bad_input;
 mod bind;
-mod circles;
 mod cluster;
 mod commands;
+mod cycles;
 mod dead_waiters;
 mod deadlock;
 mod delivery;

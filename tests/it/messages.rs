@@ -1,4 +1,4 @@
-//! What is published about places and holds, and the keyspace events.
+//! Messages about waiters and holds, and keyspace events.
 
 use dlock_wire::message::{Event, Message};
 
@@ -16,12 +16,12 @@ test_both_families! {
     keyspace_events_tell_what_happened_to_a_lock
 }
 
-/// A listener on every channel of ours, so that a message on a wrong channel or of a wrong hold is seen, too.
+/// A subscriber to all our channels, so that a message on a wrong channel or of a wrong hold is noticed, too.
 fn listen(server: &Server) -> Subscription {
     server.psubscribe(&["dlock:notify*", "mine"])
 }
 
-/// The next message must be this one; `TOKEN` stands for the fencing token.
+/// Checks the next message; `TOKEN` stands for the fencing token.
 #[track_caller]
 fn expect(listener: &mut Subscription, channel: &str, text: &str, token: i64) {
     let (on, said) = listener.next();
@@ -46,7 +46,7 @@ fn a_place_hears_of_its_grant(family: Family) {
         client.cmd(&["DLOCK.RELEASE", "the key", "a"]).ok();
         let token = client.cmd(&["DLOCK.INFO", "the key"]).field("token").int();
         expect(&mut listener, channel, "granted 3 TOKEN 1 b 0  the key", token);
-        // Neither the claim nor the release is news.
+        // Neither the claim nor the release sends a message.
         assert_eq!(client.cmd(&["DLOCK.ACQUIRE", "the key", "b"]).int(), token);
         client.cmd(&["DLOCK.RELEASE", "the key", "b"]).ok();
     }
@@ -57,7 +57,7 @@ fn a_place_hears_of_its_grant(family: Family) {
 fn a_hold_hears_how_it_ended(family: Family) {
     let server = family.start();
     let mut listener = listen(&server);
-    // What ends it: a call, or (none) the end of the connection that it is tied to.
+    // How it ends: by a call, or (none) by the close of the connection it is bound to.
     let table: [(&str, &[&str]); 8] = [
         ("expired", &["DLOCK.RENEW", "k", "own er", "PX", "1"]),
         ("broken", &["DLOCK.BREAK", "k"]),
@@ -118,7 +118,7 @@ fn a_place_that_claims_nothing_hears_it_too(family: Family) {
     // The connection is heard of, so its next place counts.
     client.cmd(&["DLOCK.POSITION", "k", "d"]).ok();
     expect_grant("d");
-    // A grant that is given back, and a blocked call that is answered, are no news.
+    // A returned grant, and a reply to a blocked call, send no message.
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
     let mut blocked =
         server.block(&["DLOCK.ACQUIRE", "k", "e", "BLOCK", "0", "QUEUE", "9", "NOTIFY", "mine"]);
@@ -154,7 +154,7 @@ fn a_flush_is_one_message() {
         texts.sort();
         assert_eq!(texts, ["flushed 0", "flushed 5"]);
     }
-    // Who waits gets the lock, and hears of that as ever.
+    // The waiter gets the lock, and its usual message.
     client.cmd(&["DLOCK.ACQUIRE", "k", "a", "NOTIFY", "mine"]).ok();
     client.cmd(&["DLOCK.ACQUIRE", "k", "b", "QUEUE", "60000"]).ok();
     client.cmd(&["FLUSHALL"]).ok();
@@ -239,7 +239,7 @@ fn keyspace_events_tell_what_happened_to_a_lock(family: Family) {
     server.wait_blocked(0);
     drop(bound);
     assert_eq!(events.next().0, "__keyevent@0__:dlock.expire");
-    // Class d only: not one of these is said when it is off, and the key's removal is no `del`.
+    // Class d only: with the class off none of them is sent, and the removal of the key sends no `del`.
     server.cmd(&["CONFIG", "SET", "notify-keyspace-events", "KEg$lshzxe"]).ok();
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
     server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
@@ -285,7 +285,7 @@ fn messages_of_snotify_are_sharded() {
             assert!(text.ends_with(" 1 b 1 r k"), "{acquire:?}: {text}");
         }
     }
-    // Of several keys, too.
+    // For several keys, too.
     for call in [
         &["DLOCK.MACQUIRE", "2", "x", "y", "a", "SNOTIFY", "mine"][..],
         &["DLOCK.ANYACQUIRE", "1", "x", "a", "SNOTIFY", "mine"],

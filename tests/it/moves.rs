@@ -1,5 +1,5 @@
-//! Commands that move a lock to another name or database: the hold goes with its lease and its tie, the waiters stay with
-//! the name they asked for.
+//! Commands that move a lock to another name or database: the hold keeps its lease and its binding, the waiters stay
+//! with the requested name.
 
 use crate::{
     args,
@@ -17,7 +17,7 @@ test_both_families! {
     swapped_databases_swap_holders_under_their_waiters
 }
 
-/// How key `k` of database 0 gets to another place, and which.
+/// Commands that move key `k` of database 0, and the target.
 const MOVES: [(&[&str], u32, &str); 4] = [
     (&["RENAME", "k", "l"], 0, "l"),
     (&["RENAMENX", "k", "l"], 0, "l"),
@@ -42,7 +42,7 @@ fn the_hold_goes_and_the_waiters_stay(family: Family) {
 
 fn lease_and_tie_go_with_the_hold(family: Family) {
     let server = family.start();
-    // How the hold ends at its new place.
+    // Ends of the hold at the target.
     let ends: [(&[&str], &str); 2] =
         [(&["PX", "1000"], "expired"), (&["BIND", "0"], "disconnected")];
     for (by, db, name) in MOVES {
@@ -66,7 +66,7 @@ fn lease_and_tie_go_with_the_hold(family: Family) {
     }
 }
 
-/// The name that a lock comes to has a holder and waiters of its own: the holder loses, the waiters wait on.
+/// The target name has a holder and waiters: the holder loses the lock, the waiters continue to wait.
 fn a_lock_that_comes_over_another_takes_its_waiters(family: Family) {
     let server = family.start();
     let mut scene = Scene::set(&server, "l");
@@ -95,7 +95,7 @@ fn a_lock_renamed_to_its_own_name_stays(family: Family) {
     scene.play_out(token);
 }
 
-/// Moved twice before the module could look, and back again.
+/// Moved twice before the module could process it, and back again.
 fn moves_in_one_step_add_up(family: Family) {
     let server = family.start();
     for (last, db) in [(args!["PING"], 3), (args!["SWAPDB", 3, 4], 4), (args!["SWAPDB", 4, 3], 4)] {
@@ -111,7 +111,7 @@ fn moves_in_one_step_add_up(family: Family) {
         server.client().pipeline(&transaction)[5].items();
         let token = scene.first_is_granted();
         scene.messages.assert_none();
-        // Where it is now its lease runs out, though nobody looks.
+        // Its lease expires at the target, without a command.
         let mut there = in_db(&server, db);
         assert_eq!(there.cmd(&["DLOCK.RENEW", "l", "h", "PX", "50"]).int(), scene.token);
         assert_eq!(scene.messages.next_text(), format!("expired {db} {} 1 h 0  l", scene.token));
@@ -129,7 +129,8 @@ fn moves_in_one_step_add_up(family: Family) {
     scene.play_out(token);
 }
 
-/// Both databases have the key, with holders and waiters: the data change places, and each waiter waits for the other holder.
+/// Both databases have the key, with holders and waiters: the data are exchanged, and each waiter waits for the other
+/// holder.
 fn swapped_databases_swap_holders_under_their_waiters(family: Family) {
     let server = family.start();
     let mut low = Scene::set_in(&server, 0, "k");
@@ -143,7 +144,7 @@ fn swapped_databases_swap_holders_under_their_waiters(family: Family) {
     let token = low.first_is_granted();
     high.assert_all_wait();
     assert_eq!(high.holder.cmd(&["DLOCK.BREAK", "k"]).int(), 1);
-    // What was announced to low's channel is told to it under its new database.
+    // Messages of the holder `low` go to its channel, with its new database.
     assert_eq!(low.messages.next_text(), format!("broken 7 {} 1 h 0  k", low.token));
     let other = high.first_is_granted();
     assert!(other > token);

@@ -1,5 +1,5 @@
-//! A server that takes no writes for a while: CLIENT PAUSE, FAILOVER, SHUTDOWN. Leases are put off, waits run on, and nothing
-//! is handed on before it is over.
+//! A server that temporarily refuses writes: CLIENT PAUSE, FAILOVER, SHUTDOWN. Leases are extended, waits continue,
+//! and nothing is handed off before the end.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ fn a_pause_puts_leases_off_and_lets_waits_run_out(family: Family) {
     scene.holder.cmd(&args!["DLOCK.RENEW", "k", "h", "PX", LEASE]).int();
     pause(&server, 60_000, "WRITE");
     let paused = Instant::now();
-    // Reading goes on, and sees a lease that stands still.
+    // Reads work, and show a lease that stands still.
     let left = || server.cmd(&["DLOCK.INFO", "k"]).field("ttl-ms").int();
     let before = left();
     assert!(patient.reply(SOON).is_null());
@@ -90,7 +90,7 @@ fn a_pause_puts_the_grace_of_places_off(family: Family) {
     let connected = || server.cmd(&["DLOCK.WAITERS", "k"]).items()[0].field("client-id").int() != 0;
     wait_until("the place to lose its connection", || !connected());
     pause(&server, 4_000, "WRITE");
-    // Is answered when the pause is over. Outside it, the place is not 2.5 s old.
+    // Answered when the pause is over. Without the pause, the place is not 2.5 s old.
     server.cmd(&["DLOCK.RELEASE", "k", "h"]).int();
     if family == Family::Fair {
         let info = server.cmd(&["DLOCK.INFO", "k"]);
@@ -112,7 +112,7 @@ fn nothing_is_handed_on_during_a_pause() {
         let mut heir = waiter(&server, "tied", "heir", 0);
         pause(&server, if mode == "ALL" { 4_000 } else { 60_000 }, mode);
 
-        // Everybody in front of `last` goes, and a holder whose tie ends its lease at once.
+        // All waiters in front of `last` disconnect, and so does a holder whose binding ends its lease at once.
         drop(bound);
         drop(scene.first);
         scene.holder.send(&["DLOCK.RELEASE", "k", "h"]);
@@ -169,7 +169,7 @@ fn a_grant_whose_receiver_dies_as_the_pause_begins_is_taken_back_after_it() {
 fn a_key_that_runs_out_during_a_pause_is_followed_up_after_it(family: Family) {
     let server = family.start();
     let mut scene = Scene::set(&server, "k");
-    // In one write: the key must not run out before the pause.
+    // In one write: the key must not expire before the pause.
     server
         .client()
         .pipeline(&[args!["PEXPIRE", "k", 500], args!["CLIENT", "PAUSE", 4_000, "WRITE"]]);
@@ -193,7 +193,7 @@ fn a_failover_takes_holds_along_and_sends_waiters_away() {
     let mut scene = Scene::set(&old, "k");
     let mut capable = old.client();
     if Kind::of_binary().at_least((99, 0), (8, 0)) {
-        // Such a client is not cut off by the server when it becomes a replica.
+        // The server does not disconnect such a client when it becomes a replica.
         capable.cmd(&["CLIENT", "CAPA", "redirect"]).ok();
     }
     block(&old, &mut capable, &args!["DLOCK.ACQUIRE", "k", "capable", "BLOCK", 0]);

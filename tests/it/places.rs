@@ -1,4 +1,4 @@
-//! Waiting without blocking: one connection with a place in very many queues, or with very many places in one.
+//! Waits without blocking: one connection in very many queues, or with very many places in one.
 
 use std::{
     collections::BTreeMap,
@@ -23,10 +23,10 @@ test_both_families! {
     polling_needs_no_connection_that_stays
 }
 
-/// The most that a place may cost, in bytes. A blocked client costs its connection alone 34 KiB.
+/// Maximum memory of a place, in bytes. The connection of a blocked client alone needs 34 KiB.
 const MOST_BYTES: i64 = 1_024;
 
-/// Places of one connection: in each of `locks` queues `depth`.
+/// Places of one connection: `depth` in each of `locks` queues.
 struct Crowd {
     locks: usize,
     depth: usize,
@@ -38,7 +38,7 @@ impl Crowd {
         format!("lock:{lock:0>5}")
     }
 
-    /// Names as long as UUIDs, as clients have them.
+    /// Names as long as UUIDs, which clients use.
     fn owner(lock: usize, n: usize) -> String {
         format!("owner-{n:0>12}-of-{lock:0>14}")
     }
@@ -47,7 +47,7 @@ impl Crowd {
         self.locks * self.depth
     }
 
-    /// Lets `client` ask for all of them, ten thousand times a second or so.
+    /// Lets `client` request all of them, about ten thousand times a second.
     fn ask(&self, client: &mut Client) {
         let all: Vec<(usize, usize)> =
             (0..self.depth).flat_map(|n| (0..self.locks).map(move |lock| (lock, n))).collect();
@@ -61,7 +61,7 @@ impl Crowd {
         }
     }
 
-    /// Every place is granted once, in its order, with a larger token; is pushed, claimed, released.
+    /// Every place is granted once, in order, with a larger token; each is announced, claimed, released.
     fn work_off(&self, client: &mut Client) {
         let mut next: BTreeMap<Vec<u8>, (usize, usize)> =
             (0..self.locks).map(|lock| (Crowd::key(lock).into_bytes(), (lock, 0))).collect();
@@ -98,7 +98,7 @@ fn used_memory(server: &Server) -> i64 {
     server.info_number("memory", "used_memory")
 }
 
-/// One connection holds them all, hears of each on its channel, claims it and gives it back.
+/// One connection has all places, gets a message for each, claims and releases it.
 pub fn wait_for_all(server: &Server, locks: usize, depth: usize) {
     let crowd = Crowd { locks, depth, queue_ms: 600_000 };
     let (mut holder, mut waiter) = (server.client(), server.client3());
@@ -142,7 +142,7 @@ fn one_place_in_each_of_three_thousand_queues(family: Family) {
     wait_for_all(&family.start(), 3_000, 1);
 }
 
-/// As many as may wait for one lock.
+/// The maximum number of waiters for one lock.
 const MANY: usize = 100_000;
 
 #[test]
@@ -158,7 +158,7 @@ fn soak_a_hundred_thousand_places_of_one_connection() {
     }
 }
 
-/// A connection that is cut, and one that hangs: all its places cost one QUEUE.
+/// A closed connection, and one that hangs: all its places together cost one QUEUE.
 #[test]
 #[ignore = "soak"]
 fn soak_a_hundred_thousand_places_are_freed() {
@@ -191,7 +191,7 @@ fn soak_a_hundred_thousand_places_are_freed() {
     }
 }
 
-/// Three who come back again and again, each time over another connection, and each in its turn.
+/// Three owners poll repeatedly, each time over another connection, and each is served in order.
 fn polling_needs_no_connection_that_stays(family: Family) {
     let server = family.start();
     server.cmd(&["DLOCK.ACQUIRE", "k", "holder"]).int();
@@ -208,15 +208,15 @@ fn polling_needs_no_connection_that_stays(family: Family) {
     server.cmd(&["DLOCK.RELEASE", "k", "holder"]).int();
     let mut last = 0;
     for (turn, owner) in owners.into_iter().enumerate() {
-        // Those whose turn has not come ask in vain, in a fair lock: it is granted also to who is not connected. A lock
-        // stays free for the first that asks.
+        // In a fair lock, owners that are not first poll in vain: the grant goes to the first one even without a
+        // connection. Other locks stay free for the first poll.
         for waiting in owners.iter().skip(turn + 1).rev().filter(|_| family == Family::Fair) {
             assert!(poll(waiting).is_null());
         }
         let token = poll(owner).int();
         assert!(token > last);
         last = token;
-        // The repeat of a poll whose answer was lost.
+        // A repeat of a poll whose reply was lost.
         assert_eq!(poll(owner).int(), token);
         assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("holds").int(), 1);
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", owner]).int(), 0);

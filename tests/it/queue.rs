@@ -1,4 +1,4 @@
-//! Waiting: blocked calls, QUEUE places, claims, and everything that ends a wait.
+//! Waits: blocked calls, QUEUE waiters, claims, and everything that ends a wait.
 
 use std::time::{Duration, Instant};
 
@@ -26,18 +26,18 @@ test_both_families! {
     one_connection_waits_for_many_locks
 }
 
-/// Places that DFAIR would keep for lost connections go at once, as those of DLOCK do.
+/// Places of lost connections end at once in DFAIR, as they do in DLOCK.
 fn start(family: Family) -> Server {
     family.with(&["dlock.fair-grace-ms", "0"]).start()
 }
 
-/// The owners that wait for `key`, first to be served first.
+/// The owners that wait for `key`, in order of service.
 pub fn queue(server: &Server, key: &str) -> Vec<String> {
     let rows = server.cmd(&["DLOCK.WAITERS", key]).items();
     rows.iter().map(|row| row.field("owner").text()).collect()
 }
 
-/// The owner of `key`; empty for nobody.
+/// The owner of `key`; empty if it is free.
 pub fn owner(server: &Server, key: &str) -> String {
     let info = server.cmd(&["DLOCK.INFO", key]);
     if info.is_null() { String::new() } else { info.field("owner").text() }
@@ -94,7 +94,7 @@ fn the_queue_is_shown_in_order(family: Family) {
     wait_until("the connection to be gone", || {
         server.cmd(&["DLOCK.WAITERS", "k"]).items()[3].field("client-id").int() == 0
     });
-    // Owner, connection, the range of what remains, label.
+    // Owner, connection, range of the remaining time, label.
     let expected = [
         ("b", timed.id(), 30_000..60_001, "first"),
         ("c", endless.id(), -1..0, ""),
@@ -151,7 +151,7 @@ fn a_grant_to_a_place_must_be_claimed(family: Family) {
         server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
         let ask = ["DLOCK.ACQUIRE", "k", "b", "QUEUE", "20000", "REQID", request, "EX", "30"];
         assert!(client.cmd(&ask).is_null());
-        // Asking again is how a client sees that it still has its place.
+        // A repeated request tells a client that it still has its place.
         assert!(client.cmd(&ask).is_null());
         assert_eq!(queue(&server, "k"), ["b"]);
         server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
@@ -165,7 +165,7 @@ fn a_grant_to_a_place_must_be_claimed(family: Family) {
         assert_eq!(info.field("holds").int(), 1, "{claim:?}");
         assert_eq!(info.field("lease-ms").int(), 30_000, "{claim:?}");
         assert!(info.field("ttl-ms").int() > 20_000, "{claim:?}");
-        // From here on it is a hold as any other.
+        // From here on it is an ordinary hold.
         assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "b"]).int(), 0);
         assert_eq!(server.cmd(&["DLOCK.ACQUIRE", "k", "b"]).int(), token);
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "b"]).int(), 1, "{claim:?}");
@@ -212,11 +212,11 @@ fn a_place_outlives_its_connection_by_queue(family: Family) {
         assert_eq!(owner(&server, "k"), "c");
         server.client().cmd(&["DLOCK.ACQUIRE", "k", "c"]).int();
     } else {
-        // It is granted nothing until its owner asks again.
+        // It is granted nothing until its owner repeats the request.
         assert_eq!(owner(&server, "k"), "");
         server.client().cmd(&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "1"]).int();
     }
-    // Who asks again from another connection has the place there.
+    // A repeat from another connection moves the place there.
     let (mut old, mut new) = (server.client(), server.client());
     old.cmd(&["DLOCK.ACQUIRE", "k", "d", "QUEUE", "1"]).ok();
     new.cmd(&["DLOCK.ACQUIRE", "k", "d", "QUEUE", "1"]).ok();
@@ -237,7 +237,7 @@ fn a_hung_connection_is_passed_over_until_it_is_heard_again(family: Family) {
         &["DLOCK.UNBLOCK", "1"],
     ] {
         let mut hung = server.client();
-        // The first grant lapses, the second is claimed.
+        // The first grant expires, the second is claimed.
         for (key, queue) in [("k1", "30"), ("k2", "60000")] {
             server.cmd(&["DLOCK.ACQUIRE", key, "a"]).ok();
             hung.cmd(&["DLOCK.ACQUIRE", key, "h", "QUEUE", queue]).ok();
@@ -245,7 +245,7 @@ fn a_hung_connection_is_passed_over_until_it_is_heard_again(family: Family) {
         let mut next = server.block(&["DLOCK.ACQUIRE", "k1", "b", "BLOCK", "0"]);
         server.cmd(&["DLOCK.RELEASE", "k1", "a"]).ok();
         next.expect_reply(SOON).int();
-        // One QUEUE was lost; the second is not.
+        // One QUEUE was lost, the second was not.
         server.cmd(&["DLOCK.RELEASE", "k2", "a"]).ok();
         assert_eq!(owner(&server, "k2"), "");
         assert_eq!(queue(&server, "k2"), ["h"]);
@@ -312,7 +312,7 @@ fn one_place_per_owner(family: Family) {
     let row = server.cmd(&["DLOCK.WAITERS", "k"]).items()[0].clone();
     assert_eq!(row.field("label").text(), "new");
     assert_eq!(row.field("client-id").int(), i64::try_from(second.id()).unwrap());
-    // The connection of the earlier call has nothing to do with the place any more.
+    // The connection of the earlier call no longer affects the place.
     first.hang_up();
     server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
     second.expect_reply(SOON).int();
@@ -381,7 +381,7 @@ fn an_operator_ends_a_blocked_call(family: Family) {
             None => assert!(reply.is_null(), "{call:?} {}", reply.show()),
         }
         wait_until("the place to go", || queue(&server, "k").is_empty());
-        // The connection is none the worse, and not blocked any more.
+        // The connection still works, and is not blocked.
         assert_eq!(waiter.client().cmd(&["PING"]).show(), "PONG");
         assert_eq!(server.cmd(&call).int(), 0, "{call:?}");
     }
@@ -392,7 +392,7 @@ fn an_operator_ends_a_blocked_call(family: Family) {
         waiter.hang_up();
         server.wait_blocked(0);
     }
-    // Calls that others block, and connections that are not there, are none of its business.
+    // It does not affect calls that block on other keys, nor unknown connections.
     let list = server.block(&["BLPOP", "list", "0"]);
     assert_eq!(server.cmd(&args!["DLOCK.UNBLOCK", list.id()]).int(), 0);
     assert_eq!(server.cmd(&["DLOCK.UNBLOCK", "9223372036854775807", "ERROR"]).int(), 0);

@@ -1,4 +1,4 @@
-//! Locks as the replication stream, the AOF, RDB files and DUMP carry them, in words.
+//! Locks in the replication stream, the AOF, RDB files and DUMP, as text.
 
 #![allow(clippy::panic, reason = "a test that cannot go on stops here and says why")]
 
@@ -15,7 +15,7 @@ use redis::Value;
 
 use crate::support::{Client, Reply as _};
 
-/// The lock in the payload of a `DLOCK.APPLY`, and whether the step that made it so granted it to somebody.
+/// The lock in the payload of a `DLOCK.APPLY`, and whether the record is about a new grant.
 #[track_caller]
 pub fn decode(payload: &[u8]) -> (Resource, bool) {
     let mut resource = Resource::free(Kind::Lock);
@@ -24,8 +24,8 @@ pub fn decode(payload: &[u8]) -> (Resource, bool) {
     (resource, replayed.granted)
 }
 
-/// All that is durable about a lock but times, e.g. `a token 5 holds 2 lease 30000 ids [r1 r2] label "x" messages to c tied 500`;
-/// then, place by place, who waits for it.
+/// All durable fields of a lock but times, e.g. `a token 5 holds 2 lease 30000 ids [r1 r2] label "x" messages to c
+/// tied 500`; then its waiters in order.
 pub fn words(resource: &Resource) -> String {
     let lock = match resource.lock() {
         Lock::Free => "free".to_owned(),
@@ -100,12 +100,12 @@ pub fn requests(hold: &Hold) -> Vec<String> {
     known.map(|(id, _)| id.escape_ascii().to_string()).collect()
 }
 
-/// How long a lock that was just decoded goes on, in milliseconds; 0 if it is free.
+/// Remaining lease of a lock that was just decoded, in milliseconds; 0 if it is free.
 pub fn remaining_ms(resource: &Resource) -> u64 {
     resource.next_end().map_or(0, |(until, _)| until - LeaseInstant(0))
 }
 
-/// The lock under `key` in the database of `client`, if one is there. The server must run with `rdbcompression no`.
+/// The lock under `key` in the database of `client`, if it exists. The server must run with `rdbcompression no`.
 #[track_caller]
 pub fn stored(client: &mut Client, key: &[u8]) -> Option<Resource> {
     match client.cmd(&[b"DUMP", key]) {
@@ -114,9 +114,10 @@ pub fn stored(client: &mut Client, key: &[u8]) -> Option<Resource> {
     }
 }
 
-/// What a DUMP of a lock begins with: the kind "module value", the name of the module's type in 9 bytes, and "a string follows".
+/// Beginning of a DUMP of a lock: the kind "module value", the name of the module's type in 9 bytes, and "a string
+/// follows".
 const HEAD: usize = 1 + 9 + 1;
-/// What it ends with: "end of the module's value", the version of the format, a check sum.
+/// Its end: "end of the module's value", the version of the format, a checksum.
 const TAIL: usize = 1 + 2 + 8;
 
 /// The payload in a DUMP.

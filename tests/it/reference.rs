@@ -1,4 +1,4 @@
-//! The examples of the reference page: what `redis-cli` is shown to print is what it prints.
+//! The examples of the reference page: redis-cli prints exactly what they show.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,17 +16,17 @@ use dlock_wire::table::COMMANDS;
 
 use crate::support::{Blocked, Reply, Server};
 
-/// Fields of replies whose values differ from run to run.
+/// Fields of replies whose values differ between runs.
 const VARYING: [&str; 5] =
     ["\"ttl-ms\"", "\"held-ms\"", "\"client-id\"", "\"waiting-ms\"", "\"remaining-ms\""];
 
-/// The token that stands in the examples; others are told by their distance from it.
+/// The token in the examples; other tokens are recognized by their difference to it.
 const EXAMPLE_TOKEN: i64 = 1_767_225_600_123_456;
 
 /// The permit id that stands in the examples.
 const EXAMPLE_PERMIT: &str = "0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70";
 
-/// What this run has in place of the token and the permit id of the examples, once it is known.
+/// The values of this run for the token and the permit id of the examples, once known.
 #[derive(Default)]
 struct Real {
     token: Option<i64>,
@@ -34,7 +34,7 @@ struct Real {
 }
 
 impl Real {
-    /// Looks for them in what was printed.
+    /// Finds them in the output.
     fn learn(&mut self, printed: &[String]) {
         let words = || {
             printed
@@ -51,7 +51,7 @@ impl Real {
         }
     }
 
-    /// `text` with those of this run in place of those of the examples.
+    /// `text` with the values of this run instead of those of the examples.
     fn put(&self, text: &str) -> String {
         let mut out = text.to_owned();
         if let Some(permit) = &self.permit {
@@ -67,7 +67,7 @@ impl Real {
     }
 }
 
-/// Whether the example's line is what redis-cli printed, times and texts of errors aside.
+/// Whether the example's line matches the output of redis-cli, except for times and error texts.
 fn is_like(shown: &str, real: &str) -> bool {
     if let Some(code) = shown.strip_suffix('…') {
         return real.starts_with(code) && real.len() > code.len();
@@ -86,7 +86,7 @@ fn is_like(shown: &str, real: &str) -> bool {
     shown == real.trim_end() || field(shown).is_some_and(|shown| Some(shown) == field(real))
 }
 
-/// What redis-cli prints for this line.
+/// The output of redis-cli for this line.
 fn redis_cli(server: &Server, line: &str) -> Vec<String> {
     let mut cli = Process::new("redis-cli")
         .args(["-3", "--no-raw", "-s"])
@@ -102,7 +102,7 @@ fn redis_cli(server: &Server, line: &str) -> Vec<String> {
     String::from_utf8(output.stdout).expect("text").lines().map(str::to_owned).collect()
 }
 
-/// What has to be there before the example of a command makes sense: calls, and one that waits.
+/// Preconditions for the example of a command: calls, and one that waits.
 fn setting(name: &str) -> (&'static [&'static str], Option<&'static str>) {
     let (family, verb) = name.split_once('.').expect("a command of dlock");
     let is_about_waiters = ["INFO", "WAITERS", "POSITION", "CANCEL", "UNBLOCK"].contains(&verb);
@@ -151,8 +151,8 @@ fn setting(name: &str) -> (&'static [&'static str], Option<&'static str>) {
     }
 }
 
-/// A server whose tokens are ahead of the wall clock by days, so that they grow by one, as those of the examples do, and not
-/// by the time that has passed.
+/// A server whose tokens are days ahead of the wall clock, so that they grow by one, as in the examples, and not with
+/// the time.
 fn with_tokens_ahead() -> Server {
     let server = Server::start();
     server.cmd(&["CONFIG", "SET", "dlock.max-token-lead-ms", "31536000000"]).ok();
@@ -169,7 +169,7 @@ fn check(server: &Server, name: &str, example: &str) {
     let (calls, waiter) = setting(name);
     for call in calls {
         let printed = redis_cli(server, call);
-        // What others have is not what the example is about.
+        // Holds of other owners are not part of the example.
         if !call.contains(" other ") {
             real.learn(&printed);
         }
@@ -214,7 +214,7 @@ fn the_examples_are_real() {
     let server = with_tokens_ahead();
     for command in COMMANDS.iter().filter(|command| !command.example.is_empty()) {
         if command.name == "DLOCK.ANYACQUIRE" {
-            // Where it begins to look moves on with each call, so its example is the first.
+            // The start of its search changes with each call, so its example comes first.
             continue;
         }
         check(&server, command.name, command.example);

@@ -1,4 +1,4 @@
-//! A server that refuses its clients' writes does not hand on either. Waits run out as ever, leases are not put off.
+//! A server that refuses writes of clients does not hand off either. Waits end as usual, leases are not extended.
 
 #![allow(clippy::expect_used, reason = "a test that cannot go on stops here and says why")]
 
@@ -20,10 +20,10 @@ test_both_families! {
     a_connection_that_cannot_be_blocked_gets_an_error
 }
 
-/// Makes the server refuse writes, or take them again.
+/// Makes the server refuse writes, or accept them again.
 type Step = fn(&Server);
 
-/// What the server refuses a write with, how that begins and how it ends.
+/// The code of the refusal, its beginning and its end.
 const REFUSALS: [(&str, Step, Step); 2] = [
     ("NOREPLICAS ", |server| min_replicas(server, "1"), |server| min_replicas(server, "0")),
     ("MISCONF ", fail_to_save, save),
@@ -65,7 +65,7 @@ fn nothing_is_handed_on_while_writes_are_refused(family: Family) {
         block(&server, &mut heir, &args!["DLOCK.ACQUIRE", "tied", "heir", "BLOCK", 0]);
         block(&server, &mut called_off, &args!["DLOCK.ACQUIRE", "tied", "x", "BLOCK", 0]);
         block(&server, &mut patient, &args!["DLOCK.ACQUIRE", "tied", "patient", "BLOCK", 3_000]);
-        // Not before the server refuses writes.
+        // Only when the server refuses writes.
         scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "4000"]).int();
         begin(&server);
 
@@ -105,7 +105,7 @@ fn nothing_is_handed_on_while_writes_are_refused(family: Family) {
     }
 }
 
-/// Nobody asks anything while writes are refused, and nothing tells the module that it is over.
+/// No command comes while writes are refused, and the module gets no event at the end.
 fn the_end_of_a_refusal_is_noticed_without_help(family: Family) {
     let server = family.with(&["hz", "1", "dynamic-hz", "no"]).start();
     let mut operator = server.client();
@@ -127,7 +127,7 @@ fn the_end_of_a_refusal_is_noticed_without_help(family: Family) {
     });
 }
 
-/// A connection that listens to channels: Valkey does not block it, from a version on.
+/// A subscriber connection: newer versions of Valkey do not block it.
 fn a_connection_that_cannot_be_blocked_gets_an_error(family: Family) {
     let server = family.start();
     let mut scene = Scene::set(&server, "k");

@@ -1,4 +1,4 @@
-//! A replica has what its primary has, however it came by it, and decides nothing.
+//! A replica has the data of its primary, however it was transferred, and decides nothing.
 
 use std::time::Duration;
 
@@ -24,12 +24,12 @@ test_both_families! {
 /// Loads a full sync into a second data set while the first is served.
 const BESIDE: [&str; 2] = ["repl-diskless-load", "swapdb"];
 
-/// Waits until a replica has what its primary has.
+/// Waits until a replica has the data of its primary.
 #[track_caller]
 pub fn wait_equal(primary: &Server, replica: &Server, what: &str) {
     wait_until(&format!("{what} to be equal"), || {
         primary.wait_replica_synced(replica);
-        // Leases go on ending in the meantime: the same moment on both sides is what counts.
+        // Leases end meanwhile: both sides must be compared at the same moment.
         let before = primary.digest();
         let theirs = replica.digest();
         before == theirs && primary.digest() == before
@@ -45,7 +45,7 @@ fn every_replica_is_equal_after_a_random_workload() {
 
 /// Replicas of every kind, links that break, and a random workload.
 pub fn stay_equal(family: Family, seed: u64) {
-    // With a backlog that holds all that is written until the last of them is back.
+    // With a backlog for all writes until the last replica is back.
     let grace = ["dlock.fair-grace-ms", "100", "repl-backlog-size", "67108864"];
     let mut primary = family.with(&grace).start();
     let plain = family.with(&grace).replica_of(&primary).start();
@@ -54,11 +54,11 @@ pub fn stay_equal(family: Family, seed: u64) {
     let mix = Mix { family, connections: 16, keys: 24, lease_ms: 10..400, ruthless: true };
     let workload = Workload::start(&primary, &mix, seed);
     workload.wait_answers(1_000);
-    // Their links break, and they go on where they were.
+    // Their links break, and they resume.
     primary.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
     workload.wait_answers(1_000);
     plain.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
-    // In the middle of it all somebody gets everything at once.
+    // In the middle a new replica gets a full synchronization.
     let late = family.with(&BESIDE).replica_of(&primary).start();
     workload.wait_answers(1_000);
     drop(workload.stop());
@@ -78,7 +78,7 @@ pub fn stay_equal(family: Family, seed: u64) {
     plain.wait_replica_synced(&chained);
     wait_until("a replica's replica to be equal", || chained.digest() == primary.digest());
 
-    // The AOF that a replica keeps is a data set of its own.
+    // The AOF of a replica is a separate data set.
     wait_until("the last grants to end", || {
         primary.keys() == i64::try_from(held.len()).expect("a few")
     });
@@ -102,7 +102,7 @@ fn done_with(server: &Server, keys: &[&str]) {
 }
 
 fn a_full_sync_beside_the_old_data_is_equal(family: Family) {
-    // The smallest backlog there is: what is missed is soon more than that.
+    // The smallest possible backlog: a disconnected replica soon misses more than that.
     let primary = family.with(&["repl-backlog-size", "16384", "rdbcompression", "no"]).start();
     let replica = family.with(&BESIDE).and(&["rdbcompression", "no"]).start();
     let specimens = Specimens::make(&primary);
@@ -115,7 +115,7 @@ fn a_full_sync_beside_the_old_data_is_equal(family: Family) {
         specimens.check(&replica, what);
     };
 
-    // Data that is none of the primary's.
+    // Data that the primary does not have.
     replica.client().pipeline(&[
         args!["DLOCK.ACQUIRE", "plain", "of its own"],
         args!["DLOCK.ACQUIRE", "gone", "a"],
@@ -125,10 +125,10 @@ fn a_full_sync_beside_the_old_data_is_equal(family: Family) {
     replica.cmd(&args!["REPLICAOF", "127.0.0.1", primary.port()]).ok();
     wait_entered("instead of its own data");
 
-    // An older state of the primary's, served in the meantime.
+    // An older state of the primary, served meanwhile.
     primary.cmd(&["DLOCK.ACQUIRE", "gone", "a"]).ok();
     primary.wait_replica_synced(&replica);
-    // In one step, or the replica would be back before it missed enough.
+    // In one step, or the replica would be back before it has missed enough.
     primary.client().pipeline(&[
         args!["MULTI"],
         args!["CLIENT", "KILL", "TYPE", "replica"],
@@ -142,7 +142,7 @@ fn a_full_sync_beside_the_old_data_is_equal(family: Family) {
     let swaps = replica.log().matches("Swapping active DB").count();
     assert_eq!(swaps, 2, "{}", replica.log_tail());
 
-    // What is sent from now on is applied to what was loaded.
+    // The following stream is applied to the loaded data.
     primary.cmd(&["DLOCK.BREAK", "full"]).ok();
     primary.wait_replica_synced(&replica);
     assert_eq!(replica.digest(), primary.digest());
@@ -166,7 +166,7 @@ fn a_replica_shows_everything_and_takes_no_write() {
             ("token", token),
             ("holds", 2),
             ("lease-ms", 60_000),
-            // Connections and queues are the primary's alone.
+            // Connections and queues exist only on the primary.
             ("bound-client", 0),
             ("waiters", 0),
         ] {
@@ -195,7 +195,7 @@ fn a_replica_shows_everything_and_takes_no_write() {
             let refused = server.cmd(call).error();
             assert!(refused.starts_with("READONLY "), "{call:?}: {refused}");
         }
-        // It is no write, and nobody is blocked here.
+        // UNBLOCK is not a write, and no call is blocked here.
         assert_eq!(server.cmd(&["DLOCK.UNBLOCK", "1"]).int(), 0);
         assert_eq!(server.digest(), primary.digest());
     }
@@ -211,7 +211,7 @@ fn a_replica_ends_no_lease_and_hides_what_is_over(family: Family) {
     primary.cmd(&["DLOCK.BREAK", "closed"]).ok();
     primary.wait_replica_synced(&replica);
     let digest = replica.digest();
-    // Nobody is left who could tell the replica anything.
+    // No primary is left that could send the replica anything.
     primary.kill9();
     assert!(!replica.cmd(&["DLOCK.INFO", "k"]).is_null());
     for key in ["k", "closed"] {
@@ -227,7 +227,7 @@ fn a_replica_ends_no_lease_and_hides_what_is_over(family: Family) {
     let counters = replica.info("dlock");
     assert_eq!((counters["expiries"].as_str(), counters["disconnected"].as_str()), ("0", "0"));
     assert_eq!(counters["armed_deadlines"], "0", "nothing that could ring");
-    // Promoted, it gives both their time once more, and ends them then.
+    // Promoted, it gives both their full time again, then ends them.
     replica.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
     assert_eq!(replica.cmd(&args!["DLOCK.CHECK", "k", token]).int(), 1);
     assert!(replica.cmd(&["DLOCK.ACQUIRE", "closed", "b"]).is_null());
@@ -304,7 +304,7 @@ fn wait_covers_grants_that_came_late_or_were_repeated(family: Family) {
     };
     let acquire = ["DLOCK.ACQUIRE", "k", "a", "REQID", "r"];
     let token = first.cmd(&acquire).int();
-    // A connection that has written nothing itself but was answered for the same request.
+    // A connection that has written nothing itself, but got a reply to the same request.
     let mut second = server.client();
     assert_eq!(second.cmd(&acquire).int(), token);
     wait_says(&mut second, "a repeated ACQUIRE");

@@ -1,4 +1,4 @@
-//! Late copies of requests: their holds have ended, here and after a failover, and they do nothing.
+//! Late copies of requests: their holds have ended, here and after a failover, and the copies do nothing.
 
 use crate::{
     args,
@@ -13,7 +13,7 @@ test_both_families! {
     what_was_over_is_known_to_a_promoted_replica
 }
 
-/// A call in words, on a connection of its own.
+/// Makes a call given as words, on a separate connection.
 #[track_caller]
 pub fn ask(server: &Server, call: &str) -> redis::Value {
     server.cmd(&call.split(' ').collect::<Vec<_>>())
@@ -38,7 +38,7 @@ fn a_late_release_does_not_release_the_next_hold(family: Family) {
     ask(&server, "DLOCK.ACQUIRE k a REQID a1").int();
     assert_eq!(ask(&server, "DLOCK.RELEASE k a REQID r1").int(), 0);
     let token = ask(&server, "DLOCK.ACQUIRE k a REQID a2").int();
-    // On another connection, as copies do that come late.
+    // On another connection, as late copies are.
     assert_eq!(ask(&server, "DLOCK.RELEASE k a REQID r1").int(), 0);
     assert_eq!(server.cmd(&args!["DLOCK.CHECK", "k", token]).int(), 1);
     refused(&server, "DLOCK.RELEASE k a REQID a1", "ERR");
@@ -53,12 +53,12 @@ fn a_late_acquire_does_not_take_a_released_lock_again(family: Family) {
     ask(&server, "DLOCK.RELEASE k a REQID r1").int();
     refused(&server, "DLOCK.ACQUIRE k a REQID a1", "SPENT");
     assert_eq!(server.keys(), 0);
-    // It does not wait, either, and closes no queue.
+    // It does not wait, either, and reserves no lock.
     ask(&server, "DLOCK.ACQUIRE k b").int();
     refused(&server, "DLOCK.ACQUIRE k a REQID a1 BLOCK 0", "SPENT");
     refused(&server, "DLOCK.ACQUIRE k a REQID a1 QUEUE 1000", "SPENT");
     ask(&server, "DLOCK.RELEASE k b").int();
-    // DEL, expiry and BREAK end a hold as well.
+    // DEL, expiry and BREAK end a hold, too.
     ask(&server, "DLOCK.ACQUIRE k a REQID a2").int();
     ask(&server, "DEL k").ok();
     refused(&server, "DLOCK.ACQUIRE k a REQID a2", "SPENT");
@@ -68,7 +68,7 @@ fn a_late_acquire_does_not_take_a_released_lock_again(family: Family) {
     ask(&server, "DLOCK.ACQUIRE k a REQID a4").int();
     assert_eq!(ask(&server, "DLOCK.BREAK k").int(), 1);
     refused(&server, "DLOCK.ACQUIRE k a REQID a4", "SPENT");
-    // And it is forgotten in the end.
+    // Eventually it is forgotten.
     assert!(server.info_number("dlock", "requests_remembered") > 0);
     ask(&server, "CONFIG SET dlock.request-memory-ms 1").ok();
     wait_until("all to be forgotten", || server.info_number("dlock", "requests_remembered") == 0);
@@ -86,7 +86,7 @@ fn a_cancelled_request_can_come_no_more(family: Family) {
     assert_eq!(ask(&server, "DLOCK.CANCEL k a REQID a2").int(), 1);
     assert!(waiting.expect_reply(SOON).is_null());
     refused(&server, "DLOCK.ACQUIRE k a REQID a2", "SPENT");
-    // The same CANCEL once more leaves the next request alone.
+    // A repeat of the same CANCEL does not affect the next request.
     let mut waiting = server.block(&["DLOCK.ACQUIRE", "k", "a", "BLOCK", "0", "REQID", "a3"]);
     assert_eq!(ask(&server, "DLOCK.CANCEL k a REQID a2").int(), 1);
     ask(&server, "DLOCK.RELEASE k h").int();

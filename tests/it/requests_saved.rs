@@ -1,4 +1,4 @@
-//! Requests that are over, in files and full synchronizations: who takes a data set over knows them, too.
+//! Finished requests in files and full synchronizations: a server that takes a data set over knows them, too.
 
 use std::{fs, panic::AssertUnwindSafe};
 
@@ -41,11 +41,11 @@ fn remembered(server: &Server) -> i64 {
     server.info_number("dlock", "requests_remembered")
 }
 
-/// Copies of all of them come, and do nothing.
+/// Copies of all of them arrive, and do nothing.
 #[track_caller]
 fn copies_do_nothing(server: &Server, what: &str) {
     assert_eq!(remembered(server), SPENT, "{what}");
-    // Somebody else holds one of the keys by now.
+    // Another owner now holds one of the keys.
     let token = ask(server, "DLOCK.ACQUIRE n b").int();
     for copy in ["k a REQID a1", "k a REQID a2", "l a REQID a1", "m a REQID a1", "n a REQID a1"] {
         refused(server, &format!("DLOCK.ACQUIRE {copy}"), "SPENT");
@@ -60,7 +60,7 @@ fn copies_do_nothing(server: &Server, what: &str) {
     assert_eq!(ask(server, "DSEM.GIVE s REQID g").int(), 0, "{what}");
     assert_eq!(ask(server, "DSEM.DRAIN s REQID d").int(), 8, "{what}");
     refused(server, "DSEM.TAKE s REQID t", "ERR");
-    // What is new is done.
+    // New requests are executed.
     assert_eq!(ask(server, "DLOCK.RELEASE n b").int(), 0, "{what}");
     ask(server, "DLOCK.ACQUIRE k a REQID a3").int();
     assert_eq!(ask(server, "DLOCK.RELEASE k a REQID r3").int(), 0, "{what}");
@@ -81,7 +81,7 @@ fn a_replica_that_came_late_knows_what_was_over_before(family: Family) {
         let replica = family.with(settings).replica_of(&primary).start();
         let chained = family.with(settings).replica_of(&replica).start();
         assert_eq!(remembered(&replica), SPENT);
-        // What follows is told by records, and counts once.
+        // Later requests come as records, and count once.
         ask(&primary, "DLOCK.CANCEL m a REQID a1").int();
         primary.wait_replica_synced(&replica);
         replica.wait_replica_synced(&chained);
@@ -99,7 +99,7 @@ fn a_full_sync_brings_what_is_known_in_place_of_what_was(family: Family) {
     for load in ["disabled", "swapdb"] {
         let mut primary = family.with(&["repl-backlog-size", "16384"]).start();
         spend(&primary);
-        // It was a primary itself; what it knows is about data that go.
+        // It was a primary itself; its knowledge is about data that are replaced.
         let replica = family.with(&["repl-diskless-load", load]).start();
         ask(&replica, "DLOCK.ACQUIRE own a REQID a1").int();
         ask(&replica, "DLOCK.RELEASE own a REQID r1").int();
@@ -113,7 +113,7 @@ fn a_full_sync_brings_what_is_known_in_place_of_what_was(family: Family) {
         };
         synced(1);
         assert_eq!(remembered(&replica), SPENT, "{load}");
-        // Once more, with what it missed; with swapdb the old data are served in the meantime.
+        // Again, with missed records; with swapdb the old data are served meanwhile.
         let mut client = primary.client();
         client.pipeline(&[
             args!["MULTI"],
@@ -132,11 +132,11 @@ fn a_full_sync_brings_what_is_known_in_place_of_what_was(family: Family) {
         for copy in ["k a REQID a1", "late a REQID a1", "later a REQID a1"] {
             refused(&replica, &format!("DLOCK.ACQUIRE {copy}"), "SPENT");
         }
-        // It never heard of this one, as far as its data set goes.
+        // Its data set does not contain this request.
         ask(&replica, "DLOCK.ACQUIRE own a REQID a1").int();
         assert_eq!(ask(&replica, "DLOCK.RELEASE own a REQID r1").int(), 0);
 
-        // The data set of a primary that knows nothing takes it all away.
+        // A full synchronization from a primary without requests removes all of them.
         let empty = family.start();
         ask(&replica, "DEL s").ok();
         replica.cmd(&args!["REPLICAOF", "127.0.0.1", empty.port()]).ok();
@@ -205,7 +205,7 @@ fn a_damaged_memory_of_requests_is_refused_at_the_start() {
     let whole = fs::read(&file).expect("the file that was saved");
     let head = [&[1][..], &token.to_le_bytes()].concat();
     let head = whole.windows(9).position(|part| part == head).expect("the first string");
-    // A later version; a token that cannot be; more requests than there are, and fewer.
+    // A later version; an invalid token; more requests than exist, and fewer.
     for (at, byte) in [(0, 9), (8, 0xFF), (25, 3), (32, 0xFF), (25, 1), (25, 0)] {
         let mut bytes = whole.clone();
         bytes[head + at] = byte;

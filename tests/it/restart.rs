@@ -1,4 +1,4 @@
-//! A new process, or a promoted replica, takes over: leases, ties, quarantine and tokens go on.
+//! A new process, or a promoted replica, takes over: leases, bindings, quarantine and tokens continue.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ test_both_families! {
     a_promoted_replica_gives_the_last_known_lease_in_full
 }
 
-/// A way by which another process comes to decide, and the settings that it needs.
+/// A way for another process to take over, and its settings.
 pub struct Way {
     pub name: &'static str,
     pub settings: &'static [&'static str],
@@ -49,10 +49,10 @@ pub const PROMOTION: Way = Way {
     },
 };
 
-/// How much later than it should something may be seen on a machine that runs many tests at a time.
+/// Maximum delay on a machine that runs many tests at a time.
 pub const LATE: Duration = Duration::from_secs(8);
 
-/// Runs the same test of several ways, side by side: they are all about waiting.
+/// Runs the same test for several ways concurrently: they mostly wait.
 pub fn each<W: Sync>(ways: &[W], test: impl Fn(&W) + Sync) {
     std::thread::scope(|scope| {
         for way in ways {
@@ -61,7 +61,7 @@ pub fn each<W: Sync>(ways: &[W], test: impl Fn(&W) + Sync) {
     });
 }
 
-/// Takes over after `prepare`; the new server, and when it was known not to run yet and known to run.
+/// Takes over after `prepare`; returns the new server, with a time when it did not run yet and a time when it did.
 pub fn take_over(
     family: Family,
     way: &Way,
@@ -84,10 +84,10 @@ fn leases_end_later_but_never_earlier(family: Family) {
         let name = way.name;
         let mut given = Instant::now();
         let (server, _, after) = take_over(family, way, &[], |server| {
-            // A hold, a grant that nobody has claimed, a lock that is closed.
+            // A hold, an unclaimed grant, a closed lock.
             server.cmd(&["DLOCK.ACQUIRE", "turn", "a"]).ok();
             let mut queued = server.client();
-            // Its lease is no longer than QUEUE: of a snapshot the owner may have claimed the grant since.
+            // Its lease is no longer than QUEUE: after a snapshot the owner may have claimed the grant.
             queued.cmd(&["DLOCK.ACQUIRE", "turn", "b", "QUEUE", "600", "PX", "600"]).ok();
             server.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "900"]).ok();
             server.cmd(&["DLOCK.ACQUIRE", "closed", "a"]).ok();
@@ -215,7 +215,7 @@ fn new_grants_wait_until_the_quarantine_is_over(family: Family) {
         assert!(server.cmd(&["DLOCK.ACQUIRE", "held", "b"]).is_null(), "{name}: it is held");
         let waits = ["free", "brief", "given"]
             .map(|key| server.block(&["DLOCK.ACQUIRE", key, "b", "BLOCK", "0"]));
-        // Known holds work as ever.
+        // Known holds work as usual.
         let token = server.cmd(&["DLOCK.ACQUIRE", "given", "a", "REQID", "r"]).int();
         assert_eq!(server.cmd(&["DLOCK.ACQUIRE", "given", "a"]).int(), token, "{name}");
         assert_eq!(server.cmd(&["DLOCK.RENEW", "given", "a"]).int(), token, "{name}");
@@ -309,7 +309,7 @@ fn tokens_go_on_growing(family: Family) {
 /// 30 days.
 const LEAD: &str = "2592000000";
 
-/// Moves the tokens 20 days ahead, or a second if they are, by a hold that is gone then.
+/// Moves the tokens 20 days ahead, or a second if they already are, with a hold that is then released.
 fn raise_and_release(server: &Server) -> i64 {
     let token = server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
     let wall = server.cmd(&["TIME"]).items()[0].text().parse::<i64>().unwrap() * 1_000_000;
@@ -320,7 +320,7 @@ fn raise_and_release(server: &Server) -> i64 {
     raised
 }
 
-/// A value that was restored, and deleted again before the server took a turn.
+/// A value that was restored, and deleted again within one turn of the server.
 fn a_token_that_came_and_went_in_the_file_is_known(family: Family) {
     let server = family.with(&AOF).start();
     server.cmd(&["CONFIG", "SET", "dlock.max-token-lead-ms", LEAD]).ok();
@@ -340,7 +340,7 @@ fn a_lock_that_moved_right_after_it_was_loaded_ends_by_itself(family: Family) {
     let moves: [&[&str]; 3] =
         [&["RENAME", "k", "moved"], &["MOVE", "k", "5"], &["SWAPDB", "0", "5"]];
     let run = |call: &[&str]| {
-        // In the file, the move follows the loaded value at once: the server takes no turn in between.
+        // In the file, the move directly follows the loaded value: the server takes no turn in between.
         let server = family.with(&AOF).and(&["aof-use-rdb-preamble", "yes"]).start();
         server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "5000"]).ok();
         let server = crashed(done(rewritten(server), call));
@@ -371,7 +371,7 @@ fn a_lock_that_moved_right_after_it_was_loaded_ends_by_itself(family: Family) {
 fn what_was_granted_between_exchanges_of_databases_ends_by_itself(family: Family) {
     // The other process reads all of this at once and takes no turn in between.
     let transact = |server: &Server| {
-        // It takes a replica up to a second to say that it has all of it.
+        // A replica needs up to a second to acknowledge all of it.
         let grant = |key: &str| args!["DLOCK.ACQUIRE", key, "a", "PX", "6000"];
         let swap = || args!["SWAPDB", 0, 5];
         let calls = [

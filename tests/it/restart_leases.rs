@@ -1,4 +1,4 @@
-//! A restart ends no lease early: renewals after the last snapshot are not in it, nor is the time that has passed.
+//! A restart ends no lease early: the snapshot contains neither later renewals nor the time that has elapsed.
 
 use std::{
     thread,
@@ -13,9 +13,9 @@ use crate::{
 };
 
 const LEASE: u64 = 8_000;
-/// So little is left of the leases when they are saved.
+/// Remaining time of the leases when they are saved, in milliseconds.
 const SAVED: i64 = 4_500;
-/// How much later than a lease after the start it may end; less than the lease, which must not be given twice.
+/// Maximum time after a lease from the start; less than the lease, which must not be given twice.
 const LATE: Duration = Duration::from_secs(7);
 
 /// How the data set is saved, and the settings of the server.
@@ -35,15 +35,15 @@ const WAYS: [Way; 3] = [
     },
 ];
 
-/// Something that is held, saved with little left of its time, and then held in full again.
+/// A hold that is saved with little of its lease left, and then has its full lease again.
 struct Scene {
     name: &'static str,
-    /// Needs these keys to be there.
+    /// Required keys.
     before: &'static [&'static str],
     hold: &'static str,
-    /// Waits for the grant that the owner claims later; `hold` is given back then.
+    /// Waits for the grant that the owner claims later; `hold` is released then.
     queued: Option<&'static str>,
-    /// Asks for what is left.
+    /// Reads the remaining time.
     left: &'static str,
     /// After the snapshot; `$id` is what `hold` replied.
     renew: Option<&'static str>,
@@ -106,7 +106,7 @@ const SCENES: [Scene; 7] = [
         renew: Some("DSEM.RENEW sem $id"),
         wait: "DSEM.ACQUIRE sem b BLOCK 0",
     },
-    // Its owner claims the grant after it was saved: its lease begins with that.
+    // Its owner claims the grant after the save: its lease begins then.
     Scene {
         name: "a grant that is claimed",
         before: &[],
@@ -122,7 +122,7 @@ fn words(call: &str) -> Vec<String> {
     call.split(' ').map(str::to_owned).collect()
 }
 
-/// What is left of the first hold that a reply shows.
+/// The remaining time of the first hold in a reply.
 fn left(reply: &redis::Value) -> i64 {
     let text = reply.show();
     let found = text.split("ttl-ms").nth(1).unwrap_or_else(|| panic!("no ttl-ms in {text}"));
@@ -225,7 +225,7 @@ fn without_an_aof_the_quarantine_protects_what_was_granted_after_the_snapshot() 
     }
 }
 
-/// Whether the log says that grants can have been lost.
+/// Whether the log says that grants may have been lost.
 fn warns(server: &Server) -> bool {
     server.log().contains("started from an RDB file")
 }

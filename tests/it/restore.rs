@@ -1,4 +1,4 @@
-//! What comes from outside is taken only as far as it can be trusted: tokens of other servers, files of other versions.
+//! Data from outside is accepted only as far as it can be trusted: tokens of other servers, files of other versions.
 
 use std::{fs, io::Write as _, panic::AssertUnwindSafe, path::PathBuf};
 
@@ -33,11 +33,11 @@ fn a_token_too_far_ahead_is_refused() {
         let dump = source.cmd(&["DUMP", key]).bytes();
         server.cmd(&args!["RESTORE", format!("{key} of another"), 0, dump])
     };
-    // Up to a minute ahead a token may be another server's; it is learnt.
+    // A token up to a minute ahead may come from another server; it is accepted.
     restore(&target, "near").ok();
     assert_eq!(target.cmd(&args!["DLOCK.CHECK", "near of another", near]).int(), 1);
     assert_eq!(target.cmd(&["DLOCK.ACQUIRE", "new", "a"]).int(), near + 1);
-    // Beyond, it would use up tokens, by mistake or on purpose.
+    // Beyond that, it would use up tokens, by mistake or on purpose.
     assert_eq!(restore(&target, "far").error(), "ERR Bad data format");
     let migrate = args!["MIGRATE", "127.0.0.1", target.port(), "far", 0, 5_000];
     let refused = source.cmd(&migrate).error();
@@ -46,14 +46,14 @@ fn a_token_too_far_ahead_is_refused() {
     assert_eq!(target.keys(), 2);
     assert_eq!(target.info_number("dlock", "last_token"), near + 1);
     assert!(target.log().contains("its token is too far ahead"), "{}", target.log_tail());
-    // A server that has given such tokens itself takes them.
+    // A server that has issued such tokens itself accepts them.
     restore(&source, "far").ok();
     target.cmd(&["DLOCK.RELEASE", "near of another", "a"]).ok();
     target.cmd(&["DLOCK.RELEASE", "new", "a"]).ok();
     target.left_over_check();
 }
 
-/// Lets a server find in its AOF, which it trusts, that it has given this token.
+/// Lets a server find this issued token in its AOF, which it trusts.
 fn grant_in_the_aof(server: &Server, key: &str, token: i64) {
     server.cmd(&["DLOCK.ACQUIRE", key, "a"]).ok();
     let mut lock = stored(&mut server.client(), key.as_bytes()).expect("a lock");
@@ -77,7 +77,8 @@ fn aof(server: &Server) -> PathBuf {
     server.dir().join("appendonlydir/appendonly.aof.1.incr.aof")
 }
 
-/// Raises the version of the record with its owner at this place: in front are its length, the kind of state, flags, the version.
+/// Raises the version of the record with its owner at this offset: before it are its length, the kind of state,
+/// flags, the version.
 fn make_later(bytes: &mut [u8], owner: usize) {
     let version = &mut bytes[owner - 4];
     assert_eq!(*version, VERSION);
@@ -112,7 +113,7 @@ fn a_damaged_record_in_the_aof_costs_that_record() {
     let mut bytes = fs::read(&file).expect("the AOF");
     let found: Vec<usize> =
         (0..bytes.len() - 11).filter(|&at| bytes[at..].starts_with(b"first-owner")).collect();
-    // As key and owner of two records: the second owner in the second record.
+    // Key and owner of two records: the second owner is in the second record.
     make_later(&mut bytes, found[3]);
     fs::write(&file, bytes).expect("a file of ours");
     server.start_again();
@@ -125,7 +126,7 @@ fn a_damaged_record_in_the_aof_costs_that_record() {
     assert!(server.log().contains("a record cannot be replayed"), "{}", server.log_tail());
 }
 
-/// A fair lock with so many places, as DUMP gives it.
+/// A fair lock with this number of waiters, as DUMP returns it.
 fn queue_of(source: &Server, places: usize) -> Vec<u8> {
     let mut client = source.client();
     client.cmd(&["DFAIR.ACQUIRE", "line", "holder"]).int();
@@ -168,7 +169,7 @@ fn a_queue_that_is_restored_keeps_the_limits_of_waiters() {
     assert!(replies[1].show().contains("Bad data format"), "{}", replies[1].show());
     assert_eq!(replies[2], redis::Value::Okay);
     wait_until("the places to be entered", || waiting() == 5);
-    // That is the limit for all, as if clients waited.
+    // That is the limit for all waiters, including clients.
     client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
     let full = client.cmd(&["DLOCK.ACQUIRE", "k", "b", "QUEUE", "1000"]).error();
     assert!(full.starts_with("LIMIT "), "{full}");
@@ -218,7 +219,7 @@ fn refusals_of_restore_do_not_fill_the_log() {
     let lines = || server.log().matches("cannot be loaded").count() as u64;
     let most = 1 + begun.elapsed().as_secs() + 1;
     assert!((1..=most).contains(&lines()), "{} lines", lines());
-    // What was left out is told with the next line.
+    // The next line reports the omitted ones.
     wait_until("the next line", || {
         server.cmd(&args!["RESTORE", "l", 0, &damaged]).error();
         server.log().contains("others since the last line)")
@@ -235,7 +236,7 @@ fn a_channel_that_a_user_may_not_use_does_not_come_back() {
         let words = call.split(' ').chain(["NOTIFY", channel]);
         words.map(str::to_owned).collect::<Vec<_>>()
     };
-    // A holder, readers, a permit and two places, each with a channel.
+    // A holder, readers, a permit and two waiters, each with a channel.
     for call in [
         notify("secret", "DLOCK.ACQUIRE lock a EX 600"),
         notify("secret", "DRW.ACQUIRE rw a READ EX 600"),
@@ -256,7 +257,7 @@ fn a_channel_that_a_user_may_not_use_does_not_come_back() {
         for (key, dump) in keys.iter().zip(&dumps) {
             target.cmd(&args!["RESTORE", key, 0, dump, "REPLACE"]).ok();
         }
-        // Every value is entered, with or without its channel.
+        // Every value is indexed, with or without its channel.
         wait_until("the values to be entered", || {
             target.info_number("dlock", "keys_entered") == 4
                 && target.info_number("dlock", "waiters_queued") == 2
@@ -264,7 +265,7 @@ fn a_channel_that_a_user_may_not_use_does_not_come_back() {
         target.wait_replica_synced(&replica);
         assert_eq!(target.digest(), replica.digest());
     };
-    // Users without RESTORE, and users that may publish there, take nothing away.
+    // Users without RESTORE, and users that may publish there, remove nothing.
     target.cmd(&["ACL", "SETUSER", "worker", "on", "nopass", "~*", "resetchannels", "+ping"]).ok();
     let mut secret = heard(&["secret"]);
     restore();
@@ -287,7 +288,7 @@ fn a_channel_that_a_user_may_not_use_does_not_come_back() {
     assert_eq!(kinds, ["broken", "broken", "deleted", "granted"], "{texts:?}");
     target.cmd(&["DRW.BREAK", "rw", "b"]).ok();
     assert!(others.next_text().starts_with("broken 0 "));
-    // Not even if the value goes before the server takes a turn.
+    // Not even if the value is deleted before the server takes a turn.
     let delete = [args!["MULTI"], args!["RESTORE", "lock", 0, &dumps[0]], args!["DEL", "lock"]];
     target.client().pipeline(&[&delete[..], &[args!["EXEC"]]].concat());
     target.cmd(&["FLUSHALL"]).ok();

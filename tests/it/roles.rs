@@ -1,4 +1,4 @@
-//! A server that becomes a replica, and a replica that is promoted, with holders and waiters, blocked and queued.
+//! A server that becomes a replica, and a promoted replica, with holders and waiters, blocked and queued.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ fn replicate(server: &Server, primary: &Server) {
     });
 }
 
-/// Makes a replica decide; when it was told to.
+/// Promotes a replica; returns the time of the command.
 #[track_caller]
 fn promote(server: &Server) -> Instant {
     let told = Instant::now();
@@ -42,7 +42,7 @@ fn waiters_of_a_server_that_becomes_a_replica_are_sent_away() {
     for waiter in [&mut scene.first, &mut scene.last] {
         assert_sent_away(&waiter.reply(SOON));
     }
-    // Its data are those of the other now, and its places are gone.
+    // Its data are now those of the other server, and its waiters are gone.
     assert_eq!(server.cmd(&args!["DLOCK.CHECK", "k", token]).int(), 1);
     assert!(server.cmd(&["DLOCK.WAITERS", "k"]).items().is_empty());
     for call in [
@@ -63,7 +63,7 @@ fn waiters_of_a_server_that_becomes_a_replica_are_sent_away() {
     other.left_over_check();
 }
 
-/// Nobody has told the connections of a lone replica to go: those with a tie or a place may still close, and nothing comes of it.
+/// A lone replica does not close its connections: bound or waiting ones may still close, without any effect.
 #[test]
 fn a_replica_ends_nothing_by_itself_and_says_what_is_over() {
     let server = Server::start();
@@ -71,7 +71,7 @@ fn a_replica_ends_nothing_by_itself_and_says_what_is_over() {
     let mut bound = server.client();
     bound.cmd(&["DLOCK.ACQUIRE", "tied", "h", "BIND", "0"]).int();
     scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "2000"]).int();
-    // A primary that nobody can reach.
+    // A primary that is unreachable.
     server.cmd(&["REPLICAOF", "127.0.0.1", "1"]).ok();
     for waiter in [&mut scene.first, &mut scene.last] {
         assert_sent_away(&waiter.reply(SOON));
@@ -84,7 +84,7 @@ fn a_replica_ends_nothing_by_itself_and_says_what_is_over() {
     assert!(server.cmd(&["DLOCK.POSITION", "k", "h"]).is_null());
     assert_eq!((server.keys(), server.info_number("dlock", "expiries")), (2, 0));
 
-    // As long as it was a replica, nobody could renew: the lease begins anew.
+    // While it was a replica, owners could not renew: the lease restarts.
     let told = promote(&server);
     assert_eq!(server.cmd(&args!["DLOCK.CHECK", "k", scene.token]).int(), 1);
     assert!(waiter(&server, "k", "late").reply(SOON).int() > scene.token);
@@ -100,7 +100,7 @@ fn a_promoted_replica_gives_every_lease_in_full() {
     const LEASE: u64 = 4_000;
     let mut old = Server::start();
     let new = Server::with(&[]).replica_of(&old).start();
-    // A fresh replica may get its first commands a second late.
+    // A new replica may get its first commands a second late.
     old.cmd(&["SET", "first", "v"]).ok();
     assert_eq!(old.cmd(&["WAIT", "1", "20000"]).int(), 1);
     let token = old.cmd(&args!["DLOCK.ACQUIRE", "k", "h", "PX", LEASE]).int();
@@ -129,17 +129,17 @@ fn a_promoted_replica_gives_every_lease_in_full() {
     new.left_over_check();
 }
 
-/// How long who was tied to a connection that is gone has to tie the hold anew.
+/// Time for an owner to bind its hold again after its connection closed.
 const GRACE: [&str; 2] = ["dlock.fair-grace-ms", "4000"];
 
-/// The four holds whose connections are on another server, or were in another life.
+/// The four holds whose connections are on another server, or belong to an earlier process.
 fn tie_four(server: &Server) -> Vec<i64> {
     let ties = [("untied", "0"), ("renewed", "0"), ("tied", "0"), ("long", "5000")];
     let mut holder = server.client();
     let token =
         |(key, ms): (&str, &str)| holder.cmd(&["DLOCK.ACQUIRE", key, "h", "BIND", ms]).int();
     let tokens = ties.map(token).to_vec();
-    // Kept open until the server has gone: otherwise the ties would end the holds there.
+    // Kept open until the server has gone: otherwise the bindings would end the holds there.
     std::mem::forget(holder);
     tokens
 }
@@ -216,7 +216,7 @@ fn a_promoted_replica_grants_nothing_new_during_its_quarantine() {
     new.left_over_check();
 }
 
-/// There and back before the module could look.
+/// Demoted and promoted before the module could process it.
 #[test]
 fn a_server_that_changes_its_role_twice_in_one_step_goes_on() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! DRW as a client sees it: who reads, who writes, with which token, how often.
+//! DRW as a client sees it: readers, writers, tokens, counts.
 
 use dlock_wire::reply::{holder, rw_info};
 use redis::Value;
@@ -20,7 +20,7 @@ fn many_readers_or_one_writer() {
             ("TYPE k", "'dlock-rwl"),
             ("rw k", "read a*1 b*1 c*1"),
             ("DRW.ACQUIRE k d WRITE", "nil"),
-            // Any holder's token will do.
+            // The token of any holder is valid.
             ("DRW.CHECK k $a", "1"),
             ("DRW.CHECK k $b", "1"),
             ("DRW.CHECK k $c", "1"),
@@ -88,7 +88,7 @@ fn a_writer_becomes_a_reader_without_a_gap() {
             ("DRW.ACQUIRE k a WRITE", "token w"),
             ("w: DRW.ACQUIRE k b WRITE BLOCK 0", "waits"),
             ("r: DRW.ACQUIRE k c READ BLOCK 0", "waits"),
-            // It holds the lock already: whoever waits is not passed by this.
+            // A re-entry passes the waiters.
             ("DRW.ACQUIRE k a READ", "token r"),
             ("DRW.RELEASE k a WRITE", "0"),
             ("w", "waits"),
@@ -102,7 +102,7 @@ fn a_writer_becomes_a_reader_without_a_gap() {
             ("DRW.RELEASE k b WRITE", "0"),
             ("r", "token c"),
             ("DRW.RELEASE k c READ", "0"),
-            // Readers who wait may come in as soon as the writer only reads.
+            // Waiting readers are granted as soon as the writer only reads.
             ("DRW.ACQUIRE k a WRITE", "token w"),
             ("r: DRW.ACQUIRE k c READ BLOCK 0", "waits"),
             ("w: DRW.ACQUIRE k b WRITE BLOCK 0", "waits"),

@@ -1,4 +1,4 @@
-//! How holds of a read-write lock end by themselves, each on its own, and what that closes.
+//! How holds of a read-write lock end by time, each separately, and when that closes the lock.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ fn readers_expire_one_by_one_and_not_early() {
 #[test]
 fn a_lock_is_closed_after_a_write_hold_that_was_not_given_back() {
     let server = Server::with(&["dlock.lock-delay-ms", "60000"]).start();
-    // How a hold ends, in which mode, and whether the lock is closed then.
+    // The end of a hold, its mode, and whether the lock is closed then.
     for (mode, end, closed) in [
         ("WRITE", &["DRW.RENEW", "k", "a", "WRITE", "PX", "1"][..], true),
         ("WRITE", &["DRW.BREAK", "k"], true),
@@ -105,7 +105,7 @@ fn a_lock_is_closed_after_a_write_hold_that_was_not_given_back() {
         );
         server.cmd(&["DEL", "k"]).ok();
     }
-    // A grant that nobody claimed is no crash.
+    // An unclaimed grant is not a crash.
     let mut place = server.client();
     server.cmd(&["DRW.ACQUIRE", "k", "a", "WRITE"]).int();
     assert!(place.cmd(&["DRW.ACQUIRE", "k", "b", "WRITE", "QUEUE", "20"]).is_null());
@@ -155,7 +155,7 @@ fn each_hold_is_tied_to_its_own_connection() {
         server.cmd(&["DRW.RELEASE", "k", "b", "READ"]).int();
     }
     assert_eq!(server.info_number("dlock", "disconnected"), 4);
-    // RENEW moves one tie and not the other.
+    // RENEW moves one binding and not the other.
     let (mut reader, mut other) = (server.client(), server.client());
     reader.cmd(&["DRW.ACQUIRE", "k", "a", "READ", "BIND", "0"]).int();
     reader.cmd(&["DRW.ACQUIRE", "k", "a", "WRITE", "BIND", "0"]).int();

@@ -1,4 +1,5 @@
-//! Read-write locks under load: nobody starves, and never a writer beside anybody, whatever befalls the connections.
+//! Read-write locks under load: no owner starves, and a writer never holds with another owner, in spite of connection
+//! faults.
 
 use std::{
     collections::BTreeMap,
@@ -21,11 +22,11 @@ use crate::{
     workload::Dice,
 };
 
-/// How long holders work under the lock: so long that one of many is always at it.
+/// Work time under the lock: long enough that one of many always holds it.
 const WORK: Duration = Duration::from_millis(3);
 
-/// `crowd` connections that take the lock in `mode` again and again, without a pause, until `during` has ended. Every token that they
-/// were given.
+/// `crowd` connections take the lock in `mode` repeatedly, without a pause, until `during` has ended. Returns every
+/// granted token.
 fn steady(server: &Server, mode: &str, crowd: usize, during: impl FnOnce()) -> Vec<i64> {
     let stop = AtomicBool::new(false);
     let one = |name: usize| {
@@ -52,8 +53,8 @@ fn steady(server: &Server, mode: &str, crowd: usize, during: impl FnOnce()) -> V
     })
 }
 
-/// One owner that takes a place while everybody else takes the lock in the other mode: how far in front of it were the others when it
-/// came, and between which tokens it waited.
+/// One owner waits while all others take the lock in the other mode. Returns the number of others in front of it on
+/// arrival, and the tokens between which it waited.
 fn overtaken(crowd_mode: &str, mode: &str, rounds: usize) -> Vec<i64> {
     let server = Server::start();
     let (mut client, mut waits, mut waited) = (server.client(), Vec::new(), 0);
@@ -62,7 +63,7 @@ fn overtaken(crowd_mode: &str, mode: &str, rounds: usize) -> Vec<i64> {
             server.info_number("dlock", "releases") >= 12 && rw(&server, "k") != "nothing"
         });
         for _ in 0..rounds {
-            // Arrival, its place and what was granted until then, all in one step.
+            // Arrival, its position and the tokens granted until then, all in one step.
             let replies = client.pipeline(&[
                 args!["MULTI"],
                 args!["DRW.ACQUIRE", "k", "one", mode, "QUEUE", 60_000],
@@ -107,19 +108,19 @@ fn no_reader_starves_among_writers() {
     assert!(overtaken.iter().all(|&by| by <= 0), "by so many: {overtaken:?}");
 }
 
-/// Who is certain to hold a lock, in which mode, and until when: from the answer on, until the lease that began after the request is
-/// over.
+/// The certain holders of a lock, by mode, and until when: from the reply until the end of a lease that began with
+/// the request.
 type Certain = Mutex<BTreeMap<(String, bool), Instant>>;
 
-/// The writer of a resource that refuses tokens older than the last one it saw.
+/// The writer of a resource that refuses tokens older than the newest it has seen.
 const FENCED_WRITE: &str = "redis.call('DRW.CHECK', KEYS[1], ARGV[1])
     if (tonumber(redis.call('GET', KEYS[2]) or '0')) > tonumber(ARGV[1]) then return redis.error_reply('OLD token') end
     return redis.call('SET', KEYS[2], ARGV[1])";
 
-/// So many grants must have been made for a storm to count.
+/// Minimum number of grants in a storm.
 const ENOUGH: usize = 300;
 
-/// What the dice say when a connection is given up, and when a call leaves a place behind.
+/// Dice values for a connection that is given up, and for a call that leaves a place behind.
 const GIVES_UP: u64 = 8;
 const LEAVES_A_PLACE: u64 = 9;
 
@@ -133,7 +134,7 @@ struct Worker<'a> {
     grants: usize,
 }
 
-/// What was asked for.
+/// The request.
 struct Wish {
     lock: usize,
     key: String,
@@ -175,13 +176,13 @@ impl Worker<'_> {
             bound: self.dice.below(5) == 0,
         };
         let held = self.attempt(&wish);
-        // Some readers go on to write, and some of those fail: two of them cannot both.
+        // Some readers upgrade to write, and some of those fail: two cannot both upgrade.
         if held && !wish.write && self.dice.below(3) == 0 {
             wish.write = true;
             self.attempt(&wish);
         }
         if held && wish.bound && self.dice.below(3) == 0 {
-            // It crashes, and what was tied to it ends at once.
+            // The connection closes, and its bound holds end at once.
             self.main = self.server.client();
         } else if !is_short || self.dice.below(2) == 0 {
             self.forget(&wish, None);
@@ -195,14 +196,14 @@ impl Worker<'_> {
                 self.second.cmd(&args!["DRW.RELEASE", &wish.key, owner, mode, "ALL"]);
             }
         }
-        // One blocked call is answered exactly once: the next reply is that to the next call.
+        // A blocked call gets exactly one reply: the next reply is that to the next call.
         assert_eq!(self.main.cmd(&["ECHO", owner]).text(), owner);
     }
 
-    /// Asks, is interfered with, and works under the lock if it was granted.
+    /// Requests the lock, interferes, and works under the lock if it was granted.
     fn attempt(&mut self, wish: &Wish) -> bool {
         let (block, what) = (1 + self.dice.below(150), self.dice.below(20));
-        // Nobody would give back what is granted after its connection was given up.
+        // After its connection was given up, no owner would release the grant.
         let lease = if what == GIVES_UP { 1 + self.dice.below(25) } else { wish.lease };
         let mut call = args!["DRW.ACQUIRE", &wish.key, &wish.owner, wish.mode()];
         call.extend(args!["PX", lease, "BLOCK", block, "REQID", wish.mode()]);
@@ -226,7 +227,7 @@ impl Worker<'_> {
         true
     }
 
-    /// Does something to the call that waits. Its reply, if it was answered, and that to a repeat.
+    /// Interferes with the waiting call. Returns its reply, if any, and that to a repeat.
     fn interfere(&mut self, what: u64, call: &[Vec<u8>]) -> Vec<Value> {
         let id = self.main.id().to_string();
         match what {
@@ -259,7 +260,7 @@ impl Worker<'_> {
         vec![self.main.reply(LIMIT)]
     }
 
-    /// What a holder does while it is sure of the lock.
+    /// Work of a holder while it is sure of the lock.
     fn work(&mut self, wish: &Wish, token: u64, until: Instant) {
         let now = Instant::now();
         if !wish.bound && now < until {
@@ -281,7 +282,7 @@ impl Worker<'_> {
             let may_be_over = wish.bound || Instant::now() >= until;
             assert!(error.starts_with("STALE ") && may_be_over, "{error}");
         }
-        // Its other mode it may go on to hold.
+        // It may keep its other mode.
         if self.dice.below(2) == 0 {
             thread::sleep(Duration::from_micros(self.dice.below(2_000)));
         }
@@ -290,7 +291,7 @@ impl Worker<'_> {
         }
     }
 
-    /// From now on it is not certain any more that this owner holds the lock, in one mode or at all.
+    /// From now on it is no longer certain that this owner holds the lock, in one mode or at all.
     fn forget(&self, wish: &Wish, mode: Option<bool>) {
         let mut certain = self.locks[wish.lock].lock().unwrap();
         certain.retain(|(owner, writes), _| {
@@ -332,7 +333,7 @@ fn storm(locks: usize, seed: u64) {
     {
         assert_ne!(info[outcome], "0", "{outcome} did not happen: {info:?}");
     }
-    // Bound holds of connections that live, and short leases, are all that can be left.
+    // Only bound holds of live connections, and short leases, can be left.
     for lock in 0..locks {
         server.cmd(&["DEL", &format!("guard:k{lock}")]).ok();
     }

@@ -1,4 +1,4 @@
-//! QUEUE places of a read-write lock: one for each owner, in a mode, and claimed in it.
+//! QUEUE waiters of a read-write lock: one per owner, with a mode that the claim must match.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn who_asks_again_keeps_the_place_unless_the_mode_is_another() {
         ("1: DRW.ACQUIRE k b WRITE BLOCK 0", "waits"),
         ("2: DRW.ACQUIRE k c READ BLOCK 0", "waits"),
         ("3: DRW.ACQUIRE k d READ BLOCK 0", "waits"),
-        // A call that does not wait leaves the place alone, whatever its mode.
+        // A call that does not wait leaves the place unchanged, in any mode.
         ("DRW.ACQUIRE k b READ", "nil"),
         ("DRW.ACQUIRE k b WRITE", "nil"),
         ("1", "waits"),
@@ -77,7 +77,7 @@ fn a_grant_to_a_place_is_claimed_in_its_mode() {
         story.go(&[
             (claim, "token b"),
             ("rw k", "read b*1 c*1"),
-            // From here on it is a hold as any other; the other one is given back.
+            // From here on it is an ordinary hold; the other one is released.
             ("DRW.CANCEL k b", "0"),
             ("DRW.CANCEL k c", "1"),
             ("rw k", "read b*1"),
@@ -88,7 +88,7 @@ fn a_grant_to_a_place_is_claimed_in_its_mode() {
         story.go(&[("DRW.RELEASE k b READ", "0")]);
     }
     assert_eq!(server.info_number("dlock", "unclaimed"), 0);
-    // Asking for the other mode claims nothing.
+    // A request for the other mode claims nothing.
     story.go(&[
         ("DRW.ACQUIRE k a WRITE", "token a"),
         ("q: DRW.ACQUIRE k b WRITE QUEUE 60000", "nil"),
@@ -141,7 +141,7 @@ fn places_of_a_hung_connection_are_passed_over() {
     let mut next = server.block(&["DRW.ACQUIRE", "k1", "b", "READ", "BLOCK", "0"]);
     server.cmd(&["DRW.RELEASE", "k1", "a", "WRITE"]).int();
     next.expect_reply(SOON).int();
-    // One QUEUE was lost, the second is not: the lock is there for others, readers and writers.
+    // One QUEUE was lost, the second was not: the lock is free for other readers and writers.
     server.cmd(&["DRW.RELEASE", "k2", "a", "WRITE"]).int();
     assert_eq!(rw(&server, "k2"), "free; waits h");
     for mode in ["READ", "WRITE"] {
@@ -157,7 +157,7 @@ fn places_of_a_hung_connection_are_passed_over() {
     server.left_over_check();
 }
 
-/// A writer's place that is passed over from now on does not hold up the readers behind it, who could read all the time.
+/// A writer that the server skips does not block the readers behind it.
 #[test]
 fn those_behind_a_place_are_let_in_when_its_connection_is_found_to_be_hung() {
     let server = Server::start();
@@ -179,20 +179,21 @@ fn those_behind_a_place_are_let_in_when_its_connection_is_found_to_be_hung() {
     server.left_over_check();
 }
 
-/// An owner may come to hold what it has a place for: then its turn is a re-entry, or it waits on, but it has no second hold.
+/// A waiting owner may come to hold the lock: then its grant is a re-entry, or it continues to wait, but it has no
+/// second hold.
 #[test]
 fn an_owner_never_has_two_holds_of_a_mode() {
     let server = Server::start();
     let check = |holds: &[&str]| {
         let is = rw(&server, "k");
         assert!(holds.contains(&is.as_str()), "{is}");
-        // It can be saved and loaded.
+        // It survives save and load.
         server.cmd(&["DEBUG", "RELOAD"]).ok();
         server.cmd(&["DRW.BREAK", "k"]).int();
     };
     for (mode, others) in [("READ", "WRITE"), ("WRITE", "READ")] {
         println!("{mode}");
-        // By a hold that comes to the name it waits for.
+        // By a hold that is renamed to the requested key.
         server.cmd(&["DRW.ACQUIRE", "other", "b", mode]).int();
         server.cmd(&["DRW.ACQUIRE", "k", "a", others]).int();
         let mut waiter = server.block(&["DRW.ACQUIRE", "k", "b", mode, "BLOCK", "2000"]);
@@ -201,7 +202,7 @@ fn an_owner_never_has_two_holds_of_a_mode() {
         let mode = mode.to_lowercase();
         check(&[&format!("{mode} b*1"), &format!("{mode} b*2")]);
     }
-    // By another connection, while the one that has the place is passed over.
+    // By another connection, while the server skips the one with the place.
     let mut hung = server.client();
     for (key, queue) in [("lapses", "20"), ("k", "60000")] {
         server.cmd(&["DRW.ACQUIRE", key, "a", "WRITE"]).int();

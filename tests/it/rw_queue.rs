@@ -1,4 +1,4 @@
-//! Waiting for a read-write lock: order of arrival, readers together, and everything that ends a wait or a hold.
+//! Waits for a read-write lock: order of arrival, concurrent readers, and everything that ends a wait or a hold.
 
 use crate::{
     args,
@@ -13,7 +13,7 @@ fn arrival_order_rules_for_both_sides() {
         &[
             ("DRW.ACQUIRE k a READ", "token a"),
             ("w: DRW.ACQUIRE k b WRITE BLOCK 0", "waits"),
-            // A writer waits: readers that come now queue behind it, or are refused.
+            // A writer waits: new readers queue behind it, or are refused.
             ("DRW.ACQUIRE k c READ", "nil"),
             ("r1: DRW.ACQUIRE k c READ BLOCK 0", "waits"),
             ("r2: DRW.ACQUIRE k d READ BLOCK 0", "waits"),
@@ -24,7 +24,7 @@ fn arrival_order_rules_for_both_sides() {
             ("DRW.POSITION k b", "1"),
             ("DRW.POSITION k f", "5"),
             ("DRW.POSITION k g", "nil"),
-            // Who reads already is never stopped by a writer that waits.
+            // A waiting writer never blocks a re-entry of a reader.
             ("DRW.ACQUIRE k a READ", "$a"),
             ("DRW.RELEASE k a READ", "1"),
             ("w", "waits"),
@@ -33,7 +33,7 @@ fn arrival_order_rules_for_both_sides() {
             ("r1", "waits"),
             ("rw k", "write b*1; waits c d e f"),
             ("DRW.RELEASE k b WRITE", "0"),
-            // Side by side in the queue, let in together; not the one behind the next writer.
+            // Adjacent readers are granted together; not the one behind the next writer.
             ("r1", "token c"),
             ("r2", "token d"),
             ("v", "waits"),
@@ -72,7 +72,7 @@ fn readers_behind_a_writer_that_leaves_come_in() {
                 story.go(&[(&format!("DLOCK.UNBLOCK {id}"), "1"), ("w", "nil")]);
             }
             "time" => story.go(&[("w", "nil")]),
-            // It wants something else now, at the end of the queue.
+            // It now requests another mode, at the end of the queue.
             "mode" => story.go(&[("x: DRW.ACQUIRE k b READ BLOCK 0", "waits"), ("w", "REPLACED ")]),
             "DRW.CANCEL k b" => story.go(&[(leaves, "1"), ("w", "nil")]),
             _ => story.go(&[(leaves, "")]),
@@ -104,7 +104,7 @@ fn readers_side_by_side_are_let_in_in_one_step() {
             .collect();
         let mut next = server.block(&["DRW.ACQUIRE", "k", "next", "WRITE", "BLOCK", "0"]);
         tap.commands(&server);
-        // Whatever looks in the same turn of the server sees all of them. (After DEL, from the next call on that may change something.)
+        // Every observer in the same turn of the server sees all of them. (After DEL, from the next writing call on.)
         let all: [&[&str]; 5] =
             [&["MULTI"], end, &["DRW.CANCEL", "k", "x"], &["DRW.INFO", "k"], &["EXEC"]];
         let replies = server.client().pipeline(&all.map(<[&str]>::to_vec));
@@ -113,7 +113,7 @@ fn readers_side_by_side_are_let_in_in_one_step() {
         assert_eq!(info.field("waiters").int(), 1, "{end:?}");
         let records = tap.commands(&server);
         let ours = records.iter().filter(|record| record[0] == b"DLOCK.APPLY").count();
-        // After a DEL the key is made anew.
+        // After a DEL the key is created again.
         assert_eq!(ours, 1, "{end:?}: one record for all of them");
         let mut last = 0;
         for reader in &mut readers {
@@ -133,7 +133,7 @@ fn readers_side_by_side_are_let_in_in_one_step() {
 fn each_hold_hears_how_it_ended() {
     let server = Server::start();
     let mut messages = server.psubscribe(&["dlock:notify*", "mine"]);
-    // What ends the hold of `a`: a call, or (none) the end of the connection that it is tied to.
+    // How the hold of `a` ends: by a call, or (none) by the close of the connection it is bound to.
     for (event, end) in [
         (Some("expired"), "DRW.RENEW k a MODE PX 1"),
         (Some("broken"), "DRW.BREAK k"),
@@ -200,7 +200,7 @@ fn an_operator_ends_a_blocked_call() {
 #[test]
 fn a_grant_that_cannot_be_sent_is_taken_back() {
     let server = Server::start();
-    // Two readers are let in together; the first one's connection is killed before it could hear of it.
+    // Two readers are granted together; the first one's connection is killed before it got the reply.
     for modes in [["READ", "READ"], ["READ", "WRITE"], ["WRITE", "READ"]] {
         server.cmd(&["DRW.ACQUIRE", "k", "a", "WRITE"]).int();
         let [mut b, mut c] = [("b", modes[0]), ("c", modes[1])]
@@ -245,13 +245,13 @@ fn waiters_of_a_key_that_was_removed_are_let_in_as_after_a_release() {
         d.expect_reply(SOON).int();
         server.cmd(&["DRW.RELEASE", "k", "d", "WRITE"]).int();
     }
-    // Its holds go with a new name, its waiters stay with the old one.
+    // Its holds move with the key, its waiters stay with the old name.
     server.cmd(&["DRW.ACQUIRE", "k", "a", "READ"]).int();
     let mut b = server.block(&["DRW.ACQUIRE", "k", "b", "WRITE", "BLOCK", "0"]);
     server.cmd(&["RENAME", "k", "l"]).ok();
     b.expect_reply(SOON).int();
     assert_eq!((rw(&server, "k"), rw(&server, "l")), ("write b*1".into(), "read a*1".into()));
-    // Another type: nobody can wait for that.
+    // Another type: no call can wait for that.
     let mut c = server.block(&["DRW.ACQUIRE", "k", "c", "READ", "BLOCK", "0"]);
     server.cmd(&["SET", "k", "text"]).ok();
     assert!(c.expect_reply(SOON).error().starts_with("WRONGTYPE "));

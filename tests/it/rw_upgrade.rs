@@ -1,4 +1,4 @@
-//! Readers that want to write: in front of everyone, and only one of them.
+//! Readers that upgrade to write: in front of all waiters, and only one of them.
 
 use crate::{
     story::Story,
@@ -115,7 +115,7 @@ fn an_upgrade_waits_in_front_of_one_whose_read_hold_ended() {
                 ("DRW.ACQUIRE k c READ", "token c"),
                 ("u: DRW.ACQUIRE k a WRITE BLOCK 0", "waits"),
                 ("DRW.RELEASE k a READ", "0"),
-                // Behind it, it would wait for ever: the other one waits for this one's read hold.
+                // Behind it, it would wait forever: the other one waits for the read hold of this one.
                 ("v: DRW.ACQUIRE k b WRITE BLOCK 0", "waits"),
                 ("rw k", "read b*1 c*1; waits b a"),
                 ("DRW.RELEASE k c READ", "0"),
@@ -143,9 +143,9 @@ fn a_second_upgrade_would_wait_for_ever_and_is_told_so() {
             ("DRW.ACQUIRE k b WRITE BLOCK 10", "DEADLOCK "),
             ("DRW.ACQUIRE k b WRITE QUEUE 60000", "DEADLOCK "),
             ("DRW.ACQUIRE k b WRITE BLOCK 10 QUEUE 60000", "DEADLOCK "),
-            // Who does not wait is only told that it cannot have it.
+            // A call that does not wait only gets Null.
             ("DRW.ACQUIRE k b WRITE", "nil"),
-            // Nobody was disturbed.
+            // No owner was disturbed.
             ("rw k", "read a*1 b*1; waits a c"),
             ("u", "waits"),
             ("w", "waits"),

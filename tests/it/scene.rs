@@ -1,4 +1,4 @@
-//! A lock with a holder and three who wait, blocked, queued, blocked: what tests of the server's states begin with.
+//! A lock with a holder and three waiters, blocked, queued, blocked: the start of tests of server states.
 
 #![allow(clippy::panic, reason = "a test that cannot go on stops here and says why")]
 
@@ -9,24 +9,24 @@ use crate::{
     support::{Client, Family, Heard, Reply, SOON, Server, Subscription, wait_until},
 };
 
-/// The players, in the order in which they are to be served.
+/// The players, in order of service.
 pub struct Scene<'a> {
     server: &'a Server,
     db: u32,
     key: String,
-    /// The key was removed: a place of DFAIR without a blocked call went with it.
+    /// The key was removed, and with it a DFAIR waiter without a blocked call.
     pub removed: bool,
     /// Holds the lock as `h`, for a minute.
     pub holder: Client,
     /// Its token.
     pub token: i64,
-    /// Blocked for ever as `first`.
+    /// Blocked without a timeout as `first`.
     pub first: Client,
-    /// Has a place as `queued`, without a blocked call.
+    /// Waits as `queued`, without a blocked call.
     pub queued: Client,
-    /// Blocked for ever as `last`.
+    /// Blocked without a timeout as `last`.
     pub last: Client,
-    /// What is published about the holder and the place, and about flushed databases.
+    /// Messages about the holder and the queued waiter, and about flushed databases.
     pub messages: Subscription,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Scene<'a> {
         Scene { server, db, key, removed, holder, token, first, queued, last, messages }
     }
 
-    /// Nobody who waits has heard anything.
+    /// No waiter has got a reply.
     #[track_caller]
     pub fn assert_all_wait(&mut self) {
         assert_silent(self.server, &mut self.first);
@@ -72,7 +72,7 @@ impl<'a> Scene<'a> {
         self.removed && self.server.family() == Family::Fair
     }
 
-    /// The first in the queue is granted the lock with a larger token; who comes after it still waits.
+    /// The first waiter is granted the lock with a larger token; those behind it still wait.
     #[track_caller]
     pub fn first_is_granted(&mut self) -> i64 {
         let token = self.first.reply(SOON).int();
@@ -89,12 +89,13 @@ impl<'a> Scene<'a> {
         self.first_is_granted()
     }
 
-    /// The message about the end of the holder's hold, as it is published.
+    /// The published message about the end of the holder's hold.
     pub fn message(&self, event: &str) -> String {
         format!("{event} {} {} 1 h 0  {}", self.db, self.token, self.key)
     }
 
-    /// Everybody gets a turn and releases, from `first` on, who holds the lock with `token`. Nothing is left over.
+    /// All waiters are served and release in order, from `first` on, which holds the lock with `token`. Nothing is
+    /// left.
     #[track_caller]
     pub fn play_out(self, token: i64) {
         let server = self.server;
@@ -102,7 +103,7 @@ impl<'a> Scene<'a> {
         server.left_over_check();
     }
 
-    /// As [`Scene::play_out`], with others on the server.
+    /// As [`Scene::play_out`], with other keys on the server.
     #[track_caller]
     pub fn take_turns(mut self, token: i64) {
         let key = &self.key;
@@ -140,7 +141,7 @@ pub fn block(server: &Server, client: &mut Client, call: &[Vec<u8>]) {
     wait_until("the call to block", || server.is_blocked(client.id()));
 }
 
-/// Fails the test if the server has answered. Exact: what the server did before this call has been sent by the end of it.
+/// Fails the test if the server has replied. Exact: all earlier replies of the server have been sent when it returns.
 #[track_caller]
 pub fn assert_silent(server: &Server, client: &mut Client) {
     server.cmd(&["PING"]);
@@ -150,8 +151,8 @@ pub fn assert_silent(server: &Server, client: &mut Client) {
     }
 }
 
-/// Fails the test unless about `ms` milliseconds have passed since `start`: hardly less (in places the server's clocks are read
-/// in whole milliseconds), and not so much more that something else than that time must have been waited for.
+/// Fails the test unless about `ms` milliseconds have elapsed since `start`: hardly less (some clocks of the server
+/// have whole milliseconds), and not so much more that another timer must have been the cause.
 #[track_caller]
 pub fn assert_lasted(start: Instant, ms: u64) {
     let lasted = start.elapsed();
@@ -160,9 +161,9 @@ pub fn assert_lasted(start: Instant, ms: u64) {
     assert!(lasted < wanted + SOON, "{lasted:?}, not {wanted:?}");
 }
 
-/// Fails the test unless most often something comes at once. `lateness` says how late it came; the servers that are asked would
-/// look at it anyway once a second, at any moment of it. A busy machine delays some tries; a server that does not wake by itself
-/// is late by less than this in one of ten.
+/// Fails the test unless an event mostly happens at once. `lateness` measures its delay; the tested servers would
+/// check anyway once a second, at a random moment. A busy machine delays some tries; a server without a wake-up has a
+/// smaller delay in one of ten.
 #[track_caller]
 pub fn assert_prompt(mut lateness: impl FnMut() -> Duration) {
     const TRIES: usize = 15;
@@ -178,7 +179,8 @@ pub fn assert_prompt(mut lateness: impl FnMut() -> Duration) {
     panic!("late by {seen:?}");
 }
 
-/// A blocked call is told to ask again elsewhere: by us, or by a server that becomes a replica and closes the connection.
+/// A blocked call is told to retry elsewhere: by the module, or by a server that becomes a replica and closes the
+/// connection.
 #[track_caller]
 pub fn assert_sent_away(reply: &redis::Value) {
     let text = reply.error();

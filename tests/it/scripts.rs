@@ -1,4 +1,4 @@
-//! Calls from scripts, functions and transactions, each with a holder and with waiters, blocked and queued.
+//! Calls from scripts, functions and transactions, with a holder and with waiters, blocked and queued.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,9 @@ test_both_families! {
     every_release_in_a_transaction_hands_on
 }
 
-/// Runs for half a second, then does what its arguments say. A script has no clock of its own on every server: it looks how
-/// long the lock `clock` has been held. The server looks after its sockets every so many instructions, hence the loop.
+/// Runs for half a second, then executes its arguments. Not every server has a clock for scripts: the script reads
+/// how long the lock `clock` has been held. The server polls its sockets after a number of instructions, hence the
+/// loop.
 const BUSY: &str = "
     local function ms() return redis.call('DLOCK.INFO', 'clock')[14] end
     local from = ms()
@@ -26,7 +27,7 @@ const BUSY: &str = "
 
 #[test]
 fn what_comes_due_during_a_script_happens_at_its_end() {
-    // Once a second the server would look at everything anyway.
+    // Once a second the server would check everything anyway.
     let server =
         Server::with(&["busy-reply-threshold", "20", "hz", "1", "dynamic-hz", "no"]).start();
     let mut was_busy = false;
@@ -40,7 +41,7 @@ fn what_comes_due_during_a_script_happens_at_its_end() {
         scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "300"]).int();
 
         script.send(&["EVAL", BUSY, "1", "unrelated", "SET", "unrelated", "v"]);
-        // The server looks at its sockets in the middle of the script, and at our alarm.
+        // During the script the server polls its sockets, including the module's alarm.
         while script.hear(Duration::ZERO) == Heard::Nothing {
             curious.send(&["PING"]);
             let answer = curious.reply(LIMIT);
@@ -104,7 +105,7 @@ fn check_stops_a_script_unless_the_token_is_current() {
     scene.play_out(token);
 }
 
-/// How a call is made where the connection that makes it is unknown.
+/// Ways of a call whose connection is unknown.
 pub const FOREIGN: [&str; 3] = ["EVAL", "FCALL", "EVAL in MULTI"];
 
 /// Makes `call`, which names key `k`, in that way.
@@ -153,7 +154,7 @@ fn a_script_does_not_wait_and_has_no_connection() {
             assert!(refusal.starts_with(&wanted), "{call}: {refusal}");
         }
         scene.assert_all_wait();
-        // What needs no connection works as anywhere: re-entry, renewal, release and hand-on.
+        // Commands without a connection work as usual: re-entry, renewal, release and hand-off.
         assert_eq!(call_by(how, &mut client, "DLOCK.ACQUIRE k h BLOCK 0").int(), scene.token);
         assert_eq!(call_by(how, &mut client, "DLOCK.RENEW k h PX 60000").int(), scene.token);
         let info = scene.holder.cmd(&["DLOCK.INFO", "k"]);
@@ -218,7 +219,7 @@ fn a_transaction_does_not_wait_but_has_a_connection(family: Family) {
         assert_eq!(server.cmd(&["DLOCK.INFO", key]).field("bound-client").int(), id);
     }
     assert_eq!(server.cmd(&["DLOCK.WAITERS", "k"]).items()[3].field("client-id").int(), id);
-    // The connection takes its holds with it at once, its place later; somebody else may take that over.
+    // The connection loses its holds at once, its place later; another connection may take the place over.
     drop(client);
     wait_until("the ties to be cut", || server.cmd(&["EXISTS", "l", "m"]).int() == 0);
     assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "x"]).int(), 1);
@@ -228,7 +229,7 @@ fn a_transaction_does_not_wait_but_has_a_connection(family: Family) {
     scene.play_out(token);
 }
 
-/// A lock that passes through several hands within one transaction: each hand-on reaches who was first.
+/// A lock that is handed off several times within one transaction, each time to the first waiter.
 fn every_release_in_a_transaction_hands_on(family: Family) {
     let server = family.start();
     let mut scene = Scene::set(&server, "k");

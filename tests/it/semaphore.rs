@@ -1,4 +1,4 @@
-//! DSEM as a client sees it: how many permits there are, who has them, for how long.
+//! DSEM as a client sees it: number of permits, owners, leases.
 
 use std::{
     collections::BTreeSet,
@@ -44,7 +44,7 @@ fn permits_go_out_and_come_back() {
             ("DSEM.ACQUIRE s a COUNT 3", "id p3"),
             ("DSEM.ACQUIRE s a COUNT 4", "LIMIT "),
             ("DSEM.RELEASE s $p3", "3"),
-            // Made by INIT, it stays.
+            // A semaphore of INIT stays.
             ("sem s", "3 of 3 (0 leased, 0 taken)"),
             ("DEL s", "1"),
             ("DSEM.INFO s", "nil"),
@@ -98,7 +98,7 @@ fn the_capacity_is_changed_while_permits_are_out() {
             ("DSEM.ACQUIRE s a COUNT 3", "id p1"),
             ("DSEM.ACQUIRE s b", "id p2"),
             ("DSEM.TAKE s", "1"),
-            // Those that are out stay with those who have them.
+            // Granted permits stay with their owners.
             ("DSEM.RESIZE s 2", "-3"),
             ("sem s", "-3 of 2 (4 leased, 1 taken)"),
             ("DSEM.ACQUIRE s c", "nil"),
@@ -134,7 +134,7 @@ fn repeats_count_nothing() {
             ("w: DSEM.ACQUIRE s a COUNT 2 REQID r", "$p"),
             ("w: DSEM.ACQUIRE s a COUNT 2 REQID r BLOCK 0 PX 5", "$p"),
             ("sem s", "7 of 9 (2 leased, 0 taken)"),
-            // Another owner's request of that name is another one, and so is another name.
+            // The same id of another owner is another request, and so is another id.
             ("DSEM.ACQUIRE s b REQID r", "id q"),
             ("DSEM.ACQUIRE s a REQID r2", "id p2"),
             ("sem s", "5 of 9 (4 leased, 0 taken)"),
@@ -193,7 +193,7 @@ fn one_that_is_made_on_first_use_goes_with_its_last_permit() {
             ("EXISTS s", "0"),
             ("DSEM.ACQUIRE s a LIMIT 3 COUNT 2", "id p1"),
             ("sem s", "1 of 3 (2 leased, 0 taken)"),
-            // On one that is there it means nothing.
+            // It has no effect on an existing semaphore.
             ("DSEM.ACQUIRE s b LIMIT 100", "id p2"),
             ("DSEM.ACQUIRE s c LIMIT 100", "nil"),
             ("DSEM.ACQUIRE s c LIMIT 100 COUNT 4", "LIMIT "),
@@ -207,7 +207,7 @@ fn one_that_is_made_on_first_use_goes_with_its_last_permit() {
             ("DSEM.GIVE s", "3"),
             ("EXISTS s", "0"),
             ("DSEM.INFO s", "nil"),
-            // Each way for the last one to come back.
+            // All ways for the last permit to come back.
             ("DSEM.ACQUIRE s a LIMIT 1", "id p"),
             ("DSEM.BREAK s $p", "1"),
             ("sem s", "nothing"),
@@ -217,7 +217,7 @@ fn one_that_is_made_on_first_use_goes_with_its_last_permit() {
             ("sem s", "0 of 1 (1 leased, 0 taken)"),
             ("kill w", ""),
             ("sem s", "nothing"),
-            // Somebody waits: it stays for him, and is his.
+            // A waiter keeps the semaphore, and gets the permit.
             ("DSEM.ACQUIRE s a LIMIT 1", "id p"),
             ("w: DSEM.ACQUIRE s b BLOCK 0", "waits"),
             ("DSEM.RELEASE s $p", "0"),
@@ -240,7 +240,7 @@ fn ids_are_uuids_and_all_different() {
     assert_eq!(ids.len(), 2_000);
     assert!(ids.iter().all(|id| is_permit_id(id)), "{:?}", ids.first());
     assert_eq!(server.info_number("dlock", "leased_permits"), 2_000);
-    // In any case they are the same.
+    // Ids are equal in any case.
     let some = ids.first().unwrap().to_uppercase();
     let broken: i64 =
         (0..7).map(|n| client.cmd(&["DSEM.BREAK", &format!("s{n}"), &some]).int()).sum();
@@ -293,7 +293,7 @@ fn info_and_permits_are_maps_with_every_field() {
             assert!((lease - 10_000..=lease).contains(&left) && held < 10_000, "{left} {held}");
         }
     }
-    // Permits, not grants.
+    // It counts permits, not grants.
     let info = server.info("dlock");
     assert_eq!((info["leased_permits"].as_str(), info["held_locks"].as_str()), ("4", "0"));
     assert!(server.cmd(&["DSEM.PERMITS", "nothing"]).items().is_empty());
@@ -316,7 +316,7 @@ fn a_permit_whose_holder_is_gone_costs_nothing_after_its_lease() {
         call.extend(options.iter().map(|option| option.as_bytes().to_vec()));
         client.cmd(&call).text()
     };
-    // By its lease, not before; the permit that is renewed stays.
+    // By its lease, not before; a renewed permit stays.
     let (mut first, mut second) = (server.client(), server.client());
     let start = Instant::now();
     let lost = hold(&mut first, 2, &["PX", "1500"]);
@@ -330,7 +330,7 @@ fn a_permit_whose_holder_is_gone_costs_nothing_after_its_lease() {
     assert_eq!(sem(&server, "s"), "0 of 5 (5 leased, 0 taken)");
     assert!(server.cmd(&["DSEM.RENEW", "s", &lost]).error().starts_with("NOTHELD "));
     server.cmd(&["DSEM.RELEASE", "s", &granted]).int();
-    // By its tie, at once.
+    // By its binding, at once.
     let tied = hold(&mut second, 4, &["BIND", "0", "EX", "900"]);
     assert!(server.cmd(&["DSEM.TAKE", "s"]).is_null());
     drop(second);

@@ -1,4 +1,5 @@
-//! Semaphores under load: never more permits out than there are, and nobody starves, whatever befalls the connections.
+//! Semaphores under load: never more permits out than the capacity, and no owner starves, in spite of connection
+//! faults.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,16 +23,16 @@ use crate::{
 
 /// The largest capacity that there is in a storm.
 const MOST: i64 = 9;
-/// So many grants must have been made for a storm to count.
+/// Minimum number of grants in a storm.
 const ENOUGH: usize = 300;
-/// What the dice say when a connection dies, is given up by its client, and when a call leaves a place behind.
+/// Dice values for a connection that dies, is given up by its client, and for a call that leaves a place behind.
 const DIES: std::ops::RangeInclusive<u64> = 5..=GIVES_UP;
 const GIVES_UP: u64 = 8;
 const LEAVES_A_PLACE: u64 = 9;
 const LONG: u64 = 20_000;
 
-/// The permits that are certain to be out: how many, and until when. From the answer on, until the lease that began after the request
-/// is over.
+/// Number of permits that are certain to be out, and until when: from the reply until the end of a lease that began
+/// with the request.
 #[derive(Default)]
 struct Certain(Mutex<BTreeMap<String, (i64, Instant)>>);
 
@@ -50,16 +51,17 @@ impl Certain {
     }
 }
 
-/// The semaphore remembers its last 64 request ids, and a thread may get no turn for long. So while a TAKE is not repeated, only so many
-/// ids are asked for: 15 by TAKEs, and of each of the 24 others one that was on its way before and one GIVE.
+/// The semaphore remembers its last 64 request ids, and a thread may be delayed for long. So while a TAKE is not
+/// repeated, the number of new ids is limited: 15 for TAKEs, and for each of the 24 other threads one request in
+/// flight and one GIVE.
 #[derive(Default)]
 struct Ids {
-    /// How many there were, and at which of them those began who have not repeated it yet.
+    /// Number of ids so far, and the number at which each unrepeated request began.
     asked: Mutex<(usize, BTreeMap<usize, usize>)>,
     repeated: Condvar,
 }
 
-/// From a TAKE until its repeat has been answered.
+/// From a TAKE until the reply to its repeat.
 struct Repeating<'a>(&'a Ids, usize);
 
 impl Ids {
@@ -94,7 +96,7 @@ struct Worker<'a> {
     certain: &'a Certain,
     taking: &'a Ids,
     ids: &'a Mutex<BTreeSet<String>>,
-    /// Permits that are taken and not given back, at least.
+    /// Minimum number of permits that are taken and not returned.
     taken: &'a AtomicI64,
     name: usize,
     dice: Dice,
@@ -110,13 +112,13 @@ impl Worker<'_> {
             let got =
                 if self.name.is_multiple_of(8) { self.take(&name) } else { self.acquire(&name) };
             granted.fetch_add(usize::from(got), Relaxed);
-            // One blocked call is answered exactly once: the next reply is that to the next call.
+            // A blocked call gets exactly one reply: the next reply is that to the next call.
             assert_eq!(self.main.cmd(&["ECHO", &name]).text(), name);
             round += 1;
         }
     }
 
-    /// Counting permits: these do not come back by themselves, so nobody is killed here.
+    /// Permits without a lease: they do not end by themselves, so no connection is killed here.
     fn take(&mut self, name: &str) -> bool {
         let n = 1 + self.dice.below(3);
         let block = 1 + self.dice.below(100);
@@ -141,10 +143,10 @@ impl Worker<'_> {
 
     fn acquire(&mut self, owner: &str) -> bool {
         let what = self.dice.below(20);
-        // Whose connection is given up or killed may have been granted what it was never told of.
+        // A connection that is given up or killed may miss the reply to its grant.
         let is_short = DIES.contains(&what) || self.dice.below(5) == 0;
         let lease = if is_short { 1 + self.dice.below(25) } else { LONG };
-        // Somebody wants them all: it must neither be overtaken nor starve the others.
+        // A call for all permits must neither be overtaken nor starve the others.
         let count = if self.dice.below(10) == 0 { 4 } else { 1 + self.dice.below(3) };
         let is_bound = self.dice.below(5) == 0;
         let block = 1 + self.dice.below(150);
@@ -171,10 +173,10 @@ impl Worker<'_> {
             thread::sleep(Duration::from_micros(self.dice.below(1_000)));
             self.certain.remove(id);
             if is_bound && self.dice.below(3) == 0 {
-                // It crashes, and what was tied to it is back at once.
+                // The connection closes, and its bound permits are back at once.
                 self.main = self.server.client();
             } else if !is_short || self.dice.below(2) == 0 {
-                // Others crash, too, but a short lease runs out by itself.
+                // Other connections close, too, but a short lease expires by itself.
                 let back = self.second.cmd(&["DSEM.RELEASE", "s", id]);
                 if let Value::ServerError(_) = back {
                     let may_be_over = is_bound || Instant::now() >= until;
@@ -186,7 +188,7 @@ impl Worker<'_> {
         !got.is_empty()
     }
 
-    /// Does something to the call that waits. Its reply, if it was answered, and that to a repeat.
+    /// Interferes with the waiting call. Returns its reply, if any, and that to a repeat.
     fn interfere(&mut self, what: u64, call: &[Vec<u8>]) -> Vec<Value> {
         let id = self.main.id().to_string();
         match what {
@@ -220,7 +222,7 @@ impl Worker<'_> {
     }
 }
 
-/// Every other reply must be one that such a call can get.
+/// Checks that any other reply is possible for such a call.
 fn is_granted(reply: &Value) -> bool {
     match reply {
         Value::Int(1) | Value::BulkString(_) => true,
@@ -234,8 +236,8 @@ fn is_granted(reply: &Value) -> bool {
     }
 }
 
-/// Looks at INFO and PERMITS in one step, and changes the capacity now and then. What is out never grows beyond the capacity; while
-/// more is out after it was cut, it only falls.
+/// Reads INFO and PERMITS in one step, and sometimes changes the capacity. Permits out never exceed the capacity;
+/// while they do after a reduction, they only decrease.
 fn watch(server: &Server, dice: &mut Dice, until: Instant) -> usize {
     let mut client = server.client();
     let (mut out, mut capacity, mut looks) = (0, MOST, 0);
@@ -251,7 +253,7 @@ fn watch(server: &Server, dice: &mut Dice, until: Instant) -> usize {
         let ids: BTreeSet<String> =
             permits.iter().map(|permit| permit.field("id").text()).collect();
         assert_eq!(ids.len(), permits.len());
-        // Time goes on between two calls, also in a transaction: leases may end.
+        // Time advances between two calls of a transaction, too: leases may end.
         assert!(listed <= number("leased"), "{listed} listed: {}", replies[0].show());
         assert_eq!(number("capacity"), capacity);
         let now = number("leased") + number("taken");
@@ -259,7 +261,7 @@ fn watch(server: &Server, dice: &mut Dice, until: Instant) -> usize {
         assert!(now <= capacity.max(out), "{now} of {capacity} are out, {out} were");
         out = now;
         if let Some(to) = resized {
-            // What has come back meanwhile may have been handed on before; cutting takes nothing from anybody.
+            // Permits that came back earlier may have been granted before; a reduction revokes none.
             let left = replies[2].int();
             let possible = (to - out.max(capacity)).min(0)..=to;
             assert!(possible.contains(&left), "{left} left of {to}, {out} of {capacity} were out");
@@ -346,7 +348,7 @@ fn soak_many_storms() {
     }
 }
 
-/// One that wants all permits at once, among many that want one: it gets them after those who came before it, and nobody else.
+/// A call for all permits among many calls for one: it is served after those that arrived before it, and no others.
 #[test]
 fn a_wide_request_does_not_starve() {
     const ROUNDS: usize = 25;
@@ -403,7 +405,7 @@ fn a_wide_request_does_not_starve() {
         stop.store(true, Relaxed);
         went.unwrap_or_else(|panic| resume_unwind(panic));
     });
-    // Between the mark and the message: the grants to those who were there before, and its own.
+    // Between the mark and the message: the grants to earlier waiters, and its own.
     for position in positions {
         while events.next().0 != "mark" {}
         let mut grants = 0;

@@ -1,4 +1,4 @@
-//! Semaphores that are not there yet, that are made on first use, made smaller, deleted: what those who wait have of it.
+//! Semaphores that do not exist yet, that are created on first use, made smaller, deleted: the effect on waiters.
 
 use crate::{
     story::Story,
@@ -29,7 +29,7 @@ fn a_semaphore_that_is_not_there_is_waited_for() {
             ("DSEM.DRAIN s", "ERR no such semaphore"),
             ("EXISTS s", "0"),
             ("TYPE s", "'none"),
-            // In order of arrival; those who want more than there is are told so.
+            // In order of arrival; requests above the capacity get an error.
             ("DSEM.INIT s 5", "1"),
             ("1", "id p1"),
             ("2", "LIMIT "),
@@ -52,7 +52,7 @@ fn one_that_is_made_on_first_use_serves_those_who_waited_first() {
         &[
             ("1: DSEM.ACQUIRE s a COUNT 2 BLOCK 0", "waits"),
             ("2: DSEM.ACQUIRE s b COUNT 9 BLOCK 0", "waits"),
-            // Who makes it comes behind who waited for it.
+            // The call that creates it comes after the earlier waiters.
             ("3: DSEM.ACQUIRE s c LIMIT 2 BLOCK 0", "waits"),
             ("1", "id p1"),
             ("2", "LIMIT "),
@@ -61,7 +61,7 @@ fn one_that_is_made_on_first_use_serves_those_who_waited_first() {
             ("3", "id p3"),
             ("DSEM.RELEASE s $p3", "2"),
             ("sem s", "nothing"),
-            // It is gone when nobody waits any more, not before.
+            // It is removed when there are no waiters any more, not before.
             ("DSEM.ACQUIRE s a LIMIT 2", "id p1"),
             ("1: DSEM.ACQUIRE s b COUNT 2 BLOCK 0", "waits"),
             ("drop 1", ""),
@@ -134,7 +134,7 @@ fn waiters_go_on_waiting_after_the_key_was_deleted() {
             ("2", "1"),
             ("DSEM.GIVE s", "1"),
             ("DEL s", "1"),
-            // The first one who gave LIMIT makes it anew; who was in front of it is served first.
+            // The first waiter with LIMIT creates it again; earlier waiters are served first.
             ("DSEM.INIT s 2", "1"),
             ("DSEM.TAKE s 2", "1"),
             ("1: DSEM.ACQUIRE s b BLOCK 0", "waits"),
@@ -153,14 +153,14 @@ fn waiters_go_on_waiting_after_the_key_was_deleted() {
         ]);
         story.end();
     }
-    // Another type on the key: nobody can wait for that.
+    // Another type on the key: no call can wait for that.
     server.cmd(&["DSEM.INIT", "s", "1"]).int();
     server.cmd(&["DSEM.TAKE", "s"]).int();
     let mut waiter = server.block(&["DSEM.ACQUIRE", "s", "a", "BLOCK", "0"]);
     server.cmd(&["SET", "s", "text"]).ok();
     assert!(waiter.expect_reply(SOON).error().starts_with("WRONGTYPE "));
     server.cmd(&["DEL", "s"]).ok();
-    // Its permits go with a new name, its waiters stay with the old one.
+    // Its permits move with the key, its waiters stay with the old name.
     Story::tell(
         &server,
         &[
@@ -179,7 +179,7 @@ fn waiters_go_on_waiting_after_the_key_was_deleted() {
     );
 }
 
-/// Who is passed over waits as long as the place lasts; then the semaphore that LIMIT made goes.
+/// A skipped waiter stays as long as its place lasts; then the semaphore that LIMIT created is removed.
 #[test]
 fn one_that_was_made_on_first_use_is_not_left_behind_by_a_hung_connection() {
     let server = Server::start();
@@ -190,7 +190,7 @@ fn one_that_was_made_on_first_use_is_not_left_behind_by_a_hung_connection() {
     }
     assert_eq!(server.cmd(&["DSEM.RELEASE", "s", &id]).int(), 0);
     wait_until("the grant to lapse", || server.info_number("dlock", "unclaimed") == 1);
-    // It can be had meanwhile, in the same size.
+    // It can be used meanwhile, with the same capacity.
     let id = server.cmd(&["DSEM.ACQUIRE", "s", "d", "LIMIT", "1"]).text();
     assert!(server.cmd(&["DSEM.ACQUIRE", "s", "e", "LIMIT", "1"]).is_null());
     server.cmd(&["DSEM.RELEASE", "s", &id]).int();

@@ -1,4 +1,4 @@
-//! QUEUE places for permits: one for each owner, for so many, and claimed as such.
+//! QUEUE waiters for permits: one per owner, with a count that the claim must match.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn who_asks_again_keeps_the_place_unless_more_is_wanted() {
         ("3: DSEM.ACQUIRE s b COUNT 2 BLOCK 0", "waits"),
         ("1", r#"REPLACED "b" asked again for "s" with another call"#),
         ("sem s", "0 of 3 (3 leased, 0 taken); waits b c"),
-        // Less is no reason to lose a place.
+        // A smaller count does not lose the place.
         ("1: DSEM.ACQUIRE s b COUNT 1 QUEUE 60000", "nil"),
         ("3", "REPLACED "),
         ("sem s", "0 of 3 (3 leased, 0 taken); waits b c"),
@@ -78,10 +78,10 @@ fn a_grant_to_a_place_is_claimed_with_its_count() {
         let permit = server.cmd(&["DSEM.PERMITS", "s"]).items()[0].clone();
         assert!(permit.field("ttl-ms").int() > 20_000, "{claim}: {}", permit.show());
         let call = format!("DSEM.RELEASE s {id}");
-        // From here on it is a permit as any other, and the next call takes another.
+        // From here on it is an ordinary permit, and the next call takes another.
         story.go(&[("DSEM.CANCEL s b", "0"), (&call, "3"), ("DEL s", "1")]);
     }
-    // Given back instead.
+    // Returned instead.
     story.go(&[
         ("DSEM.INIT s 1", "1"),
         ("DSEM.TAKE s", "1"),
@@ -113,7 +113,7 @@ fn grants_that_nobody_claims_go_to_the_next() {
     assert_eq!(server.cmd(&["DSEM.GIVE", "s"]).int(), 0);
     let id = next.expect_reply(SOON).text();
     assert!(given.elapsed() >= Duration::from_millis(60), "{:?}", given.elapsed());
-    // One QUEUE was lost, not two: the other place is passed over, keeps its order, and stops nobody.
+    // One QUEUE was lost, not two: the server skips the other place, which keeps its order and blocks no waiter.
     assert_eq!(server.info_number("dlock", "unclaimed"), 1);
     assert_eq!(server.cmd(&["DSEM.RELEASE", "s", &id]).int(), 1);
     assert_eq!(sem(&server, "s"), "1 of 1 (0 leased, 0 taken); waits c");
@@ -127,7 +127,7 @@ fn grants_that_nobody_claims_go_to_the_next() {
     server.left_over_check();
 }
 
-/// A wide place that is passed over from now on does not hold up the narrow ones behind it.
+/// A wide waiter that the server skips does not block the narrow ones behind it.
 #[test]
 fn those_behind_a_place_are_served_when_its_connection_is_found_to_be_hung() {
     let server = Server::start();

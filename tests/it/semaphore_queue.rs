@@ -1,4 +1,4 @@
-//! Waiting for permits: order of arrival, also for many at once, and everything that ends a wait.
+//! Waits for permits: order of arrival, also for large counts, and everything that ends a wait.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn a_wide_request_is_not_overtaken() {
             ("DSEM.ACQUIRE s a", "id p1"),
             ("DSEM.ACQUIRE s a", "id p2"),
             ("w: DSEM.ACQUIRE s b COUNT 3 BLOCK 0", "waits"),
-            // Two are there, but not for who comes later.
+            // Two are available, but not for later calls.
             ("sem s", "2 of 4 (2 leased, 0 taken); waits b"),
             ("DSEM.ACQUIRE s c", "nil"),
             ("DSEM.TAKE s", "nil"),
@@ -30,7 +30,7 @@ fn a_wide_request_is_not_overtaken() {
             ("DSEM.POSITION s b", "1"),
             ("DSEM.POSITION s d", "4"),
             ("DSEM.POSITION s e", "nil"),
-            // What comes back is answered as what is left after those whom it served.
+            // The reply to a release is the number available after the waiters were served.
             ("DSEM.RELEASE s $p1", "0"),
             ("w", "id w"),
             ("sem s", "0 of 4 (4 leased, 0 taken); waits c - d"),
@@ -39,7 +39,7 @@ fn a_wide_request_is_not_overtaken() {
             ("n", "id n"),
             ("t", "waits"),
             ("DSEM.RELEASE s $n", "1"),
-            // One is there, the first in the queue wants two.
+            // One is available, the first in the queue wants two.
             ("t", "waits"),
             ("m", "waits"),
             ("DSEM.RELEASE s $w", "1"),
@@ -75,7 +75,7 @@ fn those_behind_a_wide_request_that_leaves_are_served() {
                 story.go(&[(&format!("DLOCK.UNBLOCK {id}"), "1"), ("w", "nil")]);
             }
             "time" => story.go(&[("w", "nil")]),
-            // It wants more, and goes to the end for it.
+            // It wants more, and moves to the end of the queue.
             "wider" => {
                 story.go(&[("x: DSEM.ACQUIRE s b COUNT 4 BLOCK 0", "waits"), ("w", "REPLACED ")]);
             }
@@ -129,7 +129,7 @@ fn every_way_for_permits_to_come_back_serves_the_queue() {
             ],
         );
     }
-    // Many at once come back to many who wait.
+    // Many permits at once go to many waiters.
     let mut tap = ReplicaTap::attach(&server);
     server.cmd(&["DSEM.INIT", "s", "40"]).int();
     let all = server.cmd(&["DSEM.ACQUIRE", "s", "a", "COUNT", "40"]).text();
@@ -176,7 +176,7 @@ fn what_cannot_be_delivered_is_handed_on() {
         server.cmd(&["DEL", "s"]).ok();
         server.left_over_check();
     }
-    // One that LIMIT made goes with it when nobody else is there.
+    // A semaphore that LIMIT created is removed with it if there are no others.
     let id = server.cmd(&["DSEM.ACQUIRE", "s", "a", "LIMIT", "1"]).text();
     let mut b = server.block(&["DSEM.ACQUIRE", "s", "b", "BLOCK", "0"]);
     server
@@ -196,7 +196,7 @@ fn a_take_that_waits_twice_takes_once() {
         let call = ["DSEM.TAKE", "s", "BLOCK", "0", "REQID", &id];
         let mut both = [server.block(&call), server.block(&call)];
         let mut calls = vec![args!["DSEM.GIVE", "s", 2]];
-        // Its answer cannot be sent; the other one's can.
+        // Its reply cannot be sent; the other one's can.
         calls.extend(killed.map(|at: usize| args!["CLIENT", "KILL", "ID", both[at].id()]));
         assert_eq!(server.client().pipeline(&calls)[0].int(), 1, "{killed:?}");
         for (at, waiter) in both.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! The settings: how they are given, what they take, what they do.
+//! The settings: how to set them, their ranges, their effects.
 
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ fn config_rewrite_keeps_them() {
         ("dlock.lock-delay-ms", "11"),
         ("dlock.fair-grace-ms", "22"),
         ("dlock.max-waiters", "33"),
-        // The configuration has the last word over the arguments of loadmodule.
+        // The configuration overrides the arguments of loadmodule.
         ("dlock.max-waiters-per-key", "55"),
         ("dlock.default-lease-ms", "30000"),
     ];
@@ -153,7 +153,7 @@ fn the_module_can_be_loaded_into_a_running_server() {
     let mut waiter = server.post(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
     waiter.expect_reply(SOON).int();
     assert!(start.elapsed() >= Duration::from_millis(40));
-    // Who has keys of a type of its own cannot be unloaded.
+    // A module with key types cannot be unloaded.
     assert!(server.cmd(&["MODULE", "UNLOAD", "dlock"]).error().starts_with("ERR "));
     wait_until("the second lease to end", || server.keys() == 0);
 }
@@ -168,7 +168,7 @@ fn the_default_lease_is_that_of_the_moment(family: Family) {
         assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), set_to);
         server.cmd(&["DLOCK.RELEASE", "k", "a", "ALL"]).ok();
     }
-    // A waiter has the lease of the moment at which it asked; a renewal that of its hold.
+    // A waiter has the default lease at the time of its request; a renewal uses that of its hold.
     server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "70000"]).ok();
     server.cmd(&["DLOCK.RENEW", "k", "a"]).ok();
     assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 70_000);
@@ -196,7 +196,7 @@ fn waiters_are_limited(family: Family) {
         let error = client.cmd(&["DLOCK.ACQUIRE", "k", "d", option, "60000"]).error();
         assert_eq!(error, "LIMIT 2 callers wait already (dlock.max-waiters-per-key)");
     }
-    // Who has a place is no further waiter, and who need not wait is none at all.
+    // A repeated request adds no waiter, and a call that need not wait is none.
     assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "60000"]).is_null());
     assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "d"]).is_null());
     client.cmd(&["DLOCK.ACQUIRE", "free", "d", "BLOCK", "0"]).int();
@@ -251,7 +251,7 @@ fn a_lock_stays_closed_after_a_hold_that_was_not_given_back(family: Family) {
         assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
         server.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
     }
-    // Not after these.
+    // Not after these ends.
     set(&server, "dlock.lock-delay-ms", "3600000").ok();
     let mut client = server.client();
     client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
@@ -261,7 +261,7 @@ fn a_lock_stays_closed_after_a_hold_that_was_not_given_back(family: Family) {
     client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
     client.cmd(&["DEL", "k"]).ok();
     client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
-    // A closed lock has a key: deleting it opens it, for the waiter first.
+    // A closed lock has a key: DEL opens it, first for the waiter.
     client.cmd(&["DLOCK.BREAK", "k"]).ok();
     let mut waiter = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
     assert_eq!(client.cmd(&["DEL", "k"]).int(), 1);
@@ -274,7 +274,7 @@ fn in_the_quarantine_after_a_start_nothing_new_is_granted(family: Family) {
     let mut server = family.with(&["appendonly", "yes", "appendfsync", "always"]).start();
     server.cmd(&["DLOCK.ACQUIRE", "known", "a", "EX", "500"]).ok();
     set(&server, "dlock.restart-quarantine-ms", "3600000").ok();
-    // It is for starts: the setting alone closes nothing.
+    // It applies to starts: the setting alone closes nothing.
     server.cmd(&["DLOCK.ACQUIRE", "gone", "a"]).int();
     server.cmd(&["DLOCK.RELEASE", "gone", "a"]).ok();
     set(&server, "dlock.restart-quarantine-ms", "5000").ok();
@@ -289,7 +289,7 @@ fn in_the_quarantine_after_a_start_nothing_new_is_granted(family: Family) {
         .unwrap_or_else(|| panic!("{error}"));
     assert!((1..=5_000).contains(&left.parse::<u64>().unwrap()), "{left}");
     assert!(server.info_number("dlock", "quarantine_left_ms") > 0);
-    // What is known goes on, as far as no new grant is needed.
+    // Known holds continue, as far as no new grant is needed.
     assert!(server.cmd(&["DLOCK.ACQUIRE", "known", "b"]).is_null());
     let token = server.cmd(&["DLOCK.ACQUIRE", "known", "a"]).int();
     assert_eq!(server.cmd(&["DLOCK.RENEW", "known", "a"]).int(), token);
@@ -302,10 +302,10 @@ fn in_the_quarantine_after_a_start_nothing_new_is_granted(family: Family) {
     assert_eq!(server.cmd(&["DLOCK.RELEASE", "known", "a"]).int(), 1);
     assert_eq!(server.cmd(&["DLOCK.RELEASE", "known", "a"]).int(), 0);
     assert!(hasty.expect_reply(SOON).is_null());
-    // Free, with a queue: nobody holds it.
+    // Free, with a queue.
     let info = server.cmd(&["DLOCK.INFO", "known"]);
     assert_eq!((info.field("owner").text(), info.field("waiters").int()), (String::new(), 1));
-    // Two calls in one write: the quarantine ends during the first, and who comes with the second is behind those who wait.
+    // Two calls in one write: the quarantine ends during the first, and the second call is behind the waiters.
     let late = server.client().pipeline(&[
         args!["DEBUG", "SLEEP", "5.1"],
         args!["DLOCK.ACQUIRE", "known", "x"],
@@ -336,7 +336,7 @@ fn a_grant_waits_for_its_claim_no_longer_than_claim_ms() {
     for (acquire, options, release) in table {
         let held = server.cmd(&[acquire, &["a"], options].concat());
         let place = [acquire, &["b"], options, &["QUEUE", "86400000"]].concat();
-        // A connection that is gone before its turn gets nothing, so this one stays.
+        // A disconnected waiter is granted nothing, so this one stays connected.
         let mut waiter = server.client();
         assert!(waiter.cmd(&place).is_null());
         let mut release: Vec<String> = release.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Long runs, for `make soak`: memory that must stay where it was, and crashes again and again.
+//! Long runs, for `make soak`: constant memory, and repeated crashes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops here and says why")]
 
@@ -15,22 +15,22 @@ use crate::{
     support::{Blocked, Family, Reply, Server},
 };
 
-/// What a server uses, in bytes.
+/// Memory of a server, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
-    /// What it asked its allocator for, with the blocks' rounding.
+    /// Requested from its allocator, including rounding.
     used: i64,
-    /// What the allocator has from the system.
+    /// The allocator's memory from the system.
     resident: i64,
 }
 
 impl Memory {
-    /// Measured when everything that is freed later has been freed.
+    /// Measured after all deferred frees.
     fn settled(server: &Server) -> Memory {
         server.left_over_check();
         let used = || server.info_number("memory", "used_memory");
         let (start, mut last) = (Instant::now(), i64::MAX);
-        // The server takes its time to drop the clients that it keeps for blocked calls, and the buffers of others.
+        // The server is slow to free its clients for blocked calls, and buffers of other clients.
         while start.elapsed() < Duration::from_mins(1) {
             thread::sleep(Duration::from_secs(2));
             let now = used();
@@ -48,8 +48,8 @@ impl Memory {
     }
 }
 
-/// Fails the test unless memory is where it was. A table that happens to see its largest moment late may still grow once: that is
-/// allowed for, one byte for each pair or two for each waiter is not.
+/// Fails the test unless memory is constant. A table that reaches its maximum late may still grow once: that is
+/// allowed; one byte for each pair or two for each waiter is not.
 fn assert_flat(what: &str, rounds: &[Memory]) {
     let (first, last) = (rounds[0], rounds[rounds.len() - 1]);
     let kib = |bytes: i64| bytes / 1024;
@@ -68,12 +68,12 @@ fn assert_flat(what: &str, rounds: &[Memory]) {
 }
 
 fn server() -> Server {
-    // Memory as users have it; but the server tidies up more often, and takes no notes of how long calls took.
+    // The release build; but the server cleans up more often, and records no latencies.
     let quiet = ["slowlog-log-slower-than", "-1", "latency-tracking", "no"];
     Server::with(&["hz", "100"]).and(&quiet).release().start()
 }
 
-/// Pairs of ACQUIRE and RELEASE in one write; every other pair with all the options there are.
+/// Pairs of ACQUIRE and RELEASE in one write; every other pair with all options.
 fn pairs_in_bytes(batch: u32, pairs: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     for n in 0..pairs {
@@ -118,7 +118,7 @@ fn soak_five_million_pairs_leave_no_memory() {
     const BATCH: u32 = 1_000;
     const PARTS: u32 = 5;
     let server = server();
-    // The harness would look at each of ten million replies; here it is enough to count them.
+    // The harness would parse each of ten million replies; it is enough to count them.
     let mut stream = UnixStream::connect(server.dir().join("s")).unwrap();
     let mut chunk = vec![0; 1 << 16];
     let mut run = |batches: u32| {
@@ -168,7 +168,7 @@ fn soak_two_hundred_thousand_killed_waiters_leave_no_memory() {
                         2 => {
                             args!["DLOCK.ACQUIRE", "k", owner, "BLOCK", 0, "REQID", "r", "BIND", 0]
                         }
-                        // Its place outlives it a little.
+                        // Its place outlives it for a moment.
                         _ => args!["DLOCK.ACQUIRE", "k", owner, "BLOCK", 0, "QUEUE", 50],
                     })
                 })

@@ -1,4 +1,4 @@
-//! One lock of every kind that can be: what is carried from server to server, and what must arrive.
+//! One lock in every possible state, for transfer between servers.
 
 use crate::{
     args,
@@ -8,7 +8,7 @@ use crate::{
 
 /// A name that no text routine must touch.
 const ODD: &[u8] = b"%s\0\xff caf\xc3\xa9\r\n";
-/// How long everything lasts: longer than any test.
+/// Longer than any test.
 const LONG: &str = "86400000";
 
 /// Where the specimens are: database and key.
@@ -25,7 +25,7 @@ const PLACES: [(u32, &[u8]); 10] = [
     (0, b"line"),
 ];
 
-/// Who waits for the lock `line`, where a queue is part of a lock, and what else is asked for: nothing, little, everything.
+/// Waiters for the lock `line`, in families with a durable queue, and their options: none, few, all.
 const LINE: [(&[u8], &[&[u8]]); 3] = [
     (b"w0", &[]),
     (ODD, &[b"PX", b"7000", b"LABEL", b"second"]),
@@ -34,7 +34,7 @@ const LINE: [(&[u8], &[&[u8]]); 3] = [
 
 /// The specimens on a server that was started with `rdbcompression no`.
 pub struct Specimens {
-    /// The connections that the ties and the unclaimed grant are for.
+    /// The connections of the bindings and of the unclaimed grant.
     _connections: Vec<Client>,
     state: Vec<String>,
     digest: String,
@@ -45,7 +45,7 @@ pub struct Specimens {
 }
 
 impl Specimens {
-    /// Makes them.
+    /// Creates them.
     #[track_caller]
     pub fn make(server: &Server) -> Specimens {
         let mut client = server.client();
@@ -55,7 +55,7 @@ impl Specimens {
             }
         };
         let ids: Vec<String> = (0..9).map(|n| format!("request{n}")).collect();
-        // A grant that nobody claims is there until somebody does.
+        // An unclaimed grant stays until it is claimed.
         run(&[args!["CONFIG", "SET", "dlock.claim-ms", LONG]]);
         run(&[args!["DLOCK.ACQUIRE", "plain", "a", "PX", LONG]]);
         // Nine ids: the first one is forgotten.
@@ -67,7 +67,7 @@ impl Specimens {
             args!["DLOCK.RELEASE", "deep", "a", "REQID", &ids[8]],
             args!["DLOCK.ACQUIRE", "named", ODD, "PX", LONG, "LABEL", ODD, "NOTIFY", ODD],
         ]);
-        // Every field as long as it may be.
+        // Every field with its maximum length.
         let (text, id) = ([b'x'; 256], [b'r'; 63]);
         for n in b'0'..b'8' {
             let id = [&id[..], &[n]].concat();
@@ -129,19 +129,19 @@ impl Specimens {
         Specimens { _connections: vec![client, waiter], state, digest, turn, largest }
     }
 
-    /// Fails the test unless they are on `server` as they were made.
+    /// Fails the test unless they are on `server` unchanged.
     #[track_caller]
     pub fn check(&self, server: &Server, how: &str) {
         assert_eq!(state(server), self.state, "{how}");
         assert_eq!(server.digest(), self.digest, "{how}");
     }
 
-    /// As [`Specimens::check`], then uses each and leaves nothing.
+    /// As [`Specimens::check`], then uses each up.
     #[track_caller]
     pub fn use_up(self, server: &Server, how: &str) {
         self.check(server, how);
         let mut client = server.client();
-        // A request that the hold has seen counts nothing, one that it has forgotten does.
+        // A request that the hold remembers counts nothing, a forgotten one counts again.
         let token = client.cmd(&["DLOCK.INFO", "deep"]).field("token").int();
         for (id, holds) in [("request1", 7), ("request7", 7), ("request0", 8)] {
             let again = client.cmd(&["DLOCK.ACQUIRE", "deep", "a", "REQID", id]).int();
@@ -150,7 +150,7 @@ impl Specimens {
         }
         assert_eq!(client.cmd(&["DLOCK.RELEASE", "deep", "a", "REQID", "request8"]).int(), 7);
         assert_eq!(client.cmd(&["DLOCK.RELEASE", "deep", "a", "ALL"]).int(), 0);
-        // Messages go where they were to go.
+        // Messages go to their channels.
         let mut listener = server.client();
         listener.cmd(&[b"SUBSCRIBE", ODD]).ok();
         let token = client.cmd(&["DLOCK.INFO", "named"]).field("token").int();
@@ -158,13 +158,13 @@ impl Specimens {
         let text =
             [format!("broken 0 {token} {} ", ODD.len()).as_bytes(), ODD, b" 0  named"].concat();
         assert_eq!(listener.reply(SOON).items()[2].bytes(), text, "{how}");
-        // The grant that was nobody's yet is still its owner's, and starts the lease that was asked for.
+        // An unclaimed grant still belongs to its owner, and starts the requested lease.
         assert!(client.cmd(&["DLOCK.ACQUIRE", "turn", "c"]).is_null(), "{how}");
         assert_eq!(client.cmd(&["DLOCK.RENEW", "turn", "b"]).int(), self.turn, "{how}");
         let left = client.cmd(&["DLOCK.INFO", "turn"]).field("ttl-ms").int();
         assert!((1..=7000).contains(&left), "{how}: {left}");
         assert_eq!(client.cmd(&["DLOCK.CANCEL", "turn", "b"]).int(), 0, "{how}: it was claimed");
-        // Closed is closed.
+        // A closed lock stays closed.
         assert!(client.cmd(&["DLOCK.ACQUIRE", "closed", "b"]).is_null(), "{how}");
         if server.family() == Family::Fair {
             serve_the_line(server, how);
@@ -187,7 +187,7 @@ impl Specimens {
     }
 }
 
-/// Who was first in the line is first, and gets what it asked for.
+/// The first waiter of the line is first, and gets its options.
 #[track_caller]
 fn serve_the_line(server: &Server, how: &str) {
     let rows = server.cmd(&["DLOCK.WAITERS", "line"]).items();
@@ -213,7 +213,7 @@ fn serve_the_line(server: &Server, how: &str) {
     assert_eq!(server.cmd(&[b"DLOCK.RELEASE", &b"line"[..], holder]).int(), 0, "{how}");
 }
 
-/// What is in each of the places.
+/// The contents of each place.
 #[track_caller]
 fn state(server: &Server) -> Vec<String> {
     let mut client = server.client();

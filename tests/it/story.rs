@@ -43,7 +43,7 @@ pub struct Story<'a> {
 }
 
 impl<'a> Story<'a> {
-    /// Begins one.
+    /// Begins a story.
     #[track_caller]
     pub fn on(server: &'a Server) -> Story<'a> {
         Story {
@@ -56,7 +56,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Carries out a whole table on a server that must be empty afterwards.
+    /// Runs a whole table on a server that must be empty afterwards.
     #[track_caller]
     pub fn tell(server: &'a Server, steps: &[(&str, &str)]) {
         let mut story = Story::on(server);
@@ -64,7 +64,7 @@ impl<'a> Story<'a> {
         story.end();
     }
 
-    /// Carries out some steps.
+    /// Runs some steps.
     #[track_caller]
     pub fn go(&mut self, steps: &[(&str, &str)]) {
         for &(step, answer) in steps {
@@ -72,13 +72,13 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// What `$name` stands for.
+    /// The value of `$name`.
     #[track_caller]
     pub fn value(&self, name: &str) -> String {
         self.values.get(name).unwrap_or_else(|| panic!("no ${name}")).clone()
     }
 
-    /// Closes its connections; nothing is left.
+    /// Closes its connections; checks that nothing is left.
     #[track_caller]
     pub fn end(self) {
         let server = self.server;
@@ -196,7 +196,7 @@ impl<'a> Story<'a> {
 /// Whether this is the canonical text of a random UUID.
 pub fn is_permit_id(text: &str) -> bool {
     let id = dlock_wire::permit::parse(text.as_bytes());
-    // One of the versions that cannot be guessed or repeat, and the variant of the standard.
+    // A random or time-ordered version, and the variant of the standard.
     let is_sound = id.is_some_and(|id| [4, 7].contains(&(id[6] >> 4)) && id[8] >> 6 == 2);
     is_sound && text == text.to_lowercase()
 }
@@ -205,7 +205,7 @@ type Look = fn(&Server, &str) -> String;
 
 const LOOKS: [(&str, Look); 3] = [("rw", rw), ("sem", sem), ("latch", latch)];
 
-/// The owners that wait, first to be served first; a call without one is `-`.
+/// The waiting owners, in order of service; a call without an owner is `-`.
 #[track_caller]
 pub fn queue(server: &Server, family: &str, key: &str) -> Vec<String> {
     let rows = server.cmd(&[&format!("{family}.WAITERS"), key]).items();

@@ -1,4 +1,4 @@
-//! What a replica receives, command by command: one for each change, none for anything else.
+//! The replication stream, command by command: one record for each change, none for anything else.
 
 use std::time::Instant;
 
@@ -10,12 +10,12 @@ use crate::{
     support::{Blocked, Client, LIMIT, ReplicaTap, Reply, SOON, Server, wait_until},
 };
 
-/// A primary whose stream is read.
+/// A primary with a tap on its stream.
 struct Scene {
     server: Server,
     client: Client,
     tap: ReplicaTap,
-    /// What was left of the last hold that was sent, in milliseconds.
+    /// Remaining time of the last replicated hold, in milliseconds.
     remaining_ms: u64,
 }
 
@@ -43,7 +43,7 @@ impl Scene {
         self.server.block(&call.split(' ').collect::<Vec<_>>())
     }
 
-    /// What was sent since this was last asked. Of each record: the key, what it is now, and whether that is a new grant.
+    /// The stream since the last call. Of each record: the key, its state, and whether that is a new grant.
     #[track_caller]
     fn sent(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -59,7 +59,7 @@ impl Scene {
             let (lock, is_granted) = decode(payload);
             self.remaining_ms = remaining_ms(&lock);
             if let Some(hold) = lock.lock().hold() {
-                // Relative, and never more than was promised.
+                // Relative, and never above the promised time.
                 let most = hold.unclaimed().map_or(hold.lease_ms, |unclaimed| unclaimed.claim_ms);
                 assert!((1..=most).contains(&self.remaining_ms), "{} ms", self.remaining_ms);
             }
@@ -69,14 +69,14 @@ impl Scene {
         lines
     }
 
-    /// Fails the test unless exactly this was sent.
+    /// Fails the test unless exactly this was replicated.
     #[track_caller]
     fn expect<S: AsRef<str>>(&mut self, lines: &[S]) {
         let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
         assert_eq!(self.sent(), lines);
     }
 
-    /// As [`Scene::expect`], for what happens by itself: waits for it.
+    /// As [`Scene::expect`], for timed events: waits for them.
     #[track_caller]
     fn expect_soon<S: AsRef<str>>(&mut self, lines: &[S]) {
         let start = Instant::now();
@@ -156,7 +156,7 @@ fn a_repeated_call_is_sent_again_and_changes_nothing() {
     at.expect(&[&less]);
     assert_eq!(at.int("DLOCK.RELEASE k a REQID r4"), 0);
     at.expect(&["k: free"]);
-    // Also when its hold is gone.
+    // Even after its hold has ended.
     assert_eq!(at.int("DLOCK.RELEASE k a REQID r4"), 0);
     at.expect(&["k: free"]);
     at.cmd("DLOCK.ACQUIRE k a REQID r1").error();
@@ -182,7 +182,7 @@ fn a_hand_off_is_one_command() {
     at.int("DLOCK.RELEASE k a");
     let t = b.expect_reply(SOON).int();
     at.expect(&[holder("b", t)]);
-    // With all that the waiter asked for; and by the end of a lease.
+    // With all options of the waiter; and by the end of a lease.
     at.int("DLOCK.RELEASE k b");
     let (t, next) = (c.expect_reply(SOON).int(), d.expect_reply(SOON).int());
     let full = format!(
@@ -193,11 +193,11 @@ fn a_hand_off_is_one_command() {
     at.int("DLOCK.BREAK k");
     let t = e.expect_reply(SOON).int();
     at.expect(&[holder("e", t)]);
-    // By DEL, which is a command of its own.
+    // By DEL, which is a separate command.
     at.int("DEL k");
     let t = f.expect_reply(SOON).int();
     at.expect(&["DEL k".to_owned(), holder("f", t)]);
-    // To a connection that is gone before the answer can be sent: granted and taken back.
+    // To a connection that closes before the reply can be sent: granted and taken back.
     let g = at.block("DLOCK.ACQUIRE k g BLOCK 0");
     let kill = args!["CLIENT", "KILL", "ID", g.id()];
     at.client.pipeline(&[args!["DLOCK.RELEASE", "k", "f"], kill]);
@@ -226,7 +226,7 @@ fn a_place_sends_nothing_until_its_grant_is_made() {
     assert!(at.remaining_ms > 5_000);
     at.int("DLOCK.RELEASE k b");
     at.expect(&["k: free"]);
-    // A place that is given up, and a grant that is given back, and one that lapses.
+    // A place that is given up, a grant that is returned, and one that expires.
     at.int("DLOCK.ACQUIRE k a");
     b.cmd(&queue);
     at.int("DLOCK.CANCEL k b");
@@ -258,7 +258,7 @@ fn the_end_of_a_connection_sends_what_it_changes() {
     at.expect(&[format!("later: granted to {tied}")]);
     let tied = format!("later: {tied}");
     assert!(at.remaining_ms > 20_000);
-    // The tie moves to another connection: nothing of that is the replica's business but the record.
+    // The binding moves to another connection: the replica only gets the record.
     at.int("DLOCK.RENEW later a BIND 20000");
     two = at.server.client();
     two.cmd(&["DLOCK.RENEW", "later", "a", "BIND", "20000"]).int();
@@ -342,7 +342,7 @@ fn transactions_and_scripts_stay_together_and_databases_apart() {
     at.client.cmd(&args!["EVAL", script, 2, "k", "l", tokens[0].int()]).int();
     at.expect(&["MULTI", "k: free", "l: free", "EXEC"]);
 
-    // A lease ends in another database than the one that was used last.
+    // A lease ends in another database than the last used one.
     at.cmd("SELECT 7").ok();
     at.int("DLOCK.ACQUIRE k a PX 2000");
     at.cmd("SELECT 0").ok();

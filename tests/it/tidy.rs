@@ -1,4 +1,4 @@
-//! Rules about the source that the compiler does not know.
+//! Rules about the source that the compiler does not check.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What decides by the text of an error, in a source without its tests, comments and white space.
+/// Code that depends on the text of an error, in a source without its tests, comments and white space.
 fn decisions_by_text(source: &str) -> Vec<String> {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
     let lines = code.lines().map(|line| line.split("//").next().unwrap_or_default());
@@ -51,8 +51,8 @@ fn decisions_by_text(source: &str) -> Vec<String> {
     found
 }
 
-/// Error texts are for people. A program decides by the code: the client by the first word of a reply, the command by the
-/// kind of the client's error.
+/// Error texts are for people. A program uses the code: the client the first word of a reply, the command the kind of
+/// the client's error.
 #[test]
 fn client_and_command_decide_by_codes_not_by_texts() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,5 +1,5 @@
-//! The wall clock of a running server is moved by an hour, by ten years, forth and back: leases, waits, graces and delays
-//! end when they should, and nobody has to help.
+//! The wall clock of a running server is moved by an hour and by ten years, in both directions: leases, waits, graces
+//! and delays end on time, without a command.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -26,15 +26,14 @@ test_both_families! {
 const HOUR: i64 = 3_600;
 const YEAR: i64 = 365 * 24 * HOUR;
 
-/// How late anything may end: far less than the second after which the server would look at it anyway.
+/// Maximum delay of any end: far less than the second after which the server would check anyway.
 const LATE: Duration = Duration::from_millis(100);
 
-/// A busy machine wakes the server late, or this test: a round is allowed what a sleeping thread of ours overslept meanwhile,
-/// and one in which something came late all the same is tried again, so often in all. What comes early fails at once,
-/// whatever the machine does.
+/// A busy machine delays the server, or this test. A round allows the delay of a sleeping thread of this process in
+/// addition. A round that is still late is repeated, up to this number of times. An early end fails at once.
 const TRIES: usize = 5;
 
-/// The longest that a sleeping thread overslept while `f` ran.
+/// The longest delay of a sleeping thread while `f` ran.
 fn with_noise<R>(f: impl FnOnce() -> R) -> (R, Duration) {
     const NAP: Duration = Duration::from_millis(1);
     let done = AtomicBool::new(false);
@@ -48,7 +47,7 @@ fn with_noise<R>(f: impl FnOnce() -> R) -> (R, Duration) {
             }
             worst
         });
-        // Also if it panics: the scope waits for the watch.
+        // Also after a panic: the scope waits for the watch.
         let ends = Ends(&done);
         let result = f();
         drop(ends);
@@ -56,7 +55,7 @@ fn with_noise<R>(f: impl FnOnce() -> R) -> (R, Duration) {
     })
 }
 
-/// Ends the watch when it goes.
+/// Ends the watch when dropped.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -70,15 +69,15 @@ struct Due {
     what: &'static str,
     client: Client,
     wanted: fn(&Value) -> bool,
-    /// Before the call was sent: what counts from the call cannot have begun earlier.
+    /// Before the call was sent: nothing in the call began earlier.
     asked: Instant,
-    /// After the call was carried out: it cannot have begun later.
+    /// After the call was executed: nothing in it began later.
     done: Instant,
     after: Duration,
 }
 
 impl Due {
-    /// Waits for the reply; how late it came.
+    /// Waits for the reply; returns its delay.
     #[track_caller]
     fn lateness(mut self) -> Duration {
         let reply = self.client.reply(LIMIT);
@@ -93,14 +92,14 @@ fn is_token(reply: &Value) -> bool {
     matches!(reply, Value::Int(_))
 }
 
-/// A connection on which `owner` waits, blocked, for `key`.
+/// A connection with a blocked call of `owner` for `key`.
 fn waiter(server: &Server, key: &str, owner: &str, ms: u64) -> Client {
     let mut client = server.client();
     block(server, &mut client, &args!["DLOCK.ACQUIRE", key, owner, "BLOCK", ms]);
     client
 }
 
-/// What ends by itself, each after another time, in milliseconds. Nothing else is asked of the server meanwhile.
+/// Timed events, each after another time in milliseconds. The server gets no other commands meanwhile.
 fn begin(server: &Server) -> Vec<Due> {
     let hold = |key: &str, options: &[&str]| {
         let mut call = vec!["DLOCK.ACQUIRE", key, "h"];
@@ -145,7 +144,7 @@ fn begin(server: &Server) -> Vec<Due> {
     wait_until("the tie to be cut", || tied() == 0);
     all.push(due("a tie", client, is_token, asked, 1_440));
 
-    // Elsewhere a place without a connection holds nobody up.
+    // In other families a waiter without a connection blocks no other waiter.
     if server.family() == Family::Fair {
         hold("grace", &[]);
         let mut absent = server.client();
@@ -178,7 +177,7 @@ fn begin(server: &Server) -> Vec<Due> {
     all
 }
 
-/// Moves the clock while all of that waits; how late each came.
+/// Moves the clock during the waits; returns the delay of each.
 fn round(server: &Server, shifts: &[i64]) -> Vec<(&'static str, Duration)> {
     let all = begin(server);
     for &shift in shifts {
@@ -192,7 +191,7 @@ fn round(server: &Server, shifts: &[i64]) -> Vec<(&'static str, Duration)> {
 }
 
 fn nothing_ends_early_or_late_when_the_wall_clock_moves(family: Family) {
-    // Once a second the server would look at everything anyway. That must not be what makes it punctual.
+    // Once a second the server would check everything anyway. That must not be the reason for its punctuality.
     let server = family.with(&["hz", "1", "dynamic-hz", "no"]).preload_wallclock().start();
     let mut last_token = 0;
     for shifts in [
@@ -232,7 +231,7 @@ fn the_quarantine_is_not_moved(family: Family) {
     server.left_over_check();
 }
 
-/// A server that looks at everything by itself only once a second.
+/// A server whose own checks run only once a second.
 fn slow_server(family: Family) -> Server {
     family.with(&["hz", "1", "dynamic-hz", "no"]).start()
 }
@@ -252,7 +251,7 @@ fn a_removal_is_followed_up_at_once(family: Family) {
     server.left_over_check();
 }
 
-/// The module has one alarm. What wakes it for something else, seen to before it rings, must not use it up.
+/// The module has one alarm. An earlier wake-up for another reason must not consume it.
 fn the_alarm_is_set_again_after_something_else_rang_it(family: Family) {
     const LEASE: u64 = 600;
     let server = slow_server(family);

@@ -102,13 +102,13 @@ fn a_server_without_tokens_grants_nothing(family: Family) {
     ] {
         assert_eq!(client.cmd(call).error(), used_up, "{call:?}");
     }
-    // What is held is held. Who waits for it learns that there is nothing to wait for; a place just goes.
+    // Existing holds stay. A blocked call gets an error; a QUEUE waiter is removed.
     client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
     client.cmd(&["DLOCK.RENEW", "k", "a"]).int();
     assert_eq!(client.cmd(&["DLOCK.RELEASE", "k", "a", "ALL"]).int(), 0);
     assert_eq!(blocked.expect_reply(SOON).error(), used_up);
     assert!(client.cmd(&["DLOCK.INFO", "k"]).is_null());
-    // Not even when the clock is right again: a token is never given twice.
+    // Not even when the clock is corrected: a token is never issued twice.
     server.shift_wall_clock(0);
     assert_eq!(client.cmd(&["DLOCK.ACQUIRE", "new", "a"]).error(), used_up);
     assert_eq!(client.cmd(&args!["DLOCK.FENCE", "last", "a", LAST]).int(), LAST);

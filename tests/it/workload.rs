@@ -1,4 +1,4 @@
-//! Many connections that use locks at random, and remember what they were answered.
+//! Many connections that use locks at random, and record their replies.
 
 #![allow(clippy::panic, reason = "a test that cannot go on stops here and says why")]
 
@@ -16,10 +16,10 @@ use redis::{Value, cmd};
 
 use crate::support::{Family, Server, wait_until};
 
-/// What they do.
+/// The mix of calls.
 #[derive(Clone, Debug)]
 pub struct Mix {
-    /// Whose commands.
+    /// The family of the commands.
     pub family: Family,
     /// Connections, one owner each.
     pub connections: u64,
@@ -27,16 +27,16 @@ pub struct Mix {
     pub keys: u64,
     /// Leases, in milliseconds.
     pub lease_ms: Range<u64>,
-    /// Now and then somebody breaks, deletes, renames or expires any lock: then nobody can rely on what it was answered.
+    /// Sometimes any lock is broken, deleted, renamed or expired: then no connection can rely on its replies.
     pub ruthless: bool,
 }
 
-/// What a connection knows of a hold of its own.
+/// A connection's knowledge of its own hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     /// The last token it was answered.
     pub token: i64,
-    /// How many holds it counts.
+    /// The count of the hold.
     pub holds: i64,
     /// The request ids of the answered calls, oldest first.
     pub ids: Vec<String>,
@@ -50,7 +50,7 @@ pub struct Pending {
     pub id: String,
 }
 
-/// What was asked for.
+/// The request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     Acquire,
@@ -59,11 +59,11 @@ pub enum Verb {
     Fence,
 }
 
-/// What one connection knows at its end.
+/// Final knowledge of one connection.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
     pub owner: String,
-    /// What it holds, by key, as far as it was answered.
+    /// Its holds by key, from the replies.
     pub claims: BTreeMap<String, Claim>,
     /// The call that the end of the server cut off.
     pub pending: Option<Pending>,
@@ -71,15 +71,15 @@ pub struct Account {
     pub largest: i64,
 }
 
-/// What one connection does.
+/// Work of one connection.
 pub trait Work: Send + 'static {
-    /// What it knows at its end.
+    /// Its final knowledge.
     type Account: Send + 'static;
 
-    /// Makes a call and books the answer.
+    /// Makes a call and records the reply.
     fn step(&mut self) -> Result<(), Gone>;
 
-    /// What it knows.
+    /// Its knowledge.
     fn into_account(self) -> Self::Account;
 }
 
@@ -94,7 +94,7 @@ pub struct Workload<A = Account> {
 }
 
 impl Workload {
-    /// Lets connections begin to use locks.
+    /// Starts connections that use locks.
     pub fn start(server: &Server, mix: &Mix, seed: u64) -> Workload {
         let worker = |n| Worker {
             connection: server.conn(),
@@ -108,7 +108,7 @@ impl Workload {
 }
 
 impl<A: Send + 'static> Workload<A> {
-    /// Lets them begin.
+    /// Starts the workers.
     pub fn run<W: Work<Account = A>>(workers: impl Iterator<Item = W>) -> Workload<A> {
         let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let threads = workers.map(|mut worker| {
@@ -124,14 +124,14 @@ impl<A: Send + 'static> Workload<A> {
         Workload { stop, answers, threads }
     }
 
-    /// Waits until so many more calls were answered.
+    /// Waits for `more` further replies.
     #[track_caller]
     pub fn wait_answers(&self, more: u64) {
         let enough = self.answers.load(Ordering::Relaxed) + more;
         wait_until("the workload to go on", || self.answers.load(Ordering::Relaxed) >= enough);
     }
 
-    /// Lets each connection end its call, and returns what they know. Also ends by itself when the server goes.
+    /// Lets each connection end its call, and returns their knowledge. Also ends when the server stops.
     #[track_caller]
     pub fn stop(self) -> Vec<A> {
         self.stop.store(true, Ordering::Relaxed);
@@ -217,20 +217,20 @@ impl Worker {
         cmd(&format!("{}.{verb}", self.mix.family.name()))
     }
 
-    /// What an operator may do to anybody's lock.
+    /// Interference of an operator with any lock.
     fn trample(&mut self, key: &str) -> Result<(), Gone> {
         let other = format!("key{}", self.dice.below(self.mix.keys));
         let call = match self.dice.below(5) {
             0 | 1 => self.command("BREAK").arg(key).clone(),
             2 => cmd("DEL").arg(key).clone(),
             3 => cmd("PEXPIRE").arg(key).arg(20 + self.dice.below(2_000)).clone(),
-            // Refused when there is no such key: that is fine, too.
+            // Refused if the key does not exist: that is fine.
             _ => cmd("RENAME").arg(key).arg(other).clone(),
         };
         answer(call.query(&mut self.connection)).map(drop)
     }
 
-    /// Books an answer.
+    /// Records a reply.
     fn take_note(&mut self, verb: Verb, key: String, id: String, answer: Result<Value, String>) {
         let Account { claims, largest, .. } = &mut self.account;
         let earlier = claims.remove(&key);
@@ -279,7 +279,7 @@ pub fn answer(reply: redis::RedisResult<Value>) -> Result<Result<Value, String>,
     }
 }
 
-/// Random numbers that a seed (not 0) repeats (xorshift64*).
+/// Random numbers, reproducible from a seed other than 0 (xorshift64*).
 pub struct Dice(pub u64);
 
 impl Dice {

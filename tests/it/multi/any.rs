@@ -1,4 +1,4 @@
-//! What ANYACQUIRE answers at once.
+//! Immediate replies of ANYACQUIRE.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn each_owner_gets_another_lock_until_none_is_free() {
     clear(&server);
 }
 
-/// Who takes and gives back gets another one each time: nobody leans on the first of the list.
+/// Repeated acquires get different locks, not always the first of the list.
 #[test]
 fn the_look_starts_at_a_different_key_each_time() {
     const STRIPES: usize = 7;
@@ -63,7 +63,7 @@ fn the_look_starts_at_a_different_key_each_time() {
 fn one_that_the_owner_holds_is_entered_again() {
     let server = Server::start();
     let held = ask(&server, "DLOCK.ACQUIRE s3 a PX 5000").int();
-    // However often, and wherever the look starts.
+    // For any repetition and any start of the search.
     for n in 2..12 {
         let reply = ask(&server, "DLOCK.ANYACQUIRE 5 s1 s2 s3 s4 s5 a PX 60000");
         assert_eq!(one_of(&reply), ("s3".to_owned(), held));
@@ -71,11 +71,11 @@ fn one_that_the_owner_holds_is_entered_again() {
     }
     assert!(server.cmd(&["DLOCK.INFO", "s3"]).field("ttl-ms").int() > 5_000);
     assert_eq!(picture(&server, "s1 s2 s4 s5"), "s1:- s2:- s4:- s5:-");
-    // Of two that it holds, the first in the list.
+    // Of two locks that the owner holds, the first in the list.
     let other = ask(&server, "DLOCK.ACQUIRE s5 a").int();
     assert_eq!(one_of(&ask(&server, "DLOCK.ANYACQUIRE 3 s5 s4 s3 a")), ("s5".to_owned(), other));
     assert_eq!(one_of(&ask(&server, "DLOCK.ANYACQUIRE 3 s1 s3 s5 a")), ("s3".to_owned(), held));
-    // Although others wait for it.
+    // Although they have waiters.
     let waiter = wait(&server, "DLOCK.ANYACQUIRE 2 s3 s5 b BLOCK 0");
     assert_eq!(one_of(&ask(&server, "DLOCK.ANYACQUIRE 2 s1 s5 a")).0, "s5");
     drop(waiter);
@@ -91,7 +91,7 @@ fn a_repeated_request_gets_the_same_lock_and_counts_nothing() {
         assert_eq!(one_of(&ask(&server, call)), first);
     }
     assert_eq!(server.cmd(&["DLOCK.INFO", &first.0]).field("holds").int(), 1);
-    // Also where another that it holds stands in front of it in the list.
+    // Even if another of its locks is earlier in the list.
     let others: Vec<&str> =
         ["s1", "s2", "s3", "s4"].into_iter().filter(|key| *key != first.0).collect();
     ask(&server, &format!("DLOCK.ACQUIRE {} a REQID s", others[0])).int();
@@ -99,13 +99,13 @@ fn a_repeated_request_gets_the_same_lock_and_counts_nothing() {
     assert_eq!(one_of(&ask(&server, &again)), first);
     assert_eq!(server.cmd(&["DLOCK.INFO", &first.0]).field("holds").int(), 1);
     assert_eq!(server.cmd(&["DLOCK.INFO", others[0]]).field("holds").int(), 1);
-    // When that hold is gone, a copy gets no other.
+    // When that hold has ended, a copy of the request gets no other lock.
     ask(&server, &format!("DLOCK.MRELEASE 2 {} {} a", first.0, others[0])).int();
     assert!(ask(&server, call).error().starts_with("SPENT "));
     clear(&server);
 }
 
-/// A lock that is free but kept closed for somebody is not free for others.
+/// A free lock that is reserved for a waiter is not available to others.
 #[test]
 fn what_others_wait_for_is_left_to_them() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! A blocked ANYACQUIRE: the first lock that becomes free is its, and it is gone from the queues of the others.
+//! A blocked ANYACQUIRE gets the first lock that becomes free, and leaves the queues of the others.
 
 use std::time::Instant;
 
@@ -47,7 +47,7 @@ fn it_wakes_on_the_first_one_freed_and_leaves_the_others() {
         };
         assert_eq!(picture(&server, KEYS), then, "{way}");
         b.assert_no_reply();
-        // What becomes free afterwards is none of its business.
+        // Locks that become free afterwards do not concern it.
         ask(&server, "DLOCK.MRELEASE 3 s1 s2 s3 h").int();
         ask(&server, "DLOCK.MRELEASE 3 s1 s2 s3 a").int();
         b.expect_reply(SOON).int();
@@ -67,7 +67,7 @@ fn many_that_wait_are_served_in_the_order_in_which_they_came() {
         })
         .collect();
     assert_eq!(picture(&server, KEYS), "s1:h<o0<o1<o3<o4 s2:h<o0<o2<o3<o5 s3:h<o0<o1<o2<o3<o4<o5");
-    // Each freed lock goes to the first that has it in its list, and to that one alone.
+    // Each released lock goes to the first waiter that has it in its list, and only to that one.
     let mut holders = [("s1", "h".to_owned()), ("s2", "h".to_owned()), ("s3", "h".to_owned())];
     for (freed, to) in [("s3", 0), ("s2", 2), ("s1", 1), ("s3", 3), ("s2", 5), ("s1", 4)] {
         let holder = holders.iter_mut().find(|(key, _)| *key == freed).expect("one of three");
@@ -115,7 +115,7 @@ fn calls_for_any_and_for_all_share_the_queues() {
     ask(&server, "DLOCK.RELEASE s2 h").int();
     assert_eq!(one_of(&any.expect_reply(SOON)).0, "s2");
     assert_eq!(picture(&server, KEYS), "s1:h<all<late s2:any<all<late s3:h<late");
-    // `all` is first at `s1` now, and keeps it closed for the other.
+    // `all` is now first at `s1`, and reserves it.
     ask(&server, "DLOCK.RELEASE s1 h").int();
     late.assert_no_reply();
     assert_eq!(picture(&server, KEYS), "s1:-<all<late s2:any<all<late s3:h<late");

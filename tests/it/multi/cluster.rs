@@ -1,4 +1,4 @@
-//! Several locks in a cluster: one slot, and waiters that are told to ask again where their slot is.
+//! Several locks in a cluster: one slot, and waiters that must retry where their slot is.
 
 use super::{ask, one_of, picture, tokens, wait};
 use crate::{
@@ -31,7 +31,7 @@ fn keys_of_several_slots_are_refused() {
     server.left_over_check();
 }
 
-/// Where a server reads commands in threads of its own, it looks there where their keys are, while the main thread works.
+/// A server that parses commands in I/O threads looks up their keys there, while the main thread works.
 #[test]
 fn calls_for_several_locks_come_through_io_threads() {
     let settings = ["io-threads", "4", "appendonly", "yes", "appendfsync", "no"];
@@ -61,7 +61,7 @@ fn calls_for_several_locks_come_through_io_threads() {
     server.left_over_check();
 }
 
-/// What cluster clients route by, and ACLs judge by.
+/// The keys for cluster routing and for ACLs.
 #[test]
 fn the_server_finds_all_keys() {
     let server = Server::start();
@@ -93,7 +93,7 @@ fn when_one_of_the_keys_is_removed_the_call_is_told_to_ask_again() {
         assert_unblocked(&mut all);
         assert_unblocked(&mut any);
         if removal == "FLUSHALL" {
-            // Nobody held `f1`: it may be told to ask again, too, or has got it.
+            // `f1` was free: its waiter may be told to retry, too, or has got the lock.
             let reply = behind.expect_reply(SOON);
             assert!(matches!(reply, redis::Value::Int(_)) || reply.error().starts_with("MOVING "));
         } else {
@@ -106,7 +106,7 @@ fn when_one_of_the_keys_is_removed_the_call_is_told_to_ask_again() {
         server.cmd(&["FLUSHALL"]).ok();
         server.left_over_check();
     }
-    // Everything else hands on as elsewhere.
+    // Any other end hands the lock off as without a cluster.
     ask(&server, "DLOCK.ACQUIRE {t}busy h").int();
     let mut all = wait(&server, "DLOCK.MACQUIRE 2 {t}f1 {t}busy m BLOCK 0");
     ask(&server, "DLOCK.RENEW {t}busy h PX 20").int();
@@ -140,7 +140,7 @@ fn calls_for_several_locks_go_where_their_slot_goes() {
     one.left_over_check();
 }
 
-/// While a slot moves, of a key that is not here nobody knows whether it is held there.
+/// While a slot moves, this node cannot know whether a missing key is held on the other one.
 #[test]
 fn while_their_slot_moves_keys_that_are_not_together_are_refused() {
     let one = Server::with(&[]).cluster().start();
@@ -158,7 +158,7 @@ fn while_their_slot_moves_keys_that_are_not_together_are_refused() {
         client.cmd(&call.split(' ').collect::<Vec<_>>())
     };
     for name in ["DLOCK.MACQUIRE", "DLOCK.ANYACQUIRE", "DLOCK.MRELEASE", "DLOCK.MRENEW"] {
-        // The first is there, and of the second nobody knows; the other way round, nothing is known of the first.
+        // The first key is here, the second is unknown; in the other order, the first is unknown.
         for keys in ["{t}goes {t}new", "{t}new {t}goes"] {
             let refusal = importing(&format!("{name} 2 {keys} m")).error();
             assert!(refusal.starts_with("TRYAGAIN "), "{name} {keys}: {refusal}");
@@ -178,7 +178,7 @@ fn while_their_slot_moves_keys_that_are_not_together_are_refused() {
     one.left_over_check();
 }
 
-/// The same where the slot comes from: what is still here, and what may have gone.
+/// The same on the source: keys that are still here, and keys that may have moved.
 #[test]
 fn where_a_slot_moves_from_keys_that_are_all_here_are_served() {
     let one = Server::with(&[]).cluster().start();
@@ -196,7 +196,7 @@ fn where_a_slot_moves_from_keys_that_are_all_here_are_served() {
     one.left_over_check();
 }
 
-/// A slot that goes away without a word, while all that is waited for is closed by a call that waits for a lock that is not there.
+/// A slot that moves silently, while a call that waits for a missing key reserves all other locks.
 #[test]
 fn a_slot_that_goes_away_is_noticed() {
     let one = Server::with(&["dlock.restart-quarantine-ms", "60000"]).cluster().start();

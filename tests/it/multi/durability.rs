@@ -1,4 +1,4 @@
-//! Several locks that were taken in one call are there after a crash, all of them or none.
+//! Several locks taken in one call exist after a crash all together or not at all.
 
 use std::{
     fs,
@@ -21,12 +21,12 @@ use crate::{
 
 const LOCKS: u64 = 16;
 
-/// What a connection knows at its end.
+/// Final knowledge of a connection.
 #[derive(Debug, Default)]
 struct Account {
-    /// An owner that was granted its locks and has not asked to give them back.
+    /// An owner that was granted its locks and has not requested their release.
     held: Option<String>,
-    /// Owners that were answered that they gave all back.
+    /// Owners with an acknowledged release of all locks.
     released: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ fn command(words: Vec<Vec<u8>>) -> redis::Cmd {
     command
 }
 
-/// Takes sets of locks and gives them back until the server is gone.
+/// Takes and releases sets of locks until the server is gone.
 fn work(mut connection: redis::Connection, name: usize, answers: &AtomicUsize) -> Account {
     let mut dice = Dice(name as u64 + 77);
     let mut account = Account::default();
@@ -51,7 +51,7 @@ fn work(mut connection: redis::Connection, name: usize, answers: &AtomicUsize) -
         assert_eq!(tokens(&reply).len(), count);
         account.held = Some(owner.clone());
         answers.fetch_add(1, Relaxed);
-        // Now and then it dies with what it has.
+        // Sometimes it dies with its locks.
         if answers.load(Relaxed) > 1_500 && dice.below(20) == 0 {
             break;
         }
@@ -81,7 +81,7 @@ fn survive_kill_9(preamble: &str) {
         })
         .collect();
     wait_until("the workload to go on", || answers.load(Relaxed) > 800);
-    // The second half of it goes to another file, while the first is rewritten.
+    // The second half goes to another file, while the first is rewritten.
     server.cmd(&["BGREWRITEAOF"]).ok();
     wait_until("one of them to die", || threads.iter().any(JoinHandle::is_finished));
     server.kill9();
@@ -112,7 +112,7 @@ fn log_file(server: &Server) -> PathBuf {
     files.remove(0)
 }
 
-/// The end of the file is missing, as after a power cut: what was not written to the end did not happen at all.
+/// The end of the file is missing, as after a power cut: an incomplete write did not happen at all.
 #[test]
 fn a_log_that_breaks_off_in_the_middle_of_a_call_has_nothing_of_it() {
     const KEYS: &str = "busy f1 f2 k1 k2 k3";
@@ -124,7 +124,7 @@ fn a_log_that_breaks_off_in_the_middle_of_a_call_has_nothing_of_it() {
     // At once.
     tokens(&ask(&server, "DLOCK.MACQUIRE 3 k1 k2 k3 a PX 600000"));
     lens.push(len(&log));
-    // By the hand-off that a release brings.
+    // By a hand-off after a release.
     let mut m = wait(&server, "DLOCK.MACQUIRE 3 f1 busy f2 m PX 600000 BLOCK 0");
     assert_eq!(ask(&server, "DLOCK.RELEASE busy h").int(), 0);
     tokens(&m.expect_reply(SOON));
@@ -142,7 +142,7 @@ fn a_log_that_breaks_off_in_the_middle_of_a_call_has_nothing_of_it() {
     ];
     let mut dice = Dice(9);
     for (step, state) in states.into_iter().enumerate() {
-        // What is there, and up to where nothing more may be.
+        // The expected locks, and the last byte before the next step.
         let from = lens[step];
         let to = lens.get(step + 1).copied().unwrap_or(from + 1);
         assert!(to > from, "nothing was written");
@@ -161,7 +161,7 @@ fn a_log_that_breaks_off_in_the_middle_of_a_call_has_nothing_of_it() {
     server.left_over_check();
 }
 
-/// Every way of saving and loading keeps several locks as it keeps one; here, that they still belong together for their owner.
+/// Every way of saving and loading preserves several locks as it does one; here, that they still belong to one owner.
 #[test]
 fn a_request_can_be_repeated_after_a_crash() {
     let mut server = Server::with(&AOF).start();

@@ -1,4 +1,4 @@
-//! Calls about several locks that are refused: each changes nothing.
+//! Refused calls for several locks: each changes nothing.
 
 use super::{ask, clear, picture, words};
 use crate::{
@@ -102,7 +102,7 @@ fn a_key_of_another_type_among_them_stops_the_call() {
         for call in [
             "DLOCK.MACQUIRE 3 f1 f2 other b",
             "DLOCK.MACQUIRE 3 other f1 f2 b BLOCK 0",
-            // Before it is known whether the others are free.
+            // Before the other keys are checked.
             "DLOCK.MACQUIRE 3 k1 other f1 b BLOCK 0",
             "DLOCK.MACQUIRE 3 k1 k2 other a",
             "DLOCK.ANYACQUIRE 2 k1 other b BLOCK 0",
@@ -120,7 +120,7 @@ fn a_key_of_another_type_among_them_stops_the_call() {
     }
 }
 
-/// A key that is not there, but waited for by calls of another family, is that family's.
+/// A missing key with waiters of another family belongs to that family.
 #[test]
 fn a_key_that_another_family_waits_for_stops_the_call() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! What MACQUIRE answers at once.
+//! Immediate replies of MACQUIRE.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ fn all_are_taken_in_one_step_or_none_is() {
         assert!((1..=60_000).contains(&info.field("ttl-ms").int()), "{}", info.show());
         assert_eq!(server.cmd(&args!["DLOCK.CHECK", key, token]).int(), 1);
     }
-    // Wherever the busy one stands, nothing is taken, and who does not wait leaves no place.
+    // With the busy key at any position nothing is taken, and a call that does not wait leaves no place.
     for call in [
         "DLOCK.MACQUIRE 3 k1 f1 f2 b",
         "DLOCK.MACQUIRE 3 f1 k1 f2 b REQID r",
@@ -39,7 +39,7 @@ fn all_are_taken_in_one_step_or_none_is() {
         assert!(ask(&server, call).is_null(), "{call}");
         assert_eq!(picture(&server, "k1 k2 k3 f1 f2"), "k1:a k2:a k3:a f1:- f2:-", "{call}");
     }
-    // Also one that the caller holds is not entered then.
+    // A lock that the caller holds is not re-entered either.
     ask(&server, "DLOCK.ACQUIRE f1 b").int();
     assert!(ask(&server, "DLOCK.MACQUIRE 3 f1 f2 k1 b").is_null());
     assert_eq!(picture(&server, "f1 f2 k1"), "f1:b f2:- k1:a");
@@ -63,7 +63,7 @@ fn what_the_owner_holds_is_entered_again() {
     let ttl = |key: &str| server.cmd(&["DLOCK.INFO", key]).field("ttl-ms").int();
     assert!((60_001..=90_000).contains(&ttl("k1")), "{}", ttl("k1"));
     assert!((5_001..=60_000).contains(&ttl("k2")), "{}", ttl("k2"));
-    // Who waits for one of them is passed by.
+    // A re-entry passes a waiter for one of them.
     ask(&server, "DLOCK.ACQUIRE k1 b QUEUE 60000");
     assert_eq!(tokens(&ask(&server, "DLOCK.MACQUIRE 2 k1 k2 a")), [long, short]);
     assert_eq!(picture(&server, "k1 k2 k3"), "k1:a*3<b k2:a*3 k3:a");
@@ -77,10 +77,10 @@ fn a_repeated_request_counts_nothing_key_by_key() {
     let call = "DLOCK.MACQUIRE 3 k1 k2 k3 a REQID r";
     let first = tokens(&ask(&server, call));
     assert_eq!(tokens(&ask(&server, call)), first);
-    // In another order, and in part.
+    // In another order, and only some of the keys.
     assert_eq!(tokens(&ask(&server, "DLOCK.MACQUIRE 2 k3 k1 a REQID r")), [first[2], first[0]]);
     assert_eq!(picture(&server, "k1 k2 k3"), "k1:a k2:a k3:a");
-    // A key that is new to the request, and one entered by another request.
+    // A key that is new to the request, and one that another request re-entered.
     ask(&server, "DLOCK.ACQUIRE k3 a REQID other").int();
     let second = tokens(&ask(&server, "DLOCK.MACQUIRE 4 k1 k2 k3 k4 a REQID r"));
     assert_eq!(second[..3], first);
@@ -90,12 +90,12 @@ fn a_repeated_request_counts_nothing_key_by_key() {
     assert_eq!(ask(&server, "DLOCK.RELEASE k9 a").int(), 0);
     assert!(ask(&server, "DLOCK.MACQUIRE 2 k1 k9 a REQID r").error().starts_with("SPENT "));
     assert_eq!(picture(&server, "k1 k2 k3 k4"), "k1:a k2:a k3:a*2 k4:a");
-    // ACQUIRE of one lock and MACQUIRE are one kind of request.
+    // ACQUIRE of one lock and MACQUIRE count as the same kind of request.
     assert_eq!(ask(&server, "DLOCK.ACQUIRE k4 a REQID r").int(), second[3]);
     ask(&server, "DLOCK.ACQUIRE k5 a REQID r5").int();
     assert_eq!(tokens(&ask(&server, "DLOCK.MACQUIRE 2 k5 k6 a REQID r5")).len(), 2);
     assert_eq!(picture(&server, "k4 k5 k6"), "k4:a k5:a k6:a");
-    // An owner's id is nobody else's; another id counts.
+    // Request ids are separate per owner; another id counts.
     assert!(ask(&server, "DLOCK.MACQUIRE 2 k5 k6 b REQID r5").is_null());
     tokens(&ask(&server, "DLOCK.MACQUIRE 2 k5 k6 a REQID r6"));
     assert_eq!(picture(&server, "k5 k6"), "k5:a*2 k6:a*2");
@@ -142,7 +142,7 @@ fn transactions_do_not_wait() {
     assert_eq!((tokens(&replies[2]).len(), tokens(&replies[3]).len()), (2, 2));
     assert_eq!((replies[4].int(), replies[5].int()), (3, 2));
     assert_eq!(picture(&server, "busy k1 k2 k3"), "busy:h k1:a k2:a k3:-");
-    // It has a connection, and takes its holds with it.
+    // It has a connection, and loses its holds with it.
     drop(client);
     wait_until("the ties to be cut", || server.keys() == 1);
     clear(&server);

@@ -1,4 +1,4 @@
-//! MRELEASE and MRENEW, and what befalls the holds that MACQUIRE made.
+//! MRELEASE and MRENEW, and the later fate of the holds of MACQUIRE.
 
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ fn a_repeated_mrelease_counts_nothing_and_answers_as_before() {
     for (call, released, left) in [
         ("2 k1 k2 a REQID r", 2, "k1:a*2 k2:a*2 k3:a"),
         ("2 k1 k2 a REQID r", 2, "k1:a*2 k2:a*2 k3:a"),
-        // Key by key: `k3` has not seen it, and is gone then.
+        // Key by key: `k3` does not know the id, and is released.
         ("3 k3 k1 k2 a REQID r", 3, "k1:a*2 k2:a*2 k3:-"),
         ("3 k3 k1 k2 a REQID r", 3, "k1:a*2 k2:a*2 k3:-"),
         ("2 k1 k2 a REQID s", 2, "k1:a k2:a k3:-"),
@@ -43,7 +43,7 @@ fn a_repeated_mrelease_counts_nothing_and_answers_as_before() {
         assert_eq!(ask(&server, &format!("DLOCK.MRELEASE {call}")).int(), released, "{call}");
         assert_eq!(picture(&server, "k1 k2 k3"), left, "{call}");
     }
-    // One kind of request with RELEASE of one lock.
+    // The same kind of request as RELEASE of one lock.
     assert_eq!(ask(&server, "DLOCK.RELEASE k1 a REQID s").int(), 1);
     assert_eq!(ask(&server, "DLOCK.MRELEASE 2 k1 k2 a REQID t").int(), 2);
     server.left_over_check();
@@ -77,13 +77,13 @@ fn mrenew_renews_all_or_none() {
     tokens(&ask(&server, "DLOCK.MACQUIRE 2 k1 k2 a PX 60000"));
     ask(&server, "DLOCK.ACQUIRE k3 a PX 40000").int();
     ask(&server, "DLOCK.ACQUIRE k4 b PX 60000").int();
-    // Later and sooner than before.
+    // Later and earlier than before.
     for ms in [90_000, 50_000] {
         assert_eq!(ask(&server, &format!("DLOCK.MRENEW 3 k3 k1 k2 a PX {ms}")).int(), 3);
         assert_eq!(["k1", "k2", "k3", "k4"].map(lease), [ms, ms, ms, 60_000]);
     }
     assert_eq!(ask(&server, "DLOCK.MRENEW 1 k3 a EX 40").int(), 1);
-    // Whoever the first is that the owner does not hold, the text names it, and nothing has changed.
+    // The text names the first key that the owner does not hold, and nothing changes.
     for (call, named) in [
         ("4 k1 k2 k3 k4 a PX 70000", "\"k4\""),
         ("4 k4 k1 k2 k3 a PX 70000", "\"k4\""),
@@ -95,7 +95,7 @@ fn mrenew_renews_all_or_none() {
         assert_eq!(["k1", "k2", "k3", "k4"].map(lease), [50_000, 50_000, 40_000, 60_000]);
     }
     assert!(ask(&server, "DLOCK.INFO nothing").is_null());
-    // Without PX each has its own lease anew.
+    // Without PX each lease restarts with its current length.
     let ttl = |key: &str| server.cmd(&["DLOCK.INFO", key]).field("ttl-ms").int();
     wait_until("some of the leases to pass", || ttl("k1") < 49_900 && ttl("k3") < 39_900);
     let sent = Instant::now();
@@ -106,7 +106,7 @@ fn mrenew_renews_all_or_none() {
     clear(&server);
 }
 
-/// A lease that ends, ends alone: afterwards each key is a hold of its own.
+/// A lease ends separately: each key is an independent hold.
 #[test]
 fn each_key_is_a_hold_of_its_own() {
     let server = Server::start();
@@ -137,7 +137,7 @@ fn bind_ties_all_of_them() {
     for key in ["k1", "k2", "k3"] {
         assert_eq!(server.cmd(&["DLOCK.INFO", key]).field("bound-client").int(), id);
     }
-    // One that waits is tied to the connection on which it waited.
+    // After a wait, the hold is bound to the connection that waited.
     let mut waiter = wait(&server, "DLOCK.MACQUIRE 2 k2 k4 b BLOCK 0 BIND 0");
     let mut last = wait(&server, "DLOCK.MACQUIRE 2 k4 k1 c BLOCK 0");
     drop(holder);
@@ -157,7 +157,7 @@ fn bind_ties_all_of_them() {
     server.left_over_check();
 }
 
-/// A repeat moves the tie to the connection that repeats, key by key.
+/// A repeat moves the binding to the connection that repeats, key by key.
 #[test]
 fn the_tie_goes_to_who_repeats() {
     let server = Server::start();

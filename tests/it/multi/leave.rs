@@ -1,4 +1,4 @@
-//! Every way out of a wait for several locks: out of all queues at once, and whoever stood behind is no worse off.
+//! Every way to leave a wait for several locks: out of all queues at once, without harm to the waiters behind.
 
 use std::time::Instant;
 
@@ -11,7 +11,8 @@ use crate::{
 
 const KEYS: &str = "f1 busy f2";
 
-/// `busy` is held. `m` waits for it and two free ones; behind it stand `x` at one of the free ones, another call for all of them, and `y`.
+/// `busy` is held. `m` waits for it and two free locks. Behind it wait `x` for one of the free locks, another call
+/// for all of them, and `y`.
 struct Scene<'a> {
     server: &'a Server,
     m: Blocked,
@@ -31,7 +32,7 @@ impl<'a> Scene<'a> {
         Scene { server, m, x, all, y }
     }
 
-    /// `m` has left. Who was kept waiting by it alone has been served in that step, the others in their old order.
+    /// `m` has left. Waiters that only `m` blocked are served in that step, the others keep their order.
     #[track_caller]
     fn end(mut self) {
         let server = self.server;
@@ -108,7 +109,7 @@ fn a_connection_that_ends_leaves_all_queues() {
     scene.end();
 }
 
-/// Waiters in the middle and at the end of the queues leave as well, and whoever is first stays so.
+/// Waiters in the middle and at the end of the queues leave, too, and the first one stays first.
 #[test]
 fn who_leaves_from_the_middle_changes_nothing_for_the_first() {
     let server = Server::start();
@@ -121,7 +122,7 @@ fn who_leaves_from_the_middle_changes_nothing_for_the_first() {
         })
         .collect();
     let mut last = wait(&server, "DLOCK.MACQUIRE 3 f1 busy f2 last BLOCK 0");
-    // In one turn of the server's loop, from the front to the back.
+    // In one turn of the server's loop, from front to back.
     let kills: Vec<_> =
         middle.iter().map(|waiter| args!["CLIENT", "KILL", "ID", waiter.id()]).collect();
     server.client().pipeline(&kills);

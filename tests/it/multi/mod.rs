@@ -29,20 +29,20 @@ use crate::{
     workload::Dice,
 };
 
-/// Makes a call that is written as one line of words.
+/// Makes a call given as one line of words.
 #[track_caller]
 fn ask(server: &Server, call: &str) -> Value {
     server.cmd(&words(call))
 }
 
-/// Makes a call on a connection of its own, which must block.
+/// Makes a call on a separate connection; it must block.
 #[track_caller]
 fn wait(server: &Server, call: &str) -> Blocked {
     server.block(&words(call))
 }
 
-/// Makes a call over a connection of its own and reads so many lines. The harness would look at each of a large reply's elements again
-/// with every piece that comes.
+/// Makes a call over a separate connection and reads `count` lines. The harness would parse all elements of a large
+/// reply again with each received piece.
 fn lines(server: &Server, call: &[Vec<u8>], count: usize) -> Vec<String> {
     let mut bytes = format!("*{}\r\n", call.len()).into_bytes();
     for word in call {
@@ -75,7 +75,7 @@ fn one_of(reply: &Value) -> (String, i64) {
     (items[0].text(), items[1].int())
 }
 
-/// Who holds these locks (and how often, if more than once) and who waits for them: `k1:a*2<b<c k2:-<b k3:-`.
+/// Holders (with their counts, if above one) and waiters of these locks: `k1:a*2<b<c k2:-<b k3:-`.
 #[track_caller]
 fn picture(server: &Server, keys: &str) -> String {
     let mut shown = Vec::new();
@@ -104,13 +104,13 @@ fn clear(server: &Server) {
     server.left_over_check();
 }
 
-/// An owner whose name tells which locks it asks for.
+/// An owner whose name contains its requested locks.
 fn owner_of(name: &str, locks: &[u64]) -> String {
     let locks: Vec<String> = locks.iter().map(u64::to_string).collect();
     format!("{name}:{}", locks.join(","))
 }
 
-/// The locks that such an owner asks for; none of one that may get any.
+/// The requested locks of such an owner; none if it accepts any lock.
 fn locks_of(owner: &str) -> Vec<u64> {
     let (_, locks) = owner.split_once(':').unwrap_or_default();
     locks.split(',').filter_map(|lock| lock.parse().ok()).collect()
@@ -124,7 +124,7 @@ fn some_of(dice: &mut Dice, of: u64, least: u64, most: u64) -> Vec<u64> {
     (0..count).map(pick).collect()
 }
 
-/// `name numkeys key … owner`, for the locks that the owner's name tells.
+/// `name numkeys key … owner`, with the locks in the owner's name.
 fn call_for(name: &str, owner: &str) -> Vec<Vec<u8>> {
     let locks = locks_of(owner);
     let mut call = args![name, locks.len()];
@@ -133,7 +133,7 @@ fn call_for(name: &str, owner: &str) -> Vec<Vec<u8>> {
     call
 }
 
-/// Looks at all locks in one step: the owner of each of `k0`, `k1`, …, empty where there is none.
+/// Reads all locks in one step: the owner of each of `k0`, `k1`, …, empty if it is free.
 const OWNERS: &str = "
     local owners = {}
     for lock = 1, ARGV[1] do
@@ -142,7 +142,7 @@ const OWNERS: &str = "
     end
     return owners";
 
-/// The owners of so many locks at one moment. Fails the test if one of them has some of the locks that it asked for, and not all.
+/// The owners of `count` locks at one moment. Fails the test if an owner has only some of its requested locks.
 #[track_caller]
 fn owners_at_once(server: &Server, locks: u64) -> Vec<String> {
     let reply = server.cmd(&args!["EVAL", OWNERS, 0, locks]);

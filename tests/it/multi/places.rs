@@ -1,4 +1,4 @@
-//! Where a blocked MACQUIRE stands, and what that does to the others.
+//! Positions of a blocked MACQUIRE, and their effect on other waiters.
 
 use super::{ask, clear, picture, tokens, wait};
 use crate::support::{Reply, SOON, Server};
@@ -22,7 +22,7 @@ fn a_blocked_call_stands_in_every_queue_and_keeps_free_keys_closed() {
     }
     assert_eq!(server.blocked_clients(), 1);
     assert_eq!(server.keys(), 1, "a queue is no key");
-    // Nobody gets a free lock past it, and who waits does so behind it.
+    // No call gets a free lock past it; waiters queue behind it.
     for call in [
         "DLOCK.ACQUIRE k1 x",
         "DLOCK.ACQUIRE k3 x BLOCK 10",
@@ -47,7 +47,7 @@ fn a_blocked_call_stands_in_every_queue_and_keeps_free_keys_closed() {
     clear(&server);
 }
 
-/// In whatever order calls name their keys, the earlier one is served first, and they never stand in each other's way.
+/// For any order of keys in the calls, the earlier call is served first, and calls never block each other mutually.
 #[test]
 fn calls_in_opposite_order_are_served_in_the_order_in_which_they_came() {
     let server = Server::start();
@@ -62,7 +62,7 @@ fn calls_in_opposite_order_are_served_in_the_order_in_which_they_came() {
     );
     ask(&server, "DLOCK.RELEASE k2 h").int();
     tokens(&one.expect_reply(SOON));
-    // Lock by lock: the next one gets its turn when it is first everywhere.
+    // Lock by lock: the next call is granted when it is first in all queues.
     for (key, left) in [
         ("k1", "k1:-<two<four k2:one<two k3:one<two<three k4:-<three<four"),
         ("k3", "k1:-<two<four k2:one<two k3:-<two<three k4:-<three<four"),
@@ -82,7 +82,7 @@ fn calls_in_opposite_order_are_served_in_the_order_in_which_they_came() {
     clear(&server);
 }
 
-/// A lock that the caller holds is not waited for, whoever else waits for it.
+/// A lock that the caller holds is not waited for, in spite of other waiters.
 #[test]
 fn a_lock_that_is_held_already_holds_nothing_up() {
     let server = Server::start();
@@ -102,7 +102,7 @@ fn a_lock_that_is_held_already_holds_nothing_up() {
     clear(&server);
 }
 
-/// What the caller held when it began to wait may end meanwhile: then it is waited for like the others.
+/// A hold of the caller may end during its wait: then the call waits for that lock, too.
 #[test]
 fn a_lock_that_was_lost_in_the_wait_is_taken_anew() {
     let server = Server::start();
@@ -129,7 +129,7 @@ fn a_lock_that_was_lost_in_the_wait_is_taken_anew() {
     }
 }
 
-/// QUEUE places and calls for one lock stand between calls for several, each in its turn.
+/// QUEUE waiters and calls for one lock are served in order of arrival among calls for several.
 #[test]
 fn places_of_all_kinds_stand_in_one_queue() {
     let server = Server::start();
@@ -162,7 +162,7 @@ fn places_of_all_kinds_stand_in_one_queue() {
     clear(&server);
 }
 
-/// Fifty calls over the same locks, each list rotated: served in the order in which they came.
+/// Fifty calls over the same locks, each list rotated: served in order of arrival.
 #[test]
 fn the_order_of_arrival_is_the_order_of_service() {
     const CALLS: usize = 50;
@@ -173,7 +173,7 @@ fn the_order_of_arrival_is_the_order_of_service() {
         .map(|n| {
             let mut rotated = keys.clone();
             rotated.rotate_left(n % 10);
-            // Not all of them: but each has `k7`, and two in a row have several in common.
+            // Subsets: but each has `k7`, and two adjacent calls have several in common.
             rotated.retain(|key| key == "k7" || !key.ends_with(&(n % 5).to_string()));
             let (count, names) = (rotated.len(), rotated.join(" "));
             let call = format!("DLOCK.MACQUIRE {count} {names} o{n} BLOCK 0");

@@ -1,4 +1,4 @@
-//! Calls for several locks that are refused for what the server is, or who the caller is.
+//! Calls for several locks that are refused because of the state of the server or of the caller.
 
 use super::{ask, clear, picture, tokens, wait, words};
 use crate::support::{Client, Reply, SOON, Server, wait_until};
@@ -18,7 +18,7 @@ fn a_queue_that_isfull_refuses_the_whole_call() {
         assert!(refusal.starts_with("LIMIT "), "{call}: {refusal}");
         assert_eq!(picture(&server, "f b1 b2"), "f:- b1:h b2:h<x<y", "{call}");
     }
-    // Who need not wait is not refused.
+    // A call that need not wait is not refused.
     assert!(ask(&server, "DLOCK.MACQUIRE 2 b1 b2 m").is_null());
     tokens(&ask(&server, "DLOCK.MACQUIRE 3 f b1 b2 h BLOCK 0"));
     let mut m = wait(&server, "DLOCK.MACQUIRE 2 b1 f m BLOCK 0");
@@ -82,7 +82,7 @@ fn during_a_quarantine_only_what_is_held_is_entered() {
     clear(&server);
 }
 
-/// A connection of a user who may do everything with keys that begin with `mine:`.
+/// A connection of a user with all commands on keys that begin with `mine:`.
 fn user(server: &Server, pattern: &str) -> Client {
     server.cmd(&["ACL", "SETUSER", "u", "reset", "on", "nopass", "+@all", "&*", pattern]).ok();
     let mut client = server.client();
@@ -110,13 +110,13 @@ fn the_right_to_each_key_is_needed() {
     assert_eq!(client.cmd(&words("DLOCK.MACQUIRE 2 mine:1 mine:2 u")).items().len(), 2);
     assert_eq!(client.cmd(&words("DLOCK.MRENEW 2 mine:1 mine:2 u")).int(), 2);
     assert_eq!(client.cmd(&words("DLOCK.MRELEASE 2 mine:1 mine:2 u")).int(), 2);
-    // To read alone, or to write alone, is not enough to take.
+    // Only reading, or only writing, is not enough.
     for pattern in ["%R~mine:*", "%W~mine:*"] {
         let mut client = user(&server, pattern);
         let refusal = client.cmd(&words("DLOCK.MACQUIRE 2 mine:1 mine:2 u")).error();
         assert!(refusal.starts_with("NOPERM "), "{pattern}: {refusal}");
     }
-    // NOTIFY needs the right to publish.
+    // NOTIFY requires the right to publish.
     server.cmd(&["ACL", "SETUSER", "u", "resetchannels", "&mine:*", "~*"]).ok();
     let mut client = server.client();
     client.cmd(&["AUTH", "u", "x"]).ok();

@@ -1,4 +1,4 @@
-//! An owner that waits for several locks and asks again.
+//! An owner that waits for several locks and repeats its request.
 
 use super::{ask, clear, one_of, picture, tokens, wait};
 use crate::support::{Blocked, Reply, SOON, Server};
@@ -9,8 +9,8 @@ fn assert_replaced(waiter: &mut Blocked) {
     assert!(answer.starts_with("REPLACED "), "{answer}");
 }
 
-/// What `a` waits for first, what it asks for next, and how the queues look then. `k1` is held by `h`; `b` waits for all behind the
-/// first call.
+/// The first request of `a`, its next request, and the queues afterwards. `h` holds `k1`; `b` waits for all locks
+/// behind the first call.
 #[test]
 fn the_later_call_counts_and_keeps_the_places_if_the_earlier_covered_its_keys() {
     let server = Server::start();
@@ -20,7 +20,7 @@ fn the_later_call_counts_and_keeps_the_places_if_the_earlier_covered_its_keys() 
         ("MACQUIRE 3 k1 k2 k3", "MACQUIRE 3 k3 k1 k2", "k1:h<a<b k2:-<a<b k3:-<a<b k4:-"),
         ("MACQUIRE 3 k1 k2 k3", "MACQUIRE 2 k2 k1", "k1:h<a<b k2:-<a<b k3:-<b k4:-"),
         ("MACQUIRE 3 k1 k2 k3", "ACQUIRE k1", "k1:h<a<b k2:-<b k3:-<b k4:-"),
-        // Something more.
+        // An additional lock.
         ("MACQUIRE 2 k1 k2", "MACQUIRE 3 k1 k2 k4", "k1:h<b<a k2:-<b<a k3:-<b k4:-<a"),
         ("MACQUIRE 2 k1 k2", "MACQUIRE 2 k1 k4", "k1:h<b<a k2:-<b k3:-<b k4:-<a"),
         ("ACQUIRE k1", "MACQUIRE 2 k1 k2", "k1:h<b<a k2:-<b<a k3:-<b k4:-"),
@@ -52,7 +52,7 @@ fn the_later_call_counts_and_keeps_the_places_if_the_earlier_covered_its_keys() 
     }
 }
 
-/// Places without a blocked call are taken over, too; several calls are replaced by one.
+/// QUEUE waiters without a blocked call are taken over, too; one call replaces several.
 #[test]
 fn all_earlier_waits_for_any_of_the_keys_are_replaced() {
     let server = Server::start();
@@ -90,7 +90,7 @@ fn a_call_that_does_not_wait_replaces_nobody() {
         a.assert_no_reply();
         assert_eq!(picture(&server, "k1 k2 k3"), "k1:h<a k2:-<a k3:-", "{call}");
     }
-    // Locks that are in no wait of its own are another matter.
+    // Locks outside its own waits are independent.
     tokens(&ask(&server, "DLOCK.MACQUIRE 2 k4 k5 a BLOCK 0"));
     a.assert_no_reply();
     ask(&server, "DLOCK.RELEASE k1 h").int();
@@ -98,7 +98,7 @@ fn a_call_that_does_not_wait_replaces_nobody() {
     clear(&server);
 }
 
-/// The later call may find everything free: the earlier one is answered all the same.
+/// The later call may find all locks free: the earlier one is still answered.
 #[test]
 fn a_grant_at_once_replaces_as_well() {
     let server = Server::start();
@@ -106,7 +106,7 @@ fn a_grant_at_once_replaces_as_well() {
     let mut earlier = wait(&server, "DLOCK.MACQUIRE 3 k1 k2 k3 a BLOCK 0");
     let mut behind = wait(&server, "DLOCK.ACQUIRE k3 b BLOCK 0");
     let mut at_k1 = wait(&server, "DLOCK.ACQUIRE k1 c BLOCK 0");
-    // `k2` is closed by its own place only.
+    // Only its own place reserves `k2`.
     tokens(&ask(&server, "DLOCK.MACQUIRE 1 k2 a BLOCK 0"));
     assert_replaced(&mut earlier);
     behind.expect_reply(SOON).int();

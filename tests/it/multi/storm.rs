@@ -22,19 +22,19 @@ const CONNECTIONS: usize = 50;
 
 /// A call for several locks that was granted.
 struct Granted {
-    /// In which order it came to the server.
+    /// The order of arrival at the server.
     arrival: i64,
     owner: String,
     tokens: Vec<i64>,
 }
 
-/// One of the fifty.
+/// One of the fifty connections.
 struct Worker<'a> {
     server: &'a Server,
     name: usize,
     dice: Dice,
     client: Client,
-    /// Calls time out, connections are killed, leases end; and some want one lock, or any.
+    /// Calls time out, connections are killed, leases end; some calls want one lock, or any.
     is_ruthless: bool,
     granted: Vec<Granted>,
     longest_wait: Duration,
@@ -66,7 +66,7 @@ impl Worker<'_> {
         };
         let mut call = call_for("DLOCK.MACQUIRE", &owner);
         call.extend(args!["PX", lease, "BLOCK", block]);
-        // Both come in one piece, so the count tells the order in which the calls arrived.
+        // Both arrive in one piece, so the count gives the order in which the calls arrived.
         let sent = Instant::now();
         let replies = self.client.pipeline(&[args!["INCR", "arrivals"], call]);
         self.longest_wait = self.longest_wait.max(sent.elapsed());
@@ -84,7 +84,7 @@ impl Worker<'_> {
         }
     }
 
-    /// One lock of several, it does not matter which.
+    /// One lock of several, no matter which.
     fn take_any(&mut self, name: &str) {
         let locks = owner_of(name, &some_of(&mut self.dice, LOCKS, 2, 20));
         let mut call = call_for("DLOCK.ANYACQUIRE", &locks);
@@ -92,12 +92,12 @@ impl Worker<'_> {
         call.extend(args!["PX", 60_000, "BLOCK", 50]);
         let reply = self.client.cmd(&call);
         if !reply.is_null() {
-            // It may have been broken or deleted in the meantime.
+            // It may have been broken or deleted meanwhile.
             self.client.cmd(&args!["DLOCK.RELEASE", reply.items()[0].text(), name]);
         }
     }
 
-    /// Asks, and is killed.
+    /// Sends a request, and is killed.
     fn die(&mut self, name: &str) {
         let owner = owner_of(name, &some_of(&mut self.dice, LOCKS, 2, 20));
         let mut call = call_for("DLOCK.MACQUIRE", &owner);
@@ -114,7 +114,7 @@ impl Worker<'_> {
     }
 }
 
-/// Breaks, deletes and expires locks while others hold and wait for them.
+/// Breaks, deletes and expires locks with holders and waiters.
 fn trample(mut client: Client, mut dice: Dice, stop: &AtomicBool) {
     while !stop.load(Relaxed) {
         let key = format!("k{}", dice.below(LOCKS));
@@ -127,12 +127,12 @@ fn trample(mut client: Client, mut dice: Dice, stop: &AtomicBool) {
     }
 }
 
-/// What the server told its replica: every grant of several locks is one transaction, or several locks changed hands in parts.
+/// From the replication stream: every grant of several locks is one transaction.
 #[derive(Default)]
 struct History {
     /// The grants of the transaction that has begun.
     open: Option<BTreeMap<String, Vec<u64>>>,
-    /// So many calls were granted.
+    /// Number of granted calls.
     count: usize,
     last: u64,
 }
@@ -176,7 +176,7 @@ impl History {
     }
 }
 
-/// Nobody overtook: of any two calls with a lock in common, the one that came first was granted first.
+/// Of any two calls with a common lock, the first to arrive was granted first.
 fn assert_nobody_overtook(granted: &[Granted]) {
     let mut by_lock: BTreeMap<u64, Vec<(i64, i64, &str)>> = BTreeMap::new();
     for Granted { arrival, owner, tokens } in granted {
@@ -219,7 +219,7 @@ pub fn storm(length: Duration, seed: u64, is_ruthless: bool) {
             scope.spawn(move || trample(client, dice, stop));
         }
         let start = Instant::now();
-        // On a machine that is busy with other things, until enough has happened.
+        // On a busy machine, until enough has happened.
         while start.elapsed() < length || (count.load(Relaxed) < 500 && start.elapsed() < LIMIT) {
             if workers.iter().any(thread::ScopedJoinHandle::is_finished) {
                 break;

@@ -1,4 +1,4 @@
-//! What a replica receives of calls for several locks: one transaction for each.
+//! The replication of calls for several locks: one transaction for each.
 
 use super::{tokens, words};
 use crate::{
@@ -17,7 +17,7 @@ pub fn grant(command: &[Vec<u8>]) -> Option<(String, String, u64)> {
     Some((String::from_utf8_lossy(key).into_owned(), owner.to_owned(), token))
 }
 
-/// A command of the stream in short: `k1 granted to a`, `k1 a holds 2`, `k1 free`, or as it is.
+/// A short form of a command of the stream: `k1 granted to a`, `k1 a holds 2`, `k1 free`, or unchanged.
 fn short(command: &[Vec<u8>]) -> String {
     let [name, key, payload] = command else { return raw(command) };
     if name != b"DLOCK.APPLY" {
@@ -52,8 +52,8 @@ impl Scene {
         self.client.cmd(&words(call))
     }
 
-    /// Fails the test unless exactly this was sent since this was last asked; what is between `MULTI` and `EXEC` in any order. A lock
-    /// that is free in between, within a transaction, is never seen so.
+    /// Fails the test unless exactly this was replicated since the last call; commands between `MULTI` and `EXEC` in
+    /// any order. A lock that is free only within a transaction is never shown as free.
     #[track_caller]
     fn expect(&mut self, wanted: &[&str]) {
         let mut sent: Vec<String> =
@@ -86,7 +86,7 @@ fn each_step_is_one_transaction() {
     let mut at = Scene { server, client, tap };
     tokens(&at.ask("DLOCK.MACQUIRE 3 k3 k1 k2 a"));
     at.expect(&["MULTI", "k1 granted to a", "k2 granted to a", "k3 granted to a", "EXEC"]);
-    // Partly entered again.
+    // A partial re-entry.
     tokens(&at.ask("DLOCK.MACQUIRE 2 k1 k4 a REQID r"));
     at.expect(&["MULTI", "k1 a holds 2", "k4 granted to a", "EXEC"]);
     // A repeat is sent again, for WAIT.
@@ -105,7 +105,7 @@ fn each_step_is_one_transaction() {
     at.expect(&["k1 a holds 2"]);
     at.ask("DLOCK.ANYACQUIRE 1 k2 b").items();
     at.expect(&["k2 granted to b"]);
-    // k1: a twice, k2: b, k3: a. What changes nothing sends nothing.
+    // k1: a twice, k2: b, k3: a. Calls without a change replicate nothing.
     for call in [
         "DLOCK.MACQUIRE 2 k5 k2 a",
         "DLOCK.MACQUIRE 2 k5 k2 a BLOCK 1",
@@ -141,19 +141,19 @@ fn a_hand_off_of_several_locks_is_one_transaction() {
     tokens(&n.expect_reply(SOON));
     x.expect_reply(SOON).int();
     at.expect(&["MULTI", "f granted to x", "g granted to n", "k1 free", "k2 granted to n", "EXEC"]);
-    // By a lease that ends, which no command brings.
+    // By the end of a lease, without a command.
     let mut last = block(&at, "DLOCK.MACQUIRE 2 k2 g last BLOCK 0");
     at.ask("DLOCK.RELEASE k2 n").int();
     at.expect(&["k2 free"]);
     at.ask("DLOCK.RENEW g n PX 30").int();
     tokens(&last.expect_reply(SOON));
     at.expect(&["g n holds 1", "MULTI", "g granted to last", "k2 granted to last", "EXEC"]);
-    // By DEL, which is a command of its own.
+    // By DEL, which is a separate command.
     let mut heir = block(&at, "DLOCK.MACQUIRE 2 g f2 heir BLOCK 0");
     at.ask("DEL g").int();
     tokens(&heir.expect_reply(SOON));
     at.expect(&["DEL g", "MULTI", "f2 granted to heir", "g granted to heir", "EXEC"]);
-    // To a connection that is gone before the answer can be sent: granted and taken back.
+    // To a connection that closes before the reply can be sent: granted and taken back.
     let gone = block(&at, "DLOCK.MACQUIRE 2 g f2 lost BLOCK 0");
     at.client.pipeline(&[
         args!["DLOCK.MRELEASE", 2, "g", "f2", "heir"],
@@ -174,7 +174,7 @@ fn a_hand_off_of_several_locks_is_one_transaction() {
     at.server.left_over_check();
 }
 
-/// In a transaction of the client's, and in a script, everything is part of that one.
+/// In a transaction of the client, and in a script, everything is part of that transaction.
 #[test]
 fn it_is_part_of_the_clients_transaction() {
     let server = Server::start();

@@ -1,4 +1,5 @@
-//! Grants of several locks whose receiver goes away before the answer can be sent: all in one turn of the server's loop.
+//! Grants of several locks whose receiver disconnects before the reply can be sent: all in one turn of the server's
+//! loop.
 
 use super::{ask, clear, one_of, picture, tokens, wait, words};
 use crate::{
@@ -8,7 +9,7 @@ use crate::{
 
 const KEYS: &str = "f1 busy f2";
 
-/// `busy` is held by `h`; `m` waits for it and two free ones, `x`, `y` and `z` behind it for one each.
+/// `h` holds `busy`; `m` waits for it and two free locks, `x`, `y` and `z` wait behind it for one each.
 struct Scene {
     server: Server,
     m: Blocked,
@@ -25,7 +26,7 @@ impl Scene {
         Scene { server, m, behind }
     }
 
-    /// `h` releases, `between` happens, and the connection of `m` is killed, all in one turn.
+    /// `h` releases, `between` runs, and the connection of `m` is killed, all in one turn.
     fn release_and_kill(&mut self, between: &[&str]) -> Vec<redis::Value> {
         let kill = format!("CLIENT KILL ID {}", self.m.id());
         let mut calls = vec![words("DLOCK.RELEASE busy h")];
@@ -38,7 +39,7 @@ impl Scene {
         replies
     }
 
-    /// `m` gives back what it still has of these; then everybody has got what they waited for.
+    /// `m` releases its remaining locks; then all waits are granted.
     fn end(mut self) {
         ask(&self.server, "DLOCK.MRELEASE 3 f1 busy f2 m").int();
         for waiter in &mut self.behind {
@@ -84,7 +85,7 @@ fn it_stays_when_the_request_was_resent_in_time() {
     scene.end();
 }
 
-/// Each lock is a hold of its own: what the owner was answered for one of them keeps that one.
+/// Each lock is a separate hold: a reply to its owner for one of them preserves that one.
 #[test]
 fn only_what_nobody_knows_of_is_undone() {
     for (meanwhile, left) in [
@@ -105,7 +106,7 @@ fn only_what_nobody_knows_of_is_undone() {
     }
 }
 
-/// A lock that was held before the call loses the one count that was not delivered.
+/// A lock that was held before the call loses the one count whose reply was not delivered.
 #[test]
 fn what_was_held_before_is_held_as_before() {
     let server = Server::start();
@@ -136,7 +137,7 @@ fn one_of_several_is_handed_on_too() {
     clear(&server);
 }
 
-/// Two hundred calls that die one after the other, each with a grant in its hands.
+/// Two hundred calls that die one after the other, each with a grant in progress.
 #[test]
 fn a_chain_of_dying_calls_loses_nothing() {
     let server = Server::start();
@@ -153,7 +154,7 @@ fn a_chain_of_dying_calls_loses_nothing() {
     let mut calls = vec![args!["MULTI"], args!["DLOCK.RELEASE", "k0", "h"]];
     for waiter in &dying {
         calls.push(args!["CLIENT", "KILL", "ID", waiter.id()]);
-        // Any dlock command hands on what a killed connection left, here to the one that is killed next.
+        // Any dlock command hands off the lock of a killed connection, here to the next connection to be killed.
         calls.push(args!["DLOCK.CANCEL", "other", "x"]);
     }
     calls.push(args!["EXEC"]);

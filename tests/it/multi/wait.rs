@@ -1,4 +1,4 @@
-//! What brings a blocked MACQUIRE its grant, and what befalls its keys meanwhile.
+//! Events that grant a blocked MACQUIRE, and changes of its keys meanwhile.
 
 use std::time::Instant;
 
@@ -66,7 +66,7 @@ fn a_tie_that_is_cut_brings_the_grant() {
     end(&server, m);
 }
 
-/// All or nothing, whatever happens to one of several busy locks.
+/// All or nothing, for any event on one of several busy locks.
 #[test]
 fn what_befalls_one_of_several_busy_locks_brings_no_part_of_the_grant() {
     let server = Server::start();
@@ -80,7 +80,7 @@ fn what_befalls_one_of_several_busy_locks_brings_no_part_of_the_grant() {
         wait_until("the hold to end", || picture(&server, "b1") == "b1:-<m<x");
         assert_eq!(picture(&server, "f b2"), "f:-<m b2:h<m");
         m.assert_no_reply();
-        // It may be asked for again by the holder that lost it, which stands at the end now.
+        // The holder that lost it may request it again, and waits at the end.
         assert!(ask(&server, "DLOCK.ACQUIRE b1 h").is_null(), "{way}");
         ask(&server, "DLOCK.RELEASE b2 h").int();
         tokens(&m.expect_reply(SOON));
@@ -103,12 +103,12 @@ fn a_value_of_another_type_over_one_of_the_keys_ends_the_wait() {
             .collect();
         server.cmd(&["SET", key, "text"]).ok();
         if key != "busy" {
-            // Nothing was there that the value took away: it is seen when it is in the way.
+            // The value removed no lock: it is noticed when the call needs the key.
             ask(&server, "DLOCK.RELEASE busy h").int();
         }
         let refusal = m.expect_reply(SOON).error();
         assert!(refusal.starts_with("WRONGTYPE "), "{key}: {refusal}");
-        // It has left every queue: who stood behind it is first now, but not for a string.
+        // It has left every queue: the next waiter is first now, except for a string key.
         for (other, waiter) in ["f1", "busy", "f2"].into_iter().zip(&mut behind) {
             if other == key {
                 assert!(waiter.expect_reply(SOON).error().starts_with("WRONGTYPE "), "{key}");
@@ -121,7 +121,7 @@ fn a_value_of_another_type_over_one_of_the_keys_ends_the_wait() {
     }
 }
 
-/// A value that appears under a name that is only waited for, and goes again, without the server's loop in between.
+/// A value that appears under a name with only waiters, and is removed again within one turn of the server's loop.
 #[test]
 fn a_moment_of_another_type_is_seen_or_harms_nobody() {
     let server = Server::start();

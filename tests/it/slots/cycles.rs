@@ -1,4 +1,4 @@
-//! Owners who wait for each other over two slots, and places of connections that were silent.
+//! Owners that wait for each other over two slots, and waiters of unresponsive connections.
 
 use super::{ask, keys, on_all, words};
 use crate::support::{Reply, Server, wait_until};
@@ -32,7 +32,7 @@ fn owners_that_wait_for_each_other_over_two_slots_are_seen() {
         assert!(!reply.is_null(), "the cycle was not seen");
         let refusal = reply.error();
         assert!(refusal.starts_with("DEADLOCK "), "{refusal}");
-        // Nobody else was disturbed. Without the first lock there is no cycle, and the second is granted.
+        // No other owner was disturbed. Without the first lock there is no cycle, and the second is granted.
         waiter.assert_no_reply();
         assert!(keys(server).len() >= 2);
         ask(server, "DEL {b}k {b}kx");
@@ -42,7 +42,8 @@ fn owners_that_wait_for_each_other_over_two_slots_are_seen() {
     });
 }
 
-/// A connection whose grant lapsed is passed over until it sends a command. That command may be of another slot.
+/// After its grant expired unclaimed, a connection is skipped until it sends a command. That command may be for
+/// another slot.
 #[test]
 fn a_connection_that_was_silent_is_heard_again() {
     on_all(
@@ -69,7 +70,7 @@ fn silence(server: &Server, family: &str, mode: &str, is_held: bool) {
     }
     ask(server, &format!("{family}.RELEASE {{a}}h o1{mode}"));
     assert!(messages.next_text().starts_with("granted "));
-    // It says nothing: the grant lapses, and its other place is passed over.
+    // It sends nothing: the grant expires, and its other place is skipped.
     wait_until("the grant to lapse", || server.cmd(&["EXISTS", "{a}h"]).int() == 0);
     assert!(messages.next_text().starts_with("expired "));
     if !is_held {

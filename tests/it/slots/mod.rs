@@ -36,19 +36,20 @@ fn words(call: &str) -> Vec<String> {
     call.split(' ').map(str::to_owned).collect()
 }
 
-/// Carries out one call on the harness' own connection, which must not be refused.
+/// Makes one call on the harness' own connection; it must not be refused.
 #[track_caller]
 fn ask(server: &Server, call: &str) -> redis::Value {
     server.cmd(&words(call)).ok()
 }
 
-/// Sends all of these calls in one write, so that the server carries them out in one turn of its loop; their replies.
+/// Sends all of these calls in one write, so that the server executes them in one turn of its loop; returns their
+/// replies.
 #[track_caller]
 fn in_one_write(client: &mut Client, calls: &[String]) -> Vec<redis::Value> {
     client.pipeline(&calls.iter().map(|call| words(call)).collect::<Vec<_>>())
 }
 
-/// What happens in `acts` reaches the server in one turn of its loop, in that order, at least `ms` milliseconds after the last turn.
+/// Runs `acts` in one turn of the server's loop, in order, at least `ms` milliseconds after the last turn.
 #[track_caller]
 fn in_one_turn(server: &Server, ms: u64, acts: impl FnOnce()) {
     server.freeze();
@@ -57,7 +58,7 @@ fn in_one_turn(server: &Server, ms: u64, acts: impl FnOnce()) {
     server.thaw();
 }
 
-/// The names of all keys. Fails the test if one is there twice, or is listed and not found.
+/// The names of all keys. Fails the test if a key exists twice, or is listed and not found.
 #[track_caller]
 fn keys(server: &Server) -> Vec<String> {
     let mut names: Vec<String> = ask(server, "KEYS *").items().iter().map(Reply::text).collect();
@@ -71,7 +72,7 @@ fn keys(server: &Server) -> Vec<String> {
     names
 }
 
-/// DEBUG RELOAD changes nothing: it ends a server on which a key is there twice.
+/// DEBUG RELOAD changes nothing: it aborts a server on which a key exists twice.
 #[track_caller]
 fn assert_reload_changes_nothing(server: &Server) {
     let before = (keys(server), server.digest());
@@ -79,7 +80,7 @@ fn assert_reload_changes_nothing(server: &Server) {
     assert_eq!((keys(server), server.digest()), before, "after DEBUG RELOAD");
 }
 
-/// Plays every part on every server, also after one has failed, and fails with the list of those that did.
+/// Runs every part on every server, even after a failure, and fails with the list of failed parts.
 fn on_all<P>(parts: &[P], name: impl Fn(&P) -> String, play: impl Fn(&Server, &P)) {
     let mut failed = String::new();
     for &version in servers() {

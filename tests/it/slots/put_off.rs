@@ -1,9 +1,9 @@
-//! What a command leaves to the tick, because it is about keys of another slot, is not believed in the meantime.
+//! A command defers work on keys of another slot to the tick; meanwhile it must not trust their old state.
 
 use super::{ask, in_one_write, on_all, words};
 use crate::support::{Reply, SOON};
 
-/// A lock that is gone has no holder, so its holder closes no cycle.
+/// A removed lock has no holder, so its holder closes no cycle.
 #[test]
 fn a_deleted_lock_of_another_slot_closes_no_cycle() {
     on_all(
@@ -28,7 +28,7 @@ fn a_deleted_lock_of_another_slot_closes_no_cycle() {
     );
 }
 
-/// Only a flush says that everything is gone; DEBUG RELOAD flushes, too, and loads what was there.
+/// Only a flush means that everything is gone; DEBUG RELOAD flushes, too, and loads the same data again.
 #[test]
 fn a_reload_beside_a_command_announces_no_flush() {
     on_all(

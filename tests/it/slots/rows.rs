@@ -1,15 +1,16 @@
-//! The families as rows: what holds a lock, who waits for it, and what is due to whom.
+//! The families as rows: holder, waiters, and expected grants.
 
-/// What the second waiter hears when the first one leaves.
+/// The reply to the second waiter when the first one leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing: it goes on waiting for the holder.
+    /// None: it continues to wait for the holder.
     Waits,
-    /// It is granted what it asked for.
+    /// It is granted its request.
     Granted,
 }
 
-/// One way to hold and to wait. All keys are of slot `{a}`. `$1` is the reply to the holder's call, `$3` that to the second waiter's.
+/// One way to hold and to wait. All keys are in slot `{a}`. `$1` is the reply to the holder's call, `$3` that to the
+/// second waiter's.
 pub struct Row {
     pub name: &'static str,
     /// Calls that come first.
@@ -18,23 +19,23 @@ pub struct Row {
     pub hold: &'static str,
     /// Whether that takes BIND and PX.
     pub has_lease: bool,
-    /// What the two waiters ask for, without BLOCK.
+    /// The requests of the two waiters, without BLOCK.
     pub first: &'static str,
     pub second: &'static str,
-    /// What the second hears when the first one leaves.
+    /// The reply to the second waiter when the first one leaves.
     pub leaves: Outcome,
-    /// How the holder releases, how the first waiter does, and how the second does; empty: there is nothing to release.
+    /// The releases of the holder, of the first waiter and of the second; empty: nothing to release.
     pub release: &'static str,
     pub release_first: &'static str,
     pub release_second: &'static str,
-    /// What both waiters hear when the only key, `{a}k`, is removed: one of these codes. `None`: there are two keys.
+    /// Possible replies to both waiters when the only key, `{a}k`, is removed. `None`: there are two keys.
     pub removed: Option<&'static [&'static str]>,
 }
 
-/// The client shall ask again: the key may have moved to another node.
+/// The client must retry: the key may have moved to another node.
 const ASK_AGAIN: Option<&[&str]> = Some(&["MOVING "]);
 
-/// Each family, and each pair of waiters of whom the first keeps the second out.
+/// Each family, and each pair of waiters of which the first blocks the second.
 pub const ROWS: [Row; 11] = [
     Row {
         name: "DLOCK",
@@ -181,7 +182,7 @@ pub const ROWS: [Row; 11] = [
     },
 ];
 
-/// Calls of slot `{b}`, each of which finishes the work that callbacks have left. They disturb nobody who waits for a key of `{a}`.
+/// Calls for slot `{b}`, each of which processes pending notices. They do not affect waiters for keys of `{a}`.
 pub const CALLS: [&[&str]; 8] = [
     &["DLOCK.ACQUIRE {b}k o9"],
     &["MULTI", "DLOCK.ACQUIRE {b}k o9", "EXEC"],

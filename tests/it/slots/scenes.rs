@@ -11,13 +11,13 @@ use super::{
 };
 use crate::support::{Blocked, Client, Heard, Reply, SOON, Server, wait_until};
 
-/// The lease or the wait that is to end, in milliseconds: long enough to set the scene, unless the machine is busy.
+/// The lease or wait that will end, in milliseconds: long enough for the setup, unless the machine is busy.
 const SHORT: u64 = 150;
 
-/// How many kinds of calls there are in scenes that take time.
+/// Number of kinds of calls in slow scenes.
 const TIMED: usize = 2;
 
-/// A row being played: a holder, and two who wait.
+/// A row in progress: a holder and two waiters.
 struct Scene<'a> {
     server: &'a Server,
     row: &'a Row,
@@ -30,7 +30,7 @@ struct Scene<'a> {
     second: Blocked,
 }
 
-/// What a reply is called in a later call.
+/// The name of a reply in a later call.
 fn named(reply: &Value) -> String {
     match reply {
         Value::BulkString(_) => reply.text(),
@@ -45,7 +45,7 @@ fn assert_granted(reply: &Value) {
 }
 
 impl<'a> Scene<'a> {
-    /// A holder, whose call has these options, and two waiters that are blocked.
+    /// A holder, whose call has these options, and two blocked waiters.
     #[track_caller]
     fn set(
         server: &'a Server,
@@ -56,8 +56,9 @@ impl<'a> Scene<'a> {
         Scene::set_with(server, row, calls, [options, "BLOCK 0"], || false)
     }
 
-    /// As [`Scene::set`], with a lease or a wait that ends after some time: the options of the holder's call and of the first waiter's
-    /// for so many milliseconds, and how many they are. If the setup takes longer than that, the scene starts again with more time.
+    /// As [`Scene::set`], with a lease or a wait that ends. Takes the options of the holder's call and of the first
+    /// waiter's call for a number of milliseconds; returns that number. If the setup takes longer, it starts again
+    /// with more time.
     #[track_caller]
     fn set_for(
         server: &'a Server,
@@ -81,7 +82,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// As [`Scene::set`], with these options of the holder's call and of the first waiter's; not to its end when it is too late.
+    /// As [`Scene::set`], with these options of the holder's call and of the first waiter's; stops if it is too late.
     #[track_caller]
     fn set_with(
         server: &'a Server,
@@ -104,7 +105,7 @@ impl<'a> Scene<'a> {
         Scene { server, row, calls, other, holder, held, first, second }
     }
 
-    /// These calls, and then those of the other slot, in one write.
+    /// Sends these calls, and then those of the other slot, in one write.
     #[track_caller]
     fn with_others(&mut self, calls: &[String]) -> Vec<Value> {
         let others = self.calls.iter().map(|&call| call.to_owned());
@@ -128,11 +129,11 @@ impl<'a> Scene<'a> {
         format!("CLIENT KILL ID {client}")
     }
 
-    /// The first waiter has left: the second hears what the row says. Then everybody releases.
+    /// The first waiter has left: checks the row's reply to the second. Then all release.
     #[track_caller]
     fn first_has_left(mut self) {
         if self.row.leaves == Outcome::Waits {
-            // Twice: what a turn of the loop has left to the next one is done then.
+            // Twice: work that one turn of the loop leaves to the next is done then.
             self.second.assert_no_reply();
             self.second.assert_no_reply();
             self.assert_held();
@@ -154,7 +155,7 @@ impl<'a> Scene<'a> {
         self.release(self.row.release_second, &named(&reply));
     }
 
-    /// What the holder had is gone: the first waiter gets it, then the second.
+    /// The hold is gone: the first waiter gets the lock, then the second.
     #[track_caller]
     fn both_are_granted(mut self) {
         let reply = self.first.expect_reply(SOON);
@@ -165,7 +166,7 @@ impl<'a> Scene<'a> {
         self.end();
     }
 
-    /// The holder still has what it holds, and it is in the keyspace once.
+    /// The holder still has its hold, and its key exists once.
     #[track_caller]
     fn assert_held(&self) {
         let all = keys(self.server);
@@ -182,7 +183,7 @@ impl<'a> Scene<'a> {
         ask(self.server, &call).int();
     }
 
-    /// Nothing is left of it but what the calls have made.
+    /// Only keys that the calls have created are left.
     #[track_caller]
     fn end(self) {
         let server = self.server;
@@ -195,7 +196,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Plays a scene for each row that fits, with each kind of call of the other slot, on all servers.
+/// Runs a scene for each matching row, with each kind of call of the other slot, on all servers.
 fn play(fits: impl Fn(&Row) -> bool, scene: impl Fn(&Server, &Row, &[&'static str])) {
     play_with(&CALLS, fits, scene);
 }
@@ -230,7 +231,8 @@ fn every(_: &Row) -> bool {
     true
 }
 
-/// The scene in which this was found. The server is busy for a moment, so that both reach it in one turn of its loop.
+/// The scene that revealed the bug. The server is busy for a moment, so that both calls arrive in one turn of its
+/// loop.
 #[test]
 fn a_waiter_that_goes_gives_nobody_a_lock_that_is_held() {
     const ROUNDS: usize = 300;
@@ -250,7 +252,7 @@ fn a_waiter_that_goes_gives_nobody_a_lock_that_is_held() {
                 c2.hang_up();
                 other.cmd(&words(&acquire("{b}k", "o9"))).int();
                 busy.reply(SOON).ok();
-                // A process that another test is just starting has the connection, too, until it has executed its program.
+                // A process that another test is starting inherits the connection until it executes its program.
                 wait_until("the connection to be gone", || {
                     server.cmd(&["CLIENT", "LIST", "ID", &gone]).text().is_empty()
                 });
@@ -409,7 +411,7 @@ fn the_key_is_removed() {
                     let is_right = codes.iter().any(|code| reply.starts_with(code));
                     assert!(is_right, "{removal}: {reply}");
                 }
-                // Nobody has got a key of that name; what was renamed is what it was.
+                // No key of that name was granted; the renamed key is unchanged.
                 let moved = removal.starts_with("RENAME");
                 let left: Vec<String> =
                     keys(server).into_iter().filter(|name| name.starts_with("{a}")).collect();
@@ -431,7 +433,7 @@ fn ends_with_its_hold(row: &Row) -> bool {
     row.has_lease && row.removed.is_some() && row.prepare.is_empty()
 }
 
-/// The move is followed: the hold ends under its new name when its connection goes.
+/// The module follows the move: the hold ends under its new name when its connection closes.
 #[test]
 fn a_bound_hold_is_renamed() {
     play(ends_with_its_hold, |server, row, calls| {
@@ -446,7 +448,7 @@ fn a_bound_hold_is_renamed() {
     });
 }
 
-/// The module knows the keys that were loaded: their leases end without a command for them.
+/// The module knows the loaded keys: their leases end without a command for them.
 #[test]
 fn a_lease_that_was_loaded_ends() {
     play_with(&CALLS[..TIMED], ends_with_its_hold, |server, row, calls| {

@@ -1,4 +1,4 @@
-//! Deadlock detection over all families: circles of owners that wait for owners, by any kind of lock and call.
+//! Deadlock detection over all families: cycles of waiting owners, through any kind of lock and call.
 
 mod closed;
 mod history;
@@ -11,29 +11,29 @@ use crate::{
     workload::Dice,
 };
 
-/// How an owner has a lock, so that others cannot have it.
+/// How an owner keeps a lock from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
     Lock,
     Fair,
     Read,
     Write,
-    /// Together with another one.
+    /// Together with another lock.
     Several,
-    /// Not held by it: it stands in front of the others in the queue, and somebody who waits for nothing holds it.
+    /// Not held by it: it is first in the queue, and an owner that waits for nothing holds the lock.
     LockPlace,
     FairPlace,
     WritePlace,
 }
 
-/// How an owner asks for a lock that another has.
+/// How an owner requests a lock of another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Lock,
     Fair,
     Read,
     Write,
-    /// With free ones before and after it.
+    /// With free locks before and after it in the list.
     Several,
 }
 
@@ -56,13 +56,13 @@ impl Hold {
         match self {
             Hold::Lock | Several | LockPlace => &[Wait::Lock, Wait::Several],
             Hold::Fair | FairPlace => &[Wait::Fair],
-            // A reader waits behind a writer, whether that holds or stands in front.
+            // A reader waits for a writer that holds the lock or is in front of it.
             Hold::Write | WritePlace => &[Wait::Read, Wait::Write],
             Hold::Read => &[Wait::Write],
         }
     }
 
-    /// Lets `owner` have `key` in this way.
+    /// Makes `owner` hold `key` in this form.
     #[track_caller]
     fn take(self, server: &Server, key: &str, owner: &str) {
         let by_other = |call: &str, place: &str| {
@@ -91,14 +91,14 @@ impl Hold {
         }
     }
 
-    /// Whether it stands in a queue only.
+    /// Whether the owner only waits in a queue.
     fn is_place(self) -> bool {
         matches!(self, LockPlace | FairPlace | WritePlace)
     }
 }
 
 impl Wait {
-    /// The call by which `owner` asks for `key`, without its options.
+    /// The call of `owner` for `key`, without options.
     fn call(self, key: &str, owner: &str) -> String {
         match self {
             Wait::Lock => format!("DLOCK.ACQUIRE {key} {owner}"),
@@ -111,13 +111,13 @@ impl Wait {
         }
     }
 
-    /// Whether QUEUE is an option of it.
+    /// Whether the call accepts QUEUE.
     fn may_queue(self) -> bool {
         self != Wait::Several
     }
 }
 
-/// Someone's wait: with a blocked call, or without one.
+/// A wait, with or without a blocked call.
 #[derive(Debug)]
 enum Waiting {
     Blocked(Blocked),
@@ -125,7 +125,7 @@ enum Waiting {
 }
 
 impl Waiting {
-    /// Nothing has come of it yet, and nothing is lost.
+    /// The wait still exists and was not granted.
     #[track_caller]
     fn assert_goes_on(&mut self) {
         if let Waiting::Blocked(call) = self {
@@ -134,13 +134,13 @@ impl Waiting {
     }
 }
 
-/// Makes a call that is written as one line of words.
+/// Makes a call given as one line of words.
 #[track_caller]
 fn ask(server: &Server, call: &str) -> Value {
     server.cmd(&call.split(' ').collect::<Vec<_>>())
 }
 
-/// Lets somebody wait, with a blocked call or, where that is possible and the dice say so, without.
+/// Starts a wait, with a blocked call or, if possible and by chance, with QUEUE.
 #[track_caller]
 fn wait(server: &Server, dice: &mut Dice, how: Wait, key: &str, owner: &str) -> Waiting {
     let call = how.call(key, owner);

@@ -1,6 +1,7 @@
-//! Random histories, judged by a plain model: the server says `DEADLOCK` if and only if somebody who waits would wait for itself.
+//! Random histories, checked by a simple model: the server replies `DEADLOCK` if and only if a waiter would wait for
+//! itself.
 //!
-//! The model knows no rule of any lock. It reads who holds what and who stands where, and draws the arrows from them.
+//! The model knows no lock rules. It reads holders and queues, and derives the edges of the wait graph.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +22,7 @@ const FAIR: [&str; 2] = ["f0", "f1"];
 const RW: [&str; 3] = ["r0", "r1", "r2"];
 const OWNERS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// How somebody waits.
+/// Kind of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Plain(Wait),
@@ -36,12 +37,12 @@ fn family(key: &str) -> &'static str {
     }
 }
 
-/// What a key shows.
+/// State of a key.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     /// Owner and mode of each hold.
     holds: Vec<(String, &'static str)>,
-    /// Who waits, in the order of the queue.
+    /// Waiting owners, in the order of the queue.
     queue: Vec<String>,
 }
 
@@ -61,9 +62,9 @@ struct History {
     server: Server,
     dice: Dice,
     calls: Vec<Call>,
-    /// A connection for calls that do not block: places last as long as it does.
+    /// A connection for calls that do not block: QUEUE waiters last as long as it does.
     steady: Client,
-    /// By key and owner, what was asked for last.
+    /// The last request of each owner for each key.
     asked: BTreeMap<(&'static str, String), Kind>,
     permits: Vec<String>,
     waits: usize,
@@ -72,8 +73,8 @@ struct History {
 
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// Whether from `start` one comes back to it.
-fn is_in_circle(arrows: &Arrows, start: &str) -> bool {
+/// Whether `start` can be reached from itself.
+fn is_in_cycle(arrows: &Arrows, start: &str) -> bool {
     let (mut open, mut known) = (vec![start], BTreeSet::new());
     while let Some(at) = open.pop() {
         for next in arrows.get(at).into_iter().flatten() {
@@ -105,7 +106,7 @@ impl History {
         }
     }
 
-    /// All keys at this moment.
+    /// State of all keys.
     fn look(&self) -> BTreeMap<&'static str, Seen> {
         let keys: Vec<&str> = LOCKS.into_iter().chain(FAIR).chain(RW).collect();
         let mut calls = vec![args!["MULTI"]];
@@ -127,14 +128,14 @@ impl History {
         seen
     }
 
-    /// Who waits for whom. `all` counts what can be argued about as well: a reader for a reader in front of it, anybody for who wants any
-    /// and stands in front.
+    /// The edges of the wait graph. `all` includes debatable edges: a reader behind a reader, and any waiter behind a
+    /// waiter for any of several keys.
     fn arrows(&self, seen: &BTreeMap<&'static str, Seen>, all: bool) -> Arrows {
         let mut arrows = Arrows::new();
         for (&key, Seen { holds, queue }) in seen {
             for (n, owner) in queue.iter().enumerate() {
                 let kind = self.kind(key, owner);
-                // A key that it holds already is no reason for a call for several to wait.
+                // A call for several keys does not wait for a key that its owner holds.
                 let has_it = kind == Kind::Plain(Wait::Several) && seen[key].is_held_by(owner);
                 if kind == Kind::Any || has_it {
                     continue;
@@ -161,7 +162,7 @@ impl History {
         is_there && self.kind(key, owner) == Kind::Any
     }
 
-    /// Forgets the calls that have been answered.
+    /// Forgets the answered calls.
     fn collect(&mut self) {
         let listed = ask(&self.server, "CLIENT LIST").text();
         let id = |line: &str| line.split(' ').next()?.strip_prefix("id=")?.parse().ok();
@@ -181,15 +182,15 @@ impl History {
         });
     }
 
-    /// Asks for `keys`, which are of one family. A circle must be told, and nothing else must be told a circle.
+    /// Requests `keys`, which are of one family. The call must get DEADLOCK if and only if it closes a cycle.
     fn ask_for(&mut self, owner: &'static str, keys: &[&'static str], how: Wait, option: &str) {
         let mut seen = self.look();
         let is_there = |key: &&'static str| seen[*key].queue.iter().any(|other| other == owner);
         let several = how == Wait::Several;
-        // What an owner that waits already may ask for again is another matter, but for the same once more.
+        // A waiting owner may only repeat its request here; other requests have other rules.
         let again = keys.iter().any(is_there);
-        // A wait for any is none that counts. But when it ends with a grant, those behind it wait for its owner, and no call is there to be
-        // told: so an owner that waits for any waits for nothing else here.
+        // A wait for any key does not count in the search. But when it is granted, the waiters behind it wait for its
+        // owner, and no call is left to refuse. So an owner that waits for any key waits for nothing else here.
         if LOCKS.iter().any(|key| self.wants_any(&seen, key, owner)) {
             return;
         }
@@ -223,7 +224,7 @@ impl History {
                 self.asked.insert((key, owner.to_owned()), Kind::Plain(how));
             }
             let arrows = self.arrows(&seen, true);
-            assert!(is_in_circle(&arrows, owner), "false alarm: {call}{option}: {error}: {seen:?}");
+            assert!(is_in_cycle(&arrows, owner), "false alarm: {call}{option}: {error}: {seen:?}");
             return;
         }
         for key in keys {
@@ -249,16 +250,13 @@ impl History {
         }
     }
 
-    /// A wait that was let begin has closed no circle.
+    /// No admitted wait closes a cycle.
     fn judge_wait(&mut self, call: &str, option: &str) {
         let seen = self.look();
         let arrows = self.arrows(&seen, false);
         self.waits += usize::from(!option.is_empty());
         for owner in arrows.keys() {
-            assert!(
-                !is_in_circle(&arrows, owner),
-                "a circle was let happen: {call}{option}: {seen:?}"
-            );
+            assert!(!is_in_cycle(&arrows, owner), "a cycle was admitted: {call}{option}: {seen:?}");
         }
     }
 
@@ -329,7 +327,7 @@ impl History {
         }
     }
 
-    /// Its waits are in nobody's way: the model does not even look at it.
+    /// Its waits block no lock: the model ignores it.
     fn use_semaphore(&mut self, owner: &'static str) {
         if let Some(permit) = self.permits.pop() {
             ask(&self.server, &format!("DSEM.RELEASE s {permit}"));
@@ -343,8 +341,8 @@ impl History {
         }
     }
 
-    /// One of its locks, or several. Not one that its own call for several counts on: then it would wait for it by giving it up, and no
-    /// call would be there to be told of a circle.
+    /// Releases one of its locks, or several. Not a lock that its own MACQUIRE relies on: after the release that call
+    /// would wait for it, and no call would be left to refuse.
     fn give_back(&mut self, owner: &str) {
         let seen = self.look();
         let mine: Vec<(&str, &str)> = seen

@@ -1,4 +1,4 @@
-//! What looks like a circle and is none.
+//! Wait graphs that resemble a cycle and have none.
 
 use super::{Hold, Wait, ask};
 use crate::support::{Blocked, Reply, SOON, Server};
@@ -15,7 +15,7 @@ fn end(server: &Server, calls: Vec<Blocked>) {
     server.left_over_check();
 }
 
-/// Each of these waits would close a circle if it counted.
+/// Each of these waits would close a cycle if it counted.
 #[test]
 fn any_and_semaphores_do_not_count() {
     let server = Server::start();
@@ -32,19 +32,19 @@ fn any_and_semaphores_do_not_count() {
     }
     let a = block(&server, "DLOCK.ANYACQUIRE 1 y a BLOCK 0");
     end(&server, vec![a, b]);
-    // One in the middle is for any.
+    // One wait in the middle is for any of several keys.
     ask(&server, "DLOCK.ACQUIRE x a").int();
     ask(&server, "DLOCK.ACQUIRE y b").int();
     let b = block(&server, "DLOCK.ANYACQUIRE 1 x b BLOCK 0");
     let a = block(&server, "DLOCK.ACQUIRE y a BLOCK 0");
     end(&server, vec![a, b]);
-    // One of several that stands in front is in nobody's way for ever either.
+    // A waiter for any of several keys at the head of the queue blocks no other waiter permanently.
     ask(&server, "DLOCK.ACQUIRE x h").int();
     ask(&server, "DLOCK.ACQUIRE y a").int();
     let any = block(&server, "DLOCK.ANYACQUIRE 2 x y b BLOCK 0");
     let a = block(&server, "DLOCK.ACQUIRE x a BLOCK 0");
     end(&server, vec![any, a]);
-    // Permits: neither who has one nor who waits for one.
+    // Permits: neither their holders nor their waiters count.
     ask(&server, "DSEM.INIT s 1").int();
     ask(&server, "DSEM.ACQUIRE s a").text();
     ask(&server, "DLOCK.ACQUIRE y b").int();
@@ -60,16 +60,16 @@ fn any_and_semaphores_do_not_count() {
     assert_eq!(server.info_number("dlock", "deadlocks_refused"), 0);
 }
 
-/// Readers that hold side by side, and a writer's own read hold, stand in nobody's way that is not a circle.
+/// Concurrent readers, and a writer's own read hold, form no cycle.
 #[test]
 fn readers_share() {
     let server = Server::start();
     ask(&server, "DRW.ACQUIRE x a READ").int();
     ask(&server, "DRW.ACQUIRE x b READ").int();
     ask(&server, "DRW.ACQUIRE y a READ").int();
-    // Each reads what the other reads: no wait at all.
+    // Each reads the lock that the other one reads: neither waits.
     ask(&server, "DRW.ACQUIRE y b READ BLOCK 0").int();
-    // The re-entry of a reader passes a waiting writer that waits for it.
+    // The re-entry of a reader passes a writer that waits for this reader.
     let writer = block(&server, "DRW.ACQUIRE x w WRITE BLOCK 0");
     ask(&server, "DRW.ACQUIRE x a READ BLOCK 0").int();
     ask(&server, "DRW.ACQUIRE z w2 WRITE").int();
@@ -79,7 +79,7 @@ fn readers_share() {
     assert_eq!(server.info_number("dlock", "deadlocks_refused"), 0);
 }
 
-/// When one link of a ring is gone the call that would have closed it waits like any other.
+/// Without one link of a ring, the call that would have closed it waits like any other.
 #[test]
 fn a_ring_with_a_link_that_has_ended_is_open() {
     let server = Server::start();
@@ -126,7 +126,7 @@ fn a_ring_with_a_link_that_has_ended_is_open() {
     }
 }
 
-/// With the setting off nothing is searched for; a call that waits in a circle ends by its time.
+/// With the setting off there is no search; a call that waits in a cycle ends by its timeout.
 #[test]
 fn it_can_be_turned_off_for_all_families() {
     let server = Server::with(&["dlock.deadlock-detection", "no"]).start();
@@ -146,7 +146,7 @@ fn it_can_be_turned_off_for_all_families() {
     }
 }
 
-/// One name in two databases is two locks.
+/// One name in two databases means two locks.
 #[test]
 fn databases_are_apart() {
     let server = Server::start();
@@ -161,12 +161,12 @@ fn databases_are_apart() {
         // `b` holds `y` of another database, and waits for `x` of this one.
         other.cmd(&take.split(' ').collect::<Vec<_>>()).int();
         let b = block(&server, &format!("{} BLOCK 0", wait.call("x", "b")));
-        // `y` of this database is another lock: held by somebody who waits for nothing.
+        // `y` of this database is another lock; an owner that waits for nothing holds it.
         hold.take(&server, "y", "z");
         let a = block(&server, &format!("{} BLOCK 0", wait.call("y", "a")));
         end(&server, vec![a, b]);
     }
-    // But a circle may go through several of them.
+    // But a cycle may span several databases.
     ask(&server, "DLOCK.ACQUIRE x a").int();
     other.cmd(&["DLOCK.ACQUIRE", "y", "b"]).int();
     let b = block(&server, "DLOCK.ACQUIRE x b BLOCK 0");

@@ -1,4 +1,4 @@
-//! Circles of 2 to 20 owners in any mix: the call that closes one is told so, and nobody else is disturbed.
+//! Cycles of 2 to 20 owners in any mix: the call that closes one gets DEADLOCK, and no other owner is disturbed.
 
 use redis::Value;
 use std::fmt::Write as _;
@@ -9,11 +9,11 @@ use crate::{
     workload::Dice,
 };
 
-/// Owner `n` has lock `n` and waits for lock `n + 1`; the last one is about to ask for the first.
+/// Owner `n` has lock `n` and waits for lock `n + 1`; the last one is about to request the first lock.
 struct Ring {
-    /// How each has its own.
+    /// How each owner has its lock.
     holds: Vec<Hold>,
-    /// How each asks for the next.
+    /// How each owner requests the next lock.
     waits: Vec<Wait>,
     waiting: Vec<Waiting>,
 }
@@ -27,7 +27,7 @@ fn owner(n: usize) -> String {
 }
 
 impl Ring {
-    /// Sets one up, but for the last wait.
+    /// Builds the ring, without the last wait.
     #[track_caller]
     fn set(server: &Server, dice: &mut Dice, holds: Vec<Hold>) -> Ring {
         let count = holds.len();
@@ -41,7 +41,7 @@ impl Ring {
         Ring { holds, waits, waiting }
     }
 
-    /// The last wait: every way to make it is refused, and changes nothing.
+    /// The last wait: every form of the call is refused, and changes nothing.
     #[track_caller]
     fn close(&mut self, server: &Server) {
         let last = self.holds.len() - 1;
@@ -54,11 +54,11 @@ impl Ring {
         let refused = server.info_number("dlock", "deadlocks_refused");
         let mut links = vec![format!(r#""o{last}" waits for "k0""#)];
         links.extend((0..last).map(|n| format!(r#""o{n}" waits for "k{}""#, n + 1)));
-        let circle = format!("DEADLOCK this call would wait for ever: {}", links.join(", "));
+        let cycle = format!("DEADLOCK this call would wait for ever: {}", links.join(", "));
         for options in &options {
-            assert_eq!(ask(server, &format!("{call} {options}")).error(), circle, "{self:?}");
+            assert_eq!(ask(server, &format!("{call} {options}")).error(), cycle, "{self:?}");
         }
-        // Who does not wait is told nothing but that it is not free.
+        // A call that does not wait only gets Null.
         assert!(ask(server, &call).is_null(), "{call}");
         assert_eq!(
             server.info_number("dlock", "deadlocks_refused"),
@@ -70,7 +70,7 @@ impl Ring {
         assert_eq!(everything(server, self.holds.len()), before, "{self:?}");
     }
 
-    /// The last owner gives up what it has: one after the other gets what it waits for, and gives back all it has.
+    /// The last owner releases its lock. Then each owner in turn gets its wait granted, and releases all it has.
     #[track_caller]
     fn unwind(mut self, server: &Server) {
         for n in (0..self.holds.len()).rev() {
@@ -107,7 +107,7 @@ impl std::fmt::Debug for Ring {
     }
 }
 
-/// Gives back what [`Hold::take`] took, places and those who hold the lock meanwhile included.
+/// Undoes [`Hold::take`], including its queue entries and the holders in front of them.
 #[track_caller]
 fn give_back(server: &Server, hold: Hold, key: &str, owner: &str) {
     if hold.is_place() {
@@ -164,14 +164,14 @@ fn everything(server: &Server, count: usize) -> String {
     text
 }
 
-/// Every pair of ways to have a lock, as a ring of two.
+/// Every pair of forms of holding, as a ring of two.
 #[test]
-fn every_pair_of_kinds_closes_a_circle() {
+fn every_pair_of_kinds_closes_a_cycle() {
     let server = Server::start();
     let mut dice = Dice(3);
     for one in Hold::ALL {
         for other in Hold::ALL {
-            // A ring of places alone is one, too: each has a place and no hold.
+            // Queue entries alone form a ring, too: each owner waits and holds nothing.
             let mut ring = Ring::set(&server, &mut dice, vec![one, other]);
             println!("{ring:?}");
             ring.close(&server);
@@ -180,9 +180,9 @@ fn every_pair_of_kinds_closes_a_circle() {
     }
 }
 
-/// Every way to have a lock with every way to wait for it, closed by the waiting one.
+/// Every form of holding with every form of waiting for it, closed by the waiter.
 #[test]
-fn every_way_to_wait_closes_a_circle() {
+fn every_way_to_wait_closes_a_cycle() {
     let server = Server::start();
     let mut dice = Dice(4);
     for hold in Hold::ALL {
@@ -220,9 +220,10 @@ fn soak_rings_of_all_kinds() {
     rings(100..250);
 }
 
-/// A MACQUIRE waits for all of its keys: the circle may go through any of them, and through any of those of others.
+/// A MACQUIRE waits for all of its keys: the cycle may go through any of them, and through any key of the other
+/// owners.
 #[test]
-fn a_circle_through_any_key_of_several_is_found() {
+fn a_cycle_through_any_key_of_several_is_found() {
     let server = Server::start();
     for (a, b) in [("1 x", "1 y"), ("3 x f1 f2", "3 f3 y f4"), ("3 f1 f2 x", "2 f3 y")] {
         ask(&server, "DLOCK.MACQUIRE 2 y and-y a").items();
@@ -230,8 +231,8 @@ fn a_circle_through_any_key_of_several_is_found() {
         let mut first =
             server.block(&format!("DLOCK.MACQUIRE {a} a BLOCK 0").split(' ').collect::<Vec<_>>());
         let error = ask(&server, &format!("DLOCK.MACQUIRE {b} b BLOCK 0")).error();
-        let circle = r#""b" waits for "y", "a" waits for "x""#;
-        assert_eq!(error, format!("DEADLOCK this call would wait for ever: {circle}"));
+        let cycle = r#""b" waits for "y", "a" waits for "x""#;
+        assert_eq!(error, format!("DEADLOCK this call would wait for ever: {cycle}"));
         first.assert_no_reply();
         for key in ["f3", "f4", "y"] {
             assert!(server.cmd(&["DLOCK.POSITION", key, "b"]).is_null(), "{key}");
@@ -243,7 +244,8 @@ fn a_circle_through_any_key_of_several_is_found() {
     }
 }
 
-/// A blocked MACQUIRE that holds nothing keeps a free lock closed: who holds what it waits for must not wait for that one.
+/// A blocked MACQUIRE that holds nothing keeps a free lock closed: the holder of its other key must not wait for that
+/// lock.
 #[test]
 fn the_places_of_one_call_are_in_the_way_too() {
     let server = Server::start();
@@ -260,7 +262,7 @@ fn the_places_of_one_call_are_in_the_way_too() {
         assert!(error.contains(r#""m" waits for "busy""#), "{call}: {error}");
     }
     m.assert_no_reply();
-    // Who holds nothing may.
+    // An owner that holds nothing may wait.
     let mut x = server.block(&words("DLOCK.MACQUIRE 2 other f2 x BLOCK 0"));
     ask(&server, "DLOCK.RELEASE busy a").int();
     m.expect_reply(crate::support::SOON).items();
@@ -271,9 +273,9 @@ fn the_places_of_one_call_are_in_the_way_too() {
     server.left_over_check();
 }
 
-/// A search has some thousands of looks. Here are 1,000 places, so it must find what is there, wherever that stands.
+/// A search has some thousands of steps. With 1,000 waiters it must find a cycle anywhere in the queue.
 #[test]
-fn a_circle_in_a_crowd_is_found() {
+fn a_cycle_in_a_crowd_is_found() {
     const CROWD: usize = 500;
     let server = Server::start();
     let mut client = server.client();
@@ -296,8 +298,8 @@ fn a_circle_in_a_crowd_is_found() {
         let start = std::time::Instant::now();
         let error = ask(&server, "DLOCK.ACQUIRE k c QUEUE 600000").error();
         println!("found in {:.1?}", start.elapsed());
-        let circle = format!(r#""c" waits for "k", "o{n}" waits for "{mine}""#);
-        assert_eq!(error, format!("DEADLOCK this call would wait for ever: {circle}"));
+        let cycle = format!(r#""c" waits for "k", "o{n}" waits for "{mine}""#);
+        assert_eq!(error, format!("DEADLOCK this call would wait for ever: {cycle}"));
         ask(&server, &format!("DLOCK.CANCEL {mine} o{n}")).int();
     }
     // Without one it may wait.
