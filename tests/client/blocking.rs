@@ -1,4 +1,4 @@
-//! The blocking face: the same locks, for programs without tokio.
+//! The blocking API: the same locks, for programs without tokio.
 
 use std::thread;
 use std::time::Duration;
@@ -129,7 +129,7 @@ fn inside_a_runtime_it_refuses_instead_of_blocking_it() {
     runtime.block_on(async {
         let error = client.lock("m").try_acquire().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        // Also the end of a client must not take the runtime down with it.
+        // The end of a client must not stop the runtime either.
         drop(guard);
         drop(client);
     });
@@ -138,7 +138,7 @@ fn inside_a_runtime_it_refuses_instead_of_blocking_it() {
     });
 }
 
-/// A majority of servers is locked, kept and given back; one that is down changes nothing, two that are down are said.
+/// A majority lock is acquired, kept and released; one server down changes nothing, two are reported.
 #[test]
 fn a_quorum_is_locked_without_a_runtime_of_ones_own() {
     let mut servers: Vec<Server> = (0..3).map(|_| Server::start()).collect();
@@ -166,7 +166,7 @@ fn a_quorum_is_locked_without_a_runtime_of_ones_own() {
     assert_eq!(guard.release().unwrap(), Released::Remaining(0));
 
     servers[0].kill9();
-    // The last handle: what it holds is given back before it is gone.
+    // The last handle: its hold is released before the drop returns.
     let last = one.lease(Duration::from_mins(1));
     let guard = last.acquire_timeout(Duration::from_secs(20)).unwrap().unwrap();
     assert!(guard.token() > token);
@@ -189,7 +189,7 @@ fn a_quorum_is_locked_without_a_runtime_of_ones_own() {
     assert_eq!(none.kind(), ErrorKind::Invalid);
 }
 
-/// A thread that may block is one that belongs to a runtime, too.
+/// A thread of a runtime may block, too.
 #[test]
 fn it_works_inside_spawn_blocking() {
     let server = Server::start();
@@ -216,7 +216,7 @@ fn it_works_inside_spawn_blocking() {
     server.left_over_check();
 }
 
-/// What a guard that is dropped in asynchronous code gives back in the background is given back although its client ends.
+/// A guard that is dropped in asynchronous code releases in the background, even though its client ends.
 #[test]
 fn the_end_of_a_client_waits_for_what_is_given_back_in_the_background() {
     let server = Server::start();
@@ -224,7 +224,7 @@ fn the_end_of_a_client_waits_for_what_is_given_back_in_the_background() {
     let client = Client::connect(&proxy.url()).unwrap();
     let guard = client.lock("l").acquire().unwrap();
     drop(client);
-    // Slow enough to be overtaken by the end of the runtime.
+    // Slow enough for the runtime to end first.
     proxy.delay(dlock_testing::Way::ToServer, Duration::from_millis(50));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async { drop(guard) });
@@ -233,7 +233,7 @@ fn the_end_of_a_client_waits_for_what_is_given_back_in_the_background() {
     server.left_over_check();
 }
 
-/// Threads that wait are told, and leave no place behind; what is held is given back.
+/// Waiting threads get an error and leave no place behind; holds are released.
 #[test]
 fn closing_ends_what_other_threads_wait_for() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Futures that are dropped before they are done, at every point where they can be: nothing of them stays on the server.
+//! Futures that are dropped early, at every possible point, leave nothing on the server.
 
 use std::{pin::pin, task::Poll, time::Duration};
 
@@ -7,7 +7,7 @@ use dlock_testing::Server;
 
 use crate::support::{number, start, until, within};
 
-/// Polls a call so many times at most, then drops it. None: it was not done by then.
+/// Polls a call at most `times` times, then drops it. None: it was not done by then.
 async fn polled<F: Future>(times: usize, call: F) -> Option<F::Output> {
     let mut call = pin!(call);
     let mut left = times;
@@ -38,7 +38,7 @@ const KINDS: [&str; 13] = [
     "quorum",
 ];
 
-/// Acquires, and gives back: both may be dropped in the middle.
+/// Acquires and releases: either may be dropped in progress.
 async fn come_and_go(client: Client, kind: &str) {
     let lock = match kind {
         "queue" => client.lock("k"),
@@ -69,7 +69,7 @@ async fn come_and_go(client: Client, kind: &str) {
             return;
         }
     };
-    // Refused for want of replicas, in that case.
+    // With too few replicas the acquire is refused.
     if let Ok(guard) = lock.acquire().await {
         guard.renew(Duration::from_secs(40)).await.unwrap();
         guard.release().await.unwrap();
@@ -88,7 +88,7 @@ async fn a_call_that_is_dropped_at_any_of_its_awaits_leaves_nothing() {
                     let holder = if contended { Some(hold(&client, kind).await) } else { None };
                     let call = polled(times, Box::pin(come_and_go(client.clone(), kind)));
                     let release = async {
-                        // Long enough for most to have a place by then; none is the better for it.
+                        // Long enough for most calls to have a place; none is granted.
                         tokio::time::sleep(Duration::from_millis(4)).await;
                         drop(holder);
                     };
@@ -108,7 +108,7 @@ async fn a_call_that_is_dropped_at_any_of_its_awaits_leaves_nothing() {
     }
 }
 
-/// Something that is in the way of every kind.
+/// A hold that blocks every kind of lock.
 async fn hold(client: &Client, kind: &str) -> Box<dyn std::any::Any + Send> {
     match kind {
         "fair" => Box::new(client.fair_lock("k").acquire().await.unwrap()),
@@ -137,7 +137,7 @@ async fn ten_thousand_tasks_that_are_aborted_leave_nothing() {
         }));
     }
     let waiters = |server: &Server| number(&server.cmd(&["DLOCK.INFO", "k"]), "waiters");
-    // Some are waiting, some hold, some have not asked yet.
+    // Some are waiting, some hold, some have not sent their request yet.
     until("half to wait", || waiters(&server) > 3_000).await;
     for task in &tasks {
         task.abort();

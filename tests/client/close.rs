@@ -1,4 +1,4 @@
-//! Clients that close: nobody has to wait for what they leave behind, because they leave nothing.
+//! Clients that close leave nothing behind, so that no other client has to wait.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use tokio::task::JoinHandle;
 
 use crate::support::{Variant, for_each_variant, number, quick, start, until, within};
 
-/// Far less than what a place in the queue outlives its connection.
+/// Far less than the time a place outlives its connection.
 const PROMPTLY: Duration = Duration::from_secs(4);
 
 type Waiting = JoinHandle<Result<(), dlock_client::Error>>;
 
-/// How many connections the server has, with that of the test.
+/// Number of the server's connections, including that of the test.
 fn connections(server: &Server) -> usize {
     server.cmd(&["CLIENT", "LIST"]).text().lines().count()
 }
@@ -62,7 +62,7 @@ async fn the_next_in_the_queue_need_not_wait_for_a_client_that_closed() {
     server.left_over_check();
 }
 
-/// Guards of every kind, of which some were lost before.
+/// Guards of every kind, some of which were already lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_are_released_and_their_guards_told() {
     let (server, client) = start().await;
@@ -123,7 +123,7 @@ async fn holds_are_released_and_their_guards_told() {
     until("its connections to end", || connections(&server) == 1).await;
 }
 
-/// Also those that wait on connections of their own, and those that only tried.
+/// Including waiters on dedicated connections, and calls that do not wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_ends_and_none_begins() {
     let (server, client) = start().await;
@@ -184,7 +184,7 @@ async fn every_call_ends_and_none_begins() {
     until("its connections to end", || connections(&server) == 1).await;
 }
 
-/// What a task waits for beside a signal is often neither polled nor dropped while it closes its client.
+/// A task that selects between a wait and a signal often neither polls nor drops the wait while it closes its client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_future_that_nobody_polls_keeps_no_place() {
     let server = std::sync::Arc::new(Server::start());
@@ -212,7 +212,7 @@ async fn a_future_that_nobody_polls_keeps_no_place() {
     server.left_over_check();
 }
 
-/// It closes whoever waits for it, and all are told the same.
+/// A client closes even if the future of its close is dropped, and all callers get the same result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_goes_on_when_its_future_is_dropped() {
     let server = Server::start();
@@ -231,7 +231,7 @@ async fn closing_goes_on_when_its_future_is_dropped() {
     until("the connection to end", || proxy.open() == 0).await;
 }
 
-/// A server that does not answer costs no more than the time for an answer.
+/// A server that does not answer delays the close by the response timeout at most.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_does_not_wait_for_ever() {
     let server = Server::start();
@@ -248,13 +248,13 @@ async fn closing_does_not_wait_for_ever() {
     drop(guard);
     proxy.heal();
     server.cmd(&["FLUSHALL"]).ok();
-    // With nothing to give back there is nobody to wait for.
+    // Without holds there is nothing to wait for.
     let idle = quick().connect(&proxy.url()).await.unwrap();
     proxy.stall_all();
     within("the close", idle.close()).await.unwrap();
 }
 
-/// Closing one client of a quorum gives the lock up on all servers.
+/// The close of one client of a quorum releases the lock on all servers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quorum_lock_ends_with_the_first_of_its_clients() {
     let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();

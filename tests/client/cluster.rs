@@ -26,7 +26,7 @@ fn keys_of(nodes: &Nodes) -> [String; 3] {
 async fn keys_are_found_where_they_are() {
     let nodes = Nodes::start(3);
     let keys = keys_of(&nodes);
-    // One node is enough to find the others.
+    // One node is enough to discover the others.
     let one = format!("redis-cluster://127.0.0.1:{}", nodes.all()[1].port());
     for url in [nodes.url(), one] {
         let client = Client::connect(&url).await.unwrap();
@@ -56,7 +56,7 @@ async fn keys_are_found_where_they_are() {
     nodes.left_over_check();
 }
 
-/// FLUSHALL of one node is no business of holds on others.
+/// FLUSHALL on one node does not affect holds on others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flush_of_one_node_loses_the_holds_of_that_node() {
     let nodes = Nodes::start(3);
@@ -76,7 +76,7 @@ async fn a_flush_of_one_node_loses_the_holds_of_that_node() {
     nodes.left_over_check();
 }
 
-/// One node hangs: the holds on the others are renewed all the same.
+/// One node hangs: the holds on the others are still renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_hangs_does_not_cost_the_holds_of_others() {
     let nodes = Nodes::with(3, &["cluster-node-timeout", "30000"]);
@@ -101,7 +101,7 @@ async fn a_node_that_hangs_does_not_cost_the_holds_of_others() {
     nodes.left_over_check();
 }
 
-/// Tasks that take and give back locks of many slots, two at each key, each seeing that it is alone.
+/// Tasks that acquire and release locks of many slots, two for each key. Each checks that it is alone.
 pub struct Load {
     over: Arc<AtomicBool>,
     done: Arc<Vec<AtomicUsize>>,
@@ -168,7 +168,7 @@ async fn slots_move_under_load() {
     let keys: Vec<String> = (0..12).map(|n| format!("k{n}")).collect();
     let load = Load::start(&client, &keys);
     load.goes_on().await;
-    // A hold moves with its slot and is renewed where it went.
+    // A hold moves with its slot and is renewed on the target.
     let guard = within("the acquire", client.lock("moves").acquire()).await.unwrap();
     let mut dice = Dice::seeded(41);
     let mut slots: Vec<u16> = keys.iter().map(|key| nodes.all()[0].slot(key)).collect();
@@ -192,7 +192,7 @@ async fn slots_move_under_load() {
     nodes.left_over_check();
 }
 
-/// Who waits in the queue of a slot that moves asks again at its new place, soon.
+/// A waiter for a slot that moves requests again on the target, promptly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_follow_their_slot() {
     let nodes = Nodes::start(3);
@@ -223,7 +223,7 @@ async fn waiters_follow_their_slot() {
     nodes.left_over_check();
 }
 
-/// One client is told to renew, one only holds: it hears of the failover from its own renewals.
+/// One client renews explicitly, one only holds: it learns of the failover from its own renewals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_takes_over_for_a_node_that_died() {
     let mut nodes = Nodes::with(3, &["cluster-node-timeout", "1000"]);
@@ -249,7 +249,7 @@ async fn a_replica_takes_over_for_a_node_that_died() {
     let again = client.lock(key);
     within("the acquire", again.acquire()).await.unwrap().release().await.unwrap();
 
-    // From now on nobody else renews anything there.
+    // From now on no other client renews there.
     let renewals = || node.info("commandstats").get("cmdstat_DLOCK.RENEW").cloned();
     let before = renewals();
     until("a renewal by the watchdog", || {
@@ -262,12 +262,13 @@ async fn a_replica_takes_over_for_a_node_that_died() {
     node.left_over_check();
 }
 
-/// The last node to be asked who has which slots, here the only one, has all the time that there is.
+/// The last node to be asked for the slots, here the only one, gets all the remaining time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_node_without_others_is_waited_for() {
     let node = Server::with(&[]).cluster().start();
     let proxy = Proxy::to(&node);
-    // Three round trips and more: past the second that one of several is given, within the three of `connect_timeout`.
+    // Three or more round trips: longer than the second for one of several nodes, within the three of
+    // `connect_timeout`.
     proxy.delay(Way::ToClient, Duration::from_millis(400));
     let url = format!("redis-cluster://127.0.0.1:{}", proxy.port());
     let client = within("connecting", Client::connect(&url)).await.unwrap();

@@ -1,4 +1,4 @@
-//! The ways to a server, and what is said when there is none.
+//! Connections to a server, and the errors without one.
 
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ async fn databases_are_apart() {
     let one = client.lock("k").acquire().await.unwrap();
     let two = third.lock("k").try_acquire().await.unwrap().expect("another database");
     works(&third, "l").await;
-    // Messages of one database do not lose holds of the other.
+    // A message of one database does not lose holds of the other.
     let mut admin = server.client();
     admin.cmd(&["SELECT", "3"]).ok();
     admin.cmd(&["FLUSHDB"]).ok();
@@ -90,7 +90,7 @@ async fn what_is_no_lock_server_is_named() {
     let plain = Server::with(&[]).without_module().start();
     let error = within("connecting", Client::connect(&plain.url())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoModule, "{error}");
-    // Who may not ask finds out by using it.
+    // A user without the permission to check learns it from use.
     plain.cmd(&["ACL", "SETUSER", "default", "-command"]).ok();
     let client = Client::connect(&plain.url()).await.unwrap();
     let error = within("the acquire", client.lock("k").acquire()).await.unwrap_err();
@@ -173,7 +173,7 @@ async fn tls_trusts_whom_it_is_told_to_trust() {
     server.left_over_check();
 }
 
-/// The URL of another kind of server, and others that no retry would mend: said at once, with what is wrong.
+/// URLs that no retry would fix, such as that of another kind of server, fail at once with the reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_wrong_kind_of_url_is_said_to_be_wrong() {
     let (server, client) = start().await;
@@ -194,7 +194,7 @@ async fn the_wrong_kind_of_url_is_said_to_be_wrong() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{url}: {error}");
         assert!(error.text().contains(said), "{url}: {error}");
     }
-    // One node of several, addressed as if it were alone.
+    // One node of several, addressed as a single server.
     let nodes = Nodes::start(2);
     let node = &nodes.all()[0];
     let mut keys = (0..).map(|n| format!("k{n}"));
@@ -218,7 +218,7 @@ async fn the_wrong_kind_of_url_is_said_to_be_wrong() {
     ] {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
-    // A command that only newer servers have says nothing about the module.
+    // A command that only newer servers have does not mean that the module is missing.
     let on_disk = client.lock("k").replicas_on_disk(1, Duration::from_millis(1));
     let error = within("the try", on_disk.try_acquire()).await.unwrap_err();
     assert_ne!(error.kind(), ErrorKind::NoModule, "{error}");

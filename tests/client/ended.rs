@@ -13,7 +13,7 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// No call waits for what nobody will do.
+/// No call waits for a task that no longer exists.
 const AT_ONCE: Duration = Duration::from_secs(4);
 
 #[test]
@@ -63,7 +63,7 @@ fn every_call_says_at_once_that_the_runtime_has_ended() {
     server.cmd(&["FLUSHALL"]).ok();
 }
 
-/// Nothing of the client has run in it yet.
+/// No task of the client has run in it yet.
 #[test]
 fn a_runtime_may_end_before_it_did_anything() {
     let server = Server::start();
@@ -77,7 +77,7 @@ fn a_runtime_may_end_before_it_did_anything() {
     server.left_over_check();
 }
 
-/// Calls that are on their way in another runtime.
+/// Calls in progress in another runtime.
 #[test]
 fn a_wait_ends_with_the_runtime_of_its_client() {
     let server = Server::start();
@@ -109,7 +109,7 @@ fn a_wait_ends_with_the_runtime_of_its_client() {
     server.cmd(&["FLUSHALL"]).ok();
 }
 
-/// A server that a cluster's client learns of in another runtime than its own belongs to its own.
+/// A server that a cluster client discovers in another runtime is still bound to the client's runtime.
 #[test]
 fn a_runtime_that_only_used_the_client_may_end() {
     let server = Server::start();

@@ -1,5 +1,4 @@
-//! What a network and a server can do to a client: replies that are lost, connections that are cut, black holes, servers that hang,
-//! die and come back.
+//! Faults of networks and servers: lost replies, cut connections, black holes, and servers that hang, die and return.
 
 mod finished;
 mod killed;
@@ -18,7 +17,7 @@ use tokio::task::JoinHandle;
 const FAULTS: [Fault; 4] =
     [Fault::LoseRequest, Fault::LoseReply, Fault::HalfOpen, Fault::StallReply];
 
-/// A task that notes how and when the hold was lost.
+/// A task that records how and when the hold was lost.
 fn watch(guard: &Guard) -> JoinHandle<(Lost, Instant)> {
     let lost = guard.lost();
     tokio::spawn(async move { (lost.await, Instant::now()) })

@@ -1,4 +1,4 @@
-//! Messages that somebody forged who may publish on the client's channel.
+//! Forged messages on the client's channel.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::{number, until, within};
 
-/// How often the server has been asked by `command`.
+/// Number of calls of `command` on the server.
 fn calls(server: &Server, command: &str) -> u64 {
     let stats = server.cmd(&["INFO", "commandstats"]).text();
     let (stats, name) = (stats.to_lowercase(), format!("cmdstat_{command}:calls=").to_lowercase());
@@ -17,18 +17,18 @@ fn calls(server: &Server, command: &str) -> u64 {
     count.map_or(0, |count| count.parse().unwrap())
 }
 
-/// Waits in the background; true when it was granted.
+/// Waits in the background; true once it is granted.
 fn in_background<T: Send + 'static>(
     call: impl Future<Output = Result<T, dlock_client::Error>> + Send + 'static,
 ) -> JoinHandle<T> {
     tokio::spawn(async move { call.await.unwrap() })
 }
 
-/// Forges messages to the one that waits for `k`; it must go on waiting, and ask the server.
+/// Forges messages to the waiter for `k`; it must continue to wait, and ask the server.
 async fn forge<T>(server: &Server, family: &str, id: &str, waiting: &JoinHandle<T>) {
     let info = format!("{family}.INFO");
     until("the place", || number(&server.cmd(&[&info, "k"]), "waiters") == 1).await;
-    // All that a forger can know: the owner, which WAITERS shows, and ids that are near at hand.
+    // All that a forger can know: the owner, from WAITERS, and nearby ids.
     let rows = server.cmd(&[&format!("{family}.WAITERS"), "k"]).items();
     let owner = rows[0].field("owner").text();
     let length = owner.len();
@@ -39,7 +39,7 @@ async fn forge<T>(server: &Server, family: &str, id: &str, waiting: &JoinHandle<
     forger.cmd(&["AUTH", "forger", "secret"]).ok();
     let other = "0123456789abcdef0123456789abcdef";
     for text in [
-        // As older servers wrote it.
+        // In the format of older servers.
         format!("granted 0 {id} {length} {owner} k"),
         format!("granted 0 {id} {length} {owner} 0  k"),
         format!("granted 0 {id} {length} {owner} 32 {other} k"),
@@ -49,7 +49,7 @@ async fn forge<T>(server: &Server, family: &str, id: &str, waiting: &JoinHandle<
         let before = calls(server, &acquire);
         forger.cmd(&["PUBLISH", &channel, &text]).int();
         if dlock_wire::message::Message::parse(text.as_bytes()).is_some() {
-            // Whether it is true, only the server knows.
+            // Only the server knows whether it is true.
             until("the server to be asked", || calls(server, &acquire) > before).await;
         }
         assert!(!waiting.is_finished(), "a forged message was believed: {text}");
@@ -65,7 +65,7 @@ async fn a_forged_message_grants_nothing() {
     let queue = Duration::from_mins(10);
     let client =
         Client::builder().queue(queue).wait(Wait::Queue).connect(&server.url()).await.unwrap();
-    // Larger than any token before, and the token of the hold in force.
+    // Larger than any token before, and the token of the current hold.
     let largest = "9007199254740991";
     for fair in [false, true] {
         let family = if fair { "DFAIR" } else { "DLOCK" };
@@ -98,7 +98,7 @@ async fn a_forged_message_grants_nothing() {
         server.cmd(&["DRW.RELEASE", "k", "h", "WRITE"]).int();
         within("the grant", waiting).await.unwrap().release().await.unwrap();
     }
-    // A permit can be renewed by every client that knows its id: a forged message must not lead to that either.
+    // Any client that knows the id of a permit can renew it: a forged message must not cause that either.
     let permit = server.cmd(&["DSEM.ACQUIRE", "k", "h", "LIMIT", "1", "EX", "600"]).text();
     let semaphore = client.semaphore("k");
     let waiting = in_background(async move { semaphore.acquire().await });

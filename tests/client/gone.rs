@@ -1,4 +1,4 @@
-//! Clusters whose nodes go, and waits on connections of their own to a node that is gone.
+//! Clusters whose nodes fail, and waits on dedicated connections to a failed node.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ fn key_of(nodes: &Nodes, node: usize) -> String {
     keys.find(|key| nodes.owner_of(nodes.all()[0].slot(key)) == Some(node)).unwrap()
 }
 
-/// A node that hangs keeps its connections open. Who waits at it goes on where its slots went, whatever for: also a client
-/// that has nothing else to do with the server, and would not hear of it otherwise.
+/// A node that hangs keeps its connections open. Its waiters continue where its slots have moved, for any kind of
+/// lock. That includes a client without other traffic, which would otherwise not notice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_on_connections_of_their_own_leave_a_node_that_is_replaced() {
     let mut nodes = Nodes::with(3, &["cluster-node-timeout", "1000"]);
@@ -59,7 +59,7 @@ async fn waits_on_connections_of_their_own_leave_a_node_that_is_replaced() {
     next.left_over_check();
 }
 
-/// A slot is on its way to a node that hangs: who is sent there is not kept for longer than it wants to wait.
+/// A slot is moving to a node that hangs: a redirected waiter waits no longer than requested.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_ends_in_time_where_the_target_of_a_slot_hangs() {
     let nodes = Nodes::with(3, &["cluster-node-timeout", "30000"]);
@@ -68,7 +68,7 @@ async fn a_wait_ends_in_time_where_the_target_of_a_slot_hangs() {
     let client = quick().retry_for(Duration::from_secs(2)).connect(&nodes.url()).await.unwrap();
     let slot = source.slot(&key);
     source.begin_slot_move(slot, target);
-    // It is held there: nothing at the source, so whoever asks is sent to the target.
+    // The lock is held on the target. The source has no key, so every request is redirected.
     let mut there = target.client();
     let hold = args!["DLOCK.ACQUIRE", &key, "holder"];
     there.pipeline(&[args!["ASKING"], hold])[1].int();
@@ -83,7 +83,7 @@ async fn a_wait_ends_in_time_where_the_target_of_a_slot_hangs() {
     let waited = within("a short wait", all.acquire_timeout(Duration::from_secs(1))).await;
     assert!(waited.as_ref().map_or_else(|e| e.kind() == ErrorKind::Unavailable, Option::is_none));
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
-    // Who waits for ever is told after `retry_for` that the node is gone.
+    // A wait without a timeout fails after `retry_for`, because the node is gone.
     let error = within("the long wait", waiting).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     target.thaw();
@@ -91,8 +91,8 @@ async fn a_wait_ends_in_time_where_the_target_of_a_slot_hangs() {
     nodes.left_over_check();
 }
 
-/// Nobody asks anything over a connection that waits: TCP does, so that what is between does not forget it, and a machine
-/// without power is noticed.
+/// A waiting connection has no traffic. TCP keep-alive preserves it in network devices, and detects a machine without
+/// power.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_connections_are_kept_alive() {
     let (server, client) = start().await;
@@ -103,7 +103,8 @@ async fn idle_connections_are_kept_alive() {
         async move { latch.wait().await.unwrap() }
     });
     until("the wait", || server.blocked_clients() == 1).await;
-    // Of each connection to the server: which timer runs (2: of keep-alive), and when it is due in hundredths of a second.
+    // Of each connection to the server: the running timer (2: keep-alive), and when it fires, in hundredths of a
+    // second.
     let timers = || -> Vec<(String, u64)> {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let to_server = format!(":{:04X}", server.port());
@@ -123,21 +124,21 @@ async fn idle_connections_are_kept_alive() {
     server.left_over_check();
 }
 
-/// Returns after somebody has asked this node who has which slots; clients do while somebody waits.
+/// Returns after a client has asked this node for the slots, as waiting clients do.
 async fn slots_are_asked_for(node: &Server) {
     let asked = || node.info("commandstats").get("cmdstat_cluster|slots").cloned();
     let before = asked();
     until("a look at the slots", || asked() != before).await;
 }
 
-/// The only node that the client was told of dies; its replica, which it was not told of, takes over.
+/// The only node that the client knows dies; its replica, which the client has not been told of, takes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_tell_who_has_the_slots_of_the_last_primary() {
     let mut nodes = Nodes::start(1);
     let client = quick().connect(&nodes.url()).await.unwrap();
     let replica = nodes.add_replica(0);
     nodes.wait_whole();
-    // It learns of the replica when it asks for the slots the next time.
+    // It learns of the replica with the next query of the slots.
     let watching = client.lock("watched");
     let guard = watching.acquire().await.unwrap();
     let waiting = tokio::spawn({
@@ -155,7 +156,7 @@ async fn replicas_tell_who_has_the_slots_of_the_last_primary() {
     next.left_over_check();
 }
 
-/// All nodes are replaced by others, as containers are; what the user named leads to the new ones.
+/// All nodes are replaced by others, as containers are; the configured addresses lead to the new ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_address_that_was_named_leads_to_a_new_cluster() {
     let (mut old, new) = (Nodes::start(1), Nodes::start(2));
@@ -165,7 +166,7 @@ async fn the_address_that_was_named_leads_to_a_new_cluster() {
     let work = async |key: String| {
         within("the acquire", client.lock(&key).acquire()).await.unwrap().release().await.unwrap();
     };
-    // The node has an address of its own, and from there the client learns of that one alone.
+    // The node announces another address, and the client learns only that one.
     let guard = client.lock("k").acquire().await.unwrap();
     let waiting = tokio::spawn({
         let lock = client.lock("k");
@@ -185,12 +186,12 @@ async fn the_address_that_was_named_leads_to_a_new_cluster() {
     new.left_over_check();
 }
 
-/// A node that was reset knows of no slots. That is no reason to forget those of the others.
+/// A node that was reset knows no slots. The client must not forget those of the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_knows_of_no_slots_is_not_believed() {
     let nodes = Nodes::with(2, &["cluster-require-full-coverage", "no"]);
     let [whole, reset] = [0, 1].map(|node| key_of(&nodes, node));
-    // Which node a client asks first is chance.
+    // A client asks a random node first.
     let mut clients = Vec::new();
     for _ in 0..10 {
         let builder = quick().retry_for(Duration::from_secs(1));
@@ -206,7 +207,7 @@ async fn a_node_that_knows_of_no_slots_is_not_believed() {
     nodes.left_over_check();
     nodes.all()[1].cmd(&["CLUSTER", "RESET"]).ok();
     for client in &clients {
-        // Said to be down, which is when the nodes are asked for the slots.
+        // An unavailable node makes the client ask for the slots.
         let error = take(client, &reset).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         take(client, &whole).await.unwrap();

@@ -61,7 +61,7 @@ async fn a_latch_that_ends_closed_is_broken() {
     server.left_over_check();
 }
 
-/// A blocked call stalls its connection: nothing else may queue behind it.
+/// A blocked call occupies its connection: no other call may queue behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_for_a_latch_holds_nobody_up() {
     let (server, client) = start().await;

@@ -25,7 +25,7 @@ async fn soak_a_hundred_thousand_tasks_wait_on_one_connection() {
     wait_in_order(100_000, 1_000, &Server::with(&[]).release().start()).await;
 }
 
-/// So many tasks wait for so many locks over one connection; all are served, in the order in which the server queued them.
+/// `tasks` tasks wait for `locks` locks over one connection; all are served, in the server's order.
 async fn wait_in_order(tasks: usize, locks: usize, server: &Server) {
     let proxy = Proxy::to(server);
     let client = Client::connect(&proxy.url()).await.unwrap();
@@ -86,7 +86,7 @@ async fn wait_in_order(tasks: usize, locks: usize, server: &Server) {
 /// Processor time that this process has used, user and system.
 fn processor_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    // The name of the program may hold blanks: fields count from behind it.
+    // The name of the program may contain blanks: fields count from its end.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     let ticks: u64 = fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum();
     // A tick is 10 ms on every Linux that there is.
@@ -103,10 +103,10 @@ async fn soak_ten_thousand_holds_are_kept_alive() {
     let server = Server::with(&[]).release().start();
     let proxy = Proxy::to(&server);
     let url = proxy.url();
-    // Processor time is counted of a client without the proxy in its process: of a second one, straight at the server.
+    // Processor time is measured without the proxy in the process: with a second client, directly at the server.
     let counted = Client::connect(&url).await.unwrap();
     let guards = hold(&counted, "a", HOLDS / 10).await;
-    // Nobody waits, so there is no heartbeat either.
+    // There are no waiters, so there is no heartbeat either.
     let pings = || proxy.requests("PING");
     let (trips, beats, start) = (proxy.round_trips(), pings(), Instant::now());
     let periods = |start: Instant| start.elapsed().as_secs() / 10 + 1;
@@ -150,7 +150,7 @@ async fn hold(client: &Client, name: &str, holds: usize) -> Vec<Guard> {
     guards
 }
 
-/// How often a command was called.
+/// Number of calls of a command.
 fn number_of(server: &Server, command: &str) -> i64 {
     let stats = server.info("commandstats");
     let calls = stats.get(&format!("cmdstat_{command}"));

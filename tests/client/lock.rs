@@ -1,4 +1,4 @@
-//! DLOCK and DFAIR in plain sunshine, both ways to wait.
+//! DLOCK and DFAIR without faults, with both wait strategies.
 
 use std::{
     sync::{
@@ -97,7 +97,7 @@ async fn a_wait_with_a_limit_ends_by_it() {
         guard.release().await.unwrap();
         let guard = within("the waiter", waiting).await.unwrap().unwrap().unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));
-        // Longer than any clock goes.
+        // Beyond the range of any clock.
         drop(lock.acquire_timeout(Duration::MAX).await.unwrap().unwrap());
         server.left_over_check();
     }
@@ -126,7 +126,7 @@ async fn a_cancelled_wait_leaves_no_place() {
     }
 }
 
-/// Whatever the moment: before the request is sent, while it is on its way, when the grant is there and nobody has seen it.
+/// At any moment: before the request is sent, while it is in flight, after the grant and before the task sees it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancel_at_any_moment_leaves_nothing() {
     let (server, client) = start().await;
@@ -152,7 +152,7 @@ async fn a_cancel_at_any_moment_leaves_nothing() {
                 let (taken, ()) = tokio::join!(cancelled, release);
                 drop(taken);
                 if named {
-                    // The next acquire of the same owner is another story, below.
+                    // The test below covers the next acquire of the same owner.
                     until("the end of it", || variant.is_free(&server, "k")).await;
                 }
             }
@@ -161,7 +161,7 @@ async fn a_cancel_at_any_moment_leaves_nothing() {
     }
 }
 
-/// Who gives up and at once asks again under the same name must not be thrown out by his own giving up.
+/// A task that gives up and at once requests again under the same name must not be removed by its own cancel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_named_owner_that_gives_up_and_asks_again_is_served() {
     let (server, client) = start().await;
@@ -185,7 +185,7 @@ async fn a_named_owner_that_gives_up_and_asks_again_is_served() {
             let guard =
                 guard.unwrap_or_else(|_| panic!("{variant:?} {n}: not served in {limit:?}"));
             let guard = guard.unwrap().unwrap();
-            // Whatever the first try left on its way has arrived by now.
+            // All messages of the first attempt have arrived by now.
             tokio::time::sleep(Duration::from_millis(2)).await;
             assert!(busy.try_acquire().await.unwrap().is_none(), "{variant:?} {n}: held twice");
             assert_eq!(variant.holds(&server, "k"), 1);
@@ -202,7 +202,7 @@ async fn a_dropped_guard_is_released_in_the_background() {
         let lock = variant.lock(&client, "k");
         drop(lock.acquire().await.unwrap());
         until("the lock to be free", || variant.is_free(&server, "k")).await;
-        // In unwinding, too.
+        // During unwinding, too.
         let panicked = tokio::spawn({
             let lock = lock.clone();
             async move {
@@ -278,7 +278,7 @@ async fn an_owner_by_name_re_enters() {
     }
 }
 
-/// Also in the moment after a grant that a message told of: the next acquire of the same owner is a second count, not the claim of the
+/// Also directly after a grant by message: the next acquire of the same owner is a second count, not the claim of the
 /// first one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_by_name_re_enters_what_was_announced() {
@@ -305,7 +305,7 @@ async fn an_owner_by_name_re_enters_what_was_announced() {
     }
 }
 
-/// A guard gives back once, whatever its hold has come to: the other guards of its owner keep theirs.
+/// A guard releases once, whatever happened to its hold: the other guards of its owner keep theirs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_inner_guard_that_expired_gives_back_its_own_count_only() {
     let (server, client) = start().await;
@@ -375,7 +375,7 @@ async fn a_cycle_is_refused_and_a_place_is_taken_over() {
     }
 }
 
-/// Ten tasks that add 1 to a plain counter, reading and writing it apart.
+/// Ten tasks that increment a plain counter, with separate reads and writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_under_the_lock_is_exact() {
     const TASKS: usize = 10;

@@ -34,7 +34,7 @@ async fn all_keys_or_none() {
     until("its places to go", || is_free(&server, "c")).await;
     assert_eq!(guard.release().await.unwrap(), Released::Remaining(2));
 
-    // Somebody has one of them.
+    // Another owner holds one of them.
     let single = client.lock("b").acquire().await.unwrap();
     let waiting = tokio::spawn({
         let both = both.clone();
@@ -64,7 +64,7 @@ async fn several_are_renewed_together_or_lost() {
         assert!(number(&server.cmd(&["DLOCK.INFO", key]), "ttl-ms") > 40_000);
     }
     assert_eq!(guard.renew(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Invalid);
-    // One of them is gone, and the client has not heard of it: then none is renewed.
+    // One of them is lost, and the client does not know it: then none is renewed.
     let silent = client.multi_lock(["c", "d"]).lease(lease).owner("me").acquire().await.unwrap();
     assert_eq!(server.cmd(&["DLOCK.RELEASE", "c", "me"]).int(), 0);
     let refused = silent.renew(Duration::from_mins(1)).await.unwrap_err();
@@ -186,7 +186,7 @@ async fn bad_keys_are_refused_before_anything_is_sent() {
     server.left_over_check();
 }
 
-/// A guard gives back what it was granted, not what its owner was granted after that.
+/// A guard releases its own grant, not later grants to its owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guard_of_a_named_owner_gives_back_its_own() {
     let (server, client) = start().await;
@@ -214,7 +214,8 @@ async fn a_guard_of_a_named_owner_gives_back_its_own() {
     }
 }
 
-/// Nor does it renew that: a hold that was broken while nobody could tell it stays lost, though its owner has the key again.
+/// Nor does it renew those: a hold that was broken without a message stays lost, although its owner has the key
+/// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guard_of_a_named_owner_renews_its_own() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! What can be asked for besides the lock itself.
+//! Options of a lock.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ async fn a_lease_of_its_own_is_not_renewed() {
         assert!(guard.valid_for() < lease);
         assert_eq!(within("lost()", guard.lost()).await, Lost::Expired);
         until("the lock to be free", || variant.is_free(&server, "k")).await;
-        // Renewed by hand it lasts, and shorter if that is wanted.
+        // A manual renewal extends it, and shortens it on request.
         let guard = variant.lock(&client, "k").lease(lease).acquire().await.unwrap();
         guard.renew(Duration::from_secs(20)).await.unwrap();
         assert!(guard.valid_for() > Duration::from_secs(10));
@@ -67,7 +67,7 @@ async fn what_no_server_would_take_is_not_sent() {
     }
 }
 
-/// "For ever" is a natural thing to say: nothing panics, not even in the background.
+/// Unlimited times do not panic, not even in the background.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn times_out_of_range_are_refused_and_long_ones_work() {
     let server = Server::start();
@@ -111,7 +111,7 @@ async fn a_repeat_has_the_request_id_of_the_first() {
         for verb in ["ACQUIRE", "RELEASE"] {
             let name = variant.command(verb);
             let lost = proxy.once(&name, Fault::LoseReply);
-            // Of an owner that nobody else acts for, the token alone makes a release safe to repeat.
+            // For an owner with only one user, the token alone makes a release safe to repeat.
             let lock = variant.lock(&client, "k").owner("me");
             let guard = within("the acquire", lock.acquire()).await.unwrap();
             within("the release", guard.release()).await.unwrap();
@@ -146,14 +146,14 @@ async fn tie(server: Arc<Server>, variant: Variant) {
     let lock = variant.lock(&client, key).bind(Duration::from_secs(3));
     let guard = within("the acquire", lock.acquire()).await.unwrap();
     assert_ne!(number(&variant.info(&server, key), "bound-client"), 0);
-    // Who connects again in time keeps it, for longer than the rest that the tie left.
+    // A client that reconnects in time keeps it, for longer than the time that the binding left.
     proxy.cut(dlock_testing::Cut::Reset);
     let tied = || number(&variant.info(&server, key), "ttl-ms") > 20_000;
     until("the hold to be tied anew", tied).await;
     tokio::time::sleep(Duration::from_millis(3_200)).await;
     assert_eq!(guard.lost_now(), None, "{variant:?}");
     assert_eq!(variant.holds(&server, key), 1);
-    // Who does not loses it, and knows it before another can have it.
+    // A client that does not reconnect loses it, and knows it before another owner can have it.
     proxy.refuse();
     let mut second = server.block(&args![variant.command("ACQUIRE"), key, "next", "BLOCK", 0]);
     let hold = guard.hold();
@@ -222,7 +222,7 @@ async fn private_connections_have_a_limit() {
     let error = within("the fourth", lock.acquire()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
     assert!(error.text().contains('3'), "{error}");
-    // What does not wait, and what waits in a queue, is not concerned.
+    // Calls that do not wait, and QUEUE waiters, are not affected.
     assert!(lock.try_acquire().await.unwrap().is_none());
     let queued = lock.clone().wait(Wait::Queue).acquire_timeout(Duration::from_millis(20)).await;
     assert!(queued.unwrap().is_none());

@@ -1,5 +1,5 @@
-//! The quorum lock on real servers. That its algorithm holds in every order of events is shown by the model test
-//! (`crates/client/tests/quorum_model`); this shows that the client and the servers do what the model supposes.
+//! The quorum lock on real servers. The model test (`crates/client/tests/quorum_model`) shows that its algorithm is
+//! correct for every order of events; these tests show that the client and the servers match the model.
 
 use std::sync::{
     Arc, Mutex,
@@ -12,7 +12,7 @@ use dlock_testing::{Server, wait_until};
 
 use crate::support::{PATIENCE, until, within};
 
-/// For servers whose wall clocks are hours apart.
+/// For servers whose wall clocks differ by hours.
 const LEAD: [&str; 2] = ["dlock.max-token-lead-ms", "86400000"];
 
 const DURABLE: [&str; 6] =
@@ -22,7 +22,7 @@ fn servers(n: usize) -> Vec<Server> {
     (0..n).map(|_| Server::with(&DURABLE).start()).collect()
 }
 
-/// A client of each server, with this lease where a lock names none.
+/// A client of each server, with this default lease.
 async fn clients(servers: &[Server], lease: Duration) -> Vec<Client> {
     let mut clients = Vec::new();
     for server in servers {
@@ -41,7 +41,7 @@ fn has_token(server: &Server, key: &str, token: u64) -> bool {
     server.cmd(&["DLOCK.CHECK", key, &token.to_string()]) == redis::Value::Int(1)
 }
 
-/// The lock, held on all servers: one that is slow for a moment is left out, so this may take several attempts.
+/// The lock, held on all servers: a temporarily slow server is left out, so this may take several attempts.
 async fn held_by_all(lock: &QuorumLock, servers: &[Server]) -> QuorumGuard {
     for _ in 0..50 {
         let guard = lock.acquire().await.unwrap();
@@ -111,7 +111,7 @@ async fn two_of_five_may_be_down_but_not_three() {
     guard.expect("three are up again").release().await.unwrap();
 }
 
-/// A server that is down for long, and locks that come and go: nothing piles up that waits for it.
+/// A server that is down for long, and locks that come and go: no requests for it accumulate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_waits_for_a_server_that_is_down() {
     const LOCKS: usize = 2_000;
@@ -119,15 +119,15 @@ async fn nothing_waits_for_a_server_that_is_down() {
     let mut servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
     let mut clients = Vec::new();
     for server in &servers {
-        // So long a RELEASE would be tried.
+        // A RELEASE would be retried this long.
         let builder = Client::builder().lease(minute).retry_for(minute);
         clients.push(builder.connect(&server.url()).await.unwrap());
     }
     servers[2].kill9();
-    // Longer than a busy machine takes.
+    // Longer than any delay of a busy machine.
     let patient = Duration::from_secs(10);
     let lock = move |key: String| QuorumLock::new(clients.clone(), key).server_timeout(patient);
-    // Known to be down from then on.
+    // From then on it is known to be down.
     lock("first".to_owned()).acquire().await.unwrap().release().await.unwrap();
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
@@ -263,10 +263,10 @@ async fn options_out_of_range_are_refused() {
     server.left_over_check();
 }
 
-/// What all clients of the storm know of each other.
+/// Shared knowledge of all clients of the storm.
 #[derive(Default)]
 struct Common {
-    /// Until when somebody holds it for certain.
+    /// The end of the certain hold.
     held: Mutex<Option<Instant>>,
     last: AtomicU64,
     entered: AtomicU64,
@@ -284,7 +284,8 @@ async fn worker(lock: QuorumLock, common: Arc<Common>) {
             }
         };
         {
-            // The others wait here, however long this thread is kept from its work; who was kept too long has no say any more.
+            // The others wait here, even if this thread is delayed; a thread that was delayed too long does not
+            // count.
             let mut held = common.held.lock().unwrap();
             let until = Instant::now() + guard.valid_for();
             if guard.lost_now().is_some() {
@@ -300,14 +301,14 @@ async fn worker(lock: QuorumLock, common: Arc<Common>) {
         if guard.lost_now().is_none() {
             *common.held.lock().unwrap() = None;
         }
-        // Every other one is dropped, and released in the background.
+        // Every other guard is dropped, and released in the background.
         if guard.token() % 2 == 0 {
             let _ = guard.release().await;
         }
     }
 }
 
-/// Kills and restarts servers for so long; two at most are down at a time.
+/// Kills and restarts servers for this time; at most two are down at once.
 fn havoc(servers: &mut [Server], mut random: u64, time: Duration) -> u32 {
     let mut next = |below: u32| {
         random =
@@ -335,7 +336,7 @@ async fn one_holder_and_growing_tokens_while_servers_are_killed() {
     let seed = std::env::var("DLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
     println!("DLOCK_SEED={seed} repeats the choices of this storm");
-    // Clocks that differ, so that a token that is not written back is soon followed by a smaller one.
+    // Different clocks, so that a token that is not written back is soon followed by a smaller one.
     let servers: Vec<Server> =
         (0..5).map(|_| Server::with(&DURABLE).and(&LEAD).preload_wallclock().start()).collect();
     for (server, ahead) in servers.iter().zip([0, 600, -300, 1200, -900]) {
@@ -362,6 +363,6 @@ async fn one_holder_and_growing_tokens_while_servers_are_killed() {
     }
     let entered = common.entered.load(Ordering::SeqCst);
     println!("{entered} times held, {kills} servers killed");
-    // Requests that a server worked off after its RELEASE, or on both sides of its crash, last for a lease.
+    // Requests that a server executed after its RELEASE, or on both sides of its crash, last for a lease.
     servers.iter().for_each(Server::left_over_check);
 }

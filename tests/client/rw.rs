@@ -42,7 +42,7 @@ async fn readers_share_and_a_writer_does_not() {
         assert!(write.try_acquire().await.unwrap().is_none());
         assert!(write.acquire_timeout(Duration::from_millis(30)).await.unwrap().is_none());
 
-        // Arrival order: a reader behind a writer waits.
+        // Order of arrival: a reader behind a writer waits.
         let writer = waiting(&write);
         until("the writer's place", || waiters(&server) == 1).await;
         assert!(read.try_acquire().await.unwrap().is_none());
@@ -78,7 +78,7 @@ async fn an_owner_goes_up_and_down() {
         writing.release().await.unwrap();
         let guest = read.try_acquire().await.unwrap().expect("the writer went down");
 
-        // Two that want to go up would wait for each other.
+        // Two readers that upgrade would wait for each other.
         let upgrade = waiting(&my_write);
         until("the upgrader's place", || waiters(&server) == 1).await;
         let other = read.clone().owner("other").try_acquire().await.unwrap();
@@ -136,7 +136,7 @@ async fn writers_are_alone_under_load() {
     let (server, client) = start().await;
     for wait in WAITS {
         let (read, write) = both(&client, wait);
-        // Readers count up, a writer is minus a thousand.
+        // Readers count up, a writer subtracts a thousand.
         let inside = Arc::new(AtomicI64::new(0));
         let tasks: Vec<_> = (0..12)
             .map(|n| {
@@ -162,7 +162,7 @@ async fn writers_are_alone_under_load() {
     }
 }
 
-/// What is said of an owner's place for reading is not taken for its place for writing.
+/// A message about an owner's wait for reading does not apply to its wait for writing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_modes_of_one_owner_are_told_apart() {
     let (server, client) = start().await;

@@ -1,4 +1,4 @@
-//! Sentinels that want a password, Sentinels and clusters behind TLS.
+//! Sentinels with a password, Sentinels and clusters with TLS.
 
 use std::fs;
 use std::time::Duration;
@@ -52,7 +52,7 @@ async fn sentinels_want_a_password_of_their_own() {
     assert!(!format!("{builder:?}").contains("pass-"), "{builder:?}");
     let first = builder.connect(&url).await.unwrap();
     let second = Client::builder().connect(&in_url).await.unwrap();
-    // What the builder says comes before what the URL says.
+    // The builder overrides the URL.
     let wrong = format!("{url}?sentinel_password=wrong");
     let third =
         Client::builder().sentinel_credentials("default", "pass-&sentinel").connect(&wrong).await;
@@ -68,7 +68,7 @@ async fn sentinels_want_a_password_of_their_own() {
     replica.left_over_check();
 }
 
-/// What docs/operations.md says that a user of the Sentinels needs is enough, and not too much.
+/// The permissions that docs/operations.md lists for a user of the Sentinels are sufficient and necessary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_of_sentinels_needs_few_rights() {
     let primary = Server::start();
@@ -92,7 +92,7 @@ async fn a_user_of_sentinels_needs_few_rights() {
     primary.left_over_check();
 }
 
-/// The lines of the documents that make a user `worker`.
+/// The lines of the documents that create a user `worker`.
 fn documented_users() -> Vec<Vec<&'static str>> {
     let documents = [include_str!("../../README.md"), include_str!("../../docs/operations.md")];
     let lines = documents.into_iter().flat_map(str::lines).map(str::trim);
@@ -100,7 +100,7 @@ fn documented_users() -> Vec<Vec<&'static str>> {
     users.map(|line| line.split(' ').collect()).collect()
 }
 
-/// What the documents say that a user of locks needs is enough for this client.
+/// The documented permissions of a user of locks are sufficient for this client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn users_of_the_documents_can_work() {
     let users = documented_users();
@@ -153,13 +153,13 @@ fn certificates(tls: &Tls, shown: bool) -> TlsCertificates {
     TlsCertificates { client_tls, root_cert: Some(tls.authority()) }
 }
 
-/// Without a certificate of their own, and without trust in the authority; what is said to them.
+/// Without a client certificate, and without trust in the authority; with the expected errors.
 fn strangers(tls: &Tls) -> [(ClientBuilder, &'static str); 2] {
     let unknown = Client::builder().tls(certificates(tls, false));
     [(unknown, "CertificateRequired"), (Client::builder(), "UnknownIssuer")]
 }
 
-/// Servers that want to see a certificate of everybody, each other too.
+/// Servers that require a certificate from all clients and from each other.
 const SHOW: [&str; 4] = ["tls-auth-clients", "yes", "tls-replication", "yes"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -221,7 +221,7 @@ async fn a_cluster_behind_tls() {
     let ports = [(); 3].map(|()| tls.another());
     let setups = ports.each_ref().map(|tls| tls.server().and(&SHOW).and(&["tls-cluster", "yes"]));
     let nodes = Nodes::of(setups);
-    // One node is enough to find the others.
+    // One node is enough to discover the others.
     let url = format!("rediss-cluster://127.0.0.1:{}", ports[1].port());
     let builder = Client::builder().tls(certificates(&tls, true));
     let client = within("connecting", builder.connect(&url)).await.unwrap();
@@ -245,7 +245,7 @@ async fn a_cluster_behind_tls() {
     nodes.left_over_check();
 }
 
-/// Nobody is asked: nobody is there.
+/// No server is contacted: none exists.
 #[tokio::test]
 async fn what_is_wrong_with_certificates_is_said_at_once() {
     let Some(tls) = Tls::new() else {

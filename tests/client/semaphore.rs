@@ -164,7 +164,7 @@ async fn never_more_permits_than_there_are() {
     }
 }
 
-/// Two tasks of one owner, one after the other: two permits, not one that both give back.
+/// Two tasks of one owner, one after the other: two permits, not one that both release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_owner_has_several_permits() {
     let (server, client) = start().await;

@@ -15,12 +15,12 @@ use crate::support::{PATIENCE, Variant, quick, until, within};
 
 const TASKS: usize = 16;
 
-/// What a failover leaves behind lasts so long.
+/// Maximum lifetime of a failover's leftovers.
 const LEASE: Duration = Duration::from_secs(3);
 /// A failover is over long before.
 const LONG: Duration = Duration::from_mins(1);
 
-/// Tasks that take and give back locks until they are told to stop.
+/// Tasks that acquire and release locks until they are stopped.
 struct Load {
     over: Arc<AtomicBool>,
     done: Arc<Vec<AtomicUsize>>,
@@ -34,7 +34,7 @@ impl Load {
         let errors = Arc::new(AtomicUsize::new(0));
         let done: Arc<Vec<AtomicUsize>> =
             Arc::new((0..TASKS).map(|_| AtomicUsize::new(0)).collect());
-        // The largest token of each lock: a later grant has a larger one, whatever befell the servers.
+        // The largest token of each lock: a later grant has a larger one, across all failures.
         let tokens: Arc<Vec<AtomicU64>> = Arc::new((0..8).map(|_| AtomicU64::new(0)).collect());
         let tasks = (0..TASKS)
             .map(|n| {
@@ -63,7 +63,7 @@ impl Load {
         Load { over, done, errors, tasks }
     }
 
-    /// Returns when every task has got a lock some times from now on.
+    /// Returns when every task has acquired a lock several times from now on.
     async fn goes_on(&self) {
         let before: Vec<_> = self.done.iter().map(|n| n.load(Ordering::SeqCst)).collect();
         let all = || {
@@ -95,13 +95,13 @@ async fn a_failover_that_was_ordered() {
     let client = quick().lease(LEASE).connect(&sentinels.url()).await.unwrap();
     let load = Load::start(&client);
     load.goes_on().await;
-    // A hold that the replica has is a hold after the failover.
+    // A hold that was replicated survives the failover.
     let holder = quick().lease(LONG).connect(&sentinels.url()).await.unwrap();
     let lock = holder.lock("held").replicas(1, SOON);
     let guard = within("the acquire", lock.acquire()).await.unwrap();
     let start = Instant::now();
     tokio::task::block_in_place(|| sentinels.failover());
-    // Until then the old primary takes itself for one. What is held where the replica was promoted ends with its lease.
+    // Until then the old primary considers itself primary. Holds on the promoted replica end with their leases.
     tokio::task::block_in_place(|| sentinels.wait_replica(&primary));
     load.goes_on().await;
     println!("all went on {:?} after the order", start.elapsed());
@@ -131,7 +131,7 @@ async fn a_primary_that_dies() {
     replica.left_over_check();
 }
 
-/// The old primary hangs: it closes no connection and refuses nothing, and has the lock in its memory. A hold there is lost.
+/// The old primary hangs: it closes and refuses nothing, and has the lock in its memory. Its hold is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_hangs() {
     let (primary, replica) = pair();
@@ -139,7 +139,7 @@ async fn a_primary_that_hangs() {
     let client = quick().lease(LEASE).connect(&sentinels.url()).await.unwrap();
     let load = Load::start(&client);
     load.goes_on().await;
-    // What is left of its lease is longer than the failover takes, on a busy machine too.
+    // The remaining lease is longer than the failover, even on a busy machine.
     let holder = quick().lease(LONG).connect(&sentinels.url()).await.unwrap();
     let guard = within("the acquire", holder.lock("held").acquire()).await.unwrap();
     primary.wait_replica_synced(&replica);
@@ -156,13 +156,14 @@ async fn a_primary_that_hangs() {
     replica.left_over_check();
 }
 
-/// A grant that the replica never got is gone with the failover; its holder hears of it with the first renewal, not with the last.
+/// A grant that was not replicated is lost in the failover; its holder learns it from the first renewal, not the
+/// last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_a_failover_lost_is_lost() {
     let (mut primary, replica) = pair();
     let sentinels = Sentinels::start(1, &primary, 1);
     let client = quick().lease(LONG).retry_for(PATIENCE).connect(&sentinels.url()).await.unwrap();
-    // The replica hangs and is cut off while the grant is made.
+    // The replica hangs and is cut off during the grant.
     replica.freeze();
     primary.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
     let guard = within("the acquire", client.lock("k").acquire()).await.unwrap();

@@ -10,7 +10,7 @@ use dlock_testing::{Cut, Nodes, Proxy, Reply as _, Server, wait_until};
 use crate::cluster::Load;
 use crate::support::{Dice, Variant, number, quick, until, within};
 
-/// Waiters ask again by themselves only after half of this: later than any test waits.
+/// Waiters retry by themselves only after half of this: later than any test waits.
 const NO_POLLING: Duration = Duration::from_mins(2);
 
 fn without_polling() -> ClientBuilder {
@@ -24,7 +24,7 @@ fn as_plain(url: &str) -> String {
     url.replace("://", "://plain:secret@")
 }
 
-/// A key on that node, other than the one for another `n`.
+/// A key on that node, different for each `n`.
 fn key_on(nodes: &Nodes, node: usize, n: usize) -> String {
     let any = &nodes.all()[0];
     let keys = (0..).map(|n| format!("k{n}"));
@@ -45,7 +45,7 @@ impl<'a> Bus<'a> {
         Self { nodes, is_counted, before: nodes.bus_messages() }
     }
 
-    /// So many were sent, where the server counts them.
+    /// Checks their numbers, where the server counts them.
     #[track_caller]
     fn assert_sent(&self, expected: (i64, i64), what: &str) {
         let now = self.nodes.bus_messages();
@@ -55,7 +55,7 @@ impl<'a> Bus<'a> {
     }
 }
 
-/// The shard channels that somebody listens to, with the node where they do.
+/// The shard channels with subscribers, and their nodes.
 fn shard_channels(nodes: &Nodes) -> Vec<(usize, String)> {
     let all = nodes.all().iter().enumerate();
     let of_node = |(n, node): (usize, &Server)| {
@@ -65,7 +65,7 @@ fn shard_channels(nodes: &Nodes) -> Vec<(usize, String)> {
     all.flat_map(of_node).collect()
 }
 
-/// So many grants to a waiter.
+/// Makes `count` grants to a waiter.
 async fn grants(count: usize, lock: &Lock, waiters: impl Fn() -> i64) {
     for _ in 0..count {
         let guard = within("the acquire", lock.acquire()).await.unwrap();
@@ -79,11 +79,11 @@ async fn grants(count: usize, lock: &Lock, waiters: impl Fn() -> i64) {
     }
 }
 
-/// Primaries, each with a proxy in front that counts: clients know only the proxies.
+/// Primaries, each with a counting proxy in front: clients know only the proxies.
 struct Behind {
     nodes: Nodes,
     proxies: Vec<Proxy>,
-    /// On the first of them.
+    /// A key on the first of them.
     key: String,
 }
 
@@ -110,14 +110,14 @@ impl Behind {
         format!("redis-cluster://127.0.0.1:{}", self.proxies[0].port())
     }
 
-    /// Messages that came to clients, confirmations of subscriptions included.
+    /// Messages that clients received, including confirmations of subscriptions.
     fn pushes(&self) -> u64 {
         let traffic = self.proxies.iter().flat_map(Proxy::traffic);
         traffic.map(|connection| connection.pushes).sum()
     }
 }
 
-/// A user that may not use sharded pub/sub is told as before there was any: by every node.
+/// A user without sharded pub/sub gets messages as before: from every node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_is_one_message_to_one_listener() {
     const GRANTS: usize = 200;
@@ -131,7 +131,7 @@ async fn a_grant_is_one_message_to_one_listener() {
         let lock = client.lock(&behind.key);
         let node = &behind.nodes.all()[0];
         let waiters = || number(&node.cmd(&["DLOCK.INFO", &behind.key]), "waiters");
-        // Every connection is made and subscribed.
+        // All connections exist and are subscribed.
         grants(1, &lock, waiters).await;
         within("the latches", client.latch("a").wait()).await.unwrap();
         let (bus, pushes) = (Bus::of(&behind.nodes), behind.pushes());
@@ -145,7 +145,7 @@ async fn a_grant_is_one_message_to_one_listener() {
     behind.nodes.left_over_check();
 }
 
-/// An older server takes SNOTIFY for a mistake. It is told NOTIFY instead, and waiters do not have to poll.
+/// An older server rejects SNOTIFY. The client sends NOTIFY instead, and waiters need not poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_does_not_know_snotify_is_asked_to_notify() {
     let behind = Behind::start(1);
@@ -176,13 +176,13 @@ async fn a_server_that_does_not_know_snotify_is_asked_to_notify() {
     behind.nodes.left_over_check();
 }
 
-/// A hold keeps its channel: the client listens to it again over a new connection, and at a new primary.
+/// A hold keeps its channel: the client subscribes to it again over a new connection, and at a new primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_is_told_of_after_a_reconnect_and_a_failover() {
     let behind = Behind::start(1);
     let (node, proxy) = (&behind.nodes.all()[0], &behind.proxies[0]);
     let client = without_polling().connect(&behind.url()).await.unwrap();
-    // Nothing renews it, so only a message tells.
+    // It is not renewed, so only a message reports the loss.
     let lock = client.lock(&behind.key).lease(Duration::from_mins(5));
     let guard = within("the acquire", lock.acquire()).await.unwrap();
     let channels = shard_channels(&behind.nodes);
@@ -280,7 +280,7 @@ impl Waiting {
         Self { guard, waiter }
     }
 
-    /// Hands the lock to the waiter; how long that took.
+    /// Hands the lock off to the waiter; returns the time.
     async fn hand_on(self, what: &str) {
         let start = Instant::now();
         within("the release", self.guard.release()).await.unwrap();
@@ -303,7 +303,7 @@ async fn messages_stay_in_the_shard(version: Option<&'static str>) {
     });
     let nodes = nodes.await.unwrap();
     let block = |work: &dyn Fn()| tokio::task::block_in_place(work);
-    // As a measure: with NOTIFY, each message goes to all nodes, and the client listens at each primary.
+    // For comparison: with NOTIFY, each message goes to all nodes, and the client listens at each primary.
     for node in nodes.all() {
         node.cmd(&PLAIN.split(' ').collect::<Vec<_>>()).ok();
     }
@@ -360,7 +360,7 @@ async fn messages_stay_in_the_shard(version: Option<&'static str>) {
     });
     waiting.hand_on("while a replica takes over").await;
     until("the failover", || nodes.owner_of(slot) == Some(4)).await;
-    // Until it knows that, it sends nothing to it.
+    // It sends it nothing until it knows that.
     let replicas = format!("slave {}", replica.node_id());
     let is_known = || replica.cmd(&["CLUSTER", "NODES"]).text().contains(&replicas);
     until("the new primary to know its replica", is_known).await;
@@ -384,8 +384,8 @@ async fn messages_stay_in_the_shard_of_valkey_9() {
     messages_stay_in_the_shard(Some("valkey-9.1")).await;
 }
 
-/// Tasks that hand locks to each other go on, without polling, while slots of locks and channels move and a replica takes
-/// over.
+/// Tasks that hand locks to each other continue, without polling, while slots of locks and channels move and a
+/// replica takes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_waiter_misses_its_grant() {
     let mut nodes = Nodes::start(3);
@@ -418,8 +418,8 @@ async fn no_waiter_misses_its_grant() {
     load.goes_on().await;
     println!("all went on {:?} after the failover", start.elapsed());
     load.stop().await;
-    // Not `left_over_check`: a place whose connection was replaced may outlive its acquire, by QUEUE, if its slot leaves the
-    // node and comes back. Such a place is passed over, so no lock is kept back by it.
+    // Not `left_over_check`: a place whose connection was replaced may outlive its acquire, by QUEUE, if its slot
+    // leaves the node and comes back. The server skips such a place, so it blocks no lock.
     for (n, key) in keys.iter().enumerate() {
         let lock = Variant::ALL[n % 4].lock(&client, key);
         within("the acquire", lock.acquire()).await.unwrap().release().await.unwrap();
@@ -429,7 +429,7 @@ async fn no_waiter_misses_its_grant() {
     until("no lock to be held", || nodes.all().iter().all(held)).await;
 }
 
-/// The server ends a subscription in the middle of many requests. Each gets the answer to itself.
+/// The server ends a subscription among many requests. Each request gets its own reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_reply_is_mixed_up_when_the_server_ends_a_subscription() {
     const TASKS: usize = 50;
@@ -446,7 +446,7 @@ async fn no_reply_is_mixed_up_when_the_server_ends_a_subscription() {
                 let mut last = 0;
                 while !over.load(Ordering::Relaxed) {
                     let guard = within("an acquire", lock.acquire()).await.unwrap();
-                    // Tokens of one lock rise; a token of another lock would not be that of this hold.
+                    // Tokens of one lock grow; a token of another lock would not be that of this hold.
                     assert!(guard.token() > last, "{} after {last}", guard.token());
                     last = guard.token();
                     within("a renewal", guard.renew(Duration::from_secs(20))).await.unwrap();

@@ -1,4 +1,4 @@
-//! What these tests share: the ways to wait, limits that fail a test instead of hanging it, and looks at the server.
+//! Shared parts of these tests: wait strategies, time limits instead of hangs, and reads of the server.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use dlock_client::{Client, ClientBuilder, Lock, Wait};
 use dlock_testing::{Reply as _, Server};
 use redis::Value;
 
-/// How long a call may take through restarts and failovers, on the slowest machine. Who waits longer hangs.
+/// Maximum time of a call through restarts and failovers, on the slowest machine. A longer wait is a hang.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The result of a call; fails the test, naming it, where it hangs.
+/// The result of a call; fails the test, naming the call, if it hangs.
 #[track_caller]
 pub fn within<F: Future>(what: &str, call: F) -> impl Future<Output = F::Output> {
     let place = std::panic::Location::caller();
@@ -20,7 +20,7 @@ pub fn within<F: Future>(what: &str, call: F) -> impl Future<Output = F::Output>
     }
 }
 
-/// Waits until `condition` holds without keeping the runtime from its work.
+/// Waits until `condition` holds, without blocking the runtime.
 #[track_caller]
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) -> impl Future<Output = ()> {
     let place = std::panic::Location::caller();
@@ -41,7 +41,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) -> impl Future<Out
 pub struct Dice(u64);
 
 impl Dice {
-    /// From `DLOCK_SEED`, else from `default`; says which, so that a failure can be repeated.
+    /// Seeded from `DLOCK_SEED`, else with `default`; prints the seed, so that a failure can be repeated.
     pub fn seeded(default: u64) -> Dice {
         let given = std::env::var("DLOCK_SEED").ok();
         let seed = given.and_then(|seed| seed.parse().ok()).unwrap_or(default);
@@ -66,8 +66,8 @@ impl Dice {
     }
 }
 
-/// A client that notices a dead connection within half a second instead of three. (Making a new one takes longer than that now
-/// and then, on a busy machine.)
+/// A client that detects a dead connection within half a second instead of three. (A new connection may take longer
+/// than that on a busy machine.)
 pub fn quick() -> ClientBuilder {
     Client::builder()
         .response_timeout(Duration::from_millis(500))
@@ -102,12 +102,12 @@ impl Variant {
         lock.wait(self.wait)
     }
 
-    /// A key of its own, for tests of all variants on one server.
+    /// A separate key, for tests of all variants on one server.
     pub fn key(self) -> String {
         format!("{self:?}")
     }
 
-    /// What stands in front of the dot in its commands.
+    /// The prefix of its commands, without the dot.
     pub fn family(self) -> &'static str {
         if self.fair { "DFAIR" } else { "DLOCK" }
     }
@@ -124,7 +124,7 @@ impl Variant {
         self.info(server, key).is_null()
     }
 
-    /// How many hold counts there are; 0: nobody holds it.
+    /// The count of the hold; 0: the lock is free.
     pub fn holds(self, server: &Server, key: &str) -> i64 {
         number(&self.info(server, key), "holds")
     }
@@ -148,7 +148,7 @@ where
 /// The ways to wait, for what has no two kinds.
 pub const WAITS: [Wait; 2] = [Wait::Queue, Wait::Blocking];
 
-/// A number of an INFO reply; 0 where nothing is there.
+/// A number of an INFO reply; 0 if the key does not exist.
 pub fn number(info: &Value, field: &str) -> i64 {
     if info.is_null() { 0 } else { info.field(field).int() }
 }

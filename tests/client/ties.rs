@@ -1,4 +1,5 @@
-//! Holds that are tied to a connection (`bind`): whatever is cut by its loss is believed in for no longer, and what can be tied anew is.
+//! Holds bound to a connection (`bind`): after a disconnect the client assumes the shortened lease, and binds again
+//! where possible.
 
 use std::{
     sync::{Arc, Barrier},
@@ -10,10 +11,10 @@ use dlock_testing::{Cut, Nodes, Proxy, Reply as _, SOON, Server, Way, args};
 
 use crate::support::{Variant, number, quick, until, within};
 
-/// What the holds of these tests have left when their connection is lost.
+/// The lease of these holds after their connection is lost.
 const REST: Duration = Duration::from_secs(4);
 const LEASE: Duration = Duration::from_mins(1);
-/// As many at a time, so that in any order of events some task comes last.
+/// Number of concurrent tasks, so that in any order of events some task comes last.
 const MANY: usize = 40;
 
 /// Any kind of hold.
@@ -37,12 +38,12 @@ fn ttl(server: &Server, key: &str) -> i64 {
     number(&server.cmd(&["DLOCK.INFO", key]), "ttl-ms")
 }
 
-/// Ends the client's shared connection at the server; what was answered before is still on its way in the proxy.
+/// Ends the client's shared connection at the server; earlier replies are still in the proxy.
 fn hang_up_on_listeners(server: &Server) {
     assert_eq!(server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]).int(), 1);
 }
 
-/// The server answers a renewal and closes the connection: the client hears of both in one breath.
+/// The server answers a renewal and closes the connection: the client gets both at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_answered_renewal_does_not_undo_the_cut_of_its_connection() {
     let server = Server::start();
@@ -65,7 +66,7 @@ async fn an_answered_renewal_does_not_undo_the_cut_of_its_connection() {
     let renewals: Vec<_> = renewals.collect();
     let lease = i64::try_from(LEASE.as_millis() / 2).unwrap();
     until("all to be renewed", || (0..MANY).all(|n| ttl(&server, &format!("k{n}")) > lease)).await;
-    // The only worker does nothing until all of that is there.
+    // The only worker is blocked until all of that has arrived.
     let (blocked, free) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let both = (blocked.clone(), free.clone());
     tokio::spawn(async move {
@@ -74,7 +75,7 @@ async fn an_answered_renewal_does_not_undo_the_cut_of_its_connection() {
     });
     blocked.wait();
     hang_up_on_listeners(&server);
-    // When this returns, it has.
+    // It has arrived when this returns.
     proxy.flow();
     free.wait();
     let mut guards = Vec::new();
@@ -147,20 +148,20 @@ async fn acquire(client: Client, kind: &str, key: String) -> Held {
     }
 }
 
-/// How often the server has carried out a command.
+/// Number of calls of a command on the server.
 fn calls(server: &Server, command: &str) -> usize {
     let stats = server.info("commandstats");
     let Some(stat) = stats.get(&format!("cmdstat_{command}")) else { return 0 };
     stat.trim_start_matches("calls=").split(',').next().unwrap().parse().unwrap()
 }
 
-/// The server sees the connection end, the client does not: it is silent, as behind a black hole.
+/// The server notices the end of the connection, the client does not, as behind a black hole.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tie_counts_from_when_the_connection_was_last_known_alive() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let client = quick().connect(&proxy.url()).await.unwrap();
-    // Longer than it takes to find out.
+    // Longer than the detection takes.
     let rest = Duration::from_secs(8);
     let guard = client.lock("k").lease(LEASE).bind(rest).acquire().await.unwrap();
     let mut waiting = server.block(&args!["DLOCK.ACQUIRE", "k", "next", "BLOCK", 0]);
@@ -182,7 +183,7 @@ async fn a_tie_counts_from_when_the_connection_was_last_known_alive() {
     server.left_over_check();
 }
 
-/// Holds that nothing renews are tied anew, too, and keep their end.
+/// Holds without renewal are bound again, too, and keep their end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_with_a_lease_of_its_own_is_tied_anew() {
     let server = Server::start();
@@ -222,7 +223,7 @@ fn key_of(nodes: &Nodes, node: usize) -> String {
     keys.find(|key| nodes.owner_of(nodes.all()[0].slot(key)) == Some(node)).unwrap()
 }
 
-/// A node that dies unties its own holds, not those of the others.
+/// A node that dies unbinds its own holds, not those of the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_node_unties_nothing_elsewhere() {
     let mut nodes = Nodes::with(3, &["cluster-node-timeout", "30000"]);
@@ -243,8 +244,8 @@ async fn a_dead_node_unties_nothing_elsewhere() {
     nodes.all()[1..].iter().for_each(Server::left_over_check);
 }
 
-/// A replica takes over in order: the connection to the old primary lives on, but ties are nothing to the new one. Whether
-/// the client learns that by asking for a key, or by asking who has which slots.
+/// A planned failover: the connection to the old primary stays open, but the new primary has no bindings. The client
+/// learns of it by a request for a key, or by a query of the slots.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_is_tied_anew_where_its_slot_went() {
     let mut nodes = Nodes::with(3, &["cluster-node-timeout", "2000"]);
@@ -252,7 +253,7 @@ async fn a_hold_is_tied_anew_where_its_slot_went() {
     nodes.wait_whole();
     let key = key_of(&nodes, 0);
     let rest = Duration::from_secs(40);
-    // A failover pauses the server. A renewal that got no reply in time would limit what later ones count for.
+    // A failover pauses the server. A renewal without a timely reply would limit the effect of later ones.
     let patient = Client::builder().response_timeout(Duration::from_mins(1)).lease(LEASE);
     let client = patient.connect(&nodes.url()).await.unwrap();
     let (mut primary, mut other) = (0, replica);

@@ -1,4 +1,4 @@
-//! The tools these tests break things with, under a plain client: what they do must hold before anything else is believed.
+//! Tests of the fault injection itself, under a plain client: all other tests rely on it.
 
 use std::{
     io::ErrorKind,
@@ -29,7 +29,7 @@ fn call(connection: &mut Connection, words: &[&str]) -> RedisResult<Value> {
     redis::cmd(words[0]).arg(&words[1..]).query(connection)
 }
 
-/// The call gets no reply in the time that is enough for one otherwise. One that comes later is passed over.
+/// The call gets no reply in a time that is normally enough. A later reply is discarded.
 fn silent(connection: &mut Connection, words: &[&str]) {
     connection.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let error = call(connection, words).unwrap_err();
@@ -59,7 +59,7 @@ fn bytes_pass_and_are_counted() {
     assert_eq!(traffic[0].requests["INCR"], 1_000);
     assert_eq!(traffic[1].requests["INCR"], 1);
     assert!(traffic[0].bytes_to_server > 1_000 * 20 && traffic[0].bytes_to_client > 1_000 * 4);
-    // Big values pass too, in both directions.
+    // Large values pass, too, in both directions.
     let big = "x".repeat(3_000_000);
     call(&mut one, &["SET", "big", &big]).unwrap();
     assert_eq!(call(&mut one, &["GET", "big"]).unwrap().bytes().len(), big.len());
@@ -94,7 +94,7 @@ fn messages_are_no_replies() {
     }
     server.cmd(&["PUBLISH", "a", "hello"]).ok();
     one.recv_response().unwrap();
-    // The reply that is lost is that of the PING, though messages came first.
+    // The lost reply is that of the PING, although messages came first.
     let lost = proxy.once("PING", Fault::LoseReply);
     assert!(call(&mut one, &["PING"]).is_err());
     assert_eq!(lost.fired(), 1);
@@ -109,7 +109,7 @@ fn a_lost_reply_is_lost_after_the_deed() {
         let mut one = connect(&proxy);
         let id = call(&mut one, &["CLIENT", "ID"]).unwrap().int();
         let lost = proxy.on(1, fault, |command| command == args!["INCR", "n"]);
-        // Requests in front of it are answered, it is not, nor those behind it.
+        // Earlier requests are answered; this one and later ones are not.
         let mut bytes = Vec::new();
         for words in [["GET", "m"], ["INCR", "n"], ["GET", "n"]] {
             bytes.extend(redis::cmd(words[0]).arg(words[1]).get_packed_command());
@@ -155,7 +155,7 @@ fn a_stalled_reply_comes_late() {
     silent(&mut one, &["INCR", "n"]);
     stalled.wait_fired(1);
     assert_eq!(server.cmd(&["GET", "n"]).text(), "1");
-    // Others are not concerned.
+    // Other requests are not affected.
     assert_eq!(call(&mut connect(&proxy), &["INCR", "n"]), Ok(Value::Int(2)));
     proxy.flow();
     assert_eq!(call(&mut one, &["INCR", "n"]), Ok(Value::Int(3)));
@@ -174,10 +174,10 @@ fn a_black_hole_swallows_and_tells_nobody() {
     proxy.stall(Way::ToClient);
     silent(&mut one, &["INCR", "n"]);
     wait_until("the request to arrive", || server.cmd(&["GET", "n"]).text() == "3");
-    // New connections are made, and lead nowhere.
+    // New connections are accepted, and lead nowhere.
     let new = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
     drop(new);
-    // What was kept can be lost for good.
+    // Kept data can be lost permanently.
     proxy.cut(Cut::Fin);
     proxy.flow();
     assert!(one.recv_response().unwrap_err().is_io_error());
@@ -202,7 +202,7 @@ fn a_delay_delays_one_way() {
         let start = Instant::now();
         call(&mut one, &["PING"]).unwrap();
         assert!((60..5_000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
-        // Many at a time are delayed once.
+        // Concurrent requests are delayed once.
         let start = Instant::now();
         let mut pipeline = redis::pipe();
         for _ in 0..50 {

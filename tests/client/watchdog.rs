@@ -1,4 +1,4 @@
-//! Holds are kept alive as long as their guards live, and not longer; and who loses one hears of it.
+//! Holds are kept alive as long as their guards, and no longer; a client that loses one is notified.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use dlock_testing::{Proxy, Reply as _, SOON, Server, Way, args};
 
 use crate::support::{Variant, for_each_variant, number, start, until, within};
 
-/// The shortest that leaves a busy machine time to renew.
+/// The shortest lease that a busy machine can renew in time.
 const LEASE: Duration = Duration::from_secs(3);
 
 async fn short(url: &str) -> Client {
@@ -34,7 +34,7 @@ async fn holds_without_a_lease_of_their_own_last() {
     let permit = client.semaphore("sem").limit(1).acquire().await.unwrap();
     let multi = client.multi_lock(["m1", "m2"]).acquire().await.unwrap();
     let any = client.striped_lock("any", 2).acquire().await.unwrap();
-    // Granted after a wait: told by a message, or in the reply of a blocked call.
+    // Granted after a wait: by a message, or in the reply to a blocked call.
     for (variant, key, guard) in &mut guards {
         let waiting = tokio::spawn({
             let lock = variant.lock(&client, key);
@@ -68,7 +68,7 @@ async fn holds_without_a_lease_of_their_own_last() {
     server.left_over_check();
 }
 
-/// What the client believes is never more than what the server grants.
+/// The client never assumes a longer lease than the server grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_is_never_believed_in_for_longer_than_it_lasts() {
     let server = Arc::new(Server::start());
@@ -94,7 +94,8 @@ async fn believe(server: Arc<Server>, client: Client, variant: Variant) {
         let asked = Instant::now();
         let before = guard.valid_for();
         let rest = number(&variant.info(&server, key), "ttl-ms");
-        // A renewal may have begun since, and have set the end anew at the server: sooner after a message, later else.
+        // A renewal may have begun since, and may have restarted the lease at the server: earlier after a message,
+        // else later.
         let believed = before.min(guard.valid_for());
         let rest = Duration::from_millis(u64::try_from(rest).unwrap());
         // The server rounds to milliseconds.
@@ -105,7 +106,7 @@ async fn believe(server: Arc<Server>, client: Client, variant: Variant) {
     guard.release().await.unwrap();
 }
 
-/// The server may have done what a renewal asks for, whether or not its answer arrives.
+/// The server may have executed a renewal, with or without its reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shorter_lease_counts_as_soon_as_it_is_asked_for() {
     let server = Server::start();
@@ -210,7 +211,7 @@ async fn whoever_takes_a_hold_away_the_holder_hears_of_it() {
     }
 }
 
-/// The runtime is gone, the guard is not: nobody renews any more.
+/// The runtime is gone, the guard is not: there are no renewals any more.
 #[test]
 fn a_stopped_runtime_keeps_nothing_alive() {
     let server = Server::start();
@@ -253,7 +254,7 @@ fn stop_runtime(server: &Server, variant: Variant) {
     next.cmd(&args![variant.command("RELEASE"), key, "next"]).ok();
 }
 
-/// A guard that was forgotten is a hold for as long as its client lives: without it, the lock is free after the lease.
+/// A forgotten guard is a hold for as long as its client lives: afterwards, the lock is free at the end of the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_is_gone_keeps_nothing_alive() {
     let server = Server::start();
@@ -268,7 +269,7 @@ async fn a_client_that_is_gone_keeps_nothing_alive() {
     server.left_over_check();
 }
 
-/// Work that never yields holds up a thread of the runtime, not the renewals.
+/// Work that never yields blocks a thread of the runtime, not the renewals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_thread_does_not_lose_the_lock() {
     let server = Server::start();
@@ -291,7 +292,7 @@ async fn a_busy_thread_does_not_lose_the_lock() {
     server.left_over_check();
 }
 
-/// One round trip keeps a thousand holds alive.
+/// One round trip renews a thousand holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_holds_cost_one_round_trip_per_period() {
     const HOLDS: usize = 1_000;
@@ -317,7 +318,7 @@ async fn many_holds_cost_one_round_trip_per_period() {
     until("some rounds", || renewals() >= before + HOLDS * PERIODS as usize).await;
     let (trips, took) = (proxy.round_trips() - trips, start.elapsed());
     assert!(took > lease / 3 * (PERIODS - 1), "{PERIODS} rounds in {took:?}");
-    // A busy machine gives the proxy a pipeline in pieces, and each that ends with a frame counts.
+    // On a busy machine the proxy gets a pipeline in pieces, and counts each that ends with a frame.
     assert!(trips <= u64::from(PERIODS) * 10, "{trips} round trips in {PERIODS} periods");
     assert!(guards.iter().all(|guard| guard.lost_now().is_none()));
     assert_eq!(server.info_number("dlock", "held_locks"), 1_000);
@@ -325,7 +326,7 @@ async fn many_holds_cost_one_round_trip_per_period() {
     server.left_over_check();
 }
 
-/// Guards of one hold, by one owner: what one of them does to the lease, the others know.
+/// Guards of one hold, of one owner: each knows the lease that another one sets.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_of_one_hold_know_of_each_others_leases() {
     let server = Arc::new(Server::start());

@@ -1,4 +1,4 @@
-//! The examples of the client do what they say, against a real server, and leave nothing behind.
+//! The examples of the client work as documented on a real server, and leave nothing behind.
 // A test stops where it cannot go on.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
@@ -64,7 +64,7 @@ fn fenced() {
     assert!(said.ends_with("the balance is 20\n"), "{said}");
 }
 
-/// What the example says. It has to succeed, and to leave the server as it found it.
+/// The output of the example. It must succeed, and leave no keys.
 #[track_caller]
 fn run(example: &str) -> String {
     let server = Server::start();
@@ -81,8 +81,8 @@ fn run(example: &str) -> String {
     said
 }
 
-/// The examples by name. Cargo says where they are after it has made sure that they are up to date; so none of an
-/// earlier day is tested. `--workspace` is what `make test` says too: nothing is built a second time.
+/// The examples by name. Cargo lists their paths after it has built them, so no outdated one is tested. `--workspace`
+/// as in `make test`: nothing is built twice.
 fn built() -> &'static HashMap<String, PathBuf> {
     static BUILT: OnceLock<HashMap<String, PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Work that was finished under a valid lock counts, whatever becomes of the reply to the release.
+//! Work that was finished under a valid lock counts, with any reply to the release.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use dlock_testing::{Fault, Proxy, Reply as _, Server, Trigger};
 
 use crate::support::{quick, start, until, within};
 
-/// One release in so many loses its reply.
+/// One release in this number loses its reply.
 const EVERY: usize = 20;
 const TURNS: usize = 400;
 
 const KINDS: [&str; 10] =
     ["lock", "blocked", "fair", "named", "read", "write", "permit", "all", "all named", "any"];
 
-/// Cuts the connection instead of every 20th reply to a release, of whatever family.
+/// Cuts the connection instead of every 20th reply to a release, of any family.
 fn lose_releases(proxy: &Proxy) -> Trigger {
     let count = AtomicUsize::new(0);
     proxy.on(usize::MAX, Fault::LoseReply, move |command| {
@@ -86,14 +86,14 @@ async fn a_lost_reply_to_a_release_loses_no_result() {
     }
     let mut lost = 0;
     for task in tasks {
-        // Each of its turns has a limit.
+        // Each of its turns has a time limit.
         lost += task.await.unwrap();
     }
     println!("{} turns, {lost} replies lost", TURNS * KINDS.len());
     server.left_over_check();
 }
 
-/// The first copy of each release loses its reply: the second one finds nothing, and says that it was released.
+/// The first copy of each release loses its reply: the second finds no hold, and reports a release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_was_repeated_is_one() {
     let server = Server::start();
@@ -118,7 +118,7 @@ async fn a_release_that_was_repeated_is_one() {
     server.left_over_check();
 }
 
-/// A request that never left is not one that was repeated: what had ended before is gone.
+/// A request that was never sent was not repeated: if the hold had ended before, it is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_gone_before_the_first_copy_is_gone() {
     let server = Server::start();
@@ -128,11 +128,11 @@ async fn what_was_gone_before_the_first_copy_is_gone() {
     let permit = client.semaphore("s").limit(1).acquire().await.unwrap();
     proxy.refuse();
     proxy.cut(dlock_testing::Cut::Reset);
-    // By the time that there is a connection again.
+    // It ends before the client has a connection again.
     server.cmd(&["DLOCK.BREAK", "k"]).int();
     server.cmd(&["DSEM.BREAK", "s", &permit.permit_id()]).int();
     until("the connection to go", || proxy.open() == 0).await;
-    // The client notices by itself; a request that is written to a dead connection would count as sent.
+    // The client detects the closed connection; a request written to a dead connection would count as sent.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let releases = tokio::spawn(async move { (guard.release().await, permit.release().await) });
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -143,13 +143,13 @@ async fn what_was_gone_before_the_first_copy_is_gone() {
     server.left_over_check();
 }
 
-/// Lost says why, and whether the work had run to its end.
+/// Lost says why, and whether the work was complete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_says_why_and_whether_the_work_had_finished() {
     let (server, client) = start().await;
     let lease = Duration::from_secs(1);
     let lock = client.lock("k").lease(lease);
-    // The last step outlasts the lease: nothing can interrupt a step.
+    // The last step outlasts the lease: a step cannot be interrupted.
     let late = lock.with(async |_| std::thread::sleep(lease * 2));
     let error = within("late work", late).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost { reason: Lost::Expired, finished: true });
@@ -194,7 +194,7 @@ fn threads_lose_no_result_either() {
         assert_ne!(client.fair_lock("f").acquire().unwrap().release().unwrap(), Released::Gone);
     }
     assert!(lost.fired() >= TURNS * 2 / EVERY);
-    // Work that outlasts its lease is noticed at its end.
+    // Work that outlasts its lease is detected at its end.
     let lease = Duration::from_secs(1);
     let error = client.lock("k").lease(lease).with(|guard| {
         while guard.lost_now().is_none() {

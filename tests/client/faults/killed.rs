@@ -1,4 +1,4 @@
-//! A waiter whose process was killed: whoever stands behind it does not wait for it.
+//! A waiter whose process was killed does not delay the waiters behind it.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use dlock_testing::{Guarded, Reply as _, Server};
 
 use crate::support::{Variant, number, start, until, within};
 
-/// Tells a process of this test binary that it is the one to be killed: the server's URL, and what to wait for.
+/// Environment of the child process to kill: the server's URL, and the key to wait for.
 const CHILD: [&str; 2] = ["DLOCK_KILLED_URL", "DLOCK_KILLED_KEY"];
-/// How long its place outlives it.
+/// How long its place outlives the process.
 const PLACE: Duration = Duration::from_secs(20);
 const ROUNDS: usize = 8;
-/// One round has to do it in that. On an idle machine all take a few milliseconds.
+/// Limit for one round. On an idle machine all take a few milliseconds.
 const AT_ONCE: Duration = Duration::from_millis(200);
-/// On any machine; less than the place of the one that was killed lasts.
+/// Limit on any machine; less than the lifetime of the killed waiter's place.
 const SOON: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,7 +31,7 @@ async fn nobody_waits_for_a_waiter_that_was_killed() {
     server.left_over_check();
 }
 
-/// How long the next one waited after the release.
+/// Returns how long the next waiter waited after the release.
 async fn kill_one(server: &Server, client: &Client, key: &str) -> Duration {
     let variant = Variant::ALL[0];
     let waiters = || variant.waiters(server, key);
@@ -62,7 +62,7 @@ async fn kill_one(server: &Server, client: &Client, key: &str) -> Duration {
     granted - released
 }
 
-/// Run by the test above, in a process of its own; else it has nothing to do.
+/// Run by the test above, in a separate process; otherwise it does nothing.
 #[test]
 fn the_process_that_is_killed() {
     let [Ok(url), Ok(key)] = CHILD.map(std::env::var) else { return };

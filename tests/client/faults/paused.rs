@@ -1,4 +1,4 @@
-//! A process that is stopped for longer than its lease, and goes on.
+//! A process that is stopped for longer than its lease, and continues.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -14,11 +14,11 @@ use crate::support::{start, until, within};
 
 const LEASE: Duration = Duration::from_secs(1);
 const ROUNDS: u64 = 8;
-/// Tells a process of this test binary that it is the one to be stopped: the server's URL, and where it counts.
+/// Environment of the child process to stop: the server's URL, and the file of its counter.
 const CHILD: [&str; 2] = ["DLOCK_PAUSED_URL", "DLOCK_PAUSED_FILE"];
 
-/// The next holder is inside when the process goes on: what it still does is the statement in which it was stopped, and
-/// none after that. What remains only the token can stop.
+/// The next holder has the lock when the process continues. The process only finishes the statement in which it was
+/// stopped. The rest only a token can prevent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_was_stopped_does_not_go_on_beside_the_next_holder() {
     let (server, client) = start().await;
@@ -33,7 +33,7 @@ async fn work_that_was_stopped_does_not_go_on_beside_the_next_holder() {
     server.left_over_check();
 }
 
-/// How many statements came late.
+/// Returns the number of late statements.
 async fn stop_one(server: &Server, client: &Client, file: &Path) -> u64 {
     File::create(file).unwrap();
     let done = || std::fs::metadata(file).unwrap().len();
@@ -61,13 +61,13 @@ async fn stop_one(server: &Server, client: &Client, file: &Path) -> u64 {
     done() - before
 }
 
-/// Run by the test above, in a process of its own; else it has nothing to do.
+/// Run by the test above, in a separate process; otherwise it does nothing.
 #[test]
 fn the_process_that_is_stopped() {
     let [Ok(url), Ok(file)] = CHILD.map(std::env::var) else { return };
     let mut file = OpenOptions::new().append(true).open(file).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // A task: the driver, which lets timers fire, is polled only now and then beside it.
+    // A task: the driver, which fires timers, is polled only occasionally next to it.
     let task = runtime.spawn(async move {
         let client = Client::builder().lease(LEASE).connect(&url).await.unwrap();
         let work = move |_| async move {
@@ -82,7 +82,7 @@ fn the_process_that_is_stopped() {
     assert!(matches!(reason, Lost::Expired | Lost::Refused), "{reason:?}");
 }
 
-/// An await that is over when the task is polled next: nothing outside it has to happen.
+/// An await that is ready at the next poll: no external event is needed.
 async fn short() {
     let mut polled = false;
     std::future::poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! Replies that are lost: what was done counts once, and nothing that was undone comes back.
+//! Lost replies: every operation counts once, and a released hold does not come back.
 
 use std::{
     sync::Arc,
@@ -11,10 +11,10 @@ use dlock_testing::{Fault, Proxy, Reply as _, Server};
 use super::FAULTS;
 use crate::support::{Dice, Variant, WAITS, for_each_variant, number, quick, until, within};
 
-/// How long a blocked call asks for at a time: what gets stuck is noticed so much later.
+/// Time slice of a blocked call: a stuck reply is noticed after it.
 const SLICE: Duration = Duration::from_millis(300);
 
-/// The case that makes a resent ACQUIRE dangerous, and its kin.
+/// The case that makes a resent ACQUIRE dangerous, and similar ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_whose_reply_is_lost_counts_once() {
     let server = Arc::new(Server::start());
@@ -37,7 +37,7 @@ async fn lose_one(server: Arc<Server>, variant: Variant, fault: Fault, waits: bo
     let proxy = Proxy::to(&server);
     let client = quick().queue(SLICE).connect(&proxy.url()).await.unwrap();
     let straight = Client::connect(&server.url()).await.unwrap();
-    // By name, too: a second count would show.
+    // With a name, too: a second count would be visible.
     for owner in [None, Some("me")] {
         let key = format!("{case} {owner:?}");
         let mut lock = variant.lock(&client, &key);
@@ -60,7 +60,7 @@ async fn lose_one(server: Arc<Server>, variant: Variant, fault: Fault, waits: bo
         assert_eq!(variant.holds(&server, &key), 1, "{case}");
         let info = variant.info(&server, &key);
         assert_eq!(info.field("owner").bytes(), guard.owner(), "{case}");
-        // A reply that was kept comes late and harms nobody.
+        // A delayed reply arrives late and does no harm.
         proxy.flow();
         let lost = proxy.once(&variant.command("RELEASE"), fault);
         let released = within(&case, guard.release()).await.unwrap();
@@ -71,7 +71,7 @@ async fn lose_one(server: Arc<Server>, variant: Variant, fault: Fault, waits: bo
     }
 }
 
-/// The repeat of a call that was granted long ago, and whose reply got stuck, does not begin the lease anew.
+/// The repeat of a call that was granted long ago, and whose reply got stuck, does not restart the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_lease_counts_from_the_request_that_was_granted() {
     let server = Arc::new(Server::start());
@@ -182,7 +182,7 @@ async fn count_all(server: &Server, proxy: &Proxy, client: &Client, fault: Fault
     proxy.flow();
 }
 
-/// A RELEASE whose reply is lost, and renewals before, with and after it: the lock is free and stays free.
+/// A RELEASE with a lost reply, and renewals before, with and after it: the lock is free and stays free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_watchdog_renews_a_released_lock() {
     let lease = Duration::from_millis(600);
@@ -192,7 +192,7 @@ async fn no_watchdog_renews_a_released_lock() {
     for variant in Variant::ALL {
         for fault in FAULTS {
             let proxy = Proxy::to(&server);
-            // Around the moment of a renewal.
+            // Around the time of a renewal.
             let moment = lease / 3 - Duration::from_millis(10) + dice.millis(20);
             let by_hand = dice.roll(2) == 0;
             cases.push(tokio::spawn(async move {
@@ -229,7 +229,7 @@ async fn no_watchdog_renews_a_released_lock() {
     server.left_over_check();
 }
 
-/// The first copy of a request was granted and its reply got lost; the second one is refused: the grant is given back.
+/// The first copy of a request was granted and its reply lost; the second is refused: the grant is returned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_of_the_repeat_does_not_forget_the_first() {
     let server = Arc::new(Server::start());
@@ -264,7 +264,8 @@ async fn a_refusal_of_the_repeat_does_not_forget_the_first() {
     server.left_over_check();
 }
 
-/// Several locks tied to a connection that is lost before the tie could be moved: what is held is what the guard says.
+/// Several locks bound to a connection that is lost before the binding could move: the guard tells the remaining
+/// holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_tied_locks_are_those_that_the_guard_names() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Servers that hang, die, come back, and are followed by another.
+//! Servers that hang, die, come back, and are replaced.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use dlock_testing::{Proxy, Reply as _, Server};
 use super::watch;
 use crate::support::{Variant, WAITS, number, quick, until, within};
 
-/// A server that comes back without its data: holders learn it, waiters ask again, all are served.
+/// A server that comes back without its data: holders learn it, waiters request again, all are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_waiters_outlast_a_restart() {
     for wait in WAITS {
@@ -46,7 +46,7 @@ async fn two_hundred_waiters_outlast_a_restart() {
     }
 }
 
-/// A server that comes back with its data: the hold is still ours.
+/// A server that comes back with its data: the hold still exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_outlasts_the_restart_of_a_server_that_keeps_its_data() {
     let mut server = Server::with(&["appendonly", "yes", "appendfsync", "always"]).start();
@@ -77,7 +77,7 @@ async fn a_hold_outlasts_the_restart_of_a_server_that_keeps_its_data() {
     server.left_over_check();
 }
 
-/// Ends, delays and restarts of the server under load: each call ends, and after it all go on.
+/// Crashes, delays and restarts of the server under load: each call ends, and afterwards all tasks continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_goes_on_after_freezes_and_kills() {
     let mut server = Server::with(&["appendonly", "yes", "appendfsync", "always"]).start();
@@ -124,7 +124,7 @@ async fn work_goes_on_after_freezes_and_kills() {
     server.left_over_check();
 }
 
-/// Private connections at rest lead to the server of the past: after the shared one was made anew elsewhere, nothing goes there.
+/// Idle dedicated connections lead to the old server: once the shared connection leads elsewhere, they are not used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_at_rest_do_not_outlive_the_server_they_lead_to() {
     let (old, new) = (Server::start(), Server::start());

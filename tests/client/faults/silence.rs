@@ -1,4 +1,4 @@
-//! Silence: black holes, servers that hang, messages that do not come.
+//! Silence: black holes, servers that hang, lost messages.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,11 @@ use tokio::task::JoinHandle;
 use super::watch;
 use crate::support::{PATIENCE, Variant, until, within};
 
-/// How late a task may be told on a busy machine.
+/// Maximum delay of a notification on a busy machine.
 const LATE: Duration = Duration::from_secs(3);
 
-/// The holder knows that its lease is over before anybody else can hold the lock: behind a black hole, and when the server hangs.
+/// A holder knows that its lease is over before any other owner can hold the lock: behind a black hole, and when the
+/// server hangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_expires_is_lost_before_another_has_it() {
     let lease = Duration::from_secs(4);
@@ -37,7 +38,7 @@ async fn a_hold_that_expires_is_lost_before_another_has_it() {
             }
         }
     }
-    // It goes on after everybody's lease.
+    // It continues after all leases.
     hangs.freeze();
     tokio::time::sleep(lease + Duration::from_millis(500)).await;
     hangs.thaw();
@@ -46,7 +47,7 @@ async fn a_hold_that_expires_is_lost_before_another_has_it() {
         let (granted, known, next) = within(&format!("the next of {case}"), granted).await.unwrap();
         assert_eq!(how, Lost::Expired, "{case}");
         assert_eq!(known, Some(Lost::Expired), "{case}: believed in when the next had it");
-        // A busy machine may run the task that is told after the one that was granted.
+        // A busy machine may run the notified task after the granted one.
         let late = lost.saturating_duration_since(granted);
         assert!(late < LATE, "{case}: lost() came {late:?} after the grant");
         assert_eq!(guard.lost_now(), Some(Lost::Expired));
@@ -55,7 +56,8 @@ async fn a_hold_that_expires_is_lost_before_another_has_it() {
     }
 }
 
-/// Somebody else, straight at the server, waits for the lock; when was it granted, and what did the holder know then?
+/// Another owner, connected directly to the server, waits for the lock. Returns when it was granted, and the holder's
+/// knowledge at that time.
 fn next(
     server: &Server,
     variant: Variant,
@@ -70,7 +72,7 @@ fn next(
     })
 }
 
-/// A message that is lost is no grant that is lost: who waits asks again.
+/// A lost message is not a lost grant: the waiter requests again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_message_is_harmless() {
     let server = Server::start();
@@ -86,7 +88,7 @@ async fn a_lost_message_is_harmless() {
             async move { lock.acquire().await.unwrap() }
         });
         until("the place", || variant.waiters(&server, "k") == 1).await;
-        // Noise on the channel confuses nobody.
+        // Garbage on the channel does no harm.
         let channels = server.cmd(&["PUBSUB", "CHANNELS", "dlock:notify:*"]).items();
         assert_eq!(channels.len(), 1);
         let channel = channels[0].text();
@@ -99,7 +101,7 @@ async fn a_lost_message_is_harmless() {
         guard.release().await.unwrap();
         let guard = within("the waiter", waiting).await.unwrap();
         assert!(released.elapsed() < queue, "asks again after {:?}", released.elapsed());
-        // Told by nobody that it was broken, it learns it from the next renewal at the latest.
+        // Without a message about the break, the next renewal reports it.
         guard.renew(Duration::from_secs(20)).await.unwrap();
         server.cmd(&[&variant.command("BREAK"), "k"]).ok();
         assert!(guard.renew(Duration::from_secs(20)).await.is_err());

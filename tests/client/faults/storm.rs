@@ -10,7 +10,8 @@ use dlock_testing::{Cut, Proxy, Reply as _, Server, Way};
 use super::FAULTS;
 use crate::support::{Dice, Variant, quick, until, within};
 
-/// As the storm goes on, ten tasks add to a plain counter under one lock, reading and writing it apart, and straight at the server.
+/// Under random faults, ten tasks add to a plain counter under one lock, with separate reads and writes, directly at
+/// the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_is_exact_in_a_storm_of_faults() {
     let mut dice = Dice::seeded(31);
@@ -39,7 +40,7 @@ async fn storm(variant: Variant, server: Server, mut dice: Dice) {
             let (mut plain, over, done) = (plain.clone(), over.clone(), done.clone());
             tokio::spawn(async move {
                 while !over.load(Ordering::Relaxed) {
-                    // Errors are allowed in a storm, if they are said and nothing was done.
+                    // In a storm errors are allowed if they are reported and nothing was done.
                     let Ok(guard) = within("an acquire", lock.acquire()).await else { continue };
                     let n: Option<usize> =
                         redis::cmd("GET").arg("n").query_async(&mut plain).await.unwrap();
