@@ -1,4 +1,4 @@
-//! Calls, with what their replies say about holds.
+//! Calls, and the meaning of their replies for holds.
 
 use std::{
     fmt::Write as _,
@@ -7,23 +7,23 @@ use std::{
 
 use super::key::{Key, Owner};
 
-/// What a hold excludes.
+/// Mode of a hold: the holds that it excludes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Everybody else.
+    /// All other holds.
     Exclusive,
     /// Writers.
     Read,
-    /// Everybody else; the same owner may read.
+    /// All other holds; the same owner may read.
     Write,
 }
 
-/// What a call ends, or may end.
+/// Scope of a call that ends holds, or may end them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Everything.
     World,
-    /// Whatever a key holds.
+    /// All holds of a key.
     Key(Key),
     /// One hold.
     Hold(Key, Owner, Mode),
@@ -31,7 +31,7 @@ pub enum Scope {
     Permit(Key, String),
 }
 
-/// How many of the keys a call is granted.
+/// Number of keys that a call is granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Its only key; the reply is a token.
@@ -47,34 +47,34 @@ pub enum Form {
 pub struct Acquire {
     /// The keys, one unless `form` says otherwise.
     pub keys: Vec<Key>,
-    /// Reply and keys.
+    /// Form of the reply, and the keys.
     pub form: Form,
-    /// For whom.
+    /// The owner.
     pub owner: Owner,
-    /// What it excludes.
+    /// The mode.
     pub mode: Mode,
     /// The lease.
     pub lease: Duration,
     /// Whether the hold ends with the connection.
     pub bind: bool,
-    /// When the first copy of this request was sent, if this is another one.
+    /// When the first copy of this request was sent, if this is a repeat.
     pub first_sent: Option<Instant>,
 }
 
-/// What a call means.
+/// Meaning of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Meaning {
-    /// Nothing that is followed.
+    /// Nothing that the oracle tracks.
     Nothing,
     /// Takes a lock.
     Acquire(Acquire),
-    /// Sets the end of leases again.
+    /// Restarts leases.
     Renew {
         /// The keys.
         keys: Vec<Key>,
-        /// Whose holds.
+        /// The owner of the holds.
         owner: Owner,
-        /// Which hold.
+        /// Mode of the hold.
         mode: Mode,
         /// The lease from now on.
         lease: Duration,
@@ -87,56 +87,56 @@ pub enum Meaning {
     Permit {
         /// The semaphore.
         key: Key,
-        /// For whom.
+        /// The owner.
         owner: Owner,
-        /// How many.
+        /// Number of permits.
         count: u64,
         /// The lease.
         lease: Duration,
         /// Whether the permit ends with the connection.
         bind: bool,
-        /// When the first copy of this request was sent, if this is another one.
+        /// When the first copy of this request was sent, if this is a repeat.
         first_sent: Option<Instant>,
     },
     /// May end holds.
     Ends(Vec<Scope>),
-    /// May end what a key holds, and may bring something else to it.
+    /// May end the holds of a key, and may store another value in it.
     Replaces(Key),
-    /// May end what a key holds at some later time, until things have settled.
+    /// May end the holds of a key later, until the system is settled.
     EndsLater(Key),
-    /// Ends the bindings of all connections, as a restart does; the holds go after a grace.
+    /// Ends the bindings of all connections, as a restart does; the holds end after a grace.
     EndsBindings,
-    /// Replies come as an array, one for each of these (EXEC); Null: none was carried out.
+    /// The reply is an array, with one element for each of these (EXEC); Null: none was executed.
     Several(Vec<Meaning>),
 }
 
-/// One call: commands that are sent together, of which the last one's reply counts.
+/// One call: commands that are sent together; the reply to the last one counts.
 #[derive(Debug, Clone)]
 pub struct Call {
     /// The commands.
     pub frames: Vec<Vec<Vec<u8>>>,
-    /// What it means.
+    /// Its meaning.
     pub meaning: Meaning,
-    /// How long it may block; zero is forever.
+    /// Maximum block time; zero is forever.
     pub block: Option<Duration>,
-    /// Semaphores that it may give this capacity.
+    /// Semaphores that it may set to this capacity.
     pub capacity: Vec<(Key, u64)>,
-    /// For whom and for which keys it waits, and whether for all of them.
+    /// Owner and keys of its wait, and whether it waits for all of them.
     pub waits: Option<Waits>,
-    /// May be sent again: it carries a request id.
+    /// May be repeated: it carries a request id.
     pub repeatable: bool,
 }
 
-/// What a blocked call waits for.
+/// The wait of a blocked call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waits {
     /// The keys.
     pub keys: Vec<Key>,
     /// The owner, as WAITERS shows it.
     pub owner: String,
-    /// Waits for all keys at a time.
+    /// Waits for all keys at once.
     pub all: bool,
-    /// Permits, for a semaphore.
+    /// Number of permits, for a semaphore.
     pub count: u64,
     /// May share the lock with readers.
     pub reads: bool,
@@ -165,12 +165,12 @@ impl Call {
         Call::new(words, Meaning::Ends(scopes))
     }
 
-    /// Whether it is over soon, so that a connection at work may send it.
+    /// Whether it ends soon, so that a busy connection may send it.
     pub fn is_brief(&self) -> bool {
         self.block.is_none_or(|block| !block.is_zero() && block < Duration::from_millis(50))
     }
 
-    /// As one would type it.
+    /// In the form of redis-cli.
     pub fn show(&self) -> String {
         let mut text = String::new();
         for (n, frame) in self.frames.iter().enumerate() {
@@ -184,7 +184,7 @@ impl Call {
         text
     }
 
-    /// Whether one of its words names this key.
+    /// Whether one of its arguments names this key.
     pub fn names(&self, key: &str) -> bool {
         self.frames.iter().flatten().any(|word| word == key.as_bytes())
     }

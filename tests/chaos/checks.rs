@@ -1,4 +1,4 @@
-//! What must hold when no call is on its way but those that wait.
+//! Invariants that hold when no calls are in progress but blocked ones.
 
 mod drain;
 mod keys;
@@ -16,7 +16,7 @@ use super::{
     world::{Kind, World},
 };
 
-/// What a log must not say.
+/// Marks of a crash in a log.
 const CRASH_MARKS: [&str; 5] =
     ["BUG REPORT START", "ASSERTION FAILED", "crashed by signal", "panicked", "internal error"];
 
@@ -24,7 +24,7 @@ const CRASH_MARKS: [&str; 5] =
 pub fn after_burst(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation> {
     world.reset();
     crowd.calm_down()?;
-    // Calls of the burst may have paused the server, or changed its settings, since.
+    // Calls of the burst may have paused the server, or changed its settings.
     world.reset();
     crowd.oracle.settled(Instant::now());
     certain_holds_are_there(world, crowd)?;
@@ -37,7 +37,7 @@ pub fn after_burst(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation
     alive(world)
 }
 
-/// After a group of bursts: everything ends, and nothing is left.
+/// After a group of bursts: ends all holds, and checks that nothing is left.
 pub fn after_group(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation> {
     if world.kind == Kind::Cluster {
         keys::survive_a_reload(world, crowd)?;
@@ -64,7 +64,7 @@ fn alive(world: &World) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Asks a server about keys of one database, all questions at a time.
+/// Sends questions about keys of one database to a server, in one pipeline.
 fn ask(client: &mut Client, db: u8, questions: &[Vec<String>]) -> Vec<Value> {
     if questions.is_empty() {
         return Vec::new();
@@ -80,7 +80,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// Every hold of which the owner was told, and that nothing can have ended, is in force.
+/// Every certain hold exists on the server.
 fn certain_holds_are_there(world: &World, crowd: &Crowd) -> Result<(), Violation> {
     let spare = Duration::from_millis(500);
     let now = Instant::now();
@@ -164,7 +164,7 @@ fn number(map: &Value, field: &str) -> Option<i64> {
     }
 }
 
-/// Whether a lock of this family has a holder, as INFO says.
+/// Whether a lock of this family has a holder, according to INFO.
 fn is_held(family: Family, info: &Value) -> bool {
     match family {
         Family::Lock | Family::Fair => number(info, "holds").is_some_and(|holds| holds > 0),

@@ -1,4 +1,4 @@
-//! The connections, and what is on their way.
+//! The connections, and their calls in progress.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,29 +17,29 @@ use super::{
     pipe::{Event, Pipe},
 };
 
-/// How much later than its BLOCK time a call may be answered on a busy machine.
+/// Allowed delay of a reply after the BLOCK time on a busy machine.
 const MARGIN: Duration = Duration::from_secs(6);
-/// How long a call without BLOCK may take, with pauses and restarts on its way.
+/// Maximum time of a call without BLOCK, including pauses and restarts.
 const AT_ONCE: Duration = Duration::from_secs(12);
-/// Calls that a connection at work has on their way at most.
+/// Maximum pipeline of a busy connection.
 const PIPELINE: usize = 32;
-/// DUMP payloads and requests that are kept for later.
+/// Number of DUMP payloads and requests kept for later.
 const KEPT: usize = 60;
 
-/// One connection and the party behind it.
+/// One connection and its state.
 #[derive(Debug)]
 pub struct Actor {
-    /// The connection's number; a new one when it connects again.
+    /// Unique number of the connection; new after each reconnect.
     pub conn: ConnId,
     /// The connection.
     pub pipe: Pipe,
-    /// To which server.
+    /// Number of the server.
     pub node: usize,
-    /// What it knows.
+    /// Knowledge of the connection.
     pub seat: Seat,
 }
 
-/// What a connection that is closed remembers.
+/// Memory of a closed connection.
 #[derive(Debug)]
 pub struct Memory {
     /// Its number.
@@ -50,36 +50,36 @@ pub struct Memory {
     pub events: VecDeque<Event>,
 }
 
-/// Where servers are to be found.
+/// Addresses of the servers.
 #[derive(Debug, Clone)]
 pub struct Doors {
     /// The socket of each node.
     pub sockets: Vec<PathBuf>,
 }
 
-/// All of them.
+/// All connections.
 #[derive(Debug)]
 pub struct Crowd {
     /// The connections.
     pub actors: Vec<Actor>,
-    /// What is known of holds.
+    /// Knowledge about holds.
     pub oracle: Oracle,
-    /// What they share.
+    /// Shared state.
     pub scene: Scene,
-    /// Calls that were answered.
+    /// Number of answered calls.
     pub calls: u64,
     /// Error replies by code.
     pub errors: BTreeMap<String, u64>,
-    /// Connections that were cut.
+    /// Number of closed connections.
     pub cuts: u64,
-    /// What connections remember that are closed for good.
+    /// Memories of permanently closed connections.
     pub past: Vec<Memory>,
     doors: Doors,
     next_conn: ConnId,
 }
 
 impl Crowd {
-    /// No connection yet.
+    /// Without connections.
     pub fn new(doors: Doors, scene: Scene) -> Crowd {
         Crowd {
             actors: Vec::new(),
@@ -94,7 +94,7 @@ impl Crowd {
         }
     }
 
-    /// Opens one more connection.
+    /// Opens another connection.
     pub fn join(&mut self, node: usize, seat: Seat) -> Result<(), Violation> {
         let pipe = self.open(node, seat.db, VecDeque::new())?;
         self.next_conn += 1;
@@ -102,7 +102,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// The next group of bursts: nothing of the last one counts any more.
+    /// Starts the next group of bursts, without the state of the last one.
     pub fn begin(&mut self, doors: Doors, scene: Scene) {
         self.actors.clear();
         self.past.clear();
@@ -149,7 +149,7 @@ impl Crowd {
         actor.pipe.send(call, now);
     }
 
-    /// Reads what has come.
+    /// Reads available replies.
     pub fn pump(&mut self) -> Result<(), Violation> {
         let (mut answers, mut asked) = (Vec::new(), Vec::new());
         for n in 0..self.actors.len() {
@@ -176,7 +176,7 @@ impl Crowd {
         self.overdue()
     }
 
-    /// Sends a call to the node that a slot moves to, as a client does that was told ASK.
+    /// Sends a call to the target of a migrating slot, as a client does after ASK.
     fn ask_there(&mut self, node: usize, call: &Call) {
         let may_send = |actor: &Actor| {
             if actor.seat.waits { actor.pipe.pending.is_empty() } else { call.is_brief() }
@@ -234,7 +234,7 @@ impl Crowd {
         self.reconnect(n)
     }
 
-    /// Closes what is left of a connection and opens another one.
+    /// Closes the rest of a connection and opens another one.
     pub fn reconnect(&mut self, n: usize) -> Result<(), Violation> {
         self.oracle.doomed(self.actors[n].conn);
         self.next_conn += 1;
@@ -253,7 +253,7 @@ impl Crowd {
         self.reconnect(n)
     }
 
-    /// All parties go to another server, once they have read what their old one had to say.
+    /// Moves all connections to another server, once they have read all replies of the old one.
     pub fn move_all(&mut self, node: usize) -> Result<(), Violation> {
         self.pump()?;
         (0..self.actors.len()).try_for_each(|n| {
@@ -261,7 +261,7 @@ impl Crowd {
         })
     }
 
-    /// Reads on for a while, without sending.
+    /// Reads for some time, without sending.
     pub fn pump_for(&mut self, time: Duration) -> Result<(), Violation> {
         let end = Instant::now() + time;
         while Instant::now() < end {
@@ -271,7 +271,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Reads on until only blocked calls of those that wait are left.
+    /// Reads until only blocked calls of waiting connections are left.
     pub fn calm_down(&mut self) -> Result<(), Violation> {
         let start = Instant::now();
         loop {
@@ -312,7 +312,7 @@ fn keep<T>(list: &mut VecDeque<T>, item: T) {
 }
 
 impl Crowd {
-    /// A word over each connection comes back as it is: no reply was lost or came twice.
+    /// Sends ECHO over each connection: no reply was lost or duplicated.
     pub fn echo(&mut self) -> Result<(), Violation> {
         for n in 0..self.actors.len() {
             let word = format!("echo {n}");

@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats.
+//! Random numbers, reproducible from a seed.
 
 /// A stream of random numbers (splitmix64).
 #[derive(Debug, Clone)]

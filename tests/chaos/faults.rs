@@ -1,4 +1,4 @@
-//! What happens to servers and connections in the middle of a burst.
+//! Faults of servers and connections during a burst.
 
 mod cluster;
 mod replicated;
@@ -13,7 +13,7 @@ use super::{
     world::{Kind, World},
 };
 
-/// Cuts a connection: the client closes it, or the server does.
+/// Closes a connection, at the client or at the server.
 pub fn cut(world: &World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
     let n = dice.index(crowd.actors.len());
     if dice.one_in(2) {
@@ -22,7 +22,7 @@ pub fn cut(world: &World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Viol
     crowd.cuts += 1;
     let (node, id) = (crowd.actors[n].node, crowd.actors[n].pipe.client_id);
     crowd.oracle.doomed(crowd.actors[n].conn);
-    // It may be gone already. The end is seen when it is read.
+    // It may be closed already. A read detects the end.
     let _ = world.servers[node].cmd(&["CLIENT", "KILL", "ID", &id.to_string()]);
     Ok(())
 }
@@ -38,17 +38,17 @@ pub fn strike(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(
     }
 }
 
-/// Lets bindings of all connections end, as when they are all closed.
+/// Marks the bindings of all connections as ending, as if all were closed.
 fn all_doomed(crowd: &mut Crowd) {
     let conns: Vec<_> = crowd.actors.iter().map(|actor| actor.conn).collect();
     crowd.oracle.all_doomed(conns.into_iter());
 }
 
-/// What the crowd may not do while a fault pauses a server.
+/// Commands that connections may not use while a fault pauses a server.
 const PAUSING: [&str; 2] = ["client|pause", "client|unpause"];
 
-/// Nothing is written from here on, until [`unpause`]. The crowd may not end the pause, and not make it one of all commands:
-/// of two pauses the longer time and the wider kind count together.
+/// No writes from here on, until [`unpause`]. Connections may not end the pause, nor extend it to all commands: of
+/// two pauses, the longer time and the wider kind apply.
 fn pause_writes(server: &Server) {
     let mut forbid = vec!["ACL".to_owned(), "SETUSER".to_owned(), "default".to_owned()];
     forbid.extend(PAUSING.map(|command| format!("-{command}")));

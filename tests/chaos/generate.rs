@@ -13,7 +13,7 @@ use super::{
     key::{Family, Key, Owner},
 };
 
-/// What a server understands beyond the first version of the commands.
+/// Features of a server beyond the first version of the commands.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one command or option")]
 pub struct Features {
@@ -27,17 +27,17 @@ pub struct Features {
     pub client_unblock: bool,
 }
 
-/// What may happen in one burst.
+/// Operations allowed in one burst.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one kind of fault")]
 pub struct Weather {
-    /// DEL, RENAME, BREAK and so on of keys that are not calm.
+    /// DEL, RENAME, BREAK and similar on keys that are not calm.
     pub operators: bool,
     /// FLUSHDB, FLUSHALL, SWAPDB.
     pub flushes: bool,
     /// CLIENT PAUSE.
     pub pauses: bool,
-    /// CLIENT KILL, CLIENT UNBLOCK, connections that are cut.
+    /// CLIENT KILL, CLIENT UNBLOCK, closed connections.
     pub cuts: bool,
     /// CONFIG SET of the module's settings.
     pub settings: bool,
@@ -49,31 +49,31 @@ pub struct Weather {
     pub ttls: bool,
 }
 
-/// What is common to all connections of a burst.
+/// State shared by all connections of a burst.
 #[derive(Debug)]
 pub struct Scene {
-    /// The number of the burst: it decides which keys are calm.
+    /// Number of the burst, which determines the calm keys.
     pub burst: u64,
     /// The keys.
     pub keys: Vec<Key>,
-    /// More than one slot matters: calls stay in one tag, databases cannot be changed.
+    /// Several slots: each call stays in one tag, and only database 0 exists.
     pub cluster: bool,
-    /// What may happen.
+    /// Allowed operations.
     pub weather: Weather,
-    /// What the server understands.
+    /// Features of the server.
     pub features: Features,
     /// Ids of connections, for CLIENT KILL and UNBLOCK.
     pub clients: Vec<u64>,
-    /// Payloads that DUMP gave, for RESTORE.
+    /// DUMP payloads, for RESTORE.
     pub dumps: VecDeque<Vec<u8>>,
     /// Numbers REQIDs.
     pub requests: u64,
-    /// Calls that may be sent again, with the time of their first copy and their database.
+    /// Calls that may be repeated, with the time of their first copy and their database.
     pub repeatable: VecDeque<(Rc<Call>, Instant, u8)>,
 }
 
 impl Scene {
-    /// A key of a family in a database, out of these tags.
+    /// A random key of a family in the connection's database, with one of these tags.
     fn key(&self, dice: &mut Dice, family: Family, seat: &Seat) -> Key {
         let fits = |key: &&Key| key.family == family && seat.serves(**key);
         let count = self.keys.iter().filter(fits).count();
@@ -105,7 +105,7 @@ impl Scene {
     }
 }
 
-/// What one connection knows.
+/// Knowledge of one connection.
 #[derive(Debug)]
 pub struct Seat {
     /// Its number.
@@ -114,11 +114,11 @@ pub struct Seat {
     pub db: u8,
     /// The tags that its node serves, as it believes.
     pub tags: Vec<u8>,
-    /// It spends its time in blocked calls.
+    /// The connection mostly waits in blocked calls.
     pub waits: bool,
-    /// Locks that it was told it holds.
+    /// Locks that it holds, from replies.
     pub held: Vec<(Key, Owner, Mode, i64)>,
-    /// Permits that it was told it has.
+    /// Permits that it has, from replies.
     pub permits: Vec<(Key, String)>,
 }
 
@@ -128,12 +128,12 @@ impl Seat {
     }
 
     fn owner(&self, dice: &mut Dice) -> Owner {
-        // Now and then it acts for an owner that usually comes over another connection.
+        // Sometimes it acts for an owner of another connection.
         let no = if dice.one_in(25) { self.no ^ 1 } else { self.no };
         Owner(no, u8::try_from(dice.below(3)).unwrap_or(0))
     }
 
-    /// Learns from an answer what it holds.
+    /// Learns its holds from a reply.
     pub fn learn(&mut self, meaning: &Meaning, reply: &Value) {
         match (meaning, reply) {
             (Meaning::Acquire(acquire), Value::Int(token)) => {
@@ -174,7 +174,7 @@ pub fn next(scene: &mut Scene, seat: &mut Seat, dice: &mut Dice) -> Call {
     }
 }
 
-/// The call inside a script: it does not wait there, and has no connection.
+/// The call inside a script, where it does not wait and has no connection.
 fn in_script(call: Call) -> Call {
     let [frame] = &call.frames[..] else { return call };
     let has = |word: &str| frame.iter().any(|w| w.eq_ignore_ascii_case(word.as_bytes()));
@@ -185,7 +185,7 @@ fn in_script(call: Call) -> Call {
     {
         return call;
     }
-    // The only key of all calls that get here is their second word, unless they count their keys.
+    // The only key of these calls is their first argument, unless they count their keys.
     let Some(key) = frame.get(1).filter(|key| key.starts_with(b"{")).cloned() else { return call };
     let mut words =
         vec![b"EVAL".to_vec(), b"return redis.pcall(unpack(ARGV))".to_vec(), b"1".to_vec(), key];
@@ -193,7 +193,7 @@ fn in_script(call: Call) -> Call {
     Call { frames: vec![words], block: None, waits: None, ..call }
 }
 
-/// The call with a second one inside MULTI and EXEC, at times under WATCH.
+/// The call with a second one inside MULTI and EXEC, sometimes with WATCH.
 fn in_transaction(scene: &mut Scene, seat: &mut Seat, dice: &mut Dice, call: Call) -> Call {
     let about_keys = if dice.one_in(4) { host::about_keys(scene, seat, dice) } else { None };
     let second = about_keys.unwrap_or_else(|| families::next(scene, seat, dice));

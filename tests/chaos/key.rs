@@ -1,4 +1,4 @@
-//! The keys and owners that a run uses: few, so that calls meet.
+//! The keys and owners of a run: few, so that calls conflict.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// What its commands begin with, without the dot.
+    /// The prefix of its commands, without the dot.
     pub fn name(self) -> &'static str {
         match self {
             Family::Lock => "DLOCK",
@@ -34,7 +34,7 @@ impl Family {
         format!("{}.{verb}", self.name())
     }
 
-    /// How many keys of it share a hash tag.
+    /// Number of its keys per hash tag.
     fn keys(self) -> u8 {
         match self {
             Family::Lock => 4,
@@ -43,7 +43,7 @@ impl Family {
         }
     }
 
-    /// All.
+    /// All families.
     pub const ALL: [Family; 5] =
         [Family::Lock, Family::Fair, Family::Rw, Family::Sem, Family::Latch];
 }
@@ -53,11 +53,11 @@ impl Family {
 pub struct Key {
     /// Number of its database.
     pub db: u8,
-    /// Which hash tag; keys of one tag share a cluster slot.
+    /// The hash tag; keys of one tag share a cluster slot.
     pub tag: u8,
-    /// The family that uses it, unless a RENAME put something else there.
+    /// The family that uses it, unless a RENAME stored another value there.
     pub family: Family,
-    /// Which one of that family and tag.
+    /// Number of the key within family and tag.
     pub no: u8,
 }
 
@@ -67,7 +67,7 @@ impl Key {
         format!("{{t{}}}{}{}", self.tag, self.family.name().to_lowercase(), self.no)
     }
 
-    /// Whether this burst leaves it to its holders: no DEL, BREAK, RENAME and similar.
+    /// Whether this burst leaves it to its holders: without DEL, BREAK, RENAME and similar.
     pub fn is_calm(self, burst: u64) -> bool {
         (u64::from(self.no) + u64::from(self.tag) + burst).is_multiple_of(2)
     }
@@ -92,7 +92,7 @@ pub fn all(dbs: u8, tags: u8) -> Vec<Key> {
     keys
 }
 
-/// An owner; the number of the connection that usually acts for it, and which of its owners.
+/// An owner: the connection that usually acts for it, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub u16, pub u8);
 

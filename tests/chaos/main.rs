@@ -1,6 +1,5 @@
-//! Chaos: random commands of all families and of the server, restarts, failovers, slot moves and
-//! cut connections, from a seed. After each burst everything that must hold is checked; see
-//! `checks.rs` and `oracle.rs`.
+//! Chaos: random commands of all families and of the server, restarts, failovers, slot moves and closed connections,
+//! from a seed. After each burst all invariants are checked; see `checks.rs` and `oracle.rs`.
 //!
 //! ```text
 //! make chaos SECONDS=600 SEED=7 WORLD=single,cluster
@@ -35,13 +34,13 @@ use std::{
 use run::Run;
 use world::Kind;
 
-/// How long each world runs when nothing is said.
+/// Default run time of each world.
 const SECONDS: u64 = 20;
 
-/// What the environment asks for. `SEED`, `SECONDS` for each world, `WORLD` (names with commas
-/// between them), `FROM` (the first group of bursts).
+/// Settings from the environment: `SEED`, `SECONDS` for each world, `WORLD` (names separated by commas), `FROM` (the
+/// first group of bursts).
 fn main() -> ExitCode {
-    // As any test: not run when a part of another test's name is given.
+    // Skipped, as any test, when a filter names another test.
     let filters = env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect::<Vec<_>>();
     if !filters.is_empty() && !filters.iter().any(|filter| "chaos".contains(&**filter)) {
         return ExitCode::SUCCESS;

@@ -1,10 +1,9 @@
-//! What the replies say about holds, and whether it can all be true.
+//! The meaning of replies for holds, and whether all of them can be true.
 //!
-//! A hold is *certain* while its owner has been told of it, its lease cannot have ended, and no
-//! call has been sent that might end it. Two certain holds that exclude each other are two owners
-//! at one time, whatever order the server carried the calls out in. Sending a call that may end a
-//! hold makes it uncertain at once; a reply makes it certain only if no such call can have come
-//! after it.
+//! A hold is *certain* while its owner has been told of it, its lease cannot have ended, and no call has been sent
+//! that might end it. Two certain holds that exclude each other mean two owners at one time, for any execution order
+//! of the calls. Sending a call that may end a hold makes it uncertain at once. A reply makes it certain only if no
+//! such call can have come after it.
 
 mod facts;
 mod scopes;
@@ -25,13 +24,13 @@ pub use facts::{Hold, Permit, Violation};
 use scopes::Scopes;
 use tokens::Tokens;
 
-/// How long a hold may go on after its binding has ended: BIND itself, or the grace after a restart.
+/// How long a hold may continue after its binding has ended: BIND itself, or the grace after a restart.
 const LAPSE: Duration = Duration::from_secs(1);
 
-/// Number of a connection; each has another.
+/// Unique number of a connection.
 pub type ConnId = u64;
 
-/// When a call was sent and answered, and over which connection.
+/// Send time and reply time of a call, and its connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     /// The connection.
@@ -42,27 +41,28 @@ pub struct Times {
     pub now: Instant,
 }
 
-/// Everything that is certain.
+/// All certain facts.
 #[derive(Debug, Default)]
 pub struct Oracle {
     holds: HashMap<Key, Vec<Hold>>,
     permits: HashMap<Key, Vec<Permit>>,
-    /// More permits than this are never out.
+    /// Maximum number of permits out.
     capacity: HashMap<Key, u64>,
-    /// Holds that somebody was asked to bind.
+    /// Holds with a BIND request.
     bound: HashSet<Scope>,
-    /// Holds that a connection has asked for: if they are bound, it may be to this one, because a copy of a request and
-    /// a claim move the tie to their connection.
+    /// Holds that a connection has requested: a binding may be to this connection, because a repeated request or a
+    /// claim moves it there.
     bindings: HashMap<ConnId, HashSet<Scope>>,
     scopes: Scopes,
     tokens: Tokens,
-    /// Loads on their way that end bindings.
+    /// Pending reloads that end bindings.
     reloads: u32,
-    /// Holds whose binding has ended, and when they have ended too: counted from the first calm moment after it.
+    /// Holds whose binding has ended, and when the holds have ended, too: counted from the first calm moment after
+    /// it.
     lapsing: HashMap<Scope, Option<Instant>>,
-    /// Leases may have stood still since the last calm moment.
+    /// Leases may have been extended since the last calm moment.
     stood_still: bool,
-    /// Replies that were checked against certain holds.
+    /// Number of replies compared with certain holds.
     pub judged: u64,
 }
 
@@ -115,8 +115,8 @@ impl Oracle {
         }
     }
 
-    /// What is bound to any connection may end, until things have settled. It may also stay bound, as when another server was
-    /// meant: the next time it may end again.
+    /// All bound holds may end, until the system is settled. They may also stay bound, if another server was meant:
+    /// then they may end the next time.
     fn end_bindings(&mut self) {
         let bound: Vec<Scope> = self.bound.iter().cloned().collect();
         for scope in &bound {
@@ -124,14 +124,14 @@ impl Oracle {
         }
     }
 
-    /// The connection that a hold may be bound to goes: the hold ends some time after it.
+    /// A connection that a hold may be bound to closes: the hold ends some time later.
     fn unbind(&mut self, scope: &Scope) {
         self.scopes.begin(scope);
         self.drop_within(scope);
         self.lapsing.insert(scope.clone(), None);
     }
 
-    /// Notes that holds may be bound to a connection from now on.
+    /// Records that holds may be bound to a connection from now on.
     fn binding(&mut self, bind: bool, keys: &[Key], hold: (Owner, Mode), conn: ConnId) {
         for key in keys {
             let scope = Scope::Hold(*key, hold.0, hold.1);
@@ -185,7 +185,7 @@ impl Oracle {
                 Ok(())
             }
             Meaning::Acquire(acquire) => self.acquired(acquire, times, reply),
-            // A copy of a request says nothing of how long its permit lasts: the permit may have been renewed since.
+            // The reply to a repeat does not tell the end of its permit: the permit may have been renewed since.
             Meaning::Nothing
             | Meaning::EndsLater(_)
             | Meaning::Permit { first_sent: Some(_), .. } => Ok(()),
@@ -255,7 +255,7 @@ impl Oracle {
         }
     }
 
-    /// A copy of a request says nothing of how long its hold lasts: the hold may have been renewed since.
+    /// The reply to a repeat does not tell the end of its hold: the hold may have been renewed since.
     fn repeated(
         &mut self,
         acquire: &Acquire,
@@ -362,7 +362,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A connection is about to be closed, or may be: what is bound to it may end, until things have settled.
+    /// A connection will close, or may close: its bound holds may end, until the system is settled.
     pub fn doomed(&mut self, conn: ConnId) {
         self.scopes.doom(conn);
         for scope in self.bindings.remove(&conn).unwrap_or_default() {
@@ -372,24 +372,24 @@ impl Oracle {
         }
     }
 
-    /// All connections go, or their bindings may be worked off.
+    /// All connections close, or their bindings may end.
     pub fn all_doomed(&mut self, conns: impl Iterator<Item = ConnId>) {
         conns.for_each(|conn| self.doomed(conn));
         self.end_bindings();
     }
 
-    /// Something from outside may end everything; to be told again when it is over.
+    /// An external event may end all holds; to be called again when it is over.
     pub fn world_disturbed(&mut self) {
         self.drop_within(&Scope::World);
         self.scopes.world_disturbed();
     }
 
-    /// A pause, refused writes or a restart: leases may stand still until things have settled.
+    /// A pause, refused writes or a restart: leases may be extended until the system is settled.
     pub fn stands_still(&mut self) {
         self.stood_still = true;
     }
 
-    /// Nothing is on its way any more: calls whose connection went have been carried out, or never will be.
+    /// No calls are in progress: calls of closed connections were executed, or never will be.
     pub fn settled(&mut self, now: Instant) {
         self.reloads = 0;
         self.scopes.settled(now);
@@ -403,7 +403,7 @@ impl Oracle {
         }
     }
 
-    /// Nothing is left: a flush.
+    /// All holds have ended: a flush.
     pub fn cleared(&mut self) {
         self.drop_within(&Scope::World);
         self.capacity.clear();
@@ -411,7 +411,7 @@ impl Oracle {
         self.bound.clear();
     }
 
-    /// The holds that are certain and stay so for this long.
+    /// The holds that stay certain for at least this time.
     pub fn certain(&self, now: Instant, spare: Duration) -> Vec<(Key, Hold)> {
         let lasts = |hold: &&Hold| hold.until > now + spare;
         let all = self.holds.iter();
@@ -419,7 +419,7 @@ impl Oracle {
             .collect()
     }
 
-    /// The permits that are certain and stay so for this long.
+    /// The permits that stay certain for at least this time.
     pub fn certain_permits(&self, now: Instant, spare: Duration) -> Vec<(Key, Permit)> {
         let lasts = |permit: &&Permit| permit.until > now + spare;
         let all = self.permits.iter();

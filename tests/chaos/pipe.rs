@@ -1,4 +1,4 @@
-//! One connection that many calls may be on their way over.
+//! One connection with many calls in progress.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,7 @@ use dlock_testing::{
 
 use super::call::Call;
 
-/// What a connection remembers of its last calls, for the report.
+/// Number of recent calls that a connection remembers for the report.
 const REMEMBERED: usize = 400;
 
 /// A call on its way.
@@ -26,11 +26,11 @@ pub struct Pending {
     pub call: Rc<Call>,
     /// When it was sent.
     pub sent: Instant,
-    /// Replies that have not come yet.
+    /// Number of missing replies.
     left: usize,
 }
 
-/// Something that happened on a connection.
+/// An event on a connection.
 #[derive(Debug)]
 pub struct Event {
     /// When.
@@ -56,23 +56,23 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct Pipe {
     stream: UnixStream,
-    /// Its id at the server.
+    /// Its client id.
     pub client_id: u64,
     out: Vec<u8>,
     input: Vec<u8>,
     used: usize,
-    /// Calls on their way, oldest first.
+    /// Calls in progress, oldest first.
     pub pending: VecDeque<Pending>,
-    /// When the last reply came: from then on the server works on the oldest call.
+    /// Time of the last reply: from then on the server works on the oldest call.
     pub last_reply: Instant,
     /// The server has closed it.
     pub is_closed: bool,
-    /// What happened last.
+    /// Recent events.
     pub history: VecDeque<Event>,
 }
 
 impl Pipe {
-    /// Connects, and chooses a database.
+    /// Connects, and selects a database.
     pub fn open(socket: &Path, db: u8, history: VecDeque<Event>) -> io::Result<Pipe> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -99,7 +99,7 @@ impl Pipe {
         Ok(pipe)
     }
 
-    /// One call before the connection is used by many.
+    /// Makes one call while no others are in progress.
     fn ask(&mut self, words: &[&str]) -> io::Result<Value> {
         let mut bytes = Vec::new();
         encode(words, &mut bytes);
@@ -135,18 +135,18 @@ impl Pipe {
         self.pending.push_back(Pending { call, sent: now, left });
     }
 
-    /// Writes what the server takes.
+    /// Writes as much as the socket accepts.
     pub fn flush(&mut self) {
         while !self.out.is_empty() {
             match self.stream.write(&self.out) {
                 Ok(n) => drop(self.out.drain(..n)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_end(&error) => {
-                    // What it still has to say can be read.
+                    // Remaining replies can still be read.
                     self.out.clear();
                     return;
                 }
-                // The buffer is full, or the system is short of memory for it: later.
+                // The buffer is full, or the system is short of memory for it: try later.
                 Err(_) => return,
             }
         }
@@ -210,7 +210,7 @@ impl Pipe {
     }
 }
 
-/// Whether the other side has closed the connection.
+/// Whether the peer has closed the connection.
 fn is_end(error: &io::Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
     matches!(error.kind(), BrokenPipe | ConnectionReset | ConnectionAborted | NotConnected)

@@ -1,4 +1,4 @@
-//! What is told of a finding.
+//! The report of a violation.
 
 use std::{
     fmt::Write as _,
@@ -13,10 +13,10 @@ use dlock_testing::Reply as _;
 
 use super::{crowd::Crowd, key::Key, oracle::Violation, pipe::Event, world::World};
 
-/// Lines of the key's history that are shown at once; the file has all.
+/// Maximum number of lines of the key's history on screen; the file has all.
 const SHOWN: usize = 60;
 
-/// Where a run was.
+/// Position in a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     /// The seed of the run.
@@ -40,7 +40,7 @@ pub fn version() -> String {
     text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// Tells of a finding, and writes everything that the connections remember to a file.
+/// Reports a violation, and writes the memory of all connections to a file.
 pub fn tell(found: &Violation, place: Place, world: &World, crowd: &Crowd) {
     let mut text = format!(
         "\nFINDING in world {}, {}, seed {}, group {}, burst {}, after {:.1} s:\n    {}\n",
@@ -114,7 +114,7 @@ pub fn tell(found: &Violation, place: Place, world: &World, crowd: &Crowd) {
     }
 }
 
-/// Copies what the servers have written: RDB and AOF files, logs, configurations.
+/// Copies the servers' files: RDB, AOF, logs, configurations.
 fn keep_files(world: &World, to: &Path) -> io::Result<()> {
     if to.exists() {
         fs::remove_dir_all(to)?;
@@ -139,7 +139,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The calls and replies that connections remember, oldest first; of one key, or all.
+/// Remembered calls and replies, oldest first; of one key, or all.
 fn history(crowd: &Crowd, start: Instant, key: Option<Key>) -> Vec<String> {
     let mut events: Vec<(Instant, String)> = Vec::new();
     let current =

@@ -18,11 +18,11 @@ use super::{
     world::{Kind, TAGS, World},
 };
 
-/// Bursts from one flush to the next.
+/// Bursts between two flushes.
 const BURSTS: u64 = 4;
-/// Groups that one set of servers lives for.
+/// Groups per set of servers.
 const ERA: u64 = 6;
-/// Connections at work, and connections that wait.
+/// Number of busy connections, and of waiting ones.
 const WORKERS: u16 = 16;
 const WAITERS: u16 = 24;
 
@@ -45,7 +45,7 @@ impl Run {
         Run { kind, place, calls: 0, judged: 0, faults: 0, cuts: 0, refusals: BTreeMap::new() }
     }
 
-    /// Runs for at least `time`; true if nothing was found.
+    /// Runs for at least `time`; true without a violation.
     pub fn go(mut self, time: Duration) -> bool {
         let end = Instant::now() + time;
         let mut is_fine = true;
@@ -67,7 +67,7 @@ impl Run {
         is_fine
     }
 
-    /// The life of one set of servers; whether nothing was found.
+    /// The life of one set of servers; true without a violation.
     fn era(&mut self, end: Instant) -> bool {
         let era = self.place.group / ERA;
         let Ok(world) = catch_unwind(|| World::start(self.kind, era.is_multiple_of(2))) else {
@@ -96,7 +96,7 @@ impl Run {
             report::tell(found, self.place, &world, &crowd);
         }
         drop(crowd);
-        // Servers look at their logs when they go.
+        // Servers check their logs when dropped.
         let end = catch_unwind(AssertUnwindSafe(|| drop(world)));
         found.is_none() && end.is_ok()
     }
@@ -167,7 +167,8 @@ fn seat(world: &World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violati
 }
 
 fn weather(dice: &mut Dice, group: u64) -> Weather {
-    // DEBUG RELOAD drops expired keys without telling replicas or the AOF: not both in one group.
+    // DEBUG RELOAD drops expired keys without telling replicas or the AOF: so TTLs and reloads are not in the same
+    // group.
     let may_reload = group.is_multiple_of(2);
     let mut may = |n| dice.one_in(n);
     Weather {
@@ -207,7 +208,7 @@ fn burst(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Vi
     Ok(())
 }
 
-/// Calls a second.
+/// Calls per second.
 fn per_second(calls: u64, time: Duration) -> u64 {
     u64::try_from(u128::from(calls) * 1_000 / time.as_millis().max(1)).unwrap_or(0)
 }

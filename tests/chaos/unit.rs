@@ -1,4 +1,4 @@
-//! The tests of the chaos program's own logic; the program itself is `main.rs`.
+//! Tests of the logic of the chaos program; the program itself is `main.rs`.
 
 #![allow(dead_code, reason = "only a part of the program is here")]
 

@@ -6,25 +6,25 @@ use dlock_testing::{Nodes, Reply as _, Server, redis::Value};
 
 use super::{generate::Features, key::Key};
 
-/// How many databases and hash tags there are.
+/// Number of hash tags.
 pub const TAGS: u8 = 6;
 
-/// Which servers there are.
+/// Kinds of worlds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// One server, with an AOF.
     Single,
     /// A primary and a replica.
     Replicated,
-    /// Two nodes, between which slots move.
+    /// Two nodes that exchange slots.
     Cluster,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 3] = [Kind::Single, Kind::Replicated, Kind::Cluster];
 
-    /// Its name, as WORLD names it.
+    /// Its name in WORLD.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Single => "single",
@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// How many databases it has.
+    /// Number of its databases.
     pub fn dbs(self) -> u8 {
         if self == Kind::Cluster { 1 } else { 2 }
     }
@@ -53,8 +53,8 @@ const SETTINGS: [(&str, &str); 10] = [
     ("busy-reply-threshold", "5000"),
 ];
 
-/// Graces are short, so that a burst sees their end, also after a restart. No call is served in the middle of a load: a plain
-/// server lets DEBUG RELOAD begin once more in it, and writes it to its AOF, which cannot be loaded then.
+/// Short graces, so that they end within a burst, also after a restart. No command is served during a load: otherwise
+/// a plain server could nest DEBUG RELOAD, and write it to its AOF, which then cannot be loaded.
 const STARTS_WITH: [&str; 4] =
     ["dlock.fair-grace-ms", "300", "loading-process-events-interval-bytes", "2147483647"];
 
@@ -63,17 +63,17 @@ const STARTS_WITH: [&str; 4] =
 pub struct World {
     /// Which.
     pub kind: Kind,
-    /// The servers; in a replicated world both may be the primary at times.
+    /// The servers; in a replicated world, either may be the primary.
     pub servers: Vec<Server>,
     /// The primary of a replicated world; 0 elsewhere.
     pub primary: usize,
     /// The node of each tag.
     pub homes: Vec<usize>,
-    /// Restarts, failovers, slot moves so far.
+    /// Number of restarts, failovers and slot moves.
     pub faults: u64,
-    /// The least memory that each server used when nothing was left.
+    /// Minimum memory of each empty server.
     pub memory: Vec<Option<i64>>,
-    /// A single server writes an AOF, synced before each answer.
+    /// A single server writes an AOF, synced before each reply.
     pub has_aof: bool,
 }
 
@@ -107,7 +107,7 @@ impl World {
         world
     }
 
-    /// The node that serves a tag, as the first node says.
+    /// The node that serves a tag, according to the first node.
     fn home(&self, tag: u8) -> usize {
         if self.kind != Kind::Cluster {
             return self.primary;
@@ -141,7 +141,7 @@ impl World {
         let of_node =
             |tag: &u8| self.kind != Kind::Cluster || self.homes[usize::from(*tag)] == node;
         let tags: Vec<u8> = (0..TAGS).filter(of_node).collect();
-        // A node without tags gets calls all the same: it sends them elsewhere.
+        // A node without tags gets calls, too: it redirects them.
         if tags.is_empty() { (0..TAGS).collect() } else { tags }
     }
 
@@ -150,7 +150,7 @@ impl World {
         self.servers.iter().map(|server| server.dir().join("s")).collect()
     }
 
-    /// Ends pauses, and sets what a burst may have changed back.
+    /// Ends pauses, and restores settings that a burst may have changed.
     pub fn reset(&self) {
         for server in &self.servers {
             server.cmd(&["CLIENT", "UNPAUSE"]);
@@ -160,10 +160,10 @@ impl World {
         }
     }
 
-    /// What the server can do.
+    /// Features of the server.
     pub fn features(&self) -> Features {
         let server = &self.servers[0];
-        // Names that nothing else uses; none of the calls changes anything.
+        // Unused names; none of the calls changes anything.
         let knows = |words: &[&str]| match server.cmd(words) {
             reply @ Value::ServerError(_) => {
                 let text = reply.error();
@@ -182,7 +182,7 @@ impl World {
     }
 }
 
-/// Redis up to 8.0 and Valkey 8.0 end with a panic of their own when CLIENT UNBLOCK meets a client that a pause holds.
+/// Redis up to 8.0 and Valkey 8.0 panic when CLIENT UNBLOCK meets a client that a pause holds.
 fn client_unblock_is_safe() -> bool {
     let kind = dlock_testing::Kind::of_binary();
     kind.client_unblock_is_safe() && kind.at_least((8, 2), (9, 0))

@@ -15,10 +15,10 @@ use crate::{
     world::World,
 };
 
-/// How long queues may take to drain; the longest grace of a place is half a second.
+/// Maximum time to drain queues; the longest grace of a place is half a second.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Ends all holds, again and again, until no call is on its way.
+/// Ends all holds repeatedly until no calls are in progress.
 pub fn everything(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
     crowd.oracle.world_disturbed();
     let start = Instant::now();
@@ -72,7 +72,7 @@ fn end_holds(client: &mut Client, db: u8, keys: &[Key]) {
     for (key, pair) in keys.iter().zip(replies.chunks_exact(2)) {
         let name = key.name();
         if let Value::ServerError(_) = pair[0] {
-            // Something of another type is there.
+            // The key has a value of another type.
             ends.push(words(&["DEL", &name]));
             continue;
         }
@@ -116,7 +116,7 @@ fn end_permits(
     }
 }
 
-/// Counts of INFO dlock that are 0 without holders and waiters.
+/// Counters of INFO dlock that are 0 without holders and waiters.
 const COUNTS: [&str; 10] = [
     "held_locks",
     "keys_entered",
@@ -130,11 +130,10 @@ const COUNTS: [&str; 10] = [
     "notices_pending",
 ];
 
-/// How much more memory than after other groups may be in use: request ids are remembered for a minute.
+/// Allowed growth of memory compared with other groups: request ids are remembered for a minute.
 const MEMORY: i64 = 64 << 20;
 
-/// Replies are in step with calls; after a flush and with all connections closed nothing is left on
-/// any server.
+/// Each call has got its reply; after a flush and without connections nothing is left on any server.
 pub fn nothing_is_left(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation> {
     crowd.echo()?;
     for node in world.primaries() {

@@ -1,4 +1,4 @@
-//! Every key is there once.
+//! Every key exists once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use crate::{crowd::Crowd, oracle::Violation, world::World};
 pub fn have_no_twins(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
     for node in world.primaries() {
         let start = Instant::now();
-        // Leases end meanwhile: the numbers have to agree at one time.
+        // Leases end meanwhile: the numbers must agree at one moment.
         while let Some(text) = disagreement(world, node) {
             if start.elapsed() > Duration::from_secs(3) {
                 return Err(Violation::new(format!("node {node}: {text}")));
@@ -72,11 +72,11 @@ fn disagreement(world: &World, node: usize) -> Option<String> {
     None
 }
 
-/// What is saved can be loaded, and is the same.
+/// Saved data can be loaded, and are unchanged.
 pub fn survive_a_reload(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
     for node in world.primaries() {
         let mut client = world.servers[node].client();
-        // Blocked calls end with it; bindings are worked off as after a restart.
+        // The reload ends blocked calls, and bindings as after a restart.
         crowd.oracle.world_disturbed();
         let ending = with_a_ttl(&mut client);
         let replies = client.pipeline(&[
@@ -115,7 +115,7 @@ pub fn survive_a_reload(world: &World, crowd: &mut Crowd) -> Result<(), Violatio
     Ok(())
 }
 
-/// The keys of database 0 that the server removes by itself, which it also does while it loads them.
+/// Keys of database 0 with a TTL: the server may remove them at any time, even during a load.
 fn with_a_ttl(client: &mut Client) -> BTreeSet<String> {
     let keys = client.pipeline(&[words(&["KEYS", "*"])]);
     let keys: Vec<String> = keys[0].items().iter().map(Value::text).collect();

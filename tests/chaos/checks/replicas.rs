@@ -1,4 +1,4 @@
-//! A replica has what its primary has.
+//! A replica has the data of its primary.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use dlock_testing::{Reply as _, Server, redis::Value};
 use super::words;
 use crate::{crowd::Crowd, key::Key, oracle::Violation, world::World};
 
-/// How long the stream may take to settle.
+/// Maximum time for the stream to settle.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// DEBUG DIGEST of both is the same once the stream has been applied.
+/// DEBUG DIGEST of both is equal once the stream has been applied.
 pub fn are_equal(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
     let (primary, replica) = (&world.servers[world.primary], &world.servers[1 - world.primary]);
     let start = Instant::now();
@@ -43,7 +43,7 @@ fn offset(server: &Server, field: &str) -> Option<String> {
     server.info("replication").remove(field)
 }
 
-/// Which keys differ, and go on differing.
+/// Keys that still differ after a while.
 fn difference(primary: &Server, replica: &Server, crowd: &Crowd) -> Violation {
     let mut clients = [primary.client(), replica.client()];
     for key in &crowd.scene.keys {

@@ -1,4 +1,4 @@
-//! A free lock has no waiter that it could admit.
+//! A free lock has no waiter that could be granted.
 
 use std::{
     collections::HashMap,
@@ -16,10 +16,10 @@ use crate::{
     world::World,
 };
 
-/// How long a key may stay free in front of a waiter: lock delays, graces and unclaimed grants of a burst end sooner.
+/// Maximum time of a free key with a waiter: lock delays, graces and unclaimed grants of a burst end sooner.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// No connected waiter waits for a key that could admit it.
+/// No connected waiter waits for a key that it could be granted.
 pub fn none_is_lost(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
     let mut clients: HashMap<usize, Client> = HashMap::new();
     let mut since: HashMap<Key, Instant> = HashMap::new();
@@ -47,7 +47,7 @@ pub fn none_is_lost(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
     }
 }
 
-/// Free keys with a waiter that they could admit, and why.
+/// Free keys with a grantable waiter, and the reason.
 fn suspects_of(
     world: &World,
     crowd: &Crowd,
@@ -74,7 +74,7 @@ fn suspects_of(
         .collect()
 }
 
-/// The calls that are blocked on a node, by the id of their connection.
+/// The blocked calls of a node, by the id of their connection.
 fn blocked_calls(crowd: &Crowd, node: usize) -> HashMap<i64, &Call> {
     let blocked = |actor: &Actor| actor.node == node && actor.seat.waits;
     let call = |actor: &'_ Actor| i64::try_from(actor.pipe.client_id).unwrap_or(0);
@@ -104,15 +104,15 @@ fn judge(key: Key, info: &Value, waiters: &Value, blocked: &HashMap<i64, &Call>)
                     format!("the latch is open, but this call waits for it: {}", call.show())
                 });
             }
-            // It waits for other keys too, and keeps this one closed meanwhile.
+            // It waits for other keys, too, and reserves this one meanwhile.
             (_, Some(waits)) if waits.all => return None,
             (Some(call), Some(waits)) => {
                 let text =
                     || format!("the key could admit this call that waits for it: {}", call.show());
                 return admits(key, info, &waits).then(text);
             }
-            // A place without a blocked call: it may be passed over, and then those behind it are
-            // served. What it wants is not known.
+            // A waiter without a blocked call: the server may skip it and serve the waiters behind it. Its request is
+            // unknown.
             _ if is_exclusive => {}
             _ => return None,
         }
@@ -131,7 +131,7 @@ fn admits(key: Key, info: &Value, waits: &Waits) -> bool {
     }
 }
 
-/// What a TAKE waits for.
+/// The wait of a TAKE.
 fn take(key: Key, call: &Call) -> Option<Waits> {
     let words = call.frames.first()?;
     if words.first()? != b"DSEM.TAKE" || *words.get(1)? != key.name().into_bytes() {

@@ -1,4 +1,4 @@
-//! Nodes of a cluster: slots move, nodes restart, and the cluster is down.
+//! Faults of a cluster: slots move, nodes restart, the cluster is down.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::{
     world::{TAGS, World},
 };
 
-/// How long nodes may take to agree.
+/// Maximum time for nodes to agree.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// One of them.
+/// Runs one of the faults.
 pub fn strike(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
     match dice.below(6) {
         0 => restart_a_node(world, crowd, dice),
@@ -23,7 +23,7 @@ pub fn strike(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(
     }
 }
 
-/// Lets connections go on for a moment.
+/// Lets connections continue for a moment.
 fn go_on(crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
     let end = Instant::now() + Duration::from_millis(dice.below(25));
     while Instant::now() < end {
@@ -67,7 +67,7 @@ fn move_a_slot(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<
     Ok(())
 }
 
-/// Moves a few keys; how many were there.
+/// Moves a few keys; returns the number found.
 fn migrate_some(world: &World, slot: u16, (from, to): (usize, usize)) -> Result<usize, String> {
     let source = &world.servers[from];
     let keys = source.cmd(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "4"]).items();
@@ -108,7 +108,7 @@ fn wait_ok(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A slot without keys has no node for a while: the cluster refuses writes.
+/// A slot without keys has no node for some time: the cluster refuses writes.
 fn be_down(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
     let node = &world.servers[0];
     node.cmd(&["CLIENT", "UNPAUSE"]).ok();

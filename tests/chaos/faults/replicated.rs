@@ -1,4 +1,4 @@
-//! A primary and a replica: links that break, failovers, and a primary that is left behind.
+//! Faults of a primary and a replica: broken links, failovers, and an isolated old primary.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use dlock_testing::{Reply as _, Server};
 
 use crate::{crowd::Crowd, dice::Dice, oracle::Violation, world::World};
 
-/// How long a replica may take to follow or take over.
+/// Maximum time for a replica to follow or take over.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One of them.
+/// Runs one of the faults.
 pub fn strike(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
     match dice.below(8) {
         0 => {
@@ -57,7 +57,7 @@ fn field(server: &Server, name: &str) -> String {
     server.info("replication").remove(name).unwrap_or_default()
 }
 
-/// Waits until the replica has all, and reads answers meanwhile.
+/// Waits until the condition holds, and reads replies meanwhile.
 fn wait(crowd: &mut Crowd, what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), Violation> {
     let start = std::time::Instant::now();
     while !is_so() {
@@ -80,7 +80,7 @@ fn fail_over(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation> {
         field(&world.servers[old], "master_failover_state") == "no-failover"
     })?;
     if field(&world.servers[new], "role") != "master" {
-        // It took too long, and was called off.
+        // It took too long, and was aborted.
         return Ok(());
     }
     world.primary = new;
@@ -94,24 +94,24 @@ fn settle(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
     wait(crowd, "the link to be up", || field(replica, "master_link_status") == "up")
 }
 
-/// The replica takes over, and the old primary, which refuses writes from then on, does not know:
-/// it must grant nothing.
+/// The replica takes over without the knowledge of the old primary, which refuses writes from then on: it must grant
+/// nothing.
 fn leave_behind(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
     settle(world, crowd)?;
     let (old, new) = (world.primary, 1 - world.primary);
     let (primary, replica) = (&world.servers[old], &world.servers[new]);
-    // Nothing is granted from here on until the replica has all and the primary refuses writes.
+    // Nothing is granted from here on until the replica is in sync and the primary refuses writes.
     super::pause_writes(primary);
     wait(crowd, "the replica to have all", || {
         field(primary, "master_repl_offset") == field(replica, "slave_repl_offset")
     })?;
     super::all_doomed(crowd);
     primary.cmd(&["CONFIG", "SET", "min-replicas-to-write", "1"]).ok();
-    // A call of the crowd that waits in the pause must not let the old primary accept writes again.
+    // A connection's call that waits for the end of the pause must not let the old primary accept writes again.
     primary.cmd(&["ACL", "SETUSER", "default", "-config"]).ok();
     replica.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
     wait(crowd, "the primary to be alone", || field(primary, "connected_slaves") == "0")?;
-    // Some of the connections ask the new primary, the others do not know of it.
+    // Some of the connections use the new primary, the others do not know it.
     for n in 0..crowd.actors.len() {
         if !crowd.actors[n].seat.waits && dice.below(3) > 0 {
             crowd.move_to(n, new)?;

@@ -1,8 +1,8 @@
-//! One server: restarts.
+//! Faults of one server: restarts.
 
 use crate::{crowd::Crowd, dice::Dice, oracle::Violation, world::World};
 
-/// A restart: with the AOF nothing that was answered is lost, with an RDB file nothing that was answered before it.
+/// A restart: with the AOF no acknowledged call is lost, with an RDB file none from before the file.
 pub fn strike(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
     if world.has_aof {
         let words: Option<&[&str]> = if dice.one_in(2) { Some(&[]) } else { None };
@@ -11,7 +11,7 @@ pub fn strike(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(
     if dice.one_in(2) {
         return super::restart(world, crowd, 0, Some(&["SAVE"]));
     }
-    // Nothing is granted in a pause, so nothing is answered between the snapshot and the end.
+    // Nothing is granted in a pause, so there is no acknowledged grant between the snapshot and the end.
     super::pause_writes(&world.servers[0]);
     world.servers[0].cmd(&["SAVE"]);
     super::all_doomed(crowd);

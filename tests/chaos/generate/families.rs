@@ -12,7 +12,7 @@ use crate::{
     key::{Family, Key, Owner},
 };
 
-/// The lease that a call without PX has at least, whatever the burst sets as the default.
+/// Minimum lease of a call without PX, with any default of the burst.
 pub const LEAST_DEFAULT_LEASE: Duration = Duration::from_secs(1);
 
 /// A call that is being made.
@@ -22,10 +22,10 @@ struct Draft<'a> {
     dice: &'a mut Dice,
 }
 
-/// Makes a call.
+/// Creates a call.
 type Make = fn(&mut Draft) -> Call;
 
-/// What a connection may do, and how often: at work, and waiting.
+/// Kinds of calls with their weights: on busy and on waiting connections.
 const TABLE: [(u32, u32, Make); 20] = [
     (30, 30, |draft| draft.acquire()),
     (22, 0, |draft| draft.release()),
@@ -62,7 +62,7 @@ pub fn next(scene: &mut Scene, seat: &mut Seat, dice: &mut Dice) -> Call {
     TABLE[row].2(&mut Draft { scene, seat, dice })
 }
 
-/// Another copy of a request that was sent lately, as a client sends it whose connection was cut.
+/// Another copy of a recent request, as a client sends it after a lost connection.
 fn again(scene: &Scene, seat: &Seat, dice: &mut Dice) -> Option<Call> {
     let (first, at, db) = scene.repeatable.get(dice.index(scene.repeatable.len()))?;
     if *db != seat.db || !(seat.waits || first.is_brief()) {
@@ -113,7 +113,7 @@ impl Draft<'_> {
         Duration::from_millis(ms)
     }
 
-    /// Lease, waiting and the rest. `queues`: QUEUE is among the options.
+    /// Random lease, wait and other options. `queues`: QUEUE may be among them.
     fn terms(&mut self, queues: bool) -> Terms {
         let mut terms = Terms { lease: LEAST_DEFAULT_LEASE, ..Terms::default() };
         if !self.dice.one_in(10) {
@@ -152,7 +152,7 @@ impl Draft<'_> {
         terms
     }
 
-    /// Names the request, once in `n` times.
+    /// Adds a request id, once in `n` times.
     fn id(&mut self, terms: &mut Terms, n: u64) {
         if self.dice.one_in(n) {
             terms.word("REQID", self.scene.request());
@@ -311,7 +311,7 @@ impl Draft<'_> {
             Family::Rw => {
                 vec![Scope::Hold(key, owner, Mode::Read), Scope::Hold(key, owner, Mode::Write)]
             }
-            // A permit that was not claimed has not been told to anybody.
+            // The id of an unclaimed permit is unknown to all connections.
             Family::Sem => Vec::new(),
             _ => vec![Scope::Hold(key, owner, Mode::Exclusive)],
         };
@@ -338,7 +338,7 @@ fn acquire(keys: Vec<Key>, form: Form, owner: Owner, mode: Mode, terms: &Terms) 
     Meaning::Acquire(Acquire { keys, form, owner, mode, lease, bind, first_sent: None })
 }
 
-/// What a call waits for, if it blocks.
+/// The wait of a call, if it blocks.
 fn waits(keys: &[Key], owner: Owner, terms: &Terms) -> Option<Waits> {
     terms.block?;
     Some(Waits {

@@ -15,7 +15,7 @@ use crate::{
 /// A command of the server.
 type Make = fn(&mut Scene, &mut Seat, &mut Dice) -> Option<Call>;
 
-/// Each with its weight.
+/// Kinds of calls with their weights.
 const TABLE: [(u32, Make); 25] = [
     (6, delete),
     (3, overwrite),
@@ -54,13 +54,13 @@ pub fn next(scene: &mut Scene, seat: &mut Seat, dice: &mut Dice) -> Call {
     }
 }
 
-/// A command about keys, for the inside of a transaction.
+/// A command on keys, for use in a transaction.
 pub fn about_keys(scene: &mut Scene, seat: &mut Seat, dice: &mut Dice) -> Option<Call> {
     let make: Make = dice.pick(&[delete as Make, rename, expire, break_it, move_away]);
     make(scene, seat, dice)
 }
 
-/// A key of any family that operators may touch in this burst.
+/// A key of any family that operators may change in this burst.
 fn stormy(scene: &Scene, seat: &Seat, dice: &mut Dice) -> Option<Key> {
     if !scene.weather.operators {
         return None;
@@ -70,7 +70,7 @@ fn stormy(scene: &Scene, seat: &Seat, dice: &mut Dice) -> Option<Key> {
     (!key.is_calm(scene.burst)).then_some(key)
 }
 
-/// Another one of the same tag, mostly of the same family.
+/// Another key of the same tag, mostly of the same family.
 fn partner(scene: &Scene, seat: &Seat, dice: &mut Dice, key: Key) -> Option<Key> {
     let other = stormy(scene, seat, dice)?;
     let other =
@@ -88,7 +88,7 @@ fn delete(scene: &mut Scene, seat: &mut Seat, dice: &mut Dice) -> Option<Call> {
 fn overwrite(scene: &mut Scene, seat: &mut Seat, dice: &mut Dice) -> Option<Call> {
     let key = stormy(scene, seat, dice)?;
     let name = key.name();
-    // The other type goes again with the same write, or soon.
+    // The value of another type is removed in the same write, or soon.
     let is_brief = scene.weather.ttls && dice.one_in(2);
     let mut words = vec!["SET", &name, "v"];
     words.extend(if is_brief { &["PX", "5"][..] } else { &[] });
@@ -108,7 +108,7 @@ fn rename(scene: &mut Scene, seat: &mut Seat, dice: &mut Dice) -> Option<Call> {
     Some(call)
 }
 
-/// Values come to these keys, and go.
+/// Values of these keys appear and disappear.
 fn moves(keys: &[Key]) -> Meaning {
     Meaning::Ends(keys.iter().map(|&key| Scope::Key(key)).collect())
 }
@@ -223,7 +223,7 @@ fn swap(scene: &mut Scene, _: &mut Seat, dice: &mut Dice) -> Option<Call> {
     Some(Call::ending(&["SWAPDB", "0", "1"], vec![Scope::World]))
 }
 
-/// The driver kills connections itself, because it has to know whose bindings end; this kills none that there is.
+/// The driver kills connections itself, because it must know whose bindings end. This call kills no existing one.
 fn kill(scene: &mut Scene, _: &mut Seat, _: &mut Dice) -> Option<Call> {
     scene.weather.cuts.then(|| Call::plain(&["CLIENT", "KILL", "ID", "999999999"]))
 }
@@ -277,9 +277,8 @@ fn accept(scene: &mut Scene, _: &mut Seat, _: &mut Dice) -> Option<Call> {
     scene.weather.refusals.then(|| Call::plain(&["CONFIG", "SET", "min-replicas-to-write", "0"]))
 }
 
-/// Without BGSAVE beside it: a plain server that reloads while a child saves may load what the
-/// child wrote, and writes the next DEBUG RELOAD to its AOF, because its count of changes has
-/// become negative.
+/// Not during BGSAVE: a plain server that reloads while a child saves may load the child's file. It then writes the
+/// next DEBUG RELOAD to its AOF, because its count of changes has become negative.
 fn reload(scene: &mut Scene, _: &mut Seat, dice: &mut Dice) -> Option<Call> {
     (scene.weather.reloads && dice.one_in(3))
         .then(|| Call::new(&["DEBUG", "RELOAD"], Meaning::EndsBindings))
@@ -293,7 +292,7 @@ fn sleep(scene: &mut Scene, _: &mut Seat, dice: &mut Dice) -> Option<Call> {
     (scene.weather.reloads && dice.one_in(2)).then(|| Call::plain(&["DEBUG", "SLEEP", "0.02"]))
 }
 
-/// Damaged payloads and calls that are wrong.
+/// Damaged payloads and malformed calls.
 fn hostile(scene: &mut Scene, seat: &mut Seat, dice: &mut Dice) -> Option<Call> {
     let key = stormy(scene, seat, dice)?;
     if dice.one_in(2) {

@@ -1,4 +1,4 @@
-//! What is certain, and what is found.
+//! Certain facts, and violations.
 
 use std::time::Instant;
 
@@ -7,22 +7,22 @@ use crate::{
     key::{Key, Owner},
 };
 
-/// Something that must not be.
+/// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The key it is about.
     pub key: Option<Key>,
-    /// What was seen, and why it is wrong.
+    /// The observation, and why it is wrong.
     pub text: String,
 }
 
 impl Violation {
-    /// About a key.
+    /// A violation about a key.
     pub fn of(key: Key, text: String) -> Violation {
         Violation { key: Some(key), text }
     }
 
-    /// About no key.
+    /// A violation without a key.
     pub fn new(text: String) -> Violation {
         Violation { key: None, text }
     }
@@ -31,9 +31,9 @@ impl Violation {
 /// A certain hold.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hold {
-    /// Whose.
+    /// The owner.
     pub owner: Owner,
-    /// What it excludes.
+    /// The mode.
     pub mode: Mode,
     /// Its token.
     pub token: i64,
@@ -46,7 +46,7 @@ pub struct Hold {
 pub struct Permit {
     /// Its id.
     pub id: String,
-    /// For how many it stands.
+    /// Number of permits.
     pub count: u64,
     /// The lease does not end before this.
     pub until: Instant,

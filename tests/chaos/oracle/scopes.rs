@@ -1,4 +1,4 @@
-//! Which calls that may end holds are on their way, or were so lately.
+//! Calls in progress, or recently, that may end holds.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,11 +8,11 @@ use std::{
 use super::{ConnId, Times};
 use crate::call::Scope;
 
-/// Calls that may end what is in one scope.
+/// Calls that may end holds of one scope.
 #[derive(Debug, Default)]
 struct Activity {
     in_flight: u32,
-    /// The last one that was answered, and over which connection.
+    /// The last answered one, and its connection.
     last: Option<(ConnId, Instant)>,
     /// The last one over any other connection than that.
     last_elsewhere: Option<Instant>,
@@ -29,8 +29,8 @@ impl Activity {
         self.last = Some((times.conn, times.now));
     }
 
-    /// Whether one of them may have been carried out after a call that has just been answered.
-    /// Those that were answered before it over the same connection were carried out before it.
+    /// Whether one of them may have been executed after a call that has just been answered. Earlier answered calls of
+    /// the same connection were executed before it.
     fn may_follow(&self, times: Times) -> bool {
         let elsewhere = match self.last {
             Some((conn, at)) if conn != times.conn => Some(at),
@@ -49,17 +49,17 @@ pub struct Scopes {
 }
 
 impl Scopes {
-    /// A call that may end what is in the scope is sent.
+    /// Records that a call for the scope was sent.
     pub fn begin(&mut self, scope: &Scope) {
         self.active.entry(scope.clone()).or_default().in_flight += 1;
     }
 
-    /// It was answered.
+    /// Records its reply.
     pub fn end(&mut self, scope: &Scope, times: Times) {
         self.active.entry(scope.clone()).or_default().answered(times);
     }
 
-    /// Whether what a reply says may have ended by now, by something in this very scope or in the whole world.
+    /// Whether the hold in a reply may have ended by now, through this scope or through an external event.
     pub fn may_have_ended(&self, scope: &Scope, times: Times) -> bool {
         self.world(times)
             || self.active.get(scope).is_some_and(|activity| activity.may_follow(times))
@@ -75,17 +75,17 @@ impl Scopes {
         self.disturbed = Some(Instant::now());
     }
 
-    /// This connection may be closed from now on.
+    /// This connection may close from now on.
     pub fn doom(&mut self, conn: ConnId) {
         self.doomed.insert(conn);
     }
 
-    /// Whether it may have been closed.
+    /// Whether it may have closed.
     pub fn is_doomed(&self, conn: ConnId) -> bool {
         self.doomed.contains(&conn)
     }
 
-    /// Nothing is on its way.
+    /// No calls are in progress.
     pub fn settled(&mut self, now: Instant) {
         self.active.clear();
         self.disturbed = Some(now);

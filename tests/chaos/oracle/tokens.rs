@@ -21,15 +21,14 @@ struct Largest {
 pub struct Tokens(HashMap<Key, [Option<Largest>; 2]>);
 
 impl Tokens {
-    /// A reply says that this hold was there at some time between its call and now.
+    /// Records that a reply proves this hold at some time between its call and now.
     ///
-    /// An exclusive hold is there while no later one of another owner has been granted: a larger
-    /// token of another owner that was told before the call was sent belongs to a later hold, so
-    /// the earlier one had ended.
+    /// An exclusive hold exists only until a later one of another owner is granted. If a larger token of another
+    /// owner was known before the call was sent, the earlier hold had ended.
     pub fn seen(&mut self, key: Key, hold: &Hold, times: Times) -> Result<(), Violation> {
         let is_shared = usize::from(hold.mode == Mode::Read);
         let largest = self.0.entry(key).or_default();
-        // Readers go together, so only writers say something about readers.
+        // Readers share the lock, so only writers constrain readers.
         let comparable = if hold.mode == Mode::Read { &largest[..1] } else { &largest[..] };
         for seen in comparable.iter().flatten() {
             let is_later = seen.token > hold.token && seen.at < times.sent;
@@ -48,12 +47,12 @@ impl Tokens {
         Ok(())
     }
 
-    /// Another value may come to this key.
+    /// Another value may be stored in this key.
     pub fn forget(&mut self, key: Key) {
         self.0.remove(&key);
     }
 
-    /// Other values may come to all keys.
+    /// Other values may be stored in all keys.
     pub fn forget_all(&mut self) {
         self.0.clear();
     }

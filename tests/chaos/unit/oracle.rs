@@ -1,4 +1,4 @@
-//! Grants that cannot be, and grants that only look so.
+//! Impossible grants, and possible ones that look impossible.
 
 use std::time::{Duration, Instant};
 
@@ -104,7 +104,7 @@ fn a_release_on_its_way_may_have_made_room() {
     let released = run.send(1, release(A));
     run.call(2, take(B), 11).unwrap();
     run.reply(&released, &Value::Int(0)).unwrap();
-    // What was told before the release was answered is no proof of what came after it.
+    // A reply from before the release proves nothing about later times.
     assert_eq!(run.oracle.certain(run.now, SECOND / 2).len(), 1);
 }
 
@@ -135,7 +135,7 @@ fn a_copy_of_a_request_does_not_tell_how_long_its_hold_lasts() {
     run.call(1, Meaning::Acquire(Acquire { first_sent, ..acquire(A, Mode::Exclusive) }), 10)
         .unwrap();
     run.after(1).call(2, take(B), 11).unwrap();
-    // But of tokens that go back it tells.
+    // But it reports decreasing tokens.
     run.after(1)
         .call(1, Meaning::Acquire(Acquire { first_sent, ..acquire(A, Mode::Exclusive) }), 10)
         .unwrap_err();
@@ -144,14 +144,14 @@ fn a_copy_of_a_request_does_not_tell_how_long_its_hold_lasts() {
 #[test]
 fn a_binding_that_may_have_come_with_a_place_ends_with_its_connection() {
     let mut run = Run::new();
-    // A place with BIND, whose grant is claimed without.
+    // A QUEUE call with BIND, whose grant is claimed without.
     let queued =
         run.send(1, Meaning::Acquire(Acquire { bind: true, ..acquire(A, Mode::Exclusive) }));
     run.after(1).reply(&queued, &Value::Nil).unwrap();
     run.after(1).call(1, take(A), 10).unwrap();
     run.oracle.doomed(1);
     run.oracle.settled(run.now);
-    // It goes on for a moment after its connection, also for one that is told of it by then.
+    // It outlives its connection for a moment, even for a reply in that time.
     run.after(1).call(3, take(A), 10).unwrap();
     run.after(1).call(2, take(B), 11).unwrap();
 }
@@ -169,7 +169,7 @@ fn the_end_of_a_binding_is_put_off_while_leases_stand_still() {
     run.after(1).call(3, take(A), 10).unwrap();
     run.after(1).call(2, take(B), 11).unwrap();
     run.call(2, release(B), 0).unwrap();
-    // After a calm time it has ended, and what is told from then on is certain.
+    // After a calm time it has ended, and later replies are certain.
     run.after(5_000);
     run.oracle.settled(run.now);
     run.after(1).call(3, take(A), 12).unwrap();

@@ -44,7 +44,7 @@ impl Draft<'_> {
         self.call(&fixed, terms, meaning)
     }
 
-    /// A hold to go on with: mostly one that this connection was told of.
+    /// Releases a hold: mostly one that this connection knows.
     pub(super) fn release_all(&mut self) -> Call {
         let (keys, owner) = self.held_together();
         let mut terms = Terms::default();
@@ -68,7 +68,7 @@ impl Draft<'_> {
         self.call_of_keys("DLOCK.MRENEW", &keys, owner, &terms, meaning)
     }
 
-    /// Keys that one owner was told it holds, of one tag; else any.
+    /// Known holds of one owner with the same tag; else any keys.
     pub(super) fn held_together(&mut self) -> (Vec<Key>, Owner) {
         let locks = |&&(key, ..): &&(Key, Owner, Mode, i64)| key.family == Family::Lock;
         let count = self.seat.held.iter().filter(locks).count();
