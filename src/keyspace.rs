@@ -54,8 +54,8 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Index of a value in a list whose elements are used in order, some of them twice. Tries `last`, the index after it,
-/// and the first index only.
+/// Index of a value in a list of elements that are used in order, some of them twice. Tries only `last`, the index
+/// after it, and the first index.
 #[inline]
 pub fn in_turn(last: usize, is_at: impl Fn(usize) -> bool) -> Option<usize> {
     if is_at(last) {

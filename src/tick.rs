@@ -56,7 +56,7 @@ pub fn after_sleep(ctx: Ctx<'_>) {
         turn.ask(ctx);
     }
     work_off_notices(ctx, turn);
-    do_what_is_due(ctx, now, &mut turn);
+    run_due_work(ctx, now, &mut turn);
     cluster::check(ctx, now);
     let _ = shell::with(|shell| {
         shell.gate = turn.gate;
@@ -294,7 +294,7 @@ fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
                 shell.machine.flushed(keys, now, None, false, fx);
             });
             let loaded = shell::with(|shell| std::mem::take(&mut shell.aside));
-            serve_what_was_loaded_aside(ctx, &loaded.unwrap_or_default());
+            serve_staged_data(ctx, &loaded.unwrap_or_default());
         }
     }
 }
@@ -318,7 +318,7 @@ fn has_grace(machine: &Machine, waiter: WaiterId) -> bool {
 }
 
 /// A staged data set is now served: its keys are indexed a few at a time.
-fn serve_what_was_loaded_aside(ctx: Ctx<'_>, loaded: &[(u32, Box<[u8]>)]) {
+fn serve_staged_data(ctx: Ctx<'_>, loaded: &[(u32, Box<[u8]>)]) {
     let used = used_databases(ctx);
     for (db, name) in loaded {
         if *db == 0 {
@@ -386,7 +386,7 @@ pub fn on_keys(
     });
 }
 
-fn do_what_is_due(ctx: Ctx<'_>, begun: Now, turn: &mut Turn) {
+fn run_due_work(ctx: Ctx<'_>, begun: Now, turn: &mut Turn) {
     let mut woken = 0;
     loop {
         let wants = shell::with(|shell| shell.machine.wants_to_write(shell::now()));

@@ -218,7 +218,7 @@ fn it_works_inside_spawn_blocking() {
 
 /// A guard that is dropped in asynchronous code releases in the background, even though its client ends.
 #[test]
-fn the_end_of_a_client_waits_for_what_is_given_back_in_the_background() {
+fn the_end_of_a_client_waits_for_releases_in_the_background() {
     let server = Server::start();
     let proxy = dlock_testing::Proxy::to(&server);
     let client = Client::connect(&proxy.url()).unwrap();
@@ -235,7 +235,7 @@ fn the_end_of_a_client_waits_for_what_is_given_back_in_the_background() {
 
 /// Waiting threads get an error and leave no place behind; holds are released.
 #[test]
-fn closing_ends_what_other_threads_wait_for() {
+fn closing_ends_the_waits_of_other_threads() {
     let server = Server::start();
     let client = connect(&server);
     let held = client.fair_lock("f").acquire().unwrap();

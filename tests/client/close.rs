@@ -167,7 +167,7 @@ async fn every_call_ends_and_none_begins() {
         let error = within("a wait", wait).await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     }
-    until("nobody to wait", || all() == [0; 4]).await;
+    until("the end of all waits", || all() == [0; 4]).await;
     let late = [
         client.lock("x").acquire().await.map(drop).unwrap_err(),
         client.lock("x").try_acquire().await.map(drop).unwrap_err(),
@@ -186,7 +186,7 @@ async fn every_call_ends_and_none_begins() {
 
 /// A task that selects between a wait and a signal often neither polls nor drops the wait while it closes its client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_future_that_nobody_polls_keeps_no_place() {
+async fn an_unpolled_future_keeps_no_place() {
     let server = std::sync::Arc::new(Server::start());
     for_each_variant(|variant| {
         let server = server.clone();

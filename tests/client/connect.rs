@@ -61,7 +61,7 @@ async fn databases_are_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn users_may_do_what_they_may() {
+async fn acl_users_use_their_permissions() {
     let server = Server::start();
     let user = "ACL SETUSER app on >secret ~app:* &dlock:* +@all -@dangerous +info";
     server.cmd(&user.split(' ').collect::<Vec<_>>()).ok();
@@ -86,7 +86,7 @@ async fn users_may_do_what_they_may() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_lock_server_is_named() {
+async fn servers_without_the_module_are_named() {
     let plain = Server::with(&[]).without_module().start();
     let error = within("connecting", Client::connect(&plain.url())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoModule, "{error}");
@@ -114,7 +114,7 @@ async fn what_is_no_lock_server_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_there_is_said_in_time() {
+async fn an_unreachable_server_is_reported_in_time() {
     let mut server = Server::start();
     let proxy = Proxy::to(&server);
     let client = quick().retry_for(Duration::from_secs(1)).connect(&proxy.url()).await.unwrap();
@@ -156,7 +156,7 @@ async fn a_client_that_is_dropped_closes_its_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tls_trusts_whom_it_is_told_to_trust() {
+async fn tls_trusts_only_the_given_authority() {
     let Some(tls) = Tls::new() else {
         println!("this server has no TLS");
         return;

@@ -133,7 +133,7 @@ async fn slots_are_asked_for(node: &Server) {
 
 /// The only node that the client knows dies; its replica, which the client has not been told of, takes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_tell_who_has_the_slots_of_the_last_primary() {
+async fn replicas_tell_the_slots_of_the_last_primary() {
     let mut nodes = Nodes::start(1);
     let client = quick().connect(&nodes.url()).await.unwrap();
     let replica = nodes.add_replica(0);

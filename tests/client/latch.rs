@@ -63,7 +63,7 @@ async fn a_latch_that_ends_closed_is_broken() {
 
 /// A blocked call occupies its connection: no other call may queue behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiting_for_a_latch_holds_nobody_up() {
+async fn a_wait_for_a_latch_blocks_no_other_call() {
     let (server, client) = start().await;
     let latch = client.latch("k");
     latch.init(1).await.unwrap();

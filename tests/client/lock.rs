@@ -49,7 +49,7 @@ async fn a_lock_is_taken_and_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_is_served_in_order() {
+async fn waiters_are_served_in_order() {
     let (server, client) = start().await;
     for variant in Variant::ALL {
         let lock = variant.lock(&client, "k");
@@ -216,7 +216,7 @@ async fn a_dropped_guard_is_released_in_the_background() {
         let guard = lock.acquire().await.unwrap();
         std::thread::spawn(move || drop(guard)).join().unwrap();
         until("the lock to be free", || variant.is_free(&server, "k")).await;
-        // A release that nobody waits for is done.
+        // A release that is not awaited still happens.
         let guard = lock.acquire().await.unwrap();
         let release = tokio::spawn(guard.release());
         tokio::task::yield_now().await;
@@ -281,7 +281,7 @@ async fn an_owner_by_name_re_enters() {
 /// Also directly after a grant by message: the next acquire of the same owner is a second count, not the claim of the
 /// first one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_by_name_re_enters_what_was_announced() {
+async fn a_named_owner_re_enters_an_announced_grant() {
     let (server, client) = start().await;
     for variant in Variant::ALL {
         let lock = variant.lock(&client, "k").owner("me");

@@ -8,6 +8,7 @@
     clippy::unwrap_used
 )]
 
+mod bindings;
 mod blocking;
 mod cancel;
 mod close;
@@ -29,6 +30,5 @@ mod semaphore;
 mod sentinel;
 mod shards;
 mod support;
-mod ties;
 mod tools;
 mod watchdog;

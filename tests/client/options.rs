@@ -31,7 +31,7 @@ async fn a_lease_of_its_own_is_not_renewed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_server_would_take_is_not_sent() {
+async fn invalid_requests_are_not_sent() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let client = Client::connect(&proxy.url()).await.unwrap();
@@ -47,7 +47,7 @@ async fn what_no_server_would_take_is_not_sent() {
         ("a long lease", lock.clone().lease(year)),
         ("a long tie", lock.clone().bind(year)),
         ("no replicas", lock.clone().replicas(0, SOON)),
-        ("replicas for ever", lock.clone().replicas(1, Duration::MAX)),
+        ("replicas without a timeout", lock.clone().replicas(1, Duration::MAX)),
     ] {
         for result in [lock.try_acquire().await, lock.acquire_timeout(SOON).await] {
             assert_eq!(result.unwrap_err().kind(), ErrorKind::Invalid, "{what}");
@@ -149,7 +149,7 @@ async fn tie(server: Arc<Server>, variant: Variant) {
     // A client that reconnects in time keeps it, for longer than the time that the binding left.
     proxy.cut(dlock_testing::Cut::Reset);
     let tied = || number(&variant.info(&server, key), "ttl-ms") > 20_000;
-    until("the hold to be tied anew", tied).await;
+    until("the hold to be bound again", tied).await;
     tokio::time::sleep(Duration::from_millis(3_200)).await;
     assert_eq!(guard.lost_now(), None, "{variant:?}");
     assert_eq!(variant.holds(&server, key), 1);

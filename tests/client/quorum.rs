@@ -162,7 +162,7 @@ async fn nothing_waits_for_a_server_that_is_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_that_hang_are_not_waited_for_and_what_they_grant_late_is_given_back() {
+async fn hanging_servers_are_skipped_and_their_late_grants_released() {
     let servers = servers(5);
     let lock = QuorumLock::new(clients(&servers, Duration::from_secs(30)).await, "k");
     servers[0].freeze();

@@ -247,7 +247,7 @@ async fn a_cluster_behind_tls() {
 
 /// No server is contacted: none exists.
 #[tokio::test]
-async fn what_is_wrong_with_certificates_is_said_at_once() {
+async fn bad_certificates_are_reported_at_once() {
     let Some(tls) = Tls::new() else {
         println!("this server has no TLS");
         return;

@@ -86,7 +86,7 @@ async fn a_semaphore_with_a_limit_makes_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_of_nobody_are_counted() {
+async fn permits_without_an_owner_are_counted() {
     let (server, client) = start().await;
     let semaphore = client.semaphore("k");
     assert!(semaphore.init(4).await.unwrap());

@@ -162,7 +162,7 @@ fn a_stalled_reply_comes_late() {
 }
 
 #[test]
-fn a_black_hole_swallows_and_tells_nobody() {
+fn a_black_hole_swallows_silently() {
     let (server, proxy) = plain();
     let mut one = connect(&proxy);
     proxy.stall(Way::ToServer);
@@ -216,7 +216,7 @@ fn a_delay_delays_one_way() {
 }
 
 #[test]
-fn cuts_and_refusals_are_what_they_say() {
+fn cuts_and_refusals_work() {
     let (server, proxy) = plain();
     for how in [Cut::Fin, Cut::Reset, Cut::HalfOpen] {
         let mut raw = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
@@ -248,7 +248,7 @@ fn cuts_and_refusals_are_what_they_say() {
 }
 
 #[test]
-fn a_proxy_can_lead_elsewhere_and_to_nobody() {
+fn a_proxy_can_be_redirected_and_lose_its_server() {
     let (one, proxy) = plain();
     let mut two = Server::with(&[]).without_module().start();
     one.cmd(&["SET", "who", "one"]).ok();
@@ -348,7 +348,7 @@ fn a_server_speaks_tls() {
     let client = redis::Client::build_with_tls(tls.url(), trusted).unwrap();
     let mut connection = client.get_connection_with_timeout(SOON).unwrap();
     assert_eq!(call(&mut connection, &["GET", "k"]).unwrap().text(), "v");
-    // Nobody else trusts this authority.
+    // Other clients do not trust this authority.
     let stranger = redis::Client::open(tls.url()).unwrap();
     let refused = stranger.get_connection_with_timeout(SOON).err().unwrap();
     assert_eq!(refused.kind(), RedisError::Io);

@@ -149,7 +149,7 @@ async fn a_shorter_lease_counts_as_soon_as_it_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_renews_what_is_released_or_has_a_lease_of_its_own() {
+async fn released_holds_and_fixed_leases_are_not_renewed() {
     let server = Arc::new(Server::start());
     for_each_variant(|variant| renew_nothing(server.clone(), variant)).await;
     server.left_over_check();
@@ -176,7 +176,7 @@ async fn renew_nothing(server: Arc<Server>, variant: Variant) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_takes_a_hold_away_the_holder_hears_of_it() {
+async fn the_holder_learns_of_any_loss_of_its_hold() {
     let (server, client) = start().await;
     for variant in Variant::ALL {
         let renew = variant.command("RENEW");

@@ -59,7 +59,7 @@ fn the_lease_is_cut_and_never_lengthened(family: Family) {
         let mut holder = server.client();
         holder.cmd(&args!["DLOCK.ACQUIRE", "k", "a", "PX", lease, "BIND", bind]).ok();
         drop(holder);
-        wait_until("the tie to end", || bound_to(&server, "k") == 0);
+        wait_until("the binding to end", || bound_to(&server, "k") == 0);
         let ttl = server.cmd(&["DLOCK.INFO", "k"]).field("ttl-ms").int();
         assert!(left.contains(&ttl), "{ttl} with PX {lease} BIND {bind}");
         server.cmd(&["DLOCK.BREAK", "k"]).ok();

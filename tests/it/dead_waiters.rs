@@ -142,7 +142,7 @@ fn a_hung_process_costs_one_queue_over_all_locks(family: Family) {
     let begun = Instant::now();
     holder.cmd(&["DLOCK.RELEASE", "k0", "holder"]).int();
     // INFO of the key is too early: it shows the end shortly before the server skips the connection.
-    wait_until("the grant to lapse", || server.info_number("dlock", "unclaimed") == 1);
+    wait_until("the grant to expire", || server.info_number("dlock", "unclaimed") == 1);
     assert_eq!(owner(&server, "k0"), "alive");
     assert!(begun.elapsed() >= Duration::from_millis(400), "{:?}", begun.elapsed());
     let rest = Instant::now();

@@ -75,7 +75,7 @@ fn a_cycle_may_be_long_and_include_waiters() {
 }
 
 #[test]
-fn who_stands_in_front_is_waited_for() {
+fn earlier_waiters_are_waited_for() {
     let server = Server::start();
     let mut client = server.client();
     hold(&mut client, "k", "x");

@@ -10,9 +10,9 @@ use crate::{
 test_both_families! {
     a_grant_that_cannot_be_sent_goes_to_the_next
     it_stays_when_the_request_was_resent_in_time
-    only_the_count_that_nobody_knows_of_is_undone
+    only_the_unreported_count_is_undone
     with_queue_the_place_stays_or_the_grant_of_a_fair_lock
-    an_operator_who_comes_too_late_takes_no_grant
+    a_late_unblock_takes_no_grant
     three_hundred_dying_waiters_lose_nothing
 }
 
@@ -95,7 +95,7 @@ fn it_stays_when_the_request_was_resent_in_time(family: Family) {
     scene.end();
 }
 
-fn only_the_count_that_nobody_knows_of_is_undone(family: Family) {
+fn only_the_unreported_count_is_undone(family: Family) {
     // Commands of the owner on another connection meanwhile, and the number of its holds afterwards.
     for (meanwhile, holds) in [
         (&[&["DLOCK.ACQUIRE", "k", "b"][..]][..], 1),
@@ -156,11 +156,11 @@ fn it_waits_to_be_claimed(family: Family) {
     let mut scene = Scene::new(family, &["QUEUE", "30", "EX", "90"]);
     scene.release_and_kill(&[]);
     scene.b.expect_closed_without_reply();
-    wait_until("the place to lapse", || scene.server.info_number("dlock", "unclaimed") == 1);
+    wait_until("the place to end", || scene.server.info_number("dlock", "unclaimed") == 1);
     scene.end();
 }
 
-fn an_operator_who_comes_too_late_takes_no_grant(family: Family) {
+fn a_late_unblock_takes_no_grant(family: Family) {
     let mut ways = vec![vec!["DLOCK.UNBLOCK"], vec!["DLOCK.UNBLOCK", "ERROR"]];
     if Kind::of_binary().client_unblock_is_safe() {
         ways.extend([vec!["CLIENT", "UNBLOCK"], vec!["CLIENT", "UNBLOCK", "ERROR"]]);

@@ -17,7 +17,7 @@ pub const AOF: [&str; 4] = ["appendonly", "yes", "appendfsync", "always"];
 const NO_REWRITE: [&str; 2] = ["auto-aof-rewrite-percentage", "0"];
 
 #[test]
-fn what_was_answered_survives_kill_9() {
+fn acknowledged_changes_survive_kill_9() {
     for family in Family::ALL {
         survive_kill_9(family, "yes", 1);
         survive_kill_9(family, "no", 2);

@@ -342,7 +342,7 @@ fn waiters_are_served_in_the_order_in_which_they_came(family: Family) {
     let stayed: Vec<usize> =
         waiting.iter().enumerate().filter(|(_, place)| place.is_some()).map(|(n, _)| n).collect();
     let names: Vec<String> = stayed.iter().map(|n| format!("o{n}")).collect();
-    wait_until("those who left to be out of the queue", || {
+    wait_until("the queue without the waiters that left", || {
         let rows = server.cmd(&["DLOCK.WAITERS", "k"]).items();
         rows.iter().map(|row| row.field("owner").text()).eq(names.iter().cloned())
     });

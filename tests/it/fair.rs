@@ -110,7 +110,7 @@ fn a_lock_that_is_only_waited_for_has_a_type_too() {
         }
         server.cmd(&mine.call("RELEASE first a")).int();
         // A read shows the grant as ended shortly before it is removed.
-        wait_until("the grant to lapse", || server.keys() == 1);
+        wait_until("the grant to expire", || server.keys() == 1);
         server.cmd(&mine.call("RELEASE k a")).int();
         let info = server.cmd(&mine.call("INFO k"));
         assert_eq!(info.field("owner").text(), "");
@@ -171,7 +171,7 @@ fn a_place_outlives_its_connection_and_waits_for_its_owner() {
 
 /// If an owner without a connection comes first, it holds the lock, unclaimed, for the rest of its grace.
 #[test]
-fn whoever_is_away_costs_what_is_left_of_the_grace() {
+fn a_disconnected_owner_costs_the_rest_of_its_grace() {
     const GRACE: Duration = Duration::from_secs(3);
     let server = start("3000");
     for comes_back in [false, true] {
@@ -235,7 +235,7 @@ fn a_place_with_queue_lasts_as_long_as_that_says() {
 }
 
 #[test]
-fn whoever_gave_up_is_gone_at_once() {
+fn an_owner_that_gave_up_is_removed_at_once() {
     let server = start(LONG);
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
     let mut next = server.block(&["DLOCK.ACQUIRE", "k", "z", "BLOCK", "0"]);
@@ -272,7 +272,7 @@ fn whoever_gave_up_is_gone_at_once() {
     server.left_over_check();
 }
 
-/// `h` releases lock `k` to `b`, whose connection is killed in the same turn of the server's loop, so that the reply
+/// `a` releases lock `k` to `b`. The connection of `b` is killed in the same turn of the server's loop, so that the reply
 /// cannot be sent.
 fn undelivered(server: &Server, options: &[&str]) -> Blocked {
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
@@ -345,7 +345,7 @@ fn a_grant_that_could_not_be_sent_is_announced() {
 
 /// An owner that is granted the lock while disconnected gets a message, as a QUEUE waiter does.
 #[test]
-fn a_grant_to_an_owner_who_is_away_is_announced() {
+fn a_grant_to_a_disconnected_owner_is_announced() {
     let server = start(LONG);
     let mut listener = server.psubscribe(&["dlock:notify*", "mine"]);
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();

@@ -186,7 +186,7 @@ fn a_dump_carries_the_queue() {
 
 /// Restored places have the grace of a new process, no more.
 #[test]
-fn restored_places_go_when_nobody_asks_again() {
+fn restored_places_end_without_a_repeated_request() {
     let server = start();
     let _at = Mixed::line_up(&server);
     let dump = server.cmd(&["DUMP", "k"]).bytes();

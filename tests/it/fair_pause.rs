@@ -38,7 +38,7 @@ fn lose(server: &Server, blocked: Blocked) {
 }
 
 #[test]
-fn a_pause_puts_the_grace_of_who_is_away_off() {
+fn a_pause_extends_the_grace_of_disconnected_owners() {
     const GRACE: u64 = 2_000;
     const PAUSE: u64 = 3_000;
     let ways = ["WRITE", "ALL"].map(|mode| [(mode, true), (mode, false)]);
@@ -79,7 +79,7 @@ fn a_pause_puts_the_grace_of_who_is_away_off() {
 
 /// An owner that gives up during the pause is answered at once; its leaving is written after the pause.
 #[test]
-fn whoever_gives_up_during_a_pause_leaves_after_it() {
+fn an_owner_that_gives_up_during_a_pause_leaves_after_it() {
     let primary = start("60000");
     let replica = Family::Fair.with(&[]).replica_of(&primary).start();
     let mut tap = ReplicaTap::attach(&primary);
@@ -122,7 +122,7 @@ fn whoever_gives_up_during_a_pause_leaves_after_it() {
 
 /// An owner that gave up during the pause is not granted the lock.
 #[test]
-fn nothing_is_granted_to_whoever_gave_up_during_a_pause() {
+fn nothing_is_granted_to_an_owner_that_gave_up_during_a_pause() {
     each(&["WRITE", "ALL"], |mode| {
         let server = start("60000");
         let mut holder = server.client();

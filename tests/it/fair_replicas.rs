@@ -118,7 +118,7 @@ fn a_replica_is_equal_after_every_step() {
     at.changed(&["e", "f"]);
     at.cmd("DLOCK.ACQUIRE k d").int();
     at.cmd("DLOCK.RELEASE k d").int();
-    wait_until("the grant that nobody claims", || owner(&at.primary, "k") == "f");
+    wait_until("the end of the unclaimed grant", || owner(&at.primary, "k") == "f");
     at.changed(&[]);
     at.cmd("CONFIG SET dlock.lock-delay-ms 3000").ok();
     at.cmd("DLOCK.ACQUIRE k f").int();
@@ -300,7 +300,7 @@ fn the_stream_holds_effects_alone() {
     sent();
     lost.hang_up();
     server.wait_blocked(0);
-    assert_eq!(sent().0, [""; 0], "whether somebody is connected is nobody else's business");
+    assert_eq!(sent().0, [""; 0], "connections are not replicated");
     for n in 0..3 {
         client.cmd(&["DLOCK.BREAK", "k"]).int();
         let (names, len) = sent();

@@ -139,7 +139,7 @@ pub fn come_back(server: &Server, how: &str) {
 }
 
 #[test]
-fn whoever_comes_back_in_time_has_its_old_place() {
+fn an_owner_that_returns_in_time_has_its_old_place() {
     let ways = [SNAPSHOT, SHUTDOWN, LOG, REWRITTEN_LOG, LOG_AS_COMMANDS, PROMOTION, FAILOVER];
     each(&ways, |way| {
         let mut clients = Vec::new();
@@ -179,7 +179,7 @@ fn a_replica_that_followed_every_step_serves_them_too() {
 }
 
 #[test]
-fn those_who_stay_away_cost_one_grace_in_all() {
+fn owners_that_stay_away_cost_one_grace_together() {
     const GRACE: Duration = Duration::from_secs(4);
     each(&[SNAPSHOT, LOG, REWRITTEN_LOG, PROMOTION, FAILOVER], |way| {
         let name = way.name;
@@ -196,9 +196,9 @@ fn those_who_stay_away_cost_one_grace_in_all() {
         assert_eq!(server.cmd(&["DLOCK.POSITION", "k", "w39"]).int(), 40, "{name}");
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0, "{name}");
         last.reply(SOON).int();
-        let (total, anew) = (before.elapsed(), after.elapsed());
+        let (total, since_start) = (before.elapsed(), after.elapsed());
         assert!(total >= GRACE, "{name}: {total:?} is too early");
-        assert!(anew < GRACE + LATE, "{name}: {anew:?} is too late");
+        assert!(since_start < GRACE + LATE, "{name}: {since_start:?} is too late");
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "w39"]).int(), 0);
         server.left_over_check();
     });
@@ -228,16 +228,16 @@ fn graces_begin_when_the_quarantine_is_over() {
         wait_until("the quarantine to end", || owner(&server, "k") == "w0");
         assert!(before.elapsed() >= QUARANTINE, "{name}: {:?}", before.elapsed());
         back.reply(SOON).int();
-        let (total, anew) = (before.elapsed(), after.elapsed());
+        let (total, since_start) = (before.elapsed(), after.elapsed());
         assert!(total >= QUARANTINE + GRACE, "{name}: {total:?} is too early");
-        assert!(anew < QUARANTINE + GRACE + LATE, "{name}: {anew:?} is too late");
+        assert!(since_start < QUARANTINE + GRACE + LATE, "{name}: {since_start:?} is too late");
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "w2"]).int(), 0);
         server.left_over_check();
     });
 }
 
 #[test]
-fn what_a_place_asked_for_is_carried() {
+fn options_of_a_waiter_are_preserved() {
     each(&[SNAPSHOT, LOG, REWRITTEN_LOG, LOG_AS_COMMANDS, PROMOTION], |way| {
         let name = way.name;
         let mut clients = Vec::new();

@@ -162,7 +162,7 @@ fn there_may_be_so_many_waiters_and_no_more() {
 }
 
 #[test]
-fn keyspace_events_tell_what_happened() {
+fn keyspace_events_report_each_change() {
     let server = Server::with(&["notify-keyspace-events", "Ed"]).start();
     let mut events = server.psubscribe(&["__key*__:*"]);
     let mut client = server.client();

@@ -65,7 +65,7 @@ fn each_family_has_a_key_type_of_its_own() {
 }
 
 #[test]
-fn the_size_of_a_key_is_that_of_what_is_in_it() {
+fn the_size_of_a_key_is_that_of_its_value() {
     let server = Server::start();
     let mut client = server.client();
     let long = "x".repeat(256);
@@ -131,7 +131,7 @@ fn a_grant_to_somebody_takes_the_time_to_live_off_the_key() {
 }
 
 #[test]
-fn what_ends_by_itself_is_a_change_of_the_key() {
+fn timed_ends_are_changes_of_the_key() {
     let server = Server::start();
     for (make, waits) in [
         ("DRW.ACQUIRE k a WRITE PX 1500", Some("DRW.ACQUIRE k b READ BLOCK 0")),

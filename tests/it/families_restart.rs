@@ -45,7 +45,7 @@ fn survive_kill_9(preamble: &str, seed: u64) {
 }
 
 #[test]
-fn what_was_answered_survives_kill_9() {
+fn acknowledged_changes_survive_kill_9() {
     survive_kill_9("yes", 1);
     survive_kill_9("no", 2);
 }
@@ -114,7 +114,7 @@ fn a_promoted_replica_gives_every_lease_in_full() {
 }
 
 #[test]
-fn ties_of_another_life_end_unless_they_are_tied_anew() {
+fn bindings_of_an_earlier_process_end_unless_bound_again() {
     const GRACE: Duration = Duration::from_secs(4);
     each(&["RDB", "AOF", "promotion"], |&how| {
         println!("{how}");
@@ -151,9 +151,9 @@ fn ties_of_another_life_end_unless_they_are_tied_anew() {
         assert_eq!(rw(&server, "k"), "read a*1 b*1");
         client.cmd(&["DRW.RENEW", "k", "b", "READ", "BIND", "0"]).int();
         assert_eq!(client.cmd(&["DSEM.RENEW", "s", &kept, "BIND", "0"]).int(), 1);
-        // A renewal without BIND ties nothing.
+        // A renewal without BIND binds nothing.
         assert_eq!(client.cmd(&["DSEM.RENEW", "s", &lost, "PX", "60000"]).int(), 1);
-        wait_until("what was not tied anew to end", || {
+        wait_until("the holds that were not bound again to end", || {
             rw(&server, "k") == "read b*1" && sem(&server, "s") == "1 of 2 (1 leased, 0 taken)"
         });
         assert!(told.elapsed() >= GRACE, "{:?}", told.elapsed());

@@ -71,7 +71,7 @@ fn words(call: &str) -> Vec<Vec<u8>> {
 
 /// The specimens on a server.
 pub struct Specimens {
-    /// The connections that ties and places are for.
+    /// The connections of bindings and waiters.
     _connections: [Client; 2],
     state: Vec<String>,
     digest: String,

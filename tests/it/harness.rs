@@ -26,7 +26,7 @@ fn failure(test: impl FnOnce()) -> String {
 }
 
 #[test]
-fn replies_show_exactly_what_came() {
+fn replies_show_the_exact_bytes() {
     let server = plain(&[]).start();
     assert_eq!(server.cmd(&["ECHO", "a\r\nb"]).text(), "a\r\nb");
     assert_eq!(server.cmd(&args!["SET", b"\xff\0", 12]), Value::Okay);

@@ -27,7 +27,7 @@ use crate::{
 test_both_families! {
     thousands_of_damaged_payloads_do_no_harm
     damage_to_the_frame_does_no_harm
-    what_was_taken_can_be_saved_again
+    accepted_payloads_can_be_saved_again
     a_hold_that_cannot_be_is_refused
 }
 
@@ -242,7 +242,7 @@ fn damage_to_the_frame_does_no_harm(family: Family) {
     server.left_over_check();
 }
 
-fn what_was_taken_can_be_saved_again(family: Family) {
+fn accepted_payloads_can_be_saved_again(family: Family) {
     let server = family.start();
     let mut client = server.client();
     for (kind, dump) in specimens(&server).iter().enumerate() {

@@ -11,8 +11,8 @@ use crate::{
 };
 
 test_both_families! {
-    whoever_is_first_gets_a_lock_whose_key_was_removed
-    nobody_comes_between_a_removal_and_the_first
+    the_first_waiter_gets_a_lock_after_its_key_was_removed
+    no_request_comes_between_a_removal_and_the_first_waiter
     a_key_that_ran_out_unnoticed_is_noticed_by_the_next_call
     a_flush_is_announced_once_for_each_database_that_had_holds
     another_value_on_the_key_ends_hold_and_waits
@@ -45,7 +45,7 @@ fn assert_told(scene: &mut Scene<'_>, told: &str) {
     assert_eq!(message, wanted);
 }
 
-fn whoever_is_first_gets_a_lock_whose_key_was_removed(family: Family) {
+fn the_first_waiter_gets_a_lock_after_its_key_was_removed(family: Family) {
     let server = family.start();
     for (removal, told) in REMOVALS {
         println!("{removal:?}");
@@ -58,7 +58,7 @@ fn whoever_is_first_gets_a_lock_whose_key_was_removed(family: Family) {
     }
 }
 
-fn nobody_comes_between_a_removal_and_the_first(family: Family) {
+fn no_request_comes_between_a_removal_and_the_first_waiter(family: Family) {
     let server = family.start();
     for (removal, told) in REMOVALS {
         // These two take effect with a delay.

@@ -135,7 +135,7 @@ fn a_replica_follows_when_large_values_are_removed_and_moved() {
 /// Number of waiters in a value.
 fn places(server: &Server, key: &str) -> i64 {
     let lock = stored(&mut server.client(), key.as_bytes()).expect("a lock");
-    i64::try_from(lock.waiters()).expect("not so many")
+    i64::try_from(lock.waiters()).expect("a small number")
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn a_step_that_is_sent_again_counts_once() {
 }
 
 #[test]
-fn many_who_step_at_once_are_each_counted_once() {
+fn concurrent_steps_are_each_counted_once() {
     const CLIENTS: usize = 20;
     const STEPS: usize = 100;
     let server = Server::start();
@@ -162,7 +162,7 @@ fn ten_thousand_waiters_are_released_by_one_step() {
 }
 
 #[test]
-fn who_waits_for_one_that_ends_otherwise_is_told_that_it_is_broken() {
+fn waiters_for_a_latch_that_ends_unopened_get_broken() {
     let server = Server::start();
     for (init, end) in [
         (&["DLATCH.INIT", "l", "3"][..], &["DEL", "l"][..]),
@@ -316,7 +316,7 @@ fn info_and_waiters_are_maps_with_every_field() {
 }
 
 #[test]
-fn on_a_replica_nobody_waits() {
+fn calls_do_not_wait_on_a_replica() {
     let primary = Server::start();
     let replica = Server::with(&[]).replica_of(&primary).start();
     primary.cmd(&["DLATCH.INIT", "l", "3", "PX", "60000"]).int();

@@ -18,7 +18,7 @@ test_both_families! {
     only_the_holder_with_the_right_token_changes_the_hold
     a_resent_request_counts_nothing
     a_hold_remembers_its_last_eight_requests
-    renew_sets_the_end_anew
+    renew_restarts_the_lease
     a_hold_is_broken_by_force
     info_is_a_map_with_every_field
     a_lease_ends_by_itself_and_not_early
@@ -200,7 +200,7 @@ fn a_hold_remembers_its_last_eight_requests(family: Family) {
     server.left_over_check();
 }
 
-fn renew_sets_the_end_anew(family: Family) {
+fn renew_restarts_the_lease(family: Family) {
     let server = family.start();
     let mut client = server.client();
     let token = client.cmd(&["DLOCK.ACQUIRE", "k", "a", "EX", "50"]).int();

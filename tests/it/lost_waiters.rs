@@ -87,7 +87,7 @@ fn doomed(server: &Server, lock: &Lock, options: &[&str]) -> Vec<Client> {
 
 /// The server cannot distinguish a killed process from one that closes its connection.
 #[test]
-fn the_next_waiter_gets_what_dead_ones_waited_for() {
+fn the_next_waiter_gets_the_lock_of_dead_waiters() {
     for options in [&["QUEUE", QUEUE_MS][..], &["BLOCK", "0", "QUEUE", QUEUE_MS]] {
         for lock in LOCKS {
             let what = format!("{}, {options:?}", lock.name());
@@ -155,7 +155,7 @@ fn a_grant_that_cannot_be_sent_goes_on_and_the_place_stays() {
         lock.release(&server, "next", lock.waits, &got);
         let mut back = server.client();
         let taken = back.cmd(&lock.ask("dead", lock.dies, &["QUEUE", QUEUE_MS])).ok();
-        assert!(!taken.is_null(), "{what}: it is free, and nobody is in front");
+        assert!(!taken.is_null(), "{what}: it is free, without waiters in front");
         lock.release(&server, "dead", lock.dies, &taken);
         assert_eq!(server.info_number("dlock", "grants_in_flight"), 0);
         drop((back, doomed));

@@ -13,7 +13,7 @@ test_both_families! {
     a_hold_hears_how_it_ended
     a_place_that_claims_nothing_hears_it_too
     names_of_any_bytes_come_through
-    keyspace_events_tell_what_happened_to_a_lock
+    keyspace_events_report_changes_of_a_lock
 }
 
 /// A subscriber to all our channels, so that a message on a wrong channel or of a wrong hold is noticed, too.
@@ -199,7 +199,7 @@ fn names_of_any_bytes_come_through(family: Family) {
     server.left_over_check();
 }
 
-fn keyspace_events_tell_what_happened_to_a_lock(family: Family) {
+fn keyspace_events_report_changes_of_a_lock(family: Family) {
     let server = family.with(&["notify-keyspace-events", "Ed", "dlock.fair-grace-ms", "0"]).start();
     let mut events = server.psubscribe(&["__key*__:*"]);
     let mut bound = server.client();

@@ -266,7 +266,7 @@ fn a_shutdown_that_is_given_up_is_a_pause(family: Family) {
 }
 
 #[test]
-fn a_shutdown_closes_blocked_connections_and_keeps_what_was_saved() {
+fn a_shutdown_closes_blocked_connections_and_keeps_saved_data() {
     for how in ["SAVE", "NOSAVE"] {
         let mut server = Server::start();
         let Scene { token, mut first, mut queued, mut last, mut holder, .. } =

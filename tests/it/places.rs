@@ -115,7 +115,8 @@ pub fn wait_for_all(server: &Server, locks: usize, depth: usize) {
 
     let before = used_memory(server);
     crowd.ask(&mut waiter);
-    let each = (used_memory(server) - before) / i64::try_from(crowd.places()).expect("not so many");
+    let each =
+        (used_memory(server) - before) / i64::try_from(crowd.places()).expect("a small number");
     println!("{:?}: {depth} places in each of {locks} queues: {each} bytes each", server.family());
     assert!(each <= MOST_BYTES, "{each} bytes for a place");
     assert_eq!(server.blocked_clients(), 0);

@@ -13,10 +13,10 @@ use crate::{
 
 test_both_families! {
     a_blocked_call_gets_the_lock_or_times_out
-    what_is_sent_behind_a_blocked_call_is_answered_behind_it
+    commands_after_a_blocked_call_are_answered_after_it
     the_queue_is_shown_in_order
     a_grant_to_a_place_must_be_claimed
-    a_grant_that_nobody_claims_goes_to_the_next
+    an_unclaimed_grant_goes_to_the_next_waiter
     a_place_outlives_its_connection_by_queue
     a_hung_connection_is_passed_over_until_it_is_heard_again
     a_blocked_call_with_queue_leaves_its_place_behind
@@ -63,7 +63,7 @@ fn a_blocked_call_gets_the_lock_or_times_out(family: Family) {
     server.left_over_check();
 }
 
-fn what_is_sent_behind_a_blocked_call_is_answered_behind_it(family: Family) {
+fn commands_after_a_blocked_call_are_answered_after_it(family: Family) {
     let server = start(family);
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
     let longest = ["DLOCK.ACQUIRE", "k", "b", "BLOCK", "31536000000", "PX", "31536000000"];
@@ -175,7 +175,7 @@ fn a_grant_to_a_place_must_be_claimed(family: Family) {
     server.left_over_check();
 }
 
-fn a_grant_that_nobody_claims_goes_to_the_next(family: Family) {
+fn an_unclaimed_grant_goes_to_the_next_waiter(family: Family) {
     let server = start(family);
     let mut client = server.client();
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();

@@ -23,7 +23,7 @@ const VARYING: [&str; 5] =
 /// The token in the examples; other tokens are recognized by their difference to it.
 const EXAMPLE_TOKEN: i64 = 1_767_225_600_123_456;
 
-/// The permit id that stands in the examples.
+/// The permit id in the examples.
 const EXAMPLE_PERMIT: &str = "0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70";
 
 /// The values of this run for the token and the permit id of the examples, once known.

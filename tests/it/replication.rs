@@ -15,7 +15,7 @@ use crate::{
 
 test_both_families! {
     a_full_sync_beside_the_old_data_is_equal
-    a_replica_ends_no_lease_and_hides_what_is_over
+    a_replica_ends_no_lease_and_hides_expired_ones
     a_time_to_live_goes_with_a_new_owner_on_both_sides
     wait_covers_grants_that_came_late_or_were_repeated
     a_lock_that_was_renamed_to_an_empty_name_ends_on_replicas_too
@@ -201,7 +201,7 @@ fn a_replica_shows_everything_and_takes_no_write() {
     }
 }
 
-fn a_replica_ends_no_lease_and_hides_what_is_over(family: Family) {
+fn a_replica_ends_no_lease_and_hides_expired_ones(family: Family) {
     let mut primary = family.start();
     let replica = family.with(&[]).replica_of(&primary).start();
     let mut tied = primary.client();

@@ -10,7 +10,7 @@ test_both_families! {
     a_late_release_does_not_release_the_next_hold
     a_late_acquire_does_not_take_a_released_lock_again
     a_cancelled_request_can_come_no_more
-    what_was_over_is_known_to_a_promoted_replica
+    a_promoted_replica_knows_finished_requests
 }
 
 /// Makes a call given as words, on a separate connection.
@@ -95,7 +95,7 @@ fn a_cancelled_request_can_come_no_more(family: Family) {
     server.left_over_check();
 }
 
-fn what_was_over_is_known_to_a_promoted_replica(family: Family) {
+fn a_promoted_replica_knows_finished_requests(family: Family) {
     let mut primary = family.start();
     let replica = family.with(&[]).replica_of(&primary).start();
     ask(&primary, "SET first v").ok();
@@ -150,7 +150,7 @@ fn read_write_locks_know_the_requests_of_each_mode() {
 }
 
 #[test]
-fn semaphores_know_what_each_request_was() {
+fn semaphores_remember_each_request() {
     let mut primary = Server::start();
     let replica = Server::with(&[]).replica_of(&primary).start();
     ask(&primary, "SET first v").ok();

@@ -11,9 +11,9 @@ use crate::{
 };
 
 test_both_families! {
-    a_replica_that_came_late_knows_what_was_over_before
-    a_full_sync_brings_what_is_known_in_place_of_what_was
-    a_file_brings_what_was_over
+    a_late_replica_knows_earlier_finished_requests
+    a_full_sync_replaces_the_finished_requests
+    a_file_contains_finished_requests
 }
 
 /// Ends holds and other requests with an id, of every kind of use.
@@ -68,7 +68,7 @@ fn copies_do_nothing(server: &Server, what: &str) {
     server.left_over_check();
 }
 
-fn a_replica_that_came_late_knows_what_was_over_before(family: Family) {
+fn a_late_replica_knows_earlier_finished_requests(family: Family) {
     let ways: [&[&str]; 4] = [
         &[],
         &["repl-diskless-load", "swapdb"],
@@ -95,7 +95,7 @@ fn a_replica_that_came_late_knows_what_was_over_before(family: Family) {
     }
 }
 
-fn a_full_sync_brings_what_is_known_in_place_of_what_was(family: Family) {
+fn a_full_sync_replaces_the_finished_requests(family: Family) {
     for load in ["disabled", "swapdb"] {
         let mut primary = family.with(&["repl-backlog-size", "16384"]).start();
         spend(&primary);
@@ -147,7 +147,7 @@ fn a_full_sync_brings_what_is_known_in_place_of_what_was(family: Family) {
     }
 }
 
-fn a_file_brings_what_was_over(family: Family) {
+fn a_file_contains_finished_requests(family: Family) {
     const PREAMBLE: &[&str] =
         &["appendonly", "yes", "appendfsync", "always", "aof-use-rdb-preamble", "yes"];
     let ways = [
@@ -172,7 +172,7 @@ fn a_file_brings_what_was_over(family: Family) {
 }
 
 #[test]
-fn what_was_known_too_long_is_not_saved() {
+fn outdated_requests_are_not_saved() {
     if !Kind::of_binary().at_least((7, 2), (7, 2)) {
         // A file of an older server always needs the module.
         return;

@@ -11,12 +11,12 @@ use crate::{
 
 test_both_families! {
     leases_end_later_but_never_earlier
-    a_tied_hold_has_a_grace_to_be_tied_anew
+    a_bound_hold_has_a_grace_to_be_bound_again
     new_grants_wait_until_the_quarantine_is_over
     tokens_go_on_growing
     a_token_that_came_and_went_in_the_file_is_known
     a_lock_that_moved_right_after_it_was_loaded_ends_by_itself
-    what_was_granted_between_exchanges_of_databases_ends_by_itself
+    a_grant_between_two_swaps_of_databases_expires
     a_promoted_replica_gives_the_last_known_lease_in_full
 }
 
@@ -105,9 +105,12 @@ fn leases_end_later_but_never_earlier(family: Family) {
             .into();
         for (key, lease, waiter) in &mut waiters {
             waiter.expect_reply(SOON).int();
-            let (total, anew) = (given.elapsed(), after.elapsed());
+            let (total, since_start) = (given.elapsed(), after.elapsed());
             assert!(total >= *lease, "{key}, {name}: {total:?} after the grant is too early");
-            assert!(anew <= *lease + LATE, "{key}, {name}: {anew:?} after the start is too late");
+            assert!(
+                since_start <= *lease + LATE,
+                "{key}, {name}: {since_start:?} after the start is too late"
+            );
         }
         for (key, _, waiter) in &mut waiters {
             assert_eq!(waiter.client().cmd(&["DLOCK.RELEASE", key, "c"]).int(), 0);
@@ -148,7 +151,7 @@ fn a_promoted_replica_gives_the_last_known_lease_in_full(family: Family) {
     replica.left_over_check();
 }
 
-fn a_tied_hold_has_a_grace_to_be_tied_anew(family: Family) {
+fn a_bound_hold_has_a_grace_to_be_bound_again(family: Family) {
     const GRACE: Duration = Duration::from_secs(4);
     const LONGER: Duration = Duration::from_secs(5);
     each(&[SNAPSHOT, LOG, PROMOTION], |way| {
@@ -174,11 +177,11 @@ fn a_tied_hold_has_a_grace_to_be_tied_anew(family: Family) {
         assert!(!untied("lost") && !untied("longer"), "{name}: they have a grace");
         client.cmd(&["DLOCK.RENEW", "renewed", "a", "BIND", "0"]).ok();
         client.cmd(&["DLOCK.ACQUIRE", "entered", "a", "BIND", "0"]).ok();
-        // A renewal without BIND is none for the tie.
+        // A renewal without BIND does not bind it.
         client.cmd(&["DLOCK.RENEW", "untied", "a", "PX", "60000"]).ok();
         client.cmd(&["DLOCK.ACQUIRE", "untied", "a", "PX", "60000"]).ok();
         for (key, until) in [("lost", GRACE), ("untied", GRACE), ("longer", LONGER)] {
-            wait_until("a hold that nobody tied anew to end", || untied(key));
+            wait_until("a hold that was not bound again to end", || untied(key));
             assert!(before.elapsed() >= until, "{key}, {name}: {:?}", before.elapsed());
             assert!(after.elapsed() <= until + LATE, "{key}, {name}: {:?}", after.elapsed());
         }
@@ -192,7 +195,7 @@ fn a_tied_hold_has_a_grace_to_be_tied_anew(family: Family) {
             );
         }
         drop(client);
-        wait_until("the holds that were tied anew to end", || {
+        wait_until("the holds that were bound again to end", || {
             untied("renewed") && untied("entered")
         });
         server.left_over_check();
@@ -368,7 +371,7 @@ fn a_lock_that_moved_right_after_it_was_loaded_ends_by_itself(family: Family) {
     });
 }
 
-fn what_was_granted_between_exchanges_of_databases_ends_by_itself(family: Family) {
+fn a_grant_between_two_swaps_of_databases_expires(family: Family) {
     // The other process reads all of this at once and takes no turn in between.
     let transact = |server: &Server| {
         // A replica needs up to a second to acknowledge all of it.

@@ -196,7 +196,7 @@ fn another_owner_waits_for_the_full_lease_counted_from_the_start() {
 }
 
 #[test]
-fn what_was_restored_goes_on_with_what_was_left() {
+fn a_restored_hold_continues_with_its_remaining_lease() {
     let server = Server::start();
     server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "60000"]).int();
     wait_until("some of the lease to pass", || left(&server.cmd(&["DLOCK.INFO", "k"])) < 59_900);
@@ -208,7 +208,7 @@ fn what_was_restored_goes_on_with_what_was_left() {
 }
 
 #[test]
-fn without_an_aof_the_quarantine_protects_what_was_granted_after_the_snapshot() {
+fn without_an_aof_the_quarantine_protects_grants_after_the_snapshot() {
     for family in Family::ALL {
         let server = family.start();
         server.cmd(&["DLOCK.ACQUIRE", "old", "a"]).int();

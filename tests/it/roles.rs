@@ -65,7 +65,7 @@ fn waiters_of_a_server_that_becomes_a_replica_are_sent_away() {
 
 /// A lone replica does not close its connections: bound or waiting ones may still close, without any effect.
 #[test]
-fn a_replica_ends_nothing_by_itself_and_says_what_is_over() {
+fn a_replica_ends_no_hold_and_shows_expired_ones_as_ended() {
     let server = Server::start();
     let mut scene = Scene::set(&server, "k");
     let mut bound = server.client();
@@ -145,12 +145,12 @@ fn tie_four(server: &Server) -> Vec<i64> {
 }
 
 /// The grace began at `told` or since.
-fn orphans_end_unless_tied_anew(server: &Server, told: Instant, tokens: &[i64]) {
+fn orphans_end_unless_bound_again(server: &Server, told: Instant, tokens: &[i64]) {
     let shown = server.cmd(&["DLOCK.INFO", "untied"]);
     assert_eq!((shown.field("token").int(), shown.field("bound-client").int()), (tokens[0], 0));
     assert!(shown.field("ttl-ms").int() <= 4_000, "{}", shown.show());
     let mut holder = server.client();
-    // A renewal without BIND ties nothing.
+    // A renewal without BIND binds nothing.
     holder.cmd(&["DLOCK.RENEW", "renewed", "h", "PX", "60000"]).int();
     holder.cmd(&["DLOCK.RENEW", "tied", "h", "PX", "60000", "BIND", "0"]).int();
     let ends = [("untied", 4_000), ("renewed", 4_000), ("long", 5_000)];
@@ -167,18 +167,18 @@ fn orphans_end_unless_tied_anew(server: &Server, told: Instant, tokens: &[i64]) 
 }
 
 #[test]
-fn ties_of_a_server_that_is_gone_end_unless_tied_anew() {
+fn bindings_of_a_lost_server_end_unless_bound_again() {
     let mut old = Server::start();
     let new = Server::with(&GRACE).replica_of(&old).start();
     let tokens = tie_four(&old);
     old.wait_replica_synced(&new);
     old.kill9();
     let told = promote(&new);
-    orphans_end_unless_tied_anew(&new, told, &tokens);
+    orphans_end_unless_bound_again(&new, told, &tokens);
 }
 
 #[test]
-fn ties_of_an_earlier_life_end_unless_tied_anew() {
+fn bindings_of_an_earlier_life_end_unless_bound_again() {
     each(&["RDB", "AOF"], |&how| {
         let append_only = if how == "AOF" { "yes" } else { "no" };
         let mut server = Server::with(&GRACE).and(&["appendonly", append_only]).start();
@@ -189,7 +189,7 @@ fn ties_of_an_earlier_life_end_unless_tied_anew() {
         server.kill9();
         let told = Instant::now();
         server.start_again();
-        orphans_end_unless_tied_anew(&server, told, &tokens);
+        orphans_end_unless_bound_again(&server, told, &tokens);
     });
 }
 

@@ -110,7 +110,7 @@ fn a_lock_is_closed_after_a_write_hold_that_was_not_given_back() {
     server.cmd(&["DRW.ACQUIRE", "k", "a", "WRITE"]).int();
     assert!(place.cmd(&["DRW.ACQUIRE", "k", "b", "WRITE", "QUEUE", "20"]).is_null());
     server.cmd(&["DRW.RELEASE", "k", "a", "WRITE"]).int();
-    wait_until("the grant to lapse", || server.info_number("dlock", "unclaimed") == 1);
+    wait_until("the grant to expire", || server.info_number("dlock", "unclaimed") == 1);
     assert_eq!(rw(&server, "k"), "nothing");
     // It is served when the delay is over.
     server.cmd(&["CONFIG", "SET", "dlock.lock-delay-ms", "2000"]).ok();

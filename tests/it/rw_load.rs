@@ -99,13 +99,13 @@ fn overtaken(crowd_mode: &str, mode: &str, rounds: usize) -> Vec<i64> {
 #[test]
 fn no_writer_starves_among_readers() {
     let overtaken = overtaken("READ", "WRITE", 40);
-    assert!(overtaken.iter().all(|&by| by <= 0), "by so many: {overtaken:?}");
+    assert!(overtaken.iter().all(|&by| by <= 0), "overtaken by: {overtaken:?}");
 }
 
 #[test]
 fn no_reader_starves_among_writers() {
     let overtaken = overtaken("WRITE", "READ", 20);
-    assert!(overtaken.iter().all(|&by| by <= 0), "by so many: {overtaken:?}");
+    assert!(overtaken.iter().all(|&by| by <= 0), "overtaken by: {overtaken:?}");
 }
 
 /// The certain holders of a lock, by mode, and until when: from the reply until the end of a lease that began with
@@ -236,7 +236,7 @@ impl Worker<'_> {
             2 if Kind::of_binary().client_unblock_is_safe() => {
                 self.second.cmd(&["CLIENT", "UNBLOCK", &id]).ok();
             }
-            // A repeat would take a tie along to its connection.
+            // A repeat would move a binding to its connection.
             3 | 4 if !call.contains(&b"BIND".to_vec()) => {
                 let again = self.second.cmd(call);
                 return vec![self.main.reply(LIMIT), again];

@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn who_asks_again_keeps_the_place_unless_the_mode_is_another() {
+fn a_repeat_keeps_the_place_unless_the_mode_differs() {
     let server = Server::start();
     let mut story = Story::on(&server);
     story.go(&[
@@ -106,7 +106,7 @@ fn a_grant_to_a_place_is_claimed_in_its_mode() {
 }
 
 #[test]
-fn grants_that_nobody_claims_go_to_the_next() {
+fn unclaimed_grants_go_to_the_next_waiter() {
     let server = Server::start();
     let mut messages = server.subscribe(&["news"]);
     let mut place = server.client();
@@ -169,7 +169,7 @@ fn those_behind_a_place_are_let_in_when_its_connection_is_found_to_be_hung() {
     let mut readers =
         ["b", "c"].map(|owner| server.block(&["DRW.ACQUIRE", "k", owner, "READ", "BLOCK", "0"]));
     server.cmd(&["DRW.RELEASE", "lapses", "a", "WRITE"]).int();
-    wait_until("the grant to lapse", || server.info_number("dlock", "unclaimed") == 1);
+    wait_until("the grant to expire", || server.info_number("dlock", "unclaimed") == 1);
     for reader in &mut readers {
         reader.expect_reply(SOON).int();
     }
@@ -209,7 +209,7 @@ fn an_owner_never_has_two_holds_of_a_mode() {
         assert!(hung.cmd(&["DRW.ACQUIRE", key, "b", "READ", "QUEUE", queue]).is_null());
     }
     server.cmd(&["DRW.RELEASE", "lapses", "a", "WRITE"]).int();
-    wait_until("the grant to lapse", || server.info_number("dlock", "unclaimed") == 1);
+    wait_until("the grant to expire", || server.info_number("dlock", "unclaimed") == 1);
     server.cmd(&["DRW.RELEASE", "k", "a", "WRITE"]).int();
     server.cmd(&["DRW.ACQUIRE", "k", "b", "READ"]).int();
     hung.cmd(&["DRW.POSITION", "k", "b"]).int();

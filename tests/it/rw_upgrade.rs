@@ -6,7 +6,7 @@ use crate::{
 };
 
 #[test]
-fn the_only_reader_writes_at_once_whoever_waits() {
+fn the_only_reader_upgrades_at_once_past_all_waiters() {
     Story::tell(
         &Server::start(),
         &[
@@ -85,7 +85,7 @@ fn an_upgrade_keeps_its_place_when_its_read_hold_ends() {
 }
 
 #[test]
-fn the_last_reader_writes_at_once_in_front_of_an_upgrade_whose_read_hold_ended() {
+fn the_last_reader_upgrades_past_an_upgrade_without_a_read_hold() {
     Story::tell(
         &Server::start(),
         &[
@@ -105,7 +105,7 @@ fn the_last_reader_writes_at_once_in_front_of_an_upgrade_whose_read_hold_ended()
 }
 
 #[test]
-fn an_upgrade_waits_in_front_of_one_whose_read_hold_ended() {
+fn an_upgrade_waits_in_front_of_one_without_a_read_hold() {
     for detection in ["yes", "no"] {
         Story::tell(
             &Server::with(&["dlock.deadlock-detection", detection]).start(),

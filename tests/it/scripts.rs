@@ -26,7 +26,7 @@ const BUSY: &str = "
     return redis.call(unpack(ARGV))";
 
 #[test]
-fn what_comes_due_during_a_script_happens_at_its_end() {
+fn timed_events_during_a_script_happen_at_its_end() {
     // Once a second the server would check everything anyway.
     let server =
         Server::with(&["busy-reply-threshold", "20", "hz", "1", "dynamic-hz", "no"]).start();

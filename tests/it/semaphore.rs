@@ -307,7 +307,7 @@ fn info_and_permits_are_maps_with_every_field() {
 }
 
 #[test]
-fn a_permit_whose_holder_is_gone_costs_nothing_after_its_lease() {
+fn a_permit_of_a_dead_holder_is_free_after_its_lease() {
     let server = Server::start();
     let mut messages = server.subscribe(&["news"]);
     server.cmd(&["DSEM.INIT", "s", "5"]).int();
@@ -334,7 +334,7 @@ fn a_permit_whose_holder_is_gone_costs_nothing_after_its_lease() {
     let tied = hold(&mut second, 4, &["BIND", "0", "EX", "900"]);
     assert!(server.cmd(&["DSEM.TAKE", "s"]).is_null());
     drop(second);
-    wait_until("the tied permit to come back", || {
+    wait_until("the bound permit to come back", || {
         sem(&server, "s") == "4 of 5 (1 leased, 0 taken)"
     });
     assert_eq!(messages.next_text(), format!("disconnected 0 {tied} 1 a 0  s"));
@@ -358,7 +358,7 @@ fn a_permit_whose_holder_is_gone_costs_nothing_after_its_lease() {
 }
 
 #[test]
-fn taken_permits_stay_out_whoever_took_them() {
+fn taken_permits_stay_out_after_a_disconnect() {
     let server = Server::start();
     server.cmd(&["DSEM.INIT", "s", "3"]).int();
     let mut taker = server.client();

@@ -197,7 +197,7 @@ impl Worker<'_> {
             2 if Kind::of_binary().client_unblock_is_safe() => {
                 self.second.cmd(&["CLIENT", "UNBLOCK", &id]).ok();
             }
-            // A repeat would take a tie along to its connection.
+            // A repeat would move a binding to its connection.
             3 | 4 if !call.contains(&b"BIND".to_vec()) => {
                 let again = self.second.cmd(call);
                 return vec![self.main.reply(LIMIT), again];

@@ -46,7 +46,7 @@ fn a_semaphore_that_is_not_there_is_waited_for() {
 }
 
 #[test]
-fn one_that_is_made_on_first_use_serves_those_who_waited_first() {
+fn a_semaphore_made_on_first_use_serves_earlier_waiters_first() {
     Story::tell(
         &Server::start(),
         &[
@@ -73,7 +73,7 @@ fn one_that_is_made_on_first_use_serves_those_who_waited_first() {
 }
 
 #[test]
-fn those_who_have_become_too_wide_are_told_so() {
+fn waiters_that_have_become_too_wide_get_an_error() {
     Story::tell(
         &Server::start(),
         &[
@@ -189,7 +189,7 @@ fn one_that_was_made_on_first_use_is_not_left_behind_by_a_hung_connection() {
         assert!(hung.cmd(&["DSEM.ACQUIRE", "s", owner, "QUEUE", queue]).is_null());
     }
     assert_eq!(server.cmd(&["DSEM.RELEASE", "s", &id]).int(), 0);
-    wait_until("the grant to lapse", || server.info_number("dlock", "unclaimed") == 1);
+    wait_until("the grant to expire", || server.info_number("dlock", "unclaimed") == 1);
     // It can be used meanwhile, with the same capacity.
     let id = server.cmd(&["DSEM.ACQUIRE", "s", "d", "LIMIT", "1"]).text();
     assert!(server.cmd(&["DSEM.ACQUIRE", "s", "e", "LIMIT", "1"]).is_null());

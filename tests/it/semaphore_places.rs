@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn who_asks_again_keeps_the_place_unless_more_is_wanted() {
+fn a_repeat_keeps_the_place_unless_it_wants_more() {
     let server = Server::start();
     let mut story = Story::on(&server);
     story.go(&[
@@ -100,7 +100,7 @@ fn a_grant_to_a_place_is_claimed_with_its_count() {
 }
 
 #[test]
-fn grants_that_nobody_claims_go_to_the_next() {
+fn unclaimed_grants_go_to_the_next_waiter() {
     let server = Server::start();
     let mut hung = server.client();
     server.cmd(&["DSEM.INIT", "s", "1"]).int();
@@ -140,7 +140,7 @@ fn those_behind_a_place_are_served_when_its_connection_is_found_to_be_hung() {
     let mut b = server.block(&["DSEM.ACQUIRE", "s", "b", "BLOCK", "0"]);
     let mut taker = server.block(&["DSEM.TAKE", "s", "BLOCK", "0"]);
     server.cmd(&["DSEM.RELEASE", "lapses", &lapses]).int();
-    wait_until("the grant to lapse", || server.info_number("dlock", "unclaimed") == 1);
+    wait_until("the grant to expire", || server.info_number("dlock", "unclaimed") == 1);
     b.expect_reply(SOON).text();
     assert_eq!(taker.expect_reply(SOON).int(), 1);
     assert_eq!(sem(&server, "s"), "0 of 3 (1 leased, 2 taken); waits h");

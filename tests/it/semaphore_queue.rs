@@ -150,7 +150,7 @@ fn every_way_for_permits_to_come_back_serves_the_queue() {
 }
 
 #[test]
-fn what_cannot_be_delivered_is_handed_on() {
+fn undelivered_grants_are_handed_off() {
     let server = Server::start();
     for (call, next) in [
         ("DSEM.ACQUIRE s b COUNT 2 BLOCK 0", "DSEM.ACQUIRE s c COUNT 2 BLOCK 0"),

@@ -257,7 +257,7 @@ fn a_lock_stays_closed_after_a_hold_that_was_not_given_back(family: Family) {
     client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
     client.cmd(&["DLOCK.ACQUIRE", "k", "b", "QUEUE", "1"]).ok();
     client.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
-    wait_until("the grant to lapse", || server.info_number("dlock", "unclaimed") == 1);
+    wait_until("the grant to expire", || server.info_number("dlock", "unclaimed") == 1);
     client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
     client.cmd(&["DEL", "k"]).ok();
     client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();

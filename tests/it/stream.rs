@@ -248,7 +248,7 @@ fn a_place_sends_nothing_until_its_grant_is_made() {
 }
 
 #[test]
-fn the_end_of_a_connection_sends_what_it_changes() {
+fn a_disconnect_replicates_its_changes() {
     let mut at = Scene::start();
     let (mut one, mut two) = (at.server.client(), at.server.client());
     let now = one.cmd(&["DLOCK.ACQUIRE", "now", "a", "BIND", "0"]).int();
@@ -274,7 +274,7 @@ fn the_end_of_a_connection_sends_what_it_changes() {
 }
 
 #[test]
-fn what_changes_nothing_sends_nothing() {
+fn calls_without_a_change_replicate_nothing() {
     let mut at = Scene::start();
     at.cmd("SET text x").ok();
     let t = at.int("DLOCK.ACQUIRE k a REQID r");

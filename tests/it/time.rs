@@ -141,7 +141,7 @@ fn begin(server: &Server) -> Vec<Due> {
     let asked = Instant::now();
     drop(holder);
     let tied = || server.cmd(&["DLOCK.INFO", "tie"]).field("bound-client").int();
-    wait_until("the tie to be cut", || tied() == 0);
+    wait_until("the bound lease to be shortened", || tied() == 0);
     all.push(due("a tie", client, is_token, asked, 1_440));
 
     // In other families a waiter without a connection blocks no other waiter.

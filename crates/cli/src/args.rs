@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_excludes_each_other() {
+    fn exclusive_options_are_refused() {
         for words in [
             "k",
             "k --",

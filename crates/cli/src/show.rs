@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_nobody_holds() {
+    fn a_free_lock() {
         let closed_for = Duration::from_millis(250);
         let lock = Lock { kind: Kind::Fair, holder: None, closed_for, waiters: 1 };
         assert_eq!(
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted() {
+    fn counts_are_shown() {
         let semaphore = Semaphore { capacity: 2, available: -1, leased: 2, taken: 1, waiters: 0 };
         assert_eq!(held_by(&Info::Semaphore(semaphore)), "3 of 2 permits");
         let latch = Latch { count: 1, initial: 2, left: None, waiters: 0 };

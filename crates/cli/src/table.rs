@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_marked() {
+    fn cuts_are_marked() {
         assert_eq!(["abc", "abcd", ""].map(|text| fit(text, 3)), ["abc", "ab…", ""]);
         assert_eq!(fit("abc", 0), "");
         let mut table = Table::new(&["KEY", ">N"]);

@@ -93,7 +93,7 @@ fn owners_after_each_other_are_fine() {
     run.call(1, take(A), 10).unwrap();
     run.call(1, release(A), 0).unwrap();
     run.call(2, take(B), 11).unwrap();
-    // A lease that has run out.
+    // An expired lease.
     run.after(1_000).call(1, take(A), 12).unwrap();
 }
 

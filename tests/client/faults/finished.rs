@@ -120,7 +120,7 @@ async fn a_release_that_was_repeated_is_one() {
 
 /// A request that was never sent was not repeated: if the hold had ended before, it is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_gone_before_the_first_copy_is_gone() {
+async fn a_hold_lost_before_the_first_copy_is_lost() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let client = quick().connect(&proxy.url()).await.unwrap();

@@ -19,7 +19,7 @@ const AT_ONCE: Duration = Duration::from_millis(200);
 const SOON: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_for_a_waiter_that_was_killed() {
+async fn a_killed_waiter_delays_no_other() {
     let (server, client) = start().await;
     let mut took = Vec::new();
     for round in 0..ROUNDS {

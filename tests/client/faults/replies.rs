@@ -16,7 +16,7 @@ const SLICE: Duration = Duration::from_millis(300);
 
 /// The case that makes a resent ACQUIRE dangerous, and similar ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquire_whose_reply_is_lost_counts_once() {
+async fn an_acquire_with_a_lost_reply_counts_once() {
     let server = Arc::new(Server::start());
     let mut cases = Vec::new();
     for variant in Variant::ALL {
@@ -276,7 +276,7 @@ async fn several_tied_locks_are_those_that_the_guard_names() {
         let holder = client.lock("a").acquire().await.unwrap();
         let waiting = tokio::spawn(async move { both.acquire().await.unwrap() });
         until("the place", || number(&server.cmd(&["DLOCK.INFO", "a"]), "waiters") == 1).await;
-        // The second one is that which moves the tie.
+        // The second call moves the binding.
         let lost = proxy.once("DLOCK.MACQUIRE", fault);
         holder.release().await.unwrap();
         let guard = within("both", waiting).await.unwrap();

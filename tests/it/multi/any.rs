@@ -107,7 +107,7 @@ fn a_repeated_request_gets_the_same_lock_and_counts_nothing() {
 
 /// A free lock that is reserved for a waiter is not available to others.
 #[test]
-fn what_others_wait_for_is_left_to_them() {
+fn locks_with_waiters_are_left_to_them() {
     let server = Server::start();
     ask(&server, "DLOCK.ACQUIRE busy h").int();
     let mut all = wait(&server, "DLOCK.MACQUIRE 3 s1 busy s2 m BLOCK 0");

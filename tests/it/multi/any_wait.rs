@@ -83,7 +83,7 @@ fn many_that_wait_are_served_in_the_order_in_which_they_came() {
 
 /// Several locks freed in one step go to several calls, one each.
 #[test]
-fn locks_freed_together_are_spread_over_those_who_wait() {
+fn locks_freed_together_are_spread_over_the_waiters() {
     let server = Server::start();
     all_busy(&server);
     let mut waiting: Vec<Blocked> = (0..4)

@@ -10,7 +10,7 @@ const TAKERS: [&str; 2] = ["DLOCK.MACQUIRE", "DLOCK.ANYACQUIRE"];
 const ALL: [&str; 4] = ["DLOCK.MACQUIRE", "DLOCK.ANYACQUIRE", "DLOCK.MRELEASE", "DLOCK.MRENEW"];
 
 #[test]
-fn calls_that_are_wrong_say_what_is_wrong() {
+fn malformed_calls_get_exact_errors() {
     let server = Server::start();
     ask(&server, "DLOCK.MACQUIRE 2 k1 k2 a").ok();
     let count = "ERR numkeys must be an integer between 1 and 262144";

@@ -51,7 +51,7 @@ fn all_are_taken_in_one_step_or_none_is() {
 }
 
 #[test]
-fn what_the_owner_holds_is_entered_again() {
+fn locks_that_the_owner_holds_are_re_entered() {
     let server = Server::start();
     let long = ask(&server, "DLOCK.ACQUIRE k1 a PX 90000").int();
     let short = ask(&server, "DLOCK.ACQUIRE k2 a PX 5000").int();
@@ -85,7 +85,7 @@ fn a_repeated_request_counts_nothing_key_by_key() {
     let second = tokens(&ask(&server, "DLOCK.MACQUIRE 4 k1 k2 k3 k4 a REQID r"));
     assert_eq!(second[..3], first);
     assert!(second[3] > first[2], "{second:?} after {first:?}");
-    // One whose hold is gone.
+    // A lock that has been released.
     ask(&server, "DLOCK.ACQUIRE k9 a REQID r").int();
     assert_eq!(ask(&server, "DLOCK.RELEASE k9 a").int(), 0);
     assert!(ask(&server, "DLOCK.MACQUIRE 2 k1 k9 a REQID r").error().starts_with("SPENT "));

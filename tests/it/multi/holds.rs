@@ -159,7 +159,7 @@ fn bind_ties_all_of_them() {
 
 /// A repeat moves the binding to the connection that repeats, key by key.
 #[test]
-fn the_tie_goes_to_who_repeats() {
+fn the_binding_moves_to_the_repeating_connection() {
     let server = Server::start();
     let call = ["DLOCK.MACQUIRE", "2", "k1", "k2", "a", "BIND", "0", "REQID", "r"];
     let (mut first, mut second) = (server.client(), server.client());

@@ -111,7 +111,7 @@ fn a_connection_that_ends_leaves_all_queues() {
 
 /// Waiters in the middle and at the end of the queues leave, too, and the first one stays first.
 #[test]
-fn who_leaves_from_the_middle_changes_nothing_for_the_first() {
+fn a_waiter_that_leaves_from_the_middle_does_not_affect_the_first() {
     let server = Server::start();
     ask(&server, "DLOCK.ACQUIRE busy h").int();
     let mut first = wait(&server, "DLOCK.MACQUIRE 3 f1 busy f2 first BLOCK 0");

@@ -104,7 +104,7 @@ fn a_lock_that_is_held_already_holds_nothing_up() {
 
 /// A hold of the caller may end during its wait: then the call waits for that lock, too.
 #[test]
-fn a_lock_that_was_lost_in_the_wait_is_taken_anew() {
+fn a_lock_lost_during_the_wait_is_granted_again() {
     let server = Server::start();
     for (loss, alone) in [
         ("DLOCK.BREAK k1", true),

@@ -4,7 +4,7 @@ use super::{ask, clear, picture, tokens, wait, words};
 use crate::support::{Client, Reply, SOON, Server, wait_until};
 
 #[test]
-fn a_queue_that_isfull_refuses_the_whole_call() {
+fn a_full_queue_refuses_the_whole_call() {
     let server = Server::with(&["dlock.max-waiters-per-key", "2"]).start();
     ask(&server, "DLOCK.MACQUIRE 2 b1 b2 h").ok();
     let full = ["x", "y"].map(|owner| wait(&server, &format!("DLOCK.ACQUIRE b2 {owner} BLOCK 0")));
@@ -51,7 +51,7 @@ fn a_server_that_isfull_of_waiters_refuses_the_call() {
 }
 
 #[test]
-fn during_a_quarantine_only_what_is_held_is_entered() {
+fn during_a_quarantine_only_held_locks_are_re_entered() {
     let mut server =
         Server::with(&["dlock.restart-quarantine-ms", "5000", "save", "3600 1"]).start();
     wait_until("the end of the first quarantine", || {

@@ -76,7 +76,7 @@ fn all_earlier_waits_for_any_of_the_keys_are_replaced() {
 }
 
 #[test]
-fn a_call_that_does_not_wait_replaces_nobody() {
+fn a_call_that_does_not_wait_replaces_no_call() {
     let server = Server::start();
     ask(&server, "DLOCK.ACQUIRE k1 h").int();
     let mut a = wait(&server, "DLOCK.MACQUIRE 2 k1 k2 a BLOCK 0");

@@ -177,7 +177,7 @@ impl History {
 }
 
 /// Of any two calls with a common lock, the first to arrive was granted first.
-fn assert_nobody_overtook(granted: &[Granted]) {
+fn assert_no_overtaking(granted: &[Granted]) {
     let mut by_lock: BTreeMap<u64, Vec<(i64, i64, &str)>> = BTreeMap::new();
     for Granted { arrival, owner, tokens } in granted {
         for (lock, token) in locks_of(owner).into_iter().zip(tokens) {
@@ -247,7 +247,7 @@ pub fn storm(length: Duration, seed: u64, is_ruthless: bool) {
     assert!(granted.len() >= 300, "only {} grants", granted.len());
     assert!(is_ruthless || samples >= 10, "only {samples} looks at locks that were held");
     assert!(history.count >= granted.len(), "{} were told to the replica", history.count);
-    assert_nobody_overtook(&granted);
+    assert_no_overtaking(&granted);
     let info = server.info("dlock");
     assert_eq!(info["deadlocks_refused"], "0");
     if is_ruthless {

@@ -87,7 +87,7 @@ fn it_stays_when_the_request_was_resent_in_time() {
 
 /// Each lock is a separate hold: a reply to its owner for one of them preserves that one.
 #[test]
-fn only_what_nobody_knows_of_is_undone() {
+fn only_unreported_counts_are_undone() {
     for (meanwhile, left) in [
         ("DLOCK.ACQUIRE f1 m", "f1:m<x busy:y f2:z"),
         ("DLOCK.ACQUIRE f1 m REQID r", "f1:m<x busy:y f2:z"),
@@ -108,7 +108,7 @@ fn only_what_nobody_knows_of_is_undone() {
 
 /// A lock that was held before the call loses the one count whose reply was not delivered.
 #[test]
-fn what_was_held_before_is_held_as_before() {
+fn an_earlier_hold_is_unchanged() {
     let server = Server::start();
     let held = ask(&server, "DLOCK.ACQUIRE k1 m").int();
     ask(&server, "DLOCK.ACQUIRE k1 m").int();

@@ -68,7 +68,7 @@ fn a_tie_that_is_cut_brings_the_grant() {
 
 /// All or nothing, for any event on one of several busy locks.
 #[test]
-fn what_befalls_one_of_several_busy_locks_brings_no_part_of_the_grant() {
+fn an_event_on_one_of_several_busy_locks_grants_none() {
     let server = Server::start();
     for way in ["DLOCK.BREAK b1", "DEL b1", "DLOCK.RENEW b1 h PX 1", "PEXPIRE b1 1"] {
         for key in ["b1", "b2"] {
@@ -123,7 +123,7 @@ fn a_value_of_another_type_over_one_of_the_keys_ends_the_wait() {
 
 /// A value that appears under a name with only waiters, and is removed again within one turn of the server's loop.
 #[test]
-fn a_moment_of_another_type_is_seen_or_harms_nobody() {
+fn a_temporary_value_of_another_type_is_noticed_or_harmless() {
     let server = Server::start();
     let mut m = scene(&server);
     let mut client = server.client();

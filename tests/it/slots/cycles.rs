@@ -71,7 +71,7 @@ fn silence(server: &Server, family: &str, mode: &str, is_held: bool) {
     ask(server, &format!("{family}.RELEASE {{a}}h o1{mode}"));
     assert!(messages.next_text().starts_with("granted "));
     // It sends nothing: the grant expires, and its other place is skipped.
-    wait_until("the grant to lapse", || server.cmd(&["EXISTS", "{a}h"]).int() == 0);
+    wait_until("the grant to expire", || server.cmd(&["EXISTS", "{a}h"]).int() == 0);
     assert!(messages.next_text().starts_with("expired "));
     if !is_held {
         ask(server, &format!("{family}.RELEASE {{a}}k o1{mode}"));

@@ -234,7 +234,7 @@ fn every(_: &Row) -> bool {
 /// The scene that revealed the bug. The server is busy for a moment, so that both calls arrive in one turn of its
 /// loop.
 #[test]
-fn a_waiter_that_goes_gives_nobody_a_lock_that_is_held() {
+fn a_leaving_waiter_never_frees_a_held_lock() {
     const ROUNDS: usize = 300;
     on_all(
         &["DLOCK", "DFAIR"],

@@ -121,7 +121,7 @@ impl Child {
                 let _ = killpg(self.group, Signal::SIGCONT);
             }
             // No shell would ever continue this group: Ctrl-Z then has no effect, as in the system.
-            Signal::SIGTSTP if terminal::nobody_controls_jobs() => {
+            Signal::SIGTSTP if terminal::is_orphaned_group() => {
                 let _ = killpg(self.group, Signal::SIGCONT);
             }
             Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU => {

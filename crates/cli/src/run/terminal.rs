@@ -61,7 +61,7 @@ impl Terminal {
 
 /// Whether our process group is orphaned: each parent of a member is in the group itself, or in another session. That
 /// is so if this program, or its script, is the first process of a terminal or container.
-pub fn nobody_controls_jobs() -> bool {
+pub fn is_orphaned_group() -> bool {
     let mut process = std::process::id().to_string();
     let ours = getpgrp().to_string();
     loop {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_screen_says_what_it_cuts() {
+    fn a_narrow_screen_marks_its_cuts() {
         let mut state = State::default();
         let key = "a-key-that-is-quite-long-".repeat(3);
         state.update(sample::look(Instant::now(), vec![lock(&key, 1, 2, 0)]));

@@ -97,7 +97,7 @@ impl Running {
 
     /// Types a line into its stdin.
     pub fn type_line(&mut self, line: &str) {
-        writeln!(self.stdin.as_mut().expect("a pipe"), "{line}").expect("somebody reads");
+        writeln!(self.stdin.as_mut().expect("a pipe"), "{line}").expect("an open pipe");
     }
 
     /// Waits for its end; returns its exit status.

@@ -9,7 +9,7 @@ use crate::command::{Running, lives};
 const POLITE: &str = "trap 'echo ending; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
 
 #[test]
-fn a_command_whose_lock_is_broken_is_asked_to_end() {
+fn a_command_with_a_broken_lock_is_asked_to_end() {
     let server = Server::start();
     for (how, said) in [
         (&["DLOCK.BREAK", "k"][..], "an operator broke it"),
@@ -58,7 +58,7 @@ fn a_permit_can_be_lost_too() {
 }
 
 #[test]
-fn who_does_not_end_is_killed_with_all_that_it_started() {
+fn a_command_that_does_not_end_is_killed_with_its_children() {
     let server = Server::start();
     let script = "trap '' TERM; sleep 60 & echo $!; echo $$; wait; sleep 60";
     let mut running = Running::run(&server, &["k", "--grace", "300ms", "--", "sh", "-c", script]);
@@ -72,7 +72,7 @@ fn who_does_not_end_is_killed_with_all_that_it_started() {
 }
 
 #[test]
-fn who_was_left_behind_by_the_command_is_ended_too() {
+fn children_that_outlive_the_command_are_ended_too() {
     let server = Server::start();
     // The command itself ends at once on request; its child does not.
     let script = "(trap '' TERM; exec sleep 60) & echo $!; exec sleep 60";
@@ -98,7 +98,7 @@ fn a_stopped_command_is_ended_as_well() {
 }
 
 #[test]
-fn the_next_in_line_runs_and_the_one_who_lost_does_not_disturb_it() {
+fn the_next_waiter_runs_undisturbed_by_the_former_holder() {
     let server = Server::start();
     let mut first = Running::run(&server, &["k", "--", "sh", "-c", POLITE]);
     assert_eq!(first.line(), "ready");

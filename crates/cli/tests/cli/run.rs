@@ -81,7 +81,7 @@ fn the_command_knows_its_lock() {
 }
 
 #[test]
-fn who_does_not_want_to_wait_gets_a_code() {
+fn calls_without_a_wait_get_a_code() {
     let server = Server::start();
     let holder = ready(&server, &["k"]);
     let no = |args: &[&str]| {
@@ -105,7 +105,7 @@ fn who_does_not_want_to_wait_gets_a_code() {
 }
 
 #[test]
-fn who_waits_gets_it_in_turn() {
+fn waiters_get_the_lock_in_order() {
     let server = Server::start();
     for options in [&["k"][..], &["-w", "20", "k"], &["--fair", "k"]] {
         let first = ready(&server, options);
@@ -172,7 +172,7 @@ fn a_command_that_cannot_be_run() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_name_the_problem() {
     let server = Server::start();
     for args in [
         &["run", "k"][..],

@@ -219,7 +219,7 @@ fn waiters_in_order() {
 }
 
 #[test]
-fn what_is_waited_for_and_was_never_made() {
+fn a_semaphore_with_waiters_that_does_not_exist_yet() {
     let server = Server::start();
     let _waiter = server.block(&["DSEM.ACQUIRE", "s", "bob", "BLOCK", "0"]);
     assert_eq!(rows(&stdout(&server, &["waiters", "s"]))[1][1], "bob");

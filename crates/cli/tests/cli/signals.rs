@@ -45,7 +45,7 @@ fn a_command_that_a_signal_ends_gives_128_and_its_number() {
 }
 
 #[test]
-fn who_is_ended_while_waiting_leaves_the_queue() {
+fn a_killed_waiter_leaves_the_queue() {
     let server = Server::start();
     server.cmd(&["DLOCK.ACQUIRE", "k", "holder", "PX", "600000"]).ok();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
@@ -62,7 +62,7 @@ fn who_is_ended_while_waiting_leaves_the_queue() {
 }
 
 #[test]
-fn what_was_ignored_at_the_start_stays_ignored() {
+fn ignored_signals_stay_ignored() {
     let server = Server::start();
     let ours = dlock(&server, &["run", "k", "--", "sh", "-c", "echo ready; read line"]);
     // As nohup(1) does.

@@ -119,7 +119,7 @@ fn ctrl_z_stops_and_fg_goes_on() {
 }
 
 #[test]
-fn who_comes_back_too_late_does_not_go_on() {
+fn a_command_continued_too_late_is_ended() {
     let server = Server::start();
     let terminal = Tmux::open(&server);
     terminal.line("dlock run k --lease 4 -- sh -c 'echo running; read line; echo got $line'");

@@ -69,7 +69,7 @@ fn the_screen_shows_locks_holders_and_waiters() {
     });
     terminal.keys(&["s", "Up", "Enter"]);
     let screen = terminal
-        .wait_until("who waits", |screen| screen.contains("bob") && screen.contains("carol"));
+        .wait_until("the waiters", |screen| screen.contains("bob") && screen.contains("carol"));
     assert!(
         screen.contains("held by    alice") && screen.contains(&bob.id().to_string()),
         "{screen}"

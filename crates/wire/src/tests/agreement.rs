@@ -289,7 +289,7 @@ fn blocking_and_dangerous_commands_are_marked() {
 }
 
 #[test]
-fn rows_that_are_like_another_share_what_the_page_does_not_repeat() {
+fn rows_like_another_share_arguments_reply_and_errors() {
     for command in COMMANDS {
         let Some(like) = command.like else { continue };
         let model = COMMANDS.iter().find(|row| row.name == like).expect("a row");

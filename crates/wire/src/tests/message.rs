@@ -23,7 +23,7 @@ fn messages_as_they_are_published() {
 }
 
 #[test]
-fn what_is_published_is_read_back() {
+fn published_messages_parse_to_themselves() {
     for seed in 0..20_000 {
         let mut random = Random(seed);
         let (owner, key) = (random.bytes(1, 256), random.bytes(1, 40));

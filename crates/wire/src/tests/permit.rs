@@ -4,7 +4,7 @@ use super::Random;
 use crate::permit::{PermitId, parse, text};
 
 #[test]
-fn what_is_written_is_read_back_in_any_case() {
+fn permit_ids_parse_in_any_case() {
     for seed in 0..10_000 {
         let mut random = Random(seed);
         let id: PermitId = core::array::from_fn(|_| random.next().to_le_bytes()[0]);

@@ -262,7 +262,7 @@ fn written(request: &Request<'_>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_requests_parse_to_themselves() {
     for seed in 0..RUNS {
         let mut random = Random(seed);
         let material = Material::new(&mut random);
@@ -276,7 +276,7 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn any_soup_of_words_is_answered_and_what_is_understood_survives() {
+fn any_words_parse_or_fail_and_valid_requests_round_trip() {
     let words: Vec<&[u8]> = COMMANDS
         .iter()
         .flat_map(|command| command.args)

@@ -93,7 +93,7 @@ async fn an_answered_renewal_does_not_undo_the_cut_of_its_connection() {
 
 /// The same with grants: the disconnect handler runs before this hold is registered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_grant_whose_connection_is_lost_with_its_answer_is_cut() {
+async fn a_grant_with_a_connection_lost_after_the_reply_is_shortened() {
     for (kind, command) in [
         ("one", "DLOCK.ACQUIRE"),
         ("permit", "DSEM.ACQUIRE"),
@@ -185,7 +185,7 @@ async fn a_tie_counts_from_when_the_connection_was_last_known_alive() {
 
 /// Holds without renewal are bound again, too, and keep their end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_with_a_lease_of_its_own_is_tied_anew() {
+async fn a_hold_with_a_fixed_lease_is_bound_again() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let client = quick().connect(&proxy.url()).await.unwrap();
@@ -202,11 +202,11 @@ async fn a_hold_with_a_lease_of_its_own_is_tied_anew() {
     let before = bound(Variant::ALL[0]);
     proxy.cut(Cut::Reset);
     for (variant, guard) in &guards {
-        until("it to be tied anew", || ![0, before].contains(&bound(*variant))).await;
-        until("more to be left than a tie leaves", || guard.valid_for() > rest).await;
+        until("it to be bound again", || ![0, before].contains(&bound(*variant))).await;
+        until("more time than the binding leaves", || guard.valid_for() > rest).await;
     }
     let tied = Instant::now();
-    until("the time of a tie to pass", || tied.elapsed() > rest).await;
+    until("the time of the binding to elapse", || tied.elapsed() > rest).await;
     for (variant, guard) in &guards {
         assert_eq!(guard.lost_now(), None, "{variant:?}");
         assert_eq!(variant.holds(&server, &variant.key()), 1, "{variant:?}");
@@ -247,7 +247,7 @@ async fn a_dead_node_unties_nothing_elsewhere() {
 /// A planned failover: the connection to the old primary stays open, but the new primary has no bindings. The client
 /// learns of it by a request for a key, or by a query of the slots.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_is_tied_anew_where_its_slot_went() {
+async fn a_hold_is_bound_again_where_its_slot_went() {
     let mut nodes = Nodes::with(3, &["cluster-node-timeout", "2000"]);
     let replica = nodes.add_replica(0);
     nodes.wait_whole();
@@ -277,14 +277,14 @@ async fn a_hold_is_tied_anew_where_its_slot_went() {
                 .await
                 .unwrap();
         }
-        until("it to be tied at the new primary", || {
+        until("the binding to the new primary", || {
             assert_eq!(guard.lost_now(), None);
             bound(primary) != 0
         })
         .await;
-        println!("asks: {asks}: tied anew {:?} after the failover", failover.elapsed());
+        println!("asks: {asks}: bound again {:?} after the failover", failover.elapsed());
         assert_eq!(guard.lost_now(), None);
-        until("more to be left than a tie leaves", || guard.valid_for() > rest).await;
+        until("more time than the binding leaves", || guard.valid_for() > rest).await;
         within("a release", guard.release()).await.unwrap();
         nodes.all()[primary].left_over_check();
     }
