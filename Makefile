@@ -23,8 +23,8 @@ test: test-deps ## Run all tests, including those with real servers
 	$(CARGO) build --package dlock --lib --profile checked
 	$(CARGO) test --workspace --no-fail-fast
 
-# cargo-deny takes minutes to build, so `check` uses it only if it is installed, and only for checks without network whose
-# result does not change over time. `make deny` installs it and checks advisories, too.
+# cargo-deny takes minutes to build, so `check` uses it only if it is installed, and only for checks without network
+# whose result does not change over time. `make deny` installs it and checks advisories, too.
 check: test-deps ## What CI runs: format, lints, documentation, all tests
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -50,7 +50,8 @@ chaos: test-deps ## Run random commands and faults, with checks after each burst
 matrix: test-deps ## Run the tests of module, client and command against Redis 7.0, 8.0, 8.2 and Valkey 8.0, 9.1
 	@scripts/matrix
 
-# Each fuzz target searches for inputs that reach new code. It keeps them in fuzz/corpus, and failures in fuzz/artifacts.
+# Each fuzz target searches for inputs that reach new code. It keeps them in fuzz/corpus, and failures in
+# fuzz/artifacts.
 fuzz: ## Fuzz the parser of arguments and the decoder of records (SECONDS=60 each); needs a nightly compiler
 	@$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-fuzz
 	@for target in arguments records; do \
@@ -67,7 +68,8 @@ deny: ## Check licences, advisories and sources of all dependencies
 deps: ## Install missing packages for the build and the tests (Debian; elsewhere: list them)
 	@scripts/deps
 
-# Some tests need a newer server than Debian's: from Redis 7.4 and Valkey 8 on, a cluster keeps the keys of each slot apart.
+# Some tests need a newer server than Debian's: from Redis 7.4 and Valkey 8 on, a cluster keeps the keys of each slot
+# apart.
 test-deps:
 	@scripts/deps test
 	@scripts/servers redis-8.2 valkey-9.1 >/dev/null

@@ -262,8 +262,8 @@ fn step_back() {
     );
 }
 
-/// A PING every five milliseconds. A PING that waits for the one before it counts from when it was due: a stall lasts as
-/// long for every client that would have sent a request in it.
+/// A PING every five milliseconds. A PING that waits for the one before it counts from when it was due: a stall lasts
+/// as long for every client that would have sent a request in it.
 fn pings(server: &Server, end: Instant) -> Sample {
     let mut wire = Wire::connect(server);
     let ping = Batch::of(&["PING"], b"+PONG");
@@ -299,10 +299,11 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "PING while sixteen connections send their worst load",
         format!(
-            "For {} s, two connections each repeat one of these, with {MANY} holds or waiters of a key, {AT_ONCE} commands in \
-             one write: {}. The plain server: sixteen connections that make hashes of {MANY} fields, rename, dump, restore and unlink \
-             them ({} times). A PING is due every 5 ms, and counts from then. The \
-             threads of the attackers run at the lowest priority, because on two cores they would delay the PING themselves.",
+            "For {} s, two connections each repeat one of these, with {MANY} holds or waiters of a key, {AT_ONCE} \
+             commands in one write: {}. The plain server: sixteen connections that make hashes of {MANY} fields, \
+             rename, dump, restore and unlink them ({} times). A PING is due every 5 ms, and counts from then. The \
+             threads of the attackers run at the lowest priority, because on two cores they would delay the PING \
+             themselves.",
             TIME.as_secs(),
             counts.join(", "),
             theirs.done[0],

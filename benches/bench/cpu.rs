@@ -109,10 +109,11 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "Server CPU for one lock and unlock, pipelined",
         format!(
-            "User and system time of the server process, per pair; {} rounds of {} pairs, in turns; one connection over TCP, {} commands \
-             in flight; keys of 20 bytes, owners of 36, lease {LEASE} ms. Compare-and-delete is a script that deletes the key if its value is \
-             the owner; the Lua lock is two scripts over a hash with PEXPIRE and PUBLISH; all by EVALSHA. The floor is a module that makes \
-             the same calls into the server as dlock's pair, and decides nothing (benches/floor).",
+            "User and system time of the server process, per pair; {} rounds of {} pairs, in turns; one connection \
+             over TCP, {} commands in flight; keys of 20 bytes, owners of 36, lease {LEASE} ms. Compare-and-delete is \
+             a script that deletes the key if its value is the owner; the Lua lock is two scripts over a hash with \
+             PEXPIRE and PUBLISH; all by EVALSHA. The floor is a module that makes the same calls into the server as \
+             dlock's pair, and decides nothing (benches/floor).",
             ROUNDS,
             REPEATS * PIPELINES * PAIRS,
             2 * PAIRS,

@@ -119,10 +119,11 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "Deadlock detection where there is no deadlock",
         format!(
-            "A lock with {WAITERS} blocked calls waiting for it, detection on and off in turns on the same server, {ROUNDS} rounds. Contended acquire: server \
-             CPU for a release, the hand-off, and the old holder's call that waits at the end of the queue again, as in the hand-offs above. A place alone: \
-             server CPU for an ACQUIRE with QUEUE at the end of that queue and a CANCEL, {} commands in flight; no other call is as cheap. In brackets \
-             in the name: what every owner has besides.",
+            "A lock with {WAITERS} blocked calls waiting for it, detection on and off in turns on the same server, \
+             {ROUNDS} rounds. Contended acquire: server CPU for a release, the hand-off, and the old holder's call \
+             that waits at the end of the queue again, as in the hand-offs above. A place alone: server CPU for an \
+             ACQUIRE with QUEUE at the end of that queue and a CANCEL, {} commands in flight; no other call is as \
+             cheap. In brackets in the name: what every owner has besides.",
             2 * CALLERS
         ),
         ["on · off", "on, relative to off"],

@@ -58,10 +58,11 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "Delay of the hand-off when a lease expires",
         format!(
-            "{SAMPLES} leases of 5 to 27 ms on an idle server, in turns with the others; a call waits with BLOCK. \"At the client\" counts from \
-             sending the holder's ACQUIRE to reading the waiter's answer, less the lease, so it includes both ways; \"in the server\" is \
-             `alarm_late_last_us` of INFO. For comparison, on a server without dlock: a BLPOP that times out; and for how quiet the machine is: a \
-             sleep of the client of as long, and a PING after it."
+            "{SAMPLES} leases of 5 to 27 ms on an idle server, in turns with the others; a call waits with BLOCK. \"At \
+             the client\" counts from sending the holder's ACQUIRE to reading the waiter's answer, less the lease, so \
+             it includes both ways; \"in the server\" is `alarm_late_last_us` of INFO. For comparison, on a server \
+             without dlock: a BLPOP that times out; and for how quiet the machine is: a sleep of the client of as \
+             long, and a PING after it."
         ),
         ["median", "p99 · worst"],
     );

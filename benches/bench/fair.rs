@@ -116,9 +116,10 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "Hand-off of a fair lock, with waiters on it",
         format!(
-            "As above, {ROUNDS} rounds of at most 1000 hand-offs (at most a second). dlock: one blocked connection for each waiter. The recipe: a hash \
-             with a list and a sorted set; unlock publishes to the channel of the next waiter, which then runs the lock script; all waiters share two \
-             connections, fewer than separate clients would need. It updates the timeout of each waiter with every hand-off."
+            "As above, {ROUNDS} rounds of at most 1000 hand-offs (at most a second). dlock: one blocked connection for \
+             each waiter. The recipe: a hash with a list and a sorted set; unlock publishes to the channel of the next \
+             waiter, which then runs the lock script; all waiters share two connections, fewer than separate clients \
+             would need. It updates the timeout of each waiter with every hand-off."
         ),
         ["per hand-off", "times that of 10 waiters"],
     );

@@ -178,9 +178,10 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "Hand-off, with waiters on one lock",
         format!(
-            "From sending the release to the next holder's answer, both at the client, one after the other; the old holder then queues again. \
-             CPU: user and system time of the server for all of that. {ROUNDS} rounds of {HANDOFFS} hand-offs (at most a second), in turns, each size on a \
-             separate server; the median of each round. BLPOP is a list as a lock on a server without dlock."
+            "From sending the release to the next holder's answer, both at the client, one after the other; the old \
+             holder then queues again. CPU: user and system time of the server for all of that. {ROUNDS} rounds of \
+             {HANDOFFS} hand-offs (at most a second), in turns, each size on a separate server; the median of each \
+             round. BLPOP is a list as a lock on a server without dlock."
         ),
         ["per hand-off", "times that of 100 waiters"],
     );

@@ -113,9 +113,10 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "A latch opens, and all waiters know it",
         format!(
-            "{WAITERS} connections wait. From sending the last countdown to reading the last answer, at a client that reads one after the other; CPU: \
-             user and system time of the server. {ROUNDS} rounds, first all of dlock, then all of the recipe (the connections of both would exceed the limit of \
-             a process). dlock: DLATCH.AWAIT with BLOCK. The recipe: a counter and a channel, on a server without dlock; its clients must also read \
+            "{WAITERS} connections wait. From sending the last countdown to reading the last answer, at a client that \
+             reads one after the other; CPU: user and system time of the server. {ROUNDS} rounds, first all of dlock, \
+             then all of the recipe (the connections of both would exceed the limit of a process). dlock: DLATCH.AWAIT \
+             with BLOCK. The recipe: a counter and a channel, on a server without dlock; its clients must also read \
              the counter, before and after, which is not counted here."
         ),
         ["all know", "times dlock's"],

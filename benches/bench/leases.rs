@@ -158,9 +158,9 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "Longest PING while 1,000,000 leases end in one millisecond",
         format!(
-            "{ROUNDS} rounds of at least {} s, in turns; one client that pings without a pause. {:.1} % of the leases ended in that \
-             millisecond, the others in the one after it. Meanwhile no client requests the locks. The plain server has as many keys that end \
-             in one millisecond (SET PXAT).",
+            "{ROUNDS} rounds of at least {} s, in turns; one client that pings without a pause. {:.1} % of the leases \
+             ended in that millisecond, the others in the one after it. Meanwhile no client requests the locks. The \
+             plain server has as many keys that end in one millisecond (SET PXAT).",
             LOOK.as_secs(),
             Sample::new(hits).median(),
         ),

@@ -61,8 +61,8 @@ pub fn run() -> Table {
     });
     let mut table = Table::new(
         "Memory of a held lock",
-        "Growth of `used_memory` by the keys (20 bytes each), divided by their number, after all tables have settled; owner (here the \
-         value) 36 bytes, with a lease (here an expiry)."
+        "Growth of `used_memory` by the keys (20 bytes each), divided by their number, after all tables have settled; \
+         owner (here the value) 36 bytes, with a lease (here an expiry)."
             .to_owned(),
         ["DLOCK · SET PX", "ratio"],
     );

@@ -106,10 +106,12 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "Several locks at once, all or none",
         format!(
-            "Server CPU to take and release these free locks, and pairs per second; {ROUNDS} rounds, in turns; {IN_FLIGHT} pairs in \
-             flight. Ratios: how many times the server CPU of dlock it takes, and how many times as many pairs dlock makes in the same time. One script: all \
-             locks in one EVALSHA, each a hash, on a server without dlock. Lock by lock: the two-script lock for each, one after the other in a pipeline, as \
-             client libraries do it; that is not all or none. The last rows: one call for {MANY} free locks, at the client, {MANY_ROUNDS} rounds."
+            "Server CPU to take and release these free locks, and pairs per second; {ROUNDS} rounds, in turns; \
+             {IN_FLIGHT} pairs in flight. Ratios: how many times the server CPU of dlock it takes, and how many times \
+             as many pairs dlock makes in the same time. One script: all locks in one EVALSHA, each a hash, on a \
+             server without dlock. Lock by lock: the two-script lock for each, one after the other in a pipeline, as \
+             client libraries do it; that is not all or none. The last rows: one call for {MANY} free locks, at the \
+             client, {MANY_ROUNDS} rounds."
         ),
         ["CPU per pair · pairs", "CPU · pairs per second"],
     );

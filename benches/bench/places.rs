@@ -67,7 +67,9 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "Memory of a QUEUE waiter",
         format!(
-            "Growth of `used_memory` by {PLACES} QUEUE waiters of one connection, divided by their number; owners of 36 bytes, held keys of 20 bytes. For comparison, {BLOCKED} connections with a blocked call, each connection included: a wait without QUEUE needs one."
+            "Growth of `used_memory` by {PLACES} QUEUE waiters of one connection, divided by their number; owners of \
+             36 bytes, held keys of 20 bytes. For comparison, {BLOCKED} connections with a blocked call, each \
+             connection included: a wait without QUEUE needs one."
         ),
         ["per waiter", "blocked connections of dlock, relative to it"],
     );

@@ -251,11 +251,13 @@ pub fn run() -> Table {
     let mut table = Table::new(
         "Uncontended acquire and release, against the usual recipe",
         format!(
-            "User and system time of the server process per pair, and pairs per second; {ROUNDS} rounds of {} pairs, in turns; one connection over \
-             TCP, {} commands in flight (\"one by one\": one, {ONE_BY_ONE} pairs). Ratios: how many times the server CPU of dlock the recipe takes, and \
-             how many times as many pairs dlock makes in the same time. The recipes are scripts by EVALSHA, on a server without dlock: a hash with a \
-             list and a sorted set for the fair lock, a counter with a sorted set for the semaphore ({PERMITS} permits each, all of which are taken \
-             before they are released), a hash with the mode and a key for each read lease, a counter with a channel for the latch.",
+            "User and system time of the server process per pair, and pairs per second; {ROUNDS} rounds of {} pairs, \
+             in turns; one connection over TCP, {} commands in flight (\"one by one\": one, {ONE_BY_ONE} pairs). \
+             Ratios: how many times the server CPU of dlock the recipe takes, and how many times as many pairs dlock \
+             makes in the same time. The recipes are scripts by EVALSHA, on a server without dlock: a hash with a list \
+             and a sorted set for the fair lock, a counter with a sorted set for the semaphore ({PERMITS} permits \
+             each, all of which are taken before they are released), a hash with the mode and a key for each read \
+             lease, a counter with a channel for the latch.",
             REPEATS * PIPELINES * PAIRS,
             2 * PAIRS,
         ),

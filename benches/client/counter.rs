@@ -199,13 +199,14 @@ fn how(plan: Plan, rounds: usize, times: usize) -> String {
         threads => format!("tokio's runtime with {threads} threads"),
     };
     format!(
-        "One program, {runtime}; each task {times} times: acquire, GET, SET, release; GET and SET over one connection for all. {rounds} \
-         rounds, in turns; medians of the rounds, ratios (in brackets the middle 80 % of the rounds) within each. A contender that takes longer \
-         than {} s in a round is stopped there (≈: how long all would have taken). All on the same redis-rs; dlock on a server with it, the \
-         others on one without. The wait is the time that acquire takes. \
-         \"From another task\": how many turns went to another task than the one before; where it is little, one task after the other makes \
-         all its turns and the rest starve until then (see the longest wait). Pub/sub and Lua is the algorithm of the usual Java library, \
-         reimplemented (`benches/client/pubsub.rs`). A list with one element is a lock without lease, owner or token.",
+        "One program, {runtime}; each task {times} times: acquire, GET, SET, release; GET and SET over one connection \
+         for all. {rounds} rounds, in turns; medians of the rounds, ratios (in brackets the middle 80 % of the rounds) \
+         within each. A contender that takes longer than {} s in a round is stopped there (≈: how long all would have \
+         taken). All on the same redis-rs; dlock on a server with it, the others on one without. The wait is the time \
+         that acquire takes. \"From another task\": how many turns went to another task than the one before; where it \
+         is little, one task after the other makes all its turns and the rest starve until then (see the longest \
+         wait). Pub/sub and Lua is the algorithm of the usual Java library, reimplemented \
+         (`benches/client/pubsub.rs`). A list with one element is a lock without lease, owner or token.",
         LIMIT.as_secs(),
     )
 }

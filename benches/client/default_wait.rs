@@ -50,10 +50,11 @@ pub fn run(plan: Plan) -> Vec<Table> {
     let mut table = Table::new(
         "Wait strategies: the two of the client, and a mixture".to_owned(),
         format!(
-            "Tasks of one client wait for one lock; the holder releases it at once and waits again. From calling release to the \
-             return of the next task's acquire, in one program; server CPU with the next ACQUIRE included. Memory: growth of `used_memory` \
-             from one holder to all waiting, connections included, divided by their number. {rounds} rounds of {handoffs} hand-offs (at most \
-             {} s), in turns, medians of the rounds.",
+            "Tasks of one client wait for one lock; the holder releases it at once and waits again. From calling \
+             release to the return of the next task's acquire, in one program; server CPU with the next ACQUIRE \
+             included. Memory: growth of `used_memory` from one holder to all waiting, connections included, divided \
+             by their number. {rounds} rounds of {handoffs} hand-offs (at most {} s), in turns, medians of the \
+             rounds.",
             LIMIT.as_secs(),
         ),
         &[

@@ -275,8 +275,9 @@ impl<'a> Ctx<'a> {
         };
     }
 
-    /// Publishes `message` on `channel` to the subscribers of this server and, in a cluster, of the others; with sharded
-    /// pub/sub (`is_sharded`) to those that subscribed with SSUBSCRIBE, here and at the replicas of this server.
+    /// Publishes `message` on `channel` to the subscribers of this server and, in a cluster, of the others; with
+    /// sharded pub/sub (`is_sharded`) to those that subscribed with SSUBSCRIBE, here and at the replicas of this
+    /// server.
     pub fn publish(self, channel: &[u8], message: &[u8], is_sharded: bool) {
         let channel = OwnedName::new(channel);
         let message = OwnedName::new(message);

@@ -1,4 +1,5 @@
-//! Many tasks and many holds of one client. The long versions print figures: `cargo test --test client -- --ignored --nocapture soak`.
+//! Many tasks and many holds of one client. The long versions print figures: `cargo test --test client -- --ignored
+//! --nocapture soak`.
 
 use std::{
     fs,

@@ -224,8 +224,8 @@ async fn a_hold_is_told_of_after_a_reconnect_and_a_failover() {
     nodes.left_over_check();
 }
 
-/// The primary is killed. At the promoted replica the client requests its place again and listens to the same channel. So
-/// the message of the hand-off reaches the waiter, and the waiter does not depend on its own retries.
+/// The primary is killed. At the promoted replica the client requests its place again and listens to the same channel.
+/// So the message of the hand-off reaches the waiter, and the waiter does not depend on its own retries.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_is_told_after_its_primary_is_killed() {
     let mut nodes = Nodes::start(3);

@@ -272,8 +272,8 @@ fn an_owner_that_gave_up_is_removed_at_once() {
     server.left_over_check();
 }
 
-/// `a` releases lock `k` to `b`. The connection of `b` is killed in the same turn of the server's loop, so that the reply
-/// cannot be sent.
+/// `a` releases lock `k` to `b`. The connection of `b` is killed in the same turn of the server's loop, so that the
+/// reply cannot be sent.
 fn undelivered(server: &Server, options: &[&str]) -> Blocked {
     server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
     let mut lost = server.block(&[&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"], options].concat());

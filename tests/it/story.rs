@@ -255,7 +255,8 @@ pub fn rw(server: &Server, key: &str) -> String {
     parts.join("; ") + &waits(server, "DRW", key, info.field("waiters").int())
 }
 
-/// A semaphore, e.g. `3 of 5 (1 leased, 1 taken); waits a - b`, `not made; waits a`, `nothing`. INFO and PERMITS must agree.
+/// A semaphore, e.g. `3 of 5 (1 leased, 1 taken); waits a - b`, `not made; waits a`, `nothing`. INFO and PERMITS must
+/// agree.
 pub fn sem(server: &Server, key: &str) -> String {
     let mut client = server.client();
     client.cmd(&["MULTI"]).ok();

@@ -62,8 +62,8 @@ impl Guarded {
 
     fn signal(&mut self, signal: libc::c_int) {
         let group = i32::try_from(self.0.id()).expect("a process id");
-        // SAFETY: a plain system call. The child has not been waited for, or was its group's leader: the number is still
-        // that of the group that `spawn` made, or of none.
+        // SAFETY: a plain system call. The child has not been waited for, or was its group's leader: the number is
+        // still that of the group that `spawn` made, or of none.
         unsafe { libc::kill(-group, signal) };
     }
 }

@@ -1,6 +1,7 @@
-//! Clusters on servers that keep the keys of each slot apart. Redis 7.4 and later and Valkey 8 and later look every key up in the slot
-//! of the running command. A command that finishes work for a key of another slot then misses the key: the lock looks free, a second
-//! owner gets it, and its key is written a second time. One node that has all slots is enough to see it.
+//! Clusters on servers that keep the keys of each slot apart. Redis 7.4 and later and Valkey 8 and later look every
+//! key up in the slot of the running command. A command that finishes work for a key of another slot then misses the
+//! key: the lock looks free, a second owner gets it, and its key is written a second time. One node that has all slots
+//! is enough to see it.
 
 mod cycles;
 mod put_off;
@@ -16,8 +17,8 @@ use std::{
 
 use crate::support::{Binary, Client, Reply, Server};
 
-/// The servers of these tests; `None` is the default one, alone if `$DLOCK_SERVER` chooses it. Redis 7.0 is not affected, and must
-/// do the same.
+/// The servers of these tests; `None` is the default one, alone if `$DLOCK_SERVER` chooses it. Redis 7.0 is not
+/// affected, and must do the same.
 fn servers() -> &'static [Option<&'static str>] {
     match std::env::var_os("DLOCK_SERVER") {
         Some(path) if !path.is_empty() => &[None],
@@ -25,7 +26,8 @@ fn servers() -> &'static [Option<&'static str>] {
     }
 }
 
-/// A cluster of one node. A DFAIR place without QUEUE does not outlive its connection here, so that one table fits all families.
+/// A cluster of one node. A DFAIR place without QUEUE does not outlive its connection here, so that one table fits all
+/// families.
 fn node(name: Option<&str>) -> Server {
     let binary = name.map_or_else(Binary::default, Binary::named);
     Server::with(&["dlock.fair-grace-ms", "0"]).binary(&binary).cluster().start()
