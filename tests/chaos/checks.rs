@@ -47,7 +47,7 @@ pub fn after_group(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation
     alive(world)
 }
 
-/// The servers live, and caught no panic.
+/// The servers run, and caught no panic.
 fn alive(world: &World) -> Result<(), Violation> {
     for (n, server) in world.servers.iter().enumerate() {
         let panics = server.info_number("dlock", "panics_caught");

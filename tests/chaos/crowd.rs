@@ -247,7 +247,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// A party goes to another server.
+    /// Moves a connection to another server.
     pub fn move_to(&mut self, n: usize, node: usize) -> Result<(), Violation> {
         self.actors[n].node = node;
         self.reconnect(n)

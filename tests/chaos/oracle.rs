@@ -67,7 +67,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// A call is about to be sent.
+    /// Records a call that is about to be sent.
     pub fn sent(&mut self, call: &Call, conn: ConnId, now: Instant) {
         for &(key, n) in &call.capacity {
             let most = self.capacity.entry(key).or_insert(0);
@@ -148,7 +148,7 @@ impl Oracle {
         }
     }
 
-    /// A reply came.
+    /// Records a reply.
     pub fn answered(
         &mut self,
         meaning: &Meaning,
@@ -214,7 +214,7 @@ impl Oracle {
         }
     }
 
-    /// A call was not carried out.
+    /// Records that a call was not executed.
     fn refused(&mut self, meaning: &Meaning, times: Times) {
         let _ = self.answered(meaning, times, &Value::Nil);
     }

@@ -19,7 +19,7 @@ use super::call::Call;
 /// Number of recent calls that a connection remembers for the report.
 const REMEMBERED: usize = 400;
 
-/// A call on its way.
+/// A call in progress.
 #[derive(Debug)]
 pub struct Pending {
     /// The call.
@@ -152,7 +152,7 @@ impl Pipe {
         }
     }
 
-    /// The answers that have come.
+    /// Takes the complete answers.
     pub fn answers(&mut self, into: &mut Vec<Answer>) -> Result<(), String> {
         self.flush();
         loop {

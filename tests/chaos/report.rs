@@ -29,7 +29,7 @@ pub struct Place {
     pub start: Instant,
 }
 
-/// The server's own words for its version.
+/// The server's own description of its version.
 pub fn version() -> String {
     let binary = std::env::var("DLOCK_SERVER").ok().filter(|path| !path.is_empty());
     let binary = binary.unwrap_or_else(|| "redis-server".to_owned());

@@ -9,7 +9,7 @@ use redis::IntoConnectionInfo as _;
 
 use crate::support::{Variant, WAITS, until, within};
 
-/// The lock is had, waited for, and released.
+/// Acquires the lock, waits for it, and releases it.
 async fn works(client: &Client, key: &str) {
     let lock = client.lock(key);
     let guard = within("the acquire", lock.acquire()).await.unwrap();

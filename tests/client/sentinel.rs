@@ -17,7 +17,7 @@ const TASKS: usize = 16;
 
 /// Maximum lifetime of a failover's leftovers.
 const LEASE: Duration = Duration::from_secs(3);
-/// A failover is over long before.
+/// Much longer than a failover.
 const LONG: Duration = Duration::from_mins(1);
 
 /// Tasks that acquire and release locks until they are stopped.

@@ -134,7 +134,7 @@ impl Variant {
     }
 }
 
-/// The work for every variant, all at a time.
+/// Runs the work for every variant concurrently.
 pub async fn for_each_variant<F>(work: impl Fn(Variant) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -145,7 +145,7 @@ where
     }
 }
 
-/// The ways to wait, for what has no two kinds.
+/// The wait strategies, for locks of one family.
 pub const WAITS: [Wait; 2] = [Wait::Queue, Wait::Blocking];
 
 /// A number of an INFO reply; 0 if the key does not exist.

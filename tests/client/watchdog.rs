@@ -133,7 +133,7 @@ async fn a_shorter_lease_counts_as_soon_as_it_is_asked_for() {
     let rest = Duration::from_millis(rest + 1) + asked.elapsed();
     assert!(believed <= rest, "{believed:?} believed, {rest:?} left");
     assert_eq!(within("lost()", sibling.lost()).await, Lost::Expired);
-    // The other hold was asked for a moment later.
+    // The other hold was requested a moment later.
     until("both to end", || ["k", "n"].iter().all(|key| server.cmd(&["EXISTS", key]).int() == 0))
         .await;
     proxy.heal();

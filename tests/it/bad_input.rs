@@ -162,7 +162,7 @@ const TABLE: &[(&str, &str)] = &[
     ("DLOCK.ACQUIRE k o REQID {r*65}", REQID),
     ("DLOCK.RELEASE held a REQID {r*65}", REQID),
     ("DLOCK.ACQUIRE k o LABEL {l*257}", "ERR LABEL must be at most 256 bytes"),
-    // The first fault from the left is the one that is told.
+    // The first error from the left is returned.
     ("DLOCK.ACQUIRE k o PX 0 FOO", PX),
     ("DLOCK.ACQUIRE k o FOO PX 0", "ERR unknown option 'FOO' for DLOCK.ACQUIRE"),
     // Well-formed, and still refused.
@@ -196,7 +196,7 @@ const TABLE: &[(&str, &str)] = &[
     ("DLOCK.APPLY held \u{1}\0", APPLY),
     ("DLOCK.APPLY text ", APPLY),
     ("DLOCK.APPLY  x", APPLY),
-    // A lock has one place.
+    // A lock belongs to one key.
     ("COPY held k", "ERR not supported for this module key"),
     ("DLOCK.NOTHING k", "ERR unknown command 'DLOCK.NOTHING', with args beginning with: 'k' "),
 ];

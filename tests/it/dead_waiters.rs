@@ -116,7 +116,7 @@ fn a_hung_process_costs_one_queue(family: Family) {
     assert_eq!(queue(&server, "k"), names);
     assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "alive"]).int(), 0);
     assert_eq!(owner(&server, "k"), "");
-    // A word, and they count again.
+    // After any command the server counts them again.
     assert_eq!(hung.cmd(&["DLOCK.POSITION", "k", "o999"]).int(), 998);
     assert_eq!(owner(&server, "k"), "o1");
     for name in names {

@@ -142,7 +142,7 @@ fn a_place_outlives_its_connection_and_waits_for_its_owner() {
         let mut next = server.block(&["DLOCK.ACQUIRE", "k", "c", "BLOCK", "0"]);
         lose(&server, lost, by_server);
         assert_eq!(queue(&server, "k"), ["b", "c"]);
-        // A look does not bring the place back.
+        // A read does not bring the place back.
         assert!(server.cmd(&["DLOCK.ACQUIRE", "k", "b"]).is_null());
         let row = place(&server, 0);
         assert_eq!((row.field("client-id").int(), row.field("label").text()), (0, "why".into()));
@@ -246,7 +246,7 @@ fn an_owner_that_gave_up_is_removed_at_once() {
     }
     calls.push(vec!["DLOCK.CANCEL", "k", "b"]);
     for returns in [false, true] {
-        // A place that was lost and found again is no other.
+        // A place that was lost and resumed is the same one.
         if returns {
             let lost = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
             lose(&server, lost, true);

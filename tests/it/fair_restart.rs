@@ -158,7 +158,7 @@ fn a_replica_that_followed_every_step_serves_them_too() {
         let mut old = Family::Fair.with(&grace).start();
         let new = Family::Fair.with(&grace).replica_of(&old).start();
         let mut clients = line_up(&old);
-        // The earlier call of the one that asked twice.
+        // The earlier call of the owner that repeated its request.
         assert!(clients[3].reply(SOON).error().starts_with("REPLACED "));
         if by_failover {
             failed_over(&old, &new);
@@ -224,7 +224,7 @@ fn graces_begin_when_the_quarantine_is_over() {
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0, "{name}");
         assert_eq!((owner(&server, "k"), queue(&server, "k").len()), (String::new(), 3), "{name}");
         assert!(after.elapsed() < QUARANTINE, "too slow to see anything");
-        // The first one's turn comes, though it is away.
+        // The first waiter is granted the lock, although it is disconnected.
         wait_until("the quarantine to end", || owner(&server, "k") == "w0");
         assert!(before.elapsed() >= QUARANTINE, "{name}: {:?}", before.elapsed());
         back.reply(SOON).int();
@@ -260,7 +260,7 @@ fn options_of_a_waiter_are_preserved() {
         assert_eq!(heard.next(), ("mine".to_owned(), granted), "{name}");
         assert_eq!(server.cmd(&["DLOCK.RENEW", "k", "w0"]).int(), token, "{name}");
         assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 7_000, "{name}");
-        // The request that it was is known, and claimed.
+        // Its request is known, and claimed.
         assert_eq!(server.cmd(&["DLOCK.ACQUIRE", "k", "w0", "REQID", "r"]).int(), token);
         assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("holds").int(), 1, "{name}");
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "w0"]).int(), 0);

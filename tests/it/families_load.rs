@@ -29,7 +29,7 @@ pub struct Account {
     pub taken: BTreeMap<String, i64>,
     /// Steps of each latch.
     pub steps: BTreeMap<String, i64>,
-    /// The call that the end of the server cut off.
+    /// The call that the end of the server interrupted.
     pub pending: Option<Call>,
 }
 

@@ -59,7 +59,7 @@ fn a_pause_puts_leases_off() {
         WAITS.map(|(_, call)| server.block(&words(&format!("{call} 0")))).into();
     let mut hasty = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "1000"]);
     server.cmd(&["CLIENT", "PAUSE", &PAUSE.to_string(), "WRITE"]).ok();
-    // The time of a wait goes on.
+    // The time of a wait continues.
     assert!(hasty.expect_reply(SOON).is_null());
     assert!(begun.elapsed() < Duration::from_millis(PAUSE), "too slow to see anything");
     for at in [0, 2, 4] {

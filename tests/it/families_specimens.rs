@@ -79,7 +79,7 @@ pub struct Specimens {
     permit: String,
     /// An unclaimed grant.
     queued: String,
-    /// The largest token that was given.
+    /// The largest issued token.
     largest: i64,
 }
 

@@ -187,7 +187,7 @@ fn the_wall_clock_moves_and_nothing_else_does() {
         wait_until(&format!("a wall clock shifted by {shift} s"), || {
             (shift..shift + 300).contains(&(wall() - start))
         });
-        // The server turns its wheels as before.
+        // The server's event loop still runs.
         let turns = || server.info_number("stats", "total_commands_processed");
         assert!(turns() < turns());
         if shift == 3_600 {

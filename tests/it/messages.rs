@@ -115,7 +115,7 @@ fn a_place_that_claims_nothing_hears_it_too(family: Family) {
         expect(&mut listener, &channel, &format!("expired 0 TOKEN 1 {owner} 0  k"), token);
     };
     expect_grant("b");
-    // The connection is heard of, so its next place counts.
+    // The connection is active again, so its next place counts.
     client.cmd(&["DLOCK.POSITION", "k", "d"]).ok();
     expect_grant("d");
     // A returned grant, and a reply to a blocked call, send no message.
@@ -296,7 +296,7 @@ fn messages_of_snotify_are_sharded() {
         client.cmd(&["DLOCK.MRELEASE", "1", "y", "a"]).ok();
     }
     plain.assert_none();
-    // A right to publish is needed as for NOTIFY.
+    // SNOTIFY requires the right to publish, as NOTIFY does.
     let user = ["ACL", "SETUSER", "u", "on", ">p", "~*", "&mine", "+@all"];
     server.cmd(&user).ok();
     client.cmd(&["AUTH", "u", "p"]).ok();

@@ -23,7 +23,7 @@ test_both_families! {
 /// Makes the server refuse writes, or accept them again.
 type Step = fn(&Server);
 
-/// The code of the refusal, its beginning and its end.
+/// The error code, and the functions that start and end the refusal.
 const REFUSALS: [(&str, Step, Step); 2] = [
     ("NOREPLICAS ", |server| min_replicas(server, "1"), |server| min_replicas(server, "0")),
     ("MISCONF ", fail_to_save, save),

@@ -48,7 +48,7 @@ pub struct Tls {
 
 const AFTER_HELP: &str = "\
 Durations are seconds, with a fraction if you like (0.5), or have a unit: 250ms, 10s, 5m, 2h.
-Exit codes: 0 done; 1 nothing there, nothing done; 64 wrong usage; 69 trouble with the server.
+Exit codes: 0 done; 1 nothing found, nothing done; 64 wrong usage; 69 server error.
 `dlock run` gives back the exit code of its command; see `dlock run --help`.";
 
 /// The subcommands.
@@ -133,13 +133,13 @@ pub struct Run {
 
 const RUN_HELP: &str = "\
 The command finds DLOCK_KEY, DLOCK_OWNER and DLOCK_TOKEN (of a semaphore: DLOCK_PERMIT) in its environment. \
-Signals are passed on to it. The lock is released when it has ended.
+Signals are forwarded to it. The lock is released when it has ended.
 
 Exit codes: that of the command; 128+N if signal N ended it;
-  1 (or -E)  the lock was not to be had
-  75         the lock was lost, and the command was ended for that
-  126, 127   the command cannot be run; there is no such command
-  64, 69     wrong usage; trouble with the server
+  1 (or -E)  the lock was not available
+  75         the lock was lost, and the command was ended because of that
+  126, 127   the command cannot be executed; it does not exist
+  64, 69     wrong usage; server error
 
 Examples:
   dlock run backup -- tar cf /backup/home.tar /home
@@ -217,7 +217,7 @@ pub struct Break {
 #[derive(Debug, Args)]
 #[command(override_usage = "dlock unblock [OPTIONS] <CLIENT-ID>")]
 #[command(after_help = "\
-Client ids are shown by `dlock waiters` and by CLIENT LIST. They count for one server: in a cluster name the \
+Client ids are shown by `dlock waiters` and by CLIENT LIST. They are valid on one server: in a cluster name the \
 node itself with --url redis://host:port.
 
 Exit code 1: that connection has no blocked call.")]

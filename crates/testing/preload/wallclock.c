@@ -1,11 +1,12 @@
 /*
  * A preload library that moves one process' wall clock, and nothing else.
  *
- * The offset in nanoseconds is a native int64 at the start of the file that DLOCK_WALLCLOCK_FILE names. The file is mapped,
- * so a test that writes to it moves the clock of the running server at once. CLOCK_MONOTONIC and its like are not touched.
+ * The offset in nanoseconds is a native int64 at the start of the file that DLOCK_WALLCLOCK_FILE names. The file is
+ * mapped, so a test that writes to it moves the clock of the running server at once. CLOCK_MONOTONIC and similar
+ * clocks do not change.
  *
- * The true time comes from the system call itself: looking up libc's function would allocate, and the allocator asks for the
- * time while it starts.
+ * The true time comes from the system call itself: looking up libc's function would allocate, and the allocator asks
+ * for the time while it starts.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -20,7 +21,7 @@
 
 #define NANOS_PER_SECOND INT64_C(1000000000)
 
-/* NULL until the constructor ran: the clock is true so far. */
+/* NULL until the constructor has run: until then the clock is true. */
 static _Atomic int64_t *offset_file;
 
 static int64_t offset(void) {

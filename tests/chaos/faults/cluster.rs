@@ -84,7 +84,7 @@ fn migrate_some(world: &World, slot: u16, (from, to): (usize, usize)) -> Result<
     Ok(keys.len())
 }
 
-/// A node restarts with what it had.
+/// Restarts a node with its data.
 fn restart_a_node(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {
     let node = dice.index(world.servers.len());
     super::restart(world, crowd, node, Some(&["SAVE"]))?;

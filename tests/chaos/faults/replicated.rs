@@ -30,7 +30,7 @@ pub fn strike(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(
     }
 }
 
-/// A replica that has to begin again.
+/// Forces a full synchronization of the replica.
 fn full_sync(world: &World) {
     let primary = &world.servers[world.primary];
     primary.cmd(&["DEBUG", "CHANGE-REPL-ID"]).ok();
@@ -69,7 +69,7 @@ fn wait(crowd: &mut Crowd, what: &str, mut is_so: impl FnMut() -> bool) -> Resul
     Ok(())
 }
 
-/// A failover that loses nothing.
+/// A failover without data loss.
 fn fail_over(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation> {
     settle(world, crowd)?;
     super::all_doomed(crowd);
@@ -87,7 +87,7 @@ fn fail_over(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation> {
     crowd.move_all(new)
 }
 
-/// The link is up, and writes are taken.
+/// Waits until the link is up and writes are accepted.
 fn settle(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
     let (primary, replica) = (&world.servers[world.primary], &world.servers[1 - world.primary]);
     primary.cmd(&["CLIENT", "UNPAUSE"]).ok();
@@ -135,7 +135,7 @@ fn leave_behind(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result
     Ok(())
 }
 
-/// A failover that may lose what was answered last.
+/// A failover that may lose the last acknowledged calls.
 fn lose_the_primary(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation> {
     settle(world, crowd)?;
     super::all_doomed(crowd);

@@ -115,7 +115,7 @@ fn a_grant_that_a_place_got_is_claimed() {
     assert_eq!(picture(&server, "k1 k2"), "k1:a k2:a", "a claim is not a re-entry");
     assert!(server.cmd(&["DLOCK.INFO", "k1"]).field("ttl-ms").int() > 50_000);
     assert_eq!(server.info_number("dlock", "waiters_queued"), 0);
-    // The place's connection does not matter to it any more.
+    // The connection of the place no longer affects it.
     drop(waiter);
     assert_eq!(ask(&server, "DLOCK.MRELEASE 2 k1 k2 a").int(), 2);
     server.left_over_check();
