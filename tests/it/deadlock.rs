@@ -15,7 +15,7 @@ fn wait(server: &Server, key: &str, owner: &str) -> Blocked {
 }
 
 fn refusal(cycle: &str) -> String {
-    format!("DEADLOCK this call would wait for ever: {cycle}")
+    format!("DEADLOCK this call would wait forever: {cycle}")
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl BuildHasher for HashKeys {
 /// How a waiter waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// A blocked call; `until` is when BLOCK runs out, `None` for ever.
+    /// A blocked call; `until` is when BLOCK runs out, `None` forever.
     Parked {
         /// End of the wait.
         until: Option<Instant>,
@@ -105,7 +105,7 @@ pub enum Want {
 }
 
 impl Want {
-    /// Whether owners who wait for it can wait for each other for ever.
+    /// Whether owners who wait for it can wait for each other forever.
     pub fn can_lock_up(self) -> bool {
         matches!(self, Self::Lock | Self::Rw(_))
     }
@@ -166,7 +166,7 @@ pub struct Newcomer<'a> {
     pub ask: Ask,
     /// Where it stands.
     pub rank: Rank,
-    /// Its owner can wait for ever here; not if it takes any of several keys.
+    /// Its owner can wait forever here; not if it takes any of several keys.
     pub counts: bool,
 }
 

@@ -46,7 +46,7 @@ pub struct WaiterInfo {
     pub client: u64,
     /// Since when, in milliseconds.
     pub waiting_ms: Millis,
-    /// How long it will wait at most; `None` for ever.
+    /// How long it will wait at most; `None` forever.
     pub remaining_ms: Option<Millis>,
     /// Its label.
     pub label: Vec<u8>,

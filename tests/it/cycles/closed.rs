@@ -54,7 +54,7 @@ impl Ring {
         let refused = server.info_number("dlock", "deadlocks_refused");
         let mut links = vec![format!(r#""o{last}" waits for "k0""#)];
         links.extend((0..last).map(|n| format!(r#""o{n}" waits for "k{}""#, n + 1)));
-        let cycle = format!("DEADLOCK this call would wait for ever: {}", links.join(", "));
+        let cycle = format!("DEADLOCK this call would wait forever: {}", links.join(", "));
         for options in &options {
             assert_eq!(ask(server, &format!("{call} {options}")).error(), cycle, "{self:?}");
         }
@@ -232,7 +232,7 @@ fn a_cycle_through_any_key_of_several_is_found() {
             server.block(&format!("DLOCK.MACQUIRE {a} a BLOCK 0").split(' ').collect::<Vec<_>>());
         let error = ask(&server, &format!("DLOCK.MACQUIRE {b} b BLOCK 0")).error();
         let cycle = r#""b" waits for "y", "a" waits for "x""#;
-        assert_eq!(error, format!("DEADLOCK this call would wait for ever: {cycle}"));
+        assert_eq!(error, format!("DEADLOCK this call would wait forever: {cycle}"));
         first.assert_no_reply();
         for key in ["f3", "f4", "y"] {
             assert!(server.cmd(&["DLOCK.POSITION", key, "b"]).is_null(), "{key}");
@@ -299,7 +299,7 @@ fn a_cycle_in_a_crowd_is_found() {
         let error = ask(&server, "DLOCK.ACQUIRE k c QUEUE 600000").error();
         println!("found in {:.1?}", start.elapsed());
         let cycle = format!(r#""c" waits for "k", "o{n}" waits for "{mine}""#);
-        assert_eq!(error, format!("DEADLOCK this call would wait for ever: {cycle}"));
+        assert_eq!(error, format!("DEADLOCK this call would wait forever: {cycle}"));
         ask(&server, &format!("DLOCK.CANCEL {mine} o{n}")).int();
     }
     // Without one it may wait.

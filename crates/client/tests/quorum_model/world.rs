@@ -1,5 +1,5 @@
 //! The world of the model: clients that drive the real [`Attempt`], servers that follow the command reference, and
-//! messages that may take for ever.
+//! messages that may take forever.
 //!
 //! Time goes in ticks, all monotonic clocks at the same speed. Between two ticks anything may happen in any order: a
 //! client begins, hears answers, looks at its timer (late, if at all), renews, releases; a server works off one of

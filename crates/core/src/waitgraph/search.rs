@@ -200,7 +200,7 @@ impl Machine {
         None
     }
 
-    /// Whether nobody waits for ever because of this place: its wait or call is over, its connection is gone
+    /// Whether nobody waits forever because of this place: its wait or call is over, its connection is gone
     /// and it is passed over, it takes any of several keys, or it is for permits.
     pub(super) fn is_out_of_this(&self, waiter: &Waiter, now: Now) -> bool {
         let group = self.waits().group(waiter.group);
@@ -513,6 +513,6 @@ impl Search<'_> {
         links.truncate(LINKS_SHOWN);
         let links = links.join(", ");
         let rest = if more > 0 { alloc::format!(" and {more} more") } else { String::new() };
-        alloc::format!("this call would wait for ever: {links}{rest}")
+        alloc::format!("this call would wait forever: {links}{rest}")
     }
 }

@@ -6,7 +6,7 @@
 //! algorithm, 2006). An owner who waits for nobody has no level: it cannot be in the way.
 //!
 //! The order knows waits by what is kept here, the queues and [`super::holders`], and takes one for
-//! the other where it is not sure: every place counts that its owner can wait in for ever, also when
+//! the other where it is not sure: every place counts that its owner can wait in forever, also when
 //! its time has run out; it waits for everybody in front of it, and for all who hold the key, readers
 //! included. So it knows all waits that the search in [`crate::waitgraph`] knows, and some more. A
 //! wait too many makes somebody search, or puts an owner in doubt; it never makes a call be refused.
@@ -108,7 +108,7 @@ impl Order {
 }
 
 impl Waits {
-    /// The place in `slot` has a part in the order from now on, if its owner can wait in it for ever.
+    /// The place in `slot` has a part in the order from now on, if its owner can wait in it forever.
     pub fn count_place(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         if waiter.counts || waiter.owner.is_empty() || !waiter.ask.want.can_lock_up() {

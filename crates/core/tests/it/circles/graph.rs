@@ -197,7 +197,7 @@ pub(super) fn are_alike(one: &[State], other: &[State]) -> bool {
 /// What is wrong with the text of a refusal: it must name, link by link, arrows that lead from the
 /// caller back to it.
 pub(super) fn fault_of(text: &str, arrows: &[Arrow], caller: usize) -> Option<String> {
-    let links = text.strip_prefix("this call would wait for ever: ");
+    let links = text.strip_prefix("this call would wait forever: ");
     let Some(links) = links else { return Some("begins otherwise".to_owned()) };
     let links: Vec<(usize, &str)> = links
         .split(", ")

@@ -57,7 +57,7 @@ fn hold(owner: &[u8], token: u64) -> Hold {
     }
 }
 
-/// What was written once is read for ever: these payloads must not change.
+/// What was written once is read forever: these payloads must not change.
 #[test]
 fn the_bytes_are_these() {
     let of =
