@@ -169,7 +169,9 @@ impl Routes {
         if let Routing::Cluster { slots, .. } = &self.routing {
             let slot = Slot::for_key(key);
             let unbound = self.unbound_by(|other| (*other == slot).then_some(to));
-            write(slots).owners.insert(slot, to.clone());
+            let old_owner = write(slots).owners.insert(slot, to.clone());
+            // Not under the lock, as in `learn_from`.
+            drop(old_owner);
             self.learnt(unbound);
         }
     }
