@@ -29,6 +29,7 @@ mod secured;
 mod semaphore;
 mod sentinel;
 mod shards;
+mod shared;
 mod support;
 mod tools;
 mod watchdog;

@@ -6,7 +6,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_wire::names::LEASE_MAX_MS;
 use dlock_wire::reply::quote;
 use redis::Cmd;
 use tokio::runtime::Handle;
@@ -18,10 +17,7 @@ use crate::hold_ref::HoldRef;
 use crate::hold_state::{InflightRenewal, LeaseTerms, RenewalReply};
 use crate::link::events::Events as _;
 use crate::lost::Lost;
-use crate::tracked::TrackedHold;
-
-/// The longest lease there is.
-const LEASE_MAX: Duration = Duration::from_millis(LEASE_MAX_MS);
+use crate::tracked::{TrackedHold, shared_lease};
 
 /// A view of a hold, for the work that is done under it. Cheap to clone; it keeps no hold alive.
 #[derive(Clone)]
@@ -146,43 +142,28 @@ impl Hold {
         }
         if matches!(reply, RenewalReply::Unknown | RenewalReply::AcceptedCopy) {
             for sibling in self.siblings() {
-                sibling.tracked.state().add_stray(renewal);
+                sibling.state().add_stray(renewal);
             }
         }
     }
 
     /// The other guards of the same hold of the server. An owner that no other task acts for has none.
-    fn siblings(&self) -> Vec<Self> {
+    fn siblings(&self) -> Vec<Arc<TrackedHold>> {
         if self.tracked.terms().own_name {
             return Vec::new();
         }
-        let siblings = self.core.registry.holds.siblings(&self.tracked);
-        siblings.into_iter().map(|tracked| Self::new(self.core.clone(), tracked)).collect()
+        self.core.registry.holds.siblings(&self.tracked)
     }
 
-    /// A renewal through one guard sets the end for all guards that share the hold.
     fn siblings_not_after(&self, moment: Moment) {
-        for Self { core, tracked } in self.siblings() {
-            let change = tracked.state().not_after(moment);
-            core.registry.apply(&tracked, change);
-        }
-    }
-
-    /// The lease of a renewal by the watchdog. Never less than another guard of the same hold counts on: a renewal sets
-    /// the end for all of them.
-    fn shared_lease(&self) -> Duration {
-        let siblings = self.siblings();
-        // A sibling's rest has its margin taken off already: the server's is longer by 1 % and 2 ms.
-        let rest = siblings.iter().map(Self::valid_for).max();
-        let rest = rest.map(|rest| (rest + rest / 64 + Duration::from_millis(3)).min(LEASE_MAX));
-        self.tracked.terms().lease.max(rest.unwrap_or_default())
+        self.core.registry.not_after(&self.siblings(), moment);
     }
 
     /// What the watchdog sends over that connection, all of which must succeed: a renewal, or, for a hold that it does
     /// not renew, a request that binds it again for the rest of its lease.
     pub(crate) fn watchdog_renewal(&self, over: u64) -> Renewal {
         let lease = if self.tracked.terms().watched {
-            self.shared_lease()
+            shared_lease(self.tracked.terms().lease, &self.siblings())
         } else {
             self.tracked.state().rest_of_lease(Moment::now())
         };

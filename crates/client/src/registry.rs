@@ -119,6 +119,14 @@ impl Registry {
         }
     }
 
+    /// A renewal that was sent sets the end for all guards that share the hold.
+    pub(crate) fn not_after(&self, guards: &[Arc<TrackedHold>], moment: Moment) {
+        for guard in guards {
+            let change = guard.state().not_after(moment);
+            self.apply(guard, change);
+        }
+    }
+
     /// The hold is over. Tasks that wait for its loss are woken once.
     pub(crate) fn lose(&self, hold: &TrackedHold, how: Lost) {
         let change = hold.state().lose(how);

@@ -1,13 +1,18 @@
 //! A hold, as the registry and the routes know it.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
+use dlock_wire::names::LEASE_MAX_MS;
 use tokio::sync::watch;
 
 use crate::clock::Moment;
 use crate::hold_ref::HoldRef;
 use crate::hold_state::{HoldState, LeaseTerms};
 use crate::lost::Lost;
+
+/// The longest lease there is.
+const LEASE_MAX: Duration = Duration::from_millis(LEASE_MAX_MS);
 
 /// The registry alone applies what a transition of the state changes.
 pub(crate) struct TrackedHold {
@@ -94,4 +99,13 @@ impl TrackedHold {
     pub(crate) fn timer(&self) -> Option<TimerKey> {
         *self.timer.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The lease of a renewal that is never less than one of these guards counts on: it sets the end for all of them.
+pub(crate) fn shared_lease(lease: Duration, guards: &[Arc<TrackedHold>]) -> Duration {
+    let now = Moment::now();
+    // The rest has its margin taken off already: the server's is longer by 1 % and 2 ms.
+    let rest = guards.iter().map(|guard| guard.state().valid_for(now)).max();
+    let rest = rest.map(|rest| (rest + rest / 64 + Duration::from_millis(3)).min(LEASE_MAX));
+    lease.max(rest.unwrap_or_default())
 }

@@ -18,6 +18,7 @@ use crate::hold::Hold;
 use crate::hold_ref::HoldRef;
 use crate::hold_state::{LeaseTerms, certain};
 use crate::options::Options;
+use crate::tracked::shared_lease;
 
 /// What an acquire takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,10 +201,16 @@ impl PendingAcquire {
     }
 
     /// Renews a grant: its lease begins again, and it is bound to the shared connection. None: it has lapsed.
+    ///
+    /// Other guards of a named owner may share the hold: it is not renewed for less than they count on.
     pub(super) async fn claim(&self, grant: Grant) -> Result<Option<Grant>, Error> {
         let Grant { hold, sent: before, .. } = grant;
-        let renewal = hold.renewal(self.lease, self.options.bind);
+        let registry = &self.core.registry;
+        let sharing = if self.own_name { Vec::new() } else { registry.holds.sharing(&hold) };
+        let lease = shared_lease(self.lease, &sharing);
+        let renewal = hold.renewal(lease, self.options.bind);
         let mut sent = self.sent_now();
+        registry.not_after(&sharing, sent.at.after(certain(lease)));
         if matches!(hold, HoldRef::Multi { .. }) {
             // MRENEW binds nothing.
             sent.over = before.over;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::Notify;
 
 use crate::clock::Moment;
-use crate::hold_ref::hold_name;
+use crate::hold_ref::{HoldRef, hold_name};
 use crate::tracked::{TimerKey, TrackedHold};
 
 #[derive(Default)]
@@ -133,14 +133,19 @@ impl HoldTable {
         Due { holds: due, next }
     }
 
-    /// The other guards of the same hold of the server: they share token and lease.
-    pub(crate) fn siblings(&self, hold: &TrackedHold) -> Vec<Arc<TrackedHold>> {
-        let names = hold.hold_ref.names();
+    /// The guards of that hold of the server: they share token and lease.
+    pub(crate) fn sharing(&self, hold: &HoldRef) -> Vec<Arc<TrackedHold>> {
+        let names = hold.names();
         let tables = self.tables();
         let same = names.iter().filter_map(|name| tables.by_name.get(name)).flatten();
-        same.filter_map(Weak::upgrade)
-            .filter(|other| !std::ptr::eq(&raw const **other, hold))
-            .collect()
+        same.filter_map(Weak::upgrade).collect()
+    }
+
+    /// The other guards of the same hold of the server.
+    pub(crate) fn siblings(&self, hold: &TrackedHold) -> Vec<Arc<TrackedHold>> {
+        let mut same = self.sharing(&hold.hold_ref);
+        same.retain(|other| !std::ptr::eq(&raw const **other, hold));
+        same
     }
 
     /// The holds that a message names.
