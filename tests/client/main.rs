@@ -16,6 +16,7 @@ mod cluster;
 mod connect;
 mod ended;
 mod faults;
+mod flushed;
 mod forged;
 mod gone;
 mod latch;

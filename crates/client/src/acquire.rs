@@ -19,6 +19,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::hold::Hold;
 use crate::options::Options;
+use crate::registry::Registered;
 use crate::settings::{Wait, lease_ms};
 
 /// How long after its request was used up an acquire begins again.
@@ -114,7 +115,7 @@ async fn attempt(
         // The rollback of an earlier acquire of this owner must not cancel this one with it.
         registry.waiters.rolled_back(keys.first(), owner).await;
     }
-    let flushes = registry.flushes();
+    let mut flushes = registry.flushes();
     // From now on, messages about these keys are heard.
     let others: Vec<_> =
         keys.others().map(|key| registry.waiters.register(key, owner, None)).collect();
@@ -136,9 +137,8 @@ async fn attempt(
     };
     let Some(mut grant) = granted? else { return Ok(None) };
     if registry.flushes() != flushes {
-        // Flushed before or after the grant? The server knows.
-        match Box::pin(pending.claim(grant)).await? {
-            Some(claimed) => grant = claimed,
+        match Box::pin(pending.verify(grant, &mut flushes)).await? {
+            Some(verified) => grant = verified,
             None => return Ok(None),
         }
     }
@@ -149,9 +149,18 @@ async fn attempt(
         // The disconnect handler may have run before this hold was registered.
         hold.unbind(sent.at);
     }
-    let ended = [&registered].into_iter().chain(&others).find_map(|one| one.ended(&hold.tracked));
-    if let Some(how) = ended {
+    catch_up(&hold, flushes, [&registered].into_iter().chain(&others));
+    Ok(Some(hold))
+}
+
+/// Messages that came before the registry knew the hold count, too.
+fn catch_up<'a>(
+    hold: &Hold,
+    flushes: u64,
+    mut registered: impl Iterator<Item = &'a Registered<'a>>,
+) {
+    hold.report_flushed_since(flushes);
+    if let Some(how) = registered.find_map(|one| one.ended(&hold.tracked)) {
         hold.report_lost(how);
     }
-    Ok(Some(hold))
 }

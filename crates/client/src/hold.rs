@@ -112,6 +112,13 @@ impl Hold {
         self.core.registry.renew_now();
     }
 
+    /// The watchdog asks the server whether it has this hold, if the database was flushed since `flushes` were counted.
+    pub(crate) fn report_flushed_since(&self, flushes: u64) {
+        if self.core.registry.flushes() != flushes {
+            self.core.registry.doubt(&self.tracked, Lost::Flushed);
+        }
+    }
+
     /// A message said that it is lost.
     pub(crate) fn report_lost(&self, how: Lost) {
         self.core.registry.report_lost(&self.tracked, how);

@@ -42,7 +42,7 @@ pub(crate) struct Registry {
     pub(crate) doubted: Notify,
 }
 
-/// A hold that is gone at its node, but may have moved to another one.
+/// A hold that may be gone: at its node, from which it may have moved to another one, or by a flush.
 pub(crate) struct Doubt {
     pub(crate) hold: Arc<TrackedHold>,
     /// How it was lost if it has not moved.
@@ -160,12 +160,17 @@ impl Registry {
     pub(crate) fn report_lost(&self, hold: &Arc<TrackedHold>, how: Lost) {
         if how == Lost::Deleted && self.routes().is_some_and(|routes| routes.is_cluster()) {
             // A key that moves to another node is deleted at this one.
-            let doubt = Doubt { hold: hold.clone(), how };
-            self.doubts.lock().unwrap_or_else(PoisonError::into_inner).push(doubt);
-            self.doubted.notify_one();
+            self.doubt(hold, how);
         } else {
             self.lose(hold, how);
         }
+    }
+
+    /// The watchdog asks the server whether it has the hold.
+    pub(crate) fn doubt(&self, hold: &Arc<TrackedHold>, how: Lost) {
+        let doubt = Doubt { hold: hold.clone(), how };
+        self.doubts.lock().unwrap_or_else(PoisonError::into_inner).push(doubt);
+        self.doubted.notify_one();
     }
 
     /// A message says that a hold has ended.

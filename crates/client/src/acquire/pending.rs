@@ -200,6 +200,25 @@ impl PendingAcquire {
         Ok(grant)
     }
 
+    /// The database was flushed since `flushes` were counted: before or after the grant? The server knows. None: after.
+    pub(super) async fn verify(
+        &self,
+        mut grant: Grant,
+        flushes: &mut u64,
+    ) -> Result<Option<Grant>, Error> {
+        loop {
+            let now = self.core.registry.flushes();
+            if now == *flushes {
+                return Ok(Some(grant));
+            }
+            *flushes = now;
+            match self.claim(grant).await? {
+                Some(claimed) => grant = claimed,
+                None => return Ok(None),
+            }
+        }
+    }
+
     /// Renews a grant: its lease begins again, and it is bound to the shared connection. None: it has lapsed.
     ///
     /// Other guards of a named owner may share the hold: it is not renewed for less than they count on.
