@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use dlock_client::Wait;
-use dlock_testing::Server;
+use dlock_client::{Lost, Wait};
+use dlock_testing::{Cut, Proxy, Server};
 
-use crate::support::{number, start};
+use crate::support::{number, quick, start, until, within};
 
 const LONG: Duration = Duration::from_hours(1);
 const SHORT: Duration = Duration::from_mins(1);
+/// What a bound hold has left when its connection is lost.
+const REST: Duration = Duration::from_millis(100);
 
 fn left(server: &Server) -> Duration {
     let ms = number(&server.cmd(&["DLOCK.INFO", "k"]), "ttl-ms");
@@ -40,6 +42,50 @@ async fn the_same_with_several_locks() {
     let (counted_on, left) = (long.valid_for(), left(&server));
     assert!(counted_on <= left, "{counted_on:?} of {left:?}");
     short.release().await.unwrap();
+    long.release().await.unwrap();
+    server.left_over_check();
+}
+
+/// The server binds the hold, also for the guards that did not ask for that, and does not release it from that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guards_that_share_a_bound_hold_end_with_its_connection() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = quick().connect(&proxy.url()).await.unwrap();
+    let lock = client.lock("k").owner("o");
+    let before = lock.clone().lease(LONG).acquire().await.unwrap();
+    let bound = lock.clone().bind(REST).acquire().await.unwrap();
+    let after = lock.lease(LONG).acquire().await.unwrap();
+    bound.release().await.unwrap();
+    proxy.refuse();
+    proxy.cut(Cut::Reset);
+    until("the end of the hold", || left(&server).is_zero()).await;
+    for guard in [&before, &after] {
+        assert_eq!(within("its loss", guard.lost()).await, Lost::Expired);
+    }
+    proxy.accept();
+    drop((before, after));
+    server.left_over_check();
+}
+
+/// After that, the watchdog binds it again for the longest of their leases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guards_that_share_a_bound_hold_are_bound_again_together() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = quick().connect(&proxy.url()).await.unwrap();
+    let lock = client.lock("k").owner("o");
+    let long = lock.clone().lease(LONG).acquire().await.unwrap();
+    let bound = lock.bind(SHORT / 6).acquire().await.unwrap();
+    proxy.refuse();
+    proxy.cut(Cut::Reset);
+    until("the loss to be noticed", || long.valid_for() <= SHORT / 6).await;
+    proxy.accept();
+    // Also the renewal of the guard that is renewed all the time.
+    until("the hold to be bound again", || bound.valid_for() > SHORT / 6).await;
+    let (counted_on, left) = (long.valid_for(), left(&server));
+    assert!(counted_on <= left && counted_on > SHORT, "{counted_on:?} of {left:?}");
+    bound.release().await.unwrap();
     long.release().await.unwrap();
     server.left_over_check();
 }

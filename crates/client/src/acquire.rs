@@ -145,7 +145,7 @@ async fn attempt(
     let sent = grant.sent;
     let hold = pending.track(grant);
     pending.may_remain.store(false, Ordering::Relaxed);
-    if options.bind.is_some() && (sent.over == 0 || sent.over != pending.sent_now().over) {
+    if hold.tracked.is_bound() && (sent.over == 0 || sent.over != pending.sent_now().over) {
         // The disconnect handler may have run before this hold was registered.
         hold.unbind(sent.at);
     }

@@ -108,8 +108,12 @@ impl Hold {
 
     /// Its connection was lost, which was alive at `alive`, perhaps before the registry knew the hold.
     pub(crate) fn unbind(&self, alive: Moment) {
-        self.core.registry.unbind(&self.tracked, alive);
-        self.core.registry.renew_now();
+        let registry = &self.core.registry;
+        registry.unbind(&self.tracked, alive);
+        for sibling in self.siblings() {
+            registry.unbind(&sibling, alive);
+        }
+        registry.renew_now();
     }
 
     /// The watchdog asks the server whether it has this hold, if the database was flushed since `flushes` were counted.

@@ -168,6 +168,11 @@ impl HoldState {
         if self.has_ended() { Duration::ZERO } else { self.deadline.since(now) }
     }
 
+    /// How long from `now` it is to last: as it was before it lost its connection, if the watchdog binds it again.
+    pub(crate) fn wanted_for(&self, now: Moment) -> Duration {
+        if self.is_unbound() { self.lease_ends.since(now) } else { self.valid_for(now) }
+    }
+
     /// The watchdog has to bind it to the current connection.
     pub(crate) fn is_unbound(&self) -> bool {
         self.unbound && !self.has_ended()
@@ -205,6 +210,11 @@ impl HoldState {
     /// Sets the lease of later renewals.
     pub(crate) fn set_lease(&mut self, lease: Duration) {
         self.terms.lease = lease;
+    }
+
+    /// The hold is bound, and a lost connection shortens it to this time.
+    pub(crate) fn bind_within(&mut self, bind: Duration) {
+        self.terms.bind = Some(bind);
     }
 
     /// The lease of a renewal that only binds the hold to a connection: the rest of its lease, at least 1 ms.

@@ -85,6 +85,9 @@ impl Registry {
     ) -> Arc<TrackedHold> {
         let hold = TrackedHold::new(hold_ref, terms, deadline);
         self.holds.add(&hold);
+        if !terms.own_name {
+            self.holds.share_binding(&hold);
+        }
         if terms.unclaimed && !self.is_claiming.swap(true, Ordering::AcqRel) {
             self.claim_soon.notify_one();
         }

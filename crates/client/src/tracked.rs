@@ -105,7 +105,7 @@ impl TrackedHold {
 pub(crate) fn shared_lease(lease: Duration, guards: &[Arc<TrackedHold>]) -> Duration {
     let now = Moment::now();
     // The rest has its margin taken off already: the server's is longer by 1 % and 2 ms.
-    let rest = guards.iter().map(|guard| guard.state().valid_for(now)).max();
+    let rest = guards.iter().map(|guard| guard.state().wanted_for(now)).max();
     let rest = rest.map(|rest| (rest + rest / 64 + Duration::from_millis(3)).min(LEASE_MAX));
     lease.max(rest.unwrap_or_default())
 }

@@ -56,6 +56,21 @@ impl HoldTable {
         self.set_timer(tables, hold, Arc::downgrade(hold), timer);
     }
 
+    /// The server binds a hold, not its guards: all that share it are bound where one of them is.
+    pub(super) fn share_binding(&self, hold: &TrackedHold) {
+        let sharing = self.sharing(&hold.hold_ref);
+        let Some(bind) = sharing.iter().filter_map(|guard| guard.terms().bind).min() else {
+            return;
+        };
+        let mut tables = self.tables();
+        for guard in sharing {
+            let is_new = !guard.is_bound()
+                && guard.timer().is_some_and(|timer| tables.by_deadline.contains_key(&timer));
+            guard.state().bind_within(bind);
+            tables.bound += usize::from(is_new);
+        }
+    }
+
     fn set_timer(
         &self,
         mut tables: MutexGuard<'_, Tables>,
