@@ -96,6 +96,8 @@ macro_rules! shared_options {
         /// the last request that it knows the server answered. On a quiet connection that is up to 6 s ago, and the
         /// client notices the loss a [`response_timeout`](crate::ClientBuilder::response_timeout) later: with shorter
         /// times, a hold may seem valid for that much too long.
+        ///
+        /// Guards of one named owner share its hold, so they are all bound as soon as one of them is.
         #[must_use]
         pub fn bind(mut self, rest: std::time::Duration) -> Self {
             self.options.bind = Some(rest);
