@@ -1,8 +1,8 @@
-//! Payloads of RESTORE, RDB files and the replication stream: they are refused and leave no trace, or taken and written again
-//! as the same value.
+//! Payloads of RESTORE, RDB files and the replication stream: they are refused and leave no trace, or they are taken
+//! and written again as the same value.
 //!
-//! The input is a sequence of payloads, each behind its length (two bytes, little-endian). They are replayed one after the
-//! other on one key; each of them is decoded as a whole value, too.
+//! The input is a sequence of payloads, each behind its length (two bytes, little-endian). All are replayed on one key,
+//! in order; each of them is decoded as a whole value, too.
 #![no_main]
 
 use dlock_core::record::{decode, digest, encode, replay};

@@ -1,0 +1,228 @@
+//! Checks of the repository's text: lengths of lines and files, hard phrases, tests that sleep, tuple parameters,
+//! links.
+//!
+//! A budget states how much of a defect is left. It may only become smaller: a test also fails when there is less
+//! than the budget.
+
+mod budgets;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use self::budgets::{LONG_FILES, LONG_LINES, PHRASES, PHRASES_LEFT, SLEEPS, TUPLES};
+
+const LINES_OF_A_FILE: usize = 450;
+const CHARACTERS_OF_A_LINE: usize = 120;
+
+/// Folders that hold nothing of ours.
+const SKIPPED: [&str; 4] = ["target", ".git", "corpus", "artifacts"];
+
+struct File {
+    /// Relative to the root, with slashes.
+    path: String,
+    text: String,
+}
+
+impl File {
+    fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// Written by a program.
+    fn is_generated(&self) -> bool {
+        self.path == "docs/commands.md" || self.path.ends_with("Cargo.lock")
+    }
+
+    /// The path of the folder that budgets are about: a crate, or a folder of the root.
+    fn room(&self) -> String {
+        let parts: Vec<&str> = self.path.split('/').collect();
+        match parts.as_slice() {
+            ["crates", name, ..] => format!("crates/{name}"),
+            [folder, _, ..] => (*folder).to_owned(),
+            _ => "the root".to_owned(),
+        }
+    }
+}
+
+fn collect(root: &Path, folder: &Path, into: &mut Vec<File>) {
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    for path in entries {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_symlink() || SKIPPED.contains(&name.as_str()) {
+            continue;
+        }
+        if path.is_dir() {
+            collect(root, &path, into);
+        } else if let Ok(text) = fs::read_to_string(&path) {
+            let path = path.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
+            into.push(File { path, text });
+        }
+    }
+}
+
+fn files() -> Vec<File> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    collect(root, root, &mut files);
+    assert!(files.len() > 100, "the files of the repository");
+    files
+}
+
+/// Compares what was found with the budgets; both by the same names.
+fn compare(what: &str, found: &BTreeMap<String, usize>, budgets: &[(&str, usize)]) {
+    let budget_of = |name: &str| budgets.iter().find(|(of, _)| *of == name).map_or(0, |(_, n)| *n);
+    let mut wrong: Vec<String> = found
+        .iter()
+        .filter(|(name, count)| **count != budget_of(name))
+        .map(|(name, count)| format!("{name}: {count}, budget {}", budget_of(name)))
+        .collect();
+    let is_gone = |(name, budget): &&(&str, usize)| *budget > 0 && !found.contains_key(*name);
+    wrong.extend(budgets.iter().filter(is_gone).map(|(name, n)| format!("{name}: 0, budget {n}")));
+    assert!(
+        wrong.is_empty(),
+        "{what} (correct what is new; if there is less than before, lower the budget in tests/tidy/budgets.rs):\n{}",
+        wrong.join("\n")
+    );
+}
+
+fn count(
+    files: &[File],
+    of: impl Fn(&File) -> usize,
+    name: impl Fn(&File) -> String,
+) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for file in files {
+        let count = of(file);
+        if count > 0 {
+            *found.entry(name(file)).or_default() += count;
+        }
+    }
+    found
+}
+
+/// How often `phrase` occurs in lower-case text as words of its own.
+fn occurrences(text: &str, phrase: &str) -> usize {
+    let is_word =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    text.match_indices(phrase)
+        .filter(|(at, _)| {
+            let before = at.checked_sub(1).and_then(|at| text.as_bytes().get(at));
+            !is_word(before) && !is_word(text.as_bytes().get(at + phrase.len()))
+        })
+        .count()
+}
+
+#[test]
+fn hard_phrases_do_not_come_back() {
+    let of = |file: &File| {
+        if file.is_generated() || file.path.starts_with("tests/tidy/") {
+            return 0;
+        }
+        let text = file.text.to_lowercase();
+        PHRASES.iter().map(|phrase| occurrences(&text, phrase)).sum()
+    };
+    compare("hard phrases", &count(&files(), of, File::room), PHRASES_LEFT);
+}
+
+#[test]
+fn files_are_short() {
+    let of = |file: &File| {
+        let lines = file.text.lines().count();
+        if file.is_rust() && lines > LINES_OF_A_FILE { lines } else { 0 }
+    };
+    // A long file may become shorter without a new budget, until it is no long file any more.
+    let mut found = count(&files(), of, |file| file.path.clone());
+    for (path, budget) in LONG_FILES {
+        if let Some(lines) = found.get_mut(*path).filter(|lines| **lines < *budget) {
+            *lines = *budget;
+        }
+    }
+    compare("lines of long files", &found, LONG_FILES);
+}
+
+#[test]
+fn lines_are_short() {
+    // A literal, or a row of a table, has no place for a break.
+    let is_whole = |line: &str| line.contains('"') || line.trim_start().starts_with("//! |");
+    let is_long = |line: &&str| line.chars().count() > CHARACTERS_OF_A_LINE && !is_whole(line);
+    let of =
+        |file: &File| if file.is_rust() { file.text.lines().filter(is_long).count() } else { 0 };
+    compare("long lines", &count(&files(), of, File::room), LONG_LINES);
+}
+
+#[test]
+fn tests_wait_for_states_and_do_not_sleep() {
+    let of =
+        |file: &File| if file.is_rust() { file.text.matches("thread::sleep(").count() } else { 0 };
+    let files: Vec<File> =
+        files().into_iter().filter(|file| !file.path.starts_with("benches/")).collect();
+    let not_here = |file: &&File| !file.path.starts_with("tests/tidy/");
+    let found =
+        count(&files, |file| if not_here(&file) { of(file) } else { 0 }, |file| file.path.clone());
+    compare("calls of thread::sleep", &found, SLEEPS);
+}
+
+/// A tuple hides parameters from the reader, and from the lint that counts them.
+#[test]
+fn parameters_are_no_tuples() {
+    let is_tuple = |line: &&str| {
+        let line = line.trim_start();
+        let parameter =
+            line.split_once('(').filter(|(before, _)| before.is_empty() || before.contains("fn "));
+        parameter.is_some_and(|(_, rest)| {
+            let rest =
+                rest.strip_prefix("&mut self, (").or(rest.strip_prefix("&self, (")).unwrap_or(rest);
+            rest.split_once("): (").is_some_and(|(names, _)| {
+                names.contains(", ")
+                    && names.chars().all(|c| c.is_ascii_alphanumeric() || "_, ".contains(c))
+            })
+        })
+    };
+    let of = |file: &File| {
+        let is_ours = file.path.starts_with("src/")
+            || (file.path.starts_with("crates/") && file.path.contains("/src/"));
+        if file.is_rust() && is_ours { file.text.lines().filter(is_tuple).count() } else { 0 }
+    };
+    compare("tuple parameters", &count(&files(), of, File::room), TUPLES);
+}
+
+#[test]
+fn every_decision_is_in_the_index_with_its_title() {
+    let files = files();
+    let text = |path: &str| &files.iter().find(|file| file.path == path).expect("the file").text;
+    let index = text("docs/decisions/README.md");
+    for file in &files {
+        let Some(name) =
+            file.path.strip_prefix("docs/decisions/").filter(|name| *name != "README.md")
+        else {
+            continue;
+        };
+        let title =
+            file.text.lines().next().and_then(|line| line.strip_prefix("# ")).expect("a title");
+        let (number, title) = title.split_once(' ').expect("a number and a title");
+        let row = format!("| [{number}]({name}) | {title} | ");
+        assert!(index.contains(&row), "docs/decisions/README.md has a row that begins: {row}");
+    }
+}
+
+/// Links from one page to another file of the repository.
+#[test]
+fn links_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for file in files().iter().filter(|file| file.path.ends_with(".md")) {
+        let folder = root.join(&file.path).parent().expect("a folder").to_owned();
+        for (at, _) in file.text.match_indices("](") {
+            let Some((target, _)) = file.text[at + 2..].split_once(')') else { continue };
+            let path = target.split('#').next().unwrap_or_default();
+            if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
+                continue;
+            }
+            assert!(folder.join(path).exists(), "{}: no file {path}", file.path);
+        }
+    }
+}
