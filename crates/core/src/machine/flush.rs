@@ -141,6 +141,14 @@ impl Machine {
         self.flushes.push_back(Flush::new(self, Cause::Swap(a, b, is_doubtful)));
     }
 
+    /// Whether an entry may name one of these databases while its value was in the other: a replica heard of the exchange late,
+    /// and has not drained it. Otherwise the entry of a value that was moved on would be taken for that of a lost value.
+    pub(super) fn may_be_exchanged(&self, one: u32, other: u32) -> bool {
+        let is_late = |flush: &&Flush| matches!(flush.cause, Cause::Swap(_, _, true));
+        let is_of = |db| self.flushes.iter().filter(is_late).any(|flush| flush.is_of_data(db));
+        is_of(one) && is_of(other)
+    }
+
     /// A large value is gone from this database, and nobody knows its ties. One walk does for all such values, if it begins
     /// again.
     pub(super) fn begin_untie(&mut self, db: u32) {

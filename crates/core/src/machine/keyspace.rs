@@ -110,7 +110,11 @@ impl Machine {
     ) {
         if let Some(mut lost) = lost {
             let value = lost.value.take();
-            self.follow_exchange(store, lost.entry, key);
+            if let Some(from) = self.leases.key_of(lost.entry)
+                && self.may_be_exchanged(from.db, key.db)
+            {
+                self.follow_exchange(store, lost.entry, key);
+            }
             let is_gone = !matches!(store.get(key), Slot::Here(here) if here.entry == lost.entry)
                 && self.leases.of_key(lost.entry, key).is_some();
             match (is_gone, value) {
