@@ -1,4 +1,4 @@
-//! ACQUIRE, of all families.
+//! ACQUIRE of every family.
 
 use super::caller::{Caller, presence_of, refused_in_script};
 use super::hand_on::{Verdict, first_count, granted, too_wide};
@@ -17,29 +17,29 @@ use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Acquire, Channel, Mode, RwAcquire, SemAcquire};
 
-/// An ACQUIRE of whatever family.
+/// An ACQUIRE of any family.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub call: &'a Acquire<'a>,
     pub want: Want,
-    /// How the caller waits if it has to; `None` if it does not.
+    /// How the caller waits if it has to; `None` if it does not wait.
     pub presence: Option<Presence>,
 }
 
 impl Machine {
     /// DLOCK.ACQUIRE and DFAIR.ACQUIRE (`kind`).
     ///
-    /// - Free: granted, one hold.
-    /// - Held by the owner: one hold more; the lease is extended if the new one ends later.
-    ///   `REENTRY` with NOREENTRY.
-    /// - Held by the owner, and REQID is one that the hold has seen (a resent call): the same
-    ///   token, nothing counted, the lease left alone.
-    /// - A QUEUE grant waits for the owner: claimed, whatever the options say.
-    /// - Held by another, closed, or others are first: with BLOCK the call is parked, with QUEUE
-    ///   the owner gets a place; who has a place keeps it, and the earlier blocked call is
-    ///   answered `REPLACED`; else Null, or `QUARANTINE` if only that is in the way.
-    /// - REQID is of a request whose hold has ended, or that was cancelled (a late copy): `SPENT`.
-    /// - Waiting would close a circle of owners who wait for each other: `DEADLOCK`.
+    /// - The lock is free: the owner gets one hold.
+    /// - The owner holds it: the hold counts one more, and the lease is extended if the new one ends later. `REENTRY`
+    ///   with NOREENTRY.
+    /// - The owner holds it and the hold has seen REQID (a resent call): the same token. Nothing is counted, and the
+    ///   lease stays.
+    /// - A QUEUE grant is unclaimed: the owner claims it, whatever the options say.
+    /// - Another owner holds it, it is closed, or other waiters are first: BLOCK parks the call, and QUEUE puts the
+    ///   owner in the queue. An owner that is queued keeps its queue entry, and its earlier blocked call is answered
+    ///   `REPLACED`. Otherwise Null, or `QUARANTINE` if only the quarantine is in the way.
+    /// - REQID names a request whose hold has ended, or that was cancelled (a late copy): `SPENT`.
+    /// - Waiting would close a cycle of owners that wait for each other: `DEADLOCK`.
     /// - Too many waiters: `LIMIT`.
     pub fn acquire<S: Store>(
         &mut self,
@@ -52,11 +52,11 @@ impl Machine {
         self.acquire_any_kind(store, now, caller, (kind, call, Want::Lock), fx);
     }
 
-    /// DRW.ACQUIRE: as [`Machine::acquire`], for each mode on its own. Further:
+    /// DRW.ACQUIRE: as [`Machine::acquire`], for each mode on its own. In addition:
     ///
-    /// - READ by the writer: granted (a downgrade begins so).
-    /// - WRITE by a reader (an upgrade): granted if it is the only reader; else it waits in front
-    ///   of everyone, unless another reader does so already: `DEADLOCK`.
+    /// - READ by the writer is granted: a downgrade begins this way.
+    /// - WRITE by a reader (an upgrade) is granted if it is the only reader. Otherwise it waits in front of all
+    ///   waiters, or is refused with `DEADLOCK` if another reader waits to upgrade.
     pub fn rw_acquire<S: Store>(
         &mut self,
         store: &mut S,
@@ -69,13 +69,13 @@ impl Machine {
         self.acquire_any_kind(store, now, caller, asked, fx);
     }
 
-    /// DSEM.ACQUIRE. `permit` is the id that the permits get, new for each call.
+    /// DSEM.ACQUIRE. `permit` is the id of the permits, new for each call.
     ///
-    /// - So many permits can be had, and nobody waits: granted.
-    /// - A permit of this owner has seen REQID: that permit's id, nothing counted.
-    /// - A QUEUE grant of so many permits waits for the owner: claimed.
-    /// - More than there are in all: `LIMIT`.
-    /// - No such semaphore: made with LIMIT, else waited for.
+    /// - Enough permits are free and there is no waiter: granted.
+    /// - A permit of this owner has seen REQID: that permit's id. Nothing is counted.
+    /// - An unclaimed QUEUE grant has the same number of permits: the owner claims it.
+    /// - More permits than the semaphore has: `LIMIT`.
+    /// - The semaphore is missing: LIMIT makes it; without LIMIT the call waits for it.
     /// - The rest as [`Machine::acquire`].
     pub fn sem_acquire<S: Store>(
         &mut self,
@@ -126,7 +126,7 @@ impl Machine {
         });
     }
 
-    /// `None`: the caller is parked.
+    /// Returns `None` if the caller is parked.
     fn acquire_here(
         &mut self,
         step: &mut Step<'_>,
@@ -136,7 +136,7 @@ impl Machine {
     ) -> Option<Outcome> {
         let Asked { call, want, presence } = asked;
         let too_wide = self.make_semaphore(step, resource, want);
-        // Whoever is first comes before this call, even if no alarm has served it yet.
+        // The first waiter comes before this call, even if no alarm has served it yet.
         self.hand_on(step, resource);
         if let Some(id) = own_hold(resource, call, want) {
             return Some(self.acquire_again(step, resource, id, caller, asked));
@@ -146,7 +146,7 @@ impl Machine {
         }
         let goes_first = goes_first(resource, call.owner, want);
         let place = presence.and_then(|_| self.waits.place_at(step.key, call.owner));
-        // Who waits already is served from its place, so that none is left behind.
+        // An owner that waits already is served through its queue entry, so that no entry is left behind.
         if (place.is_none() || goes_first) && self.is_open(step, resource, call.owner, want) {
             if let Some(slot) = place {
                 self.oust(step.key, slot, step.fx);
@@ -205,7 +205,7 @@ impl Machine {
         None
     }
 
-    /// Whether a newcomer can have it now: it is there to be had, and nobody is first.
+    /// Whether a new call can be granted now: the resource is free for it, and no waiter is first.
     pub(super) fn is_open(
         &mut self,
         step: &mut Step<'_>,
@@ -223,8 +223,8 @@ impl Machine {
         goes_first(resource, owner, want) || self.first_in(queue).is_none()
     }
 
-    /// The answer to a call that does not wait: Null while holds are in the way or there is nothing
-    /// to be had, else why it is closed.
+    /// The answer to a call that does not wait: Null while holds are in the way or nothing is free, otherwise the
+    /// reason why the resource is closed.
     pub(super) fn refuse(
         &self,
         step: &Step<'_>,
@@ -247,7 +247,7 @@ impl Machine {
         Outcome::Null
     }
 
-    /// Grants what is there to be had. The caller counts it.
+    /// Grants to the caller what is free. The caller of this function updates the counters.
     pub(super) fn grant_caller(
         &mut self,
         step: &mut Step<'_>,
@@ -283,7 +283,7 @@ impl Machine {
         granted(id, token, asked.want)
     }
 
-    /// Gives a hold what the options of a call say about it: label, channel, tie.
+    /// Applies the options of a call to a hold: label, channel, binding.
     pub(super) fn dress(
         &mut self,
         grip: Grip,
@@ -305,7 +305,7 @@ impl Machine {
     }
 }
 
-/// Whether an owner does not have to stand behind the waiters: it has a part in the lock already.
+/// Whether an owner may pass the waiters because it holds a part of the lock already.
 fn goes_first(resource: &Resource, owner: &[u8], want: Want) -> bool {
     match (&resource.body, want) {
         (Body::Rw(rw), Want::Rw(Mode::Read)) => rw.find(owner, Mode::Write).is_some(),
@@ -321,7 +321,7 @@ pub(crate) fn is_upgrade(resource: &Resource, owner: &[u8], want: Want) -> bool 
     }
 }
 
-/// Whether and where messages about a place are published.
+/// Whether and where messages about a waiter are published.
 pub(super) fn notify_of(call: &Acquire<'_>) -> Notify {
     match (call.notify, call.queue_ms) {
         (Some(Channel::Plain(name)), _) => Notify::Channel(name.into()),
@@ -335,8 +335,8 @@ pub(super) fn tokens_used_up() -> Outcome {
     Outcome::fault(ErrorCode::Err, "the fencing tokens of this server are used up")
 }
 
-/// What a call gets that asks for a grant while the server refuses writes. The server refuses such a call itself, so
-/// nobody should see this.
+/// The answer to a call for a grant while the server refuses writes. The server refuses such a call itself, so clients
+/// should not see this answer.
 #[cold]
 pub(super) fn grants_are_closed() -> Outcome {
     Outcome::fault(ErrorCode::Err, "nothing is granted while the server refuses writes; try again")

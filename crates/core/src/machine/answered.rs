@@ -1,8 +1,8 @@
-//! Queues all of whose waiters have one answer: a latch has opened, or the key is gone, of another type now, or on another
-//! node.
+//! Queues whose waiters all get the same answer. The latch has opened, or the key is gone, has another type now, or
+//! moved to another node.
 //!
-//! The waiters can be very many. So the queue leaves its key and keeps its answer, and the tick tells the waiters, a few at a
-//! time. Newcomers find another queue under the key, or none.
+//! A queue can have very many waiters. So the queue leaves its key and keeps its answer, and the tick answers the
+//! waiters, a few at a time. New waiters find another queue under the key, or none.
 
 use super::{LEAVE_AT_ONCE, Machine, Slots, WEIGHT_AT_ONCE, quoted};
 use crate::effects::{Effects, Fault, Outcome};
@@ -11,12 +11,12 @@ use alloc::format;
 use dlock_wire::reply::ErrorCode;
 
 impl Machine {
-    /// Ends all waits of a queue: blocked calls get the answer, places just go. The first of them at once, unless this step has
-    /// enough to do; the others in the tick.
+    /// Ends all waits of a queue: blocked calls get the answer, queue entries without a call are removed. The first
+    /// waiters are served at once, unless this step has done enough; the tick serves the others.
     pub(super) fn answer_all(&mut self, queue: u32, answer: Outcome, fx: &mut Effects) {
         let Some(found) = self.waits.queue(queue).filter(|queue| queue.is_live()) else { return };
         if found.kind.minds_its_queue() {
-            // If its value is there all the same, that has no places from now on: it may be there for them alone.
+            // If the value is there all the same, it has no queue entries from now on: it may exist only for them.
             self.revisit.push_back((found.db, found.name.to_vec()));
         }
         self.waits.set_answered(queue);
@@ -26,7 +26,7 @@ impl Machine {
         }
     }
 
-    /// Goes on with that; `false` if there is nothing left of it.
+    /// Continues with that; `false` if nothing is left.
     pub(super) fn answer_more(&mut self, fx: &mut Effects) -> bool {
         let Some((queue, answer)) = self.answered.pop_first() else { return false };
         if self.answer_some(queue, &answer, LEAVE_AT_ONCE, fx) {
@@ -35,12 +35,13 @@ impl Machine {
         true
     }
 
-    /// Whether any are left. The queue goes with the last: as long as its number stands in the list, no other may get it.
+    /// Returns whether any waiters are left. The queue is removed with its last waiter: while its number is in the
+    /// list, no other queue may get the number.
     fn answer_some(&mut self, queue: u32, answer: &Outcome, most: usize, fx: &mut Effects) -> bool {
         let some: Slots = self.waits.walk_all(queue).map(|(slot, _)| slot).take(most).collect();
         for slot in some {
             if self.waits.get(slot).is_some_and(|waiter| self.waits.is_gone(waiter)) {
-                // Its call is over, and only this place of it is left.
+                // The call is over; only this queue entry of it is left.
                 self.waits.leave(slot);
             } else {
                 self.answer_one(slot, answer, fx);
@@ -50,12 +51,12 @@ impl Machine {
         self.waits.queue(queue).is_some()
     }
 
-    /// Whether waiters have an answer of which they are still to be told.
+    /// Whether waiters have an answer that is not sent yet.
     pub(super) fn has_answered(&self) -> bool {
         !self.answered.is_empty()
     }
 
-    /// The answer that a waiter has already, and is still to be told.
+    /// The answer that a waiter has already, if it is not sent yet.
     pub(super) fn answer_of(&self, waiter: &Waiter) -> Option<Outcome> {
         self.answered.get(&waiter.queue).cloned()
     }
@@ -69,7 +70,7 @@ impl Machine {
     }
 }
 
-/// What one waiter is told of the answer to all.
+/// The form in which one waiter gets the answer to all.
 pub(super) fn told(waiter: &Waiter, answer: &Outcome) -> Outcome {
     match answer {
         Outcome::Fault(Fault { code: ErrorCode::Moving, text }) if !waiter.owner.is_empty() => {

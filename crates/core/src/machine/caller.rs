@@ -1,4 +1,4 @@
-//! Who calls: what its connection allows, and what is done first when it is heard of.
+//! The caller: what its connection allows, and what runs first when it sends a command.
 
 use super::{Foreign, Machine, Role, Slots, Step};
 use crate::effects::{Effects, Outcome};
@@ -10,7 +10,7 @@ use crate::time::{Millis, Now};
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
 
-/// Who calls, and what the server allows on that connection.
+/// The caller of a verb, and what the server allows on its connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
     /// The connection; [`NO_CLIENT`] in a script, where it is unknown.
@@ -29,15 +29,16 @@ impl Caller {
 }
 
 impl Machine {
-    /// A dlock command came over `client`: its places count again if they were passed over.
+    /// A dlock command came over `client`: its waiters count again if they were skipped.
     pub fn rouse<S: Store>(&mut self, store: &mut S, now: Now, client: u64, fx: &mut Effects) {
-        // A grant that lapsed before this, and is found only now, is no silence since.
+        // A grant that expired before this command, and is found only now, must not mark the connection unresponsive
+        // again.
         while self.connections.rouse(client) && self.role == Role::Primary {
             self.serve_places_of(store, now, client, fx);
         }
     }
 
-    /// Runs one verb on the key of a call, after its connection was heard of.
+    /// Marks the connection active, then runs one verb on the key of a call.
     pub(super) fn on_call<S: Store, R>(
         &mut self,
         store: &mut S,
@@ -51,7 +52,8 @@ impl Machine {
         let mut was_hung = false;
         let key = (kind, caller.key(key));
         let result = self.on_key(store, key, now, fx, |machine, step, resource| {
-            // A grant that lapsed before this call, and was found only by it, is no silence since.
+            // A grant that expired before this call, and is found only by it, must not mark the connection unresponsive
+            // again.
             was_hung = machine.connections.rouse(caller.client);
             verb(machine, step, resource)
         });
@@ -72,21 +74,20 @@ impl Machine {
         self.work_off_stalled(store, now, fx);
     }
 
-    /// Notes that the queues must be looked at in which a connection has places: of very many, the first, and the others
-    /// in the tick.
-    /// With `wide_only` those of locks for one holder are left out.
+    /// Marks the queues dirty in which a connection has waiters: the first of them now, and the rest in the tick. With
+    /// `wide_only` it leaves out queues of locks for one holder.
     pub(super) fn stall_places_of(&mut self, client: u64, wide_only: bool) {
         self.to_stall.retain(|&(other, ..)| other != client);
         self.to_stall.push_front((client, 0, wide_only));
         self.stall_more_places();
     }
 
-    /// Whether some of those are left.
+    /// Whether some of those queues are left.
     pub(crate) fn has_places_to_stall(&self) -> bool {
         !self.to_stall.is_empty()
     }
 
-    /// Goes on with that; `false` if there is nothing left of it.
+    /// Continues with that; `false` if nothing is left.
     pub(super) fn stall_more_places(&mut self) -> bool {
         let Some((client, from, wide_only)) = self.to_stall.pop_front() else { return false };
         let Some(connection) = self.connections.get(client) else { return true };
@@ -121,7 +122,7 @@ pub(super) fn presence_of(
     }
 }
 
-/// BIND and QUEUE need a connection, which a script does not know.
+/// BIND and QUEUE need a connection, and a script has none.
 pub(super) fn refused_in_script(
     caller: Caller,
     bind_ms: Option<Millis>,

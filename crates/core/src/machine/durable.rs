@@ -1,5 +1,5 @@
-//! Keys that mind who waits for them: a fair lock keeps its queue, a semaphore made by LIMIT goes
-//! when nobody needs it any more.
+//! Keys with a durable queue. A fair lock saves its queue. A semaphore made by LIMIT is removed when no client needs it
+//! any more.
 
 use super::{Machine, Role, Step};
 use crate::fair::{Fair, Place};
@@ -9,18 +9,18 @@ use crate::resource::{Body, Debris, Kind, Resource};
 use alloc::boxed::Box;
 use alloc::collections::btree_map::Entry;
 
-/// How many places one step brings in, and lists as gone.
+/// Number of queue entries that one step adds to a value, or lists as removed.
 const PLACES_AT_ONCE: usize = 32;
 
 impl Machine {
-    /// Brings a key in line with its queue.
+    /// Updates the value of a key from its queue.
     pub(super) fn mind_queue(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         if self.role == Role::Replica {
             return;
         }
         let queue = self.waits.queue_of(step.key);
         if !self.accepts_writes() {
-            // A write, which has to wait.
+            // The rest is a write, which has to wait.
             if let Some(queue) = queue {
                 self.waits.stall(queue);
             }
@@ -46,9 +46,9 @@ impl Machine {
         }
     }
 
-    /// The places of a fair lock become those of the queue of its key: what changed there, or all of them if the value or
-    /// the queue is another one than before (DEL, RENAME, SWAPDB). Of very many, each step brings in some, and the tick
-    /// goes on with the rest: until then those would be lost with the process.
+    /// Copies the queue of a key into its fair lock. It copies the changes, or all entries if the value or the queue is
+    /// not the one of the last copy (DEL, RENAME, SWAPDB). Of very many entries each step copies some, and the tick
+    /// continues. Entries not copied yet are lost if the process ends.
     fn mirror(&mut self, queue: Option<u32>, fair: &mut Fair) {
         let Some(queue) = queue else {
             self.drop_mirrored(fair);
@@ -75,13 +75,13 @@ impl Machine {
         } else {
             self.drop_mirrored(fair);
             self.waits.tell_all(queue);
-            // A value that mirrored this queue before, and comes back, shall not be taken for this one.
+            // If a value that mirrored this queue earlier comes back, it must not pass for this one.
             fair.mirrors = self.waits.renew_serial(queue);
         }
         self.mirror_some(queue, fair);
     }
 
-    /// Brings in some of the waiters that a fair lock has not been told of.
+    /// Copies some waiters that the fair lock does not have yet.
     fn mirror_some(&mut self, queue: u32, fair: &mut Fair) {
         let mut left = PLACES_AT_ONCE.min(self.wide_at_once);
         while left > 0
@@ -89,7 +89,7 @@ impl Machine {
         {
             let Some(waiter) = self.waits.get(slot) else { continue };
             left -= 1;
-            // It may have come, or changed, since.
+            // The waiter may have come, or changed, since.
             if let Entry::Vacant(vacant) = fair.places.entry(waiter.seq) {
                 vacant.insert(place(waiter));
                 fair.touched.push(waiter.seq);
@@ -100,7 +100,7 @@ impl Machine {
         }
     }
 
-    /// The places of a fair lock mirror no queue any more.
+    /// Unlinks the entries of a fair lock from every queue.
     fn drop_mirrored(&mut self, fair: &mut Fair) {
         let places = core::mem::take(&mut fair.places);
         if places.len() <= PLACES_AT_ONCE.min(self.wide_at_once) {
@@ -113,9 +113,9 @@ impl Machine {
         }
     }
 
-    /// The places of a fair lock that was loaded, or belonged to a primary that is gone, become
-    /// waiters without a connection. Their graces run from now, when this server takes writes, or
-    /// from the end of its quarantine: nobody could ask again before.
+    /// Turns the entries of a fair lock into waiters without a connection. The lock was loaded, or belonged to a
+    /// primary that is gone. Their graces start when this server takes writes, or at the end of its quarantine: no
+    /// owner could ask again earlier.
     pub(super) fn adopt_places(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let Body::Fair(fair) = &mut resource.body else { return };
         let queue = self.waits.queue_of(step.key).and_then(|id| self.waits.queue(id));
@@ -125,7 +125,7 @@ impl Machine {
         let from = step.lease + self.quarantine_left(step.now.mono);
         for (seq, place) in core::mem::take(&mut fair.places) {
             if self.waits.place_at(step.key, &place.owner).is_some() {
-                // Who asked again meanwhile waits already.
+                // The owner has asked again since, and waits already.
                 fair.touched.push(seq);
                 continue;
             }
@@ -147,10 +147,10 @@ impl Machine {
             fair.places.insert(new_seq, place);
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return };
-        // Unless somebody waited here before: then all is written anew.
+        // If other waiters were here before, all entries are written again.
         if self.waits.queue(queue).is_some_and(|queue| queue.len == fair.places.len()) {
             self.waits.take_unsaved(queue);
-            // Another value may have mirrored this queue, and come back.
+            // Another value may have mirrored this queue and come back.
             fair.mirrors = self.waits.renew_serial(queue);
         }
         step.dirty |= !fair.touched.is_empty();
@@ -158,7 +158,7 @@ impl Machine {
         self.waits.note_holders(queue, resource, true);
     }
 
-    /// The key of a fair lock was deleted: places without a blocked call end with it.
+    /// The key of a fair lock was deleted: queue entries without a blocked call end with it.
     pub(super) fn drop_places(&mut self, queue: u32) {
         let Some(found) = self.waits.queue(queue) else { return };
         if found.len > self.wide_at_once {
@@ -174,7 +174,7 @@ impl Machine {
     }
 }
 
-/// What is durable of a waiter.
+/// The durable part of a waiter.
 fn place(waiter: &Waiter) -> Box<Place> {
     let (owner, since, ask) = (waiter.owner.clone(), waiter.since, waiter.ask.clone());
     Box::new(Place { owner, since, ask })

@@ -1,7 +1,7 @@
-//! The entry of a key: what the value under it means from now on, and when it ends.
+//! The indexed entry of a key: what the value under the key means from now on, and when it ends.
 //!
-//! A value gets its entry when it is made, loaded, moved or brought over into a new epoch; after each
-//! step the entry is brought in line with it.
+//! A value gets its entry when it is made, loaded, moved or taken over into a new epoch. After each step the machine
+//! updates the entry from the value.
 
 use super::ties::orphan;
 use super::{Machine, Role, Step};
@@ -12,7 +12,7 @@ use crate::store::Key;
 use crate::time::{LeaseInstant, Millis};
 
 impl Machine {
-    /// Makes sure that the resource under a key has its entry, in the current epoch.
+    /// Ensures that the resource under a key has its entry, in the current epoch.
     pub(super) fn enter(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let loaded = resource.entry == NO_ENTRY;
         if let Some(entry) = self.leases.of_key(resource.entry, step.key) {
@@ -32,13 +32,13 @@ impl Machine {
         self.settle(step.key, resource);
     }
 
-    /// A loaded resource starts to run now: what is left of it counts from here.
+    /// A loaded resource starts to run: its remaining times count from now.
     fn start_loaded(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let has_extras = self.start_clock(step.lease, resource);
         if self.role == Role::Primary {
             step.dirty |= core::mem::take(&mut resource.is_news);
             let grace_ms = self.settings.fair_grace_ms;
-            // Ties are among the extras.
+            // Bindings are among the extras.
             if has_extras {
                 resource.change_all_holds(|_, hold| orphan(hold, step.lease, grace_ms));
             }
@@ -46,8 +46,8 @@ impl Machine {
         }
     }
 
-    /// The times of a loaded resource, which are what was left, become moments; its tokens are
-    /// learnt. Whether any hold has extras.
+    /// Turns the remaining times of a loaded resource into deadlines, and learns its tokens. Returns whether any hold
+    /// has extras.
     pub(super) fn start_clock(&mut self, lease: LeaseInstant, resource: &mut Resource) -> bool {
         let from_snapshot = self.trusts_no_remainder(resource);
         let starts = |left: LeaseInstant, full: Millis| {
@@ -75,13 +75,13 @@ impl Machine {
         has_extras
     }
 
-    /// Whether what was left of a loaded resource may be less than what was promised since it was saved. A replica
-    /// counts nothing down that matters: its promotion gives every lease in full.
+    /// Whether the remaining times of a loaded resource may be shorter than what clients were promised after it was
+    /// saved. A replica need not count down: its promotion gives every lease in full.
     pub(super) fn trusts_no_remainder(&self, resource: &Resource) -> bool {
         resource.from_snapshot && self.role == Role::Primary
     }
 
-    /// A replica was promoted: what it knows lasts once more in full, from the promotion.
+    /// A replica was promoted: all leases it knows last in full once more, from the promotion.
     fn start_in_epoch(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let began = self.epoch_began;
         let grace_ms = self.settings.fair_grace_ms;
@@ -102,7 +102,7 @@ impl Machine {
         }
     }
 
-    /// Brings the lease index in line with the new state of a resource.
+    /// Updates the lease index from the new state of a resource.
     pub(super) fn settle(&mut self, key: Key<'_>, resource: &mut Resource) {
         if resource.is_free() {
             if resource.entry != NO_ENTRY {
@@ -125,18 +125,18 @@ impl Machine {
     }
 }
 
-/// What is left of a time in a loaded resource: what was left when it was saved, or of a snapshot the longer of that
-/// and the full time, because a renewal after the snapshot is not in it.
+/// The time left in a loaded resource: what was left when it was saved. For a snapshot it is the longer of that and the
+/// full time, because the snapshot lacks later renewals.
 pub(super) fn remainder(left: LeaseInstant, full: Millis, from_snapshot: bool) -> LeaseInstant {
     if from_snapshot { left.max(LeaseInstant(0) + full) } else { left }
 }
 
-/// The longest lease that the owner of a hold from a snapshot may count on: it may have claimed the grant since.
+/// The longest lease on which the owner of a hold from a snapshot may count: it may have claimed the grant since.
 pub(super) fn longest_lease(hold: &Hold) -> Millis {
     full_lease(hold).max(hold.lease_ms)
 }
 
-/// The lease that a replica gives a hold when it is promoted.
+/// The lease that a promoted replica gives a hold.
 pub(super) fn full_lease(hold: &Hold) -> Millis {
     hold.unclaimed().map_or(hold.lease_ms, |unclaimed| unclaimed.claim_ms)
 }

@@ -1,12 +1,13 @@
-//! FLUSHDB, FLUSHALL and SWAPDB, worked off in portions.
+//! FLUSHDB, FLUSHALL and SWAPDB, drained in portions.
 //!
-//! What a flush leaves behind is harmless: an entry of a key that is gone ends nothing, because the key is looked at before
-//! anything ends; a tie to such an entry cuts nothing. So a flush walks over ties, entries and queues, a few at a time, and
-//! asks of each what its key holds by then; of a database without keys it need not ask, which spares the server's allocator a
-//! million strings while it frees as many values on another thread. A command that names a key of which the flush has not seen the queue sees to that first.
+//! What a flush leaves behind is harmless. An entry without its key ends nothing, because the machine reads the key
+//! before it ends anything. A binding to such an entry shortens nothing. So a flush walks over bindings, entries and
+//! queues, a few at a time, and checks what each key holds by then. In a database without keys it need not check. This
+//! spares the server's allocator a million strings while another thread frees as many values. A command on a key first
+//! processes the queue of that key, if the flush has not reached it.
 //!
-//! An exchange of two databases takes the holds along at once, and their queues are looked at in the same way. It also exchanges
-//! where the flushes in front of it find the data that was theirs; the queues of a flush stay with the number.
+//! SWAPDB moves the holds at once; the machine checks their queues in the same way. It also redirects earlier flushes
+//! to the database that now has their data. The queues of a flush stay with the database number.
 
 use super::{Machine, Role};
 use crate::effects::Effects;
@@ -17,35 +18,35 @@ use crate::queue::Queue;
 use crate::store::{Key, Slot, Store};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Why entries and queues are walked over.
+/// Why the walk over entries and queues runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     /// FLUSHDB, or FLUSHALL (`None`).
     Flush(Option<u32>),
-    /// SWAPDB. With `true`, entries may be addressed rightly already: each is looked for on both sides.
+    /// SWAPDB. With `true`, entries may have the right address already: the machine looks for each on both sides.
     Swap(u32, u32, bool),
-    /// A large value of this database is gone, and with it the list of its ties.
+    /// A large value of this database is gone, and with it the list of its bindings.
     Untie(u32),
 }
 
-/// A walk that is not at its end.
+/// A walk that has not ended.
 #[derive(Debug)]
 pub(super) struct Flush {
     cause: Cause,
-    /// Where the data of a database is that was exchanged since.
+    /// For a database that was swapped since: where its data is now.
     moved: BTreeMap<u32, u32>,
-    /// Connections that have ties, and the last tie of the first of them that was looked at.
+    /// Connections that have bindings, and the last binding checked of the first of them.
     clients: VecDeque<u64>,
     last_tie: Option<(EntryId, HoldId)>,
-    /// The next entry, and where they ended when the flush came.
+    /// The next entry, and the end of the entries when the flush came.
     entry: EntryId,
     entry_bound: EntryId,
     /// The next queue.
     queue: u32,
     queue_bound: u32,
-    /// Queues with larger serial numbers are newer, or were looked at already.
+    /// Queues with larger serial numbers are newer, or were checked already.
     last_serial: u64,
-    /// Queues that were looked at before their turn, after an exchange.
+    /// Queues that were checked out of order, after a swap.
     seen: BTreeSet<u32>,
 }
 
@@ -68,12 +69,12 @@ impl Flush {
         }
     }
 
-    /// Where the data is that was in database `db` when the flush came.
+    /// Where the data of database `db` at the time of the flush is now.
     fn now_in(&self, db: u32) -> u32 {
         self.moved.get(&db).copied().unwrap_or(db)
     }
 
-    /// Whether it is about the data that is in `db` now.
+    /// Whether the walk covers the data that is in `db` now.
     fn is_of_data(&self, db: u32) -> bool {
         match self.cause {
             Cause::Flush(None) => true,
@@ -82,7 +83,7 @@ impl Flush {
         }
     }
 
-    /// Whether it is about the waiters of this queue.
+    /// Whether the walk covers the waiters of this queue.
     fn is_of_queue(&self, id: u32, queue: &Queue) -> bool {
         let is_of = match self.cause {
             Cause::Flush(db) => db.is_none_or(|db| db == queue.db),
@@ -92,7 +93,7 @@ impl Flush {
         is_of && queue.is_live() && queue.serial <= self.last_serial && !self.seen.contains(&id)
     }
 
-    /// Two databases were exchanged.
+    /// Two databases were swapped.
     fn swap(&mut self, (a, b): (u32, u32)) {
         for db in [a, b] {
             self.moved.entry(db).or_insert(db);
@@ -103,7 +104,7 @@ impl Flush {
     }
 }
 
-/// The number of a database after an exchange.
+/// The number of a database after a swap.
 fn exchanged(db: u32, (a, b): (u32, u32)) -> u32 {
     match db {
         db if db == a => b,
@@ -113,12 +114,12 @@ fn exchanged(db: u32, (a, b): (u32, u32)) -> u32 {
 }
 
 impl Machine {
-    /// Whether a flush or an exchange is not worked off.
+    /// Whether a flush or a swap is not drained.
     pub(crate) fn is_flushing(&self) -> bool {
         !self.flushes.is_empty()
     }
 
-    /// Whether a queue is still to be looked at after a flush or an exchange.
+    /// Whether a flush or a swap still has to check a queue.
     pub(crate) fn is_before_flush(&self, id: u32, queue: &Queue) -> bool {
         self.flushes.iter().any(|flush| id >= flush.queue && flush.is_of_queue(id, queue))
     }
@@ -128,10 +129,10 @@ impl Machine {
         self.flushes.push_back(Flush::new(self, Cause::Flush(db)));
     }
 
-    /// Two databases were exchanged.
+    /// Two databases were swapped.
     pub(super) fn begin_swap(&mut self, (a, b): (u32, u32), is_doubtful: bool) {
         if !is_doubtful {
-            // Else entries still say where they were.
+            // Otherwise entries still have their old address.
             for flush in &mut self.flushes {
                 flush.swap((a, b));
             }
@@ -141,16 +142,16 @@ impl Machine {
         self.flushes.push_back(Flush::new(self, Cause::Swap(a, b, is_doubtful)));
     }
 
-    /// Whether an entry may name one of these databases while its value was in the other: a replica heard of the exchange late,
-    /// and has not drained it. Otherwise the entry of a value that was moved on would be taken for that of a lost value.
+    /// Whether an entry may name one of these databases while its value was in the other: a replica heard late of the
+    /// exchange and has not drained it. Otherwise the entry of a moved value would pass for that of a lost value.
     pub(super) fn may_be_exchanged(&self, one: u32, other: u32) -> bool {
         let is_late = |flush: &&Flush| matches!(flush.cause, Cause::Swap(_, _, true));
         let is_of = |db| self.flushes.iter().filter(is_late).any(|flush| flush.is_of_data(db));
         is_of(one) && is_of(other)
     }
 
-    /// A large value is gone from this database, and nobody knows its ties. One walk does for all such values, if it begins
-    /// again.
+    /// A large value of this database is gone, and its list of bindings with it. One walk covers all such values if it
+    /// starts over.
     pub(super) fn begin_untie(&mut self, db: u32) {
         let is_one = |flush: &Flush| flush.cause == Cause::Untie(db) && flush.now_in(db) == db;
         let fresh = Flush::new(self, Cause::Untie(db));
@@ -160,7 +161,7 @@ impl Machine {
         }
     }
 
-    /// Does one piece of the oldest flush that is not worked off; `false` if there is none.
+    /// Does one piece of the oldest flush that is not drained; `false` if there is none.
     pub(super) fn flush_one<S: Store>(&mut self, store: &mut S, fx: &mut Effects) -> bool {
         let Some(mut flush) = self.flushes.pop_front() else { return false };
         let worked = if let Cause::Swap(..) = flush.cause {
@@ -176,7 +177,7 @@ impl Machine {
         true
     }
 
-    /// Ties first: an entry that is taken out can be given to another key, whose ties are not lost.
+    /// Bindings come first. A removed entry can be given to another key, and the bindings of that key must stay.
     fn flush_tie<S: Store>(&mut self, store: &mut S, flush: &mut Flush) -> bool {
         let Some(&client) = flush.clients.front() else { return false };
         let Some((entry, id)) = self.connections.tie_after(client, flush.last_tie) else {
@@ -224,7 +225,7 @@ impl Machine {
         })
     }
 
-    /// Whether the key of an entry is on the other side of an exchange in which entries are still looked for.
+    /// Whether the key of an entry is in the other database of a swap that still looks for entries.
     fn may_have_been_exchanged<S: Store>(&self, store: &mut S, id: EntryId) -> bool {
         self.flushes.iter().any(|flush| match flush.cause {
             Cause::Swap(a, b, true) => [a, b].iter().any(|&db| self.is_entry_of(store, id, db)),
@@ -232,13 +233,13 @@ impl Machine {
         })
     }
 
-    /// Whether one of these databases was flushed, and that is not worked off.
+    /// Whether a flush of one of these databases is not drained.
     fn is_flushing_one_of(&self, databases: [u32; 2]) -> bool {
         let is_of = |flush: &Flush| databases.iter().any(|&db| flush.is_of_data(db));
         self.flushes.iter().any(|flush| matches!(flush.cause, Cause::Flush(_)) && is_of(flush))
     }
 
-    /// What an exchange means to the next entry.
+    /// Applies a swap to the next entry.
     fn swap_entry<S: Store>(&mut self, store: &mut S, flush: &mut Flush) -> bool {
         let Cause::Swap(a, b, is_doubtful) = flush.cause else { return false };
         if flush.entry >= flush.entry_bound {
@@ -252,12 +253,13 @@ impl Machine {
             return true;
         }
         let name = entry.name.clone();
-        // Places of a fair lock stay with the number, and a semaphore without permits may be there for waiters alone.
+        // Entries of a fair lock's queue stay with the database number. A semaphore without permits may exist only for
+        // its waiters.
         let minds = entry.kind.minds_its_queue() && entry.permits == 0;
         if is_doubtful && !self.is_entry_of(store, id, db) {
             let other = exchanged(db, (flush.now_in(a), flush.now_in(b)));
             if !self.is_entry_of(store, id, other) && self.is_flushing_one_of([db, other]) {
-                // Which of the two was flushed, it does not say: the value is in neither.
+                // It does not matter which of the two was flushed: the value is in neither.
                 self.leases.leave(id);
                 return true;
             }
@@ -287,7 +289,7 @@ impl Machine {
         true
     }
 
-    /// Before something is done to a key: what flushes and exchanges mean to those who wait for it.
+    /// Before an operation on a key: applies flushes and swaps to its waiters.
     pub(super) fn see_to_flush_of<S: Store>(
         &mut self,
         store: &mut S,
@@ -295,7 +297,7 @@ impl Machine {
         fx: &mut Effects,
     ) {
         for at in 0..self.flushes.len() {
-            // The queue may be another one after each of them.
+            // Each of them may have replaced the queue.
             let Some(id) = self.waits.queue_of(key) else { return };
             let Some(queue) = self.waits.queue(id) else { return };
             let Some(flush) = self.flushes.get(at) else { return };
@@ -328,11 +330,11 @@ impl Machine {
         if is_gone && self.role == Role::Primary {
             self.value_is_gone(kind, key, fx);
         }
-        // It may be another one now, of those who are left.
+        // The queue may be another one now, with the waiters that are left.
         let Some(id) = self.waits.queue_of(key) else { return };
         self.look_at(store, id, fx);
         if is_gone && self.waits.queue(id).is_some() {
-            // Calls that come from now on have nothing to do with the flush.
+            // The flush does not cover calls that come from now on.
             self.waits.renew_serial(id);
         }
     }

@@ -1,9 +1,9 @@
-//! What a demotion leaves: everything that waited.
+//! Waiters left over from a demotion.
 //!
-//! A million waiters cannot be told in one step that this server became a replica. So the demotion takes their tables away
-//! as a whole, and the machine goes on with empty ones: nothing finds, counts or serves a former waiter any more. The
-//! tick answers the former calls that are blocked, a few at a time, and then frees the tables. A call that ends before its
-//! answer came (its connection is gone, an operator unblocks it) is taken out of its table by its id or its connection.
+//! One step cannot tell a million waiters that this server became a replica. So the demotion sets their tables aside as
+//! a whole, and the machine continues with empty ones. From then on no lookup finds, counts or serves a former waiter.
+//! The tick answers the blocked former calls, a few at a time, and then frees the tables. A call that ends before its
+//! answer (its connection is gone, or an operator unblocks it) is removed by its id or its connection.
 
 use super::answered::told;
 use super::{Machine, Role};
@@ -16,17 +16,17 @@ use alloc::collections::BTreeMap;
 use core::mem::take;
 use dlock_wire::reply::ErrorCode;
 
-/// Slots of former waiters that one piece of work looks at.
+/// Number of slots of former waiters that one piece of work checks.
 const SLOTS_AT_ONCE: u32 = 16;
 
-/// The tables of those who waited until a demotion.
+/// The wait tables of the time before a demotion.
 #[derive(Debug)]
 pub(super) struct Former {
     waits: Waits,
     connections: Connections,
     /// The answers that queues had already.
     answered: BTreeMap<u32, Outcome>,
-    /// The next slot of a waiter that is to be told.
+    /// The next slot whose waiter needs an answer.
     next: u32,
 }
 
@@ -45,8 +45,8 @@ impl Former {
 }
 
 impl Machine {
-    /// This server is a replica from now on: blocked calls are told to ask elsewhere, places go, and no lease ends here.
-    /// In constant time; the tick does the rest.
+    /// Makes this server a replica. Blocked calls are told to ask elsewhere, queue entries are removed, and leases no
+    /// longer end here. O(1); the tick does the rest.
     pub fn demote(&mut self) {
         if self.role == Role::Replica {
             return;
@@ -69,7 +69,7 @@ impl Machine {
         self.debris.push_back(debris);
     }
 
-    /// Tells some of those who waited until a demotion; `false` if there are none.
+    /// Answers some waiters from before a demotion; `false` if there are none.
     pub(super) fn answer_former(&mut self, fx: &mut Effects) -> bool {
         let Some(former) = self.former.front_mut() else { return false };
         for _ in 0..SLOTS_AT_ONCE {
@@ -96,12 +96,12 @@ impl Machine {
         true
     }
 
-    /// Whether some who waited until a demotion are still to be told.
+    /// Whether some waiters from before a demotion have no answer yet.
     pub(super) fn has_former(&self) -> bool {
         !self.former.is_empty()
     }
 
-    /// The call of a former waiter is over: it gets no answer any more.
+    /// The call of a former waiter is over: it gets no answer.
     pub(super) fn forget_former(&mut self, id: WaiterId) {
         for former in &mut self.former {
             if former.waits.by_id(id).is_some() {
@@ -110,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// The connection of former waiters is gone, with their blocked call.
+    /// The connection of former waiters is gone, and with it their blocked call.
     pub(super) fn former_client_gone(&mut self, client: u64) {
         for former in &mut self.former {
             if let Some(slot) = former.call_of(client) {
@@ -119,7 +119,8 @@ impl Machine {
         }
     }
 
-    /// Ends the blocked call of a former waiter, with the answer that it has already, or this one. Whether there was one.
+    /// Ends the blocked call of a former waiter, with the answer that it has already, or with this one. Returns whether
+    /// there was one.
     pub(super) fn unblock_former(
         &mut self,
         client: u64,
@@ -136,7 +137,7 @@ impl Machine {
         true
     }
 
-    /// Whether a blocked call is still to be answered, for tests.
+    /// Whether a blocked call has no answer yet, for tests.
     pub fn owes_answer(&self, id: WaiterId) -> bool {
         let tables = self.former.iter().map(|former| &former.waits);
         let mut tables = tables.chain([&self.waits]);

@@ -9,7 +9,7 @@ use dlock_wire::message::Event as Message;
 use dlock_wire::request::Mode;
 
 impl Machine {
-    /// Ends what has ended by itself, and hands on.
+    /// Ends the holds of a key that have expired, and hands off.
     pub(super) fn end_what_is_due(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         if self.role == Role::Replica || !self.accepts_writes() {
             return;
@@ -44,8 +44,8 @@ impl Machine {
         self.end_hold(step, resource, id, end);
     }
 
-    /// Of very many holds that are due, or whose connections are gone, a step ends some. Those that its call is about are
-    /// not left out: it is never about one that has lapsed.
+    /// Ends one expired hold. A step ends only some of very many holds that have expired or lost their connection. It
+    /// never leaves out the holds that its call names: a call never works on an expired hold.
     pub(super) fn end_if_due(
         &mut self,
         step: &mut Step<'_>,
@@ -69,12 +69,12 @@ impl Machine {
             self.hand_on(step, resource);
         }
         if step.granted {
-            // Told on its own: the verb may end this hold again, and its token must not be lost.
+            // Noted as a record of its own: the verb may end this hold again, and its token must not be lost.
             self.note_state(step, resource);
         }
     }
 
-    /// Ends the hold under `id`. The caller hands on.
+    /// Ends the hold under `id`. The caller hands off.
     pub(super) fn end_hold(
         &mut self,
         step: &mut Step<'_>,
@@ -127,8 +127,8 @@ impl Machine {
         }
     }
 
-    /// A connection let a grant lapse: its places are passed over. Where several can be served at
-    /// once, that may let in those behind it; a lock for one holder it leaves as it is.
+    /// A connection let a grant expire: its waiters are skipped. Where several waiters can be served at once, that may
+    /// let in those behind. A lock for one holder stays as it is.
     fn pass_over(&mut self, client: u64) {
         if !self.connections.mark_hung(client) {
             return;

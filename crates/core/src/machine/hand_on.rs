@@ -1,4 +1,4 @@
-//! Hand-off: grants to those who wait.
+//! Hand-off: grants to waiters.
 
 use super::acquire::{grants_are_closed, tokens_used_up};
 use super::in_flight::{Given, Part};
@@ -19,19 +19,19 @@ use dlock_wire::message;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Mode;
 
-/// What a key says to somebody who wants it.
+/// Whether a key can grant a demand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It can be had now.
+    /// It can be granted now.
     Yes,
     /// Not now.
     No,
-    /// Never: `LIMIT`, in words.
+    /// Never: the text of the `LIMIT` error.
     Never(String),
 }
 
 impl Machine {
-    /// Hands the resource on to the waiters that it now admits, in order of service.
+    /// Hands the resource off to the waiters that it now admits, in order of service.
     pub(super) fn hand_on(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let kind = resource.kind();
         let is_lock = matches!(kind, Kind::Lock | Kind::Fair);
@@ -43,9 +43,9 @@ impl Machine {
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return };
         if !self.may_grant(step.now.mono) {
-            // Searches for deadlocks must not take the one who released it for its holder.
+            // Deadlock searches must not take the owner that released it for its holder.
             self.waits.note_holders(queue, resource, false);
-            // After a quarantine all queues are looked at.
+            // After a quarantine the machine checks all queues.
             if !self.accepts_writes() {
                 self.waits.stall(queue);
             }
@@ -64,7 +64,7 @@ impl Machine {
         self.waits.note_holders(queue, resource, false);
     }
 
-    /// Tells the queue of a key, if there is one, who holds it now.
+    /// Tells the queue of a key, if there is one, its current holders.
     pub(super) fn note_holders(&mut self, step: &Step<'_>, resource: &Resource) {
         if let Some(queue) = self.waits.queue_of(step.key) {
             self.waits.note_holders(queue, resource, false);
@@ -77,7 +77,7 @@ impl Machine {
         let mut served = 0;
         while !is_lock || matches!(resource.lock(), Lock::Free) {
             if served == self.wide_at_once {
-                // The tick goes on with the rest. Nobody overtakes them: they stand in front.
+                // The tick continues with the rest. New calls cannot overtake these waiters: they are in front.
                 self.waits.stall(queue);
                 return;
             }
@@ -91,7 +91,7 @@ impl Machine {
                 continue;
             }
             if presence.is_over(step.now.mono, step.lease) {
-                // The wait is over, though no alarm has said so yet.
+                // The wait is over, though no alarm has ended it yet.
                 match presence {
                     Presence::Absent { .. } => {
                         self.forget_place(slot);
@@ -101,7 +101,7 @@ impl Machine {
                 continue;
             }
             if may_be_silent && presence == Presence::Queued {
-                // Its connection may have let one of the grants lapse that are still to be ended.
+                // Its connection may be the holder of an expired grant that is not ended yet.
                 self.waits.stall(queue);
                 return;
             }
@@ -134,19 +134,20 @@ impl Machine {
 
     /// The waiters of a queue that count.
     pub(super) fn those_who_count(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
-        // Clients that died can leave very many places behind: no walk over those in front.
+        // Clients that died can leave very many queue entries behind: skip those in front without a walk.
         let walk = self.waits.walk_counting(queue, self.connections.times_heard());
         walk.filter(|(_, waiter)| !self.is_passed_over(waiter))
     }
 
-    /// The first waiter that counts. If very many in front of it do not, that is noted for the next time.
+    /// Finds the first waiter that counts. If very many in front of it do not count, it stores the position for the
+    /// next search.
     fn find_first(&mut self, queue: u32) -> Option<u32> {
         let times_heard = self.connections.times_heard();
         let (mut passed, mut last, mut hung) = (0, NIL, None);
         let mut walk = self.waits.walk_counting(queue, times_heard);
         let found = walk.find(|(slot, waiter)| {
             last = *slot;
-            // Places in a row are often of one connection.
+            // Neighbours in a queue often belong to one connection.
             let is_known = waiter.presence == Presence::Queued && hung == Some(waiter.client);
             let is_passed = is_known || self.is_passed_over(waiter);
             if is_passed && waiter.presence == Presence::Queued {
@@ -163,14 +164,14 @@ impl Machine {
         found
     }
 
-    /// Whether a place does not count for now, because its connection is gone or let a grant lapse.
+    /// Whether a waiter is skipped for now, because its connection is gone or let a grant expire.
     pub(crate) fn is_passed_over(&self, waiter: &Waiter) -> bool {
         self.waits.is_deserted(waiter)
             || (waiter.presence == Presence::Queued && self.connections.is_hung(waiter.client))
     }
 
-    /// Whether `owner` can have what it wants, as far as the key itself goes. A semaphore that is
-    /// missing is made if somebody in the queue asked for that.
+    /// Whether the key itself admits the demand of `owner`. A missing semaphore is made if a waiter of the queue asked
+    /// for that.
     pub(super) fn verdict(
         &self,
         step: &mut Step<'_>,
@@ -201,7 +202,7 @@ impl Machine {
         if is_open { Verdict::Yes } else { Verdict::No }
     }
 
-    /// With how many permits the first of those who would make a semaphore makes it.
+    /// The size given by the first waiter that would make a semaphore.
     fn limit_of_queue(&self, step: &Step<'_>) -> Option<u32> {
         let queue = self.waits.queue_of(step.key)?;
         self.waits.queue(queue).filter(|queue| queue.makers() > 0)?;
@@ -213,8 +214,8 @@ impl Machine {
         })
     }
 
-    /// The id and token of a new hold. Every hold gets its name here, so none begins while grants are closed. An
-    /// error if they are, or if the tokens are used up.
+    /// Returns the id and token of a new hold. Every hold gets its name here, so no hold begins while grants are
+    /// closed. An error if they are closed, or if the tokens are used up.
     pub(super) fn name_hold(
         &mut self,
         step: &Step<'_>,
@@ -268,7 +269,7 @@ impl Machine {
         step.fx.note(step.key, Event::Acquire);
     }
 
-    /// A grant to a place without a blocked call waits for its owner, who is told of it.
+    /// Grants to a queue entry without a blocked call: the grant stays unclaimed, and a message tells the owner.
     fn leave_unclaimed(
         &mut self,
         step: &mut Step<'_>,
@@ -288,18 +289,18 @@ impl Machine {
         }
     }
 
-    /// How long a grant waits to be claimed. (A place of a fair lock without QUEUE lasts its grace.)
+    /// Time in which a grant must be claimed, in milliseconds. (An entry of a fair lock without QUEUE lasts its grace.)
     pub(super) fn claim_ms(&self, queue_ms: Option<Millis>) -> Millis {
         queue_ms.unwrap_or(self.settings.fair_grace_ms).min(self.settings.claim_ms)
     }
 
-    /// Whether the request of a TAKE that waits was carried out by another call meanwhile.
+    /// Whether another call has carried out the request of a waiting TAKE.
     fn has_been_taken(&self, step: &Step<'_>, waiter: &Waiter) -> bool {
         matches!(waiter.ask.want, Want::Taken(_))
             && self.taken_by(step, waiter.ask.request.as_deref()).is_some()
     }
 
-    /// TAKE has its turn. (Also if another call with its request id was carried out meanwhile.)
+    /// Grants a waiting TAKE, also if another call with its request id was carried out meanwhile.
     fn grant_taken(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32, n: u32) {
         let Some(waiter) = self.forget_place(slot) else { return };
         let request = waiter.ask.request.as_deref();
@@ -334,7 +335,8 @@ impl Machine {
         }
     }
 
-    /// What a waiter wants cannot be: a blocked call learns why, a place just goes.
+    /// A demand of a waiter can never be granted: a blocked call gets the reason, a queue entry without a call is
+    /// removed.
     pub(super) fn refuse_waiter(&mut self, step: &mut Step<'_>, slot: u32, why: &Outcome) {
         let Some(waiter) = self.forget_place(slot) else { return };
         if Some(waiter.id) == step.caller {
@@ -345,7 +347,7 @@ impl Machine {
     }
 }
 
-/// Whether holds of the key are due that a later portion ends, and unclaimed grants may be among them.
+/// Whether a later portion still has to end expired holds of the key: some may be unclaimed grants.
 fn lapses_are_left(step: &Step<'_>, resource: &Resource) -> bool {
     resource.others().is_some_and(|holds| {
         holds.has_unclaimed() && holds.first_end().is_some_and(|(at, _)| at <= step.lease)
@@ -357,7 +359,7 @@ pub(super) fn too_wide(key: &[u8], n: u32, capacity: u32) -> String {
     format!("{n} permits are asked for and {} has {capacity}", quoted(key))
 }
 
-/// What the owner of a new hold is answered.
+/// The answer to the owner of a new hold.
 pub(super) fn granted(id: HoldId, token: u64, want: Want) -> Outcome {
     match want {
         Want::Permits { .. } => Outcome::Permit(id.to_be_bytes()),
@@ -365,7 +367,7 @@ pub(super) fn granted(id: HoldId, token: u64, want: Want) -> Outcome {
     }
 }
 
-/// How often a new hold counts at first; of permits, how many they are.
+/// The first count of a new hold; for permits, their number.
 pub(super) fn first_count(want: Want) -> u32 {
     match want {
         Want::Permits { count, .. } => count,

@@ -1,4 +1,4 @@
-//! What a holder does with its hold: RELEASE, RENEW, FENCE; and what others do to it: BREAK.
+//! The verbs of a holder: RELEASE, RENEW and FENCE; and of an operator: BREAK.
 
 use super::caller::{Caller, refused_in_script};
 use super::reentry::{claim, set_deadline};
@@ -16,27 +16,27 @@ use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Mode, Release, Renew};
 
-/// The holds of an owner, of which it has one in each mode.
+/// The holds of an owner: at most one in each mode.
 fn holds_of(resource: &Resource, owner: &[u8]) -> Vec<HoldId> {
     resource.holds_of(owner).map(|(id, _)| id).collect()
 }
 
-/// Which hold is meant.
+/// Selects a hold.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Whose<'a> {
     pub owner: &'a [u8],
-    /// Of a read-write lock.
+    /// The mode, for a read-write lock.
     pub mode: Option<Mode>,
-    /// Only if it has this token.
+    /// Matches only a hold with this token.
     pub token: Option<u64>,
 }
 
 impl Machine {
-    /// DLOCK.RELEASE and DFAIR.RELEASE (`kind`): one hold less, or none left with ALL. The reply
-    /// counts what remains; at 0 the lock goes to the first waiter in the same step.
+    /// DLOCK.RELEASE and DFAIR.RELEASE (`kind`): one hold less, or with ALL none left. The reply counts what remains.
+    /// At 0 the lock goes to the first waiter in the same step.
     ///
-    /// `NOTHELD` if the owner does not hold it, or not with TOKEN. A REQID of a RELEASE that was
-    /// carried out counts nothing and is answered the same, also when the hold has ended since.
+    /// `NOTHELD` if the owner does not hold it, or not with TOKEN. A repeated REQID of a RELEASE counts nothing and
+    /// gets the same answer, even if the hold has ended since.
     pub fn release<S: Store>(
         &mut self,
         store: &mut S,
@@ -62,7 +62,7 @@ impl Machine {
         self.on_request(store, now, caller, key, fx, |machine, step, resource| {
             let outcome = machine.release_here(step, resource, caller, mode, call);
             if matches!(&outcome, Outcome::Fault(fault) if fault.code == ErrorCode::NotHeld) {
-                // A copy that comes later must not find the owner's next hold.
+                // A later copy must not release the owner's next hold.
                 machine.spend(step, request, Use::PassedOver);
             }
             Some(outcome)
@@ -117,9 +117,8 @@ impl Machine {
         }
     }
 
-    /// DLOCK.RENEW and DFAIR.RENEW (`kind`): sets the end of the lease anew, sooner or later than
-    /// before; without PX or EX by the hold's own lease. Claims a QUEUE grant. The reply is the
-    /// token; `NOTHELD` as RELEASE.
+    /// DLOCK.RENEW and DFAIR.RENEW (`kind`): sets a new end of the lease, which may be sooner or later. Without PX or
+    /// EX it uses the hold's own lease. It claims a QUEUE grant. The reply is the token; `NOTHELD` as for RELEASE.
     pub fn renew<S: Store>(
         &mut self,
         store: &mut S,
@@ -160,7 +159,7 @@ impl Machine {
         fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
-    /// Sets the end of a lease anew.
+    /// Sets a new end of a lease.
     pub(super) fn renew_here(
         &mut self,
         step: &mut Step<'_>,
@@ -225,8 +224,7 @@ impl Machine {
         fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
-    /// DLOCK.BREAK and DFAIR.BREAK (`kind`): ends the hold of whoever has it. 1 if there was one,
-    /// else 0.
+    /// DLOCK.BREAK and DFAIR.BREAK (`kind`): ends the hold of any owner. 1 if there was one, else 0.
     pub fn break_lock<S: Store>(
         &mut self,
         store: &mut S,
@@ -247,9 +245,9 @@ impl Machine {
         fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
-    /// CANCEL of DLOCK, DFAIR, DRW and DSEM (`kind`): the owner leaves the queue (a blocked call is
-    /// answered Null), or gives an unclaimed grant back. 1 if it did either, else 0. The request that
-    /// REQID names is over afterwards, also if it has not come yet.
+    /// CANCEL of DLOCK, DFAIR, DRW and DSEM (`kind`): the owner leaves the queue (its blocked call is answered Null),
+    /// or returns an unclaimed grant. 1 if it did either, else 0. The request that REQID names is over afterwards, even
+    /// if it has not arrived yet.
     pub fn cancel<S: Store>(
         &mut self,
         store: &mut S,
@@ -272,7 +270,7 @@ impl Machine {
         });
     }
 
-    /// Whether the owner left the queue or gave back an unclaimed grant. The caller hands on.
+    /// Returns whether the owner left the queue or returned an unclaimed grant. The caller hands off.
     fn cancel_here(&mut self, step: &mut Step<'_>, resource: &mut Resource, owner: &[u8]) -> bool {
         if let Some(slot) = self.waits.place_at(step.key, owner) {
             if let Some(waiter) = self.forget_place(slot)
@@ -282,7 +280,7 @@ impl Machine {
             }
             return true;
         }
-        // An owner can have very many permits: no walk over those that it has claimed.
+        // An owner can have very many permits: do not walk over the claimed ones.
         let found: Vec<HoldId> = match resource.others() {
             Some(holds) if resource.kind() == Kind::Semaphore => {
                 holds.all_to_claim(owner).collect()
@@ -299,12 +297,12 @@ impl Machine {
     }
 }
 
-/// What a RELEASE asks for, of a hold in `mode`.
+/// What a RELEASE does to a hold in `mode`.
 fn releases<'a>(kind: Kind, mode: Option<Mode>, call: &Release<'a>) -> Call<'a> {
     Call { kind, mode, owner: call.owner, id: call.reqid, asks: Asks::Release }
 }
 
-/// The hold that is meant, or `NOTHELD`.
+/// The selected hold, or `NOTHELD`.
 pub(super) fn hold_of(
     key: Key<'_>,
     resource: &Resource,

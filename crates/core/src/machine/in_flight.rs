@@ -1,4 +1,4 @@
-//! Grants on their way to a parked caller, whose connection may be gone before they arrive.
+//! Grants in flight to a parked caller. Its connection may close before they arrive.
 
 use super::requests::{Asks, Call};
 use super::{End, Machine, Role, Step};
@@ -15,17 +15,17 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use dlock_wire::message::Event;
 
-/// What was granted to a parked caller by one answer.
+/// The grants that one answer carries to a parked caller.
 #[derive(Debug)]
 pub(super) struct InFlight {
     /// The connection of the caller.
     client: u64,
     request: Option<Box<[u8]>>,
-    /// The owner has cancelled the request since: nothing of it stays if it cannot be delivered.
+    /// The owner has cancelled the request since: if the answer cannot be delivered, nothing is kept.
     is_cancelled: bool,
-    /// What stays if it cannot be delivered.
+    /// What is kept if the answer cannot be delivered.
     stays: Stays,
-    /// One for each key.
+    /// One part for each key.
     parts: Vec<Part>,
 }
 
@@ -34,13 +34,13 @@ pub(super) struct InFlight {
 enum Stays {
     /// Nothing.
     Nothing,
-    /// The grant, for so long: the owner may claim it (of a fair lock).
+    /// The grant, for this time in milliseconds: the owner of a fair lock may claim it.
     Grant(Millis),
-    /// The place in the queue, for the time of QUEUE.
+    /// The queue entry, for the time of QUEUE.
     Place(Box<Kept>),
 }
 
-/// A place in a queue that its grant has taken out.
+/// A queue entry that its grant has removed from the queue.
 #[derive(Debug)]
 struct Kept {
     db: u32,
@@ -52,14 +52,14 @@ struct Kept {
     seq: u64,
 }
 
-/// What was granted of one key.
+/// The grant of one key.
 #[derive(Debug)]
 pub(super) struct Part {
     pub kind: Kind,
     pub db: u32,
     pub name: Name,
     pub given: Given,
-    /// A resent call has been answered with this very grant.
+    /// A resent call has been answered with this grant.
     is_known: bool,
 }
 
@@ -69,10 +69,10 @@ pub(super) enum Given {
     Hold {
         id: HoldId,
         token: u64,
-        /// The owner had it already: one count more.
+        /// The owner held it already: the grant added one to its count.
         entered: bool,
     },
-    /// So many permits that belong to nobody.
+    /// This number of permits without an owner.
     Taken(u32),
 }
 
@@ -99,7 +99,7 @@ impl Part {
 }
 
 impl Machine {
-    /// Notes what the answer to a parked call carries.
+    /// Notes the grants that the answer to a parked call carries.
     pub(super) fn send(&mut self, waiter: &Waiter, parts: Vec<Part>) {
         let stays = self.stays(waiter, parts.first());
         let request = waiter.ask.request.clone();
@@ -125,12 +125,12 @@ impl Machine {
         }
     }
 
-    /// The answer to a parked caller has left for good.
+    /// The answer to a parked caller cannot come back undelivered any more.
     pub fn delivered(&mut self, waiter: WaiterId) {
         self.in_flight.remove(&waiter);
     }
 
-    /// A resent call was answered for this hold: the grant it repeats needs no undo any more.
+    /// A resent call was answered with this hold: the grant that it repeats needs no rollback any more.
     pub(super) fn answered_again(
         &mut self,
         key: Key<'_>,
@@ -145,7 +145,7 @@ impl Machine {
         }
     }
 
-    /// A resent TAKE was answered: the same.
+    /// The same for a resent TAKE.
     pub(super) fn taken_again(&mut self, key: Key<'_>, request: Option<&[u8]>) {
         let repeated = |grant: &&mut InFlight| grant.request.as_deref() == request;
         for grant in self.in_flight.values_mut().filter(repeated) {
@@ -155,8 +155,8 @@ impl Machine {
         }
     }
 
-    /// The owner of a key's holds cancels what it asked for (with `request`: that alone). A grant of it that is on its way
-    /// has been claimed, so it stays; but if it does not arrive, its place is not wanted any more.
+    /// The owner of a key's holds cancels its requests, or with `request` only that one. A grant in flight has been
+    /// claimed, so it stays. But if it does not arrive, its queue entry is not restored.
     pub(super) fn cancel_on_the_way(
         &mut self,
         key: Key<'_>,
@@ -176,7 +176,7 @@ impl Machine {
         }
     }
 
-    /// FENCE raised the token of a hold: it is known by the new one from now on.
+    /// FENCE raised the token of a hold: from now on the new token identifies it.
     pub(super) fn raised(&mut self, key: Key<'_>, from: u64, to: u64) {
         for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
             if part.is_of(key, (ALONE, from))
@@ -187,21 +187,20 @@ impl Machine {
         }
     }
 
-    /// A semaphore is gone: what TAKE got of it, and cannot tell, is not to be given back to another
-    /// one under its name.
+    /// A semaphore is gone. Permits of a TAKE in flight must not be returned to a new semaphore under the same name.
     pub(super) fn forget_taken(&mut self, mut is_gone: impl FnMut(Key<'_>) -> bool) {
         for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
             let key = Key { db: part.db, name: &part.name };
             if let Given::Taken(_) = part.given
                 && is_gone(key)
             {
-                // Its request is still undone if nobody learns of it.
+                // Its request is still rolled back if the answer does not arrive.
                 part.given = Given::Taken(0);
             }
         }
     }
 
-    /// A value went to another key: what is on its way to its holders belongs there.
+    /// A value moved to another key: grants in flight to its holders belong there.
     pub(super) fn readdress(&mut self, from: Key<'_>, to: Key<'_>) {
         for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
             if part.is_at(from) {
@@ -211,7 +210,7 @@ impl Machine {
         }
     }
 
-    /// Two databases were exchanged: the holds went along.
+    /// Two databases were swapped, and the holds with them.
     pub(super) fn swap_in_flight(&mut self, a: u32, b: u32) {
         for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
             part.db = match part.db {
@@ -222,7 +221,7 @@ impl Machine {
         }
     }
 
-    /// What was on its way to `client`, oldest first.
+    /// The grants in flight to `client`, oldest first.
     pub(super) fn on_the_way_to(&self, client: u64) -> Vec<WaiterId> {
         let found = self.in_flight.iter().filter(|(_, grant)| grant.client == client);
         let mut found: Vec<WaiterId> = found.map(|(&waiter, _)| waiter).collect();
@@ -232,11 +231,10 @@ impl Machine {
 
     /// The connection of a parked caller went away before its grant could be sent.
     ///
-    /// The grant is taken back and handed on, unless the owner has been answered for this hold on
-    /// another connection since: then only the undelivered count is undone, or nothing if the
-    /// answer was to the same request. With QUEUE the place is where it was, without a connection.
-    /// The grant of a fair lock stays as an unclaimed one. Of a request that was cancelled nothing
-    /// stays, and its id is over.
+    /// The grant is rolled back and handed off. If the owner got an answer for this hold on another connection since,
+    /// only the undelivered count is rolled back; if that answer was to the same request, nothing is. With QUEUE the
+    /// entry returns to its position, without a connection. A grant of a fair lock stays unclaimed. Nothing is kept of
+    /// a cancelled request, and its id is over.
     pub fn undelivered<S: Store>(
         &mut self,
         store: &mut S,
@@ -251,8 +249,8 @@ impl Machine {
         let request = grant.request.as_deref();
         for part in grant.parts.iter().filter(|part| !part.is_known) {
             let key = (part.kind, Key { db: part.db, name: &part.name });
-            // What is due ends after it: a hold of which its owner never heard has not been carried out. A key of another
-            // type is nothing to take back.
+            // Expired holds end after this: a hold of which its owner never heard has not been carried out. A key of
+            // another type has nothing to roll back.
             let _ = self.on_key_alone(store, key, now, (fx, 0), |machine, step, resource| {
                 match part.given {
                     Given::Taken(n) => {
@@ -272,7 +270,7 @@ impl Machine {
         self.grant_what_is_ripe(store, now, fx);
     }
 
-    /// Whether a hold is on its way to `client`: if that is gone, the grant is undone.
+    /// Whether a hold is in flight to `client`: if that connection is gone, the grant is rolled back.
     pub(super) fn is_on_the_way(&self, key: Key<'_>, hold: (HoldId, u64), client: u64) -> bool {
         let grants = self.in_flight.values().filter(|grant| grant.client == client);
         let mut parts = grants.flat_map(|grant| &grant.parts);
@@ -294,7 +292,7 @@ impl Machine {
             self.spend(step, call, Use::Cancelled(0));
         }
         if hold.answers != 0 || entered {
-            // Somebody knows of this hold. Had nobody entered it again, that is all there is.
+            // A client knows this hold. If it was not entered a second time, nothing else is to do.
             if hold.count > 1 && id_is_counted(resource) {
                 resource.change_hold(id, |hold| {
                     hold.count -= 1;
@@ -318,7 +316,7 @@ impl Machine {
                 return;
             }
         };
-        // As if the place had been without a connection when its turn came.
+        // The same result as for an entry that had no connection when it was granted.
         let grip = (resource.entry, id);
         let end = step.lease + claim_ms;
         let told = resource.change_hold(id, |hold| {
@@ -340,8 +338,8 @@ impl Machine {
 }
 
 impl Machine {
-    /// Puts a place back where it stood before its grant, now without a connection. Not if the owner
-    /// has asked again meanwhile, nor if the hold was moved: who waits stays with the old name.
+    /// Puts a queue entry back where it was before its grant, now without a connection. Not if the owner has asked
+    /// again meanwhile. Not if the hold was moved either: waiters stay with the old name.
     fn put_back(&mut self, step: &Step<'_>, resource: &Resource, kept: &Kept) {
         let key = Key { db: kept.db, name: &kept.name };
         if key != step.key
@@ -364,12 +362,12 @@ impl Machine {
     }
 }
 
-/// Whether the count of a hold is how often it was entered (of a permit, it is its size).
+/// Whether the count of a hold says how often it was entered. (For a permit it is the size.)
 fn id_is_counted(resource: &Resource) -> bool {
     resource.kind() != Kind::Semaphore
 }
 
-/// Permits that TAKE could not be told of go back.
+/// Returns permits whose TAKE could not be answered.
 fn give_back(step: &mut Step<'_>, resource: &mut Resource, n: u32) {
     let Body::Semaphore(semaphore) = &mut resource.body else { return };
     semaphore.taken -= n.min(semaphore.taken);

@@ -1,9 +1,7 @@
-//! What other commands do to our keys: DEL, SET over one, RENAME, FLUSHALL, SWAPDB, a slot that
-//! moves away.
+//! Effects of other commands on our keys: DEL, SET over one, RENAME, FLUSHALL, SWAPDB, a slot that moves away.
 //!
-//! The host tells of these in callbacks in which nothing may be written, and cannot tell some of
-//! them apart. So the shell only notes them, and later asks the machine to look at what the key
-//! holds by then.
+//! The server reports these in callbacks in which nothing may be written, and cannot tell some of them apart. So the
+//! shell only notes them. Later it asks the machine to check what the key holds by then.
 
 use super::requests::spent_of;
 use super::{AT_ONCE, Machine, Role, WEIGHT_AT_ONCE, subject, wrong_type};
@@ -22,24 +20,24 @@ use core::ops::Range;
 use dlock_wire::message::Event;
 use dlock_wire::reply::ErrorCode;
 
-/// What a value was when the server unlinked it from its key.
+/// The state of a value when the server unlinked it from its key.
 #[derive(Debug)]
 pub struct Lost {
     entry: EntryId,
     kind: Kind,
-    /// The connections that its holds were tied to.
+    /// The connections to which its holds were bound.
     ties: Vec<(u64, HoldId)>,
-    /// The messages `deleted`, for the holds that send messages.
+    /// The `deleted` messages, for the holds that send messages.
     messages: Vec<Subject>,
     /// The requests of its holds.
     requests: Vec<LostRequest>,
-    /// Whether the holds besides that of [`Resource::lock`] are not in these lists.
+    /// Whether these lists cover only the hold of [`Resource::lock`].
     is_large: bool,
     /// A large value itself, once the server has freed it.
     value: Option<Box<Resource>>,
 }
 
-/// A request of a hold that is gone with its key.
+/// A request of a hold whose key is gone.
 #[derive(Debug)]
 struct LostRequest {
     scope: Scope,
@@ -49,13 +47,13 @@ struct LostRequest {
 }
 
 impl Lost {
-    /// Notes what `resource` is, to be told to [`Machine::unlinked`] later.
+    /// Notes the state of `resource`, for a later [`Machine::unlinked`].
     pub fn of(resource: &Resource) -> Self {
         Self::with(resource, false)
     }
 
-    /// As [`Lost::of`], in constant time: for a value with very many parts, which has to be [brought](Lost::bring) when
-    /// the server frees it. A value that lives on under another name is not freed.
+    /// As [`Lost::of`], in O(1), for a value with very many parts. The shell has to [bring](Lost::bring) the value when
+    /// the server frees it. The server does not free a value that lives on under another name.
     pub fn of_large(resource: &Resource) -> Self {
         Self::with(resource, true)
     }
@@ -83,7 +81,7 @@ impl Lost {
         }
     }
 
-    /// Whether this is about `resource`, which is to be brought.
+    /// Whether this waits for `resource` to be brought.
     pub fn awaits(&self, resource: &Resource) -> bool {
         self.is_large
             && self.value.is_none()
@@ -98,8 +96,8 @@ impl Lost {
 }
 
 impl Machine {
-    /// A value was unlinked from `key`: deleted, evicted, overwritten, or moved elsewhere (tell
-    /// [`Machine::moved`] first, so that this can see it).
+    /// A value was unlinked from `key`: deleted, evicted, overwritten, or moved elsewhere. Call [`Machine::moved`]
+    /// first, so that this call can see the move.
     pub fn unlinked<S: Store>(
         &mut self,
         store: &mut S,
@@ -126,7 +124,7 @@ impl Machine {
         self.look_at_queue(store, now, key, fx);
     }
 
-    /// What follows from the loss of a value. Of a large one, [`Machine::work_off_removed`] does the most.
+    /// Applies the loss of a value. For a large value, [`Machine::work_off_removed`] does most of it.
     fn lose<S: Store>(
         &mut self,
         store: &mut S,
@@ -136,7 +134,7 @@ impl Machine {
         fx: &mut Effects,
     ) {
         self.leases.leave(lost.entry);
-        // A replica does the same by itself.
+        // A replica does the same itself.
         let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
         for LostRequest { scope, owner, id, what } in &lost.requests {
             let name = RequestKey { scope: *scope, owner, id };
@@ -159,14 +157,14 @@ impl Machine {
                 self.take_over_removed(key, lost.entry, value);
                 self.work_off_removed(store, now, fx);
             }
-            // The server has freed it in the background, which it is told not to: at least its ties go.
+            // The server has freed the value in the background, although it is told not to: at least drop its bindings.
             None if lost.is_large => self.begin_untie(key.db),
             None => {}
         }
     }
 
-    /// A value was unlinked from `key`, which cannot be looked at now: [`Machine::unlinked`] follows in the tick. Until then
-    /// nobody is taken for its holder.
+    /// A value was unlinked from `key`, which cannot be read now: [`Machine::unlinked`] follows in the tick. Until then
+    /// no owner counts as its holder.
     pub fn forget_holders(&mut self, key: Key<'_>) {
         if let Some(queue) = self.waits.queue_of(key) {
             self.waits.forget_holders(queue);
@@ -174,11 +172,11 @@ impl Machine {
         }
     }
 
-    /// A value of ours is gone for good: what that means to those who wait, by family.
+    /// A value of ours is gone for good: applies this to its waiters, by family.
     pub(super) fn value_is_gone(&mut self, kind: Kind, key: Key<'_>, fx: &mut Effects) {
         let Some(queue) = self.waits.queue_of(key) else { return };
         if self.waits.queue(queue).is_none_or(|queue| queue.kind != kind) {
-            // Those who wait here asked for another family, and an exchange brought this value.
+            // These waiters asked for another family, and a swap brought this value.
             return;
         }
         match kind {
@@ -189,7 +187,7 @@ impl Machine {
         }
     }
 
-    /// Calls for several keys that counted on what their owners held here do not any more.
+    /// Calls for several keys that counted on holds of their owners here do not any more.
     fn recheck_groups(&mut self, queue: u32) {
         if self.waits.has_groups() {
             for slot in self.waiters_of(queue) {
@@ -200,7 +198,7 @@ impl Machine {
         }
     }
 
-    /// The value that is now under `key` came there by RENAME or MOVE: leases and ties follow it.
+    /// RENAME or MOVE brought the value to `key`: leases and bindings follow it.
     pub fn moved<S: Store>(&mut self, store: &mut S, key: Key<'_>) {
         if let Slot::Here(resource) = store.get(key)
             && let Some(Key { db, name }) = self.leases.key_of(resource.entry)
@@ -211,7 +209,7 @@ impl Machine {
                 self.forget_taken(|gone| gone == key);
                 self.readdress(from, key);
                 if resource.kind().minds_its_queue() && self.role == Role::Primary {
-                    // Those who wait stay with the name they asked for: a semaphore can be kept for them alone.
+                    // Waiters stay with the name they asked for: a semaphore may exist only for them.
                     self.revisit.push_back((key.db, key.name.to_vec()));
                 }
             }
@@ -222,7 +220,7 @@ impl Machine {
         }
     }
 
-    /// Before something is done to a key: its entry says where it is now.
+    /// Before an operation on a key: updates the address of its entry.
     pub(super) fn see_to_exchange_of<S: Store>(&mut self, store: &mut S, key: Key<'_>) {
         if let Slot::Here(resource) = store.get(key) {
             let entry = resource.entry;
@@ -230,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// A value under `key` has, or had, this entry, which may still say in which database it was before an exchange.
+    /// A value under `key` has, or had, this entry. The entry may still name the database from before a swap.
     pub(super) fn follow_exchange<S: Store>(&mut self, store: &mut S, id: EntryId, key: Key<'_>) {
         if let Some(from) = self.leases.key_of(id)
             && from != key
@@ -242,7 +240,7 @@ impl Machine {
         }
     }
 
-    /// Two databases were exchanged: holds go with the data, waiters stay with the number.
+    /// Two databases were swapped: holds go with the data, waiters stay with the database number.
     pub fn swapped<S: Store>(
         &mut self,
         store: &mut S,
@@ -254,8 +252,8 @@ impl Machine {
         self.flush_some(store, now, fx);
     }
 
-    /// As [`Machine::swapped`], but records were replayed since, perhaps between several exchanges: what they entered is
-    /// addressed rightly already. So each entry is looked for, on both sides.
+    /// As [`Machine::swapped`], when records were replayed since, perhaps between several swaps. Entries from these
+    /// records have the right address already, so each entry is looked for on both sides.
     pub fn swapped_before_replay<S: Store>(
         &mut self,
         store: &mut S,
@@ -267,7 +265,7 @@ impl Machine {
         self.flush_some(store, now, fx);
     }
 
-    /// Begins with what a flush or an exchange has brought. The tick goes on with it.
+    /// Starts to apply a flush or a swap. The tick continues.
     fn flush_some<S: Store>(&mut self, store: &mut S, now: Now, fx: &mut Effects) {
         for _ in 0..self.wide_at_once {
             if fx.weight() >= WEIGHT_AT_ONCE || !self.flush_one(store, fx) {
@@ -277,8 +275,8 @@ impl Machine {
         self.work_off_stalled(store, now, fx);
     }
 
-    /// All keys of one database (`None`: of all) were removed. One message `flushed db` takes the
-    /// place of one per hold, if `announce` asks for it. A key that is there all the same lives on.
+    /// All keys of one database (`None`: of all) were removed. With `announce`, one message `flushed db` replaces one
+    /// message per hold. A key that still exists lives on.
     pub fn flushed<S: Store>(
         &mut self,
         store: &mut S,
@@ -302,8 +300,8 @@ impl Machine {
         self.flush_some(store, now, fx);
     }
 
-    /// Whoever waits for `key` gets it if it is free now; an error if it is of another type now,
-    /// or gone in a cluster, where it may have moved to another node.
+    /// Serves the waiters of `key` if it is free now. They get an error if the key has another type, or if it is gone
+    /// in a cluster and may have moved to another node.
     fn look_at_queue<S: Store>(&mut self, store: &mut S, now: Now, key: Key<'_>, fx: &mut Effects) {
         if let Some(queue) = self.waits.queue_of(key) {
             self.look_at(store, queue, fx);
@@ -315,7 +313,7 @@ impl Machine {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
         match store.get(queue.key()) {
             Slot::Here(resource) if resource.kind() == queue.kind => {
-                // Kept for the many readers of a value that another one has replaced.
+                // Kept for the many readers of a value that was replaced.
                 if queue.kind == Kind::Rw
                     && queue.len == 0
                     && !self.waits.has_many_readers(resource)
@@ -327,7 +325,7 @@ impl Machine {
                 self.waits.stall(id);
             }
             Slot::Here(_) | Slot::Foreign => self.dismiss_as_foreign(id, fx),
-            // Nobody waits, and the key whose queue this was is gone: it can be of any family now.
+            // There are no waiters, and the key of this queue is gone: it can be of any family now.
             Slot::Missing if queue.len == 0 => self.waits.close_if_empty(id),
             Slot::Missing if queue.kind == Kind::Latch => {
                 self.dismiss_queue(id, ErrorCode::Broken, super::latch::BROKEN, fx);
@@ -344,8 +342,8 @@ impl Machine {
         }
     }
 
-    /// This node no longer serves the slot of these keys: their waiters must ask elsewhere. Looks at the queues with these
-    /// numbers, below [`Waits::queue_bound`](crate::waits::Waits::queue_bound).
+    /// This node no longer serves the slot of these keys: their waiters must ask elsewhere. Checks the queues with
+    /// these numbers, below [`Waits::queue_bound`](crate::waits::Waits::queue_bound).
     pub fn slot_lost(
         &mut self,
         queues: Range<u32>,
@@ -360,7 +358,7 @@ impl Machine {
         }
     }
 
-    /// Ends all waits of a queue: blocked calls get the error, places just go.
+    /// Ends all waits of a queue: blocked calls get the error, queue entries without a call are removed.
     pub(super) fn dismiss_queue(
         &mut self,
         queue: u32,
@@ -371,8 +369,8 @@ impl Machine {
         self.answer_all(queue, Outcome::fault(code, text), fx);
     }
 
-    /// Hands on in the queues that were noted, if the server accepts writes and all keys can be reached: the first
-    /// few, and the rest in the tick.
+    /// Hands off in the dirty queues, if the server accepts writes and all keys can be reached: in the first few now,
+    /// in the rest in the tick.
     pub(super) fn work_off_stalled<S: Store>(&mut self, store: &mut S, now: Now, fx: &mut Effects) {
         let is_limited = store.reach() == Reach::OneSlot;
         if !self.accepts_writes() || self.role == Role::Replica || is_limited {
@@ -385,8 +383,8 @@ impl Machine {
         }
     }
 
-    /// Brings one key in line with its queue whose value came from elsewhere; `false` when there is
-    /// none. Only after all that was noted: a key may have moved on.
+    /// Updates one key from its queue, if the value came from elsewhere; `false` if there is none. Runs only after all
+    /// noted changes are applied: a key may have moved on.
     pub(super) fn revisit_one<S: Store>(
         &mut self,
         store: &mut S,
@@ -394,12 +392,12 @@ impl Machine {
         fx: &mut Effects,
     ) -> bool {
         let Some((db, name)) = self.revisit.pop_front() else { return false };
-        // Looking at the key is all it takes.
+        // Opening the key is enough.
         let _ = self.on_found(store, Key { db, name: &name }, now, fx, |_, _, _| ());
         true
     }
 
-    /// Hands on in one queue that was noted; `false` when there was none.
+    /// Hands off in one dirty queue; `false` if there is none.
     pub(super) fn work_off_one<S: Store>(
         &mut self,
         store: &mut S,
@@ -411,12 +409,12 @@ impl Machine {
         let (kind, db, name) = (queue.kind, queue.db, queue.name.to_vec());
         let key = (kind, Key { db, name: &name });
         if !store.reaches(key.1) {
-            // Its turn comes in the tick.
+            // The tick serves it.
             self.waits.stall(id);
             return false;
         }
         if matches!(store.get(key.1), Slot::Elsewhere) {
-            // The new node may have granted it: those who wait ask there.
+            // The new node may have granted it: its waiters ask there.
             self.dismiss_queue(id, ErrorCode::Moving, GONE, fx);
             return true;
         }
@@ -429,7 +427,7 @@ impl Machine {
         true
     }
 
-    /// The key holds something else now: those who wait for it are told.
+    /// The key has another type now: its waiters are told.
     pub(super) fn dismiss_as_foreign(&mut self, queue: u32, fx: &mut Effects) {
         self.answer_all(queue, wrong_type(), fx);
     }

@@ -13,8 +13,8 @@ use dlock_wire::reply::ErrorCode;
 pub(super) const BROKEN: &str = "the latch was deleted or its time ended before it was open";
 
 impl Machine {
-    /// DLATCH.INIT: closes a latch; it takes `count` to open it, and it may have an end. 1 if it
-    /// did, 0 if one is still closed.
+    /// DLATCH.INIT: closes a latch. `count` countdowns open it, and it may have an end. 1 if it closed the latch, 0 if
+    /// one is closed already.
     pub fn latch_init<S: Store>(
         &mut self,
         store: &mut S,
@@ -39,8 +39,8 @@ impl Machine {
         fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
-    /// DLATCH.COUNTDOWN: what remains, 0 for an open or missing latch. At 0 everyone who waits is
-    /// answered. A REQID that the latch has seen counts nothing.
+    /// DLATCH.COUNTDOWN: the remaining count, 0 for an open or missing latch. At 0 all waiters are answered. A REQID
+    /// that the latch has seen counts nothing.
     pub fn count_down<S: Store>(
         &mut self,
         store: &mut S,
@@ -74,7 +74,7 @@ impl Machine {
         fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
-    /// Answers everyone who waits for a latch.
+    /// Answers all waiters of a latch.
     fn open(&mut self, step: &mut Step<'_>) {
         if let Some(queue) = self.waits.queue_of(step.key)
             && self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Latch)
@@ -83,7 +83,7 @@ impl Machine {
         }
     }
 
-    /// The time of a latch has ended before it was open.
+    /// The time of a latch ended before it was open.
     pub(super) fn expire_latch(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let Body::Latch(latch) = &mut resource.body else { return };
         **latch = crate::latch::Latch::default();
@@ -95,8 +95,8 @@ impl Machine {
         }
     }
 
-    /// DLATCH.AWAIT: 1 when the latch is open or missing; else it waits with BLOCK where that is
-    /// possible (not on a replica), or is Null. Changes no key.
+    /// DLATCH.AWAIT: 1 if the latch is open or missing. Otherwise the call waits with BLOCK where that is possible (not
+    /// on a replica), or gets Null. Changes no key.
     pub fn await_latch<S: Store>(
         &mut self,
         store: &mut S,
@@ -119,8 +119,8 @@ impl Machine {
         let Some(presence) = presence.filter(|_| is_closed && self.role == Role::Primary) else {
             return;
         };
-        // Its end may be due and not noticed while writes are refused; who asked then is not told
-        // of it twice, because the view has it ended already.
+        // Its end may have passed unnoticed while writes are refused. A client that asks then gets no second message:
+        // in the view the latch has ended already.
         debug_assert!(matches!(store.get(key), Slot::Here(_)));
         let ask = Ask { want: Want::Open, ..Ask::default() };
         fx.reply = self.park_nameless(now, caller, (Kind::Latch, key), (presence, ask), fx).err();

@@ -1,8 +1,8 @@
-//! The machine: everything volatile, and the verbs that change it.
+//! The machine: all volatile state, and the verbs that change it.
 //!
-//! Every verb that writes runs the same steps on a key: end what is due, do the verb, hand on to
-//! the waiters that are now admitted, note the new state once as a record. So expiry has one
-//! implementation, and an alarm that rings late can make nothing wrong.
+//! Every verb that writes runs the same steps on a key. It ends expired holds, runs the verb, hands off to the waiters
+//! now admitted, and notes the new state once as a record. So expiry has one implementation, and a late alarm cannot
+//! cause a wrong state.
 
 mod acquire;
 mod answered;
@@ -60,25 +60,25 @@ use in_flight::InFlight;
 pub struct Settings {
     /// Lease of an ACQUIRE without PX or EX, in milliseconds.
     pub default_lease_ms: Millis,
-    /// How long a place that outlives its connection waits for it, in milliseconds.
+    /// How long a queue entry outlives its connection, in milliseconds.
     pub fair_grace_ms: Millis,
     /// Waiters on one key, blocked or queued.
     pub max_waiters_per_key: usize,
     /// Waiters on all keys together.
     pub max_waiters: usize,
-    /// A call that would close a circle of waiting owners is refused.
+    /// Refuse a call that would close a cycle of waiting owners.
     pub deadlock_detection: bool,
     /// How long new grants wait after a start or promotion, in milliseconds.
     pub restart_quarantine_ms: Millis,
-    /// How long a lock stays closed after a hold ended without its holder, in milliseconds.
+    /// How long a lock stays closed after a hold ended without action of its holder, in milliseconds.
     pub lock_delay_ms: Millis,
-    /// How long a grant to a QUEUE place waits at most to be claimed, in milliseconds.
+    /// Longest time in which a QUEUE grant can be claimed, in milliseconds.
     pub claim_ms: Millis,
-    /// How far above the wall clock a token may be that FENCE or RESTORE brings, in milliseconds.
+    /// How far a token of FENCE or RESTORE may be above the wall clock, in milliseconds.
     pub max_token_lead_ms: Millis,
-    /// How long a request is remembered that is over, in milliseconds.
+    /// How long a request that is over is remembered, in milliseconds.
     pub request_memory_ms: Millis,
-    /// How many of them are remembered at most.
+    /// Largest number of remembered requests.
     pub request_memory_max: usize,
     /// The server is part of a cluster: a key that is gone may have moved to another node.
     pub cluster: bool,
@@ -103,7 +103,7 @@ impl Default for Settings {
     }
 }
 
-/// What happened since the start, for INFO.
+/// Events since the start, for INFO.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // the names are the INFO fields
 pub struct Counters {
@@ -125,11 +125,11 @@ pub struct Counters {
 pub enum Role {
     /// It decides.
     Primary,
-    /// It replays what its primary decided: it ends no lease and serves no waiter.
+    /// It replays the decisions of its primary: it ends no lease and serves no waiter.
     Replica,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct Machine {
     /// What an operator can set; the shell keeps it up to date.
@@ -140,45 +140,45 @@ pub struct Machine {
     tokens: Tokens,
     leases: Leases,
     pub(crate) waits: Waits,
-    /// Places that searches for circles have looked at.
+    /// Waiters inspected by searches for cycles.
     pub(crate) searched: u64,
     connections: Connections,
-    /// Grants on their way to a parked caller: not known to be delivered yet.
+    /// Grants in flight to a parked caller: not known to be delivered yet.
     in_flight: HashMap<WaiterId, InFlight, HashKeys>,
-    /// Which requests were carried out and are over.
+    /// Requests that were carried out and are over.
     spent: SpentRequests,
-    /// Calls for several keys that may have all of them now.
+    /// Calls for several keys that may be grantable.
     ripe: VecDeque<WaiterId>,
-    /// Keys to be looked at because their value came from elsewhere with places in it.
+    /// Keys to check because their value came from elsewhere with queue entries in it.
     revisit: VecDeque<(u32, Vec<u8>)>,
-    /// Queues all of whose waiters have their answer, and which.
+    /// Queues whose waiters all have the same answer, and that answer.
     answered: BTreeMap<u32, Outcome>,
-    /// Those who waited when this server became a replica, and are still to be told.
+    /// Waiters from before this server became a replica, not answered yet.
     former: VecDeque<former::Former>,
-    /// Connections whose places count again, or do not any more: their queues must be looked at, from that of this place
-    /// on; with `true`, unless the key is a lock for one holder.
+    /// Connections whose waiters count again, or no longer count: their queues must be checked, from the queue of this
+    /// waiter on. With `true`, queues of locks for one holder are left out.
     to_stall: VecDeque<(u64, u32, bool)>,
-    /// How many waiters one step serves at most, and how many holds it ends because they are due.
+    /// Largest number of waiters that one step serves, and of expired holds that it ends.
     wide_at_once: usize,
-    /// FLUSHDB and FLUSHALL that are not worked off, oldest first.
+    /// FLUSHDB and FLUSHALL that are not drained, oldest first.
     flushes: VecDeque<flush::Flush>,
-    /// Large values that were removed, oldest first, and whose holds are not all ended.
+    /// Removed large values whose holds are not all ended, oldest first.
     removed: VecDeque<removed::Removed>,
-    /// Removed values whose memory is given back piece by piece.
+    /// Removed values whose memory is freed piece by piece.
     debris: removed::AllDebris,
-    /// Where the next ANYACQUIRE begins to look.
+    /// The key index at which the next ANYACQUIRE starts.
     any_start: usize,
     quarantine_until: Option<Instant>,
-    /// Whether the server would accept a client's write. Set by each operation for itself: see [`Machine::set_gate`].
+    /// Whether the server would accept a client's write. Set for each operation: see [`Machine::set_gate`].
     gate: Gate,
-    /// Counts promotions: an entry of an older epoch gets its lease in full, from `epoch_began`.
+    /// Number of promotions: an entry of an older epoch gets its lease in full, from `epoch_began`.
     epoch: u32,
     epoch_began: LeaseInstant,
-    /// Entries below this may still have to be brought into the current epoch.
+    /// Entries below this may still belong to an older epoch.
     epoch_cursor: EntryId,
 }
 
-/// The key changed type under us: `WRONGTYPE`.
+/// The key changed its type since the call began: `WRONGTYPE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Foreign;
 
@@ -190,23 +190,23 @@ struct Step<'a> {
     /// The lease clock now.
     lease: LeaseInstant,
     fx: &'a mut Effects,
-    /// The state of the resource changed: settle it and note a record.
+    /// The state of the resource changed: update its index entry and note a record.
     dirty: bool,
     /// A record has been noted.
     changed: bool,
-    /// It has a new holder: a time to live that somebody set on the key goes.
+    /// It has a new holder: a time to live that a client set on the key is removed.
     granted: bool,
-    /// Requests that were carried out or undone, and that the record has to tell.
+    /// Requests that were carried out or rolled back, for the record.
     spent: record::SpentStep,
-    /// How many holds are ended in this step, if they are due.
+    /// Largest number of expired holds that this step ends.
     ends_at_most: usize,
     /// Waiters served in this step, by all of its hand-offs.
     served: usize,
-    /// The queue whose waiters, all of them passed over, a grant overtakes.
+    /// The queue whose waiters, all of them skipped, a grant overtakes.
     overtakes: Option<u32>,
-    /// The caller itself stands in the queue under this id.
+    /// The waiter id of the caller, if it is in the queue.
     caller: Option<WaiterId>,
-    /// What the caller is answered if a grant reaches it within the call.
+    /// The answer to the caller if a grant reaches it within the call.
     answer: Option<Outcome>,
 }
 
@@ -214,7 +214,7 @@ struct Step<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Released,
-    /// The owner gave an unclaimed grant back (CANCEL), or could not be reached with it.
+    /// The owner returned an unclaimed grant (CANCEL), or the grant could not be delivered.
     Returned,
     Expired,
     Unclaimed,
@@ -223,8 +223,8 @@ enum End {
 }
 
 impl Machine {
-    /// A machine that just started. `keys` should be random: they keep clients from choosing keys
-    /// and owners that collide.
+    /// A machine that just started. `keys` should be random, so that clients cannot choose keys and owners that
+    /// collide.
     pub fn new(keys: HashKeys, settings: Settings) -> Self {
         Self {
             settings,
@@ -256,7 +256,7 @@ impl Machine {
         }
     }
 
-    /// What happened since the start.
+    /// Events since the start.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -276,7 +276,7 @@ impl Machine {
         &self.leases
     }
 
-    /// What is known of connections.
+    /// The known state of connections.
     pub fn connections(&self) -> &Connections {
         &self.connections
     }
@@ -286,30 +286,30 @@ impl Machine {
         self.role
     }
 
-    /// Grants that were sent to a parked caller and are not known to have arrived.
+    /// Number of grants sent to a parked caller that are not known to have arrived.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// What the lease clock shows.
+    /// The time on the lease clock.
     pub fn lease_time(&self, mono: Instant) -> LeaseInstant {
         self.clock.at(mono)
     }
 
-    /// Tells the machine, for the operation that follows, whether the server would accept a client's write. The shell
-    /// says [`Gate::Unknown`] before it lends the machine, so that no operation uses the answer that another one got.
+    /// Tells the machine whether the server would accept a client's write, for the next operation. The shell sets
+    /// [`Gate::Unknown`] before it lends the machine, so that no operation uses the answer given to another one.
     pub fn set_gate(&mut self, gate: Gate) {
         self.gate = gate;
     }
 
-    /// Lets one step serve no more waiters, end no more holds and look at no more keys than so many, at least two: for
-    /// tests of work that is done in portions.
+    /// Limits the waiters served, holds ended and keys checked in one step to this number, at least two. For tests of
+    /// work that is done in portions.
     pub fn set_portion(&mut self, most: usize) {
         self.wide_at_once = most.max(2);
         self.waits.many_readers = most.max(2);
     }
 
-    /// Whether keys may be changed now.
+    /// Whether the machine may change keys now.
     fn accepts_writes(&self) -> bool {
         self.gate == Gate::Open
     }
@@ -330,30 +330,30 @@ impl Machine {
         self.quarantine_until.map_or(0, |until| until - mono)
     }
 
-    /// Whether a quarantine has not been seen to end: not all that waits has been looked at since.
+    /// Whether the end of a quarantine is not processed yet: some waiters have not been checked since.
     pub(crate) fn has_quarantine(&self) -> bool {
         self.quarantine_until.is_some()
     }
 
-    /// Notes a token that came with data.
+    /// Learns a token that came with data.
     pub fn learn_token(&mut self, token: u64) {
         self.tokens.learn(token);
     }
 
-    /// The largest token that FENCE or RESTORE may bring at this wall clock, in microseconds: the last one, or
+    /// The largest token that FENCE or RESTORE may bring at this wall clock, in microseconds. It is the last token, or
     /// `max_token_lead_ms` above the clock.
     pub fn token_ceiling(&self, wall_us: u64) -> u64 {
         self.tokens.ceiling(wall_us, self.settings.max_token_lead_ms)
     }
 
-    /// Whether grants and hand-offs are made now: not on a replica, not unless the server is known to accept
-    /// writes, not in quarantine.
+    /// Whether the machine grants and hands off now: not on a replica, not unless the server is known to accept writes,
+    /// not in quarantine.
     fn may_grant(&self, mono: Instant) -> bool {
         self.accepts_writes() && self.role == Role::Primary && self.quarantine_left(mono) == 0
     }
 
-    /// Runs one verb on one key of the family `kind`: what is due ends first, and the new state is
-    /// settled after it. Calls for several keys that may have all of them through that are granted.
+    /// Runs one verb on one key of the family `kind`. Expired holds end first, and the index is updated last. Then
+    /// calls for several keys that became grantable are granted.
     fn on_key<S: Store, R>(
         &mut self,
         store: &mut S,
@@ -369,7 +369,7 @@ impl Machine {
         Ok(result)
     }
 
-    /// A queue of another family is left under this key, and all its places are gone: the key is free, and so is its name.
+    /// A queue of another family is left under this key, and all its waiters are gone: the key and its name are free.
     fn leave_ghosts(&mut self, key: Key<'_>, kind: Kind) {
         let Some(id) = self.waits.queue_of(key) else { return };
         let is_other = |queue: &crate::queue::Queue| queue.kind != kind && queue.len > 0;
@@ -378,7 +378,7 @@ impl Machine {
         }
     }
 
-    /// [`Machine::on_key`] for this key alone; no more holds than `ends_at_most` end because they are due.
+    /// [`Machine::on_key`] for this key alone. At most `ends_at_most` expired holds end.
     fn on_key_alone<S: Store, R>(
         &mut self,
         store: &mut S,
@@ -429,7 +429,7 @@ impl Machine {
             self.end_by_itself(&mut step, resource);
         }
         if step.granted {
-            // Told on its own: the verb may end this hold again, and its token must not be lost.
+            // Noted as a record of its own: the verb may end this hold again, and its token must not be lost.
             self.note_state(&mut step, resource);
         }
         let result = verb(self, &mut step, resource);
@@ -458,7 +458,8 @@ impl Machine {
         Ok(result)
     }
 
-    /// Ends what is due, and what was tied to a connection that is gone; nothing in a step that ends it after its verb.
+    /// Ends expired holds, and holds bound to a closed connection. Does nothing in a step that ends them after its
+    /// verb.
     fn end_by_itself(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         if step.ends_at_most == 0 {
             return;
@@ -470,7 +471,7 @@ impl Machine {
         }
     }
 
-    /// [`Machine::on_key`] for whatever family the key is of; `None` if it is missing or foreign.
+    /// [`Machine::on_key`] for a key of any family; `None` if it is missing or of a foreign type.
     fn on_found<S: Store, R>(
         &mut self,
         store: &mut S,
@@ -484,7 +485,7 @@ impl Machine {
         self.on_key(store, (kind, key), now, fx, verb).ok()
     }
 
-    /// Looks at a key in the tick: of very many holds that are due, a part ends, and the tick comes back.
+    /// Checks a key in the tick. Of very many expired holds it ends a part, and the tick comes back.
     fn on_found_in_part<S: Store>(
         &mut self,
         store: &mut S,
@@ -506,14 +507,14 @@ impl Machine {
         Some(())
     }
 
-    /// Whether the key, which is missing, is waited for as one of another family.
+    /// Whether waiters of another family wait for the key, which is missing.
     pub(crate) fn is_awaited_as_another(&self, kind: Kind, key: Key<'_>) -> bool {
         let Some(id) = self.waits.queue_of(key) else { return false };
         let is_other = self.waits.queue(id).is_some_and(|queue| queue.kind != kind);
         is_other && self.waits.has_waiters(id)
     }
 
-    /// Settles a changed resource and notes the record of its new state.
+    /// Updates the index entry of a changed resource and notes the record of its new state.
     fn note_state(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         self.settle(step.key, resource);
         let (now, granted) = ((step.now.mono, step.lease), step.granted);
@@ -525,7 +526,7 @@ impl Machine {
     }
 }
 
-/// Where a hold is: the entry of its key, and which of its holds.
+/// Where a hold is: the entry of its key, and its id there.
 type Grip = (EntryId, HoldId);
 
 /// The id of a hold in messages: the fencing token, or the permit id.
@@ -534,11 +535,11 @@ fn id_text(id: HoldId, hold: &Hold) -> String {
         return alloc::format!("{}", hold.token);
     }
     let text = dlock_wire::permit::text(&id.to_be_bytes());
-    // Always hexadecimal digits and dashes.
+    // These are always hexadecimal digits and dashes.
     core::str::from_utf8(&text).unwrap_or_default().into()
 }
 
-/// What messages say of a hold, and where they go; `None` if it sends none.
+/// The subject of messages about a hold, and their channel; `None` if it sends none.
 fn subject(id: HoldId, hold: &Hold) -> Option<Subject> {
     let extras = hold.extras.as_ref()?;
     let reqid = extras.notify_request.as_deref();
@@ -551,7 +552,7 @@ fn subject(id: HoldId, hold: &Hold) -> Option<Subject> {
     })
 }
 
-/// How a key or owner is shown in a text.
+/// Formats a key or owner for a text.
 fn quoted(bytes: &[u8]) -> String {
     dlock_wire::reply::quote(bytes)
 }
@@ -560,19 +561,19 @@ fn wrong_type() -> Outcome {
     Outcome::fault(ErrorCode::WrongType, "Operation against a key holding the wrong kind of value")
 }
 
-/// How much of a large piece of work an operation does at once; the tick does the rest.
+/// The part of a large piece of work that an operation does at once; the tick does the rest.
 const AT_ONCE: usize = 64;
 
-/// How many places a call for several keys leaves at once when it ends. The tick does the rest.
+/// Number of queue entries that a call for several keys removes at once when it ends. The tick does the rest.
 const LEAVE_AT_ONCE: usize = 16;
 
-/// How many waiters one step serves at most, and how many holds it ends because they are due. The tick does the rest:
-/// until then a queue is noted as stalled, and newcomers stand behind it.
+/// Largest number of waiters that one step serves, and of expired holds that it ends. The tick does the rest. Until
+/// then the queue is marked dirty, and new calls wait behind it.
 const WIDE_AT_ONCE: usize = 256;
 
-/// Effects after which an operation leaves what else is due to the tick, and a tick to the next one: a bound on what
-/// the server carries out before it serves clients again.
+/// Number of effects after which an operation leaves the rest to the tick, and a tick to the next one. It bounds the
+/// work of the server before it serves clients again.
 const WEIGHT_AT_ONCE: usize = 128;
 
-/// Ids collected before something is done to each of them.
+/// Slots collected before each of them is processed.
 type Slots = Vec<u32>;

@@ -1,8 +1,8 @@
 //! Several locks at once: all of them, or any one.
 //!
-//! A call that waits has a place in the queue of each key, taken in one step. It takes all of them
-//! at the moment when it is first everywhere; since all such calls stand in the same order in all
-//! queues they share, none waits for another in a circle and none is overtaken.
+//! A waiting call has a waiter in the queue of each key; one step adds all of them. It takes all keys at the moment
+//! when it is first in every queue. All such calls have the same order in all queues they share. So they cannot wait
+//! for each other in a cycle, and none is overtaken.
 
 mod grant;
 mod look;
@@ -29,9 +29,9 @@ use look::{Look, Looks, refuse, refuse_any};
 impl Machine {
     /// DLOCK.MACQUIRE: all keys or none. The tokens in key order, or Null.
     ///
-    /// Each key on its own is as [`Machine::acquire`] says: keys that the owner holds are entered
-    /// again. With BLOCK the call waits until it is first in the queues of all keys it does not
-    /// hold; earlier waits of the owner for any of them are answered `REPLACED`.
+    /// For each key it does what [`Machine::acquire`] does: it re-enters keys that the owner holds. With BLOCK the call
+    /// waits until it is first in the queues of all keys it does not hold. Earlier waits of the owner for any of them
+    /// are answered `REPLACED`.
     pub fn macquire<S: Store>(
         &mut self,
         store: &mut S,
@@ -43,9 +43,9 @@ impl Machine {
         fx.reply = self.take_all(store, now, caller, call, fx);
     }
 
-    /// DLOCK.ANYACQUIRE: one of the keys, as key and token, or Null: one whose hold has seen REQID,
-    /// else one that the owner holds (a re-entry), else the first free one, from a start that moves
-    /// on with each call. With BLOCK it waits for the first to become free.
+    /// DLOCK.ANYACQUIRE: one of the keys, as key and token, or Null. It prefers a key whose hold has seen REQID, then a
+    /// key that the owner holds (a re-entry), then the first free key. The search for a free key starts one key further
+    /// with each call. With BLOCK the call waits for the first key that becomes free.
     pub fn any_acquire<S: Store>(
         &mut self,
         store: &mut S,
@@ -57,7 +57,7 @@ impl Machine {
         fx.reply = self.take_any(store, now, caller, call, fx);
     }
 
-    /// `None`: the caller is parked.
+    /// Returns `None` if the caller is parked.
     fn take_all<S: Store>(
         &mut self,
         store: &mut S,
@@ -148,7 +148,7 @@ impl Machine {
         waits.err()
     }
 
-    /// Takes every key, all of which are there to be taken. Should one not be after all, those that were taken go back.
+    /// Takes every key, all of which were found free. If one is not free after all, returns those already taken.
     fn take_each<S: Store>(
         &mut self,
         store: &mut S,
@@ -174,8 +174,8 @@ impl Machine {
         Ok(done.into_iter().map(|(_, token, _)| token).collect())
     }
 
-    /// Undoes what a call for several keys took before it met one that it cannot have: keys with the token of the hold,
-    /// and whether the owner had it before. What the call is answered.
+    /// Rolls back what a call for several keys took before it met a key that it cannot have. `taken` has each key with
+    /// the token of the hold, and whether the owner held it before. Returns the answer to the call.
     #[cold]
     fn give_back_all<S: Store>(
         &mut self,
@@ -185,7 +185,7 @@ impl Machine {
         fx: &mut Effects,
     ) -> Outcome {
         for &(key, token, entered) in taken {
-            // A key of another type by now has nothing to undo.
+            // If the key has another type by now, there is nothing to roll back.
             let _ = self.on_key(store, (Kind::Lock, key), now, fx, |machine, step, resource| {
                 let hold = resource.hold(ALONE).filter(|hold| hold.token == token);
                 let Some(count) = hold.map(|hold| hold.count) else { return };
@@ -201,7 +201,7 @@ impl Machine {
         grants_are_closed()
     }
 
-    /// Takes a key that is there to be taken; whether its owner had it already.
+    /// Takes a key that was found free. Returns whether its owner held it already.
     fn take_one(
         &mut self,
         step: &mut Step<'_>,
@@ -213,12 +213,12 @@ impl Machine {
         if let Some(id) = own_hold(resource, call, Want::Lock) {
             return (self.acquire_again(step, resource, id, caller, asked), true);
         }
-        // A queue in which only places are left that are gone needs no holder: those who come are told.
+        // A queue in which all entries are gone needs no holder: a new waiter learns the holder when it joins.
         step.overtakes = self.waits.queue_of(step.key).filter(|&id| self.waits.has_waiters(id));
         (self.grant_caller(step, resource, caller, asked), false)
     }
 
-    /// Tells the queues that begin with this call who holds their keys.
+    /// Tells the holders of the keys to the queues that begin with this call.
     fn note_holders_of_all<S: Store>(
         &mut self,
         store: &mut S,
@@ -235,8 +235,8 @@ impl Machine {
         }
     }
 
-    /// DLOCK.MRELEASE: one hold less of every key that the owner holds; the others are passed over.
-    /// How many there were. A copy of the same REQID releases nothing and answers the same.
+    /// DLOCK.MRELEASE: one hold less of every key that the owner holds; the others are skipped. Returns the number of
+    /// held keys. A repeated REQID releases nothing and gets the same answer.
     pub fn mrelease<S: Store>(
         &mut self,
         store: &mut S,
@@ -281,7 +281,7 @@ impl Machine {
         fx.reply = Some(Outcome::Count(released));
     }
 
-    /// DLOCK.MRENEW: renews all of them. How many; `NOTHELD` names the first that is not held, and
+    /// DLOCK.MRENEW: renews all of them and returns their number. `NOTHELD` names the first key that is not held; then
     /// none is renewed.
     pub fn mrenew<S: Store>(
         &mut self,
@@ -309,7 +309,7 @@ impl Machine {
         }
         for &name in call.keys {
             let key = (Kind::Lock, caller.key(name));
-            // All are held, as the loop before has seen.
+            // The loop before has checked that all are held.
             let _ = self.on_key(store, key, now, fx, |machine, step, resource| {
                 machine.renew_here(step, resource, ALONE, caller, (call.lease_ms, None));
             });
@@ -317,7 +317,7 @@ impl Machine {
         fx.reply = Some(Outcome::Count(call.keys.len() as u64));
     }
 
-    /// `WRONGTYPE` if any of the keys is no lock.
+    /// `WRONGTYPE` if any of the keys is not a lock.
     fn are_locks<S: Store>(
         &self,
         store: &mut S,

@@ -1,4 +1,4 @@
-//! Places in a queue: taken, kept by a later call of the same owner, and given up for it.
+//! Queue entries: added, kept by a later call of the same owner, and removed for it.
 
 use super::acquire::{Asked, notify_of};
 use super::caller::Caller;
@@ -13,8 +13,8 @@ use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Acquire;
 
 impl Machine {
-    /// Takes a place in the queue, or keeps the one the owner has. With another mode, or for more
-    /// permits, it goes to the end; who goes first does not wait in a place behind others.
+    /// Adds the owner to the queue, or keeps its queue entry. With another mode, or for more permits, it goes to the
+    /// end. An owner that goes first does not keep an entry behind other waiters.
     pub(super) fn stand_in_line(
         &mut self,
         step: &mut Step<'_>,
@@ -77,7 +77,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether `more` places may be taken, one of them for `key`.
+    /// Whether the queues have room for `more` waiters, one of them for `key`.
     pub(super) fn has_room(&self, key: Key<'_>, more: usize) -> Result<(), Outcome> {
         let queue = self.waits.queue_of(key);
         let mut here = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
@@ -96,7 +96,7 @@ impl Machine {
         Err(Outcome::fault(ErrorCode::Limit, format!("{most} callers wait already ({setting})")))
     }
 
-    /// A later call takes over the place of an earlier one.
+    /// A later call takes over the queue entry of an earlier one.
     fn replace(
         &mut self,
         key: Key<'_>,
@@ -113,11 +113,11 @@ impl Machine {
             self.connections.remove_place(earlier.client, slot);
         }
         self.waits.take_over(slot, client, presence, ask);
-        // It may have been one for any key.
+        // It may have been a waiter for any of several keys.
         self.waits.count_place(slot);
     }
 
-    /// An earlier call of the same owner is over; its places go.
+    /// An earlier call of the same owner is over; its waiters are removed.
     pub(super) fn oust(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
         self.tell_replaced(key, slot, fx);
         if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
@@ -126,7 +126,7 @@ impl Machine {
         }
     }
 
-    /// Answers the call that has its place in `slot`, if it is blocked: a later one has come.
+    /// Answers the call with its waiter in `slot`, if it is blocked: a later call has replaced it.
     pub(super) fn tell_replaced(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
         let Some(earlier) = self.waits.get(slot).map(|waiter| self.waits.leader(waiter)) else {
             return;
@@ -142,7 +142,7 @@ impl Machine {
         }
     }
 
-    /// What a call asks for, as a waiter keeps it.
+    /// The arguments of a call, as a waiter keeps them.
     pub(super) fn ask(&self, call: &Acquire<'_>, want: Want) -> Ask {
         Ask {
             want,
@@ -156,7 +156,7 @@ impl Machine {
     }
 }
 
-/// Whether who has a place for `has` keeps it when it asks for `want`.
+/// Whether a waiter queued for `has` keeps its position when it asks again for `want`.
 pub(crate) fn keeps_place(has: Want, want: Want) -> bool {
     match (has, want) {
         (Want::Permits { count: has, .. }, Want::Permits { count, .. }) => count <= has,

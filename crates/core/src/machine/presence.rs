@@ -1,4 +1,4 @@
-//! Connections that go away, calls that are unblocked, waits that run out.
+//! Connections that close, calls that are unblocked, waits that time out.
 
 use super::{AT_ONCE, End, LEAVE_AT_ONCE, Machine, Role, Slots, Step, WEIGHT_AT_ONCE};
 use crate::connection::LeftBehind;
@@ -13,18 +13,19 @@ use crate::time::{LeaseInstant, Now};
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 
-/// How many waiters the end of bound holds may serve in one step before it leaves the other holds to the tick.
+/// Number of waiters that the end of bound holds may serve in one step. After that, the step leaves the other holds to
+/// the tick.
 const SERVED_BY_CUTS: usize = AT_ONCE;
 
 impl Machine {
-    /// A connection is gone, by whatever cause: its places go or start their grace, and the leases
-    /// of the holds tied to it are cut.
+    /// A connection closed, for any reason. Its waiters are removed or start their grace, and the leases of its bound
+    /// holds are shortened.
     ///
-    /// The first few at once; if it had more, the tick goes on with the rest, and whoever looks at
-    /// one of them before sees it as seen to. Only while the server takes writes.
+    /// The first few are processed at once and the rest in the tick. An operation that reaches one of the rest earlier
+    /// treats it as processed. Only while the server takes writes.
     ///
     /// Where only one slot can be reached, the connection is noted as gone and the tick does the rest. `false`: a grant
-    /// on its way to it is to be undone; say it again in the tick.
+    /// in flight to it has to be rolled back; call this again in the tick.
     pub fn client_gone<S: Store>(
         &mut self,
         store: &mut S,
@@ -44,7 +45,7 @@ impl Machine {
         is_done
     }
 
-    /// As [`Machine::client_gone`], but all that the connection had is left to the tick: for many that go together.
+    /// As [`Machine::client_gone`], but the tick does all the work: for many connections that close together.
     pub fn client_departs<S: Store>(
         &mut self,
         store: &mut S,
@@ -56,13 +57,13 @@ impl Machine {
         if self.connections.get(client).is_none() {
             return true;
         }
-        // First: what is handed on below is not for another place of the same connection.
+        // Comes first: the hand-offs below must not go to another waiter of the same connection.
         self.connections.depart(client, self.clock.at(now.mono));
         if store.reach() == Reach::OneSlot {
             return self.role == Role::Replica || self.on_the_way_to(client).is_empty();
         }
         if self.role == Role::Primary {
-            // A grant that has not reached it never will: it is undone, not cut.
+            // A grant that has not reached the client never will: it is rolled back, not shortened.
             for waiter in self.on_the_way_to(client) {
                 self.undelivered(store, now, waiter, fx);
             }
@@ -70,7 +71,7 @@ impl Machine {
         true
     }
 
-    /// Sees to one thing that a gone connection had; `false` when there is none.
+    /// Processes one thing that a closed connection had; `false` if there is none.
     pub(super) fn see_to_one_left_behind<S: Store>(
         &mut self,
         store: &mut S,
@@ -87,7 +88,7 @@ impl Machine {
         true
     }
 
-    /// Sees to a place whose connection is gone before its turn comes.
+    /// Processes a waiter whose connection is closed, before the tick reaches it.
     pub(super) fn see_to_place(&mut self, slot: u32) -> bool {
         let Some(waiter) = self.waits.get(slot) else { return false };
         let client = waiter.client;
@@ -97,8 +98,8 @@ impl Machine {
         true
     }
 
-    /// The place in `slot` has no connection any more: it goes, or has a grace. (It is not looked at
-    /// again while it is passed over, so those behind it are served.)
+    /// The waiter in `slot` has lost its connection: it is removed, or has a grace. (It is not checked again while it
+    /// is skipped, so the waiters behind it are served.)
     fn lose_connection(&mut self, slot: u32, lease: LeaseInstant) {
         let Some(waiter) = self.waits.get(slot) else { return };
         let queue = waiter.queue;
@@ -112,7 +113,7 @@ impl Machine {
         self.waits.stall(queue);
     }
 
-    /// Looks at the key of a hold that was tied to a gone connection, and cuts its lease.
+    /// Opens the key of a hold that was bound to a closed connection, and shortens its lease.
     fn cut_tied<S: Store>(
         &mut self,
         store: &mut S,
@@ -125,15 +126,15 @@ impl Machine {
         let key = Key { db: self.leases.database_of(found), name: &name };
         let Slot::Here(resource) = store.get(key) else { return };
         let kind = resource.kind();
-        // In the order of all steps: what is due ends, then the ties are cut, this one among them. A key of another type
-        // has no hold of ours any more: nothing to cut.
+        // The usual order of steps: expired holds end, then bound leases are shortened, this one among them. A key of
+        // another type has no hold of ours any more: nothing to shorten.
         let _ = self.on_key_alone(store, (kind, key), now, (fx, 0), |machine, step, resource| {
             step.ends_at_most = machine.wide_at_once;
             machine.end_what_is_due(step, resource);
             if resource.entry == entry {
                 machine.cut(step, resource, id, at);
             }
-            // Of very many holds, each has its turn here: no look at all of them for each that is cut.
+            // Very many holds are processed here one by one: shortening one must not walk over all.
             if resource.others().is_none_or(|others| others.len() <= machine.wide_at_once) {
                 machine.cut_what_is_gone(step, resource);
             }
@@ -141,7 +142,8 @@ impl Machine {
         self.grant_what_is_ripe(store, now, fx);
     }
 
-    /// Cuts the leases of the holds of a key whose connections are gone; of very many, some, and the tick the others.
+    /// Shortens the leases of a key's holds whose connections are closed: of very many, some now, and the others in the
+    /// tick.
     pub(super) fn cut_what_is_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let gone_at = |id: HoldId| {
             let hold = resource.hold(id)?;
@@ -150,7 +152,7 @@ impl Machine {
         let most = self.wide_at_once;
         let mut gone: Vec<(HoldId, LeaseInstant)> = gone_at(ALONE).into_iter().collect();
         if let Some(others) = resource.others() {
-            // Whichever is shorter: the holds, or the connections that are gone.
+            // Walk over the shorter list: the holds, or the closed connections.
             if others.len() < self.connections.departed() {
                 gone.extend(others.iter().filter_map(|(id, _)| gone_at(id)).take(most));
             } else {
@@ -159,7 +161,7 @@ impl Machine {
             }
         }
         for (id, at) in gone {
-            // Each of them hands on. The tick goes on with the rest.
+            // Each of them hands off. The tick continues with the rest.
             if step.served >= SERVED_BY_CUTS {
                 return;
             }
@@ -167,7 +169,7 @@ impl Machine {
         }
     }
 
-    /// Cuts the lease of a hold if its connection is gone, before a call that is about it.
+    /// Shortens the lease of a hold if its connection is closed, before a call on this hold.
     pub(super) fn cut_if_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId) {
         let client = resource.hold(id).map(Hold::tied_to);
         if let Some(at) = client.and_then(|client| self.connections.gone_at(client)) {
@@ -175,14 +177,14 @@ impl Machine {
         }
     }
 
-    /// Cuts the lease of a hold whose connection went at `at`; ends it if nothing is left of it.
+    /// Shortens the lease of a hold whose connection closed at `at`; ends the hold if no time is left.
     fn cut(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId, at: LeaseInstant) {
-        // It may have been tied to another connection, or cut, meanwhile.
+        // Another connection may have bound it, or its lease may be shortened already.
         let Some(hold) = resource.hold(id) else { return };
         let is_gone = self.connections.gone_at(hold.tied_to()).is_some();
         let Some(tie) = hold.tie().filter(|_| is_gone) else { return };
         if self.is_on_the_way(step.key, (id, hold.token), tie.client) {
-            // It is undone, not shortened.
+            // It is rolled back, not shortened.
             return;
         }
         let grip = (resource.entry, id);
@@ -208,8 +210,8 @@ impl Machine {
         }
     }
 
-    /// The server did not let the call block after all: it leaves the queue (with QUEUE the place
-    /// stays). What that opens is handed on by the next tick.
+    /// The server did not let the call block after all: its waiter leaves the queue (with QUEUE the entry stays). The
+    /// next tick hands off what this frees.
     pub fn withdraw(&mut self, waiter: WaiterId) {
         if self.waits.by_id(waiter).is_some() {
             self.stop_waiting(waiter.slot());
@@ -218,8 +220,8 @@ impl Machine {
         }
     }
 
-    /// A call is not blocked any more, though its connection lives (the server unblocked it, or
-    /// did not block it): the place goes, or stays if it was asked for with QUEUE.
+    /// A call is no longer blocked though its connection lives: the server unblocked it, or did not block it. Its
+    /// waiter is removed, or stays if the call had QUEUE.
     pub fn abandoned<S: Store>(
         &mut self,
         store: &mut S,
@@ -235,8 +237,7 @@ impl Machine {
         }
     }
 
-    /// DLOCK.UNBLOCK: ends the blocked call of `client`, with Null or with `UNBLOCKED`. Whether
-    /// there was one.
+    /// DLOCK.UNBLOCK: ends the blocked call of `client` with Null or with `UNBLOCKED`. Returns whether there was one.
     pub fn unblock<S: Store>(
         &mut self,
         store: &mut S,
@@ -276,7 +277,7 @@ impl Machine {
         self.waits.stall(queue);
     }
 
-    /// BLOCK has run out for the call in `slot`.
+    /// The BLOCK time of the call in `slot` has elapsed.
     pub(super) fn time_out(&mut self, slot: u32, fx: &mut Effects) {
         let Some(waiter) = self.waits.get(slot) else { return };
         if let Some(answer) = self.answer_of(waiter) {
@@ -288,8 +289,8 @@ impl Machine {
         self.stop_waiting(slot);
     }
 
-    /// Takes a place out of its queue and off its connection; of a call that waits for several
-    /// keys, all of them. What comes back is the place that stands for the call.
+    /// Removes a waiter from its queue and its connection; for a call for several keys, all of its waiters. Returns the
+    /// waiter that represents the call.
     pub(super) fn forget_place(&mut self, slot: u32) -> Option<Waiter> {
         let waiter = self.waits.get(slot)?;
         if waiter.is_grouped() {
@@ -302,8 +303,8 @@ impl Machine {
         Some(waiter)
     }
 
-    /// Ends a call that waits for several keys. Its places go, except those that stay. What comes
-    /// back is the place that stood for the call, unless it stays.
+    /// Ends a waiting call for several keys. Removes its waiters, except those that stay. Returns the waiter that
+    /// represented the call, unless it stays.
     pub(super) fn dissolve(&mut self, group: u32, stays: impl Fn(u32) -> bool) -> Option<Waiter> {
         let first = *self.waits.group(group)?.members.first()?;
         if let Some(client) = self.waits.get(first).map(|waiter| waiter.client) {
@@ -320,13 +321,13 @@ impl Machine {
         leader
     }
 
-    /// How many places of one call are taken out of their queues together.
+    /// Number of waiters of one call that are removed from their queues together.
     fn leave_at_once(&self) -> usize {
         self.wide_at_once.min(LEAVE_AT_ONCE)
     }
 
-    /// In the tick: takes places out of their queues whose call is over; `false` if there are none. Those behind them
-    /// are served by the next piece of work.
+    /// In the tick: removes waiters from their queues whose call is over; `false` if there are none. The next piece of
+    /// work serves the waiters behind them.
     pub(super) fn leave_some(&mut self) -> bool {
         for left in 0..self.leave_at_once() {
             let Some(queue) = self.waits.leave_one_gone() else { return left > 0 };
@@ -335,7 +336,7 @@ impl Machine {
         true
     }
 
-    /// The places of blocked calls in `queue`.
+    /// The waiters of blocked calls in `queue`.
     pub(super) fn calls_in(&self, queue: u32) -> Slots {
         let count = self.waits.queue(queue).map_or(0, |queue| queue.calls as usize);
         let of_call = |presence| matches!(presence, Presence::Parked { .. } | Presence::Member);

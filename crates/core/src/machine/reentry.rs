@@ -1,4 +1,4 @@
-//! An ACQUIRE by an owner that has a hold already: a resent call, a claim, or a re-entry.
+//! An ACQUIRE by an owner that already has a hold: a resent call, a claim, or a re-entry.
 
 use super::acquire::Asked;
 use super::caller::Caller;
@@ -16,7 +16,7 @@ use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Acquire;
 
 impl Machine {
-    /// The owner holds it already: a resent call, a claim, or a re-entry.
+    /// The owner holds it already: the call is a resent call, a claim, or a re-entry.
     pub(super) fn acquire_again(
         &mut self,
         step: &mut Step<'_>,
@@ -44,7 +44,7 @@ impl Machine {
         if let Want::Permits { count, .. } = asked.want
             && hold.count != count
         {
-            // Who asked for another number must not take these for them.
+            // A client that asked for another number must not take these for its permits.
             return Call::without_owner(call.reqid, Asks::Acquire).misused(step.key);
         }
         if hold.unclaimed().is_some() {
@@ -96,14 +96,14 @@ pub(super) fn own_hold(resource: &Resource, call: &Acquire<'_>, want: Want) -> O
     }
 }
 
-/// The owner takes a QUEUE grant that waits for it: its lease starts.
+/// The owner claims a QUEUE grant: its lease starts.
 pub(super) fn claim(hold: &mut Hold, step: &Step<'_>, lease_ms: Millis) {
     hold.extras_mut().unclaimed = None;
     hold.lease_ms = lease_ms;
     set_deadline(hold, step.lease + lease_ms);
 }
 
-/// Sets the end of a hold anew. An orphan that nobody tied anew cannot outlive its grace.
+/// Sets a new end of a hold. An orphan that was not bound again cannot outlive its grace.
 pub(super) fn set_deadline(hold: &mut Hold, deadline: LeaseInstant) {
     hold.deadline = deadline;
     if let Some(extras) = &mut hold.extras

@@ -1,8 +1,10 @@
-//! Large values that the server has removed, and very many readers whose holds were broken together, worked off in portions.
+//! Large values that the server has removed, and very many readers whose holds were broken together, drained in
+//! portions.
 //!
-//! A semaphore can have 100,000 permits, each with a tie, a message and requests to remember. So the shell hands over such a value
-//! when the server frees it. The tick ends its holds, a few at a time, and then frees the value piece by piece. Until then
-//! the requests of the remaining holds are found in the value itself, and a tie of a hold that is gone cuts nothing.
+//! A semaphore can have 100,000 permits, each with a binding, a message and requests to remember. So the shell hands
+//! over such a value when the server frees it. The tick ends its holds, a few at a time, and then frees the value piece
+//! by piece. Until then lookups find the requests of the remaining holds in the value itself. A binding of an ended
+//! hold shortens nothing.
 
 use super::requests::spent_of;
 use super::{Machine, Role, Step, subject};
@@ -26,7 +28,7 @@ const HOLDS_AT_ONCE: usize = 2;
 /// Parts that one piece of work frees.
 const PARTS_AT_ONCE: usize = 8;
 
-/// A value that is gone from its key, and of which some holds are not ended yet.
+/// A value removed from its key, some of whose holds are not ended yet.
 #[derive(Debug)]
 pub(super) struct Removed {
     db: u32,
@@ -35,9 +37,9 @@ pub(super) struct Removed {
     value: Box<Resource>,
     /// The last hold that was ended.
     last: Option<HoldId>,
-    /// What is told of the end of its holds.
+    /// The message that tells the end of its holds.
     fate: Fate,
-    /// Its requests belong to the data set that is served.
+    /// Its requests belong to the data set that the server serves now.
     remembers: bool,
 }
 
@@ -46,9 +48,9 @@ pub(super) struct Removed {
 enum Fate {
     /// Their key was deleted.
     Deleted,
-    /// An operator has broken them.
+    /// An operator broke them.
     Broken,
-    /// A primary has ended them: what is told of it, it tells.
+    /// A primary ended them, and it sends the messages.
     Replayed,
 }
 
@@ -99,7 +101,7 @@ impl Fate {
 }
 
 impl Machine {
-    /// Takes over a large value that was removed from `key`, and whose entry has left.
+    /// Takes over a large value that was removed from `key`, and whose entry is gone.
     pub(super) fn take_over_removed(&mut self, key: Key<'_>, entry: EntryId, value: Box<Resource>) {
         let is_primary = self.role == Role::Primary;
         let fate = if is_primary { Fate::Deleted } else { Fate::Replayed };
@@ -113,14 +115,14 @@ impl Machine {
         self.removed.push_back(removed);
     }
 
-    /// Ends the holds of all readers of a key, if they are very many: how many. The caller hands on.
+    /// Ends the holds of all readers of a key, if they are very many. Returns their number. The caller hands off.
     pub(super) fn break_readers(&mut self, step: &mut Step<'_>, resource: &mut Resource) -> usize {
         let count = resource.others().map_or(0, Holds::len);
         if count <= self.wide_at_once {
             return 0;
         }
         if step.dirty {
-            // Told on its own: a replica shall find those in the value who are broken now, and nobody else.
+            // Noted as a record of its own: a replica must find in the value exactly the readers that are broken now.
             self.note_state(step, resource);
         }
         let Body::Rw(rw) = &mut resource.body else { return 0 };
@@ -136,13 +138,13 @@ impl Machine {
         count
     }
 
-    /// A record has replaced the state of a key, and with it very many readers, whom its primary has broken.
+    /// A record has replaced the state of a key, and with it very many readers, which its primary has broken.
     pub(super) fn replaced(&mut self, key: Key<'_>, before: Body, now: &Resource) {
         let mut gone = Resource::free(Kind::Rw);
         gone.body = before;
         let last = gone.others().and_then(Holds::last_id);
         let is_later = |id| last.is_none_or(|last| id > last);
-        // Those who read now came later. Else it is the same value once more.
+        // The present readers came later. Otherwise it is the same value again.
         if now.others().and_then(Holds::first_id).is_none_or(is_later) {
             self.work_off_later(key, NO_ENTRY, Box::new(gone), Fate::Replayed);
         } else {
@@ -150,27 +152,27 @@ impl Machine {
         }
     }
 
-    /// The server has freed a large value of which nothing is left to do: its memory goes piece by piece.
+    /// The server has freed a large value for which no work is left: its memory is freed piece by piece.
     pub fn freed(&mut self, value: Resource) {
         self.debris.push_back(value.into_debris());
     }
 
-    /// Whether a large value that was removed is not worked off.
+    /// Whether a removed large value is not drained.
     pub(super) fn has_removed(&self) -> bool {
         !self.removed.is_empty()
     }
 
-    /// Whether memory of removed values is not given back yet.
+    /// Whether memory of removed values is not freed yet.
     pub(super) fn has_debris(&self) -> bool {
         !self.debris.is_empty()
     }
 
-    /// How many removed values are not worked off or not freed.
+    /// Number of removed values that are not drained or not freed.
     pub fn removed_values(&self) -> usize {
         self.removed.len() + self.debris.len()
     }
 
-    /// Ends some holds of the first value that is not worked off; `false` if there is none.
+    /// Ends some holds of the first value that is not drained; `false` if there is none.
     pub(super) fn work_off_removed<S: Store>(
         &mut self,
         store: &mut S,
@@ -204,7 +206,7 @@ impl Machine {
         true
     }
 
-    /// Takes out the tie of a hold that is gone. Its entry may belong to another key by now, with a hold of the same id.
+    /// Removes the binding of an ended hold. Its entry may belong to another key by now, with a hold of the same id.
     pub(super) fn untie_removed<S: Store>(
         &mut self,
         store: &mut S,
@@ -215,7 +217,7 @@ impl Machine {
             return;
         }
         let is_tied_again = self.leases.key_of(entry).is_some_and(|key| {
-            // What cannot be looked at now may be tied: the tie of a hold that is gone cuts nothing.
+            // If the key cannot be read now, the binding may be live: the binding of an ended hold shortens nothing.
             !store.reaches(key)
                 || matches!(
                     store.get(key),
@@ -228,7 +230,7 @@ impl Machine {
         }
     }
 
-    /// Gives back some memory of removed values; `false` if there is none.
+    /// Frees some memory of removed values; `false` if there is none.
     pub(super) fn free_some(&mut self) -> bool {
         let Some(first) = self.debris.front_mut() else { return false };
         if !first.free(PARTS_AT_ONCE) {
@@ -237,13 +239,13 @@ impl Machine {
         true
     }
 
-    /// What a request did to a hold of a removed value that is not worked off.
+    /// What a request did to a hold of a removed value that is not drained.
     pub(super) fn find_removed(&self, key: Key<'_>, name: RequestKey<'_>) -> Option<Use> {
         let mut removed = self.removed.iter().filter(|_| self.remembers_requests());
         removed.find_map(|removed| removed.find(key, name))
     }
 
-    /// The requests of all holds of removed values that are not worked off, by fingerprint.
+    /// The requests of all holds of removed values that are not drained, by fingerprint.
     pub(super) fn requests_of_removed(&self) -> Vec<(Print, Use)> {
         let removed = self.removed.iter();
         let removed = removed.filter(|removed| removed.remembers && self.remembers_requests());
@@ -263,7 +265,7 @@ impl Machine {
         limits.keep_ms > 0 && limits.most > 0
     }
 
-    /// Another data set takes the place of the one to which the removed values belonged.
+    /// Another data set replaces the one to which the removed values belonged.
     pub(super) fn forget_requests_of_removed(&mut self) {
         for removed in &mut self.removed {
             removed.remembers = false;
@@ -271,5 +273,5 @@ impl Machine {
     }
 }
 
-/// Memory of removed values, in the order in which it is given back.
+/// Memory of removed values, in the order in which it is freed.
 pub(super) type AllDebris = alloc::collections::VecDeque<Debris>;

@@ -1,4 +1,4 @@
-//! What comes from outside as data: records of a primary or the AOF, loaded values, roles.
+//! Input that arrives as data: records of a primary or the AOF, loaded values, roles.
 
 use super::entry::{full_lease, longest_lease, remainder};
 use super::tick::RETRY_MS;
@@ -14,7 +14,7 @@ use crate::time::{LeaseInstant, Millis, Now};
 use alloc::vec::Vec;
 
 impl Machine {
-    /// Carries out `DLOCK.APPLY key payload`: the key now is what the payload says.
+    /// Carries out `DLOCK.APPLY key payload`: sets the key to the state in the payload.
     pub fn replay<S: Store>(
         &mut self,
         store: &mut S,
@@ -23,7 +23,7 @@ impl Machine {
         payload: &[u8],
     ) -> Result<(), DecodeError> {
         if let Some(token) = record::floor(payload)? {
-            // About no key, whatever is under this one.
+            // The token belongs to no key, whatever is under this one.
             self.tokens.learn(token);
             return Ok(());
         }
@@ -38,13 +38,13 @@ impl Machine {
             Slot::Here(resource) => (resource, true),
         };
         if is_there && resource.entry == NO_ENTRY {
-            // Loaded, and not looked at since.
+            // The value was loaded and not opened since.
             self.start_clock(lease, resource);
             self.settle(key, resource);
         } else if is_there && self.leases.of_key(resource.entry, key).is_none() {
             resource.entry = NO_ENTRY;
         }
-        // Very many readers that are replaced together are not freed together.
+        // Very many readers that a record replaces are not freed together.
         let most = self.wide_at_once;
         let is_large = |resource: &Resource| {
             resource.kind() == Kind::Rw && resource.others().is_some_and(|all| all.len() > most)
@@ -76,8 +76,8 @@ impl Machine {
         Ok(())
     }
 
-    /// The largest token given or learnt, if a data set has to carry it: a file that has keys of ours anyway, or one
-    /// from which tokens would not grow because the last one is ahead of the wall clock.
+    /// The largest token given or learnt, if a data set has to carry it. It must if the file has dlock keys anyway. It
+    /// also must if the last token is ahead of the wall clock, because tokens would not grow after a load without it.
     pub fn token_floor(&self, wall_us: u64) -> Option<u64> {
         let last = self.tokens.last();
         (last > wall_us || !self.leases.is_empty()).then_some(last)
@@ -104,22 +104,22 @@ impl Machine {
         {
             self.look_at(store, queue, fx);
         }
-        // What is loaded is not of another type, unless it was replaced since: nothing to do then.
+        // The loaded value has another type only if it was replaced since: then there is nothing to do.
         let _ = self.on_found(store, key, now, fx, |machine, step, resource| {
             machine.hand_on(step, resource);
         });
     }
 
-    /// The data set was replayed from the AOF or loaded, and the server starts to serve: holds
-    /// that were tied to a connection have a grace to be tied anew.
+    /// The data set was replayed from the AOF or loaded, and the server starts to serve. Holds that were bound to a
+    /// connection have a grace in which their owners can bind them again.
     pub fn loaded(&mut self, now: Now) {
         if self.role == Role::Primary {
             self.begin_epoch(now);
         }
     }
 
-    /// This server decides from now on. Every hold gets its last known lease in full: how much of
-    /// it has passed is known only to the server that is gone.
+    /// Makes this server a primary. Every hold gets its last known lease in full: only the old primary knew how much of
+    /// it had elapsed.
     pub fn promote(&mut self, now: Now) {
         if self.role == Role::Primary {
             return;
@@ -135,7 +135,7 @@ impl Machine {
         self.epoch_cursor = self.leases.bound();
     }
 
-    /// Brings the next entry into the current epoch; `false` when all are.
+    /// Moves the next entry to the current epoch; `false` when all are moved.
     pub(super) fn advance_epoch<S: Store>(
         &mut self,
         store: &mut S,
@@ -149,19 +149,19 @@ impl Machine {
         {
             let name: Vec<u8> = entry.name.to_vec();
             let key = Key { db: self.leases.database_of(entry), name: &name };
-            // Opening the key is all it takes.
+            // Opening the key is enough.
             let _ = self.on_found(store, key, now, fx, |_, _, _| ());
             let is_here = matches!(store.get(key), Slot::Here(resource) if resource.entry == id);
             if !is_here {
-                // A replica that heard of an exchange of databases late has kept it; or the key was removed.
+                // A replica that learnt of a swap of databases late has kept the entry; or the key was removed.
                 self.leases.miss(id, self.clock.at(now.mono) + RETRY_MS);
             }
         }
         true
     }
 
-    /// The connection that a hold is tied to; [`NO_CLIENT`] when it has none, or had one that is
-    /// gone or was left behind by a change of role.
+    /// The connection to which a hold is bound. [`NO_CLIENT`] if there is none, if it is closed, or if a change of role
+    /// ended the binding.
     pub(crate) fn bound_client(&self, resource: &Resource, hold: &Hold) -> u64 {
         let is_live = self.role == Role::Primary && self.is_in_epoch(resource);
         let is_here = self.connections.gone_at(hold.tied_to()).is_none();
@@ -178,7 +178,7 @@ impl Machine {
         resource.entry != NO_ENTRY && self.is_in_epoch(resource)
     }
 
-    /// When something ends that has `deadline` now, and gets `full` from a promotion and from a snapshot.
+    /// The effective end of something with `deadline`, which gets `full` after a promotion and after a snapshot.
     pub(crate) fn ends(
         &self,
         resource: &Resource,
@@ -196,8 +196,8 @@ impl Machine {
         }
     }
 
-    /// When a hold ends by itself, also if its key is not entered or not yet brought into the
-    /// current epoch, or its connection is gone and nobody has cut it yet.
+    /// When a hold ends by itself. Also correct if its key has no entry yet or belongs to an older epoch, or if the
+    /// loss of its connection has not shortened the lease yet.
     pub(crate) fn hold_ends(
         &self,
         resource: &Resource,
@@ -213,9 +213,9 @@ impl Machine {
         cut.map_or(until, |cut| until.min(cut))
     }
 
-    /// Whether RESTORE may bring this value in at this wall clock. `pending` waiters came with values of RESTORE that
-    /// have not been looked at yet. A value with more waiters than a client could make, or with a token too far
-    /// ahead, would use up what others need.
+    /// Whether RESTORE may bring this value in at this wall clock. `pending` is the number of waiters that earlier
+    /// RESTOREs brought and that are not checked yet. A value with more waiters than a client could make, or with a
+    /// token too far ahead, would use up shared limits.
     pub fn admit(&self, resource: &Resource, pending: usize, wall_us: u64) -> Result<(), Unfit> {
         let ceiling = self.token_ceiling(wall_us);
         if resource.largest_token() <= ceiling {
@@ -225,7 +225,7 @@ impl Machine {
         }
     }
 
-    /// The part of [`Machine::admit`] that is about waiters: whether RESTORE may bring so many of one key.
+    /// The part of [`Machine::admit`] about waiters: whether RESTORE may bring this number of waiters of one key.
     pub fn admit_waiters(&self, waiters: usize, pending: usize) -> Result<(), Unfit> {
         if waiters > self.settings.max_waiters_per_key {
             Err(Unfit::TooManyWaitersOfKey)

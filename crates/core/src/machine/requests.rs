@@ -1,8 +1,8 @@
-//! Request ids: what a call with REQID is answered that is a copy of an earlier one.
+//! Request ids: the answer to a call whose REQID repeats an earlier one.
 //!
-//! While a hold lasts, it knows its requests itself, and its verbs repeat their answers. What is over
-//! is known to the memory of the machine ([`crate::spent`]): it is asked here before a verb runs, and
-//! fed here by the end of holds and by verbs that leave no hold behind.
+//! While a hold lasts, it knows its requests itself, and its verbs repeat their answers. The memory of the machine
+//! ([`crate::spent`]) knows requests that are over. Each verb asks it first. Ended holds and verbs that leave no hold
+//! behind add to it.
 
 use super::holder::{Whose, not_held};
 use super::{AT_ONCE, Caller, End, Machine, Step, quoted, wrong_type};
@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Mode, ResizeTo};
 
-/// What a call asks for.
+/// The verb of a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Asks {
     Acquire,
@@ -35,7 +35,7 @@ pub(super) enum Asks {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call<'a> {
     pub kind: Kind,
-    /// Of a read-write lock; CANCEL is about both.
+    /// The mode, for a read-write lock; CANCEL is about both modes.
     pub mode: Option<Mode>,
     /// Empty for calls without an owner.
     pub owner: &'a [u8],
@@ -44,17 +44,17 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call for permits that belong to nobody, or for the number of permits.
+    /// A call for permits without an owner, or for the number of permits.
     pub fn without_owner(id: Option<&'a [u8]>, asks: Asks) -> Self {
         Self { kind: Kind::Semaphore, mode: None, owner: &[], id, asks }
     }
 
-    /// `ERR`: its id was used for something else.
+    /// `ERR`: the id was used for another request.
     pub fn misused(self, key: Key<'_>) -> Outcome {
         self.names().next().map_or(Outcome::Null, |name| misused(key, name))
     }
 
-    /// Which holds it may be about; of very many permits, some.
+    /// The holds that the call may be about; of very many permits, some.
     fn may_be_about(self, resource: &Resource) -> Vec<HoldId> {
         match &resource.body {
             Body::Semaphore(semaphore) if !self.owner.is_empty() => {
@@ -68,7 +68,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Under which names the memory knows it.
+    /// The names under which the memory knows it.
     fn names(self) -> impl Iterator<Item = RequestKey<'a>> {
         let modes = match (self.kind, self.mode) {
             (Kind::Rw, None) => [Some(Mode::Read), Some(Mode::Write)],
@@ -82,25 +82,25 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What is known of the request that a call names.
+/// What is known of the request named by a call.
 enum Known {
-    /// A hold in force knows it; and whether its owner has claimed that hold.
+    /// A hold in force knows it; the flag says whether the owner has claimed that hold.
     ByHold(Did, bool),
     /// It is over.
     Over(Use),
 }
 
 impl Machine {
-    /// Which requests were carried out and are over.
+    /// Requests that were carried out and are over.
     pub fn spent(&self) -> &SpentRequests {
         &self.spent
     }
 
-    /// How many requests that are over are known at `now`. Walks over all of them: for tests.
+    /// Number of requests known at `now` that are over. O(n): for tests.
     pub fn known_requests(&self, now: Now) -> usize {
         let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
         let known = self.spent.entries(lease, limits).map(|(print, ..)| print);
-        // A request can be known twice: a value that was moved here has brought along what a removed one knew.
+        // A request can be known twice: a value moved here brings the requests that a removed one knew.
         let removed = self.requests_of_removed().into_iter().map(|(print, _)| print);
         known.chain(removed).collect::<alloc::collections::BTreeSet<_>>().len()
     }
@@ -111,16 +111,15 @@ impl Machine {
         Limits { keep_ms: settings.request_memory_ms, most: settings.request_memory_max }
     }
 
-    /// Another data set takes the place of the one that is here, and with it what is known of requests: `spent`, or
-    /// nothing.
+    /// Another data set replaces the present one, and with it the known requests: `spent`, or none.
     pub fn replace_spent(&mut self, spent: Option<SpentRequests>) {
         self.forget_requests_of_removed();
         let keys = self.spent.keys();
         self.spent = spent.unwrap_or_else(|| SpentRequests::new(keys));
     }
 
-    /// Runs one verb on the key of a call and answers it, unless it is a copy of a request that is
-    /// over: then nothing is done. `None` from the verb: the caller is parked.
+    /// Runs one verb on the key of a call and answers it, unless it repeats a request that is over: then nothing is
+    /// done. `None` from the verb: the caller is parked.
     pub(super) fn on_request<S: Store>(
         &mut self,
         store: &mut S,
@@ -143,8 +142,8 @@ impl Machine {
         fx.reply = answer.unwrap_or_else(|_| Some(wrong_type()));
     }
 
-    /// What a copy of a request that is over is answered; `ERR` for an id that was used for something
-    /// else. `None`: the call is to be carried out, or repeats what a hold in force knows.
+    /// The answer to a copy of a request that is over; `ERR` for an id that was used for another request. `None`: the
+    /// call has to be carried out, or repeats what a hold in force knows.
     pub(super) fn recall(
         &mut self,
         step: &mut Step<'_>,
@@ -155,7 +154,7 @@ impl Machine {
             Known::ByHold(did, _) if !call.asks.may_repeat(did) => {
                 Some(Err(misused(step.key, name)))
             }
-            // It was granted, so there is nothing to cancel; what the owner waits for since is another request.
+            // It was granted, so there is nothing to cancel; the owner's present wait belongs to another request.
             Known::ByHold(Did::Acquire, true) if matches!(call.asks, Asks::Cancel) => {
                 Some(Ok((name, Use::Acquired)))
             }
@@ -179,7 +178,7 @@ impl Machine {
         if let Asks::Acquire = call.asks {
             return spent(step.key, name, used);
         }
-        // Replicated again, so that WAIT after it covers what it repeats.
+        // Replicated again, so that a later WAIT covers the repeated answer.
         step.dirty = true;
         match (call.asks, used) {
             (Asks::Take(_), _) => {
@@ -219,8 +218,8 @@ impl Machine {
         call.names().any(|name| self.find_spent(key, name, lease).is_some())
     }
 
-    /// `ERR` if the id of a call was used for something else at this key. For calls for several keys,
-    /// which change nothing then.
+    /// `ERR` if the id of a call was used for another request at this key. For calls for several keys, which then
+    /// change nothing.
     pub(super) fn refuse_misuse<S: Store>(
         &self,
         store: &mut S,
@@ -243,20 +242,19 @@ impl Machine {
         })
     }
 
-    /// What TAKE did that has this id; for those that wait with the id of a call which was carried
-    /// out meanwhile.
+    /// What a TAKE with this id did, for waiters with the id of a call that was carried out meanwhile.
     pub(super) fn taken_by(&self, step: &Step<'_>, id: Option<&[u8]>) -> Option<Use> {
         let mut names = Call::without_owner(id, Asks::Take(0)).names();
         self.find_spent(step.key, names.next()?, step.lease)
     }
 
-    /// What a request did that is over.
+    /// What a request that is over did.
     fn find_spent(&self, key: Key<'_>, name: RequestKey<'_>, lease: LeaseInstant) -> Option<Use> {
         let known = self.spent.find(key, name, lease, self.request_limits());
         known.or_else(|| self.find_removed(key, name))
     }
 
-    /// Notes what a request did that no hold knows.
+    /// Notes a request that no hold knows.
     pub(super) fn spend(&mut self, step: &mut Step<'_>, call: Call<'_>, what: Use) {
         for name in call.names() {
             self.note_spent(step, name, what);
@@ -283,7 +281,7 @@ impl Machine {
         step.dirty = true;
     }
 
-    /// Forgets a request that was undone: the next copy of it is the first.
+    /// Forgets a request that was rolled back: the next copy of it counts as the first.
     pub(super) fn unspend(&mut self, step: &mut Step<'_>, call: Call<'_>) {
         for name in call.names() {
             self.spent.forget(step.key, name);
@@ -294,7 +292,7 @@ impl Machine {
 }
 
 impl Asks {
-    /// Whether this can be a copy of the request that did that to a hold in force.
+    /// Whether this can repeat the request that did `did` to a hold in force.
     fn may_repeat(self, did: Did) -> bool {
         match did {
             Did::Acquire => matches!(self, Self::Acquire | Self::Cancel),
@@ -303,7 +301,7 @@ impl Asks {
         }
     }
 
-    /// Whether this can be a copy of the request that did that, or a CANCEL of it.
+    /// Whether this can repeat a request with the use `used`, or CANCEL it.
     pub fn may_copy(self, used: Use) -> bool {
         match used {
             Use::Acquired | Use::Cancelled(_) => matches!(self, Self::Acquire | Self::Cancel),
@@ -338,9 +336,9 @@ fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<(Did, bool)
     own.find_map(|(_, hold)| Some((hold.seen(Some(name.id))?, hold.unclaimed().is_none())))
 }
 
-/// The requests of a hold that are over when it ends. None of a grant that nobody claimed, unless its owner ended it: the
-/// owner does not know of it, and asks again with the same id. None of which an older version did not tell
-/// what they did.
+/// The requests of a hold that are over when it ends. None of an unclaimed grant, unless its owner ended it: the owner
+/// does not know of the grant, and asks again with the same id. None that came from an older version without what they
+/// did.
 pub(super) fn spent_of(
     (kind, id): (Kind, HoldId),
     hold: &Hold,
@@ -368,7 +366,7 @@ fn spent(key: Key<'_>, name: RequestKey<'_>, used: Use) -> Outcome {
     Outcome::fault(ErrorCode::Spent, format!("{} {end}", shown(key, name)))
 }
 
-/// The id of a call was used for something else.
+/// The id of a call was used for another request.
 #[cold]
 fn misused(key: Key<'_>, name: RequestKey<'_>) -> Outcome {
     let text = format!(
@@ -386,11 +384,11 @@ fn shown(key: Key<'_>, name: RequestKey<'_>) -> String {
     format!("request {}{of} for {}", quoted(name.id), quoted(key.name))
 }
 
-/// What of RESIZE is remembered.
+/// The part of a RESIZE that is remembered.
 pub(super) fn resized(to: ResizeTo) -> Use {
     match to {
         ResizeTo::Absolute(permits) => Use::ResizedTo(permits),
-        // The parser lets nothing through that does not fit.
+        // The parser refuses values that do not fit.
         ResizeTo::By(delta) => Use::ResizedBy(i32::try_from(delta).unwrap_or_default()),
     }
 }

@@ -1,4 +1,4 @@
-//! What is special about read-write locks.
+//! Verbs of read-write locks that differ from those of locks.
 
 use super::holder::Whose;
 use super::{Caller, End, Machine, Step, wrong_type};
@@ -39,8 +39,8 @@ impl Machine {
         self.renew_hold(store, now, caller, (Kind::Rw, Some(call.mode)), &call.renew, fx);
     }
 
-    /// DRW.BREAK: ends all holds, or those of `owner`. How many there were. Very many readers stop at once all the same; what
-    /// follows from that for each of them is left to the tick.
+    /// DRW.BREAK: ends all holds, or those of `owner`. Returns their number. Even very many readers stop at once; the
+    /// tick does the rest for each of them.
     pub fn rw_break<S: Store>(
         &mut self,
         store: &mut S,
@@ -87,7 +87,7 @@ impl Machine {
                 && !self.waits.is_deserted(waiter)
                 && !self.waits.is_over(waiter, step.now.mono, step.lease)
         };
-        // Whichever is shorter: the queue, or the list of those who read.
+        // Walk over the shorter one: the queue, or the list of readers.
         let first = if self.waits.queue(queue)?.len < rw.readers.len() {
             let mut queue = self.waits.walk(queue).map(|(_, waiter)| waiter);
             queue.find(|waiter| waits(waiter) && rw.find(&waiter.owner, Mode::Read).is_some())
@@ -107,7 +107,7 @@ impl Machine {
     }
 }
 
-/// The hold of an owner in a mode; without one, of a lock for one holder.
+/// The hold of an owner in a mode; without a mode, the hold of a lock for one holder.
 pub(super) fn find(resource: &Resource, whose: Whose<'_>) -> Option<HoldId> {
     if let (Body::Rw(rw), Some(mode)) = (&resource.body, whose.mode) {
         return rw.find(whose.owner, mode);

@@ -21,7 +21,7 @@ use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{ResizeTo, SemRenew, Take};
 
 impl Machine {
-    /// DSEM.INIT: makes a semaphore with so many permits. 1 if it did, 0 if there is one already.
+    /// DSEM.INIT: makes a semaphore with this number of permits. 1 if it did, 0 if there is one already.
     pub fn sem_init<S: Store>(
         &mut self,
         store: &mut S,
@@ -42,9 +42,8 @@ impl Machine {
         });
     }
 
-    /// DSEM.RESIZE: what can be had afterwards, negative while more are out. `ERR` if there is no
-    /// such semaphore, `LIMIT` for a size out of 1..2^31-1. Waiters that ask for more than there
-    /// are now get `LIMIT`.
+    /// DSEM.RESIZE: returns the number of free permits afterwards, negative while more are out. `ERR` if there is no
+    /// such semaphore, `LIMIT` for a size outside 1..2^31-1. Waiters that ask for more than the new size get `LIMIT`.
     pub fn resize<S: Store>(
         &mut self,
         store: &mut S,
@@ -79,8 +78,8 @@ impl Machine {
         });
     }
 
-    /// DSEM.RELEASE: gives a permit back. What can be had afterwards; `NOTHELD` if it is unknown
-    /// or has ended.
+    /// DSEM.RELEASE: returns a permit. The reply is the number of free permits afterwards; `NOTHELD` if the permit is
+    /// unknown or has ended.
     pub fn sem_release<S: Store>(
         &mut self,
         store: &mut S,
@@ -101,8 +100,7 @@ impl Machine {
         });
     }
 
-    /// DSEM.RENEW: sets the end of the lease of a permit anew. 1; `NOTHELD` if it is unknown or
-    /// has ended.
+    /// DSEM.RENEW: sets a new end of the lease of a permit. 1; `NOTHELD` if it is unknown or has ended.
     pub fn sem_renew<S: Store>(
         &mut self,
         store: &mut S,
@@ -147,8 +145,8 @@ impl Machine {
         });
     }
 
-    /// DSEM.TAKE: takes permits that belong to nobody and have no lease, or waits for them. Taken,
-    /// or Null; `LIMIT` for more than there are in all, `QUARANTINE` if only that is in the way.
+    /// DSEM.TAKE: takes permits without owner and lease, or waits for them. Taken, or Null; `LIMIT` for more than the
+    /// semaphore has, `QUARANTINE` if only that is in the way.
     pub fn take<S: Store>(
         &mut self,
         store: &mut S,
@@ -163,7 +161,7 @@ impl Machine {
         });
     }
 
-    /// `None`: the caller is parked.
+    /// Returns `None` if the caller is parked.
     fn take_here(
         &mut self,
         step: &mut Step<'_>,
@@ -176,7 +174,7 @@ impl Machine {
         if call.reqid.is_some()
             && let Some(outcome) = self.recall(step, resource, request)
         {
-            // A call that waits with the same id was just granted.
+            // A waiting call with the same id was just granted.
             return Some(outcome);
         }
         let want = Want::Taken(call.n);
@@ -201,8 +199,8 @@ impl Machine {
         self.park_nameless(step.now, caller, key, (presence, ask), step.fx).err()
     }
 
-    /// DSEM.GIVE: gives back what TAKE and DRAIN took. What can be had afterwards; `LIMIT` for more
-    /// than they took, `ERR` if there is no such semaphore.
+    /// DSEM.GIVE: returns permits of TAKE and DRAIN. The reply is the number of free permits afterwards; `LIMIT` for
+    /// more than were taken, `ERR` if there is no such semaphore.
     pub fn give<S: Store>(
         &mut self,
         store: &mut S,
@@ -235,8 +233,8 @@ impl Machine {
         });
     }
 
-    /// DSEM.DRAIN: takes all permits that can be had, as TAKE does. How many; 0 while somebody
-    /// waits for some. `ERR` if there is no such semaphore, `QUARANTINE` as TAKE.
+    /// DSEM.DRAIN: takes all free permits, as TAKE does. Returns their number; 0 while there are waiters. `ERR` if
+    /// there is no such semaphore, `QUARANTINE` as for TAKE.
     pub fn drain<S: Store>(
         &mut self,
         store: &mut S,
@@ -303,7 +301,7 @@ impl Machine {
         });
     }
 
-    /// Waiters that ask for more than there are get `LIMIT`; the others may have their turn.
+    /// Waiters that ask for more than there are get `LIMIT`; the others may be granted.
     fn capacity_changed(&mut self, step: &mut Step<'_>, resource: &mut Resource, capacity: u32) {
         step.dirty = true;
         if let Some(queue) = self.waits.queue_of(step.key) {
@@ -312,7 +310,7 @@ impl Machine {
         self.hand_on(step, resource);
     }
 
-    /// Waiters that ask for more than there are get `LIMIT`: some of them, and the others from the tick.
+    /// Answers `LIMIT` to waiters that ask for more than there are: to some now, and to the others in the tick.
     pub(super) fn refuse_wide(&mut self, step: &mut Step<'_>, queue: u32, capacity: u32) {
         let found = self.waits.queue(queue);
         let found = found.into_iter().flat_map(|queue| queue.wider_than(capacity));
@@ -328,7 +326,7 @@ impl Machine {
     }
 }
 
-/// The semaphore, if it is made.
+/// The semaphore, unless it exists only for its waiters.
 fn made<'r>(step: &Step<'_>, resource: &'r mut Resource) -> Result<&'r mut Semaphore, Outcome> {
     let found = resource.semaphore_mut().filter(|semaphore| semaphore.capacity > 0);
     found.ok_or_else(|| {

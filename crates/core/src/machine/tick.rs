@@ -1,4 +1,4 @@
-//! The tick: what happens without a call.
+//! The tick: work without a call.
 
 use super::{Machine, Role, WEIGHT_AT_ONCE};
 use crate::effects::Effects;
@@ -7,13 +7,13 @@ use crate::store::{Key, Reach, Slot, Store};
 use crate::time::{Instant, Now};
 use crate::wheel::Step;
 
-/// How soon a shut server is asked again, in milliseconds.
+/// Delay before the machine asks a shut server again, in milliseconds.
 pub const RETRY_MS: u64 = 20;
 
-/// How many requests that are over for too long, or former readers, one piece of work forgets.
+/// Number of overdue requests, or of former readers, that one piece of work forgets.
 const DROPS_AT_ONCE: usize = 32;
 
-/// The moments at which they are forgotten, in microseconds: the multiples of this.
+/// Period at which they are forgotten, in microseconds: alarms are at multiples of it.
 const FORGET_EVERY_US: u64 = 250_000;
 
 /// Whether the server would accept a client's write now.
@@ -21,15 +21,15 @@ const FORGET_EVERY_US: u64 = 250_000;
 /// Every operation on the machine runs under one of these. Only [`Gate::Open`] grants, hands off or changes a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
-    /// Nobody has asked the server. What would be a write waits until somebody has.
+    /// The server has not been asked. Writes wait until it is.
     Unknown,
-    /// It would.
+    /// It would accept the write.
     Open,
-    /// It would not: paused, too few replicas, a disk error, cluster down, loading.
+    /// It would refuse: paused, too few replicas, a disk error, cluster down, loading.
     Shut,
 }
 
-/// What a tick left.
+/// What a tick leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// Everything that is due is done.
@@ -39,11 +39,11 @@ pub enum Progress {
 }
 
 impl Machine {
-    /// Does up to `budget` pieces of what is due: waits that ran out, places whose grace is over,
-    /// leases that ended and what they hand on.
+    /// Does up to `budget` pieces of work: waits that timed out, queue entries whose grace elapsed, expired leases and
+    /// their hand-offs.
     ///
-    /// Unless the gate is open only waits run out: everything else is a write. Under [`Gate::Unknown`] the caller then
-    /// looks at [`Machine::wants_to_write`], asks the server, and calls again.
+    /// Unless the gate is open, only waits time out: everything else is a write. Under [`Gate::Unknown`] the caller
+    /// then checks [`Machine::wants_to_write`], asks the server, and calls again.
     pub fn tick<S: Store>(
         &mut self,
         store: &mut S,
@@ -74,10 +74,10 @@ impl Machine {
                     && (self.flush_one(store, fx) || self.work_off_removed(store, now, fx)))
                 || self.answer_more(fx)
                 || self.answer_former(fx)
-                // Last of what anybody waits for: the queues that it stalls are served in between.
+                // Last of the work that waiters depend on: the queues that it marks dirty are served in between.
                 || self.leave_some()
                 || self.waits.forget_former_readers(DROPS_AT_ONCE)
-                // Nothing waits for it: a request that is over for too long is not found any more.
+                // No client waits for this: lookups do not find overdue requests.
                 || self.spent.drop_overdue(self.clock.at(now.mono), limits, DROPS_AT_ONCE)
                 || self.drop_one_place()
                 || self.free_some();
@@ -91,7 +91,7 @@ impl Machine {
         Progress::More
     }
 
-    /// Whether anything but a wait is due: then it matters whether the gate is open.
+    /// Whether anything besides timeouts is to be done: then the gate matters.
     pub fn wants_to_write(&self, now: Now) -> bool {
         let lease = self.clock.at(now.mono);
         self.role == Role::Primary
@@ -108,7 +108,7 @@ impl Machine {
                 || !self.revisit.is_empty())
     }
 
-    /// When the next tick is due; `None` when nothing will happen by itself. `gate` is what the server said last.
+    /// The time of the next tick; `None` if nothing will happen by itself. `gate` is the last answer of the server.
     pub fn next_alarm(&self, now: Now, gate: Gate) -> Option<Instant> {
         if self.has_debris() || self.waits.has_dropped() {
             return Some(now.mono);
@@ -117,7 +117,7 @@ impl Machine {
         if !self.clock.is_paused()
             && let Some(at) = self.spent.next_end(self.request_limits())
         {
-            // Nothing depends on it, so that many are dropped by one alarm.
+            // Nothing depends on the exact time, so one alarm can drop many.
             let at = self.clock.mono(at).0.next_multiple_of(FORGET_EVERY_US);
             next = Some(next.map_or(Instant(at), |next| next.min(Instant(at))));
         }
@@ -140,7 +140,7 @@ impl Machine {
             return next;
         }
         if self.wants_to_write(now) {
-            // Due already. Behind a shut gate, look again soon; nobody tells when it opens.
+            // Work is waiting. Behind a shut gate, retry soon: the server does not report when the gate opens.
             let retry = if gate == Gate::Shut { now.mono + RETRY_MS } else { now.mono };
             earlier(Some(retry));
         } else {
@@ -168,10 +168,10 @@ impl Machine {
         }
     }
 
-    /// One place goes whose key is gone; `false` when there is none.
+    /// Removes one waiter whose key is gone; `false` if there is none.
     pub(super) fn drop_one_place(&mut self) -> bool {
         let Some(slot) = self.waits.next_dropped() else { return false };
-        // Of a call for several keys that is over, only this place is left.
+        // Its call for several keys is over, and only this waiter is left.
         if self.waits.get(slot).is_some_and(|waiter| self.waits.is_gone(waiter)) {
             self.waits.leave(slot);
         } else {
@@ -202,8 +202,8 @@ impl Machine {
         }
     }
 
-    /// Before a search for a deadlock: queues know holders whose leases have ended until those are ended here. Where
-    /// only one slot can be reached, that is left to the tick, except for the keys that the call names.
+    /// Before a search for a deadlock: ends expired leases, because queues count their holders until then. Where only
+    /// one slot can be reached, the tick does this, except for the keys that the call names.
     pub(super) fn end_due_leases<'k, S: Store>(
         &mut self,
         store: &mut S,
@@ -239,7 +239,7 @@ impl Machine {
         let name = found.name.clone();
         let key = Key { db: self.leases.database_of(found), name: &name };
         if matches!(store.get(key), Slot::Here(resource) if resource.entry == entry) {
-            // Looking at the key ends what is due: so much of it in one turn.
+            // Opening the key ends some of its expired holds: one portion per piece of work.
             let _ = self.on_found_in_part(store, key, now, fx);
         } else {
             self.leases.miss(entry, self.clock.at(now.mono) + RETRY_MS);

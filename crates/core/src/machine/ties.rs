@@ -1,4 +1,4 @@
-//! Ties of holds to connections.
+//! Bindings of holds to connections.
 
 use super::{Grip, Machine, Role};
 use crate::hold::{Hold, NO_CLIENT, Tie};
@@ -7,8 +7,8 @@ use crate::resource::Resource;
 use crate::time::{LeaseInstant, Millis};
 
 impl Machine {
-    /// Notes the ties of a resource that just got its entry. A replica knows no connections: its values may name those that
-    /// this server had as a primary.
+    /// Notes the bindings of a resource that just got its entry. A replica knows no connections: its values may name
+    /// connections that this server had as a primary.
     pub(super) fn tie_all(&mut self, resource: &Resource) {
         if self.role == Role::Replica {
             return;
@@ -20,7 +20,7 @@ impl Machine {
         }
     }
 
-    /// Ties a hold to a connection, or moves the tie there.
+    /// Binds a hold to a connection, or moves its binding there.
     pub(super) fn tie(&mut self, (entry, id): Grip, hold: &mut Hold, ms: Millis, client: u64) {
         self.untie((entry, id), hold);
         let tie = Tie { ms, client, cut: false, orphan_until: None };
@@ -30,8 +30,8 @@ impl Machine {
         }
     }
 
-    /// The tie of a hold goes to the connection that claims it or repeats a call, with `ms` from
-    /// there if it names one; a hold without a tie gets none from a call without BIND.
+    /// Moves the binding of a hold to the connection that claims it or repeats a call, with the new time `ms` if the
+    /// call names one. A hold without a binding gets none from a call without BIND.
     pub(super) fn follow(&mut self, grip: Grip, hold: &mut Hold, ms: Option<Millis>, client: u64) {
         if let Some(ms) = ms.or(hold.tie().map(|tie| tie.ms))
             && client != NO_CLIENT
@@ -48,13 +48,13 @@ impl Machine {
     }
 }
 
-/// How long a tied hold lasts at most without its connection.
+/// The longest time that a bound hold lasts without its connection.
 pub(super) fn orphan_lease(tie: Tie, grace_ms: Millis) -> Millis {
     tie.ms.max(grace_ms)
 }
 
-/// The connection that a hold was tied to is not here any more, through no fault of the holder:
-/// it has a grace to tie it anew.
+/// The connection of a bound hold is not here any more, through no fault of the holder: the hold has a grace in which
+/// it can be bound again.
 pub(super) fn orphan(hold: &mut Hold, from: LeaseInstant, grace_ms: Millis) {
     let deadline = hold.deadline;
     let Some(extras) = &mut hold.extras else { return };

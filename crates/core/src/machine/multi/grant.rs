@@ -1,4 +1,4 @@
-//! Grants to calls for several keys that waited.
+//! Grants to waiting calls for several keys.
 
 use super::look::Look;
 use crate::bytes::Name;
@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use dlock_wire::request::{Acquire, Channel};
 
 impl Machine {
-    /// It is the turn of a call for several keys at one of them. `true` if it left the queue.
+    /// A call for several keys is first at one of them. Returns `true` if it left the queue.
     pub(in crate::machine) fn grant_member(
         &mut self,
         step: &mut Step<'_>,
@@ -39,7 +39,7 @@ impl Machine {
         false
     }
 
-    /// ANYACQUIRE has found its key.
+    /// Grants this key to an ANYACQUIRE.
     fn grant_any(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
         let token = match self.name_hold(step, Want::Lock) {
             Ok((_, token)) => token,
@@ -61,7 +61,7 @@ impl Machine {
         step.fx.note(key, Event::Acquire);
     }
 
-    /// The owner does not hold a key any more that its call for several counted on.
+    /// The owner no longer holds a key on which its call for several keys counted.
     pub(in crate::machine) fn no_longer_ready(&mut self, key: Key<'_>, owner: &[u8]) {
         if self.waits.has_groups()
             && let Some(slot) = self.waits.place_at(key, owner)
@@ -71,8 +71,8 @@ impl Machine {
         }
     }
 
-    /// Grants the calls for several keys that may have all of them now. What becomes ripe through
-    /// that waits for its turn here, however long a chain they make.
+    /// Grants the calls for several keys that are grantable now. Calls that become grantable through these grants are
+    /// granted here, too, however long the chain is.
     pub(in crate::machine) fn grant_what_is_ripe<S: Store>(
         &mut self,
         store: &mut S,
@@ -82,7 +82,7 @@ impl Machine {
         if !self.may_grant(now.mono) {
             return;
         }
-        // All keys of a call share a slot, so in a cluster they are of the slot of the running command. Only a panic
+        // All keys of a call share a slot, so in a cluster they are in the slot of the running command. Only a panic
         // can have left a call of another slot here; it waits for the tick.
         let mut later = VecDeque::new();
         while let Some(call) = self.ripe.pop_front() {
@@ -96,7 +96,7 @@ impl Machine {
         self.ripe.append(&mut later);
     }
 
-    /// In the tick: grants the calls that a panic has left ungranted; `false` if there is none to grant.
+    /// In the tick: grants the calls that a panic has left ungranted; `false` if there is none.
     pub(in crate::machine) fn grant_leftover<S: Store>(
         &mut self,
         store: &mut S,
@@ -153,7 +153,7 @@ impl Machine {
         self.send(&waiter, parts);
     }
 
-    /// The keys of a call, if all of them are there to be taken; else the call waits on.
+    /// The keys of a call, if all of them are free for it; otherwise the call keeps waiting.
     fn members_that_are_open<S: Store>(
         &mut self,
         store: &mut S,
@@ -167,10 +167,10 @@ impl Machine {
         let mut members = Vec::with_capacity(slots.len());
         for slot in slots {
             let queue = self.waits.get(slot)?.queue;
-            // Of a queue that has ended the call is still to be told.
+            // The queue has ended, and the call will be told.
             let found = self.waits.queue(queue).filter(|found| found.is_live())?;
             let (db, name) = (found.db, found.name.clone());
-            // Looked at once more: other commands may have done something to any of the keys.
+            // Check once more: other commands may have changed any of the keys.
             self.waits.expect(queue);
             let look = self.on_key_alone(
                 store,
@@ -195,22 +195,22 @@ impl Machine {
     }
 }
 
-/// A key of a call for several that is there to be taken.
+/// One free key of a call for several keys.
 struct Member {
     db: u32,
     name: Name,
     queue: u32,
-    /// The owner does not hold it already.
+    /// The owner does not hold it yet.
     is_fresh: bool,
 }
 
-/// What a call for several keys took of one: the token, and whether the owner had it before.
+/// What a call for several keys took of one key: the token, and whether the owner held it before.
 fn taken(part: &Part) -> Option<(Key<'_>, u64, bool)> {
     let Given::Hold { token, entered, .. } = part.given else { return None };
     Some((Key { db: part.db, name: &part.name }, token, entered))
 }
 
-/// The call for one key that a waiter stands for.
+/// The call for one key that a waiter represents.
 fn as_call<'a>(waiter: &'a Waiter, name: &'a [u8]) -> Acquire<'a> {
     let ask = &waiter.ask;
     Acquire {

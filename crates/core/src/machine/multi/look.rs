@@ -1,4 +1,4 @@
-//! How the keys look to a call for several, before any is taken.
+//! The state of the keys of a call for several keys, before it takes any.
 
 use crate::effects::{Effects, Outcome};
 use crate::machine::acquire::in_quarantine;
@@ -13,40 +13,39 @@ use crate::time::Now;
 use alloc::vec::Vec;
 use dlock_wire::request::{Acquire, MAcquire};
 
-/// How one key looks to a call for several.
+/// The state of one key for a call for several keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
-    /// Its owner has it, and the hold has seen the request id.
+    /// Its owner holds it, and the hold has seen the request id.
     Seen,
-    /// The request was carried out here, and its hold has ended; or the id was used for something
-    /// else.
+    /// The request was carried out here, and its hold has ended; or the id was used for another request.
     Refused,
-    /// Its owner has it.
+    /// Its owner holds it.
     Held,
-    /// It can be had.
+    /// It is free for the call.
     Open,
-    /// It cannot be had now; with `true`, because of a quarantine alone.
+    /// It is not free now; with `true`, only because of a quarantine.
     Closed(bool),
 }
 
-/// How all keys look to a call for several.
+/// The state of all keys for a call for several keys.
 pub(super) struct Looks {
     /// In the order of the keys.
     pub(super) each: Vec<Look>,
-    /// The earlier call of the owner whose places this one takes over.
+    /// The earlier call of the owner whose waiters this call takes over.
     pub(super) kept: Option<u32>,
-    /// Why a key refuses the id of the call.
+    /// The answer of a key that refuses the id of the call.
     pub(super) refusal: Option<Outcome>,
 }
 
-/// What is about places that the owner has already.
+/// How waiters count that the owner has already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Own {
-    /// The call does not wait: they stand in its way as those of others do.
+    /// The call does not wait: they block it like waiters of other owners.
     Counts,
-    /// The call takes over the places of an earlier one.
+    /// The call takes over the waiters of an earlier call.
     Stays,
-    /// They go when the call waits or is granted.
+    /// They are removed when the call waits or is granted.
     Goes,
 }
 
@@ -57,8 +56,8 @@ impl Look {
 }
 
 impl Machine {
-    /// How each key looks to the call, and which earlier call of the owner leaves it its places. A
-    /// key of another type is an error before anything is taken.
+    /// Inspects each key, and finds the earlier call of the owner whose waiters this one takes over. A key of another
+    /// type is an error before anything is taken.
     pub(super) fn look_at_all<S: Store>(
         &mut self,
         store: &mut S,
@@ -79,11 +78,11 @@ impl Machine {
         }
         if let Some(kept) = self.group_kept_by(now, caller, call, takes_any) {
             let looks = self.look_at_each(store, now, caller, (call, Own::Stays), fx)?;
-            // Of one that is over, places can still be taken out of their queues.
+            // The waiters of a call that is over may already be out of their queues.
             if self.waits.group(kept).is_some_and(|group| !group.is_over) {
                 return Ok(Looks { kept: Some(kept), ..looks });
             }
-            // It was granted, or is over, and its places are gone.
+            // It was granted, or is over, and its waiters are gone.
         }
         self.look_at_each(store, now, caller, (call, Own::Goes), fx)
     }
@@ -129,7 +128,7 @@ impl Machine {
             let has_seen = hold.is_some_and(|hold| hold.seen(call.reqid).is_some());
             return match has_seen {
                 true => Look::Seen,
-                // It cannot be entered once more; only a value that was restored is held so often.
+                // The count is at its maximum; only a restored value can have such a count.
                 false if hold.is_some_and(|hold| hold.count == u32::MAX) => Look::Closed(false),
                 false => Look::Held,
             };
@@ -154,8 +153,7 @@ impl Machine {
         if is_free && is_first { Look::Open } else { Look::Closed(false) }
     }
 
-    /// The earlier call of the owner for several keys, if it waits with a place for every key of
-    /// this one.
+    /// The earlier call of the owner for several keys, if it waits for every key of this one.
     fn group_kept_by(
         &self,
         now: Now,

@@ -1,4 +1,4 @@
-//! The places of a call for several keys: one in each queue, taken and given up in one step.
+//! The waiters of a call for several keys: one in each queue. One step adds them, and one step removes them.
 
 use crate::effects::{Effects, Event, Outcome};
 use crate::machine::Machine;
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use dlock_wire::request::MAcquire;
 
 impl Machine {
-    /// Takes a place in every queue and parks the caller.
+    /// Adds a waiter to every queue and parks the caller.
     pub(super) fn stand_in_lines(
         &mut self,
         now: Now,
@@ -34,7 +34,7 @@ impl Machine {
         let mut members = Vec::with_capacity(call.keys.len());
         for &name in call.keys {
             let key = caller.key(name);
-            // The first place carries what the call asked for.
+            // The first waiter carries the arguments of the call.
             let presence = if members.is_empty() { presence } else { Presence::Member };
             let ask = if members.is_empty() {
                 self.ask(&call.for_key(name), Want::Lock)
@@ -67,7 +67,7 @@ impl Machine {
         Ok(members)
     }
 
-    /// An earlier call is over, and its places for the keys of this one stay.
+    /// An earlier call is over; its waiters for the keys of this one stay.
     fn keep_places(&mut self, group: u32, caller: Caller, call: &MAcquire<'_>, fx: &mut Effects) {
         let place = |name: &&[u8]| self.waits.place_at(caller.key(name), call.owner);
         let wanted: BTreeSet<u32> = call.keys.iter().filter_map(place).collect();
@@ -77,7 +77,7 @@ impl Machine {
         self.dissolve(group, |slot| wanted.contains(&slot));
     }
 
-    /// Earlier waits of the owner for any of the keys are over.
+    /// Ends earlier waits of the owner for any of the keys.
     pub(super) fn oust_all(&mut self, caller: Caller, call: &MAcquire<'_>, fx: &mut Effects) {
         for &name in call.keys {
             let key = caller.key(name);
@@ -87,7 +87,7 @@ impl Machine {
         }
     }
 
-    /// The same for those that are blocked, and for the place at the key that is taken.
+    /// The same for blocked calls, and for the waiter at the key that is taken.
     pub(super) fn oust_blocked(
         &mut self,
         caller: Caller,
