@@ -1,18 +1,16 @@
-//! Deadlock detection: does a call that is about to wait close a circle of owners who wait for
-//! owners?
+//! Deadlock detection: would a call that is about to wait close a cycle of owners that wait for each other?
 //!
-//! Most calls need no search: nobody waits for the caller, or all that it would wait for stands below
-//! it in the order of those who wait (see [`crate::waits`]). What does not fit into the order is
-//! searched for, and only the search can find a circle.
+//! Most calls need no search. Either no owner waits for the caller, or every owner the call would wait for has a lower
+//! rank in the order of waiters (see [`crate::waits`]). The search covers the waits outside this order, and only the
+//! search can find a cycle.
 //!
-//! It reads the graph off the queues, which know who holds their keys ([`crate::waits::Waits::note_holders`]). Of keys
-//! it reads only those that the call names: in a cluster a command may touch no others. So a lease that has ended
-//! counts until the machine has ended it. An owner waits for the holders of a key that keep it from
-//! having it, and for every owner in front of it in the queue. The search goes depth first from the
-//! caller and looks for the caller (Knuth, TAOCP 7.4.1; any circle that a call closes goes through
-//! it). Who stands in a single queue adds nothing to what is known of that queue already, so long
-//! queues of single-minded waiters cost nothing; and who stands below all that can be waiting for
-//! the caller leads nowhere.
+//! The search reads the graph from the queues, which know the holders of their keys
+//! ([`crate::waits::Waits::note_holders`]). It reads only the keys that the call names: in a cluster a command may
+//! touch no others. So an expired lease counts until the machine has ended it. An owner waits for the holders that keep
+//! it from the key, and for every owner in front of it in the queue. The search goes depth first from the caller and
+//! looks for the caller (Knuth, TAOCP 7.4.1; any cycle that a call closes contains it). An owner in a single queue adds
+//! nothing to what that queue already shows, so long queues of such waiters cost nothing. An owner with a lower rank
+//! than all that can be waiting for the caller leads nowhere.
 
 mod search;
 
@@ -26,12 +24,12 @@ use crate::waits::{Aims, Budget};
 use alloc::string::String;
 use search::Search;
 
-/// What the order of those who wait says of a call.
+/// What the order of waiters says about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// It closes no circle.
+    /// The call closes no cycle.
     Admits,
-    /// Those below a level do not lead to the caller.
+    /// Owners below a rank do not lead to the caller.
     Helps,
     /// Nothing.
     IsUnknown,
@@ -40,17 +38,17 @@ enum Order {
 /// How a call for one key would wait.
 struct Wait<'a> {
     goes_first: bool,
-    /// The place that the owner has already.
+    /// The waiter that the owner already has.
     place: Option<(u32, &'a Waiter)>,
-    /// It keeps that place.
+    /// The call keeps this waiter.
     stays: bool,
-    /// It waits in that place already.
+    /// The owner waits there already.
     is_old: bool,
 }
 
 impl Machine {
-    /// The circle that `owner` would close by waiting for `key`, in words; `None` if there is none
-    /// or if it is too far to see.
+    /// The text of the cycle that `owner` would close by waiting for `key`. `None` if there is none, or if the budget
+    /// ends first.
     pub(crate) fn circle<S: Store>(
         &mut self,
         store: &mut S,
@@ -82,7 +80,7 @@ impl Machine {
         };
         let how = self.would_wait(now, key, (owner, want), goes_first);
         if how.stays && how.is_old {
-            // This call closes nothing that was not there before.
+            // This call closes no new cycle.
             return None;
         }
         let is_usual = !goes_first && !how.stays;
@@ -97,7 +95,7 @@ impl Machine {
         self.conclude(&search, text)
     }
 
-    /// The same for a call that takes a new place in the queues of several locks.
+    /// The same for a call that joins the queues of several locks.
     pub(crate) fn circle_of_all<'k, S: Store>(
         &mut self,
         store: &mut S,
@@ -112,7 +110,7 @@ impl Machine {
         let mut aims = Aims::default();
         for key in keys.clone() {
             match store.get(key) {
-                // A key that it has is none that it waits for.
+                // The owner does not wait for a key that it holds.
                 Slot::Here(resource)
                     if resource.lock().hold().is_some_and(|hold| *hold.owner == *owner) => {}
                 Slot::Here(resource) => self.waits.aim_at(&mut aims, key, Some(resource)),
@@ -131,15 +129,15 @@ impl Machine {
         self.conclude(&search, text)
     }
 
-    /// Places that all searches have looked at since the start.
+    /// Number of waiters that all searches have inspected since the start.
     pub fn searched(&self) -> u64 {
         self.searched + self.waits.looked_at()
     }
 
-    /// Whether the order of those who wait shows that there is no circle. Without `aims` it shows
-    /// nothing: others will wait for the caller who do not now.
+    /// Whether the order of waiters shows that there is no cycle. Without `aims` it cannot: owners will wait for the
+    /// caller that do not wait for it now.
     fn ask_order(&mut self, owner: &[u8], aims: Option<&Aims>, budget: &mut Budget) -> Order {
-        // What these phases leave is for the search, which alone can find a circle.
+        // The search handles what these phases leave; only it can find a cycle.
         budget.phase(4, |part| self.waits.settle_doubts(part));
         match aims {
             Some(aims) if budget.phase(4, |part| self.waits.admits(owner, aims, part)) => {
@@ -150,7 +148,7 @@ impl Machine {
         }
     }
 
-    /// How a call would wait that does not go away.
+    /// How a call with BLOCK or QUEUE would wait for `key`.
     fn would_wait(
         &self,
         now: Now,
@@ -168,8 +166,8 @@ impl Machine {
         Wait { goes_first, place, stays, is_old }
     }
 
-    /// What a search has found. While a flush is worked off queues know holders that hold nothing any more: then a circle
-    /// proves nothing, and the call waits.
+    /// The result of a search. While a flush is being drained, queues list holders that hold nothing any more: then a
+    /// cycle proves nothing, and the call waits.
     fn conclude(&mut self, search: &Search<'_>, text: Option<String>) -> Option<String> {
         self.searched += search.looked_at as u64;
         let proves_nothing = text.is_some() && self.is_flushing();

@@ -1,4 +1,4 @@
-//! The search through those who wait, from the caller back to the caller.
+//! The search through the waiters, from the caller back to the caller.
 
 use super::{Order, Wait};
 use crate::holds::ALONE;
@@ -14,54 +14,54 @@ use alloc::vec::Vec;
 use dlock_wire::reply::quote;
 use dlock_wire::request::Mode;
 
-/// Links of a circle that its text names.
+/// Number of links of a cycle that its text names.
 const LINKS_SHOWN: usize = 20;
 
-/// An owner that the search has reached.
+/// An owner reached by the search.
 struct Reached {
     owner: Vec<u8>,
-    /// Whom it was reached from, as an index; `None` for the caller.
+    /// Index of the owner from which the search reached it; `None` for the caller.
     from: Option<usize>,
     /// The key for which `from` waits for this owner.
     key: (u32, Vec<u8>),
 }
 
-/// What is known of a key that somebody waits for.
+/// The holders of a key, as a waiter sees them.
 #[derive(Default)]
 struct Holders {
-    /// The one who waits has it already.
+    /// The waiter's owner holds it already.
     has_it: bool,
-    /// The one who waits stands in front of all others, by a hold of the other mode.
+    /// The waiter goes in front of all others, through a hold in the other mode.
     goes_first: bool,
-    /// Holds keep the one who waits from having it.
+    /// Holds keep the key from the waiter.
     is_held: bool,
-    /// The owners of those that may lead somewhere.
+    /// The owners of the holds that may lead to the caller.
     owners: Vec<Vec<u8>>,
 }
 
 /// One search.
 pub(super) struct Search<'a> {
     caller: &'a [u8],
-    /// Places of the caller that this call gives up, and those of its calls for several.
+    /// Waiters of the caller that this call removes, and those of its calls for several keys.
     leaving: BTreeSet<u32>,
     leaving_groups: BTreeSet<u32>,
-    /// The one that counts only from this call on: it was one of a call for any key.
+    /// The waiter that counts only from this call on: it was a waiter for any of several keys.
     revived: Option<u32>,
-    /// The queue in front of which it will stand, if it does (an upgrade).
+    /// The queue whose front it joins, if it does (an upgrade).
     heads: Option<u32>,
     reached: Vec<Reached>,
     known: BTreeSet<Vec<u8>>,
-    /// Reached, and not looked at yet.
+    /// Reached, and not inspected yet.
     open: Vec<usize>,
     /// Queues of keys whose readers have all been reached.
     read: BTreeSet<u32>,
-    /// Queues whose places before this one have all been reached; apart, as readers see them.
+    /// Queues with the sequence number up to which all waiters have been reached; separate for readers.
     passed: BTreeMap<(u32, bool), u64>,
     pub(super) looked_at: usize,
     budget: Budget,
     /// The caller would have to wait.
     waits: bool,
-    /// Nobody below this level leads to the caller.
+    /// No owner below this rank leads to the caller.
     floor: Option<i64>,
 }
 
@@ -117,8 +117,8 @@ impl Machine {
         if let Some(text) = self.look(now, search, (0, kind, key, want), stays, &holders) {
             return Some(text);
         }
-        // Those behind this place wait for the caller only from now on, so it matters where else the
-        // caller waits. (Of a new place nobody is behind: then it does not.)
+        // The waiters behind this one start to wait for the caller only now, so the caller's other waits matter. (A new
+        // waiter has none behind it: then they do not matter.)
         if search.waits
             && (search.revived.is_some() || search.heads.is_some())
             && let Some(text) = self.look_from_places_of(now, search, 0)
@@ -153,7 +153,7 @@ impl Machine {
         self.search_on(now, search)
     }
 
-    /// The call that has a place in `slot` will be over: all its places go.
+    /// The call with a waiter in `slot` will be over: all its waiters are removed.
     fn note_leaving(&self, search: &mut Search<'_>, slot: u32) {
         match self.waits().get(slot) {
             Some(place) if place.is_grouped() => search.leaving_groups.insert(place.group),
@@ -161,7 +161,7 @@ impl Machine {
         };
     }
 
-    /// Goes on from the owners that the caller waits for.
+    /// Continues from the owners for which the caller waits.
     fn search_on(&self, now: Now, search: &mut Search<'_>) -> Option<String> {
         while let Some(index) = search.open.pop().filter(|_| !search.is_cut()) {
             if let Some(text) = self.look_from_places_of(now, search, index) {
@@ -171,7 +171,7 @@ impl Machine {
         None
     }
 
-    /// Reaches everybody for whom the owner at `index` waits anywhere.
+    /// Reaches all owners for which the owner at `index` waits anywhere.
     fn look_from_places_of(
         &self,
         now: Now,
@@ -188,7 +188,7 @@ impl Machine {
             }
             let Some(queue) = self.waits().queue(waiter.queue) else { continue };
             if !queue.is_live() {
-                // It has ended with its key.
+                // The queue has ended with its key.
                 continue;
             }
             let place = (index, queue.kind, queue.key(), waiter.ask.want);
@@ -200,8 +200,8 @@ impl Machine {
         None
     }
 
-    /// Whether nobody waits forever because of this place: its wait or call is over, its connection is gone
-    /// and it is passed over, it takes any of several keys, or it is for permits.
+    /// Whether this waiter can close no cycle. Its wait or call is over, it is skipped because its connection is
+    /// closed, it takes any of several keys, or it is for permits.
     pub(super) fn is_out_of_this(&self, waiter: &Waiter, now: Now) -> bool {
         let group = self.waits().group(waiter.group);
         !waiter.ask.want.can_lock_up()
@@ -211,8 +211,8 @@ impl Machine {
             || self.waits().is_over(waiter, now.mono, self.lease_time(now.mono))
     }
 
-    /// Reaches everybody for whom the owner at `index` waits at `key`, from its `place` there or
-    /// from where it would stand.
+    /// Reaches all owners for which the owner at `index` waits at `key`, from its waiter `place` there or from its
+    /// position as a new one.
     fn look(
         &self,
         now: Now,
@@ -224,8 +224,8 @@ impl Machine {
         if !search.spend(1) {
             return None;
         }
-        // A call for several does not wait for a key that its owner has. One place alone does: the
-        // hold came by RENAME, and the place is served only after those in front of it.
+        // A call for several keys does not wait for a key that its owner holds. A single waiter does: the hold came by
+        // RENAME, and the waiters in front are served first.
         if holders.has_it && place.is_none_or(Waiter::is_grouped) {
             return None;
         }
@@ -251,7 +251,7 @@ impl Machine {
         None
     }
 
-    /// Notes that the owner at `from` waits for `owner`; the circle if that is the caller.
+    /// Notes that the owner at `from` waits for `owner`. Returns the cycle if that is the caller.
     fn reach(
         &self,
         search: &mut Search<'_>,
@@ -269,8 +269,7 @@ impl Machine {
         search.reach(from, key, owner)
     }
 
-    /// Whether the caller would have to stand behind somebody who counts: to read, behind somebody
-    /// who waits to write.
+    /// Whether the caller would have to wait behind a waiter that counts: to read, behind a waiting writer.
     fn is_anybody_first(
         &self,
         now: Now,
@@ -293,7 +292,7 @@ impl Machine {
         })
     }
 
-    /// Whether `owner` has a hold in force of what it wants.
+    /// Whether `owner` already has a hold in force that satisfies its demand.
     pub(super) fn has_it(&self, resource: &Resource, now: Now, owner: &[u8], want: Want) -> bool {
         let lease = self.lease_time(now.mono);
         let id = match (&resource.body, want) {
@@ -304,7 +303,7 @@ impl Machine {
         hold.is_some_and(|hold| self.hold_ends(resource, hold, lease) > lease)
     }
 
-    /// Whether `owner` stands in front of the waiters, by a hold in force of the other mode.
+    /// Whether `owner` goes in front of the waiters, through a hold in force in the other mode.
     pub(super) fn goes_first(
         &self,
         resource: &Resource,
@@ -320,7 +319,7 @@ impl Machine {
         self.has_it(resource, now, owner, Want::Rw(other))
     }
 
-    /// Who keeps the caller from having a key that its call names: as the key itself says.
+    /// The holders that keep the caller from a key that its call names, read from the key itself.
     fn holders_of_key<S: Store>(
         &self,
         store: &mut S,
@@ -341,7 +340,7 @@ impl Machine {
         let others = others.map(|(_, hold)| &hold.owner);
         let mut is_held = false;
         let others = others.inspect(|_| is_held = true);
-        // Who waits for nothing leads nowhere.
+        // An owner that waits for nothing leads nowhere.
         let leading = others.filter(|owner| self.waits().places_of_owner(owner).next().is_some());
         let owners = leading.map(|owner| owner.to_vec()).collect();
         Holders {
@@ -352,7 +351,7 @@ impl Machine {
         }
     }
 
-    /// Who keeps `owner` from having the key of `queue`: as the queue knows it.
+    /// The holders that keep `owner` from the key of `queue`, read from the queue.
     fn holders_of_queue(
         &self,
         search: &mut Search<'_>,
@@ -378,7 +377,7 @@ impl Machine {
         if waits_for_caller && *owner != *search.caller {
             found.owners.push(search.caller.to_vec());
         }
-        // One look at the readers of a key reaches all of them, for whoever waits to write.
+        // One pass over the readers of a key reaches all of them, for every waiting writer.
         if want == Want::Rw(Mode::Write) && search.read.insert(queue) {
             let (count, readers) = waits.readers_of(queue);
             found.is_held |= count > usize::from(is_reader);
@@ -389,7 +388,7 @@ impl Machine {
         found
     }
 
-    /// Those in front of `place` (without one, of the whole queue) that may lead somewhere.
+    /// The waiters in front of `place` that may lead to the caller; without `place`, those of the whole queue.
     fn in_front(
         &self,
         now: Now,
@@ -402,7 +401,7 @@ impl Machine {
         let is_ahead = |waiter: &Waiter| {
             place.is_none_or(|place| waiter.seq < place.seq) && !self.is_out_of_this(waiter, now)
         };
-        // The caller itself may stand in front of the one we look at.
+        // The caller itself may be in front of the inspected waiter.
         let caller = search.caller;
         let own = waits
             .place_of(queue, caller)
@@ -417,8 +416,8 @@ impl Machine {
             return [caller.to_vec()].into();
         }
         let is_ahead = |waiter: &Waiter| *waiter.owner != *caller && is_ahead(waiter);
-        // Who is in front of somebody in front has been reached already. The caller sees the queue
-        // in its own way: it may go first, or give places up.
+        // Waiters in front of a reached waiter have been reached already. The caller sees the queue in its own way: it
+        // may go first, or give up waiters.
         if let Some(place) = place.filter(|_| index > 0) {
             let is_read = kind == Kind::Rw && want == Want::Rw(Mode::Read);
             let passed = search.passed.entry((queue, is_read)).or_default();
@@ -427,7 +426,7 @@ impl Machine {
             }
             *passed = place.seq;
         }
-        // Whichever is shorter: the queue, or the list of those who stand in several.
+        // Walk over the shorter list: the queue, or the owners that wait in several queues.
         let len = waits.queue(queue).map_or(0, |queue| queue.len);
         let most = search.spend_up_to(len.min(waits.plural_count()));
         let mut found: Vec<Vec<u8>> = if len < waits.plural_count() {
@@ -441,8 +440,8 @@ impl Machine {
             plural.filter(|owner| place(owner).is_some_and(is_ahead)).map(<[u8]>::to_vec).collect()
         };
         if kind == Kind::Rw && want == Want::Rw(Mode::Read) {
-            // A writer in front waits for the readers, for whom a reader does not wait itself. One
-            // of them stands for all.
+            // A writer in front waits for the readers; a reader does not wait for them itself. One writer represents
+            // all.
             let walk = waits.walk(queue).map(|(_, waiter)| waiter);
             let writer = walk
                 .take_while(|_| search.spend(1))
@@ -454,17 +453,17 @@ impl Machine {
 }
 
 impl Search<'_> {
-    /// Uses looks up; `false`: there are none left, and the call waits.
+    /// Spends budget; `false` if none is left: then the call waits.
     fn spend(&mut self, looks: usize) -> bool {
         let is_seen = self.budget.spend(looks);
         self.looked_at += if is_seen { looks } else { 0 };
         is_seen
     }
 
-    /// Uses up to so many looks up. How many there were.
+    /// Spends up to `looks` of the budget. Returns how much.
     fn spend_up_to(&mut self, looks: usize) -> usize {
         let most = looks.min(self.budget.left());
-        // What goes beyond cuts the search.
+        // A demand beyond the budget ends the search.
         self.budget.spend(looks);
         self.looked_at += most;
         most
@@ -475,16 +474,16 @@ impl Search<'_> {
         self.budget.is_cut()
     }
 
-    /// Whether a place of the caller is given up by this call.
+    /// Whether this call removes a waiter of the caller.
     fn is_leaving(&self, slot: u32, waiter: &Waiter) -> bool {
         self.revived != Some(slot)
             && (self.leaving.contains(&slot) || self.leaving_groups.contains(&waiter.group))
     }
 
-    /// The same, whatever its level.
+    /// The same at any rank.
     fn reach(&mut self, from: usize, key: Key<'_>, owner: &[u8]) -> Option<String> {
         if owner == self.caller {
-            // A caller that waits for itself re-enters, or keeps its place.
+            // A caller that waits for itself re-enters, or keeps its waiter.
             return (from > 0).then(|| self.text(from, key));
         }
         if self.known.insert(owner.to_vec()) {
@@ -495,7 +494,7 @@ impl Search<'_> {
         None
     }
 
-    /// The circle that ends with the owner at `last` waiting for the caller at `key`.
+    /// The text of the cycle in which the owner at `last` waits for the caller at `key`.
     fn text(&self, last: usize, key: Key<'_>) -> String {
         let mut links = Vec::from([alloc::format!(
             "{} waits for {}",

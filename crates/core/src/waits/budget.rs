@@ -1,12 +1,12 @@
-//! How much one call may look at before it is let wait unseen.
+//! Bounds the work of the deadlock check of one call. A call that exceeds the bound waits without a complete check.
 
-/// Looks that a call for one key has, over all phases: a millisecond or two.
+/// Budget of a call for one key, over all phases: a millisecond or two.
 const FOR_A_CALL: usize = 16_384;
 
-/// Looks that a call has more for each key that it names.
+/// Additional budget for each key that the call names.
 const FOR_A_KEY: usize = 4;
 
-/// Looks that are left. Each place, hold or owner that is looked at costs one.
+/// The budget that is left. Each waiter, hold or owner inspected costs one.
 #[derive(Debug)]
 pub struct Budget {
     left: usize,
@@ -14,34 +14,35 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// So many looks.
+    /// A budget of `looks`.
     pub fn new(looks: usize) -> Self {
         Self { left: looks, is_cut: false }
     }
 
-    /// What a call for so many keys has.
+    /// The budget of a call for `keys` keys.
     pub fn of_call(keys: usize) -> Self {
         Self::new(FOR_A_CALL + keys.saturating_sub(1) * FOR_A_KEY)
     }
 
-    /// How many are left.
+    /// The budget left.
     pub fn left(&self) -> usize {
         self.left
     }
 
-    /// Uses looks up; `false` if there are not so many.
+    /// Spends `looks`; `false` if less than that is left.
     pub fn spend(&mut self, looks: usize) -> bool {
         self.is_cut |= self.left < looks;
         self.left = self.left.saturating_sub(looks);
         !self.is_cut
     }
 
-    /// Whether more was wanted than there was.
+    /// Whether more was asked for than was left.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Does a phase that may use up one part in so many of what is left. Being cut there is no end: the next phase goes on.
+    /// Runs a phase that may spend at most 1/`parts` of what is left. If the phase exceeds its share, the next phase
+    /// still runs.
     pub fn phase<R>(&mut self, parts: usize, phase: impl FnOnce(&mut Budget) -> R) -> R {
         let most = self.left / parts;
         let mut part = Budget::new(most);

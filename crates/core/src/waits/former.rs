@@ -1,4 +1,4 @@
-//! Tables of waiters that are given up as a whole.
+//! Wait tables that are set aside as a whole.
 
 use super::Waits;
 use crate::queue::{Queue, Waiter};
@@ -6,7 +6,7 @@ use crate::resource::Debris;
 use core::iter::once;
 
 impl Waits {
-    /// Takes everybody away. Ids and serial numbers that come from now on are others than those that were.
+    /// Takes all waiters away. New ids and serial numbers do not repeat the old ones.
     #[must_use]
     pub fn take_all(&mut self) -> Self {
         let mut fresh = Self::new(self.keys);
@@ -22,13 +22,13 @@ impl Waits {
         self.waiters.bound()
     }
 
-    /// Takes a waiter out of tables that were taken away. They do not hold together any more; but who is left is still found by
-    /// slot and id.
+    /// Removes a waiter from tables that were set aside. These tables are not consistent any more, but the remaining
+    /// waiters are still found by slot and id.
     pub fn strike(&mut self, slot: u32) -> Option<Waiter> {
         self.waiters.remove(slot)
     }
 
-    /// What is left of tables without waiters, to be freed piece by piece.
+    /// The remains of tables without waiters, to be freed piece by piece.
     pub(crate) fn into_debris(self, debris: &mut Debris) {
         debris.add(self.waiters.into_values());
         debris.add(self.queues.into_values().flat_map(|mut queue: Queue| {

@@ -1,8 +1,8 @@
-//! Calls for several keys: places that stand together.
+//! Calls for several keys: groups of waiters.
 //!
-//! Such a call can have very many places, and all of them go at the same moment. So a few are taken out of their queues
-//! then, and the others are *gone*: they stay in their queues until the tick takes them out. Walks, counts and searches by
-//! owner skip them.
+//! Such a call can have very many waiters, and all of them end at the same moment. So a few are removed from their
+//! queues at once. The others are *gone*: they stay in their queues until the tick removes them. Walks, counts and
+//! searches by owner skip them.
 
 use super::Waits;
 use crate::queue::{Group, Waiter};
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use hashbrown::HashSet;
 
 impl Waits {
-    /// The call for several keys that a waiter belongs to.
+    /// The call for several keys to which a waiter belongs.
     pub fn group(&self, id: u32) -> Option<&Group> {
         self.groups.get(id)
     }
@@ -21,13 +21,13 @@ impl Waits {
         !self.groups.is_empty()
     }
 
-    /// The waiter that stands for the whole call: itself, or the first of its group.
+    /// The waiter that represents the whole call: itself, or the first of its group.
     pub fn leader<'a>(&'a self, waiter: &'a Waiter) -> &'a Waiter {
         let first = self.groups.get(waiter.group).and_then(|group| group.members.first());
         first.and_then(|&slot| self.waiters.get(slot)).unwrap_or(waiter)
     }
 
-    /// Makes one call of the places in `members`, the first of which is the parked one.
+    /// Makes one call of the waiters in `members`; the first of them is the parked one.
     pub fn unite(&mut self, members: Vec<u32>, takes_any: bool) -> u32 {
         let slots = members.clone();
         let ready = HashSet::with_hasher(self.keys);
@@ -40,8 +40,8 @@ impl Waits {
         id
     }
 
-    /// Ends a call for several keys. Its places stand alone now, but all beyond the first `most` of those that do not
-    /// stay are gone. What comes back is those first ones, to be taken out.
+    /// Ends a call for several keys. Its waiters are independent now; those that do not stay are gone, beyond the first
+    /// `most`. Returns these first ones, which the caller must remove.
     pub fn disband(&mut self, id: u32, most: usize, stays: impl Fn(u32) -> bool) -> Vec<u32> {
         let Some(group) = self.groups.get_mut(id) else { return Vec::new() };
         let (mut first, mut gone) = (Vec::new(), Vec::new());
@@ -68,17 +68,17 @@ impl Waits {
         first
     }
 
-    /// Whether the place belongs to a call that is over.
+    /// Whether the waiter belongs to a call that is over.
     pub fn is_gone(&self, waiter: &Waiter) -> bool {
         self.gone > 0 && self.groups.get(waiter.group).is_some_and(|group| group.is_over)
     }
 
-    /// How many places are gone and not yet taken out.
+    /// Number of gone waiters that are not removed yet.
     pub fn gone(&self) -> usize {
         self.gone
     }
 
-    /// Takes one of them out. The queue it stood in.
+    /// Removes one gone waiter. Returns its queue.
     pub fn leave_one_gone(&mut self) -> Option<u32> {
         while let Some(&id) = self.over.front() {
             let members = self.groups.get_mut(id).map(|group| &mut group.members);
@@ -87,7 +87,7 @@ impl Waits {
                 self.over.pop_front();
                 continue;
             };
-            // It may have been taken out already, and the slot be another's.
+            // It may have been removed already, and another waiter may have the slot.
             if self.waiters.get(slot).is_some_and(|waiter| waiter.group == id) {
                 return self.leave(slot).map(|waiter| waiter.queue);
             }
@@ -95,7 +95,7 @@ impl Waits {
         None
     }
 
-    /// Takes all places out of a queue that are gone, for a queue of another family under the same key.
+    /// Removes all gone waiters from a queue, for a queue of another family under the same key.
     pub(super) fn leave_gone_of(&mut self, queue: u32) {
         let gone = self.walk_all(queue).filter(|(_, waiter)| self.is_gone(waiter));
         for slot in gone.map(|(slot, _)| slot).collect::<Vec<u32>>() {
@@ -103,7 +103,7 @@ impl Waits {
         }
     }
 
-    /// Notes whether the key of `slot` is there for its call to take; `true` when all are.
+    /// Notes whether the key of `slot` is grantable to its call; `true` when all keys are.
     pub fn set_ready(&mut self, slot: u32, is_ready: bool) -> bool {
         let Some(id) = self.waiters.get(slot).map(|waiter| waiter.group) else { return false };
         let Some(group) = self.groups.get_mut(id) else { return false };

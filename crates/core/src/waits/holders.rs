@@ -1,9 +1,9 @@
-//! Who holds the keys that somebody waits for.
+//! Holders of the keys that have waiters.
 //!
-//! Kept only for keys with a queue: whoever takes a free lock, and gives it back, pays nothing for
-//! it. The machine says so whenever a queue begins or a hold of its key changes hands; somebody who
-//! holds no more may be noted a little longer, but nobody who holds is missing. (But for a value with very many readers that
-//! comes from elsewhere: they are noted in portions.)
+//! The tables cover only keys with a queue: taking and releasing a free lock costs nothing here. The machine updates
+//! them whenever a queue begins or a hold of its key changes hands. A former holder may stay listed a little longer,
+//! but no holder is missing. (One exception: very many readers of a value that comes from elsewhere are listed in
+//! portions.)
 
 use super::Waits;
 use super::owners::hash_owner;
@@ -15,12 +15,12 @@ use crate::slab::{NIL, Slab};
 use crate::store::Key;
 use core::iter::successors;
 
-/// How many of very many readers are noted by one piece of work.
+/// Number of readers that one piece of work lists, of very many.
 const NOTED_AT_ONCE: usize = 32;
 
 impl Waits {
-    /// Notes who holds the key of `queue`. Readers that came since the last time are those that the
-    /// resource lists as touched; `anew`, if it is not the value that it was then.
+    /// Lists the holders of the key of `queue`. New readers since the last call are those that the resource lists as
+    /// touched. `anew` says that the value is not the one of the last call.
     pub fn note_holders(&mut self, queue: u32, resource: &Resource, anew: bool) {
         let Some(found) = self.queues.get(queue) else { return };
         let is_awaited = found.len > 0;
@@ -37,8 +37,8 @@ impl Waits {
         self.note_readers(queue, resource, anew);
     }
 
-    /// Of very many readers some are noted, and the tick comes back for the others. Until then a deadlock in which they have
-    /// a part is not seen.
+    /// Lists some of very many readers; the tick comes back for the others. Until then a deadlock that contains one of
+    /// the others is not found.
     fn note_readers(&mut self, queue: u32, resource: &Resource, anew: bool) {
         let Body::Rw(rw) = &resource.body else { return };
         let Some(found) = self.queues.get(queue) else { return };
@@ -77,9 +77,9 @@ impl Waits {
         }
     }
 
-    /// A key that very many read has a queue though nobody waits: who is the first to wait shall not have to note all of
-    /// them. It goes when less than half of them are left, or when the key does. `had_many` is what
-    /// [`Waits::has_many_readers`] said of the key before.
+    /// Keeps a queue without waiters for a key with very many readers, so that the first waiter need not list all of
+    /// them. The queue is closed when less than half of them are left, or when the key is gone. `had_many` is the
+    /// earlier result of [`Waits::has_many_readers`] for the key.
     pub fn mind_readers(&mut self, key: Key<'_>, resource: &Resource, had_many: bool) {
         let count = resource.others().map_or(0, Holds::len);
         if count >= self.many_readers && resource.kind() == Kind::Rw {
@@ -95,13 +95,13 @@ impl Waits {
         }
     }
 
-    /// Whether so many read a key that it may have a queue though nobody waits.
+    /// Whether a key has so large a number of readers that it may have a queue without waiters.
     pub fn has_many_readers(&self, resource: &Resource) -> bool {
         let count = resource.others().map_or(0, Holds::len);
         resource.kind() == Kind::Rw && count >= self.many_readers / 2
     }
 
-    /// `owner` does not read the key of `queue` any more.
+    /// `owner` no longer reads the key of `queue`.
     pub fn stopped_reading(&mut self, queue: u32, owner: &[u8]) {
         let reader = hash_owner(self.keys, owner);
         let more = self.queues.get_mut(queue).and_then(|queue| queue.more.as_mut());
@@ -110,23 +110,23 @@ impl Waits {
         }
     }
 
-    /// Nobody waits any more in a queue that is kept for the readers of its key.
+    /// The last waiter left a queue that is kept for the readers of its key.
     pub(super) fn leave_holder(&mut self, queue: u32) {
         self.set_holder(queue, 0);
     }
 
-    /// There is nothing under the key of `queue`.
+    /// The key of `queue` is gone.
     pub fn forget_holders(&mut self, queue: u32) {
         self.forget_readers(queue);
         self.set_holder(queue, 0);
     }
 
-    /// Whether `owner` is noted as one who holds the key of `queue`.
+    /// Whether `owner` is listed as a holder of the key of `queue`.
     pub(crate) fn knows_holder(&self, queue: u32, owner: &[u8]) -> bool {
         self.is_held_by(queue, hash_owner(self.keys, owner))
     }
 
-    /// Whether `owner` has the key of `queue` for itself, or writes it.
+    /// Whether `owner` holds the key of `queue` exclusively, or as its writer.
     pub(crate) fn is_sole_holder(&self, queue: u32, owner: &[u8]) -> bool {
         let holder = self.queues.get(queue).map_or(0, |queue| queue.holder);
         holder != 0 && holder == hash_owner(self.keys, owner)
@@ -138,13 +138,13 @@ impl Waits {
         more.is_some_and(|more| more.readers.contains(&hash_owner(self.keys, owner)))
     }
 
-    /// Whether somebody has the key of `queue` for itself, or writes it; and that owner, if it waits somewhere.
+    /// Whether the key of `queue` has an exclusive holder or a writer; and that owner, if it waits anywhere.
     pub(crate) fn sole_holder(&self, queue: u32) -> (bool, Option<&[u8]>) {
         let holder = self.queues.get(queue).map_or(0, |queue| queue.holder);
         (holder != 0, self.owner_with(holder))
     }
 
-    /// How many read the key of `queue`, and those of them who wait somewhere.
+    /// The number of readers of the key of `queue`, and those of them that wait anywhere.
     pub(crate) fn readers_of(&self, queue: u32) -> (usize, impl Iterator<Item = &[u8]>) {
         let readers = self.queues.get(queue).map(Queue::readers);
         let count = readers.as_ref().map_or(0, |(count, _)| *count);
@@ -171,7 +171,7 @@ impl Waits {
         successors(self.first_of(hash), next).take_while(|&id| id != NIL)
     }
 
-    /// Whether each queue whose key somebody holds alone stands in the list of that one.
+    /// Whether each queue whose key has an exclusive holder is in the list of that holder.
     pub(crate) fn lists_of_holders_are_whole(&self) -> bool {
         let holder_of = |id: u32| self.queues.get(id).map_or(0, |queue| queue.holder);
         let rightly_listed = |first: u32| {
@@ -206,7 +206,7 @@ impl Waits {
         }
     }
 
-    /// Puts the queue in front of the list of its holder.
+    /// Puts the queue at the head of the list of its holder.
     fn link_holder(&mut self, id: u32, holder: u64) {
         let next = self.first_of(holder);
         if let Some(next) = next {
@@ -223,7 +223,7 @@ impl Waits {
         self.by_holder.insert(&mut ByHolder(&mut self.queues), holder, id);
     }
 
-    /// Takes the queue out of that list.
+    /// Removes the queue from that list.
     fn unlink_holder(&mut self, id: u32, holder: u64) {
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.holder = 0;
@@ -250,7 +250,7 @@ impl Waits {
         }
     }
 
-    /// Nobody reads the key of a queue any more.
+    /// The key of a queue has no readers any more.
     pub(crate) fn forget_readers(&mut self, id: u32) {
         let Some(more) = self.queues.get_mut(id).and_then(|queue| queue.more.as_mut()) else {
             return;
@@ -266,8 +266,8 @@ impl Waits {
         }
     }
 
-    /// Of very many readers of a key that were forgotten, forgets some by their names, too; `false` if there are none.
-    /// Until then it seems that they hold up those who wait for it: a wait too many.
+    /// Removes up to `most` former readers from the table by reader; `false` if there are none. Until then the table
+    /// shows waits that do not exist.
     pub fn forget_former_readers(&mut self, most: usize) -> bool {
         let Some((id, readers)) = self.former_readers.front_mut() else { return false };
         let now = self.queues.get(*id).and_then(|queue| queue.more.as_ref());
@@ -283,7 +283,7 @@ impl Waits {
         true
     }
 
-    /// Whether very many readers were forgotten that are still to be forgotten by their names.
+    /// Whether former readers are left in the table by reader.
     pub fn has_former_readers(&self) -> bool {
         !self.former_readers.is_empty()
     }

@@ -1,10 +1,10 @@
-//! How long the longest queue is, without a walk over all of them.
+//! The length of the longest queue, without a walk over all queues.
 
 use alloc::vec::Vec;
 
-/// How many queues there are of each length: the first number is of those with one place.
+/// The number of queues of each length: the first number counts those with one waiter.
 ///
-/// A length changes by one, so the longest queue does, too: each change costs O(1).
+/// A length changes by one, and the longest queue with it: each change costs O(1).
 #[derive(Debug, Default)]
 pub(super) struct Lengths(Vec<u32>);
 
@@ -14,7 +14,7 @@ impl Lengths {
         self.0.len()
     }
 
-    /// A queue of this length gets one place more.
+    /// A queue of this length gets one more waiter.
     pub(super) fn grow(&mut self, len: usize) {
         if let Some(count) = len.checked_sub(1).and_then(|at| self.0.get_mut(at)) {
             *count -= 1;
@@ -25,7 +25,7 @@ impl Lengths {
         }
     }
 
-    /// A queue of this length, at least 1, loses a place.
+    /// A queue of this length, at least 1, loses a waiter.
     pub(super) fn shrink(&mut self, len: usize) {
         let Some(at) = len.checked_sub(1) else { return };
         if let Some(count) = self.0.get_mut(at) {

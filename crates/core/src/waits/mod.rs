@@ -1,9 +1,7 @@
-//! All queues. Joining, leaving and finding the place of an owner cost O(1) whatever the length of
-//! the queue.
+//! All queues. Joining, leaving and finding the waiter of an owner cost O(1) at any queue length.
 //!
-//! `queues` finds them by key, `groups` knows which places stand together for several keys, `owners`
-//! the places of each owner, `holders` who holds the keys that somebody waits for, and `order` keeps
-//! those who wait for each other in order.
+//! `queues` finds queues by key, and `groups` knows which waiters belong to one call for several keys. `owners` knows
+//! the waiters of each owner, `holders` the holders of keys with waiters, and `order` keeps waiting owners in order.
 
 mod budget;
 mod former;
@@ -34,16 +32,16 @@ use order::Order;
 use owners::{Party, hash_place};
 pub use reorder::Aims;
 
-/// Sequence numbers begin here, so that there is room in front of the first.
+/// First sequence number: it leaves room for waiters in front of the first.
 const FIRST_SEQ: u64 = 1 << 32;
 
-/// Numbers from here on are not taken over from data: there must be room behind the last.
+/// Sequence numbers from here on are not accepted from data: there must be room behind the last.
 const SEQ_MOST: u64 = 1 << 61;
 
-/// From how many readers of a key on they are noted before somebody waits for it.
+/// From this number of readers on, they are listed before there is a waiter.
 const MANY_READERS: usize = 256;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct Waits {
     keys: HashKeys,
@@ -51,42 +49,42 @@ pub struct Waits {
     lengths: Lengths,
     waiters: Slab<Waiter>,
     groups: Slab<Group>,
-    /// Calls for several keys that are over, and how many places of theirs are still to be taken out.
+    /// Calls for several keys that are over, with the number of their waiters still to be removed.
     over: VecDeque<u32>,
     gone: usize,
     /// Queues by key.
     by_key: Buckets,
-    /// The queue that was last found by its key; it may have gone since.
+    /// The queue last found by its key; it may be gone since.
     last_found: Cell<u32>,
-    /// Places by queue and owner.
+    /// Waiters by queue and owner.
     by_owner: Buckets,
-    /// The owners who have places.
+    /// The owners that have waiters.
     parties: Slab<Party>,
-    /// Those by the name of the owner.
+    /// The same owners by name.
     by_name: Buckets,
-    /// Those who have more than one place.
+    /// The owners that have more than one waiter.
     plural: BTreeSet<u32>,
-    /// The first of the queues of whose keys the holder, or writer, is the same, by that one. (Not all of them: one owner may
-    /// hold very many keys, and entries with the same hash are walked over one by one.)
+    /// Holder hash -> head of the list of queues whose key that owner holds exclusively or writes. (A list, because one
+    /// owner may hold very many keys, and entries with the same hash are walked over one by one.)
     by_holder: Buckets,
     /// Hash of a reader, and the queue of the key that it reads.
     by_reader: BTreeSet<(u64, u32)>,
-    /// Readers of a key that is gone, or whose queue is: some of them are still in that table.
+    /// Readers of a queue or key that is gone: some of them are still in `by_reader`.
     former_readers: VecDeque<(u32, BTreeSet<u64>)>,
-    /// From how many readers on they are noted before somebody waits.
+    /// From this number of readers on, they are listed before there is a waiter.
     pub(crate) many_readers: usize,
     order: Order,
     last_seq: u64,
     last_serial: u64,
     /// BLOCK times of parked waiters, on the monotonic clock.
     pub timeouts: Wheel,
-    /// Ends of absent places, on the lease clock.
+    /// Grace ends of waiters without a connection, on the lease clock.
     pub graces: Wheel,
-    /// Queues that must be looked at once the server lets us.
+    /// Dirty queues: to be checked once the server accepts writes.
     stalled: BTreeSet<u32>,
-    /// Of these, too, from the first on: after a quarantine, all that there were.
+    /// More dirty queues, from the first on: after a quarantine, all queues of that time.
     all_stalled: core::ops::Range<u32>,
-    /// Queues whose keys are gone, and whose waiters go one by one.
+    /// Queues whose keys are gone and whose waiters are removed one by one.
     dropped: VecDeque<u32>,
     calls: u32,
     parked: usize,
@@ -138,15 +136,15 @@ impl Waits {
         self.waiters.get(id.slot()).filter(|waiter| waiter.id == id)
     }
 
-    /// Whether the place has run out by itself, noticed or not. (That of a blocked call with QUEUE
-    /// stays when the call is over.)
+    /// Whether the wait has timed out, noticed or not. (With QUEUE the entry of a blocked call stays when the call is
+    /// over.)
     pub fn is_over(&self, waiter: &Waiter, mono: Instant, lease: LeaseInstant) -> bool {
         let call = self.leader(waiter);
         let stays = call.presence.is_parked() && call.ask.queue_ms.is_some();
         !stays && call.presence.is_over(mono, lease)
     }
 
-    /// The place that `owner` has in `queue`.
+    /// The waiter of `owner` in `queue`.
     pub fn place_of(&self, queue: u32, owner: &[u8]) -> Option<u32> {
         if self.by_owner.is_empty() {
             return None;
@@ -161,22 +159,22 @@ impl Waits {
         self.by_owner.find(hash_place(self.keys, queue, owner), same, next)
     }
 
-    /// The place that `owner` has in the queue of `key`.
+    /// The waiter of `owner` in the queue of `key`.
     pub fn place_at(&self, key: Key<'_>, owner: &[u8]) -> Option<u32> {
         self.place_of(self.queue_of(key)?, owner)
     }
 
-    /// How many wait: blocked calls, and places without one.
+    /// Number of blocked calls, and of queue entries without a call.
     pub fn count(&self) -> (usize, usize) {
         (self.parked, self.waiters.len() - self.parked - self.members)
     }
 
-    /// How many places there are in all queues.
+    /// Number of waiters in all queues.
     pub fn len(&self) -> usize {
         self.waiters.len() - self.gone
     }
 
-    /// Whether nobody waits.
+    /// Whether there are no waiters.
     pub fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }
@@ -186,17 +184,17 @@ impl Waits {
         self.walk_from(self.queues.get(queue).map_or(NIL, |queue| queue.head))
     }
 
-    /// The same with the places that are gone.
+    /// The same with the waiters that are gone.
     pub(crate) fn walk_all(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
         self.walk_all_from(self.queues.get(queue).map_or(NIL, |queue| queue.head))
     }
 
-    /// Whether anybody waits in a queue.
+    /// Whether a queue has waiters.
     pub fn has_waiters(&self, queue: u32) -> bool {
         self.walk(queue).next().is_some()
     }
 
-    /// How many wait in a queue: a walk along it only while places are gone and not taken out.
+    /// Number of waiters in a queue. O(1), except while gone waiters are not removed: then it walks along the queue.
     pub fn len_of(&self, queue: u32) -> usize {
         match self.gone {
             0 => self.queues.get(queue).map_or(0, |queue| queue.len),
@@ -219,7 +217,7 @@ impl Waits {
         })
     }
 
-    /// Those in front of the waiter in `slot`, the nearest first.
+    /// The waiters in front of the one in `slot`, the nearest first.
     pub fn ahead_of(&self, slot: u32) -> impl Iterator<Item = &Waiter> {
         let mut at = self.waiters.get(slot).map_or(NIL, |waiter| waiter.prev);
         let ahead = core::iter::from_fn(move || {
@@ -230,11 +228,11 @@ impl Waits {
         ahead.filter(|waiter| !self.is_gone(waiter))
     }
 
-    /// Puts a waiter into the queue of `key`, which is of `kind` if it is new.
+    /// Puts a waiter into the queue of `key`; a new queue is of `kind`.
     pub fn join(&mut self, key: Key<'_>, kind: Kind, newcomer: Newcomer<'_>) -> u32 {
         let mut queue = self.queue_of(key);
         if let Some(id) = queue.filter(|&id| self.queues.get(id).is_some_and(|q| q.kind != kind)) {
-            // Left by waiters of another family, and not looked at since.
+            // Left by waiters of another family, and not processed since.
             self.leave_gone_of(id);
             self.close_if_empty(id);
             queue = self.queue_of(key);
@@ -248,7 +246,7 @@ impl Waits {
             Rank::Last | Rank::Numbered(_) => (tail, NIL),
         };
         let seq = match newcomer.rank {
-            // Below all who joined at the end, also those that a grant has taken out and that may be restored.
+            // Below all that joined at the end, including those that a grant has removed and that may be restored.
             Rank::Restored(seq) if seq >= FIRST_SEQ => Some(seq),
             Rank::First | Rank::Restored(_) => {
                 let first = self.waiters.get(head).map_or(FIRST_SEQ, |first| first.seq);
@@ -310,7 +308,7 @@ impl Waits {
         slot
     }
 
-    /// The neighbours of a place with the sequence number `seq`, which no other has.
+    /// The neighbours of a waiter with the sequence number `seq`, which must be unused.
     fn gap_for(&self, queue: u32, seq: u64) -> (u32, u32) {
         let next = self.walk_all(queue).find(|(_, waiter)| waiter.seq > seq);
         match next {
@@ -319,8 +317,8 @@ impl Waits {
         }
     }
 
-    /// Takes a waiter out of its queue, and the queue away when it was the last. Of a call for
-    /// several keys, only this place goes: see [`Waits::disband`].
+    /// Removes a waiter from its queue, and removes the queue with the last waiter. For a call for several keys it
+    /// removes only this waiter: see [`Waits::disband`].
     pub fn leave(&mut self, slot: u32) -> Option<Waiter> {
         self.timeouts.disarm(slot);
         self.graces.disarm(slot);
@@ -337,7 +335,7 @@ impl Waits {
         let waiter = self.waiters.remove(slot)?;
         self.gone -= usize::from(was_gone);
         self.unlink_from(slot, (waiter.queue, waiter.prev, waiter.next));
-        // One that is answered or dropped is closed by those who hold its number.
+        // The code that holds the number of an answered or dropped queue closes it.
         if let Some(queue) = self.queues.get_mut(waiter.queue)
             && queue.is_live()
         {
@@ -345,7 +343,7 @@ impl Waits {
                 self.stalled.insert(waiter.queue);
                 self.forget_holders(waiter.queue);
             } else if queue.len == 0 && queue.readers().0 >= self.many_readers {
-                // The next one to wait does not note all of them again.
+                // So that the next waiter need not list all readers again.
                 self.leave_holder(waiter.queue);
             } else if queue.len == 0 {
                 self.close_queue(waiter.queue);
@@ -354,7 +352,7 @@ impl Waits {
         Some(waiter)
     }
 
-    /// Takes a waiter out of the list of its queue.
+    /// Removes a waiter from the list of its queue.
     fn unlink_from(&mut self, slot: u32, (queue, prev, next): (u32, u32, u32)) {
         if let Some(before) = self.waiters.get_mut(prev) {
             before.next = next;
@@ -374,7 +372,7 @@ impl Waits {
         }
     }
 
-    /// Changes how a waiter waits. Its blocked call, if it had one, is over: it gets a new id.
+    /// Changes the wait state of a waiter. If it had a blocked call, that call is over, and the waiter gets a new id.
     pub fn set_presence(&mut self, slot: u32, presence: Presence) {
         self.count_out(slot);
         if let Some(waiter) = self.waiters.get_mut(slot) {
@@ -393,7 +391,7 @@ impl Waits {
         self.arm(slot);
     }
 
-    /// Gives a place to a later call of the same owner.
+    /// Gives a waiter to a later call of the same owner.
     pub fn take_over(&mut self, slot: u32, client: u64, presence: Presence, ask: Ask) {
         self.count_out(slot);
         if let Some(waiter) = self.waiters.get_mut(slot) {
@@ -405,14 +403,14 @@ impl Waits {
         self.set_presence(slot, presence);
     }
 
-    /// Counts a waiter by what it is now.
+    /// Counts a waiter in its present state.
     fn count_in(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         self.parked += usize::from(waiter.presence.is_parked());
         self.members += usize::from(waiter.presence == Presence::Member);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.calls += u32::from(is_of_call(waiter.presence));
-            // A dropped queue has given its sets back.
+            // A dropped queue has freed its sets.
             let want = Some(waiter.ask.want).filter(|_| !queue.is_dropped);
             if want.is_some_and(is_maker) {
                 queue.more.get_or_insert_default().makers += 1;
@@ -423,7 +421,7 @@ impl Waits {
         }
     }
 
-    /// Takes back what [`Waits::count_in`] did.
+    /// Reverses [`Waits::count_in`].
     fn count_out(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         self.parked -= usize::from(waiter.presence.is_parked());
@@ -460,7 +458,7 @@ impl Waits {
     }
 }
 
-/// How many permits a waiter asks for, if more than one: every semaphore has one.
+/// The number of permits that a waiter asks for, if more than one: every semaphore has one.
 fn width(want: Want) -> Option<u32> {
     match want {
         Want::Permits { count: n, .. } | Want::Taken(n) if n > 1 => Some(n),
@@ -468,12 +466,12 @@ fn width(want: Want) -> Option<u32> {
     }
 }
 
-/// Whether a blocked call stands there: in its place, or in a further one.
+/// Whether the waiter belongs to a blocked call, as its first or a further waiter.
 fn is_of_call(presence: Presence) -> bool {
     matches!(presence, Presence::Parked { .. } | Presence::Member)
 }
 
-/// Whether a waiter makes the semaphore if it is not there.
+/// Whether a waiter makes the semaphore if it is missing.
 fn is_maker(want: Want) -> bool {
     matches!(want, Want::Permits { limit: Some(_), .. })
 }

@@ -1,32 +1,31 @@
-//! The order of those who wait for each other.
+//! The topological order of waiting owners.
 //!
-//! Each owner who has places stands on a level, so that **whoever waits stands higher than those it
-//! waits for**. While that is so nobody waits in a circle, and a call needs no search if all that it
-//! would wait for stands lower than its owner (Pearce and Kelly, A dynamic topological sort
-//! algorithm, 2006). An owner who waits for nobody has no level: it cannot be in the way.
+//! Each owner with waiters has a rank, the field `level`. **An owner that waits ranks higher than the owners it waits
+//! for.** While this is true there is no cycle of waits. A call then needs no search if all owners it would wait for
+//! rank lower than its own (Pearce and Kelly, A dynamic topological sort algorithm, 2006). An owner that waits for no
+//! other has no rank: it cannot be in the way.
 //!
-//! The order knows waits by what is kept here, the queues and [`super::holders`], and takes one for
-//! the other where it is not sure: every place counts that its owner can wait in forever, also when
-//! its time has run out; it waits for everybody in front of it, and for all who hold the key, readers
-//! included. So it knows all waits that the search in [`crate::waitgraph`] knows, and some more. A
-//! wait too many makes somebody search, or puts an owner in doubt; it never makes a call be refused.
+//! The order reads waits from this module, the queues and [`super::holders`]. Where it is not sure whether a wait
+//! exists, it assumes one. Every waiter counts that can wait forever, even after its timeout. It waits for all waiters
+//! in front of it, and for all holders of the key, readers included. So the order knows all waits that the search in
+//! [`crate::waitgraph`] knows, and some more. An extra wait costs a search, or makes an owner unordered; it never
+//! causes a refusal.
 //!
-//! Levels rise along a queue. So it is enough to compare the last in front, the first behind and the
-//! holders. New waits come to be, and are compared, in three ways:
+//! Ranks rise along a queue. So it is enough to compare the last waiter in front, the first behind and the holders. New
+//! waits appear, and are compared, in three ways:
 //!
-//! - A place begins to count ([`Waits::count_place`]): it is taken at the end, in front of all (an
-//!   upgrade) or with the places of a loaded fair lock; a place for any key becomes one for this key;
-//!   a place for several keys, whose key its owner held, does so no more.
-//! - Somebody comes to hold a key that others wait for ([`Waits::came_to_hold`]). A grant to the first
-//!   in the queue only takes waits away. It is another matter if those in front were passed over, if a
-//!   reader becomes the writer, and if RENAME, SWAPDB or RESTORE bring a value under the waiters.
-//! - The first waiter of a key begins a queue: then its holders are noted.
+//! - A waiter begins to count ([`Waits::count_place`]). It joins at the end, in front of all (an upgrade) or with the
+//!   entries of a loaded fair lock. Or a waiter for any of several keys becomes one for this key. Or the owner of a
+//!   waiter for several keys no longer holds this key.
+//! - An owner becomes holder of a key that has waiters ([`Waits::came_to_hold`]). A grant to the first in the queue
+//!   only removes waits. It can add waits if the waiters in front were skipped, if a reader becomes the writer, and if
+//!   RENAME, SWAPDB or RESTORE bring a value under the waiters.
+//! - The first waiter of a key begins a queue: then its holders are listed.
 //!
-//! Whoever does not stand right there is moved at once if that is little work. If not, or if it really
-//! waits in a circle (nobody searches while detection is off, for a wait too far to see, or because
-//! of a RENAME), it is *in doubt*: its own waits and the waits for it may contradict the order, no
-//! others do. While anybody is in doubt, calls are decided by a full search, as if there were no
-//! order, and each of them tries to put some of those who are in their places.
+//! An owner that violates the order is moved at once if that is little work. Otherwise it is *unordered*: its waits and
+//! the waits for it may violate the order, but no other waits do. An owner in a real cycle is unordered, too. Such a
+//! cycle exists if detection was off, if a wait exceeded the budget, or after a RENAME. While any owner is unordered,
+//! each call falls back to a full search and also tries to re-rank a few unordered owners.
 
 use super::Waits;
 use super::budget::Budget;
@@ -35,55 +34,55 @@ use crate::queue::Waiter;
 use crate::resource::Kind;
 use alloc::collections::BTreeSet;
 
-/// The level of those who wait for nobody.
+/// The rank of an owner that waits for no other.
 pub(super) const LOWEST: i64 = i64::MIN;
 
-/// Between two levels, so that others find room there.
+/// Distance between two ranks, so that other ranks fit between them.
 const STEP: i64 = 1 << 20;
 
-/// Places that do not count, or holders, that are looked at before all is called doubtful.
+/// Number of waiters that do not count, or of holders, inspected before the owner is called unordered.
 const LOOKS_MOST: usize = 64;
 
-/// Keys that others wait for, of one owner, that are looked at before all is called doubtful.
+/// Number of contended keys of one owner inspected before the owner is called unordered.
 pub(super) const HELD_MOST: usize = 1_024;
 
-/// Calls after which those in doubt are tried again at the latest when somebody joins them.
+/// Number of calls after which unordered owners are retried at the latest when another owner joins them.
 const RETRY_AFTER: u32 = 8;
 
-/// How much is looked at to move an owner who does not stand right at once.
+/// Budget to move an owner that violates the order at once.
 const MOVED_AT_ONCE: usize = 64;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// No level is higher.
+    /// No rank is higher.
     top: i64,
-    /// No level is lower.
+    /// No rank is lower.
     bottom: i64,
-    /// The level that the owner of the next new place gets.
+    /// The rank for the owner of the next new waiter.
     pub(super) promised: Option<i64>,
-    /// Parties in doubt.
+    /// Unordered parties.
     pub(super) unsure: BTreeSet<u32>,
-    /// Where the next attempt to help them begins.
+    /// Where the next attempt to re-rank them begins.
     pub(super) cursor: u32,
-    /// How many calls pass between two attempts, and how many of them are still to come.
+    /// Number of calls between two attempts, and how many of them are still to come.
     pub(super) pause: u32,
     pub(super) rest: u32,
-    /// Places for several keys that do not count, because their owners hold this one.
+    /// Waiters for several keys that do not count, because their owners hold this key.
     pub(super) exempt: BTreeSet<u32>,
-    /// Places that all this has looked at.
+    /// Number of waiters that all this has inspected.
     pub(super) looked_at: u64,
 }
 
 impl Order {
-    /// A level above all others.
+    /// A rank above all others.
     pub(super) fn above_all(&mut self) -> i64 {
         self.top = self.top.saturating_add(STEP);
         self.top
     }
 
-    /// `count` levels between two others; `lowest` and `highest` are not among them, and without
-    /// `lowest` nothing is right below. As the first of them, and how far they are apart.
+    /// `count` ranks strictly between `lowest` and `highest`; without `lowest`, there is no lower bound. Returns the
+    /// first of them, and their distance.
     pub(super) fn between(
         &mut self,
         lowest: Option<i64>,
@@ -101,14 +100,14 @@ impl Order {
         (gap > 0).then_some((first, gap))
     }
 
-    /// `count` levels below all others.
+    /// `count` ranks below all others.
     pub(super) fn below_all(&mut self, count: usize) -> Option<(i64, i64)> {
         self.between(None, self.bottom, count)
     }
 }
 
 impl Waits {
-    /// The place in `slot` has a part in the order from now on, if its owner can wait in it forever.
+    /// The waiter in `slot` is part of the order from now on, if its owner can wait there forever.
     pub fn count_place(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         if waiter.counts || waiter.owner.is_empty() || !waiter.ask.want.can_lock_up() {
@@ -146,8 +145,8 @@ impl Waits {
         }
     }
 
-    /// The owner with this hash does not hold the key of `queue` any more: if its call for several
-    /// waits here, it waits for this one, too.
+    /// The owner with this hash no longer holds the key of `queue`. If its call for several keys waits here, it now
+    /// waits for this key, too.
     pub(super) fn holds_no_more(&mut self, queue: u32, holder: u64) {
         if self.order.exempt.is_empty() {
             return;
@@ -158,7 +157,7 @@ impl Waits {
         }
     }
 
-    /// Whether all levels are as they should be.
+    /// Whether all ranks are correct.
     pub(super) fn is_in_order(&self) -> bool {
         self.order.unsure.is_empty()
     }
@@ -167,7 +166,7 @@ impl Waits {
         !self.order.unsure.contains(&party)
     }
 
-    /// The party is where it should be, or gone.
+    /// The party respects the order again, or is gone.
     pub(super) fn trust(&mut self, party: u32) {
         self.order.unsure.remove(&party);
     }
@@ -182,21 +181,21 @@ impl Waits {
         }
     }
 
-    /// The place that a party has in a queue.
+    /// The waiter of a party in a queue.
     pub(super) fn place_in(&self, queue: u32, party: u32) -> Option<u32> {
         let eldest = self.waiters.get(self.parties.get(party)?.eldest)?;
         self.place_of(queue, &eldest.owner)
     }
 
-    /// Who holds the key of a queue, by the hash of the owner.
+    /// The holders of the key of a queue, by owner hash.
     pub(super) fn holders_of(&self, queue: u32) -> impl Iterator<Item = u64> {
         let queue = self.queues.get(queue);
         let alone = queue.map(|queue| queue.holder).filter(|&holder| holder != 0);
         alone.into_iter().chain(queue.into_iter().flat_map(|queue| queue.readers().1))
     }
 
-    /// The level of the first waiter that counts from `slot` on, in one direction, other than
-    /// `party` and those in doubt; `Err` if that is too far to see.
+    /// The rank of the first waiter that counts from `slot` on, in one direction, except `party` and unordered ones;
+    /// `Err` if that exceeds the limit.
     pub(super) fn next_level(
         &self,
         budget: &mut Budget,
@@ -217,7 +216,7 @@ impl Waits {
         Err(())
     }
 
-    /// Whether the waits that the place in `slot` makes go downwards.
+    /// Whether all waits of the waiter in `slot` go to lower ranks.
     fn stands_right(&self, slot: u32) -> bool {
         let Some(waiter) = self.waiters.get(slot) else { return true };
         let (party, level) = (waiter.party, self.level_of(waiter.party));
@@ -240,7 +239,7 @@ impl Waits {
             && holders.next().is_none()
     }
 
-    /// Whether a party stands lower than those who wait for what it holds.
+    /// Whether a party ranks lower than the waiters for what it holds.
     fn is_below_its_waiters(&self, party: u32) -> bool {
         let mut held = self.held_by(self.hash_of(party));
         let budget = &mut Budget::new(2 * HELD_MOST);
@@ -254,7 +253,7 @@ impl Waits {
         first.is_ok_and(|first| first.is_none_or(|first| first > self.level_of(party)))
     }
 
-    /// A party may not stand right: it is moved if that is little work.
+    /// A party may violate the order: moves it if that is little work.
     fn doubt(&mut self, party: u32) {
         if self.move_party(party, MOVED_AT_ONCE) {
             self.trust(party);
@@ -264,7 +263,7 @@ impl Waits {
         }
     }
 
-    /// What does not hold in the order, if anything, for tests.
+    /// A violation of the order, if there is any, for tests.
     pub(crate) fn disorder(&self) -> Option<&'static str> {
         for (id, queue) in self.queues.iter() {
             let mut last = None;

@@ -1,4 +1,4 @@
-//! Which places an owner has, in whatever queues.
+//! The waiters of each owner, in all queues.
 
 use super::Waits;
 use super::order::LOWEST;
@@ -8,21 +8,21 @@ use crate::slab::{NIL, Slab};
 use core::hash::{BuildHasher, Hash, Hasher};
 use core::num::NonZeroU32;
 
-/// An owner who has places.
+/// An owner that has waiters.
 #[derive(Debug)]
 pub(super) struct Party {
-    /// Where it stands in the order of those who wait for each other.
+    /// Its rank in the order of waiting owners.
     pub(super) level: i64,
-    /// Its eldest place: the others are linked to it.
+    /// Its first waiter: the others are linked to it.
     pub(super) eldest: u32,
-    /// How many places it has.
+    /// Number of its waiters.
     places: NonZeroU32,
-    /// The next of its bucket in the table of owners.
+    /// The next entry of its bucket in the table of owners.
     next_by_name: u32,
 }
 
 impl Waits {
-    /// The places of `owner` in all queues.
+    /// The waiters of `owner` in all queues.
     pub fn places_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (u32, &Waiter)> {
         self.places_of(self.party_of(owner).unwrap_or(NIL))
     }
@@ -37,17 +37,17 @@ impl Waits {
         })
     }
 
-    /// Whether the owner of a place has another one elsewhere.
+    /// Whether the owner of a waiter has another one elsewhere.
     pub fn is_plural(&self, waiter: &Waiter) -> bool {
         waiter.elder != NIL || waiter.younger != NIL
     }
 
-    /// How many owners have more than one place.
+    /// Number of owners that have more than one waiter.
     pub fn plural_count(&self) -> usize {
         self.plural.len()
     }
 
-    /// The owners who have more than one place.
+    /// The owners that have more than one waiter.
     pub fn plural_owners(&self) -> impl Iterator<Item = &[u8]> {
         self.plural.iter().filter_map(|&party| self.name_of(party))
     }
@@ -74,7 +74,7 @@ impl Waits {
         self.name_of(party).map_or(0, |name| hash_owner(self.keys, name))
     }
 
-    /// The owner with this hash, if it has places.
+    /// The owner with this hash, if it has waiters.
     pub(super) fn owner_with(&self, hash: u64) -> Option<&[u8]> {
         if self.by_name.is_empty() || hash == 0 {
             return None;
@@ -87,7 +87,7 @@ impl Waits {
         self.waiters.get(eldest).map(|waiter| &*waiter.owner)
     }
 
-    /// Makes a place findable by its owner.
+    /// Adds a waiter to the table by owner.
     pub(super) fn index(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         let (keys, owner, queue) = (self.keys, waiter.owner.clone(), waiter.queue);
@@ -99,7 +99,7 @@ impl Waits {
         {
             known.places = known.places.saturating_add(1);
             let eldest = known.eldest;
-            // Right behind the eldest, so that no walk is needed.
+            // Right behind the first, so that no walk is needed.
             let younger = self.waiters.get(eldest).map_or(NIL, |waiter| waiter.younger);
             for (at, elder_of) in [(younger, slot), (slot, eldest)] {
                 if let Some(waiter) = self.waiters.get_mut(at) {
@@ -161,7 +161,7 @@ impl Waits {
     }
 }
 
-/// The places as entries of the table by queue and owner.
+/// The waiters as entries of the table by queue and owner.
 pub(super) struct Places<'a> {
     pub(super) keys: HashKeys,
     pub(super) waiters: &'a mut Slab<Waiter>,
@@ -184,7 +184,7 @@ impl Chain for Places<'_> {
     }
 }
 
-/// The owners who have places as entries of the table by name.
+/// The owners with waiters as entries of the table by name.
 struct ByName<'a> {
     keys: HashKeys,
     parties: &'a mut Slab<Party>,
@@ -215,7 +215,7 @@ pub(super) fn hash_place(keys: HashKeys, queue: u32, owner: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Never 0, which stands for nobody.
+/// Never 0, which means "no owner".
 pub(super) fn hash_owner(keys: HashKeys, owner: &[u8]) -> u64 {
     let mut hasher = keys.build_hasher();
     hasher.write(owner);

@@ -1,21 +1,21 @@
-//! Places whose connection is gone. In all queues but those of fair locks they are *deserted*: they keep their order, are
-//! granted nothing until their owners ask again, and hold nobody up.
+//! Queue entries whose connection is closed. In all queues but those of fair locks they are *deserted*. They keep their
+//! order, are granted nothing until their owners ask again, and block no other waiter.
 //!
-//! A client that is redeployed can leave thousands of them in front of a queue. So a queue knows the first place that is not
-//! deserted, and a grant does not walk over the others.
+//! A redeployed client can leave thousands of them at the front of a queue. So a queue knows its first entry that is
+//! not deserted, and a grant does not walk over the others.
 
 use super::Waits;
 use crate::queue::{Presence, Queue, Waiter};
 use crate::slab::NIL;
 
 impl Waits {
-    /// Whether a place is passed over until its owner asks again: its connection is gone.
+    /// Whether a waiter is skipped until its owner asks again because its connection is closed.
     pub fn is_deserted(&self, waiter: &Waiter) -> bool {
         matches!(waiter.presence, Presence::Absent { .. })
             && self.queues.get(waiter.queue).is_some_and(Queue::skips_absent)
     }
 
-    /// The place in `slot` is there, and not deserted: it may be the first such place of its queue.
+    /// The waiter in `slot` is not deserted: it may be the first such waiter of its queue.
     pub(super) fn note_present(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot).filter(|waiter| !self.is_deserted(waiter)) else {
             return;
@@ -36,7 +36,8 @@ impl Waits {
         }
     }
 
-    /// All in front of the place in `slot` are passed over, while connections have been heard again so often.
+    /// All waiters in front of the one in `slot` are skipped. `times_heard` is the count of connections that became
+    /// active again at that moment.
     pub fn note_passed(&mut self, queue: u32, slot: u32, times_heard: u64) {
         if let Some(queue) = self.queues.get_mut(queue) {
             queue.more.get_or_insert_default().behind_passed = (slot, times_heard + 1);
@@ -49,8 +50,8 @@ impl Waits {
         }
     }
 
-    /// The place in `slot` goes, or is deserted from now on: if it was the first that is not, the next such place is. Each
-    /// deserted place is passed once, unless its owner comes back.
+    /// The waiter in `slot` is removed, or deserted from now on: if it was the first that is not, the next such one is.
+    /// Each deserted waiter is passed once, unless its owner comes back.
     pub(super) fn pass_first_present(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         let (id, mut next) = (waiter.queue, waiter.next);
@@ -70,7 +71,8 @@ impl Waits {
         }
     }
 
-    /// The same, from the first on that may not be passed over, when connections have been heard again so often.
+    /// The waiters of a queue from the first one on that may count, when the count of connections that became active again is
+    /// `times_heard`.
     pub fn walk_counting(
         &self,
         queue: u32,
@@ -83,7 +85,7 @@ impl Waits {
         self.walk_from(known.map_or(first, |(slot, _)| slot))
     }
 
-    /// The waiters of a queue from the first on that is not deserted.
+    /// The waiters of a queue from the first one on that is not deserted.
     pub fn walk_present(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
         let first = self.queues.get(queue).map_or(NIL, |queue| queue.first_present);
         self.walk_from(first)

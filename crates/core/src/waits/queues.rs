@@ -1,4 +1,4 @@
-//! The queues: found by key, opened and closed, and what is to be done for them.
+//! The queues: lookup by key, opening, closing, and pending work.
 
 use super::Waits;
 use super::owners::{Places, hash_place};
@@ -11,19 +11,19 @@ use crate::store::Key;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash, Hasher};
 
-/// How many numbers of queues are looked at for the next that is stalled.
+/// Number of queue ids checked in the search for the next dirty queue.
 const LOOKS_AT_ONCE: usize = 4_096;
 
 impl Waits {
-    /// The queue of `key`, if there is one. It can be empty: then the key has not been looked at
-    /// since the last waiter left.
+    /// The queue of `key`, if there is one. It can be empty: then the key has not been checked since the last waiter
+    /// left.
     pub fn queue_of(&self, key: Key<'_>) -> Option<u32> {
         if self.by_key.is_empty() {
             return None;
         }
         let same = |id| self.queues.get(id).is_some_and(|queue| queue.key() == key);
-        // A call looks its key up several times: comparing costs less than hashing. A queue that has ended with its key
-        // still has that name.
+        // A call looks its key up several times, and comparing costs less than hashing. A queue that has ended with its
+        // key still has that name.
         let last = self.last_found.get();
         if same(last) && self.queues.get(last).is_some_and(Queue::is_live) {
             return Some(last);
@@ -34,7 +34,7 @@ impl Waits {
         found
     }
 
-    /// The next key that is looked for is that of this queue: it is compared before any is hashed.
+    /// The next lookup is for the key of this queue: it is compared before any is hashed.
     pub fn expect(&self, id: u32) {
         self.last_found.set(id);
     }
@@ -54,7 +54,7 @@ impl Waits {
         self.queues.iter().filter(|(_, queue)| !queue.is_dropped)
     }
 
-    /// The length of the longest queue, with the places that are gone and not taken out.
+    /// The length of the longest queue, including gone waiters that are not removed yet.
     pub fn longest(&self) -> usize {
         self.lengths.longest()
     }
@@ -84,12 +84,12 @@ impl Waits {
         id
     }
 
-    /// The largest number that any queue has had.
+    /// The largest serial number that any queue has had.
     pub fn last_serial(&self) -> u64 {
         self.last_serial
     }
 
-    /// Gives a queue a number that none had before.
+    /// Gives a queue a serial number that none had before.
     pub fn renew_serial(&mut self, id: u32) -> u64 {
         self.last_serial += 1;
         if let Some(queue) = self.queues.get_mut(id) {
@@ -107,13 +107,13 @@ impl Waits {
         self.stalled.remove(&id);
     }
 
-    /// All who wait have their answer: the queue is not found by its key any more, and nobody holds anything up for it.
+    /// All waiters have their answer. The queue is no longer found by its key, and its waiters block no others.
     pub fn set_answered(&mut self, id: u32) {
         self.forget_holders(id);
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.is_answered = true;
         if let Some(more) = &mut queue.more {
-            // There is no value that could be told.
+            // No value mirrors the queue now.
             (more.unsaved, more.untold) = (Vec::new(), NIL);
         }
         let hash = hash_key(self.keys, queue.key());
@@ -121,36 +121,36 @@ impl Waits {
         self.stalled.remove(&id);
     }
 
-    /// Forgets a queue that is empty.
+    /// Removes a queue that is empty.
     pub fn close_if_empty(&mut self, id: u32) {
         if self.queues.get(id).is_some_and(|queue| queue.len == 0 && !queue.is_dropped) {
             self.close_queue(id);
         }
     }
 
-    /// Forgets a queue that is empty and was kept for the readers of its key.
+    /// Removes a queue that is empty and was kept for the readers of its key.
     pub fn close_if_unused(&mut self, id: u32) {
         if self.queues.get(id).is_some_and(|queue| queue.kind == Kind::Rw) {
             self.close_if_empty(id);
         }
     }
 
-    /// Notes that `queue` must be looked at again.
+    /// Marks `queue` dirty.
     pub fn stall(&mut self, queue: u32) {
         if self.queues.get(queue).is_some_and(Queue::is_live) {
             self.stalled.insert(queue);
         }
     }
 
-    /// Notes that all queues must be looked at again.
+    /// Marks all queues dirty.
     pub fn stall_all(&mut self) {
         self.all_stalled = 0..self.queues.bound();
     }
 
-    /// The next queue that must be looked at.
+    /// The next dirty queue.
     pub fn next_stalled(&mut self) -> Option<u32> {
         let noted = self.stalled.first().copied();
-        // Numbers without a queue are passed, some at a time: of what is left, the next call knows more.
+        // Ids without a queue are skipped, a number of them at a time: the next call continues.
         for _ in 0..LOOKS_AT_ONCE {
             let id = self.all_stalled.start;
             if self.all_stalled.is_empty() || noted.is_some_and(|noted| noted < id) {
@@ -167,12 +167,12 @@ impl Waits {
         self.stalled.pop_first()
     }
 
-    /// Whether any queue must be looked at.
+    /// Whether any queue is dirty.
     pub fn has_stalled(&self) -> bool {
         !self.stalled.is_empty() || !self.all_stalled.is_empty()
     }
 
-    /// Notes that a place of a durable queue came, goes or changed.
+    /// Notes that a waiter of a durable queue came, left or changed.
     pub(super) fn mark_unsaved(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         if let Some(queue) = self.queues.get_mut(waiter.queue)
@@ -183,12 +183,12 @@ impl Waits {
         }
     }
 
-    /// Whether anything changed in a durable queue since it was last asked for.
+    /// Whether a durable queue changed since [`Waits::take_unsaved`].
     pub fn is_unsaved(&self, queue: u32) -> bool {
         self.queues.get(queue).is_some_and(Queue::is_unsaved)
     }
 
-    /// What changed in a durable queue since it was last asked for.
+    /// The changes of a durable queue since the last call.
     pub fn take_unsaved(&mut self, queue: u32) -> Vec<(u64, u32)> {
         let Some(queue) = self.queues.get_mut(queue) else { return Vec::new() };
         let unsaved = queue.more.as_mut().map(|more| core::mem::take(&mut more.unsaved));
@@ -196,7 +196,7 @@ impl Waits {
         unsaved.unwrap_or_default()
     }
 
-    /// A value begins to mirror a durable queue: all of its waiters are to be told to it.
+    /// A value begins to mirror a durable queue: all waiters have to be copied to it.
     pub fn tell_all(&mut self, queue: u32) {
         if let Some(queue) = self.queues.get_mut(queue)
             && queue.head != NIL
@@ -205,7 +205,7 @@ impl Waits {
         }
     }
 
-    /// The next waiter that is to be told to the value.
+    /// The next waiter to copy to the value.
     pub fn next_untold(&mut self, queue: u32) -> Option<u32> {
         let queue = self.queues.get_mut(queue)?;
         let more = queue.more.as_mut()?;
@@ -218,7 +218,7 @@ impl Waits {
         Some(slot)
     }
 
-    /// The waiter in `slot` leaves, so it is not to be told any more.
+    /// The waiter in `slot` leaves, so it need not be copied any more.
     pub(super) fn pass_untold(&mut self, slot: u32) {
         if let Some(waiter) = self.waiters.get(slot)
             && let Some(more) =
@@ -229,8 +229,8 @@ impl Waits {
         }
     }
 
-    /// All who stand in this queue are to go with its key, and are too many for one step. From now on it is not the queue of
-    /// its key: another one begins when somebody waits for it again. It is worked off with [`Waits::next_dropped`].
+    /// Drops the waiters of this queue together with its key; they are too many for one step. From now on it is not the
+    /// queue of its key: the next waiter begins another one. [`Waits::next_dropped`] drains it.
     pub fn drop_queue(&mut self, id: u32) {
         self.forget_holders(id);
         let Some(queue) = self.queues.get_mut(id) else { return };
@@ -242,7 +242,7 @@ impl Waits {
         self.dropped.push_back(id);
     }
 
-    /// [`Waits::drop_queue`] but for some of its waiters, in their order: they stand in a new queue of the key.
+    /// [`Waits::drop_queue`] except for some of its waiters: they keep their order in a new queue of the key.
     pub fn move_out(&mut self, id: u32, stay: &[u32]) {
         let Some(queue) = self.queues.get(id) else { return };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
@@ -258,7 +258,7 @@ impl Waits {
     /// A waiter of a dropped queue; `None` when none is left.
     pub fn next_dropped(&mut self) -> Option<u32> {
         while let Some(&id) = self.dropped.front() {
-            // Its id is not used again before it is taken out here.
+            // Its id is not used again before it is removed here.
             if let Some(queue) = self.queues.get(id).filter(|queue| queue.len > 0) {
                 return Some(queue.head);
             }
@@ -268,7 +268,7 @@ impl Waits {
         None
     }
 
-    /// Whether anybody stands in a dropped queue.
+    /// Whether any dropped queue has waiters.
     pub fn has_dropped(&self) -> bool {
         !self.dropped.is_empty()
     }
@@ -278,7 +278,7 @@ impl Waits {
         self.dropped.iter().filter_map(|&id| Some((id, self.queues.get(id)?)))
     }
 
-    /// Puts a waiter at the end of another queue of the same key: the call that it stands for goes on.
+    /// Moves a waiter to the end of another queue of the same key: the call behind it continues.
     pub fn move_to(&mut self, slot: u32, to: u32) {
         self.count_out(slot);
         self.pass_first_present(slot);

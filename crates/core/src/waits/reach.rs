@@ -1,5 +1,4 @@
-//! Who waits for an owner, and whom it waits for, over any number of others: from level to level, and
-//! from queue to queue.
+//! The owners that wait for an owner, and those it waits for, transitively: from rank to rank, and from queue to queue.
 
 use super::Waits;
 use super::order::LOWEST;
@@ -8,10 +7,10 @@ use crate::slab::NIL;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Why nobody was moved.
+/// Why no owner was moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
-    /// There is a circle, or what the order takes for one.
+    /// There is a cycle, or a path that the order takes for one.
     Circle,
     TooFar,
 }
@@ -25,17 +24,17 @@ pub(super) struct Root {
     pub(super) level: i64,
 }
 
-/// Who has been reached.
+/// The owners reached so far.
 pub(super) struct Reach {
     root: Root,
     pub(super) parties: Vec<u32>,
     known: BTreeSet<u32>,
-    /// Up to where each queue has been walked.
+    /// The sequence number up to which each queue has been walked.
     walked: BTreeMap<u32, u64>,
-    /// The level next to the ones that were reached.
+    /// The rank next to the ones reached.
     pub(super) next: Option<i64>,
     pub(super) left: usize,
-    /// The root does not wait yet for what is looked at first.
+    /// The root does not wait yet for what is inspected first.
     is_call: bool,
 }
 
@@ -69,7 +68,7 @@ impl Reach {
 }
 
 impl Waits {
-    /// Reaches everybody up to `ceiling` who waits for the root.
+    /// Reaches all owners up to `ceiling` that wait for the root.
     pub(super) fn reach_up(&self, reach: &mut Reach, ceiling: i64) -> Result<(), Why> {
         let (mut party, mut hash, mut at) = (reach.root.party, reach.root.hash, 0);
         loop {
@@ -89,7 +88,7 @@ impl Waits {
         }
     }
 
-    /// Reaches those in a queue from `slot` on, except `me`.
+    /// Reaches the owners in a queue from `slot` on, except `me`.
     fn walk_up(
         &self,
         reach: &mut Reach,
@@ -111,7 +110,7 @@ impl Waits {
                     // It holds what others want, and waits for them there.
                     return Err(Why::Circle);
                 }
-                // Others may hold the key, too: they reach this place.
+                // Other owners may hold the key, too: they reach this waiter.
                 reach.walked.insert(at.queue, at.seq + 1);
             } else if at.counts {
                 is_ahead = true;
@@ -129,7 +128,7 @@ impl Waits {
         }
     }
 
-    /// None of those who were reached is what the call is about to wait for.
+    /// Fails if the call is about to wait for any of the reached owners.
     pub(super) fn are_no_aims(&self, reach: &mut Reach, aims: &Aims) -> Result<(), Why> {
         for at in 0..reach.parties.len() {
             let Some(&party) = reach.parties.get(at) else { break };
@@ -151,8 +150,7 @@ impl Waits {
         Ok(())
     }
 
-    /// Reaches everybody down to `floor` whom the root is about to wait for; without `aims`, whom
-    /// it waits for.
+    /// Reaches all owners down to `floor` for which the root is about to wait; without `aims`, for which it waits.
     pub(super) fn reach_down(
         &self,
         reach: &mut Reach,
@@ -196,7 +194,7 @@ impl Waits {
         Ok(())
     }
 
-    /// Reaches the holders of the key of a queue, and those in it up to `slot`, except `me`.
+    /// Reaches the holders of the key of a queue, and the owners in it up to `slot`, except `me`.
     fn walk_down(
         &self,
         reach: &mut Reach,
@@ -220,7 +218,7 @@ impl Waits {
             reach.spend()?;
             if waiter.counts && Some(waiter.party) == me {
                 if is_behind {
-                    // Others wait for a place that goes only if this call is not refused.
+                    // Others wait for a waiter that is removed only if this call is not refused.
                     return Err(Why::Circle);
                 }
             } else if waiter.counts {

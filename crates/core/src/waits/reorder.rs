@@ -1,9 +1,8 @@
-//! Making room in the order for new waits: those who wait for an owner are lifted, or those whom it
-//! waits for are lowered, whichever is less work.
+//! Makes room in the order for new waits. Either the owners that wait for an owner get higher ranks, or those it waits
+//! for get lower ranks, whichever is less work.
 //!
-//! Where nobody is in doubt only those are moved who stand between the two ends of the new wait
-//! (Pearce and Kelly's affected region). With somebody in doubt levels prove nothing, and everybody
-//! is moved who can be reached.
+//! Without unordered owners only those between the two ends of the new wait move (Pearce and Kelly's affected region).
+//! With unordered owners ranks prove nothing, and all owners that can be reached move.
 
 use super::Waits;
 use super::budget::Budget;
@@ -16,29 +15,29 @@ use crate::store::Key;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// How much is looked at to make room for a call, in growing attempts, upwards and downwards, as far as its budget goes.
+/// Budgets of the attempts to make room for a call, upwards and downwards, as far as the call's budget allows.
 const FOR_A_CALL: [usize; 3] = [64, 512, 4_096];
 
-/// The same for somebody in doubt.
+/// The same for an unordered owner.
 const IN_DOUBT: [usize; 2] = [512, 4_096];
 
-/// How many are helped in one call.
+/// Largest number of unordered owners that one call tries to re-rank.
 const IN_DOUBT_AT_ONCE: usize = 1_024;
 
-/// A level below all that are given.
+/// A rank below all that are given.
 const UNKNOWN: i64 = LOWEST + 1;
 
-/// Readers of one key that a call is compared with before it is searched for.
+/// Largest number of readers of one key that the order compares with a call; with more, a search decides.
 const READERS_MOST: usize = 1_024;
 
-/// What a call is about to wait for.
+/// The targets for which a call is about to wait.
 #[derive(Debug, Default)]
 pub struct Aims {
-    /// Queues that it would stand at the end of.
+    /// Queues whose end it would join.
     pub(super) queues: BTreeSet<u32>,
-    /// Those who hold keys that nobody waits for yet, by the hash of the owner.
+    /// Holders of keys without waiters, by owner hash.
     pub(super) holders: BTreeSet<u64>,
-    /// There is more.
+    /// There are more targets than listed.
     pub(super) is_cut: bool,
 }
 
@@ -57,15 +56,15 @@ impl Waits {
         aims.is_cut |= holds.next().is_some();
     }
 
-    /// Whether nobody can be waiting for `owner`, as far as that is known at once.
+    /// Whether no owner can be waiting for `owner`, as far as this is known in O(1).
     pub fn is_of_no_concern(&self, owner: &[u8]) -> bool {
         self.waiters.is_empty()
             || (self.party_of(owner).is_none()
                 && self.held_by(hash_owner(self.keys, owner)).next().is_none())
     }
 
-    /// Makes room in the order for what `owner` is about to wait for. `true`: it closes no circle.
-    /// `false`: that has to be searched for.
+    /// Makes room in the order for the targets of `owner`. `true`: the call closes no cycle. `false`: a search has to
+    /// decide.
     pub fn admits(&mut self, owner: &[u8], aims: &Aims, budget: &mut Budget) -> bool {
         self.order.promised = None;
         if !self.is_in_order() {
@@ -74,7 +73,7 @@ impl Waits {
         let root = self.root(owner);
         let Some(floor) = self.floor(root, budget) else { return true };
         if aims.is_cut {
-            // Those who are left out may be waiting for the owner.
+            // The targets left out may be waiting for the owner.
             return false;
         }
         if root.level == LOWEST {
@@ -113,12 +112,12 @@ impl Waits {
         false
     }
 
-    /// The call that [`Waits::admits`] made room for has taken its places, or takes none.
+    /// The call for which [`Waits::admits`] made room has joined its queues, or will not.
     pub fn forget_promise(&mut self) {
         self.order.promised = None;
     }
 
-    /// Nobody below this level can be waiting for `owner`, whatever for; `None` if that is not known.
+    /// No owner ranked below this can be waiting for `owner`; `None` if that is not known.
     pub fn least_level(&self, owner: &[u8], budget: &mut Budget) -> Option<i64> {
         let root = self.root(owner);
         if root.level != LOWEST {
@@ -127,12 +126,12 @@ impl Waits {
         self.floor(root, budget).filter(|_| self.is_in_order())
     }
 
-    /// Whether an owner stands below `level`, or waits for nobody.
+    /// Whether an owner ranks below `level`, or waits for no other.
     pub fn is_below(&self, owner: &[u8], level: i64) -> bool {
         self.party_of(owner).is_none_or(|party| self.level_of(party) < level)
     }
 
-    /// Tries to find a place in the order for those who are in doubt.
+    /// Tries to re-rank unordered owners.
     pub fn settle_doubts(&mut self, budget: &mut Budget) {
         if self.is_in_order() {
             return;
@@ -155,12 +154,12 @@ impl Waits {
                 break;
             }
         }
-        // Who really waits in a circle stays in doubt: then the attempts become rare.
+        // An owner in a real cycle stays unordered: then the attempts become rare.
         self.order.pause = if helped > 0 { 0 } else { (2 * self.order.pause + 1).min(255) };
         self.order.rest = self.order.pause;
     }
 
-    /// Places that the order has looked at since the start.
+    /// Number of waiters that the order has inspected since the start.
     pub fn looked_at(&self) -> u64 {
         self.order.looked_at
     }
@@ -186,7 +185,7 @@ impl Waits {
         false
     }
 
-    /// An attempt that may look at `most`, as far as the budget goes.
+    /// Runs an attempt that may inspect `most`, as far as the budget allows.
     fn spending(
         &mut self,
         budget: &mut Budget,
@@ -200,8 +199,8 @@ impl Waits {
         moved
     }
 
-    /// Lifts a party above all that it waits for, with all who wait for it, or lowers it with all
-    /// that it waits for, if that is little work.
+    /// Lifts a party above all that it waits for, with all that wait for it, or lowers it with all that it waits for,
+    /// if that is little work.
     pub(super) fn move_party(&mut self, party: u32, budget: usize) -> bool {
         let root = self.root_of(party);
         self.lift(root, None, i64::MAX, budget).is_ok()
@@ -218,8 +217,8 @@ impl Waits {
         Root { hash: self.hash_of(party), party: Some(party), level: self.level_of(party) }
     }
 
-    /// Those who wait for the root stand on this level or above, [`UNKNOWN`] if they are too many to
-    /// see; `None` if nobody does.
+    /// A lower bound for the ranks of the owners that wait for the root, [`UNKNOWN`] if they are too many; `None` if
+    /// there are none.
     fn floor(&self, root: Root, budget: &mut Budget) -> Option<i64> {
         if root.level != LOWEST {
             return Some(root.level);
@@ -236,8 +235,7 @@ impl Waits {
         if held.next().is_some() { Some(UNKNOWN) } else { floor }
     }
 
-    /// The highest level that a call is about to wait for, [`LOWEST`] for none; `None` if that
-    /// cannot be seen at once.
+    /// The highest rank among the targets of a call, [`LOWEST`] for none; `None` if that exceeds the budget.
     fn highest(&self, root: Root, aims: &Aims, budget: &mut Budget) -> Option<i64> {
         let mut highest = LOWEST;
         let party = root.party.unwrap_or(NIL);
@@ -261,8 +259,8 @@ impl Waits {
         Some(highest)
     }
 
-    /// Lifts the root above `ceiling`, which is above all that it waits for, with everybody up to
-    /// there who waits for it.
+    /// Lifts the root above `ceiling`, which is above all that it waits for. All owners up to there that wait for the
+    /// root rise with it.
     fn lift(
         &mut self,
         root: Root,
@@ -304,8 +302,7 @@ impl Waits {
         Ok(())
     }
 
-    /// Lowers everybody down to `floor` whom the root waits for, or is about to wait for, so that
-    /// they stand below it.
+    /// Lowers all owners down to `floor` for which the root waits, or is about to wait, so that they rank below it.
     fn lower(
         &mut self,
         root: Root,
@@ -319,7 +316,7 @@ impl Waits {
         found?;
         let Reach { mut parties, next, .. } = reach;
         parties.sort_by_key(|&party| self.level_of(party));
-        // A root that stands right otherwise stays where it is.
+        // A root that respects the order otherwise keeps its rank.
         let moves = aims.is_none() || root.level == LOWEST;
         let count = parties.len() + usize::from(moves);
         let free = if aims.is_some() && floor != UNKNOWN {
