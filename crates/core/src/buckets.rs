@@ -1,15 +1,13 @@
-//! Hash tables that grow and shrink by one bucket at a time, so that no table is ever moved as a
-//! whole (linear hashing: W. Litwin, "Linear hashing: a new tool for file and table addressing",
-//! 1980).
+//! Hash tables that grow and shrink by one bucket at a time, so that no operation moves a whole table (linear hashing:
+//! W. Litwin, "Linear hashing: a new tool for file and table addressing", 1980).
 //!
-//! A table holds ids only. The entries stand elsewhere, in a slab, and are chained through a field of
-//! their own. One insertion moves the entries of one bucket, about one; what doubles now and then is
-//! the list of the buckets, four bytes each.
+//! A table holds only ids. The entries are elsewhere, in a slab, and each has a field that chains it to the next. An
+//! insertion moves the entries of one bucket, about one. Now and then the list of buckets doubles, four bytes each.
 
 use crate::slab::NIL;
 use alloc::vec::Vec;
 
-/// The entries of a table: where they stand, and how they are chained.
+/// The entries of a table: storage and chaining.
 pub trait Chain {
     /// Hash of the entry under `id`.
     fn hash(&self, id: u32) -> u64;
@@ -19,7 +17,7 @@ pub trait Chain {
     fn set_next(&mut self, id: u32, next: u32);
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub struct Buckets {
     /// The first entry of each bucket, or [`NIL`].
@@ -28,7 +26,7 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -38,7 +36,7 @@ impl Buckets {
         self.len == 0
     }
 
-    /// The entry with this hash that is the one looked for; `next` gives the next entry of a bucket.
+    /// The entry with this hash that satisfies `is_it`; `next` gives the next entry of a bucket.
     pub fn find(
         &self,
         hash: u64,
@@ -55,7 +53,7 @@ impl Buckets {
         (id != NIL).then_some(id)
     }
 
-    /// Adds an entry, which is in the slab already. Moves the entries of one bucket at most.
+    /// Adds an entry, which must be in the slab already. Moves the entries of at most one bucket.
     pub fn insert(&mut self, entries: &mut impl Chain, hash: u64, id: u32) {
         if self.heads.len() <= self.len {
             self.grow(entries);
@@ -65,8 +63,8 @@ impl Buckets {
         self.len += 1;
     }
 
-    /// Takes an entry out, before it leaves the slab; `false` if it was not there. Moves the entries of
-    /// two buckets at most.
+    /// Removes an entry, before it leaves the slab; `false` if it was not in the table. Moves the entries of at most
+    /// two buckets.
     pub fn remove(&mut self, entries: &mut impl Chain, hash: u64, id: u32) -> bool {
         if self.len == 0 {
             return false;
@@ -87,7 +85,7 @@ impl Buckets {
         }
         self.len -= 1;
         if self.len == 0 {
-            // Nothing is kept for those to come but what churn needs.
+            // Keep no memory for later entries beyond what churn needs.
             self.heads.truncate(1);
             self.heads.shrink_to(16);
         }
@@ -103,7 +101,7 @@ impl Buckets {
         bucket(hash, self.heads.len())
     }
 
-    /// One bucket more: it takes its part of the chain of another.
+    /// Adds a bucket: it takes its part of the chain of another.
     fn grow(&mut self, entries: &mut impl Chain) {
         let new = self.heads.len();
         self.heads.push(NIL);
@@ -119,7 +117,7 @@ impl Buckets {
         }
     }
 
-    /// One bucket less: its chain goes back to where it came from.
+    /// Removes a bucket: its chain goes back to the bucket it came from.
     fn shrink(&mut self, entries: &mut impl Chain) {
         let Some(chain) = self.heads.pop() else { return };
         if chain != NIL {
@@ -136,7 +134,7 @@ impl Buckets {
     }
 }
 
-/// The bucket of a hash among so many, at least one.
+/// The bucket of a hash among `buckets` buckets, at least one.
 fn bucket(hash: u64, buckets: usize) -> usize {
     let mask = buckets.next_power_of_two() - 1;
     // The low bits are as random as all others.
@@ -145,7 +143,7 @@ fn bucket(hash: u64, buckets: usize) -> usize {
     if at < buckets { at } else { at & (mask >> 1) }
 }
 
-/// The bucket whose entries the one after the first `buckets` shares.
+/// The bucket that shares its entries with the one after the first `buckets`.
 fn sibling(buckets: usize) -> usize {
     buckets & ((buckets + 1).next_power_of_two() - 1) >> 1
 }
@@ -155,7 +153,7 @@ mod tests {
     use super::*;
     use core::cell::Cell;
 
-    /// Entries whose hash is kept beside them, and how often one was moved or passed.
+    /// Entries with their hashes, and the number of moves and steps.
     #[derive(Default)]
     struct Entries {
         all: Vec<(u64, u32)>,

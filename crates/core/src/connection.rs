@@ -1,4 +1,4 @@
-//! What the machine knows of connections: which places and ties would go with one.
+//! What the machine knows of connections: the waiters and bindings that end with each of them.
 
 use crate::holds::HoldId;
 use crate::lease::EntryId;
@@ -10,18 +10,18 @@ use core::iter::once;
 use core::ops::Bound;
 use hashbrown::HashMap;
 
-/// A connection that has a place in a queue or a hold tied to it.
+/// A connection that has a waiter or a bound hold.
 #[derive(Debug, Default)]
 pub struct Connection {
-    /// Its places, by waiter slot.
+    /// Its waiters, by slot.
     pub places: BTreeSet<u32>,
-    /// The blocked call on it, if any, by waiter slot.
+    /// The waiter slot of its blocked call, if any.
     pub parked: Option<u32>,
-    /// The holds that are tied to it, by key.
+    /// The holds bound to it, by key.
     pub ties: BTreeSet<(EntryId, HoldId)>,
-    /// It let a grant lapse unclaimed and has not been heard of since: its places are passed over.
+    /// It let a grant expire unclaimed and sent nothing since: its waiters are skipped.
     pub hung: bool,
-    /// It is gone since then; what it had is being seen to.
+    /// Time at which it closed; what it had is being processed.
     pub gone_at: Option<LeaseInstant>,
 }
 
@@ -31,35 +31,35 @@ impl Connection {
     }
 }
 
-/// What a gone connection has left behind.
+/// Something that a closed connection has left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftBehind {
-    /// A place in a queue.
+    /// A waiter.
     Place {
         /// Its waiter slot.
         slot: u32,
-        /// Since when the connection is gone.
+        /// Time at which the connection closed.
         at: LeaseInstant,
     },
-    /// A hold tied to it.
+    /// A hold bound to it.
     Tie {
         /// The key.
         entry: EntryId,
         /// Which of its holds.
         id: HoldId,
-        /// Since when the connection is gone.
+        /// Time at which the connection closed.
         at: LeaseInstant,
     },
 }
 
-/// All connections that matter, by client id.
+/// All connections with a waiter or a binding, by client id.
 #[derive(Debug)]
 pub struct Connections {
     known: HashMap<u64, Connection, HashKeys>,
     hung: usize,
-    /// Counts how often places that were passed over came to count again.
+    /// Number of times that skipped waiters became active again.
     times_heard: u64,
-    /// Those that are gone and still have something.
+    /// Closed connections that still have something.
     departed: VecDeque<u64>,
 }
 
@@ -74,12 +74,12 @@ impl Connections {
         }
     }
 
-    /// What is known of `client`.
+    /// The state of `client`.
     pub fn get(&self, client: u64) -> Option<&Connection> {
         self.known.get(&client)
     }
 
-    /// How many connections are known.
+    /// Number of known connections.
     pub fn len(&self) -> usize {
         self.known.len()
     }
@@ -89,7 +89,7 @@ impl Connections {
         self.known.is_empty()
     }
 
-    /// Notes that `client` is gone.
+    /// Notes that `client` closed.
     pub fn depart(&mut self, client: u64, at: LeaseInstant) {
         if let Some(connection) = self.known.get_mut(&client)
             && connection.gone_at.is_none()
@@ -102,7 +102,7 @@ impl Connections {
         }
     }
 
-    /// Since when `client` is gone, if it is and still has something.
+    /// Time at which `client` closed, if it did and still has something.
     pub fn gone_at(&self, client: u64) -> Option<LeaseInstant> {
         if self.departed.is_empty() {
             return None;
@@ -110,17 +110,17 @@ impl Connections {
         self.known.get(&client)?.gone_at
     }
 
-    /// Whether any connection that is gone still has something.
+    /// Whether any closed connection still has something.
     pub fn has_departed(&self) -> bool {
         !self.departed.is_empty()
     }
 
-    /// How many connections are gone and still have something.
+    /// Number of closed connections that still have something.
     pub fn departed(&self) -> usize {
         self.departed.len()
     }
 
-    /// The holds of a key that are tied to gone connections, and since when those are gone.
+    /// The holds of a key that are bound to closed connections, and the times at which these closed.
     pub fn departed_ties(&self, entry: EntryId) -> impl Iterator<Item = (HoldId, LeaseInstant)> {
         let range = (entry, 0)..=(entry, HoldId::MAX);
         self.departed.iter().filter_map(|client| self.known.get(client)).flat_map(
@@ -131,7 +131,7 @@ impl Connections {
         )
     }
 
-    /// One thing that a gone connection still has; forgets connections that have nothing left.
+    /// One thing that a closed connection still has. Forgets connections that have nothing left.
     pub fn next_left_behind(&mut self) -> Option<LeftBehind> {
         while let Some(&client) = self.departed.front() {
             if let Some(connection) = self.known.get_mut(&client)
@@ -165,7 +165,7 @@ impl Connections {
         }));
     }
 
-    /// Notes a place of `client`.
+    /// Notes a waiter of `client`.
     pub fn add_place(&mut self, client: u64, waiter: u32, parked: bool) {
         let connection = self.known.entry(client).or_default();
         connection.places.insert(waiter);
@@ -174,7 +174,7 @@ impl Connections {
         }
     }
 
-    /// The call of `waiter` on `client` is not blocked any more; the place stays.
+    /// The call of `waiter` on `client` is no longer blocked; the waiter stays.
     pub fn unpark(&mut self, client: u64, waiter: u32) {
         if let Some(connection) = self.known.get_mut(&client)
             && connection.parked == Some(waiter)
@@ -183,7 +183,7 @@ impl Connections {
         }
     }
 
-    /// A place of `client` is gone.
+    /// A waiter of `client` is removed.
     pub fn remove_place(&mut self, client: u64, waiter: u32) {
         self.unpark(client, waiter);
         self.update(client, |connection| {
@@ -191,19 +191,19 @@ impl Connections {
         });
     }
 
-    /// Notes a hold tied to `client`.
+    /// Notes a hold bound to `client`.
     pub fn tie(&mut self, client: u64, entry: EntryId, id: HoldId) {
         self.known.entry(client).or_default().ties.insert((entry, id));
     }
 
-    /// The hold is not tied to `client` any more.
+    /// The hold is no longer bound to `client`.
     pub fn untie(&mut self, client: u64, entry: EntryId, id: HoldId) {
         self.update(client, |connection| {
             connection.ties.remove(&(entry, id));
         });
     }
 
-    /// The connection let a grant lapse: whether that is news.
+    /// The connection let a grant expire. Returns whether it was responsive before.
     pub fn mark_hung(&mut self, client: u64) -> bool {
         match self.known.get_mut(&client) {
             Some(connection) if !connection.hung => {
@@ -215,7 +215,7 @@ impl Connections {
         }
     }
 
-    /// The connection was heard of: whether it had been passed over.
+    /// The connection is active. Returns whether its waiters were skipped before.
     pub fn rouse(&mut self, client: u64) -> bool {
         if self.hung == 0 {
             return false;
@@ -231,22 +231,22 @@ impl Connections {
         }
     }
 
-    /// Changes whenever a connection is not passed over any more.
+    /// Changes whenever the waiters of a connection are no longer skipped.
     pub fn times_heard(&self) -> u64 {
         self.times_heard
     }
 
-    /// Whether any connection is passed over.
+    /// Whether the waiters of any connection are skipped.
     pub fn any_hung(&self) -> bool {
         self.hung > 0
     }
 
-    /// Whether the places of `client` are passed over.
+    /// Whether the waiters of `client` are skipped.
     pub fn is_hung(&self, client: u64) -> bool {
         self.hung > 0 && self.known.get(&client).is_some_and(|connection| connection.hung)
     }
 
-    /// The first tie of `client` after another one, or from the beginning.
+    /// The first binding of `client` after another one, or from the beginning.
     pub fn tie_after(
         &self,
         client: u64,

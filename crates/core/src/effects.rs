@@ -1,4 +1,4 @@
-//! What goes out of the machine.
+//! The output of the machine.
 
 use crate::queue::WaiterId;
 use crate::store::Key;
@@ -25,11 +25,11 @@ pub enum Outcome {
     },
     /// Leased permits: the permit id.
     Permit(PermitId),
-    /// Permits that belong to nobody.
+    /// Permits without an owner.
     Taken,
     /// A number.
     Count(u64),
-    /// How many permits can be had; negative while more are out than there are.
+    /// Number of free permits; negative while more are out than the semaphore has.
     Available(i64),
     /// Not granted (in time); nothing there.
     Null,
@@ -37,7 +37,7 @@ pub enum Outcome {
     Fault(Fault),
 }
 
-/// An error with the text that says what was wrong.
+/// An error and its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The first word of the error.
@@ -52,7 +52,7 @@ impl Outcome {
         Self::Fault(Fault { code, text: text.into() })
     }
 
-    /// Whether the caller has something that it would have to give back.
+    /// Whether the caller got something that it would have to give back.
     pub fn is_grant(&self) -> bool {
         match self {
             Self::Token(_)
@@ -68,9 +68,9 @@ impl Outcome {
 /// The answer to a parked caller.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Wake {
-    /// Who is woken; no longer known to the machine, except as an undelivered grant.
+    /// The waiter that is woken. The machine knows it only as an undelivered grant.
     pub waiter: WaiterId,
-    /// With what.
+    /// Its answer.
     pub outcome: Outcome,
 }
 
@@ -85,7 +85,7 @@ pub enum Event {
     Expire,
     /// A hold was broken.
     Break,
-    /// Somebody began to wait.
+    /// An owner began to wait.
     Wait,
 }
 
@@ -108,7 +108,7 @@ pub struct Note {
     name: Range<usize>,
 }
 
-/// A message for whoever listens on a channel.
+/// A message to the subscribers of a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// Name of the channel.
@@ -119,7 +119,7 @@ pub struct Message {
     pub text: Vec<u8>,
 }
 
-/// What messages say of a hold, and where they go.
+/// The subject of messages about a hold, and their channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// Name of the channel.
@@ -128,14 +128,14 @@ pub struct Subject {
     pub is_sharded: bool,
     /// Fencing token or permit id.
     pub id: String,
-    /// Whose hold it is.
+    /// The owner of the hold.
     pub owner: Vec<u8>,
     /// Id of the request that asked for messages; empty if it had none.
     pub reqid: Vec<u8>,
 }
 
-/// Everything the shell has to do after an operation, in the order of the fields. One value is
-/// used again and again, so that an uncontended operation allocates nothing for it.
+/// Everything the shell has to do after an operation, in the order of the fields. One value is reused, so that an
+/// uncontended operation allocates nothing for it.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Effects {
@@ -152,12 +152,12 @@ pub struct Effects {
     /// Under which id the caller is parked.
     pub parked: Option<WaiterId>,
     bytes: Vec<u8>,
-    /// The key named last, and where its bytes stand: most operations name only one.
+    /// The key named last, and the range of its bytes: most operations name only one.
     last_name: Option<(u32, Range<usize>)>,
 }
 
 impl Effects {
-    /// Empties it for the next operation and keeps its memory, unless a burst made it large.
+    /// Empties it for the next operation. Keeps its memory, unless a burst made it large.
     pub fn clear(&mut self) {
         const KEPT: usize = 256;
         self.records.clear();
@@ -175,7 +175,7 @@ impl Effects {
         self.parked = None;
     }
 
-    /// Whether there is nothing to do (the reply aside).
+    /// Whether there is nothing to do besides the reply.
     pub fn is_quiet(&self) -> bool {
         self.records.is_empty()
             && self.notes.is_empty()
@@ -183,13 +183,13 @@ impl Effects {
             && self.wakes.is_empty()
     }
 
-    /// How much there is to do (the reply aside): what a turn of the server's loop carries out is bounded by it. An answer
-    /// to a blocked call is more work than the others: the server has to write it to a connection.
+    /// The amount of work besides the reply: it bounds the work in one turn of the server's loop. An answer to a
+    /// blocked call weighs more than other effects: the server has to write it to a connection.
     pub fn weight(&self) -> usize {
         self.records.len() + self.notes.len() + self.messages.len() + 2 * self.wakes.len()
     }
 
-    /// Makes room for records and keyspace events of so many keys: a list that grows is copied again and again.
+    /// Makes room for records and keyspace events of `keys` keys: a growing list is copied again and again.
     pub(crate) fn expect(&mut self, keys: usize) {
         const RECORD_BYTES: usize = 80;
         self.records.reserve(keys);
@@ -202,7 +202,7 @@ impl Effects {
         &self.bytes[record.name.clone()]
     }
 
-    /// What a record says; see [`crate::record`].
+    /// The payload of a record; see [`crate::record`].
     pub fn record_payload(&self, record: &Record) -> &[u8] {
         &self.bytes[record.payload.clone()]
     }

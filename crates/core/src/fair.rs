@@ -1,4 +1,4 @@
-//! The durable state of a fair lock: a lock, and who waits for it.
+//! The durable state of a fair lock: a lock and its queue entries.
 
 use crate::bytes::Owner;
 use crate::queue::Ask;
@@ -10,36 +10,36 @@ use alloc::vec::Vec;
 
 /// A lock whose queue is part of the key.
 ///
-/// The places mirror the queue of the key: the machine brings them in line whenever it looks at
-/// the key. They outlive the process, the queue does not.
+/// The entries mirror the queue of the key: the machine updates them whenever it opens the key. They outlive the
+/// process, the queue does not.
 #[derive(Debug)]
 pub struct Fair {
     /// The lock.
     pub lock: Lock,
-    /// Those who wait, by their sequence number: the order of service.
-    /// Boxed, because most queues are short and a node of the map has room for eleven.
+    /// The queue entries by sequence number, in order of service. Boxed, because most queues are short and a node of
+    /// the map has room for eleven.
     pub places: BTreeMap<u64, Box<Place>>,
     /// Serial number of the queue that `places` mirrors; 0 for none.
     pub mirrors: u64,
-    /// Places that came, went or changed since the last record.
+    /// Sequence numbers of entries that came, left or changed since the last record.
     pub touched: Vec<u64>,
-    /// Very many places went since the last record: the next one tells the whole state.
+    /// Very many entries left since the last record: the next one carries the whole state.
     pub is_anew: bool,
 }
 
-/// A durable place in a queue.
+/// A durable queue entry.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// Who waits.
+    /// The owner that waits.
     pub owner: Owner,
-    /// Since when.
+    /// Start of the wait.
     pub since: Instant,
-    /// For what.
+    /// The arguments of its call.
     pub ask: Ask,
 }
 
 impl Fair {
-    /// One that nobody holds or waits for.
+    /// A lock without holder and queue entries.
     pub fn free() -> Self {
         let (places, touched) = (BTreeMap::new(), Vec::new());
         Self { lock: Lock::Free, places, mirrors: 0, touched, is_anew: false }

@@ -1,4 +1,4 @@
-//! A hold: what a holder has.
+//! A hold: a grant in force.
 
 use crate::bytes::Owner;
 use crate::time::{Instant, LeaseInstant, Millis};
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::hash::Hasher;
 use siphasher::sip::SipHasher13;
 
-/// How many request ids a hold remembers.
+/// Number of request ids that a hold remembers.
 pub const REQUESTS_KEPT: usize = 8;
 
 /// The client id that stands for "no connection".
@@ -17,23 +17,23 @@ pub const NO_CLIENT: u64 = 0;
 /// A grant in force.
 #[derive(Debug, Clone)]
 pub struct Hold {
-    /// Who holds it.
+    /// The owner that holds it.
     pub owner: Owner,
     /// The fencing token of the grant.
     pub token: u64,
-    /// When it ends by itself. While the resource has no entry in the lease index (it was just
-    /// loaded), this is what is left of the lease, counted from 0.
+    /// End of the lease. While the resource has no entry in the lease index (it was just loaded), this is the time
+    /// left, counted from 0.
     pub deadline: LeaseInstant,
     /// Its own lease, used by a renewal that names none, and in full by a promoted replica.
     pub lease_ms: Millis,
     /// When it was granted.
     pub since: Instant,
-    /// How many acquires it stands for; at least 1.
+    /// Number of acquires it stands for; at least 1.
     pub count: u32,
-    /// Changes whenever the owner is answered for this hold: tells the undo of an undelivered
-    /// grant whether somebody has learnt of it since.
+    /// Changes whenever the owner gets an answer for this hold. The rollback of an undelivered grant uses it to see
+    /// whether the owner has learnt of the hold since.
     pub answers: u16,
-    /// What few holds have.
+    /// The parts that few holds have.
     pub extras: Option<Box<Extras>>,
 }
 
@@ -48,13 +48,13 @@ pub struct Extras {
     pub notify: Notify,
     /// The id of the request that asked for them: messages carry it.
     pub notify_request: Option<Box<[u8]>>,
-    /// The tie to a connection.
+    /// The binding to a connection.
     pub tie: Option<Tie>,
     /// Set while a QUEUE grant waits to be claimed.
     pub unclaimed: Option<Unclaimed>,
 }
 
-/// Whether and where messages about a place or hold are published.
+/// Whether and where messages about a waiter or hold are published.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Notify {
     /// It has neither QUEUE nor NOTIFY: no messages.
@@ -78,25 +78,25 @@ impl Notify {
     }
 }
 
-/// The tie of a hold to a connection (BIND).
+/// The binding of a hold to a connection (BIND).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tie {
-    /// What is left of the lease when the connection goes away.
+    /// Lease that is left when the connection closes, in milliseconds.
     pub ms: Millis,
-    /// The connection; [`NO_CLIENT`] when it is gone or unknown.
+    /// The connection; [`NO_CLIENT`] if it is closed or unknown.
     pub client: u64,
-    /// The lease was cut because the connection went away.
+    /// The lease was shortened because the connection closed.
     pub cut: bool,
-    /// After a restart or failover: until when the hold can last at most unless it is tied anew.
+    /// After a restart or failover: the latest end of the hold unless it is bound again.
     pub orphan_until: Option<LeaseInstant>,
 }
 
-/// A grant that was made to a QUEUE place and not claimed yet.
+/// A QUEUE grant that is not claimed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unclaimed {
-    /// The connection of the place; [`NO_CLIENT`] when it is gone.
+    /// The connection of the waiter; [`NO_CLIENT`] if it is closed.
     pub client: u64,
-    /// How long its owner has from the grant on to claim it, in milliseconds.
+    /// Time from the grant in which its owner can claim it, in milliseconds.
     pub claim_ms: Millis,
 }
 
@@ -111,12 +111,12 @@ pub enum Did {
     Acquire,
     /// RELEASE, which answered this.
     Release(u32),
-    /// One or the other: the hold comes from an older version, which did not tell.
+    /// One or the other: the hold comes from an older version, which did not record it.
     Unknown,
 }
 
-/// In the byte in front of an id: it tells what the request did, and the low six bits are the
-/// length less one. Older versions wrote the length alone.
+/// Bit in the byte in front of an id: the entry records what the request did, and the low six bits are the length minus
+/// one. Older versions wrote only the length.
 const TOLD: u8 = 0x80;
 
 /// Beside [`TOLD`]: RELEASE, and its answer follows the id in four bytes.
@@ -125,7 +125,7 @@ const RELEASE: u8 = 0x40;
 /// A request id, and what the request did.
 type Request<'a> = (&'a [u8], Did);
 
-/// Takes the first of some ids off; `None` when the bytes are none.
+/// Splits off the first request id; `None` if the bytes are invalid.
 fn split_first(bytes: &[u8]) -> Option<(Request<'_>, &[u8])> {
     let (&head, rest) = bytes.split_first()?;
     if head & TOLD == 0 {
@@ -144,7 +144,7 @@ fn split_first(bytes: &[u8]) -> Option<(Request<'_>, &[u8])> {
 }
 
 impl Requests {
-    /// Rebuilds the list from [`Requests::as_bytes`]. `None` when the bytes are none.
+    /// Rebuilds the list from [`Requests::as_bytes`]. `None` if the bytes are invalid.
     pub fn from_bytes(bytes: &[u8], keep: usize) -> Option<Self> {
         let mut rest = bytes;
         let mut count = 0;
@@ -189,7 +189,7 @@ impl Requests {
         }
     }
 
-    /// Forgets `id`: what it did was undone.
+    /// Forgets `id`: its effect was rolled back.
     pub fn forget(&mut self, id: &[u8]) {
         let mut kept = Self::default();
         for (known, did) in self.iter().filter(|(known, _)| *known != id) {
@@ -216,8 +216,8 @@ pub(crate) fn owner_hash(owner: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Hash of a request. Its function is no secret: who finds requests of one owner that collide makes them slow to look up, and
-/// nothing else.
+/// Hash of a request. Its function is public. A client that finds colliding requests of one owner can make their lookup
+/// slow, but nothing else.
 pub(crate) fn request_hash(owner: &[u8], id: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write_usize(owner.len());

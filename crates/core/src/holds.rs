@@ -52,7 +52,7 @@ impl Holds {
         let requests = BTreeSet::from_iter(requests);
         Self {
             all: BTreeMap::from_iter(all),
-            // Told when its leases start to run, which is before anybody asks for them.
+            // Filled when the leases start to run, which is before the first use.
             ends: BTreeSet::new(),
             owners,
             unclaimed,
@@ -300,7 +300,7 @@ impl Holds {
     }
 }
 
-/// Whether the ends are sorted already is nobody's business.
+/// Leaves out whether the ends are sorted already.
 impl fmt::Debug for Holds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { all, ends, owners, unclaimed, requests, touched, is_anew } = self;

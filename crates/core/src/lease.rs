@@ -1,8 +1,8 @@
-//! The index of what will end by itself: which key, and when.
+//! The lease index: which key has something that ends by itself, and when.
 //!
-//! A resource knows its entry here by a small integer ([`EntryId`]); an entry knows the name of
-//! its key. Neither points to the other, because Redis may free a value on another thread or move
-//! it to another name: whoever follows such an id checks that both still name each other.
+//! A resource knows its entry by a small integer ([`EntryId`]); an entry knows the name of its key. Neither has a
+//! pointer to the other, because Redis may free a value on another thread or move it to another name. Code that follows
+//! such an id checks that both still name each other.
 
 use crate::bytes::Name;
 use crate::resource::Kind;

@@ -8,16 +8,16 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`machine`] | the verbs: acquire, release, renew, …, and the tick |
-//! | [`resource`], [`hold`], [`holds`] | what is durable: the value of a key |
+//! | [`resource`], [`hold`], [`holds`] | durable state: the value of a key |
 //! | [`fair`], [`rw`], [`semaphore`], [`latch`] | the same, for each family |
-//! | [`queue`], [`waits`] | what is volatile: who waits, in which order |
+//! | [`queue`], [`waits`] | volatile state: the waiters and their order |
 //! | [`wheel`], [`lease`] | deadlines |
 //! | [`waitgraph`] | deadlock detection |
-//! | [`connection`] | which places and ties a connection has |
+//! | [`connection`] | the waiters and bindings of a connection |
 //! | [`token`], [`time`], [`bytes`], [`slab`], [`buckets`] | small parts |
 //! | [`spent`] | which requests were carried out, so that late copies do nothing |
 //! | [`record`] | the one encoding for replicas, AOF, RDB and DUMP |
-//! | [`invariants`] | what must hold after every step |
+//! | [`invariants`] | the invariants after every step |
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,10 +1,9 @@
-//! The volatile half of a primitive: who waits for it, and for what. The queues themselves are in
+//! The volatile half of a primitive: its waiters and their demands. The queues themselves are in
 //! [`waits`](crate::waits).
 //!
-//! A waiter is one of three: *parked* (a blocked call), *queued* (a place with a connection but no
-//! blocked call) or *absent* (a place whose connection is gone, within its grace). A call that
-//! waits for several keys has a place in each of their queues: its first one is parked, the others
-//! are its *members*.
+//! A waiter is in one of three states: *parked* (a blocked call), *queued* (a queue entry with a connection but no
+//! blocked call) or *absent* (a queue entry whose connection is closed, within its grace). A call that waits for
+//! several keys has a waiter in each of their queues: its first one is parked, the others are its *members*.
 
 use crate::bytes::{Name, Owner};
 use crate::hold::Notify;
@@ -57,8 +56,8 @@ pub enum Presence {
     Member,
     /// A place with a live connection and no blocked call.
     Queued,
-    /// A place whose connection is gone. Except in a fair lock, it is granted nothing and holds nobody up until its
-    /// owner asks again.
+    /// A queue entry whose connection is closed. Except in a fair lock, it is granted nothing and blocks no other
+    /// waiter until its owner asks again.
     Absent {
         /// When the place goes.
         until: LeaseInstant,
@@ -93,19 +92,19 @@ pub enum Want {
     Permits {
         /// How many.
         count: u32,
-        /// Make the semaphore with so many permits if it is not there.
+        /// Make the semaphore with this number of permits if it is missing.
         limit: Option<u32>,
         /// The id they will have.
         id: PermitId,
     },
-    /// So many permits that belong to nobody.
+    /// This number of permits without an owner.
     Taken(u32),
     /// That a latch opens.
     Open,
 }
 
 impl Want {
-    /// Whether owners who wait for it can wait for each other forever.
+    /// Whether owners that wait for it can wait for each other forever.
     pub fn can_lock_up(self) -> bool {
         matches!(self, Self::Lock | Self::Rw(_))
     }
@@ -151,7 +150,7 @@ pub enum Rank {
     Restored(u64),
 }
 
-/// Who joins a queue.
+/// A waiter that joins a queue.
 #[derive(Debug)]
 pub struct Newcomer<'a> {
     /// The owner it asks for; empty for calls without one.
@@ -185,22 +184,22 @@ pub struct Waiter {
     pub since: Instant,
     /// For what.
     pub ask: Ask,
-    /// The queue it stands in.
+    /// Its queue.
     pub queue: u32,
     /// The call for several keys that it belongs to, or [`NIL`].
     pub group: u32,
-    /// Grows along the queue: tells who stands in front of whom.
+    /// Position in the queue: smaller numbers are in front.
     pub seq: u64,
     pub(crate) prev: u32,
     pub(crate) next: u32,
     /// The places of the same owner in other queues, linked in both directions.
     pub(crate) elder: u32,
     pub(crate) younger: u32,
-    /// Its owner, among those who wait; [`NIL`] for calls without one.
+    /// Its owner among the waiting owners; [`NIL`] for calls without an owner.
     pub(crate) party: u32,
     /// The next place of its bucket in the table of places.
     pub(crate) next_place: u32,
-    /// It has a part in the order of those who wait for each other.
+    /// It is part of the order of waiting owners.
     pub(crate) counts: bool,
 }
 
@@ -217,7 +216,7 @@ pub struct Group {
     /// Its places in the order of its keys, by waiter slot. The first is the parked one. Of a call that is over: those
     /// that are still to be taken out.
     pub members: Vec<u32>,
-    /// The call is over, and its places are gone: nobody counts or finds them.
+    /// The call is over and its waiters are gone: counts and lookups skip them.
     pub(crate) is_over: bool,
     /// It takes whichever key is free first, instead of all of them.
     pub takes_any: bool,
@@ -249,9 +248,9 @@ pub struct Queue {
     pub is_answered: bool,
     pub(crate) head: u32,
     pub(crate) tail: u32,
-    /// Whose lock the key is, or who writes, as the hash of the owner; 0 while that is nobody.
+    /// Hash of the owner that holds the key exclusively or writes; 0 if there is none.
     pub(crate) holder: u64,
-    /// The queues before and after this one in the list of those whose keys the holder has.
+    /// The queues before and after this one in the list of queues with the same holder.
     pub(crate) of_holder: (u32, u32),
     /// The next queue of its bucket in the tables of queues by key and by holder.
     pub(crate) next_by_key: u32,
@@ -271,11 +270,11 @@ pub(crate) struct More {
     pub(crate) untold: u32,
     /// How many waiters would create the semaphore.
     pub(crate) makers: u32,
-    /// Who reads the key, as hashes of owners.
+    /// The readers of the key, as hashes of owners.
     pub(crate) readers: BTreeSet<u64>,
     /// The last reader that was noted of very many, while the others are still to be noted.
     pub(crate) noted_to: Option<HoldId>,
-    /// Those who ask for more than one permit: how many, and the waiter slot.
+    /// Waiters that ask for more than one permit: the number, and the slot.
     pub(crate) wide: BTreeSet<(u32, u32)>,
     /// All in front of this place were passed over when so often connections had been heard again; with 0, none is known.
     pub(crate) behind_passed: (u32, u64),
@@ -326,7 +325,7 @@ impl Queue {
         self.more.take_if(|more| more.is_default());
     }
 
-    /// How many read the key, and who, as hashes of owners.
+    /// The number of readers of the key, and their owner hashes.
     pub(crate) fn readers(&self) -> (usize, impl Iterator<Item = u64>) {
         let readers = self.more.as_ref().map(|more| &more.readers);
         let count = readers.map_or(0, BTreeSet::len);
@@ -338,7 +337,7 @@ impl Queue {
         self.more.as_ref().is_some_and(|more| more.noted_to.is_some())
     }
 
-    /// Those who ask for more than so many permits, at least one: how many each, and its slot.
+    /// Waiters that ask for more than `capacity` permits, which is at least one: the number, and the slot.
     pub(crate) fn wider_than(&self, capacity: u32) -> impl Iterator<Item = (u32, u32)> {
         let wide = self.more.as_ref().map(|more| &more.wide);
         wide.into_iter().flat_map(move |wide| wide.range((capacity + 1, 0)..).copied())

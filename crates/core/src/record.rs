@@ -35,7 +35,7 @@ pub const VERSION: u8 = 1;
 
 const CONFIG: Configuration = config::standard();
 
-/// In the second byte: the hold is a new one, so a time to live that somebody set on the key goes.
+/// In the second byte: the hold is a new one, so a time to live that a client set on the key is removed.
 const GRANTED: u8 = 1;
 
 /// In the second byte: what follows changes the state that is there, instead of replacing it.

@@ -71,7 +71,7 @@ pub enum Body {
 /// The durable state of a lock for one holder.
 #[derive(Debug)]
 pub enum Lock {
-    /// Nobody holds it. A key in this state is about to be removed.
+    /// No owner holds it. A key in this state is about to be removed.
     Free,
     /// Closed by lock-delay.
     Closed {
@@ -80,7 +80,7 @@ pub enum Lock {
         /// How long it was closed for.
         delay_ms: Millis,
     },
-    /// Somebody holds it.
+    /// An owner holds it.
     Held(Hold),
 }
 
@@ -98,7 +98,7 @@ pub enum Ending {
 static FREE: Lock = Lock::Free;
 
 impl Resource {
-    /// One that nobody holds.
+    /// A resource without a holder.
     pub fn free(kind: Kind) -> Self {
         let body = match kind {
             Kind::Lock => Body::Lock(Lock::Free),

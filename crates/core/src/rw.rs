@@ -15,7 +15,7 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    /// One that nobody holds.
+    /// A lock without a holder.
     pub fn free() -> Self {
         Self { lock: Lock::Free, readers: Holds::default() }
     }
@@ -28,8 +28,8 @@ impl RwLock {
         }
     }
 
-    /// Whether `owner` can have a new hold in `mode`: nobody else stands in its way, and it has
-    /// none yet. (One that waits can have one by RENAME; then it waits until that has ended.)
+    /// Whether `owner` can have a new hold in `mode`: no other owner is in its way, and it has none yet. (A waiter can
+    /// get one by RENAME; then it waits until that one has ended.)
     pub fn admits(&self, owner: &[u8], mode: Mode) -> bool {
         let write_side = match &self.lock {
             Lock::Free => true,
@@ -46,7 +46,7 @@ impl RwLock {
             }
     }
 
-    /// Whether a hold of somebody else keeps `owner` from one in `mode`.
+    /// Whether a hold of another owner keeps `owner` from one in `mode`.
     pub fn is_held_against(&self, owner: &[u8], mode: Mode) -> bool {
         let is_other = |hold: &Hold| *hold.owner != *owner;
         let others_read = || self.readers.iter().any(|(_, hold)| is_other(hold));

@@ -7,7 +7,7 @@ use crate::holds::Holds;
 pub struct Semaphore {
     /// How many permits there are, 1 to 2^31 - 1; 0 while it is not made.
     pub capacity: u32,
-    /// Made by LIMIT: it goes when its last permit is back and nobody waits.
+    /// Made by LIMIT: it is removed when its last permit is back and there are no waiters.
     pub is_passing: bool,
     /// Permits that TAKE and DRAIN took and GIVE has not given back.
     pub taken: u32,

@@ -1,9 +1,9 @@
 //! The memory of requests that are over: which request ids were carried out, and with which answer.
 //!
-//! A late copy of such a request must do nothing. The memory keeps a fingerprint of 128 bits for each
-//! request and none of its strings, so an id costs some 48 bytes whatever its length. To note, find or
-//! drop one takes constant time, and no table is ever moved as a whole: entries stand in chunks, oldest
-//! first, and the hash table grows and shrinks by one bucket at a time (see [`crate::buckets`]).
+//! A late copy of such a request must do nothing. The memory keeps a fingerprint of 128 bits for each request and none
+//! of its strings, so an id of any length costs some 48 bytes. To note, find or drop a request is O(1), and no
+//! operation moves a whole table. Entries are in chunks, oldest first. The hash table grows and shrinks by one bucket
+//! at a time (see [`crate::buckets`]).
 
 use crate::buckets::{Buckets, Chain};
 use crate::holds::{ALONE, HoldId};
@@ -62,7 +62,7 @@ impl Scope {
 pub struct RequestKey<'a> {
     /// What it was about.
     pub scope: Scope,
-    /// Who asked; empty for TAKE, GIVE, DRAIN and RESIZE.
+    /// The owner that asked; empty for TAKE, GIVE, DRAIN and RESIZE.
     pub owner: &'a [u8],
     /// REQID, 1 to 64 bytes.
     pub id: &'a [u8],
@@ -79,15 +79,15 @@ pub enum Use {
     Released(u32),
     /// MRELEASE passed the key over: the owner did not hold it.
     PassedOver,
-    /// TAKE took so many permits.
+    /// TAKE took this number of permits.
     Taken(u32),
-    /// GIVE gave so many back.
+    /// GIVE returned this number.
     Given(u32),
-    /// DRAIN took so many.
+    /// DRAIN took this number.
     Drained(u32),
-    /// RESIZE to so many.
+    /// RESIZE to this size.
     ResizedTo(u32),
-    /// RESIZE by so many.
+    /// RESIZE by this number.
     ResizedBy(i32),
     /// TAKE, GIVE, DRAIN or RESIZE of an older server, which did not say which: the answer.
     Counted(u32),

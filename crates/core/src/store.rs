@@ -55,6 +55,6 @@ pub trait Store {
     fn remove(&mut self, key: Key<'_>);
     /// Whether database `db` has no keys at all, of any type.
     fn is_empty(&mut self, db: u32) -> bool;
-    /// Takes away a time to live that somebody set on `key` (`EXPIRE`).
+    /// Removes a time to live that a client set on `key` (`EXPIRE`).
     fn persist(&mut self, key: Key<'_>);
 }

@@ -17,7 +17,7 @@ use dlock_wire::request::Mode;
 /// What DLOCK.INFO and DFAIR.INFO show.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LockInfo {
-    /// The holder; empty when nobody holds it.
+    /// The holder; empty if there is none.
     pub owner: Vec<u8>,
     /// Its fencing token; 0 without a holder.
     pub token: u64,
@@ -42,7 +42,7 @@ pub struct LockInfo {
 pub struct WaiterInfo {
     /// The owner that waits; empty for calls without one.
     pub owner: Vec<u8>,
-    /// Its connection; 0 when nobody is connected for it.
+    /// Its connection; 0 if there is none.
     pub client: u64,
     /// Since when, in milliseconds.
     pub waiting_ms: Millis,
@@ -76,7 +76,7 @@ pub struct HolderInfo {
 /// What DRW.INFO shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RwInfo {
-    /// How it is held; `None` when nobody holds it.
+    /// The mode of the hold; `None` if there is none.
     pub mode: Option<Mode>,
     /// The write hold.
     pub writer: Option<HolderInfo>,
@@ -106,7 +106,7 @@ pub struct SemInfo {
 pub struct PermitInfo {
     /// The permit id.
     pub id: PermitId,
-    /// Who has it.
+    /// The owner that has it.
     pub owner: Vec<u8>,
     /// How many permits it is.
     pub count: u32,
@@ -360,7 +360,7 @@ impl Machine {
         let queue = waits.queue_of(key).and_then(|id| Some((id, waits.queue(id)?)));
         match store.get(key) {
             Slot::Here(resource) if resource.kind() == kind => Ok(Some(resource)),
-            // Who waits for it has said what it is.
+            // The waiters have said which family it is.
             Slot::Missing
                 if queue.is_none_or(|(id, q)| q.kind == kind || !waits.has_waiters(id)) =>
             {
@@ -436,7 +436,7 @@ fn held_ms(hold: &Hold, now: Now) -> Millis {
     now.mono.0.saturating_sub(hold.since.0) / 1_000
 }
 
-/// A place that nobody here waits in.
+/// A queue entry without a waiter on this server.
 fn saved_row(place: &Place, now: Now) -> WaiterInfo {
     WaiterInfo {
         owner: place.owner.to_vec(),

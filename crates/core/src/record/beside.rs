@@ -55,7 +55,7 @@ pub(crate) fn encode_beside_and(
         let more = more.iter().map(|&(print, what)| (print, 0, what));
         spent.entries(now, limits).chain(more)
     };
-    // Counted first: the number stands in front.
+    // Counted first: the number comes before the entries.
     let count = entries().count() as u64;
     if count == 0 {
         return put(&token.to_le_bytes());

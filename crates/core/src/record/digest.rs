@@ -17,7 +17,7 @@ pub fn digest(resource: &Resource) -> Vec<Vec<u8>> {
         Body::Fair(fair) => {
             parts.lock(&fair.lock);
             parts.number(&fair.places.len());
-            // In the order of service; the numbers begin anew when a primary loads the key.
+            // In the order of service; the numbers start again when a primary loads the key.
             fair.places.values().for_each(|place| parts.place(place));
         }
         Body::Rw(rw) => {

@@ -25,8 +25,7 @@ impl Serialize for Bytes<'_> {
     }
 }
 
-/// Nothing is left, whatever the family, and the key goes. In front of members: a lock that nobody
-/// holds.
+/// Nothing is left, in any family, and the key is removed. In front of members: a lock without a holder.
 pub(super) const FREE: u8 = 0;
 /// A lock: [`ClosedV1`] follows.
 pub(super) const CLOSED: u8 = 1;
@@ -149,7 +148,7 @@ pub(super) struct AnswerV1<'a> {
 /// How many [`AnswerV1`] older versions wrote at most.
 pub(super) const ANSWERS_MAX: usize = 64;
 
-/// A request that was carried out or undone; their number stands in front of the first.
+/// A request that was carried out or rolled back; their number comes before the first.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SpentV1<'a> {
     scope: u8,

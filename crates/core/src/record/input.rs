@@ -212,7 +212,7 @@ fn are_distinct_owners<'a>(owners: impl ExactSizeIterator<Item = &'a Owner> + Cl
     }
     let mut hashes: Vec<u64> = owners.clone().map(|owner| owner_hash(owner)).collect();
     hashes.sort_unstable();
-    // Those whose hash is that of another one: hardly ever any.
+    // Ids whose hash equals that of another one: hardly ever any.
     let twice = hashes.windows(2).filter_map(|pair| (pair[0] == pair[1]).then_some(pair[0]));
     let twice: BTreeSet<u64> = twice.collect();
     let mut seen = BTreeSet::new();
@@ -220,8 +220,7 @@ fn are_distinct_owners<'a>(owners: impl ExactSizeIterator<Item = &'a Owner> + Cl
         || owners.filter(|owner| twice.contains(&owner_hash(owner))).all(|owner| seen.insert(owner))
 }
 
-/// Members of a key that go or come, both in the order of their ids. Who comes replaces who has
-/// the same id.
+/// Members of a key that leave or come, both in the order of their ids. A new member replaces the one with the same id.
 struct Changes<K, T> {
     gone: Vec<K>,
     put: Vec<(K, Box<T>)>,

@@ -7,14 +7,14 @@ use dlock_wire::request::Mode;
 const OWNERS: usize = 50;
 const LOCKS: usize = 500;
 
-/// The first of those who hold the locks that others wait for.
+/// The first of the holders of contended locks.
 const HOLDERS: usize = 1_000;
 
 fn lock(number: usize) -> Ask {
     Ask::One(At(Kind::Lock, number))
 }
 
-/// Locks that somebody holds.
+/// Locks that are held.
 fn held(count: usize) -> Scene {
     let mut scene = Scene::new(Vec::new());
     for number in 0..count {
@@ -33,7 +33,7 @@ fn owners_who_wait_in_many_queues_in_one_order_are_not_searched_for() {
             assert_eq!(scene.ask(owner, &lock(number), false), Came::Waits);
         }
         assert_eq!(scene.machine.searched(), 0);
-        // The first has its turn at each, holds them all, and waits for one more at last.
+        // The first owner is granted each lock, holds them all, and waits for one more at last.
         for number in 0..LOCKS {
             scene.release(At(Kind::Lock, number), (HOLDERS + number, None));
         }
@@ -138,7 +138,7 @@ fn a_call_looks_at_no_more_readers_than_at_anything_else() {
     for reader in 0..READERS {
         assert_eq!(scene.ask(reader, &rw(Mode::Read), false), Came::Granted);
     }
-    // The writer is of concern: somebody waits for it.
+    // A search is needed: an owner waits for the writer.
     assert_eq!(scene.ask(READERS, &lock(0), false), Came::Waits);
     let before = scene.machine.searched();
     assert_eq!(scene.ask(HOLDERS, &rw(Mode::Write), false), Came::Waits);

@@ -1,7 +1,6 @@
-//! Who waits for whom, by the words of the specification: an owner waits for a key's holders and
-//! for every owner in front of it in the queue; places count as waits; a wait for any of several
-//! keys and a wait for a permit do not. A key that an owner holds already is no reason for its
-//! call for several to wait.
+//! The wait graph as the specification defines it. An owner waits for a key's holders and for every owner in front of
+//! it in the queue. Queue entries count as waits. A wait for any of several keys and a wait for a permit do not. A call
+//! for several keys does not wait for a key that its owner holds already.
 
 use super::scene::{Ask, At, Place, State};
 use dlock_core::resource::Kind;
@@ -99,7 +98,7 @@ pub(super) fn with(states: &[State], owner: usize, ask: &Ask) -> Option<Vec<Stat
                 state.queue[kept].mode == Some(*mode) && (kept == 0 || !goes_first)
             });
             let ahead = kept.map_or(&state.queue[..], |kept| &state.queue[..kept]);
-            // Who reads goes in together with those who wait to read.
+            // A reader enters together with the waiting readers.
             let is_in_front = |place: &Place| {
                 place.owner != owner && (*mode == Mode::Write || place.mode == Some(Mode::Write))
             };
@@ -160,7 +159,7 @@ pub(super) fn with(states: &[State], owner: usize, ask: &Ask) -> Option<Vec<Stat
     Some(after)
 }
 
-/// The readers at the head of a queue read, if nobody writes.
+/// Grants the readers at the head of a queue, if there is no writer.
 fn let_readers_in(state: &mut State) {
     let writes = |holder: &(usize, Option<Mode>)| holder.1 == Some(Mode::Write);
     while !state.holders.iter().any(writes)

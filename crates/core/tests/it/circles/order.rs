@@ -1,5 +1,5 @@
-//! The order of those who wait, where it has to be changed: a call that does not fit in is made to fit
-//! without a search, and no circle is lost by that.
+//! Changes of the order of waiting owners: a call that violates it is fitted in without a search, and no cycle is
+//! missed.
 
 use super::scene::{Ask, At, Came, NOW, Scene};
 use dlock_core::resource::Kind;
@@ -123,7 +123,7 @@ fn those_who_have_to_stand_lower_are_lowered_where_that_is_less_work() {
 fn who_stands_below_all_that_waits_for_the_caller_is_not_searched() {
     for keys in [[100, 3], [3, 100]] {
         let mut scene = scene();
-        // 1 waits for a long chain, which stands below 2, and for 2, who waits for the caller.
+        // Owner 1 waits for a long chain, which ranks below 2, and for 2, which waits for the caller.
         chain(&mut scene, 100..400);
         holds(&mut scene, 0, [0]);
         holds(&mut scene, 1, [1]);
@@ -172,7 +172,7 @@ fn a_call_for_several_keys_of_which_it_has_one_puts_nobody_in_doubt() {
     assert!(looked_at < 10, "{looked_at}");
 }
 
-/// Renames make holders of those who wait already, above those who wait for them from now on.
+/// Renames turn waiting owners into holders that rank above the owners that wait for them from now on.
 fn renamed(above: usize, below: usize) -> Scene {
     let mut scene = scene();
     chain(&mut scene, 100..400);
@@ -230,7 +230,7 @@ fn attempts_to_help_who_waits_in_a_circle_become_rare_and_it_is_helped_in_the_en
     waits(&mut scene, 1, 2);
     waits(&mut scene, 2, 1);
     scene.machine.settings.deadlock_detection = true;
-    // Of concern, as somebody waits for each.
+    // A search is needed, as other owners wait for each.
     holds(&mut scene, 10, 10..12);
     waits(&mut scene, 11, 10);
     waits(&mut scene, 12, 11);
@@ -283,7 +283,7 @@ fn all_that_a_search_looks_at_is_counted() {
     chain(&mut links, 100..200);
     let looked_at = refused(&mut links, &lock(100));
     assert!((700..800).contains(&looked_at), "{looked_at}");
-    // Those who read, and those who wait to read.
+    // The readers, and the waiters for READ.
     for (holds_it, wants) in [(Mode::Read, Mode::Write), (Mode::Write, Mode::Read)] {
         let mut crowd = scene();
         holds(&mut crowd, REST, [0]);

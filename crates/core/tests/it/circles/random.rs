@@ -205,7 +205,7 @@ impl Run {
         }
     }
 
-    /// Somebody releases what it holds, or leaves a queue.
+    /// An owner releases what it holds, or leaves a queue.
     fn let_go(&mut self, states: &[State]) {
         let state = &states[self.below(states.len())];
         let (held, waited) = (state.holders.len(), state.queue.len());

@@ -1,4 +1,4 @@
-//! Rings of owners who wait for one another, with links of every kind in any mix.
+//! Cycles of owners that wait for each other, with links of every kind in any mix.
 
 use super::graph::{arrows, fault_of};
 use super::scene::{Ask, At, Came, Scene, owner_name};
@@ -43,7 +43,7 @@ const LINKS: [Link; 11] = [
     Link::SeveralClosed,
 ];
 
-/// Somebody who waits for nobody.
+/// An owner that waits for no other.
 const OUTSIDER: usize = 1_000;
 
 impl Link {
@@ -113,7 +113,7 @@ fn check(links: &[Link], last: usize, before: impl Fn(usize) -> u64, blocks: boo
     unwind(scene);
 }
 
-/// Who waits for nothing lets all go, until nobody waits.
+/// Owners that wait for nothing release everything, until there are no waiters.
 fn unwind(mut scene: Scene) {
     loop {
         let states = scene.look();

@@ -1,4 +1,4 @@
-//! A machine whose time stands still, and what can be read off it: who holds and who waits.
+//! A machine whose time does not advance, and its visible state: holders and waiters.
 
 use crate::support::{Keys, WALL_US};
 use dlock_core::effects::{Effects, Outcome};
@@ -53,7 +53,7 @@ pub(super) struct Place {
     pub(super) call: Option<(u32, bool)>,
 }
 
-/// What is known of a key: who holds it, and who waits for it.
+/// The state of a key: its holders and its waiters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) at: At,
@@ -152,7 +152,7 @@ impl Scene {
         self.settle();
     }
 
-    /// RENAME: those who hold the key take it along, those who wait stay.
+    /// RENAME: the holders move with the key, the waiters stay.
     pub(super) fn rename(&mut self, from: At, to: At) {
         let (from, to) = (from.name(), to.name());
         let [from, to] = [&from, &to].map(|name| Key { db: 0, name });

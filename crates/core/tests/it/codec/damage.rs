@@ -67,7 +67,7 @@ impl Replica {
     }
 }
 
-/// A step is not searched for owners who have a place under another number.
+/// The decoder does not search a step for owners that have an entry under another number.
 fn has_twins(resource: &Resource) -> bool {
     let Body::Fair(fair) = &resource.body else { return false };
     let owners: BTreeSet<_> = fair.places.values().map(|place| &place.owner).collect();
@@ -200,7 +200,7 @@ fn another_version_or_flag_is_refused() {
         for flags in 2..=255 {
             payload[1] = flags;
             let error = decode_anything(&payload).err();
-            // Requests would stand in front of the state; what stands there may be none.
+            // Requests would come before the state; the bytes there may be none.
             let is_damaged = flags < 8 && flags & 4 != 0 && error == Some(DecodeError::Damaged);
             assert!(is_damaged || error == Some(DecodeError::Impossible), "{flags}: {error:?}");
         }

@@ -245,8 +245,8 @@ fn impossible_latches() {
     all_refused(latch, |latch| Body::Latch(Box::new(latch)), &changes);
 }
 
-/// Members come in order and once, and do not come and go in one step. Whole states say of nobody
-/// that it is gone, and are not free. (No state is written like this.)
+/// Members come in order and once, and do not come and go in one step. A whole state lists no removed members, and is
+/// not free. (No state is written like this.)
 #[test]
 fn impossible_orders() {
     let member: [&[u8]; 3] = [b"\x05", b"\x06", b"\x07"];

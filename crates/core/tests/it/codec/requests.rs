@@ -111,7 +111,7 @@ fn impossible_requests() {
 
 #[test]
 fn what_older_versions_wrote_still_loads() {
-    // A hold of A whose ids do not tell what they did.
+    // A hold of A whose ids do not record what they did.
     let state = b"\x01\x00\x02\x01A\x05\x01\x01\x01\x00\x01\x06\x02r1\x02r2\x00\x00\x00\x00";
     let resource = record::decode(state, NOW).expect("an old state");
     let hold = resource.lock().hold().expect("it is held");

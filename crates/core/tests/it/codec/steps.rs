@@ -285,8 +285,8 @@ fn steps_go_on_from_a_whole_state() {
     }
 }
 
-/// A latch whose time has ended and that is set anew in one step is another one: the request ids
-/// of the old one go, though no step says so of one.
+/// If the time of a latch ends and the latch is set again in one step, it is another latch. The request ids of the old
+/// one are removed, though no step names any of them.
 #[test]
 fn a_latch_set_anew_has_seen_no_request() {
     let mut pair = Pair::new(Kind::Latch, 5);

@@ -1,4 +1,4 @@
-//! ACQUIRE, of a free lock, of one's own and with a wait.
+//! ACQUIRE of a free lock, of a lock that the owner holds, and with a wait.
 
 use super::holder::{follow, remember, set_end};
 use super::{Answer, Hold, How, Model, Place, Tie, Use, text};
@@ -111,7 +111,7 @@ impl Model {
         }
     }
 
-    /// Whether somebody else reads and waits to write.
+    /// Whether another reader waits to write.
     fn is_being_upgraded(&self, k: usize, owner: &str) -> bool {
         self.queues[k].iter().any(|place| {
             place.owner != owner

@@ -1,5 +1,5 @@
-//! Owners that would wait for each other: an owner waits for the holders that keep it from a key,
-//! and for everybody in front of it in the queue.
+//! Owners that would wait for each other: an owner waits for the holders that keep it from a key, and for all owners in
+//! front of it in the queue.
 
 use super::acquire::is_saved;
 use super::{How, Model, Place};
@@ -9,8 +9,8 @@ use dlock_wire::request::Mode;
 type Arrow = (String, String, usize);
 
 impl Model {
-    /// Whether `owner`, by waiting for `k`, would close a circle that was not there before. A place
-    /// that it gives up is not: who goes to the end, or to the front, waits anew.
+    /// Whether `owner`, by waiting for `k`, would close a new cycle. A queue entry that it gives up does not make the
+    /// cycle old: an owner that goes to the end, or to the front, starts a new wait.
     pub(super) fn closes_a_circle(&self, k: usize, owner: &str, mode: Mode) -> bool {
         if !self.would_wait(k, owner, mode) {
             return false;
@@ -33,7 +33,7 @@ impl Model {
     fn would_wait(&self, k: usize, owner: &str, mode: Mode) -> bool {
         let has = |wanted: Mode| self.holders(k).any(|held| held == (owner, wanted));
         let goes_first = has(if mode == Mode::Read { Mode::Write } else { Mode::Read });
-        // Who reads goes in together with those who wait to read.
+        // A reader enters together with the waiting readers.
         let somebody_first = self.queues[k].iter().any(|place| {
             place.owner != owner
                 && (mode == Mode::Write || place.mode == Mode::Write)
@@ -85,7 +85,7 @@ impl Model {
         !self.has_run_out(place) && !is_saved(place) && !self.is_deserted(k, place)
     }
 
-    /// Whose holds keep `owner` from having the key.
+    /// The owners whose holds keep `owner` from having the key.
     fn in_the_way(&self, k: usize, owner: &str, mode: Mode) -> impl Iterator<Item = &str> {
         let others = self.holders(k).filter(move |&(name, held)| {
             name != owner && (mode == Mode::Write || held == Mode::Write)

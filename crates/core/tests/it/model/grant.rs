@@ -92,7 +92,7 @@ impl Model {
                     How::Blocked { .. } if self.found_over.contains(&place.client) => {
                         self.time_out(k, at);
                     }
-                    // Nobody has looked here.
+                    // No operation has opened the key since.
                     How::Blocked { .. } => return,
                     _ => drop(self.queues[k].remove(at)),
                 }

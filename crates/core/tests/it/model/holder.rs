@@ -165,7 +165,7 @@ pub(super) fn follow(hold: &mut Hold, client: u64) {
     }
 }
 
-/// The lease is set anew; an orphan that was not tied anew has its limit.
+/// Sets a new end of the lease; an orphan that was not bound again has its limit.
 pub(super) fn set_end(hold: &mut Hold, ends: u64) {
     hold.ends = ends;
     if let Some(tie) = &mut hold.tie {

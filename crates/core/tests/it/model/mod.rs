@@ -58,11 +58,11 @@ pub struct Model {
     hung: Vec<u64>,
     spent: Vec<Spent>,
     sent: Vec<Sent>,
-    /// The last numbers of those who came to the end of a queue, and to its front.
+    /// The last numbers of waiters that joined at the end of a queue, and at its front.
     numbers: (i64, i64),
     quarantine_until: u64,
-    /// The connections whose waits the machine found to be over in this step. (It may find it out
-    /// when the alarm rings, or before, when it looks at the queue.)
+    /// The connections whose waits the machine found to be over in this step. (It may find this when the alarm rings,
+    /// or earlier, when it checks the queue.)
     pub found_over: Vec<u64>,
     answer: Option<Answer>,
     out: Out,

@@ -63,7 +63,7 @@ impl Model {
         (0..self.locks.len()).find(|&k| self.holds(k).any(|hold| hold.serial == serial))
     }
 
-    /// Whether a hold of somebody else keeps `owner` from having the key.
+    /// Whether a hold of another owner keeps `owner` from having the key.
     pub(super) fn is_held_against(&self, k: usize, owner: &str, mode: Mode) -> bool {
         let is_other = |hold: &Hold| hold.owner != owner;
         self.writer(k).is_some_and(is_other)
@@ -81,7 +81,7 @@ impl Model {
             && !self.is_held_against(k, owner, mode)
     }
 
-    /// A reader who wants to write, or a writer who wants to read, stands in front of everyone.
+    /// A reader that asks to write, or a writer that asks to read, goes in front of all waiters.
     pub(super) fn goes_first(&self, k: usize, owner: &str, mode: Mode) -> bool {
         match mode {
             Mode::Read => self.writes(k, owner),

@@ -131,7 +131,7 @@ impl Model {
         }
     }
 
-    /// A place whose grant could not be delivered is where it was, without a connection.
+    /// A waiter whose grant could not be delivered returns to its position, without a connection.
     fn put_back(&mut self, k: usize, mut place: Place) {
         let in_all = self.queues.iter().flatten().filter(|place| !is_saved(place)).count();
         let has_room =

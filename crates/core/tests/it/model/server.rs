@@ -80,7 +80,7 @@ impl Model {
         self.saved[k].clear();
     }
 
-    /// The key is of another type now: nobody can wait for it.
+    /// The key has another type now: no owner can wait for it.
     fn send_away(&mut self, k: usize) {
         for place in std::mem::take(&mut self.queues[k]) {
             if let How::Blocked { .. } = place.how {
@@ -142,7 +142,7 @@ impl Model {
         self.quarantine_until = self.now + self.settings.quarantine;
     }
 
-    /// Nobody knows how much of the leases has passed.
+    /// It is unknown how much of the leases has elapsed.
     fn give_full_leases(&mut self, k: usize) {
         let (now, grace) = (self.lease_now, self.settings.grace);
         if let Lock::Closed { until, delay } = &mut self.locks[k] {

@@ -82,7 +82,7 @@ pub struct Shown {
 /// What INFO shows, of all families.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// Who holds the lock, or writes.
+    /// The holder of the lock, or the writer.
     pub writer: Option<Shown>,
     pub readers: Vec<Shown>,
     /// How long lock-delay keeps it closed; INFO of a read-write lock does not tell.
@@ -125,7 +125,7 @@ pub(super) struct Hold {
     pub told_of: String,
     pub requests: Vec<(Vec<u8>, Use)>,
     pub tie: Option<Tie>,
-    /// A QUEUE grant that nobody has claimed: the connection of the place, and how long it lasts.
+    /// An unclaimed QUEUE grant: the connection of the waiter, and the time to claim it.
     pub unclaimed: Option<(u64, u64)>,
 }
 
@@ -159,7 +159,7 @@ pub(super) struct Tie {
     pub client: u64,
     /// The connection went, and that is why the hold will end.
     pub cut: bool,
-    /// After a failover: the last moment unless it is tied anew.
+    /// After a failover: its latest end unless it is bound again.
     pub at_most: Option<u64>,
 }
 

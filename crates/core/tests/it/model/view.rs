@@ -84,7 +84,7 @@ impl Model {
         !self.shut && !self.in_quarantine()
     }
 
-    /// Whether places were found with a key that nobody has looked at since.
+    /// Whether queue entries came with a key that no operation has opened since.
     pub fn has_unseen_places(&self) -> bool {
         self.queues.iter().flatten().any(is_saved)
     }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 const HISTORIES: u64 = 2_000;
 const STEPS: usize = 60;
 
-/// So many ids a hold remembers.
+/// Number of request ids that a hold remembers.
 const IDS_OF_ONE: u32 = 8;
 
 struct History {

@@ -298,7 +298,7 @@ impl Simulation {
         }
     }
 
-    /// A server that just took over has seen to all keys before anybody does something to them.
+    /// A server that just took over has checked all keys before the first command.
     fn look_at_unseen_places(&mut self) {
         if self.model.has_unseen_places() {
             self.tick();

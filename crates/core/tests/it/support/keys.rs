@@ -12,7 +12,7 @@ pub type Id = (u32, Vec<u8>);
 #[derive(Debug, Default)]
 pub struct Keys {
     pub(super) values: Vec<(Id, Option<Resource>)>,
-    /// Keys that have a time to live which somebody set.
+    /// Keys with a time to live that a client set.
     pub with_ttl: Vec<Id>,
     /// Values count as large: what is unlinked is not copied, but brought when it is freed.
     pub has_large: bool,
@@ -126,8 +126,8 @@ impl Keys {
         self.values.sort_by(|(one, _), (other, _)| one.cmp(other));
     }
 
-    /// Keys that never go by themselves: semaphores made by INIT or with permits that belong to
-    /// nobody, and latches without an end.
+    /// Keys that are never removed by themselves: semaphores made by INIT or with permits without an owner, and latches
+    /// without an end.
     pub(super) fn kept_until_deleted(&self) -> Vec<Id> {
         let is_kept = |value: &Option<Resource>| match value.as_ref().map(|value| &value.body) {
             Some(Body::Semaphore(semaphore)) => !semaphore.is_passing || semaphore.taken > 0,

@@ -86,11 +86,11 @@ pub struct World {
     unheard_swaps: Vec<(u32, u32)>,
     /// Keys that were removed and of which the machines have not heard, with what was lost on each server.
     unheard_removals: Vec<(u32, Vec<u8>, [Option<dlock_core::machine::Lost>; 2])>,
-    /// Calls that are blocked now, and whose they are.
+    /// Calls that are blocked now, with their connections.
     pub blocked: BTreeMap<WaiterId, u64>,
     /// Grants that were sent and have not arrived.
     pub sent: Vec<(WaiterId, u64)>,
-    /// Whose command is carried out.
+    /// The connection whose command is carried out.
     caller: Option<u64>,
 }
 

@@ -56,8 +56,8 @@ impl World {
         seen
     }
 
-    /// As [`World::unlink`], but the machines hear of it only in [`World::hear_of_removals`]: the server removes a key whose
-    /// time to live is over when somebody looks at it, which may be the machine itself, and tells of it later.
+    /// As [`World::unlink`], but the machines learn of it only in [`World::hear_of_removals`]. The server removes a key
+    /// whose time to live is over when a command or the machine opens it, and reports it later.
     pub fn unlink_unheard(&mut self, key: Key<'_>) -> Seen {
         let lost = [&mut self.keys, &mut self.replica_keys].map(|keys| keys.free(key));
         self.unheard_removals.push((key.db, key.name.to_vec(), lost));
@@ -168,7 +168,7 @@ impl World {
         fresh.wall_us = self.wall_us;
         fresh.is_cluster = self.is_cluster;
         fresh.permits = self.permits;
-        // In the order of the shell: quarantine begins with the process, and anew when it serves.
+        // The order of the shell: a quarantine begins with the process, and again when it serves.
         fresh.machine.begin_quarantine(now.mono);
         for ((db, name), value) in &values {
             let key = Key { db: *db, name };

@@ -1,4 +1,5 @@
-//! What is left to the tick meets the next command first: ids are not used again too early, and nobody sees what is over.
+//! Work that is left to the tick meets the next command first: ids are not reused too early, and commands do not see
+//! what is over.
 
 use crate::script::{run, run_as};
 use crate::support::{MS, World};
@@ -172,7 +173,7 @@ fn the_first_look_at_a_value_with_very_many_readers_notes_some_of_them() {
 
 #[test]
 fn a_queue_that_has_ended_grants_nothing_and_holds_nobody_up() {
-    // The calls for several keys stand in a queue whose key is of another type; they are not told of it yet.
+    // The calls for several keys wait in a queue whose key has another type; they are not told yet.
     run("
           0  set portion 2
           0  c1  ACQUIRE k A                   => t1

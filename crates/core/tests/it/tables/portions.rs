@@ -1,4 +1,4 @@
-//! Wide work is done in portions, by the tick: nobody is forgotten, and newcomers stand behind what is still to be done.
+//! The tick does large work in portions: no waiter is forgotten, and new waiters stay behind the pending work.
 
 use crate::script::{run, run_as};
 use crate::support::{MS, World};
@@ -192,7 +192,7 @@ fn in_a_cluster_very_many_places_of_a_lost_key_go_one_by_one_and_are_seen_no_mor
     ");
 }
 
-/// So many effects come out of one step, or one tick, at most: some for each that it serves.
+/// Largest number of effects of one step, or one tick: some for each waiter served.
 const MOST: usize = 1_100;
 
 const MANY: u32 = 3_000;

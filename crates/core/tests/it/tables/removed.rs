@@ -1,4 +1,4 @@
-//! Large values that are removed: their holds end in portions, which nobody sees.
+//! Large values that are removed: their holds end in portions, invisibly to clients.
 
 use crate::script::run_as;
 use crate::support::{MS, World};

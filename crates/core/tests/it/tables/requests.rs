@@ -1,4 +1,4 @@
-//! Late copies: requests whose hold has ended, that were cancelled, or that left no hold behind.
+//! Late copies: requests whose hold has ended, requests that were cancelled, and requests that left no hold behind.
 
 use crate::script::{run, run_as, run_both};
 

@@ -106,7 +106,7 @@ fn a_tied_fair_place_that_was_absent_is_tied_to_who_claims_it() {
 
 #[test]
 fn a_replica_knows_no_connections() {
-    // It replays what becomes of values from the time when it was a primary, whose connections are no business of its own.
+    // It replays what happens to values from its time as a primary; their connections do not concern it.
     run_as(
         "DRW",
         "

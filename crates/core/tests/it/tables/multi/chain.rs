@@ -10,9 +10,9 @@ use dlock_wire::request::{Acquire, MAcquire};
 
 const CALLS: usize = 5_000;
 
-/// Each holds a key and waits for it and the one of its neighbour; whoever comes later in the
-/// chain came first. All leases end at the same moment, so that a look at one key makes the call
-/// behind it ready, which looks at the next. None of them may stand on the stack of another.
+/// Each owner holds a key and waits for it and its neighbour's. The owners join in reverse order of the chain. All
+/// leases end at the same moment: checking one key makes the call behind it grantable, which checks the next. None of
+/// these checks may nest on the stack.
 #[test]
 fn a_long_chain_needs_no_deep_stack() {
     let run = || {
@@ -37,7 +37,7 @@ fn a_long_chain_needs_no_deep_stack() {
         }
         fx.clear();
         while machine.tick(&mut keys, now(2_000), Gate::Open, 100, &mut fx) == Progress::More {}
-        // The last one stands in front at both of its keys, and keeps the others waiting.
+        // The last one is in front at both of its keys, and keeps the others waiting.
         assert_eq!(fx.wakes.len(), 1);
         assert_eq!(machine.broken_invariant(&mut keys, now(2_000)), None);
     };

@@ -1,4 +1,4 @@
-//! The queue: arrival order rules, and neighbours who read go in together.
+//! The queue: arrival order decides, and neighbouring readers enter together.
 
 use super::run;
 

@@ -122,7 +122,7 @@ fn a_late_alarm_refuses_nobody_for_an_upgrader_whose_read_has_lapsed() {
          # The first upgrader's wait is over, though no alarm has told it.
          22  c2  ACQUIRE k B WRITE BLOCK 50 => parked; c1 gets null
     ");
-    // In a quarantine nobody looks at the queue before.
+    // In a quarantine the queue is not checked earlier.
     run("
           0  set quarantine 100
           0  c1  ACQUIRE k A READ           => t1

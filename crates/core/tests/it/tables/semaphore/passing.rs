@@ -1,4 +1,4 @@
-//! LIMIT: semaphores that are made on first use and go when nobody needs them.
+//! LIMIT: semaphores that are made on first use and removed when they are not needed any more.
 
 use super::run;
 
@@ -63,8 +63,8 @@ fn it_stays_while_somebody_waits_or_permits_are_taken() {
 
 #[test]
 fn it_goes_when_the_last_who_waited_leaves() {
-    // Who waits is too wide for what is there, as it is after a RESIZE only for a hung place: so a
-    // paused server it is.
+    // The waiter asks for more than there is. After a RESIZE that happens only with an unresponsive waiter, so this
+    // test pauses the server.
     run("
           0  c1  ACQUIRE s A LIMIT 1 PX 50 => p1
           1  c2  ACQUIRE s B BLOCK 0       => parked

@@ -1,4 +1,4 @@
-//! Permits that belong to nobody: TAKE, GIVE, DRAIN, and repeats of their requests.
+//! Permits without an owner: TAKE, GIVE, DRAIN, and repeats of their requests.
 
 use super::run;
 
