@@ -26,7 +26,7 @@ pub struct Hold {
     pub deadline: LeaseInstant,
     /// Its own lease, used by a renewal that names none, and in full by a promoted replica.
     pub lease_ms: Millis,
-    /// When it was granted.
+    /// Time of the grant.
     pub since: Instant,
     /// Number of acquires it stands for; at least 1.
     pub count: u32,
@@ -119,7 +119,7 @@ pub enum Did {
 /// one. Older versions wrote only the length.
 const TOLD: u8 = 0x80;
 
-/// Beside [`TOLD`]: RELEASE, and its answer follows the id in four bytes.
+/// With [`TOLD`]: RELEASE, and its answer follows the id in four bytes.
 const RELEASE: u8 = 0x40;
 
 /// A request id, and what the request did.
@@ -176,7 +176,7 @@ impl Requests {
             self.0.drain(..oldest);
             count -= 1;
         }
-        // Request ids have at most 64 bytes, so their length fits; one that does not is no id.
+        // Request ids have at most 64 bytes, so their length fits; a longer one is not an id.
         let Ok(len) = u8::try_from(id.len()) else { return };
         self.0.push(match did {
             Did::Unknown => len,
@@ -250,24 +250,24 @@ impl Hold {
         }
     }
 
-    /// Forgets request `id`: what it did was undone.
+    /// Forgets request `id`: its effect was rolled back.
     pub fn forget(&mut self, id: Option<&[u8]>) {
         if let (Some(id), Some(extras)) = (id, &mut self.extras) {
             extras.requests.forget(id);
         }
     }
 
-    /// The label, empty when there is none.
+    /// The label; empty if there is none.
     pub fn label(&self) -> &[u8] {
         self.extras.as_ref().map_or(&[], |extras| &extras.label)
     }
 
-    /// The tie to a connection.
+    /// The binding to a connection.
     pub fn tie(&self) -> Option<Tie> {
         self.extras.as_ref().and_then(|extras| extras.tie)
     }
 
-    /// The connection the hold is tied to; [`NO_CLIENT`] when it has none.
+    /// The connection to which the hold is bound; [`NO_CLIENT`] if there is none.
     pub fn tied_to(&self) -> u64 {
         self.tie().map_or(NO_CLIENT, |tie| tie.client)
     }
@@ -277,12 +277,12 @@ impl Hold {
         self.extras.as_ref().and_then(|extras| extras.unclaimed)
     }
 
-    /// Whether its connection has gone and cut the lease.
+    /// Whether the lease was shortened because its connection closed.
     pub fn is_cut(&self) -> bool {
         self.tie().is_some_and(|tie| tie.cut)
     }
 
-    /// The rare parts, made when missing.
+    /// The rare parts, created if missing.
     pub fn extras_mut(&mut self) -> &mut Extras {
         self.extras.get_or_insert_default()
     }
@@ -313,7 +313,7 @@ impl Hold {
     }
 }
 
-/// Where messages for `owner` go, if anywhere.
+/// The channel of messages for `owner`, if there is one.
 pub fn channel(notify: &Notify, owner: &[u8]) -> Option<Vec<u8>> {
     match notify {
         Notify::Silent => None,

@@ -17,26 +17,26 @@ pub type HoldId = u128;
 /// The hold of a lock, or the write hold of a read-write lock.
 pub const ALONE: HoldId = 0;
 
-/// See the module. Found by id, by owner, and by what ends next, each in logarithmic time.
+/// See the module documentation. Finds holds by id, by owner, and by next end, each in O(log n).
 #[derive(Default)]
 pub struct Holds {
     /// Boxed, because many keys have few of them and a node of the map has room for eleven.
     all: BTreeMap<HoldId, Box<Hold>>,
     ends: BTreeSet<(LeaseInstant, HoldId)>,
-    /// By a hash of the owner: numbers are sorted several times as fast as owners, and take less memory.
+    /// By a hash of the owner: numbers sort several times as fast as owners, and take less memory.
     owners: BTreeSet<(u64, HoldId)>,
-    /// Those that wait to be claimed, by owner and count.
+    /// Unclaimed holds, by owner and count.
     unclaimed: BTreeSet<(Owner, u32, HoldId)>,
-    /// Those that know a request, by a hash of its owner and id.
+    /// Holds that know a request, by a hash of its owner and id.
     requests: BTreeSet<(u64, HoldId)>,
-    /// What changed since the last record.
+    /// Ids that changed since the last record.
     touched: Vec<HoldId>,
-    /// All went at once since the last record: the next one tells the whole state.
+    /// All holds were removed at once since the last record: the next one carries the whole state.
     is_anew: bool,
 }
 
 impl Holds {
-    /// Those of a value that was read, in the order of their ids, each id once.
+    /// The holds of a decoded value, which are sorted by their ids without duplicates.
     pub(crate) fn of_sorted(all: Vec<(HoldId, Box<Hold>)>) -> Self {
         let ids: Vec<HoldId> = all.iter().map(|(id, _)| *id).collect();
         let owners = sorted(&ids, all.iter().map(|(_, hold)| hold::owner_hash(&hold.owner)));
@@ -62,12 +62,12 @@ impl Holds {
         }
     }
 
-    /// Takes all of them out together, however many they are.
+    /// Removes all holds together. O(1).
     pub(crate) fn take_all(&mut self) -> Self {
         core::mem::replace(self, Self { is_anew: true, ..Self::default() })
     }
 
-    /// Whether the next record has to tell the whole state.
+    /// Whether the next record has to carry the whole state.
     pub(crate) fn is_anew(&self) -> bool {
         self.is_anew
     }
@@ -80,7 +80,7 @@ impl Holds {
         self.all.insert(id, Box::new(hold));
     }
 
-    /// Takes a hold out.
+    /// Removes a hold.
     pub fn remove(&mut self, id: HoldId) -> Option<Hold> {
         self.need_ends();
         let hold = *self.all.remove(&id)?;
@@ -122,10 +122,10 @@ impl Holds {
         Some(result)
     }
 
-    /// Changes the times of all holds. That is no news for replicas, which have their own.
+    /// Changes the times of all holds. Not recorded for replicas, which have times of their own.
     pub fn change_all(&mut self, mut change: impl FnMut(HoldId, &mut Hold)) {
         let mut is_changed = self.ends.len() != self.all.len();
-        // Noted in the same walk: a second one would have to fetch each hold again.
+        // Collected in the same walk: a second one would have to fetch each hold again.
         let mut ids = Vec::with_capacity(self.all.len());
         let mut ends = Vec::with_capacity(self.all.len());
         for (&id, hold) in &mut self.all {
@@ -149,7 +149,7 @@ impl Holds {
         sorted(&ids, self.all.values().map(|hold| hold.deadline))
     }
 
-    /// Those of a value that was read are not sorted by their ends before this.
+    /// The holds of a decoded value are not sorted by their ends before this.
     fn need_ends(&mut self) {
         if self.ends.len() != self.all.len() {
             self.sort_ends();
@@ -172,26 +172,26 @@ impl Holds {
         found.find(|(_, hold)| *hold.owner == *owner && hold.seen(Some(id)).is_some())
     }
 
-    /// The first hold of `owner` with this count that waits to be claimed.
+    /// The first unclaimed hold of `owner` with this count.
     pub fn to_claim(&self, owner: &[u8], count: u32) -> Option<HoldId> {
         let owner = Owner::from(owner);
         let range = (owner.clone(), count, 0)..=(owner, count, HoldId::MAX);
         self.unclaimed.range(range).next().map(|&(_, _, id)| id)
     }
 
-    /// All holds of `owner` that wait to be claimed.
+    /// All unclaimed holds of `owner`.
     pub fn all_to_claim(&self, owner: &[u8]) -> impl Iterator<Item = HoldId> {
         let owner = Owner::from(owner);
         let range = (owner.clone(), 0, 0)..=(owner, u32::MAX, HoldId::MAX);
         self.unclaimed.range(range).map(|&(_, _, id)| id)
     }
 
-    /// Whether any hold waits to be claimed.
+    /// Whether any hold is unclaimed.
     pub fn has_unclaimed(&self) -> bool {
         !self.unclaimed.is_empty()
     }
 
-    /// Which hold ends next, and when.
+    /// The next end, and its hold.
     pub fn first_end(&self) -> Option<(LeaseInstant, HoldId)> {
         if self.ends.len() == self.all.len() {
             return self.ends.first().copied();
@@ -204,7 +204,7 @@ impl Holds {
         self.all.iter().map(|(&id, hold)| (id, &**hold))
     }
 
-    /// Those behind `last` in the order of their ids; all without one.
+    /// The holds behind `last` in the order of their ids; all holds without `last`.
     pub fn after(&self, last: Option<HoldId>) -> impl Iterator<Item = (HoldId, &Hold)> {
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);
         self.all.range((from, Bound::Unbounded)).map(|(&id, hold)| (id, &**hold))
@@ -231,7 +231,7 @@ impl Holds {
         debris.add(touched.into_iter());
     }
 
-    /// How many there are.
+    /// Number of holds.
     pub fn len(&self) -> usize {
         self.all.len()
     }
@@ -241,27 +241,27 @@ impl Holds {
         self.all.is_empty()
     }
 
-    /// What changed since the last [`Holds::settle`]; ids that are not there any more are gone. An
-    /// id may come more than once.
+    /// Ids that changed since the last [`Holds::settle`]; ids without a hold were removed. An id may occur more than
+    /// once.
     pub fn touched(&self) -> &[HoldId] {
         &self.touched
     }
 
-    /// What changed is recorded.
+    /// Notes that all changes are recorded.
     pub fn settle(&mut self) {
         self.touched.clear();
         self.touched.shrink_to(8);
         self.is_anew = false;
     }
 
-    /// Bytes on the heap: what the entries take, and a third more for the nodes that hold them.
+    /// Bytes on the heap: the size of the entries, and a third more for the nodes that hold them.
     pub fn heap_size(&self) -> usize {
         let entry = size_of::<Hold>() + size_of::<u64>() + 5 * size_of::<HoldId>();
         let rest: usize = self.all.values().map(|hold| hold.heap_size()).sum();
         self.len() * entry * 4 / 3 + rest
     }
 
-    /// What does not hold between the parts, for tests.
+    /// Whether the parts agree with each other, for tests.
     pub(crate) fn is_consistent(&self) -> bool {
         (self.ends.is_empty() || self.ends.len() == self.all.len())
             && self.owners.len() == self.all.len()
@@ -318,14 +318,14 @@ impl fmt::Debug for Holds {
     }
 }
 
-/// A set of keys with the ids to which they belong, which are sorted. Built from its elements in their order, which are sorted
-/// as small ones: by the place of the id instead of the id.
+/// A set of keys with their ids, which are sorted. Built from sorted elements; to sort them, it compares the index of
+/// the id instead of the id.
 fn sorted<K: Ord + Copy>(
     ids: &[HoldId],
     keys: impl ExactSizeIterator<Item = K>,
 ) -> BTreeSet<(K, HoldId)> {
     let mut order: Vec<(K, u32)> = keys.zip(0..).collect();
-    // Mostly they are in order: all have the same lease.
+    // They are mostly in order: all have the same lease.
     if !order.is_sorted() {
         order.sort_unstable();
     }

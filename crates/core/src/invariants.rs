@@ -1,5 +1,4 @@
-//! What must hold after every step. Tests, the simulator and debug builds check it; each check has
-//! a sentence.
+//! The invariants after every step. Tests, the simulator and debug builds check them; each check has a sentence.
 
 use crate::hold::NO_CLIENT;
 use crate::holds::Holds;
@@ -13,9 +12,9 @@ use alloc::format;
 use alloc::string::String;
 
 impl Machine {
-    /// The first sentence that does not hold, if any.
+    /// The first sentence that is false, if any.
     ///
-    /// Costs a walk over everything: for tests.
+    /// O(n) in the whole state: for tests.
     pub fn broken_invariant<S: Store>(&self, store: &mut S, _now: Now) -> Option<String> {
         self.check_queues().and_then(|()| self.check_keys(store)).err()
     }
@@ -50,7 +49,7 @@ impl Machine {
             }
             ensure(len == queue.len, || format!("queue {id} counts its waiters"))?;
             ensure(makers == queue.makers(), || format!("queue {id} counts its makers"))?;
-            // The place that is noted may be gone, and those right behind it deserted.
+            // The noted waiter may be gone, and those right behind it deserted.
             let noted = waits.walk_present(id).find(|(_, waiter)| !waits.is_deserted(waiter));
             ensure(noted.map(|(slot, _)| slot) == present, || {
                 format!("queue {id} knows its first waiter with a connection")
@@ -204,7 +203,7 @@ impl Machine {
             let waits_for_more =
                 self.waits().group(first.group).is_some_and(|group| !group.takes_any);
             let admitted = match store.get(queue.key()) {
-                // A time to live can run out before the host removes the key and tells us.
+                // A time to live can elapse before the server removes the key and reports it.
                 Slot::Missing => {
                     matches!(queue.kind, Kind::Lock | Kind::Fair)
                         && !(0..leases.bound())
@@ -283,7 +282,7 @@ impl Machine {
     }
 }
 
-/// Whether a waiter could have what it wants.
+/// Whether a waiter's demand could be granted.
 fn admits(resource: &Resource, waiter: &Waiter) -> bool {
     match (&resource.body, waiter.ask.want) {
         (Body::Lock(_) | Body::Fair(_), _) => matches!(resource.lock(), Lock::Free),

@@ -8,18 +8,17 @@ use alloc::vec::Vec;
 /// A latch that is closed. An open one has no key.
 #[derive(Debug, Default)]
 pub struct Latch {
-    /// What remains to be counted down; 0 when it is open and about to go.
+    /// Countdowns left; 0 when it is open and about to be removed.
     pub count: u32,
-    /// What it began with.
+    /// The count at the start.
     pub initial: u32,
-    /// Its own time, if it has one: a promoted replica gives it in full.
+    /// Its lease, if it has one, in milliseconds: a promoted replica gives it in full.
     pub lease_ms: Option<Millis>,
-    /// When it ends by itself; see [`Hold::deadline`](crate::hold::Hold::deadline) for one that is
-    /// not entered.
+    /// End of its lease; see [`Hold::deadline`](crate::hold::Hold::deadline) for a latch without an entry.
     pub deadline: Option<LeaseInstant>,
     /// Every request id that counted.
     pub requests: BTreeSet<Box<[u8]>>,
-    /// Those that came since the last record.
+    /// Request ids that came since the last record.
     pub requests_new: Vec<Box<[u8]>>,
 }
 

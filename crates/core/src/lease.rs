@@ -15,37 +15,37 @@ use alloc::collections::{BTreeMap, BTreeSet};
 /// The entry of a resource in [`Leases`].
 pub type EntryId = u32;
 
-/// "Not entered": a resource that was just made or loaded.
+/// "No entry": a resource that was just made or loaded.
 pub const NO_ENTRY: EntryId = NIL;
 
-/// One key that holds something.
+/// The entry of one key.
 #[derive(Debug)]
 pub struct Entry {
     /// Name of the key.
     pub name: Name,
-    /// Database of the key, by its number before all exchanges: see [`Leases::database_of`].
+    /// Database of the key, by its number before all swaps: see [`Leases::database_of`].
     home: u32,
     /// The machine's epoch when the deadline was last set; see `Machine::promote`.
     pub epoch: u32,
-    /// Which family it is of.
+    /// The family of the key.
     pub kind: Kind,
-    /// How many holds it has, without permits.
+    /// Number of its holds, without permits.
     pub held: u32,
-    /// How many of its permits are leased.
+    /// Number of its leased permits.
     pub permits: u64,
-    /// Its key was not there when the machine looked for it.
+    /// The machine did not find its key.
     is_missed: bool,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub struct Leases {
     entries: Slab<Entry>,
-    /// How many entries there are of each database that had any, by its home: one that has none now keeps its place, because a single
-    /// lock that comes and goes should not make and remove it each time.
+    /// Number of entries of each database that had any, by home. A database without entries stays in the map: a single
+    /// lock that comes and goes should not add and remove it each time.
     databases: BTreeMap<u32, usize>,
-    /// Numbers of databases that were exchanged, so that no exchange has to go through all entries: of each home the number
-    /// now, and back.
+    /// Renumbering of swapped databases, so that a swap need not walk over all entries: of each home the number now,
+    /// and back.
     number_of: BTreeMap<u32, u32>,
     home_of: BTreeMap<u32, u32>,
     wheel: Wheel,
@@ -54,7 +54,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Enters a key; it has no deadline yet.
+    /// Adds an entry for a key; it has no deadline yet.
     pub fn enter(&mut self, key: Key<'_>, kind: Kind, epoch: u32) -> EntryId {
         let name = Name::from(key.name);
         let home = self.home(key.db);
@@ -63,7 +63,7 @@ impl Leases {
         self.entries.insert(entry)
     }
 
-    /// Takes an entry out with its deadline.
+    /// Removes an entry with its deadline.
     pub fn leave(&mut self, id: EntryId) -> Option<Entry> {
         let entry = self.entries.remove(id)?;
         self.wheel.disarm(id);
@@ -73,8 +73,8 @@ impl Leases {
         Some(entry)
     }
 
-    /// The key of an entry is not there. The server may have removed it just now, and will tell: then the entry is needed. So
-    /// it stays once more until `again`, and leaves the second time.
+    /// The key of an entry is missing. The server may have removed it just now, and its report will need the entry. So
+    /// the entry stays until `again`, and is removed the second time.
     pub fn miss(&mut self, id: EntryId, again: LeaseInstant) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         if core::mem::replace(&mut entry.is_missed, true) {
@@ -110,10 +110,10 @@ impl Leases {
         self.home_of.get(&db).copied().unwrap_or(db)
     }
 
-    /// Notes how many holds the key has now, and how many of its permits are leased.
+    /// Sets the number of holds of the key, and of its leased permits.
     pub fn set_held(&mut self, id: EntryId, held: usize, permits: u64) {
         if let Some(entry) = self.entries.get_mut(id) {
-            // As many as fit into memory.
+            // As many as memory can hold.
             let held = u32::try_from(held).unwrap_or(u32::MAX);
             self.held = self.held + held as usize - entry.held as usize;
             self.permits = self.permits + permits - entry.permits;
@@ -122,7 +122,7 @@ impl Leases {
         }
     }
 
-    /// Changes the key of an entry: the value went to another name or database.
+    /// Changes the key of an entry: the value moved to another name or database.
     pub fn rename(&mut self, id: EntryId, key: Key<'_>) {
         let home = self.home(key.db);
         let Some(entry) = self.entries.get_mut(id) else { return };
@@ -138,14 +138,14 @@ impl Leases {
         }
     }
 
-    /// The databases of the keys entered, in the order of their numbers.
+    /// The databases of the keys in the index, in ascending order.
     pub fn databases(&self) -> impl Iterator<Item = u32> {
         let used = self.databases.iter().filter(|&(_, &count)| count > 0);
         let used = used.map(|(home, _)| self.number_of.get(home).copied().unwrap_or(*home));
         used.collect::<BTreeSet<u32>>().into_iter()
     }
 
-    /// Exchanges two database numbers in all entries.
+    /// Swaps two database numbers in all entries. O(1) in the number of entries.
     pub fn swap_databases(&mut self, a: u32, b: u32) {
         for (db, home) in [(a, self.home(b)), (b, self.home(a))] {
             if db == home {
@@ -168,42 +168,42 @@ impl Leases {
         self.wheel.deadline(id)
     }
 
-    /// Takes the deadline of an entry away.
+    /// Removes the deadline of an entry.
     pub fn disarm(&mut self, id: EntryId) {
         self.wheel.disarm(id);
     }
 
-    /// Takes all deadlines away.
+    /// Removes all deadlines.
     pub fn disarm_all(&mut self) -> Wheel {
         self.wheel.take_all()
     }
 
-    /// The next entry that is due, one bounded piece of work at a time.
+    /// The next expired entry, one bounded piece of work at a time.
     pub fn step(&mut self, now: LeaseInstant) -> Step {
         self.wheel.step(now.0)
     }
 
-    /// Not after the next deadline; `None` when there is none.
+    /// A time not after the next deadline; `None` if there is none.
     pub fn next(&self) -> Option<LeaseInstant> {
         self.wheel.next().map(LeaseInstant)
     }
 
-    /// Deadlines armed.
+    /// Number of deadlines.
     pub fn armed(&self) -> usize {
         self.wheel.armed()
     }
 
-    /// Holds of locks, in all keys.
+    /// Number of holds of locks, in all keys.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Leased permits of semaphores, in all keys.
+    /// Number of leased permits, in all keys.
     pub fn permits(&self) -> u64 {
         self.permits
     }
 
-    /// Keys entered.
+    /// Number of keys in the index.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -20,7 +20,7 @@ use dlock_wire::permit::PermitId;
 use dlock_wire::request::Mode;
 use siphasher::sip::SipHasher13;
 
-/// A place in a queue as the shell knows it. The same slot gets a new id for each call.
+/// The id by which the shell knows a waiter. The same slot gets a new id for each call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WaiterId(pub u64);
 
@@ -47,25 +47,25 @@ impl BuildHasher for HashKeys {
 /// How a waiter waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// A blocked call; `until` is when BLOCK runs out, `None` forever.
+    /// A blocked call; `until` is the end of its BLOCK time, `None` for no end.
     Parked {
         /// End of the wait.
         until: Option<Instant>,
     },
-    /// A further place of a blocked call that waits for several keys.
+    /// A further waiter of a blocked call that waits for several keys.
     Member,
-    /// A place with a live connection and no blocked call.
+    /// A queue entry with a live connection and no blocked call.
     Queued,
     /// A queue entry whose connection is closed. Except in a fair lock, it is granted nothing and blocks no other
     /// waiter until its owner asks again.
     Absent {
-        /// When the place goes.
+        /// End of its grace.
         until: LeaseInstant,
     },
 }
 
 impl Presence {
-    /// Whether the wait has run out by itself, noticed or not.
+    /// Whether the wait has timed out, noticed or not.
     pub fn is_over(self, mono: Instant, lease: LeaseInstant) -> bool {
         match self {
             Self::Parked { until } => until.is_some_and(|until| until <= mono),
@@ -80,7 +80,7 @@ impl Presence {
     }
 }
 
-/// What a waiter wants to have.
+/// The demand of a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Want {
     /// A lock.
@@ -94,12 +94,12 @@ pub enum Want {
         count: u32,
         /// Make the semaphore with this number of permits if it is missing.
         limit: Option<u32>,
-        /// The id they will have.
+        /// The id of the new permits.
         id: PermitId,
     },
     /// This number of permits without an owner.
     Taken(u32),
-    /// That a latch opens.
+    /// The opening of a latch.
     Open,
 }
 
@@ -110,12 +110,12 @@ impl Want {
     }
 }
 
-/// What a waiter asked for.
+/// The arguments of a waiter's call.
 #[derive(Debug, Clone, Default)]
 pub struct Ask {
-    /// What it wants to have.
+    /// Its demand.
     pub want: Want,
-    /// Lease of the hold it will get.
+    /// Lease of the future hold.
     pub lease_ms: Millis,
     /// QUEUE, if given.
     pub queue_ms: Option<Millis>,
@@ -137,16 +137,16 @@ impl Ask {
     }
 }
 
-/// Where a new waiter stands.
+/// The position of a new waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rank {
     /// Behind all others.
     Last,
     /// In front of all others (an upgrade).
     First,
-    /// Behind all others, and with this sequence number if that is larger than theirs.
+    /// Behind all others, with this sequence number if it is larger than theirs.
     Numbered(u64),
-    /// Where the waiter with this sequence number stood, which has left since.
+    /// The former position of a waiter with this sequence number, which has left since.
     Restored(u64),
 }
 
@@ -159,11 +159,11 @@ pub struct Newcomer<'a> {
     pub client: u64,
     /// How it waits.
     pub presence: Presence,
-    /// Since when.
+    /// Start of the wait.
     pub since: Instant,
-    /// For what.
+    /// The arguments of its call.
     pub ask: Ask,
-    /// Where it stands.
+    /// Its position.
     pub rank: Rank,
     /// Its owner can wait forever here; not if it takes any of several keys.
     pub counts: bool,
@@ -180,9 +180,9 @@ pub struct Waiter {
     pub client: u64,
     /// How it waits.
     pub presence: Presence,
-    /// Since when.
+    /// Start of the wait.
     pub since: Instant,
-    /// For what.
+    /// The arguments of its call.
     pub ask: Ask,
     /// Its queue.
     pub queue: u32,
@@ -192,12 +192,12 @@ pub struct Waiter {
     pub seq: u64,
     pub(crate) prev: u32,
     pub(crate) next: u32,
-    /// The places of the same owner in other queues, linked in both directions.
+    /// The waiters of the same owner in other queues, linked in both directions.
     pub(crate) elder: u32,
     pub(crate) younger: u32,
     /// Its owner among the waiting owners; [`NIL`] for calls without an owner.
     pub(crate) party: u32,
-    /// The next place of its bucket in the table of places.
+    /// The next waiter of its bucket in the table by queue and owner.
     pub(crate) next_place: u32,
     /// It is part of the order of waiting owners.
     pub(crate) counts: bool,
@@ -213,34 +213,34 @@ impl Waiter {
 /// A call that waits for several keys.
 #[derive(Debug)]
 pub struct Group {
-    /// Its places in the order of its keys, by waiter slot. The first is the parked one. Of a call that is over: those
-    /// that are still to be taken out.
+    /// Its waiters by slot, in the order of its keys; the first is the parked one. If the call is over: the waiters
+    /// that are not removed yet.
     pub members: Vec<u32>,
     /// The call is over and its waiters are gone: counts and lookups skip them.
     pub(crate) is_over: bool,
-    /// It takes whichever key is free first, instead of all of them.
+    /// It takes the first key that becomes free, instead of all keys.
     pub takes_any: bool,
-    /// The members for which the key is theirs to take; empty if `takes_any`.
+    /// The members whose key is grantable to the call; empty if `takes_any`.
     pub ready: hashbrown::HashSet<u32, HashKeys>,
 }
 
 /// The waiters of one key.
 #[derive(Debug)]
 pub struct Queue {
-    /// The family that they asked for.
+    /// The family for which they asked.
     pub kind: Kind,
     /// Database of the key.
     pub db: u32,
-    /// Name of the key they asked for.
+    /// Name of the key.
     pub name: Name,
-    /// How many they are.
+    /// Number of waiters.
     pub len: usize,
-    /// How many of them are blocked calls, and further places of such calls.
+    /// Number of waiters that belong to blocked calls.
     pub calls: u32,
-    /// Its key is gone, and with it all that stand here: see [`Waits::drop_queue`](crate::waits::Waits::drop_queue).
+    /// Its key is gone, and its waiters end with it: see [`Waits::drop_queue`](crate::waits::Waits::drop_queue).
     pub is_dropped: bool,
-    /// The first place that is not deserted; [`NIL`] if there is none. A queue with a long deserted front is not walked
-    /// for each grant.
+    /// The first waiter that is not deserted; [`NIL`] if there is none. It saves each grant a walk over a long deserted
+    /// front.
     pub(crate) first_present: u32,
     /// No other queue ever had this number.
     pub serial: u64,
@@ -255,28 +255,29 @@ pub struct Queue {
     /// The next queue of its bucket in the tables of queues by key and by holder.
     pub(crate) next_by_key: u32,
     pub(crate) next_by_holder: u32,
-    /// What few queues have.
+    /// The parts that few queues have.
     pub(crate) more: Option<Box<More>>,
 }
 
-/// What only some queues have to keep.
+/// The parts that only some queues need.
 #[derive(Debug)]
 pub(crate) struct More {
-    /// Places that came, went or changed since the key was brought in line, by sequence number and
-    /// slot; only for durable queues.
+    /// Waiters that came, left or changed since the value was updated, by sequence number and slot; only for durable
+    /// queues.
     pub(crate) unsaved: Vec<(u64, u32)>,
-    /// The first waiter that the key has not been told of since it began to mirror this queue; [`NIL`] if it knows all.
-    /// Only for durable queues.
+    /// The first waiter not copied to the value since it began to mirror this queue; [`NIL`] if all are. Only for
+    /// durable queues.
     pub(crate) untold: u32,
     /// How many waiters would create the semaphore.
     pub(crate) makers: u32,
     /// The readers of the key, as hashes of owners.
     pub(crate) readers: BTreeSet<u64>,
-    /// The last reader that was noted of very many, while the others are still to be noted.
+    /// The last reader listed of very many, while the others are not listed yet.
     pub(crate) noted_to: Option<HoldId>,
     /// Waiters that ask for more than one permit: the number, and the slot.
     pub(crate) wide: BTreeSet<(u32, u32)>,
-    /// All in front of this place were passed over when so often connections had been heard again; with 0, none is known.
+    /// A waiter, and the count of connections that became active again, plus one. At that count all waiters in front of
+    /// it were skipped. 0 if none is known.
     pub(crate) behind_passed: (u32, u64),
 }
 
@@ -289,7 +290,7 @@ impl Default for More {
 }
 
 impl More {
-    /// Whether it says no more than a queue without one.
+    /// Whether it carries no information.
     fn is_default(&self) -> bool {
         self.unsaved.is_empty()
             && self.untold == NIL
@@ -310,7 +311,7 @@ impl Queue {
         !self.is_answered && !self.is_dropped
     }
 
-    /// Whether its durable places changed since the key was brought in line, or were not all told to it.
+    /// Whether the durable waiters changed since the value was updated, or are not all copied to it.
     pub fn is_unsaved(&self) -> bool {
         self.more.as_ref().is_some_and(|more| !more.unsaved.is_empty() || more.untold != NIL)
     }
@@ -320,7 +321,7 @@ impl Queue {
         self.more.as_ref().map_or(0, |more| more.makers)
     }
 
-    /// Frees `more` while it says nothing: most queues need it only between two commands.
+    /// Frees `more` while it carries no information: most queues need it only between two commands.
     pub(crate) fn trim(&mut self) {
         self.more.take_if(|more| more.is_default());
     }
@@ -332,7 +333,7 @@ impl Queue {
         (count, readers.into_iter().flatten().copied())
     }
 
-    /// Whether some of very many readers are still to be noted.
+    /// Whether some of very many readers are not listed yet.
     pub(crate) fn has_readers_to_note(&self) -> bool {
         self.more.as_ref().is_some_and(|more| more.noted_to.is_some())
     }
@@ -348,8 +349,8 @@ impl Queue {
         Key { db: self.db, name: &self.name }
     }
 
-    /// Whether places without a connection are passed over here. Those of a fair lock are durable: they are served
-    /// within their grace.
+    /// Whether this queue skips waiters without a connection. Those of a fair lock are durable: they are served within
+    /// their grace.
     pub fn skips_absent(&self) -> bool {
         self.kind != Kind::Fair
     }

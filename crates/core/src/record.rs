@@ -1,15 +1,14 @@
-//! The one encoding of durable state: for replicas and the AOF (`DLOCK.APPLY key payload`), RDB
-//! files, DUMP and AOF rewrite.
+//! The one encoding of durable state: for replicas and the AOF (`DLOCK.APPLY key payload`), RDB files, DUMP and AOF
+//! rewrite.
 //!
-//! A record carries the state that an operation led to, not the operation: replaying it needs no
-//! clock and no rule, replaying it twice does no harm, and a replica cannot drift. Of keys with
-//! many members (places, readers, permits, request ids) the record of a *step* carries those that
-//! changed, in full or as gone; a *whole* state carries all of them.
+//! A record carries the state after an operation, not the operation. So a replay needs no clock and no rule, a second
+//! replay does no harm, and a replica cannot drift. Some keys have many members (queue entries, readers, permits,
+//! request ids). For them the record of a *step* carries the changed members, in full or as gone; a *whole* state
+//! carries all of them.
 //!
-//! A payload is one byte of version, one of flags, and bincode: a state that says how many members
-//! follow, then these, one after the other. Decoding borrows from the payload and takes what is
-//! there member by member, so a damaged or hostile one can make it fail, but not make it allocate
-//! more than in proportion to its own length.
+//! A payload is one byte of version, one of flags, and bincode: a state with the number of members, then the members
+//! one after the other. Decoding borrows from the payload and reads it member by member. So a damaged or hostile
+//! payload can make it fail, but its allocation is at most proportional to the length of the payload.
 
 mod beside;
 mod digest;
@@ -38,17 +37,17 @@ const CONFIG: Configuration = config::standard();
 /// In the second byte: the hold is a new one, so a time to live that a client set on the key is removed.
 const GRANTED: u8 = 1;
 
-/// In the second byte: what follows changes the state that is there, instead of replacing it.
+/// In the second byte: the payload changes the present state, instead of replacing it.
 const STEP: u8 = 2;
 
-/// In the second byte: in front of the state stands which requests were carried out, or undone, and
-/// are not (or not any more) told by the state. Only in steps, never in what is saved.
+/// In the second byte: the requests that were carried out or rolled back come before the state, if the state does not
+/// (or no longer) contain them. Only in steps, never in saved data.
 const SPENT: u8 = 4;
 
-/// In the second byte, alone: a fencing token follows and nothing else. It is about no key: later tokens are larger.
+/// In the second byte, alone: a fencing token follows and nothing else. It belongs to no key: later tokens are larger.
 const FLOOR: u8 = 8;
 
-/// Which requests a step carried out, or undid, beside those that its holds know.
+/// The requests that a step carried out or rolled back, besides those that its holds know.
 #[derive(Debug, Default)]
 pub struct SpentStep {
     count: usize,
@@ -61,7 +60,7 @@ impl SpentStep {
         self.count == 0
     }
 
-    /// Adds one; without a use it was undone.
+    /// Adds one; without a use it was rolled back.
     pub fn push(&mut self, request: RequestKey<'_>, what: Option<Use>) {
         let start = self.bytes.len();
         match output::write_spent(request, what, &mut self.bytes) {
@@ -72,19 +71,19 @@ impl SpentStep {
     }
 }
 
-/// Why a payload was refused.
+/// The reason why a payload was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecodeError {
-    /// It was written by a version of dlock that this one does not know.
+    /// A version of dlock wrote it that this one does not know.
     UnknownVersion(u8),
     /// It is truncated, damaged, or not one of ours.
     Damaged,
-    /// It decodes, but says something that cannot be (a length, number or text out of range), or
-    /// cannot be here (a step where a whole state is needed, or one of another family).
+    /// It decodes, but its content is impossible (a length, number or text out of range) or not allowed here (a step
+    /// where a whole state is needed, or another family).
     Impossible,
 }
 
-/// What a replayed payload was about.
+/// The result of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
     /// The step granted the resource to a new owner.
@@ -93,10 +92,10 @@ pub struct Replayed {
     pub token: u64,
 }
 
-/// A request of a replayed payload: what it did, or `None` if that was undone.
+/// A request of a replayed payload: what it did, or `None` if that was rolled back.
 pub type ReplayedRequest<'a> = (RequestKey<'a>, Option<Use>);
 
-/// What the clocks show: times in a payload are relative to it.
+/// The times of the clocks: times in a payload are relative to them.
 #[derive(Debug, Clone, Copy)]
 struct Clocks {
     mono: Instant,
@@ -107,13 +106,13 @@ fn check(holds: bool) -> Result<(), DecodeError> {
     if holds { Ok(()) } else { Err(DecodeError::Impossible) }
 }
 
-/// Appends the payload for `resource` as it is at the given moment: the whole state.
+/// Appends the payload for the whole state of `resource` at the given moment.
 pub fn encode(resource: &Resource, mono: Instant, lease: LeaseInstant, out: &mut Vec<u8>) {
     write(resource, Clocks { mono, lease }, 0, &SpentStep::default(), out);
 }
 
-/// Appends the payload for a step that may have `granted` the resource to a new owner: what
-/// changed since the last one. What changed counts as told then.
+/// Appends the payload for a step that may have `granted` the resource to a new owner: the changes since the last one.
+/// The changes count as recorded then.
 pub fn encode_step(
     resource: &mut Resource,
     mono: Instant,
@@ -124,7 +123,7 @@ pub fn encode_step(
     encode_step_with(resource, (mono, lease), granted, &SpentStep::default(), out);
 }
 
-/// [`encode_step`] for a step that carried out or undid the requests of `spent`.
+/// [`encode_step`] for a step that carried out or rolled back the requests of `spent`.
 pub fn encode_step_with(
     resource: &mut Resource,
     (mono, lease): (Instant, LeaseInstant),
@@ -134,7 +133,7 @@ pub fn encode_step_with(
 ) {
     let (now, flags) = (Clocks { mono, lease }, if granted { GRANTED } else { 0 });
     match &mut resource.body {
-        // It is told as a whole, and there are more of it than of all others.
+        // It is always written as a whole, and there are more locks than all others.
         Body::Lock(_) => return write(resource, now, flags, spent, out),
         Body::Fair(fair) => {
             fair.touched.sort_unstable();
@@ -151,19 +150,19 @@ pub fn encode_step_with(
 }
 
 fn write(resource: &Resource, now: Clocks, flags: u8, spent: &SpentStep, out: &mut Vec<u8>) {
-    // What is not entered has not begun to run: its deadline is what is left.
+    // Without an entry the time does not run yet: the deadline is the time left.
     let lease = if resource.entry == NO_ENTRY { LeaseInstant(0) } else { now.lease };
     let now = Clocks { lease, ..now };
     let start = out.len();
     let written = output::write(resource, now, flags, spent, out);
-    // Neither the output nor these types can fail; a half-written payload must not leave, though.
+    // Neither the output nor these types can fail; but a half-written payload must not leave.
     debug_assert!(written.is_ok());
     if written.is_err() {
         out.truncate(start);
     }
 }
 
-/// The payload that tells the largest `token`, and nothing of a key.
+/// The payload for the largest `token`, without any key.
 pub fn encode_floor(token: u64) -> Vec<u8> {
     let mut payload = Vec::from([VERSION, FLOOR]);
     payload.extend_from_slice(&token.to_le_bytes());
@@ -178,13 +177,13 @@ pub fn floor(payload: &[u8]) -> Result<Option<u64>, DecodeError> {
     Ok(Some(token))
 }
 
-/// Whether a payload replaces the state that is there and tells of no request: those of very many holds that were ended
-/// together are read off the state that is replaced.
+/// Whether a payload replaces the present state and lists no requests. The requests of very many holds that ended
+/// together are then read from the replaced state.
 pub(crate) fn is_whole(payload: &[u8]) -> bool {
     matches!(payload, [VERSION, flags, ..] if flags & (STEP | SPENT | FLOOR) == 0)
 }
 
-/// Nothing has changed since the last record.
+/// Notes that all changes are recorded.
 fn settle(resource: &mut Resource) {
     match &mut resource.body {
         Body::Lock(_) => {}
@@ -202,8 +201,8 @@ fn settle(resource: &mut Resource) {
     }
 }
 
-/// Reads the payload of a whole state; that of a step is impossible. The resource is not entered:
-/// its deadlines are what was left, counted from 0.
+/// Decodes the payload of a whole state; that of a step is impossible. The resource has no entry: its deadlines are the
+/// times left, counted from 0.
 pub fn decode(payload: &[u8], mono: Instant) -> Result<Resource, DecodeError> {
     let (input, flags) = Input::open(payload, Clocks { mono, lease: LeaseInstant(0) })?;
     check(flags & (STEP | SPENT) == 0)?;
@@ -213,16 +212,16 @@ pub fn decode(payload: &[u8], mono: Instant) -> Result<Resource, DecodeError> {
     Ok(resource)
 }
 
-/// How many waiters the payload of a whole state says that it brings, without reading them: a value with too many is not even
-/// read. 0 for a payload that cannot be read.
+/// The number of waiters in the header of a whole state, without reading them: a value with too many is not even read.
+/// 0 for a payload that cannot be read.
 pub fn waiters(payload: &[u8]) -> usize {
     let clocks = Clocks { mono: Instant(0), lease: LeaseInstant(0) };
     Input::open(payload, clocks).and_then(|(input, _)| input.waiters()).unwrap_or(0)
 }
 
-/// Carries out a payload on what the key holds: a whole state takes its place, a step changes it.
-/// Without a key (`is_there` is false) `current` is replaced, whatever it is, and a step begins
-/// with a free one. The entry stays; deadlines are what was left, counted from `lease`.
+/// Applies a payload to the state of a key: a whole state replaces it, a step changes it. Without a key (`is_there` is
+/// false) `current` is replaced, whatever it is, and a step begins with a free one. The entry stays; deadlines are the
+/// times left, counted from `lease`.
 ///
 /// A payload of another family than the key's is impossible. Nothing is changed when it fails.
 pub fn replay(

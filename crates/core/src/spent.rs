@@ -18,17 +18,16 @@ use core::hash::Hasher;
 use dlock_wire::request::Mode;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-/// What a request was about: the family, and of a read-write lock the mode. Ids of different scopes
-/// have nothing to do with each other.
+/// What a request was about: the family and, for a read-write lock, the mode. Ids of different scopes are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// A re-entrant lock.
     Lock,
     /// A lock with a durable queue.
     Fair,
-    /// A read-write lock, held to read.
+    /// A read-write lock, held in mode READ.
     Read,
-    /// A read-write lock, held to write.
+    /// A read-write lock, held in mode WRITE.
     Write,
     /// A semaphore.
     Semaphore,
@@ -38,8 +37,8 @@ impl Scope {
     /// All scopes, in the order of their numbers in records.
     pub const ALL: [Self; 5] = [Self::Lock, Self::Fair, Self::Read, Self::Write, Self::Semaphore];
 
-    /// The scope of requests for a hold of `kind` in `mode`. `None` for latches, which remember
-    /// requests by themselves.
+    /// The scope of requests for a hold of `kind` in `mode`. `None` for latches, which remember their requests
+    /// themselves.
     pub fn of(kind: Kind, mode: Option<Mode>) -> Option<Self> {
         Some(match (kind, mode) {
             (Kind::Lock, _) => Self::Lock,
@@ -57,7 +56,7 @@ impl Scope {
     }
 }
 
-/// What names a request, beside the key.
+/// The name of a request within a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestKey<'a> {
     /// What it was about.
@@ -77,7 +76,7 @@ pub enum Use {
     Cancelled(u32),
     /// RELEASE answered this.
     Released(u32),
-    /// MRELEASE passed the key over: the owner did not hold it.
+    /// MRELEASE skipped the key: the owner did not hold it.
     PassedOver,
     /// TAKE took this number of permits.
     Taken(u32),
@@ -89,16 +88,16 @@ pub enum Use {
     ResizedTo(u32),
     /// RESIZE by this number.
     ResizedBy(i32),
-    /// TAKE, GIVE, DRAIN or RESIZE of an older server, which did not say which: the answer.
+    /// TAKE, GIVE, DRAIN or RESIZE of an older server, which did not record the verb: the answer.
     Counted(u32),
 }
 
-/// How long and how much is remembered.
+/// Limits of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// For how long; 0: nothing is.
+    /// Time for which a request is remembered, in milliseconds; 0: no request is remembered.
     pub keep_ms: Millis,
-    /// How many requests; 0: none.
+    /// Largest number of requests; 0: none.
     pub most: usize,
 }
 
@@ -108,21 +107,21 @@ const CHUNK: usize = 256;
 /// The fingerprint of a request.
 pub(crate) type Print = [u64; 2];
 
-/// How many entries a new one removes at most, so that memory follows the limits without a tick.
+/// Number of entries that a new one removes at most, so that memory follows the limits without a tick.
 const DROPS_PER_NOTE: usize = 2;
 
 #[derive(Debug)]
 struct Entry {
     print: Print,
-    /// When it was noted.
+    /// Time at which it was noted.
     at: LeaseInstant,
     /// The next entry of its bucket, older or newer, or [`NIL`].
     next: u32,
-    /// `None`: it was forgotten, and only holds its place until the older ones are gone.
+    /// `None`: it was forgotten, and only keeps its slot until the older ones are gone.
     what: Option<Use>,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct SpentRequests {
     keys: HashKeys,
@@ -131,14 +130,14 @@ pub struct SpentRequests {
     by_print: Buckets,
 }
 
-/// The entries in the order in which they came.
+/// The entries in the order in which they were noted.
 #[derive(Debug, Default)]
 struct Log {
     /// Oldest first. All but the last are full.
     chunks: VecDeque<Vec<Entry>>,
-    /// Number of the first entry of the first chunk. Numbers go round at 2^32.
+    /// Number of the first entry of the first chunk. Numbers wrap at 2^32.
     base: u32,
-    /// How many entries at the beginning of the first chunk are dropped already.
+    /// Number of entries at the beginning of the first chunk that are dropped already.
     dropped: usize,
 }
 
@@ -148,7 +147,7 @@ impl SpentRequests {
         Self { keys, log: Log::default(), by_print: Buckets::default() }
     }
 
-    /// How many requests are remembered, overdue ones that wait to be dropped included.
+    /// Number of remembered requests, including overdue ones that are not dropped yet.
     pub fn len(&self) -> usize {
         self.by_print.len()
     }
@@ -158,13 +157,13 @@ impl SpentRequests {
         self.by_print.is_empty()
     }
 
-    /// How many requests are still known at `now`. Walks over all of them: for tests.
+    /// Number of requests still known at `now`. O(n): for tests.
     pub fn known(&self, now: LeaseInstant, limits: Limits) -> usize {
         let known = |entry: &&Entry| entry.what.is_some() && entry.at + limits.keep_ms > now;
         self.log.chunks.iter().flatten().skip(self.log.dropped).filter(known).count()
     }
 
-    /// What the request did, if that is known at `now`.
+    /// What the request did, if it is known at `now`.
     pub fn find(
         &self,
         key: Key<'_>,
@@ -179,7 +178,7 @@ impl SpentRequests {
         entry.what.filter(|_| entry.at + limits.keep_ms > now)
     }
 
-    /// Notes at `now` what a request did, in place of what was noted of it before.
+    /// Notes at `now` what a request did, and replaces an earlier note about it.
     pub fn note(
         &mut self,
         key: Key<'_>,
@@ -192,7 +191,7 @@ impl SpentRequests {
         self.put(print, what, now, limits);
     }
 
-    /// [`SpentRequests::note`] by fingerprint. `now` is not before that of the entry before.
+    /// [`SpentRequests::note`] by fingerprint. `now` must not be before that of the last entry.
     pub(crate) fn put(&mut self, print: Print, what: Use, now: LeaseInstant, limits: Limits) {
         self.take_out(print);
         self.drop_overdue(now, limits, DROPS_PER_NOTE);
@@ -210,7 +209,7 @@ impl SpentRequests {
         self.by_print.insert(&mut self.log, print[0], number);
     }
 
-    /// Forgets a request: it was undone.
+    /// Forgets a request: it was rolled back.
     pub fn forget(&mut self, key: Key<'_>, request: RequestKey<'_>) {
         if !self.is_empty() {
             self.take_out(self.print(key, request));
@@ -242,7 +241,7 @@ impl SpentRequests {
         })
     }
 
-    /// Drops up to `most` entries that are overdue at `now` or too many. Whether there were any.
+    /// Drops up to `most` entries that are overdue at `now` or exceed the limit. Returns whether there were any.
     pub fn drop_overdue(&mut self, now: LeaseInstant, limits: Limits, most: usize) -> bool {
         let mut worked = false;
         for _ in 0..most {
@@ -257,12 +256,12 @@ impl SpentRequests {
         worked
     }
 
-    /// When the oldest entry is overdue; `None` if there is none.
+    /// Time at which the oldest entry is overdue; `None` if there is none.
     pub fn next_end(&self, limits: Limits) -> Option<LeaseInstant> {
         Some(self.log.oldest()?.at + limits.keep_ms)
     }
 
-    /// Saved, and sent to replicas: the same on every machine, and part of the version of what is saved.
+    /// Saved, and sent to replicas: the same on every machine, and part of the version of the saved data.
     pub(crate) fn print(&self, key: Key<'_>, request: RequestKey<'_>) -> Print {
         let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
         hasher.write(&key.db.to_le_bytes());
@@ -288,7 +287,7 @@ impl SpentRequests {
         self.log.drop_first();
     }
 
-    /// Takes an entry out of the table; its place in the log stays until the older ones are gone.
+    /// Removes an entry from the table; its slot in the log stays until the older ones are gone.
     fn unlink(&mut self, number: u32) {
         let Some(entry) = self.log.get_mut(number) else { return };
         entry.what = None;
@@ -314,13 +313,13 @@ impl Log {
     }
 
     fn next_number(&self) -> u32 {
-        // As many as fit into memory; the numbers go round on purpose.
+        // As many as fit into memory; the numbers wrap on purpose.
         #[allow(clippy::cast_possible_truncation)]
         let offset = (self.slots() + self.dropped) as u32;
         self.base.wrapping_add(offset)
     }
 
-    /// The chunk of an entry, and where in it. `None` for [`NIL`], which is the number of no entry.
+    /// The chunk of an entry, and its index there. `None` for [`NIL`], which is the number of no entry.
     fn place_of(&self, number: u32) -> Option<(usize, usize)> {
         let offset = number.wrapping_sub(self.base) as usize;
         (number != NIL).then_some((offset / CHUNK, offset % CHUNK))
@@ -356,7 +355,7 @@ impl Log {
             self.base = self.base.wrapping_add(passed);
             self.dropped = 0;
         } else if self.slots() == 0 {
-            // Idle: nothing is kept for those to come.
+            // Idle: keep no memory for later entries.
             *self = Self::default();
         }
     }

@@ -11,7 +11,7 @@ pub struct Key<'a> {
     pub name: &'a [u8],
 }
 
-/// What a key holds.
+/// The content of a key.
 #[derive(Debug)]
 pub enum Slot<'a> {
     /// Nothing.
@@ -20,38 +20,39 @@ pub enum Slot<'a> {
     Foreign,
     /// One of ours.
     Here(&'a mut Resource),
-    /// Nothing here, and the key may be on another node: its slot is moving away, or has moved. Nothing may be put under it.
+    /// No value here, and the key may be on another node: its slot is moving away, or has moved. No value may be put
+    /// under it.
     Elsewhere,
-    /// Unknown: the key may not be touched now; see [`Reach`]. Asking for it is a bug of the caller.
+    /// Unknown: the key may not be touched now; see [`Reach`]. A caller must not ask for it.
     OutOfReach,
 }
 
-/// Which keys may be touched during one operation.
+/// The keys that one operation may touch.
 ///
-/// Inside a command, newer servers in cluster mode look every key up in the dictionary of the running command's slot. A
+/// Inside a command, newer servers in cluster mode look up every key in the dictionary of the running command's slot. A
 /// key of another slot then seems to be missing, and writing it makes a second key of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// All keys.
     Everywhere,
-    /// Only keys of the slot of the running command. What concerns other keys waits for the tick.
+    /// Only keys of the slot of the running command. Work on other keys waits for the tick.
     OneSlot,
 }
 
-/// Where resources live: Redis keys in the server, a map in tests.
+/// The storage of resources: Redis keys in the server, a map in tests.
 ///
-/// The machine keeps no resource between two operations; it asks for it by name each time, because
-/// any other command may have removed, replaced or moved it.
+/// The machine keeps no resource between two operations. It looks it up by name each time, because any other command
+/// may have removed, replaced or moved it.
 pub trait Store {
-    /// Which keys may be touched now.
+    /// The keys that may be touched now.
     fn reach(&self) -> Reach;
-    /// Whether `key` is one of those.
+    /// Whether `key` may be touched now.
     fn reaches(&self, key: Key<'_>) -> bool;
-    /// What is under `key`.
+    /// The content of `key`.
     fn get(&mut self, key: Key<'_>) -> Slot<'_>;
-    /// Puts a new value under `key`, which is missing.
+    /// Puts a new value under `key`, which must be missing.
     fn put(&mut self, key: Key<'_>, resource: Resource);
-    /// Removes the value under `key`, which is there.
+    /// Removes the value under `key`, which must exist.
     fn remove(&mut self, key: Key<'_>);
     /// Whether database `db` has no keys at all, of any type.
     fn is_empty(&mut self, db: u32) -> bool;

@@ -1,9 +1,8 @@
-//! Time as the machine sees it.
+//! Time in the machine.
 //!
-//! Two clocks run here. [`Instant`] is the server's monotonic clock: waits (`BLOCK`) run on it.
-//! [`LeaseInstant`] is the same clock without the stretches in which the server refuses to move
-//! data (`CLIENT PAUSE`, `FAILOVER`): leases and graces run on it, so a pause puts them off by its
-//! length. They are two types so that no line of code can mix them up.
+//! There are two clocks. [`Instant`] is the server's monotonic clock, for waits (`BLOCK`). [`LeaseInstant`] is the same
+//! clock without the periods in which the server refuses to change data (`CLIENT PAUSE`, `FAILOVER`). It is for leases
+//! and graces: a pause delays their end by its length. They are two types, so that code cannot mix them up.
 
 use core::ops::{Add, Sub};
 
@@ -55,12 +54,12 @@ impl Instant {
     }
 }
 
-/// What the clocks show while one operation runs.
+/// The time of both clocks while one operation runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// Monotonic clock: decides about time.
+    /// Monotonic clock, for all decisions about time.
     pub mono: Instant,
-    /// Wall clock in microseconds since 1970: feeds fencing tokens, decides nothing else.
+    /// Wall clock in microseconds since 1970, only for fencing tokens.
     pub wall_us: u64,
 }
 
@@ -73,8 +72,8 @@ pub struct LeaseClock {
 }
 
 impl LeaseClock {
-    /// Tells the clock whether the server is paused at `mono`. A pause counts from the last
-    /// moment at which the server was seen running, so a lease can gain a little, never lose.
+    /// Tells the clock whether the server is paused at `mono`. A pause counts from the last moment at which the server
+    /// was seen running, so a lease can gain a little time, but never lose any.
     pub fn observe(&mut self, mono: Instant, paused: bool) {
         if self.paused || paused {
             self.paused_us += mono.0.saturating_sub(self.last_running.0);
@@ -83,13 +82,13 @@ impl LeaseClock {
         self.last_running = self.last_running.max(mono);
     }
 
-    /// What the lease clock shows at `mono`.
+    /// The time of the lease clock at `mono`.
     pub fn at(&self, mono: Instant) -> LeaseInstant {
         let mono = if self.paused { self.last_running } else { mono };
         LeaseInstant(mono.0.saturating_sub(self.paused_us))
     }
 
-    /// When, on the monotonic clock, the lease clock will show `lease` unless a pause begins.
+    /// The monotonic time at which the lease clock reaches `lease` unless a pause begins.
     pub fn mono(&self, lease: LeaseInstant) -> Instant {
         Instant(lease.0.saturating_add(self.paused_us))
     }

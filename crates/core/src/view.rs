@@ -1,5 +1,5 @@
-//! What reading commands answer. They change nothing: they look at a key as if everything that is
-//! due had ended, also where it cannot be removed (on a replica, during a pause).
+//! The answers of reading commands. They change nothing. They treat everything that has expired as ended, even where it
+//! cannot be removed (on a replica, during a pause).
 
 use crate::fair::{Fair, Place};
 use crate::hold::{Hold, NO_CLIENT};
@@ -14,26 +14,26 @@ use alloc::vec::Vec;
 use dlock_wire::permit::PermitId;
 use dlock_wire::request::Mode;
 
-/// What DLOCK.INFO and DFAIR.INFO show.
+/// The reply of DLOCK.INFO and DFAIR.INFO.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LockInfo {
     /// The holder; empty if there is none.
     pub owner: Vec<u8>,
     /// Its fencing token; 0 without a holder.
     pub token: u64,
-    /// How many holds it has.
+    /// Its hold count.
     pub holds: u32,
     /// The lease of the hold, in milliseconds.
     pub lease_ms: Millis,
-    /// What is left of it; without a holder, of the time for which lock-delay keeps it closed.
+    /// Time left of the lease in milliseconds; without a holder, of the lock-delay that keeps the lock closed.
     pub ttl_ms: Millis,
-    /// How long it has been held, in milliseconds.
+    /// Time since the grant, in milliseconds.
     pub held_ms: Millis,
     /// Its label.
     pub label: Vec<u8>,
-    /// The connection it is tied to; 0 for none.
+    /// The connection to which it is bound; 0 for none.
     pub bound_client: u64,
-    /// How many wait.
+    /// Number of waiters.
     pub waiters: usize,
 }
 
@@ -44,9 +44,9 @@ pub struct WaiterInfo {
     pub owner: Vec<u8>,
     /// Its connection; 0 if there is none.
     pub client: u64,
-    /// Since when, in milliseconds.
+    /// Time since the start of the wait, in milliseconds.
     pub waiting_ms: Millis,
-    /// How long it will wait at most; `None` forever.
+    /// Time until the wait ends at the latest, in milliseconds; `None` for no end.
     pub remaining_ms: Option<Millis>,
     /// Its label.
     pub label: Vec<u8>,
@@ -59,21 +59,21 @@ pub struct HolderInfo {
     pub owner: Vec<u8>,
     /// Its fencing token.
     pub token: u64,
-    /// How often it holds the lock in this mode.
+    /// Its hold count in this mode.
     pub holds: u32,
     /// The lease of the hold, in milliseconds.
     pub lease_ms: Millis,
-    /// What is left of it.
+    /// Time left of the lease, in milliseconds.
     pub ttl_ms: Millis,
-    /// How long it has been held, in milliseconds.
+    /// Time since the grant, in milliseconds.
     pub held_ms: Millis,
     /// Its label.
     pub label: Vec<u8>,
-    /// The connection it is tied to; 0 for none.
+    /// The connection to which it is bound; 0 for none.
     pub bound_client: u64,
 }
 
-/// What DRW.INFO shows.
+/// The reply of DRW.INFO.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RwInfo {
     /// The mode of the hold; `None` if there is none.
@@ -82,22 +82,22 @@ pub struct RwInfo {
     pub writer: Option<HolderInfo>,
     /// The read holds, the oldest first.
     pub readers: Vec<HolderInfo>,
-    /// How many wait.
+    /// Number of waiters.
     pub waiters: usize,
 }
 
-/// What DSEM.INFO shows.
+/// The reply of DSEM.INFO.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SemInfo {
-    /// How many permits there are; 0 if the semaphore is only waited for.
+    /// Number of permits; 0 if the semaphore exists only for its waiters.
     pub capacity: u32,
-    /// How many can be had; negative while more are out than there are.
+    /// Number of free permits; negative while more are out than there are.
     pub available: i64,
-    /// How many are out with an owner and a lease.
+    /// Number of permits that are out with an owner and a lease.
     pub leased: u64,
-    /// How many TAKE and DRAIN took.
+    /// Number of permits of TAKE and DRAIN.
     pub taken: u32,
-    /// How many wait.
+    /// Number of waiters.
     pub waiters: usize,
 }
 
@@ -108,33 +108,33 @@ pub struct PermitInfo {
     pub id: PermitId,
     /// The owner that has it.
     pub owner: Vec<u8>,
-    /// How many permits it is.
+    /// Number of permits with this id.
     pub count: u32,
-    /// What is left of the lease, in milliseconds.
+    /// Time left of the lease, in milliseconds.
     pub ttl_ms: Millis,
-    /// How long it has been out, in milliseconds.
+    /// Time since the grant, in milliseconds.
     pub held_ms: Millis,
     /// Its label.
     pub label: Vec<u8>,
-    /// The connection it is tied to; 0 for none.
+    /// The connection to which it is bound; 0 for none.
     pub bound_client: u64,
 }
 
-/// What DLATCH.INFO shows.
+/// The reply of DLATCH.INFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatchInfo {
-    /// What remains to be counted down.
+    /// Countdowns left.
     pub count: u32,
-    /// What it began with.
+    /// The count at the start.
     pub initial: u32,
-    /// What is left of its time; `None` without an end.
+    /// Time left in milliseconds; `None` without an end.
     pub ttl_ms: Option<Millis>,
-    /// How many wait.
+    /// Number of waiters.
     pub waiters: usize,
 }
 
 impl Machine {
-    /// DLOCK.INFO and DFAIR.INFO (`kind`); `None` when nothing is there.
+    /// DLOCK.INFO and DFAIR.INFO (`kind`); `None` if the key is missing.
     pub fn lock_info<S: Store>(
         &self,
         store: &mut S,
@@ -165,7 +165,7 @@ impl Machine {
         Ok((info.waiters > 0 || info.ttl_ms > 0).then_some(info))
     }
 
-    /// DRW.INFO; `None` when nothing is there.
+    /// DRW.INFO; `None` if the key is missing.
     pub fn rw_info<S: Store>(
         &self,
         store: &mut S,
@@ -207,7 +207,7 @@ impl Machine {
         Ok(is_there.then_some(info))
     }
 
-    /// DSEM.INFO; `None` when nothing is there.
+    /// DSEM.INFO; `None` if the key is missing.
     pub fn sem_info<S: Store>(
         &self,
         store: &mut S,
@@ -226,7 +226,7 @@ impl Machine {
             if let Body::Semaphore(semaphore) = &resource.body {
                 info.capacity = semaphore.capacity;
                 info.taken = semaphore.taken;
-                // What has ended, noticed or not, can be had.
+                // Permits of expired holds are free, noticed or not.
                 let ended = semaphore.leased - info.leased;
                 info.available = semaphore.available() + ended.cast_signed();
             }
@@ -234,7 +234,7 @@ impl Machine {
         Ok((info.waiters > 0 || info.capacity > 0).then_some(info))
     }
 
-    /// DSEM.PERMITS: what is out with an owner and a lease.
+    /// DSEM.PERMITS: the permits that are out with an owner and a lease.
     pub fn permits<S: Store>(
         &self,
         store: &mut S,
@@ -257,7 +257,7 @@ impl Machine {
         Ok(self.in_force(resource, lease).map(row).collect())
     }
 
-    /// DLATCH.INFO; `None` when it is open or missing.
+    /// DLATCH.INFO; `None` if the latch is open or missing.
     pub fn latch_info<S: Store>(
         &self,
         store: &mut S,
@@ -322,8 +322,8 @@ impl Machine {
         Ok(waiting.take(most).map(|waiter| self.row(waiter, now)).collect())
     }
 
-    /// POSITION: 0 for a holder, else the place in the queue, counted from 1; `None` for neither. A
-    /// place wins over a hold.
+    /// POSITION: 0 for a holder, else the position in the queue, counted from 1; `None` for neither. A waiter that also
+    /// holds gets its position.
     pub fn position<S: Store>(
         &self,
         store: &mut S,
@@ -349,7 +349,7 @@ impl Machine {
         Ok(place.map(|slot| ahead(slot) + 1).or_else(|| holds.then_some(0)))
     }
 
-    /// What is under a key of the family `kind`.
+    /// The content of a key of the family `kind`.
     fn look_up<'s, S: Store>(
         &self,
         store: &'s mut S,
@@ -370,15 +370,15 @@ impl Machine {
         }
     }
 
-    /// The places of a fair lock, if they are not waiters here: on a replica, and before a loaded
-    /// key was first looked at. (Later they mirror waiters, of this key or the one it was before.)
+    /// The queue entries of a fair lock that are not waiters here: on a replica, and before a loaded key was first
+    /// opened. (Later they mirror waiters, of this key or of its former name.)
     fn mirror_only<'r>(&self, resource: &'r Resource) -> Option<&'r Fair> {
         let Body::Fair(fair) = &resource.body else { return None };
         let is_known = resource.entry != NO_ENTRY && self.is_in_epoch(resource);
         (self.role() == Role::Replica || !is_known).then_some(&**fair)
     }
 
-    /// How many wait for `key`: a walk along the queue only if some of them may be due.
+    /// Number of waiters of `key`. Walks along the queue only if some of them may have timed out.
     fn count(&self, now: Now, key: Key<'_>, resource: Option<&Resource>) -> usize {
         if let Some(fair) = resource.and_then(|resource| self.mirror_only(resource)) {
             return fair.places.len();
@@ -403,7 +403,7 @@ impl Machine {
             client: waiter.client,
             waiting_ms: now.mono.0.saturating_sub(waiter.since.0) / 1_000,
             remaining_ms: match call.presence {
-                // One that is over has QUEUE, and is a place like others.
+                // A timed-out call still counted here has QUEUE, and is a queue entry like others.
                 Presence::Parked { until } => {
                     until.filter(|&until| until > now.mono).map(|until| until - now.mono)
                 }
@@ -414,14 +414,14 @@ impl Machine {
         }
     }
 
-    /// Whether something about a resource may have ended without having been noticed.
+    /// Whether something of a resource may have ended without being processed.
     fn may_have_ended(&self, resource: &Resource, lease: LeaseInstant) -> bool {
         !self.is_settled(resource)
             || self.connections().has_departed()
             || resource.next_end().is_some_and(|(at, _)| at <= lease)
     }
 
-    /// The holds in force, and when they end.
+    /// The holds in force, with their ends.
     pub(crate) fn in_force<'r>(
         &self,
         resource: &'r Resource,

@@ -1,13 +1,12 @@
 //! A hierarchical timing wheel over small integer ids.
 //!
-//! Arming, re-arming and disarming cost O(1) and never search; a deadline moves down at most once
-//! per level on its way. Eight levels of 64 slots, half a millisecond per slot at the bottom, hold
-//! any deadline of more than 4,000 years. (G. Varghese and A. Lauck, "Hashed and hierarchical
-//! timing wheels", 1987; the level of a deadline is the highest base-64 digit in which it differs
-//! from the wheel's own time, as in the timer of the tokio runtime.)
+//! Arming, re-arming and disarming cost O(1) and never search; a deadline moves down at most once per level on its way.
+//! Eight levels of 64 slots, half a millisecond per slot at the bottom, hold any deadline of more than 4,000 years. (G.
+//! Varghese and A. Lauck, "Hashed and hierarchical timing wheels", 1987. The level of a deadline is the highest base-64
+//! digit in which it differs from the wheel's own time, as in the timer of the tokio runtime.)
 //!
-//! [`Wheel::step`] does a bounded piece of work, so that a million deadlines in one millisecond
-//! can be spread over many turns of the server's loop.
+//! [`Wheel::step`] does a bounded piece of work. So a million deadlines in one millisecond can be spread over many
+//! turns of the server's loop.
 
 #![allow(clippy::cast_possible_truncation)] // levels are below 8 and slots below 512
 
@@ -56,18 +55,18 @@ pub enum Step {
     Idle,
 }
 
-/// See the module. Times are microseconds on whatever clock the owner of the wheel keeps to.
+/// See the module documentation. Times are microseconds on a clock that the caller chooses.
 #[derive(Debug)]
 pub struct Wheel {
-    /// Everything before this tick has been handed out.
+    /// All deadlines before this tick have been returned.
     elapsed: u64,
     heads: Box<[u32; LEVELS * SLOTS]>,
     occupied: [u64; LEVELS],
     /// The slot that is being moved down, if the last step left it unfinished.
     cascading: Option<usize>,
-    /// `None`: nothing in that chunk is armed and its memory went back.
+    /// `None`: no id in that chunk is armed, and its memory is freed.
     chunks: Vec<Option<Chunk>>,
-    /// The chunk that emptied last. It stays until another one empties, for what comes and goes.
+    /// The chunk that emptied last. It is kept until another one empties, in case its ids are armed again.
     spare: usize,
     armed: usize,
 }
@@ -87,7 +86,7 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// How many ids are armed.
+    /// Number of armed ids.
     pub fn armed(&self) -> usize {
         self.armed
     }
@@ -108,14 +107,14 @@ impl Wheel {
         self.link(id, due);
     }
 
-    /// Takes the deadline of `id` away, if it has one.
+    /// Removes the deadline of `id`, if it has one.
     pub fn disarm(&mut self, id: u32) {
         if self.find(id).is_some_and(|node| node.prev != NIL) {
             self.unlink(id);
         }
     }
 
-    /// Takes all deadlines away.
+    /// Removes all deadlines.
     #[must_use]
     pub fn take_all(&mut self) -> Self {
         let fresh = Self { elapsed: self.elapsed, ..Self::default() };
@@ -127,8 +126,8 @@ impl Wheel {
         self.chunks.into_iter()
     }
 
-    /// A moment that is not after the next deadline: the next one itself when it is near, else
-    /// when the wheel wants to be stepped. `None` when nothing is armed.
+    /// A time not after the next deadline: the deadline itself if it is near, otherwise the time of the next step.
+    /// `None` if no id is armed.
     pub fn next(&self) -> Option<u64> {
         if self.cascading.is_some() {
             return Some(self.elapsed * TICK_US);
@@ -137,7 +136,7 @@ impl Wheel {
         Some(self.slot_start(level, digit).saturating_mul(TICK_US))
     }
 
-    /// Does one piece of work of what is due at `now_us`.
+    /// Does one piece of the work at `now_us`.
     pub fn step(&mut self, now_us: u64) -> Step {
         let now = now_us / TICK_US;
         if let Some(slot) = self.cascading {
@@ -226,8 +225,8 @@ impl Wheel {
         self.chunks[index].get_or_insert_with(|| Chunk { nodes: Box::new([IDLE; CHUNK]), armed: 0 })
     }
 
-    /// Takes the node of `id` away. Memory goes back chunk by chunk: a million deadlines that pass
-    /// one after the other leave nothing behind that would have to be freed at once.
+    /// Removes the node of `id`. Memory is freed chunk by chunk: after a million deadlines in a row no large block is
+    /// left to free at once.
     fn clear(&mut self, id: u32) {
         let index = id as usize / CHUNK;
         let Some(Some(chunk)) = self.chunks.get_mut(index) else { return };

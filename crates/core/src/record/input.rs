@@ -1,4 +1,4 @@
-//! Reading payloads. Everything is read and checked before anything is changed.
+//! Decoding of payloads. Everything is read and checked before anything is changed.
 
 use super::format::{
     ANSWERS_MAX, AnswerV1, Bytes, CLOSED, ClosedV1, FAIR, FENCED, FREE, HELD, HoldV1, LATCH,
@@ -20,20 +20,20 @@ use alloc::vec::Vec;
 use dlock_wire::names;
 use serde::Deserialize;
 
-/// What of a payload has not been read.
+/// The unread part of a payload.
 pub(super) struct Input<'a> {
     rest: &'a [u8],
     now: Clocks,
     is_step: bool,
-    /// What it tells of requests, beside the state.
+    /// Its requests, besides the state.
     spent: Vec<ReplayedRequest<'a>>,
 }
 
-/// The largest token in a payload, and what it tells of requests.
+/// The largest token in a payload, and its requests.
 type CarriedOut<'a> = (u64, Vec<ReplayedRequest<'a>>);
 
 impl<'a> Input<'a> {
-    /// Takes the version and the flags off a payload.
+    /// Splits the version and the flags off a payload.
     pub(super) fn open(payload: &'a [u8], now: Clocks) -> Result<(Self, u8), DecodeError> {
         let (&version, rest) = payload.split_first().ok_or(DecodeError::Damaged)?;
         if version != VERSION {
@@ -44,7 +44,7 @@ impl<'a> Input<'a> {
         let mut input = Self { rest, now, is_step: flags & STEP != 0, spent: Vec::new() };
         if flags & SPENT != 0 {
             let count: usize = input.next()?;
-            // Memory grows with what is there, not with what is said.
+            // Memory grows with the data read, not with the declared count.
             for _ in 0..count {
                 let told = input.next::<SpentV1<'_>>()?.restore()?;
                 input.spent.push(told);
@@ -53,7 +53,7 @@ impl<'a> Input<'a> {
         Ok((input, flags))
     }
 
-    /// How many waiters are said to follow.
+    /// The declared number of waiters.
     pub(super) fn waiters(mut self) -> Result<usize, DecodeError> {
         let Some((&FAIR, rest)) = self.rest.split_first() else { return Ok(0) };
         self.rest = rest;
@@ -61,7 +61,7 @@ impl<'a> Input<'a> {
         Ok(self.next::<MembersV1>()?.put)
     }
 
-    /// Does to `current` what the payload says.
+    /// Applies the payload to `current`.
     pub(super) fn carry_out(
         mut self,
         current: &mut Resource,
@@ -81,7 +81,7 @@ impl<'a> Input<'a> {
         if let FREE | CLOSED | HELD = what {
             let lock = self.lock()?;
             self.end()?;
-            // There is nothing in it that could stay as it is.
+            // A step needs members that can stay as they are, and this state has none.
             check(!self.is_step)?;
             let token = token(&lock);
             match kind {
@@ -226,12 +226,11 @@ struct Changes<K, T> {
     put: Vec<(K, Box<T>)>,
 }
 
-/// No member is written in fewer bytes.
+/// Every member takes at least this number of bytes.
 const MEMBER_LEAST: usize = 8;
 
 impl<K: Ord + Copy, T> Changes<K, T> {
-    /// Reads as many as there are said to be. Memory grows with what is there, not with what is
-    /// said.
+    /// Reads the declared number of members. Memory grows with the data read, not with the declared count.
     fn read<'a>(
         input: &mut Input<'a>,
         MembersV1 { gone, put }: MembersV1,
@@ -247,7 +246,7 @@ impl<K: Ord + Copy, T> Changes<K, T> {
             check(changes.gone.last().is_none_or(|last| *last < id))?;
             changes.gone.push(id);
         }
-        // At once: a list that grows is there twice while it is moved.
+        // Reserved at once: a list that grows exists twice while it is moved.
         changes.put.reserve_exact(put.min(input.rest.len() / MEMBER_LEAST));
         for _ in 0..put {
             let (id, member) = member(input)?;
@@ -274,7 +273,7 @@ struct FairChange {
 }
 
 impl FairChange {
-    /// A fair lock has no index of owners, so an owner with a place of another number is not seen.
+    /// A fair lock has no index of owners, so an owner with an entry under another number is not found.
     fn carry_out(self, fair: &mut Fair) -> u64 {
         let token = token(&self.lock);
         fair.lock = self.lock;
@@ -302,7 +301,7 @@ impl RwChange {
         let other = |owner: &Owner| rw.readers.of_owner(owner).any(|(id, _)| readers.leaves(id));
         check(!readers.put.iter().any(|(_, hold)| other(&hold.owner)))?;
         if let Some(writer) = lock.hold() {
-            // No reads but its own.
+            // The writer has no reads but its own.
             let is_there = |id: HoldId| rw.readers.get(id).is_some();
             let gone = readers.gone.iter().filter(|&&id| is_there(id)).count();
             let new = readers.put.iter().filter(|&&(id, _)| !is_there(id)).count();
@@ -327,7 +326,7 @@ impl RwChange {
     }
 }
 
-/// Puts a hold in the place of the one that it replaces, if there is one.
+/// Puts a hold in place of the one that it replaces, if there is one.
 fn replace(holds: &mut Holds, id: HoldId, hold: Hold) -> Option<Hold> {
     let old = holds.remove(id);
     holds.insert(id, hold);

@@ -1,4 +1,4 @@
-//! Writing payloads.
+//! Encoding of payloads.
 
 use super::format::{
     Bytes, CLOSED, ClosedV1, FAIR, FREE, HELD, HoldV1, LATCH, LatchV1, MembersV1, PermitV1,
@@ -28,7 +28,7 @@ struct Output<'a> {
     is_step: bool,
 }
 
-/// Where bincode writes to.
+/// The sink of bincode.
 pub(super) struct Sink<'a>(pub(super) &'a mut Vec<u8>);
 
 impl Writer for Sink<'_> {
@@ -38,7 +38,7 @@ impl Writer for Sink<'_> {
     }
 }
 
-/// Writes the payload for `resource`: of the step since the last one if `flags` say so.
+/// Writes the payload for `resource`: for the step since the last one if `flags` say so.
 pub(super) fn write(
     resource: &Resource,
     now: Clocks,
@@ -74,7 +74,7 @@ pub(super) fn write_spent(
     bincode::serde::encode_into_writer(SpentV1::of(request, what), Sink(out), CONFIG)
 }
 
-/// Of what is free, or has no members that could stay as they are, there are only whole states.
+/// Free resources, and those without members that could stay as they are, have only whole states.
 fn has_steps(resource: &Resource) -> bool {
     !resource.is_free()
         && match &resource.body {
@@ -82,7 +82,7 @@ fn has_steps(resource: &Resource) -> bool {
             Body::Fair(fair) => !fair.is_anew,
             Body::Rw(rw) => !rw.readers.is_anew(),
             Body::Semaphore(_) => true,
-            // With nothing but new ids a step would say the same, unless it is another latch now.
+            // If all ids are new a step would carry the same, unless it is another latch now.
             Body::Latch(latch) => latch.requests_new.len() < latch.requests.len(),
         }
 }
@@ -158,7 +158,7 @@ impl Output<'_> {
     }
 }
 
-/// What changed, in order and once each.
+/// The changed ids, sorted and without duplicates.
 fn touched(holds: &Holds) -> Cow<'_, [HoldId]> {
     let touched = holds.touched();
     if touched.is_sorted_by(|one, next| one < next) {
@@ -214,7 +214,7 @@ impl Members for Holds {
     }
 }
 
-/// What a payload tells of the members: of those in `touched`, or of all.
+/// The members in a payload: those in `touched`, or all.
 struct News<'a, M: Members> {
     members: &'a M,
     touched: Option<&'a [M::Id]>,
@@ -225,13 +225,13 @@ impl<'a, M: Members> News<'a, M> {
         self.touched.unwrap_or_default().iter().copied()
     }
 
-    /// Those that are not there any more.
+    /// Members that are gone.
     fn gone(&self) -> impl Iterator<Item = M::Id> + use<'a, M> {
         let members = self.members;
         self.touched().filter(|&id| members.find(id).is_none())
     }
 
-    /// Those that are there.
+    /// Members that exist.
     fn put(&self) -> impl Iterator<Item = (M::Id, &'a M::Member)> + use<'a, M> {
         let members = self.members;
         let all = self.touched.is_none().then(|| members.all());

@@ -68,7 +68,7 @@ fn the_oldest_are_dropped_first() {
     }
 }
 
-/// Against a plain map, through growth, loss, lowered limits and numbers that go round.
+/// Compares with a plain map, through growth, loss, lowered limits and numbers that wrap.
 #[test]
 fn it_knows_what_a_plain_map_knows() {
     let mut spent = SpentRequests::new(HashKeys(1, 2));

@@ -138,7 +138,7 @@ fn a_call_looks_at_no_more_readers_than_at_anything_else() {
     for reader in 0..READERS {
         assert_eq!(scene.ask(reader, &rw(Mode::Read), false), Came::Granted);
     }
-    // A search is needed: an owner waits for the writer.
+    // The check is needed: an owner waits for the writer.
     assert_eq!(scene.ask(READERS, &lock(0), false), Came::Waits);
     let before = scene.machine.searched();
     assert_eq!(scene.ask(HOLDERS, &rw(Mode::Write), false), Came::Waits);

@@ -230,7 +230,7 @@ fn attempts_to_help_who_waits_in_a_circle_become_rare_and_it_is_helped_in_the_en
     waits(&mut scene, 1, 2);
     waits(&mut scene, 2, 1);
     scene.machine.settings.deadlock_detection = true;
-    // A search is needed, as other owners wait for each.
+    // Other owners wait for each, so the check is needed.
     holds(&mut scene, 10, 10..12);
     waits(&mut scene, 11, 10);
     waits(&mut scene, 12, 11);
