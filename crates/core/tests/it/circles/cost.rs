@@ -1,4 +1,4 @@
-//! What it costs to see that there is no circle: places looked at, whatever the clock says.
+//! The cost of showing that there is no cycle, as the number of inspected waiters; the clock does not matter.
 
 use super::scene::{Ask, At, Came, Scene};
 use dlock_core::resource::Kind;
@@ -87,10 +87,10 @@ fn one_call_looks_at_a_bounded_number_of_places_also_where_circles_are_refused()
     assert!(mean < 1_000 && worst < 10_000, "{mean} places for each call, {worst} at most");
 }
 
-/// Looks of one call, over all phases, and what it takes to put a new place into the order.
+/// Budget of one call over all phases, and the cost of a new waiter in the order.
 const LOOKS_MOST: u64 = 16_384 + 512;
 
-/// Chains that grow together in an order without a pattern, until all owners wait in one; and then in a circle.
+/// Chains that merge in an irregular order until all owners wait in one, and then in a cycle.
 #[test]
 fn a_call_that_joins_two_long_chains_looks_at_no_more_than_any_other() {
     const LINKS: usize = 20_000;
@@ -129,7 +129,7 @@ fn a_call_looks_at_no_more_where_others_wait_for_all_that_its_owner_could() {
     assert!(worst <= LOOKS_MOST, "{worst} looks in one call");
 }
 
-/// All that a call has left is what it may look at of the readers of one key.
+/// The readers of one key can use up all the budget that a call has left.
 #[test]
 fn a_call_looks_at_no_more_readers_than_at_anything_else() {
     const READERS: usize = 20_000;

@@ -6,7 +6,7 @@ use super::scene::{Ask, At, Place, State};
 use dlock_core::resource::Kind;
 use dlock_wire::request::Mode;
 
-/// From whom, to whom, and at which key.
+/// The waiting owner, the owner it waits for, and the key.
 type Arrow = (usize, usize, At);
 
 /// All arrows between owners.
@@ -30,13 +30,13 @@ pub(super) fn arrows(states: &[State]) -> Vec<Arrow> {
     found
 }
 
-/// Whether a circle goes through an arrow from or to `owner` that was not there `before`.
+/// Whether a cycle contains an arrow from or to `owner` that was not there `before`.
 pub(super) fn closes_a_circle(before: &[Arrow], after: &[Arrow], owner: usize) -> bool {
     let is_new = |arrow: &&Arrow| (arrow.0 == owner || arrow.1 == owner) && !before.contains(arrow);
     after.iter().filter(is_new).any(|&(from, to, _)| leads_to(after, to, from))
 }
 
-/// Whether one comes from `from` to `to` along the arrows.
+/// Whether a path along the arrows leads from `from` to `to`.
 fn leads_to(arrows: &[Arrow], from: usize, to: usize) -> bool {
     let mut reached = vec![from];
     let mut next = 0;
@@ -54,8 +54,7 @@ fn leads_to(arrows: &[Arrow], from: usize, to: usize) -> bool {
     false
 }
 
-/// How the queues would be if `owner` had to wait for what it asks for; `None` if it would not
-/// have to.
+/// The queues as they would be if `owner` had to wait for `ask`; `None` if it would not have to.
 pub(super) fn with(states: &[State], owner: usize, ask: &Ask) -> Option<Vec<State>> {
     let mut after = states.to_vec();
     let new = Place { owner, mode: None, call: None };
@@ -170,7 +169,7 @@ fn let_readers_in(state: &mut State) {
     }
 }
 
-/// The places of a call for several keys vanish.
+/// Removes the waiters of a call for several keys.
 fn end_call(states: &mut [State], call: Option<(u32, bool)>) {
     for state in states.iter_mut().filter(|_| call.is_some()) {
         state.queue.retain(|place| place.call != call);
@@ -181,7 +180,7 @@ fn find(states: &mut [State], at: At) -> &mut State {
     states.iter_mut().find(|state| state.at == at).expect("a key of the scene")
 }
 
-/// Whether the queues are the same, whatever numbers calls have.
+/// Whether the queues are the same apart from the numbers of calls.
 pub(super) fn are_alike(one: &[State], other: &[State]) -> bool {
     let bare = |states: &[State]| -> Vec<State> {
         let mut states = states.to_vec();
@@ -193,8 +192,7 @@ pub(super) fn are_alike(one: &[State], other: &[State]) -> bool {
     bare(one) == bare(other)
 }
 
-/// What is wrong with the text of a refusal: it must name, link by link, arrows that lead from the
-/// caller back to it.
+/// The error in the text of a refusal, if any: it must name, link by link, arrows that lead from the caller back to it.
 pub(super) fn fault_of(text: &str, arrows: &[Arrow], caller: usize) -> Option<String> {
     let links = text.strip_prefix("this call would wait forever: ");
     let Some(links) = links else { return Some("begins otherwise".to_owned()) };

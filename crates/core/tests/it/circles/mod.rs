@@ -1,4 +1,4 @@
-//! Deadlock detection, over all families that can lock each other up.
+//! Deadlock detection, over all families whose owners can wait for each other.
 
 mod cost;
 mod graph;

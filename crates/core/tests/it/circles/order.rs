@@ -30,7 +30,7 @@ fn waits(scene: &mut Scene, owner: usize, key: usize) {
     assert_eq!(scene.ask(owner, &lock(key), false), Came::Waits, "o{owner} for {key}");
 }
 
-/// How many places are looked at so that the owner may wait for the key.
+/// Number of waiters inspected for the owner to wait for the key.
 fn cost(scene: &mut Scene, owner: usize, key: usize) -> u64 {
     let before = scene.machine.searched();
     waits(scene, owner, key);
@@ -47,8 +47,8 @@ fn is_sound(scene: &mut Scene) {
     assert_eq!(scene.machine.broken_invariant(&mut scene.keys, NOW), None);
 }
 
-/// Each holds its own key, and waits for that of the one after it; the last one's waits for `REST`.
-/// The farthest come first, so that each fits in.
+/// Each owner holds its own key, and waits for that of the next; the last waits for that of `REST`. The farthest come
+/// first, so that each respects the order.
 fn chain(scene: &mut Scene, owners: std::ops::Range<usize>) {
     holds(scene, REST, [owners.end]);
     for owner in owners.rev() {
@@ -97,7 +97,7 @@ fn who_has_to_stand_higher_is_lifted_with_those_who_wait_for_it() {
     waits(&mut scene, 2, 9_001);
     waits(&mut scene, 3, 9_002);
     chain(&mut scene, 100..400);
-    // 1, for which 2 and 3 wait, has to stand above the whole chain.
+    // Owner 1, for which 2 and 3 wait, must rank above the whole chain.
     let looked_at = cost(&mut scene, 1, 100);
     assert!((4..20).contains(&looked_at), "{looked_at}");
     is_refused(&mut scene, 399, &lock(9_002));
@@ -113,7 +113,7 @@ fn those_who_have_to_stand_lower_are_lowered_where_that_is_less_work() {
         waits(&mut scene, owner, 9_001);
     }
     chain(&mut scene, 100..110);
-    // 1 has to stand above the chain, and a thousand wait for it.
+    // Owner 1 must rank above the chain, and a thousand owners wait for it.
     let looked_at = cost(&mut scene, 1, 100);
     assert!((64..160).contains(&looked_at), "{looked_at}");
     is_refused(&mut scene, 109, &lock(9_001));
@@ -142,7 +142,7 @@ fn who_stands_below_all_that_waits_for_the_caller_is_not_searched() {
 #[test]
 fn a_level_is_found_where_no_room_is_left_between_two() {
     let mut scene = scene();
-    // All hold what 1 waits for, and come to stand below it, each behind the one before.
+    // All hold what 1 waits for, and get ranks below it, each below the one before.
     holds(&mut scene, REST, [0]);
     for owner in 100..150 {
         holds(&mut scene, owner, [owner]);
@@ -177,7 +177,7 @@ fn renamed(above: usize, below: usize) -> Scene {
     let mut scene = scene();
     chain(&mut scene, 100..400);
     holds(&mut scene, REST, [0, 1, 2]);
-    // `above` wait for key 0; 1 and 2 wait behind `below` others.
+    // `above` owners wait for key 0; 1 and 2 wait behind `below` others.
     for owner in 1_000..1_000 + above {
         waits(&mut scene, owner, 0);
     }
@@ -261,11 +261,11 @@ fn several_are_lifted_only_where_there_is_room_for_each() {
             holds(&mut scene, owner, [owner]);
             waits(&mut scene, 1, owner);
         }
-        // Each comes to stand halfway between the one before and 1.
+        // Each gets a rank halfway between the one before and 1.
         for owner in 100..100 + crowd {
             waits(&mut scene, owner, 0);
         }
-        // 2 and 3 have to stand between the last of them and 1.
+        // Owners 2 and 3 need ranks between the last of them and 1.
         waits(&mut scene, 2, 0);
         is_sound(&mut scene);
     }
@@ -278,7 +278,7 @@ fn all_that_a_search_looks_at_is_counted() {
         is_refused(scene, REST, ask);
         scene.machine.searched() - before
     };
-    // For each link a few: where a count is left out, it is less than seven.
+    // A few for each link: where a count is left out, it is less than seven.
     let mut links = scene();
     chain(&mut links, 100..200);
     let looked_at = refused(&mut links, &lock(100));

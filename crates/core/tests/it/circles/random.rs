@@ -1,5 +1,4 @@
-//! Random runs: the machine refuses a call exactly if a search that looks at everything finds that
-//! its owner would wait for itself.
+//! Random runs: the machine refuses a call exactly if an exhaustive search finds that its owner would wait for itself.
 
 use super::graph::{are_alike, arrows, closes_a_circle, fault_of, with};
 use super::scene::{Ask, At, Came, NOW, Scene, State};
@@ -43,7 +42,7 @@ fn the_search_agrees_with_one_that_looks_at_everything() {
     assert!(refused > runs / 10 && waited > runs, "the runs met {refused} and {waited}");
 }
 
-/// How often what was met.
+/// Number of times that each case was met.
 #[derive(Default)]
 struct Met {
     refused: AtomicUsize,
@@ -55,7 +54,7 @@ struct Run {
     owners: usize,
     state: u64,
     traced: bool,
-    /// Circles come to be that no search can prevent.
+    /// The run makes cycles that no search can prevent.
     is_troubled: bool,
 }
 
@@ -70,7 +69,7 @@ impl Run {
             is_troubled: seed.is_multiple_of(3),
         };
         run.owners = 2 + run.below(5);
-        // A number of keys of each family: some runs have one family only.
+        // A number of keys of each family; some runs have only one family.
         let families = [(Kind::Lock, 4), (Kind::Fair, 3), (Kind::Rw, 3), (Kind::Semaphore, 2)];
         for (kind, most) in families {
             let count = run.below(most);
@@ -177,13 +176,13 @@ impl Run {
         }
     }
 
-    /// Detection is turned off or on, or a lock gets the name of another one.
+    /// Turns detection off or on, or renames a lock.
     fn make_trouble(&mut self, states: &[State]) {
         let settings = &mut self.scene.machine.settings;
         settings.deadlock_detection = !settings.deadlock_detection;
         let is_off = !settings.deadlock_detection;
         if is_off && self.below(3) > 0 {
-            // For a while, that is. The other times it stays on, and a lock moves.
+            // Detection is off only for a while. The other times it stays on, and a lock moves.
             return;
         }
         self.scene.machine.settings.deadlock_detection = true;
@@ -224,7 +223,7 @@ impl Run {
     }
 }
 
-/// Whether a reader wants to write while another one does: refused by a rule of its own.
+/// Whether a reader asks to write while another one does: a rule of its own refuses that.
 fn is_second_upgrade(states: &[State], owner: usize, ask: &Ask) -> bool {
     let Ask::Rw(at, Mode::Write) = ask else { return false };
     let state = states.iter().find(|state| state.at == *at).expect("a key");

@@ -18,10 +18,10 @@ enum Link {
     WriteWrite,
     /// For a lock that it holds, and another one.
     Several,
-    /// Behind its place in a queue.
+    /// Behind its waiter in a queue.
     Place,
     FairPlace,
-    /// To read, behind its place, which is one to write.
+    /// To read, behind its waiter, which is one to write.
     ReadPlace,
     /// For a free lock, which its call for several keeps closed.
     Closed,
@@ -47,8 +47,8 @@ const LINKS: [Link; 11] = [
 const OUTSIDER: usize = 1_000;
 
 impl Link {
-    /// What must be so for `next` to be waited for, in the order of the calls, and what waits for
-    /// it. Link number `n` has keys of its own.
+    /// The calls that make `next` an owner to wait for, in order, and the call that waits for it. Link number `n` has
+    /// keys of its own.
     fn calls(self, n: usize, next: usize) -> (Vec<(usize, Ask)>, Ask) {
         let lock = |more: usize| At(Kind::Lock, 2 * n + more);
         let (fair, rw) = (At(Kind::Fair, n), At(Kind::Rw, n));
@@ -78,8 +78,8 @@ impl Link {
     }
 }
 
-/// Makes a ring of these links, the last of which is closed by the owner at `last`; others ask in
-/// the order that `before` says. Only that call is refused, and the text names all.
+/// Makes a ring of these links; the owner at `last` closes it, and the others ask in the order of `before`. Only the
+/// closing call is refused, and the text names all links.
 fn check(links: &[Link], last: usize, before: impl Fn(usize) -> u64, blocks: bool) {
     let kinds = [(Kind::Lock, 2), (Kind::Fair, 1), (Kind::Rw, 1)];
     let keys =
@@ -178,7 +178,7 @@ fn a_circle_beyond_the_looks_of_a_call_is_not_seen_and_that_is_counted() {
         for (owner, ask) in [(0, &a), (1, &b), (2, &many)] {
             assert_eq!(scene.ask(owner, ask, true), Came::Granted);
         }
-        // 1 waits for 2 at many keys, and 2 for 0.
+        // Owner 1 waits for 2 at many keys, and 2 for 0.
         for (owner, ask) in [(1, &many), (2, &a)] {
             assert_eq!(scene.ask(owner, ask, true), Came::Waits);
         }

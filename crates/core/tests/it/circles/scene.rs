@@ -12,7 +12,7 @@ use dlock_wire::request::{Acquire, MAcquire, Mode, Release, RwAcquire, RwRelease
 
 pub(super) const NOW: Now = Now { mono: Instant(1_000_000), wall_us: WALL_US };
 
-/// A key: of which family, and which of them.
+/// A key: its family, and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At(pub(super) Kind, pub(super) usize);
 
@@ -22,7 +22,7 @@ impl At {
     }
 }
 
-/// What an owner asks for.
+/// The call of an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ask {
     /// A lock, fair or not.
@@ -34,7 +34,7 @@ pub(super) enum Ask {
     Permit(At),
 }
 
-/// What came of it.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Came {
     Granted,
@@ -43,13 +43,13 @@ pub(super) enum Came {
     Deadlock(String),
 }
 
-/// A place in a queue.
+/// A waiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) owner: usize,
     /// `None` for a lock.
     pub(super) mode: Option<Mode>,
-    /// The call for several keys that it belongs to, and whether it takes any of them.
+    /// The call for several keys to which it belongs, and whether that takes any of them.
     pub(super) call: Option<(u32, bool)>,
 }
 
@@ -81,7 +81,7 @@ impl Scene {
         }
     }
 
-    /// The owner asks, and waits if it has to: on a connection that is blocked, or in a place.
+    /// The owner asks, and waits if it has to: in a blocked call, or as a queue entry.
     pub(super) fn ask(&mut self, owner: usize, ask: &Ask, blocks: bool) -> Came {
         let owner = owner_name(owner);
         let caller = self.caller();
@@ -127,7 +127,7 @@ impl Scene {
         }
     }
 
-    /// The owner lets all go that it holds of a key.
+    /// The owner releases all its holds of a key.
     pub(super) fn release(&mut self, at: At, (owner, mode): (usize, Option<Mode>)) {
         let (name, owner) = (at.name(), owner_name(owner));
         let caller = self.caller();
@@ -142,7 +142,7 @@ impl Scene {
         self.settle();
     }
 
-    /// The owner does not wait for the key any more.
+    /// The owner leaves the queue of the key.
     pub(super) fn cancel(&mut self, at: At, owner: usize) {
         let (name, owner) = (at.name(), owner_name(owner));
         let caller = self.caller();
@@ -165,7 +165,7 @@ impl Scene {
         self.settle();
     }
 
-    /// Does what was put off.
+    /// Does the deferred work.
     pub(super) fn settle(&mut self) {
         let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);
         let open = dlock_core::machine::Gate::Open;
@@ -177,7 +177,7 @@ impl Scene {
         Caller { client: self.calls, db: 0, may_block: true }
     }
 
-    /// What is known of all keys.
+    /// The state of all keys.
     pub(super) fn look(&mut self) -> Vec<State> {
         let Self { machine, keys, all, .. } = self;
         let state = |at: &At| {

@@ -1,4 +1,4 @@
-//! What is saved beside the keys: the largest token, and which requests are over.
+//! The data saved beside the keys: the largest token, and the requests that are over.
 
 use super::random::Random;
 use dlock_core::queue::HashKeys;
@@ -29,7 +29,7 @@ fn at(ms: u64) -> LeaseInstant {
     LeaseInstant(0) + ms
 }
 
-/// Request number `n` of a test: its key, and how it is named.
+/// The key and the names of request number `n` of a test.
 fn named(n: usize) -> (Vec<u8>, Scope, Vec<u8>, Vec<u8>) {
     let scope = Scope::ALL[n % Scope::ALL.len()];
     (format!("key{}", n % 7).into(), scope, format!("owner{}", n % 3).into(), n.to_string().into())
@@ -71,11 +71,11 @@ fn what_is_over_is_known_to_another_process_for_as_long() {
     for n in 0..5_000 {
         note(&mut spent, n, USES[n % USES.len()], at(n as u64));
     }
-    // The first 1,000 are known no more.
+    // The first 1,000 are forgotten.
     let saved = saved(77, &spent, at(61_000));
     assert!(saved.len() > 3 && saved.iter().all(|string| string.len() < 64 << 10));
     assert!(saved.iter().map(Vec::len).sum::<usize>() < 4_000 * 28, "some 20 bytes for each");
-    // Its clock shows something else; ages count.
+    // Its clock shows another time; only ages count.
     let Beside { token, spent: again } = loaded(&saved, at(1_061_000), LIMITS).expect("our own");
     let mut again = again.expect("requests");
     assert_eq!((token, again.len()), (77, 3_999));
@@ -86,7 +86,7 @@ fn what_is_over_is_known_to_another_process_for_as_long() {
         assert_eq!(find(&again, n, end), None, "{n} at its end");
         assert_eq!(find(&again, n, LeaseInstant(end.0 - 1)), expected, "{n} before its end");
     }
-    // It goes on with these: the same request is the same there, and a new one is new.
+    // It continues with these: the same request is found there, and a new one is new.
     note(&mut again, 4_999, Use::Released(9), at(1_061_000));
     note(&mut again, 5_000, Use::Acquired, at(1_061_000));
     assert_eq!(again.len(), 4_000);
@@ -144,7 +144,7 @@ fn damage_is_refused_or_does_no_harm() {
         let strings = [&[whole[0][..cut].to_vec()], &whole[1..]].concat();
         assert!(failed(&strings).is_some(), "the first cut at {cut}");
     }
-    // More than there should be.
+    // Too much data.
     assert!(failed(&[&whole[..], &whole[2..]].concat()).is_some());
     assert!(failed(&[&whole[..], &[b"x".to_vec()]].concat()).is_some());
     let changed = |string: usize, at: usize, byte: u8| {
@@ -155,8 +155,8 @@ fn damage_is_refused_or_does_no_harm() {
     assert_eq!(failed(&changed(0, 0, 2)), Some(DecodeError::UnknownVersion(2)));
     assert_eq!(failed(&changed(0, 7, 0x20)), Some(DecodeError::Impossible), "no such token");
     assert!(failed(&changed(0, 32, 0xFF)).is_some(), "more than memory could hold");
-    // The age of the second is larger than that of the first, which a pause can do: it loads. A use that there is not, a request
-    // that was undone: refused.
+    // The age of the second is larger than that of the first, which a pause can cause: it loads. An unknown use, or a
+    // request that was rolled back, is refused.
     let one = |print: u8, rest: &[u8]| [&[print; 16], rest].concat();
     let head = |count: u8| changed(0, 25, count)[0].clone();
     let mut short = head(2);
@@ -166,7 +166,7 @@ fn damage_is_refused_or_does_no_harm() {
     assert_eq!(failed(&two(b"\x08\x01", b"\x09\x01")), None);
     assert_eq!(failed(&two(b"\x09\x0B", b"\x09\x01")), Some(DecodeError::Damaged));
     assert_eq!(failed(&two(b"\x09\x00", b"\x09\x01")), Some(DecodeError::Impossible));
-    // The same twice is one.
+    // The same request twice counts once.
     let twice = vec![short.clone(), [one(1, b"\x09\x01"), one(1, b"\x07\x03\x02")].concat()];
     let again = loaded(&twice, at(9_000), LIMITS).expect("sound").spent.expect("requests");
     assert_eq!(again.len(), 1);
@@ -194,7 +194,7 @@ fn a_record_of_a_token_is_about_no_key() {
     for cut in 2..payload.len() {
         assert_eq!(floor(&payload[..cut]), Err(DecodeError::Damaged));
     }
-    // It is no value, and no other record is one.
+    // It is not a value, and no other record is one.
     assert!(record::decode(&payload, dlock_core::time::Instant(0)).is_err());
     for other in [&b""[..], b"\x01", b"\x01\x00\x00", b"\x02\x08\x02\x01\0\0\0\0\0\0"] {
         assert_eq!(floor(other), Ok(None));

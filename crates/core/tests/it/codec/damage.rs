@@ -1,4 +1,4 @@
-//! Damaged and hostile payloads: taken or refused, never worse.
+//! Damaged and hostile payloads are accepted or refused, with no other effect.
 
 use super::random::Random;
 use super::steps::Pair;
@@ -7,7 +7,7 @@ use dlock_core::record::{self, DecodeError, VERSION};
 use dlock_core::resource::{Body, Kind, Resource};
 use std::collections::BTreeSet;
 
-/// Decodes whatever it is; what is taken is in range, and small if the payload is.
+/// Decodes any bytes; an accepted value is in range, and small if the payload is.
 fn decode_anything(payload: &[u8]) -> Result<Resource, DecodeError> {
     let decoded = record::decode(payload, NOW);
     if let Ok(resource) = &decoded {
@@ -21,7 +21,7 @@ fn decode_anything(payload: &[u8]) -> Result<Resource, DecodeError> {
     decoded
 }
 
-/// A replica, and what it has.
+/// A replica and its state.
 struct Replica {
     pair: Pair,
     is_there: bool,
@@ -43,8 +43,8 @@ impl Replica {
         (Self { is_there: pair.is_there, whole, pair }, payload)
     }
 
-    /// Replays whatever it is on what the replica has. What is taken leaves a state that could be
-    /// saved and loaded; what is refused leaves no trace.
+    /// Replays any bytes on the state of the replica. An accepted payload leaves a state that can be saved and loaded;
+    /// a refused one changes nothing.
     fn replay_anything(&mut self, payload: &[u8]) -> Result<(), DecodeError> {
         let pair = &mut self.pair;
         if let Err(error) = pair.replay(payload) {
@@ -145,7 +145,7 @@ fn random_bytes_are_taken_or_refused() {
         if let Some(kind) = bytes.get_mut(2) {
             *kind %= 9;
         }
-        // Members are few, or nothing would ever fit.
+        // Few members, or no combination would ever fit.
         for byte in bytes.iter_mut().skip(3) {
             *byte %= if random.below(4) == 0 { 255 } else { 6 };
         }
@@ -154,7 +154,7 @@ fn random_bytes_are_taken_or_refused() {
     }
 }
 
-/// Pieces that are cut out, repeated and moved: the parts are right, the whole is not.
+/// Pieces that are cut out, repeated and moved: the parts are valid, the whole is not.
 #[test]
 fn payloads_with_moved_pieces_are_taken_or_refused() {
     let mut random = Random(6);
@@ -178,7 +178,7 @@ fn with_moved_pieces(random: &mut Random, payload: &[u8]) -> Vec<u8> {
         let cut = random.len(piece.len()).min(payload.len() - to);
         payload.splice(to..to + cut, piece);
     }
-    // Where the numbers of members are.
+    // The position of the numbers of members.
     if let Some(byte) = payload.get_mut(3 + random.len(8)) {
         *byte = byte.wrapping_add(random.byte() % 3);
     }
@@ -209,9 +209,9 @@ fn another_version_or_flag_is_refused() {
     assert_eq!(decode_anything(&[VERSION]).err(), Some(DecodeError::Damaged));
 }
 
-/// A length that the payload does not hold is refused before anything is allocated for it: texts
-/// are borrowed from the payload, and copied only after they have passed; members are read one by
-/// one. If it were otherwise, these would ask for up to 2^64 of them.
+/// A length beyond the payload is refused before anything is allocated for it. Texts are borrowed from the payload, and
+/// copied only after they have passed; members are read one by one. Otherwise these payloads would ask for up to 2^64
+/// members.
 #[test]
 fn a_claimed_length_allocates_nothing() {
     // bincode writes 2^32 and 2^64 lengths as a tag and four or eight bytes.

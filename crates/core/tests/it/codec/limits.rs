@@ -1,4 +1,4 @@
-//! What decodes but cannot be.
+//! Payloads that decode but are impossible.
 
 use super::{NOW, encoded};
 use dlock_core::bytes::Owner;
@@ -35,7 +35,7 @@ fn loaded(body: Body) -> Result<(), DecodeError> {
     .map(|_| ())
 }
 
-/// Each of `changes` makes of the state that `make` gives one that is refused.
+/// Each of `changes` turns the state of `make` into one that is refused.
 #[track_caller]
 fn all_refused<T>(make: impl Fn() -> T, body: impl Fn(T) -> Body, changes: &[&dyn Fn(&mut T)]) {
     assert_eq!(loaded(body(make())), Ok(()));
@@ -158,7 +158,7 @@ fn impossible_readers() {
     assert_eq!(rw(None, &[(b"A", 5), (b"A", 6)]), Err(DecodeError::Impossible));
 }
 
-/// What is there counts when a step is checked, also what the step does not tell of.
+/// The check of a step includes members that are there and that the step does not name.
 #[test]
 fn impossible_steps_of_readers() {
     let there = || {
@@ -167,7 +167,7 @@ fn impossible_steps_of_readers() {
         rw.readers.insert(6, hold(b"B", 6));
         Resource { entry: 3, from_snapshot: false, is_news: false, body: Body::Rw(Box::new(rw)) }
     };
-    // What the step of a primary would say that has gone from `gone` readers to these.
+    // The step of a primary that changed from `gone` readers to these.
     let replayed = |write: Option<&[u8]>, gone: &[u64], put: &[(&[u8], u64)]| {
         let mut rw = RwLock::free();
         for &token in gone {
@@ -250,7 +250,7 @@ fn impossible_latches() {
 #[test]
 fn impossible_orders() {
     let member: [&[u8]; 3] = [b"\x05", b"\x06", b"\x07"];
-    // Behind the token or id: the owner, the count, the lease, what is left, what has passed.
+    // After the token or id: the owner, the count, the lease, the time left, the time since the grant.
     let reader = |owner: &'static str, token| -> Vec<u8> {
         [b"\x01", owner.as_bytes(), token, b"\x01\x01\x01\x00\x00"].concat()
     };

@@ -1,5 +1,5 @@
-//! The encoding of durable state: what goes in comes out, a step makes of a replica what the
-//! primary is, and whatever else comes is refused.
+//! The encoding of durable state. Decoding reverses encoding, a step makes a replica equal to its primary, and all
+//! other input is refused.
 
 mod beside;
 mod damage;
@@ -15,17 +15,17 @@ use dlock_core::time::{Instant, LeaseInstant};
 
 const NOW: Instant = Instant(9_000_000_000);
 
-/// What is not entered is written with what is left of it, whatever the lease clock shows.
+/// A resource without an entry is written with its time left, at any time of the lease clock.
 const ANY: LeaseInstant = LeaseInstant(77);
 
-/// The whole state of a resource that is not entered.
+/// The whole state of a resource without an entry.
 fn encoded(resource: &Resource) -> Vec<u8> {
     let mut payload = Vec::new();
     record::encode(resource, NOW, ANY, &mut payload);
     payload
 }
 
-/// All that a resource is, in words.
+/// The complete state of a resource, as text.
 fn shown(resource: &Resource) -> String {
     format!("{resource:?}")
 }

@@ -40,7 +40,7 @@ impl Random {
         usize::try_from(self.below(most as u64 + 1)).unwrap()
     }
 
-    /// Any size of number up to `most`, small ones as likely as large ones.
+    /// A number up to `most`; small ones are as likely as large ones.
     pub fn number(&mut self, least: u64, most: u64) -> u64 {
         let bits = self.below(u64::from(u64::BITS - most.leading_zeros()) + 1);
         let number = if bits == 0 { 0 } else { self.below(1 << bits) };
@@ -55,7 +55,7 @@ impl Random {
         (self.below(2) == 0).then(|| make(self))
     }
 
-    /// One that is not free and not entered, with nothing left to tell.
+    /// A resource that is not free, has no entry, and has no unrecorded changes.
     pub fn resource(&mut self, kind: Kind) -> Resource {
         let body = match kind {
             Kind::Lock => Body::Lock(self.lock(1)),

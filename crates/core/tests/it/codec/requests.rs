@@ -1,4 +1,4 @@
-//! What a step tells of requests, and what older versions wrote of them.
+//! The requests in a step, and those written by older versions.
 
 use super::random::Random;
 use super::{ANY, NOW, encoded};
@@ -63,7 +63,7 @@ fn what_a_step_tells_of_requests_comes_out_as_it_went_in() {
         let mut random = Random(seed);
         for kind in Kind::ALL {
             let told = requests(&mut random);
-            // Also of a key that is not there.
+            // Also for a missing key.
             let payload = step(&mut Resource::free(kind), &told);
             let (resource, again) = replayed(&payload).expect("a payload of our own");
             assert!(resource.is_free());
@@ -71,7 +71,7 @@ fn what_a_step_tells_of_requests_comes_out_as_it_went_in() {
             let mut kept = random.resource(kind);
             let payload = step(&mut kept, &told);
             assert_eq!(replayed(&payload).expect("a payload of our own").1, told);
-            // It is nothing that could be saved.
+            // It is not a state that can be saved.
             assert!(record::decode(&payload, NOW).is_err() || told.is_empty(), "{payload:?}");
             for cut in 0..payload.len() {
                 assert!(replayed(&payload[..cut]).is_err(), "cut at {cut}");
@@ -104,7 +104,7 @@ fn impossible_requests() {
     assert_eq!(failed(&long), impossible, "a long owner");
     let damaged = Some(DecodeError::Damaged);
     assert_eq!(failed(b"\x00\x01A\x02r1\x0B"), damaged, "no such use");
-    // More are announced than memory could hold.
+    // It announces more than memory can hold.
     let many = b"\x01\x04\xFD\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x00";
     assert_eq!(replayed(many).err(), damaged);
 }

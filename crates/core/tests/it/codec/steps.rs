@@ -1,4 +1,4 @@
-//! Steps: a replica that replays what changed is like its primary.
+//! Steps: a replica that replays the changes equals its primary.
 
 use super::random::Random;
 use super::shown;
@@ -14,7 +14,7 @@ use dlock_core::resource::{Body, Kind, Lock, Resource};
 use dlock_core::time::{Instant, LeaseInstant};
 use dlock_wire::names;
 
-/// When the test begins. Every hold lasts longer than the test.
+/// Start of the test. Every hold lasts longer than the test.
 const MONO: Instant = Instant(9_000_000_000);
 const LEASE: LeaseInstant = LeaseInstant(5_000_000_000);
 const WHILE_MS: u64 = 1_000_000;
@@ -47,7 +47,7 @@ impl Pair {
         }
     }
 
-    /// Some time passes, and the primary changes in up to four ways.
+    /// Some time elapses, and the primary changes in up to four ways.
     pub fn step(&mut self) {
         let passed = self.random.below(50);
         self.mono = self.mono + passed;
@@ -78,7 +78,7 @@ impl Pair {
         payload
     }
 
-    /// Both are the same now.
+    /// Checks that both are the same.
     pub fn compare(&mut self) {
         assert_eq!(self.whole(&self.replica), self.whole(&self.primary));
         if self.is_there {
@@ -199,7 +199,7 @@ impl Pair {
             (3, Some(id)) => drop(self.primary.take_hold(id)),
             (4, Some(id)) => self.change_hold(id),
             (5, _) if self.random.below(20) == 0 => {
-                // DEL: what comes under the key later is another one.
+                // DEL: a later value under the key is another one.
                 self.primary = Resource { entry: HERE, ..Resource::free(Kind::Semaphore) };
                 self.replica = Resource::free(Kind::Lock);
                 self.is_there = false;
@@ -257,7 +257,7 @@ fn a_replica_is_what_its_primary_is() {
                 });
                 assert_eq!(done.granted, granted);
                 pair.compare();
-                // Twice is once.
+                // A second replay changes nothing.
                 assert_eq!(pair.replay(&payload), Ok(done));
                 pair.compare();
                 let whole = pair.whole(&pair.primary);
@@ -268,7 +268,7 @@ fn a_replica_is_what_its_primary_is() {
     }
 }
 
-/// A replica that has the whole state goes on from there.
+/// A replica that has the whole state continues from there.
 #[test]
 fn steps_go_on_from_a_whole_state() {
     for kind in Kind::ALL {
@@ -303,7 +303,7 @@ fn a_latch_set_anew_has_seen_no_request() {
     pair.compare();
 }
 
-/// What a step costs goes with what changed, whatever else there is.
+/// The size of a step is proportional to the changes, not to the whole state.
 #[test]
 fn a_step_tells_what_changed_and_nothing_else() {
     for kind in [Kind::Fair, Kind::Rw, Kind::Semaphore, Kind::Latch] {
@@ -351,7 +351,7 @@ impl Pair {
     }
 }
 
-/// The largest token is told, so that those of a new primary are larger.
+/// The largest token is in the record, so that those of a new primary are larger.
 #[test]
 fn the_largest_token_is_told() {
     let mut pair = Pair::new(Kind::Rw, 5);
@@ -374,7 +374,7 @@ fn the_largest_token_is_told() {
     assert_eq!(replayed.token, largest);
 }
 
-/// A step is nothing to load, and nothing for a key of another family; nothing changes then.
+/// A step cannot be loaded, or replayed on a key of another family; then nothing changes.
 #[test]
 fn a_step_has_its_place() {
     for kind in Kind::ALL {
@@ -397,7 +397,7 @@ fn a_step_has_its_place() {
                 let done = record::replay(payload, mono, lease, &mut there, true);
                 assert_eq!(done, Err(DecodeError::Impossible), "{kind:?} on {other:?}");
                 assert_eq!(shown(&there), before);
-                // Without a key, what `current` is does not matter.
+                // Without a key, the value of `current` does not matter.
                 record::replay(payload, mono, lease, &mut there, false).unwrap();
                 assert_eq!(there.kind(), kind);
             }

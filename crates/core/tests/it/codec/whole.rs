@@ -57,12 +57,12 @@ fn hold(owner: &[u8], token: u64) -> Hold {
     }
 }
 
-/// What was written once is read forever: these payloads must not change.
+/// Every later version must read what was written once: these payloads must not change.
 #[test]
 fn the_bytes_are_these() {
     let of =
         |body| encoded(&Resource { entry: NO_ENTRY, from_snapshot: false, is_news: false, body });
-    // The owner, the token, the count, the lease, what is left, what has passed, no extras.
+    // The owner, the token, the count, the lease, the time left, the time since the grant, no extras.
     let held = *b"\x01A\x05\x01\xFB\x30\x75\xFB\x20\x4E\xFB\x10\x27\x00";
     let lock = || Lock::Held(hold(b"A", 5));
     assert_eq!(of(Body::Lock(lock())), [b"\x01\x00\x02", &held[..]].concat());
@@ -167,8 +167,8 @@ fn what_runs_is_written_with_what_is_left() {
     }
 }
 
-/// A pause sets the lease clock back a little, so what is left can exceed the longest lease; a file
-/// that says so could not be loaded.
+/// A pause sets the lease clock back a little, so the time left can exceed the longest lease; a file with that could
+/// not be loaded.
 #[test]
 fn what_is_left_is_never_more_than_the_longest_lease() {
     let longest = LeaseInstant(0) + names::LEASE_MAX_MS;
@@ -214,7 +214,7 @@ fn a_whole_state_takes_the_place_of_what_is_there() {
     }
 }
 
-/// Times say nothing about whether a replica is like its primary; all else does.
+/// Times do not tell whether a replica equals its primary; all else does.
 #[test]
 fn the_digest_sees_everything_but_times() {
     let digest = |body| {

@@ -102,7 +102,7 @@ impl Model {
         self.queues[k].insert(kept.unwrap_or(end), new);
     }
 
-    /// A later call of the owner takes the place of an earlier one.
+    /// A later call of the owner takes over the queue entry of an earlier one.
     fn give_up_place(&mut self, k: usize, at: usize) {
         let old = self.queues[k].remove(at);
         if let How::Blocked { .. } = old.how {

@@ -5,7 +5,7 @@ use super::acquire::is_saved;
 use super::{How, Model, Place};
 use dlock_wire::request::Mode;
 
-/// From whom, to whom, and at which key.
+/// The waiting owner, the owner it waits for, and the key.
 type Arrow = (String, String, usize);
 
 impl Model {
@@ -44,7 +44,7 @@ impl Model {
         !has(mode) && (is_held || (somebody_first && !goes_first))
     }
 
-    /// The owner stands where it would stand; nothing else changes.
+    /// Adds the owner as it would wait; nothing else changes.
     fn wait_as(&mut self, k: usize, owner: &str, mode: Mode) {
         let goes_first = self.holders(k).any(|(name, held)| name == owner && held != mode);
         let old = self.queues[k].iter().position(|place| place.owner == owner);
@@ -60,7 +60,7 @@ impl Model {
         self.queues[k].insert(at, place);
     }
 
-    /// Whether the place at `at` stays where it is if its owner asks again, in `mode`.
+    /// Whether the waiter at `at` keeps its position if its owner asks again, in `mode`.
     fn keeps(&self, k: usize, at: usize, mode: Mode) -> bool {
         let place = &self.queues[k][at];
         let mut holders = self.holders(k);
@@ -102,7 +102,7 @@ impl Model {
     }
 }
 
-/// Whether one comes from `from` to `to` along the arrows.
+/// Whether a path along the arrows leads from `from` to `to`.
 fn leads_to(arrows: &[Arrow], from: &str, to: &str) -> bool {
     let mut reached = vec![from];
     let mut next = 0;

@@ -1,9 +1,9 @@
-//! What is due ends, and those that wait are next.
+//! Ends expired holds, and grants to waiters.
 
 use super::{Answer, Family, How, Lock, Model, Sent};
 
 impl Model {
-    /// Brings keys up to date: those that the machine touched, in its order, and others.
+    /// Updates keys: those that the machine wrote, in its order, and others.
     pub(super) fn settle(&mut self, touched: &[usize], others: &[usize]) {
         if self.shut {
             assert!(touched.is_empty(), "behind a shut gate nothing is written");
@@ -27,7 +27,7 @@ impl Model {
             has_ended = true;
         }
         loop {
-            // What ended first; of what ended together, the writer, then the oldest reader.
+            // The earliest end comes first; of equal ends, the writer, then the oldest reader.
             let due = self.holds(k).filter(|hold| hold.ends <= self.lease_now);
             let Some(hold) = due.min_by_key(|hold| hold.ends) else { break };
             let was_cut = hold.tie.as_ref().is_some_and(|tie| tie.cut);
@@ -44,7 +44,7 @@ impl Model {
         }
     }
 
-    /// The end of a hold. The caller hands on.
+    /// The end of a hold. The caller hands off.
     pub(super) fn end(&mut self, k: usize, serial: u64, why: &str) {
         let (mode, hold) = self.take(k, serial);
         if why != "return" {
@@ -80,7 +80,7 @@ impl Model {
             return;
         }
         for _ in 0..self.looks {
-            // Nothing is looked at while one holder keeps everybody out.
+            // One holder keeps all waiters out: nothing to check.
             if self.families[k] != Family::Rw && !matches!(self.locks[k], Lock::Free) {
                 return;
             }
@@ -105,7 +105,7 @@ impl Model {
         }
     }
 
-    /// The place at `at` gets what it waits for.
+    /// Grants to the waiter at `at`.
     fn grant(&mut self, k: usize, at: usize) {
         let place = self.queues[k].remove(at);
         let token = self.next_token();

@@ -1,4 +1,4 @@
-//! The verbs of a holder and what a hold consists of.
+//! The verbs of a holder and the parts of a hold.
 
 use super::{Answer, Hold, Model, Place, TOKEN_LEAD_US, Tie, Use, Verb, text};
 use dlock_wire::request::{Mode, Release, Renew};
@@ -140,7 +140,7 @@ impl Model {
         asked.unwrap_or(self.settings.default_lease)
     }
 
-    /// The owner was answered for a hold; `repeat` is the id of the request if it was a repeat.
+    /// The owner got an answer for a hold; `repeat` is the id of the request if it was a repeat.
     pub(super) fn answered(&mut self, serial: u64, repeat: Option<&[u8]>) {
         for sent in self.sent.iter_mut().filter(|sent| sent.serial == serial) {
             sent.known = true;
@@ -158,7 +158,7 @@ pub(super) fn remember(hold: &mut Hold, id: Option<&[u8]>, used: Use) {
     }
 }
 
-/// The tie goes to the connection that claims or repeats.
+/// Moves the binding to the connection that claims or repeats.
 pub(super) fn follow(hold: &mut Hold, client: u64) {
     if let Some(tie) = hold.tie.as_mut().filter(|_| client != 0) {
         *tie = Tie { ms: tie.ms, client, cut: false, at_most: None };

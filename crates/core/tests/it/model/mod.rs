@@ -1,10 +1,9 @@
-//! A second model of DLOCK, DFAIR and DRW, written from their specification: slow, plain and
-//! without a clever thought. It shares no code with the machine; the simulator compares the two.
+//! A second model of DLOCK, DFAIR and DRW, written from their specification: slow and plain. It shares no code with the
+//! machine; the simulator compares the two.
 //!
-//! Where the specification leaves open which of several keys comes first (several leases end
-//! together), the model is told the order that the machine took and must come to the same end. It
-//! is told, too, which keys the server has: one that nothing is left of goes when the server is
-//! next allowed to write.
+//! The specification leaves open which of several keys comes first (several leases end together). There the model gets
+//! the order of the machine and must reach the same result. It also gets the keys that the server has: the server
+//! removes an empty key when it may write next.
 
 mod acquire;
 mod circle;
@@ -28,32 +27,32 @@ pub const KEYS: [&str; 3] = ["k", "l", "m"];
 
 const TOKEN_LEAD_US: u64 = 60_000_000;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Clone)]
 pub struct Model {
     pub settings: Settings,
     now: u64,
-    /// Like `now`, but standing still in a pause.
+    /// Like `now`, but it stops during a pause.
     lease_now: u64,
     paused: bool,
     shut: bool,
     pub wall_us: u64,
     last_token: u64,
     serials: u64,
-    /// Which keys the server has.
+    /// The keys that the server has.
     pub there: Vec<bool>,
-    /// What each key is, or is waited for as, if it is either.
+    /// The family of each key or of its waiters, if there is one.
     families: Vec<Family>,
     locks: Vec<Lock>,
     readers: Vec<Vec<Hold>>,
     queues: Vec<Vec<Place>>,
-    /// Of fair locks, the queue as it was last written.
+    /// The queues of fair locks as last written.
     saved: Vec<Vec<Place>>,
-    /// A command does nothing for other keys: the tick that follows it does.
+    /// A command does nothing for other keys; the next tick does.
     pub is_cluster: bool,
-    /// How many places a hand-off within a command looks at; the tick that follows looks at the rest.
+    /// Number of waiters that a hand-off within a command serves; the next tick serves the rest.
     pub portion: usize,
-    /// How many places the next hand-off looks at.
+    /// Number of waiters that the next hand-off serves.
     looks: usize,
     hung: Vec<u64>,
     spent: Vec<Spent>,
@@ -68,7 +67,7 @@ pub struct Model {
     out: Out,
 }
 
-/// A call, whatever its family. A lock for one holder is one that is only written.
+/// A call of any family. A lock for one holder counts as a lock that is only written.
 #[derive(Clone, Copy)]
 enum Verb<'a> {
     Acquire(&'a Acquire<'a>, Mode),
@@ -150,7 +149,7 @@ impl Model {
         self.and_tick(out, by_tick)
     }
 
-    /// In a cluster, what a command left is done by the next tick.
+    /// In a cluster, the next tick does what a command left.
     pub(super) fn and_tick(&mut self, mut out: Out, touched: &[usize]) -> Out {
         if self.is_cluster {
             let more = self.tick(!self.shut, touched);
@@ -196,7 +195,7 @@ impl Model {
         }
         self.adopt(k);
         self.end_what_is_due(k);
-        // A grant that lapsed before this call, and was found by it, is no silence since.
+        // A grant that expired before this call, and was found by it, must not mark the connection unresponsive.
         let was_hung = self.hung.contains(&client);
         self.hung.retain(|&other| other != client);
         self.out.reply = match self.recall(k, verb) {
@@ -264,7 +263,7 @@ impl Model {
     }
 
     fn done(&mut self) -> Out {
-        // At keys where there was nothing else to do.
+        // At keys without other work.
         for k in 0..KEYS.len() {
             let is_found = |model: &Self, place: &Place| {
                 let blocked = matches!(place.how, How::Blocked { .. }) && model.is_over(place);

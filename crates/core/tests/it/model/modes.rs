@@ -1,4 +1,4 @@
-//! The holds of a key: one, or many that read.
+//! The holds of a key: one, or those of many readers.
 
 use super::{Family, Hold, Lock, Model, Place};
 use dlock_wire::request::Mode;
@@ -47,7 +47,7 @@ impl Model {
         }
     }
 
-    /// Takes a hold out.
+    /// Removes a hold.
     pub(super) fn take(&mut self, k: usize, serial: u64) -> (Mode, Hold) {
         if let Some(at) = self.readers[k].iter().position(|hold| hold.serial == serial) {
             return (Mode::Read, self.readers[k].remove(at));
@@ -58,7 +58,7 @@ impl Model {
         }
     }
 
-    /// Where a hold is.
+    /// The key of a hold.
     pub(super) fn where_is(&self, serial: u64) -> Option<usize> {
         (0..self.locks.len()).find(|&k| self.holds(k).any(|hold| hold.serial == serial))
     }
@@ -70,7 +70,7 @@ impl Model {
             || (mode == Mode::Write && self.readers[k].iter().any(is_other))
     }
 
-    /// Whether the key itself can be had.
+    /// Whether the key itself admits the owner.
     pub(super) fn admits(&self, k: usize, owner: &str, mode: Mode) -> bool {
         let has_it = match mode {
             Mode::Read => self.reads(k, owner),
@@ -89,7 +89,7 @@ impl Model {
         }
     }
 
-    /// How long a place lasts without its connection, if it does at all.
+    /// Time for which a waiter lasts without its connection, if it does at all.
     pub(super) fn outlives_by(&self, k: usize, place: &Place) -> Option<u64> {
         let grace = (self.families[k] == Family::Fair).then_some(self.settings.grace);
         place.queue.or(grace)

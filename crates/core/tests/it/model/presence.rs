@@ -1,4 +1,4 @@
-//! Connections that go, and grants that arrive or do not.
+//! Connections that close, and grants that arrive or do not.
 
 use super::acquire::is_saved;
 use super::grant::in_order;
@@ -62,7 +62,7 @@ impl Model {
 
     fn cut(&mut self, k: usize, serial: u64) {
         let now = self.lease_now;
-        // It may have ended with a grant that was taken back.
+        // It may have ended with a grant that was rolled back.
         let Some(hold) = self.holds_mut(k).find(|hold| hold.serial == serial) else { return };
         let Some(tie) = &mut hold.tie else { return };
         tie.client = 0;
@@ -87,7 +87,7 @@ impl Model {
             self.take_back(k, &sent);
             self.end_what_is_due(k);
         } else {
-            // The machine may look at the key where it was.
+            // The machine may open the key where it was.
             self.settle(touched, &[]);
         }
         let out = self.done();
@@ -110,7 +110,7 @@ impl Model {
         if sent.known {
             if hold.count > 1 {
                 hold.count -= 1;
-                // It was undone: the next copy counts.
+                // It was rolled back: the next copy counts.
                 hold.requests.retain(|(known, _)| sent.request.as_ref() != Some(known));
             }
         } else if let Some(kept) = sent.kept {

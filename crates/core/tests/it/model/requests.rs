@@ -1,11 +1,11 @@
-//! Requests that were carried out: known to their hold while it lasts, and for a while afterwards.
+//! Requests that were carried out: their hold knows them while it lasts, and a memory for a while afterwards.
 
 use super::state::{Family, Hold, Spent, Use};
 use super::{Answer, Model, Verb, text};
 use dlock_wire::request::Mode;
 
 impl Model {
-    /// What a copy of a request that is over is answered.
+    /// The answer to a copy of a request that is over.
     pub(super) fn recall(&mut self, k: usize, verb: Verb<'_>) -> Option<Answer> {
         let (owner, id, modes) = self.names(k, verb)?;
         for mode in modes {
@@ -99,7 +99,7 @@ impl Model {
         self.spent.push(Spent { k, family, mode, owner, id, used, at: self.lease_now });
     }
 
-    /// How many requests are remembered.
+    /// Number of remembered requests.
     pub fn remembered(&self) -> usize {
         let keep = self.settings.request_memory;
         self.spent.iter().filter(|spent| spent.at + keep > self.lease_now).count()

@@ -1,4 +1,4 @@
-//! What the server does without a call: time, keys, roles, restarts.
+//! Changes without a call: time, keys, roles, restarts.
 
 use super::acquire::is_saved;
 use super::{Answer, Family, Hold, How, KEYS, Lock, Model, Out};
@@ -126,7 +126,7 @@ impl Model {
         self.done()
     }
 
-    /// Of all that waited, what was written of fair locks is left.
+    /// Only the saved queue entries of fair locks are left of all waiters.
     fn start_anew(&mut self) {
         for k in 0..KEYS.len() {
             let is_fair = self.families[k] == Family::Fair && self.there[k];
@@ -154,7 +154,7 @@ impl Model {
         }
     }
 
-    /// What was renewed, claimed or closed again since the snapshot is not in it.
+    /// The snapshot lacks later renewals, claims and lock-delays.
     fn give_longer_leases(&mut self, k: usize) {
         let (now, grace) = (self.lease_now, self.settings.grace);
         if let Lock::Closed { until, delay } = &mut self.locks[k] {
@@ -167,7 +167,7 @@ impl Model {
         }
     }
 
-    /// The server looks at the places that it found with a key: now their graces run.
+    /// The server opens a key that came with queue entries: now their graces start.
     pub(super) fn adopt(&mut self, k: usize) {
         let from = self.lease_now + self.quarantine_until.saturating_sub(self.now);
         let graces = self.queues[k].iter().map(|place| self.outlives_by(k, place));

@@ -1,8 +1,8 @@
-//! What the model is made of, and what it answers with.
+//! The parts of the model, and its answers.
 
 use dlock_wire::request::Mode;
 
-/// An answer, in the terms of the specification.
+/// An answer, as the specification names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Token(u64),
@@ -11,7 +11,7 @@ pub enum Answer {
     Error(&'static str),
 }
 
-/// Everything that comes out of a step.
+/// The complete output of a step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Out {
     /// `None`: the caller is blocked, or there is no caller.
@@ -26,7 +26,7 @@ pub struct Out {
 }
 
 impl Out {
-    /// What came out of a further part of the same step.
+    /// Adds the output of a further part of the same step.
     pub fn add(&mut self, more: Out) {
         self.wakes.extend(more.wakes);
         self.messages.extend(more.messages);
@@ -44,7 +44,7 @@ impl Out {
     }
 }
 
-/// How often what happened.
+/// Numbers of events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {
     pub grants_at_once: u64,
@@ -79,13 +79,13 @@ pub struct Shown {
     pub bound_client: u64,
 }
 
-/// What INFO shows, of all families.
+/// The reply of INFO, of all families.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Info {
     /// The holder of the lock, or the writer.
     pub writer: Option<Shown>,
     pub readers: Vec<Shown>,
-    /// How long lock-delay keeps it closed; INFO of a read-write lock does not tell.
+    /// Time for which lock-delay keeps it closed; INFO of a read-write lock does not show it.
     pub closed_ms: u64,
     pub waiters: usize,
 }
@@ -96,10 +96,10 @@ impl Info {
     }
 }
 
-/// What WAITERS shows of one: owner, connection, waiting, remaining, label.
+/// One row of WAITERS: owner, connection, waiting, remaining, label.
 pub type Row = (String, u64, u64, Option<u64>, String);
 
-/// A lock for one holder; of a read-write lock, the write side.
+/// A lock for one holder, or the write side of a read-write lock.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "a model holds few of them")]
 pub(super) enum Lock {
@@ -111,7 +111,7 @@ pub(super) enum Lock {
 
 #[derive(Debug, Clone)]
 pub(super) struct Hold {
-    /// Tells this hold from all others, whatever its token and key.
+    /// Identifies this hold at any token and key.
     pub serial: u64,
     pub owner: String,
     pub token: u64,
@@ -129,14 +129,14 @@ pub(super) struct Hold {
     pub unclaimed: Option<(u64, u64)>,
 }
 
-/// What a request did.
+/// The effect of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Acquired,
     /// With the answer, here and below.
     Cancelled(u64),
     Released(u64),
-    /// A RELEASE of what was not held.
+    /// A RELEASE of a key that was not held.
     PassedOver,
 }
 
@@ -155,9 +155,9 @@ pub(super) struct Spent {
 #[derive(Debug, Clone)]
 pub(super) struct Tie {
     pub ms: u64,
-    /// 0: gone or unknown.
+    /// 0: closed or unknown.
     pub client: u64,
-    /// The connection went, and that is why the hold will end.
+    /// Its connection closed, and therefore the hold will end.
     pub cut: bool,
     /// After a failover: its latest end unless it is bound again.
     pub at_most: Option<u64>,
@@ -172,7 +172,7 @@ pub(super) enum How {
     Absent {
         until: u64,
     },
-    /// The process that it waited in is gone, and this one has not looked at the key yet.
+    /// The process of the wait is gone, and this one has not opened the key yet.
     Saved,
 }
 
@@ -184,7 +184,7 @@ pub(super) struct Place {
     pub how: How,
     /// Grows along the queue.
     pub number: i64,
-    /// It is that of the call that is being answered.
+    /// It belongs to the call that is being answered.
     pub calling: bool,
     pub since: u64,
     pub lease: u64,
@@ -196,7 +196,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// One without any option, just taken.
+    /// A hold without any option, just granted.
     pub fn of(owner: &str, mode: Mode) -> Self {
         Self {
             owner: owner.to_owned(),
@@ -216,19 +216,19 @@ impl Place {
     }
 }
 
-/// A grant on its way to a blocked caller.
+/// A grant in flight to a blocked caller.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
     pub client: u64,
     pub serial: u64,
     pub request: Option<Vec<u8>>,
-    /// How long it stays unclaimed if it cannot be delivered.
+    /// Time for which it stays unclaimed if it cannot be delivered.
     pub kept: Option<u64>,
-    /// The place that is there again if it cannot be delivered, and at which key.
+    /// The key, and the waiter that returns if it cannot be delivered.
     pub place: Option<(usize, Place)>,
-    /// The owner has been answered for this hold since.
+    /// The owner got an answer for this hold since.
     pub known: bool,
-    /// It was even answered for this request.
+    /// That answer was to the same request.
     pub repeated: bool,
     /// The owner has cancelled the request since.
     pub cancelled: bool,

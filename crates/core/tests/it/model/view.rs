@@ -1,4 +1,4 @@
-//! What readers see, and what the simulator asks for.
+//! The replies of reading commands, and the queries of the simulator.
 
 use super::acquire::is_saved;
 use super::{Family, Hold, How, Info, Lock, Model, Place, Row, Shown};
@@ -60,7 +60,7 @@ impl Model {
         holds.any(|hold| hold.owner == owner && hold.ends > self.lease_now).then_some(0)
     }
 
-    /// What the key is, or is waited for as; `None` for something else, or nothing.
+    /// The family of the key or of its waiters; `None` for another type, or nothing.
     pub fn family(&self, k: usize) -> Option<Family> {
         (self.is_something(k) && !self.is_foreign(k)).then(|| self.families[k])
     }
@@ -73,13 +73,13 @@ impl Model {
         matches!(self.locks[k], Lock::Foreign)
     }
 
-    /// Whether there is anything that a key is needed for.
+    /// Whether anything requires a key.
     pub fn needs_a_key(&self, k: usize) -> bool {
         let waits = self.families[k] == Family::Fair && !self.queues[k].is_empty();
         !matches!(self.locks[k], Lock::Free) || !self.readers[k].is_empty() || waits
     }
 
-    /// Whether all that there is to do has been done: the server takes writes and grants.
+    /// Whether all work has been done: the server takes writes and grants.
     pub fn is_up_to_date(&self) -> bool {
         !self.shut && !self.in_quarantine()
     }

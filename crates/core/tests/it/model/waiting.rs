@@ -1,4 +1,4 @@
-//! Waiting: leaving the queue, waits that are over, places that are passed over.
+//! Waiting: leaving the queue, waits that are over, waiters that are skipped.
 
 use super::{Answer, Family, How, KEYS, Model, Out, Place, Use, Verb};
 
@@ -30,7 +30,7 @@ impl Model {
         Answer::Count(answer)
     }
 
-    /// Nothing of it stays if it does not arrive.
+    /// Nothing is kept of it if it does not arrive.
     pub(super) fn cancel_what_was_sent(&mut self, k: usize, owner: &str, id: Option<&[u8]>) {
         let own: Vec<u64> =
             self.holds(k).filter(|hold| hold.owner == owner).map(|hold| hold.serial).collect();
@@ -55,7 +55,7 @@ impl Model {
         Answer::Count(0)
     }
 
-    /// The server has ended a blocked call by itself; it was answered otherwise.
+    /// The server has ended a blocked call itself and answered it.
     pub fn abandoned(&mut self, client: u64, touched: &[usize]) -> Out {
         let is_its =
             |place: &Place| place.client == client && matches!(place.how, How::Blocked { .. });
@@ -68,7 +68,7 @@ impl Model {
         self.done()
     }
 
-    /// A connection that let a grant lapse is heard of again.
+    /// A connection that let a grant expire is active again.
     pub(super) fn rouse(&mut self, client: u64, k: usize, touched: &[usize]) -> bool {
         if !self.hung.contains(&client) {
             return false;
@@ -77,12 +77,12 @@ impl Model {
             self.hung.retain(|&other| other != client);
             return true;
         }
-        // What was written last, if it is the key of the call, was written by the call.
+        // If the last written key is the key of the call, the call wrote it.
         let before = match touched.split_last() {
             Some((&last, before)) if last == k => before,
             _ => touched,
         };
-        // A grant that lapsed before this call, and was found by it, is no silence since.
+        // A grant that expired before this call, and was found by it, must not mark the connection unresponsive.
         while self.hung.contains(&client) {
             self.hung.retain(|&other| other != client);
             self.look_at_queues(before, &self.places_of(client));
@@ -90,13 +90,13 @@ impl Model {
         true
     }
 
-    /// The keys at which a connection has places.
+    /// The keys at which a connection has waiters.
     pub(super) fn places_of(&self, client: u64) -> Vec<usize> {
         let is_its = |place: &Place| place.client == client;
         (0..KEYS.len()).filter(|&k| self.queues[k].iter().any(is_its)).collect()
     }
 
-    /// Hands on in those of `keys` that have a queue.
+    /// Hands off in those of `keys` that have a queue.
     pub(super) fn look_at_queues(&mut self, touched: &[usize], keys: &[usize]) {
         let keys = keys.iter().copied();
         let keys: Vec<usize> =
@@ -137,7 +137,7 @@ impl Model {
         }
     }
 
-    /// Whether the place has ended with its wait: that of a blocked call stays with QUEUE.
+    /// Whether the wait has timed out and the waiter ends with it: with QUEUE the entry of a blocked call stays.
     pub(super) fn has_run_out(&self, place: &Place) -> bool {
         let stays = matches!(place.how, How::Blocked { .. }) && place.queue.is_some();
         self.is_over(place) && !stays
@@ -148,7 +148,7 @@ impl Model {
         is_hung || self.is_deserted(k, place)
     }
 
-    /// Its connection is gone, and it is not a place that is served all the same.
+    /// Whether its connection is closed and the queue skips it.
     pub(super) fn is_deserted(&self, k: usize, place: &Place) -> bool {
         matches!(place.how, How::Absent { .. }) && self.families[k] != Family::Fair
     }

@@ -1,4 +1,4 @@
-//! The machine beside the model: the same answers and the same views.
+//! Compares the machine with the model: the same answers and the same views.
 
 use super::{OWNERS, Simulation};
 use crate::model::{Answer, Counters, Family, Info, KEYS, Model, Out, Row, Shown};
@@ -41,8 +41,8 @@ impl Simulation {
         sort_wakes(&mut expected);
         sort_ends(&mut expected);
         if self.has_portions {
-            // A portion of one key may come before and after one of another, and a grant between two lapses that are due. The
-            // tokens say in which order grants were made.
+            // A portion of one key may come before or after one of another, and a grant between two expired ones. The
+            // tokens show the order of the grants.
             for out in [&mut got, &mut expected] {
                 out.events.sort_by_key(|&(event, key)| (key, event));
                 out.messages.sort();
@@ -184,15 +184,15 @@ fn counters(grown: [u64; 9]) -> Counters {
     }
 }
 
-/// Holds of one key that end in the same step do so in any order, but before what follows is
-/// granted.
+/// Sorts holds of one key that end in the same step: their order is undefined, but they come before the grants that
+/// follow.
 fn sort_ends(out: &mut Out) {
     for ends in out.messages.split_mut(|(_, text)| text.starts_with("granted")) {
         ends.sort();
     }
 }
 
-/// Calls that end without a grant at the same moment do so in any order.
+/// Sorts calls that end without a grant at the same moment: their order is undefined.
 fn sort_wakes(out: &mut Out) {
     out.wakes.sort_by_key(|(client, answer)| match answer {
         Answer::Token(_) => u64::MAX,

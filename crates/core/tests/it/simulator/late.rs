@@ -1,5 +1,5 @@
-//! Late copies of the requests of all families: whatever has happened since, a copy changes nothing and is answered as the
-//! first one was, or `SPENT`.
+//! Late copies of the requests of all families. At any later time, a copy changes nothing and gets the answer of the
+//! first one, or `SPENT`.
 
 use super::random::Random;
 use crate::support::{Digest, MS, World};
@@ -21,9 +21,9 @@ struct History {
     random: Random,
     world: World,
     now_ms: u64,
-    /// What was carried out, and how it was answered.
+    /// The requests that were carried out, with their answers.
     done: Vec<(String, Outcome)>,
-    /// How many ids an owner has used for a key.
+    /// Number of ids that an owner has used for a key.
     used: BTreeMap<(&'static str, &'static str), u32>,
     last: u64,
 }
@@ -56,7 +56,7 @@ impl History {
                 }
                 _ => self.send_late(seed),
             }
-            // What is due ends now, and not when a copy looks at the key.
+            // Expired holds end now, and not when a copy opens the key.
             self.world.tick(Gate::Open);
             self.world.all_delivered();
         }
@@ -113,7 +113,7 @@ impl History {
         }
     }
 
-    /// Others end holds, and servers take over.
+    /// Other clients end holds, and servers take over.
     fn interfere(&mut self) {
         let key = self.random.pick(&["k", "l", "f", "r", "s"]);
         match (self.random.below(4), key) {
@@ -145,7 +145,7 @@ impl History {
                     !matches!(first, Outcome::Count(_) | Outcome::Taken | Outcome::Available(_));
                 fault.code == ErrorCode::Spent && acquires
             }
-            // Of what can be had, a copy tells what it is now.
+            // A copy gets the present number of free permits.
             (Outcome::Available(_), Outcome::Available(_)) => true,
             _ => answer == first,
         };

@@ -19,15 +19,15 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use steps::Sent;
 
-/// All times are multiples of this many milliseconds, which is a whole number of ticks of the
-/// machine's timing wheels: what is due is due for both at the same moment.
+/// All times are multiples of this number of milliseconds, which is a whole number of ticks of the machine's timing
+/// wheels: machine and model see the same end at the same moment.
 const UNIT_MS: u64 = 64;
 
 const OWNERS: [&str; 6] = ["A", "B", "C", "D", "E", "F"];
 const CONNECTIONS: usize = 5;
 const STEPS: usize = 40;
 
-/// So much of wide work is done in one step, in histories with portions.
+/// Portion of large work in one step, in histories with portions.
 const PORTION: usize = 2;
 
 const IDS: [&str; 12] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"];
@@ -76,11 +76,11 @@ struct Simulation {
     now_ms: u64,
     paused: bool,
     shut: bool,
-    /// What the keys are asked for as, most of the time.
+    /// The family asked for at each key, most of the time.
     families: [Family; KEYS.len()],
-    /// Wide work is done in portions.
+    /// Large work is done in portions.
     has_portions: bool,
-    /// One in how many calls asks for a place.
+    /// One in this number of calls has QUEUE.
     queue_one_in: u64,
     /// The last requests with an id, of which late copies may come.
     sent: Vec<Sent>,
@@ -125,7 +125,7 @@ impl Simulation {
                 request_memory_ms: settings.request_memory,
                 request_memory_max: 1_000_000,
                 cluster: false,
-                // Circles have tests of their own; here owners may wait for each other.
+                // Cycles have tests of their own; here owners may wait for each other.
                 deadlock_detection: settings.deadlock_detection,
             },
             now_ms * MS,
@@ -156,7 +156,7 @@ impl Simulation {
         simulation
     }
 
-    /// Wide work in portions: the tick that follows each command does the rest.
+    /// Large work in portions: the tick after each command does the rest.
     fn set_portions(&mut self) {
         if self.has_portions {
             self.world.set_portion(PORTION);
@@ -197,8 +197,8 @@ impl Simulation {
         self.now_ms += units * UNIT_MS;
         self.world.at(self.now_ms * MS);
         self.model.at(self.now_ms);
-        // Sometimes the alarm is late. Not in a cluster: a command leaves its work to the tick, and the order of the keys in
-        // which one tick does two kinds of work is open.
+        // Sometimes the alarm is late. Not in a cluster: a command leaves its work to the tick, and the order of the
+        // keys in which one tick does two kinds of work is undefined.
         if self.world.is_cluster || !self.random.one_in(4) {
             self.tick();
         }

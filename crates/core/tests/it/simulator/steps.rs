@@ -21,7 +21,7 @@ impl Simulation {
         }
         match self.random.below(100) {
             0..80 => self.act_call(),
-            // With one key only: see the choice of the key.
+            // With one key only: see the choice of the key below.
             92..94 if self.has_portions => self.act_call(),
             80..86 => self.act_gone(),
             86..88 => self.act_undelivered(),
@@ -91,7 +91,7 @@ impl Simulation {
         if !self.sent.is_empty() && random.one_in(6) {
             return self.act_late(client, may_block);
         }
-        // With one key: in which order one tick does portions of several is open.
+        // With one key: the order in which one tick does portions of several keys is undefined.
         let k = if self.has_portions { 0 } else { random.index(KEYS.len()) };
         let family = if random.one_in(40) {
             random.pick(&[Family::Lock, Family::Fair, Family::Rw])
@@ -112,7 +112,7 @@ impl Simulation {
         let bind_ms = random.maybe_ms(5, &[0, 1, 3, 50]);
         let fresh = format!("n{}", self.last_request);
         self.last_request += 1;
-        // Most are new; some were used before, perhaps for something else.
+        // Most are new; some were used before, perhaps for another request.
         let reqid = match random.below(6) {
             0 => Some(random.pick(&IDS).as_bytes()),
             1..3 => Some(fresh.as_bytes()),
@@ -198,7 +198,7 @@ impl Simulation {
             _ => false,
         };
         if may_wait && self.world.machine.settings.deadlock_detection {
-            // Before it searches, the machine ends what is due anywhere.
+            // Before it searches, the machine ends expired holds of all keys.
             self.tick();
         }
         self.say(|| format!("c{client} (may block: {may_block}) {family:?} {}", shown(request)));
@@ -270,7 +270,7 @@ impl Simulation {
                 |model, touched| model.rename(from, to, touched),
             );
             if self.model.family(to) == Some(Family::Fair) {
-                // Its places stay; the key itself is told so after all that moved has been seen to.
+                // Its waiters stay; the key itself is updated after all moves are processed.
                 self.tick();
             }
         }
@@ -283,7 +283,7 @@ impl Simulation {
     }
 
     fn act_restart(&mut self) {
-        // What is saved of a server that just took over is of its primary.
+        // The saved state of a server that just took over is that of its primary.
         self.tick();
         let saved = self.random.pick(&[Saved::Aof, Saved::Rdb]);
         self.say(|| format!("restart from {saved:?}"));

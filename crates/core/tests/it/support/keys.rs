@@ -1,4 +1,4 @@
-//! Keys in a sorted list, and what of them a replica must have too.
+//! Keys in a sorted list, and the part of them that a replica must have, too.
 
 use dlock_core::machine::Lost;
 use dlock_core::record;
@@ -14,13 +14,13 @@ pub struct Keys {
     pub(super) values: Vec<(Id, Option<Resource>)>,
     /// Keys with a time to live that a client set.
     pub with_ttl: Vec<Id>,
-    /// Values count as large: what is unlinked is not copied, but brought when it is freed.
+    /// Values count as large: an unlinked value is not copied, but brought when it is freed.
     pub has_large: bool,
-    /// The one slot that can be reached, as in a command of a cluster; `None`: all can.
+    /// The only slot that can be reached, as in a command of a cluster; `None`: all can.
     pub slot: Option<usize>,
 }
 
-/// The slot of a key in the cluster of the tests: whatever its name begins with.
+/// The slot of a key in the cluster of the tests: its first byte.
 pub fn slot_of(name: &[u8]) -> usize {
     usize::from(name.first().copied().unwrap_or_default())
 }
@@ -81,7 +81,7 @@ impl Keys {
         }
     }
 
-    /// Takes away what is there; whether it was one of ours.
+    /// Removes the value. Returns whether it was one of ours.
     fn clear(&mut self, key: Key<'_>) -> bool {
         self.take(key).is_some_and(|value| value.is_some())
     }
@@ -92,7 +92,7 @@ impl Keys {
         self.find(key).ok().map(|at| self.values.remove(at).1)
     }
 
-    /// RENAME, as far as keys go; what was unlinked from the new name, and from the old one.
+    /// RENAME of the key. Returns what was unlinked from the new name, and from the old one.
     pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> [Option<Lost>; 2] {
         let Some(value) = self.take(from) else { return [self.free(to), None] };
         let moved = value.as_ref().map(|value| self.lost(value));
@@ -101,7 +101,7 @@ impl Keys {
         lost
     }
 
-    /// Takes away what is there.
+    /// Removes the value.
     pub(super) fn free(&mut self, key: Key<'_>) -> Option<Lost> {
         let value = self.take(key)??;
         let mut lost = self.lost(&value);
@@ -138,7 +138,7 @@ impl Keys {
         kept.map(|(id, _)| id.clone()).collect()
     }
 
-    /// What must be the same on a replica, key by key.
+    /// The state that must be the same on a replica, key by key.
     pub fn digest(&self) -> impl Iterator<Item = (&Id, Option<Digest>)> {
         self.values.iter().map(|(key, value)| (key, value.as_ref().map(Digest::of)))
     }
@@ -155,14 +155,14 @@ fn is(id: &Id, key: Key<'_>) -> bool {
 /// A resource without its remaining times: what DEBUG DIGEST sees.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Digest {
-    /// Something is kept.
+    /// A value that is kept.
     Kept(Kind, Vec<Vec<u8>>),
     /// A key that should not be there.
     Free,
 }
 
 impl Digest {
-    /// That of `resource`.
+    /// The digest of `resource`.
     pub fn of(resource: &Resource) -> Self {
         if resource.is_free() {
             return Self::Free;

@@ -1,5 +1,4 @@
-//! A machine under test: keys in a map, a clock that only the test moves, and a replica that
-//! replays every record.
+//! A machine under test: keys in a map, a clock that only the test moves, and a replica that replays every record.
 
 mod keys;
 mod server;
@@ -29,7 +28,7 @@ pub const WALL_US: u64 = 1_700_000_000_000_000;
 /// A keyspace event: its name, the database and the key.
 pub type SeenEvent = (&'static str, u32, Vec<u8>);
 
-/// Everything that came out of one step.
+/// The complete output of one step.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The answer to the caller.
@@ -44,12 +43,12 @@ pub struct Seen {
     pub events: Vec<SeenEvent>,
     /// Keys with a record, in order.
     pub recorded: Vec<(u32, Vec<u8>)>,
-    /// By how much the counters grew, in their order.
+    /// The growth of the counters, in their order.
     pub counted: [u64; 9],
 }
 
 impl Seen {
-    /// What came out of a further part of the same step.
+    /// Adds the output of a further part of the same step.
     fn add(&mut self, more: Seen) {
         self.wakes.extend(more.wakes);
         self.messages.extend(more.messages);
@@ -61,10 +60,10 @@ impl Seen {
     }
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct World {
-    /// The machine that decides.
+    /// The machine of the primary.
     pub machine: Machine,
     /// Its keys.
     pub keys: Keys,
@@ -78,13 +77,13 @@ pub struct World {
     /// The wall clock, in microseconds, when the monotonic clock shows 0.
     pub wall_us: u64,
     paused: bool,
-    /// The replica's tick is behind: what other commands leave to it meets the next records, or a promotion.
+    /// The replica's tick is behind: work that commands leave to it meets the next records, or a promotion.
     pub is_replica_slow: bool,
     fx: Effects,
     permits: u128,
-    /// SWAPDB of which the machine of the replica has not heard yet.
+    /// SWAPDB calls of which the machine of the replica has not learnt yet.
     unheard_swaps: Vec<(u32, u32)>,
-    /// Keys that were removed and of which the machines have not heard, with what was lost on each server.
+    /// Removed keys of which the machines have not learnt, with what was lost on each server.
     unheard_removals: Vec<(u32, Vec<u8>, [Option<dlock_core::machine::Lost>; 2])>,
     /// Calls that are blocked now, with their connections.
     pub blocked: BTreeMap<WaiterId, u64>,
@@ -122,7 +121,7 @@ impl World {
         world
     }
 
-    /// What the clocks show.
+    /// The time of the clocks.
     pub fn now(&self) -> Now {
         Now { mono: Instant(self.now_us), wall_us: self.wall_us + self.now_us }
     }
@@ -147,7 +146,7 @@ impl World {
         change(&mut self.replica.settings);
     }
 
-    /// Runs one step and looks at everything after it.
+    /// Runs one step and checks everything after it.
     pub fn step(&mut self, run: impl FnOnce(&mut Machine, &mut Keys, Now, &mut Effects)) -> Seen {
         let now = self.now();
         let mut fx = std::mem::take(&mut self.fx);
@@ -208,7 +207,7 @@ impl World {
     /// One command of `caller`.
     pub fn call(&mut self, caller: Caller, id: CommandId, request: &Request<'_>) -> Seen {
         if !matches!(request, Request::Unblock { .. }) {
-            // The server takes this write, or it would not have got here.
+            // The server accepts this write, or the call would not have got here.
             self.gate = Gate::Open;
         }
         let permit = match request {
@@ -293,7 +292,7 @@ impl World {
         seen
     }
 
-    /// In a cluster, what a command left because it is about other slots is done by the next tick.
+    /// In a cluster, the next tick does what a command left because it is about other slots.
     fn finish_in_tick(&mut self, seen: &mut Seen) {
         if self.is_cluster {
             let more = self.tick(self.gate);
@@ -307,8 +306,8 @@ impl World {
         self.permits.to_be_bytes()
     }
 
-    /// Does all that is due, in small pieces. The server is asked whether it takes writes only when there is a reason,
-    /// as in the module.
+    /// Does all pending work, in small pieces. Asks the server whether it takes writes only when there is a reason, as
+    /// the module does.
     pub fn tick(&mut self, gate: Gate) -> Seen {
         self.gate = gate;
         let seen = self.step(|machine, keys, now, fx| {
@@ -329,17 +328,17 @@ impl World {
         seen
     }
 
-    /// A connection is gone; what had been sent to it and had not arrived is undelivered.
+    /// A connection closes; what was in flight to it is undelivered.
     pub fn gone(&mut self, client: u64) -> Seen {
         self.blocked.retain(|_, other| *other != client);
         let (lost, kept) = self.sent.iter().copied().partition(|&(_, other)| other == client);
         self.sent = kept;
         let lost: Vec<(WaiterId, u64)> = lost;
-        // In a cluster, a command of any slot may hear of it first.
+        // In a cluster, a command of any slot may learn of it first.
         let slot =
             self.is_cluster.then(|| slot_of(if client.is_multiple_of(3) { b"k" } else { b"m" }));
         let mut seen = self.step(|machine, keys, now, fx| {
-            // In the order in which a server tells of them.
+            // In the order in which a server reports them.
             keys.slot = slot;
             let is_done = machine.client_gone(keys, now, client, fx);
             keys.slot = None;
@@ -354,7 +353,7 @@ impl World {
         seen
     }
 
-    /// The grant on its way to `client` cannot be sent, though the connection lives.
+    /// The grant in flight to `client` cannot be sent, though the connection lives.
     pub fn undelivered(&mut self, client: u64) -> Seen {
         let waiter = self.take_sent(client);
         let mut seen =
@@ -363,13 +362,13 @@ impl World {
         seen
     }
 
-    /// The grant on its way to `client` has arrived.
+    /// The grant in flight to `client` has arrived.
     pub fn delivered(&mut self, client: u64) {
         let waiter = self.take_sent(client);
         self.machine.delivered(waiter);
     }
 
-    /// All grants on their way have arrived.
+    /// All grants in flight have arrived.
     pub fn all_delivered(&mut self) {
         for (waiter, _) in std::mem::take(&mut self.sent) {
             self.machine.delivered(waiter);
@@ -392,7 +391,7 @@ impl World {
         assert_eq!(broken, None, "an invariant of the replica is broken");
     }
 
-    /// What must hold after every step.
+    /// Checks the invariants after every step.
     fn check(&mut self) {
         let now = self.now();
         let broken = self.machine.broken_invariant(&mut self.keys, now);
@@ -420,13 +419,13 @@ impl World {
             .map(|keys| keys.digest().map(|(key, digest)| format!("{key:?} {digest:?}")).collect())
     }
 
-    /// What a replica leaves to its tick.
+    /// Does the work that a replica leaves to its tick.
     fn tick_replica(&mut self) {
         let (now, fx) = (self.now(), &mut Effects::default());
         self.replica.tick(&mut self.replica_keys, now, Gate::Shut, 1_000, fx);
     }
 
-    /// Lets everybody go and everything end: nothing may be left.
+    /// Closes all connections and ends everything: nothing may be left.
     pub fn finish(mut self) {
         self.tick_replica();
         self.pause(false);
@@ -480,7 +479,7 @@ fn key_of(request: &Request<'_>) -> Vec<u8> {
     args.get(first).cloned().unwrap_or_default()
 }
 
-/// The family that a command is for.
+/// The family of a command.
 pub fn kind_of(id: CommandId) -> Kind {
     match id {
         CommandId::Fair(_) => Kind::Fair,

@@ -1,4 +1,4 @@
-//! What the server does to a [`World`]: keys deleted and moved, roles, restarts.
+//! Server operations on a [`World`]: keys deleted and moved, roles, restarts.
 
 use super::keys::{own, slot_of};
 use super::{Keys, Seen, World};
@@ -10,7 +10,7 @@ use dlock_core::store::{Key, Slot, Store};
 use dlock_core::time::{LeaseInstant, Now};
 
 impl World {
-    /// Lets primary and replica do so much of wide work in one step, until a restart.
+    /// Limits the large work in one step of primary and replica, until a restart.
     pub fn set_portion(&mut self, most: usize) {
         self.machine.set_portion(most);
         self.replica.set_portion(most);
@@ -18,7 +18,7 @@ impl World {
         self.replica_keys.has_large = true;
     }
 
-    /// The replica does one piece of what is left to its tick.
+    /// The replica does one piece of the work left to its tick.
     pub fn piece_of_replica(&mut self) {
         let (now, mut fx) = (self.now(), Effects::default());
         self.replica.tick(&mut self.replica_keys, now, Gate::Unknown, 1, &mut fx);
@@ -26,7 +26,7 @@ impl World {
         self.check_replica();
     }
 
-    /// Whether there is anything under `key`.
+    /// Whether `key` exists.
     pub fn has_key(&mut self, key: Key<'_>) -> bool {
         !matches!(self.keys.get(key), Slot::Missing)
     }
@@ -37,7 +37,7 @@ impl World {
         self.replica_keys.with_ttl.push(own(key));
     }
 
-    /// DEL, UNLINK, EXPIRE running out, eviction; with `over`, SET of another type over it.
+    /// DEL, UNLINK, an elapsed EXPIRE, eviction; with `over`, SET of another type over it.
     pub fn unlink(&mut self, key: Key<'_>, over: bool) -> Seen {
         let [here, there] = [&mut self.keys, &mut self.replica_keys].map(|keys| {
             let lost = keys.free(key);
@@ -64,7 +64,7 @@ impl World {
         Seen::default()
     }
 
-    /// The machines are told of all removals that they have not heard of.
+    /// Tells the machines all removals that they have not learnt of.
     pub fn hear_of_removals(&mut self) -> Seen {
         let mut all = Seen::default();
         for (db, name, [here, there]) in std::mem::take(&mut self.unheard_removals) {
@@ -106,7 +106,7 @@ impl World {
         self.step(|machine, keys, now, fx| machine.swapped(keys, now, (a, b), fx))
     }
 
-    /// SWAPDB, of which the replica's machine hears only in [`World::hear_of_swaps`]: the server tells it later, and
+    /// SWAPDB, of which the replica's machine learns only in [`World::hear_of_swaps`]: the server reports it later, and
     /// replays records before.
     pub fn swap_databases_unheard(&mut self, a: u32, b: u32) -> Seen {
         self.keys.swap(a, b);
@@ -115,7 +115,7 @@ impl World {
         self.step(|machine, keys, now, fx| machine.swapped(keys, now, (a, b), fx))
     }
 
-    /// The replica's machine is told of all exchanges that it has not heard of.
+    /// Tells the replica's machine all swaps that it has not learnt of.
     pub fn hear_of_swaps(&mut self) -> Seen {
         for swap in std::mem::take(&mut self.unheard_swaps) {
             self.on_replica(|machine, keys, now, fx| {
@@ -152,13 +152,13 @@ impl World {
         seen
     }
 
-    /// Looks at the replica as if it were the primary, and back.
+    /// Swaps primary and replica for inspection.
     pub fn exchange(&mut self) {
         std::mem::swap(&mut self.machine, &mut self.replica);
         std::mem::swap(&mut self.keys, &mut self.replica_keys);
     }
 
-    /// The process is restarted: what was saved is there again, nothing else is left.
+    /// Restarts the process: saved data is there again, nothing else is left.
     pub fn restart(&mut self, saved: Saved) -> Seen {
         let now = self.now();
         let lease = self.machine.lease_time(now.mono);
@@ -197,7 +197,7 @@ impl World {
         fresh.machine.loaded(now);
         fresh.machine.begin_quarantine(now.mono);
         if let Saved::Rdb = saved {
-            // A snapshot tells the last token before it tells the keys.
+            // A snapshot has the last token before the keys.
             let last = self.machine.tokens().last();
             fresh.machine.learn_token(last);
             fresh.replica.learn_token(last);
@@ -254,12 +254,12 @@ impl World {
     }
 }
 
-/// Where a restarted process finds what was saved.
+/// The source of the saved data of a restarted process.
 #[derive(Debug, Clone, Copy)]
 pub enum Saved {
-    /// In a file of records, which tell how long a lease is and not how much of it has passed.
+    /// In a file of records, which contain the lease and not how much of it has elapsed.
     Aof,
-    /// In a snapshot, which tells how much was left of it, and nothing of renewals since.
+    /// In a snapshot, which contains the time left, and no later renewals.
     Rdb,
 }
 

@@ -1,4 +1,4 @@
-//! A demotion leaves its answers to the tick: what the waiters of before meet until then.
+//! A demotion leaves its answers to the tick: the events that former waiters can meet until then.
 
 use crate::script::{run, run_as, run_both};
 
@@ -46,7 +46,7 @@ fn who_waited_before_a_demotion_gets_nothing_after_the_next_promotion() {
           6  c4  RELEASE k B                   => 0
           6  c1  ACQUIRE k A                   => t3
     ");
-    // The places of a fair lock are part of its key.
+    // The queue entries of a fair lock are part of its key.
     run_as(
         "DFAIR",
         "

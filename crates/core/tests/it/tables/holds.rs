@@ -1,4 +1,4 @@
-//! Holding: entering, entering again, leaving, and repeats of a request.
+//! Holds: acquire, re-enter, release, and repeats of a request.
 
 use crate::script::run_both;
 

@@ -127,7 +127,7 @@ fn move_takes_the_hold_to_the_other_database() {
 
 #[test]
 fn a_key_that_is_found_missing_before_its_removal_is_told_loses_what_a_deletion_loses() {
-    // The machine itself was the first to look, at the end of the lease.
+    // The machine itself was the first to open the key, at the end of the lease.
     run_both(
         "
           0  c1  ACQUIRE k A PX 100 NOTIFY ch REQID r => t1

@@ -1,4 +1,4 @@
-//! What DLATCH promises.
+//! The contract of DLATCH.
 
 use std::fmt::Write;
 

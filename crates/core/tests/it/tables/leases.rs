@@ -1,4 +1,4 @@
-//! Leases: when they begin, when they end, and what moves their end.
+//! Leases: their start, their end, and what moves the end.
 
 use crate::script::run_both;
 

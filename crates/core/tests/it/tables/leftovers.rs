@@ -166,7 +166,7 @@ fn the_first_look_at_a_value_with_very_many_readers_notes_some_of_them() {
         });
         ticks += 1;
     }
-    // Four in each, after the pieces of the first step, and those of the old name are forgotten, thirty-two in each.
+    // Four in each, after the pieces of the first step; thirty-two readers of the old name are forgotten in each.
     assert!(ticks > 150, "{ticks} ticks");
     world.finish();
 }
@@ -295,7 +295,7 @@ fn a_replica_that_has_not_worked_off_an_exchange_knows_its_keys() {
           1  swaps-heard
           1  db 1
     ";
-    // What a removed hold was asked for is remembered.
+    // The requests of a removed hold are remembered.
     run(&format!(
         "{before}
           2  del k
@@ -303,7 +303,7 @@ fn a_replica_that_has_not_worked_off_an_exchange_knows_its_keys() {
           2  c1  ACQUIRE k A REQID 1           => SPENT
     "
     ));
-    // A hold of before the promotion is tied to no connection, and has its lease from then.
+    // A hold from before the promotion is bound to no connection, and has its lease from then.
     run(&format!(
         "{before}
          11  failover
@@ -331,7 +331,7 @@ fn a_replica_forgets_the_keys_that_are_flushed_after_an_exchange() {
 
 #[test]
 fn waiters_do_not_end_with_a_value_of_another_family() {
-    // It came by an exchange, and goes before their queue was looked at.
+    // It came by a swap, and is removed before their queue was checked.
     for acquires in ["DFAIR.ACQUIRE o D", "DLATCH.INIT o 1"] {
         let shown = if acquires.contains("INIT") { "1" } else { "t6" };
         let shift = if shown == "1" { "t6 t7 t8 t9 t10" } else { "t7 t8 t9 t10 t11" };

@@ -1,5 +1,5 @@
-//! What the families promise, row by row: one file for each subject. Those of DLOCK stand here, and
-//! run with DFAIR, too, where that promises the same.
+//! The contract of each family, row by row: one file for each subject. The tables of DLOCK are here. They also run with
+//! DFAIR where it has the same contract.
 
 mod deadlock;
 mod fair;

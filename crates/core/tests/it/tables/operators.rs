@@ -1,4 +1,4 @@
-//! What operators do: BREAK, CANCEL, UNBLOCK.
+//! The verbs of operators: BREAK, CANCEL, UNBLOCK.
 
 use crate::script::run_both;
 

@@ -1,4 +1,4 @@
-//! QUEUE: places without a blocked call, claims, and connections that let a grant lapse.
+//! QUEUE: queue entries without a blocked call, claims, and connections that let a grant expire.
 
 use crate::script::{run, run_as, run_both};
 
@@ -216,7 +216,7 @@ fn a_grant_must_be_claimed_within_claim_ms_however_long_queue_is() {
          20  failover
          21  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 49 held 11 [] bound 0 waiters 0
     ");
-    // Without a connection: what the place has left, if that is less.
+    // Without a connection: the remaining time of the queue entry, if that is less.
     run_as("DFAIR", "
           0  set claim 50
           0  c1  ACQUIRE k A                        => t1
@@ -385,7 +385,7 @@ fn nobody_waits_for_a_place_without_a_connection() {
           8  c2  ACQUIRE k B QUEUE 1000             => null
           8  c1  WAITERS k                          => B 2 7 - []; C 4 6 - []
     ");
-    // Those behind it wait for it again then.
+    // The waiters behind it wait for it again then.
     run("
           0  c1  ACQUIRE k A                        => t1
           0  c4  ACQUIRE l C                        => t2

@@ -201,7 +201,7 @@ fn caller(client: u64) -> Caller {
     Caller { client, db: 0, may_block: true }
 }
 
-/// Ticks until nothing is left to do; how many it took, and the most effects of one.
+/// Ticks until no work is left. Returns the number of ticks, and the most effects of one.
 fn tick_out(world: &mut World) -> (usize, usize) {
     let (mut ticks, mut worst) = (0, 0);
     loop {
@@ -543,7 +543,7 @@ fn a_renamed_fair_lock_leaves_very_many_places_behind_in_many_ticks() {
     world.finish();
 }
 
-/// Each cut of a hold hands on. All of them together serve no more than one portion.
+/// Each shortened hold hands off. All of them together serve no more than one portion.
 #[test]
 fn many_cuts_in_one_step_serve_one_portion() {
     const HOLDS: u32 = 32;

@@ -449,7 +449,7 @@ fn a_release_that_found_nothing_does_not_find_the_next_hold() {
     );
 }
 
-/// The lease of a grant is over before the server learns that it could not be delivered: a retry is no late copy.
+/// The lease of a grant ends before the server learns that it could not be delivered: a retry is not a late copy.
 #[test]
 fn a_grant_that_ended_on_its_way_was_not_carried_out() {
     run("

@@ -1,4 +1,4 @@
-//! BIND: holds that are tied to a connection.
+//! BIND: holds that are bound to a connection.
 
 use crate::script::{run_as, run_both};
 

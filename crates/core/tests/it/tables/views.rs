@@ -1,4 +1,4 @@
-//! What others are shown: messages, keyspace events, labels, and what readers find.
+//! Output to others: messages, keyspace events, labels, and the replies of reading commands.
 
 use crate::script::run_both;
 

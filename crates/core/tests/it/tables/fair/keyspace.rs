@@ -1,4 +1,4 @@
-//! What the server's commands on keys do to places.
+//! Effects of the server's key commands on queue entries.
 
 use super::run;
 

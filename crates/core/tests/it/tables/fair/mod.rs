@@ -1,5 +1,5 @@
-//! What DFAIR promises beyond DLOCK: its queue is part of the key. (What they have in common is
-//! said once, in the tables that [`run_both`](crate::script::run_both) runs.)
+//! The contract of DFAIR beyond DLOCK: its queue is part of the key. (The tables that
+//! [`run_both`](crate::script::run_both) runs cover what they have in common.)
 
 mod keyspace;
 mod places;

@@ -1,4 +1,4 @@
-//! Places that outlive their connections by a grace.
+//! Queue entries that outlive their connections by a grace.
 
 use super::run;
 use std::fmt::Write;
@@ -141,7 +141,7 @@ fn many_dead_waiters_cost_one_grace() {
     }
     script.push_str("1 c2 ACQUIRE k B BLOCK 0 => parked\n");
     for n in 10..310 {
-        // One after the other, so that the first to go are the last to have stood in the queue.
+        // In turn, so that the first to close are the last in the queue.
         let _ = writeln!(script, "{} gone c{n}", 10 + (310 - n) / 10);
     }
     script = in_order_of_time(&script);
@@ -153,7 +153,7 @@ fn many_dead_waiters_cost_one_grace() {
         141  tick                                   => c2 gets t2
         ",
     );
-    // The tokens that went unclaimed were never told, so t2 is the first one seen after t1.
+    // The unclaimed tokens were never shown, so t2 is the first one seen after t1.
     run(&script);
 }
 

@@ -1,4 +1,4 @@
-//! Grants that do not arrive: the place has its grace.
+//! Grants that do not arrive: the queue entry has its grace.
 
 use super::run;
 

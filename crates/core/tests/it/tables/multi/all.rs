@@ -1,4 +1,4 @@
-//! MACQUIRE: all keys or none, and the turn of a call that waits for them.
+//! MACQUIRE: all keys or none, and when a waiting call gets them.
 
 use crate::script::run;
 
@@ -130,7 +130,7 @@ fn expiry_a_break_and_a_deletion_during_the_wait_hand_the_key_to_it() {
           4  gone c1
          51  tick                                => c2 gets t5 t6 t7 t8
     ");
-    // In a late alarm's place a call on one of the keys does it.
+    // A call on one of the keys replaces a late alarm.
     run("
           0  c1  MACQUIRE 2 k l X PX 50          => t1 t2
           1  c2  MACQUIRE 2 k l A BLOCK 0        => parked

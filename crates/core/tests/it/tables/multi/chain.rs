@@ -1,4 +1,4 @@
-//! Calls for several keys that become ready one through the other.
+//! Calls for several keys, each of which becomes grantable through the one before.
 
 use crate::support::{Keys, MS, WALL_US};
 use dlock_core::effects::{Effects, Outcome};

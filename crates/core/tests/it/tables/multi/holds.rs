@@ -100,7 +100,7 @@ fn macquire_claims_what_waits_for_its_owner() {
           3  c3  MACQUIRE 2 k l A PX 700         => t2 t3
           3  c3  INFO k                          => [A] t2 holds 1 lease 700 ttl 700 held 1 [] bound 0 waiters 0
     ");
-    // A call that waits claims with its grant, not before.
+    // A waiting call claims with its grant, not before.
     run("
           0  c1  ACQUIRE k X                     => t1
           0  c1  ACQUIRE l X                     => t2

@@ -1,4 +1,4 @@
-//! Commands of the server on keys that a call for several waits for.
+//! Commands of the server on keys for which a call for several keys waits.
 
 use crate::script::run;
 
@@ -10,7 +10,7 @@ fn a_deleted_key_is_free_for_it() {
           2  del k
           3  del l                               => c2 gets t3 t4
     ");
-    // Also if it was a key of its own.
+    // Also if the owner held the key.
     run("
           0  c1  ACQUIRE k A                     => t1
           0  c1  ACQUIRE l X                     => t2
@@ -90,7 +90,7 @@ fn rename_moves_the_hold_and_leaves_the_waiters() {
           2  rename k z
           3  c1  RELEASE l X                     => 0; c2 gets t3 t4
     ");
-    // A hold of its own that goes away does not count any more.
+    // A hold of the owner that is removed does not count any more.
     run("
           0  c1  ACQUIRE k A                     => t1
           0  c1  ACQUIRE l X                     => t2
@@ -101,7 +101,7 @@ fn rename_moves_the_hold_and_leaves_the_waiters() {
           4  c1  INFO l                          => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
           5  c3  RELEASE k B                     => 0; c2 gets t4 t5
     ");
-    // One that comes there is in the way of others.
+    // A hold that comes there blocks others.
     run("
           0  c1  ACQUIRE l X                     => t1
           0  c1  ACQUIRE z Y                     => t2

@@ -1,4 +1,4 @@
-//! Calls for several keys that end without a grant: their places leave all queues at once.
+//! Calls for several keys that end without a grant: their waiters leave all queues at once.
 
 use crate::script::run;
 

@@ -1,4 +1,4 @@
-//! What calls for several locks promise: all of them, or any one.
+//! The contract of calls for several locks: all of them, or any one.
 
 mod all;
 mod any;

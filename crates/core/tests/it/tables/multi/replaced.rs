@@ -1,4 +1,4 @@
-//! One place per owner and key: calls that are replaced, and places that are kept.
+//! One waiter per owner and key: calls that are replaced, and waiters that are kept.
 
 use crate::script::run;
 
@@ -28,7 +28,7 @@ fn kept_places_stay_first_though_others_wait_behind_them() {
           4  c1  RELEASE l X                     => 0; c4 gets t2 t3
           5  c4  RELEASE k A                     => 0; c3 gets t4
     ");
-    // The same for fewer keys: what it does not want any more goes to others.
+    // The same for fewer keys: others get the keys that the owner does not ask for any more.
     run("
           0  c1  ACQUIRE l X                     => t1
           1  c2  MACQUIRE 3 k l m A BLOCK 0      => parked
@@ -127,7 +127,7 @@ fn a_call_that_is_granted_replaces_the_one_that_waits() {
           2  c3  ACQUIRE k A BLOCK 0             => t2; c2 gets REPLACED
           2  c3  WAITERS m                       => nobody
     ");
-    // One that does not wait takes nothing out of turn, also not in its own call's turn.
+    // A call that does not wait overtakes no waiter, not even that of its own owner.
     run("
           0  c1  ACQUIRE m X                     => t1
           1  c2  MACQUIRE 2 k m A BLOCK 0        => parked

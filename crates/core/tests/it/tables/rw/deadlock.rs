@@ -1,4 +1,4 @@
-//! Circles of owners through read-write locks and others.
+//! Cycles of owners through read-write locks and others.
 
 use super::run;
 

@@ -1,4 +1,4 @@
-//! Holding to read and to write: two holds, each with its own token, count, lease and ids.
+//! Read and write holds: two holds, each with its own token, count, lease and ids.
 
 use super::run;
 use std::fmt::Write as _;
@@ -153,7 +153,7 @@ fn bind_ties_each_hold_on_its_own() {
 
 #[test]
 fn whoever_looks_at_a_key_sees_all_its_ties_to_gone_connections_as_cut() {
-    // The first connection has so much that these keys are not seen to when the others go.
+    // The first connection has so much that these keys are not processed when the others close.
     let mut crowd = String::new();
     for n in 0..200 {
         let _ = writeln!(crowd, "0 c1 ACQUIRE f{n} X READ BIND 0 => t{}", n + 1);
@@ -207,7 +207,7 @@ fn whoever_looks_at_a_key_sees_all_its_ties_to_gone_connections_as_cut() {
         "
             ));
         }
-        // To end the last one serves the writer in the same step.
+        // Ending the last one serves the writer in the same step.
         run(&format!(
             "{scene}
           4  c5  BREAK k                            => 1; c4 gets t{next}; {both}; c: broken 0 t203 1 C k

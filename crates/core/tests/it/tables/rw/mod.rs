@@ -1,4 +1,4 @@
-//! What DRW promises: two modes, their queue, and what the rules of all locks mean for them.
+//! The contract of DRW: two modes, their queue, and how the rules of all locks apply to them.
 
 mod deadlock;
 mod holds;

@@ -1,4 +1,4 @@
-//! QUEUE places and the grants that they get, which must be claimed in the same mode.
+//! QUEUE entries and their grants, which must be claimed in the same mode.
 
 use super::run;
 

@@ -52,8 +52,8 @@ fn when_a_writer_leaves_the_queue_the_readers_behind_it_go_in() {
 
 #[test]
 fn neither_side_starves() {
-    // However readers come and go, the writer is next once those from before it are gone; and
-    // however writers come, a reader is passed by none that came later.
+    // Readers come and go, but the writer is next once the readers from before it are gone. Writers come, but no later
+    // one overtakes a reader.
     run("
           0  c1  ACQUIRE k A READ           => t1
           1  c2  ACQUIRE k B WRITE BLOCK 0  => parked

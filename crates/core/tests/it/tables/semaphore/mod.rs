@@ -1,4 +1,4 @@
-//! What DSEM promises: permits, their queue, and what the rules of all families mean for them.
+//! The contract of DSEM: permits, their queue, and how the rules of all families apply to them.
 
 mod keyspace;
 mod operators;

@@ -1,4 +1,4 @@
-//! Permits with an owner and a lease: taking, giving back, renewing, and repeats of a request.
+//! Permits with an owner and a lease: acquire, release, renew, and repeats of a request.
 
 use super::run;
 use std::fmt::Write;

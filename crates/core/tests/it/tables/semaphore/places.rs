@@ -1,4 +1,4 @@
-//! QUEUE: places without a blocked call, grants that wait to be claimed, and messages.
+//! QUEUE: queue entries without a blocked call, unclaimed grants, and messages.
 
 use super::run;
 

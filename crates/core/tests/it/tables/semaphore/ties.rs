@@ -1,4 +1,4 @@
-//! BIND: permits that are tied to a connection.
+//! BIND: permits that are bound to a connection.
 
 use super::run;
 use std::fmt::Write as _;
