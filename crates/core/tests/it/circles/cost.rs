@@ -24,7 +24,7 @@ fn held(count: usize) -> Scene {
 }
 
 #[test]
-fn owners_who_wait_in_many_queues_in_one_order_are_not_searched_for() {
+fn owners_that_wait_in_many_queues_in_one_order_need_no_search() {
     let by_owner = (0..OWNERS).flat_map(|owner| (0..LOCKS).map(move |number| (owner, number)));
     let by_lock = (0..LOCKS).flat_map(|number| (0..OWNERS).map(move |owner| (owner, number)));
     for pairs in [by_owner.collect::<Vec<_>>(), by_lock.collect()] {
@@ -45,7 +45,7 @@ fn owners_who_wait_in_many_queues_in_one_order_are_not_searched_for() {
 }
 
 #[test]
-fn who_waits_in_two_queues_goes_to_the_end_of_one_without_a_search() {
+fn an_owner_in_two_queues_goes_to_the_end_of_one_without_a_search() {
     const WAITERS: usize = 1_000;
     let mut scene = held(WAITERS + 1);
     for owner in 0..WAITERS {
@@ -65,7 +65,7 @@ fn who_waits_in_two_queues_goes_to_the_end_of_one_without_a_search() {
 }
 
 #[test]
-fn one_call_looks_at_a_bounded_number_of_places_also_where_circles_are_refused() {
+fn one_call_inspects_a_bounded_number_of_waiters_even_if_cycles_are_refused() {
     let mut scene = held(LOCKS);
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut below = move |bound: usize| {

@@ -58,7 +58,7 @@ fn chain(scene: &mut Scene, owners: std::ops::Range<usize>) {
 }
 
 #[test]
-fn a_circle_is_seen_where_too_many_wait_for_the_caller_to_lift_them() {
+fn a_cycle_is_found_if_too_many_wait_for_the_caller_to_lift_them() {
     for is_holder in [true, false] {
         let mut scene = scene();
         holds(&mut scene, 0, [0]);
@@ -88,7 +88,7 @@ fn all_readers_count_however_many_they_are() {
 }
 
 #[test]
-fn who_has_to_stand_higher_is_lifted_with_those_who_wait_for_it() {
+fn an_owner_that_must_rank_higher_is_lifted_with_its_waiters() {
     let mut scene = scene();
     holds(&mut scene, REST, [9_000]);
     holds(&mut scene, 1, [9_001]);
@@ -104,7 +104,7 @@ fn who_has_to_stand_higher_is_lifted_with_those_who_wait_for_it() {
 }
 
 #[test]
-fn those_who_have_to_stand_lower_are_lowered_where_that_is_less_work() {
+fn owners_that_must_rank_lower_are_lowered_if_that_is_less_work() {
     let mut scene = scene();
     holds(&mut scene, REST, [9_000]);
     holds(&mut scene, 1, [9_001]);
@@ -120,7 +120,7 @@ fn those_who_have_to_stand_lower_are_lowered_where_that_is_less_work() {
 }
 
 #[test]
-fn who_stands_below_all_that_waits_for_the_caller_is_not_searched() {
+fn owners_ranked_below_all_waiters_for_the_caller_are_not_searched() {
     for keys in [[100, 3], [3, 100]] {
         let mut scene = scene();
         // Owner 1 waits for a long chain, which ranks below 2, and for 2, which waits for the caller.
@@ -157,7 +157,7 @@ fn a_level_is_found_where_no_room_is_left_between_two() {
 }
 
 #[test]
-fn a_call_for_several_keys_of_which_it_has_one_puts_nobody_in_doubt() {
+fn a_call_for_several_keys_that_holds_one_makes_no_owner_unordered() {
     let mut scene = scene();
     holds(&mut scene, REST, [1]);
     holds(&mut scene, 0, [0]);
@@ -204,7 +204,7 @@ fn far(scene: &mut Scene, number: usize) -> u64 {
 }
 
 #[test]
-fn who_comes_to_hold_by_a_rename_is_lowered_at_once_if_that_is_little_work() {
+fn a_holder_by_rename_is_lowered_at_once_if_that_is_little_work() {
     let mut scene = renamed(200, 3);
     for number in 0..5 {
         let looked_at = far(&mut scene, number);
@@ -213,7 +213,7 @@ fn who_comes_to_hold_by_a_rename_is_lowered_at_once_if_that_is_little_work() {
 }
 
 #[test]
-fn who_comes_to_hold_by_a_rename_is_in_doubt_only_until_there_is_time() {
+fn a_holder_by_rename_is_unordered_only_until_there_is_time() {
     let mut scene = renamed(200, 200);
     let costs: Vec<u64> = (0..20).map(|number| far(&mut scene, number)).collect();
     assert!(costs.iter().any(|looked_at| *looked_at > 100), "{costs:?}");
@@ -221,7 +221,7 @@ fn who_comes_to_hold_by_a_rename_is_in_doubt_only_until_there_is_time() {
 }
 
 #[test]
-fn attempts_to_help_who_waits_in_a_circle_become_rare_and_it_is_helped_in_the_end() {
+fn attempts_to_rank_an_owner_in_a_cycle_become_rare_and_succeed_in_the_end() {
     let mut scene = scene();
     holds(&mut scene, 1, [1]);
     holds(&mut scene, 2, [2]);

@@ -132,7 +132,7 @@ fn unwind(mut scene: Scene) {
 }
 
 #[test]
-fn every_circle_of_2_to_20_owners_is_reported_to_the_call_that_closes_it_and_only_to_it() {
+fn every_cycle_of_2_to_20_owners_is_reported_only_to_the_call_that_closes_it() {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut random = move || {
         state ^= state << 13;
@@ -154,7 +154,7 @@ fn every_circle_of_2_to_20_owners_is_reported_to_the_call_that_closes_it_and_onl
 }
 
 #[test]
-fn a_long_circle_names_twenty_links() {
+fn the_text_of_a_long_cycle_names_twenty_links() {
     let mut scene = Scene::new(Vec::new());
     let lock = |number| Ask::One(At(Kind::Lock, number));
     for owner in 0..30 {
@@ -169,7 +169,7 @@ fn a_long_circle_names_twenty_links() {
 }
 
 #[test]
-fn a_circle_beyond_the_looks_of_a_call_is_not_seen_and_that_is_counted() {
+fn a_cycle_beyond_the_budget_of_a_call_is_missed_and_counted() {
     for (keys, is_seen) in [(1_000, true), (20_000, false)] {
         let mut scene = Scene::new(Vec::new());
         let lock = |number| At(Kind::Lock, number);

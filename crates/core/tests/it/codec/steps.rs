@@ -288,7 +288,7 @@ fn steps_go_on_from_a_whole_state() {
 /// If the time of a latch ends and the latch is set again in one step, it is another latch. The request ids of the old
 /// one are removed, though no step names any of them.
 #[test]
-fn a_latch_set_anew_has_seen_no_request() {
+fn a_latch_that_is_set_again_has_seen_no_request() {
     let mut pair = Pair::new(Kind::Latch, 5);
     for _ in 0..3 {
         pair.add_plain();

@@ -87,7 +87,7 @@ fn a_place_that_the_call_gives_up_does_not_count() {
 }
 
 #[test]
-fn who_reads_with_others_does_not_wait_for_them() {
+fn a_reader_does_not_wait_for_other_readers() {
     run("
           0  c1  DRW.ACQUIRE k H READ                => t1
           0  c4  ACQUIRE m A                         => t2
@@ -141,7 +141,7 @@ fn a_hold_to_read_is_seen_though_its_owner_waits_for_the_first_time() {
 }
 
 #[test]
-fn waits_and_leases_that_are_over_close_no_circle() {
+fn ended_waits_and_expired_leases_close_no_cycle() {
     run("
           0  c1  ACQUIRE k A PX 50                   => t1
           0  c2  ACQUIRE l B                         => t2
@@ -156,7 +156,7 @@ fn waits_and_leases_that_are_over_close_no_circle() {
 }
 
 #[test]
-fn a_lease_that_ends_at_this_moment_closes_no_circle() {
+fn a_lease_that_ends_at_this_moment_closes_no_cycle() {
     run("
           0  c1  ACQUIRE k A PX 50                   => t1
           0  c2  ACQUIRE l B                         => t2

@@ -29,7 +29,7 @@ fn calls_that_wait_when_the_server_becomes_a_replica_are_answered_once() {
 }
 
 #[test]
-fn who_waited_before_a_demotion_gets_nothing_after_the_next_promotion() {
+fn waiters_from_before_a_demotion_get_nothing_after_the_next_promotion() {
     run("
           0  set grace 1
           0  c1  ACQUIRE k A                   => t1

@@ -194,7 +194,7 @@ fn swapdb_takes_the_holds_along_and_leaves_the_waiters() {
 }
 
 #[test]
-fn a_flush_sends_one_message_and_serves_who_waits() {
+fn a_flush_sends_one_message_and_serves_the_waiters() {
     run("
           0  c1  ACQUIRE k A NOTIFY ch BIND 9  => t1
           0  c1  ACQUIRE l A NOTIFY ch BIND 9  => t2

@@ -7,7 +7,7 @@ fn run(script: &str) {
 }
 
 #[test]
-fn it_opens_at_0_and_answers_everyone_who_waits() {
+fn it_opens_at_0_and_answers_all_waiters() {
     run("
           0  c1  INIT l 3                        => 1
           0  c1  INIT l 9                        => 0

@@ -48,7 +48,7 @@ fn without_a_lease_the_setting_counts() {
 }
 
 #[test]
-fn a_renewal_sets_the_end_anew_sooner_or_later() {
+fn a_renewal_sets_a_new_end_sooner_or_later() {
     run_both("
           0  c1  ACQUIRE k A PX 100    => t1
          50  c1  RENEW k A             => t1

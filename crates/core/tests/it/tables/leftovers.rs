@@ -117,7 +117,7 @@ fn the_first_waiter_of_a_queue_may_be_gone() {
 }
 
 #[test]
-fn many_readers_of_a_value_that_came_are_noted_in_portions_and_then_seen_in_a_circle() {
+fn many_readers_of_a_moved_value_are_listed_in_portions_and_then_found_in_a_cycle() {
     run_as(
         "DRW",
         "
@@ -172,7 +172,7 @@ fn the_first_look_at_a_value_with_very_many_readers_notes_some_of_them() {
 }
 
 #[test]
-fn a_queue_that_has_ended_grants_nothing_and_holds_nobody_up() {
+fn a_queue_that_has_ended_grants_nothing_and_blocks_no_waiter() {
     // The calls for several keys wait in a queue whose key has another type; they are not told yet.
     run("
           0  set portion 2
@@ -201,7 +201,7 @@ fn a_queue_that_has_ended_grants_nothing_and_holds_nobody_up() {
 }
 
 #[test]
-fn who_waits_in_a_queue_that_has_ended_is_in_no_circle() {
+fn a_waiter_in_a_queue_that_has_ended_is_in_no_cycle() {
     run("
           0  set portion 2
           0  c1  ACQUIRE k A                   => t1
@@ -219,7 +219,7 @@ fn who_waits_in_a_queue_that_has_ended_is_in_no_circle() {
 }
 
 #[test]
-fn a_flush_that_is_worked_off_takes_no_tie_of_a_key_that_was_made_since_and_exchanged() {
+fn a_draining_flush_keeps_the_binding_of_a_key_that_was_made_and_swapped_since() {
     run("
           0  set portion 2
           0  c1  ACQUIRE a A BIND 0            => t1

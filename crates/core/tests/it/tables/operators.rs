@@ -3,7 +3,7 @@
 use crate::script::run_both;
 
 #[test]
-fn break_ends_a_hold_whoever_has_it() {
+fn break_ends_the_hold_of_any_owner() {
     run_both(
         "
           0  c1  ACQUIRE k A NOTIFY ch        => t1

@@ -154,7 +154,7 @@ fn a_lapse_that_is_found_only_by_a_call_is_no_silence_after_it() {
 }
 
 #[test]
-fn a_late_alarm_grants_nobody_behind_a_hung_place_whose_wait_is_over() {
+fn a_late_alarm_grants_nothing_behind_an_unresponsive_waiter_that_timed_out() {
     run_both(
         "
           0  c1  ACQUIRE k A                        => t1
@@ -276,7 +276,7 @@ fn a_queue_place_outlives_its_connection_by_queue() {
 }
 
 #[test]
-fn who_asks_again_in_that_time_has_the_old_place() {
+fn an_owner_that_asks_again_in_that_time_keeps_its_position() {
     run_both(
         "
           0  c1  ACQUIRE k A                        => t1
@@ -370,7 +370,7 @@ fn places_without_a_connection_do_not_hold_up_calls_for_several_keys() {
 }
 
 #[test]
-fn nobody_waits_for_a_place_without_a_connection() {
+fn a_queue_entry_without_a_connection_blocks_no_waiter() {
     run("
           0  c1  ACQUIRE k A                        => t1
           0  c2  ACQUIRE l B                        => t2

@@ -290,7 +290,7 @@ fn a_flush_leaves_most_of_its_work_to_ticks() {
 }
 
 #[test]
-fn holds_of_a_connection_that_is_gone_are_cut_in_portions() {
+fn leases_bound_to_a_closed_connection_are_shortened_in_portions() {
     run_as(
         "DRW",
         "
@@ -394,7 +394,7 @@ fn a_place_that_counts_again_is_found_however_many_were_passed_over() {
 }
 
 #[test]
-fn readers_are_noted_before_somebody_waits_and_forgotten_with_their_key() {
+fn readers_are_listed_before_the_first_waiter_and_forgotten_with_their_key() {
     run_as(
         "DRW",
         "
@@ -456,7 +456,7 @@ fn a_queue_of_readers_without_waiters_goes_with_any_change_of_its_key() {
 }
 
 #[test]
-fn those_who_wait_for_a_latch_are_answered_in_portions_whatever_becomes_of_it() {
+fn waiters_of_a_latch_are_answered_in_portions_after_any_end_of_it() {
     run_as(
         "DLATCH",
         "
@@ -545,7 +545,7 @@ fn a_renamed_fair_lock_leaves_very_many_places_behind_in_many_ticks() {
 
 /// Each shortened hold hands off. All of them together serve no more than one portion.
 #[test]
-fn many_cuts_in_one_step_serve_one_portion() {
+fn many_shortened_leases_in_one_step_serve_one_portion() {
     const HOLDS: u32 = 32;
     const WAITERS: u32 = 2_000;
     let mut world = World::new(Settings::default(), 1_000_000 * MS);

@@ -42,7 +42,7 @@ fn a_wait_ends_in_its_time_with_null() {
 }
 
 #[test]
-fn who_waits_too_long_is_not_granted_by_a_late_alarm() {
+fn a_late_alarm_does_not_grant_a_waiter_that_timed_out() {
     run_both("
           0  c1  ACQUIRE k A             => t1
           1  c2  ACQUIRE k B BLOCK 50    => parked
@@ -90,7 +90,7 @@ fn a_retry_of_a_wait_gets_its_grant() {
 }
 
 #[test]
-fn who_asks_again_keeps_the_place_and_the_earlier_call_is_replaced() {
+fn an_owner_that_asks_again_keeps_its_position_and_replaces_its_call() {
     run_both("
           0  c1  ACQUIRE k A                               => t1
           1  c2  ACQUIRE k B BLOCK 100 PX 10 LABEL old     => parked

@@ -421,7 +421,7 @@ fn a_late_mrelease_touches_nothing_also_where_it_passed_over() {
 }
 
 #[test]
-fn a_late_copy_closes_no_circle() {
+fn a_late_copy_closes_no_cycle() {
     run("
           0  c1  ACQUIRE k A REQID a               => t1
           0  c2  ACQUIRE l B                       => t2

@@ -3,7 +3,7 @@
 use crate::script::{run, run_both};
 
 #[test]
-fn after_a_failover_a_tied_hold_has_a_grace_to_be_tied_anew() {
+fn after_a_failover_a_bound_hold_has_a_grace_to_be_bound_again() {
     run_both("
           0  set grace 200
           0  c1  ACQUIRE k A BIND 50                => t1

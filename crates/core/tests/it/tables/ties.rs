@@ -3,7 +3,7 @@
 use crate::script::{run_as, run_both};
 
 #[test]
-fn bind_cuts_the_lease_when_the_connection_goes() {
+fn bind_shortens_the_lease_when_the_connection_closes() {
     run_both("
           0  c1  ACQUIRE k A BIND 0                 => t1
           1  c2  ACQUIRE k B BLOCK 0                => parked
@@ -32,7 +32,7 @@ fn a_hold_without_bind_outlives_its_connection() {
 }
 
 #[test]
-fn only_bind_moves_the_tie_of_a_hold_that_is_claimed() {
+fn only_bind_moves_the_binding_of_a_claimed_hold() {
     run_both("
           0  c1  ACQUIRE k A BIND 50                => t1
           1  c2  ACQUIRE k A                        => t1
@@ -74,7 +74,7 @@ fn a_repeat_moves_the_tie() {
 }
 
 #[test]
-fn the_tie_of_a_place_follows_the_grant_and_the_claim() {
+fn the_binding_of_a_waiter_follows_the_grant_and_the_claim() {
     run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B BLOCK 0 BIND 0         => parked
@@ -92,7 +92,7 @@ fn the_tie_of_a_place_follows_the_grant_and_the_claim() {
 }
 
 #[test]
-fn a_tied_fair_place_that_was_absent_is_tied_to_who_claims_it() {
+fn a_bound_fair_entry_without_a_connection_is_bound_to_the_client_that_claims_it() {
     run_as("DFAIR", "
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 BIND 0       => null

@@ -171,7 +171,7 @@ fn a_restored_key_has_its_places_each_with_a_grace() {
 }
 
 #[test]
-fn a_restored_key_joins_those_who_wait_for_it_already() {
+fn a_restored_key_joins_the_waiters_that_are_there() {
     run("
           0  set quarantine 50
           0  set grace 100
@@ -252,7 +252,7 @@ fn it_sends_them_away_also_while_nothing_is_granted() {
 }
 
 #[test]
-fn a_restored_lock_sends_away_who_waits_for_another_family() {
+fn a_restored_lock_rejects_waiters_for_another_family() {
     for (here, restored) in [("DLOCK", "DFAIR"), ("DFAIR", "DRW"), ("DRW", "DLOCK")] {
         let mode = |family| if family == "DRW" { "WRITE" } else { "" };
         let (wait, hold) = (mode(here), mode(restored));

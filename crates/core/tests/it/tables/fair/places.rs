@@ -45,7 +45,7 @@ fn queue_counts_instead_of_the_grace_longer_or_shorter() {
 }
 
 #[test]
-fn who_asks_again_in_that_time_has_the_old_place() {
+fn an_owner_that_asks_again_in_that_time_keeps_its_position() {
     run("
           0  set grace 100
           0  c1  ACQUIRE k A                        => t1
@@ -85,7 +85,7 @@ fn a_poll_without_block_or_queue_leaves_an_absent_place_alone() {
 }
 
 #[test]
-fn a_place_that_nobody_is_connected_for_holds_up_the_lock_for_what_is_left_of_its_grace() {
+fn an_entry_without_a_connection_blocks_the_lock_for_the_rest_of_its_grace() {
     run("
           0  set grace 100
           0  c1  ACQUIRE k A                                => t1
@@ -164,7 +164,7 @@ fn in_order_of_time(script: &str) -> String {
 }
 
 #[test]
-fn who_timed_out_or_was_unblocked_without_queue_leaves() {
+fn a_waiter_without_queue_leaves_when_it_timed_out_or_was_unblocked() {
     run("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B BLOCK 50               => parked

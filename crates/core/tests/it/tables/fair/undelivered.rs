@@ -84,7 +84,7 @@ fn an_unclaimed_grant_is_recognised_where_it_went() {
 }
 
 #[test]
-fn nothing_closes_after_a_grant_that_nobody_claimed() {
+fn nothing_closes_after_an_unclaimed_grant() {
     run("
           0  set grace 100
           0  set lock-delay 1000

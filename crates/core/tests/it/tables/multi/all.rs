@@ -58,7 +58,7 @@ fn calls_with_common_keys_are_served_in_order_of_arrival_whatever_the_order_of_t
 }
 
 #[test]
-fn nobody_is_overtaken_by_who_wants_less() {
+fn a_smaller_call_overtakes_no_waiter() {
     run("
           0  c1  ACQUIRE k X                     => t1
           1  c2  MACQUIRE 2 k l A BLOCK 0        => parked

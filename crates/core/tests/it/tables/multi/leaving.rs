@@ -98,7 +98,7 @@ fn those_behind_it_at_several_keys_may_be_one_call() {
 }
 
 #[test]
-fn of_very_many_places_most_are_taken_out_by_the_tick_and_nobody_sees_them_until_then() {
+fn the_tick_removes_most_of_very_many_waiters_and_they_are_invisible_until_then() {
     run("
           0  set portion 2
           0  c1  ACQUIRE z X                       => t1
@@ -145,7 +145,7 @@ fn an_owner_may_wait_again_where_its_places_are_gone() {
 }
 
 #[test]
-fn places_that_are_gone_close_no_circle() {
+fn gone_waiters_close_no_cycle() {
     run("
           0  set portion 2
           0  c1  ACQUIRE z X                       => t1

@@ -3,7 +3,7 @@
 use crate::script::run;
 
 #[test]
-fn who_asks_again_for_the_same_keys_keeps_the_places() {
+fn an_owner_that_asks_again_for_the_same_keys_keeps_its_positions() {
     run("
           0  c1  ACQUIRE k X                     => t1
           1  c2  MACQUIRE 2 k l A BLOCK 50       => parked

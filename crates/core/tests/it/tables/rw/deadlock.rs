@@ -35,7 +35,7 @@ fn a_reader_waits_for_the_writer_in_front_of_it_and_so_for_the_readers() {
 }
 
 #[test]
-fn who_waits_for_a_writer_waits_for_those_in_front() {
+fn a_waiter_for_a_writer_waits_for_the_waiters_in_front() {
     run("
           0  c1  ACQUIRE k A WRITE                  => t1
           0  c2  DLOCK.ACQUIRE l B                  => t2
@@ -94,7 +94,7 @@ fn a_reader_whose_hold_has_lapsed_goes_to_the_end_though_no_alarm_has_rung() {
 }
 
 #[test]
-fn in_a_circle_that_is_there_a_place_may_be_kept_but_none_taken_anew() {
+fn in_an_existing_cycle_a_waiter_may_stay_but_none_may_join() {
     run("
           0  set deadlock-detection 0
           0  c1  ACQUIRE k A READ                   => t1

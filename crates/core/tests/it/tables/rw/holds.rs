@@ -152,7 +152,7 @@ fn bind_ties_each_hold_on_its_own() {
 }
 
 #[test]
-fn whoever_looks_at_a_key_sees_all_its_ties_to_gone_connections_as_cut() {
+fn opening_a_key_shortens_all_leases_bound_to_closed_connections() {
     // The first connection has so much that these keys are not processed when the others close.
     let mut crowd = String::new();
     for n in 0..200 {

@@ -3,7 +3,7 @@
 use super::run;
 
 #[test]
-fn a_deleted_key_goes_to_those_who_wait_with_a_message_to_each_holder() {
+fn a_deleted_key_goes_to_the_waiters_with_a_message_to_each_holder() {
     run("
           0  c1  ACQUIRE k A READ NOTIFY ch         => t1
           0  c2  ACQUIRE k B READ QUEUE 9           => t2
@@ -17,7 +17,7 @@ fn a_deleted_key_goes_to_those_who_wait_with_a_message_to_each_holder() {
 }
 
 #[test]
-fn a_key_of_another_type_sends_those_who_wait_away() {
+fn a_key_of_another_type_rejects_the_waiters() {
     run("
           0  c1  ACQUIRE k A READ                   => t1
           1  c2  ACQUIRE k B WRITE BLOCK 0          => parked
@@ -111,7 +111,7 @@ fn a_writer_whose_place_to_read_waits_may_read_at_once() {
 }
 
 #[test]
-fn a_flush_serves_those_who_wait() {
+fn a_flush_serves_the_waiters() {
     run("
           0  c1  ACQUIRE k A READ NOTIFY ch         => t1
           0  c1  ACQUIRE k B READ                   => t2

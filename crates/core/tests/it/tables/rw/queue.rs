@@ -72,7 +72,7 @@ fn neither_side_starves() {
 }
 
 #[test]
-fn who_asks_again_in_the_same_mode_keeps_the_place_and_else_goes_to_the_end() {
+fn an_owner_that_asks_again_in_the_same_mode_keeps_its_position_and_else_goes_to_the_end() {
     run("
           0  c1  ACQUIRE k A WRITE          => t1
           1  c2  ACQUIRE k B WRITE BLOCK 0  => parked
@@ -115,7 +115,7 @@ fn a_retry_of_a_wait_gets_its_grant() {
 }
 
 #[test]
-fn waits_end_in_their_time_and_a_late_alarm_grants_nobody() {
+fn waits_end_in_their_time_and_a_late_alarm_grants_nothing() {
     run("
           0  c1  ACQUIRE k A WRITE          => t1
           1  c2  ACQUIRE k B READ BLOCK 50  => parked

@@ -36,7 +36,7 @@ fn lock_delay_follows_write_holds_only() {
 }
 
 #[test]
-fn a_lock_closed_by_lock_delay_keeps_its_reader_and_nobody_else_comes_in() {
+fn a_lock_closed_by_lock_delay_keeps_its_reader_and_admits_no_other() {
     run("
           0  set lock-delay 100
           0  c1  ACQUIRE k A WRITE PX 50            => t1

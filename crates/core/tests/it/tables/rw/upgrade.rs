@@ -3,7 +3,7 @@
 use super::run;
 
 #[test]
-fn the_only_reader_may_write_at_once_whoever_waits() {
+fn the_only_reader_may_write_at_once_in_front_of_all_waiters() {
     run("
           0  c1  ACQUIRE k A READ           => t1
           1  c2  ACQUIRE k B WRITE BLOCK 0  => parked
@@ -89,7 +89,7 @@ fn a_second_upgrader_that_would_wait_is_refused_even_without_detection() {
 }
 
 #[test]
-fn an_upgrader_whose_read_has_lapsed_stands_in_no_other_upgraders_way() {
+fn an_upgrader_whose_read_hold_expired_blocks_no_other_upgrader() {
     run("
           0  c1  ACQUIRE k A READ PX 50     => t1
           0  c2  ACQUIRE k B READ           => t2
@@ -106,7 +106,7 @@ fn an_upgrader_whose_read_has_lapsed_stands_in_no_other_upgraders_way() {
 }
 
 #[test]
-fn a_late_alarm_refuses_nobody_for_an_upgrader_whose_read_has_lapsed() {
+fn a_late_alarm_refuses_no_call_for_an_upgrader_whose_read_hold_expired() {
     run("
           0  c1  ACQUIRE k A READ PX 50     => t1
           0  c2  ACQUIRE k B READ           => t2
@@ -175,7 +175,7 @@ fn an_upgrade_may_wait_in_a_queue_place() {
 }
 
 #[test]
-fn a_writer_who_reads_too_and_lost_its_write_hold_is_an_upgrader() {
+fn a_writer_that_also_reads_and_lost_its_write_hold_is_an_upgrader() {
     run("
           0  c1  ACQUIRE k A WRITE PX 50    => t1
           0  c1  ACQUIRE k A READ           => t2

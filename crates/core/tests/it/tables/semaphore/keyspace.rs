@@ -19,7 +19,7 @@ fn waiters_of_a_deleted_semaphore_wait_on() {
 }
 
 #[test]
-fn the_first_waiter_with_limit_makes_it_anew() {
+fn the_first_waiter_with_limit_makes_it_again() {
     run("
           0  c1  INIT s 9                        => 1
           0  c1  ACQUIRE s A COUNT 9             => p1

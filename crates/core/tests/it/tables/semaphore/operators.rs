@@ -3,7 +3,7 @@
 use super::run;
 
 #[test]
-fn break_ends_one_permit_whoever_has_it() {
+fn break_ends_one_permit_of_any_owner() {
     run("
           0  c1  INIT s 2                        => 1
           0  c1  ACQUIRE s A NOTIFY ch           => p1

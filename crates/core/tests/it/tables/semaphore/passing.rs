@@ -46,7 +46,7 @@ fn init_finds_it_and_leaves_it_as_it_is() {
 }
 
 #[test]
-fn it_stays_while_somebody_waits_or_permits_are_taken() {
+fn it_stays_while_there_are_waiters_or_taken_permits() {
     run("
           0  c1  ACQUIRE s A LIMIT 2       => p1
           1  c2  ACQUIRE s B COUNT 2 BLOCK 0 => parked
@@ -62,7 +62,7 @@ fn it_stays_while_somebody_waits_or_permits_are_taken() {
 }
 
 #[test]
-fn it_goes_when_the_last_who_waited_leaves() {
+fn it_is_removed_when_its_last_waiter_leaves() {
     // The waiter asks for more than there is. After a RESIZE that happens only with an unresponsive waiter, so this
     // test pauses the server.
     run("
@@ -83,7 +83,7 @@ fn it_goes_when_the_last_who_waited_leaves() {
 }
 
 #[test]
-fn those_who_wait_already_are_served_before_the_call_that_makes_it() {
+fn earlier_waiters_are_served_before_the_call_that_makes_it() {
     run("
           0  c1  ACQUIRE s A BLOCK 0       => parked
           1  c2  ACQUIRE s B COUNT 4 BLOCK 0 => parked
@@ -114,7 +114,7 @@ fn a_call_that_gets_nothing_makes_nothing() {
 }
 
 #[test]
-fn one_that_is_there_for_waiters_alone_does_not_go_where_nobody_waits() {
+fn one_that_exists_only_for_waiters_does_not_move_to_a_key_without_waiters() {
     let no_value = "4  c3  INFO s => capacity 0 available 0 leased 0 taken 0 waiters 1";
     for (happens, then) in [
         ("rename s x", "4  c3  INFO x => null"),

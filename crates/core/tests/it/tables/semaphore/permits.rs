@@ -100,7 +100,7 @@ fn a_permit_ends_with_its_lease_and_returns_by_itself() {
 }
 
 #[test]
-fn a_renewal_sets_the_end_of_one_permit_anew() {
+fn a_renewal_sets_a_new_end_of_one_permit() {
     run("
           0  c1  INIT s 2                  => 1
           0  c1  ACQUIRE s A PX 100        => p1

@@ -23,7 +23,7 @@ fn waiters_are_served_in_order_of_arrival() {
 }
 
 #[test]
-fn who_has_permits_can_wait_for_more() {
+fn an_owner_of_permits_can_wait_for_more() {
     run("
           0  c1  INIT s 2                  => 1
           0  c1  ACQUIRE s A COUNT 2       => p1
@@ -82,7 +82,7 @@ fn a_wait_ends_in_its_time_and_lets_those_behind_it_in() {
 }
 
 #[test]
-fn who_waits_too_long_is_not_served_by_a_late_alarm() {
+fn a_late_alarm_does_not_serve_a_waiter_that_timed_out() {
     run("
           0  c1  INIT s 1                  => 1
           0  c1  ACQUIRE s A               => p1
@@ -115,7 +115,7 @@ fn a_waiter_that_leaves_lets_those_behind_it_in() {
 }
 
 #[test]
-fn who_asks_again_keeps_the_place_unless_it_wants_more() {
+fn an_owner_that_asks_again_keeps_its_position_unless_it_asks_for_more() {
     run("
           0  c1  INIT s 4                  => 1
           0  c1  ACQUIRE s A COUNT 4       => p1

@@ -26,7 +26,7 @@ fn after_a_failover_permits_have_their_lease_in_full_and_waits_are_over() {
 }
 
 #[test]
-fn a_permit_tied_before_a_failover_can_be_tied_anew() {
+fn a_permit_bound_before_a_failover_can_be_bound_again() {
     run("
           0  set grace 200
           0  c1  INIT s 2                        => 1

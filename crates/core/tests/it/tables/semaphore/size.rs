@@ -20,7 +20,7 @@ fn the_size_is_set_or_changed() {
 }
 
 #[test]
-fn more_permits_serve_those_who_wait() {
+fn more_permits_serve_the_waiters() {
     run("
           0  c1  INIT s 1                  => 1
           0  c1  ACQUIRE s A               => p1

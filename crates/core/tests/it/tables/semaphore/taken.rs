@@ -38,7 +38,7 @@ fn leased_permits_are_not_given_back_by_give() {
 }
 
 #[test]
-fn take_waits_its_turn_and_overtakes_nobody() {
+fn take_waits_in_the_queue_and_overtakes_no_waiter() {
     run("
           0  c1  INIT s 2                  => 1
           0  c1  TAKE s 2                  => taken

@@ -4,7 +4,7 @@ use super::run;
 use std::fmt::Write as _;
 
 #[test]
-fn bind_cuts_the_leases_of_permits_when_the_connection_goes() {
+fn bind_shortens_the_leases_of_permits_when_the_connection_closes() {
     run("
           0  c1  INIT s 4                        => 1
           0  c1  ACQUIRE s A BIND 0              => p1
@@ -42,7 +42,7 @@ fn renew_and_a_repeat_move_the_tie() {
 }
 
 #[test]
-fn the_tie_of_a_place_follows_the_grant_and_the_claim() {
+fn the_binding_of_a_waiter_follows_the_grant_and_the_claim() {
     run("
           0  c1  INIT s 1                        => 1
           0  c1  ACQUIRE s A                     => p1
@@ -59,7 +59,7 @@ fn the_tie_of_a_place_follows_the_grant_and_the_claim() {
 }
 
 #[test]
-fn many_ties_of_one_connection_are_all_cut() {
+fn all_leases_of_many_bindings_of_one_connection_are_shortened() {
     let mut script = String::from("0 c1 INIT s 300 => 1\n0 c2 ACQUIRE s B => p1\n");
     for n in 2..=200 {
         let _ = writeln!(script, "0 c1 ACQUIRE s A BIND 0 => p{n}");
