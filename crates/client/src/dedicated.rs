@@ -189,7 +189,7 @@ impl Dedicated<'_> {
                 Ok(reply) => Err(Error::protocol(&reply)),
             },
             Some(Redirect::Ask(to)) => self.call_there(&to, drafts, block_ms).await,
-            // The next try learns who has which slots.
+            // The next try learns the nodes of the slots.
             Some(Redirect::Moved) => Ok(replies),
             None => {
                 if replies.iter().any(|reply| is_error(reply, ErrorCode::Unblocked))

@@ -20,7 +20,8 @@ use crate::route::{Routes, Server};
 
 /// Before a request is repeated.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(2), Duration::from_millis(200));
-/// In a cluster, how long a node may be unreachable before the others are asked who has its slots now.
+/// In a cluster: time for which a node may be unreachable before the client asks the others for the new node of its
+/// slots.
 const NODE_WITHIN: Duration = Duration::from_millis(500);
 
 /// What the server answered to a request.
@@ -232,7 +233,7 @@ impl Routes {
                 self.ask(&to, call).await
             }
             ("READONLY", _) => {
-                // It was made a replica: Sentinels or the cluster know who is primary now.
+                // It was made a replica: Sentinels or the cluster know the new primary.
                 server.link.report_read_only(generation);
                 server.pool.clear();
                 let _ = self.refresh(until).await;

@@ -32,8 +32,8 @@ use crate::error::Error;
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(500));
 /// How often a connection on which nothing else happens is asked whether it is still there.
 const HEARTBEAT: Duration = Duration::from_secs(3);
-/// How often Sentinels are asked who is primary: one that was replaced in order goes on as if nothing were, for
-/// seconds.
+/// Interval at which the client asks Sentinels for the primary. A primary that was replaced in order continues as if
+/// nothing had happened, for seconds.
 const ASK_SENTINELS: Duration = Duration::from_secs(1);
 
 /// Counts the shared connections of this process: none has the number of another, not even of one to another server.

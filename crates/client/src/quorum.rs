@@ -120,7 +120,7 @@ impl QuorumLock {
     }
 
     /// The pause between two attempts is chosen at random between these two. Default 10 ms to 100 ms. It should be
-    /// longer than an attempt takes, and is longest for many who wait; at most 365 days.
+    /// longer than an attempt takes, and longest with many waiters; at most 365 days.
     #[must_use]
     pub fn back_off(mut self, shortest: Duration, longest: Duration) -> Self {
         self.pause = (shortest, longest);

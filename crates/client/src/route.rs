@@ -61,7 +61,7 @@ enum Routing {
 struct Slots {
     servers: HashMap<String, Arc<Server>>,
     owners: HashMap<Slot, Arc<Server>>,
-    /// Nodes without slots of their own that may know who has them now: those that the user named, and replicas.
+    /// Nodes without slots of their own that may know the nodes of the slots: those that the user named, and replicas.
     others: Vec<(String, ConnectionAddr)>,
     /// Counts the times that all of them were learnt.
     version: u64,
@@ -176,8 +176,8 @@ impl Routes {
         }
     }
 
-    /// Holds that are bound to a connection to a server whose slots another one has now: the new server has shortened
-    /// them.
+    /// Holds that are bound to a connection to a server whose slots have moved to another one: the new server has
+    /// shortened them.
     fn unbound_by<'a>(&self, owner: impl Fn(&Slot) -> Option<&'a Arc<Server>>) -> Vec<Unbound> {
         let left = |hold: Arc<TrackedHold>| {
             let before = self.server_of(hold.key())?;

@@ -244,7 +244,7 @@ pub struct Queue {
     pub(crate) first_present: u32,
     /// No other queue ever had this number.
     pub serial: u64,
-    /// Every waiter has its answer, and the tick sends the answers in portions. New waiters of the key join another queue.
+    /// Every waiter has its answer; the tick sends the answers in portions. New waiters of the key join another queue.
     pub is_answered: bool,
     pub(crate) head: u32,
     pub(crate) tail: u32,

@@ -12,8 +12,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The families. Closed on purpose: they differ in what they admit, and share queueing, expiry,
-/// ties and hand-off.
+/// The families. Closed on purpose: they differ in what they admit, and share queueing, expiry, bindings and hand-off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A re-entrant lock.
@@ -32,8 +31,7 @@ impl Kind {
     /// All of them, in the order of the key types.
     pub const ALL: [Self; 5] = [Self::Lock, Self::Fair, Self::Rw, Self::Semaphore, Self::Latch];
 
-    /// Whether waiters have something to do with the key besides waiting for it: then the machine
-    /// looks at the key when the last of them has left.
+    /// Whether the key depends on its waiters: then the machine opens the key when the last of them has left.
     pub(crate) fn minds_its_queue(self) -> bool {
         matches!(self, Self::Fair | Self::Semaphore)
     }
@@ -42,18 +40,18 @@ impl Kind {
 /// The value of a key: plain owned data, because Redis may free it on another thread.
 #[derive(Debug)]
 pub struct Resource {
-    /// Its entry in the lease index, or [`NO_ENTRY`] while it is not entered.
+    /// Its entry in the lease index, or [`NO_ENTRY`] if it has none.
     pub entry: EntryId,
-    /// It came with a data set that was loaded, and its leases do not run yet: they may have been renewed, and its
-    /// grants claimed, after the data set was saved.
+    /// It came with a loaded data set, and its leases do not run yet. After the data set was saved they may have been
+    /// renewed, and its grants claimed.
     pub from_snapshot: bool,
-    /// It was changed while it was loaded: the next look at it notes a record.
+    /// It was changed while it was loaded: the next operation that opens it notes a record.
     pub is_news: bool,
-    /// What it is.
+    /// Its state.
     pub body: Body,
 }
 
-/// What a key holds. A plain lock, of which there are most, stands here itself.
+/// The state of a key. Most keys are plain locks, so a lock is stored in place.
 #[derive(Debug)]
 pub enum Body {
     /// A re-entrant lock.
@@ -75,16 +73,16 @@ pub enum Lock {
     Free,
     /// Closed by lock-delay.
     Closed {
-        /// When it opens; see [`Hold::deadline`] for a resource that is not entered.
+        /// When it opens; see [`Hold::deadline`] for a resource without an entry.
         until: LeaseInstant,
-        /// How long it was closed for.
+        /// Length of the lock-delay, in milliseconds.
         delay_ms: Millis,
     },
     /// An owner holds it.
     Held(Hold),
 }
 
-/// What ends by itself next.
+/// The part of a resource that ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// Lock-delay.
@@ -110,7 +108,7 @@ impl Resource {
         Self { entry: NO_ENTRY, from_snapshot: false, is_news: false, body }
     }
 
-    /// Which family it is of.
+    /// Its family.
     pub fn kind(&self) -> Kind {
         match &self.body {
             Body::Lock(_) => Kind::Lock,
@@ -121,7 +119,7 @@ impl Resource {
         }
     }
 
-    /// Whether nothing is left that would have to be kept under a key.
+    /// Whether it is empty: nothing has to be kept under a key.
     pub fn is_free(&self) -> bool {
         match &self.body {
             Body::Lock(lock) => matches!(lock, Lock::Free),
@@ -132,7 +130,7 @@ impl Resource {
         }
     }
 
-    /// How many holds there are, without permits.
+    /// Number of holds, without permits.
     pub fn held(&self) -> usize {
         match &self.body {
             Body::Rw(rw) => usize::from(rw.lock.hold().is_some()) + rw.readers.len(),
@@ -140,7 +138,7 @@ impl Resource {
         }
     }
 
-    /// How many permits are leased.
+    /// Number of leased permits.
     pub fn leased(&self) -> u64 {
         match &self.body {
             Body::Semaphore(semaphore) => semaphore.leased,
@@ -148,7 +146,7 @@ impl Resource {
         }
     }
 
-    /// How many permits can be had; negative while more are out than there are.
+    /// Number of free permits; negative while more are out than there are.
     pub fn available(&self) -> i64 {
         match &self.body {
             Body::Semaphore(semaphore) => semaphore.available(),
@@ -156,7 +154,7 @@ impl Resource {
         }
     }
 
-    /// What about it will end by itself next, and when.
+    /// The next end, and the part that ends.
     pub fn next_end(&self) -> Option<(LeaseInstant, Ending)> {
         let (lock, holds) = match &self.body {
             Body::Lock(lock) => (lock, None),
@@ -177,7 +175,7 @@ impl Resource {
         }
     }
 
-    /// The lock in it; of a read-write lock, the write side.
+    /// Its lock; for a read-write lock, the write side.
     pub fn lock(&self) -> &Lock {
         match &self.body {
             Body::Lock(lock) => lock,
@@ -187,7 +185,7 @@ impl Resource {
         }
     }
 
-    /// The lock in it, to change it. `None` for semaphores and latches.
+    /// Its lock, mutable. `None` for semaphores and latches.
     pub fn lock_mut(&mut self) -> Option<&mut Lock> {
         match &mut self.body {
             Body::Lock(lock) => Some(lock),
@@ -223,8 +221,8 @@ impl Resource {
                 if fair.places.values().any(|place| names(&place.ask.notify)))
     }
 
-    /// Holds and waiters send their messages on the channel of their owner, in place of any channel that `may_use`
-    /// refuses.
+    /// Makes holds and waiters send their messages on the channel of their owner, in place of any channel that
+    /// `may_use` refuses.
     pub fn drop_channels(&mut self, mut may_use: impl FnMut(&[u8]) -> bool) {
         let mut is_refused =
             |notify: &Notify| matches!(notify, Notify::Channel(name) if !may_use(name));
@@ -264,7 +262,7 @@ impl Resource {
         alone.into_iter().chain(self.others().into_iter().flat_map(Holds::iter))
     }
 
-    /// The largest fencing token of its holds; 0 if none has one, as permits.
+    /// The largest fencing token of its holds; 0 if none has one. Permits have none.
     pub fn largest_token(&self) -> u64 {
         match &self.body {
             Body::Semaphore(_) | Body::Latch(_) => 0,
@@ -294,7 +292,7 @@ impl Resource {
         self.others_mut()?.change(id, change)
     }
 
-    /// Changes the times of all holds: no news for replicas.
+    /// Changes the times of all holds. Not recorded for replicas.
     pub fn change_all_holds(&mut self, mut change: impl FnMut(HoldId, &mut Hold)) {
         if let Some(hold) = self.lock_mut().and_then(Lock::hold_mut) {
             change(ALONE, hold);
@@ -304,7 +302,7 @@ impl Resource {
         }
     }
 
-    /// Puts a new hold in.
+    /// Adds a new hold.
     pub fn put_hold(&mut self, id: HoldId, hold: Hold) {
         if let Body::Semaphore(semaphore) = &mut self.body {
             semaphore.leased += u64::from(hold.count);
@@ -318,7 +316,7 @@ impl Resource {
         }
     }
 
-    /// Takes a hold out.
+    /// Removes a hold.
     pub fn take_hold(&mut self, id: HoldId) -> Option<Hold> {
         if id == ALONE {
             let lock = self.lock_mut()?;
@@ -333,7 +331,7 @@ impl Resource {
         Some(hold)
     }
 
-    /// The semaphore in it.
+    /// Its semaphore.
     pub(crate) fn semaphore_mut(&mut self) -> Option<&mut Semaphore> {
         match &mut self.body {
             Body::Semaphore(semaphore) => Some(semaphore),
@@ -354,7 +352,7 @@ impl Resource {
         debris
     }
 
-    /// Bytes of memory it takes, itself included.
+    /// Bytes of memory, itself included.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
             + match &self.body {
@@ -370,7 +368,7 @@ impl Resource {
     }
 }
 
-/// Parts of a value that is over. To free 100,000 of them takes too long for one step.
+/// Parts of a removed value. To free 100,000 of them takes too long for one step.
 #[derive(Default)]
 pub(crate) struct Debris(Vec<Box<dyn Iterator<Item = ()> + Send>>);
 
@@ -405,7 +403,7 @@ impl Lock {
         }
     }
 
-    /// The hold in force, to change it.
+    /// The hold in force, mutable.
     pub fn hold_mut(&mut self) -> Option<&mut Hold> {
         match self {
             Self::Held(hold) => Some(hold),

@@ -20,7 +20,7 @@ impl RwLock {
         Self { lock: Lock::Free, readers: Holds::default() }
     }
 
-    /// The hold that `owner` has in `mode`.
+    /// The hold of `owner` in `mode`.
     pub fn find(&self, owner: &[u8], mode: Mode) -> Option<HoldId> {
         match mode {
             Mode::Write => self.lock.hold().filter(|hold| *hold.owner == *owner).map(|_| ALONE),

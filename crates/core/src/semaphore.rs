@@ -2,29 +2,29 @@
 
 use crate::holds::Holds;
 
-/// Permits that are out, and how many there may be.
+/// The permits that are out, and their limit.
 #[derive(Debug, Default)]
 pub struct Semaphore {
-    /// How many permits there are, 1 to 2^31 - 1; 0 while it is not made.
+    /// Number of permits, 1 to 2^31 - 1; 0 while the semaphore is not made.
     pub capacity: u32,
     /// Made by LIMIT: it is removed when its last permit is back and there are no waiters.
     pub is_passing: bool,
-    /// Permits that TAKE and DRAIN took and GIVE has not given back.
+    /// Number of permits of TAKE and DRAIN that GIVE has not returned.
     pub taken: u32,
-    /// Permits with an owner and a lease, by id; the `count` of each hold is how many it is.
+    /// Permits with an owner and a lease, by id; the `count` of each hold is its number of permits.
     pub permits: Holds,
     /// The sum of their counts.
     pub leased: u64,
 }
 
 impl Semaphore {
-    /// How many permits can be had; negative while more are out than there are.
+    /// Number of free permits; negative while more are out than there are.
     pub fn available(&self) -> i64 {
-        // Counts are below 2^31 each, and as many as fit into memory: the sum is far below 2^63.
+        // Each count is below 2^31, and memory limits their number: the sum is far below 2^63.
         i64::from(self.capacity) - i64::from(self.taken) - self.leased.cast_signed()
     }
 
-    /// Whether `n` permits can be had, if need be by making it with `limit`.
+    /// Whether `n` permits are free, or would be if `limit` makes the semaphore.
     pub fn has(&self, n: u32, limit: Option<u32>) -> bool {
         match self.capacity {
             0 => limit.is_some_and(|limit| n <= limit),

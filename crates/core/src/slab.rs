@@ -1,15 +1,14 @@
-//! A slab that grows and shrinks by chunks: ids are small integers, growing never copies what is
-//! there, and memory use follows the number of entries instead of doubling. Memory goes back chunk
-//! by chunk as they empty: a million entries that go one after the other leave nothing behind that
-//! would have to be freed at once.
+//! A slab that grows and shrinks by chunks. Ids are small integers, growth never copies entries, and memory use follows
+//! the number of entries instead of doubling. Empty chunks are freed one by one: after a million removals in a row no
+//! large block is left to free at once.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Entries per chunk: small, because a server that locks little should pay little.
+/// Entries per chunk: small, so that a server with few locks uses little memory.
 const CHUNK: usize = 128;
 
-/// Stands for "no entry" wherever ids are linked.
+/// Means "no entry" wherever ids are linked.
 pub const NIL: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -18,13 +17,13 @@ struct Chunk<T> {
     used: usize,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct Slab<T> {
-    /// `None`: nothing is in that chunk and its memory went back.
+    /// `None`: the chunk is empty and its memory is freed.
     chunks: Vec<Option<Chunk<T>>>,
-    /// The chunk that emptied last. It stays, so that a single entry that comes and goes does not
-    /// make and free a chunk each time.
+    /// The chunk that emptied last. It is kept, so that a single entry that comes and goes does not allocate and free a
+    /// chunk each time.
     spare: usize,
     free: Vec<u32>,
     /// Ids from here on have never been used.
@@ -58,7 +57,7 @@ impl<T> Slab<T> {
         id
     }
 
-    /// Takes the entry out; its id may be used again.
+    /// Removes the entry; its id may be used again.
     pub fn remove(&mut self, id: u32) -> Option<T> {
         let index = id as usize / CHUNK;
         let chunk = self.chunks.get_mut(index)?.as_mut()?;
@@ -72,7 +71,7 @@ impl<T> Slab<T> {
         }
         self.len -= 1;
         if self.len == 0 {
-            // Nothing is in use: give the memory of a burst back, but keep what churn needs.
+            // Empty: free the memory of a burst, but keep what churn needs.
             self.chunks.truncate(1);
             self.free.clear();
             self.free.shrink_to(CHUNK);
@@ -88,12 +87,12 @@ impl<T> Slab<T> {
         self.chunks.get(id as usize / CHUNK)?.as_ref()?.slots[id as usize % CHUNK].as_ref()
     }
 
-    /// The entry under `id`, to change it.
+    /// The entry under `id`, mutable.
     pub fn get_mut(&mut self, id: u32) -> Option<&mut T> {
         self.chunks.get_mut(id as usize / CHUNK)?.as_mut()?.slots[id as usize % CHUNK].as_mut()
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -108,7 +107,7 @@ impl<T> Slab<T> {
         self.fresh
     }
 
-    /// All entries, of which each chunk is freed after its last.
+    /// All entries; each chunk is freed after its last entry.
     pub fn into_values(self) -> impl Iterator<Item = T> {
         self.chunks.into_iter().flatten().flat_map(|chunk| chunk.slots.into_vec()).flatten()
     }

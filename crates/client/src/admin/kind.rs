@@ -67,7 +67,7 @@ impl Kind {
         }
     }
 
-    /// None: those who wait for a latch have no owner.
+    /// None: the waiters of a latch have no owner.
     pub(super) const fn position(self) -> Option<CommandId> {
         match self {
             Self::Lock => Some(CommandId::Lock(LockVerb::Position)),

@@ -20,7 +20,7 @@ pub(super) struct Background {
     others: Vec<Arc<Background>>,
 }
 
-/// A runtime that ends without anybody waiting for it: dropping one in place panics in asynchronous code.
+/// A runtime that ends in the background: dropping one in place panics in asynchronous code.
 #[derive(Debug)]
 struct Quiet(Option<Runtime>);
 

@@ -97,7 +97,7 @@ pub(crate) enum Standing {
         token: u64,
         until: Duration,
     },
-    /// It was never held. So many servers had granted.
+    /// It was never held. `granted` servers had granted it.
     Failed {
         why: Failure,
         granted: usize,

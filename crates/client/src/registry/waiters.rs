@@ -165,8 +165,8 @@ impl WaitingAcquire {
         lock(&self.ended).push((hold_name(id, key), how));
     }
 
-    /// A message said that request `reqid` was granted `id`. Anyone who may publish on our channel can say so, but does
-    /// not know the ids of our requests.
+    /// A message said that request `reqid` was granted `id`. Any client that may publish on our channel can send it,
+    /// but it does not know the ids of our requests.
     pub(super) fn announce(&self, id: &[u8], reqid: &[u8]) {
         let request = self.request.as_ref().and_then(Weak::upgrade);
         let is_ours = request.is_some_and(|request| request.is_request(reqid));

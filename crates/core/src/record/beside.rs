@@ -1,9 +1,9 @@
-//! What is saved beside the keys: the largest fencing token, and which requests are over.
+//! The data saved beside the keys: the largest fencing token, and the requests that are over.
 //!
-//! It is a row of strings, so that neither side has all of it in memory at once. Without requests there is one,
-//! the token in 8 bytes. With requests the first one has 33 bytes: version, token, the two keys of the
-//! fingerprints, and how many requests follow, all numbers little-endian. Each further string holds one
-//! request or more, oldest first, in bincode: fingerprint, age, and what the request did.
+//! It is a sequence of strings, so that neither side has all of it in memory at once. Without requests there is one
+//! string, the token in 8 bytes. With requests the first one has 33 bytes: version, token, the two keys of the
+//! fingerprints, and the number of requests, all little-endian. Each further string holds one request or more, oldest
+//! first, in bincode: fingerprint, age, and what the request did.
 
 use super::format::UseV1;
 use super::output::Sink;
@@ -32,7 +32,7 @@ struct EntryV1 {
     what: UseV1,
 }
 
-/// Gives `put` the strings, one after the other, that tell of `token` and of the requests that are known at `now`.
+/// Gives `put` the strings for `token` and for the requests known at `now`, one after the other.
 pub fn encode_beside(
     token: u64,
     spent: &SpentRequests,
@@ -43,7 +43,7 @@ pub fn encode_beside(
     encode_beside_and(token, (spent, &[]), now, limits, put);
 }
 
-/// [`encode_beside`], with `more` requests that are over just now.
+/// [`encode_beside`], with the requests in `more`, which are over at this moment.
 pub(crate) fn encode_beside_and(
     token: u64,
     (spent, more): (&SpentRequests, &[(Print, Use)]),
@@ -73,7 +73,7 @@ pub(crate) fn encode_beside_and(
         print[..8].copy_from_slice(&one.to_le_bytes());
         print[8..].copy_from_slice(&other.to_le_bytes());
         let entry = EntryV1 { print, age_ms, what: UseV1::of(Some(what)) };
-        // Neither the output nor these types can fail; if they did, the reader would miss one and refuse all.
+        // Neither the output nor these types can fail. If they did, the reader would miss one and refuse all.
         let written = bincode::serde::encode_into_writer(&entry, Sink(&mut piece), CONFIG);
         debug_assert!(written.is_ok());
         if number % AT_ONCE == 0 || number == count {
@@ -83,21 +83,21 @@ pub(crate) fn encode_beside_and(
     }
 }
 
-/// What was saved beside the keys.
+/// The data saved beside the keys.
 #[derive(Debug)]
 pub struct Beside {
     /// The largest fencing token.
     pub token: u64,
-    /// Which requests are over; `None` if nothing is said of them.
+    /// The requests that are over; `None` if the data has none.
     pub spent: Option<SpentRequests>,
 }
 
-/// Reads what [`encode_beside`] wrote, string by string. Nothing is learnt before all of it is read.
+/// Reads the output of [`encode_beside`], string by string. It has no effect before all of it is read.
 #[derive(Debug)]
 pub struct BesideInput {
     token: u64,
     spent: Option<SpentRequests>,
-    /// How many requests are still to come.
+    /// Number of requests still to come.
     left: u64,
     /// Age of the last one.
     age_ms: Millis,
@@ -135,7 +135,7 @@ impl BesideInput {
     /// Reads the next string.
     pub fn read(&mut self, mut piece: &[u8]) -> Result<(), DecodeError> {
         let spent = self.spent.as_mut().ok_or(DecodeError::Impossible)?;
-        // Each string brings something, so that reading comes to an end.
+        // Each string must contain data, so that reading ends.
         check(!piece.is_empty())?;
         while !piece.is_empty() {
             let read = bincode::serde::decode_from_slice::<EntryV1, _>(piece, CONFIG);
@@ -143,8 +143,8 @@ impl BesideInput {
             piece = piece.get(len..).unwrap_or_default();
             check(self.left > 0)?;
             self.left -= 1;
-            // The lease clock can show a little less after a pause, so a request may seem to be older than the one before.
-            // Such a file is a good one, and one that is not loaded costs everything.
+            // After a pause the lease clock can show a little less, so a request may seem older than the one before.
+            // Accept such a file: refusing it would lose the whole data set.
             self.age_ms = self.age_ms.min(age_ms);
             let age_ms = self.age_ms;
             let what = what.restore().ok_or(DecodeError::Impossible)?;
@@ -158,7 +158,7 @@ impl BesideInput {
         Ok(())
     }
 
-    /// All that was read, if nothing is missing.
+    /// The complete data, or an error if a part is missing.
     pub fn finish(self) -> Result<Beside, DecodeError> {
         let Self { token, spent, left, .. } = self;
         if left == 0 { Ok(Beside { token, spent }) } else { Err(DecodeError::Damaged) }

@@ -1,4 +1,4 @@
-//! What DEBUG DIGEST sees.
+//! The input of DEBUG DIGEST.
 
 use crate::fair::Place;
 use crate::hold::{self, Hold};
@@ -8,8 +8,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use dlock_wire::permit;
 
-/// Everything but when things began and how much time they have left, which differ between a
-/// primary and its replicas.
+/// Everything except start times and remaining times, which differ between a primary and its replicas.
 pub fn digest(resource: &Resource) -> Vec<Vec<u8>> {
     let mut parts = Parts(Vec::new());
     match &resource.body {

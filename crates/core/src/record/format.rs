@@ -1,5 +1,5 @@
-//! What is written: version 1, as bincode sees it. What stands first is a byte that
-//! says what follows. New families get new bytes; what is written for one stays as it is.
+//! The written form: version 1, as bincode sees it. The first byte gives the kind of what follows. New families get new
+//! bytes; the format of a byte never changes.
 
 use super::{Clocks, DecodeError, ReplayedRequest, check};
 use crate::bytes::Owner;
@@ -46,8 +46,8 @@ pub(super) struct ClosedV1 {
     pub(super) delay_ms: Millis,
 }
 
-/// How many members follow, in the order of their ids: first the ids of those that are gone (none
-/// in a whole state), then those that are put, in full.
+/// The numbers of members that follow, in the order of their ids. First come the ids of removed members (none in a
+/// whole state), then the other members, in full.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct MembersV1 {
     pub(super) gone: usize,
@@ -99,7 +99,7 @@ struct ExtrasV1<'a> {
     unclaimed_ms: Option<Millis>,
 }
 
-/// Where messages go. New ones come at the end.
+/// The channel of messages. New variants come at the end.
 #[derive(Debug, Serialize, Deserialize)]
 enum NotifyV1<'a> {
     Silent,
@@ -111,7 +111,7 @@ enum NotifyV1<'a> {
     Sharded(#[serde(borrow)] Bytes<'a>, #[serde(borrow)] Option<Bytes<'a>>),
 }
 
-/// A place in a durable queue.
+/// A durable queue entry.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PlaceV1<'a> {
     pub(super) seq: u64,
@@ -129,7 +129,7 @@ pub(super) struct PlaceV1<'a> {
     label: Bytes<'a>,
 }
 
-/// A permit of a semaphore; the count of the hold is how many permits it stands for.
+/// A permit of a semaphore; the count of the hold is its number of permits.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PermitV1<'a> {
     pub(super) id: u128,
@@ -137,7 +137,7 @@ pub(super) struct PermitV1<'a> {
     pub(super) hold: HoldV1<'a>,
 }
 
-/// What a call without a permit was answered.
+/// The answer to a call without a permit.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct AnswerV1<'a> {
     #[serde(borrow)]
@@ -145,7 +145,7 @@ pub(super) struct AnswerV1<'a> {
     pub(super) answer: u32,
 }
 
-/// How many [`AnswerV1`] older versions wrote at most.
+/// Largest number of [`AnswerV1`] that older versions wrote.
 pub(super) const ANSWERS_MAX: usize = 64;
 
 /// A request that was carried out or rolled back; their number comes before the first.
@@ -159,7 +159,7 @@ pub(super) struct SpentV1<'a> {
     what: UseV1,
 }
 
-/// What it did. New ones come at the end.
+/// The effect of a request. New variants come at the end.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) enum UseV1 {
     Undone,
@@ -182,8 +182,7 @@ pub(super) struct TimeV1 {
     remaining_ms: Millis,
 }
 
-/// What is left until `end`. A clock that was set back by a pause can show a little more than the
-/// longest lease.
+/// The time left until `end`. After a pause it can be a little more than the longest lease.
 fn left(end: LeaseInstant, now: LeaseInstant) -> Millis {
     (end - now).min(names::LEASE_MAX_MS)
 }
@@ -202,7 +201,7 @@ impl ClosedV1 {
 /// The tokens of holds that fence.
 pub(super) const FENCED: RangeInclusive<u64> = names::TOKEN_MIN..=names::TOKEN_MAX;
 
-/// Permits do not fence: they have none.
+/// Permits have no fencing tokens.
 pub(super) const UNFENCED: RangeInclusive<u64> = 0..=0;
 
 impl<'a> HoldV1<'a> {
@@ -278,13 +277,13 @@ fn label(text: Bytes<'_>) -> Result<Box<[u8]>, DecodeError> {
     Ok(text.0.into())
 }
 
-/// The request id that `id` is.
+/// The request id in `id`.
 pub(super) fn request(id: Bytes<'_>) -> Result<Box<[u8]>, DecodeError> {
     check((1..=names::REQID_MAX).contains(&id.0.len()))?;
     Ok(id.0.into())
 }
 
-/// Where messages go, and the id of the request that asked for them.
+/// The channel of messages, and the id of the request that asked for them.
 type Told = (Notify, Option<Box<[u8]>>);
 
 impl<'a> NotifyV1<'a> {
@@ -299,7 +298,7 @@ impl<'a> NotifyV1<'a> {
         }
     }
 
-    /// Where messages go, and in the name of which request.
+    /// The channel of messages, and the request that asked for them.
     fn restore(&self) -> Result<Told, DecodeError> {
         let named = |name: Bytes<'_>| {
             check((1..=names::CHANNEL_MAX).contains(&name.0.len()))?;
@@ -319,7 +318,7 @@ impl<'a> NotifyV1<'a> {
     }
 }
 
-/// Sequence numbers leave room for those that come.
+/// Sequence numbers leave room for later ones.
 const SEQUENCE: RangeInclusive<u64> = 1..=(1 << 62) - 1;
 
 impl<'a> PlaceV1<'a> {
@@ -346,7 +345,7 @@ impl<'a> PlaceV1<'a> {
         check(self.queue_ms.is_none_or(|ms| queue.contains(&ms)))?;
         check(self.bind_ms.is_none_or(|ms| ms <= names::BIND_MAX_MS))?;
         let (notify, other) = self.notify.restore()?;
-        // A place knows its one request.
+        // A queue entry knows one request only.
         check(other.is_none())?;
         Ok(Place {
             owner: Owner::from(self.owner.0),
@@ -415,7 +414,7 @@ impl UseV1 {
 }
 
 impl<'a> AnswerV1<'a> {
-    /// What a semaphore of an older version remembered.
+    /// The requests remembered by a semaphore of an older version.
     pub(super) fn restore(&self) -> Result<ReplayedRequest<'a>, DecodeError> {
         check((1..=names::REQID_MAX).contains(&self.request.0.len()))?;
         let request = RequestKey { scope: Scope::Semaphore, owner: &[], id: self.request.0 };
@@ -429,7 +428,7 @@ impl TimeV1 {
         Some(Self { lease_ms, remaining_ms: left(deadline, now.lease) })
     }
 
-    /// The time, and when it ends.
+    /// The time, and its end.
     pub(super) fn restore(self, now: Clocks) -> Result<(Millis, LeaseInstant), DecodeError> {
         check((names::LEASE_MIN_MS..=names::LEASE_MAX_MS).contains(&self.lease_ms))?;
         check(self.remaining_ms <= names::LEASE_MAX_MS)?;

@@ -71,8 +71,8 @@ impl Waits {
         }
     }
 
-    /// The waiters of a queue from the first one on that may count, when the count of connections that became active again is
-    /// `times_heard`.
+    /// The waiters of a queue from the first one on that may count, when connections have become active again
+    /// `times_heard` times.
     pub fn walk_counting(
         &self,
         queue: u32,

@@ -6,40 +6,39 @@
 //!   9  c1  RELEASE k A            => 0; c2 gets t2
 //! ```
 //!
-//! A verb alone is one of the table's family (see [`run_as`]); others stand with theirs
-//! (`DSEM.ACQUIRE`). The first column is milliseconds, the second who calls: a connection (`c1`), one inside MULTI
-//! (`m1`), a script (`s`), or a reader on the replica (`r`). After the arrow stands *all* that comes out: the answer, then who is
-//! woken with what, then messages as `channel: event db id owner-length owner [reqid] key`, without
-//! the brackets if there is no request id. Tokens are named in the order in which they
-//! appear (`t1`, `t2`, …), and a new one must be larger than all before; `$t1` in a call stands
-//! for its number. Without an arrow nothing may come out. A row without a caller is something that
-//! happens to the server:
+//! A verb alone belongs to the table's family (see [`run_as`]); other verbs have their family (`DSEM.ACQUIRE`). The
+//! first column is the time in milliseconds. The second is the caller: a connection (`c1`), one inside MULTI (`m1`), a
+//! script (`s`), or a reader on the replica (`r`). After the arrow is *all* output: the answer, then the connections
+//! that are woken with their answers, then messages as `channel: event db id owner-length owner [reqid] key`. The
+//! brackets are left out if there is no request id. Tokens are named in the order in which they appear (`t1`, `t2`, …),
+//! and a new one must be larger than all before; `$t1` in a call means its number. A row without an arrow must have no
+//! output. A row without a caller is an event on the server:
 //!
 //! | row | what happens |
 //! |---|---|
 //! | `tick`, `tick shut` | the alarm rings; the server takes no writes |
-//! | `gone c1` | the connection is gone, with what was on its way to it |
-//! | `held-back` | from here on answers to blocked callers stay on their way |
+//! | `gone c1` | the connection is closed, with what was in flight to it |
+//! | `held-back` | from here on answers to blocked callers stay in flight |
 //! | `delivered c2`, `undelivered c2` | such an answer arrives, or cannot be sent |
 //! | `abandoned c2`, `withdraw c2` | the server unblocked the call, or did not block it |
 //! | `pause`, `resume` | CLIENT PAUSE |
 //! | `del k`, `over k` | DEL, SET over it |
-//! | `del k unheard`, `removals-heard` | the key is removed, of which the machines hear later |
+//! | `del k unheard`, `removals-heard` | the key is removed; the machines learn of it later |
 //! | `ttl k` | EXPIRE in the far future; `ttls k …` says which keys still have one |
 //! | `rename k l`, `move k 1`, `swapdb 0 1`, `flushdb 0`, `flushall` | as the server's commands |
 //! | `slot-lost k` | the slot of the key moved away |
 //! | `restore k l` | DUMP of k and RESTORE of that under l |
-//! | `swapdb 0 1 unheard`, `swaps-heard` | the replica's machine hears of it later |
+//! | `swapdb 0 1 unheard`, `swaps-heard` | the replica's machine learns of it later |
 //! | `replica-slow` | from here on the replica's tick is behind |
 //! | `failover` | the replica takes over |
 //! | `demote`, `promote` | this server becomes a replica, and a primary again |
 //! | `restart`, `restart rdb` | the process is restarted: from its AOF, from a snapshot |
-//! | `set lock-delay 50` | a setting; `set portion 2`: so much of wide work in one step |
+//! | `set lock-delay 50` | a setting; `set portion 2`: the portion of large work in one step |
 //! | `wall -5` | the wall clock is set, in seconds |
 //! | `db 1` | connections use this database from here on |
 //! | `events` | from here on keyspace events are shown, as `+event` |
 //!
-//! At the end of a table everybody goes, everything ends, and nothing may be left.
+//! At the end of a table all connections close, everything ends, and nothing may be left.
 
 mod random;
 
@@ -76,13 +75,13 @@ pub fn run(script: &str) {
     run_as("DLOCK", script);
 }
 
-/// Runs a table of what DLOCK and DFAIR have in common, with each of them.
+/// Runs a table of the common contract of DLOCK and DFAIR, with each of them.
 pub fn run_both(script: &str) {
     run_as("DLOCK", script);
     run_as("DFAIR", script);
 }
 
-/// Runs a table in which a verb alone is one of `family`'s.
+/// Runs a table in which a verb alone belongs to `family`.
 pub fn run_as(family: &'static str, script: &str) {
     let mut table = Table {
         world: World::new(Settings::default(), BASE_US),
@@ -132,7 +131,7 @@ impl Table {
     fn call(&mut self, client: u64, may_block: bool, words: &[&str]) -> String {
         let words: Vec<String> = words.iter().map(|word| self.number(word)).collect();
         let find = |name: &str| COMMANDS.iter().find(|command| command.name == name);
-        // UNBLOCK is one of DLOCK's only.
+        // UNBLOCK belongs to DLOCK only.
         let command = find(&words[0])
             .or_else(|| find(&format!("{}.{}", self.family, words[0])))
             .or_else(|| find(&format!("DLOCK.{}", words[0])))
@@ -163,7 +162,7 @@ impl Table {
         }
     }
 
-    /// What INFO shows.
+    /// The reply of INFO.
     fn info(&mut self, caller: Caller, kind: Kind, key: &[u8]) -> String {
         let now = self.world.now();
         let key = caller.key(key);
@@ -321,7 +320,7 @@ impl Table {
         self.show(&seen)
     }
 
-    /// Rows after which nothing comes out.
+    /// Rows without output.
     fn arrange(&mut self, words: &[&str]) {
         let world = &mut self.world;
         match *words {

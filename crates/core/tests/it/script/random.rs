@@ -1,6 +1,6 @@
-//! Random rows: what one step leaves to the tick meets the commands that come next. The simulator lets a tick come to its
-//! end after each command; here a tick does one piece of work at a time, in portions of two to four. The replica can
-//! be behind, too. `DLOCK_SEED` and `DLOCK_RUNS` say with which seed to begin, and how many to run.
+//! Random rows: work that one step leaves to the tick meets the next commands. The simulator completes a tick after
+//! each command; here a tick does one piece of work at a time, in portions of two to four. The replica can be behind,
+//! too. `DLOCK_SEED` sets the first seed, and `DLOCK_RUNS` the number of runs.
 
 use super::{BASE_US, Table};
 use crate::support::{MS, World};
@@ -211,7 +211,7 @@ fn history(seed: u64) {
     wind_up(table, &mut rows, state.is_demoted, seed);
 }
 
-/// Everything that is left is worked off, and then everybody goes.
+/// Drains all remaining work; then all clients leave.
 fn wind_up(mut table: Table, rows: &mut Rows, is_demoted: bool, seed: u64) {
     if is_demoted {
         let _ = table.perform(&["promote"]);
@@ -237,13 +237,13 @@ fn wind_up(mut table: Table, rows: &mut Rows, is_demoted: bool, seed: u64) {
     table.world.finish();
 }
 
-/// What decides which rows are possible.
+/// The state that decides which rows are possible.
 #[derive(Default)]
 struct State {
     is_demoted: bool,
-    /// Exchanges of databases of which the replica has not heard.
+    /// Swaps of databases of which the replica has not learnt.
     unheard: usize,
-    /// There was such an exchange.
+    /// There was such a swap.
     was_late: bool,
 }
 
@@ -288,7 +288,7 @@ impl State {
             }
             ["abandoned", who] => table.world.blocked_on(client(who)).is_some(),
             ["undelivered", who] => table.world.sent.iter().any(|&(_, other)| other == client(who)),
-            // A promotion that comes before it has worked off such an exchange can leave an entry until the next one.
+            // A promotion before such a swap is drained can leave an entry until the next one.
             ["failover"] => !(self.is_demoted || self.was_late && table.world.is_replica_slow),
             ["demote"] => {
                 self.is_demoted = true;
@@ -304,7 +304,7 @@ impl State {
     }
 }
 
-/// The invariants hold after each row, the replica has what the primary has, and the tick comes to an end.
+/// The invariants hold after each row, the replica equals the primary, and the tick ends.
 #[test]
 fn what_is_left_to_the_tick_meets_the_next_commands() {
     let number = |name| std::env::var(name).ok().map(|value| value.parse().expect("a number"));
