@@ -90,7 +90,7 @@ pub enum Want {
     Rw(Mode),
     /// Permits with an owner and a lease.
     Permits {
-        /// How many.
+        /// Number of permits.
         count: u32,
         /// Make the semaphore with this number of permits if it is missing.
         limit: Option<u32>,
@@ -268,7 +268,7 @@ pub(crate) struct More {
     /// The first waiter not copied to the value since it began to mirror this queue; [`NIL`] if all are. Only for
     /// durable queues.
     pub(crate) untold: u32,
-    /// How many waiters would create the semaphore.
+    /// Number of waiters that would create the semaphore.
     pub(crate) makers: u32,
     /// The readers of the key, as hashes of owners.
     pub(crate) readers: BTreeSet<u64>,
@@ -316,7 +316,7 @@ impl Queue {
         self.more.as_ref().is_some_and(|more| !more.unsaved.is_empty() || more.untold != NIL)
     }
 
-    /// How many waiters would create the semaphore.
+    /// Number of waiters that would create the semaphore.
     pub fn makers(&self) -> u32 {
         self.more.as_ref().map_or(0, |more| more.makers)
     }

@@ -78,8 +78,8 @@ pub enum DecodeError {
     UnknownVersion(u8),
     /// It is truncated, damaged, or not one of ours.
     Damaged,
-    /// It decodes, but its content is impossible (a length, number or text out of range) or not allowed here (a step
-    /// where a whole state is needed, or another family).
+    /// It decodes, but its content is impossible: a length, number or text out of range. Or it is not allowed here: a
+    /// step where a whole state is needed, or another family.
     Impossible,
 }
 

@@ -73,7 +73,7 @@ pub struct LeaseClock {
 
 impl LeaseClock {
     /// Tells the clock whether the server is paused at `mono`. A pause counts from the last moment at which the server
-    /// was seen running, so a lease can gain a little time, but never lose any.
+    /// was seen running. So a lease can gain a little time, but never loses any.
     pub fn observe(&mut self, mono: Instant, paused: bool) {
         if self.paused || paused {
             self.paused_us += mono.0.saturating_sub(self.last_running.0);

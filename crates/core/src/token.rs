@@ -5,11 +5,10 @@ use dlock_wire::names::TOKEN_MAX;
 
 /// The source of fencing tokens of this server, one for all keys.
 ///
-/// The next token is the larger of the last one plus 1 and the wall clock in microseconds. So
-/// tokens keep growing across a restart that lost all data, as long as the new process' wall
-/// clock is not behind the tokens already given; and the clock going backwards never makes one
-/// smaller. (A hybrid logical clock in one integer; Kulkarni et al., "Logical Physical Clocks",
-/// 2014.)
+/// The next token is the larger of the last one plus 1 and the wall clock in microseconds. So tokens keep growing
+/// across a restart that lost all data. The only condition is that the wall clock of the new process is not behind the
+/// tokens already given. A clock that goes backwards never makes a token smaller. (A hybrid logical clock in one
+/// integer; Kulkarni et al., "Logical Physical Clocks", 2014.)
 #[derive(Debug, Default)]
 pub struct Tokens {
     last: u64,

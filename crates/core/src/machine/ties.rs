@@ -30,8 +30,8 @@ impl Machine {
         }
     }
 
-    /// Moves the binding of a hold to the connection that claims it or repeats a call, with the new time `ms` if the
-    /// call names one. A hold without a binding gets none from a call without BIND.
+    /// Moves the binding of a hold to the connection that claims it or repeats a call. If the call names a time, the
+    /// binding gets it as `ms`. A hold without a binding gets none from a call without BIND.
     pub(super) fn follow(&mut self, grip: Grip, hold: &mut Hold, ms: Option<Millis>, client: u64) {
         if let Some(ms) = ms.or(hold.tie().map(|tie| tie.ms))
             && client != NO_CLIENT

@@ -199,8 +199,8 @@ impl Waits {
         moved
     }
 
-    /// Lifts a party above all that it waits for, with all that wait for it, or lowers it with all that it waits for,
-    /// if that is little work.
+    /// Moves a party if that is little work. Either it rises above all that it waits for, together with all that wait
+    /// for it. Or it sinks, together with all that it waits for.
     pub(super) fn move_party(&mut self, party: u32, budget: usize) -> bool {
         let root = self.root_of(party);
         self.lift(root, None, i64::MAX, budget).is_ok()

@@ -131,7 +131,7 @@ impl Run {
                 assert_eq!(self.scene.look(), before, "a refused call changes nothing");
                 let waiting = arrows(&waiting.expect("the call would have to wait"));
                 if !is_second_upgrade(&before, owner, ask) {
-                    // The text is the proof that there is a circle.
+                    // The text is the proof that there is a cycle.
                     assert_eq!(fault_of(text, &waiting, owner), None, "a false alarm: {text}");
                 }
                 before

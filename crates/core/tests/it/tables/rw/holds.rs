@@ -153,7 +153,7 @@ fn bind_ties_each_hold_on_its_own() {
 
 #[test]
 fn opening_a_key_shortens_all_leases_bound_to_closed_connections() {
-    // The first connection has so much that these keys are not processed when the others close.
+    // The first connection has more holds than one portion: these keys are not processed when the others close.
     let mut crowd = String::new();
     for n in 0..200 {
         let _ = writeln!(crowd, "0 c1 ACQUIRE f{n} X READ BIND 0 => t{}", n + 1);
