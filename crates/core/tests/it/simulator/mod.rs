@@ -1,8 +1,8 @@
 //! Random histories: the machine and the second model must agree after every step.
 //!
 //! A history that fails prints its seed; `DLOCK_SEED=<seed> cargo test -p dlock-core simulator` replays it and prints
-//! every step. `DLOCK_RUNS=<n>` sets the number of histories, and `DLOCK_FIRST=<seed>` the first of their seeds (default
-//! 1). After a million that pass, `DLOCK_FIRST=1000001 DLOCK_RUNS=1000000` tries the next million.
+//! every step. `DLOCK_RUNS=<n>` sets the number of histories. `DLOCK_FIRST=<seed>` sets the first of their seeds, which
+//! is 1 by default. After a million that pass, `DLOCK_FIRST=1000001 DLOCK_RUNS=1000000` tries the next million.
 
 mod compare;
 mod late;
