@@ -19,7 +19,8 @@ pub const PHRASES: &[&str] = &[
 ];
 
 /// Phrases by folder.
-pub const PHRASES_LEFT: &[(&str, usize)] = &[];
+pub const PHRASES_LEFT: &[(&str, usize)] =
+    &[("crates/client", 3), ("crates/core", 12), ("docs", 15)];
 
 /// Files with more than 450 lines, and the lines that each may have.
 pub const LONG_FILES: &[(&str, usize)] = &[
@@ -37,7 +38,7 @@ pub const LONG_FILES: &[(&str, usize)] = &[
 ];
 
 /// Lines with more than 120 characters, by folder.
-pub const LONG_LINES: &[(&str, usize)] = &[];
+pub const LONG_LINES: &[(&str, usize)] = &[("crates/core", 21)];
 
 /// Calls of `thread::sleep` outside of benches, by file. Each has a reason: a process that is stopped for longer than a
 /// lease, work of random length under a lock, or the pause of a function that polls for a state.
