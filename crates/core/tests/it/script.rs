@@ -26,6 +26,7 @@
 //! | `del k unheard`, `removals-heard` | the key is removed; the machines learn of it later |
 //! | `ttl k` | EXPIRE in the far future; `ttls k …` says which keys still have one |
 //! | `rename k l`, `move k 1`, `swapdb 0 1`, `flushdb 0`, `flushall` | as the server's commands |
+//! | `move k between swapdb 1 2` | MOVE to database 1 between two SWAPDB, in one transaction |
 //! | `slot-lost k` | the slot of the key moved away |
 //! | `restore k l` | DUMP of k and RESTORE of that under l |
 //! | `swapdb 0 1 unheard`, `swaps-heard` | the replica's machine learns of it later |
@@ -296,6 +297,9 @@ impl Table {
             ["move", k, to] => {
                 let to = Key { db: number(to), name: name(k).as_bytes() };
                 world.rename(key(name(k)), to)
+            }
+            ["move", k, "between", "swapdb", a, b] => {
+                world.move_between_swaps(key(name(k)), (number(a), number(b)))
             }
             ["restore", from, to] => world.restore(key(name(from)), key(name(to))),
             ["swapdb", a, b] => world.swap_databases(number(a), number(b)),

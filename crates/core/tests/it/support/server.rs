@@ -106,6 +106,33 @@ impl World {
         self.step(|machine, keys, now, fx| machine.swapped(keys, now, (a, b), fx))
     }
 
+    /// MULTI, SWAPDB `a b`, MOVE of the key to `a`, SWAPDB `a b`, EXEC: the machines learn of each step when the value is in
+    /// `b` already, and the moved value is followed first.
+    pub fn move_between_swaps(&mut self, key: Key<'_>, (a, b): (u32, u32)) -> Seen {
+        let to = Key { db: b, ..key };
+        let mut lost = Vec::new();
+        for keys in [&mut self.keys, &mut self.replica_keys] {
+            keys.swap(a, b);
+            lost.push(keys.rename(key, Key { db: a, ..key }));
+            keys.swap(a, b);
+        }
+        let told = |[_, gone]: [Option<Lost>; 2]| {
+            move |machine: &mut Machine, keys: &mut Keys, now: Now, fx: &mut Effects| {
+                machine.moved(keys, to);
+                machine.swapped(keys, now, (a, b), fx);
+                machine.unlinked(keys, now, key, gone, fx);
+                machine.moved(keys, to);
+                machine.swapped(keys, now, (a, b), fx);
+                // The server tells the new key once more, as it does for each key that a command brought.
+                machine.moved(keys, to);
+            }
+        };
+        let there = lost.pop().expect("two servers");
+        let here = lost.pop().expect("two servers");
+        self.on_replica(told(there));
+        self.step(told(here))
+    }
+
     /// SWAPDB, of which the replica's machine learns only in [`World::hear_of_swaps`]: the server reports it later, and
     /// replays records before.
     pub fn swap_databases_unheard(&mut self, a: u32, b: u32) -> Seen {

@@ -172,6 +172,21 @@ fn a_replica_that_hears_of_swaps_after_later_grants_ends_all_leases() {
 }
 
 #[test]
+fn a_value_that_was_moved_between_two_swaps_is_not_lost() {
+    run_both(
+        "
+          0  c1  ACQUIRE k A PX 20 NOTIFY ch   => t1
+          0  move k between swapdb 3 4
+          1  tick
+          1  db 4
+          2  c1  RENEW k A PX 20               => t1
+          2  c2  ACQUIRE k B BLOCK 0           => parked
+         23  tick                              => c2 gets t2; ch: expired 4 t1 1 A k
+    ",
+    );
+}
+
+#[test]
 fn swapdb_takes_the_holds_along_and_leaves_the_waiters() {
     run_both(
         "
