@@ -126,7 +126,10 @@ fn occurrences(text: &str, phrase: &str) -> usize {
 #[test]
 fn hard_phrases_do_not_come_back() {
     let of = |file: &File| {
-        if file.is_generated() || file.path.starts_with("tests/tidy/") {
+        if file.is_generated()
+            || file.path.starts_with("tests/tidy/")
+            || file.path == "CONTRIBUTING.md"
+        {
             return 0;
         }
         let text = file.text.to_lowercase();
@@ -154,7 +157,11 @@ fn files_are_short() {
 #[test]
 fn lines_are_short() {
     // A literal, or a row of a table, has no place for a break.
-    let is_whole = |line: &str| line.contains('"') || line.trim_start().starts_with("//! |");
+    let is_row = |line: &str| {
+        line.starts_with("//! |")
+            || (line.contains(" => ") && line.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    let is_whole = |line: &str| line.contains('"') || is_row(line.trim_start());
     let is_long = |line: &&str| line.chars().count() > CHARACTERS_OF_A_LINE && !is_whole(line);
     let of =
         |file: &File| if file.is_rust() { file.text.lines().filter(is_long).count() } else { 0 };

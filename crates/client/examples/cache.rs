@@ -1,6 +1,6 @@
 //! A cache that many read at once and few renew: a read-write lock keeps readers from seeing it half renewed.
 //!
-//! The cache is two keys that belong together, a price list and its date. Whoever renews it writes one after the
+//! The cache is two keys that belong together, a price list and its date. The task that renews it writes one after the
 //! other.
 //!
 //! ```text

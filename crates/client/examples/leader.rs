@@ -62,7 +62,7 @@ async fn lead(name: &str, hold: Hold, mut stop: watch::Receiver<bool>) {
     let stop = stop.wait_for(|stop| *stop);
     let work = async {
         loop {
-            // Here it would do its work, and pass the token on to whoever writes what comes of it.
+            // Here it would do its work, and pass the token on to the code that writes the result.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };

@@ -24,7 +24,7 @@ pub struct Fair {
     /// Sequence numbers of entries that came, left or changed since the last record.
     pub touched: Vec<u64>,
     /// Very many entries left since the last record: the next one carries the whole state.
-    pub is_anew: bool,
+    pub needs_whole_record: bool,
 }
 
 /// A durable queue entry.
@@ -42,7 +42,7 @@ impl Fair {
     /// A lock without holder and queue entries.
     pub fn free() -> Self {
         let (places, touched) = (BTreeMap::new(), Vec::new());
-        Self { lock: Lock::Free, places, mirrors: 0, touched, is_anew: false }
+        Self { lock: Lock::Free, places, mirrors: 0, touched, needs_whole_record: false }
     }
 
     /// Bytes on the heap.

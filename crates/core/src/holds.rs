@@ -32,7 +32,7 @@ pub struct Holds {
     /// Ids that changed since the last record.
     touched: Vec<HoldId>,
     /// All holds were removed at once since the last record: the next one carries the whole state.
-    is_anew: bool,
+    needs_whole_record: bool,
 }
 
 impl Holds {
@@ -58,18 +58,18 @@ impl Holds {
             unclaimed,
             requests,
             touched: Vec::new(),
-            is_anew: false,
+            needs_whole_record: false,
         }
     }
 
     /// Removes all holds together. O(1).
     pub(crate) fn take_all(&mut self) -> Self {
-        core::mem::replace(self, Self { is_anew: true, ..Self::default() })
+        core::mem::replace(self, Self { needs_whole_record: true, ..Self::default() })
     }
 
     /// Whether the next record has to carry the whole state.
-    pub(crate) fn is_anew(&self) -> bool {
-        self.is_anew
+    pub(crate) fn needs_whole_record(&self) -> bool {
+        self.needs_whole_record
     }
 
     /// Adds a hold under a new id.
@@ -222,7 +222,7 @@ impl Holds {
 
     /// Its memory, to be freed piece by piece.
     pub(crate) fn into_debris(self, debris: &mut Debris) {
-        let Self { all, ends, owners, unclaimed, requests, touched, is_anew: _ } = self;
+        let Self { all, ends, owners, unclaimed, requests, touched, needs_whole_record: _ } = self;
         debris.add(all.into_iter());
         debris.add(ends.into_iter());
         debris.add(owners.into_iter());
@@ -251,7 +251,7 @@ impl Holds {
     pub fn settle(&mut self) {
         self.touched.clear();
         self.touched.shrink_to(8);
-        self.is_anew = false;
+        self.needs_whole_record = false;
     }
 
     /// Bytes on the heap: the size of the entries, and a third more for the nodes that hold them.
@@ -303,7 +303,7 @@ impl Holds {
 /// Leaves out whether the ends are sorted already.
 impl fmt::Debug for Holds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { all, ends, owners, unclaimed, requests, touched, is_anew } = self;
+        let Self { all, ends, owners, unclaimed, requests, touched, needs_whole_record } = self;
         let is_sorted = ends.len() == all.len();
         let ends = if is_sorted { ends.clone() } else { self.sorted_ends() };
         f.debug_struct("Holds")
@@ -313,7 +313,7 @@ impl fmt::Debug for Holds {
             .field("unclaimed", unclaimed)
             .field("requests", requests)
             .field("touched", touched)
-            .field("is_anew", is_anew)
+            .field("needs_whole_record", needs_whole_record)
             .finish()
     }
 }

@@ -81,7 +81,7 @@ impl Machine {
             gone += of_queue;
             members += of_queue;
         }
-        ensure(seen - gone == waits.len(), || String::from("every waiter stands in a queue"))?;
+        ensure(seen - gone == waits.len(), || String::from("every waiter is in a queue"))?;
         ensure(gone == waits.gone(), || String::from("places that are gone are counted"))?;
         ensure(waits.count() == (parked, seen - parked - members), || {
             String::from("blocked and queued waiters are counted")
@@ -104,7 +104,7 @@ impl Machine {
     fn check_waiter(&self, queue: u32, slot: u32, waiter: &Waiter) -> Result<(), String> {
         let waits = self.waits();
         let owner = &waiter.owner;
-        ensure(waiter.queue == queue, || format!("{owner:?} stands in the queue it names"))?;
+        ensure(waiter.queue == queue, || format!("{owner:?} is in the queue it names"))?;
         ensure(owner.is_empty() || waits.place_of(queue, owner) == Some(slot), || {
             format!("the one place of {owner:?} is found by its name")
         })?;

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_reused_and_an_empty_slab_starts_anew() {
+    fn ids_are_reused_and_an_empty_slab_starts_over() {
         let mut slab = Slab::default();
         let ids: Vec<u32> = (0..3000u32).map(|n| slab.insert(n)).collect();
         assert_eq!(slab.len(), 3000);

@@ -29,7 +29,7 @@ impl Machine {
         match &mut resource.body {
             Body::Fair(fair) => {
                 self.mirror(queue, fair);
-                step.dirty |= !fair.touched.is_empty() || fair.is_anew;
+                step.dirty |= !fair.touched.is_empty() || fair.needs_whole_record;
             }
             Body::Semaphore(semaphore) => {
                 let is_awaited =
@@ -106,7 +106,7 @@ impl Machine {
         if places.len() <= PLACES_AT_ONCE.min(self.wide_at_once) {
             fair.touched.extend(places.into_keys());
         } else {
-            fair.is_anew = true;
+            fair.needs_whole_record = true;
             let mut debris = Debris::default();
             debris.add(places.into_iter());
             self.debris.push_back(debris);

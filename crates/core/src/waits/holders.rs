@@ -20,8 +20,8 @@ const NOTED_AT_ONCE: usize = 32;
 
 impl Waits {
     /// Lists the holders of the key of `queue`. New readers since the last call are those that the resource lists as
-    /// touched. `anew` says that the value is not the one of the last call.
-    pub fn note_holders(&mut self, queue: u32, resource: &Resource, anew: bool) {
+    /// touched. `is_new_value`: the value is another one than in the last call.
+    pub fn note_holders(&mut self, queue: u32, resource: &Resource, is_new_value: bool) {
         let Some(found) = self.queues.get(queue) else { return };
         let is_awaited = found.len > 0;
         if !(is_awaited || found.readers().0 > 0 || found.has_readers_to_note())
@@ -34,15 +34,15 @@ impl Waits {
             let holder = holder.map_or(0, |hold| hash_owner(self.keys, &hold.owner));
             self.set_holder(queue, holder);
         }
-        self.note_readers(queue, resource, anew);
+        self.note_readers(queue, resource, is_new_value);
     }
 
     /// Lists some of very many readers; the tick comes back for the others. Until then a deadlock that contains one of
     /// the others is not found.
-    fn note_readers(&mut self, queue: u32, resource: &Resource, anew: bool) {
+    fn note_readers(&mut self, queue: u32, resource: &Resource, is_new_value: bool) {
         let Body::Rw(rw) = &resource.body else { return };
         let Some(found) = self.queues.get(queue) else { return };
-        if anew || (found.readers().0 == 0 && !found.has_readers_to_note()) {
+        if is_new_value || (found.readers().0 == 0 && !found.has_readers_to_note()) {
             self.forget_readers(queue);
             if !rw.readers.is_empty()
                 && let Some(queue) = self.queues.get_mut(queue)

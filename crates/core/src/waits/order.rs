@@ -300,6 +300,6 @@ impl Waits {
             }
         }
         let known = self.order.unsure.iter().all(|&party| self.parties.get(party).is_some());
-        (!known).then_some("whoever is in doubt has places")
+        (!known).then_some("an owner in doubt has places")
     }
 }

@@ -56,7 +56,7 @@ impl Rules {
         Terms { lease: TICK * u32::from(self.lease), timeout: TICK }
     }
 
-    /// After so many ticks without an answer no attempt changes any more.
+    /// After this number of ticks without an answer no attempt changes any more.
     pub(super) fn longest(&self) -> u16 {
         u16::from(self.lease) * (u16::from(self.renewals) + 1) + 1
     }

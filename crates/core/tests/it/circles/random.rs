@@ -218,7 +218,7 @@ impl Run {
             self.scene.cancel(state.at, state.queue[chosen - held].owner);
         }
         if self.traced {
-            println!("somebody lets go of {:?}: {:?}", state.at, self.scene.look());
+            println!("an owner releases {:?}: {:?}", state.at, self.scene.look());
         }
     }
 }

@@ -95,7 +95,7 @@ impl Model {
                 self.out.wakes.push((place.client, Answer::Error("MOVING")));
             }
         }
-        self.start_anew();
+        self.start_over();
         for k in 0..KEYS.len() {
             self.give_full_leases(k);
         }
@@ -104,7 +104,7 @@ impl Model {
 
     /// The process is restarted, from an AOF or (`rdb`) from a snapshot.
     pub fn restart(&mut self, rdb: bool, touched: &[usize]) -> Out {
-        self.start_anew();
+        self.start_over();
         self.spent.clear();
         if !rdb {
             let all = (0..KEYS.len()).flat_map(|k| self.holds(k));
@@ -127,7 +127,7 @@ impl Model {
     }
 
     /// Only the saved queue entries of fair locks are left of all waiters.
-    fn start_anew(&mut self) {
+    fn start_over(&mut self) {
         for k in 0..KEYS.len() {
             let is_fair = self.families[k] == Family::Fair && self.there[k];
             self.queues[k] = if is_fair { self.saved[k].clone() } else { Vec::new() };

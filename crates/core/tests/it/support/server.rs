@@ -106,8 +106,8 @@ impl World {
         self.step(|machine, keys, now, fx| machine.swapped(keys, now, (a, b), fx))
     }
 
-    /// MULTI, SWAPDB `a b`, MOVE of the key to `a`, SWAPDB `a b`, EXEC: the machines learn of each step when the value is in
-    /// `b` already, and the moved value is followed first.
+    /// MULTI, SWAPDB `a b`, MOVE of the key to `a`, SWAPDB `a b`, EXEC. The machines learn of each step when the value
+    /// is in `b` already, and the moved value is followed first.
     pub fn move_between_swaps(&mut self, key: Key<'_>, (a, b): (u32, u32)) -> Seen {
         let to = Key { db: b, ..key };
         let mut lost = Vec::new();

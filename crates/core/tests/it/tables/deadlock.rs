@@ -33,7 +33,7 @@ fn a_call_for_all_keys_waits_at_each_and_closes_free_ones() {
           0  c2  ACQUIRE l B                         => t2
           1  c3  MACQUIRE 3 m k n B BLOCK 0          => parked
           2  c4  ACQUIRE l A BLOCK 0                 => DEADLOCK
-        # B stands in front at m, though nobody holds it, and waits for A.
+        # B is the first waiter of m, though it is free, and waits for A.
           3  c4  ACQUIRE m A BLOCK 0                 => DEADLOCK
           3  c4  MACQUIRE 2 x n A BLOCK 0            => DEADLOCK
           4  c5  MACQUIRE 2 n x C BLOCK 0            => parked

@@ -131,7 +131,7 @@ fn many_readers_of_a_moved_value_are_listed_in_portions_and_then_found_in_a_cycl
           0  c3  DLOCK.ACQUIRE z W         => t7
           1  c3  ACQUIRE l W WRITE BLOCK 0 => parked
           2  rename k l
-          2  c4  INFO l                    => READ [-] [A t1 1 29998, B t2 1 29998, C t3 1 29998, D t4 1 29998, E t5 1 29998] waiters 1
+          2  c4  INFO l     => READ [-] [A t1 1 29998, B t2 1 29998, C t3 1 29998, D t4 1 29998, E t5 1 29998] waiters 1
           2  tick
           3  c1  DLOCK.ACQUIRE z E BLOCK 0 => DEADLOCK
           3  c1  DLOCK.ACQUIRE z A BLOCK 0 => DEADLOCK

@@ -148,7 +148,7 @@ fn a_lapse_that_is_found_only_by_a_call_is_no_silence_after_it() {
           2  c9  RELEASE l Y                        => 0; dlock:notify:B: granted 0 t4 1 B l
         103  tick                                   => dlock:notify:A: expired 0 t3 1 A k
         # The grant to B has lapsed, too, and no alarm has said so. Whatever key the call is for:
-        503  c1  MRELEASE 1 m D                     => 0; dlock:notify:B: expired 0 t4 1 B l; dlock:notify:C: granted 0 t5 1 C l
+        503  c1  MRELEASE 1 m D             => 0; dlock:notify:B: expired 0 t4 1 B l; dlock:notify:C: granted 0 t5 1 C l
         504  c1  ACQUIRE l C                        => t5
     ");
 }
@@ -226,7 +226,7 @@ fn a_grant_must_be_claimed_within_claim_ms_however_long_queue_is() {
          10  gone c3
          20  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
          20  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 50 held 0 [] bound 0 waiters 1
-        990  c1  RELEASE k B                        => NOTHELD; dlock:notify:B: expired 0 t2 1 B k; dlock:notify:C: granted 0 t3 1 C k
+        990  c1  RELEASE k B          => NOTHELD; dlock:notify:B: expired 0 t2 1 B k; dlock:notify:C: granted 0 t3 1 C k
         990  c1  INFO k                             => [C] t3 holds 1 lease 30000 ttl 20 held 0 [] bound 0 waiters 0
     ");
 }

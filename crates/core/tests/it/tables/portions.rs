@@ -106,7 +106,7 @@ fn a_place_gets_no_permit_however_many_grants_lapse_before_that_of_its_connectio
           2  c1  RELEASE s $p1             => 1; dlock:notify:A: granted 0 p2 1 A s; dlock:notify:B: granted 0 p3 1 B s
           2  tick                          => dlock:notify:C: granted 0 p4 1 C s
         # That of C is not among those that end first; its connection is silent all the same.
-        150  tick                          => c5 gets p6; dlock:notify:A: expired 0 p2 1 A s; dlock:notify:B: expired 0 p3 1 B s; dlock:notify:C: expired 0 p4 1 C s
+        150  tick => c5 gets p6; dlock:notify:A: expired 0 p2 1 A s; dlock:notify:B: expired 0 p3 1 B s; dlock:notify:C: expired 0 p4 1 C s
         ",
     );
 }
@@ -121,11 +121,11 @@ fn a_reader_gets_no_upgrade_however_many_grants_lapse_before_its_own() {
           1  c2  ACQUIRE k A READ QUEUE 100   => null
           1  c3  ACQUIRE k B READ QUEUE 100   => null
           1  c4  ACQUIRE k C READ QUEUE 100   => null
-          1  c1  RELEASE k Z WRITE            => 0; dlock:notify:A: granted 0 t2 1 A k; dlock:notify:B: granted 0 t3 1 B k
+          1  c1  RELEASE k Z WRITE          => 0; dlock:notify:A: granted 0 t2 1 A k; dlock:notify:B: granted 0 t3 1 B k
           1  tick                             => dlock:notify:C: granted 0 t4 1 C k
           2  c4  ACQUIRE k C WRITE QUEUE 9000 => null
           2  c5  ACQUIRE k D WRITE BLOCK 0    => parked
-        150  tick                             => c5 gets t5; dlock:notify:A: expired 0 t2 1 A k; dlock:notify:B: expired 0 t3 1 B k; dlock:notify:C: expired 0 t4 1 C k
+        150  tick => c5 gets t5; dlock:notify:A: expired 0 t2 1 A k; dlock:notify:B: expired 0 t3 1 B k; dlock:notify:C: expired 0 t4 1 C k
         ",
     );
 }

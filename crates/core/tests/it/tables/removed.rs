@@ -80,7 +80,7 @@ fn very_many_readers_are_broken_at_once_and_told_in_portions() {
           1  c5  INFO k                            => WRITE [E t5 1 30000] [] waiters 1
           1  c1  ACQUIRE k C READ REQID 3          => SPENT
           1  gone c2
-          1  tick                                  => c: broken 0 t1 1 A [1] k; c: broken 0 t2 1 B [2] k; c: broken 0 t3 1 C [3] k +break +break +break +break
+          1  tick => c: broken 0 t1 1 A [1] k; c: broken 0 t2 1 B [2] k; c: broken 0 t3 1 C [3] k +break +break +break +break
           2  c1  ACQUIRE k C READ REQID 3          => SPENT
           2  c3  RELEASE k E WRITE                 => 0; c4 gets t6 +release +acquire
           2  c5  BREAK k                           => 1 +break

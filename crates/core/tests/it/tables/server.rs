@@ -22,12 +22,12 @@ fn after_a_failover_a_bound_hold_has_a_grace_to_be_bound_again() {
         601  c1  INFO o                             => [A] t6 holds 1 lease 100 ttl 99 held 100 [] bound 0 waiters 0
         # Renewed with BIND in that time, or without.
         610  c2  RENEW k A BIND 50                  => t1
-        610  c2  INFO k                             => [A] t1 holds 1 lease 30000 ttl 30000 held 610 [] bound 2 waiters 0
+        610  c2  INFO k                            => [A] t1 holds 1 lease 30000 ttl 30000 held 610 [] bound 2 waiters 0
         611  c2  RENEW m A                          => t3
         611  c2  INFO m                             => [A] t3 holds 1 lease 30000 ttl 189 held 611 [] bound 0 waiters 0
         801  tick
         801  c2  INFO m                             => null
-        801  c2  INFO k                             => [A] t1 holds 1 lease 30000 ttl 29809 held 801 [] bound 2 waiters 0
+        801  c2  INFO k                            => [A] t1 holds 1 lease 30000 ttl 29809 held 801 [] bound 2 waiters 0
     ");
 }
 

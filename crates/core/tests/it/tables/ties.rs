@@ -47,7 +47,7 @@ fn only_bind_moves_the_binding_of_a_claimed_hold() {
           6  c3  INFO k                             => [A] t1 holds 3 lease 30000 ttl 29999 held 6 [] bound 3 waiters 0
           7  gone c3
           7  c4  INFO k                             => [A] t1 holds 3 lease 30000 ttl 70 held 7 [] bound 0 waiters 0
-        # A renewal after the cut sets the end anew.
+        # A renewal after the cut sets the end again.
           8  c4  RENEW k A PX 100                   => t1
          78  tick
          78  c4  INFO k                             => [A] t1 holds 3 lease 100 ttl 30 held 78 [] bound 0 waiters 0

@@ -155,7 +155,7 @@ fn an_undelivered_grant_of_a_fair_lock_with_queue_waits_to_be_claimed() {
           1  c2  ACQUIRE k B BLOCK 0 QUEUE 100          => parked
           2  c1  RELEASE k A                            => 0; c2 gets t2
          10  gone c2                                    => dlock:notify:B: granted 0 t2 1 B k
-         10  c3  INFO k                                 => [B] t2 holds 1 lease 30000 ttl 100 held 8 [] bound 0 waiters 0
+         10  c3  INFO k                                => [B] t2 holds 1 lease 30000 ttl 100 held 8 [] bound 0 waiters 0
          20  c3  ACQUIRE k B NOREENTRY                  => t2
          21  c3  RELEASE k B                            => 0
          # Nobody was there to be tied to, so nothing cuts it.
@@ -163,7 +163,7 @@ fn an_undelivered_grant_of_a_fair_lock_with_queue_waits_to_be_claimed() {
          31  c2  ACQUIRE k B BLOCK 0 QUEUE 100 BIND 0   => parked
          32  c1  RELEASE k A                            => 0; c2 gets t4
          40  gone c2                                    => dlock:notify:B: granted 0 t4 1 B k
-         40  c3  INFO k                                 => [B] t4 holds 1 lease 30000 ttl 100 held 8 [] bound 0 waiters 0
+         40  c3  INFO k                                => [B] t4 holds 1 lease 30000 ttl 100 held 8 [] bound 0 waiters 0
         141  tick                                       => dlock:notify:B: expired 0 t4 1 B k
     ");
 }

@@ -107,7 +107,7 @@ fn messages_of_snotify_are_sharded() {
           1  c2  ACQUIRE k B QUEUE 100 SNOTIFY ch   => null
           2  restart
           2  c2  ACQUIRE k B QUEUE 100 SNOTIFY ch   => null
-          3  c1  BREAK k                            => 1; sharded ch: broken 0 t1 1 A [r] k; sharded ch: granted 0 t2 1 B k
+          3  c1  BREAK k                         => 1; sharded ch: broken 0 t1 1 A [r] k; sharded ch: granted 0 t2 1 B k
         # A later call says where they go.
           4  c2  ACQUIRE k B NOTIFY other           => t2
           5  del k                                  => other: deleted 0 t2 1 B k

@@ -18,7 +18,7 @@ fn a_place_outlives_its_connection_by_the_grace() {
         # What is due counts as ended before the alarm has rung.
         110  c1  POSITION k B                       => null
         110  c1  POSITION k C                       => 1
-        110  c1  INFO k                             => [A] t1 holds 1 lease 30000 ttl 29890 held 110 [] bound 0 waiters 1
+        110  c1  INFO k                            => [A] t1 holds 1 lease 30000 ttl 29890 held 110 [] bound 0 waiters 1
         111  tick
         112  c1  RELEASE k A                        => 0; c3 gets t2
     ");
@@ -93,7 +93,7 @@ fn an_entry_without_a_connection_blocks_the_lock_for_the_rest_of_its_grace() {
           2  c3  ACQUIRE k C BLOCK 0                        => parked
          10  gone c2
          60  c1  RELEASE k A                                => 0; ch: granted 0 t2 1 B k
-         60  c1  INFO k                                     => [B] t2 holds 1 lease 1000 ttl 50 held 0 [] bound 0 waiters 1
+         60  c1  INFO k                                  => [B] t2 holds 1 lease 1000 ttl 50 held 0 [] bound 0 waiters 1
          60  c1  POSITION k B                               => 0
         109  tick
         111  tick                                           => c3 gets t3; ch: expired 0 t2 1 B k
@@ -196,7 +196,7 @@ fn a_retry_after_a_lost_connection_gets_the_grant_once() {
          20  c1  RELEASE k A                                => 0
          30  c3  ACQUIRE k B BLOCK 0 REQID r BIND 0         => t2
          31  c3  ACQUIRE k B BLOCK 0 REQID r BIND 0         => t2
-         31  c3  INFO k                                     => [B] t2 holds 1 lease 30000 ttl 29999 held 11 [] bound 3 waiters 0
+         31  c3  INFO k                             => [B] t2 holds 1 lease 30000 ttl 29999 held 11 [] bound 3 waiters 0
          32  gone c3
          32  c1  INFO k                                     => null
     ");

@@ -65,7 +65,7 @@ fn a_queue_survives_a_restart() {
         110  c1  RELEASE k A                        => 0; ch: granted 0 t2 1 B [r] k
         110  c1  INFO k                             => [B] t2 holds 1 lease 700 ttl 40 held 0 [b] bound 0 waiters 1
         120  c2  ACQUIRE k B BLOCK 0 REQID r        => t2
-        120  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 30000 held 10 [b] bound 2 waiters 1
+        120  c1  INFO k                            => [B] t2 holds 1 lease 30000 ttl 30000 held 10 [b] bound 2 waiters 1
         121  c2  ACQUIRE k B BLOCK 0 REQID r        => t2
         122  c2  RELEASE k B                        => 0; c4 gets t3
         "

@@ -45,7 +45,7 @@ fn a_waiter_for_a_writer_waits_for_the_waiters_in_front() {
         # B waits for A; C stands behind B but goes in with it.
           3  c1  DLOCK.ACQUIRE l A BLOCK 0          => DEADLOCK
           4  c1  DLOCK.ACQUIRE m A BLOCK 0          => DEADLOCK
-          5  c1  RELEASE k A WRITE                  => 0; dlock:notify:B: granted 0 t4 1 B k; dlock:notify:C: granted 0 t5 1 C k
+          5  c1  RELEASE k A WRITE          => 0; dlock:notify:B: granted 0 t4 1 B k; dlock:notify:C: granted 0 t5 1 C k
           6  c1  DLOCK.ACQUIRE m A BLOCK 0          => parked
     ");
 }

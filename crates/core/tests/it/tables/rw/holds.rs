@@ -76,7 +76,7 @@ fn a_downgrade_leaves_no_gap() {
           0  c1  ACQUIRE k A WRITE          => t1
           1  c2  ACQUIRE k B READ BLOCK 0   => parked
           2  c3  ACQUIRE k C WRITE BLOCK 0  => parked
-        # The writer may read at once, whoever waits.
+        # The writer may read at once, even if others wait.
           3  c1  ACQUIRE k A READ BLOCK 50  => t2
           3  c1  INFO k                     => WRITE [A t1 1 29997] [A t2 1 30000] waiters 2
           4  c1  RELEASE k A WRITE          => 0; c2 gets t3

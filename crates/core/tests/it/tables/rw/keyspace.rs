@@ -10,7 +10,7 @@ fn a_deleted_key_goes_to_the_waiters_with_a_message_to_each_holder() {
           1  c3  ACQUIRE k C WRITE BLOCK 0          => parked
           2  c4  ACQUIRE k D READ BLOCK 0           => parked
           3  c5  ACQUIRE k E READ QUEUE 50          => null
-          4  del k                                  => c3 gets t3; ch: deleted 0 t1 1 A k; dlock:notify:B: deleted 0 t2 1 B k
+          4  del k                             => c3 gets t3; ch: deleted 0 t1 1 A k; dlock:notify:B: deleted 0 t2 1 B k
           5  del k                                  => c4 gets t4; dlock:notify:E: granted 0 t5 1 E k
           6  c1  RELEASE k A READ                   => NOTHELD
     ");

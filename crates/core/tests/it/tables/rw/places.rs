@@ -8,7 +8,7 @@ fn a_grant_is_claimed_in_its_own_mode() {
           0  c1  ACQUIRE k A WRITE                  => t1
           1  c2  ACQUIRE k B READ QUEUE 100         => null
           2  c3  ACQUIRE k C READ QUEUE 100 PX 500  => null
-          3  c1  RELEASE k A WRITE                  => 0; dlock:notify:B: granted 0 t2 1 B k; dlock:notify:C: granted 0 t3 1 C k
+          3  c1  RELEASE k A WRITE          => 0; dlock:notify:B: granted 0 t2 1 B k; dlock:notify:C: granted 0 t3 1 C k
           4  c2  ACQUIRE k B WRITE                  => null
           4  c2  INFO k                             => READ [-] [B t2 1 99, C t3 1 99] waiters 0
           5  c2  ACQUIRE k B READ                   => t2
@@ -29,7 +29,7 @@ fn each_grant_lapses_on_its_own() {
           2  c3  ACQUIRE k C READ QUEUE 100         => null
           2  c4  ACQUIRE k D READ QUEUE 100         => null
           3  c5  ACQUIRE k E WRITE BLOCK 0          => parked
-          4  c1  RELEASE k A WRITE                  => 0; dlock:notify:B: granted 0 t2 1 B k; dlock:notify:C: granted 0 t3 1 C k; dlock:notify:D: granted 0 t4 1 D k
+          4  c1  RELEASE k A WRITE => 0; dlock:notify:B: granted 0 t2 1 B k; dlock:notify:C: granted 0 t3 1 C k; dlock:notify:D: granted 0 t4 1 D k
          55  tick                                   => dlock:notify:B: expired 0 t2 1 B k
          60  c3  CANCEL k C                         => 1
         105  tick                                   => c5 gets t5; dlock:notify:D: expired 0 t4 1 D k

@@ -29,7 +29,7 @@ fn a_renewal_claims_and_a_release_gives_back() {
           0  c1  ACQUIRE s A COUNT 2             => p1
           1  c2  ACQUIRE s B QUEUE 100 PX 1000   => null
           1  c3  ACQUIRE s C QUEUE 100           => null
-          2  c1  RELEASE s $p1                   => 0; dlock:notify:B: granted 0 p2 1 B s; dlock:notify:C: granted 0 p3 1 C s
+          2  c1  RELEASE s $p1              => 0; dlock:notify:B: granted 0 p2 1 B s; dlock:notify:C: granted 0 p3 1 C s
           3  c2  RENEW s $p2                     => 1
           3  c2  PERMITS s                       => p2 B 1 1000; p3 C 1 99
           4  c2  ACQUIRE s B                     => null
