@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use dlock_core::machine::Gate;
-use dlock_core::store::{Key, Slot, Store};
+use dlock_core::store::{Key, Slot};
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{Args, Ctx, Verdict};
 use crate::keyspace::Scope;
 use crate::shell::{self, Shell};
-use crate::tick::{self, Turn};
+use crate::tick::{self, Allowed};
 
 const PERIOD_MS: u64 = 1_000;
 
@@ -49,15 +49,15 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
         return;
     }
     if ctx.knows_its_slots() {
-        let turn = Turn { gate: Gate::Unknown, scope: Scope::Everywhere };
-        tick::on_keys(ctx, turn, |shell, keys, _, effects| {
+        let allowed = Allowed { gate: Gate::Unknown, scope: Scope::Everywhere };
+        tick::on_keys(ctx, allowed, |shell, turn| {
             // A key that exists while this node does not own its slot is being imported, with its queue if it is a
             // fair lock.
             let mut is_missing = |name: &[u8]| {
-                matches!(keys.get(Key { db: 0, name }), Slot::Missing | Slot::Elsewhere)
+                matches!(turn.keys.get(Key { db: 0, name }), Slot::Missing | Slot::Elsewhere)
             };
             let lost = |name: &[u8]| lost.contains(&slot(name)) && is_missing(name);
-            shell.machine.slot_lost(queues, lost, effects);
+            shell.machine.slot_lost(queues, lost, turn.fx);
         });
     }
     // Later queues of these slots are ended in this round, too.

@@ -3,17 +3,19 @@
 
 use dlock_core::effects::Effects;
 use dlock_core::hold::NO_CLIENT;
-use dlock_core::machine::{Caller, Gate, Role};
+use dlock_core::machine::{Caller, Gate, Role, Turn};
+use dlock_core::op::{LatchOp, Op};
 use dlock_core::store::Key;
+use dlock_wire::permit::PermitId;
 use dlock_wire::request::{self, Channel, MAcquire, MRelease, MRenew, Request};
 use dlock_wire::table::CommandId;
 
-use crate::command::{self, Desk};
+use crate::command;
 use crate::ffi::{self, Args, Ctx, Level, Mode, log};
 use crate::inbox::Notice;
 use crate::keyspace::{Keys, Named, Scope};
-use crate::tick::{self, Turn};
-use crate::{cluster, inbox, perform, shell};
+use crate::tick::{self, Allowed};
+use crate::{cluster, inbox, perform, permit_id, shell};
 
 /// Prepares the module for its first command.
 pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
@@ -46,24 +48,31 @@ fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
     }
     let named = Named::new(ctx.db(), *args, first, keys);
     let named = (named, Scope::of_command(shell::is_cluster(), keys));
-    match request {
-        Request::Apply { key, payload } => apply(ctx, named, key, payload),
-        Request::Check { .. }
-        | Request::Info { .. }
-        | Request::Waiters { .. }
-        | Request::Position { .. }
-        | Request::Permits { .. } => read(ctx, named, id, &request),
-        Request::Await { .. } => wait(ctx, named, id, &request),
-        _ => write(ctx, named, id, &request),
+    if let Request::Apply { key, payload } = request {
+        return apply(ctx, named, key, payload);
     }
+    let permit = match permit_for(&request) {
+        Ok(permit) => permit,
+        Err(error) => return ctx.reply_error(&format!("ERR {error}")),
+    };
+    match Op::of(id, &request, permit) {
+        None => read(ctx, named, id, &request),
+        Some(op @ Op::Latch(LatchOp::Await { .. })) => wait(ctx, named, op),
+        Some(op) => write(ctx, named, request.notify(), op),
+    }
+}
+
+/// A fresh id for the permits of DSEM.ACQUIRE; no other request needs one.
+fn permit_for(request: &Request<'_>) -> Result<PermitId, String> {
+    if let Request::SemAcquire(_) = request { permit_id::next() } else { Ok(PermitId::default()) }
 }
 
 /// The keys that the running command names, and the keys that it may access.
 type Reached<'a> = (Named<'a>, Scope);
 
-fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, id: CommandId, request: &Request<'_>) {
+fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, notify: Option<Channel<'_>>, op: Op<'_>) {
     let caller = caller(ctx);
-    if let Some(channel) = request.notify()
+    if let Some(channel) = notify
         && caller.has_user
         && !ctx.may_publish(channel.name())
     {
@@ -78,7 +87,7 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, id: CommandId, request: &Req
     }
     // The server has accepted this write, so it accepts the module's writes. Two exceptions: UNBLOCK is not a write
     // and always runs, and the server does not check calls of other modules.
-    let is_unblock = id == CommandId::Unblock;
+    let is_unblock = matches!(op, Op::Unblock { .. });
     if is_unblock {
         hear(ctx);
     }
@@ -87,8 +96,7 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, id: CommandId, request: &Req
     if gate != Gate::Open && !is_unblock && shell::is_primary() {
         return ctx.reply_error("NOREPLICAS the server refuses writes now, so dlock does, too");
     }
-    let turn = Turn { gate, scope };
-    tick::work_off_notices(ctx, turn);
+    tick::work_off_notices(ctx, Allowed { gate, scope });
     shell::with_effects(|fx| {
         let asked = shell::with(|shell| {
             if shell.machine.role() == Role::Replica && !is_unblock {
@@ -96,9 +104,9 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, id: CommandId, request: &Req
             }
             shell.gate = gate;
             shell.machine.set_gate(gate);
-            let store = &mut Keys::new(ctx, Mode::Write, scope, named);
-            let (machine, now, caller) = (&mut shell.machine, shell::now(), caller.as_core());
-            command::write(Desk { machine, store, now, caller, fx }, id, request);
+            let keys = &mut Keys::new(ctx, Mode::Write, scope, named);
+            let turn = &mut Turn { keys, now: shell::now(), caller: caller.as_core(), fx };
+            shell.machine.execute(turn, op);
             true
         });
         match asked {
@@ -110,14 +118,14 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, id: CommandId, request: &Req
 }
 
 /// AWAIT changes nothing, so it works wherever reading commands do, but it may block.
-fn wait(ctx: Ctx<'_>, reached: Reached<'_>, id: CommandId, request: &Request<'_>) {
+fn wait(ctx: Ctx<'_>, reached: Reached<'_>, op: Op<'_>) {
     catch_up(ctx, reached);
     let (named, scope) = reached;
     shell::with_effects(|fx| {
         let asked = shell::with(|shell| {
-            let store = &mut Keys::new(ctx, Mode::Read, scope, named);
-            let (machine, now, caller) = (&mut shell.machine, shell::now(), caller(ctx).as_core());
-            command::write(Desk { machine, store, now, caller, fx }, id, request);
+            let keys = &mut Keys::new(ctx, Mode::Read, scope, named);
+            let turn = &mut Turn { keys, now: shell::now(), caller: caller(ctx).as_core(), fx };
+            shell.machine.execute(turn, op);
         });
         match asked {
             Some(()) => conclude(ctx, named, fx),
@@ -156,7 +164,7 @@ fn read(ctx: Ctx<'_>, reached: Reached<'_>, id: CommandId, request: &Request<'_>
 fn catch_up(ctx: Ctx<'_>, (named, scope): Reached<'_>) {
     hear(ctx);
     if !inbox::is_empty() && may_write_in_reader(ctx, named) {
-        tick::work_off_notices(ctx, Turn { gate: Gate::Open, scope });
+        tick::work_off_notices(ctx, Allowed { gate: Gate::Open, scope });
     }
 }
 

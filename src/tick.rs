@@ -3,8 +3,7 @@
 //! The server calls [`after_sleep`] in each turn of its loop, after it has waited for events and before it serves
 //! any. Only there may the module write outside a command.
 
-use dlock_core::effects::Effects;
-use dlock_core::machine::{Gate, Machine, Progress, Role};
+use dlock_core::machine::{Gate, Machine, Progress, Role, Turn};
 use dlock_core::queue::WaiterId;
 use dlock_core::resource::Kind;
 use dlock_core::store::Key;
@@ -51,16 +50,16 @@ pub fn after_sleep(ctx: Ctx<'_>) {
     }
     let _ = shell::with(|shell| begin(ctx, shell, now));
     let gate = if paused { Gate::Shut } else { Gate::Unknown };
-    let mut turn = Turn { gate, scope: Scope::Everywhere };
+    let mut allowed = Allowed { gate, scope: Scope::Everywhere };
     if !inbox::is_empty() {
-        turn.ask(ctx);
+        allowed.ask(ctx);
     }
-    work_off_notices(ctx, turn);
-    run_due_work(ctx, now, &mut turn);
+    work_off_notices(ctx, allowed);
+    run_due_work(ctx, now, &mut allowed);
     cluster::check(ctx, now);
     let _ = shell::with(|shell| {
-        shell.gate = turn.gate;
-        if turn.gate != Gate::Shut {
+        shell.gate = allowed.gate;
+        if allowed.gate != Gate::Shut {
             shell.check(ctx);
         }
     });
@@ -68,14 +67,14 @@ pub fn after_sleep(ctx: Ctx<'_>) {
 
 /// What the machine may do in this turn.
 #[derive(Debug, Clone, Copy)]
-pub struct Turn {
+pub struct Allowed {
     /// Whether the server would accept a client's write. Only an open gate lets the machine write.
     pub gate: Gate,
     /// The keys that may be accessed.
     pub scope: Scope,
 }
 
-impl Turn {
+impl Allowed {
     /// Asks the server about the gate, unless that is known. Once per turn is enough, because no other command runs
     /// in it.
     fn ask(&mut self, ctx: Ctx<'_>) {
@@ -123,14 +122,14 @@ pub fn ask_gate(ctx: Ctx<'_>) -> Gate {
 
 /// Processes the notices of callbacks, oldest first. Unless the gate is open, notices that need a write are deferred.
 /// A command in a cluster also defers notices about other keys.
-pub fn work_off_notices(ctx: Ctx<'_>, turn: Turn) {
+pub fn work_off_notices(ctx: Ctx<'_>, allowed: Allowed) {
     if inbox::is_empty() {
         return;
     }
     let mut batch = Batch::take();
     let gone = batch.iter().filter(|notice| matches!(notice, Notice::ClientGone(_)));
     let many_gone = gone.take(GONE_AT_ONCE + 1).count() > GONE_AT_ONCE;
-    let told = Told {
+    let facts = BatchFacts {
         many_gone,
         before_load: batch.iter().any(|notice| matches!(notice, Notice::Loading)),
         swaps_before_replay: batch.iter().any(|notice| {
@@ -140,33 +139,33 @@ pub fn work_off_notices(ctx: Ctx<'_>, turn: Turn) {
     // A value that moved must be followed before its old name is checked.
     for notice in batch.iter() {
         if let Notice::Moved { name } = notice
-            && turn.scope.reaches(name)
+            && allowed.scope.reaches(name)
         {
-            follow(ctx, turn, name);
+            follow(ctx, allowed, name);
         }
     }
     // Read again for each notice: one of them may say that this server has become a primary.
-    let is_closed = || turn.gate != Gate::Open && shell::is_primary();
+    let is_closed = || allowed.gate != Gate::Open && shell::is_primary();
     // A load determines what a flush meant, so the two stay together.
     let has_flush = batch.iter().any(|notice| matches!(notice, Notice::Flushed(_)));
-    let keeps_load = has_flush && (is_closed() || turn.scope != Scope::Everywhere);
+    let keeps_load = has_flush && (is_closed() || allowed.scope != Scope::Everywhere);
     while let Some(notice) = batch.next() {
         let is_closed = is_closed();
         if is_closed && notice.writes() {
             batch.put_off(notice, Wait::Gate);
-        } else if waits_for_tick(&notice, turn.scope) {
+        } else if waits_for_tick(&notice, allowed.scope) {
             forget_holders(&notice);
             batch.put_off(notice, Wait::Tick);
         } else if keeps_load && matches!(notice, Notice::Loading) {
             batch.put_off(notice, if is_closed { Wait::Gate } else { Wait::Tick });
         } else if let Notice::ClientGone(client) = notice {
-            if !client_gone(ctx, turn, (client, told)) {
+            if !client_gone(ctx, allowed, (client, facts)) {
                 batch.put_off(notice, Wait::Tick);
             }
         } else if matches!(notice, Notice::Forked) && ffi::avoid_replica_traffic() {
             batch.put_off(notice, Wait::Gate);
         } else {
-            work_off(ctx, turn, notice, told);
+            work_off(ctx, allowed, notice, facts);
         }
     }
 }
@@ -205,13 +204,13 @@ fn forget_holders(notice: &Notice) {
 }
 
 /// Returns `false` if its notice must wait for the tick.
-fn client_gone(ctx: Ctx<'_>, turn: Turn, (client, told): (u64, Told)) -> bool {
+fn client_gone(ctx: Ctx<'_>, allowed: Allowed, (client, facts): (u64, BatchFacts)) -> bool {
     let mut is_done = false;
-    on_keys(ctx, turn, |shell, keys, now, fx| {
-        is_done = if told.many_gone {
-            shell.machine.client_departs(keys, now, client, fx)
+    on_keys(ctx, allowed, |shell, turn| {
+        is_done = if facts.many_gone {
+            shell.machine.client_departs(turn, client)
         } else {
-            shell.machine.client_gone(keys, now, client, fx)
+            shell.machine.client_gone(turn, client)
         };
     });
     is_done
@@ -219,7 +218,7 @@ fn client_gone(ctx: Ctx<'_>, turn: Turn, (client, told): (u64, Told)) -> bool {
 
 /// Facts about a batch of notices that concern each of them.
 #[derive(Clone, Copy)]
-struct Told {
+struct BatchFacts {
     /// A data set is or was loaded after these events.
     before_load: bool,
     /// Records were replayed after an exchange of databases.
@@ -228,60 +227,62 @@ struct Told {
     many_gone: bool,
 }
 
-fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
+fn work_off(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFacts) {
     match notice {
         Notice::ClientGone(client) => {
-            client_gone(ctx, turn, (client, told));
+            client_gone(ctx, allowed, (client, facts));
         }
-        Notice::Heard(client) => on_keys(ctx, turn, |shell, keys, now, fx| {
-            shell.machine.rouse(keys, now, client, fx);
+        Notice::Heard(client) => on_keys(ctx, allowed, |shell, turn| {
+            shell.machine.mark_active(turn, client);
         }),
         Notice::HandleGone(call) => match parking::part(call) {
-            Parted::Waiting(waiter) => on_keys(ctx, turn, |shell, keys, now, fx| {
+            Parted::Waiting(waiter) => on_keys(ctx, allowed, |shell, turn| {
                 if !has_grace(&shell.machine, waiter) {
-                    shell.machine.abandoned(keys, now, waiter, fx);
+                    shell.machine.abandoned(turn, waiter);
                 }
             }),
-            Parted::Sent(waiter) if turn.gate == Gate::Open && turn.scope == Scope::Everywhere => {
-                undelivered(ctx, turn, waiter);
+            Parted::Sent(waiter)
+                if allowed.gate == Gate::Open && allowed.scope == Scope::Everywhere =>
+            {
+                undelivered(ctx, allowed, waiter);
             }
             Parted::Sent(waiter) => inbox::push(Notice::Undelivered(waiter)),
             Parted::Unknown => {}
         },
-        Notice::Undelivered(waiter) => undelivered(ctx, turn, waiter),
-        Notice::Unlinked { db, name, lost } => on_keys(ctx, turn, |shell, keys, now, fx| {
+        Notice::Undelivered(waiter) => undelivered(ctx, allowed, waiter),
+        Notice::Unlinked { db, name, lost } => on_keys(ctx, allowed, |shell, turn| {
             let key = Key { db, name: &name };
-            shell.machine.unlinked(keys, now, key, lost, fx);
+            shell.machine.unlinked(turn, key, lost);
         }),
         Notice::Loaded { db, name, aside: true, .. } => {
             let _ = shell::with(|shell| shell.aside.push((db, name)));
         }
-        Notice::Flushed(db) => on_keys(ctx, turn, |shell, keys, now, fx| {
-            shell.machine.flushed(keys, now, db, !told.before_load, fx);
+        Notice::Flushed(db) => on_keys(ctx, allowed, |shell, turn| {
+            shell.machine.flushed(turn, db, !facts.before_load);
         }),
-        Notice::Swapped { databases, .. } => on_keys(ctx, turn, |shell, keys, now, fx| {
-            if told.swaps_before_replay {
-                shell.machine.swapped_before_replay(keys, now, databases, fx);
+        Notice::Swapped { databases, .. } => on_keys(ctx, allowed, |shell, turn| {
+            if facts.swaps_before_replay {
+                shell.machine.swapped_before_replay(turn, databases);
             } else {
-                shell.machine.swapped(keys, now, databases, fx);
+                shell.machine.swapped(turn, databases);
             }
         }),
         Notice::Freed(value) => {
             let _ = shell::with(|shell| shell.machine.freed(*value));
         }
-        Notice::Role { primary } => on_keys(ctx, turn, |shell, _, now, _| {
-            if primary { shell.machine.promote(now) } else { shell.machine.demote() }
+        Notice::Role { primary } => on_keys(ctx, allowed, |shell, turn| {
+            if primary { shell.machine.promote(turn.now) } else { shell.machine.demote() }
         }),
         Notice::Forked => log_floor(ctx),
         Notice::Moved { name } => {
             // Checked again: a SWAPDB may have moved its entry since. A key that was just loaded has none yet.
-            follow(ctx, turn, &name);
+            follow(ctx, allowed, &name);
             for db in used_databases(ctx) {
-                adopt(ctx, turn, db, &name);
+                adopt(ctx, allowed, db, &name);
             }
         }
         Notice::Loaded { db, name, aside: false, waiters } => {
-            adopt(ctx, turn, db, &name);
+            adopt(ctx, allowed, db, &name);
             // From here on the machine counts them.
             drop(waiters);
         }
@@ -290,8 +291,8 @@ fn work_off(ctx: Ctx<'_>, turn: Turn, notice: Notice, told: Told) {
             let _ = shell::with(|shell| shell.aside = Vec::new());
         }
         Notice::AsyncLoading(Load::Ended) => {
-            on_keys(ctx, turn, |shell, keys, now, fx| {
-                shell.machine.flushed(keys, now, None, false, fx);
+            on_keys(ctx, allowed, |shell, turn| {
+                shell.machine.flushed(turn, None, false);
             });
             let loaded = shell::with(|shell| std::mem::take(&mut shell.aside));
             serve_staged_data(ctx, &loaded.unwrap_or_default());
@@ -333,21 +334,21 @@ fn serve_staged_data(ctx: Ctx<'_>, loaded: &[(u32, Box<[u8]>)]) {
 }
 
 /// Indexes a few keys of a loaded data set. On a primary that needs write access: their leases may have expired.
-fn adopt_some(ctx: Ctx<'_>, turn: Turn) -> Progress {
-    if !inbox::has_loaded() || (turn.gate != Gate::Open && shell::is_primary()) {
+fn adopt_some(ctx: Ctx<'_>, allowed: Allowed) -> Progress {
+    if !inbox::has_loaded() || (allowed.gate != Gate::Open && shell::is_primary()) {
         return Progress::Done;
     }
-    on_keys(ctx, turn, |shell, keys, now, fx| {
+    on_keys(ctx, allowed, |shell, turn| {
         for (db, name) in inbox::take_loaded(CHUNK) {
-            shell.machine.adopt(keys, now, Key { db, name: &name }, fx);
+            shell.machine.adopt(turn, Key { db, name: &name });
         }
     });
     Progress::More
 }
 
-fn follow(ctx: Ctx<'_>, turn: Turn, name: &[u8]) {
+fn follow(ctx: Ctx<'_>, allowed: Allowed, name: &[u8]) {
     for db in used_databases(ctx) {
-        on_keys(ctx, turn, |shell, keys, _, _| shell.machine.moved(keys, Key { db, name }));
+        on_keys(ctx, allowed, |shell, turn| shell.machine.moved(turn, Key { db, name }));
     }
 }
 
@@ -356,29 +357,25 @@ fn used_databases(ctx: Ctx<'_>) -> Vec<u32> {
     sizes.filter(|&(_, size)| size > 0).map(|(db, _)| db).collect()
 }
 
-fn adopt(ctx: Ctx<'_>, turn: Turn, db: u32, name: &[u8]) {
-    on_keys(ctx, turn, |shell, keys, now, fx| {
-        shell.machine.adopt(keys, now, Key { db, name }, fx);
+fn adopt(ctx: Ctx<'_>, allowed: Allowed, db: u32, name: &[u8]) {
+    on_keys(ctx, allowed, |shell, turn| {
+        shell.machine.adopt(turn, Key { db, name });
     });
 }
 
-fn undelivered(ctx: Ctx<'_>, turn: Turn, waiter: WaiterId) {
-    on_keys(ctx, turn, |shell, keys, now, fx| {
-        shell.machine.undelivered(keys, now, waiter, fx);
+fn undelivered(ctx: Ctx<'_>, allowed: Allowed, waiter: WaiterId) {
+    on_keys(ctx, allowed, |shell, turn| {
+        shell.machine.undelivered(turn, waiter);
     });
 }
 
 /// Lets the machine work on keys, and performs the effects.
-pub fn on_keys(
-    ctx: Ctx<'_>,
-    turn: Turn,
-    ask: impl FnOnce(&mut Shell, &mut Keys<'_>, Now, &mut Effects),
-) {
+pub fn on_keys(ctx: Ctx<'_>, allowed: Allowed, run: impl FnOnce(&mut Shell, &mut Turn<'_>)) {
     shell::with_effects(|effects| {
         let asked = shell::with(|shell| {
-            shell.machine.set_gate(turn.gate);
-            let mut keys = Keys::new(ctx, Mode::Write, turn.scope, Named::none());
-            ask(shell, &mut keys, shell::now(), effects);
+            shell.machine.set_gate(allowed.gate);
+            let mut keys = Keys::new(ctx, Mode::Write, allowed.scope, Named::none());
+            run(shell, &mut Turn::without_caller(&mut keys, shell::now(), effects));
         });
         if asked.is_some() {
             perform::perform(ctx, Named::none(), effects);
@@ -386,24 +383,24 @@ pub fn on_keys(
     });
 }
 
-fn run_due_work(ctx: Ctx<'_>, begun: Now, turn: &mut Turn) {
+fn run_due_work(ctx: Ctx<'_>, begun: Now, allowed: &mut Allowed) {
     let mut woken = 0;
     loop {
         let wants = shell::with(|shell| shell.machine.wants_to_write(shell::now()));
         if wants.unwrap_or(false) || inbox::has_loaded() {
-            turn.ask(ctx);
+            allowed.ask(ctx);
         }
-        let turn = *turn;
-        let mut progress = adopt_some(ctx, turn);
-        on_keys(ctx, turn, |shell, keys, now, fx| {
-            if shell.machine.tick(keys, now, turn.gate, CHUNK, fx) == Progress::More {
+        let allowed = *allowed;
+        let mut progress = adopt_some(ctx, allowed);
+        on_keys(ctx, allowed, |shell, turn| {
+            if shell.machine.tick(turn, allowed.gate, CHUNK) == Progress::More {
                 progress = Progress::More;
             }
             // Expired leases may have released a lock. To grant it is a write, so the server is asked first.
-            if turn.gate == Gate::Unknown && shell.machine.wants_to_write(now) {
+            if allowed.gate == Gate::Unknown && shell.machine.wants_to_write(turn.now) {
                 progress = Progress::More;
             }
-            woken += fx.wakes.len();
+            woken += turn.fx.wakes.len();
         });
         let spent = ffi::monotonic_us().saturating_sub(begun.mono.0);
         if progress == Progress::Done || spent > TURN_US || woken >= WOKEN_AT_ONCE {

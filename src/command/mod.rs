@@ -1,15 +1,15 @@
-//! Translates requests into calls of the machine, and outcomes and views into replies.
+//! Translates outcomes and views into replies.
 //!
 //! Code that the families share is here; each family has a file for the rest.
 
 mod latch;
 mod lock;
-mod multi;
 mod rw;
 mod semaphore;
 
-use dlock_core::effects::{Effects, Fault, Outcome};
-use dlock_core::machine::{Caller, Foreign, Machine};
+use dlock_core::effects::{Fault, Outcome};
+use dlock_core::machine::{Foreign, Machine};
+use dlock_core::op::family_of;
 use dlock_core::resource::Kind;
 use dlock_core::store::{Key, Store};
 use dlock_core::time::Now;
@@ -20,60 +20,6 @@ use dlock_wire::request::Request;
 use dlock_wire::table::CommandId;
 
 use crate::ffi::Ctx;
-
-/// The parts that execute a request.
-pub struct Desk<'a, S> {
-    /// The lock rules.
-    pub machine: &'a mut Machine,
-    /// The keys.
-    pub store: &'a mut S,
-    /// The current time.
-    pub now: Now,
-    /// The client that sent the request.
-    pub caller: Caller,
-    /// Receives the effects.
-    pub fx: &'a mut Effects,
-}
-
-/// The family whose keys a command is about; `None` for commands of all families.
-fn kind_of(id: CommandId) -> Option<Kind> {
-    match id {
-        CommandId::Lock(_) | CommandId::Multi(_) => Some(Kind::Lock),
-        CommandId::Fair(_) => Some(Kind::Fair),
-        CommandId::Rw(_) => Some(Kind::Rw),
-        CommandId::Sem(_) => Some(Kind::Semaphore),
-        CommandId::Latch(_) => Some(Kind::Latch),
-        CommandId::Unblock | CommandId::Apply => None,
-    }
-}
-
-/// Executes a request that writes, or AWAIT.
-pub fn write(desk: Desk<'_, impl Store>, id: CommandId, request: &Request<'_>) {
-    match (kind_of(id), *request) {
-        (None, Request::Unblock { client, error }) => {
-            let Desk { machine, store, now, fx, .. } = desk;
-            machine.unblock(store, now, (client, error), fx);
-        }
-        (Some(kind), Request::Cancel { key, owner, reqid }) => {
-            let Desk { machine, store, now, caller, fx } = desk;
-            machine.cancel(store, now, caller, (kind, key, owner, reqid), fx);
-        }
-        _ => match id {
-            CommandId::Lock(_) => lock::write(desk, Kind::Lock, request),
-            CommandId::Fair(_) => lock::write(desk, Kind::Fair, request),
-            CommandId::Rw(_) => rw::write(desk, request),
-            CommandId::Sem(_) => semaphore::write(desk, request),
-            CommandId::Latch(_) => latch::write(desk, request),
-            CommandId::Multi(_) => multi::write(desk, request),
-            CommandId::Unblock | CommandId::Apply => misplaced(request),
-        },
-    }
-}
-
-/// A request that its family does not have: the parser never creates one.
-fn misplaced(request: &Request<'_>) {
-    debug_assert!(false, "not a writing request of this family: {request:?}");
-}
 
 /// The result of a reading request.
 pub enum View {
@@ -100,13 +46,13 @@ pub enum View {
 /// Executes a reading request in database `db`. `None` for other requests.
 pub fn read(
     machine: &Machine,
-    store: &mut impl Store,
+    store: &mut dyn Store,
     now: Now,
     db: u32,
     id: CommandId,
     request: &Request<'_>,
 ) -> Option<Result<View, Foreign>> {
-    let kind = kind_of(id)?;
+    let kind = family_of(id)?;
     Some(match *request {
         Request::Info { key: name } => {
             let key = Key { db, name };

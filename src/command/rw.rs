@@ -1,23 +1,11 @@
-//! DRW: translates requests into calls of the machine, and writes INFO.
+//! DRW: writes INFO.
 
-use dlock_core::store::Store;
 use dlock_core::view::RwInfo;
 use dlock_wire::reply::{info, rw_info};
-use dlock_wire::request::{Mode, Request};
+use dlock_wire::request::Mode;
 
-use super::{Desk, Fields};
+use super::Fields;
 use crate::ffi::Ctx;
-
-pub(super) fn write(desk: Desk<'_, impl Store>, request: &Request<'_>) {
-    let Desk { machine, store, now, caller, fx } = desk;
-    match *request {
-        Request::RwAcquire(ref call) => machine.rw_acquire(store, now, caller, call, fx),
-        Request::RwRelease(ref call) => machine.rw_release(store, now, caller, call, fx),
-        Request::RwRenew(ref call) => machine.rw_renew(store, now, caller, call, fx),
-        Request::RwBreak { key, owner } => machine.rw_break(store, now, caller, (key, owner), fx),
-        _ => super::misplaced(request),
-    }
-}
 
 pub(super) fn show(ctx: Ctx<'_>, found: &RwInfo) {
     let mode = match found.mode {

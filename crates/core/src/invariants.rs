@@ -15,7 +15,7 @@ impl Machine {
     /// The first sentence that is false, if any.
     ///
     /// O(n) in the whole state: for tests.
-    pub fn broken_invariant<S: Store>(&self, store: &mut S, _now: Now) -> Option<String> {
+    pub fn broken_invariant(&self, store: &mut dyn Store, _now: Now) -> Option<String> {
         self.check_queues().and_then(|()| self.check_keys(store)).err()
     }
 
@@ -152,7 +152,7 @@ impl Machine {
         })
     }
 
-    fn check_keys<S: Store>(&self, store: &mut S) -> Result<(), String> {
+    fn check_keys(&self, store: &mut dyn Store) -> Result<(), String> {
         let leases = self.leases();
         let (mut held, mut permits) = (0, 0);
         for id in 0..leases.bound() {

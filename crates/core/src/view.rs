@@ -135,9 +135,9 @@ pub struct LatchInfo {
 
 impl Machine {
     /// DLOCK.INFO and DFAIR.INFO (`kind`); `None` if the key is missing.
-    pub fn lock_info<S: Store>(
+    pub fn lock_info(
         &self,
-        store: &mut S,
+        store: &mut dyn Store,
         now: Now,
         kind: Kind,
         key: Key<'_>,
@@ -166,9 +166,9 @@ impl Machine {
     }
 
     /// DRW.INFO; `None` if the key is missing.
-    pub fn rw_info<S: Store>(
+    pub fn rw_info(
         &self,
-        store: &mut S,
+        store: &mut dyn Store,
         now: Now,
         key: Key<'_>,
     ) -> Result<Option<RwInfo>, Foreign> {
@@ -208,9 +208,9 @@ impl Machine {
     }
 
     /// DSEM.INFO; `None` if the key is missing.
-    pub fn sem_info<S: Store>(
+    pub fn sem_info(
         &self,
-        store: &mut S,
+        store: &mut dyn Store,
         now: Now,
         key: Key<'_>,
     ) -> Result<Option<SemInfo>, Foreign> {
@@ -235,9 +235,9 @@ impl Machine {
     }
 
     /// DSEM.PERMITS: the permits that are out with an owner and a lease.
-    pub fn permits<S: Store>(
+    pub fn permits(
         &self,
-        store: &mut S,
+        store: &mut dyn Store,
         now: Now,
         key: Key<'_>,
     ) -> Result<Vec<PermitInfo>, Foreign> {
@@ -258,9 +258,9 @@ impl Machine {
     }
 
     /// DLATCH.INFO; `None` if the latch is open or missing.
-    pub fn latch_info<S: Store>(
+    pub fn latch_info(
         &self,
-        store: &mut S,
+        store: &mut dyn Store,
         now: Now,
         key: Key<'_>,
     ) -> Result<Option<LatchInfo>, Foreign> {
@@ -282,9 +282,9 @@ impl Machine {
     }
 
     /// CHECK of DLOCK, DFAIR and DRW (`kind`): whether `token` is that of a hold in force.
-    pub fn is_current<S: Store>(
+    pub fn is_current(
         &self,
-        store: &mut S,
+        store: &mut dyn Store,
         now: Now,
         (kind, key): (Kind, Key<'_>),
         token: u64,
@@ -299,9 +299,9 @@ impl Machine {
     }
 
     /// WAITERS: the first `most` waiters in order of service.
-    pub fn waiters<S: Store>(
+    pub fn waiters(
         &self,
-        store: &mut S,
+        store: &mut dyn Store,
         now: Now,
         (kind, key): (Kind, Key<'_>),
         most: usize,
@@ -324,9 +324,9 @@ impl Machine {
 
     /// POSITION: 0 for a holder, else the position in the queue, counted from 1; `None` for neither. A waiter that also
     /// holds gets its position.
-    pub fn position<S: Store>(
+    pub fn position(
         &self,
-        store: &mut S,
+        store: &mut dyn Store,
         now: Now,
         (kind, key): (Kind, Key<'_>),
         owner: &[u8],
@@ -350,9 +350,9 @@ impl Machine {
     }
 
     /// The content of a key of the family `kind`.
-    fn look_up<'s, S: Store>(
+    fn look_up<'s>(
         &self,
-        store: &'s mut S,
+        store: &'s mut dyn Store,
         kind: Kind,
         key: Key<'_>,
     ) -> Result<Option<&'s Resource>, Foreign> {

@@ -1,17 +1,18 @@
 //! ACQUIRE of every family.
 
-use super::caller::{Caller, presence_of, refused_in_script};
+use super::caller::{presence_of, refused_in_script};
 use super::hand_on::{Verdict, first_count, granted, too_wide};
 use super::reentry::own_hold;
 use super::requests::{Asks, Call};
-use super::{Grip, Machine, Step};
+use super::{Grip, Machine};
 use crate::bytes::Owner;
-use crate::effects::{Effects, Event, Outcome};
+use crate::effects::{Event, Outcome};
 use crate::hold::{Did, Hold, Notify};
 use crate::queue::{Presence, Rank, Want};
 use crate::resource::{Body, Kind, Resource};
-use crate::store::Store;
-use crate::time::{Millis, Now};
+use crate::time::Millis;
+use crate::turn::Step;
+use crate::turn::Turn;
 use alloc::format;
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
@@ -19,7 +20,7 @@ use dlock_wire::request::{Acquire, Channel, Mode, RwAcquire, SemAcquire};
 
 /// An ACQUIRE of any family.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(crate) struct Asked<'a> {
     pub call: &'a Acquire<'a>,
     pub want: Want,
     /// How the caller waits if it has to; `None` if it does not wait.
@@ -41,15 +42,8 @@ impl Machine {
     /// - REQID names a request whose hold has ended, or that was cancelled (a late copy): `SPENT`.
     /// - Waiting would close a cycle of owners that wait for each other: `DEADLOCK`.
     /// - Too many waiters: `LIMIT`.
-    pub fn acquire<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        (kind, call): (Kind, &Acquire<'_>),
-        fx: &mut Effects,
-    ) {
-        self.acquire_any_kind(store, now, caller, (kind, call, Want::Lock), fx);
+    pub fn acquire(&mut self, turn: &mut Turn<'_>, (kind, call): (Kind, &Acquire<'_>)) {
+        self.acquire_any_kind(turn, (kind, call, Want::Lock));
     }
 
     /// DRW.ACQUIRE: as [`Machine::acquire`], for each mode on its own. In addition:
@@ -57,16 +51,9 @@ impl Machine {
     /// - READ by the writer is granted: a downgrade begins this way.
     /// - WRITE by a reader (an upgrade) is granted if it is the only reader. Otherwise it waits in front of all
     ///   waiters, or is refused with `DEADLOCK` if another reader waits to upgrade.
-    pub fn rw_acquire<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        call: &RwAcquire<'_>,
-        fx: &mut Effects,
-    ) {
+    pub fn rw_acquire(&mut self, turn: &mut Turn<'_>, call: &RwAcquire<'_>) {
         let asked = (Kind::Rw, &call.acquire, Want::Rw(call.mode));
-        self.acquire_any_kind(store, now, caller, asked, fx);
+        self.acquire_any_kind(turn, asked);
     }
 
     /// DSEM.ACQUIRE. `permit` is the id of the permits, new for each call.
@@ -77,52 +64,46 @@ impl Machine {
     /// - More permits than the semaphore has: `LIMIT`.
     /// - The semaphore is missing: LIMIT makes it; without LIMIT the call waits for it.
     /// - The rest as [`Machine::acquire`].
-    pub fn sem_acquire<S: Store>(
+    pub fn sem_acquire(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         (call, permit): (&SemAcquire<'_>, PermitId),
-        fx: &mut Effects,
     ) {
         let want = Want::Permits { count: call.count, limit: call.limit, id: permit };
-        self.acquire_any_kind(store, now, caller, (Kind::Semaphore, &call.acquire, want), fx);
+        self.acquire_any_kind(turn, (Kind::Semaphore, &call.acquire, want));
     }
 
-    fn acquire_any_kind<S: Store>(
+    fn acquire_any_kind(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         (kind, call, want): (Kind, &Acquire<'_>, Want),
-        fx: &mut Effects,
     ) {
-        if let Some(fault) = refused_in_script(caller, call.bind_ms, call.queue_ms) {
-            fx.reply = Some(fault);
+        if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, call.queue_ms) {
+            turn.fx.reply = Some(fault);
             return;
         }
-        self.rouse(store, now, caller.client, fx);
-        let presence = presence_of(now, caller, call.block_ms, call.queue_ms);
+        self.mark_active(turn, turn.caller.client);
+        let presence = presence_of(turn.now, turn.caller, call.block_ms, call.queue_ms);
         let mode = if let Want::Rw(mode) = want { Some(mode) } else { None };
         let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
         let request = Call { kind, mode, owner, id, asks };
-        let key = (kind, caller.key(call.key));
+        let key = (kind, turn.caller.key(call.key));
         if presence.is_some()
             && want.can_lock_up()
             && self.settings.deadlock_detection
-            && !self.is_over(key.1, now, request)
+            && !self.is_over(key.1, turn.now, request)
         {
-            self.end_due_leases(store, now, core::iter::once(key), fx);
-            if let Some(circle) = self.circle(store, now, key, (call.owner, want)) {
+            self.end_due_leases(turn, core::iter::once(key));
+            if let Some(circle) = self.circle(turn, key, (call.owner, want)) {
                 self.counters.deadlocks_refused += 1;
-                fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, circle));
+                turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, circle));
                 return;
             }
         }
         let asked = Asked { call, want, presence };
         let request = (call.key, request);
-        self.on_request(store, now, caller, request, fx, |machine, step, resource| {
-            machine.acquire_here(step, resource, caller, asked)
+        self.on_request(turn, request, |machine, step, resource| {
+            machine.acquire_here(step, resource, asked)
         });
     }
 
@@ -131,7 +112,6 @@ impl Machine {
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
-        caller: Caller,
         asked: Asked<'_>,
     ) -> Option<Outcome> {
         let Asked { call, want, presence } = asked;
@@ -139,7 +119,7 @@ impl Machine {
         // The first waiter comes before this call, even if no alarm has served it yet.
         self.hand_on(step, resource);
         if let Some(id) = own_hold(resource, call, want) {
-            return Some(self.acquire_again(step, resource, id, caller, asked));
+            return Some(self.acquire_again(step, resource, id, asked));
         }
         if too_wide.is_some() {
             return too_wide;
@@ -151,7 +131,7 @@ impl Machine {
             if let Some(slot) = place {
                 self.oust(step.key, slot, step.fx);
             }
-            let outcome = self.grant_caller(step, resource, caller, asked);
+            let outcome = self.grant_caller(step, resource, asked);
             self.counters.grants_at_once += u64::from(outcome.is_grant());
             return Some(outcome);
         }
@@ -162,11 +142,11 @@ impl Machine {
             return Some(fault);
         }
         let rank = if goes_first { Rank::First } else { Rank::Last };
-        let slot = match self.stand_in_line(step, resource.kind(), caller, asked, rank) {
+        let slot = match self.stand_in_line(step, resource.kind(), asked, rank) {
             Ok(slot) => slot,
             Err(fault) => return Some(fault),
         };
-        step.caller = self.waits.get(slot).map(|waiter| waiter.id);
+        step.own_waiter = self.waits.get(slot).map(|waiter| waiter.id);
         self.note_holders(step, resource);
         self.hand_on(step, resource);
         if step.answer.is_some() {
@@ -174,7 +154,7 @@ impl Machine {
         }
         step.fx.note(step.key, Event::Wait);
         if presence.is_parked() {
-            step.fx.parked = step.caller;
+            step.fx.parked = step.own_waiter;
             return None;
         }
         Some(Outcome::Null)
@@ -206,7 +186,7 @@ impl Machine {
     }
 
     /// Whether a new call can be granted now: the resource is free for it, and no waiter is first.
-    pub(super) fn is_open(
+    pub(crate) fn is_open(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
@@ -225,7 +205,7 @@ impl Machine {
 
     /// The answer to a call that does not wait: Null while holds are in the way or nothing is free, otherwise the
     /// reason why the resource is closed.
-    pub(super) fn refuse(
+    pub(crate) fn refuse(
         &self,
         step: &Step<'_>,
         resource: &Resource,
@@ -248,11 +228,10 @@ impl Machine {
     }
 
     /// Grants to the caller what is free. The caller of this function updates the counters.
-    pub(super) fn grant_caller(
+    pub(crate) fn grant_caller(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
-        caller: Caller,
         asked: Asked<'_>,
     ) -> Outcome {
         let call = asked.call;
@@ -272,7 +251,7 @@ impl Machine {
             extras: None,
         };
         hold.remember(call.reqid, Did::Acquire);
-        self.dress((resource.entry, id), &mut hold, caller, call);
+        self.dress((resource.entry, id), &mut hold, step.caller.client, call);
         resource.put_hold(id, hold);
         step.dirty = true;
         step.granted = true;
@@ -284,23 +263,17 @@ impl Machine {
     }
 
     /// Applies the options of a call to a hold: label, channel, binding.
-    pub(super) fn dress(
-        &mut self,
-        grip: Grip,
-        hold: &mut Hold,
-        caller: Caller,
-        call: &Acquire<'_>,
-    ) {
+    pub(crate) fn dress(&mut self, grip: Grip, hold: &mut Hold, client: u64, call: &Acquire<'_>) {
         if let Some(label) = call.label.filter(|label| !label.is_empty() || hold.extras.is_some()) {
             hold.extras_mut().label = label.into();
         }
         hold.set_notify(notify_of(call), call.reqid);
         if let Some(ms) = call.bind_ms {
-            self.tie(grip, hold, ms, caller.client);
+            self.tie(grip, hold, ms, client);
         }
     }
 
-    pub(super) fn lease_of(&self, call: &Acquire<'_>) -> Millis {
+    pub(crate) fn lease_of(&self, call: &Acquire<'_>) -> Millis {
         call.lease_ms.unwrap_or(self.settings.default_lease_ms)
     }
 }
@@ -322,7 +295,7 @@ pub(crate) fn is_upgrade(resource: &Resource, owner: &[u8], want: Want) -> bool 
 }
 
 /// Whether and where messages about a waiter are published.
-pub(super) fn notify_of(call: &Acquire<'_>) -> Notify {
+pub(crate) fn notify_of(call: &Acquire<'_>) -> Notify {
     match (call.notify, call.queue_ms) {
         (Some(Channel::Plain(name)), _) => Notify::Channel(name.into()),
         (Some(Channel::Sharded(name)), _) => Notify::Sharded(name.into()),
@@ -331,18 +304,18 @@ pub(super) fn notify_of(call: &Acquire<'_>) -> Notify {
     }
 }
 
-pub(super) fn tokens_used_up() -> Outcome {
+pub(crate) fn tokens_used_up() -> Outcome {
     Outcome::fault(ErrorCode::Err, "the fencing tokens of this server are used up")
 }
 
 /// The answer to a call for a grant while the server refuses writes. The server refuses such a call itself, so clients
 /// should not see this answer.
 #[cold]
-pub(super) fn grants_are_closed() -> Outcome {
+pub(crate) fn grants_are_closed() -> Outcome {
     Outcome::fault(ErrorCode::Err, "nothing is granted while the server refuses writes; try again")
 }
 
-pub(super) fn in_quarantine(left_ms: Millis) -> Outcome {
+pub(crate) fn in_quarantine(left_ms: Millis) -> Outcome {
     let text = format!("no new grants for another {left_ms} ms (dlock.restart-quarantine-ms)");
     Outcome::fault(ErrorCode::Quarantine, text)
 }

@@ -13,7 +13,7 @@ use dlock_wire::reply::ErrorCode;
 impl Machine {
     /// Ends all waits of a queue: blocked calls get the answer, queue entries without a call are removed. The first
     /// waiters are served at once, unless this step has done enough; the tick serves the others.
-    pub(super) fn answer_all(&mut self, queue: u32, answer: Outcome, fx: &mut Effects) {
+    pub(crate) fn answer_all(&mut self, queue: u32, answer: Outcome, fx: &mut Effects) {
         let Some(found) = self.waits.queue(queue).filter(|queue| queue.is_live()) else { return };
         if found.kind.minds_its_queue() {
             // If the value is there all the same, it has no queue entries from now on: it may exist only for them.
@@ -27,7 +27,7 @@ impl Machine {
     }
 
     /// Continues with that; `false` if nothing is left.
-    pub(super) fn answer_more(&mut self, fx: &mut Effects) -> bool {
+    pub(crate) fn answer_more(&mut self, fx: &mut Effects) -> bool {
         let Some((queue, answer)) = self.answered.pop_first() else { return false };
         if self.answer_some(queue, &answer, LEAVE_AT_ONCE, fx) {
             self.answered.insert(queue, answer);
@@ -52,16 +52,16 @@ impl Machine {
     }
 
     /// Whether waiters have an answer that is not sent yet.
-    pub(super) fn has_answered(&self) -> bool {
+    pub(crate) fn has_answered(&self) -> bool {
         !self.answered.is_empty()
     }
 
     /// The answer that a waiter has already, if it is not sent yet.
-    pub(super) fn answer_of(&self, waiter: &Waiter) -> Option<Outcome> {
+    pub(crate) fn answer_of(&self, waiter: &Waiter) -> Option<Outcome> {
         self.answered.get(&waiter.queue).cloned()
     }
 
-    pub(super) fn answer_one(&mut self, slot: u32, answer: &Outcome, fx: &mut Effects) {
+    pub(crate) fn answer_one(&mut self, slot: u32, answer: &Outcome, fx: &mut Effects) {
         let Some(waiter) = self.forget_place(slot) else { return };
         if waiter.presence.is_parked() {
             fx.wake(waiter.id, told(&waiter, answer));
@@ -71,7 +71,7 @@ impl Machine {
 }
 
 /// The form in which one waiter gets the answer to all.
-pub(super) fn told(waiter: &Waiter, answer: &Outcome) -> Outcome {
+pub(crate) fn told(waiter: &Waiter, answer: &Outcome) -> Outcome {
     match answer {
         Outcome::Fault(Fault { code: ErrorCode::Moving, text }) if !waiter.owner.is_empty() => {
             Outcome::fault(ErrorCode::Moving, format!("{}: {text}", quoted(&waiter.owner)))

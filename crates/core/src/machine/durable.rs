@@ -1,11 +1,12 @@
 //! Keys with a durable queue. A fair lock saves its queue. A semaphore made by LIMIT is removed when no client needs it
 //! any more.
 
-use super::{Machine, Role, Step};
+use super::{Machine, Role};
 use crate::fair::{Fair, Place};
 use crate::hold::NO_CLIENT;
 use crate::queue::{Newcomer, Presence, Rank, Waiter};
 use crate::resource::{Body, Debris, Kind, Resource};
+use crate::turn::Step;
 use alloc::boxed::Box;
 use alloc::collections::btree_map::Entry;
 
@@ -14,7 +15,7 @@ const PLACES_AT_ONCE: usize = 32;
 
 impl Machine {
     /// Updates the value of a key from its queue.
-    pub(super) fn mind_queue(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn mind_queue(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         if self.role == Role::Replica {
             return;
         }
@@ -116,7 +117,7 @@ impl Machine {
     /// Turns the entries of a fair lock into waiters without a connection. The lock was loaded, or belonged to a
     /// primary that is gone. Their graces start when this server takes writes, or at the end of its quarantine: no
     /// owner could ask again earlier.
-    pub(super) fn adopt_places(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn adopt_places(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let Body::Fair(fair) = &mut resource.body else { return };
         let queue = self.waits.queue_of(step.key).and_then(|id| self.waits.queue(id));
         if queue.is_some_and(|queue| queue.serial == fair.mirrors) {
@@ -159,7 +160,7 @@ impl Machine {
     }
 
     /// The key of a fair lock was deleted: queue entries without a blocked call end with it.
-    pub(super) fn drop_places(&mut self, queue: u32) {
+    pub(crate) fn drop_places(&mut self, queue: u32) {
         let Some(found) = self.waits.queue(queue) else { return };
         if found.len > self.wide_at_once {
             let calls = self.calls_in(queue);

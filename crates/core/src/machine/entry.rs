@@ -4,16 +4,17 @@
 //! updates the entry from the value.
 
 use super::ties::orphan;
-use super::{Machine, Role, Step};
+use super::{Machine, Role};
 use crate::hold::Hold;
 use crate::lease::NO_ENTRY;
 use crate::resource::{Body, Lock, Resource};
 use crate::store::Key;
 use crate::time::{LeaseInstant, Millis};
+use crate::turn::Step;
 
 impl Machine {
     /// Ensures that the resource under a key has its entry, in the current epoch.
-    pub(super) fn enter(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn enter(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let loaded = resource.entry == NO_ENTRY;
         if let Some(entry) = self.leases.of_key(resource.entry, step.key) {
             if entry.epoch == self.epoch {
@@ -48,7 +49,7 @@ impl Machine {
 
     /// Turns the remaining times of a loaded resource into deadlines, and learns its tokens. Returns whether any hold
     /// has extras.
-    pub(super) fn start_clock(&mut self, lease: LeaseInstant, resource: &mut Resource) -> bool {
+    pub(crate) fn start_clock(&mut self, lease: LeaseInstant, resource: &mut Resource) -> bool {
         let from_snapshot = self.trusts_no_remainder(resource);
         let starts = |left: LeaseInstant, full: Millis| {
             LeaseInstant(lease.0.saturating_add(remainder(left, full, from_snapshot).0))
@@ -77,7 +78,7 @@ impl Machine {
 
     /// Whether the remaining times of a loaded resource may be shorter than what clients were promised after it was
     /// saved. A replica need not count down: its promotion gives every lease in full.
-    pub(super) fn trusts_no_remainder(&self, resource: &Resource) -> bool {
+    pub(crate) fn trusts_no_remainder(&self, resource: &Resource) -> bool {
         resource.from_snapshot && self.role == Role::Primary
     }
 
@@ -103,7 +104,7 @@ impl Machine {
     }
 
     /// Updates the lease index from the new state of a resource.
-    pub(super) fn settle(&mut self, key: Key<'_>, resource: &mut Resource) {
+    pub(crate) fn settle(&mut self, key: Key<'_>, resource: &mut Resource) {
         if resource.is_free() {
             if resource.entry != NO_ENTRY {
                 self.leases.leave(resource.entry);
@@ -127,16 +128,16 @@ impl Machine {
 
 /// The time left in a loaded resource: what was left when it was saved. For a snapshot it is the longer of that and the
 /// full time, because the snapshot lacks later renewals.
-pub(super) fn remainder(left: LeaseInstant, full: Millis, from_snapshot: bool) -> LeaseInstant {
+pub(crate) fn remainder(left: LeaseInstant, full: Millis, from_snapshot: bool) -> LeaseInstant {
     if from_snapshot { left.max(LeaseInstant(0) + full) } else { left }
 }
 
 /// The longest lease on which the owner of a hold from a snapshot may count: it may have claimed the grant since.
-pub(super) fn longest_lease(hold: &Hold) -> Millis {
+pub(crate) fn longest_lease(hold: &Hold) -> Millis {
     full_lease(hold).max(hold.lease_ms)
 }
 
 /// The lease that a promoted replica gives a hold.
-pub(super) fn full_lease(hold: &Hold) -> Millis {
+pub(crate) fn full_lease(hold: &Hold) -> Millis {
     hold.unclaimed().map_or(hold.lease_ms, |unclaimed| unclaimed.claim_ms)
 }

@@ -10,12 +10,12 @@
 //! to the database that now has their data. The queues of a flush stay with the database number.
 
 use super::{Machine, Role};
-use crate::effects::Effects;
 use crate::hold::NO_CLIENT;
 use crate::holds::HoldId;
 use crate::lease::EntryId;
 use crate::queue::Queue;
-use crate::store::{Key, Slot, Store};
+use crate::store::{Key, Slot};
+use crate::turn::Turn;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Why the walk over entries and queues runs.
@@ -31,7 +31,7 @@ enum Cause {
 
 /// A walk that has not ended.
 #[derive(Debug)]
-pub(super) struct Flush {
+pub(crate) struct Flush {
     cause: Cause,
     /// For a database that was swapped since: where its data is now.
     moved: BTreeMap<u32, u32>,
@@ -125,12 +125,12 @@ impl Machine {
     }
 
     /// All keys of one database (`None`: of all) were removed.
-    pub(super) fn begin_flush(&mut self, db: Option<u32>) {
+    pub(crate) fn begin_flush(&mut self, db: Option<u32>) {
         self.flushes.push_back(Flush::new(self, Cause::Flush(db)));
     }
 
     /// Two databases were swapped.
-    pub(super) fn begin_swap(&mut self, (a, b): (u32, u32), is_doubtful: bool) {
+    pub(crate) fn begin_swap(&mut self, (a, b): (u32, u32), is_doubtful: bool) {
         if !is_doubtful {
             // Otherwise entries still have their old address.
             for flush in &mut self.flushes {
@@ -144,7 +144,7 @@ impl Machine {
 
     /// Whether an entry may name one of these databases while its value was in the other: a replica heard late of the
     /// exchange and has not drained it. Otherwise the entry of a moved value would pass for that of a lost value.
-    pub(super) fn may_be_exchanged(&self, one: u32, other: u32) -> bool {
+    pub(crate) fn may_be_exchanged(&self, one: u32, other: u32) -> bool {
         let is_late = |flush: &&Flush| matches!(flush.cause, Cause::Swap(_, _, true));
         let is_of = |db| self.flushes.iter().filter(is_late).any(|flush| flush.is_of_data(db));
         is_of(one) && is_of(other)
@@ -152,7 +152,7 @@ impl Machine {
 
     /// A large value of this database is gone, and its list of bindings with it. One walk covers all such values if it
     /// starts over.
-    pub(super) fn begin_untie(&mut self, db: u32) {
+    pub(crate) fn begin_untie(&mut self, db: u32) {
         let is_one = |flush: &Flush| flush.cause == Cause::Untie(db) && flush.now_in(db) == db;
         let fresh = Flush::new(self, Cause::Untie(db));
         match self.flushes.iter_mut().find(|flush| is_one(flush)) {
@@ -162,14 +162,14 @@ impl Machine {
     }
 
     /// Does one piece of the oldest flush that is not drained; `false` if there is none.
-    pub(super) fn flush_one<S: Store>(&mut self, store: &mut S, fx: &mut Effects) -> bool {
+    pub(crate) fn flush_one(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(mut flush) = self.flushes.pop_front() else { return false };
         let worked = if let Cause::Swap(..) = flush.cause {
-            self.flush_next_queue(store, &mut flush, fx) || self.swap_entry(store, &mut flush)
+            self.flush_next_queue(turn, &mut flush) || self.swap_entry(turn, &mut flush)
         } else {
-            self.flush_tie(store, &mut flush)
-                || self.flush_entry(store, &mut flush)
-                || self.flush_next_queue(store, &mut flush, fx)
+            self.flush_tie(turn, &mut flush)
+                || self.flush_entry(turn, &mut flush)
+                || self.flush_next_queue(turn, &mut flush)
         };
         if worked {
             self.flushes.push_front(flush);
@@ -178,7 +178,7 @@ impl Machine {
     }
 
     /// Bindings come first. A removed entry can be given to another key, and the bindings of that key must stay.
-    fn flush_tie<S: Store>(&mut self, store: &mut S, flush: &mut Flush) -> bool {
+    fn flush_tie(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
         let Some(&client) = flush.clients.front() else { return false };
         let Some((entry, id)) = self.connections.tie_after(client, flush.last_tie) else {
             flush.clients.pop_front();
@@ -188,9 +188,9 @@ impl Machine {
         flush.last_tie = Some((entry, id));
         let is_there = self.leases.key_of(entry).is_some_and(|key| {
             !flush.is_of_data(key.db)
-                || !store.is_empty(key.db)
+                || !turn.keys.is_empty(key.db)
                     && matches!(
-                        store.get(key),
+                        turn.keys.get(key),
                         Slot::Here(resource) if resource.entry == entry
                             && resource.hold(id).is_some_and(|hold| hold.tied_to() == client)
                     )
@@ -201,7 +201,7 @@ impl Machine {
         true
     }
 
-    fn flush_entry<S: Store>(&mut self, store: &mut S, flush: &mut Flush) -> bool {
+    fn flush_entry(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
         if flush.entry >= flush.entry_bound {
             return false;
         }
@@ -209,8 +209,8 @@ impl Machine {
         flush.entry += 1;
         if let Some(Key { db, .. }) = self.leases.key_of(id)
             && flush.is_of_data(db)
-            && (store.is_empty(db) || !self.is_entry_of(store, id, db))
-            && !self.may_have_been_exchanged(store, id)
+            && (turn.keys.is_empty(db) || !self.is_entry_of(turn, id, db))
+            && !self.may_have_been_exchanged(turn, id)
         {
             self.leases.leave(id);
         }
@@ -218,17 +218,17 @@ impl Machine {
     }
 
     /// Whether the key of an entry is in database `db`.
-    fn is_entry_of<S: Store>(&self, store: &mut S, id: EntryId, db: u32) -> bool {
+    fn is_entry_of(&self, turn: &mut Turn<'_>, id: EntryId, db: u32) -> bool {
         self.leases.get(id).is_some_and(|entry| {
-            let slot = store.get(Key { db, name: &entry.name });
+            let slot = turn.keys.get(Key { db, name: &entry.name });
             matches!(slot, Slot::Here(resource) if resource.entry == id)
         })
     }
 
     /// Whether the key of an entry is in the other database of a swap that still looks for entries.
-    fn may_have_been_exchanged<S: Store>(&self, store: &mut S, id: EntryId) -> bool {
+    fn may_have_been_exchanged(&self, turn: &mut Turn<'_>, id: EntryId) -> bool {
         self.flushes.iter().any(|flush| match flush.cause {
-            Cause::Swap(a, b, true) => [a, b].iter().any(|&db| self.is_entry_of(store, id, db)),
+            Cause::Swap(a, b, true) => [a, b].iter().any(|&db| self.is_entry_of(turn, id, db)),
             Cause::Swap(..) | Cause::Flush(_) | Cause::Untie(_) => false,
         })
     }
@@ -240,7 +240,7 @@ impl Machine {
     }
 
     /// Applies a swap to the next entry.
-    fn swap_entry<S: Store>(&mut self, store: &mut S, flush: &mut Flush) -> bool {
+    fn swap_entry(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
         let Cause::Swap(a, b, is_doubtful) = flush.cause else { return false };
         if flush.entry >= flush.entry_bound {
             return false;
@@ -256,9 +256,9 @@ impl Machine {
         // Entries of a fair lock's queue stay with the database number. A semaphore without permits may exist only for
         // its waiters.
         let minds = entry.kind.minds_its_queue() && entry.permits == 0;
-        if is_doubtful && !self.is_entry_of(store, id, db) {
+        if is_doubtful && !self.is_entry_of(turn, id, db) {
             let other = exchanged(db, (flush.now_in(a), flush.now_in(b)));
-            if !self.is_entry_of(store, id, other) && self.is_flushing_one_of([db, other]) {
+            if !self.is_entry_of(turn, id, other) && self.is_flushing_one_of([db, other]) {
                 // It does not matter which of the two was flushed: the value is in neither.
                 self.leases.leave(id);
                 return true;
@@ -272,30 +272,20 @@ impl Machine {
         true
     }
 
-    fn flush_next_queue<S: Store>(
-        &mut self,
-        store: &mut S,
-        flush: &mut Flush,
-        fx: &mut Effects,
-    ) -> bool {
+    fn flush_next_queue(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
         if flush.queue >= flush.queue_bound {
             return false;
         }
         let id = flush.queue;
         flush.queue += 1;
         if self.waits.queue(id).is_some_and(|queue| flush.is_of_queue(id, queue)) {
-            self.flush_queue(store, id, flush, fx);
+            self.flush_queue(turn, id, flush);
         }
         true
     }
 
     /// Before an operation on a key: applies flushes and swaps to its waiters.
-    pub(super) fn see_to_flush_of<S: Store>(
-        &mut self,
-        store: &mut S,
-        key: Key<'_>,
-        fx: &mut Effects,
-    ) {
+    pub(crate) fn see_to_flush_of(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
         for at in 0..self.flushes.len() {
             // Each of them may have replaced the queue.
             let Some(id) = self.waits.queue_of(key) else { return };
@@ -305,34 +295,28 @@ impl Machine {
                 continue;
             }
             let Some(mut flush) = self.flushes.remove(at) else { return };
-            self.flush_queue(store, id, &mut flush, fx);
+            self.flush_queue(turn, id, &mut flush);
             self.flushes.insert(at, flush);
         }
     }
 
-    fn flush_queue<S: Store>(
-        &mut self,
-        store: &mut S,
-        id: u32,
-        flush: &mut Flush,
-        fx: &mut Effects,
-    ) {
+    fn flush_queue(&mut self, turn: &mut Turn<'_>, id: u32, flush: &mut Flush) {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
         let key = Key { db, name: &name };
         if let Cause::Swap(..) = flush.cause {
             flush.seen.insert(id);
-            self.look_at(store, id, fx);
+            self.look_at(turn, id);
             return;
         }
         let was = Key { db: flush.now_in(db), name: &name };
-        let is_gone = matches!(store.get(was), Slot::Missing);
+        let is_gone = matches!(turn.keys.get(was), Slot::Missing);
         if is_gone && self.role == Role::Primary {
-            self.value_is_gone(kind, key, fx);
+            self.value_is_gone(kind, key, turn.fx);
         }
         // The queue may be another one now, with the waiters that are left.
         let Some(id) = self.waits.queue_of(key) else { return };
-        self.look_at(store, id, fx);
+        self.look_at(turn, id);
         if is_gone && self.waits.queue(id).is_some() {
             // The flush does not cover calls that come from now on.
             self.waits.renew_serial(id);

@@ -21,7 +21,7 @@ const SLOTS_AT_ONCE: u32 = 16;
 
 /// The wait tables of the time before a demotion.
 #[derive(Debug)]
-pub(super) struct Former {
+pub(crate) struct Former {
     waits: Waits,
     connections: Connections,
     /// The answers that queues had already.
@@ -70,7 +70,7 @@ impl Machine {
     }
 
     /// Answers some waiters from before a demotion; `false` if there are none.
-    pub(super) fn answer_former(&mut self, fx: &mut Effects) -> bool {
+    pub(crate) fn answer_former(&mut self, fx: &mut Effects) -> bool {
         let Some(former) = self.former.front_mut() else { return false };
         for _ in 0..SLOTS_AT_ONCE {
             if former.next >= former.waits.slot_bound() {
@@ -97,12 +97,12 @@ impl Machine {
     }
 
     /// Whether some waiters from before a demotion have no answer yet.
-    pub(super) fn has_former(&self) -> bool {
+    pub(crate) fn has_former(&self) -> bool {
         !self.former.is_empty()
     }
 
     /// The call of a former waiter is over: it gets no answer.
-    pub(super) fn forget_former(&mut self, id: WaiterId) {
+    pub(crate) fn forget_former(&mut self, id: WaiterId) {
         for former in &mut self.former {
             if former.waits.by_id(id).is_some() {
                 former.waits.strike(id.slot());
@@ -111,7 +111,7 @@ impl Machine {
     }
 
     /// The connection of former waiters is gone, and with it their blocked call.
-    pub(super) fn former_client_gone(&mut self, client: u64) {
+    pub(crate) fn former_client_gone(&mut self, client: u64) {
         for former in &mut self.former {
             if let Some(slot) = former.call_of(client) {
                 former.waits.strike(slot);
@@ -121,7 +121,7 @@ impl Machine {
 
     /// Ends the blocked call of a former waiter, with the answer that it has already, or with this one. Returns whether
     /// there was one.
-    pub(super) fn unblock_former(
+    pub(crate) fn unblock_former(
         &mut self,
         client: u64,
         outcome: &Outcome,

@@ -1,16 +1,17 @@
 //! The end of holds.
 
-use super::{End, Machine, Role, Step, subject};
+use super::{End, Machine, Role, subject};
 use crate::effects::Event;
 use crate::holds::{ALONE, HoldId};
 use crate::resource::{Body, Ending, Kind, Lock, Resource};
+use crate::turn::Step;
 use alloc::vec::Vec;
 use dlock_wire::message::Event as Message;
 use dlock_wire::request::Mode;
 
 impl Machine {
     /// Ends the holds of a key that have expired, and hands off.
-    pub(super) fn end_what_is_due(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn end_what_is_due(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         if self.role == Role::Replica || !self.accepts_writes() {
             return;
         }
@@ -46,7 +47,7 @@ impl Machine {
 
     /// Ends one expired hold. A step ends only some of very many holds that have expired or lost their connection. It
     /// never leaves out the holds that its call names: a call never works on an expired hold.
-    pub(super) fn end_if_due(
+    pub(crate) fn end_if_due(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
@@ -75,7 +76,7 @@ impl Machine {
     }
 
     /// Ends the hold under `id`. The caller hands off.
-    pub(super) fn end_hold(
+    pub(crate) fn end_hold(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,

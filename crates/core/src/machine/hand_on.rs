@@ -3,7 +3,7 @@
 use super::acquire::{grants_are_closed, tokens_used_up};
 use super::in_flight::{Given, Part};
 use super::requests::{Asks, Call};
-use super::{AT_ONCE, Machine, Step, quoted, subject};
+use super::{AT_ONCE, Machine, quoted, subject};
 use crate::effects::{Event, Outcome};
 use crate::hold::{Did, Hold, NO_CLIENT, Tie, Unclaimed};
 use crate::holds::{ALONE, HoldId};
@@ -13,6 +13,7 @@ use crate::resource::{Body, Kind, Lock, Resource};
 use crate::slab::NIL;
 use crate::spent::Use;
 use crate::time::Millis;
+use crate::turn::Step;
 use alloc::format;
 use alloc::string::String;
 use dlock_wire::message;
@@ -21,7 +22,7 @@ use dlock_wire::request::Mode;
 
 /// Whether a key can grant a demand.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// It can be granted now.
     Yes,
     /// Not now.
@@ -32,7 +33,7 @@ pub(super) enum Verdict {
 
 impl Machine {
     /// Hands the resource off to the waiters that it now admits, in order of service.
-    pub(super) fn hand_on(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn hand_on(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let kind = resource.kind();
         let is_lock = matches!(kind, Kind::Lock | Kind::Fair);
         if is_lock && !matches!(resource.lock(), Lock::Free) {
@@ -65,7 +66,7 @@ impl Machine {
     }
 
     /// Tells the queue of a key, if there is one, its current holders.
-    pub(super) fn note_holders(&mut self, step: &Step<'_>, resource: &Resource) {
+    pub(crate) fn note_holders(&mut self, step: &Step<'_>, resource: &Resource) {
         if let Some(queue) = self.waits.queue_of(step.key) {
             self.waits.note_holders(queue, resource, false);
         }
@@ -128,12 +129,12 @@ impl Machine {
     }
 
     /// The first waiter of a queue that counts.
-    pub(super) fn first_in(&self, queue: u32) -> Option<u32> {
+    pub(crate) fn first_in(&self, queue: u32) -> Option<u32> {
         self.those_who_count(queue).next().map(|(slot, _)| slot)
     }
 
     /// The waiters of a queue that count.
-    pub(super) fn those_who_count(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+    pub(crate) fn those_who_count(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
         // Clients that died can leave very many queue entries behind: skip those in front without a walk.
         let walk = self.waits.walk_counting(queue, self.connections.times_heard());
         walk.filter(|(_, waiter)| !self.is_passed_over(waiter))
@@ -172,7 +173,7 @@ impl Machine {
 
     /// Whether the key itself admits the demand of `owner`. A missing semaphore is made if a waiter of the queue asked
     /// for that.
-    pub(super) fn verdict(
+    pub(crate) fn verdict(
         &self,
         step: &mut Step<'_>,
         resource: &mut Resource,
@@ -216,7 +217,7 @@ impl Machine {
 
     /// Returns the id and token of a new hold. Every hold gets its name here, so no hold begins while grants are
     /// closed. An error if they are closed, or if the tokens are used up.
-    pub(super) fn name_hold(
+    pub(crate) fn name_hold(
         &mut self,
         step: &Step<'_>,
         want: Want,
@@ -233,7 +234,7 @@ impl Machine {
         Ok((id, token))
     }
 
-    pub(super) fn grant_waiter(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
+    pub(crate) fn grant_waiter(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
         let Some(want) = self.waits.get(slot).map(|waiter| waiter.ask.want) else { return };
         if let Want::Taken(n) = want {
             self.grant_taken(step, resource, slot, n);
@@ -246,7 +247,7 @@ impl Machine {
         let Some(waiter) = self.forget_place(slot) else { return };
         let mut hold = hold_for(&waiter, step, token);
         let outcome = granted(id, token, want);
-        if Some(waiter.id) == step.caller {
+        if Some(waiter.id) == step.own_waiter {
             step.answer = Some(outcome);
             self.counters.grants_at_once += 1;
         } else {
@@ -290,7 +291,7 @@ impl Machine {
     }
 
     /// Time in which a grant must be claimed, in milliseconds. (An entry of a fair lock without QUEUE lasts its grace.)
-    pub(super) fn claim_ms(&self, queue_ms: Option<Millis>) -> Millis {
+    pub(crate) fn claim_ms(&self, queue_ms: Option<Millis>) -> Millis {
         queue_ms.unwrap_or(self.settings.fair_grace_ms).min(self.settings.claim_ms)
     }
 
@@ -323,7 +324,7 @@ impl Machine {
             step.granted = true;
             step.fx.note(step.key, Event::Acquire);
         }
-        if Some(waiter.id) == step.caller {
+        if Some(waiter.id) == step.own_waiter {
             step.answer = Some(Outcome::Taken);
             self.counters.grants_at_once += u64::from(!is_repeat);
             return;
@@ -337,9 +338,9 @@ impl Machine {
 
     /// A demand of a waiter can never be granted: a blocked call gets the reason, a queue entry without a call is
     /// removed.
-    pub(super) fn refuse_waiter(&mut self, step: &mut Step<'_>, slot: u32, why: &Outcome) {
+    pub(crate) fn refuse_waiter(&mut self, step: &mut Step<'_>, slot: u32, why: &Outcome) {
         let Some(waiter) = self.forget_place(slot) else { return };
-        if Some(waiter.id) == step.caller {
+        if Some(waiter.id) == step.own_waiter {
             step.answer = Some(why.clone());
         } else if waiter.presence.is_parked() {
             step.fx.wake(waiter.id, why.clone());
@@ -355,12 +356,12 @@ fn lapses_are_left(step: &Step<'_>, resource: &Resource) -> bool {
 }
 
 /// Why a request can never be granted.
-pub(super) fn too_wide(key: &[u8], n: u32, capacity: u32) -> String {
+pub(crate) fn too_wide(key: &[u8], n: u32, capacity: u32) -> String {
     format!("{n} permits are asked for and {} has {capacity}", quoted(key))
 }
 
 /// The answer to the owner of a new hold.
-pub(super) fn granted(id: HoldId, token: u64, want: Want) -> Outcome {
+pub(crate) fn granted(id: HoldId, token: u64, want: Want) -> Outcome {
     match want {
         Want::Permits { .. } => Outcome::Permit(id.to_be_bytes()),
         Want::Lock | Want::Rw(_) | Want::Taken(_) | Want::Open => Outcome::Token(token),
@@ -368,7 +369,7 @@ pub(super) fn granted(id: HoldId, token: u64, want: Want) -> Outcome {
 }
 
 /// The first count of a new hold; for permits, their number.
-pub(super) fn first_count(want: Want) -> u32 {
+pub(crate) fn first_count(want: Want) -> u32 {
     match want {
         Want::Permits { count, .. } => count,
         Want::Lock | Want::Rw(_) | Want::Taken(_) | Want::Open => 1,
@@ -376,7 +377,7 @@ pub(super) fn first_count(want: Want) -> u32 {
 }
 
 /// The hold that a waiter asked for.
-pub(super) fn hold_for(waiter: &Waiter, step: &Step<'_>, token: u64) -> Hold {
+pub(crate) fn hold_for(waiter: &Waiter, step: &Step<'_>, token: u64) -> Hold {
     let ask: &Ask = &waiter.ask;
     let mut hold = Hold {
         owner: waiter.owner.clone(),

@@ -1,16 +1,18 @@
 //! The verbs of a holder: RELEASE, RENEW and FENCE; and of an operator: BREAK.
 
-use super::caller::{Caller, refused_in_script};
+use super::caller::refused_in_script;
 use super::reentry::{claim, set_deadline};
 use super::requests::{Asks, Call};
-use super::{End, Machine, Step, quoted, rw, wrong_type};
-use crate::effects::{Effects, Event, Outcome};
+use super::{End, Machine, quoted, rw, wrong_type};
+use crate::effects::{Event, Outcome};
 use crate::hold::{Did, Hold};
 use crate::holds::HoldId;
 use crate::resource::{Kind, Resource};
 use crate::spent::Use;
-use crate::store::{Key, Store};
-use crate::time::{Millis, Now};
+use crate::store::Key;
+use crate::time::Millis;
+use crate::turn::Step;
+use crate::turn::Turn;
 use alloc::format;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
@@ -23,7 +25,7 @@ fn holds_of(resource: &Resource, owner: &[u8]) -> Vec<HoldId> {
 
 /// Selects a hold.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Whose<'a> {
+pub(crate) struct Whose<'a> {
     pub owner: &'a [u8],
     /// The mode, for a read-write lock.
     pub mode: Option<Mode>,
@@ -37,30 +39,20 @@ impl Machine {
     ///
     /// `NOTHELD` if the owner does not hold it, or not with TOKEN. A repeated REQID of a RELEASE counts nothing and
     /// gets the same answer, even if the hold has ended since.
-    pub fn release<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        (kind, call): (Kind, &Release<'_>),
-        fx: &mut Effects,
-    ) {
-        self.release_hold(store, now, caller, (kind, None), call, fx);
+    pub fn release(&mut self, turn: &mut Turn<'_>, (kind, call): (Kind, &Release<'_>)) {
+        self.release_hold(turn, (kind, None), call);
     }
 
-    pub(super) fn release_hold<S: Store>(
+    pub(crate) fn release_hold(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         (kind, mode): (Kind, Option<Mode>),
         call: &Release<'_>,
-        fx: &mut Effects,
     ) {
         let request = releases(kind, mode, call);
         let key = (call.key, request);
-        self.on_request(store, now, caller, key, fx, |machine, step, resource| {
-            let outcome = machine.release_here(step, resource, caller, mode, call);
+        self.on_request(turn, key, |machine, step, resource| {
+            let outcome = machine.release_here(step, resource, mode, call);
             if matches!(&outcome, Outcome::Fault(fault) if fault.code == ErrorCode::NotHeld) {
                 // A later copy must not release the owner's next hold.
                 machine.spend(step, request, Use::PassedOver);
@@ -69,11 +61,10 @@ impl Machine {
         });
     }
 
-    pub(super) fn release_here(
+    pub(crate) fn release_here(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
-        caller: Caller,
         mode: Option<Mode>,
         call: &Release<'_>,
     ) -> Outcome {
@@ -89,7 +80,7 @@ impl Machine {
                 if let Did::Release(said) = did {
                     answer = Some(said);
                 }
-                self.follow(grip, hold, None, caller.client);
+                self.follow(grip, hold, None, step.caller.client);
                 if hold.unclaimed().is_some() {
                     let lease_ms = hold.lease_ms;
                     claim(hold, step, lease_ms);
@@ -119,60 +110,49 @@ impl Machine {
 
     /// DLOCK.RENEW and DFAIR.RENEW (`kind`): sets a new end of the lease, which may be sooner or later. Without PX or
     /// EX it uses the hold's own lease. It claims a QUEUE grant. The reply is the token; `NOTHELD` as for RELEASE.
-    pub fn renew<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        (kind, call): (Kind, &Renew<'_>),
-        fx: &mut Effects,
-    ) {
-        self.renew_hold(store, now, caller, (kind, None), call, fx);
+    pub fn renew(&mut self, turn: &mut Turn<'_>, (kind, call): (Kind, &Renew<'_>)) {
+        self.renew_hold(turn, (kind, None), call);
     }
 
-    pub(super) fn renew_hold<S: Store>(
+    pub(crate) fn renew_hold(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         (kind, mode): (Kind, Option<Mode>),
         call: &Renew<'_>,
-        fx: &mut Effects,
     ) {
-        if let Some(fault) = refused_in_script(caller, call.bind_ms, None) {
-            fx.reply = Some(fault);
+        if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
+            turn.fx.reply = Some(fault);
             return;
         }
         let key = (kind, call.key);
-        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+        let answer = self.on_call(turn, key, |machine, step, resource| {
             machine.end_if_due(step, resource, |resource| holds_of(resource, call.owner));
             let whose = Whose { owner: call.owner, mode, token: call.token };
             match hold_of(step.key, resource, whose) {
                 Ok(id) => {
                     let times = (call.lease_ms, call.bind_ms);
-                    machine.renew_here(step, resource, id, caller, times);
+                    machine.renew_here(step, resource, id, times);
                     resource.hold(id).map_or(Outcome::Null, |hold| Outcome::Token(hold.token))
                 }
                 Err(fault) => fault,
             }
         });
-        fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+        turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
     /// Sets a new end of a lease.
-    pub(super) fn renew_here(
+    pub(crate) fn renew_here(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
         id: HoldId,
-        caller: Caller,
         (lease_ms, bind_ms): (Option<Millis>, Option<Millis>),
     ) {
         let grip = (resource.entry, id);
         resource.change_hold(id, |hold| {
             let lease_ms = lease_ms.unwrap_or(hold.lease_ms);
             if bind_ms.is_some() || hold.unclaimed().is_some() {
-                self.follow(grip, hold, bind_ms, caller.client);
+                self.follow(grip, hold, bind_ms, step.caller.client);
             }
             if hold.unclaimed().is_some() {
                 claim(hold, step, lease_ms);
@@ -188,76 +168,61 @@ impl Machine {
     /// DLOCK.FENCE and DFAIR.FENCE (`kind`): raises the token of the hold to at least `token`, and
     /// of this server with it. The reply is the token of the hold afterwards. `NOTHELD` if the
     /// owner does not hold it; `ERR` for a token above [`Machine::token_ceiling`].
-    pub fn fence<S: Store>(
+    pub fn fence(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         (kind, key, owner, token): (Kind, &[u8], &[u8], u64),
-        fx: &mut Effects,
     ) {
-        let answer =
-            self.on_call(store, now, caller, (kind, key), fx, |machine, step, resource| {
-                let whose = Whose { owner, mode: None, token: None };
-                let id = match hold_of(step.key, resource, whose) {
-                    Ok(id) => id,
-                    Err(fault) => return fault,
-                };
-                let ceiling = machine.token_ceiling(now.wall_us);
-                if token > ceiling {
-                    let text =
-                        format!("token {token} is too far ahead: at most {ceiling} is taken now");
-                    return Outcome::fault(ErrorCode::Err, text);
-                }
-                let raised = resource.change_hold(id, |hold| {
-                    let from = hold.token;
-                    hold.token = hold.token.max(token);
-                    hold.answers = hold.answers.wrapping_add(1);
-                    (from, hold.token)
-                });
-                let Some((from, to)) = raised else { return Outcome::Null };
-                machine.raised(step.key, from, to);
-                machine.tokens.learn(to);
-                step.dirty = true;
-                Outcome::Token(to)
+        let answer = self.on_call(turn, (kind, key), |machine, step, resource| {
+            let whose = Whose { owner, mode: None, token: None };
+            let id = match hold_of(step.key, resource, whose) {
+                Ok(id) => id,
+                Err(fault) => return fault,
+            };
+            let ceiling = machine.token_ceiling(step.now.wall_us);
+            if token > ceiling {
+                let text =
+                    format!("token {token} is too far ahead: at most {ceiling} is taken step.now");
+                return Outcome::fault(ErrorCode::Err, text);
+            }
+            let raised = resource.change_hold(id, |hold| {
+                let from = hold.token;
+                hold.token = hold.token.max(token);
+                hold.answers = hold.answers.wrapping_add(1);
+                (from, hold.token)
             });
-        fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+            let Some((from, to)) = raised else { return Outcome::Null };
+            machine.raised(step.key, from, to);
+            machine.tokens.learn(to);
+            step.dirty = true;
+            Outcome::Token(to)
+        });
+        turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
     /// DLOCK.BREAK and DFAIR.BREAK (`kind`): ends the hold of any owner. 1 if there was one, else 0.
-    pub fn break_lock<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        (kind, key): (Kind, &[u8]),
-        fx: &mut Effects,
-    ) {
-        let answer =
-            self.on_call(store, now, caller, (kind, key), fx, |machine, step, resource| {
-                if resource.lock().hold().is_none() {
-                    return Outcome::Count(0);
-                }
-                machine.end_hold(step, resource, crate::holds::ALONE, End::Broken);
-                machine.hand_on(step, resource);
-                Outcome::Count(1)
-            });
-        fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    pub fn break_lock(&mut self, turn: &mut Turn<'_>, (kind, key): (Kind, &[u8])) {
+        let answer = self.on_call(turn, (kind, key), |machine, step, resource| {
+            if resource.lock().hold().is_none() {
+                return Outcome::Count(0);
+            }
+            machine.end_hold(step, resource, crate::holds::ALONE, End::Broken);
+            machine.hand_on(step, resource);
+            Outcome::Count(1)
+        });
+        turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
     /// CANCEL of DLOCK, DFAIR, DRW and DSEM (`kind`): the owner leaves the queue (its blocked call is answered Null),
     /// or returns an unclaimed grant. 1 if it did either, else 0. The request that REQID names is over afterwards, even
     /// if it has not arrived yet.
-    pub fn cancel<S: Store>(
+    pub fn cancel(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         (kind, key, owner, id): (Kind, &[u8], &[u8], Option<&[u8]>),
-        fx: &mut Effects,
     ) {
         let call = Call { kind, mode: None, owner, id, asks: Asks::Cancel };
-        self.on_request(store, now, caller, (key, call), fx, |machine, step, resource| {
+        self.on_request(turn, (key, call), |machine, step, resource| {
             if id.is_none() {
                 machine.cancel_on_the_way(step.key, resource, (owner, None));
             }
@@ -303,7 +268,7 @@ fn releases<'a>(kind: Kind, mode: Option<Mode>, call: &Release<'a>) -> Call<'a> 
 }
 
 /// The selected hold, or `NOTHELD`.
-pub(super) fn hold_of(
+pub(crate) fn hold_of(
     key: Key<'_>,
     resource: &Resource,
     whose: Whose<'_>,
@@ -317,7 +282,7 @@ pub(super) fn hold_of(
 }
 
 #[cold]
-pub(super) fn not_held(
+pub(crate) fn not_held(
     key: Key<'_>,
     resource: &Resource,
     whose: Whose<'_>,

@@ -1,23 +1,24 @@
 //! Grants in flight to a parked caller. Its connection may close before they arrive.
 
 use super::requests::{Asks, Call};
-use super::{End, Machine, Role, Step};
+use super::{End, Machine, Role};
 use crate::bytes::{Name, Owner};
-use crate::effects::Effects;
 use crate::hold::{NO_CLIENT, Unclaimed};
 use crate::holds::{ALONE, HoldId};
 use crate::queue::{Ask, Newcomer, Presence, Rank, Waiter, WaiterId};
 use crate::resource::{Body, Kind, Resource};
 use crate::spent::Use;
-use crate::store::{Key, Store};
-use crate::time::{Instant, Millis, Now};
+use crate::store::Key;
+use crate::time::{Instant, Millis};
+use crate::turn::Step;
+use crate::turn::Turn;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use dlock_wire::message::Event;
 
 /// The grants that one answer carries to a parked caller.
 #[derive(Debug)]
-pub(super) struct InFlight {
+pub(crate) struct InFlight {
     /// The connection of the caller.
     client: u64,
     request: Option<Box<[u8]>>,
@@ -54,7 +55,7 @@ struct Kept {
 
 /// The grant of one key.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(crate) struct Part {
     pub kind: Kind,
     pub db: u32,
     pub name: Name,
@@ -64,7 +65,7 @@ pub(super) struct Part {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Given {
+pub(crate) enum Given {
     /// A hold, by its fencing token (0 for permits).
     Hold {
         id: HoldId,
@@ -77,7 +78,7 @@ pub(super) enum Given {
 }
 
 impl InFlight {
-    pub(super) fn into_parts(self) -> Vec<Part> {
+    pub(crate) fn into_parts(self) -> Vec<Part> {
         self.parts
     }
 }
@@ -100,7 +101,7 @@ impl Part {
 
 impl Machine {
     /// Notes the grants that the answer to a parked call carries.
-    pub(super) fn send(&mut self, waiter: &Waiter, parts: Vec<Part>) {
+    pub(crate) fn send(&mut self, waiter: &Waiter, parts: Vec<Part>) {
         let stays = self.stays(waiter, parts.first());
         let request = waiter.ask.request.clone();
         let grant = InFlight { client: waiter.client, request, is_cancelled: false, stays, parts };
@@ -131,7 +132,7 @@ impl Machine {
     }
 
     /// A resent call was answered with this hold: the grant that it repeats needs no rollback any more.
-    pub(super) fn answered_again(
+    pub(crate) fn answered_again(
         &mut self,
         key: Key<'_>,
         hold: (HoldId, u64),
@@ -146,7 +147,7 @@ impl Machine {
     }
 
     /// The same for a resent TAKE.
-    pub(super) fn taken_again(&mut self, key: Key<'_>, request: Option<&[u8]>) {
+    pub(crate) fn taken_again(&mut self, key: Key<'_>, request: Option<&[u8]>) {
         let repeated = |grant: &&mut InFlight| grant.request.as_deref() == request;
         for grant in self.in_flight.values_mut().filter(repeated) {
             for part in grant.parts.iter_mut().filter(|part| part.is_at(key)) {
@@ -157,7 +158,7 @@ impl Machine {
 
     /// The owner of a key's holds cancels its requests, or with `request` only that one. A grant in flight has been
     /// claimed, so it stays. But if it does not arrive, its queue entry is not restored.
-    pub(super) fn cancel_on_the_way(
+    pub(crate) fn cancel_on_the_way(
         &mut self,
         key: Key<'_>,
         resource: &Resource,
@@ -177,7 +178,7 @@ impl Machine {
     }
 
     /// FENCE raised the token of a hold: from now on the new token identifies it.
-    pub(super) fn raised(&mut self, key: Key<'_>, from: u64, to: u64) {
+    pub(crate) fn raised(&mut self, key: Key<'_>, from: u64, to: u64) {
         for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
             if part.is_of(key, (ALONE, from))
                 && let Given::Hold { token, .. } = &mut part.given
@@ -188,7 +189,7 @@ impl Machine {
     }
 
     /// A semaphore is gone. Permits of a TAKE in flight must not be returned to a new semaphore under the same name.
-    pub(super) fn forget_taken(&mut self, mut is_gone: impl FnMut(Key<'_>) -> bool) {
+    pub(crate) fn forget_taken(&mut self, mut is_gone: impl FnMut(Key<'_>) -> bool) {
         for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
             let key = Key { db: part.db, name: &part.name };
             if let Given::Taken(_) = part.given
@@ -201,7 +202,7 @@ impl Machine {
     }
 
     /// A value moved to another key: grants in flight to its holders belong there.
-    pub(super) fn readdress(&mut self, from: Key<'_>, to: Key<'_>) {
+    pub(crate) fn readdress(&mut self, from: Key<'_>, to: Key<'_>) {
         for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
             if part.is_at(from) {
                 part.db = to.db;
@@ -211,7 +212,7 @@ impl Machine {
     }
 
     /// Two databases were swapped, and the holds with them.
-    pub(super) fn swap_in_flight(&mut self, a: u32, b: u32) {
+    pub(crate) fn swap_in_flight(&mut self, a: u32, b: u32) {
         for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
             part.db = match part.db {
                 db if db == a => b,
@@ -222,7 +223,7 @@ impl Machine {
     }
 
     /// The grants in flight to `client`, oldest first.
-    pub(super) fn on_the_way_to(&self, client: u64) -> Vec<WaiterId> {
+    pub(crate) fn on_the_way_to(&self, client: u64) -> Vec<WaiterId> {
         let found = self.in_flight.iter().filter(|(_, grant)| grant.client == client);
         let mut found: Vec<WaiterId> = found.map(|(&waiter, _)| waiter).collect();
         found.sort_unstable();
@@ -235,13 +236,7 @@ impl Machine {
     /// only the undelivered count is rolled back; if that answer was to the same request, nothing is. With QUEUE the
     /// entry returns to its position, without a connection. A grant of a fair lock stays unclaimed. Nothing is kept of
     /// a cancelled request, and its id is over.
-    pub fn undelivered<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        waiter: WaiterId,
-        fx: &mut Effects,
-    ) {
+    pub fn undelivered(&mut self, turn: &mut Turn<'_>, waiter: WaiterId) {
         let Some(grant) = self.in_flight.remove(&waiter) else { return };
         if self.role == Role::Replica {
             return;
@@ -251,7 +246,7 @@ impl Machine {
             let key = (part.kind, Key { db: part.db, name: &part.name });
             // Expired holds end after this: a hold of which its owner never heard has not been carried out. A key of
             // another type has nothing to roll back.
-            let _ = self.on_key_alone(store, key, now, (fx, 0), |machine, step, resource| {
+            let _ = self.on_key_alone(turn, key, 0, |machine, step, resource| {
                 match part.given {
                     Given::Taken(n) => {
                         give_back(step, resource, n);
@@ -267,11 +262,11 @@ impl Machine {
                 machine.end_by_itself(step, resource);
             });
         }
-        self.grant_what_is_ripe(store, now, fx);
+        self.grant_what_is_ripe(turn);
     }
 
     /// Whether a hold is in flight to `client`: if that connection is gone, the grant is rolled back.
-    pub(super) fn is_on_the_way(&self, key: Key<'_>, hold: (HoldId, u64), client: u64) -> bool {
+    pub(crate) fn is_on_the_way(&self, key: Key<'_>, hold: (HoldId, u64), client: u64) -> bool {
         let grants = self.in_flight.values().filter(|grant| grant.client == client);
         let mut parts = grants.flat_map(|grant| &grant.parts);
         parts.any(|part| !part.is_known && part.is_of(key, hold))

@@ -13,7 +13,7 @@ use crate::resource::{Kind, Resource};
 use crate::slab::NIL;
 use crate::spent::{RequestKey, Scope, Use};
 use crate::store::{Key, Reach, Slot, Store};
-use crate::time::Now;
+use crate::turn::Turn;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -98,44 +98,35 @@ impl Lost {
 impl Machine {
     /// A value was unlinked from `key`: deleted, evicted, overwritten, or moved elsewhere. Call [`Machine::moved`]
     /// first, so that this call can see the move.
-    pub fn unlinked<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        key: Key<'_>,
-        lost: Option<Lost>,
-        fx: &mut Effects,
-    ) {
+    pub fn unlinked(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Option<Lost>) {
         if let Some(mut lost) = lost {
             let value = lost.value.take();
             if let Some(from) = self.leases.key_of(lost.entry)
                 && self.may_be_exchanged(from.db, key.db)
             {
-                self.follow_exchange(store, lost.entry, key);
+                self.follow_exchange(turn.keys, lost.entry, key);
             }
-            let is_gone = !matches!(store.get(key), Slot::Here(here) if here.entry == lost.entry)
+            let is_gone = !matches!(turn.keys.get(key), Slot::Here(here) if here.entry == lost.entry)
                 && self.leases.of_key(lost.entry, key).is_some();
             match (is_gone, value) {
-                (true, value) => self.lose(store, now, key, (&lost, value), fx),
+                (true, value) => self.lose(turn, key, (&lost, value)),
                 (false, Some(value)) => self.freed(*value),
                 (false, None) => {}
             }
         }
-        self.look_at_queue(store, now, key, fx);
+        self.look_at_queue(turn, key);
     }
 
     /// Applies the loss of a value. For a large value, [`Machine::work_off_removed`] does most of it.
-    fn lose<S: Store>(
+    fn lose(
         &mut self,
-        store: &mut S,
-        now: Now,
+        turn: &mut Turn<'_>,
         key: Key<'_>,
         (lost, value): (&Lost, Option<Box<Resource>>),
-        fx: &mut Effects,
     ) {
         self.leases.leave(lost.entry);
         // A replica does the same itself.
-        let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
+        let (lease, limits) = (self.clock.at(turn.now.mono), self.request_limits());
         for LostRequest { scope, owner, id, what } in &lost.requests {
             let name = RequestKey { scope: *scope, owner, id };
             self.spent.note(key, name, *what, lease, limits);
@@ -145,17 +136,17 @@ impl Machine {
         }
         if self.role == Role::Primary {
             for subject in &lost.messages {
-                fx.message(Event::Deleted, key, subject.clone());
+                turn.fx.message(Event::Deleted, key, subject.clone());
             }
-            if !matches!(store.get(key), Slot::Here(_)) {
+            if !matches!(turn.keys.get(key), Slot::Here(_)) {
                 self.forget_taken(|gone| gone == key);
             }
-            self.value_is_gone(lost.kind, key, fx);
+            self.value_is_gone(lost.kind, key, turn.fx);
         }
         match value {
             Some(value) => {
                 self.take_over_removed(key, lost.entry, value);
-                self.work_off_removed(store, now, fx);
+                self.work_off_removed(turn);
             }
             // The server has freed the value in the background, although it is told not to: at least drop its bindings.
             None if lost.is_large => self.begin_untie(key.db),
@@ -173,7 +164,7 @@ impl Machine {
     }
 
     /// A value of ours is gone for good: applies this to its waiters, by family.
-    pub(super) fn value_is_gone(&mut self, kind: Kind, key: Key<'_>, fx: &mut Effects) {
+    pub(crate) fn value_is_gone(&mut self, kind: Kind, key: Key<'_>, fx: &mut Effects) {
         let Some(queue) = self.waits.queue_of(key) else { return };
         if self.waits.queue(queue).is_none_or(|queue| queue.kind != kind) {
             // These waiters asked for another family, and a swap brought this value.
@@ -199,8 +190,8 @@ impl Machine {
     }
 
     /// RENAME or MOVE brought the value to `key`: leases and bindings follow it.
-    pub fn moved<S: Store>(&mut self, store: &mut S, key: Key<'_>) {
-        if let Slot::Here(resource) = store.get(key)
+    pub fn moved(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
+        if let Slot::Here(resource) = turn.keys.get(key)
             && let Some(Key { db, name }) = self.leases.key_of(resource.entry)
         {
             let name = name.to_vec();
@@ -221,97 +212,78 @@ impl Machine {
     }
 
     /// Before an operation on a key: updates the address of its entry.
-    pub(super) fn see_to_exchange_of<S: Store>(&mut self, store: &mut S, key: Key<'_>) {
-        if let Slot::Here(resource) = store.get(key) {
+    pub(crate) fn see_to_exchange_of(&mut self, keys: &mut dyn Store, key: Key<'_>) {
+        if let Slot::Here(resource) = keys.get(key) {
             let entry = resource.entry;
-            self.follow_exchange(store, entry, key);
+            self.follow_exchange(keys, entry, key);
         }
     }
 
     /// A value under `key` has, or had, this entry. The entry may still name the database from before a swap.
-    pub(super) fn follow_exchange<S: Store>(&mut self, store: &mut S, id: EntryId, key: Key<'_>) {
+    pub(crate) fn follow_exchange(&mut self, keys: &mut dyn Store, id: EntryId, key: Key<'_>) {
         if let Some(from) = self.leases.key_of(id)
             && from != key
             && from.name == key.name
-            && store.reaches(from)
-            && !matches!(store.get(from), Slot::Here(resource) if resource.entry == id)
+            && keys.reaches(from)
+            && !matches!(keys.get(from), Slot::Here(resource) if resource.entry == id)
         {
             self.leases.rename(id, key);
         }
     }
 
     /// Two databases were swapped: holds go with the data, waiters stay with the database number.
-    pub fn swapped<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        (a, b): (u32, u32),
-        fx: &mut Effects,
-    ) {
+    pub fn swapped(&mut self, turn: &mut Turn<'_>, (a, b): (u32, u32)) {
         self.begin_swap((a, b), false);
-        self.flush_some(store, now, fx);
+        self.flush_some(turn);
     }
 
     /// As [`Machine::swapped`], when records were replayed since, perhaps between several swaps. Entries from these
     /// records have the right address already, so each entry is looked for on both sides.
-    pub fn swapped_before_replay<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        (a, b): (u32, u32),
-        fx: &mut Effects,
-    ) {
+    pub fn swapped_before_replay(&mut self, turn: &mut Turn<'_>, (a, b): (u32, u32)) {
         self.begin_swap((a, b), true);
-        self.flush_some(store, now, fx);
+        self.flush_some(turn);
     }
 
     /// Starts to apply a flush or a swap. The tick continues.
-    fn flush_some<S: Store>(&mut self, store: &mut S, now: Now, fx: &mut Effects) {
+    fn flush_some(&mut self, turn: &mut Turn<'_>) {
         for _ in 0..self.wide_at_once {
-            if fx.weight() >= WEIGHT_AT_ONCE || !self.flush_one(store, fx) {
+            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.flush_one(turn) {
                 break;
             }
         }
-        self.work_off_stalled(store, now, fx);
+        self.work_off_stalled(turn);
     }
 
     /// All keys of one database (`None`: of all) were removed. With `announce`, one message `flushed db` replaces one
     /// message per hold. A key that still exists lives on.
-    pub fn flushed<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        db: Option<u32>,
-        announce: bool,
-        fx: &mut Effects,
-    ) {
+    pub fn flushed(&mut self, turn: &mut Turn<'_>, db: Option<u32>, announce: bool) {
         if announce && self.role == Role::Primary {
             for number in self.leases.databases().filter(|&number| db.is_none_or(|db| db == number))
             {
                 let channel = dlock_wire::names::FLUSH_CHANNEL.as_bytes().to_vec();
                 let text = alloc::format!("flushed {number}").into_bytes();
-                fx.messages.push(crate::effects::Message { channel, is_sharded: false, text });
+                turn.fx.messages.push(crate::effects::Message { channel, is_sharded: false, text });
             }
         }
         self.forget_taken(|gone| {
-            db.is_none_or(|db| db == gone.db) && matches!(store.get(gone), Slot::Missing)
+            db.is_none_or(|db| db == gone.db) && matches!(turn.keys.get(gone), Slot::Missing)
         });
         self.begin_flush(db);
-        self.flush_some(store, now, fx);
+        self.flush_some(turn);
     }
 
     /// Serves the waiters of `key` if it is free now. They get an error if the key has another type, or if it is gone
     /// in a cluster and may have moved to another node.
-    fn look_at_queue<S: Store>(&mut self, store: &mut S, now: Now, key: Key<'_>, fx: &mut Effects) {
+    fn look_at_queue(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
         if let Some(queue) = self.waits.queue_of(key) {
-            self.look_at(store, queue, fx);
-            self.work_off_stalled(store, now, fx);
+            self.look_at(turn, queue);
+            self.work_off_stalled(turn);
         }
     }
 
-    pub(super) fn look_at<S: Store>(&mut self, store: &mut S, id: u32, fx: &mut Effects) {
+    pub(crate) fn look_at(&mut self, turn: &mut Turn<'_>, id: u32) {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
-        match store.get(queue.key()) {
+        match turn.keys.get(queue.key()) {
             Slot::Here(resource) if resource.kind() == queue.kind => {
                 // Kept for the many readers of a value that was replaced.
                 if queue.kind == Kind::Rw
@@ -324,20 +296,20 @@ impl Machine {
                 self.waits.note_holders(id, resource, true);
                 self.waits.stall(id);
             }
-            Slot::Here(_) | Slot::Foreign => self.dismiss_as_foreign(id, fx),
+            Slot::Here(_) | Slot::Foreign => self.dismiss_as_foreign(id, turn.fx),
             // There are no waiters, and the key of this queue is gone: it can be of any family now.
             Slot::Missing if queue.len == 0 => self.waits.close_if_empty(id),
             Slot::Missing if queue.kind == Kind::Latch => {
-                self.dismiss_queue(id, ErrorCode::Broken, super::latch::BROKEN, fx);
+                self.dismiss_queue(id, ErrorCode::Broken, super::latch::BROKEN, turn.fx);
             }
             Slot::Missing if self.settings.cluster => {
-                self.dismiss_queue(id, ErrorCode::Moving, GONE, fx);
+                self.dismiss_queue(id, ErrorCode::Moving, GONE, turn.fx);
             }
             Slot::Missing => {
                 self.waits.forget_holders(id);
                 self.waits.stall(id);
             }
-            Slot::Elsewhere => self.dismiss_queue(id, ErrorCode::Moving, GONE, fx),
+            Slot::Elsewhere => self.dismiss_queue(id, ErrorCode::Moving, GONE, turn.fx),
             Slot::OutOfReach => self.waits.stall(id),
         }
     }
@@ -359,7 +331,7 @@ impl Machine {
     }
 
     /// Ends all waits of a queue: blocked calls get the error, queue entries without a call are removed.
-    pub(super) fn dismiss_queue(
+    pub(crate) fn dismiss_queue(
         &mut self,
         queue: u32,
         code: ErrorCode,
@@ -371,13 +343,13 @@ impl Machine {
 
     /// Hands off in the dirty queues, if the server accepts writes and all keys can be reached: in the first few now,
     /// in the rest in the tick.
-    pub(super) fn work_off_stalled<S: Store>(&mut self, store: &mut S, now: Now, fx: &mut Effects) {
-        let is_limited = store.reach() == Reach::OneSlot;
+    pub(crate) fn work_off_stalled(&mut self, turn: &mut Turn<'_>) {
+        let is_limited = turn.keys.reach() == Reach::OneSlot;
         if !self.accepts_writes() || self.role == Role::Replica || is_limited {
             return;
         }
         for _ in 0..AT_ONCE {
-            if fx.weight() >= WEIGHT_AT_ONCE || !self.work_off_one(store, now, fx) {
+            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.work_off_one(turn) {
                 break;
             }
         }
@@ -385,50 +357,40 @@ impl Machine {
 
     /// Updates one key from its queue, if the value came from elsewhere; `false` if there is none. Runs only after all
     /// noted changes are applied: a key may have moved on.
-    pub(super) fn revisit_one<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        fx: &mut Effects,
-    ) -> bool {
+    pub(crate) fn revisit_one(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some((db, name)) = self.revisit.pop_front() else { return false };
         // Opening the key is enough.
-        let _ = self.on_found(store, Key { db, name: &name }, now, fx, |_, _, _| ());
+        let _ = self.on_found(turn, Key { db, name: &name }, |_, _, _| ());
         true
     }
 
     /// Hands off in one dirty queue; `false` if there is none.
-    pub(super) fn work_off_one<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        fx: &mut Effects,
-    ) -> bool {
+    pub(crate) fn work_off_one(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(id) = self.waits.next_stalled() else { return false };
         let Some(queue) = self.waits.queue(id) else { return true };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.to_vec());
         let key = (kind, Key { db, name: &name });
-        if !store.reaches(key.1) {
+        if !turn.keys.reaches(key.1) {
             // The tick serves it.
             self.waits.stall(id);
             return false;
         }
-        if matches!(store.get(key.1), Slot::Elsewhere) {
+        if matches!(turn.keys.get(key.1), Slot::Elsewhere) {
             // The new node may have granted it: its waiters ask there.
-            self.dismiss_queue(id, ErrorCode::Moving, GONE, fx);
+            self.dismiss_queue(id, ErrorCode::Moving, GONE, turn.fx);
             return true;
         }
-        let looked = self.on_key(store, key, now, fx, |machine, step, resource| {
+        let looked = self.on_key(turn, key, |machine, step, resource| {
             machine.hand_on(step, resource);
         });
         if looked.is_err() {
-            self.dismiss_as_foreign(id, fx);
+            self.dismiss_as_foreign(id, turn.fx);
         }
         true
     }
 
     /// The key has another type now: its waiters are told.
-    pub(super) fn dismiss_as_foreign(&mut self, queue: u32, fx: &mut Effects) {
+    pub(crate) fn dismiss_as_foreign(&mut self, queue: u32, fx: &mut Effects) {
         self.answer_all(queue, wrong_type(), fx);
     }
 }

@@ -1,30 +1,30 @@
 //! The verbs of count-down latches.
 
 use super::caller::presence_of;
-use super::{Caller, Machine, Role, Step, wrong_type};
-use crate::effects::{Effects, Event, Outcome};
+use super::places::nameless;
+use super::{Machine, Role, wrong_type};
+use crate::effects::{Event, Outcome};
 use crate::queue::{Ask, Want};
 use crate::resource::{Body, Kind, Resource};
-use crate::store::{Slot, Store};
-use crate::time::{Millis, Now};
+use crate::store::Slot;
+use crate::time::Millis;
+use crate::turn::Step;
+use crate::turn::Turn;
 use dlock_wire::reply::ErrorCode;
 
 /// Why waiters get `BROKEN`.
-pub(super) const BROKEN: &str = "the latch was deleted or its time ended before it was open";
+pub(crate) const BROKEN: &str = "the latch was deleted or its time ended before it was open";
 
 impl Machine {
     /// DLATCH.INIT: closes a latch. `count` countdowns open it, and it may have an end. 1 if it closed the latch, 0 if
     /// one is closed already.
-    pub fn latch_init<S: Store>(
+    pub fn latch_init(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         (key, count, lease_ms): (&[u8], u32, Option<Millis>),
-        fx: &mut Effects,
     ) {
         let key = (Kind::Latch, key);
-        let answer = self.on_call(store, now, caller, key, fx, |_, step, resource| {
+        let answer = self.on_call(turn, key, |_, step, resource| {
             let Body::Latch(latch) = &mut resource.body else { return wrong_type() };
             if latch.count > 0 {
                 return Outcome::Count(0);
@@ -36,21 +36,18 @@ impl Machine {
             step.dirty = true;
             Outcome::Count(1)
         });
-        fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+        turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
     /// DLATCH.COUNTDOWN: the remaining count, 0 for an open or missing latch. At 0 all waiters are answered. A REQID
     /// that the latch has seen counts nothing.
-    pub fn count_down<S: Store>(
+    pub fn count_down(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         (key, n, reqid): (&[u8], u32, Option<&[u8]>),
-        fx: &mut Effects,
     ) {
         let key = (Kind::Latch, key);
-        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+        let answer = self.on_call(turn, key, |machine, step, resource| {
             let Body::Latch(latch) = &mut resource.body else { return wrong_type() };
             if latch.count == 0 {
                 return Outcome::Count(0);
@@ -71,7 +68,7 @@ impl Machine {
             }
             Outcome::Count(u64::from(count))
         });
-        fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+        turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
     /// Answers all waiters of a latch.
@@ -84,7 +81,7 @@ impl Machine {
     }
 
     /// The time of a latch ended before it was open.
-    pub(super) fn expire_latch(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn expire_latch(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let Body::Latch(latch) = &mut resource.body else { return };
         **latch = crate::latch::Latch::default();
         step.dirty = true;
@@ -97,32 +94,26 @@ impl Machine {
 
     /// DLATCH.AWAIT: 1 if the latch is open or missing. Otherwise the call waits with BLOCK where that is possible (not
     /// on a replica), or gets Null. Changes no key.
-    pub fn await_latch<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        (name, block_ms): (&[u8], Option<Millis>),
-        fx: &mut Effects,
-    ) {
-        let key = caller.key(name);
+    pub fn await_latch(&mut self, turn: &mut Turn<'_>, (name, block_ms): (&[u8], Option<Millis>)) {
+        let key = turn.caller.key(name);
         if self.is_flushing() {
-            self.see_to_flush_of(store, key, fx);
+            self.see_to_flush_of(turn, key);
         }
-        fx.reply = match self.latch_info(store, now, key) {
+        turn.fx.reply = match self.latch_info(turn.keys, turn.now, key) {
             Err(_) => Some(wrong_type()),
             Ok(None) => Some(Outcome::Count(1)),
             Ok(Some(_)) => Some(Outcome::Null),
         };
-        let presence = presence_of(now, caller, block_ms, None);
-        let is_closed = fx.reply == Some(Outcome::Null);
+        let presence = presence_of(turn.now, turn.caller, block_ms, None);
+        let is_closed = turn.fx.reply == Some(Outcome::Null);
         let Some(presence) = presence.filter(|_| is_closed && self.role == Role::Primary) else {
             return;
         };
         // Its end may have passed unnoticed while writes are refused. A client that asks then gets no second message:
         // in the view the latch has ended already.
-        debug_assert!(matches!(store.get(key), Slot::Here(_)));
+        debug_assert!(matches!(turn.keys.get(key), Slot::Here(_)));
         let ask = Ask { want: Want::Open, ..Ask::default() };
-        fx.reply = self.park_nameless(now, caller, (Kind::Latch, key), (presence, ask), fx).err();
+        let waiter = nameless(turn.caller.client, presence, turn.now.mono, ask);
+        turn.fx.reply = self.park_nameless(Kind::Latch, key, waiter, turn.fx).err();
     }
 }

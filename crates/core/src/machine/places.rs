@@ -1,13 +1,13 @@
 //! Queue entries: added, kept by a later call of the same owner, and removed for it.
 
 use super::acquire::{Asked, notify_of};
-use super::caller::Caller;
-use super::{Machine, Step, quoted};
+use super::{Machine, quoted};
 use crate::effects::{Effects, Event, Outcome};
 use crate::queue::{Ask, Newcomer, Presence, Rank, Want};
 use crate::resource::Kind;
 use crate::store::Key;
-use crate::time::Now;
+use crate::time::Instant;
+use crate::turn::Step;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Acquire;
@@ -15,11 +15,10 @@ use dlock_wire::request::Acquire;
 impl Machine {
     /// Adds the owner to the queue, or keeps its queue entry. With another mode, or for more permits, it goes to the
     /// end. An owner that goes first does not keep an entry behind other waiters.
-    pub(super) fn stand_in_line(
+    pub(crate) fn stand_in_line(
         &mut self,
         step: &mut Step<'_>,
         kind: Kind,
-        caller: Caller,
         asked: Asked<'_>,
         rank: Rank,
     ) -> Result<u32, Outcome> {
@@ -30,8 +29,8 @@ impl Machine {
             let has = self.waits.get(slot).map_or(want, |waiter| waiter.ask.want);
             let stands_well = rank == Rank::Last || self.waits.ahead_of(slot).next().is_none();
             if keeps_place(has, want) && stands_well {
-                self.replace(step.key, slot, (caller.client, presence, ask), step.fx);
-                self.connections.add_place(caller.client, slot, presence.is_parked());
+                self.replace(step.key, slot, (step.caller.client, presence, ask), step.fx);
+                self.connections.add_place(step.caller.client, slot, presence.is_parked());
                 return Ok(slot);
             }
             self.oust(step.key, slot, step.fx);
@@ -39,7 +38,7 @@ impl Machine {
         self.has_room(step.key, 1)?;
         let newcomer = Newcomer {
             owner: call.owner,
-            client: caller.client,
+            client: step.caller.client,
             presence,
             since: step.now.mono,
             ask,
@@ -47,38 +46,29 @@ impl Machine {
             counts: true,
         };
         let slot = self.waits.join(step.key, kind, newcomer);
-        self.connections.add_place(caller.client, slot, presence.is_parked());
+        self.connections.add_place(step.caller.client, slot, presence.is_parked());
         Ok(slot)
     }
 
     /// Parks a call without an owner at the end of the queue. `LIMIT` if too many wait.
-    pub(super) fn park_nameless(
+    pub(crate) fn park_nameless(
         &mut self,
-        now: Now,
-        caller: Caller,
-        (kind, key): (Kind, Key<'_>),
-        (presence, ask): (Presence, Ask),
+        kind: Kind,
+        key: Key<'_>,
+        waiter: Newcomer<'_>,
         fx: &mut Effects,
     ) -> Result<(), Outcome> {
         self.has_room(key, 1)?;
-        let newcomer = Newcomer {
-            owner: &[],
-            client: caller.client,
-            presence,
-            since: now.mono,
-            ask,
-            rank: Rank::Last,
-            counts: false,
-        };
-        let slot = self.waits.join(key, kind, newcomer);
-        self.connections.add_place(caller.client, slot, true);
+        let client = waiter.client;
+        let slot = self.waits.join(key, kind, waiter);
+        self.connections.add_place(client, slot, true);
         fx.parked = self.waits.get(slot).map(|waiter| waiter.id);
         fx.note(key, Event::Wait);
         Ok(())
     }
 
     /// Whether the queues have room for `more` waiters, one of them for `key`.
-    pub(super) fn has_room(&self, key: Key<'_>, more: usize) -> Result<(), Outcome> {
+    pub(crate) fn has_room(&self, key: Key<'_>, more: usize) -> Result<(), Outcome> {
         let queue = self.waits.queue_of(key);
         let mut here = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
         if here >= self.settings.max_waiters_per_key
@@ -118,7 +108,7 @@ impl Machine {
     }
 
     /// An earlier call of the same owner is over; its waiters are removed.
-    pub(super) fn oust(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
+    pub(crate) fn oust(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
         self.tell_replaced(key, slot, fx);
         if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
             self.forget_place(slot);
@@ -127,7 +117,7 @@ impl Machine {
     }
 
     /// Answers the call with its waiter in `slot`, if it is blocked: a later call has replaced it.
-    pub(super) fn tell_replaced(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
+    pub(crate) fn tell_replaced(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
         let Some(earlier) = self.waits.get(slot).map(|waiter| self.waits.leader(waiter)) else {
             return;
         };
@@ -143,7 +133,7 @@ impl Machine {
     }
 
     /// The arguments of a call, as a waiter keeps them.
-    pub(super) fn ask(&self, call: &Acquire<'_>, want: Want) -> Ask {
+    pub(crate) fn ask(&self, call: &Acquire<'_>, want: Want) -> Ask {
         Ask {
             want,
             lease_ms: self.lease_of(call),
@@ -163,4 +153,14 @@ pub(crate) fn keeps_place(has: Want, want: Want) -> bool {
         (Want::Rw(has), Want::Rw(mode)) => has == mode,
         _ => true,
     }
+}
+
+/// A waiter without an owner.
+pub(crate) fn nameless<'a>(
+    client: u64,
+    presence: Presence,
+    since: Instant,
+    ask: Ask,
+) -> Newcomer<'a> {
+    Newcomer { owner: &[], client, presence, since, ask, rank: Rank::Last, counts: false }
 }

@@ -1,6 +1,6 @@
 //! Connections that close, calls that are unblocked, waits that time out.
 
-use super::{AT_ONCE, End, LEAVE_AT_ONCE, Machine, Role, Slots, Step, WEIGHT_AT_ONCE};
+use super::{AT_ONCE, End, LEAVE_AT_ONCE, Machine, Role, Slots, WEIGHT_AT_ONCE};
 use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
 use crate::hold::{Hold, NO_CLIENT};
@@ -8,8 +8,10 @@ use crate::holds::{ALONE, HoldId};
 use crate::lease::EntryId;
 use crate::queue::{Presence, Waiter, WaiterId};
 use crate::resource::{Kind, Resource};
-use crate::store::{Key, Reach, Slot, Store};
-use crate::time::{LeaseInstant, Now};
+use crate::store::{Key, Reach, Slot};
+use crate::time::LeaseInstant;
+use crate::turn::Step;
+use crate::turn::Turn;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 
@@ -26,62 +28,45 @@ impl Machine {
     ///
     /// Where only one slot can be reached, the connection is noted as gone and the tick does the rest. `false`: a grant
     /// in flight to it has to be rolled back; call this again in the tick.
-    pub fn client_gone<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        client: u64,
-        fx: &mut Effects,
-    ) -> bool {
-        let is_done = self.client_departs(store, now, client, fx);
-        if is_done && store.reach() != Reach::OneSlot {
+    pub fn client_gone(&mut self, turn: &mut Turn<'_>, client: u64) -> bool {
+        let is_done = self.client_departs(turn, client);
+        if is_done && turn.keys.reach() != Reach::OneSlot {
             for _ in 0..AT_ONCE {
-                if fx.weight() >= WEIGHT_AT_ONCE || !self.see_to_one_left_behind(store, now, fx) {
+                if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.see_to_one_left_behind(turn) {
                     break;
                 }
             }
-            self.work_off_stalled(store, now, fx);
+            self.work_off_stalled(turn);
         }
         is_done
     }
 
     /// As [`Machine::client_gone`], but the tick does all the work: for many connections that close together.
-    pub fn client_departs<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        client: u64,
-        fx: &mut Effects,
-    ) -> bool {
+    pub fn client_departs(&mut self, turn: &mut Turn<'_>, client: u64) -> bool {
         self.former_client_gone(client);
         if self.connections.get(client).is_none() {
             return true;
         }
         // Comes first: the hand-offs below must not go to another waiter of the same connection.
-        self.connections.depart(client, self.clock.at(now.mono));
-        if store.reach() == Reach::OneSlot {
+        self.connections.depart(client, self.clock.at(turn.now.mono));
+        if turn.keys.reach() == Reach::OneSlot {
             return self.role == Role::Replica || self.on_the_way_to(client).is_empty();
         }
         if self.role == Role::Primary {
             // A grant that has not reached the client never will: it is rolled back, not shortened.
             for waiter in self.on_the_way_to(client) {
-                self.undelivered(store, now, waiter, fx);
+                self.undelivered(turn, waiter);
             }
         }
         true
     }
 
     /// Processes one thing that a closed connection had; `false` if there is none.
-    pub(super) fn see_to_one_left_behind<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        fx: &mut Effects,
-    ) -> bool {
+    pub(crate) fn see_to_one_left_behind(&mut self, turn: &mut Turn<'_>) -> bool {
         match self.connections.next_left_behind() {
             Some(LeftBehind::Place { slot, at }) => self.lose_connection(slot, at),
             Some(LeftBehind::Tie { entry, id, at }) => {
-                self.cut_tied(store, now, (entry, id, at), fx);
+                self.cut_tied(turn, (entry, id, at));
             }
             None => return false,
         }
@@ -89,7 +74,7 @@ impl Machine {
     }
 
     /// Processes a waiter whose connection is closed, before the tick reaches it.
-    pub(super) fn see_to_place(&mut self, slot: u32) -> bool {
+    pub(crate) fn see_to_place(&mut self, slot: u32) -> bool {
         let Some(waiter) = self.waits.get(slot) else { return false };
         let client = waiter.client;
         let Some(at) = self.connections.gone_at(client) else { return false };
@@ -114,21 +99,15 @@ impl Machine {
     }
 
     /// Opens the key of a hold that was bound to a closed connection, and shortens its lease.
-    fn cut_tied<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        (entry, id, at): (EntryId, HoldId, LeaseInstant),
-        fx: &mut Effects,
-    ) {
+    fn cut_tied(&mut self, turn: &mut Turn<'_>, (entry, id, at): (EntryId, HoldId, LeaseInstant)) {
         let Some(found) = self.leases.get(entry) else { return };
         let name: Vec<u8> = found.name.to_vec();
         let key = Key { db: self.leases.database_of(found), name: &name };
-        let Slot::Here(resource) = store.get(key) else { return };
+        let Slot::Here(resource) = turn.keys.get(key) else { return };
         let kind = resource.kind();
         // The usual order of steps: expired holds end, then bound leases are shortened, this one among them. A key of
         // another type has no hold of ours any more: nothing to shorten.
-        let _ = self.on_key_alone(store, (kind, key), now, (fx, 0), |machine, step, resource| {
+        let _ = self.on_key_alone(turn, (kind, key), 0, |machine, step, resource| {
             step.ends_at_most = machine.wide_at_once;
             machine.end_what_is_due(step, resource);
             if resource.entry == entry {
@@ -139,12 +118,12 @@ impl Machine {
                 machine.cut_what_is_gone(step, resource);
             }
         });
-        self.grant_what_is_ripe(store, now, fx);
+        self.grant_what_is_ripe(turn);
     }
 
     /// Shortens the leases of a key's holds whose connections are closed: of very many, some now, and the others in the
     /// tick.
-    pub(super) fn cut_what_is_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn cut_what_is_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let gone_at = |id: HoldId| {
             let hold = resource.hold(id)?;
             Some((id, self.connections.gone_at(hold.tied_to())?))
@@ -170,7 +149,7 @@ impl Machine {
     }
 
     /// Shortens the lease of a hold if its connection is closed, before a call on this hold.
-    pub(super) fn cut_if_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId) {
+    pub(crate) fn cut_if_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId) {
         let client = resource.hold(id).map(Hold::tied_to);
         if let Some(at) = client.and_then(|client| self.connections.gone_at(client)) {
             self.cut(step, resource, id, at);
@@ -222,29 +201,17 @@ impl Machine {
 
     /// A call is no longer blocked though its connection lives: the server unblocked it, or did not block it. Its
     /// waiter is removed, or stays if the call had QUEUE.
-    pub fn abandoned<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        waiter: WaiterId,
-        fx: &mut Effects,
-    ) {
+    pub fn abandoned(&mut self, turn: &mut Turn<'_>, waiter: WaiterId) {
         if self.waits.by_id(waiter).is_some() {
             self.stop_waiting(waiter.slot());
-            self.work_off_stalled(store, now, fx);
+            self.work_off_stalled(turn);
         } else {
             self.forget_former(waiter);
         }
     }
 
     /// DLOCK.UNBLOCK: ends the blocked call of `client` with Null or with `UNBLOCKED`. Returns whether there was one.
-    pub fn unblock<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        (client, with_error): (u64, bool),
-        fx: &mut Effects,
-    ) {
+    pub fn unblock(&mut self, turn: &mut Turn<'_>, (client, with_error): (u64, bool)) {
         let outcome = if with_error {
             Outcome::fault(ErrorCode::Unblocked, "an operator ended this call (DLOCK.UNBLOCK)")
         } else {
@@ -253,19 +220,19 @@ impl Machine {
         let parked = self.connections.get(client).and_then(|connection| connection.parked);
         let found = parked.and_then(|slot| self.waits.get(slot));
         let Some((slot, waiter)) = parked.zip(found) else {
-            let was_former = self.unblock_former(client, &outcome, fx);
-            fx.reply = Some(Outcome::Count(u64::from(was_former)));
+            let was_former = self.unblock_former(client, &outcome, turn.fx);
+            turn.fx.reply = Some(Outcome::Count(u64::from(was_former)));
             return;
         };
         let outcome = self.answer_of(waiter).unwrap_or(outcome);
-        fx.wake(waiter.id, outcome);
+        turn.fx.wake(waiter.id, outcome);
         self.stop_waiting(slot);
-        self.work_off_stalled(store, now, fx);
-        fx.reply = Some(Outcome::Count(1));
+        self.work_off_stalled(turn);
+        turn.fx.reply = Some(Outcome::Count(1));
     }
 
     /// The blocked call in `slot` is over and answered.
-    pub(super) fn stop_waiting(&mut self, slot: u32) {
+    pub(crate) fn stop_waiting(&mut self, slot: u32) {
         let Some(waiter) = self.waits.get(slot) else { return };
         let (queue, client) = (waiter.queue, waiter.client);
         if waiter.ask.queue_ms.is_some() {
@@ -278,7 +245,7 @@ impl Machine {
     }
 
     /// The BLOCK time of the call in `slot` has elapsed.
-    pub(super) fn time_out(&mut self, slot: u32, fx: &mut Effects) {
+    pub(crate) fn time_out(&mut self, slot: u32, fx: &mut Effects) {
         let Some(waiter) = self.waits.get(slot) else { return };
         if let Some(answer) = self.answer_of(waiter) {
             self.answer_one(slot, &answer, fx);
@@ -291,7 +258,7 @@ impl Machine {
 
     /// Removes a waiter from its queue and its connection; for a call for several keys, all of its waiters. Returns the
     /// waiter that represents the call.
-    pub(super) fn forget_place(&mut self, slot: u32) -> Option<Waiter> {
+    pub(crate) fn forget_place(&mut self, slot: u32) -> Option<Waiter> {
         let waiter = self.waits.get(slot)?;
         if waiter.is_grouped() {
             return self.dissolve(waiter.group, |_| false);
@@ -305,7 +272,7 @@ impl Machine {
 
     /// Ends a waiting call for several keys. Removes its waiters, except those that stay. Returns the waiter that
     /// represented the call, unless it stays.
-    pub(super) fn dissolve(&mut self, group: u32, stays: impl Fn(u32) -> bool) -> Option<Waiter> {
+    pub(crate) fn dissolve(&mut self, group: u32, stays: impl Fn(u32) -> bool) -> Option<Waiter> {
         let first = *self.waits.group(group)?.members.first()?;
         if let Some(client) = self.waits.get(first).map(|waiter| waiter.client) {
             self.connections.remove_place(client, first);
@@ -328,7 +295,7 @@ impl Machine {
 
     /// In the tick: removes waiters from their queues whose call is over; `false` if there are none. The next piece of
     /// work serves the waiters behind them.
-    pub(super) fn leave_some(&mut self) -> bool {
+    pub(crate) fn leave_some(&mut self) -> bool {
         for left in 0..self.leave_at_once() {
             let Some(queue) = self.waits.leave_one_gone() else { return left > 0 };
             self.waits.stall(queue);
@@ -337,7 +304,7 @@ impl Machine {
     }
 
     /// The waiters of blocked calls in `queue`.
-    pub(super) fn calls_in(&self, queue: u32) -> Slots {
+    pub(crate) fn calls_in(&self, queue: u32) -> Slots {
         let count = self.waits.queue(queue).map_or(0, |queue| queue.calls as usize);
         let of_call = |presence| matches!(presence, Presence::Parked { .. } | Presence::Member);
         let calls = self.waits.walk(queue).filter(|(_, waiter)| of_call(waiter.presence));
@@ -345,7 +312,7 @@ impl Machine {
     }
 
     /// All waiters of `queue`.
-    pub(super) fn waiters_of(&self, queue: u32) -> Slots {
+    pub(crate) fn waiters_of(&self, queue: u32) -> Slots {
         self.waits.walk(queue).map(|(slot, _)| slot).collect()
     }
 }

@@ -1,32 +1,31 @@
 //! An ACQUIRE by an owner that already has a hold: a resent call, a claim, or a re-entry.
 
 use super::acquire::Asked;
-use super::caller::Caller;
 use super::hand_on::granted;
 use super::requests::{Asks, Call};
-use super::{Grip, Machine, Step, quoted};
+use super::{Grip, Machine, quoted};
 use crate::effects::{Event, Outcome};
 use crate::hold::{Did, Hold};
 use crate::holds::{ALONE, HoldId};
 use crate::queue::Want;
 use crate::resource::{Body, Resource};
 use crate::time::{LeaseInstant, Millis};
+use crate::turn::Step;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Acquire;
 
 impl Machine {
     /// The owner holds it already: the call is a resent call, a claim, or a re-entry.
-    pub(super) fn acquire_again(
+    pub(crate) fn acquire_again(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
         id: HoldId,
-        caller: Caller,
         asked: Asked<'_>,
     ) -> Outcome {
         let grip = (resource.entry, id);
-        let answer = resource.change_hold(id, |hold| self.again(step, grip, hold, caller, asked));
+        let answer = resource.change_hold(id, |hold| self.again(step, grip, hold, asked));
         answer.unwrap_or(Outcome::Null)
     }
 
@@ -35,7 +34,6 @@ impl Machine {
         step: &mut Step<'_>,
         grip: Grip,
         hold: &mut Hold,
-        caller: Caller,
         asked: Asked<'_>,
     ) -> Outcome {
         let call = asked.call;
@@ -50,12 +48,12 @@ impl Machine {
         if hold.unclaimed().is_some() {
             if !is_repeat {
                 hold.remember(call.reqid, Did::Acquire);
-                self.dress(grip, hold, caller, call);
+                self.dress(grip, hold, step.caller.client, call);
             }
-            self.follow(grip, hold, call.bind_ms, caller.client);
+            self.follow(grip, hold, call.bind_ms, step.caller.client);
             claim(hold, step, lease_ms);
         } else if is_repeat {
-            self.follow(grip, hold, call.bind_ms, caller.client);
+            self.follow(grip, hold, call.bind_ms, step.caller.client);
             self.answered_again(step.key, (grip.1, hold.token), call.reqid);
         } else if call.no_reentry {
             let text = format!("{} already holds {}", quoted(call.owner), quoted(call.key));
@@ -67,7 +65,7 @@ impl Machine {
             };
             hold.count = count;
             hold.remember(call.reqid, Did::Acquire);
-            self.dress(grip, hold, caller, call);
+            self.dress(grip, hold, step.caller.client, call);
             let deadline = step.lease + lease_ms;
             if deadline > hold.deadline {
                 set_deadline(hold, deadline);
@@ -83,7 +81,7 @@ impl Machine {
 }
 
 /// The hold of the owner that a call re-enters, claims or repeats.
-pub(super) fn own_hold(resource: &Resource, call: &Acquire<'_>, want: Want) -> Option<HoldId> {
+pub(crate) fn own_hold(resource: &Resource, call: &Acquire<'_>, want: Want) -> Option<HoldId> {
     match (&resource.body, want) {
         (Body::Rw(rw), Want::Rw(mode)) => rw.find(call.owner, mode),
         (Body::Semaphore(semaphore), Want::Permits { count, .. }) => {
@@ -97,14 +95,14 @@ pub(super) fn own_hold(resource: &Resource, call: &Acquire<'_>, want: Want) -> O
 }
 
 /// The owner claims a QUEUE grant: its lease starts.
-pub(super) fn claim(hold: &mut Hold, step: &Step<'_>, lease_ms: Millis) {
+pub(crate) fn claim(hold: &mut Hold, step: &Step<'_>, lease_ms: Millis) {
     hold.extras_mut().unclaimed = None;
     hold.lease_ms = lease_ms;
     set_deadline(hold, step.lease + lease_ms);
 }
 
 /// Sets a new end of a hold. An orphan that was not bound again cannot outlive its grace.
-pub(super) fn set_deadline(hold: &mut Hold, deadline: LeaseInstant) {
+pub(crate) fn set_deadline(hold: &mut Hold, deadline: LeaseInstant) {
     hold.deadline = deadline;
     if let Some(extras) = &mut hold.extras
         && let Some(tie) = &mut extras.tie

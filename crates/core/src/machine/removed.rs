@@ -7,7 +7,7 @@
 //! hold shortens nothing.
 
 use super::requests::spent_of;
-use super::{Machine, Role, Step, subject};
+use super::{Machine, Role, subject};
 use crate::bytes::Name;
 use crate::effects::{Effects, Event};
 use crate::hold::{Hold, NO_CLIENT};
@@ -16,8 +16,9 @@ use crate::lease::{EntryId, NO_ENTRY};
 use crate::resource::{Body, Debris, Kind, Lock, Resource};
 use crate::rw::RwLock;
 use crate::spent::{Print, RequestKey, Scope, Use};
-use crate::store::{Key, Slot, Store};
-use crate::time::Now;
+use crate::store::{Key, Slot};
+use crate::turn::Step;
+use crate::turn::Turn;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use dlock_wire::message::Event as Message;
@@ -30,7 +31,7 @@ const PARTS_AT_ONCE: usize = 8;
 
 /// A value removed from its key, some of whose holds are not ended yet.
 #[derive(Debug)]
-pub(super) struct Removed {
+pub(crate) struct Removed {
     db: u32,
     name: Name,
     entry: EntryId,
@@ -102,7 +103,7 @@ impl Fate {
 
 impl Machine {
     /// Takes over a large value that was removed from `key`, and whose entry is gone.
-    pub(super) fn take_over_removed(&mut self, key: Key<'_>, entry: EntryId, value: Box<Resource>) {
+    pub(crate) fn take_over_removed(&mut self, key: Key<'_>, entry: EntryId, value: Box<Resource>) {
         let is_primary = self.role == Role::Primary;
         let fate = if is_primary { Fate::Deleted } else { Fate::Replayed };
         self.work_off_later(key, entry, value, fate);
@@ -116,7 +117,7 @@ impl Machine {
     }
 
     /// Ends the holds of all readers of a key, if they are very many. Returns their number. The caller hands off.
-    pub(super) fn break_readers(&mut self, step: &mut Step<'_>, resource: &mut Resource) -> usize {
+    pub(crate) fn break_readers(&mut self, step: &mut Step<'_>, resource: &mut Resource) -> usize {
         let count = resource.others().map_or(0, Holds::len);
         if count <= self.wide_at_once {
             return 0;
@@ -139,7 +140,7 @@ impl Machine {
     }
 
     /// A record has replaced the state of a key, and with it very many readers, which its primary has broken.
-    pub(super) fn replaced(&mut self, key: Key<'_>, before: Body, now: &Resource) {
+    pub(crate) fn replaced(&mut self, key: Key<'_>, before: Body, now: &Resource) {
         let mut gone = Resource::free(Kind::Rw);
         gone.body = before;
         let last = gone.others().and_then(Holds::last_id);
@@ -158,12 +159,12 @@ impl Machine {
     }
 
     /// Whether a removed large value is not drained.
-    pub(super) fn has_removed(&self) -> bool {
+    pub(crate) fn has_removed(&self) -> bool {
         !self.removed.is_empty()
     }
 
     /// Whether memory of removed values is not freed yet.
-    pub(super) fn has_debris(&self) -> bool {
+    pub(crate) fn has_debris(&self) -> bool {
         !self.debris.is_empty()
     }
 
@@ -173,14 +174,9 @@ impl Machine {
     }
 
     /// Ends some holds of the first value that is not drained; `false` if there is none.
-    pub(super) fn work_off_removed<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        fx: &mut Effects,
-    ) -> bool {
+    pub(crate) fn work_off_removed(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(mut removed) = self.removed.pop_front() else { return false };
-        let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
+        let (lease, limits) = (self.clock.at(turn.now.mono), self.request_limits());
         let (key, kind) = (removed.key(), removed.value.kind());
         let most = HOLDS_AT_ONCE.min(self.wide_at_once);
         let mut last = None;
@@ -192,9 +188,9 @@ impl Machine {
                 }
             }
             if self.role == Role::Primary {
-                removed.fate.tell(key, (id, hold), fx);
+                removed.fate.tell(key, (id, hold), turn.fx);
             }
-            self.untie_removed(store, (removed.entry, id), hold.tied_to());
+            self.untie_removed(turn, (removed.entry, id), hold.tied_to());
         }
         match last {
             Some(id) => {
@@ -207,9 +203,9 @@ impl Machine {
     }
 
     /// Removes the binding of an ended hold. Its entry may belong to another key by now, with a hold of the same id.
-    pub(super) fn untie_removed<S: Store>(
+    pub(crate) fn untie_removed(
         &mut self,
-        store: &mut S,
+        turn: &mut Turn<'_>,
         (entry, id): (EntryId, HoldId),
         client: u64,
     ) {
@@ -218,9 +214,9 @@ impl Machine {
         }
         let is_tied_again = self.leases.key_of(entry).is_some_and(|key| {
             // If the key cannot be read now, the binding may be live: the binding of an ended hold shortens nothing.
-            !store.reaches(key)
+            !turn.keys.reaches(key)
                 || matches!(
-                    store.get(key),
+                    turn.keys.get(key),
                     Slot::Here(resource) if resource.entry == entry
                         && resource.hold(id).is_some_and(|hold| hold.tied_to() == client)
                 )
@@ -231,7 +227,7 @@ impl Machine {
     }
 
     /// Frees some memory of removed values; `false` if there is none.
-    pub(super) fn free_some(&mut self) -> bool {
+    pub(crate) fn free_some(&mut self) -> bool {
         let Some(first) = self.debris.front_mut() else { return false };
         if !first.free(PARTS_AT_ONCE) {
             self.debris.pop_front();
@@ -240,13 +236,13 @@ impl Machine {
     }
 
     /// What a request did to a hold of a removed value that is not drained.
-    pub(super) fn find_removed(&self, key: Key<'_>, name: RequestKey<'_>) -> Option<Use> {
+    pub(crate) fn find_removed(&self, key: Key<'_>, name: RequestKey<'_>) -> Option<Use> {
         let mut removed = self.removed.iter().filter(|_| self.remembers_requests());
         removed.find_map(|removed| removed.find(key, name))
     }
 
     /// The requests of all holds of removed values that are not drained, by fingerprint.
-    pub(super) fn requests_of_removed(&self) -> Vec<(Print, Use)> {
+    pub(crate) fn requests_of_removed(&self) -> Vec<(Print, Use)> {
         let removed = self.removed.iter();
         let removed = removed.filter(|removed| removed.remembers && self.remembers_requests());
         let requests = removed.flat_map(|removed| {
@@ -266,7 +262,7 @@ impl Machine {
     }
 
     /// Another data set replaces the one to which the removed values belonged.
-    pub(super) fn forget_requests_of_removed(&mut self) {
+    pub(crate) fn forget_requests_of_removed(&mut self) {
         for removed in &mut self.removed {
             removed.remembers = false;
         }
@@ -274,4 +270,4 @@ impl Machine {
 }
 
 /// Memory of removed values, in the order in which it is freed.
-pub(super) type AllDebris = alloc::collections::VecDeque<Debris>;
+pub(crate) type AllDebris = alloc::collections::VecDeque<Debris>;

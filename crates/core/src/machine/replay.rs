@@ -4,20 +4,20 @@ use super::entry::{full_lease, longest_lease, remainder};
 use super::tick::RETRY_MS;
 use super::ties::orphan_lease;
 use super::{Machine, Role};
-use crate::effects::Effects;
 use crate::hold::{Hold, NO_CLIENT};
 use crate::lease::NO_ENTRY;
 use crate::record::{self, DecodeError};
 use crate::resource::{Kind, Resource};
 use crate::store::{Key, Slot, Store};
 use crate::time::{LeaseInstant, Millis, Now};
+use crate::turn::Turn;
 use alloc::vec::Vec;
 
 impl Machine {
     /// Carries out `DLOCK.APPLY key payload`: sets the key to the state in the payload.
-    pub fn replay<S: Store>(
+    pub fn replay(
         &mut self,
-        store: &mut S,
+        keys: &mut dyn Store,
         now: Now,
         key: Key<'_>,
         payload: &[u8],
@@ -28,9 +28,9 @@ impl Machine {
             return Ok(());
         }
         let lease = self.clock.at(now.mono);
-        self.see_to_exchange_of(store, key);
+        self.see_to_exchange_of(keys, key);
         let mut fresh = Resource::free(Kind::Lock);
-        let (resource, is_there) = match store.get(key) {
+        let (resource, is_there) = match keys.get(key) {
             Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => {
                 return Err(DecodeError::Impossible);
             }
@@ -68,9 +68,9 @@ impl Machine {
         self.tokens.learn(replayed.token);
         self.settle(key, resource);
         match (is_there, resource.is_free()) {
-            (true, true) => store.remove(key),
-            (false, false) => store.put(key, fresh),
-            (true, false) if replayed.granted => store.persist(key),
+            (true, true) => keys.remove(key),
+            (false, false) => keys.put(key, fresh),
+            (true, false) if replayed.granted => keys.persist(key),
             (true | false, _) => {}
         }
         Ok(())
@@ -98,14 +98,14 @@ impl Machine {
     }
 
     /// A value was loaded under `key` (RDB, RESTORE, a migration): its lease starts to run.
-    pub fn adopt<S: Store>(&mut self, store: &mut S, now: Now, key: Key<'_>, fx: &mut Effects) {
-        if let Slot::Here(_) = store.get(key)
+    pub fn adopt(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
+        if let Slot::Here(_) = turn.keys.get(key)
             && let Some(queue) = self.waits.queue_of(key)
         {
-            self.look_at(store, queue, fx);
+            self.look_at(turn, queue);
         }
         // The loaded value has another type only if it was replaced since: then there is nothing to do.
-        let _ = self.on_found(store, key, now, fx, |machine, step, resource| {
+        let _ = self.on_found(turn, key, |machine, step, resource| {
             machine.hand_on(step, resource);
         });
     }
@@ -136,12 +136,7 @@ impl Machine {
     }
 
     /// Moves the next entry to the current epoch; `false` when all are moved.
-    pub(super) fn advance_epoch<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        fx: &mut Effects,
-    ) -> bool {
+    pub(crate) fn advance_epoch(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(id) = self.epoch_cursor.checked_sub(1) else { return false };
         self.epoch_cursor = id;
         if let Some(entry) = self.leases.get(id)
@@ -150,11 +145,12 @@ impl Machine {
             let name: Vec<u8> = entry.name.to_vec();
             let key = Key { db: self.leases.database_of(entry), name: &name };
             // Opening the key is enough.
-            let _ = self.on_found(store, key, now, fx, |_, _, _| ());
-            let is_here = matches!(store.get(key), Slot::Here(resource) if resource.entry == id);
+            let _ = self.on_found(turn, key, |_, _, _| ());
+            let is_here =
+                matches!(turn.keys.get(key), Slot::Here(resource) if resource.entry == id);
             if !is_here {
                 // A replica that learnt of a swap of databases late has kept the entry; or the key was removed.
-                self.leases.miss(id, self.clock.at(now.mono) + RETRY_MS);
+                self.leases.miss(id, self.clock.at(turn.now.mono) + RETRY_MS);
             }
         }
         true

@@ -5,14 +5,16 @@
 //! behind add to it.
 
 use super::holder::{Whose, not_held};
-use super::{AT_ONCE, Caller, End, Machine, Step, quoted, wrong_type};
-use crate::effects::{Effects, Outcome};
+use super::{AT_ONCE, End, Machine, quoted, wrong_type};
+use crate::effects::Outcome;
 use crate::hold::{Did, Hold};
 use crate::holds::HoldId;
 use crate::resource::{Body, Kind, Resource};
 use crate::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
-use crate::store::{Key, Slot, Store};
+use crate::store::{Key, Slot};
 use crate::time::{LeaseInstant, Now};
+use crate::turn::Step;
+use crate::turn::Turn;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -21,7 +23,7 @@ use dlock_wire::request::{Mode, ResizeTo};
 
 /// The verb of a call.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Asks {
+pub(crate) enum Asks {
     Acquire,
     Release,
     Cancel,
@@ -33,7 +35,7 @@ pub(super) enum Asks {
 
 /// A call that may carry REQID.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Call<'a> {
+pub(crate) struct Call<'a> {
     pub kind: Kind,
     /// The mode, for a read-write lock; CANCEL is about both modes.
     pub mode: Option<Mode>,
@@ -120,17 +122,14 @@ impl Machine {
 
     /// Runs one verb on the key of a call and answers it, unless it repeats a request that is over: then nothing is
     /// done. `None` from the verb: the caller is parked.
-    pub(super) fn on_request<S: Store>(
+    pub(crate) fn on_request(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         (key, call): (&[u8], Call<'_>),
-        fx: &mut Effects,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> Option<Outcome>,
     ) {
         let key = (call.kind, key);
-        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+        let answer = self.on_call(turn, key, |machine, step, resource| {
             machine.end_if_due(step, resource, |resource| call.may_be_about(resource));
             if call.id.is_some()
                 && let Some(outcome) = machine.recall(step, resource, call)
@@ -139,12 +138,12 @@ impl Machine {
             }
             verb(machine, step, resource)
         });
-        fx.reply = answer.unwrap_or_else(|_| Some(wrong_type()));
+        turn.fx.reply = answer.unwrap_or_else(|_| Some(wrong_type()));
     }
 
     /// The answer to a copy of a request that is over; `ERR` for an id that was used for another request. `None`: the
     /// call has to be carried out, or repeats what a hold in force knows.
-    pub(super) fn recall(
+    pub(crate) fn recall(
         &mut self,
         step: &mut Step<'_>,
         resource: &Resource,
@@ -213,23 +212,22 @@ impl Machine {
     }
 
     /// Whether a call names a request that is over, as far as the memory knows.
-    pub(super) fn is_over(&self, key: Key<'_>, now: Now, call: Call<'_>) -> bool {
+    pub(crate) fn is_over(&self, key: Key<'_>, now: Now, call: Call<'_>) -> bool {
         let lease = self.clock.at(now.mono);
         call.names().any(|name| self.find_spent(key, name, lease).is_some())
     }
 
     /// `ERR` if the id of a call was used for another request at this key. For calls for several keys, which then
     /// change nothing.
-    pub(super) fn refuse_misuse<S: Store>(
+    pub(crate) fn refuse_misuse(
         &self,
-        store: &mut S,
-        now: Now,
+        turn: &mut Turn<'_>,
         key: Key<'_>,
         call: Call<'_>,
     ) -> Option<Outcome> {
-        let lease = self.clock.at(now.mono);
+        let lease = self.clock.at(turn.now.mono);
         call.names().find_map(|name| {
-            let did = match store.get(key) {
+            let did = match turn.keys.get(key) {
                 Slot::Here(resource) => seen_by_hold(resource, name).map(|(did, _)| did),
                 Slot::Missing | Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => None,
             };
@@ -243,7 +241,7 @@ impl Machine {
     }
 
     /// What a TAKE with this id did, for waiters with the id of a call that was carried out meanwhile.
-    pub(super) fn taken_by(&self, step: &Step<'_>, id: Option<&[u8]>) -> Option<Use> {
+    pub(crate) fn taken_by(&self, step: &Step<'_>, id: Option<&[u8]>) -> Option<Use> {
         let mut names = Call::without_owner(id, Asks::Take(0)).names();
         self.find_spent(step.key, names.next()?, step.lease)
     }
@@ -255,14 +253,14 @@ impl Machine {
     }
 
     /// Notes a request that no hold knows.
-    pub(super) fn spend(&mut self, step: &mut Step<'_>, call: Call<'_>, what: Use) {
+    pub(crate) fn spend(&mut self, step: &mut Step<'_>, call: Call<'_>, what: Use) {
         for name in call.names() {
             self.note_spent(step, name, what);
         }
     }
 
     /// Notes the requests of a hold that has ended.
-    pub(super) fn spend_hold(
+    pub(crate) fn spend_hold(
         &mut self,
         step: &mut Step<'_>,
         id: (Kind, HoldId),
@@ -282,7 +280,7 @@ impl Machine {
     }
 
     /// Forgets a request that was rolled back: the next copy of it counts as the first.
-    pub(super) fn unspend(&mut self, step: &mut Step<'_>, call: Call<'_>) {
+    pub(crate) fn unspend(&mut self, step: &mut Step<'_>, call: Call<'_>) {
         for name in call.names() {
             self.spent.forget(step.key, name);
             step.spent.push(name, None);
@@ -339,7 +337,7 @@ fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<(Did, bool)
 /// The requests of a hold that are over when it ends. None of an unclaimed grant, unless its owner ended it: the owner
 /// does not know of the grant, and asks again with the same id. None that came from an older version without what they
 /// did.
-pub(super) fn spent_of(
+pub(crate) fn spent_of(
     (kind, id): (Kind, HoldId),
     hold: &Hold,
     by_owner: bool,
@@ -385,7 +383,7 @@ fn shown(key: Key<'_>, name: RequestKey<'_>) -> String {
 }
 
 /// The part of a RESIZE that is remembered.
-pub(super) fn resized(to: ResizeTo) -> Use {
+pub(crate) fn resized(to: ResizeTo) -> Use {
     match to {
         ResizeTo::Absolute(permits) => Use::ResizedTo(permits),
         // The parser refuses values that do not fit.

@@ -1,14 +1,14 @@
 //! Verbs of read-write locks that differ from those of locks.
 
 use super::holder::Whose;
-use super::{Caller, End, Machine, Step, wrong_type};
-use crate::effects::{Effects, Outcome};
+use super::{End, Machine, wrong_type};
+use crate::effects::Outcome;
 use crate::hold::Hold;
 use crate::holds::HoldId;
 use crate::queue::{Waiter, Want};
 use crate::resource::{Body, Kind, Resource};
-use crate::store::Store;
-use crate::time::Now;
+use crate::turn::Step;
+use crate::turn::Turn;
 use alloc::format;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
@@ -16,41 +16,20 @@ use dlock_wire::request::{Mode, RwRelease, RwRenew};
 
 impl Machine {
     /// DRW.RELEASE: as DLOCK.RELEASE, for the hold of that mode.
-    pub fn rw_release<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        call: &RwRelease<'_>,
-        fx: &mut Effects,
-    ) {
-        self.release_hold(store, now, caller, (Kind::Rw, Some(call.mode)), &call.release, fx);
+    pub fn rw_release(&mut self, turn: &mut Turn<'_>, call: &RwRelease<'_>) {
+        self.release_hold(turn, (Kind::Rw, Some(call.mode)), &call.release);
     }
 
     /// DRW.RENEW: as DLOCK.RENEW, for the hold of that mode.
-    pub fn rw_renew<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        call: &RwRenew<'_>,
-        fx: &mut Effects,
-    ) {
-        self.renew_hold(store, now, caller, (Kind::Rw, Some(call.mode)), &call.renew, fx);
+    pub fn rw_renew(&mut self, turn: &mut Turn<'_>, call: &RwRenew<'_>) {
+        self.renew_hold(turn, (Kind::Rw, Some(call.mode)), &call.renew);
     }
 
     /// DRW.BREAK: ends all holds, or those of `owner`. Returns their number. Even very many readers stop at once; the
     /// tick does the rest for each of them.
-    pub fn rw_break<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        (key, owner): (&[u8], Option<&[u8]>),
-        fx: &mut Effects,
-    ) {
+    pub fn rw_break(&mut self, turn: &mut Turn<'_>, (key, owner): (&[u8], Option<&[u8]>)) {
         let key = (Kind::Rw, key);
-        let answer = self.on_call(store, now, caller, key, fx, |machine, step, resource| {
+        let answer = self.on_call(turn, key, |machine, step, resource| {
             let at_once = if owner.is_none() { machine.break_readers(step, resource) } else { 0 };
             let found = resource.holds();
             let found = found.filter(|(_, hold)| owner.is_none_or(|owner| *hold.owner == *owner));
@@ -64,12 +43,12 @@ impl Machine {
             }
             Outcome::Count(count as u64)
         });
-        fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+        turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
     /// `DEADLOCK` for a reader that would wait to write while another reader does so already: each
     /// would wait for the other to stop reading.
-    pub(super) fn refuse_second_upgrade(
+    pub(crate) fn refuse_second_upgrade(
         &mut self,
         step: &Step<'_>,
         resource: &Resource,
@@ -108,7 +87,7 @@ impl Machine {
 }
 
 /// The hold of an owner in a mode; without a mode, the hold of a lock for one holder.
-pub(super) fn find(resource: &Resource, whose: Whose<'_>) -> Option<HoldId> {
+pub(crate) fn find(resource: &Resource, whose: Whose<'_>) -> Option<HoldId> {
     if let (Body::Rw(rw), Some(mode)) = (&resource.body, whose.mode) {
         return rw.find(whose.owner, mode);
     }

@@ -3,16 +3,17 @@
 use super::acquire::in_quarantine;
 use super::caller::{presence_of, refused_in_script};
 use super::hand_on::{Verdict, too_wide};
+use super::places::nameless;
 use super::requests::{Asks, Call, resized};
-use super::{Caller, End, Machine, Step, wrong_type};
-use crate::effects::{Effects, Event, Outcome};
+use super::{End, Machine, wrong_type};
+use crate::effects::{Event, Outcome};
 use crate::holds::HoldId;
 use crate::queue::{Ask, Want};
 use crate::resource::{Body, Kind, Resource};
 use crate::semaphore::Semaphore;
 use crate::spent::Use;
-use crate::store::Store;
-use crate::time::Now;
+use crate::turn::Step;
+use crate::turn::Turn;
 use alloc::format;
 use alloc::vec::Vec;
 use dlock_wire::names::PERMITS_MAX;
@@ -22,15 +23,8 @@ use dlock_wire::request::{ResizeTo, SemRenew, Take};
 
 impl Machine {
     /// DSEM.INIT: makes a semaphore with this number of permits. 1 if it did, 0 if there is one already.
-    pub fn sem_init<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        (key, permits): (&[u8], u32),
-        fx: &mut Effects,
-    ) {
-        self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
+    pub fn sem_init(&mut self, turn: &mut Turn<'_>, (key, permits): (&[u8], u32)) {
+        self.on_semaphore(turn, key, |machine, step, resource| {
             let Some(semaphore) = resource.semaphore_mut() else { return wrong_type() };
             if semaphore.capacity > 0 {
                 return Outcome::Count(0);
@@ -44,16 +38,13 @@ impl Machine {
 
     /// DSEM.RESIZE: returns the number of free permits afterwards, negative while more are out. `ERR` if there is no
     /// such semaphore, `LIMIT` for a size outside 1..2^31-1. Waiters that ask for more than the new size get `LIMIT`.
-    pub fn resize<S: Store>(
+    pub fn resize(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         (key, to, reqid): (&[u8], ResizeTo, Option<&[u8]>),
-        fx: &mut Effects,
     ) {
         let call = Call::without_owner(reqid, Asks::Resize(to));
-        self.on_counted(store, now, caller, (key, call), fx, |machine, step, resource| {
+        self.on_counted(turn, (key, call), |machine, step, resource| {
             let found = match made(step, resource) {
                 Ok(found) => found,
                 Err(fault) => return fault,
@@ -80,15 +71,8 @@ impl Machine {
 
     /// DSEM.RELEASE: returns a permit. The reply is the number of free permits afterwards; `NOTHELD` if the permit is
     /// unknown or has ended.
-    pub fn sem_release<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        (key, permit): (&[u8], PermitId),
-        fx: &mut Effects,
-    ) {
-        self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
+    pub fn sem_release(&mut self, turn: &mut Turn<'_>, (key, permit): (&[u8], PermitId)) {
+        self.on_semaphore(turn, key, |machine, step, resource| {
             let id = HoldId::from_be_bytes(permit);
             machine.end_if_due(step, resource, |_| [id].into());
             if resource.hold(id).is_none() {
@@ -101,39 +85,25 @@ impl Machine {
     }
 
     /// DSEM.RENEW: sets a new end of the lease of a permit. 1; `NOTHELD` if it is unknown or has ended.
-    pub fn sem_renew<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        call: &SemRenew<'_>,
-        fx: &mut Effects,
-    ) {
-        if let Some(fault) = refused_in_script(caller, call.bind_ms, None) {
-            fx.reply = Some(fault);
+    pub fn sem_renew(&mut self, turn: &mut Turn<'_>, call: &SemRenew<'_>) {
+        if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
+            turn.fx.reply = Some(fault);
             return;
         }
-        self.on_semaphore(store, now, caller, call.key, fx, |machine, step, resource| {
+        self.on_semaphore(turn, call.key, |machine, step, resource| {
             let id = HoldId::from_be_bytes(call.permit);
             machine.end_if_due(step, resource, |_| [id].into());
             if resource.hold(id).is_none() {
                 return not_out(step, call.permit);
             }
-            machine.renew_here(step, resource, id, caller, (call.lease_ms, call.bind_ms));
+            machine.renew_here(step, resource, id, (call.lease_ms, call.bind_ms));
             Outcome::Count(1)
         });
     }
 
     /// DSEM.BREAK: ends a permit by force. 1 if it was out, else 0.
-    pub fn sem_break<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        (key, permit): (&[u8], PermitId),
-        fx: &mut Effects,
-    ) {
-        self.on_semaphore(store, now, caller, key, fx, |machine, step, resource| {
+    pub fn sem_break(&mut self, turn: &mut Turn<'_>, (key, permit): (&[u8], PermitId)) {
+        self.on_semaphore(turn, key, |machine, step, resource| {
             let id = HoldId::from_be_bytes(permit);
             machine.end_if_due(step, resource, |_| [id].into());
             if resource.hold(id).is_none() {
@@ -147,17 +117,10 @@ impl Machine {
 
     /// DSEM.TAKE: takes permits without owner and lease, or waits for them. Taken, or Null; `LIMIT` for more than the
     /// semaphore has, `QUARANTINE` if only that is in the way.
-    pub fn take<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        call: &Take<'_>,
-        fx: &mut Effects,
-    ) {
+    pub fn take(&mut self, turn: &mut Turn<'_>, call: &Take<'_>) {
         let request = (call.key, Call::without_owner(call.reqid, Asks::Take(call.n)));
-        self.on_request(store, now, caller, request, fx, |machine, step, resource| {
-            machine.take_here(step, resource, caller, call)
+        self.on_request(turn, request, |machine, step, resource| {
+            machine.take_here(step, resource, call)
         });
     }
 
@@ -166,7 +129,6 @@ impl Machine {
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
-        caller: Caller,
         call: &Take<'_>,
     ) -> Option<Outcome> {
         self.hand_on(step, resource);
@@ -191,26 +153,19 @@ impl Machine {
             step.fx.note(step.key, Event::Acquire);
             return Some(Outcome::Taken);
         }
-        let Some(presence) = presence_of(step.now, caller, call.block_ms, None) else {
+        let Some(presence) = presence_of(step.now, step.caller, call.block_ms, None) else {
             return Some(self.refuse(step, resource, &[], want));
         };
         let ask = Ask { want, request: call.reqid.map(Into::into), ..Ask::default() };
-        let key = (Kind::Semaphore, step.key);
-        self.park_nameless(step.now, caller, key, (presence, ask), step.fx).err()
+        let waiter = nameless(step.caller.client, presence, step.now.mono, ask);
+        self.park_nameless(Kind::Semaphore, step.key, waiter, step.fx).err()
     }
 
     /// DSEM.GIVE: returns permits of TAKE and DRAIN. The reply is the number of free permits afterwards; `LIMIT` for
     /// more than were taken, `ERR` if there is no such semaphore.
-    pub fn give<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        (key, n, reqid): (&[u8], u32, Option<&[u8]>),
-        fx: &mut Effects,
-    ) {
+    pub fn give(&mut self, turn: &mut Turn<'_>, (key, n, reqid): (&[u8], u32, Option<&[u8]>)) {
         let call = Call::without_owner(reqid, Asks::Give(n));
-        self.on_counted(store, now, caller, (key, call), fx, |machine, step, resource| {
+        self.on_counted(turn, (key, call), |machine, step, resource| {
             let found = match made(step, resource) {
                 Ok(found) => found,
                 Err(fault) => return fault,
@@ -235,16 +190,9 @@ impl Machine {
 
     /// DSEM.DRAIN: takes all free permits, as TAKE does. Returns their number; 0 while there are waiters. `ERR` if
     /// there is no such semaphore, `QUARANTINE` as for TAKE.
-    pub fn drain<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
-        (key, reqid): (&[u8], Option<&[u8]>),
-        fx: &mut Effects,
-    ) {
+    pub fn drain(&mut self, turn: &mut Turn<'_>, (key, reqid): (&[u8], Option<&[u8]>)) {
         let call = Call::without_owner(reqid, Asks::Drain);
-        self.on_counted(store, now, caller, (key, call), fx, |machine, step, resource| {
+        self.on_counted(turn, (key, call), |machine, step, resource| {
             machine.hand_on(step, resource);
             if let Err(fault) = made(step, resource) {
                 return fault;
@@ -273,30 +221,24 @@ impl Machine {
     }
 
     /// Runs a verb that answers at once.
-    fn on_semaphore<S: Store>(
+    fn on_semaphore(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         key: &[u8],
-        fx: &mut Effects,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> Outcome,
     ) {
-        let answer = self.on_call(store, now, caller, (Kind::Semaphore, key), fx, verb);
-        fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+        let answer = self.on_call(turn, (Kind::Semaphore, key), verb);
+        turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
     /// Runs a verb that answers at once and may carry REQID.
-    fn on_counted<S: Store>(
+    fn on_counted(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         request: (&[u8], Call<'_>),
-        fx: &mut Effects,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> Outcome,
     ) {
-        self.on_request(store, now, caller, request, fx, |machine, step, resource| {
+        self.on_request(turn, request, |machine, step, resource| {
             Some(verb(machine, step, resource))
         });
     }
@@ -311,7 +253,7 @@ impl Machine {
     }
 
     /// Answers `LIMIT` to waiters that ask for more than there are: to some now, and to the others in the tick.
-    pub(super) fn refuse_wide(&mut self, step: &mut Step<'_>, queue: u32, capacity: u32) {
+    pub(crate) fn refuse_wide(&mut self, step: &mut Step<'_>, queue: u32, capacity: u32) {
         let found = self.waits.queue(queue);
         let found = found.into_iter().flat_map(|queue| queue.wider_than(capacity));
         let mut wide: Vec<(u32, u32)> = found.take(self.wide_at_once).collect();

@@ -1,10 +1,10 @@
 //! The tick: work without a call.
 
 use super::{Machine, Role, WEIGHT_AT_ONCE};
-use crate::effects::Effects;
 use crate::resource::Kind;
-use crate::store::{Key, Reach, Slot, Store};
+use crate::store::{Key, Reach, Slot};
 use crate::time::{Instant, Now};
+use crate::turn::Turn;
 use crate::wheel::Step;
 
 /// Delay before the machine asks a shut server again, in milliseconds.
@@ -44,47 +44,40 @@ impl Machine {
     ///
     /// Unless the gate is open, only waits time out: everything else is a write. Under [`Gate::Unknown`] the caller
     /// then checks [`Machine::wants_to_write`], asks the server, and calls again.
-    pub fn tick<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        gate: Gate,
-        budget: usize,
-        fx: &mut Effects,
-    ) -> Progress {
+    pub fn tick(&mut self, turn: &mut Turn<'_>, gate: Gate, budget: usize) -> Progress {
         self.set_gate(gate);
         let limits = self.request_limits();
         for _ in 0..budget {
-            let worked = self.run_out_one(now, fx)
+            let worked = self.run_out_one(turn)
                 || (self.accepts_writes()
                     && self.role == Role::Primary
-                    && ((self.is_flushing() && self.end_lease_of_one(store, now, fx))
-                        || self.flush_one(store, fx)
-                        || self.work_off_removed(store, now, fx)
-                        || self.end_quarantine(now)
-                        || self.see_to_one_left_behind(store, now, fx)
-                        || self.advance_epoch(store, now, fx)
-                        || self.end_grace_of_one(now)
-                        || self.end_lease_of_one(store, now, fx)
-                        || self.revisit_one(store, now, fx)
-                        || self.work_off_one(store, now, fx)
+                    && ((self.is_flushing() && self.end_lease_of_one(turn))
+                        || self.flush_one(turn)
+                        || self.work_off_removed(turn)
+                        || self.end_quarantine(turn.now)
+                        || self.see_to_one_left_behind(turn)
+                        || self.advance_epoch(turn)
+                        || self.end_grace_of_one(turn.now)
+                        || self.end_lease_of_one(turn)
+                        || self.revisit_one(turn)
+                        || self.work_off_one(turn)
                         || self.stall_more_places()
-                        || self.grant_leftover(store, now, fx)))
+                        || self.grant_leftover(turn)))
                 || (self.role == Role::Replica
-                    && (self.flush_one(store, fx) || self.work_off_removed(store, now, fx)))
-                || self.answer_more(fx)
-                || self.answer_former(fx)
+                    && (self.flush_one(turn) || self.work_off_removed(turn)))
+                || self.answer_more(turn.fx)
+                || self.answer_former(turn.fx)
                 // Last of the work that waiters depend on: the queues that it marks dirty are served in between.
                 || self.leave_some()
                 || self.waits.forget_former_readers(DROPS_AT_ONCE)
                 // No client waits for this: lookups do not find overdue requests.
-                || self.spent.drop_overdue(self.clock.at(now.mono), limits, DROPS_AT_ONCE)
+                || self.spent.drop_overdue(self.clock.at(turn.now.mono), limits, DROPS_AT_ONCE)
                 || self.drop_one_place()
                 || self.free_some();
             if !worked {
                 return Progress::Done;
             }
-            if fx.weight() >= WEIGHT_AT_ONCE {
+            if turn.fx.weight() >= WEIGHT_AT_ONCE {
                 break;
             }
         }
@@ -157,10 +150,10 @@ impl Machine {
         next
     }
 
-    fn run_out_one(&mut self, now: Now, fx: &mut Effects) -> bool {
-        match self.waits.timeouts.step(now.mono.0) {
+    fn run_out_one(&mut self, turn: &mut Turn<'_>) -> bool {
+        match self.waits.timeouts.step(turn.now.mono.0) {
             Step::Due(slot) => {
-                self.time_out(slot, fx);
+                self.time_out(slot, turn.fx);
                 true
             }
             Step::Moved => true,
@@ -169,7 +162,7 @@ impl Machine {
     }
 
     /// Removes one waiter whose key is gone; `false` if there is none.
-    pub(super) fn drop_one_place(&mut self) -> bool {
+    pub(crate) fn drop_one_place(&mut self) -> bool {
         let Some(slot) = self.waits.next_dropped() else { return false };
         // Its call for several keys is over, and only this waiter is left.
         if self.waits.get(slot).is_some_and(|waiter| self.waits.is_gone(waiter)) {
@@ -204,33 +197,31 @@ impl Machine {
 
     /// Before a search for a deadlock: ends expired leases, because queues count their holders until then. Where only
     /// one slot can be reached, the tick does this, except for the keys that the call names.
-    pub(super) fn end_due_leases<'k, S: Store>(
+    pub(crate) fn end_due_leases<'k>(
         &mut self,
-        store: &mut S,
-        now: Now,
+        turn: &mut Turn<'_>,
         named: impl Iterator<Item = (Kind, Key<'k>)>,
-        fx: &mut Effects,
     ) {
-        let lease = self.clock.at(now.mono);
+        let lease = self.clock.at(turn.now.mono);
         if self.leases.next().is_none_or(|at| at > lease) {
             return;
         }
-        if store.reach() == Reach::OneSlot {
+        if turn.keys.reach() == Reach::OneSlot {
             for key in named {
                 // A key of another type has nothing of ours that could end.
-                let _ = self.on_key(store, key, now, fx, |_, _, _| ());
+                let _ = self.on_key(turn, key, |_, _, _| ());
             }
             return;
         }
         for _ in 0..super::AT_ONCE {
-            if fx.weight() >= WEIGHT_AT_ONCE || !self.end_lease_of_one(store, now, fx) {
+            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.end_lease_of_one(turn) {
                 return;
             }
         }
     }
 
-    fn end_lease_of_one<S: Store>(&mut self, store: &mut S, now: Now, fx: &mut Effects) -> bool {
-        let entry = match self.leases.step(self.clock.at(now.mono)) {
+    fn end_lease_of_one(&mut self, turn: &mut Turn<'_>) -> bool {
+        let entry = match self.leases.step(self.clock.at(turn.now.mono)) {
             Step::Due(entry) => entry,
             Step::Moved => return true,
             Step::Idle => return false,
@@ -238,11 +229,11 @@ impl Machine {
         let Some(found) = self.leases.get(entry) else { return true };
         let name = found.name.clone();
         let key = Key { db: self.leases.database_of(found), name: &name };
-        if matches!(store.get(key), Slot::Here(resource) if resource.entry == entry) {
+        if matches!(turn.keys.get(key), Slot::Here(resource) if resource.entry == entry) {
             // Opening the key ends some of its expired holds: one portion per piece of work.
-            let _ = self.on_found_in_part(store, key, now, fx);
+            let _ = self.on_found_in_part(turn, key);
         } else {
-            self.leases.miss(entry, self.clock.at(now.mono) + RETRY_MS);
+            self.leases.miss(entry, self.clock.at(turn.now.mono) + RETRY_MS);
         }
         true
     }

@@ -18,8 +18,9 @@ use crate::machine::Machine;
 use crate::queue::{Waiter, Want};
 use crate::resource::Kind;
 use crate::slab::NIL;
-use crate::store::{Key, Slot, Store};
+use crate::store::{Key, Slot};
 use crate::time::Now;
+use crate::turn::Turn;
 use crate::waits::{Aims, Budget};
 use alloc::string::String;
 use search::Search;
@@ -49,10 +50,9 @@ struct Wait<'a> {
 impl Machine {
     /// The text of the cycle that `owner` would close by waiting for `key`. `None` if there is none, or if the budget
     /// ends first.
-    pub(crate) fn circle<S: Store>(
+    pub(crate) fn circle(
         &mut self,
-        store: &mut S,
-        now: Now,
+        turn: &mut Turn<'_>,
         (kind, key): (Kind, Key<'_>),
         (owner, want): (&[u8], Want),
     ) -> Option<String> {
@@ -61,13 +61,13 @@ impl Machine {
             return None;
         }
         let mut aims = Aims::default();
-        let goes_first = match store.get(key) {
+        let goes_first = match turn.keys.get(key) {
             Slot::Here(resource) if resource.kind() == kind => {
-                if self.has_it(resource, now, owner, want) {
+                if self.has_it(resource, turn.now, owner, want) {
                     return None;
                 }
                 self.waits.aim_at(&mut aims, key, Some(resource));
-                self.goes_first(resource, now, owner, want)
+                self.goes_first(resource, turn.now, owner, want)
             }
             Slot::Missing if !self.is_awaited_as_another(kind, key) => {
                 self.waits.aim_at(&mut aims, key, None);
@@ -78,7 +78,7 @@ impl Machine {
                 return None;
             }
         };
-        let how = self.would_wait(now, key, (owner, want), goes_first);
+        let how = self.would_wait(turn.now, key, (owner, want), goes_first);
         if how.stays && how.is_old {
             // This call closes no new cycle.
             return None;
@@ -89,17 +89,16 @@ impl Machine {
         if order == Order::Admits {
             return None;
         }
-        let how = self.would_wait(now, key, (owner, want), goes_first);
+        let how = self.would_wait(turn.now, key, (owner, want), goes_first);
         let mut search = self.search(owner, order, budget);
-        let text = self.search_one(store, now, &mut search, (kind, key, want), &how);
+        let text = self.search_one(turn, &mut search, (kind, key, want), &how);
         self.conclude(&search, text)
     }
 
     /// The same for a call that joins the queues of several locks.
-    pub(crate) fn circle_of_all<'k, S: Store>(
+    pub(crate) fn circle_of_all<'k>(
         &mut self,
-        store: &mut S,
-        now: Now,
+        turn: &mut Turn<'_>,
         keys: impl Iterator<Item = Key<'k>> + Clone,
         owner: &[u8],
     ) -> Option<String> {
@@ -109,7 +108,7 @@ impl Machine {
         }
         let mut aims = Aims::default();
         for key in keys.clone() {
-            match store.get(key) {
+            match turn.keys.get(key) {
                 // The owner does not wait for a key that it holds.
                 Slot::Here(resource)
                     if resource.lock().hold().is_some_and(|hold| *hold.owner == *owner) => {}
@@ -125,7 +124,7 @@ impl Machine {
             return None;
         }
         let mut search = self.search(owner, order, budget);
-        let text = self.search_all(store, now, &mut search, keys);
+        let text = self.search_all(turn, &mut search, keys);
         self.conclude(&search, text)
     }
 

@@ -5,8 +5,9 @@ use crate::holds::ALONE;
 use crate::machine::Machine;
 use crate::queue::{Waiter, Want};
 use crate::resource::{Body, Kind, Resource};
-use crate::store::{Key, Slot, Store};
+use crate::store::{Key, Slot};
 use crate::time::Now;
+use crate::turn::Turn;
 use crate::waits::Budget;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -95,10 +96,9 @@ impl Machine {
         }
     }
 
-    pub(super) fn search_one<S: Store>(
+    pub(super) fn search_one(
         &self,
-        store: &mut S,
-        now: Now,
+        turn: &mut Turn<'_>,
         search: &mut Search<'_>,
         (kind, key, want): (Kind, Key<'_>, Want),
         how: &Wait<'_>,
@@ -113,25 +113,24 @@ impl Machine {
             search.heads = self.waits().queue_of(key);
         }
         let stays = how.place.filter(|_| how.stays).map(|(_, place)| place);
-        let holders = self.holders_of_key(store, now, search, (kind, key, want));
-        if let Some(text) = self.look(now, search, (0, kind, key, want), stays, &holders) {
+        let holders = self.holders_of_key(turn, search, (kind, key, want));
+        if let Some(text) = self.look(turn.now, search, (0, kind, key, want), stays, &holders) {
             return Some(text);
         }
         // The waiters behind this one start to wait for the caller only now, so the caller's other waits matter. (A new
         // waiter has none behind it: then they do not matter.)
         if search.waits
             && (search.revived.is_some() || search.heads.is_some())
-            && let Some(text) = self.look_from_places_of(now, search, 0)
+            && let Some(text) = self.look_from_places_of(turn.now, search, 0)
         {
             return Some(text);
         }
-        self.search_on(now, search)
+        self.search_on(turn.now, search)
     }
 
-    pub(super) fn search_all<'k, S: Store>(
+    pub(super) fn search_all<'k>(
         &self,
-        store: &mut S,
-        now: Now,
+        turn: &mut Turn<'_>,
         search: &mut Search<'_>,
         keys: impl Iterator<Item = Key<'k>> + Clone,
     ) -> Option<String> {
@@ -142,15 +141,15 @@ impl Machine {
         }
         for key in keys {
             let place = (0, Kind::Lock, key, Want::Lock);
-            let holders = self.holders_of_key(store, now, search, (Kind::Lock, key, Want::Lock));
-            if let Some(text) = self.look(now, search, place, None, &holders) {
+            let holders = self.holders_of_key(turn, search, (Kind::Lock, key, Want::Lock));
+            if let Some(text) = self.look(turn.now, search, place, None, &holders) {
                 return Some(text);
             }
             if search.is_cut() {
                 return None;
             }
         }
-        self.search_on(now, search)
+        self.search_on(turn.now, search)
     }
 
     /// The call with a waiter in `slot` will be over: all its waiters are removed.
@@ -320,18 +319,17 @@ impl Machine {
     }
 
     /// The holders that keep the caller from a key that its call names, read from the key itself.
-    fn holders_of_key<S: Store>(
+    fn holders_of_key(
         &self,
-        store: &mut S,
-        now: Now,
+        turn: &mut Turn<'_>,
         search: &mut Search<'_>,
         (kind, key, want): (Kind, Key<'_>, Want),
     ) -> Holders {
-        let Slot::Here(resource) = store.get(key) else { return Holders::default() };
+        let Slot::Here(resource) = turn.keys.get(key) else { return Holders::default() };
         if resource.kind() != kind {
             return Holders::default();
         }
-        let (caller, lease) = (search.caller, self.lease_time(now.mono));
+        let (caller, lease) = (search.caller, self.lease_time(turn.now.mono));
         let seen = resource.holds().take_while(|_| search.spend(1));
         let others = seen.filter(|(id, hold)| {
             let conflicts = *id == ALONE || want == Want::Rw(Mode::Write);
@@ -344,8 +342,8 @@ impl Machine {
         let leading = others.filter(|owner| self.waits().places_of_owner(owner).next().is_some());
         let owners = leading.map(|owner| owner.to_vec()).collect();
         Holders {
-            has_it: self.has_it(resource, now, caller, want),
-            goes_first: self.goes_first(resource, now, caller, want),
+            has_it: self.has_it(resource, turn.now, caller, want),
+            goes_first: self.goes_first(resource, turn.now, caller, want),
             is_held,
             owners,
         }

@@ -282,12 +282,12 @@ impl Table {
             ["abandoned", who] => {
                 let waiter = world.blocked_on(client(who)).expect("a blocked call");
                 world.blocked.remove(&waiter);
-                world.step(|machine, keys, now, fx| machine.abandoned(keys, now, waiter, fx))
+                world.step(|machine, turn| machine.abandoned(turn, waiter))
             }
             ["withdraw", who] => {
                 let waiter = world.blocked_on(client(who)).expect("a blocked call");
                 world.blocked.remove(&waiter);
-                world.step(|machine, _, _, _| machine.withdraw(waiter))
+                world.step(|machine, _| machine.withdraw(waiter))
             }
             ["del", k, "unheard"] => world.unlink_unheard(key(name(k))),
             ["removals-heard"] => world.hear_of_removals(),
@@ -307,13 +307,13 @@ impl Table {
             ["swaps-heard"] => world.hear_of_swaps(),
             ["flushdb", db] => world.flush(Some(number(db))),
             ["flushall"] => world.flush(None),
-            ["slot-lost", k] => world.step(|machine, _, _, fx| {
+            ["slot-lost", k] => world.step(|machine, turn| {
                 let queues = 0..machine.waits().queue_bound();
-                machine.slot_lost(queues, |name| name == k.as_bytes(), fx);
+                machine.slot_lost(queues, |name| name == k.as_bytes(), turn.fx);
             }),
             ["failover"] => world.fail_over(),
-            ["demote"] => world.step(|machine, _, _, _| machine.demote()),
-            ["promote"] => world.step(|machine, _, now, _| machine.promote(now)),
+            ["demote"] => world.step(|machine, _| machine.demote()),
+            ["promote"] => world.step(|machine, turn| machine.promote(turn.now)),
             ["restart"] => world.restart(Saved::Aof),
             ["restart", "rdb"] => world.restart(Saved::Rdb),
             _ => {

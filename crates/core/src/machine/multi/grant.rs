@@ -2,26 +2,27 @@
 
 use super::look::Look;
 use crate::bytes::Name;
-use crate::effects::{Effects, Event, Outcome};
+use crate::effects::{Event, Outcome};
 use crate::hold::{NO_CLIENT, Notify};
 use crate::holds::ALONE;
 use crate::lease::NO_ENTRY;
+use crate::machine::Machine;
 use crate::machine::acquire::tokens_used_up;
-use crate::machine::caller::Caller;
 use crate::machine::hand_on::hold_for;
 use crate::machine::in_flight::{Given, Part};
-use crate::machine::{Machine, Step};
 use crate::queue::{Waiter, WaiterId, Want};
 use crate::resource::{Kind, Lock, Resource};
-use crate::store::{Key, Store};
-use crate::time::Now;
+use crate::store::Key;
+use crate::turn::Caller;
+use crate::turn::Step;
+use crate::turn::Turn;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use dlock_wire::request::{Acquire, Channel};
 
 impl Machine {
     /// A call for several keys is first at one of them. Returns `true` if it left the queue.
-    pub(in crate::machine) fn grant_member(
+    pub(crate) fn grant_member(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
@@ -62,7 +63,7 @@ impl Machine {
     }
 
     /// The owner no longer holds a key on which its call for several keys counted.
-    pub(in crate::machine) fn no_longer_ready(&mut self, key: Key<'_>, owner: &[u8]) {
+    pub(crate) fn no_longer_ready(&mut self, key: Key<'_>, owner: &[u8]) {
         if self.waits.has_groups()
             && let Some(slot) = self.waits.place_at(key, owner)
             && self.waits.get(slot).is_some_and(Waiter::is_grouped)
@@ -73,13 +74,8 @@ impl Machine {
 
     /// Grants the calls for several keys that are grantable now. Calls that become grantable through these grants are
     /// granted here, too, however long the chain is.
-    pub(in crate::machine) fn grant_what_is_ripe<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        fx: &mut Effects,
-    ) {
-        if !self.may_grant(now.mono) {
+    pub(crate) fn grant_what_is_ripe(&mut self, turn: &mut Turn<'_>) {
+        if !self.may_grant(turn.now.mono) {
             return;
         }
         // All keys of a call share a slot, so in a cluster they are in the slot of the running command. Only a panic
@@ -87,8 +83,8 @@ impl Machine {
         let mut later = VecDeque::new();
         while let Some(call) = self.ripe.pop_front() {
             let first = self.waits.by_id(call).and_then(|waiter| self.waits.queue(waiter.queue));
-            if first.is_none_or(|queue| store.reaches(queue.key())) {
-                self.grant_all(store, now, call, fx);
+            if first.is_none_or(|queue| turn.keys.reaches(queue.key())) {
+                self.grant_all(turn, call);
             } else {
                 later.push_back(call);
             }
@@ -97,32 +93,27 @@ impl Machine {
     }
 
     /// In the tick: grants the calls that a panic has left ungranted; `false` if there is none.
-    pub(in crate::machine) fn grant_leftover<S: Store>(
-        &mut self,
-        store: &mut S,
-        now: Now,
-        fx: &mut Effects,
-    ) -> bool {
-        let has_some = !self.ripe.is_empty() && self.may_grant(now.mono);
+    pub(crate) fn grant_leftover(&mut self, turn: &mut Turn<'_>) -> bool {
+        let has_some = !self.ripe.is_empty() && self.may_grant(turn.now.mono);
         if has_some {
-            self.grant_what_is_ripe(store, now, fx);
+            self.grant_what_is_ripe(turn);
         }
         has_some
     }
 
-    fn grant_all<S: Store>(&mut self, store: &mut S, now: Now, call: WaiterId, fx: &mut Effects) {
-        let Some(members) = self.members_that_are_open(store, now, call, fx) else { return };
+    fn grant_all(&mut self, turn: &mut Turn<'_>, call: WaiterId) {
+        let Some(members) = self.members_that_are_open(turn, call) else { return };
         let Some(waiter) = self.waits.by_id(call) else { return };
         let fresh = members.iter().filter(|member| member.is_fresh).count();
-        if !self.tokens.has(fresh, now.wall_us) {
+        if !self.tokens.has(fresh, turn.now.wall_us) {
             let id = waiter.id;
             if self.forget_place(call.slot()).is_some() {
-                fx.wake(id, tokens_used_up());
+                turn.fx.wake(id, tokens_used_up());
             }
             return;
         }
         let Some(waiter) = self.forget_place(call.slot()) else { return };
-        fx.expect(members.len());
+        turn.fx.expect(members.len());
         let mut tokens = Vec::with_capacity(members.len());
         let mut parts = Vec::with_capacity(members.len());
         for Member { db, name, queue, .. } in &members {
@@ -130,18 +121,16 @@ impl Machine {
             let caller = Caller { client: waiter.client, db: *db, may_block: false };
             let call = as_call(&waiter, name);
             self.waits.expect(*queue);
-            let outcome = self.on_key_alone(
-                store,
-                (Kind::Lock, key),
-                now,
-                (fx, usize::MAX),
-                |m, step, resource| m.take_one(step, resource, caller, &call),
-            );
+            let turn = &mut Turn { keys: turn.keys, now: turn.now, caller, fx: turn.fx };
+            let outcome =
+                self.on_key_alone(turn, (Kind::Lock, key), usize::MAX, |m, step, resource| {
+                    m.take_one(step, resource, &call)
+                });
             let Ok((Outcome::Token(token), entered)) = outcome else {
                 debug_assert!(false, "a key that was there to be taken a moment ago");
                 let taken: Vec<(Key<'_>, u64, bool)> = parts.iter().filter_map(taken).collect();
-                let fault = self.give_back_all(store, now, &taken, fx);
-                fx.wake(waiter.id, fault);
+                let fault = self.give_back_all(turn, &taken);
+                turn.fx.wake(waiter.id, fault);
                 return;
             };
             tokens.push(token);
@@ -149,17 +138,15 @@ impl Machine {
             parts.push(Part::new(Kind::Lock, key, given));
         }
         self.counters.grants_after_waiting += 1;
-        fx.wake(waiter.id, Outcome::Tokens(tokens));
+        turn.fx.wake(waiter.id, Outcome::Tokens(tokens));
         self.send(&waiter, parts);
     }
 
     /// The keys of a call, if all of them are free for it; otherwise the call keeps waiting.
-    fn members_that_are_open<S: Store>(
+    fn members_that_are_open(
         &mut self,
-        store: &mut S,
-        now: Now,
+        turn: &mut Turn<'_>,
         call: WaiterId,
-        fx: &mut Effects,
     ) -> Option<Vec<Member>> {
         let first = self.waits.by_id(call)?;
         let (owner, group) = (first.owner.clone(), self.waits.group(first.group)?);
@@ -173,10 +160,9 @@ impl Machine {
             // Check once more: other commands may have changed any of the keys.
             self.waits.expect(queue);
             let look = self.on_key_alone(
-                store,
+                turn,
                 (Kind::Lock, Key { db, name: &name }),
-                now,
-                (fx, usize::MAX),
+                usize::MAX,
                 |machine, _, resource| match resource.lock() {
                     Lock::Held(hold) if hold.owner == owner && hold.count < u32::MAX => Look::Held,
                     Lock::Free if machine.first_in(queue) == Some(slot) => Look::Open,

@@ -1,21 +1,23 @@
 //! The state of the keys of a call for several keys, before it takes any.
 
-use crate::effects::{Effects, Outcome};
+use crate::effects::Outcome;
 use crate::machine::acquire::in_quarantine;
-use crate::machine::caller::{Caller, refused_in_script};
+use crate::machine::caller::refused_in_script;
 use crate::machine::reentry::own_hold;
 use crate::machine::requests::{Asks, Call};
-use crate::machine::{Machine, Step, wrong_type};
+use crate::machine::{Machine, wrong_type};
 use crate::queue::Want;
 use crate::resource::{Kind, Lock, Resource};
-use crate::store::Store;
 use crate::time::Now;
+use crate::turn::Caller;
+use crate::turn::Step;
+use crate::turn::Turn;
 use alloc::vec::Vec;
 use dlock_wire::request::{Acquire, MAcquire};
 
 /// The state of one key for a call for several keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
+pub(crate) enum Look {
     /// Its owner holds it, and the hold has seen the request id.
     Seen,
     /// The request was carried out here, and its hold has ended; or the id was used for another request.
@@ -29,13 +31,13 @@ pub(super) enum Look {
 }
 
 /// The state of all keys for a call for several keys.
-pub(super) struct Looks {
+pub(crate) struct Looks {
     /// In the order of the keys.
-    pub(super) each: Vec<Look>,
+    pub(crate) each: Vec<Look>,
     /// The earlier call of the owner whose waiters this call takes over.
-    pub(super) kept: Option<u32>,
+    pub(crate) kept: Option<u32>,
     /// The answer of a key that refuses the id of the call.
-    pub(super) refusal: Option<Outcome>,
+    pub(crate) refusal: Option<Outcome>,
 }
 
 /// How waiters count that the owner has already.
@@ -50,7 +52,7 @@ enum Own {
 }
 
 impl Look {
-    pub(super) fn can_be_taken(self) -> bool {
+    pub(crate) fn can_be_taken(self) -> bool {
         !matches!(self, Self::Closed(_) | Self::Refused)
     }
 }
@@ -58,50 +60,44 @@ impl Look {
 impl Machine {
     /// Inspects each key, and finds the earlier call of the owner whose waiters this one takes over. A key of another
     /// type is an error before anything is taken.
-    pub(super) fn look_at_all<S: Store>(
+    pub(crate) fn look_at_all(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         (call, takes_any): (&MAcquire<'_>, bool),
-        fx: &mut Effects,
     ) -> Result<Looks, Outcome> {
-        if let Some(fault) = refused_in_script(caller, call.bind_ms, None) {
+        if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
             return Err(fault);
         }
-        self.rouse(store, now, caller.client, fx);
+        self.mark_active(turn, turn.caller.client);
         if self.settings.deadlock_detection {
-            self.end_due_leases(store, now, core::iter::empty(), fx);
+            self.end_due_leases(turn, core::iter::empty());
         }
-        if call.block_ms.is_none() || !caller.may_block {
-            return self.look_at_each(store, now, caller, (call, Own::Counts), fx);
+        if call.block_ms.is_none() || !turn.caller.may_block {
+            return self.look_at_each(turn, (call, Own::Counts));
         }
-        if let Some(kept) = self.group_kept_by(now, caller, call, takes_any) {
-            let looks = self.look_at_each(store, now, caller, (call, Own::Stays), fx)?;
+        if let Some(kept) = self.group_kept_by(turn.now, turn.caller, call, takes_any) {
+            let looks = self.look_at_each(turn, (call, Own::Stays))?;
             // The waiters of a call that is over may already be out of their queues.
             if self.waits.group(kept).is_some_and(|group| !group.is_over) {
                 return Ok(Looks { kept: Some(kept), ..looks });
             }
             // It was granted, or is over, and its waiters are gone.
         }
-        self.look_at_each(store, now, caller, (call, Own::Goes), fx)
+        self.look_at_each(turn, (call, Own::Goes))
     }
 
-    fn look_at_each<S: Store>(
+    fn look_at_each(
         &mut self,
-        store: &mut S,
-        now: Now,
-        caller: Caller,
+        turn: &mut Turn<'_>,
         (call, own): (&MAcquire<'_>, Own),
-        fx: &mut Effects,
     ) -> Result<Looks, Outcome> {
         let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
         let request = Call { kind: Kind::Lock, mode: None, owner, id, asks };
         let mut found =
             Looks { each: Vec::with_capacity(call.keys.len()), kept: None, refusal: None };
         for &name in call.keys {
-            let key = (Kind::Lock, caller.key(name));
-            let look = self.on_key(store, key, now, fx, |machine, step, resource| {
+            let key = (Kind::Lock, turn.caller.key(name));
+            let look = self.on_key(turn, key, |machine, step, resource| {
                 machine.hand_on(step, resource);
                 if id.is_some()
                     && let Some(refusal) = machine.recall(step, resource, request)
@@ -173,7 +169,7 @@ impl Machine {
 }
 
 /// The answer to a call for any key that does not wait.
-pub(super) fn refuse_any(machine: &Machine, now: Now, looks: &[Look]) -> Outcome {
+pub(crate) fn refuse_any(machine: &Machine, now: Now, looks: &[Look]) -> Outcome {
     if looks.contains(&Look::Closed(true)) {
         return in_quarantine(machine.quarantine_left(now.mono));
     }
@@ -181,7 +177,7 @@ pub(super) fn refuse_any(machine: &Machine, now: Now, looks: &[Look]) -> Outcome
 }
 
 /// The answer to a call for all keys that does not wait.
-pub(super) fn refuse(machine: &Machine, now: Now, looks: &[Look]) -> Outcome {
+pub(crate) fn refuse(machine: &Machine, now: Now, looks: &[Look]) -> Outcome {
     let closed = |look: &&Look| !look.can_be_taken();
     if looks.iter().filter(closed).all(|look| *look == Look::Closed(true)) {
         return in_quarantine(machine.quarantine_left(now.mono));

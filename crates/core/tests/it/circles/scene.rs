@@ -2,7 +2,9 @@
 
 use crate::support::{Keys, WALL_US};
 use dlock_core::effects::{Effects, Outcome};
+use dlock_core::machine::Turn;
 use dlock_core::machine::{Caller, Machine, Settings};
+use dlock_core::op::{Cancel, LockOp, MultiOp, Op, RwOp, SemaphoreOp};
 use dlock_core::queue::{HashKeys, Want};
 use dlock_core::resource::Kind;
 use dlock_core::store::{Key, Slot, Store};
@@ -86,26 +88,25 @@ impl Scene {
         let owner = owner_name(owner);
         let caller = self.caller();
         let (block_ms, queue_ms) = if blocks { (Some(0), None) } else { (None, Some(60_000)) };
-        let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);
-        fx.clear();
+        self.fx.clear();
         match ask {
             Ask::One(at) => {
                 let name = at.name();
                 let call = Acquire { block_ms, queue_ms, ..Acquire::new(&name, &owner) };
-                machine.acquire(keys, NOW, caller, (at.0, &call), fx);
+                self.execute(caller, Op::Lock(at.0, LockOp::Acquire(&call)));
             }
             Ask::Rw(at, mode) => {
                 let name = at.name();
                 let acquire = Acquire { block_ms, queue_ms, ..Acquire::new(&name, &owner) };
-                machine.rw_acquire(keys, NOW, caller, &RwAcquire { acquire, mode: *mode }, fx);
+                self.execute(caller, Op::Rw(RwOp::Acquire(&RwAcquire { acquire, mode: *mode })));
             }
             Ask::All(several) | Ask::Any(several) => {
                 let names: Vec<Vec<u8>> = several.iter().map(|at| at.name()).collect();
                 let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
                 let call = MAcquire { block_ms: Some(0), ..MAcquire::new(&names, &owner) };
                 match ask {
-                    Ask::All(_) => machine.macquire(keys, NOW, caller, &call, fx),
-                    _ => machine.any_acquire(keys, NOW, caller, &call, fx),
+                    Ask::All(_) => self.execute(caller, Op::Multi(MultiOp::AcquireAll(&call))),
+                    _ => self.execute(caller, Op::Multi(MultiOp::AcquireAny(&call))),
                 }
             }
             Ask::Permit(at) => {
@@ -113,13 +114,13 @@ impl Scene {
                 let acquire = Acquire { block_ms, queue_ms, ..Acquire::new(&name, &owner) };
                 let call = SemAcquire { acquire, count: 1, limit: Some(1) };
                 let id = u128::from(caller.client).to_be_bytes();
-                machine.sem_acquire(keys, NOW, caller, (&call, id), fx);
+                self.execute(caller, Op::Semaphore(SemaphoreOp::Acquire(&call, id)));
             }
         }
-        match fx.reply.take() {
+        match self.fx.reply.take() {
             Some(Outcome::Null) | None => Came::Waits,
             Some(Outcome::Fault(fault)) if fault.code == ErrorCode::Deadlock => {
-                assert!(fx.is_quiet(), "nobody else is disturbed: {fx:?}");
+                assert!(self.fx.is_quiet(), "nobody else is disturbed: {:?}", self.fx);
                 Came::Deadlock(fault.text)
             }
             Some(outcome) if outcome.is_grant() => Came::Granted,
@@ -133,10 +134,9 @@ impl Scene {
         let caller = self.caller();
         self.fx.clear();
         let release = Release { all: true, ..Release::new(&name, &owner) };
-        let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);
         match mode {
-            None => machine.release(keys, NOW, caller, (at.0, &release), fx),
-            Some(mode) => machine.rw_release(keys, NOW, caller, &RwRelease { release, mode }, fx),
+            None => self.execute(caller, Op::Lock(at.0, LockOp::Release(&release))),
+            Some(mode) => self.execute(caller, Op::Rw(RwOp::Release(&RwRelease { release, mode }))),
         }
         assert_eq!(self.fx.reply, Some(Outcome::Count(0)));
         self.settle();
@@ -147,8 +147,7 @@ impl Scene {
         let (name, owner) = (at.name(), owner_name(owner));
         let caller = self.caller();
         self.fx.clear();
-        let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);
-        machine.cancel(keys, NOW, caller, (at.0, &name, &owner, None), fx);
+        self.execute(caller, Op::Cancel(at.0, Cancel { key: &name, owner: &owner, reqid: None }));
         self.settle();
     }
 
@@ -157,19 +156,25 @@ impl Scene {
         let (from, to) = (from.name(), to.name());
         let [from, to] = [&from, &to].map(|name| Key { db: 0, name });
         self.fx.clear();
-        let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);
-        let [there, gone] = keys.rename(from, to);
-        machine.moved(keys, to);
-        machine.unlinked(keys, NOW, to, there, fx);
-        machine.unlinked(keys, NOW, from, gone, fx);
+        let [there, gone] = self.keys.rename(from, to);
+        let turn = &mut Turn::without_caller(&mut self.keys, NOW, &mut self.fx);
+        let machine = &mut self.machine;
+        machine.moved(turn, to);
+        machine.unlinked(turn, to, there);
+        machine.unlinked(turn, from, gone);
         self.settle();
     }
 
     /// Does the deferred work.
     pub(super) fn settle(&mut self) {
-        let (machine, keys, fx) = (&mut self.machine, &mut self.keys, &mut self.fx);
+        let turn = &mut Turn::without_caller(&mut self.keys, NOW, &mut self.fx);
         let open = dlock_core::machine::Gate::Open;
-        let _ = machine.tick(keys, NOW, open, usize::MAX, fx);
+        let _ = self.machine.tick(turn, open, usize::MAX);
+    }
+
+    fn execute(&mut self, caller: Caller, op: Op<'_>) {
+        let turn = &mut Turn { keys: &mut self.keys, now: NOW, caller, fx: &mut self.fx };
+        self.machine.execute(turn, op);
     }
 
     fn caller(&mut self) -> Caller {

@@ -192,8 +192,8 @@ fn history(seed: u64) {
         }
         rows.1.push(format!("{at:4}  db {}  {row}", table.db));
         if words[0] == "piece" {
-            let _ = table.world.step(|machine, keys, now, fx| {
-                let _ = machine.tick(keys, now, Gate::Open, 1, fx);
+            let _ = table.world.step(|machine, turn| {
+                let _ = machine.tick(turn, Gate::Open, 1);
             });
             if state.unheard == 0 {
                 table.world.piece_of_replica();
@@ -220,8 +220,8 @@ fn wind_up(mut table: Table, rows: &mut Rows, is_demoted: bool, seed: u64) {
     let mut left = 1_000;
     let mut progress = Progress::More;
     while progress == Progress::More {
-        let _ = table.world.step(|machine, keys, now, fx| {
-            progress = machine.tick(keys, now, Gate::Open, 64, fx);
+        let _ = table.world.step(|machine, turn| {
+            progress = machine.tick(turn, Gate::Open, 64);
         });
         left -= 1;
         assert!(left > 0, "seed {seed}: the tick comes to an end");

@@ -233,7 +233,7 @@ impl Simulation {
             self.compare(
                 |world| {
                     world.blocked.remove(&waiter);
-                    world.step(|machine, keys, now, fx| machine.abandoned(keys, now, waiter, fx))
+                    world.step(|machine, turn| machine.abandoned(turn, waiter))
                 },
                 |model, touched| model.abandoned(client, touched),
             );

@@ -8,7 +8,8 @@ pub use keys::{Digest, Keys};
 pub use server::Saved;
 
 use dlock_core::effects::{Effects, Event, Outcome};
-use dlock_core::machine::{Caller, Gate, Machine, Progress, Settings};
+use dlock_core::machine::{Caller, Gate, Machine, Progress, Settings, Turn};
+use dlock_core::op::{Op, family_of};
 use dlock_core::queue::{HashKeys, WaiterId};
 use dlock_core::resource::Kind;
 use dlock_core::store::Key;
@@ -147,7 +148,20 @@ impl World {
     }
 
     /// Runs one step and checks everything after it.
-    pub fn step(&mut self, run: impl FnOnce(&mut Machine, &mut Keys, Now, &mut Effects)) -> Seen {
+    pub fn step(&mut self, run: impl FnOnce(&mut Machine, &mut Turn<'_>)) -> Seen {
+        self.step_of(Caller::NONE, run)
+    }
+
+    /// The same for a command of `caller`.
+    pub fn step_of(
+        &mut self,
+        caller: Caller,
+        run: impl FnOnce(&mut Machine, &mut Turn<'_>),
+    ) -> Seen {
+        self.step_with(|machine, keys, now, fx| run(machine, &mut Turn { keys, now, caller, fx }))
+    }
+
+    fn step_with(&mut self, run: impl FnOnce(&mut Machine, &mut Keys, Now, &mut Effects)) -> Seen {
         let now = self.now();
         let mut fx = std::mem::take(&mut self.fx);
         fx.clear();
@@ -204,6 +218,11 @@ impl World {
         seen
     }
 
+    /// One operation of `caller`, and nothing that the tick would do after it.
+    pub fn ask(&mut self, caller: Caller, op: Op<'_>) -> Seen {
+        self.step_of(caller, |machine, turn| machine.execute(turn, op))
+    }
+
     /// One command of `caller`.
     pub fn call(&mut self, caller: Caller, id: CommandId, request: &Request<'_>) -> Seen {
         if !matches!(request, Request::Unblock { .. }) {
@@ -216,65 +235,8 @@ impl World {
         };
         self.keys.slot = self.is_cluster.then(|| slot_of(&key_of(request)));
         self.caller = Some(caller.client);
-        let mut seen = self.step(|machine, keys, now, fx| {
-            let kind = kind_of(id);
-            match *request {
-                Request::Acquire(ref call) => machine.acquire(keys, now, caller, (kind, call), fx),
-                Request::Release(ref call) => machine.release(keys, now, caller, (kind, call), fx),
-                Request::Renew(ref call) => machine.renew(keys, now, caller, (kind, call), fx),
-                Request::Fence { key, owner, token } => {
-                    machine.fence(keys, now, caller, (kind, key, owner, token), fx);
-                }
-                Request::Break { key } => machine.break_lock(keys, now, caller, (kind, key), fx),
-                Request::Cancel { key, owner, reqid } => {
-                    machine.cancel(keys, now, caller, (kind, key, owner, reqid), fx);
-                }
-                Request::RwAcquire(ref call) => machine.rw_acquire(keys, now, caller, call, fx),
-                Request::RwRelease(ref call) => machine.rw_release(keys, now, caller, call, fx),
-                Request::RwRenew(ref call) => machine.rw_renew(keys, now, caller, call, fx),
-                Request::RwBreak { key, owner } => {
-                    machine.rw_break(keys, now, caller, (key, owner), fx);
-                }
-                Request::SemInit { key, permits } => {
-                    machine.sem_init(keys, now, caller, (key, permits), fx);
-                }
-                Request::Resize { key, to, reqid } => {
-                    machine.resize(keys, now, caller, (key, to, reqid), fx);
-                }
-                Request::SemAcquire(ref call) => {
-                    machine.sem_acquire(keys, now, caller, (call, permit), fx);
-                }
-                Request::SemRelease { key, permit } => {
-                    machine.sem_release(keys, now, caller, (key, permit), fx);
-                }
-                Request::SemRenew(ref call) => machine.sem_renew(keys, now, caller, call, fx),
-                Request::SemBreak { key, permit } => {
-                    machine.sem_break(keys, now, caller, (key, permit), fx);
-                }
-                Request::Take(ref call) => machine.take(keys, now, caller, call, fx),
-                Request::Give { key, n, reqid } => {
-                    machine.give(keys, now, caller, (key, n, reqid), fx);
-                }
-                Request::Drain { key, reqid } => machine.drain(keys, now, caller, (key, reqid), fx),
-                Request::LatchInit { key, count, lease_ms } => {
-                    machine.latch_init(keys, now, caller, (key, count, lease_ms), fx);
-                }
-                Request::CountDown { key, n, reqid } => {
-                    machine.count_down(keys, now, caller, (key, n, reqid), fx);
-                }
-                Request::Await { key, block_ms } => {
-                    machine.await_latch(keys, now, caller, (key, block_ms), fx);
-                }
-                Request::MAcquire(ref call) => machine.macquire(keys, now, caller, call, fx),
-                Request::AnyAcquire(ref call) => machine.any_acquire(keys, now, caller, call, fx),
-                Request::MRelease(ref call) => machine.mrelease(keys, now, caller, call, fx),
-                Request::MRenew(ref call) => machine.mrenew(keys, now, caller, call, fx),
-                Request::Unblock { client, error } => {
-                    machine.unblock(keys, now, (client, error), fx);
-                }
-                _ => panic!("not a call that writes: {request:?}"),
-            }
-        });
+        let op = Op::of(id, request, permit).expect("a request that writes");
+        let mut seen = self.ask(caller, op);
         assert!(
             seen.reply.is_some() != seen.parked.is_some(),
             "a caller is answered or parked: {seen:?}"
@@ -310,16 +272,19 @@ impl World {
     /// the module does.
     pub fn tick(&mut self, gate: Gate) -> Seen {
         self.gate = gate;
-        let seen = self.step(|machine, keys, now, fx| {
+        let seen = self.step(|machine, turn| {
             let mut known = Gate::Unknown;
             for _ in 0..100_000 {
-                if machine.tick(keys, now, known, 2, fx) == Progress::More {
+                if machine.tick(turn, known, 2) == Progress::More {
                     continue;
                 }
-                if known != Gate::Unknown || !machine.wants_to_write(now) {
+                if known != Gate::Unknown || !machine.wants_to_write(turn.now) {
                     return;
                 }
-                assert!(fx.records.is_empty(), "nothing is written before the server was asked");
+                assert!(
+                    turn.fx.records.is_empty(),
+                    "nothing is written before the server was asked"
+                );
                 known = gate;
             }
             panic!("what is due comes to an end");
@@ -337,16 +302,17 @@ impl World {
         // In a cluster, a command of any slot may learn of it first.
         let slot =
             self.is_cluster.then(|| slot_of(if client.is_multiple_of(3) { b"k" } else { b"m" }));
-        let mut seen = self.step(|machine, keys, now, fx| {
+        let mut seen = self.step_with(|machine, keys, now, fx| {
             // In the order in which a server reports them.
             keys.slot = slot;
-            let is_done = machine.client_gone(keys, now, client, fx);
+            let is_done = machine.client_gone(&mut Turn::without_caller(keys, now, fx), client);
             keys.slot = None;
+            let turn = &mut Turn::without_caller(keys, now, fx);
             if !is_done {
-                machine.client_gone(keys, now, client, fx);
+                machine.client_gone(turn, client);
             }
             for (waiter, _) in lost {
-                machine.undelivered(keys, now, waiter, fx);
+                machine.undelivered(turn, waiter);
             }
         });
         self.finish_in_tick(&mut seen);
@@ -356,8 +322,7 @@ impl World {
     /// The grant in flight to `client` cannot be sent, though the connection lives.
     pub fn undelivered(&mut self, client: u64) -> Seen {
         let waiter = self.take_sent(client);
-        let mut seen =
-            self.step(|machine, keys, now, fx| machine.undelivered(keys, now, waiter, fx));
+        let mut seen = self.step(|machine, turn| machine.undelivered(turn, waiter));
         self.finish_in_tick(&mut seen);
         seen
     }
@@ -422,7 +387,8 @@ impl World {
     /// Does the work that a replica leaves to its tick.
     fn tick_replica(&mut self) {
         let (now, fx) = (self.now(), &mut Effects::default());
-        self.replica.tick(&mut self.replica_keys, now, Gate::Shut, 1_000, fx);
+        let turn = &mut Turn::without_caller(&mut self.replica_keys, now, fx);
+        self.replica.tick(turn, Gate::Shut, 1_000);
     }
 
     /// Closes all connections and ends everything: nothing may be left.
@@ -444,7 +410,7 @@ impl World {
             self.unlink(Key { db: name.0, name: &name.1 }, false);
         }
         self.tick(Gate::Open);
-        self.on_replica(|_, _, _, _| ());
+        self.on_replica(|_, _| ());
         for machine in [&self.machine, &self.replica] {
             let waits = machine.waits();
             assert_eq!(waits.len(), 0, "no waiter is left");
@@ -481,15 +447,7 @@ fn key_of(request: &Request<'_>) -> Vec<u8> {
 
 /// The family of a command.
 pub fn kind_of(id: CommandId) -> Kind {
-    match id {
-        CommandId::Fair(_) => Kind::Fair,
-        CommandId::Rw(_) => Kind::Rw,
-        CommandId::Sem(_) => Kind::Semaphore,
-        CommandId::Latch(_) => Kind::Latch,
-        CommandId::Lock(_) | CommandId::Multi(_) | CommandId::Unblock | CommandId::Apply => {
-            Kind::Lock
-        }
-    }
+    family_of(id).unwrap_or(Kind::Lock)
 }
 
 fn replica_of(settings: &Settings) -> Machine {

@@ -1,9 +1,9 @@
 //! Server operations on a [`World`]: keys deleted and moved, roles, restarts.
 
 use super::keys::{own, slot_of};
-use super::{Keys, Seen, World};
+use super::{Seen, World};
 use dlock_core::effects::Effects;
-use dlock_core::machine::{Gate, Lost, Machine, Progress};
+use dlock_core::machine::{Gate, Lost, Machine, Progress, Turn};
 use dlock_core::record;
 use dlock_core::resource::Resource;
 use dlock_core::store::{Key, Slot, Store};
@@ -21,7 +21,8 @@ impl World {
     /// The replica does one piece of the work left to its tick.
     pub fn piece_of_replica(&mut self) {
         let (now, mut fx) = (self.now(), Effects::default());
-        self.replica.tick(&mut self.replica_keys, now, Gate::Unknown, 1, &mut fx);
+        let turn = &mut Turn::without_caller(&mut self.replica_keys, now, &mut fx);
+        self.replica.tick(turn, Gate::Unknown, 1);
         assert!(fx.is_quiet(), "a replica does nothing by itself: {fx:?}");
         self.check_replica();
     }
@@ -46,12 +47,11 @@ impl World {
             }
             lost
         });
-        self.on_replica(|machine, keys, now, fx| {
-            machine.unlinked(keys, now, key, there, fx);
+        self.on_replica(|machine, turn| {
+            machine.unlinked(turn, key, there);
         });
         self.keys.slot = self.is_cluster.then(|| slot_of(key.name));
-        let mut seen =
-            self.step(|machine, keys, now, fx| machine.unlinked(keys, now, key, here, fx));
+        let mut seen = self.step(|machine, turn| machine.unlinked(turn, key, here));
         self.finish_in_tick(&mut seen);
         seen
     }
@@ -69,11 +69,11 @@ impl World {
         let mut all = Seen::default();
         for (db, name, [here, there]) in std::mem::take(&mut self.unheard_removals) {
             let key = Key { db, name: &name };
-            self.on_replica(|machine, keys, now, fx| {
-                machine.unlinked(keys, now, key, there, fx);
+            self.on_replica(|machine, turn| {
+                machine.unlinked(turn, key, there);
             });
-            all = self.step(|machine, keys, now, fx| {
-                machine.unlinked(keys, now, key, here, fx);
+            all = self.step(|machine, turn| {
+                machine.unlinked(turn, key, here);
             });
         }
         all
@@ -86,10 +86,10 @@ impl World {
             lost.push(keys.rename(from, to));
         }
         let told = |[there, gone]: [Option<Lost>; 2]| {
-            move |machine: &mut Machine, keys: &mut Keys, now: Now, fx: &mut Effects| {
-                machine.moved(keys, to);
-                machine.unlinked(keys, now, to, there, fx);
-                machine.unlinked(keys, now, from, gone, fx);
+            move |machine: &mut Machine, turn: &mut Turn<'_>| {
+                machine.moved(turn, to);
+                machine.unlinked(turn, to, there);
+                machine.unlinked(turn, from, gone);
             }
         };
         let there = lost.pop().expect("two servers");
@@ -102,8 +102,8 @@ impl World {
     pub fn swap_databases(&mut self, a: u32, b: u32) -> Seen {
         self.keys.swap(a, b);
         self.replica_keys.swap(a, b);
-        self.on_replica(|machine, keys, now, fx| machine.swapped(keys, now, (a, b), fx));
-        self.step(|machine, keys, now, fx| machine.swapped(keys, now, (a, b), fx))
+        self.on_replica(|machine, turn| machine.swapped(turn, (a, b)));
+        self.step(|machine, turn| machine.swapped(turn, (a, b)))
     }
 
     /// MULTI, SWAPDB `a b`, MOVE of the key to `a`, SWAPDB `a b`, EXEC. The machines learn of each step when the value
@@ -117,14 +117,14 @@ impl World {
             keys.swap(a, b);
         }
         let told = |[_, gone]: [Option<Lost>; 2]| {
-            move |machine: &mut Machine, keys: &mut Keys, now: Now, fx: &mut Effects| {
-                machine.moved(keys, to);
-                machine.swapped(keys, now, (a, b), fx);
-                machine.unlinked(keys, now, key, gone, fx);
-                machine.moved(keys, to);
-                machine.swapped(keys, now, (a, b), fx);
+            move |machine: &mut Machine, turn: &mut Turn<'_>| {
+                machine.moved(turn, to);
+                machine.swapped(turn, (a, b));
+                machine.unlinked(turn, key, gone);
+                machine.moved(turn, to);
+                machine.swapped(turn, (a, b));
                 // The server tells the new key once more, as it does for each key that a command brought.
-                machine.moved(keys, to);
+                machine.moved(turn, to);
             }
         };
         let there = lost.pop().expect("two servers");
@@ -139,14 +139,14 @@ impl World {
         self.keys.swap(a, b);
         self.replica_keys.swap(a, b);
         self.unheard_swaps.push((a, b));
-        self.step(|machine, keys, now, fx| machine.swapped(keys, now, (a, b), fx))
+        self.step(|machine, turn| machine.swapped(turn, (a, b)))
     }
 
     /// Tells the replica's machine all swaps that it has not learnt of.
     pub fn hear_of_swaps(&mut self) -> Seen {
         for swap in std::mem::take(&mut self.unheard_swaps) {
-            self.on_replica(|machine, keys, now, fx| {
-                machine.swapped_before_replay(keys, now, swap, fx);
+            self.on_replica(|machine, turn| {
+                machine.swapped_before_replay(turn, swap);
             });
         }
         self.check_replica();
@@ -158,23 +158,23 @@ impl World {
         for keys in [&mut self.keys, &mut self.replica_keys] {
             keys.values.retain(|((number, _), _)| db.is_some_and(|db| db != *number));
         }
-        self.on_replica(|machine, keys, now, fx| {
-            machine.flushed(keys, now, db, true, fx);
+        self.on_replica(|machine, turn| {
+            machine.flushed(turn, db, true);
         });
-        let mut seen = self.step(|machine, keys, now, fx| machine.flushed(keys, now, db, true, fx));
+        let mut seen = self.step(|machine, turn| machine.flushed(turn, db, true));
         self.finish_in_tick(&mut seen);
         seen
     }
 
     /// The replica takes over, and the old primary follows it.
     pub fn fail_over(&mut self) -> Seen {
-        let seen = self.step(|machine, keys, now, fx| {
+        let seen = self.step(|machine, turn| {
             machine.demote();
-            while machine.tick(keys, now, Gate::Unknown, 64, fx) == Progress::More {}
+            while machine.tick(turn, Gate::Unknown, 64) == Progress::More {}
         });
         self.exchange();
         self.sent.clear();
-        let promoted = self.step(|machine, _, now, _| machine.promote(now));
+        let promoted = self.step(|machine, turn| machine.promote(turn.now));
         assert_eq!(promoted, Seen::default(), "a promotion alone does nothing outside");
         seen
     }
@@ -251,9 +251,9 @@ impl World {
             lost
         });
         let told = |lost: Option<Lost>| {
-            move |machine: &mut Machine, keys: &mut Keys, now: Now, fx: &mut Effects| {
-                machine.unlinked(keys, now, to, lost, fx);
-                machine.adopt(keys, now, to, fx);
+            move |machine: &mut Machine, turn: &mut Turn<'_>| {
+                machine.unlinked(turn, to, lost);
+                machine.adopt(turn, to);
             }
         };
         self.on_replica(told(there));
@@ -261,21 +261,17 @@ impl World {
     }
 
     fn adopt(&mut self, key: Key<'_>) -> Seen {
-        self.on_replica(|machine, keys, now, fx| machine.adopt(keys, now, key, fx));
-        self.step(|machine, keys, now, fx| machine.adopt(keys, now, key, fx))
+        self.on_replica(|machine, turn| machine.adopt(turn, key));
+        self.step(|machine, turn| machine.adopt(turn, key))
     }
 
-    pub(super) fn on_replica(
-        &mut self,
-        run: impl FnOnce(&mut Machine, &mut Keys, Now, &mut Effects),
-    ) {
+    pub(super) fn on_replica(&mut self, run: impl FnOnce(&mut Machine, &mut Turn<'_>)) {
         let now = self.now();
         let mut fx = Effects::default();
-        let (machine, keys) = (&mut self.replica, &mut self.replica_keys);
-        run(machine, keys, now, &mut fx);
-        while !self.is_replica_slow
-            && machine.tick(keys, now, Gate::Unknown, 64, &mut fx) == Progress::More
-        {}
+        let machine = &mut self.replica;
+        let turn = &mut Turn::without_caller(&mut self.replica_keys, now, &mut fx);
+        run(machine, turn);
+        while !self.is_replica_slow && machine.tick(turn, Gate::Unknown, 64) == Progress::More {}
         assert!(fx.is_quiet(), "a replica does nothing by itself: {fx:?}");
         self.check_replica();
     }

@@ -4,6 +4,7 @@
 use crate::script::{run, run_as};
 use crate::support::{MS, World};
 use dlock_core::machine::{Caller, Gate, Progress, Settings};
+use dlock_core::op::{Op, RwOp};
 use dlock_core::store::Key;
 use dlock_wire::request::{Acquire, Mode, RwAcquire};
 
@@ -149,8 +150,7 @@ fn the_first_look_at_a_value_with_very_many_readers_notes_some_of_them() {
     let ask = |world: &mut World, key: &[u8], owner: &[u8], mode, queue_ms| {
         let acquire = Acquire { queue_ms, ..Acquire::new(key, owner) };
         let call = RwAcquire { acquire, mode };
-        let _ =
-            world.step(|machine, keys, now, fx| machine.rw_acquire(keys, now, caller, &call, fx));
+        let _ = world.ask(caller, Op::Rw(RwOp::Acquire(&call)));
     };
     for n in 0..1_000_u32 {
         ask(&mut world, b"k", &n.to_be_bytes(), Mode::Read, None);
@@ -161,8 +161,8 @@ fn the_first_look_at_a_value_with_very_many_readers_notes_some_of_them() {
     let _ = world.rename(Key { db: 0, name: b"k" }, Key { db: 0, name: b"l" });
     let (mut ticks, mut progress) = (0, Progress::More);
     while progress == Progress::More {
-        let _ = world.step(|machine, keys, now, fx| {
-            progress = machine.tick(keys, now, Gate::Open, 1, fx);
+        let _ = world.step(|machine, turn| {
+            progress = machine.tick(turn, Gate::Open, 1);
         });
         ticks += 1;
     }

@@ -3,7 +3,9 @@
 use crate::script::{run, run_as};
 use crate::support::{MS, World};
 use dlock_core::effects::{Effects, Outcome};
+use dlock_core::machine::Turn;
 use dlock_core::machine::{Caller, Gate, Progress, Settings};
+use dlock_core::op::{LockOp, Op, RwOp, SemaphoreOp};
 use dlock_core::resource::Kind;
 use dlock_core::store::{Key, Slot, Store as _};
 use dlock_wire::reply::ErrorCode;
@@ -206,8 +208,8 @@ fn tick_out(world: &mut World) -> (usize, usize) {
     let (mut ticks, mut worst) = (0, 0);
     loop {
         let mut progress = Progress::Done;
-        let seen = world.step(|machine, keys, now, fx| {
-            progress = machine.tick(keys, now, Gate::Open, 64, fx);
+        let seen = world.step(|machine, turn| {
+            progress = machine.tick(turn, Gate::Open, 64);
         });
         let effects = seen.wakes.len() + seen.messages.len() + seen.events.len();
         (ticks, worst) = (ticks + 1, worst.max(effects));
@@ -219,16 +221,12 @@ fn tick_out(world: &mut World) -> (usize, usize) {
 
 fn readers_in_line(world: &mut World) {
     let writer = RwAcquire { acquire: Acquire::new(b"k", b"writer"), mode: Mode::Write };
-    let _ = world.step(|machine, keys, now, fx| {
-        machine.rw_acquire(keys, now, caller(1), &writer, fx);
-    });
+    let _ = world.ask(caller(1), Op::Rw(RwOp::Acquire(&writer)));
     for n in 0..MANY {
         let owner = n.to_be_bytes();
         let acquire = Acquire { queue_ms: Some(60_000), ..Acquire::new(b"k", &owner) };
         let call = RwAcquire { acquire, mode: Mode::Read };
-        let _ = world.step(|machine, keys, now, fx| {
-            machine.rw_acquire(keys, now, caller(2), &call, fx);
-        });
+        let _ = world.ask(caller(2), Op::Rw(RwOp::Acquire(&call)));
     }
 }
 
@@ -237,9 +235,7 @@ fn a_release_that_lets_very_many_in_and_each_tick_after_it_serve_some_of_them() 
     let mut world = World::new(Settings::default(), 1_000_000 * MS);
     readers_in_line(&mut world);
     let call = RwRelease { release: Release::new(b"k", b"writer"), mode: Mode::Write };
-    let seen = world.step(|machine, keys, now, fx| {
-        machine.rw_release(keys, now, caller(1), &call, fx);
-    });
+    let seen = world.ask(caller(1), Op::Rw(RwOp::Release(&call)));
     assert!(seen.events.len() <= MOST, "{} events", seen.events.len());
     let (ticks, worst) = tick_out(&mut world);
     assert!(ticks > 3 && worst <= MOST, "{worst} effects in one of {ticks}");
@@ -249,21 +245,22 @@ fn a_release_that_lets_very_many_in_and_each_tick_after_it_serve_some_of_them() 
 #[test]
 fn a_resize_that_lets_very_many_in_and_each_tick_after_it_serve_some_of_them() {
     let mut world = World::new(Settings::default(), 1_000_000 * MS);
-    let _ = world.step(|machine, keys, now, fx| {
-        machine.sem_init(keys, now, caller(1), (b"k", 1), fx);
-    });
+    let _ = world.ask(caller(1), Op::Semaphore(SemaphoreOp::Init { key: b"k", permits: 1 }));
     for n in 0..=MANY {
         let owner = n.to_be_bytes();
         let acquire = Acquire { queue_ms: Some(60_000), ..Acquire::new(b"k", &owner) };
         let call = SemAcquire { acquire, count: 1, limit: None };
         let permit = u128::from(n + 1).to_be_bytes();
-        let _ = world.step(|machine, keys, now, fx| {
-            machine.sem_acquire(keys, now, caller(2), (&call, permit), fx);
-        });
+        let _ = world.ask(caller(2), Op::Semaphore(SemaphoreOp::Acquire(&call, permit)));
     }
-    let seen = world.step(|machine, keys, now, fx| {
-        machine.resize(keys, now, caller(1), (b"k", ResizeTo::Absolute(MANY * 2), None), fx);
-    });
+    let seen = world.ask(
+        caller(1),
+        Op::Semaphore(SemaphoreOp::Resize {
+            key: b"k",
+            to: ResizeTo::Absolute(MANY * 2),
+            reqid: None,
+        }),
+    );
     assert!(seen.events.len() <= MOST, "{} events", seen.events.len());
     let (ticks, worst) = tick_out(&mut world);
     assert!(ticks > 3 && worst <= MOST, "{worst} effects in one of {ticks}");
@@ -276,9 +273,7 @@ fn a_flush_leaves_most_of_its_work_to_ticks() {
     for n in 0..MANY {
         let (key, owner) = (n.to_be_bytes(), [7]);
         let call = Acquire { bind_ms: Some(0), ..Acquire::new(&key, &owner) };
-        let _ = world.step(|machine, keys, now, fx| {
-            machine.acquire(keys, now, caller(1), (Kind::Lock, &call), fx);
-        });
+        let _ = world.ask(caller(1), Op::Lock(Kind::Lock, LockOp::Acquire(&call)));
     }
     let _ = world.flush(None);
     assert!(world.machine.leases().len() > MANY as usize / 2, "done at once");
@@ -318,18 +313,14 @@ fn a_call_finds_no_hold_of_a_connection_that_is_gone() {
         let owner = n.to_be_bytes();
         let acquire = Acquire { bind_ms: Some(0), ..Acquire::new(b"k", &owner) };
         let call = RwAcquire { acquire, mode: Mode::Read };
-        let _ = world.step(|machine, keys, now, fx| {
-            machine.rw_acquire(keys, now, caller(1), &call, fx);
-        });
+        let _ = world.ask(caller(1), Op::Rw(RwOp::Acquire(&call)));
     }
-    let _ = world.step(|machine, keys, now, fx| {
-        machine.client_departs(keys, now, 1, fx);
+    let _ = world.step(|machine, turn| {
+        machine.client_departs(turn, 1);
     });
     let last = (READERS - 1).to_be_bytes();
     let call = RwRenew { mode: Mode::Read, renew: Renew::new(b"k", &last) };
-    let seen = world.step(|machine, keys, now, fx| {
-        machine.rw_renew(keys, now, caller(2), &call, fx);
-    });
+    let seen = world.ask(caller(2), Op::Rw(RwOp::Renew(&call)));
     let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::Fault(fault) if fault.code == ErrorCode::NotHeld);
     assert!(seen.reply.as_ref().is_some_and(is_refused), "{:?}", seen.reply);
     assert!(seen.events.len() <= MOST, "{} events", seen.events.len());
@@ -519,9 +510,7 @@ fn a_renamed_fair_lock_leaves_very_many_places_behind_in_many_ticks() {
     for n in 0..MANY {
         let owner = n.to_be_bytes();
         let call = Acquire { queue_ms: Some(60_000), ..Acquire::new(b"f", &owner) };
-        let _ = world.step(|machine, keys, now, fx| {
-            machine.acquire(keys, now, caller(2), (Kind::Fair, &call), fx);
-        });
+        let _ = world.ask(caller(2), Op::Lock(Kind::Fair, LockOp::Acquire(&call)));
     }
     let [from, to] = [b"f", b"g"].map(|name| Key { db: 0, name });
     let _ = world.rename(from, to);
@@ -532,8 +521,8 @@ fn a_renamed_fair_lock_leaves_very_many_places_behind_in_many_ticks() {
     assert!(places(&mut world, from) < MANY as usize * 3 / 4, "told at once");
     let mut ticks = 0;
     while places(&mut world, from) < MANY as usize - 2 || places(&mut world, to) > 0 {
-        let _ = world.step(|machine, keys, now, fx| {
-            let _ = machine.tick(keys, now, Gate::Open, 4, fx);
+        let _ = world.step(|machine, turn| {
+            let _ = machine.tick(turn, Gate::Open, 4);
         });
         ticks += 1;
         assert!(ticks < 1_000, "it comes to an end");
@@ -553,28 +542,38 @@ fn many_shortened_leases_in_one_step_serve_one_portion() {
     let mut fx = Effects::default();
     world.machine.set_gate(Gate::Open);
     let (machine, keys) = (&mut world.machine, &mut world.keys);
-    machine.sem_init(keys, now, caller(1), (b"k", HOLDS * 64), &mut fx);
+    let turn = &mut Turn { keys, now, caller: caller(1), fx: &mut fx };
+    machine.execute(turn, Op::Semaphore(SemaphoreOp::Init { key: b"k", permits: HOLDS * 64 }));
     let permit = |n: u32| u128::from(n + 1).to_be_bytes();
     for n in 0..HOLDS {
         let owner = n.to_be_bytes();
         let acquire = Acquire { bind_ms: Some(0), ..Acquire::new(b"k", &owner) };
         let call = SemAcquire { acquire, count: 64, limit: None };
-        machine.sem_acquire(keys, now, caller(2), (&call, permit(n)), &mut fx);
+        turn.caller = caller(2);
+        machine.execute(turn, Op::Semaphore(SemaphoreOp::Acquire(&call, permit(n))));
     }
     for n in HOLDS..HOLDS + WAITERS {
         let owner = n.to_be_bytes();
         let acquire = Acquire { block_ms: Some(0), ..Acquire::new(b"k", &owner) };
         let call = SemAcquire { acquire, count: 1, limit: None };
-        let caller = caller(1_000 + u64::from(n));
-        machine.sem_acquire(keys, now, caller, (&call, permit(n)), &mut fx);
+        turn.caller = caller(1_000 + u64::from(n));
+        machine.execute(turn, Op::Semaphore(SemaphoreOp::Acquire(&call, permit(n))));
     }
-    fx.clear();
-    machine.client_departs(keys, now, 2, &mut fx);
-    machine.resize(keys, now, caller(1), (b"k", ResizeTo::Absolute(HOLDS * 64), None), &mut fx);
-    assert!(fx.wakes.len() <= 256, "{} in one step", fx.wakes.len());
+    turn.fx.clear();
+    machine.client_departs(turn, 2);
+    turn.caller = caller(1);
+    machine.execute(
+        turn,
+        Op::Semaphore(SemaphoreOp::Resize {
+            key: b"k",
+            to: ResizeTo::Absolute(HOLDS * 64),
+            reqid: None,
+        }),
+    );
+    assert!(turn.fx.wakes.len() <= 256, "{} in one step", turn.fx.wakes.len());
     let mut ticks = 0;
-    while fx.wakes.len() < WAITERS as usize {
-        let _ = machine.tick(keys, now, Gate::Open, 64, &mut fx);
+    while turn.fx.wakes.len() < WAITERS as usize {
+        let _ = machine.tick(turn, Gate::Open, 64);
         ticks += 1;
         assert!(ticks < 1_000, "all are served");
     }

@@ -4,6 +4,7 @@ use crate::script::run_as;
 use crate::support::{MS, World};
 use dlock_core::effects::Outcome;
 use dlock_core::machine::{Caller, Gate, Progress, Settings};
+use dlock_core::op::{Op, SemaphoreOp};
 use dlock_core::store::Key;
 use dlock_core::time::LeaseInstant;
 use dlock_wire::reply::ErrorCode;
@@ -142,9 +143,7 @@ fn with_permits() -> World {
     let mut world = World::new(Settings::default(), 1_000_000 * MS);
     world.set_portion(64);
     let caller = Caller { client: 1, db: 0, may_block: true };
-    let _ = world.step(|machine, keys, now, fx| {
-        machine.sem_init(keys, now, caller, (b"s", MANY), fx);
-    });
+    let _ = world.ask(caller, Op::Semaphore(SemaphoreOp::Init { key: b"s", permits: MANY }));
     for n in 0..MANY {
         let (owner, id) = permit(n);
         let acquire = Acquire {
@@ -154,9 +153,10 @@ fn with_permits() -> World {
             ..Acquire::new(b"s", &owner)
         };
         let call = SemAcquire { acquire, count: 1, limit: None };
-        let seen = world.step(|machine, keys, now, fx| {
-            machine.sem_acquire(keys, now, caller, (&call, u128::from(n + 1).to_be_bytes()), fx);
-        });
+        let seen = world.ask(
+            caller,
+            Op::Semaphore(SemaphoreOp::Acquire(&call, u128::from(n + 1).to_be_bytes())),
+        );
         assert!(matches!(seen.reply, Some(Outcome::Permit(_))));
     }
     world
@@ -182,8 +182,8 @@ fn very_many_permits_are_removed_in_many_ticks_and_a_save_in_between_knows_all_o
     loop {
         assert_eq!(saved(&world), MANY as usize, "requests in a save after {ticks} ticks");
         let mut progress = Progress::Done;
-        let seen = world.step(|machine, keys, now, fx| {
-            progress = machine.tick(keys, now, Gate::Open, 8, fx);
+        let seen = world.step(|machine, turn| {
+            progress = machine.tick(turn, Gate::Open, 8);
         });
         assert!(seen.messages.len() <= 64, "{} messages in one tick", seen.messages.len());
         messages += seen.messages.len();
@@ -200,9 +200,7 @@ fn very_many_permits_are_removed_in_many_ticks_and_a_save_in_between_knows_all_o
     let acquire = Acquire { reqid: Some(&id), ..Acquire::new(b"s", &owner) };
     let call = SemAcquire { acquire, count: 1, limit: Some(1) };
     let caller = Caller { client: 1, db: 0, may_block: true };
-    let seen = world.step(|machine, keys, now, fx| {
-        machine.sem_acquire(keys, now, caller, (&call, [9; 16]), fx);
-    });
+    let seen = world.ask(caller, Op::Semaphore(SemaphoreOp::Acquire(&call, [9; 16])));
     assert!(
         matches!(&seen.reply, Some(Outcome::Fault(fault)) if fault.code == ErrorCode::Spent),
         "{seen:?}"

@@ -2,7 +2,9 @@
 
 use crate::support::{Keys, MS, WALL_US};
 use dlock_core::effects::{Effects, Outcome};
+use dlock_core::machine::Turn;
 use dlock_core::machine::{Caller, Gate, Machine, Progress, Settings};
+use dlock_core::op::{LockOp, MultiOp, Op};
 use dlock_core::queue::HashKeys;
 use dlock_core::resource::Kind;
 use dlock_core::time::{Instant, Now};
@@ -25,18 +27,21 @@ fn a_long_chain_needs_no_deep_stack() {
         for (n, name) in names.iter().enumerate() {
             fx.clear();
             let call = Acquire { lease_ms: Some(1_000), ..Acquire::new(name, name) };
-            machine.acquire(&mut keys, now(0), caller(n), (Kind::Lock, &call), &mut fx);
+            let turn = &mut Turn { keys: &mut keys, now: now(0), caller: caller(n), fx: &mut fx };
+            machine.execute(turn, Op::Lock(Kind::Lock, LockOp::Acquire(&call)));
             assert!(matches!(fx.reply, Some(Outcome::Token(_))));
         }
         for n in (1..=CALLS).rev() {
             fx.clear();
             let both = [&names[n][..], &names[n - 1][..]];
             let call = MAcquire { block_ms: Some(0), ..MAcquire::new(&both, &names[n]) };
-            machine.macquire(&mut keys, now(0), caller(n), &call, &mut fx);
+            let turn = &mut Turn { keys: &mut keys, now: now(0), caller: caller(n), fx: &mut fx };
+            machine.execute(turn, Op::Multi(MultiOp::AcquireAll(&call)));
             assert!(fx.parked.is_some());
         }
         fx.clear();
-        while machine.tick(&mut keys, now(2_000), Gate::Open, 100, &mut fx) == Progress::More {}
+        let turn = &mut Turn::without_caller(&mut keys, now(2_000), &mut fx);
+        while machine.tick(turn, Gate::Open, 100) == Progress::More {}
         // The last one is in front at both of its keys, and keeps the others waiting.
         assert_eq!(fx.wakes.len(), 1);
         assert_eq!(machine.broken_invariant(&mut keys, now(2_000)), None);
