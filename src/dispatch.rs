@@ -2,9 +2,9 @@
 //! effects.
 
 use dlock_core::effects::Effects;
-use dlock_core::hold::NO_CLIENT;
 use dlock_core::machine::{Caller, Gate, Role, Turn};
 use dlock_core::op::{LatchOp, Op};
+use dlock_core::state::hold::NO_CLIENT;
 use dlock_core::store::Key;
 use dlock_wire::permit::PermitId;
 use dlock_wire::request::{self, Channel, MAcquire, MRelease, MRenew, Request};

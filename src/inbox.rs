@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use dlock_core::machine::Lost;
-use dlock_core::queue::WaiterId;
+use dlock_core::queues::waiter::WaiterId;
 
 use crate::ffi::{Alarm, CallId, MainCell, Value};
 

@@ -1,7 +1,7 @@
 //! The core's access to the keys of the server.
 
 use dlock_core::machine::Lost;
-use dlock_core::resource::Resource;
+use dlock_core::state::resource::Resource;
 use dlock_core::store::{Key, Reach, Slot, Store};
 
 use crate::cluster;

@@ -5,7 +5,7 @@
 //! dropped).
 
 use dlock_core::effects::Outcome;
-use dlock_core::queue::WaiterId;
+use dlock_core::queues::waiter::WaiterId;
 
 use crate::command;
 use crate::ffi::{Blocked, CallId, Ctx, MainCell};

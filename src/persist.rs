@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use dlock_core::machine::{Machine, Role, Unfit};
 use dlock_core::record::{self, Beside, BesideInput, DecodeError};
-use dlock_core::resource::Body;
+use dlock_core::state::resource::Body;
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{self, Ctx, Level, Origin, Senders, Strings, TypeIndex, Value, log};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dlock_core::effects::Effects;
 use dlock_core::machine::{Gate, Machine, Role};
-use dlock_core::queue::HashKeys;
+use dlock_core::queues::waiter::HashKeys;
 use dlock_core::spent::SpentRequests;
 use dlock_core::time::{Instant, Now};
 

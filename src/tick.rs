@@ -4,8 +4,8 @@
 //! any. Only there may the module write outside a command.
 
 use dlock_core::machine::{Gate, Machine, Progress, Role, Turn};
-use dlock_core::queue::WaiterId;
-use dlock_core::resource::Kind;
+use dlock_core::queues::waiter::WaiterId;
+use dlock_core::state::resource::Kind;
 use dlock_core::store::Key;
 use dlock_core::time::{Instant, Now};
 

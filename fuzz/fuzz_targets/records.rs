@@ -6,7 +6,7 @@
 #![no_main]
 
 use dlock_core::record::{decode, digest, encode, replay};
-use dlock_core::resource::{Kind, Resource};
+use dlock_core::state::resource::{Kind, Resource};
 use dlock_core::time::{Instant, LeaseInstant};
 use libfuzzer_sys::fuzz_target;
 

@@ -1,6 +1,6 @@
 //! DLOCK and DFAIR: writes INFO.
 
-use dlock_core::resource::Kind;
+use dlock_core::state::resource::Kind;
 use dlock_core::view::LockInfo;
 use dlock_wire::reply::info;
 

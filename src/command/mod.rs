@@ -10,7 +10,7 @@ mod semaphore;
 use dlock_core::effects::{Fault, Outcome};
 use dlock_core::machine::{Foreign, Machine};
 use dlock_core::op::family_of;
-use dlock_core::resource::Kind;
+use dlock_core::state::resource::Kind;
 use dlock_core::store::{Key, Store};
 use dlock_core::time::Now;
 use dlock_core::view::{HolderInfo, LatchInfo, LockInfo, PermitInfo, RwInfo, SemInfo, WaiterInfo};

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use dlock_core::resource::Kind;
+use dlock_core::state::resource::Kind;
 use redis_module::raw;
 
 use super::ctx::{Ctx, server_flags};

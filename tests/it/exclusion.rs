@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock_core::resource::Lock;
+use dlock_core::state::resource::Lock;
 use redis::Value;
 
 use crate::{

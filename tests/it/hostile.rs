@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 
 use dlock_core::{
     bytes::Owner,
-    hold::{Hold, Notify, Requests},
     record,
-    resource::Lock,
+    state::hold::{Hold, Notify, Requests},
+    state::resource::Lock,
     time::{Instant, LeaseInstant},
 };
 use redis::Value;

@@ -5,10 +5,10 @@
 use std::fmt::Write as _;
 
 use dlock_core::{
-    fair::Place,
-    hold::{Hold, Notify},
     record,
-    resource::{Body, Kind, Lock, Resource},
+    state::fair::Place,
+    state::hold::{Hold, Notify},
+    state::resource::{Body, Kind, Lock, Resource},
     time::{Instant, LeaseInstant},
 };
 use redis::Value;

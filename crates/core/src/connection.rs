@@ -1,9 +1,9 @@
 //! What the machine knows of connections: the waiters and bindings that end with each of them.
 
-use crate::holds::HoldId;
 use crate::lease::EntryId;
-use crate::queue::HashKeys;
-use crate::resource::Debris;
+use crate::queues::waiter::HashKeys;
+use crate::state::holds::HoldId;
+use crate::state::resource::Debris;
 use crate::time::LeaseInstant;
 use alloc::collections::{BTreeSet, VecDeque};
 use core::iter::once;

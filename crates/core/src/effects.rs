@@ -1,6 +1,6 @@
 //! The output of the machine.
 
-use crate::queue::WaiterId;
+use crate::queues::waiter::WaiterId;
 use crate::store::Key;
 use alloc::string::String;
 use alloc::vec::Vec;

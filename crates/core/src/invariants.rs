@@ -1,11 +1,11 @@
 //! The invariants after every step. Tests, the simulator and debug builds check them; each check has a sentence.
 
-use crate::hold::NO_CLIENT;
-use crate::holds::Holds;
 use crate::lease::{Entry, EntryId, NO_ENTRY};
 use crate::machine::{Machine, Role};
-use crate::queue::{Presence, Queue, Waiter, Want};
-use crate::resource::{Body, Kind, Lock, Resource};
+use crate::queues::waiter::{Presence, Queue, Waiter, Want};
+use crate::state::hold::NO_CLIENT;
+use crate::state::holds::Holds;
+use crate::state::resource::{Body, Kind, Lock, Resource};
 use crate::store::{Key, Slot, Store};
 use crate::time::Now;
 use alloc::format;

@@ -5,8 +5,8 @@
 //! such an id checks that both still name each other.
 
 use crate::bytes::Name;
-use crate::resource::Kind;
 use crate::slab::{NIL, Slab};
+use crate::state::resource::Kind;
 use crate::store::Key;
 use crate::time::LeaseInstant;
 use crate::wheel::{Step, Wheel};

@@ -7,12 +7,14 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`machine`] | the verbs: acquire, release, renew, …, and the tick |
-//! | [`resource`], [`hold`], [`holds`] | durable state: the value of a key |
-//! | [`fair`], [`rw`], [`semaphore`], [`latch`] | the same, for each family |
-//! | [`queue`], [`waits`] | volatile state: the waiters and their order |
+//! | [`machine`], [`op`], [`turn`] | the machine, what it is asked for, and the step that every operation runs in |
+//! | `ops` | the operations of clients, one a file |
+//! | `hand_off`, `end` | who is next; where holds end |
+//! | `events` | what happens without a call: lost connections, changed keys, roles, time |
+//! | [`state`] | the durable half: the value of a key |
+//! | [`queues`] | the volatile half: the waiters |
+//! | [`deadlock`] | deadlock detection |
 //! | [`wheel`], [`lease`] | deadlines |
-//! | [`waitgraph`] | deadlock detection |
 //! | [`connection`] | the waiters and bindings of a connection |
 //! | [`token`], [`time`], [`bytes`], [`slab`], [`buckets`] | small parts |
 //! | [`spent`] | which requests were carried out, so that late copies do nothing |
@@ -27,27 +29,24 @@ extern crate alloc;
 pub mod buckets;
 pub mod bytes;
 pub mod connection;
+pub mod deadlock;
 pub mod effects;
-pub mod fair;
-pub mod hold;
-pub mod holds;
+mod end;
+mod events;
+mod hand_off;
 pub mod invariants;
-pub mod latch;
 pub mod lease;
 pub mod machine;
 pub mod op;
-pub mod queue;
+mod ops;
+pub mod queues;
 pub mod record;
-pub mod resource;
-pub mod rw;
-pub mod semaphore;
 pub mod slab;
 pub mod spent;
+pub mod state;
 pub mod store;
 pub mod time;
 pub mod token;
 pub mod turn;
 pub mod view;
-pub mod waitgraph;
-pub mod waits;
 pub mod wheel;

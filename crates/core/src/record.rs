@@ -21,8 +21,8 @@ pub use beside::{Beside, BesideInput, encode_beside};
 pub use digest::digest;
 
 use crate::lease::NO_ENTRY;
-use crate::resource::{Body, Kind, Resource};
 use crate::spent::{RequestKey, Use};
+use crate::state::resource::{Body, Kind, Resource};
 use crate::time::{Instant, LeaseInstant};
 use alloc::vec::Vec;
 use bincode::config::{self, Configuration};

@@ -6,10 +6,10 @@
 //! at a time (see [`crate::buckets`]).
 
 use crate::buckets::{Buckets, Chain};
-use crate::holds::{ALONE, HoldId};
-use crate::queue::HashKeys;
-use crate::resource::Kind;
+use crate::queues::waiter::HashKeys;
 use crate::slab::NIL;
+use crate::state::holds::{ALONE, HoldId};
+use crate::state::resource::Kind;
 use crate::store::Key;
 use crate::time::{LeaseInstant, Millis};
 use alloc::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! The port to the keys.
 
-use crate::resource::Resource;
+use crate::state::resource::Resource;
 
 /// The name of a key: a database number and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

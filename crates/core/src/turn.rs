@@ -3,12 +3,16 @@
 //! Every step does the same. It ends expired holds, runs its verb, updates the index, and notes the new state once as a
 //! record. So expiry has one implementation, and a late alarm cannot cause a wrong state.
 
+pub(crate) mod binding;
+mod durable_queue;
+pub(crate) mod index;
+
 use crate::effects::{Effects, Outcome};
-use crate::hold::NO_CLIENT;
 use crate::machine::{AT_ONCE, Machine, Role};
-use crate::queue::WaiterId;
+use crate::queues::waiter::WaiterId;
 use crate::record;
-use crate::resource::{Kind, Resource};
+use crate::state::hold::NO_CLIENT;
+use crate::state::resource::{Kind, Resource};
 use crate::store::{Key, Slot, Store};
 use crate::time::{LeaseInstant, Now};
 

@@ -1,13 +1,13 @@
 //! The answers of reading commands. They change nothing. They treat everything that has expired as ended, even where it
 //! cannot be removed (on a replica, during a pause).
 
-use crate::fair::{Fair, Place};
-use crate::hold::{Hold, NO_CLIENT};
-use crate::holds::HoldId;
 use crate::lease::NO_ENTRY;
 use crate::machine::{Foreign, Machine, Role};
-use crate::queue::{Presence, Waiter};
-use crate::resource::{Body, Kind, Lock, Resource};
+use crate::queues::waiter::{Presence, Waiter};
+use crate::state::fair::{Fair, Place};
+use crate::state::hold::{Hold, NO_CLIENT};
+use crate::state::holds::HoldId;
+use crate::state::resource::{Body, Kind, Lock, Resource};
 use crate::store::{Key, Slot, Store};
 use crate::time::{LeaseInstant, Millis, Now};
 use alloc::vec::Vec;
@@ -188,7 +188,7 @@ impl Machine {
                     label: hold.label().to_vec(),
                     bound_client: self.bound_client(resource, hold),
                 };
-                if id == crate::holds::ALONE {
+                if id == crate::state::holds::ALONE {
                     info.writer = Some(holder);
                 } else {
                     info.readers.push(holder);
@@ -291,7 +291,7 @@ impl Machine {
     ) -> Result<bool, Foreign> {
         let lease = self.lease_time(now.mono);
         let Some(resource) = self.look_up(store, kind, key)? else { return Ok(false) };
-        let candidates = [crate::holds::ALONE, HoldId::from(token)];
+        let candidates = [crate::state::holds::ALONE, HoldId::from(token)];
         let held = candidates.into_iter().filter_map(|id| resource.hold(id));
         Ok(held
             .filter(|hold| hold.token == token)

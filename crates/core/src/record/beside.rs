@@ -8,7 +8,7 @@
 use super::format::UseV1;
 use super::output::Sink;
 use super::{CONFIG, DecodeError, check};
-use crate::queue::HashKeys;
+use crate::queues::waiter::HashKeys;
 use crate::spent::{Limits, Print, SpentRequests, Use};
 use crate::time::{LeaseInstant, Millis};
 use alloc::vec::Vec;

@@ -1,8 +1,8 @@
 //! The input of DEBUG DIGEST.
 
-use crate::fair::Place;
-use crate::hold::{self, Hold};
-use crate::resource::{Body, Lock, Resource};
+use crate::state::fair::Place;
+use crate::state::hold::{self, Hold};
+use crate::state::resource::{Body, Lock, Resource};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;

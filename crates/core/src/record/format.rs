@@ -3,12 +3,14 @@
 
 use super::{Clocks, DecodeError, ReplayedRequest, check};
 use crate::bytes::Owner;
-use crate::fair::Place;
-use crate::hold::{Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Tie, Unclaimed};
-use crate::latch::Latch;
-use crate::queue::{Ask, Want};
-use crate::resource::Lock;
+use crate::queues::waiter::{Ask, Want};
 use crate::spent::{RequestKey, Scope, Use};
+use crate::state::fair::Place;
+use crate::state::hold::{
+    Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Tie, Unclaimed,
+};
+use crate::state::latch::Latch;
+use crate::state::resource::Lock;
 use crate::time::{LeaseInstant, Millis};
 use alloc::boxed::Box;
 use core::ops::RangeInclusive;

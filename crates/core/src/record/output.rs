@@ -5,14 +5,14 @@ use super::format::{
     PlaceV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, TimeV1,
 };
 use super::{CONFIG, Clocks, SPENT, STEP, SpentStep, VERSION};
-use crate::fair::{Fair, Place};
-use crate::hold::Hold;
-use crate::holds::{HoldId, Holds};
-use crate::latch::Latch;
-use crate::resource::{Body, Lock, Resource};
-use crate::rw::RwLock;
-use crate::semaphore::Semaphore;
 use crate::spent::{RequestKey, Use};
+use crate::state::fair::{Fair, Place};
+use crate::state::hold::Hold;
+use crate::state::holds::{HoldId, Holds};
+use crate::state::latch::Latch;
+use crate::state::resource::{Body, Lock, Resource};
+use crate::state::rw::RwLock;
+use crate::state::semaphore::Semaphore;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

@@ -46,7 +46,7 @@ mod random;
 use crate::support::{MS, Saved, Seen, World, kind_of};
 use dlock_core::effects::Outcome;
 use dlock_core::machine::{Caller, Gate, Settings};
-use dlock_core::resource::Kind;
+use dlock_core::state::resource::Kind;
 use dlock_core::store::Key;
 use dlock_core::view::{HolderInfo, LockInfo, PermitInfo, RwInfo};
 use dlock_wire::message::Message;

@@ -5,8 +5,8 @@ use dlock_core::effects::{Effects, Outcome};
 use dlock_core::machine::Turn;
 use dlock_core::machine::{Caller, Machine, Settings};
 use dlock_core::op::{Cancel, LockOp, MultiOp, Op, RwOp, SemaphoreOp};
-use dlock_core::queue::{HashKeys, Want};
-use dlock_core::resource::Kind;
+use dlock_core::queues::waiter::{HashKeys, Want};
+use dlock_core::state::resource::Kind;
 use dlock_core::store::{Key, Slot, Store};
 use dlock_core::time::{Instant, Now};
 use dlock_wire::reply::ErrorCode;
@@ -201,7 +201,7 @@ impl Scene {
                 state.holders = holds.map(|(id, hold)| (number(&hold.owner), mode(id))).collect();
             }
             if let Some(queue) = machine.waits().queue_of(key) {
-                let place = |(_, waiter): (u32, &dlock_core::queue::Waiter)| Place {
+                let place = |(_, waiter): (u32, &dlock_core::queues::waiter::Waiter)| Place {
                     owner: number(&waiter.owner),
                     mode: match waiter.ask.want {
                         Want::Rw(mode) => Some(mode),

@@ -1,7 +1,7 @@
 //! The data saved beside the keys: the largest token, and the requests that are over.
 
 use super::random::Random;
-use dlock_core::queue::HashKeys;
+use dlock_core::queues::waiter::HashKeys;
 use dlock_core::record::{
     self, Beside, BesideInput, DecodeError, encode_beside, encode_floor, floor,
 };

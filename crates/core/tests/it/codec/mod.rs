@@ -10,7 +10,7 @@ mod steps;
 mod whole;
 
 use dlock_core::record;
-use dlock_core::resource::Resource;
+use dlock_core::state::resource::Resource;
 use dlock_core::time::{Instant, LeaseInstant};
 
 const NOW: Instant = Instant(9_000_000_000);

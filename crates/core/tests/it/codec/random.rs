@@ -2,17 +2,17 @@
 
 use super::NOW;
 use dlock_core::bytes::Owner;
-use dlock_core::fair::{Fair, Place};
-use dlock_core::hold::{
+use dlock_core::lease::NO_ENTRY;
+use dlock_core::queues::waiter::{Ask, Want};
+use dlock_core::state::fair::{Fair, Place};
+use dlock_core::state::hold::{
     Did, Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Tie, Unclaimed,
 };
-use dlock_core::holds::HoldId;
-use dlock_core::latch::Latch;
-use dlock_core::lease::NO_ENTRY;
-use dlock_core::queue::{Ask, Want};
-use dlock_core::resource::{Body, Kind, Lock, Resource};
-use dlock_core::rw::RwLock;
-use dlock_core::semaphore::Semaphore;
+use dlock_core::state::holds::HoldId;
+use dlock_core::state::latch::Latch;
+use dlock_core::state::resource::{Body, Kind, Lock, Resource};
+use dlock_core::state::rw::RwLock;
+use dlock_core::state::semaphore::Semaphore;
 use dlock_core::time::LeaseInstant;
 use dlock_wire::names;
 

@@ -3,14 +3,14 @@
 use super::random::Random;
 use super::shown;
 use dlock_core::bytes::Owner;
-use dlock_core::fair::Place;
-use dlock_core::hold::Hold;
-use dlock_core::holds::{HoldId, Holds};
-use dlock_core::latch::Latch;
 use dlock_core::lease::NO_ENTRY;
-use dlock_core::queue::Ask;
+use dlock_core::queues::waiter::Ask;
 use dlock_core::record::{self, DecodeError, Replayed};
-use dlock_core::resource::{Body, Kind, Lock, Resource};
+use dlock_core::state::fair::Place;
+use dlock_core::state::hold::Hold;
+use dlock_core::state::holds::{HoldId, Holds};
+use dlock_core::state::latch::Latch;
+use dlock_core::state::resource::{Body, Kind, Lock, Resource};
 use dlock_core::time::{Instant, LeaseInstant};
 use dlock_wire::names;
 

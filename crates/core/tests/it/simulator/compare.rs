@@ -5,7 +5,7 @@ use crate::model::{Answer, Counters, Family, Info, KEYS, Model, Out, Row, Shown}
 use crate::support::{Keys, Seen, World};
 use dlock_core::effects::Outcome;
 use dlock_core::machine::Machine;
-use dlock_core::resource::Kind;
+use dlock_core::state::resource::Kind;
 use dlock_core::store::Key;
 use dlock_core::time::Now;
 use dlock_core::view::HolderInfo;

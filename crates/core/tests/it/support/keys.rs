@@ -2,7 +2,7 @@
 
 use dlock_core::machine::Lost;
 use dlock_core::record;
-use dlock_core::resource::{Body, Kind, Resource};
+use dlock_core::state::resource::{Body, Kind, Resource};
 use dlock_core::store::{Key, Reach, Slot, Store};
 
 /// Database and name of a key.

@@ -5,7 +5,7 @@ use super::{Seen, World};
 use dlock_core::effects::Effects;
 use dlock_core::machine::{Gate, Lost, Machine, Progress, Turn};
 use dlock_core::record;
-use dlock_core::resource::Resource;
+use dlock_core::state::resource::Resource;
 use dlock_core::store::{Key, Slot, Store};
 use dlock_core::time::{LeaseInstant, Now};
 

@@ -6,7 +6,7 @@ use dlock_core::effects::{Effects, Outcome};
 use dlock_core::machine::Turn;
 use dlock_core::machine::{Caller, Gate, Progress, Settings};
 use dlock_core::op::{LockOp, Op, RwOp, SemaphoreOp};
-use dlock_core::resource::Kind;
+use dlock_core::state::resource::Kind;
 use dlock_core::store::{Key, Slot, Store as _};
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{

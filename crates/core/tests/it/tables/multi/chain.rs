@@ -5,8 +5,8 @@ use dlock_core::effects::{Effects, Outcome};
 use dlock_core::machine::Turn;
 use dlock_core::machine::{Caller, Gate, Machine, Progress, Settings};
 use dlock_core::op::{LockOp, MultiOp, Op};
-use dlock_core::queue::HashKeys;
-use dlock_core::resource::Kind;
+use dlock_core::queues::waiter::HashKeys;
+use dlock_core::state::resource::Kind;
 use dlock_core::time::{Instant, Now};
 use dlock_wire::request::{Acquire, MAcquire};
 

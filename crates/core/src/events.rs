@@ -1,0 +1,12 @@
+//! What happens without a call of a client: to connections, to keys, to this server, and as time passes.
+
+pub(crate) mod activity;
+pub(crate) mod answered;
+pub(crate) mod disconnect;
+pub(crate) mod flush;
+pub(crate) mod former;
+pub(crate) mod keyspace;
+pub(crate) mod removed;
+pub(crate) mod replay;
+pub(crate) mod tick;
+pub(crate) mod undelivered;

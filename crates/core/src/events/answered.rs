@@ -1,0 +1,81 @@
+//! Queues whose waiters all get the same answer. The latch has opened, or the key is gone, has another type now, or
+//! moved to another node.
+//!
+//! A queue can have very many waiters. So the queue leaves its key and keeps its answer, and the tick answers the
+//! waiters, a few at a time. New waiters find another queue under the key, or none.
+
+use crate::effects::{Effects, Fault, Outcome};
+use crate::machine::{LEAVE_AT_ONCE, Machine, Slots, WEIGHT_AT_ONCE, quoted};
+use crate::queues::waiter::Waiter;
+use alloc::format;
+use dlock_wire::reply::ErrorCode;
+
+impl Machine {
+    /// Ends all waits of a queue: blocked calls get the answer, queue entries without a call are removed. The first
+    /// waiters are served at once, unless this step has done enough; the tick serves the others.
+    pub(crate) fn answer_all(&mut self, queue: u32, answer: Outcome, fx: &mut Effects) {
+        let Some(found) = self.waits.queue(queue).filter(|queue| queue.is_live()) else { return };
+        if found.kind.minds_its_queue() {
+            // If the value is there all the same, it has no queue entries from now on: it may exist only for them.
+            self.revisit.push_back((found.db, found.name.to_vec()));
+        }
+        self.waits.set_answered(queue);
+        let most = if fx.weight() < WEIGHT_AT_ONCE { self.wide_at_once } else { 0 };
+        if self.answer_some(queue, &answer, most, fx) {
+            self.answered.insert(queue, answer);
+        }
+    }
+
+    /// Continues with that; `false` if nothing is left.
+    pub(crate) fn answer_more(&mut self, fx: &mut Effects) -> bool {
+        let Some((queue, answer)) = self.answered.pop_first() else { return false };
+        if self.answer_some(queue, &answer, LEAVE_AT_ONCE, fx) {
+            self.answered.insert(queue, answer);
+        }
+        true
+    }
+
+    /// Returns whether any waiters are left. The queue is removed with its last waiter: while its number is in the
+    /// list, no other queue may get the number.
+    fn answer_some(&mut self, queue: u32, answer: &Outcome, most: usize, fx: &mut Effects) -> bool {
+        let some: Slots = self.waits.walk_all(queue).map(|(slot, _)| slot).take(most).collect();
+        for slot in some {
+            if self.waits.get(slot).is_some_and(|waiter| self.waits.is_gone(waiter)) {
+                // The call is over; only this queue entry of it is left.
+                self.waits.leave(slot);
+            } else {
+                self.answer_one(slot, answer, fx);
+            }
+        }
+        self.waits.close_if_empty(queue);
+        self.waits.queue(queue).is_some()
+    }
+
+    /// Whether waiters have an answer that is not sent yet.
+    pub(crate) fn has_answered(&self) -> bool {
+        !self.answered.is_empty()
+    }
+
+    /// The answer that a waiter has already, if it is not sent yet.
+    pub(crate) fn answer_of(&self, waiter: &Waiter) -> Option<Outcome> {
+        self.answered.get(&waiter.queue).cloned()
+    }
+
+    pub(crate) fn answer_one(&mut self, slot: u32, answer: &Outcome, fx: &mut Effects) {
+        let Some(waiter) = self.forget_place(slot) else { return };
+        if waiter.presence.is_parked() {
+            fx.wake(waiter.id, told(&waiter, answer));
+            self.counters.grants_after_waiting += u64::from(*answer == Outcome::Count(1));
+        }
+    }
+}
+
+/// The form in which one waiter gets the answer to all.
+pub(crate) fn told(waiter: &Waiter, answer: &Outcome) -> Outcome {
+    match answer {
+        Outcome::Fault(Fault { code: ErrorCode::Moving, text }) if !waiter.owner.is_empty() => {
+            Outcome::fault(ErrorCode::Moving, format!("{}: {text}", quoted(&waiter.owner)))
+        }
+        _ => answer.clone(),
+    }
+}

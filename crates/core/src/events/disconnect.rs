@@ -1,0 +1,318 @@
+//! Connections that close, calls that are unblocked, waits that time out.
+
+use crate::connection::LeftBehind;
+use crate::effects::{Effects, Outcome};
+use crate::lease::EntryId;
+use crate::machine::{AT_ONCE, End, LEAVE_AT_ONCE, Machine, Role, Slots, WEIGHT_AT_ONCE};
+use crate::queues::waiter::{Presence, Waiter, WaiterId};
+use crate::state::hold::{Hold, NO_CLIENT};
+use crate::state::holds::{ALONE, HoldId};
+use crate::state::resource::{Kind, Resource};
+use crate::store::{Key, Reach, Slot};
+use crate::time::LeaseInstant;
+use crate::turn::Step;
+use crate::turn::Turn;
+use alloc::vec::Vec;
+use dlock_wire::reply::ErrorCode;
+
+/// Number of waiters that the end of bound holds may serve in one step. After that, the step leaves the other holds to
+/// the tick.
+const SERVED_BY_CUTS: usize = AT_ONCE;
+
+impl Machine {
+    /// A connection closed, for any reason. Its waiters are removed or start their grace, and the leases of its bound
+    /// holds are shortened.
+    ///
+    /// The first few are processed at once and the rest in the tick. An operation that reaches one of the rest earlier
+    /// treats it as processed. Only while the server takes writes.
+    ///
+    /// Where only one slot can be reached, the connection is noted as gone and the tick does the rest. `false`: a grant
+    /// in flight to it has to be rolled back; call this again in the tick.
+    pub fn client_gone(&mut self, turn: &mut Turn<'_>, client: u64) -> bool {
+        let is_done = self.client_departs(turn, client);
+        if is_done && turn.keys.reach() != Reach::OneSlot {
+            for _ in 0..AT_ONCE {
+                if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.see_to_one_left_behind(turn) {
+                    break;
+                }
+            }
+            self.work_off_stalled(turn);
+        }
+        is_done
+    }
+
+    /// As [`Machine::client_gone`], but the tick does all the work: for many connections that close together.
+    pub fn client_departs(&mut self, turn: &mut Turn<'_>, client: u64) -> bool {
+        self.former_client_gone(client);
+        if self.connections.get(client).is_none() {
+            return true;
+        }
+        // Comes first: the hand-offs below must not go to another waiter of the same connection.
+        self.connections.depart(client, self.clock.at(turn.now.mono));
+        if turn.keys.reach() == Reach::OneSlot {
+            return self.role == Role::Replica || self.on_the_way_to(client).is_empty();
+        }
+        if self.role == Role::Primary {
+            // A grant that has not reached the client never will: it is rolled back, not shortened.
+            for waiter in self.on_the_way_to(client) {
+                self.undelivered(turn, waiter);
+            }
+        }
+        true
+    }
+
+    /// Processes one thing that a closed connection had; `false` if there is none.
+    pub(crate) fn see_to_one_left_behind(&mut self, turn: &mut Turn<'_>) -> bool {
+        match self.connections.next_left_behind() {
+            Some(LeftBehind::Place { slot, at }) => self.lose_connection(slot, at),
+            Some(LeftBehind::Tie { entry, id, at }) => {
+                self.cut_tied(turn, (entry, id, at));
+            }
+            None => return false,
+        }
+        true
+    }
+
+    /// Processes a waiter whose connection is closed, before the tick reaches it.
+    pub(crate) fn see_to_place(&mut self, slot: u32) -> bool {
+        let Some(waiter) = self.waits.get(slot) else { return false };
+        let client = waiter.client;
+        let Some(at) = self.connections.gone_at(client) else { return false };
+        self.connections.remove_place(client, slot);
+        self.lose_connection(slot, at);
+        true
+    }
+
+    /// The waiter in `slot` has lost its connection: it is removed, or has a grace. (It is not checked again while it
+    /// is skipped, so the waiters behind it are served.)
+    fn lose_connection(&mut self, slot: u32, lease: LeaseInstant) {
+        let Some(waiter) = self.waits.get(slot) else { return };
+        let queue = waiter.queue;
+        let is_fair = self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Fair);
+        match waiter.ask.queue_ms.or(is_fair.then_some(self.settings.fair_grace_ms)) {
+            Some(ms) => self.waits.set_presence(slot, Presence::Absent { until: lease + ms }),
+            None => {
+                self.forget_place(slot);
+            }
+        }
+        self.waits.stall(queue);
+    }
+
+    /// Opens the key of a hold that was bound to a closed connection, and shortens its lease.
+    fn cut_tied(&mut self, turn: &mut Turn<'_>, (entry, id, at): (EntryId, HoldId, LeaseInstant)) {
+        let Some(found) = self.leases.get(entry) else { return };
+        let name: Vec<u8> = found.name.to_vec();
+        let key = Key { db: self.leases.database_of(found), name: &name };
+        let Slot::Here(resource) = turn.keys.get(key) else { return };
+        let kind = resource.kind();
+        // The usual order of steps: expired holds end, then bound leases are shortened, this one among them. A key of
+        // another type has no hold of ours any more: nothing to shorten.
+        let _ = self.on_key_alone(turn, (kind, key), 0, |machine, step, resource| {
+            step.ends_at_most = machine.wide_at_once;
+            machine.end_what_is_due(step, resource);
+            if resource.entry == entry {
+                machine.cut(step, resource, id, at);
+            }
+            // Very many holds are processed here one by one: shortening one must not walk over all.
+            if resource.others().is_none_or(|others| others.len() <= machine.wide_at_once) {
+                machine.cut_what_is_gone(step, resource);
+            }
+        });
+        self.grant_what_is_ripe(turn);
+    }
+
+    /// Shortens the leases of a key's holds whose connections are closed: of very many, some now, and the others in the
+    /// tick.
+    pub(crate) fn cut_what_is_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let gone_at = |id: HoldId| {
+            let hold = resource.hold(id)?;
+            Some((id, self.connections.gone_at(hold.tied_to())?))
+        };
+        let most = self.wide_at_once;
+        let mut gone: Vec<(HoldId, LeaseInstant)> = gone_at(ALONE).into_iter().collect();
+        if let Some(others) = resource.others() {
+            // Walk over the shorter list: the holds, or the closed connections.
+            if others.len() < self.connections.departed() {
+                gone.extend(others.iter().filter_map(|(id, _)| gone_at(id)).take(most));
+            } else {
+                let ties = self.connections.departed_ties(resource.entry);
+                gone.extend(ties.filter(|(id, _)| *id != ALONE).take(most));
+            }
+        }
+        for (id, at) in gone {
+            // Each of them hands off. The tick continues with the rest.
+            if step.served >= SERVED_BY_CUTS {
+                return;
+            }
+            self.cut(step, resource, id, at);
+        }
+    }
+
+    /// Shortens the lease of a hold if its connection is closed, before a call on this hold.
+    pub(crate) fn cut_if_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId) {
+        let client = resource.hold(id).map(Hold::tied_to);
+        if let Some(at) = client.and_then(|client| self.connections.gone_at(client)) {
+            self.cut(step, resource, id, at);
+        }
+    }
+
+    /// Shortens the lease of a hold whose connection closed at `at`; ends the hold if no time is left.
+    fn cut(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId, at: LeaseInstant) {
+        // Another connection may have bound it, or its lease may be shortened already.
+        let Some(hold) = resource.hold(id) else { return };
+        let is_gone = self.connections.gone_at(hold.tied_to()).is_some();
+        let Some(tie) = hold.tie().filter(|_| is_gone) else { return };
+        if self.is_on_the_way(step.key, (id, hold.token), tie.client) {
+            // It is rolled back, not shortened.
+            return;
+        }
+        let grip = (resource.entry, id);
+        self.untie(grip, hold);
+        let end = at + tie.ms;
+        let is_cut = end < hold.deadline;
+        resource.change_hold(id, |hold| {
+            if let Some(tie) = hold.extras_mut().tie.as_mut() {
+                tie.client = NO_CLIENT;
+                tie.cut = is_cut;
+            }
+            if is_cut {
+                hold.deadline = end;
+            }
+        });
+        if !is_cut {
+            return;
+        }
+        step.dirty = true;
+        if end <= step.lease {
+            self.end_hold(step, resource, id, End::Disconnected);
+            self.hand_on(step, resource);
+        }
+    }
+
+    /// The server did not let the call block after all: its waiter leaves the queue (with QUEUE the entry stays). The
+    /// next tick hands off what this frees.
+    pub fn withdraw(&mut self, waiter: WaiterId) {
+        if self.waits.by_id(waiter).is_some() {
+            self.stop_waiting(waiter.slot());
+        } else {
+            self.forget_former(waiter);
+        }
+    }
+
+    /// A call is no longer blocked though its connection lives: the server unblocked it, or did not block it. Its
+    /// waiter is removed, or stays if the call had QUEUE.
+    pub fn abandoned(&mut self, turn: &mut Turn<'_>, waiter: WaiterId) {
+        if self.waits.by_id(waiter).is_some() {
+            self.stop_waiting(waiter.slot());
+            self.work_off_stalled(turn);
+        } else {
+            self.forget_former(waiter);
+        }
+    }
+
+    /// DLOCK.UNBLOCK: ends the blocked call of `client` with Null or with `UNBLOCKED`. Returns whether there was one.
+    pub fn unblock(&mut self, turn: &mut Turn<'_>, (client, with_error): (u64, bool)) {
+        let outcome = if with_error {
+            Outcome::fault(ErrorCode::Unblocked, "an operator ended this call (DLOCK.UNBLOCK)")
+        } else {
+            Outcome::Null
+        };
+        let parked = self.connections.get(client).and_then(|connection| connection.parked);
+        let found = parked.and_then(|slot| self.waits.get(slot));
+        let Some((slot, waiter)) = parked.zip(found) else {
+            let was_former = self.unblock_former(client, &outcome, turn.fx);
+            turn.fx.reply = Some(Outcome::Count(u64::from(was_former)));
+            return;
+        };
+        let outcome = self.answer_of(waiter).unwrap_or(outcome);
+        turn.fx.wake(waiter.id, outcome);
+        self.stop_waiting(slot);
+        self.work_off_stalled(turn);
+        turn.fx.reply = Some(Outcome::Count(1));
+    }
+
+    /// The blocked call in `slot` is over and answered.
+    pub(crate) fn stop_waiting(&mut self, slot: u32) {
+        let Some(waiter) = self.waits.get(slot) else { return };
+        let (queue, client) = (waiter.queue, waiter.client);
+        if waiter.ask.queue_ms.is_some() {
+            self.connections.unpark(client, slot);
+            self.waits.set_presence(slot, Presence::Queued);
+        } else {
+            self.forget_place(slot);
+        }
+        self.waits.stall(queue);
+    }
+
+    /// The BLOCK time of the call in `slot` has elapsed.
+    pub(crate) fn time_out(&mut self, slot: u32, fx: &mut Effects) {
+        let Some(waiter) = self.waits.get(slot) else { return };
+        if let Some(answer) = self.answer_of(waiter) {
+            self.answer_one(slot, &answer, fx);
+            return;
+        }
+        fx.wake(waiter.id, Outcome::Null);
+        self.counters.timeouts += 1;
+        self.stop_waiting(slot);
+    }
+
+    /// Removes a waiter from its queue and its connection; for a call for several keys, all of its waiters. Returns the
+    /// waiter that represents the call.
+    pub(crate) fn forget_place(&mut self, slot: u32) -> Option<Waiter> {
+        let waiter = self.waits.get(slot)?;
+        if waiter.is_grouped() {
+            return self.dissolve(waiter.group, |_| false);
+        }
+        let waiter = self.waits.leave(slot)?;
+        if waiter.client != NO_CLIENT {
+            self.connections.remove_place(waiter.client, slot);
+        }
+        Some(waiter)
+    }
+
+    /// Ends a waiting call for several keys. Removes its waiters, except those that stay. Returns the waiter that
+    /// represented the call, unless it stays.
+    pub(crate) fn dissolve(&mut self, group: u32, stays: impl Fn(u32) -> bool) -> Option<Waiter> {
+        let first = *self.waits.group(group)?.members.first()?;
+        if let Some(client) = self.waits.get(first).map(|waiter| waiter.client) {
+            self.connections.remove_place(client, first);
+        }
+        let mut leader = None;
+        for slot in self.waits.disband(group, self.leave_at_once(), stays) {
+            let Some(waiter) = self.waits.leave(slot) else { continue };
+            self.waits.stall(waiter.queue);
+            if slot == first {
+                leader = Some(waiter);
+            }
+        }
+        leader
+    }
+
+    /// Number of waiters of one call that are removed from their queues together.
+    fn leave_at_once(&self) -> usize {
+        self.wide_at_once.min(LEAVE_AT_ONCE)
+    }
+
+    /// In the tick: removes waiters from their queues whose call is over; `false` if there are none. The next piece of
+    /// work serves the waiters behind them.
+    pub(crate) fn leave_some(&mut self) -> bool {
+        for left in 0..self.leave_at_once() {
+            let Some(queue) = self.waits.leave_one_gone() else { return left > 0 };
+            self.waits.stall(queue);
+        }
+        true
+    }
+
+    /// The waiters of blocked calls in `queue`.
+    pub(crate) fn calls_in(&self, queue: u32) -> Slots {
+        let count = self.waits.queue(queue).map_or(0, |queue| queue.calls as usize);
+        let of_call = |presence| matches!(presence, Presence::Parked { .. } | Presence::Member);
+        let calls = self.waits.walk(queue).filter(|(_, waiter)| of_call(waiter.presence));
+        calls.map(|(slot, _)| slot).take(count).collect()
+    }
+
+    /// All waiters of `queue`.
+    pub(crate) fn waiters_of(&self, queue: u32) -> Slots {
+        self.waits.walk(queue).map(|(slot, _)| slot).collect()
+    }
+}

@@ -1,0 +1,325 @@
+//! FLUSHDB, FLUSHALL and SWAPDB, drained in portions.
+//!
+//! What a flush leaves behind is harmless. An entry without its key ends nothing, because the machine reads the key
+//! before it ends anything. A binding to such an entry shortens nothing. So a flush walks over bindings, entries and
+//! queues, a few at a time, and checks what each key holds by then. In a database without keys it need not check. This
+//! spares the server's allocator a million strings while another thread frees as many values. A command on a key first
+//! processes the queue of that key, if the flush has not reached it.
+//!
+//! SWAPDB moves the holds at once; the machine checks their queues in the same way. It also redirects earlier flushes
+//! to the database that now has their data. The queues of a flush stay with the database number.
+
+use crate::lease::EntryId;
+use crate::machine::{Machine, Role};
+use crate::queues::waiter::Queue;
+use crate::state::hold::NO_CLIENT;
+use crate::state::holds::HoldId;
+use crate::store::{Key, Slot};
+use crate::turn::Turn;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Why the walk over entries and queues runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// FLUSHDB, or FLUSHALL (`None`).
+    Flush(Option<u32>),
+    /// SWAPDB. With `true`, entries may have the right address already: the machine looks for each on both sides.
+    Swap(u32, u32, bool),
+    /// A large value of this database is gone, and with it the list of its bindings.
+    Untie(u32),
+}
+
+/// A walk that has not ended.
+#[derive(Debug)]
+pub(crate) struct Flush {
+    cause: Cause,
+    /// For a database that was swapped since: where its data is now.
+    moved: BTreeMap<u32, u32>,
+    /// Connections that have bindings, and the last binding checked of the first of them.
+    clients: VecDeque<u64>,
+    last_tie: Option<(EntryId, HoldId)>,
+    /// The next entry, and the end of the entries when the flush came.
+    entry: EntryId,
+    entry_bound: EntryId,
+    /// The next queue.
+    queue: u32,
+    queue_bound: u32,
+    /// Queues with larger serial numbers are newer, or were checked already.
+    last_serial: u64,
+    /// Queues that were checked out of order, after a swap.
+    seen: BTreeSet<u32>,
+}
+
+impl Flush {
+    fn new(machine: &Machine, cause: Cause) -> Self {
+        let unties = matches!(cause, Cause::Flush(_) | Cause::Untie(_));
+        let tied = machine.connections.iter().filter(|(_, known)| !known.ties.is_empty());
+        let has_queues = !matches!(cause, Cause::Untie(_));
+        Self {
+            cause,
+            moved: BTreeMap::new(),
+            clients: tied.filter(|_| unties).map(|(client, _)| client).collect(),
+            last_tie: None,
+            entry: 0,
+            entry_bound: machine.leases.bound(),
+            queue: 0,
+            queue_bound: if has_queues { machine.waits.queue_bound() } else { 0 },
+            last_serial: machine.waits.last_serial(),
+            seen: BTreeSet::new(),
+        }
+    }
+
+    /// Where the data of database `db` at the time of the flush is now.
+    fn now_in(&self, db: u32) -> u32 {
+        self.moved.get(&db).copied().unwrap_or(db)
+    }
+
+    /// Whether the walk covers the data that is in `db` now.
+    fn is_of_data(&self, db: u32) -> bool {
+        match self.cause {
+            Cause::Flush(None) => true,
+            Cause::Flush(Some(flushed)) | Cause::Untie(flushed) => self.now_in(flushed) == db,
+            Cause::Swap(a, b, _) => self.now_in(a) == db || self.now_in(b) == db,
+        }
+    }
+
+    /// Whether the walk covers the waiters of this queue.
+    fn is_of_queue(&self, id: u32, queue: &Queue) -> bool {
+        let is_of = match self.cause {
+            Cause::Flush(db) => db.is_none_or(|db| db == queue.db),
+            Cause::Swap(a, b, _) => a == queue.db || b == queue.db,
+            Cause::Untie(_) => false,
+        };
+        is_of && queue.is_live() && queue.serial <= self.last_serial && !self.seen.contains(&id)
+    }
+
+    /// Two databases were swapped.
+    fn swap(&mut self, (a, b): (u32, u32)) {
+        for db in [a, b] {
+            self.moved.entry(db).or_insert(db);
+        }
+        for now in self.moved.values_mut() {
+            *now = exchanged(*now, (a, b));
+        }
+    }
+}
+
+/// The number of a database after a swap.
+fn exchanged(db: u32, (a, b): (u32, u32)) -> u32 {
+    match db {
+        db if db == a => b,
+        db if db == b => a,
+        db => db,
+    }
+}
+
+impl Machine {
+    /// Whether a flush or a swap is not drained.
+    pub(crate) fn is_flushing(&self) -> bool {
+        !self.flushes.is_empty()
+    }
+
+    /// Whether a flush or a swap still has to check a queue.
+    pub(crate) fn is_before_flush(&self, id: u32, queue: &Queue) -> bool {
+        self.flushes.iter().any(|flush| id >= flush.queue && flush.is_of_queue(id, queue))
+    }
+
+    /// All keys of one database (`None`: of all) were removed.
+    pub(crate) fn begin_flush(&mut self, db: Option<u32>) {
+        self.flushes.push_back(Flush::new(self, Cause::Flush(db)));
+    }
+
+    /// Two databases were swapped.
+    pub(crate) fn begin_swap(&mut self, (a, b): (u32, u32), is_doubtful: bool) {
+        if !is_doubtful {
+            // Otherwise entries still have their old address.
+            for flush in &mut self.flushes {
+                flush.swap((a, b));
+            }
+            self.leases.swap_databases(a, b);
+        }
+        self.swap_in_flight(a, b);
+        self.flushes.push_back(Flush::new(self, Cause::Swap(a, b, is_doubtful)));
+    }
+
+    /// Whether an entry may name one of these databases while its value was in the other: a replica heard late of the
+    /// exchange and has not drained it. Otherwise the entry of a moved value would pass for that of a lost value.
+    pub(crate) fn may_be_exchanged(&self, one: u32, other: u32) -> bool {
+        let is_late = |flush: &&Flush| matches!(flush.cause, Cause::Swap(_, _, true));
+        let is_of = |db| self.flushes.iter().filter(is_late).any(|flush| flush.is_of_data(db));
+        is_of(one) && is_of(other)
+    }
+
+    /// A large value of this database is gone, and its list of bindings with it. One walk covers all such values if it
+    /// starts over.
+    pub(crate) fn begin_untie(&mut self, db: u32) {
+        let is_one = |flush: &Flush| flush.cause == Cause::Untie(db) && flush.now_in(db) == db;
+        let fresh = Flush::new(self, Cause::Untie(db));
+        match self.flushes.iter_mut().find(|flush| is_one(flush)) {
+            Some(flush) => *flush = fresh,
+            None => self.flushes.push_back(fresh),
+        }
+    }
+
+    /// Does one piece of the oldest flush that is not drained; `false` if there is none.
+    pub(crate) fn flush_one(&mut self, turn: &mut Turn<'_>) -> bool {
+        let Some(mut flush) = self.flushes.pop_front() else { return false };
+        let worked = if let Cause::Swap(..) = flush.cause {
+            self.flush_next_queue(turn, &mut flush) || self.swap_entry(turn, &mut flush)
+        } else {
+            self.flush_tie(turn, &mut flush)
+                || self.flush_entry(turn, &mut flush)
+                || self.flush_next_queue(turn, &mut flush)
+        };
+        if worked {
+            self.flushes.push_front(flush);
+        }
+        true
+    }
+
+    /// Bindings come first. A removed entry can be given to another key, and the bindings of that key must stay.
+    fn flush_tie(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
+        let Some(&client) = flush.clients.front() else { return false };
+        let Some((entry, id)) = self.connections.tie_after(client, flush.last_tie) else {
+            flush.clients.pop_front();
+            flush.last_tie = None;
+            return true;
+        };
+        flush.last_tie = Some((entry, id));
+        let is_there = self.leases.key_of(entry).is_some_and(|key| {
+            !flush.is_of_data(key.db)
+                || !turn.keys.is_empty(key.db)
+                    && matches!(
+                        turn.keys.get(key),
+                        Slot::Here(resource) if resource.entry == entry
+                            && resource.hold(id).is_some_and(|hold| hold.tied_to() == client)
+                    )
+        });
+        if !is_there && client != NO_CLIENT {
+            self.connections.untie(client, entry, id);
+        }
+        true
+    }
+
+    fn flush_entry(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
+        if flush.entry >= flush.entry_bound {
+            return false;
+        }
+        let id = flush.entry;
+        flush.entry += 1;
+        if let Some(Key { db, .. }) = self.leases.key_of(id)
+            && flush.is_of_data(db)
+            && (turn.keys.is_empty(db) || !self.is_entry_of(turn, id, db))
+            && !self.may_have_been_exchanged(turn, id)
+        {
+            self.leases.leave(id);
+        }
+        true
+    }
+
+    /// Whether the key of an entry is in database `db`.
+    fn is_entry_of(&self, turn: &mut Turn<'_>, id: EntryId, db: u32) -> bool {
+        self.leases.get(id).is_some_and(|entry| {
+            let slot = turn.keys.get(Key { db, name: &entry.name });
+            matches!(slot, Slot::Here(resource) if resource.entry == id)
+        })
+    }
+
+    /// Whether the key of an entry is in the other database of a swap that still looks for entries.
+    fn may_have_been_exchanged(&self, turn: &mut Turn<'_>, id: EntryId) -> bool {
+        self.flushes.iter().any(|flush| match flush.cause {
+            Cause::Swap(a, b, true) => [a, b].iter().any(|&db| self.is_entry_of(turn, id, db)),
+            Cause::Swap(..) | Cause::Flush(_) | Cause::Untie(_) => false,
+        })
+    }
+
+    /// Whether a flush of one of these databases is not drained.
+    fn is_flushing_one_of(&self, databases: [u32; 2]) -> bool {
+        let is_of = |flush: &Flush| databases.iter().any(|&db| flush.is_of_data(db));
+        self.flushes.iter().any(|flush| matches!(flush.cause, Cause::Flush(_)) && is_of(flush))
+    }
+
+    /// Applies a swap to the next entry.
+    fn swap_entry(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
+        let Cause::Swap(a, b, is_doubtful) = flush.cause else { return false };
+        if flush.entry >= flush.entry_bound {
+            return false;
+        }
+        let id = flush.entry;
+        flush.entry += 1;
+        let Some(entry) = self.leases.get(id) else { return true };
+        let mut db = self.leases.database_of(entry);
+        if !flush.is_of_data(db) {
+            return true;
+        }
+        let name = entry.name.clone();
+        // Entries of a fair lock's queue stay with the database number. A semaphore without permits may exist only for
+        // its waiters.
+        let minds = entry.kind.minds_its_queue() && entry.permits == 0;
+        if is_doubtful && !self.is_entry_of(turn, id, db) {
+            let other = exchanged(db, (flush.now_in(a), flush.now_in(b)));
+            if !self.is_entry_of(turn, id, other) && self.is_flushing_one_of([db, other]) {
+                // It does not matter which of the two was flushed: the value is in neither.
+                self.leases.leave(id);
+                return true;
+            }
+            db = other;
+            self.leases.rename(id, Key { db, name: &name });
+        }
+        if minds && self.role == Role::Primary {
+            self.revisit.push_back((db, name.to_vec()));
+        }
+        true
+    }
+
+    fn flush_next_queue(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
+        if flush.queue >= flush.queue_bound {
+            return false;
+        }
+        let id = flush.queue;
+        flush.queue += 1;
+        if self.waits.queue(id).is_some_and(|queue| flush.is_of_queue(id, queue)) {
+            self.flush_queue(turn, id, flush);
+        }
+        true
+    }
+
+    /// Before an operation on a key: applies flushes and swaps to its waiters.
+    pub(crate) fn see_to_flush_of(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
+        for at in 0..self.flushes.len() {
+            // Each of them may have replaced the queue.
+            let Some(id) = self.waits.queue_of(key) else { return };
+            let Some(queue) = self.waits.queue(id) else { return };
+            let Some(flush) = self.flushes.get(at) else { return };
+            if id < flush.queue || !flush.is_of_queue(id, queue) {
+                continue;
+            }
+            let Some(mut flush) = self.flushes.remove(at) else { return };
+            self.flush_queue(turn, id, &mut flush);
+            self.flushes.insert(at, flush);
+        }
+    }
+
+    fn flush_queue(&mut self, turn: &mut Turn<'_>, id: u32, flush: &mut Flush) {
+        let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
+        let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
+        let key = Key { db, name: &name };
+        if let Cause::Swap(..) = flush.cause {
+            flush.seen.insert(id);
+            self.look_at(turn, id);
+            return;
+        }
+        let was = Key { db: flush.now_in(db), name: &name };
+        let is_gone = matches!(turn.keys.get(was), Slot::Missing);
+        if is_gone && self.role == Role::Primary {
+            self.value_is_gone(kind, key, turn.fx);
+        }
+        // The queue may be another one now, with the waiters that are left.
+        let Some(id) = self.waits.queue_of(key) else { return };
+        self.look_at(turn, id);
+        if is_gone && self.waits.queue(id).is_some() {
+            // The flush does not cover calls that come from now on.
+            self.waits.renew_serial(id);
+        }
+    }
+}

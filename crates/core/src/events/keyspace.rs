@@ -1,0 +1,402 @@
+//! Effects of other commands on our keys: DEL, SET over one, RENAME, FLUSHALL, SWAPDB, a slot that moves away.
+//!
+//! The server reports these in callbacks in which nothing may be written, and cannot tell some of them apart. So the
+//! shell only notes them. Later it asks the machine to check what the key holds by then.
+
+use crate::effects::{Effects, Outcome, Subject};
+use crate::lease::{EntryId, NO_ENTRY};
+use crate::machine::{AT_ONCE, Machine, Role, WEIGHT_AT_ONCE, subject, wrong_type};
+use crate::ops::requests::spent_of;
+use crate::slab::NIL;
+use crate::spent::{RequestKey, Scope, Use};
+use crate::state::hold::NO_CLIENT;
+use crate::state::holds::{ALONE, HoldId};
+use crate::state::resource::{Kind, Resource};
+use crate::store::{Key, Reach, Slot, Store};
+use crate::turn::Turn;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+use dlock_wire::message::Event;
+use dlock_wire::reply::ErrorCode;
+
+/// The state of a value when the server unlinked it from its key.
+#[derive(Debug)]
+pub struct Lost {
+    entry: EntryId,
+    kind: Kind,
+    /// The connections to which its holds were bound.
+    ties: Vec<(u64, HoldId)>,
+    /// The `deleted` messages, for the holds that send messages.
+    messages: Vec<Subject>,
+    /// The requests of its holds.
+    requests: Vec<LostRequest>,
+    /// Whether these lists cover only the hold of [`Resource::lock`].
+    is_large: bool,
+    /// A large value itself, once the server has freed it.
+    value: Option<Box<Resource>>,
+}
+
+/// A request of a hold whose key is gone.
+#[derive(Debug)]
+struct LostRequest {
+    scope: Scope,
+    owner: Box<[u8]>,
+    id: Box<[u8]>,
+    what: Use,
+}
+
+impl Lost {
+    /// Notes the state of `resource`, for a later [`Machine::unlinked`].
+    pub fn of(resource: &Resource) -> Self {
+        Self::with(resource, false)
+    }
+
+    /// As [`Lost::of`], in O(1), for a value with very many parts. The shell has to [bring](Lost::bring) the value when
+    /// the server frees it. The server does not free a value that lives on under another name.
+    pub fn of_large(resource: &Resource) -> Self {
+        Self::with(resource, true)
+    }
+
+    fn with(resource: &Resource, is_large: bool) -> Self {
+        let kind = resource.kind();
+        // The hold of the lock comes first.
+        let holds = || resource.holds().take_while(|(id, _)| !is_large || *id == ALONE);
+        let tied = holds().filter(|(_, hold)| hold.tied_to() != NO_CLIENT);
+        let requests = holds().flat_map(|(id, hold)| spent_of((kind, id), hold, false));
+        let requests = requests.map(|(name, what)| LostRequest {
+            scope: name.scope,
+            owner: name.owner.into(),
+            id: name.id.into(),
+            what,
+        });
+        Self {
+            entry: resource.entry,
+            kind,
+            requests: requests.collect(),
+            ties: tied.map(|(id, hold)| (hold.tied_to(), id)).collect(),
+            messages: holds().filter_map(|(id, hold)| subject(id, hold)).collect(),
+            is_large,
+            value: None,
+        }
+    }
+
+    /// Whether this waits for `resource` to be brought.
+    pub fn awaits(&self, resource: &Resource) -> bool {
+        self.is_large
+            && self.value.is_none()
+            && self.entry == resource.entry
+            && self.kind == resource.kind()
+    }
+
+    /// The server has freed the value.
+    pub fn bring(&mut self, value: Box<Resource>) {
+        self.value = Some(value);
+    }
+}
+
+impl Machine {
+    /// A value was unlinked from `key`: deleted, evicted, overwritten, or moved elsewhere. Call [`Machine::moved`]
+    /// first, so that this call can see the move.
+    pub fn unlinked(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Option<Lost>) {
+        if let Some(mut lost) = lost {
+            let value = lost.value.take();
+            if let Some(from) = self.leases.key_of(lost.entry)
+                && self.may_be_exchanged(from.db, key.db)
+            {
+                self.follow_exchange(turn.keys, lost.entry, key);
+            }
+            let is_gone = !matches!(turn.keys.get(key), Slot::Here(here) if here.entry == lost.entry)
+                && self.leases.of_key(lost.entry, key).is_some();
+            match (is_gone, value) {
+                (true, value) => self.lose(turn, key, (&lost, value)),
+                (false, Some(value)) => self.freed(*value),
+                (false, None) => {}
+            }
+        }
+        self.look_at_queue(turn, key);
+    }
+
+    /// Applies the loss of a value. For a large value, [`Machine::work_off_removed`] does most of it.
+    fn lose(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: Key<'_>,
+        (lost, value): (&Lost, Option<Box<Resource>>),
+    ) {
+        self.leases.leave(lost.entry);
+        // A replica does the same itself.
+        let (lease, limits) = (self.clock.at(turn.now.mono), self.request_limits());
+        for LostRequest { scope, owner, id, what } in &lost.requests {
+            let name = RequestKey { scope: *scope, owner, id };
+            self.spent.note(key, name, *what, lease, limits);
+        }
+        for &(client, id) in &lost.ties {
+            self.connections.untie(client, lost.entry, id);
+        }
+        if self.role == Role::Primary {
+            for subject in &lost.messages {
+                turn.fx.message(Event::Deleted, key, subject.clone());
+            }
+            if !matches!(turn.keys.get(key), Slot::Here(_)) {
+                self.forget_taken(|gone| gone == key);
+            }
+            self.value_is_gone(lost.kind, key, turn.fx);
+        }
+        match value {
+            Some(value) => {
+                self.take_over_removed(key, lost.entry, value);
+                self.work_off_removed(turn);
+            }
+            // The server has freed the value in the background, although it is told not to: at least drop its bindings.
+            None if lost.is_large => self.begin_untie(key.db),
+            None => {}
+        }
+    }
+
+    /// A value was unlinked from `key`, which cannot be read now: [`Machine::unlinked`] follows in the tick. Until then
+    /// no owner counts as its holder.
+    pub fn forget_holders(&mut self, key: Key<'_>) {
+        if let Some(queue) = self.waits.queue_of(key) {
+            self.waits.forget_holders(queue);
+            self.waits.close_if_unused(queue);
+        }
+    }
+
+    /// A value of ours is gone for good: applies this to its waiters, by family.
+    pub(crate) fn value_is_gone(&mut self, kind: Kind, key: Key<'_>, fx: &mut Effects) {
+        let Some(queue) = self.waits.queue_of(key) else { return };
+        if self.waits.queue(queue).is_none_or(|queue| queue.kind != kind) {
+            // These waiters asked for another family, and a swap brought this value.
+            return;
+        }
+        match kind {
+            Kind::Fair => self.drop_places(queue),
+            Kind::Latch => {
+                self.dismiss_queue(queue, ErrorCode::Broken, crate::ops::latch::BROKEN, fx)
+            }
+            Kind::Lock => self.recheck_groups(queue),
+            Kind::Rw | Kind::Semaphore => {}
+        }
+    }
+
+    /// Calls for several keys that counted on holds of their owners here do not any more.
+    fn recheck_groups(&mut self, queue: u32) {
+        if self.waits.has_groups() {
+            for slot in self.waiters_of(queue) {
+                if self.waits.get(slot).is_some_and(crate::queues::waiter::Waiter::is_grouped) {
+                    self.waits.set_ready(slot, false);
+                }
+            }
+        }
+    }
+
+    /// RENAME or MOVE brought the value to `key`: leases and bindings follow it.
+    pub fn moved(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
+        if let Slot::Here(resource) = turn.keys.get(key)
+            && let Some(Key { db, name }) = self.leases.key_of(resource.entry)
+        {
+            let name = name.to_vec();
+            let from = Key { db, name: &name };
+            if from != key {
+                self.forget_taken(|gone| gone == key);
+                self.readdress(from, key);
+                if resource.kind().minds_its_queue() && self.role == Role::Primary {
+                    // Waiters stay with the name they asked for: a semaphore may exist only for them.
+                    self.revisit.push_back((key.db, key.name.to_vec()));
+                }
+            }
+            self.leases.rename(resource.entry, key);
+            if let Some(queue) = self.waits.queue_of(key) {
+                self.waits.note_holders(queue, resource, true);
+            }
+        }
+    }
+
+    /// Before an operation on a key: updates the address of its entry.
+    pub(crate) fn see_to_exchange_of(&mut self, keys: &mut dyn Store, key: Key<'_>) {
+        if let Slot::Here(resource) = keys.get(key) {
+            let entry = resource.entry;
+            self.follow_exchange(keys, entry, key);
+        }
+    }
+
+    /// A value under `key` has, or had, this entry. The entry may still name the database from before a swap.
+    pub(crate) fn follow_exchange(&mut self, keys: &mut dyn Store, id: EntryId, key: Key<'_>) {
+        if let Some(from) = self.leases.key_of(id)
+            && from != key
+            && from.name == key.name
+            && keys.reaches(from)
+            && !matches!(keys.get(from), Slot::Here(resource) if resource.entry == id)
+        {
+            self.leases.rename(id, key);
+        }
+    }
+
+    /// Two databases were swapped: holds go with the data, waiters stay with the database number.
+    pub fn swapped(&mut self, turn: &mut Turn<'_>, (a, b): (u32, u32)) {
+        self.begin_swap((a, b), false);
+        self.flush_some(turn);
+    }
+
+    /// As [`Machine::swapped`], when records were replayed since, perhaps between several swaps. Entries from these
+    /// records have the right address already, so each entry is looked for on both sides.
+    pub fn swapped_before_replay(&mut self, turn: &mut Turn<'_>, (a, b): (u32, u32)) {
+        self.begin_swap((a, b), true);
+        self.flush_some(turn);
+    }
+
+    /// Starts to apply a flush or a swap. The tick continues.
+    fn flush_some(&mut self, turn: &mut Turn<'_>) {
+        for _ in 0..self.wide_at_once {
+            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.flush_one(turn) {
+                break;
+            }
+        }
+        self.work_off_stalled(turn);
+    }
+
+    /// All keys of one database (`None`: of all) were removed. With `announce`, one message `flushed db` replaces one
+    /// message per hold. A key that still exists lives on.
+    pub fn flushed(&mut self, turn: &mut Turn<'_>, db: Option<u32>, announce: bool) {
+        if announce && self.role == Role::Primary {
+            for number in self.leases.databases().filter(|&number| db.is_none_or(|db| db == number))
+            {
+                let channel = dlock_wire::names::FLUSH_CHANNEL.as_bytes().to_vec();
+                let text = alloc::format!("flushed {number}").into_bytes();
+                turn.fx.messages.push(crate::effects::Message { channel, is_sharded: false, text });
+            }
+        }
+        self.forget_taken(|gone| {
+            db.is_none_or(|db| db == gone.db) && matches!(turn.keys.get(gone), Slot::Missing)
+        });
+        self.begin_flush(db);
+        self.flush_some(turn);
+    }
+
+    /// Serves the waiters of `key` if it is free now. They get an error if the key has another type, or if it is gone
+    /// in a cluster and may have moved to another node.
+    fn look_at_queue(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
+        if let Some(queue) = self.waits.queue_of(key) {
+            self.look_at(turn, queue);
+            self.work_off_stalled(turn);
+        }
+    }
+
+    pub(crate) fn look_at(&mut self, turn: &mut Turn<'_>, id: u32) {
+        let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
+        match turn.keys.get(queue.key()) {
+            Slot::Here(resource) if resource.kind() == queue.kind => {
+                // Kept for the many readers of a value that was replaced.
+                if queue.kind == Kind::Rw
+                    && queue.len == 0
+                    && !self.waits.has_many_readers(resource)
+                {
+                    self.waits.close_if_empty(id);
+                    return;
+                }
+                self.waits.note_holders(id, resource, true);
+                self.waits.stall(id);
+            }
+            Slot::Here(_) | Slot::Foreign => self.dismiss_as_foreign(id, turn.fx),
+            // There are no waiters, and the key of this queue is gone: it can be of any family now.
+            Slot::Missing if queue.len == 0 => self.waits.close_if_empty(id),
+            Slot::Missing if queue.kind == Kind::Latch => {
+                self.dismiss_queue(id, ErrorCode::Broken, crate::ops::latch::BROKEN, turn.fx);
+            }
+            Slot::Missing if self.settings.cluster => {
+                self.dismiss_queue(id, ErrorCode::Moving, GONE, turn.fx);
+            }
+            Slot::Missing => {
+                self.waits.forget_holders(id);
+                self.waits.stall(id);
+            }
+            Slot::Elsewhere => self.dismiss_queue(id, ErrorCode::Moving, GONE, turn.fx),
+            Slot::OutOfReach => self.waits.stall(id),
+        }
+    }
+
+    /// This node no longer serves the slot of these keys: their waiters must ask elsewhere. Checks the queues with
+    /// these numbers, below [`Waits::queue_bound`](crate::queues::Waits::queue_bound).
+    pub fn slot_lost(
+        &mut self,
+        queues: Range<u32>,
+        mut lost: impl FnMut(&[u8]) -> bool,
+        fx: &mut Effects,
+    ) {
+        for id in queues {
+            let found = self.waits.queue(id).filter(|queue| queue.is_live());
+            if found.is_some_and(|queue| lost(&queue.name)) {
+                self.dismiss_queue(id, ErrorCode::Moving, GONE, fx);
+            }
+        }
+    }
+
+    /// Ends all waits of a queue: blocked calls get the error, queue entries without a call are removed.
+    pub(crate) fn dismiss_queue(
+        &mut self,
+        queue: u32,
+        code: ErrorCode,
+        text: &str,
+        fx: &mut Effects,
+    ) {
+        self.answer_all(queue, Outcome::fault(code, text), fx);
+    }
+
+    /// Hands off in the dirty queues, if the server accepts writes and all keys can be reached: in the first few now,
+    /// in the rest in the tick.
+    pub(crate) fn work_off_stalled(&mut self, turn: &mut Turn<'_>) {
+        let is_limited = turn.keys.reach() == Reach::OneSlot;
+        if !self.accepts_writes() || self.role == Role::Replica || is_limited {
+            return;
+        }
+        for _ in 0..AT_ONCE {
+            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.work_off_one(turn) {
+                break;
+            }
+        }
+    }
+
+    /// Updates one key from its queue, if the value came from elsewhere; `false` if there is none. Runs only after all
+    /// noted changes are applied: a key may have moved on.
+    pub(crate) fn revisit_one(&mut self, turn: &mut Turn<'_>) -> bool {
+        let Some((db, name)) = self.revisit.pop_front() else { return false };
+        // Opening the key is enough.
+        let _ = self.on_found(turn, Key { db, name: &name }, |_, _, _| ());
+        true
+    }
+
+    /// Hands off in one dirty queue; `false` if there is none.
+    pub(crate) fn work_off_one(&mut self, turn: &mut Turn<'_>) -> bool {
+        let Some(id) = self.waits.next_stalled() else { return false };
+        let Some(queue) = self.waits.queue(id) else { return true };
+        let (kind, db, name) = (queue.kind, queue.db, queue.name.to_vec());
+        let key = (kind, Key { db, name: &name });
+        if !turn.keys.reaches(key.1) {
+            // The tick serves it.
+            self.waits.stall(id);
+            return false;
+        }
+        if matches!(turn.keys.get(key.1), Slot::Elsewhere) {
+            // The new node may have granted it: its waiters ask there.
+            self.dismiss_queue(id, ErrorCode::Moving, GONE, turn.fx);
+            return true;
+        }
+        let looked = self.on_key(turn, key, |machine, step, resource| {
+            machine.hand_on(step, resource);
+        });
+        if looked.is_err() {
+            self.dismiss_as_foreign(id, turn.fx);
+        }
+        true
+    }
+
+    /// The key has another type now: its waiters are told.
+    pub(crate) fn dismiss_as_foreign(&mut self, queue: u32, fx: &mut Effects) {
+        self.answer_all(queue, wrong_type(), fx);
+    }
+}
+
+const GONE: &str = "the key was removed or moved to another node; ask again";
+
+const _: () = assert!(NO_ENTRY == NIL);

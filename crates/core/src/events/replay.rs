@@ -1,0 +1,248 @@
+//! Input that arrives as data: records of a primary or the AOF, loaded values, roles.
+
+use crate::events::tick::RETRY_MS;
+use crate::lease::NO_ENTRY;
+use crate::machine::{Machine, Role};
+use crate::record::{self, DecodeError};
+use crate::state::hold::{Hold, NO_CLIENT};
+use crate::state::resource::{Kind, Resource};
+use crate::store::{Key, Slot, Store};
+use crate::time::{LeaseInstant, Millis, Now};
+use crate::turn::Turn;
+use crate::turn::binding::orphan_lease;
+use crate::turn::index::{full_lease, longest_lease, remainder};
+use alloc::vec::Vec;
+
+impl Machine {
+    /// Carries out `DLOCK.APPLY key payload`: sets the key to the state in the payload.
+    pub fn replay(
+        &mut self,
+        keys: &mut dyn Store,
+        now: Now,
+        key: Key<'_>,
+        payload: &[u8],
+    ) -> Result<(), DecodeError> {
+        if let Some(token) = record::floor(payload)? {
+            // The token belongs to no key, whatever is under this one.
+            self.tokens.learn(token);
+            return Ok(());
+        }
+        let lease = self.clock.at(now.mono);
+        self.see_to_exchange_of(keys, key);
+        let mut fresh = Resource::free(Kind::Lock);
+        let (resource, is_there) = match keys.get(key) {
+            Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => {
+                return Err(DecodeError::Impossible);
+            }
+            Slot::Missing => (&mut fresh, false),
+            Slot::Here(resource) => (resource, true),
+        };
+        if is_there && resource.entry == NO_ENTRY {
+            // The value was loaded and not opened since.
+            self.start_clock(lease, resource);
+            self.settle(key, resource);
+        } else if is_there && self.leases.of_key(resource.entry, key).is_none() {
+            resource.entry = NO_ENTRY;
+        }
+        // Very many readers that a record replaces are not freed together.
+        let most = self.wide_at_once;
+        let is_large = |resource: &Resource| {
+            resource.kind() == Kind::Rw && resource.others().is_some_and(|all| all.len() > most)
+        };
+        let before = (is_there && is_large(resource) && record::is_whole(payload))
+            .then(|| core::mem::replace(&mut resource.body, Resource::free(Kind::Rw).body));
+        let limits = self.request_limits();
+        let spent = &mut self.spent;
+        let times = (now.mono, lease);
+        let replayed =
+            record::replay_with(payload, times, resource, is_there, |(request, what)| match what {
+                Some(what) => spent.note(key, request, what, lease, limits),
+                None => spent.forget(key, request),
+            });
+        match (before, &replayed) {
+            (Some(before), Ok(_)) => self.replaced(key, before, resource),
+            (Some(before), Err(_)) => resource.body = before,
+            (None, _) => {}
+        }
+        let replayed = replayed?;
+        self.tokens.learn(replayed.token);
+        self.settle(key, resource);
+        match (is_there, resource.is_free()) {
+            (true, true) => keys.remove(key),
+            (false, false) => keys.put(key, fresh),
+            (true, false) if replayed.granted => keys.persist(key),
+            (true | false, _) => {}
+        }
+        Ok(())
+    }
+
+    /// The largest token given or learnt, if a data set has to carry it. It must if the file has dlock keys anyway. It
+    /// also must if the last token is ahead of the wall clock, because tokens would not grow after a load without it.
+    pub fn token_floor(&self, wall_us: u64) -> Option<u64> {
+        let last = self.tokens.last();
+        (last > wall_us || !self.leases.is_empty()).then_some(last)
+    }
+
+    /// Gives `put` the strings of [`record::encode_beside`], unless there is nothing to save: no token
+    /// ([`Machine::token_floor`]) and no request that is over.
+    pub fn save_beside(&self, now: Now, put: impl FnMut(&[u8])) {
+        let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
+        let more = self.requests_of_removed();
+        let has_any = self.token_floor(now.wall_us).is_some()
+            || !more.is_empty()
+            || self.spent.entries(lease, limits).next().is_some();
+        if has_any {
+            let spent = (&self.spent, more.as_slice());
+            record::encode_beside_and(self.tokens.last(), spent, lease, limits, put);
+        }
+    }
+
+    /// A value was loaded under `key` (RDB, RESTORE, a migration): its lease starts to run.
+    pub fn adopt(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
+        if let Slot::Here(_) = turn.keys.get(key)
+            && let Some(queue) = self.waits.queue_of(key)
+        {
+            self.look_at(turn, queue);
+        }
+        // The loaded value has another type only if it was replaced since: then there is nothing to do.
+        let _ = self.on_found(turn, key, |machine, step, resource| {
+            machine.hand_on(step, resource);
+        });
+    }
+
+    /// The data set was replayed from the AOF or loaded, and the server starts to serve. Holds that were bound to a
+    /// connection have a grace in which their owners can bind them again.
+    pub fn loaded(&mut self, now: Now) {
+        if self.role == Role::Primary {
+            self.begin_epoch(now);
+        }
+    }
+
+    /// Makes this server a primary. Every hold gets its last known lease in full: only the old primary knew how much of
+    /// it had elapsed.
+    pub fn promote(&mut self, now: Now) {
+        if self.role == Role::Primary {
+            return;
+        }
+        self.role = Role::Primary;
+        self.begin_epoch(now);
+        self.begin_quarantine(now.mono);
+    }
+
+    fn begin_epoch(&mut self, now: Now) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.epoch_began = self.clock.at(now.mono);
+        self.epoch_cursor = self.leases.bound();
+    }
+
+    /// Moves the next entry to the current epoch; `false` when all are moved.
+    pub(crate) fn advance_epoch(&mut self, turn: &mut Turn<'_>) -> bool {
+        let Some(id) = self.epoch_cursor.checked_sub(1) else { return false };
+        self.epoch_cursor = id;
+        if let Some(entry) = self.leases.get(id)
+            && entry.epoch != self.epoch
+        {
+            let name: Vec<u8> = entry.name.to_vec();
+            let key = Key { db: self.leases.database_of(entry), name: &name };
+            // Opening the key is enough.
+            let _ = self.on_found(turn, key, |_, _, _| ());
+            let is_here =
+                matches!(turn.keys.get(key), Slot::Here(resource) if resource.entry == id);
+            if !is_here {
+                // A replica that learnt of a swap of databases late has kept the entry; or the key was removed.
+                self.leases.miss(id, self.clock.at(turn.now.mono) + RETRY_MS);
+            }
+        }
+        true
+    }
+
+    /// The connection to which a hold is bound. [`NO_CLIENT`] if there is none, if it is closed, or if a change of role
+    /// ended the binding.
+    pub(crate) fn bound_client(&self, resource: &Resource, hold: &Hold) -> u64 {
+        let is_live = self.role == Role::Primary && self.is_in_epoch(resource);
+        let is_here = self.connections.gone_at(hold.tied_to()).is_none();
+        if is_live && is_here { hold.tied_to() } else { NO_CLIENT }
+    }
+
+    /// Whether a resource belongs to the current epoch.
+    pub(crate) fn is_in_epoch(&self, resource: &Resource) -> bool {
+        self.leases.get(resource.entry).is_none_or(|entry| entry.epoch == self.epoch)
+    }
+
+    /// Whether the deadlines of a resource are moments of the current epoch.
+    pub(crate) fn is_settled(&self, resource: &Resource) -> bool {
+        resource.entry != NO_ENTRY && self.is_in_epoch(resource)
+    }
+
+    /// The effective end of something with `deadline`, which gets `full` after a promotion and after a snapshot.
+    pub(crate) fn ends(
+        &self,
+        resource: &Resource,
+        deadline: LeaseInstant,
+        full: Millis,
+        lease: LeaseInstant,
+    ) -> LeaseInstant {
+        if resource.entry == NO_ENTRY {
+            let left = remainder(deadline, full, self.trusts_no_remainder(resource));
+            LeaseInstant(left.0 + lease.0)
+        } else if self.is_in_epoch(resource) {
+            deadline
+        } else {
+            self.epoch_began + full
+        }
+    }
+
+    /// When a hold ends by itself. Also correct if its key has no entry yet or belongs to an older epoch, or if the
+    /// loss of its connection has not shortened the lease yet.
+    pub(crate) fn hold_ends(
+        &self,
+        resource: &Resource,
+        hold: &Hold,
+        lease: LeaseInstant,
+    ) -> LeaseInstant {
+        let grace_ms = self.settings.fair_grace_ms;
+        let is_doubtful = self.trusts_no_remainder(resource);
+        let full = if is_doubtful { longest_lease(hold) } else { full_lease(hold) };
+        let full = hold.tie().map_or(full, |tie| full.min(orphan_lease(tie, grace_ms)));
+        let until = self.ends(resource, hold.deadline, full, lease);
+        let cut = hold.tie().and_then(|tie| Some(self.connections.gone_at(tie.client)? + tie.ms));
+        cut.map_or(until, |cut| until.min(cut))
+    }
+
+    /// Whether RESTORE may bring this value in at this wall clock. `pending` is the number of waiters that earlier
+    /// RESTOREs brought and that are not checked yet. A value with more waiters than a client could make, or with a
+    /// token too far ahead, would use up shared limits.
+    pub fn admit(&self, resource: &Resource, pending: usize, wall_us: u64) -> Result<(), Unfit> {
+        let ceiling = self.token_ceiling(wall_us);
+        if resource.largest_token() <= ceiling {
+            self.admit_waiters(resource.waiters(), pending)
+        } else {
+            Err(Unfit::TokenTooFarAhead)
+        }
+    }
+
+    /// The part of [`Machine::admit`] about waiters: whether RESTORE may bring this number of waiters of one key.
+    pub fn admit_waiters(&self, waiters: usize, pending: usize) -> Result<(), Unfit> {
+        if waiters > self.settings.max_waiters_per_key {
+            Err(Unfit::TooManyWaitersOfKey)
+        } else if waiters > 0
+            && self.waits.len().saturating_add(pending).saturating_add(waiters)
+                > self.settings.max_waiters
+        {
+            Err(Unfit::TooManyWaiters)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Why RESTORE may not bring a value in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfit {
+    /// It has a token above [`Machine::token_ceiling`].
+    TokenTooFarAhead,
+    /// More waiters than `max_waiters_per_key`.
+    TooManyWaitersOfKey,
+    /// With it there would be more waiters than `max_waiters`.
+    TooManyWaiters,
+}

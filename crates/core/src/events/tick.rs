@@ -1,0 +1,240 @@
+//! The tick: work without a call.
+
+use crate::machine::{Machine, Role, WEIGHT_AT_ONCE};
+use crate::state::resource::Kind;
+use crate::store::{Key, Reach, Slot};
+use crate::time::{Instant, Now};
+use crate::turn::Turn;
+use crate::wheel::Step;
+
+/// Delay before the machine asks a shut server again, in milliseconds.
+pub const RETRY_MS: u64 = 20;
+
+/// Number of overdue requests, or of former readers, that one piece of work forgets.
+const DROPS_AT_ONCE: usize = 32;
+
+/// Period at which they are forgotten, in microseconds: alarms are at multiples of it.
+const FORGET_EVERY_US: u64 = 250_000;
+
+/// Whether the server would accept a client's write now.
+///
+/// Every operation on the machine runs under one of these. Only [`Gate::Open`] grants, hands off or changes a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// The server has not been asked. Writes wait until it is.
+    Unknown,
+    /// It would accept the write.
+    Open,
+    /// It would refuse: paused, too few replicas, a disk error, cluster down, loading.
+    Shut,
+}
+
+/// What a tick leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Everything that is due is done.
+    Done,
+    /// The budget is used up; call again.
+    More,
+}
+
+impl Machine {
+    /// Does up to `budget` pieces of work: waits that timed out, queue entries whose grace elapsed, expired leases and
+    /// their hand-offs.
+    ///
+    /// Unless the gate is open, only waits time out: everything else is a write. Under [`Gate::Unknown`] the caller
+    /// then checks [`Machine::wants_to_write`], asks the server, and calls again.
+    pub fn tick(&mut self, turn: &mut Turn<'_>, gate: Gate, budget: usize) -> Progress {
+        self.set_gate(gate);
+        let limits = self.request_limits();
+        for _ in 0..budget {
+            let worked = self.run_out_one(turn)
+                || (self.accepts_writes()
+                    && self.role == Role::Primary
+                    && ((self.is_flushing() && self.end_lease_of_one(turn))
+                        || self.flush_one(turn)
+                        || self.work_off_removed(turn)
+                        || self.end_quarantine(turn.now)
+                        || self.see_to_one_left_behind(turn)
+                        || self.advance_epoch(turn)
+                        || self.end_grace_of_one(turn.now)
+                        || self.end_lease_of_one(turn)
+                        || self.revisit_one(turn)
+                        || self.work_off_one(turn)
+                        || self.stall_more_places()
+                        || self.grant_leftover(turn)))
+                || (self.role == Role::Replica
+                    && (self.flush_one(turn) || self.work_off_removed(turn)))
+                || self.answer_more(turn.fx)
+                || self.answer_former(turn.fx)
+                // Last of the work that waiters depend on: the queues that it marks dirty are served in between.
+                || self.leave_some()
+                || self.waits.forget_former_readers(DROPS_AT_ONCE)
+                // No client waits for this: lookups do not find overdue requests.
+                || self.spent.drop_overdue(self.clock.at(turn.now.mono), limits, DROPS_AT_ONCE)
+                || self.drop_one_place()
+                || self.free_some();
+            if !worked {
+                return Progress::Done;
+            }
+            if turn.fx.weight() >= WEIGHT_AT_ONCE {
+                break;
+            }
+        }
+        Progress::More
+    }
+
+    /// Whether anything besides timeouts is to be done: then the gate matters.
+    pub fn wants_to_write(&self, now: Now) -> bool {
+        let lease = self.clock.at(now.mono);
+        self.role == Role::Primary
+            && (self.leases.next().is_some_and(|at| at <= lease)
+                || self.waits.graces.next().is_some_and(|at| at <= lease.0)
+                || self.epoch_cursor > 0
+                || self.connections.has_departed()
+                || self.is_flushing()
+                || self.has_removed()
+                || self.quarantine_until.is_some_and(|until| until <= now.mono)
+                || self.waits.has_stalled()
+                || !self.to_stall.is_empty()
+                || (!self.ripe.is_empty() && self.quarantine_left(now.mono) == 0)
+                || !self.revisit.is_empty())
+    }
+
+    /// The time of the next tick; `None` if nothing will happen by itself. `gate` is the last answer of the server.
+    pub fn next_alarm(&self, now: Now, gate: Gate) -> Option<Instant> {
+        if self.has_debris() || self.waits.has_dropped() {
+            return Some(now.mono);
+        }
+        let mut next = self.waits.timeouts.next().map(Instant);
+        if !self.clock.is_paused()
+            && let Some(at) = self.spent.next_end(self.request_limits())
+        {
+            // Nothing depends on the exact time, so one alarm can drop many.
+            let at = self.clock.mono(at).0.next_multiple_of(FORGET_EVERY_US);
+            next = Some(next.map_or(Instant(at), |next| next.min(Instant(at))));
+        }
+        let mut earlier = |at: Option<Instant>| {
+            if let Some(at) = at {
+                next = Some(next.map_or(at, |next| next.min(at)));
+            }
+        };
+        if self.has_answered()
+            || self.has_former()
+            || self.waits.gone() > 0
+            || self.waits.has_former_readers()
+        {
+            earlier(Some(now.mono));
+        }
+        if self.role == Role::Replica {
+            if self.is_flushing() || self.has_removed() {
+                return Some(now.mono);
+            }
+            return next;
+        }
+        if self.wants_to_write(now) {
+            // Work is waiting. Behind a shut gate, retry soon: the server does not report when the gate opens.
+            let retry = if gate == Gate::Shut { now.mono + RETRY_MS } else { now.mono };
+            earlier(Some(retry));
+        } else {
+            let graces = self.waits.graces.next().map(crate::time::LeaseInstant);
+            if self.clock.is_paused() {
+                let pending = graces.is_some() || self.leases.next().is_some();
+                earlier(pending.then(|| now.mono + RETRY_MS));
+            } else {
+                earlier(self.leases.next().map(|at| self.clock.mono(at)));
+                earlier(graces.map(|at| self.clock.mono(at)));
+            }
+            earlier(self.quarantine_until);
+        }
+        next
+    }
+
+    fn run_out_one(&mut self, turn: &mut Turn<'_>) -> bool {
+        match self.waits.timeouts.step(turn.now.mono.0) {
+            Step::Due(slot) => {
+                self.time_out(slot, turn.fx);
+                true
+            }
+            Step::Moved => true,
+            Step::Idle => false,
+        }
+    }
+
+    /// Removes one waiter whose key is gone; `false` if there is none.
+    pub(crate) fn drop_one_place(&mut self) -> bool {
+        let Some(slot) = self.waits.next_dropped() else { return false };
+        // Its call for several keys is over, and only this waiter is left.
+        if self.waits.get(slot).is_some_and(|waiter| self.waits.is_gone(waiter)) {
+            self.waits.leave(slot);
+        } else {
+            self.forget_place(slot);
+        }
+        true
+    }
+
+    fn end_quarantine(&mut self, now: Now) -> bool {
+        if self.quarantine_until.is_none_or(|until| until > now.mono) {
+            return false;
+        }
+        self.quarantine_until = None;
+        self.waits.stall_all();
+        true
+    }
+
+    fn end_grace_of_one(&mut self, now: Now) -> bool {
+        match self.waits.graces.step(self.clock.at(now.mono).0) {
+            Step::Due(slot) => {
+                if let Some(waiter) = self.forget_place(slot) {
+                    self.waits.stall(waiter.queue);
+                }
+                true
+            }
+            Step::Moved => true,
+            Step::Idle => false,
+        }
+    }
+
+    /// Before a search for a deadlock: ends expired leases, because queues count their holders until then. Where only
+    /// one slot can be reached, the tick does this, except for the keys that the call names.
+    pub(crate) fn end_due_leases<'k>(
+        &mut self,
+        turn: &mut Turn<'_>,
+        named: impl Iterator<Item = (Kind, Key<'k>)>,
+    ) {
+        let lease = self.clock.at(turn.now.mono);
+        if self.leases.next().is_none_or(|at| at > lease) {
+            return;
+        }
+        if turn.keys.reach() == Reach::OneSlot {
+            for key in named {
+                // A key of another type has nothing of ours that could end.
+                let _ = self.on_key(turn, key, |_, _, _| ());
+            }
+            return;
+        }
+        for _ in 0..crate::machine::AT_ONCE {
+            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.end_lease_of_one(turn) {
+                return;
+            }
+        }
+    }
+
+    fn end_lease_of_one(&mut self, turn: &mut Turn<'_>) -> bool {
+        let entry = match self.leases.step(self.clock.at(turn.now.mono)) {
+            Step::Due(entry) => entry,
+            Step::Moved => return true,
+            Step::Idle => return false,
+        };
+        let Some(found) = self.leases.get(entry) else { return true };
+        let name = found.name.clone();
+        let key = Key { db: self.leases.database_of(found), name: &name };
+        if matches!(turn.keys.get(key), Slot::Here(resource) if resource.entry == entry) {
+            // Opening the key ends some of its expired holds: one portion per piece of work.
+            let _ = self.on_found_in_part(turn, key);
+        } else {
+            self.leases.miss(entry, self.clock.at(turn.now.mono) + RETRY_MS);
+        }
+        true
+    }
+}

@@ -1,0 +1,370 @@
+//! Grants in flight to a parked caller. Its connection may close before they arrive.
+
+use crate::bytes::{Name, Owner};
+use crate::machine::{End, Machine, Role};
+use crate::ops::requests::{Asks, Call};
+use crate::queues::waiter::{Ask, Newcomer, Presence, Rank, Waiter, WaiterId};
+use crate::spent::Use;
+use crate::state::hold::{NO_CLIENT, Unclaimed};
+use crate::state::holds::{ALONE, HoldId};
+use crate::state::resource::{Body, Kind, Resource};
+use crate::store::Key;
+use crate::time::{Instant, Millis};
+use crate::turn::Step;
+use crate::turn::Turn;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use dlock_wire::message::Event;
+
+/// The grants that one answer carries to a parked caller.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    /// The connection of the caller.
+    client: u64,
+    request: Option<Box<[u8]>>,
+    /// The owner has cancelled the request since: if the answer cannot be delivered, nothing is kept.
+    is_cancelled: bool,
+    /// What is kept if the answer cannot be delivered.
+    stays: Stays,
+    /// One part for each key.
+    parts: Vec<Part>,
+}
+
+/// What is left of a grant that could not be delivered.
+#[derive(Debug)]
+enum Stays {
+    /// Nothing.
+    Nothing,
+    /// The grant, for this time in milliseconds: the owner of a fair lock may claim it.
+    Grant(Millis),
+    /// The queue entry, for the time of QUEUE.
+    Place(Box<Kept>),
+}
+
+/// A queue entry that its grant has removed from the queue.
+#[derive(Debug)]
+struct Kept {
+    db: u32,
+    name: Name,
+    owner: Owner,
+    since: Instant,
+    ask: Ask,
+    queue_ms: Millis,
+    seq: u64,
+}
+
+/// The grant of one key.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub kind: Kind,
+    pub db: u32,
+    pub name: Name,
+    pub given: Given,
+    /// A resent call has been answered with this grant.
+    is_known: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Given {
+    /// A hold, by its fencing token (0 for permits).
+    Hold {
+        id: HoldId,
+        token: u64,
+        /// The owner held it already: the grant added one to its count.
+        entered: bool,
+    },
+    /// This number of permits without an owner.
+    Taken(u32),
+}
+
+impl InFlight {
+    pub(crate) fn into_parts(self) -> Vec<Part> {
+        self.parts
+    }
+}
+
+impl Part {
+    pub fn new(kind: Kind, key: Key<'_>, given: Given) -> Self {
+        Self { kind, db: key.db, name: Name::from(key.name), given, is_known: false }
+    }
+
+    fn is_at(&self, key: Key<'_>) -> bool {
+        self.db == key.db && *self.name == *key.name
+    }
+
+    fn is_of(&self, key: Key<'_>, (id, token): (HoldId, u64)) -> bool {
+        let same =
+            |given| matches!(given, Given::Hold { id: i, token: t, .. } if i == id && t == token);
+        same(self.given) && self.is_at(key)
+    }
+}
+
+impl Machine {
+    /// Notes the grants that the answer to a parked call carries.
+    pub(crate) fn send(&mut self, waiter: &Waiter, parts: Vec<Part>) {
+        let stays = self.stays(waiter, parts.first());
+        let request = waiter.ask.request.clone();
+        let grant = InFlight { client: waiter.client, request, is_cancelled: false, stays, parts };
+        self.in_flight.insert(waiter.id, grant);
+    }
+
+    fn stays(&self, waiter: &Waiter, part: Option<&Part>) -> Stays {
+        match (part, waiter.ask.queue_ms) {
+            (Some(part), queue_ms) if part.kind == Kind::Fair => {
+                Stays::Grant(self.claim_ms(queue_ms))
+            }
+            (Some(part), Some(queue_ms)) => Stays::Place(Box::new(Kept {
+                db: part.db,
+                name: part.name.clone(),
+                owner: waiter.owner.clone(),
+                since: waiter.since,
+                ask: waiter.ask.clone(),
+                queue_ms,
+                seq: waiter.seq,
+            })),
+            _ => Stays::Nothing,
+        }
+    }
+
+    /// The answer to a parked caller cannot come back undelivered any more.
+    pub fn delivered(&mut self, waiter: WaiterId) {
+        self.in_flight.remove(&waiter);
+    }
+
+    /// A resent call was answered with this hold: the grant that it repeats needs no rollback any more.
+    pub(crate) fn answered_again(
+        &mut self,
+        key: Key<'_>,
+        hold: (HoldId, u64),
+        request: Option<&[u8]>,
+    ) {
+        let repeated = |grant: &&mut InFlight| grant.request.as_deref() == request;
+        for grant in self.in_flight.values_mut().filter(repeated) {
+            for part in grant.parts.iter_mut().filter(|part| part.is_of(key, hold)) {
+                part.is_known = true;
+            }
+        }
+    }
+
+    /// The same for a resent TAKE.
+    pub(crate) fn taken_again(&mut self, key: Key<'_>, request: Option<&[u8]>) {
+        let repeated = |grant: &&mut InFlight| grant.request.as_deref() == request;
+        for grant in self.in_flight.values_mut().filter(repeated) {
+            for part in grant.parts.iter_mut().filter(|part| part.is_at(key)) {
+                part.is_known = true;
+            }
+        }
+    }
+
+    /// The owner of a key's holds cancels its requests, or with `request` only that one. A grant in flight has been
+    /// claimed, so it stays. But if it does not arrive, its queue entry is not restored.
+    pub(crate) fn cancel_on_the_way(
+        &mut self,
+        key: Key<'_>,
+        resource: &Resource,
+        (owner, request): (&[u8], Option<&[u8]>),
+    ) {
+        let is_his = |part: &Part| match part.given {
+            Given::Hold { id, token, .. } if part.is_at(key) => {
+                resource.hold(id).is_some_and(|hold| hold.token == token && *hold.owner == *owner)
+            }
+            Given::Hold { .. } | Given::Taken(_) => false,
+        };
+        let asked =
+            |grant: &&mut InFlight| request.is_none() || grant.request.as_deref() == request;
+        for grant in self.in_flight.values_mut().filter(asked) {
+            grant.is_cancelled |= grant.parts.iter().any(is_his);
+        }
+    }
+
+    /// FENCE raised the token of a hold: from now on the new token identifies it.
+    pub(crate) fn raised(&mut self, key: Key<'_>, from: u64, to: u64) {
+        for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
+            if part.is_of(key, (ALONE, from))
+                && let Given::Hold { token, .. } = &mut part.given
+            {
+                *token = to;
+            }
+        }
+    }
+
+    /// A semaphore is gone. Permits of a TAKE in flight must not be returned to a new semaphore under the same name.
+    pub(crate) fn forget_taken(&mut self, mut is_gone: impl FnMut(Key<'_>) -> bool) {
+        for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
+            let key = Key { db: part.db, name: &part.name };
+            if let Given::Taken(_) = part.given
+                && is_gone(key)
+            {
+                // Its request is still rolled back if the answer does not arrive.
+                part.given = Given::Taken(0);
+            }
+        }
+    }
+
+    /// A value moved to another key: grants in flight to its holders belong there.
+    pub(crate) fn readdress(&mut self, from: Key<'_>, to: Key<'_>) {
+        for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
+            if part.is_at(from) {
+                part.db = to.db;
+                part.name = Name::from(to.name);
+            }
+        }
+    }
+
+    /// Two databases were swapped, and the holds with them.
+    pub(crate) fn swap_in_flight(&mut self, a: u32, b: u32) {
+        for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
+            part.db = match part.db {
+                db if db == a => b,
+                db if db == b => a,
+                db => db,
+            };
+        }
+    }
+
+    /// The grants in flight to `client`, oldest first.
+    pub(crate) fn on_the_way_to(&self, client: u64) -> Vec<WaiterId> {
+        let found = self.in_flight.iter().filter(|(_, grant)| grant.client == client);
+        let mut found: Vec<WaiterId> = found.map(|(&waiter, _)| waiter).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// The connection of a parked caller went away before its grant could be sent.
+    ///
+    /// The grant is rolled back and handed off. If the owner got an answer for this hold on another connection since,
+    /// only the undelivered count is rolled back; if that answer was to the same request, nothing is. With QUEUE the
+    /// entry returns to its position, without a connection. A grant of a fair lock stays unclaimed. Nothing is kept of
+    /// a cancelled request, and its id is over.
+    pub fn undelivered(&mut self, turn: &mut Turn<'_>, waiter: WaiterId) {
+        let Some(grant) = self.in_flight.remove(&waiter) else { return };
+        if self.role == Role::Replica {
+            return;
+        }
+        let request = grant.request.as_deref();
+        for part in grant.parts.iter().filter(|part| !part.is_known) {
+            let key = (part.kind, Key { db: part.db, name: &part.name });
+            // Expired holds end after this: a hold of which its owner never heard has not been carried out. A key of
+            // another type has nothing to roll back.
+            let _ = self.on_key_alone(turn, key, 0, |machine, step, resource| {
+                match part.given {
+                    Given::Taken(n) => {
+                        give_back(step, resource, n);
+                        machine.unspend(step, Call::without_owner(request, Asks::Take(n)));
+                        machine.hand_on(step, resource);
+                    }
+                    Given::Hold { id, token, entered } => {
+                        let given = (id, token, entered);
+                        machine.take_back(step, resource, given, &grant);
+                    }
+                }
+                step.ends_at_most = machine.wide_at_once;
+                machine.end_by_itself(step, resource);
+            });
+        }
+        self.grant_what_is_ripe(turn);
+    }
+
+    /// Whether a hold is in flight to `client`: if that connection is gone, the grant is rolled back.
+    pub(crate) fn is_on_the_way(&self, key: Key<'_>, hold: (HoldId, u64), client: u64) -> bool {
+        let grants = self.in_flight.values().filter(|grant| grant.client == client);
+        let mut parts = grants.flat_map(|grant| &grant.parts);
+        parts.any(|part| !part.is_known && part.is_of(key, hold))
+    }
+
+    fn take_back(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        (id, token, entered): (HoldId, u64, bool),
+        grant: &InFlight,
+    ) {
+        let Some(hold) = resource.hold(id).filter(|hold| hold.token == token) else { return };
+        let request = grant.request.as_deref();
+        if grant.is_cancelled {
+            let (kind, owner) = (resource.kind(), hold.owner.clone());
+            let call = Call { kind, mode: None, owner: &owner, id: request, asks: Asks::Cancel };
+            self.spend(step, call, Use::Cancelled(0));
+        }
+        if hold.answers != 0 || entered {
+            // A client knows this hold. If it was not entered a second time, nothing else is to do.
+            if hold.count > 1 && id_is_counted(resource) {
+                resource.change_hold(id, |hold| {
+                    hold.count -= 1;
+                    // The next copy is counted.
+                    hold.forget(request);
+                });
+                step.dirty = true;
+            }
+            return;
+        }
+        let claim_ms = match &grant.stays {
+            Stays::Grant(claim_ms) if !grant.is_cancelled => *claim_ms,
+            stays => {
+                self.end_hold(step, resource, id, End::Returned);
+                if let Stays::Place(kept) = stays
+                    && !grant.is_cancelled
+                {
+                    self.put_back(step, resource, kept);
+                }
+                self.hand_on(step, resource);
+                return;
+            }
+        };
+        // The same result as for an entry that had no connection when it was granted.
+        let grip = (resource.entry, id);
+        let end = step.lease + claim_ms;
+        let told = resource.change_hold(id, |hold| {
+            self.untie(grip, hold);
+            let extras = hold.extras_mut();
+            extras.unclaimed = Some(Unclaimed { client: NO_CLIENT, claim_ms });
+            if let Some(tie) = &mut extras.tie {
+                tie.client = NO_CLIENT;
+                tie.cut = false;
+            }
+            hold.deadline = end;
+            crate::machine::subject(id, hold)
+        });
+        step.dirty = true;
+        if let Some(subject) = told.flatten() {
+            step.fx.message(Event::Granted, step.key, subject);
+        }
+    }
+}
+
+impl Machine {
+    /// Puts a queue entry back where it was before its grant, now without a connection. Not if the owner has asked
+    /// again meanwhile. Not if the hold was moved either: waiters stay with the old name.
+    fn put_back(&mut self, step: &Step<'_>, resource: &Resource, kept: &Kept) {
+        let key = Key { db: kept.db, name: &kept.name };
+        if key != step.key
+            || self.waits.place_at(key, &kept.owner).is_some()
+            || self.has_room(key, 1).is_err()
+        {
+            return;
+        }
+        let newcomer = Newcomer {
+            owner: &kept.owner,
+            client: NO_CLIENT,
+            presence: Presence::Absent { until: step.lease + kept.queue_ms },
+            since: kept.since,
+            ask: kept.ask.clone(),
+            rank: Rank::Restored(kept.seq),
+            counts: true,
+        };
+        self.waits.join(key, resource.kind(), newcomer);
+        self.note_holders(step, resource);
+    }
+}
+
+/// Whether the count of a hold says how often it was entered. (For a permit it is the size.)
+fn id_is_counted(resource: &Resource) -> bool {
+    resource.kind() != Kind::Semaphore
+}
+
+/// Returns permits whose TAKE could not be answered.
+fn give_back(step: &mut Step<'_>, resource: &mut Resource, n: u32) {
+    let Body::Semaphore(semaphore) = &mut resource.body else { return };
+    semaphore.taken -= n.min(semaphore.taken);
+    step.dirty |= n > 0;
+}

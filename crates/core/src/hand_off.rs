@@ -1,0 +1,402 @@
+//! Hand-off: grants to waiters.
+
+use crate::effects::{Event, Outcome};
+use crate::events::undelivered::{Given, Part};
+use crate::lease::NO_ENTRY;
+use crate::machine::{AT_ONCE, Machine, quoted, subject};
+use crate::ops::acquire::{grants_are_closed, tokens_used_up};
+use crate::ops::requests::{Asks, Call};
+use crate::queues::waiter::{Ask, Presence, Waiter, Want};
+use crate::slab::NIL;
+use crate::spent::Use;
+use crate::state::hold::{Did, Hold, NO_CLIENT, Tie, Unclaimed};
+use crate::state::holds::{ALONE, HoldId};
+use crate::state::resource::{Body, Kind, Lock, Resource};
+use crate::time::Millis;
+use crate::turn::Step;
+use alloc::format;
+use alloc::string::String;
+use dlock_wire::message;
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::Mode;
+
+/// Whether a key can grant a demand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It can be granted now.
+    Yes,
+    /// Not now.
+    No,
+    /// Never: the text of the `LIMIT` error.
+    Never(String),
+}
+
+impl Machine {
+    /// Hands the resource off to the waiters that it now admits, in order of service.
+    pub(crate) fn hand_on(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let kind = resource.kind();
+        let is_lock = matches!(kind, Kind::Lock | Kind::Fair);
+        if is_lock && !matches!(resource.lock(), Lock::Free) {
+            if matches!(resource.lock(), Lock::Closed { .. }) {
+                self.note_holders(step, resource);
+            }
+            return;
+        }
+        let Some(queue) = self.waits.queue_of(step.key) else { return };
+        if !self.may_grant(step.now.mono) {
+            // Deadlock searches must not take the owner that released it for its holder.
+            self.waits.note_holders(queue, resource, false);
+            // After a quarantine the machine checks all queues.
+            if !self.accepts_writes() {
+                self.waits.stall(queue);
+            }
+            return;
+        }
+        if self.waits.queue(queue).is_some_and(|queue| queue.kind != kind) {
+            self.dismiss_as_foreign(queue, step.fx);
+            return;
+        }
+        self.hand_on_to(queue, step, resource);
+        if let Body::Semaphore(semaphore) = &resource.body
+            && semaphore.capacity > 0
+        {
+            self.refuse_wide(step, queue, semaphore.capacity);
+        }
+        self.waits.note_holders(queue, resource, false);
+    }
+
+    /// Tells the queue of a key, if there is one, its current holders.
+    pub(crate) fn note_holders(&mut self, step: &Step<'_>, resource: &Resource) {
+        if let Some(queue) = self.waits.queue_of(step.key) {
+            self.waits.note_holders(queue, resource, false);
+        }
+    }
+
+    fn hand_on_to(&mut self, queue: u32, step: &mut Step<'_>, resource: &mut Resource) {
+        let is_lock = matches!(resource.kind(), Kind::Lock | Kind::Fair);
+        let may_be_silent = lapses_are_left(step, resource);
+        let mut served = 0;
+        while !is_lock || matches!(resource.lock(), Lock::Free) {
+            if served == self.wide_at_once {
+                // The tick continues with the rest. New calls cannot overtake these waiters: they are in front.
+                self.waits.stall(queue);
+                return;
+            }
+            served += 1;
+            step.served += 1;
+            let Some(slot) = self.find_first(queue) else { return };
+            let Some(waiter) = self.waits.get(slot) else { return };
+            let leader = self.waits.leader(waiter);
+            let (presence, call) = (leader.presence, leader.id.slot());
+            if self.see_to_place(call) {
+                continue;
+            }
+            if presence.is_over(step.now.mono, step.lease) {
+                // The wait is over, though no alarm has ended it yet.
+                match presence {
+                    Presence::Absent { .. } => {
+                        self.forget_place(slot);
+                    }
+                    _ => self.time_out(call, step.fx),
+                }
+                continue;
+            }
+            if may_be_silent && presence == Presence::Queued {
+                // Its connection may be the holder of an expired grant that is not ended yet.
+                self.waits.stall(queue);
+                return;
+            }
+            let Some(waiter) = self.waits.get(slot) else { continue };
+            if self.has_been_taken(step, waiter) {
+                self.grant_waiter(step, resource, slot);
+                continue;
+            }
+            let (owner, want, is_grouped) =
+                (waiter.owner.clone(), waiter.ask.want, waiter.is_grouped());
+            match self.verdict(step, resource, &owner, want) {
+                Verdict::No => return,
+                Verdict::Never(text) => {
+                    self.refuse_waiter(step, slot, &Outcome::fault(ErrorCode::Limit, text));
+                }
+                Verdict::Yes if is_grouped => {
+                    if !self.grant_member(step, resource, slot) {
+                        return;
+                    }
+                }
+                Verdict::Yes => self.grant_waiter(step, resource, slot),
+            }
+        }
+    }
+
+    /// The first waiter of a queue that counts.
+    pub(crate) fn first_in(&self, queue: u32) -> Option<u32> {
+        self.those_who_count(queue).next().map(|(slot, _)| slot)
+    }
+
+    /// The waiters of a queue that count.
+    pub(crate) fn those_who_count(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+        // Clients that died can leave very many queue entries behind: skip those in front without a walk.
+        let walk = self.waits.walk_counting(queue, self.connections.times_heard());
+        walk.filter(|(_, waiter)| !self.is_passed_over(waiter))
+    }
+
+    /// Finds the first waiter that counts. If very many in front of it do not count, it stores the position for the
+    /// next search.
+    fn find_first(&mut self, queue: u32) -> Option<u32> {
+        let times_heard = self.connections.times_heard();
+        let (mut passed, mut last, mut hung) = (0, NIL, None);
+        let mut walk = self.waits.walk_counting(queue, times_heard);
+        let found = walk.find(|(slot, waiter)| {
+            last = *slot;
+            // Neighbours in a queue often belong to one connection.
+            let is_known = waiter.presence == Presence::Queued && hung == Some(waiter.client);
+            let is_passed = is_known || self.is_passed_over(waiter);
+            if is_passed && waiter.presence == Presence::Queued {
+                hung = Some(waiter.client);
+            }
+            passed += usize::from(is_passed);
+            !is_passed
+        });
+        let found = found.map(|(slot, _)| slot);
+        drop(walk);
+        if passed > self.wide_at_once.min(AT_ONCE) {
+            self.waits.note_passed(queue, found.unwrap_or(last), times_heard);
+        }
+        found
+    }
+
+    /// Whether a waiter is skipped for now, because its connection is gone or let a grant expire.
+    pub(crate) fn is_passed_over(&self, waiter: &Waiter) -> bool {
+        self.waits.is_deserted(waiter)
+            || (waiter.presence == Presence::Queued && self.connections.is_hung(waiter.client))
+    }
+
+    /// Whether the key itself admits the demand of `owner`. A missing semaphore is made if a waiter of the queue asked
+    /// for that.
+    pub(crate) fn verdict(
+        &self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        owner: &[u8],
+        want: Want,
+    ) -> Verdict {
+        let is_open = match (&mut resource.body, want) {
+            (Body::Lock(lock), _) => matches!(lock, Lock::Free),
+            (Body::Fair(fair), _) => matches!(fair.lock, Lock::Free),
+            (Body::Rw(rw), Want::Rw(mode)) => rw.admits(owner, mode),
+            (Body::Semaphore(semaphore), Want::Permits { count: n, .. } | Want::Taken(n)) => {
+                if semaphore.capacity == 0
+                    && self.may_grant(step.now.mono)
+                    && let Some(limit) = self.limit_of_queue(step)
+                {
+                    semaphore.capacity = limit;
+                    semaphore.is_passing = true;
+                    step.dirty = true;
+                }
+                if semaphore.capacity > 0 && n > semaphore.capacity {
+                    return Verdict::Never(too_wide(step.key.name, n, semaphore.capacity));
+                }
+                semaphore.capacity > 0 && semaphore.available() >= i64::from(n)
+            }
+            (Body::Rw(_) | Body::Semaphore(_) | Body::Latch(_), _) => false,
+        };
+        if is_open { Verdict::Yes } else { Verdict::No }
+    }
+
+    /// The size given by the first waiter that would make a semaphore.
+    fn limit_of_queue(&self, step: &Step<'_>) -> Option<u32> {
+        let queue = self.waits.queue_of(step.key)?;
+        self.waits.queue(queue).filter(|queue| queue.makers() > 0)?;
+        let mut present =
+            self.waits.walk_present(queue).filter(|(_, waiter)| !self.waits.is_deserted(waiter));
+        present.find_map(|(_, waiter)| match waiter.ask.want {
+            Want::Permits { limit, .. } => limit,
+            _ => None,
+        })
+    }
+
+    /// Returns the id and token of a new hold. Every hold gets its name here, so no hold begins while grants are
+    /// closed. An error if they are closed, or if the tokens are used up.
+    pub(crate) fn name_hold(
+        &mut self,
+        step: &Step<'_>,
+        want: Want,
+    ) -> Result<(HoldId, u64), Outcome> {
+        if !self.may_grant(step.now.mono) {
+            debug_assert!(false, "a grant while grants are closed");
+            return Err(grants_are_closed());
+        }
+        if let Want::Permits { id, .. } = want {
+            return Ok((HoldId::from_be_bytes(id), 0));
+        }
+        let token = self.tokens.take(step.now.wall_us).ok_or_else(tokens_used_up)?;
+        let id = if want == Want::Rw(Mode::Read) { HoldId::from(token) } else { ALONE };
+        Ok((id, token))
+    }
+
+    pub(crate) fn grant_waiter(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
+        let Some(want) = self.waits.get(slot).map(|waiter| waiter.ask.want) else { return };
+        if let Want::Taken(n) = want {
+            self.grant_taken(step, resource, slot, n);
+            return;
+        }
+        let (id, token) = match self.name_hold(step, want) {
+            Ok(named) => named,
+            Err(fault) => return self.refuse_waiter(step, slot, &fault),
+        };
+        let Some(waiter) = self.forget_place(slot) else { return };
+        let mut hold = hold_for(&waiter, step, token);
+        let outcome = granted(id, token, want);
+        if Some(waiter.id) == step.own_waiter {
+            step.answer = Some(outcome);
+            self.counters.grants_at_once += 1;
+        } else {
+            self.counters.grants_after_waiting += 1;
+            if waiter.presence.is_parked() {
+                step.fx.wake(waiter.id, outcome);
+                let given = Given::Hold { id, token, entered: false };
+                self.send(&waiter, [Part::new(resource.kind(), step.key, given)].into());
+            } else {
+                self.leave_unclaimed(step, &waiter, id, &mut hold);
+            }
+        }
+        let client = hold.tied_to();
+        if client != NO_CLIENT && resource.entry != NO_ENTRY {
+            self.connections.tie(client, resource.entry, id);
+        }
+        resource.put_hold(id, hold);
+        step.dirty = true;
+        step.granted = true;
+        step.fx.note(step.key, Event::Acquire);
+    }
+
+    /// Grants to a queue entry without a blocked call: the grant stays unclaimed, and a message tells the owner.
+    fn leave_unclaimed(
+        &mut self,
+        step: &mut Step<'_>,
+        waiter: &Waiter,
+        id: HoldId,
+        hold: &mut Hold,
+    ) {
+        let claim_ms = self.claim_ms(waiter.ask.queue_ms);
+        let end = step.lease + claim_ms;
+        hold.extras_mut().unclaimed = Some(Unclaimed { client: waiter.client, claim_ms });
+        hold.deadline = match waiter.presence {
+            Presence::Absent { until } => end.min(until),
+            Presence::Parked { .. } | Presence::Member | Presence::Queued => end,
+        };
+        if let Some(subject) = subject(id, hold) {
+            step.fx.message(message::Event::Granted, step.key, subject);
+        }
+    }
+
+    /// Time in which a grant must be claimed, in milliseconds. (An entry of a fair lock without QUEUE lasts its grace.)
+    pub(crate) fn claim_ms(&self, queue_ms: Option<Millis>) -> Millis {
+        queue_ms.unwrap_or(self.settings.fair_grace_ms).min(self.settings.claim_ms)
+    }
+
+    /// Whether another call has carried out the request of a waiting TAKE.
+    fn has_been_taken(&self, step: &Step<'_>, waiter: &Waiter) -> bool {
+        matches!(waiter.ask.want, Want::Taken(_))
+            && self.taken_by(step, waiter.ask.request.as_deref()).is_some()
+    }
+
+    /// Grants a waiting TAKE, also if another call with its request id was carried out meanwhile.
+    fn grant_taken(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32, n: u32) {
+        let Some(waiter) = self.forget_place(slot) else { return };
+        let request = waiter.ask.request.as_deref();
+        let call = Call::without_owner(request, Asks::Take(n));
+        let known = self.taken_by(step, request);
+        let is_repeat = known.is_some();
+        if known.is_some_and(|used| !call.asks.may_copy(used)) {
+            if waiter.presence.is_parked() {
+                step.fx.wake(waiter.id, call.misused(step.key));
+            }
+            return;
+        }
+        if is_repeat {
+            self.taken_again(step.key, request);
+        } else {
+            let Body::Semaphore(semaphore) = &mut resource.body else { return };
+            semaphore.taken += n;
+            self.spend(step, call, Use::Taken(n));
+            step.dirty = true;
+            step.granted = true;
+            step.fx.note(step.key, Event::Acquire);
+        }
+        if Some(waiter.id) == step.own_waiter {
+            step.answer = Some(Outcome::Taken);
+            self.counters.grants_at_once += u64::from(!is_repeat);
+            return;
+        }
+        step.fx.wake(waiter.id, Outcome::Taken);
+        if !is_repeat {
+            self.counters.grants_after_waiting += 1;
+            self.send(&waiter, [Part::new(Kind::Semaphore, step.key, Given::Taken(n))].into());
+        }
+    }
+
+    /// A demand of a waiter can never be granted: a blocked call gets the reason, a queue entry without a call is
+    /// removed.
+    pub(crate) fn refuse_waiter(&mut self, step: &mut Step<'_>, slot: u32, why: &Outcome) {
+        let Some(waiter) = self.forget_place(slot) else { return };
+        if Some(waiter.id) == step.own_waiter {
+            step.answer = Some(why.clone());
+        } else if waiter.presence.is_parked() {
+            step.fx.wake(waiter.id, why.clone());
+        }
+    }
+}
+
+/// Whether a later portion still has to end expired holds of the key: some may be unclaimed grants.
+fn lapses_are_left(step: &Step<'_>, resource: &Resource) -> bool {
+    resource.others().is_some_and(|holds| {
+        holds.has_unclaimed() && holds.first_end().is_some_and(|(at, _)| at <= step.lease)
+    })
+}
+
+/// Why a request can never be granted.
+pub(crate) fn too_wide(key: &[u8], n: u32, capacity: u32) -> String {
+    format!("{n} permits are asked for and {} has {capacity}", quoted(key))
+}
+
+/// The answer to the owner of a new hold.
+pub(crate) fn granted(id: HoldId, token: u64, want: Want) -> Outcome {
+    match want {
+        Want::Permits { .. } => Outcome::Permit(id.to_be_bytes()),
+        Want::Lock | Want::Rw(_) | Want::Taken(_) | Want::Open => Outcome::Token(token),
+    }
+}
+
+/// The first count of a new hold; for permits, their number.
+pub(crate) fn first_count(want: Want) -> u32 {
+    match want {
+        Want::Permits { count, .. } => count,
+        Want::Lock | Want::Rw(_) | Want::Taken(_) | Want::Open => 1,
+    }
+}
+
+/// The hold that a waiter asked for.
+pub(crate) fn hold_for(waiter: &Waiter, step: &Step<'_>, token: u64) -> Hold {
+    let ask: &Ask = &waiter.ask;
+    let mut hold = Hold {
+        owner: waiter.owner.clone(),
+        token,
+        deadline: step.lease + ask.lease_ms,
+        lease_ms: ask.lease_ms,
+        since: step.now.mono,
+        count: first_count(ask.want),
+        answers: 0,
+        extras: None,
+    };
+    hold.remember(ask.request.as_deref(), Did::Acquire);
+    hold.set_notify(ask.notify.clone(), ask.request.as_deref());
+    if !ask.label.is_empty() {
+        hold.extras_mut().label.clone_from(&ask.label);
+    }
+    if let Some(ms) = ask.bind_ms {
+        let tie = Tie { ms, client: waiter.client, cut: false, orphan_until: None };
+        hold.extras_mut().tie = Some(tie);
+    }
+    hold
+}

@@ -1,0 +1,363 @@
+//! The machine: all volatile state, and the verbs that change it.
+//!
+//! Every verb that writes runs the same steps on a key. It ends expired holds, runs the verb, hands off to the waiters
+//! now admitted, and notes the new state once as a record. So expiry has one implementation, and a late alarm cannot
+//! cause a wrong state.
+
+pub use crate::events::keyspace::Lost;
+pub use crate::events::replay::Unfit;
+pub use crate::events::tick::{Gate, Progress, RETRY_MS};
+pub use crate::turn::{Caller, Foreign, Turn};
+
+use crate::connection::Connections;
+use crate::effects::{Outcome, Subject};
+use crate::events::undelivered::InFlight;
+use crate::lease::{EntryId, Leases};
+use crate::queues::Waits;
+use crate::queues::waiter::{HashKeys, WaiterId};
+use crate::spent::SpentRequests;
+use crate::state::hold::{Hold, Notify};
+use crate::state::holds::HoldId;
+use crate::state::resource::Kind;
+use crate::store::Key;
+use crate::time::{Instant, LeaseClock, LeaseInstant, Millis};
+use crate::token::Tokens;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+use dlock_wire::reply::ErrorCode;
+use hashbrown::HashMap;
+
+/// What an operator can set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Lease of an ACQUIRE without PX or EX, in milliseconds.
+    pub default_lease_ms: Millis,
+    /// How long a queue entry outlives its connection, in milliseconds.
+    pub fair_grace_ms: Millis,
+    /// Waiters on one key, blocked or queued.
+    pub max_waiters_per_key: usize,
+    /// Waiters on all keys together.
+    pub max_waiters: usize,
+    /// Refuse a call that would close a cycle of waiting owners.
+    pub deadlock_detection: bool,
+    /// How long new grants wait after a start or promotion, in milliseconds.
+    pub restart_quarantine_ms: Millis,
+    /// How long a lock stays closed after a hold ended without action of its holder, in milliseconds.
+    pub lock_delay_ms: Millis,
+    /// Longest time in which a QUEUE grant can be claimed, in milliseconds.
+    pub claim_ms: Millis,
+    /// How far a token of FENCE or RESTORE may be above the wall clock, in milliseconds.
+    pub max_token_lead_ms: Millis,
+    /// How long a request that is over is remembered, in milliseconds.
+    pub request_memory_ms: Millis,
+    /// Largest number of remembered requests.
+    pub request_memory_max: usize,
+    /// The server is part of a cluster: a key that is gone may have moved to another node.
+    pub cluster: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            default_lease_ms: 30_000,
+            fair_grace_ms: 5_000,
+            max_waiters_per_key: 100_000,
+            max_waiters: 1_000_000,
+            deadlock_detection: true,
+            restart_quarantine_ms: 0,
+            lock_delay_ms: 0,
+            claim_ms: 30_000,
+            max_token_lead_ms: 60_000,
+            request_memory_ms: 60_000,
+            request_memory_max: 1_000_000,
+            cluster: false,
+        }
+    }
+}
+
+/// Events since the start, for INFO.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the INFO fields
+pub struct Counters {
+    pub grants_at_once: u64,
+    pub grants_after_waiting: u64,
+    pub timeouts: u64,
+    pub expiries: u64,
+    pub releases: u64,
+    pub broken: u64,
+    pub disconnected: u64,
+    pub deadlocks_refused: u64,
+    pub deadlock_searches_cut: u64,
+    pub replaced: u64,
+    pub unclaimed: u64,
+}
+
+/// Whether this server decides or follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It decides.
+    Primary,
+    /// It replays the decisions of its primary: it ends no lease and serves no waiter.
+    Replica,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Machine {
+    /// What an operator can set; the shell keeps it up to date.
+    pub settings: Settings,
+    pub(crate) counters: Counters,
+    pub(crate) role: Role,
+    pub(crate) clock: LeaseClock,
+    pub(crate) tokens: Tokens,
+    pub(crate) leases: Leases,
+    pub(crate) waits: Waits,
+    /// Waiters inspected by searches for cycles.
+    pub(crate) searched: u64,
+    pub(crate) connections: Connections,
+    /// Grants in flight to a parked caller: not known to be delivered yet.
+    pub(crate) in_flight: HashMap<WaiterId, InFlight, HashKeys>,
+    /// Requests that were carried out and are over.
+    pub(crate) spent: SpentRequests,
+    /// Calls for several keys that may be grantable.
+    pub(crate) ripe: VecDeque<WaiterId>,
+    /// Keys to check because their value came from elsewhere with queue entries in it.
+    pub(crate) revisit: VecDeque<(u32, Vec<u8>)>,
+    /// Queues whose waiters all have the same answer, and that answer.
+    pub(crate) answered: BTreeMap<u32, Outcome>,
+    /// Waiters from before this server became a replica, not answered yet.
+    pub(crate) former: VecDeque<crate::events::former::Former>,
+    /// Connections whose waiters count again, or no longer count: their queues must be checked, from the queue of this
+    /// waiter on. With `true`, queues of locks for one holder are left out.
+    pub(crate) to_stall: VecDeque<(u64, u32, bool)>,
+    /// Largest number of waiters that one step serves, and of expired holds that it ends.
+    pub(crate) wide_at_once: usize,
+    /// FLUSHDB and FLUSHALL that are not drained, oldest first.
+    pub(crate) flushes: VecDeque<crate::events::flush::Flush>,
+    /// Removed large values whose holds are not all ended, oldest first.
+    pub(crate) removed: VecDeque<crate::events::removed::Removed>,
+    /// Removed values whose memory is freed piece by piece.
+    pub(crate) debris: crate::events::removed::AllDebris,
+    /// The key index at which the next ANYACQUIRE starts.
+    pub(crate) any_start: usize,
+    pub(crate) quarantine_until: Option<Instant>,
+    /// Whether the server would accept a client's write. Set for each operation: see [`Machine::set_gate`].
+    pub(crate) gate: Gate,
+    /// Number of promotions: an entry of an older epoch gets its lease in full, from `epoch_began`.
+    pub(crate) epoch: u32,
+    pub(crate) epoch_began: LeaseInstant,
+    /// Entries below this may still belong to an older epoch.
+    pub(crate) epoch_cursor: EntryId,
+}
+
+/// Why a hold ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Released,
+    /// The owner returned an unclaimed grant (CANCEL), or the grant could not be delivered.
+    Returned,
+    Expired,
+    Unclaimed,
+    Disconnected,
+    Broken,
+}
+
+impl Machine {
+    /// A machine that just started. `keys` should be random, so that clients cannot choose keys and owners that
+    /// collide.
+    pub fn new(keys: HashKeys, settings: Settings) -> Self {
+        Self {
+            settings,
+            counters: Counters::default(),
+            role: Role::Primary,
+            clock: LeaseClock::default(),
+            tokens: Tokens::default(),
+            leases: Leases::default(),
+            waits: Waits::new(keys),
+            searched: 0,
+            connections: Connections::new(keys),
+            in_flight: HashMap::with_hasher(keys),
+            spent: SpentRequests::new(keys),
+            ripe: VecDeque::new(),
+            revisit: VecDeque::new(),
+            answered: BTreeMap::new(),
+            former: VecDeque::new(),
+            to_stall: VecDeque::new(),
+            wide_at_once: WIDE_AT_ONCE,
+            flushes: VecDeque::new(),
+            removed: VecDeque::new(),
+            debris: VecDeque::new(),
+            any_start: 0,
+            quarantine_until: None,
+            gate: Gate::Unknown,
+            epoch: 0,
+            epoch_began: LeaseInstant(0),
+            epoch_cursor: 0,
+        }
+    }
+
+    /// Events since the start.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The fencing tokens.
+    pub fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
+    /// The queues.
+    pub fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// The lease index.
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// The known state of connections.
+    pub fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// Whether this server decides or follows.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Number of grants sent to a parked caller that are not known to have arrived.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// The time on the lease clock.
+    pub fn lease_time(&self, mono: Instant) -> LeaseInstant {
+        self.clock.at(mono)
+    }
+
+    /// Tells the machine whether the server would accept a client's write, for the next operation. The shell sets
+    /// [`Gate::Unknown`] before it lends the machine, so that no operation uses the answer given to another one.
+    pub fn set_gate(&mut self, gate: Gate) {
+        self.gate = gate;
+    }
+
+    /// Limits the waiters served, holds ended and keys checked in one step to this number, at least two. For tests of
+    /// work that is done in portions.
+    pub fn set_portion(&mut self, most: usize) {
+        self.wide_at_once = most.max(2);
+        self.waits.many_readers = most.max(2);
+    }
+
+    /// Whether the machine may change keys now.
+    pub(crate) fn accepts_writes(&self) -> bool {
+        self.gate == Gate::Open
+    }
+
+    /// Tells the machine whether the server is paused at `mono` (`CLIENT PAUSE`, `FAILOVER`).
+    pub fn observe(&mut self, mono: Instant, paused: bool) {
+        self.clock.observe(mono, paused);
+    }
+
+    /// Starts the quarantine of `restart_quarantine_ms` at `mono`: the process just started.
+    pub fn begin_quarantine(&mut self, mono: Instant) {
+        let ms = self.settings.restart_quarantine_ms;
+        self.quarantine_until = (ms > 0).then(|| mono + ms);
+    }
+
+    /// How long the quarantine lasts from `mono` on, in milliseconds; 0 when there is none.
+    pub fn quarantine_left(&self, mono: Instant) -> Millis {
+        self.quarantine_until.map_or(0, |until| until - mono)
+    }
+
+    /// Whether the end of a quarantine is not processed yet: some waiters have not been checked since.
+    pub(crate) fn has_quarantine(&self) -> bool {
+        self.quarantine_until.is_some()
+    }
+
+    /// Learns a token that came with data.
+    pub fn learn_token(&mut self, token: u64) {
+        self.tokens.learn(token);
+    }
+
+    /// The largest token that FENCE or RESTORE may bring at this wall clock, in microseconds. It is the last token, or
+    /// `max_token_lead_ms` above the clock.
+    pub fn token_ceiling(&self, wall_us: u64) -> u64 {
+        self.tokens.ceiling(wall_us, self.settings.max_token_lead_ms)
+    }
+
+    /// Whether the machine grants and hands off now: not on a replica, not unless the server is known to accept writes,
+    /// not in quarantine.
+    pub(crate) fn may_grant(&self, mono: Instant) -> bool {
+        self.accepts_writes() && self.role == Role::Primary && self.quarantine_left(mono) == 0
+    }
+
+    /// A queue of another family is left under this key, and all its waiters are gone: the key and its name are free.
+    pub(crate) fn leave_ghosts(&mut self, key: Key<'_>, kind: Kind) {
+        let Some(id) = self.waits.queue_of(key) else { return };
+        let is_other = |queue: &crate::queues::waiter::Queue| queue.kind != kind && queue.len > 0;
+        if self.waits.queue(id).is_some_and(is_other) && !self.waits.has_waiters(id) {
+            self.waits.drop_queue(id);
+        }
+    }
+
+    /// Whether waiters of another family wait for the key, which is missing.
+    pub(crate) fn is_awaited_as_another(&self, kind: Kind, key: Key<'_>) -> bool {
+        let Some(id) = self.waits.queue_of(key) else { return false };
+        let is_other = self.waits.queue(id).is_some_and(|queue| queue.kind != kind);
+        is_other && self.waits.has_waiters(id)
+    }
+}
+
+/// Where a hold is: the entry of its key, and its id there.
+pub(crate) type Grip = (EntryId, HoldId);
+
+/// The id of a hold in messages: the fencing token, or the permit id.
+pub(crate) fn id_text(id: HoldId, hold: &Hold) -> String {
+    if hold.token > 0 {
+        return alloc::format!("{}", hold.token);
+    }
+    let text = dlock_wire::permit::text(&id.to_be_bytes());
+    // These are always hexadecimal digits and dashes.
+    core::str::from_utf8(&text).unwrap_or_default().into()
+}
+
+/// The subject of messages about a hold, and their channel; `None` if it sends none.
+pub(crate) fn subject(id: HoldId, hold: &Hold) -> Option<Subject> {
+    let extras = hold.extras.as_ref()?;
+    let reqid = extras.notify_request.as_deref();
+    Some(Subject {
+        channel: hold.channel()?,
+        is_sharded: matches!(extras.notify, Notify::Sharded(_)),
+        id: id_text(id, hold),
+        owner: hold.owner.to_vec(),
+        reqid: reqid.unwrap_or_default().to_vec(),
+    })
+}
+
+/// Formats a key or owner for a text.
+pub(crate) fn quoted(bytes: &[u8]) -> String {
+    dlock_wire::reply::quote(bytes)
+}
+
+pub(crate) fn wrong_type() -> Outcome {
+    Outcome::fault(ErrorCode::WrongType, "Operation against a key holding the wrong kind of value")
+}
+
+/// The part of a large piece of work that an operation does at once; the tick does the rest.
+pub(crate) const AT_ONCE: usize = 64;
+
+/// Number of queue entries that a call for several keys removes at once when it ends. The tick does the rest.
+pub(crate) const LEAVE_AT_ONCE: usize = 16;
+
+/// Largest number of waiters that one step serves, and of expired holds that it ends. The tick does the rest. Until
+/// then the queue is marked dirty, and new calls wait behind it.
+pub(crate) const WIDE_AT_ONCE: usize = 256;
+
+/// Number of effects after which an operation leaves the rest to the tick, and a tick to the next one. It bounds the
+/// work of the server before it serves clients again.
+pub(crate) const WEIGHT_AT_ONCE: usize = 128;
+
+/// Slots collected before each of them is processed.
+pub(crate) type Slots = Vec<u32>;

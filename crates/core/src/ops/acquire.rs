@@ -1,0 +1,321 @@
+//! ACQUIRE of every family.
+
+use crate::bytes::Owner;
+use crate::effects::{Event, Outcome};
+use crate::events::activity::{presence_of, refused_in_script};
+use crate::hand_off::{Verdict, first_count, granted, too_wide};
+use crate::machine::{Grip, Machine};
+use crate::ops::reentry::own_hold;
+use crate::ops::requests::{Asks, Call};
+use crate::queues::waiter::{Presence, Rank, Want};
+use crate::state::hold::{Did, Hold, Notify};
+use crate::state::resource::{Body, Kind, Resource};
+use crate::time::Millis;
+use crate::turn::Step;
+use crate::turn::Turn;
+use alloc::format;
+use dlock_wire::permit::PermitId;
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::{Acquire, Channel, Mode, RwAcquire, SemAcquire};
+
+/// An ACQUIRE of any family.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub call: &'a Acquire<'a>,
+    pub want: Want,
+    /// How the caller waits if it has to; `None` if it does not wait.
+    pub presence: Option<Presence>,
+}
+
+impl Machine {
+    /// DLOCK.ACQUIRE and DFAIR.ACQUIRE (`kind`).
+    ///
+    /// - The lock is free: the owner gets one hold.
+    /// - The owner holds it: the hold counts one more, and the lease is extended if the new one ends later. `REENTRY`
+    ///   with NOREENTRY.
+    /// - The owner holds it and the hold has seen REQID (a resent call): the same token. Nothing is counted, and the
+    ///   lease stays.
+    /// - A QUEUE grant is unclaimed: the owner claims it, whatever the options say.
+    /// - Another owner holds it, it is closed, or other waiters are first: BLOCK parks the call, and QUEUE puts the
+    ///   owner in the queue. An owner that is queued keeps its queue entry, and its earlier blocked call is answered
+    ///   `REPLACED`. Otherwise Null, or `QUARANTINE` if only the quarantine is in the way.
+    /// - REQID names a request whose hold has ended, or that was cancelled (a late copy): `SPENT`.
+    /// - Waiting would close a cycle of owners that wait for each other: `DEADLOCK`.
+    /// - Too many waiters: `LIMIT`.
+    pub fn acquire(&mut self, turn: &mut Turn<'_>, (kind, call): (Kind, &Acquire<'_>)) {
+        self.acquire_any_kind(turn, (kind, call, Want::Lock));
+    }
+
+    /// DRW.ACQUIRE: as [`Machine::acquire`], for each mode on its own. In addition:
+    ///
+    /// - READ by the writer is granted: a downgrade begins this way.
+    /// - WRITE by a reader (an upgrade) is granted if it is the only reader. Otherwise it waits in front of all
+    ///   waiters, or is refused with `DEADLOCK` if another reader waits to upgrade.
+    pub fn rw_acquire(&mut self, turn: &mut Turn<'_>, call: &RwAcquire<'_>) {
+        let asked = (Kind::Rw, &call.acquire, Want::Rw(call.mode));
+        self.acquire_any_kind(turn, asked);
+    }
+
+    /// DSEM.ACQUIRE. `permit` is the id of the permits, new for each call.
+    ///
+    /// - Enough permits are free and there is no waiter: granted.
+    /// - A permit of this owner has seen REQID: that permit's id. Nothing is counted.
+    /// - An unclaimed QUEUE grant has the same number of permits: the owner claims it.
+    /// - More permits than the semaphore has: `LIMIT`.
+    /// - The semaphore is missing: LIMIT makes it; without LIMIT the call waits for it.
+    /// - The rest as [`Machine::acquire`].
+    pub fn sem_acquire(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (call, permit): (&SemAcquire<'_>, PermitId),
+    ) {
+        let want = Want::Permits { count: call.count, limit: call.limit, id: permit };
+        self.acquire_any_kind(turn, (Kind::Semaphore, &call.acquire, want));
+    }
+
+    fn acquire_any_kind(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (kind, call, want): (Kind, &Acquire<'_>, Want),
+    ) {
+        if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, call.queue_ms) {
+            turn.fx.reply = Some(fault);
+            return;
+        }
+        self.mark_active(turn, turn.caller.client);
+        let presence = presence_of(turn.now, turn.caller, call.block_ms, call.queue_ms);
+        let mode = if let Want::Rw(mode) = want { Some(mode) } else { None };
+        let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
+        let request = Call { kind, mode, owner, id, asks };
+        let key = (kind, turn.caller.key(call.key));
+        if presence.is_some()
+            && want.can_lock_up()
+            && self.settings.deadlock_detection
+            && !self.is_over(key.1, turn.now, request)
+        {
+            self.end_due_leases(turn, core::iter::once(key));
+            if let Some(circle) = self.circle(turn, key, (call.owner, want)) {
+                self.counters.deadlocks_refused += 1;
+                turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, circle));
+                return;
+            }
+        }
+        let asked = Asked { call, want, presence };
+        let request = (call.key, request);
+        self.on_request(turn, request, |machine, step, resource| {
+            machine.acquire_here(step, resource, asked)
+        });
+    }
+
+    /// Returns `None` if the caller is parked.
+    fn acquire_here(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        asked: Asked<'_>,
+    ) -> Option<Outcome> {
+        let Asked { call, want, presence } = asked;
+        let too_wide = self.make_semaphore(step, resource, want);
+        // The first waiter comes before this call, even if no alarm has served it yet.
+        self.hand_on(step, resource);
+        if let Some(id) = own_hold(resource, call, want) {
+            return Some(self.acquire_again(step, resource, id, asked));
+        }
+        if too_wide.is_some() {
+            return too_wide;
+        }
+        let goes_first = goes_first(resource, call.owner, want);
+        let place = presence.and_then(|_| self.waits.place_at(step.key, call.owner));
+        // An owner that waits already is served through its queue entry, so that no entry is left behind.
+        if (place.is_none() || goes_first) && self.is_open(step, resource, call.owner, want) {
+            if let Some(slot) = place {
+                self.oust(step.key, slot, step.fx);
+            }
+            let outcome = self.grant_caller(step, resource, asked);
+            self.counters.grants_at_once += u64::from(outcome.is_grant());
+            return Some(outcome);
+        }
+        let Some(presence) = presence else {
+            return Some(self.refuse(step, resource, call.owner, want));
+        };
+        if let Some(fault) = self.refuse_second_upgrade(step, resource, call.owner, want) {
+            return Some(fault);
+        }
+        let rank = if goes_first { Rank::First } else { Rank::Last };
+        let slot = match self.stand_in_line(step, resource.kind(), asked, rank) {
+            Ok(slot) => slot,
+            Err(fault) => return Some(fault),
+        };
+        step.own_waiter = self.waits.get(slot).map(|waiter| waiter.id);
+        self.note_holders(step, resource);
+        self.hand_on(step, resource);
+        if step.answer.is_some() {
+            return step.answer.take();
+        }
+        step.fx.note(step.key, Event::Wait);
+        if presence.is_parked() {
+            step.fx.parked = step.own_waiter;
+            return None;
+        }
+        Some(Outcome::Null)
+    }
+
+    /// LIMIT makes a semaphore on first use. `LIMIT` if there are too few permits for the call.
+    fn make_semaphore(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        want: Want,
+    ) -> Option<Outcome> {
+        let (Body::Semaphore(semaphore), Want::Permits { count, limit, .. }) =
+            (&mut resource.body, want)
+        else {
+            return None;
+        };
+        let capacity = if semaphore.capacity == 0 { limit? } else { semaphore.capacity };
+        if count > capacity {
+            let text = too_wide(step.key.name, count, capacity);
+            return Some(Outcome::fault(ErrorCode::Limit, text));
+        }
+        if semaphore.capacity == 0 && self.may_grant(step.now.mono) {
+            semaphore.capacity = capacity;
+            semaphore.is_passing = true;
+            step.dirty = true;
+        }
+        None
+    }
+
+    /// Whether a new call can be granted now: the resource is free for it, and no waiter is first.
+    pub(crate) fn is_open(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        owner: &[u8],
+        want: Want,
+    ) -> bool {
+        if !self.may_grant(step.now.mono)
+            || self.verdict(step, resource, owner, want) != Verdict::Yes
+        {
+            return false;
+        }
+        let Some(queue) = self.waits.queue_of(step.key) else { return true };
+        step.overtakes = Some(queue);
+        goes_first(resource, owner, want) || self.first_in(queue).is_none()
+    }
+
+    /// The answer to a call that does not wait: Null while holds are in the way or nothing is free, otherwise the
+    /// reason why the resource is closed.
+    pub(crate) fn refuse(
+        &self,
+        step: &Step<'_>,
+        resource: &Resource,
+        owner: &[u8],
+        want: Want,
+    ) -> Outcome {
+        let left = self.quarantine_left(step.now.mono);
+        let is_held = || match (&resource.body, want) {
+            (Body::Rw(rw), Want::Rw(mode)) => rw.is_held_against(owner, mode),
+            (Body::Semaphore(semaphore), Want::Permits { count: n, limit, .. }) => {
+                !semaphore.has(n, limit)
+            }
+            (Body::Semaphore(semaphore), Want::Taken(n)) => !semaphore.has(n, None),
+            _ => resource.holds().next().is_some(),
+        };
+        if left > 0 && !is_held() {
+            return in_quarantine(left);
+        }
+        Outcome::Null
+    }
+
+    /// Grants to the caller what is free. The caller of this function updates the counters.
+    pub(crate) fn grant_caller(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        asked: Asked<'_>,
+    ) -> Outcome {
+        let call = asked.call;
+        let (id, token) = match self.name_hold(step, asked.want) {
+            Ok(named) => named,
+            Err(fault) => return fault,
+        };
+        let lease_ms = self.lease_of(call);
+        let mut hold = Hold {
+            owner: Owner::from(call.owner),
+            token,
+            deadline: step.lease + lease_ms,
+            lease_ms,
+            since: step.now.mono,
+            count: first_count(asked.want),
+            answers: 0,
+            extras: None,
+        };
+        hold.remember(call.reqid, Did::Acquire);
+        self.dress((resource.entry, id), &mut hold, step.caller.client, call);
+        resource.put_hold(id, hold);
+        step.dirty = true;
+        step.granted = true;
+        step.fx.note(step.key, Event::Acquire);
+        if let Some(queue) = step.overtakes {
+            self.waits.note_holders(queue, resource, false);
+        }
+        granted(id, token, asked.want)
+    }
+
+    /// Applies the options of a call to a hold: label, channel, binding.
+    pub(crate) fn dress(&mut self, grip: Grip, hold: &mut Hold, client: u64, call: &Acquire<'_>) {
+        if let Some(label) = call.label.filter(|label| !label.is_empty() || hold.extras.is_some()) {
+            hold.extras_mut().label = label.into();
+        }
+        hold.set_notify(notify_of(call), call.reqid);
+        if let Some(ms) = call.bind_ms {
+            self.tie(grip, hold, ms, client);
+        }
+    }
+
+    pub(crate) fn lease_of(&self, call: &Acquire<'_>) -> Millis {
+        call.lease_ms.unwrap_or(self.settings.default_lease_ms)
+    }
+}
+
+/// Whether an owner may pass the waiters because it holds a part of the lock already.
+fn goes_first(resource: &Resource, owner: &[u8], want: Want) -> bool {
+    match (&resource.body, want) {
+        (Body::Rw(rw), Want::Rw(Mode::Read)) => rw.find(owner, Mode::Write).is_some(),
+        _ => is_upgrade(resource, owner, want),
+    }
+}
+
+/// Whether a reader asks to write.
+pub(crate) fn is_upgrade(resource: &Resource, owner: &[u8], want: Want) -> bool {
+    match (&resource.body, want) {
+        (Body::Rw(rw), Want::Rw(Mode::Write)) => rw.find(owner, Mode::Read).is_some(),
+        _ => false,
+    }
+}
+
+/// Whether and where messages about a waiter are published.
+pub(crate) fn notify_of(call: &Acquire<'_>) -> Notify {
+    match (call.notify, call.queue_ms) {
+        (Some(Channel::Plain(name)), _) => Notify::Channel(name.into()),
+        (Some(Channel::Sharded(name)), _) => Notify::Sharded(name.into()),
+        (None, Some(_)) => Notify::Owner,
+        (None, None) => Notify::Silent,
+    }
+}
+
+pub(crate) fn tokens_used_up() -> Outcome {
+    Outcome::fault(ErrorCode::Err, "the fencing tokens of this server are used up")
+}
+
+/// The answer to a call for a grant while the server refuses writes. The server refuses such a call itself, so clients
+/// should not see this answer.
+#[cold]
+pub(crate) fn grants_are_closed() -> Outcome {
+    Outcome::fault(ErrorCode::Err, "nothing is granted while the server refuses writes; try again")
+}
+
+pub(crate) fn in_quarantine(left_ms: Millis) -> Outcome {
+    let text = format!("no new grants for another {left_ms} ms (dlock.restart-quarantine-ms)");
+    Outcome::fault(ErrorCode::Quarantine, text)
+}

@@ -1,0 +1,119 @@
+//! The verbs of count-down latches.
+
+use crate::effects::{Event, Outcome};
+use crate::events::activity::presence_of;
+use crate::machine::{Machine, Role, wrong_type};
+use crate::ops::wait::nameless;
+use crate::queues::waiter::{Ask, Want};
+use crate::state::resource::{Body, Kind, Resource};
+use crate::store::Slot;
+use crate::time::Millis;
+use crate::turn::Step;
+use crate::turn::Turn;
+use dlock_wire::reply::ErrorCode;
+
+/// Why waiters get `BROKEN`.
+pub(crate) const BROKEN: &str = "the latch was deleted or its time ended before it was open";
+
+impl Machine {
+    /// DLATCH.INIT: closes a latch. `count` countdowns open it, and it may have an end. 1 if it closed the latch, 0 if
+    /// one is closed already.
+    pub fn latch_init(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (key, count, lease_ms): (&[u8], u32, Option<Millis>),
+    ) {
+        let key = (Kind::Latch, key);
+        let answer = self.on_call(turn, key, |_, step, resource| {
+            let Body::Latch(latch) = &mut resource.body else { return wrong_type() };
+            if latch.count > 0 {
+                return Outcome::Count(0);
+            }
+            latch.count = count;
+            latch.initial = count;
+            latch.lease_ms = lease_ms;
+            latch.deadline = lease_ms.map(|ms| step.lease + ms);
+            step.dirty = true;
+            Outcome::Count(1)
+        });
+        turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    }
+
+    /// DLATCH.COUNTDOWN: the remaining count, 0 for an open or missing latch. At 0 all waiters are answered. A REQID
+    /// that the latch has seen counts nothing.
+    pub fn count_down(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (key, n, reqid): (&[u8], u32, Option<&[u8]>),
+    ) {
+        let key = (Kind::Latch, key);
+        let answer = self.on_call(turn, key, |machine, step, resource| {
+            let Body::Latch(latch) = &mut resource.body else { return wrong_type() };
+            if latch.count == 0 {
+                return Outcome::Count(0);
+            }
+            step.dirty = true;
+            if reqid.is_none_or(|id| !latch.requests.contains(id)) {
+                latch.count -= n.min(latch.count);
+                if let Some(id) = reqid {
+                    latch.requests.insert(id.into());
+                    latch.requests_new.push(id.into());
+                }
+                step.fx.note(step.key, Event::Release);
+                machine.counters.releases += 1;
+            }
+            let count = latch.count;
+            if count == 0 {
+                machine.open(step);
+            }
+            Outcome::Count(u64::from(count))
+        });
+        turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    }
+
+    /// Answers all waiters of a latch.
+    fn open(&mut self, step: &mut Step<'_>) {
+        if let Some(queue) = self.waits.queue_of(step.key)
+            && self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Latch)
+        {
+            self.answer_all(queue, Outcome::Count(1), step.fx);
+        }
+    }
+
+    /// The time of a latch ended before it was open.
+    pub(crate) fn expire_latch(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let Body::Latch(latch) = &mut resource.body else { return };
+        **latch = crate::state::latch::Latch::default();
+        step.dirty = true;
+        step.fx.note(step.key, Event::Expire);
+        self.counters.expiries += 1;
+        if let Some(queue) = self.waits.queue_of(step.key) {
+            self.dismiss_queue(queue, ErrorCode::Broken, BROKEN, step.fx);
+        }
+    }
+
+    /// DLATCH.AWAIT: 1 if the latch is open or missing. Otherwise the call waits with BLOCK where that is possible (not
+    /// on a replica), or gets Null. Changes no key.
+    pub fn await_latch(&mut self, turn: &mut Turn<'_>, (name, block_ms): (&[u8], Option<Millis>)) {
+        let key = turn.caller.key(name);
+        if self.is_flushing() {
+            self.see_to_flush_of(turn, key);
+        }
+        turn.fx.reply = match self.latch_info(turn.keys, turn.now, key) {
+            Err(_) => Some(wrong_type()),
+            Ok(None) => Some(Outcome::Count(1)),
+            Ok(Some(_)) => Some(Outcome::Null),
+        };
+        let presence = presence_of(turn.now, turn.caller, block_ms, None);
+        let is_closed = turn.fx.reply == Some(Outcome::Null);
+        let Some(presence) = presence.filter(|_| is_closed && self.role == Role::Primary) else {
+            return;
+        };
+        // Its end may have passed unnoticed while writes are refused. A client that asks then gets no second message:
+        // in the view the latch has ended already.
+        debug_assert!(matches!(turn.keys.get(key), Slot::Here(_)));
+        let ask = Ask { want: Want::Open, ..Ask::default() };
+        let waiter = nameless(turn.caller.client, presence, turn.now.mono, ask);
+        turn.fx.reply = self.park_nameless(Kind::Latch, key, waiter, turn.fx).err();
+    }
+}

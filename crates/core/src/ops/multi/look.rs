@@ -1,0 +1,186 @@
+//! The state of the keys of a call for several keys, before it takes any.
+
+use crate::effects::Outcome;
+use crate::events::activity::refused_in_script;
+use crate::machine::{Machine, wrong_type};
+use crate::ops::acquire::in_quarantine;
+use crate::ops::reentry::own_hold;
+use crate::ops::requests::{Asks, Call};
+use crate::queues::waiter::Want;
+use crate::state::resource::{Kind, Lock, Resource};
+use crate::time::Now;
+use crate::turn::Caller;
+use crate::turn::Step;
+use crate::turn::Turn;
+use alloc::vec::Vec;
+use dlock_wire::request::{Acquire, MAcquire};
+
+/// The state of one key for a call for several keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Its owner holds it, and the hold has seen the request id.
+    Seen,
+    /// The request was carried out here, and its hold has ended; or the id was used for another request.
+    Refused,
+    /// Its owner holds it.
+    Held,
+    /// It is free for the call.
+    Open,
+    /// It is not free now; with `true`, only because of a quarantine.
+    Closed(bool),
+}
+
+/// The state of all keys for a call for several keys.
+pub(crate) struct Looks {
+    /// In the order of the keys.
+    pub(crate) each: Vec<Look>,
+    /// The earlier call of the owner whose waiters this call takes over.
+    pub(crate) kept: Option<u32>,
+    /// The answer of a key that refuses the id of the call.
+    pub(crate) refusal: Option<Outcome>,
+}
+
+/// How waiters count that the owner has already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Own {
+    /// The call does not wait: they block it like waiters of other owners.
+    Counts,
+    /// The call takes over the waiters of an earlier call.
+    Stays,
+    /// They are removed when the call waits or is granted.
+    Goes,
+}
+
+impl Look {
+    pub(crate) fn can_be_taken(self) -> bool {
+        !matches!(self, Self::Closed(_) | Self::Refused)
+    }
+}
+
+impl Machine {
+    /// Inspects each key, and finds the earlier call of the owner whose waiters this one takes over. A key of another
+    /// type is an error before anything is taken.
+    pub(crate) fn look_at_all(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (call, takes_any): (&MAcquire<'_>, bool),
+    ) -> Result<Looks, Outcome> {
+        if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
+            return Err(fault);
+        }
+        self.mark_active(turn, turn.caller.client);
+        if self.settings.deadlock_detection {
+            self.end_due_leases(turn, core::iter::empty());
+        }
+        if call.block_ms.is_none() || !turn.caller.may_block {
+            return self.look_at_each(turn, (call, Own::Counts));
+        }
+        if let Some(kept) = self.group_kept_by(turn.now, turn.caller, call, takes_any) {
+            let looks = self.look_at_each(turn, (call, Own::Stays))?;
+            // The waiters of a call that is over may already be out of their queues.
+            if self.waits.group(kept).is_some_and(|group| !group.is_over) {
+                return Ok(Looks { kept: Some(kept), ..looks });
+            }
+            // It was granted, or is over, and its waiters are gone.
+        }
+        self.look_at_each(turn, (call, Own::Goes))
+    }
+
+    fn look_at_each(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (call, own): (&MAcquire<'_>, Own),
+    ) -> Result<Looks, Outcome> {
+        let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
+        let request = Call { kind: Kind::Lock, mode: None, owner, id, asks };
+        let mut found =
+            Looks { each: Vec::with_capacity(call.keys.len()), kept: None, refusal: None };
+        for &name in call.keys {
+            let key = (Kind::Lock, turn.caller.key(name));
+            let look = self.on_key(turn, key, |machine, step, resource| {
+                machine.hand_on(step, resource);
+                if id.is_some()
+                    && let Some(refusal) = machine.recall(step, resource, request)
+                {
+                    found.refusal.get_or_insert(refusal);
+                    return Look::Refused;
+                }
+                machine.look_at_one(step, resource, call.for_key(name), own)
+            });
+            found.each.push(look.map_err(|_| wrong_type())?);
+        }
+        Ok(found)
+    }
+
+    fn look_at_one(
+        &self,
+        step: &Step<'_>,
+        resource: &Resource,
+        call: Acquire<'_>,
+        own: Own,
+    ) -> Look {
+        if own_hold(resource, &call, Want::Lock).is_some() {
+            let hold = resource.lock().hold();
+            let has_seen = hold.is_some_and(|hold| hold.seen(call.reqid).is_some());
+            return match has_seen {
+                true => Look::Seen,
+                // The count is at its maximum; only a restored value can have such a count.
+                false if hold.is_some_and(|hold| hold.count == u32::MAX) => Look::Closed(false),
+                false => Look::Held,
+            };
+        }
+        let is_free = matches!(resource.lock(), Lock::Free);
+        if self.quarantine_left(step.now.mono) > 0 {
+            return Look::Closed(resource.lock().hold().is_none());
+        }
+        if !self.accepts_writes() {
+            return Look::Closed(false);
+        }
+        let queue = self.waits.queue_of(step.key).filter(|_| is_free);
+        let mut waiting = queue.into_iter().flat_map(|queue| self.those_who_count(queue));
+        let first = waiting.find(|(_, waiter)| match own {
+            Own::Goes if *waiter.owner == *call.owner => false,
+            Own::Counts | Own::Goes | Own::Stays => true,
+        });
+        let is_first = match first {
+            None => true,
+            Some((_, waiter)) => own == Own::Stays && *waiter.owner == *call.owner,
+        };
+        if is_free && is_first { Look::Open } else { Look::Closed(false) }
+    }
+
+    /// The earlier call of the owner for several keys, if it waits for every key of this one.
+    fn group_kept_by(
+        &self,
+        now: Now,
+        caller: Caller,
+        call: &MAcquire<'_>,
+        takes_any: bool,
+    ) -> Option<u32> {
+        let place =
+            |name: &&[u8]| self.waits.get(self.waits.place_at(caller.key(name), call.owner)?);
+        let first = place(call.keys.first()?)?;
+        let lease = self.clock.at(now.mono);
+        let group = (!self.waits.is_over(first, now.mono, lease)).then_some(first.group)?;
+        self.waits.group(group).filter(|group| group.takes_any == takes_any)?;
+        let all = call.keys.iter().all(|name| place(name).is_some_and(|w| w.group == group));
+        all.then_some(group)
+    }
+}
+
+/// The answer to a call for any key that does not wait.
+pub(crate) fn refuse_any(machine: &Machine, now: Now, looks: &[Look]) -> Outcome {
+    if looks.contains(&Look::Closed(true)) {
+        return in_quarantine(machine.quarantine_left(now.mono));
+    }
+    Outcome::Null
+}
+
+/// The answer to a call for all keys that does not wait.
+pub(crate) fn refuse(machine: &Machine, now: Now, looks: &[Look]) -> Outcome {
+    let closed = |look: &&Look| !look.can_be_taken();
+    if looks.iter().filter(closed).all(|look| *look == Look::Closed(true)) {
+        return in_quarantine(machine.quarantine_left(now.mono));
+    }
+    Outcome::Null
+}

@@ -1,0 +1,100 @@
+//! The waiters of a call for several keys: one in each queue. One step adds them, and one step removes them.
+
+use crate::effects::{Event, Outcome};
+use crate::machine::Machine;
+use crate::queues::waiter::{Ask, Newcomer, Presence, Rank, Want};
+use crate::state::resource::Kind;
+use crate::turn::Turn;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use dlock_wire::request::MAcquire;
+
+impl Machine {
+    /// Adds a waiter to every queue and parks the caller.
+    pub(crate) fn stand_in_lines(
+        &mut self,
+        turn: &mut Turn<'_>,
+        call: &MAcquire<'_>,
+        (presence, takes_any, kept): (Presence, bool, Option<u32>),
+    ) -> Result<Vec<u32>, Outcome> {
+        if let Some(group) = kept {
+            self.keep_places(turn, group, call);
+        } else {
+            let is_new =
+                |name: &&[u8]| self.waits.place_at(turn.caller.key(name), call.owner).is_none();
+            let new = call.keys.iter().copied().filter(is_new);
+            let more = new.clone().count();
+            for name in new {
+                self.has_room(turn.caller.key(name), more)?;
+            }
+            self.oust_all(turn, call);
+        }
+        let mut members = Vec::with_capacity(call.keys.len());
+        for &name in call.keys {
+            let key = turn.caller.key(name);
+            // The first waiter carries the arguments of the call.
+            let presence = if members.is_empty() { presence } else { Presence::Member };
+            let ask = if members.is_empty() {
+                self.ask(&call.for_key(name), Want::Lock)
+            } else {
+                Ask::default()
+            };
+            let slot = if let Some(slot) = self.waits.place_at(key, call.owner) {
+                self.waits.take_over(slot, turn.caller.client, presence, ask);
+                slot
+            } else {
+                let newcomer = Newcomer {
+                    owner: call.owner,
+                    client: turn.caller.client,
+                    presence,
+                    since: turn.now.mono,
+                    ask,
+                    rank: Rank::Last,
+                    counts: !takes_any,
+                };
+                self.waits.join(key, Kind::Lock, newcomer)
+            };
+            turn.fx.note(key, Event::Wait);
+            members.push(slot);
+        }
+        if let Some(&first) = members.first() {
+            self.connections.add_place(turn.caller.client, first, true);
+            turn.fx.parked = self.waits.get(first).map(|waiter| waiter.id);
+        }
+        self.waits.unite(members.clone(), takes_any);
+        Ok(members)
+    }
+
+    /// An earlier call is over; its waiters for the keys of this one stay.
+    fn keep_places(&mut self, turn: &mut Turn<'_>, group: u32, call: &MAcquire<'_>) {
+        let place = |name: &&[u8]| self.waits.place_at(turn.caller.key(name), call.owner);
+        let wanted: BTreeSet<u32> = call.keys.iter().filter_map(place).collect();
+        if let (Some(&name), Some(&slot)) = (call.keys.first(), wanted.first()) {
+            self.tell_replaced(turn.caller.key(name), slot, turn.fx);
+        }
+        self.dissolve(group, |slot| wanted.contains(&slot));
+    }
+
+    /// Ends earlier waits of the owner for any of the keys.
+    pub(crate) fn oust_all(&mut self, turn: &mut Turn<'_>, call: &MAcquire<'_>) {
+        for &name in call.keys {
+            let key = turn.caller.key(name);
+            if let Some(slot) = self.waits.place_at(key, call.owner) {
+                self.oust(key, slot, turn.fx);
+            }
+        }
+    }
+
+    /// The same for blocked calls, and for the waiter at the key that is taken.
+    pub(crate) fn oust_blocked(&mut self, turn: &mut Turn<'_>, call: &MAcquire<'_>, taken: &[u8]) {
+        for &name in call.keys {
+            let key = turn.caller.key(name);
+            if let Some(slot) = self.waits.place_at(key, call.owner)
+                && let Some(waiter) = self.waits.get(slot)
+                && (name == taken || self.waits.leader(waiter).presence.is_parked())
+            {
+                self.oust(key, slot, turn.fx);
+            }
+        }
+    }
+}

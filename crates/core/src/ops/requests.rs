@@ -1,0 +1,392 @@
+//! Request ids: the answer to a call whose REQID repeats an earlier one.
+//!
+//! While a hold lasts, it knows its requests itself, and its verbs repeat their answers. The memory of the machine
+//! ([`crate::spent`]) knows requests that are over. Each verb asks it first. Ended holds and verbs that leave no hold
+//! behind add to it.
+
+use crate::effects::Outcome;
+use crate::machine::{AT_ONCE, End, Machine, quoted, wrong_type};
+use crate::ops::release::{Whose, not_held};
+use crate::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
+use crate::state::hold::{Did, Hold};
+use crate::state::holds::HoldId;
+use crate::state::resource::{Body, Kind, Resource};
+use crate::store::{Key, Slot};
+use crate::time::{LeaseInstant, Now};
+use crate::turn::Step;
+use crate::turn::Turn;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::{Mode, ResizeTo};
+
+/// The verb of a call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asks {
+    Acquire,
+    Release,
+    Cancel,
+    Take(u32),
+    Give(u32),
+    Drain,
+    Resize(ResizeTo),
+}
+
+/// A call that may carry REQID.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub kind: Kind,
+    /// The mode, for a read-write lock; CANCEL is about both modes.
+    pub mode: Option<Mode>,
+    /// Empty for calls without an owner.
+    pub owner: &'a [u8],
+    pub id: Option<&'a [u8]>,
+    pub asks: Asks,
+}
+
+impl<'a> Call<'a> {
+    /// A call for permits without an owner, or for the number of permits.
+    pub fn without_owner(id: Option<&'a [u8]>, asks: Asks) -> Self {
+        Self { kind: Kind::Semaphore, mode: None, owner: &[], id, asks }
+    }
+
+    /// `ERR`: the id was used for another request.
+    pub fn misused(self, key: Key<'_>) -> Outcome {
+        self.names().next().map_or(Outcome::Null, |name| misused(key, name))
+    }
+
+    /// The holds that the call may be about; of very many permits, some.
+    fn may_be_about(self, resource: &Resource) -> Vec<HoldId> {
+        match &resource.body {
+            Body::Semaphore(semaphore) if !self.owner.is_empty() => {
+                let permits = &semaphore.permits;
+                let repeated = self.id.and_then(|id| permits.by_request(self.owner, id));
+                let repeated = repeated.map(|(id, _)| id);
+                repeated.into_iter().chain(permits.all_to_claim(self.owner).take(AT_ONCE)).collect()
+            }
+            Body::Rw(_) => resource.holds_of(self.owner).map(|(id, _)| id).collect(),
+            Body::Semaphore(_) | Body::Lock(_) | Body::Fair(_) | Body::Latch(_) => Vec::new(),
+        }
+    }
+
+    /// The names under which the memory knows it.
+    fn names(self) -> impl Iterator<Item = RequestKey<'a>> {
+        let modes = match (self.kind, self.mode) {
+            (Kind::Rw, None) => [Some(Mode::Read), Some(Mode::Write)],
+            (_, mode) => [mode, None],
+        };
+        let second = modes[1].is_some();
+        let scopes = modes.into_iter().take(1 + usize::from(second));
+        let scopes = scopes.filter_map(move |mode| Scope::of(self.kind, mode));
+        let id = self.id;
+        scopes.filter_map(move |scope| Some(RequestKey { scope, owner: self.owner, id: id? }))
+    }
+}
+
+/// What is known of the request named by a call.
+enum Known {
+    /// A hold in force knows it; the flag says whether the owner has claimed that hold.
+    ByHold(Did, bool),
+    /// It is over.
+    Over(Use),
+}
+
+impl Machine {
+    /// Requests that were carried out and are over.
+    pub fn spent(&self) -> &SpentRequests {
+        &self.spent
+    }
+
+    /// Number of requests known at `now` that are over. O(n): for tests.
+    pub fn known_requests(&self, now: Now) -> usize {
+        let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
+        let known = self.spent.entries(lease, limits).map(|(print, ..)| print);
+        // A request can be known twice: a value moved here brings the requests that a removed one knew.
+        let removed = self.requests_of_removed().into_iter().map(|(print, _)| print);
+        known.chain(removed).collect::<alloc::collections::BTreeSet<_>>().len()
+    }
+
+    /// How long and how many requests are remembered.
+    pub fn request_limits(&self) -> Limits {
+        let settings = &self.settings;
+        Limits { keep_ms: settings.request_memory_ms, most: settings.request_memory_max }
+    }
+
+    /// Another data set replaces the present one, and with it the known requests: `spent`, or none.
+    pub fn replace_spent(&mut self, spent: Option<SpentRequests>) {
+        self.forget_requests_of_removed();
+        let keys = self.spent.keys();
+        self.spent = spent.unwrap_or_else(|| SpentRequests::new(keys));
+    }
+
+    /// Runs one verb on the key of a call and answers it, unless it repeats a request that is over: then nothing is
+    /// done. `None` from the verb: the caller is parked.
+    pub(crate) fn on_request(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (key, call): (&[u8], Call<'_>),
+        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> Option<Outcome>,
+    ) {
+        let key = (call.kind, key);
+        let answer = self.on_call(turn, key, |machine, step, resource| {
+            machine.end_if_due(step, resource, |resource| call.may_be_about(resource));
+            if call.id.is_some()
+                && let Some(outcome) = machine.recall(step, resource, call)
+            {
+                return Some(outcome);
+            }
+            verb(machine, step, resource)
+        });
+        turn.fx.reply = answer.unwrap_or_else(|_| Some(wrong_type()));
+    }
+
+    /// The answer to a copy of a request that is over; `ERR` for an id that was used for another request. `None`: the
+    /// call has to be carried out, or repeats what a hold in force knows.
+    pub(crate) fn recall(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &Resource,
+        call: Call<'_>,
+    ) -> Option<Outcome> {
+        let used = call.names().find_map(|name| match self.known(step, resource, name)? {
+            Known::ByHold(did, _) if !call.asks.may_repeat(did) => {
+                Some(Err(misused(step.key, name)))
+            }
+            // It was granted, so there is nothing to cancel; the owner's present wait belongs to another request.
+            Known::ByHold(Did::Acquire, true) if matches!(call.asks, Asks::Cancel) => {
+                Some(Ok((name, Use::Acquired)))
+            }
+            Known::ByHold(..) => None,
+            Known::Over(used) if call.asks.may_copy(used) => Some(Ok((name, used))),
+            Known::Over(_) => Some(Err(misused(step.key, name))),
+        })?;
+        Some(match used {
+            Ok((name, used)) => self.answer_again(step, resource, (call, name), used),
+            Err(fault) => fault,
+        })
+    }
+
+    fn answer_again(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &Resource,
+        (call, name): (Call<'_>, RequestKey<'_>),
+        used: Use,
+    ) -> Outcome {
+        if let Asks::Acquire = call.asks {
+            return spent(step.key, name, used);
+        }
+        // Replicated again, so that a later WAIT covers the repeated answer.
+        step.dirty = true;
+        match (call.asks, used) {
+            (Asks::Take(_), _) => {
+                self.taken_again(step.key, call.id);
+                Outcome::Taken
+            }
+            (Asks::Give(_) | Asks::Resize(_), _) => Outcome::Available(resource.available()),
+            (Asks::Cancel, Use::Acquired) => {
+                self.cancel_on_the_way(step.key, resource, (call.owner, call.id));
+                Outcome::Count(0)
+            }
+            (_, Use::PassedOver) => {
+                let whose = Whose { owner: call.owner, mode: call.mode, token: None };
+                not_held(step.key, resource, whose, None)
+            }
+            (
+                _,
+                Use::Released(answer)
+                | Use::Cancelled(answer)
+                | Use::Drained(answer)
+                | Use::Counted(answer),
+            ) => Outcome::Count(u64::from(answer)),
+            _ => Outcome::Null,
+        }
+    }
+
+    fn known(&self, step: &Step<'_>, resource: &Resource, name: RequestKey<'_>) -> Option<Known> {
+        if let Some((did, is_claimed)) = seen_by_hold(resource, name) {
+            return Some(Known::ByHold(did, is_claimed));
+        }
+        self.find_spent(step.key, name, step.lease).map(Known::Over)
+    }
+
+    /// Whether a call names a request that is over, as far as the memory knows.
+    pub(crate) fn is_over(&self, key: Key<'_>, now: Now, call: Call<'_>) -> bool {
+        let lease = self.clock.at(now.mono);
+        call.names().any(|name| self.find_spent(key, name, lease).is_some())
+    }
+
+    /// `ERR` if the id of a call was used for another request at this key. For calls for several keys, which then
+    /// change nothing.
+    pub(crate) fn refuse_misuse(
+        &self,
+        turn: &mut Turn<'_>,
+        key: Key<'_>,
+        call: Call<'_>,
+    ) -> Option<Outcome> {
+        let lease = self.clock.at(turn.now.mono);
+        call.names().find_map(|name| {
+            let did = match turn.keys.get(key) {
+                Slot::Here(resource) => seen_by_hold(resource, name).map(|(did, _)| did),
+                Slot::Missing | Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => None,
+            };
+            let fits = match (did, self.find_spent(key, name, lease)) {
+                (Some(did), _) => call.asks.may_repeat(did),
+                (None, Some(used)) => call.asks.may_copy(used),
+                (None, None) => true,
+            };
+            (!fits).then(|| misused(key, name))
+        })
+    }
+
+    /// What a TAKE with this id did, for waiters with the id of a call that was carried out meanwhile.
+    pub(crate) fn taken_by(&self, step: &Step<'_>, id: Option<&[u8]>) -> Option<Use> {
+        let mut names = Call::without_owner(id, Asks::Take(0)).names();
+        self.find_spent(step.key, names.next()?, step.lease)
+    }
+
+    /// What a request that is over did.
+    fn find_spent(&self, key: Key<'_>, name: RequestKey<'_>, lease: LeaseInstant) -> Option<Use> {
+        let known = self.spent.find(key, name, lease, self.request_limits());
+        known.or_else(|| self.find_removed(key, name))
+    }
+
+    /// Notes a request that no hold knows.
+    pub(crate) fn spend(&mut self, step: &mut Step<'_>, call: Call<'_>, what: Use) {
+        for name in call.names() {
+            self.note_spent(step, name, what);
+        }
+    }
+
+    /// Notes the requests of a hold that has ended.
+    pub(crate) fn spend_hold(
+        &mut self,
+        step: &mut Step<'_>,
+        id: (Kind, HoldId),
+        hold: &Hold,
+        end: End,
+    ) {
+        for (name, what) in spent_of(id, hold, end == End::Released) {
+            self.note_spent(step, name, what);
+        }
+    }
+
+    fn note_spent(&mut self, step: &mut Step<'_>, name: RequestKey<'_>, what: Use) {
+        let limits = self.request_limits();
+        self.spent.note(step.key, name, what, step.lease, limits);
+        step.spent.push(name, Some(what));
+        step.dirty = true;
+    }
+
+    /// Forgets a request that was rolled back: the next copy of it counts as the first.
+    pub(crate) fn unspend(&mut self, step: &mut Step<'_>, call: Call<'_>) {
+        for name in call.names() {
+            self.spent.forget(step.key, name);
+            step.spent.push(name, None);
+            step.dirty = true;
+        }
+    }
+}
+
+impl Asks {
+    /// Whether this can repeat the request that did `did` to a hold in force.
+    fn may_repeat(self, did: Did) -> bool {
+        match did {
+            Did::Acquire => matches!(self, Self::Acquire | Self::Cancel),
+            Did::Release(_) => matches!(self, Self::Release),
+            Did::Unknown => true,
+        }
+    }
+
+    /// Whether this can repeat a request with the use `used`, or CANCEL it.
+    pub fn may_copy(self, used: Use) -> bool {
+        match used {
+            Use::Acquired | Use::Cancelled(_) => matches!(self, Self::Acquire | Self::Cancel),
+            Use::Released(_) | Use::PassedOver => matches!(self, Self::Release),
+            Use::Taken(n) => matches!(self, Self::Take(m) if m == n),
+            Use::Given(n) => matches!(self, Self::Give(m) if m == n),
+            Use::Drained(_) => matches!(self, Self::Drain),
+            Use::ResizedTo(n) => matches!(self, Self::Resize(ResizeTo::Absolute(m)) if m == n),
+            Use::ResizedBy(n) => {
+                matches!(self, Self::Resize(ResizeTo::By(m)) if m == i64::from(n))
+            }
+            Use::Counted(_) => {
+                matches!(self, Self::Take(_) | Self::Give(_) | Self::Drain | Self::Resize(_))
+            }
+        }
+    }
+}
+
+/// What a request did to a hold in force that knows it, and whether the owner has claimed that hold.
+fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<(Did, bool)> {
+    if name.owner.is_empty() {
+        return None;
+    }
+    let kind = resource.kind();
+    if let (Body::Semaphore(semaphore), Scope::Semaphore) = (&resource.body, name.scope) {
+        // An owner can have very many permits.
+        let (_, hold) = semaphore.permits.by_request(name.owner, name.id)?;
+        return Some((hold.seen(Some(name.id))?, hold.unclaimed().is_none()));
+    }
+    let own = resource.holds_of(name.owner);
+    let mut own = own.filter(|(id, _)| Scope::of_hold(kind, *id) == Some(name.scope));
+    own.find_map(|(_, hold)| Some((hold.seen(Some(name.id))?, hold.unclaimed().is_none())))
+}
+
+/// The requests of a hold that are over when it ends. None of an unclaimed grant, unless its owner ended it: the owner
+/// does not know of the grant, and asks again with the same id. None that came from an older version without what they
+/// did.
+pub(crate) fn spent_of(
+    (kind, id): (Kind, HoldId),
+    hold: &Hold,
+    by_owner: bool,
+) -> impl Iterator<Item = (RequestKey<'_>, Use)> {
+    let known = hold.extras.as_ref().filter(|extras| by_owner || extras.unclaimed.is_none());
+    let requests = known.into_iter().flat_map(|extras| extras.requests.iter());
+    let scope = Scope::of_hold(kind, id);
+    requests.filter_map(move |(request, did)| {
+        let what = match did {
+            Did::Acquire => Use::Acquired,
+            Did::Release(answer) => Use::Released(answer),
+            Did::Unknown => return None,
+        };
+        Some((RequestKey { scope: scope?, owner: &hold.owner, id: request }, what))
+    })
+}
+
+#[cold]
+fn spent(key: Key<'_>, name: RequestKey<'_>, used: Use) -> Outcome {
+    let end = match used {
+        Use::Cancelled(_) => "was cancelled",
+        _ => "was carried out, and its hold has ended",
+    };
+    Outcome::fault(ErrorCode::Spent, format!("{} {end}", shown(key, name)))
+}
+
+/// The id of a call was used for another request.
+#[cold]
+fn misused(key: Key<'_>, name: RequestKey<'_>) -> Outcome {
+    let text = format!(
+        "{} was another one: REQID has to be new for each request, and the same for its copies only",
+        shown(key, name)
+    );
+    Outcome::fault(ErrorCode::Err, text)
+}
+
+fn shown(key: Key<'_>, name: RequestKey<'_>) -> String {
+    let of = match name.owner {
+        [] => String::new(),
+        owner => format!(" of {}", quoted(owner)),
+    };
+    format!("request {}{of} for {}", quoted(name.id), quoted(key.name))
+}
+
+/// The part of a RESIZE that is remembered.
+pub(crate) fn resized(to: ResizeTo) -> Use {
+    match to {
+        ResizeTo::Absolute(permits) => Use::ResizedTo(permits),
+        // The parser refuses values that do not fit.
+        ResizeTo::By(delta) => Use::ResizedBy(i32::try_from(delta).unwrap_or_default()),
+    }
+}

@@ -1,0 +1,481 @@
+//! All queues. Joining, leaving and finding the waiter of an owner cost O(1) at any queue length.
+//!
+//! `queues` finds queues by key, and `groups` knows which waiters belong to one call for several keys. `owners` knows
+//! the waiters of each owner, `holders` the holders of keys with waiters, and `order` keeps waiting owners in order.
+
+mod budget;
+mod by_key;
+mod former;
+mod groups;
+mod holders;
+mod lengths;
+mod order;
+mod owners;
+mod present;
+
+mod reach;
+mod reorder;
+pub mod waiter;
+
+use crate::buckets::Buckets;
+use crate::bytes::Owner;
+use crate::queues::waiter::{
+    Ask, Group, HashKeys, Newcomer, Presence, Queue, Rank, Waiter, WaiterId, Want,
+};
+use crate::slab::{NIL, Slab};
+use crate::state::hold::NO_CLIENT;
+use crate::state::resource::Kind;
+use crate::store::Key;
+use crate::time::{Instant, LeaseInstant};
+use crate::wheel::Wheel;
+use alloc::collections::{BTreeSet, VecDeque};
+pub use budget::Budget;
+use core::cell::Cell;
+use lengths::Lengths;
+use order::Order;
+use owners::{Party, hash_place};
+pub use reorder::Aims;
+
+/// First sequence number: it leaves room for waiters in front of the first.
+const FIRST_SEQ: u64 = 1 << 32;
+
+/// Sequence numbers from here on are not accepted from data: there must be room behind the last.
+const SEQ_MOST: u64 = 1 << 61;
+
+/// From this number of readers on, they are listed before there is a waiter.
+const MANY_READERS: usize = 256;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Waits {
+    keys: HashKeys,
+    queues: Slab<Queue>,
+    lengths: Lengths,
+    waiters: Slab<Waiter>,
+    groups: Slab<Group>,
+    /// Calls for several keys that are over, with the number of their waiters still to be removed.
+    over: VecDeque<u32>,
+    gone: usize,
+    /// Queues by key.
+    by_key: Buckets,
+    /// The queue last found by its key; it may be gone since.
+    last_found: Cell<u32>,
+    /// Waiters by queue and owner.
+    by_owner: Buckets,
+    /// The owners that have waiters.
+    parties: Slab<Party>,
+    /// The same owners by name.
+    by_name: Buckets,
+    /// The owners that have more than one waiter.
+    plural: BTreeSet<u32>,
+    /// Holder hash -> head of the list of queues whose key that owner holds exclusively or writes. (A list, because one
+    /// owner may hold very many keys, and entries with the same hash are walked over one by one.)
+    by_holder: Buckets,
+    /// Hash of a reader, and the queue of the key that it reads.
+    by_reader: BTreeSet<(u64, u32)>,
+    /// Readers of a queue or key that is gone: some of them are still in `by_reader`.
+    former_readers: VecDeque<(u32, BTreeSet<u64>)>,
+    /// From this number of readers on, they are listed before there is a waiter.
+    pub(crate) many_readers: usize,
+    order: Order,
+    last_seq: u64,
+    last_serial: u64,
+    /// BLOCK times of parked waiters, on the monotonic clock.
+    pub timeouts: Wheel,
+    /// Grace ends of waiters without a connection, on the lease clock.
+    pub graces: Wheel,
+    /// Dirty queues: to be checked once the server accepts writes.
+    stalled: BTreeSet<u32>,
+    /// More dirty queues, from the first on: after a quarantine, all queues of that time.
+    all_stalled: core::ops::Range<u32>,
+    /// Queues whose keys are gone and whose waiters are removed one by one.
+    dropped: VecDeque<u32>,
+    calls: u32,
+    parked: usize,
+    members: usize,
+}
+
+impl Waits {
+    /// No queues yet.
+    pub fn new(keys: HashKeys) -> Self {
+        Self {
+            keys,
+            queues: Slab::default(),
+            lengths: Lengths::default(),
+            waiters: Slab::default(),
+            groups: Slab::default(),
+            over: VecDeque::new(),
+            gone: 0,
+            by_key: Buckets::default(),
+            last_found: Cell::new(NIL),
+            by_owner: Buckets::default(),
+            parties: Slab::default(),
+            by_name: Buckets::default(),
+            plural: BTreeSet::new(),
+            by_holder: Buckets::default(),
+            by_reader: BTreeSet::new(),
+            former_readers: VecDeque::new(),
+            many_readers: MANY_READERS,
+            order: Order::default(),
+            last_seq: FIRST_SEQ,
+            last_serial: 0,
+            timeouts: Wheel::default(),
+            graces: Wheel::default(),
+            stalled: BTreeSet::new(),
+            all_stalled: 0..0,
+            dropped: VecDeque::new(),
+            calls: 0,
+            parked: 0,
+            members: 0,
+        }
+    }
+
+    /// The waiter in `slot`.
+    pub fn get(&self, slot: u32) -> Option<&Waiter> {
+        self.waiters.get(slot)
+    }
+
+    /// The waiter with this id, unless its call has ended.
+    pub fn by_id(&self, id: WaiterId) -> Option<&Waiter> {
+        self.waiters.get(id.slot()).filter(|waiter| waiter.id == id)
+    }
+
+    /// Whether the wait has timed out, noticed or not. (With QUEUE the entry of a blocked call stays when the call is
+    /// over.)
+    pub fn is_over(&self, waiter: &Waiter, mono: Instant, lease: LeaseInstant) -> bool {
+        let call = self.leader(waiter);
+        let stays = call.presence.is_parked() && call.ask.queue_ms.is_some();
+        !stays && call.presence.is_over(mono, lease)
+    }
+
+    /// The waiter of `owner` in `queue`.
+    pub fn place_of(&self, queue: u32, owner: &[u8]) -> Option<u32> {
+        if self.by_owner.is_empty() {
+            return None;
+        }
+        let same = |slot| {
+            self.waiters
+                .get(slot)
+                .filter(|waiter| waiter.queue == queue && *waiter.owner == *owner)
+                .is_some_and(|waiter| !self.is_gone(waiter))
+        };
+        let next = |slot| self.waiters.get(slot).map_or(NIL, |waiter| waiter.next_place);
+        self.by_owner.find(hash_place(self.keys, queue, owner), same, next)
+    }
+
+    /// The waiter of `owner` in the queue of `key`.
+    pub fn place_at(&self, key: Key<'_>, owner: &[u8]) -> Option<u32> {
+        self.place_of(self.queue_of(key)?, owner)
+    }
+
+    /// Number of blocked calls, and of queue entries without a call.
+    pub fn count(&self) -> (usize, usize) {
+        (self.parked, self.waiters.len() - self.parked - self.members)
+    }
+
+    /// Number of waiters in all queues.
+    pub fn len(&self) -> usize {
+        self.waiters.len() - self.gone
+    }
+
+    /// Whether there are no waiters.
+    pub fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// The waiters of a queue in order of service.
+    pub fn walk(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+        self.walk_from(self.queues.get(queue).map_or(NIL, |queue| queue.head))
+    }
+
+    /// The same with the waiters that are gone.
+    pub(crate) fn walk_all(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+        self.walk_all_from(self.queues.get(queue).map_or(NIL, |queue| queue.head))
+    }
+
+    /// Whether a queue has waiters.
+    pub fn has_waiters(&self, queue: u32) -> bool {
+        self.walk(queue).next().is_some()
+    }
+
+    /// Number of waiters in a queue. O(1), except while gone waiters are not removed: then it walks along the queue.
+    pub fn len_of(&self, queue: u32) -> usize {
+        match self.gone {
+            0 => self.queues.get(queue).map_or(0, |queue| queue.len),
+            _ => self.walk(queue).count(),
+        }
+    }
+
+    /// The waiter in `slot` and those behind it.
+    fn walk_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+        self.walk_all_from(slot).filter(|(_, waiter)| !self.is_gone(waiter))
+    }
+
+    fn walk_all_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+        let mut slot = slot;
+        core::iter::from_fn(move || {
+            let here = slot;
+            let waiter = self.waiters.get(here)?;
+            slot = waiter.next;
+            Some((here, waiter))
+        })
+    }
+
+    /// The waiters in front of the one in `slot`, the nearest first.
+    pub fn ahead_of(&self, slot: u32) -> impl Iterator<Item = &Waiter> {
+        let mut at = self.waiters.get(slot).map_or(NIL, |waiter| waiter.prev);
+        let ahead = core::iter::from_fn(move || {
+            let waiter = self.waiters.get(at)?;
+            at = waiter.prev;
+            Some(waiter)
+        });
+        ahead.filter(|waiter| !self.is_gone(waiter))
+    }
+
+    /// Puts a waiter into the queue of `key`; a new queue is of `kind`.
+    pub fn join(&mut self, key: Key<'_>, kind: Kind, newcomer: Newcomer<'_>) -> u32 {
+        let mut queue = self.queue_of(key);
+        if let Some(id) = queue.filter(|&id| self.queues.get(id).is_some_and(|q| q.kind != kind)) {
+            // Left by waiters of another family, and not processed since.
+            self.leave_gone_of(id);
+            self.close_if_empty(id);
+            queue = self.queue_of(key);
+        }
+        let queue = queue.unwrap_or_else(|| self.open_queue(key, kind));
+        let (head, tail) = self.queues.get(queue).map_or((NIL, NIL), |q| (q.head, q.tail));
+        let (prev, next) = match newcomer.rank {
+            Rank::First => (NIL, head),
+            Rank::Restored(seq) if seq < FIRST_SEQ => (NIL, head),
+            Rank::Restored(seq) => self.gap_for(queue, seq),
+            Rank::Last | Rank::Numbered(_) => (tail, NIL),
+        };
+        let seq = match newcomer.rank {
+            // Below all that joined at the end, including those that a grant has removed and that may be restored.
+            Rank::Restored(seq) if seq >= FIRST_SEQ => Some(seq),
+            Rank::First | Rank::Restored(_) => {
+                let first = self.waiters.get(head).map_or(FIRST_SEQ, |first| first.seq);
+                Some(first.min(FIRST_SEQ) - 1)
+            }
+            Rank::Numbered(seq) => {
+                let last = self.waiters.get(tail).map_or(0, |last| last.seq);
+                (seq > last && seq < SEQ_MOST).then_some(seq)
+            }
+            Rank::Last => None,
+        };
+        let seq = seq.unwrap_or(self.last_seq + 1);
+        self.last_seq = self.last_seq.max(seq);
+        let slot = self.waiters.insert(Waiter {
+            id: WaiterId(0),
+            owner: Owner::from(newcomer.owner),
+            client: newcomer.client,
+            presence: newcomer.presence,
+            since: newcomer.since,
+            ask: newcomer.ask,
+            queue,
+            group: NIL,
+            seq,
+            prev,
+            next,
+            elder: NIL,
+            younger: NIL,
+            party: NIL,
+            next_place: NIL,
+            counts: false,
+        });
+        if let Some(before) = self.waiters.get_mut(prev) {
+            before.next = slot;
+        }
+        if let Some(behind) = self.waiters.get_mut(next) {
+            behind.prev = slot;
+        }
+        if let Some(queue) = self.queues.get_mut(queue) {
+            if prev == NIL {
+                queue.head = slot;
+            }
+            if next == NIL {
+                queue.tail = slot;
+            }
+            self.lengths.grow(queue.len);
+            queue.len += 1;
+        }
+        self.count_in(slot);
+        self.note_present(slot);
+        self.mark_unsaved(slot);
+        if !newcomer.owner.is_empty() {
+            self.index(slot);
+        }
+        self.new_id(slot);
+        self.arm(slot);
+        if newcomer.counts {
+            self.count_place(slot);
+        }
+        slot
+    }
+
+    /// The neighbours of a waiter with the sequence number `seq`, which must be unused.
+    fn gap_for(&self, queue: u32, seq: u64) -> (u32, u32) {
+        let next = self.walk_all(queue).find(|(_, waiter)| waiter.seq > seq);
+        match next {
+            Some((slot, waiter)) => (waiter.prev, slot),
+            None => (self.queues.get(queue).map_or(NIL, |queue| queue.tail), NIL),
+        }
+    }
+
+    /// Removes a waiter from its queue, and removes the queue with the last waiter. For a call for several keys it
+    /// removes only this waiter: see [`Waits::disband`].
+    pub fn leave(&mut self, slot: u32) -> Option<Waiter> {
+        self.timeouts.disarm(slot);
+        self.graces.disarm(slot);
+        let waiter = self.waiters.get(slot)?;
+        let was_gone = self.is_gone(waiter);
+        if !waiter.owner.is_empty() {
+            self.unindex(slot);
+        }
+        self.count_out(slot);
+        self.mark_unsaved(slot);
+        self.order.exempt.remove(&slot);
+        self.pass_first_present(slot);
+        self.pass_untold(slot);
+        let waiter = self.waiters.remove(slot)?;
+        self.gone -= usize::from(was_gone);
+        self.unlink_from(slot, (waiter.queue, waiter.prev, waiter.next));
+        // The code that holds the number of an answered or dropped queue closes it.
+        if let Some(queue) = self.queues.get_mut(waiter.queue)
+            && queue.is_live()
+        {
+            if queue.len == 0 && queue.kind.minds_its_queue() {
+                self.stalled.insert(waiter.queue);
+                self.forget_holders(waiter.queue);
+            } else if queue.len == 0 && queue.readers().0 >= self.many_readers {
+                // So that the next waiter need not list all readers again.
+                self.leave_holder(waiter.queue);
+            } else if queue.len == 0 {
+                self.close_queue(waiter.queue);
+            }
+        }
+        Some(waiter)
+    }
+
+    /// Removes a waiter from the list of its queue.
+    fn unlink_from(&mut self, slot: u32, (queue, prev, next): (u32, u32, u32)) {
+        if let Some(before) = self.waiters.get_mut(prev) {
+            before.next = next;
+        }
+        if let Some(behind) = self.waiters.get_mut(next) {
+            behind.prev = prev;
+        }
+        if let Some(queue) = self.queues.get_mut(queue) {
+            if queue.head == slot {
+                queue.head = next;
+            }
+            if queue.tail == slot {
+                queue.tail = prev;
+            }
+            self.lengths.shrink(queue.len);
+            queue.len -= 1;
+        }
+    }
+
+    /// Changes the wait state of a waiter. If it had a blocked call, that call is over, and the waiter gets a new id.
+    pub fn set_presence(&mut self, slot: u32, presence: Presence) {
+        self.count_out(slot);
+        if let Some(waiter) = self.waiters.get_mut(slot) {
+            waiter.presence = presence;
+            if matches!(presence, Presence::Absent { .. }) {
+                waiter.client = NO_CLIENT;
+            }
+        }
+        self.count_in(slot);
+        if self.waiters.get(slot).is_some_and(|waiter| self.is_deserted(waiter)) {
+            self.pass_first_present(slot);
+        } else {
+            self.note_present(slot);
+        }
+        self.new_id(slot);
+        self.arm(slot);
+    }
+
+    /// Gives a waiter to a later call of the same owner.
+    pub fn take_over(&mut self, slot: u32, client: u64, presence: Presence, ask: Ask) {
+        self.count_out(slot);
+        if let Some(waiter) = self.waiters.get_mut(slot) {
+            waiter.client = client;
+            waiter.ask = ask;
+        }
+        self.count_in(slot);
+        self.mark_unsaved(slot);
+        self.set_presence(slot, presence);
+    }
+
+    /// Counts a waiter in its present state.
+    fn count_in(&mut self, slot: u32) {
+        let Some(waiter) = self.waiters.get(slot) else { return };
+        self.parked += usize::from(waiter.presence.is_parked());
+        self.members += usize::from(waiter.presence == Presence::Member);
+        if let Some(queue) = self.queues.get_mut(waiter.queue) {
+            queue.calls += u32::from(is_of_call(waiter.presence));
+            // A dropped queue has freed its sets.
+            let want = Some(waiter.ask.want).filter(|_| !queue.is_dropped);
+            if want.is_some_and(is_maker) {
+                queue.more.get_or_insert_default().makers += 1;
+            }
+            if let Some(permits) = want.and_then(width) {
+                queue.more.get_or_insert_default().wide.insert((permits, slot));
+            }
+        }
+    }
+
+    /// Reverses [`Waits::count_in`].
+    fn count_out(&mut self, slot: u32) {
+        let Some(waiter) = self.waiters.get(slot) else { return };
+        self.parked -= usize::from(waiter.presence.is_parked());
+        self.members -= usize::from(waiter.presence == Presence::Member);
+        if let Some(queue) = self.queues.get_mut(waiter.queue) {
+            queue.calls -= u32::from(is_of_call(waiter.presence));
+            if let Some(more) = &mut queue.more
+                && !queue.is_dropped
+            {
+                more.makers -= u32::from(is_maker(waiter.ask.want));
+                if let Some(permits) = width(waiter.ask.want) {
+                    more.wide.remove(&(permits, slot));
+                }
+            }
+        }
+    }
+
+    fn arm(&mut self, slot: u32) {
+        self.timeouts.disarm(slot);
+        self.graces.disarm(slot);
+        match self.waiters.get(slot).map(|waiter| waiter.presence) {
+            Some(Presence::Parked { until: Some(until) }) => self.timeouts.arm(slot, until.0),
+            Some(Presence::Absent { until }) => self.graces.arm(slot, until.0),
+            Some(Presence::Parked { until: None } | Presence::Member | Presence::Queued) | None => {
+            }
+        }
+    }
+
+    fn new_id(&mut self, slot: u32) {
+        self.calls = self.calls.wrapping_add(1);
+        if let Some(waiter) = self.waiters.get_mut(slot) {
+            waiter.id = WaiterId(u64::from(self.calls) << 32 | u64::from(slot));
+        }
+    }
+}
+
+/// The number of permits that a waiter asks for, if more than one: every semaphore has one.
+fn width(want: Want) -> Option<u32> {
+    match want {
+        Want::Permits { count: n, .. } | Want::Taken(n) if n > 1 => Some(n),
+        _ => None,
+    }
+}
+
+/// Whether the waiter belongs to a blocked call, as its first or a further waiter.
+fn is_of_call(presence: Presence) -> bool {
+    matches!(presence, Presence::Parked { .. } | Presence::Member)
+}
+
+/// Whether a waiter makes the semaphore if it is missing.
+fn is_maker(want: Want) -> bool {
+    matches!(want, Want::Permits { limit: Some(_), .. })
+}

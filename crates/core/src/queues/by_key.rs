@@ -1,0 +1,348 @@
+//! The queues: lookup by key, opening, closing, and pending work.
+
+use super::Waits;
+use super::owners::{Places, hash_place};
+use crate::buckets::Chain;
+use crate::bytes::Name;
+use crate::queues::waiter::{HashKeys, Queue};
+use crate::slab::{NIL, Slab};
+use crate::state::resource::Kind;
+use crate::store::Key;
+use alloc::vec::Vec;
+use core::hash::{BuildHasher, Hash, Hasher};
+
+/// Number of queue ids checked in the search for the next dirty queue.
+const LOOKS_AT_ONCE: usize = 4_096;
+
+impl Waits {
+    /// The queue of `key`, if there is one. It can be empty: then the key has not been checked since the last waiter
+    /// left.
+    pub fn queue_of(&self, key: Key<'_>) -> Option<u32> {
+        if self.by_key.is_empty() {
+            return None;
+        }
+        let same = |id| self.queues.get(id).is_some_and(|queue| queue.key() == key);
+        // A call looks its key up several times, and comparing costs less than hashing. A queue that has ended with its
+        // key still has that name.
+        let last = self.last_found.get();
+        if same(last) && self.queues.get(last).is_some_and(Queue::is_live) {
+            return Some(last);
+        }
+        let next = |id| self.queues.get(id).map_or(NIL, |queue| queue.next_by_key);
+        let found = self.by_key.find(hash_key(self.keys, key), same, next);
+        self.last_found.set(found.unwrap_or(last));
+        found
+    }
+
+    /// The next lookup is for the key of this queue: it is compared before any is hashed.
+    pub fn expect(&self, id: u32) {
+        self.last_found.set(id);
+    }
+
+    /// The queue under `id`.
+    pub fn queue(&self, id: u32) -> Option<&Queue> {
+        self.queues.get(id)
+    }
+
+    /// One above the largest id of a queue: the bound for a walk by id.
+    pub fn queue_bound(&self) -> u32 {
+        self.queues.bound()
+    }
+
+    /// All queues, without those that are [dropped](Waits::drop_queue).
+    pub fn queues(&self) -> impl Iterator<Item = (u32, &Queue)> {
+        self.queues.iter().filter(|(_, queue)| !queue.is_dropped)
+    }
+
+    /// The length of the longest queue, including gone waiters that are not removed yet.
+    pub fn longest(&self) -> usize {
+        self.lengths.longest()
+    }
+
+    pub(super) fn open_queue(&mut self, key: Key<'_>, kind: Kind) -> u32 {
+        self.last_serial += 1;
+        let id = self.queues.insert(Queue {
+            kind,
+            db: key.db,
+            name: Name::from(key.name),
+            len: 0,
+            calls: 0,
+            is_dropped: false,
+            first_present: NIL,
+            serial: self.last_serial,
+            is_answered: false,
+            head: NIL,
+            tail: NIL,
+            holder: 0,
+            of_holder: (NIL, NIL),
+            next_by_key: NIL,
+            next_by_holder: NIL,
+            more: None,
+        });
+        let mut queues = ByKey { keys: self.keys, queues: &mut self.queues };
+        self.by_key.insert(&mut queues, hash_key(self.keys, key), id);
+        id
+    }
+
+    /// The largest serial number that any queue has had.
+    pub fn last_serial(&self) -> u64 {
+        self.last_serial
+    }
+
+    /// Gives a queue a serial number that none had before.
+    pub fn renew_serial(&mut self, id: u32) -> u64 {
+        self.last_serial += 1;
+        if let Some(queue) = self.queues.get_mut(id) {
+            queue.serial = self.last_serial;
+        }
+        self.last_serial
+    }
+
+    pub(super) fn close_queue(&mut self, id: u32) {
+        self.forget_holders(id);
+        let Some(queue) = self.queues.get(id) else { return };
+        let hash = hash_key(self.keys, queue.key());
+        self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
+        self.queues.remove(id);
+        self.stalled.remove(&id);
+    }
+
+    /// All waiters have their answer. The queue is no longer found by its key, and its waiters block no others.
+    pub fn set_answered(&mut self, id: u32) {
+        self.forget_holders(id);
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        queue.is_answered = true;
+        if let Some(more) = &mut queue.more {
+            // No value mirrors the queue now.
+            (more.unsaved, more.untold) = (Vec::new(), NIL);
+        }
+        let hash = hash_key(self.keys, queue.key());
+        self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
+        self.stalled.remove(&id);
+    }
+
+    /// Removes a queue that is empty.
+    pub fn close_if_empty(&mut self, id: u32) {
+        if self.queues.get(id).is_some_and(|queue| queue.len == 0 && !queue.is_dropped) {
+            self.close_queue(id);
+        }
+    }
+
+    /// Removes a queue that is empty and was kept for the readers of its key.
+    pub fn close_if_unused(&mut self, id: u32) {
+        if self.queues.get(id).is_some_and(|queue| queue.kind == Kind::Rw) {
+            self.close_if_empty(id);
+        }
+    }
+
+    /// Marks `queue` dirty.
+    pub fn stall(&mut self, queue: u32) {
+        if self.queues.get(queue).is_some_and(Queue::is_live) {
+            self.stalled.insert(queue);
+        }
+    }
+
+    /// Marks all queues dirty.
+    pub fn stall_all(&mut self) {
+        self.all_stalled = 0..self.queues.bound();
+    }
+
+    /// The next dirty queue.
+    pub fn next_stalled(&mut self) -> Option<u32> {
+        let noted = self.stalled.first().copied();
+        // Ids without a queue are skipped, a number of them at a time: the next call continues.
+        for _ in 0..LOOKS_AT_ONCE {
+            let id = self.all_stalled.start;
+            if self.all_stalled.is_empty() || noted.is_some_and(|noted| noted < id) {
+                break;
+            }
+            self.all_stalled.start += 1;
+            if noted == Some(id) {
+                break;
+            }
+            if self.queues.get(id).is_some_and(Queue::is_live) {
+                return Some(id);
+            }
+        }
+        self.stalled.pop_first()
+    }
+
+    /// Whether any queue is dirty.
+    pub fn has_stalled(&self) -> bool {
+        !self.stalled.is_empty() || !self.all_stalled.is_empty()
+    }
+
+    /// Notes that a waiter of a durable queue came, left or changed.
+    pub(super) fn mark_unsaved(&mut self, slot: u32) {
+        let Some(waiter) = self.waiters.get(slot) else { return };
+        if let Some(queue) = self.queues.get_mut(waiter.queue)
+            && queue.kind == Kind::Fair
+            && queue.is_live()
+        {
+            queue.more.get_or_insert_default().unsaved.push((waiter.seq, slot));
+        }
+    }
+
+    /// Whether a durable queue changed since [`Waits::take_unsaved`].
+    pub fn is_unsaved(&self, queue: u32) -> bool {
+        self.queues.get(queue).is_some_and(Queue::is_unsaved)
+    }
+
+    /// The changes of a durable queue since the last call.
+    pub fn take_unsaved(&mut self, queue: u32) -> Vec<(u64, u32)> {
+        let Some(queue) = self.queues.get_mut(queue) else { return Vec::new() };
+        let unsaved = queue.more.as_mut().map(|more| core::mem::take(&mut more.unsaved));
+        queue.trim();
+        unsaved.unwrap_or_default()
+    }
+
+    /// A value begins to mirror a durable queue: all waiters have to be copied to it.
+    pub fn tell_all(&mut self, queue: u32) {
+        if let Some(queue) = self.queues.get_mut(queue)
+            && queue.head != NIL
+        {
+            queue.more.get_or_insert_default().untold = queue.head;
+        }
+    }
+
+    /// The next waiter to copy to the value.
+    pub fn next_untold(&mut self, queue: u32) -> Option<u32> {
+        let queue = self.queues.get_mut(queue)?;
+        let more = queue.more.as_mut()?;
+        let slot = more.untold;
+        let Some(waiter) = self.waiters.get(slot) else {
+            queue.trim();
+            return None;
+        };
+        more.untold = waiter.next;
+        Some(slot)
+    }
+
+    /// The waiter in `slot` leaves, so it need not be copied any more.
+    pub(super) fn pass_untold(&mut self, slot: u32) {
+        if let Some(waiter) = self.waiters.get(slot)
+            && let Some(more) =
+                self.queues.get_mut(waiter.queue).and_then(|queue| queue.more.as_mut())
+            && more.untold == slot
+        {
+            more.untold = waiter.next;
+        }
+    }
+
+    /// Drops the waiters of this queue together with its key; they are too many for one step. From now on it is not the
+    /// queue of its key: the next waiter begins another one. [`Waits::next_dropped`] drains it.
+    pub fn drop_queue(&mut self, id: u32) {
+        self.forget_holders(id);
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        queue.is_dropped = true;
+        queue.more = None;
+        let hash = hash_key(self.keys, queue.key());
+        self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
+        self.stalled.remove(&id);
+        self.dropped.push_back(id);
+    }
+
+    /// [`Waits::drop_queue`] except for some of its waiters: they keep their order in a new queue of the key.
+    pub fn move_out(&mut self, id: u32, stay: &[u32]) {
+        let Some(queue) = self.queues.get(id) else { return };
+        let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
+        self.drop_queue(id);
+        if !stay.is_empty() {
+            let new = self.open_queue(Key { db, name: &name }, kind);
+            for &slot in stay {
+                self.move_to(slot, new);
+            }
+        }
+    }
+
+    /// A waiter of a dropped queue; `None` when none is left.
+    pub fn next_dropped(&mut self) -> Option<u32> {
+        while let Some(&id) = self.dropped.front() {
+            // Its id is not used again before it is removed here.
+            if let Some(queue) = self.queues.get(id).filter(|queue| queue.len > 0) {
+                return Some(queue.head);
+            }
+            self.dropped.pop_front();
+            self.queues.remove(id);
+        }
+        None
+    }
+
+    /// Whether any dropped queue has waiters.
+    pub fn has_dropped(&self) -> bool {
+        !self.dropped.is_empty()
+    }
+
+    /// The dropped queues.
+    pub fn dropped(&self) -> impl Iterator<Item = (u32, &Queue)> {
+        self.dropped.iter().filter_map(|&id| Some((id, self.queues.get(id)?)))
+    }
+
+    /// Moves a waiter to the end of another queue of the same key: the call behind it continues.
+    pub fn move_to(&mut self, slot: u32, to: u32) {
+        self.count_out(slot);
+        self.pass_first_present(slot);
+        self.pass_untold(slot);
+        let Some(waiter) = self.waiters.get(slot) else { return };
+        let (from, prev, next) = (waiter.queue, waiter.prev, waiter.next);
+        let owner = waiter.owner.clone();
+        self.unlink_from(slot, (from, prev, next));
+        let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
+        if !owner.is_empty() {
+            self.by_owner.remove(&mut places, hash_place(self.keys, from, &owner), slot);
+        }
+        let tail = self.queues.get(to).map_or(NIL, |queue| queue.tail);
+        if let Some(waiter) = self.waiters.get_mut(slot) {
+            waiter.queue = to;
+            waiter.prev = tail;
+            waiter.next = NIL;
+        }
+        if let Some(last) = self.waiters.get_mut(tail) {
+            last.next = slot;
+        }
+        if let Some(queue) = self.queues.get_mut(to) {
+            if tail == NIL {
+                queue.head = slot;
+            }
+            queue.tail = slot;
+            self.lengths.grow(queue.len);
+            queue.len += 1;
+        }
+        if !owner.is_empty() {
+            let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
+            self.by_owner.insert(&mut places, hash_place(self.keys, to, &owner), slot);
+        }
+        self.count_in(slot);
+        self.note_present(slot);
+        self.mark_unsaved(slot);
+    }
+}
+
+/// The queues as entries of the table by key.
+struct ByKey<'a> {
+    keys: HashKeys,
+    queues: &'a mut Slab<Queue>,
+}
+
+impl Chain for ByKey<'_> {
+    fn hash(&self, id: u32) -> u64 {
+        self.queues.get(id).map_or(0, |queue| hash_key(self.keys, queue.key()))
+    }
+
+    fn next(&self, id: u32) -> u32 {
+        self.queues.get(id).map_or(NIL, |queue| queue.next_by_key)
+    }
+
+    fn set_next(&mut self, id: u32, next: u32) {
+        if let Some(queue) = self.queues.get_mut(id) {
+            queue.next_by_key = next;
+        }
+    }
+}
+
+fn hash_key(keys: HashKeys, key: Key<'_>) -> u64 {
+    let mut hasher = keys.build_hasher();
+    key.db.hash(&mut hasher);
+    hasher.write(key.name);
+    hasher.finish()
+}

@@ -1,0 +1,50 @@
+//! Wait tables that are set aside as a whole.
+
+use super::Waits;
+use crate::queues::waiter::{Queue, Waiter};
+use crate::state::resource::Debris;
+use core::iter::once;
+
+impl Waits {
+    /// Takes all waiters away. New ids and serial numbers do not repeat the old ones.
+    #[must_use]
+    pub fn take_all(&mut self) -> Self {
+        let mut fresh = Self::new(self.keys);
+        fresh.calls = self.calls;
+        fresh.last_seq = self.last_seq;
+        fresh.last_serial = self.last_serial;
+        fresh.many_readers = self.many_readers;
+        core::mem::replace(self, fresh)
+    }
+
+    /// One above the largest slot of a waiter.
+    pub fn slot_bound(&self) -> u32 {
+        self.waiters.bound()
+    }
+
+    /// Removes a waiter from tables that were set aside. These tables are not consistent any more, but the remaining
+    /// waiters are still found by slot and id.
+    pub fn strike(&mut self, slot: u32) -> Option<Waiter> {
+        self.waiters.remove(slot)
+    }
+
+    /// The remains of tables without waiters, to be freed piece by piece.
+    pub(crate) fn into_debris(self, debris: &mut Debris) {
+        debris.add(self.waiters.into_values());
+        debris.add(self.queues.into_values().flat_map(|mut queue: Queue| {
+            let more = queue.more.take().map(|more| *more).unwrap_or_default();
+            let readers = more.readers.into_iter().map(drop);
+            readers.chain(more.wide.into_iter().map(drop)).chain(once(()))
+        }));
+        debris.add(self.groups.into_values());
+        debris.add(self.parties.into_values());
+        debris.add(self.plural.into_iter());
+        debris.add(self.by_reader.into_iter());
+        debris.add(self.former_readers.into_iter().flat_map(|(_, readers)| readers));
+        debris.add(self.stalled.into_iter());
+        debris.add(self.order.unsure.into_iter());
+        debris.add(self.order.exempt.into_iter());
+        debris.add(self.timeouts.into_parts());
+        debris.add(self.graces.into_parts());
+    }
+}

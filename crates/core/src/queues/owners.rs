@@ -1,0 +1,233 @@
+//! The waiters of each owner, in all queues.
+
+use super::Waits;
+use super::order::LOWEST;
+use crate::buckets::Chain;
+use crate::queues::waiter::{HashKeys, Waiter};
+use crate::slab::{NIL, Slab};
+use core::hash::{BuildHasher, Hash, Hasher};
+use core::num::NonZeroU32;
+
+/// An owner that has waiters.
+#[derive(Debug)]
+pub(super) struct Party {
+    /// Its rank in the order of waiting owners.
+    pub(super) level: i64,
+    /// Its first waiter: the others are linked to it.
+    pub(super) eldest: u32,
+    /// Number of its waiters.
+    places: NonZeroU32,
+    /// The next entry of its bucket in the table of owners.
+    next_by_name: u32,
+}
+
+impl Waits {
+    /// The waiters of `owner` in all queues.
+    pub fn places_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (u32, &Waiter)> {
+        self.places_of(self.party_of(owner).unwrap_or(NIL))
+    }
+
+    pub(super) fn places_of(&self, party: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+        let mut slot = self.parties.get(party).map_or(NIL, |party| party.eldest);
+        core::iter::from_fn(move || {
+            let here = slot;
+            let waiter = self.waiters.get(here)?;
+            slot = waiter.younger;
+            Some((here, waiter))
+        })
+    }
+
+    /// Whether the owner of a waiter has another one elsewhere.
+    pub fn is_plural(&self, waiter: &Waiter) -> bool {
+        waiter.elder != NIL || waiter.younger != NIL
+    }
+
+    /// Number of owners that have more than one waiter.
+    pub fn plural_count(&self) -> usize {
+        self.plural.len()
+    }
+
+    /// The owners that have more than one waiter.
+    pub fn plural_owners(&self) -> impl Iterator<Item = &[u8]> {
+        self.plural.iter().filter_map(|&party| self.name_of(party))
+    }
+
+    pub(super) fn party_of(&self, owner: &[u8]) -> Option<u32> {
+        if self.by_name.is_empty() {
+            return None;
+        }
+        let same = |party| self.name_of(party).is_some_and(|name| *name == *owner);
+        self.by_name.find(hash_owner(self.keys, owner), same, |party| self.next_by_name(party))
+    }
+
+    /// The party whose owner has this hash.
+    pub(super) fn party_with(&self, hash: u64) -> Option<u32> {
+        let same = |party| self.hash_of(party) == hash;
+        self.by_name.find(hash, same, |party| self.next_by_name(party))
+    }
+
+    fn next_by_name(&self, party: u32) -> u32 {
+        self.parties.get(party).map_or(NIL, |party| party.next_by_name)
+    }
+
+    pub(super) fn hash_of(&self, party: u32) -> u64 {
+        self.name_of(party).map_or(0, |name| hash_owner(self.keys, name))
+    }
+
+    /// The owner with this hash, if it has waiters.
+    pub(super) fn owner_with(&self, hash: u64) -> Option<&[u8]> {
+        if self.by_name.is_empty() || hash == 0 {
+            return None;
+        }
+        self.name_of(self.party_with(hash)?)
+    }
+
+    fn name_of(&self, party: u32) -> Option<&[u8]> {
+        let eldest = self.parties.get(party)?.eldest;
+        self.waiters.get(eldest).map(|waiter| &*waiter.owner)
+    }
+
+    /// Adds a waiter to the table by owner.
+    pub(super) fn index(&mut self, slot: u32) {
+        let Some(waiter) = self.waiters.get(slot) else { return };
+        let (keys, owner, queue) = (self.keys, waiter.owner.clone(), waiter.queue);
+        let mut places = Places { keys, waiters: &mut self.waiters };
+        self.by_owner.insert(&mut places, hash_place(keys, queue, &owner), slot);
+        let known = self.party_of(&owner);
+        if let Some(party) = known
+            && let Some(known) = self.parties.get_mut(party)
+        {
+            known.places = known.places.saturating_add(1);
+            let eldest = known.eldest;
+            // Right behind the first, so that no walk is needed.
+            let younger = self.waiters.get(eldest).map_or(NIL, |waiter| waiter.younger);
+            for (at, elder_of) in [(younger, slot), (slot, eldest)] {
+                if let Some(waiter) = self.waiters.get_mut(at) {
+                    waiter.elder = elder_of;
+                }
+            }
+            for (at, younger_of) in [(eldest, slot), (slot, younger)] {
+                if let Some(waiter) = self.waiters.get_mut(at) {
+                    waiter.younger = younger_of;
+                }
+            }
+            self.plural.insert(party);
+        }
+        let party = known.unwrap_or_else(|| self.add_party(slot, &owner));
+        if let Some(waiter) = self.waiters.get_mut(slot) {
+            waiter.party = party;
+        }
+    }
+
+    pub(super) fn unindex(&mut self, slot: u32) {
+        let Some(waiter) = self.waiters.get(slot) else { return };
+        let (elder, younger, party) = (waiter.elder, waiter.younger, waiter.party);
+        let place = hash_place(self.keys, waiter.queue, &waiter.owner);
+        let owner = hash_owner(self.keys, &waiter.owner);
+        let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
+        self.by_owner.remove(&mut places, place, slot);
+        if let Some(waiter) = self.waiters.get_mut(younger) {
+            waiter.elder = elder;
+        }
+        if let Some(waiter) = self.waiters.get_mut(elder) {
+            waiter.younger = younger;
+        }
+        let Some(known) = self.parties.get_mut(party) else { return };
+        if let Some(left) = NonZeroU32::new(known.places.get() - 1) {
+            known.places = left;
+            if elder == NIL {
+                known.eldest = younger;
+            }
+            if left.get() == 1 {
+                self.plural.remove(&party);
+            }
+        } else {
+            let (keys, waiters) = (self.keys, &self.waiters);
+            let mut parties = ByName { keys, parties: &mut self.parties, waiters };
+            self.by_name.remove(&mut parties, owner, party);
+            self.parties.remove(party);
+            self.trust(party);
+        }
+    }
+
+    fn add_party(&mut self, slot: u32, owner: &[u8]) -> u32 {
+        let party =
+            Party { level: LOWEST, eldest: slot, places: NonZeroU32::MIN, next_by_name: NIL };
+        let id = self.parties.insert(party);
+        let (keys, waiters) = (self.keys, &self.waiters);
+        let mut parties = ByName { keys, parties: &mut self.parties, waiters };
+        self.by_name.insert(&mut parties, hash_owner(keys, owner), id);
+        id
+    }
+}
+
+/// The waiters as entries of the table by queue and owner.
+pub(super) struct Places<'a> {
+    pub(super) keys: HashKeys,
+    pub(super) waiters: &'a mut Slab<Waiter>,
+}
+
+impl Chain for Places<'_> {
+    fn hash(&self, slot: u32) -> u64 {
+        let waiter = self.waiters.get(slot);
+        waiter.map_or(0, |waiter| hash_place(self.keys, waiter.queue, &waiter.owner))
+    }
+
+    fn next(&self, slot: u32) -> u32 {
+        self.waiters.get(slot).map_or(NIL, |waiter| waiter.next_place)
+    }
+
+    fn set_next(&mut self, slot: u32, next: u32) {
+        if let Some(waiter) = self.waiters.get_mut(slot) {
+            waiter.next_place = next;
+        }
+    }
+}
+
+/// The owners with waiters as entries of the table by name.
+struct ByName<'a> {
+    keys: HashKeys,
+    parties: &'a mut Slab<Party>,
+    waiters: &'a Slab<Waiter>,
+}
+
+impl Chain for ByName<'_> {
+    fn hash(&self, party: u32) -> u64 {
+        let eldest = self.parties.get(party).and_then(|party| self.waiters.get(party.eldest));
+        eldest.map_or(0, |waiter| hash_owner(self.keys, &waiter.owner))
+    }
+
+    fn next(&self, party: u32) -> u32 {
+        self.parties.get(party).map_or(NIL, |party| party.next_by_name)
+    }
+
+    fn set_next(&mut self, party: u32, next: u32) {
+        if let Some(party) = self.parties.get_mut(party) {
+            party.next_by_name = next;
+        }
+    }
+}
+
+pub(super) fn hash_place(keys: HashKeys, queue: u32, owner: &[u8]) -> u64 {
+    let mut hasher = keys.build_hasher();
+    queue.hash(&mut hasher);
+    hasher.write(owner);
+    hasher.finish()
+}
+
+/// Never 0, which means "no owner".
+pub(super) fn hash_owner(keys: HashKeys, owner: &[u8]) -> u64 {
+    let mut hasher = keys.build_hasher();
+    hasher.write(owner);
+    hasher.finish().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_costs_no_more_than_the_memory_account_assumes() {
+        assert_eq!(size_of::<Option<Party>>(), 24);
+    }
+}

@@ -1,0 +1,357 @@
+//! The volatile half of a primitive: its waiters and their demands. The queues themselves are in
+//! [`waits`](crate::queues).
+//!
+//! A waiter is in one of three states: *parked* (a blocked call), *queued* (a queue entry with a connection but no
+//! blocked call) or *absent* (a queue entry whose connection is closed, within its grace). A call that waits for
+//! several keys has a waiter in each of their queues: its first one is parked, the others are its *members*.
+
+use crate::bytes::{Name, Owner};
+use crate::slab::NIL;
+use crate::state::hold::Notify;
+use crate::state::holds::HoldId;
+use crate::state::resource::Kind;
+use crate::store::Key;
+use crate::time::{Instant, LeaseInstant, Millis};
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
+use dlock_wire::permit::PermitId;
+use dlock_wire::request::Mode;
+use siphasher::sip::SipHasher13;
+
+/// The id by which the shell knows a waiter. The same slot gets a new id for each call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WaiterId(pub u64);
+
+impl WaiterId {
+    /// The waiter slot behind the id.
+    pub fn slot(self) -> u32 {
+        let [a, b, c, d, ..] = self.0.to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
+}
+
+/// Keys of the hash function, random per process: names and owners come from clients.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HashKeys(pub u64, pub u64);
+
+impl BuildHasher for HashKeys {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0, self.1)
+    }
+}
+
+/// How a waiter waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// A blocked call; `until` is the end of its BLOCK time, `None` for no end.
+    Parked {
+        /// End of the wait.
+        until: Option<Instant>,
+    },
+    /// A further waiter of a blocked call that waits for several keys.
+    Member,
+    /// A queue entry with a live connection and no blocked call.
+    Queued,
+    /// A queue entry whose connection is closed. Except in a fair lock, it is granted nothing and blocks no other
+    /// waiter until its owner asks again.
+    Absent {
+        /// End of its grace.
+        until: LeaseInstant,
+    },
+}
+
+impl Presence {
+    /// Whether the wait has timed out, noticed or not.
+    pub fn is_over(self, mono: Instant, lease: LeaseInstant) -> bool {
+        match self {
+            Self::Parked { until } => until.is_some_and(|until| until <= mono),
+            Self::Member | Self::Queued => false,
+            Self::Absent { until } => until <= lease,
+        }
+    }
+
+    /// Whether it is a blocked call.
+    pub fn is_parked(self) -> bool {
+        matches!(self, Self::Parked { .. })
+    }
+}
+
+/// The demand of a waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Want {
+    /// A lock.
+    #[default]
+    Lock,
+    /// A read-write lock.
+    Rw(Mode),
+    /// Permits with an owner and a lease.
+    Permits {
+        /// Number of permits.
+        count: u32,
+        /// Make the semaphore with this number of permits if it is missing.
+        limit: Option<u32>,
+        /// The id of the new permits.
+        id: PermitId,
+    },
+    /// This number of permits without an owner.
+    Taken(u32),
+    /// The opening of a latch.
+    Open,
+}
+
+impl Want {
+    /// Whether owners that wait for it can wait for each other forever.
+    pub fn can_lock_up(self) -> bool {
+        matches!(self, Self::Lock | Self::Rw(_))
+    }
+}
+
+/// The arguments of a waiter's call.
+#[derive(Debug, Clone, Default)]
+pub struct Ask {
+    /// Its demand.
+    pub want: Want,
+    /// Lease of the future hold.
+    pub lease_ms: Millis,
+    /// QUEUE, if given.
+    pub queue_ms: Option<Millis>,
+    /// NOTIFY, or what QUEUE implies.
+    pub notify: Notify,
+    /// REQID, if given.
+    pub request: Option<Box<[u8]>>,
+    /// BIND, if given.
+    pub bind_ms: Option<Millis>,
+    /// LABEL, empty without.
+    pub label: Box<[u8]>,
+}
+
+impl Ask {
+    /// Bytes on the heap.
+    pub fn heap_size(&self) -> usize {
+        let channel = self.notify.heap_size();
+        channel + self.request.as_ref().map_or(0, |id| id.len()) + self.label.len()
+    }
+}
+
+/// The position of a new waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rank {
+    /// Behind all others.
+    Last,
+    /// In front of all others (an upgrade).
+    First,
+    /// Behind all others, with this sequence number if it is larger than theirs.
+    Numbered(u64),
+    /// The former position of a waiter with this sequence number, which has left since.
+    Restored(u64),
+}
+
+/// A waiter that joins a queue.
+#[derive(Debug)]
+pub struct Newcomer<'a> {
+    /// The owner it asks for; empty for calls without one.
+    pub owner: &'a [u8],
+    /// Its connection; [`NO_CLIENT`](crate::state::hold::NO_CLIENT) when absent.
+    pub client: u64,
+    /// How it waits.
+    pub presence: Presence,
+    /// Start of the wait.
+    pub since: Instant,
+    /// The arguments of its call.
+    pub ask: Ask,
+    /// Its position.
+    pub rank: Rank,
+    /// Its owner can wait forever here; not if it takes any of several keys.
+    pub counts: bool,
+}
+
+/// One waiter.
+#[derive(Debug)]
+pub struct Waiter {
+    /// Its current id.
+    pub id: WaiterId,
+    /// The owner it asks for; empty for calls without one.
+    pub owner: Owner,
+    /// Its connection; [`NO_CLIENT`](crate::state::hold::NO_CLIENT) when absent.
+    pub client: u64,
+    /// How it waits.
+    pub presence: Presence,
+    /// Start of the wait.
+    pub since: Instant,
+    /// The arguments of its call.
+    pub ask: Ask,
+    /// Its queue.
+    pub queue: u32,
+    /// The call for several keys that it belongs to, or [`NIL`].
+    pub group: u32,
+    /// Position in the queue: smaller numbers are in front.
+    pub seq: u64,
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+    /// The waiters of the same owner in other queues, linked in both directions.
+    pub(crate) elder: u32,
+    pub(crate) younger: u32,
+    /// Its owner among the waiting owners; [`NIL`] for calls without an owner.
+    pub(crate) party: u32,
+    /// The next waiter of its bucket in the table by queue and owner.
+    pub(crate) next_place: u32,
+    /// It is part of the order of waiting owners.
+    pub(crate) counts: bool,
+}
+
+impl Waiter {
+    /// Whether it waits for several keys at once.
+    pub fn is_grouped(&self) -> bool {
+        self.group != NIL
+    }
+}
+
+/// A call that waits for several keys.
+#[derive(Debug)]
+pub struct Group {
+    /// Its waiters by slot, in the order of its keys; the first is the parked one. If the call is over: the waiters
+    /// that are not removed yet.
+    pub members: Vec<u32>,
+    /// The call is over and its waiters are gone: counts and lookups skip them.
+    pub(crate) is_over: bool,
+    /// It takes the first key that becomes free, instead of all keys.
+    pub takes_any: bool,
+    /// The members whose key is grantable to the call; empty if `takes_any`.
+    pub ready: hashbrown::HashSet<u32, HashKeys>,
+}
+
+/// The waiters of one key.
+#[derive(Debug)]
+pub struct Queue {
+    /// The family for which they asked.
+    pub kind: Kind,
+    /// Database of the key.
+    pub db: u32,
+    /// Name of the key.
+    pub name: Name,
+    /// Number of waiters.
+    pub len: usize,
+    /// Number of waiters that belong to blocked calls.
+    pub calls: u32,
+    /// Its key is gone, and its waiters end with it: see [`Waits::drop_queue`](crate::queues::Waits::drop_queue).
+    pub is_dropped: bool,
+    /// The first waiter that is not deserted; [`NIL`] if there is none. It saves each grant a walk over a long deserted
+    /// front.
+    pub(crate) first_present: u32,
+    /// No other queue ever had this number.
+    pub serial: u64,
+    /// Every waiter has its answer; the tick sends the answers in portions. New waiters of the key join another queue.
+    pub is_answered: bool,
+    pub(crate) head: u32,
+    pub(crate) tail: u32,
+    /// Hash of the owner that holds the key exclusively or writes; 0 if there is none.
+    pub(crate) holder: u64,
+    /// The queues before and after this one in the list of queues with the same holder.
+    pub(crate) of_holder: (u32, u32),
+    /// The next queue of its bucket in the tables of queues by key and by holder.
+    pub(crate) next_by_key: u32,
+    pub(crate) next_by_holder: u32,
+    /// The parts that few queues have.
+    pub(crate) more: Option<Box<More>>,
+}
+
+/// The parts that only some queues need.
+#[derive(Debug)]
+pub(crate) struct More {
+    /// Waiters that came, left or changed since the value was updated, by sequence number and slot; only for durable
+    /// queues.
+    pub(crate) unsaved: Vec<(u64, u32)>,
+    /// The first waiter not copied to the value since it began to mirror this queue; [`NIL`] if all are. Only for
+    /// durable queues.
+    pub(crate) untold: u32,
+    /// Number of waiters that would create the semaphore.
+    pub(crate) makers: u32,
+    /// The readers of the key, as hashes of owners.
+    pub(crate) readers: BTreeSet<u64>,
+    /// The last reader listed of very many, while the others are not listed yet.
+    pub(crate) noted_to: Option<HoldId>,
+    /// Waiters that ask for more than one permit: the number, and the slot.
+    pub(crate) wide: BTreeSet<(u32, u32)>,
+    /// A waiter, and the count of connections that became active again, plus one. At that count all waiters in front of
+    /// it were skipped. 0 if none is known.
+    pub(crate) behind_passed: (u32, u64),
+}
+
+impl Default for More {
+    fn default() -> Self {
+        let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
+        let (unsaved, untold, noted_to, behind_passed) = (Vec::new(), NIL, None, (NIL, 0));
+        Self { unsaved, untold, makers: 0, readers, noted_to, wide, behind_passed }
+    }
+}
+
+impl More {
+    /// Whether it carries no information.
+    fn is_default(&self) -> bool {
+        self.unsaved.is_empty()
+            && self.untold == NIL
+            && self.makers == 0
+            && self.readers.is_empty()
+            && self.noted_to.is_none()
+            && self.wide.is_empty()
+            && self.behind_passed.1 == 0
+    }
+}
+
+// There can be as many queues as waiters.
+const _: () = assert!(core::mem::size_of::<Option<Queue>>() <= 96);
+
+impl Queue {
+    /// Whether it is the queue of its key: not one whose waiters have their answer, or have ended with the key.
+    pub fn is_live(&self) -> bool {
+        !self.is_answered && !self.is_dropped
+    }
+
+    /// Whether the durable waiters changed since the value was updated, or are not all copied to it.
+    pub fn is_unsaved(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| !more.unsaved.is_empty() || more.untold != NIL)
+    }
+
+    /// Number of waiters that would create the semaphore.
+    pub fn makers(&self) -> u32 {
+        self.more.as_ref().map_or(0, |more| more.makers)
+    }
+
+    /// Frees `more` while it carries no information: most queues need it only between two commands.
+    pub(crate) fn trim(&mut self) {
+        self.more.take_if(|more| more.is_default());
+    }
+
+    /// The number of readers of the key, and their owner hashes.
+    pub(crate) fn readers(&self) -> (usize, impl Iterator<Item = u64>) {
+        let readers = self.more.as_ref().map(|more| &more.readers);
+        let count = readers.map_or(0, BTreeSet::len);
+        (count, readers.into_iter().flatten().copied())
+    }
+
+    /// Whether some of very many readers are not listed yet.
+    pub(crate) fn has_readers_to_note(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.noted_to.is_some())
+    }
+
+    /// Waiters that ask for more than `capacity` permits, which is at least one: the number, and the slot.
+    pub(crate) fn wider_than(&self, capacity: u32) -> impl Iterator<Item = (u32, u32)> {
+        let wide = self.more.as_ref().map(|more| &more.wide);
+        wide.into_iter().flat_map(move |wide| wide.range((capacity + 1, 0)..).copied())
+    }
+
+    /// The key.
+    pub fn key(&self) -> Key<'_> {
+        Key { db: self.db, name: &self.name }
+    }
+
+    /// Whether this queue skips waiters without a connection. Those of a fair lock are durable: they are served within
+    /// their grace.
+    pub fn skips_absent(&self) -> bool {
+        self.kind != Kind::Fair
+    }
+}

@@ -1,0 +1,56 @@
+//! The durable state of a fair lock: a lock and its queue entries.
+
+use crate::bytes::Owner;
+use crate::queues::waiter::Ask;
+use crate::state::resource::Lock;
+use crate::time::Instant;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// A lock whose queue is part of the key.
+///
+/// The entries mirror the queue of the key: the machine updates them whenever it opens the key. They outlive the
+/// process, the queue does not.
+#[derive(Debug)]
+pub struct Fair {
+    /// The lock.
+    pub lock: Lock,
+    /// The queue entries by sequence number, in order of service. Boxed, because most queues are short and a node of
+    /// the map has room for eleven.
+    pub places: BTreeMap<u64, Box<Place>>,
+    /// Serial number of the queue that `places` mirrors; 0 for none.
+    pub mirrors: u64,
+    /// Sequence numbers of entries that came, left or changed since the last record.
+    pub touched: Vec<u64>,
+    /// Very many entries left since the last record: the next one carries the whole state.
+    pub needs_whole_record: bool,
+}
+
+/// A durable queue entry.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The owner that waits.
+    pub owner: Owner,
+    /// Start of the wait.
+    pub since: Instant,
+    /// The arguments of its call.
+    pub ask: Ask,
+}
+
+impl Fair {
+    /// A lock without holder and queue entries.
+    pub fn free() -> Self {
+        let (places, touched) = (BTreeMap::new(), Vec::new());
+        Self { lock: Lock::Free, places, mirrors: 0, touched, needs_whole_record: false }
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_size(&self) -> usize {
+        let entry = size_of::<Place>() + 2 * size_of::<u64>();
+        let lock = self.lock.hold().map_or(0, crate::state::hold::Hold::heap_size);
+        let rest: usize =
+            self.places.values().map(|place| place.owner.heap_size() + place.ask.heap_size()).sum();
+        size_of::<Self>() + lock + self.places.len() * entry * 4 / 3 + rest
+    }
+}

@@ -1,0 +1,182 @@
+//! Keys with a durable queue. A fair lock saves its queue. A semaphore made by LIMIT is removed when no client needs it
+//! any more.
+
+use crate::machine::{Machine, Role};
+use crate::queues::waiter::{Newcomer, Presence, Rank, Waiter};
+use crate::state::fair::{Fair, Place};
+use crate::state::hold::NO_CLIENT;
+use crate::state::resource::{Body, Debris, Kind, Resource};
+use crate::turn::Step;
+use alloc::boxed::Box;
+use alloc::collections::btree_map::Entry;
+
+/// Number of queue entries that one step adds to a value, or lists as removed.
+const PLACES_AT_ONCE: usize = 32;
+
+impl Machine {
+    /// Updates the value of a key from its queue.
+    pub(crate) fn mind_queue(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        if self.role == Role::Replica {
+            return;
+        }
+        let queue = self.waits.queue_of(step.key);
+        if !self.accepts_writes() {
+            // The rest is a write, which has to wait.
+            if let Some(queue) = queue {
+                self.waits.stall(queue);
+            }
+            return;
+        }
+        match &mut resource.body {
+            Body::Fair(fair) => {
+                self.mirror(queue, fair);
+                step.dirty |= !fair.touched.is_empty() || fair.needs_whole_record;
+            }
+            Body::Semaphore(semaphore) => {
+                let is_awaited =
+                    queue.and_then(|id| self.waits.queue(id)).is_some_and(|q| q.len > 0);
+                if semaphore.is_passing && semaphore.is_unused() && !is_awaited {
+                    semaphore.capacity = 0;
+                    step.dirty = true;
+                }
+            }
+            Body::Lock(_) | Body::Rw(_) | Body::Latch(_) => {}
+        }
+        if let Some(queue) = queue {
+            self.waits.close_if_empty(queue);
+        }
+    }
+
+    /// Copies the queue of a key into its fair lock. It copies the changes, or all entries if the value or the queue is
+    /// not the one of the last copy (DEL, RENAME, SWAPDB). Of very many entries each step copies some, and the tick
+    /// continues. Entries not copied yet are lost if the process ends.
+    fn mirror(&mut self, queue: Option<u32>, fair: &mut Fair) {
+        let Some(queue) = queue else {
+            self.drop_mirrored(fair);
+            fair.mirrors = 0;
+            return;
+        };
+        let serial = self.waits.queue(queue).map_or(0, |queue| queue.serial);
+        let unsaved = self.waits.take_unsaved(queue);
+        if fair.mirrors == serial {
+            for (seq, slot) in unsaved {
+                let waiter = self.waits.get(slot);
+                let waiter = waiter.filter(|waiter| waiter.queue == queue && waiter.seq == seq);
+                let is_news = match waiter {
+                    Some(waiter) => {
+                        fair.places.insert(seq, place(waiter));
+                        true
+                    }
+                    None => fair.places.remove(&seq).is_some(),
+                };
+                if is_news {
+                    fair.touched.push(seq);
+                }
+            }
+        } else {
+            self.drop_mirrored(fair);
+            self.waits.tell_all(queue);
+            // If a value that mirrored this queue earlier comes back, it must not pass for this one.
+            fair.mirrors = self.waits.renew_serial(queue);
+        }
+        self.mirror_some(queue, fair);
+    }
+
+    /// Copies some waiters that the fair lock does not have yet.
+    fn mirror_some(&mut self, queue: u32, fair: &mut Fair) {
+        let mut left = PLACES_AT_ONCE.min(self.wide_at_once);
+        while left > 0
+            && let Some(slot) = self.waits.next_untold(queue)
+        {
+            let Some(waiter) = self.waits.get(slot) else { continue };
+            left -= 1;
+            // The waiter may have come, or changed, since.
+            if let Entry::Vacant(vacant) = fair.places.entry(waiter.seq) {
+                vacant.insert(place(waiter));
+                fair.touched.push(waiter.seq);
+            }
+        }
+        if self.waits.is_unsaved(queue) {
+            self.waits.stall(queue);
+        }
+    }
+
+    /// Unlinks the entries of a fair lock from every queue.
+    fn drop_mirrored(&mut self, fair: &mut Fair) {
+        let places = core::mem::take(&mut fair.places);
+        if places.len() <= PLACES_AT_ONCE.min(self.wide_at_once) {
+            fair.touched.extend(places.into_keys());
+        } else {
+            fair.needs_whole_record = true;
+            let mut debris = Debris::default();
+            debris.add(places.into_iter());
+            self.debris.push_back(debris);
+        }
+    }
+
+    /// Turns the entries of a fair lock into waiters without a connection. The lock was loaded, or belonged to a
+    /// primary that is gone. Their graces start when this server takes writes, or at the end of its quarantine: no
+    /// owner could ask again earlier.
+    pub(crate) fn adopt_places(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let Body::Fair(fair) = &mut resource.body else { return };
+        let queue = self.waits.queue_of(step.key).and_then(|id| self.waits.queue(id));
+        if queue.is_some_and(|queue| queue.serial == fair.mirrors) {
+            return;
+        }
+        let from = step.lease + self.quarantine_left(step.now.mono);
+        for (seq, place) in core::mem::take(&mut fair.places) {
+            if self.waits.place_at(step.key, &place.owner).is_some() {
+                // The owner has asked again since, and waits already.
+                fair.touched.push(seq);
+                continue;
+            }
+            let grace_ms = place.ask.queue_ms.unwrap_or(self.settings.fair_grace_ms);
+            let newcomer = Newcomer {
+                owner: &place.owner,
+                client: NO_CLIENT,
+                presence: Presence::Absent { until: from + grace_ms },
+                since: place.since,
+                ask: place.ask.clone(),
+                rank: Rank::Numbered(seq),
+                counts: true,
+            };
+            let slot = self.waits.join(step.key, Kind::Fair, newcomer);
+            let new_seq = self.waits.get(slot).map_or(seq, |waiter| waiter.seq);
+            if new_seq != seq {
+                fair.touched.extend([seq, new_seq]);
+            }
+            fair.places.insert(new_seq, place);
+        }
+        let Some(queue) = self.waits.queue_of(step.key) else { return };
+        // If other waiters were here before, all entries are written again.
+        if self.waits.queue(queue).is_some_and(|queue| queue.len == fair.places.len()) {
+            self.waits.take_unsaved(queue);
+            // Another value may have mirrored this queue and come back.
+            fair.mirrors = self.waits.renew_serial(queue);
+        }
+        step.dirty |= !fair.touched.is_empty();
+        self.waits.stall(queue);
+        self.waits.note_holders(queue, resource, true);
+    }
+
+    /// The key of a fair lock was deleted: queue entries without a blocked call end with it.
+    pub(crate) fn drop_places(&mut self, queue: u32) {
+        let Some(found) = self.waits.queue(queue) else { return };
+        if found.len > self.wide_at_once {
+            let calls = self.calls_in(queue);
+            self.waits.move_out(queue, &calls);
+            return;
+        }
+        for slot in self.waiters_of(queue) {
+            if self.waits.get(slot).is_some_and(|waiter| !waiter.presence.is_parked()) {
+                self.forget_place(slot);
+            }
+        }
+    }
+}
+
+/// The durable part of a waiter.
+fn place(waiter: &Waiter) -> Box<Place> {
+    let (owner, since, ask) = (waiter.owner.clone(), waiter.since, waiter.ask.clone());
+    Box::new(Place { owner, since, ask })
+}

@@ -1,0 +1,143 @@
+//! The indexed entry of a key: what the value under the key means from now on, and when it ends.
+//!
+//! A value gets its entry when it is made, loaded, moved or taken over into a new epoch. After each step the machine
+//! updates the entry from the value.
+
+use crate::lease::NO_ENTRY;
+use crate::machine::{Machine, Role};
+use crate::state::hold::Hold;
+use crate::state::resource::{Body, Lock, Resource};
+use crate::store::Key;
+use crate::time::{LeaseInstant, Millis};
+use crate::turn::Step;
+use crate::turn::binding::orphan;
+
+impl Machine {
+    /// Ensures that the resource under a key has its entry, in the current epoch.
+    pub(crate) fn enter(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let loaded = resource.entry == NO_ENTRY;
+        if let Some(entry) = self.leases.of_key(resource.entry, step.key) {
+            if entry.epoch == self.epoch {
+                return;
+            }
+            entry.epoch = self.epoch;
+            self.start_in_epoch(step, resource);
+        } else {
+            resource.entry = self.leases.enter(step.key, resource.kind(), self.epoch);
+            if loaded {
+                self.start_loaded(step, resource);
+            } else {
+                self.tie_all(resource);
+            }
+        }
+        self.settle(step.key, resource);
+    }
+
+    /// A loaded resource starts to run: its remaining times count from now.
+    fn start_loaded(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let has_extras = self.start_clock(step.lease, resource);
+        if self.role == Role::Primary {
+            step.dirty |= core::mem::take(&mut resource.is_news);
+            let grace_ms = self.settings.fair_grace_ms;
+            // Bindings are among the extras.
+            if has_extras {
+                resource.change_all_holds(|_, hold| orphan(hold, step.lease, grace_ms));
+            }
+            self.adopt_places(step, resource);
+        }
+    }
+
+    /// Turns the remaining times of a loaded resource into deadlines, and learns its tokens. Returns whether any hold
+    /// has extras.
+    pub(crate) fn start_clock(&mut self, lease: LeaseInstant, resource: &mut Resource) -> bool {
+        let from_snapshot = self.trusts_no_remainder(resource);
+        let starts = |left: LeaseInstant, full: Millis| {
+            LeaseInstant(lease.0.saturating_add(remainder(left, full, from_snapshot).0))
+        };
+        match &mut resource.body {
+            Body::Latch(latch) => {
+                let full = latch.lease_ms.unwrap_or_default();
+                latch.deadline = latch.deadline.map(|left| starts(left, full));
+            }
+            _ => {
+                if let Some(Lock::Closed { until, delay_ms }) = resource.lock_mut() {
+                    *until = starts(*until, *delay_ms);
+                }
+            }
+        }
+        let (mut token, mut has_extras) = (0, false);
+        resource.change_all_holds(|_, hold| {
+            has_extras |= hold.extras.is_some();
+            hold.deadline = starts(hold.deadline, longest_lease(hold));
+            token = token.max(hold.token);
+        });
+        resource.from_snapshot = false;
+        self.tokens.learn(token);
+        has_extras
+    }
+
+    /// Whether the remaining times of a loaded resource may be shorter than what clients were promised after it was
+    /// saved. A replica need not count down: its promotion gives every lease in full.
+    pub(crate) fn trusts_no_remainder(&self, resource: &Resource) -> bool {
+        resource.from_snapshot && self.role == Role::Primary
+    }
+
+    /// A replica was promoted: all leases it knows last in full once more, from the promotion.
+    fn start_in_epoch(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        let began = self.epoch_began;
+        let grace_ms = self.settings.fair_grace_ms;
+        match &mut resource.body {
+            Body::Latch(latch) => latch.deadline = latch.lease_ms.map(|ms| began + ms),
+            _ => {
+                if let Some(Lock::Closed { until, delay_ms }) = resource.lock_mut() {
+                    *until = began + *delay_ms;
+                }
+            }
+        }
+        resource.change_all_holds(|_, hold| {
+            hold.deadline = began + full_lease(hold);
+            orphan(hold, began, grace_ms);
+        });
+        if self.role == Role::Primary {
+            self.adopt_places(step, resource);
+        }
+    }
+
+    /// Updates the lease index from the new state of a resource.
+    pub(crate) fn settle(&mut self, key: Key<'_>, resource: &mut Resource) {
+        if resource.is_free() {
+            if resource.entry != NO_ENTRY {
+                self.leases.leave(resource.entry);
+                resource.entry = NO_ENTRY;
+            }
+            return;
+        }
+        if resource.entry == NO_ENTRY {
+            resource.entry = self.leases.enter(key, resource.kind(), self.epoch);
+            self.tie_all(resource);
+        }
+        self.leases.set_held(resource.entry, resource.held(), resource.leased());
+        if self.role == Role::Primary {
+            match resource.next_end() {
+                Some((at, _)) => self.leases.arm(resource.entry, at),
+                None => self.leases.disarm(resource.entry),
+            }
+        }
+    }
+}
+
+/// The time left in a loaded resource: what was left when it was saved. For a snapshot it is the longer of that and the
+/// full time, because the snapshot lacks later renewals.
+pub(crate) fn remainder(left: LeaseInstant, full: Millis, from_snapshot: bool) -> LeaseInstant {
+    if from_snapshot { left.max(LeaseInstant(0) + full) } else { left }
+}
+
+/// The longest lease on which the owner of a hold from a snapshot may count: it may have claimed the grant since.
+pub(crate) fn longest_lease(hold: &Hold) -> Millis {
+    full_lease(hold).max(hold.lease_ms)
+}
+
+/// The lease that a promoted replica gives a hold.
+pub(crate) fn full_lease(hold: &Hold) -> Millis {
+    hold.unclaimed().map_or(hold.lease_ms, |unclaimed| unclaimed.claim_ms)
+}
