@@ -66,7 +66,7 @@ pub fn read(
             }
         }
         Request::Check { key: name, token } => {
-            machine.is_current(store, now, (kind, Key { db, name }), token).map(|is_current| {
+            machine.is_current(store, now, kind, Key { db, name }, token).map(|is_current| {
                 if is_current { View::Current } else { View::Stale(stale(kind, name, token)) }
             })
         }

@@ -91,7 +91,7 @@ impl Machine {
         }
         let how = self.would_wait(turn.now, key, (owner, want), goes_first);
         let mut search = self.search(owner, order, budget);
-        let text = self.search_one(turn, &mut search, (kind, key, want), &how);
+        let text = self.search_one(turn, &mut search, kind, key, want, &how);
         self.conclude(&search, text)
     }
 

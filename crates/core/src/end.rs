@@ -1,7 +1,7 @@
 //! The end of holds.
 
 use crate::effects::Event;
-use crate::machine::{End, Machine, Role, subject};
+use crate::machine::{End, Machine, subject};
 use crate::state::holds::{ALONE, HoldId};
 use crate::state::resource::{Body, Ending, Kind, Lock, Resource};
 use crate::turn::Step;
@@ -12,7 +12,7 @@ use dlock_wire::request::Mode;
 impl Machine {
     /// Ends the holds of a key that have expired, and hands off.
     pub(crate) fn end_what_is_due(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        if self.role == Role::Replica || !self.accepts_writes() {
+        if !self.regime.may_end() {
             return;
         }
         let mut ended = 0;
@@ -55,7 +55,7 @@ impl Machine {
     ) {
         let is_left = self.connections.has_departed()
             || resource.next_end().is_some_and(|(at, _)| at <= step.lease);
-        if !is_left || self.role == Role::Replica || !self.accepts_writes() {
+        if !is_left || !self.regime.may_end() {
             return;
         }
         let mut ended = false;

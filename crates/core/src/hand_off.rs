@@ -1,24 +1,14 @@
 //! Hand-off: grants to waiters.
 
-use crate::effects::{Event, Outcome};
-use crate::events::undelivered::{Given, Part};
-use crate::lease::NO_ENTRY;
-use crate::machine::{AT_ONCE, Machine, quoted, subject};
-use crate::ops::acquire::{grants_are_closed, tokens_used_up};
-use crate::ops::requests::{Asks, Call};
-use crate::queues::waiter::{Ask, Presence, Waiter, Want};
+use crate::effects::Outcome;
+use crate::machine::{AT_ONCE, Machine, quoted};
+use crate::queues::waiter::{Presence, Waiter, Want};
 use crate::slab::NIL;
-use crate::spent::Use;
-use crate::state::hold::{Did, Hold, NO_CLIENT, Tie, Unclaimed};
-use crate::state::holds::{ALONE, HoldId};
 use crate::state::resource::{Body, Kind, Lock, Resource};
-use crate::time::Millis;
 use crate::turn::Step;
 use alloc::format;
 use alloc::string::String;
-use dlock_wire::message;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::Mode;
 
 /// Whether a key can grant a demand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,11 +33,11 @@ impl Machine {
             return;
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return };
-        if !self.may_grant(step.now.mono) {
+        if !self.regime.may_grant(step.now.mono) {
             // Deadlock searches must not take the owner that released it for its holder.
             self.waits.note_holders(queue, resource, false);
             // After a quarantine the machine checks all queues.
-            if !self.accepts_writes() {
+            if !self.regime.accepts_writes() {
                 self.waits.stall(queue);
             }
             return;
@@ -186,7 +176,7 @@ impl Machine {
             (Body::Rw(rw), Want::Rw(mode)) => rw.admits(owner, mode),
             (Body::Semaphore(semaphore), Want::Permits { count: n, .. } | Want::Taken(n)) => {
                 if semaphore.capacity == 0
-                    && self.may_grant(step.now.mono)
+                    && self.regime.may_grant(step.now.mono)
                     && let Some(limit) = self.limit_of_queue(step)
                 {
                     semaphore.capacity = limit;
@@ -215,127 +205,6 @@ impl Machine {
         })
     }
 
-    /// Returns the id and token of a new hold. Every hold gets its name here, so no hold begins while grants are
-    /// closed. An error if they are closed, or if the tokens are used up.
-    pub(crate) fn name_hold(
-        &mut self,
-        step: &Step<'_>,
-        want: Want,
-    ) -> Result<(HoldId, u64), Outcome> {
-        if !self.may_grant(step.now.mono) {
-            debug_assert!(false, "a grant while grants are closed");
-            return Err(grants_are_closed());
-        }
-        if let Want::Permits { id, .. } = want {
-            return Ok((HoldId::from_be_bytes(id), 0));
-        }
-        let token = self.tokens.take(step.now.wall_us).ok_or_else(tokens_used_up)?;
-        let id = if want == Want::Rw(Mode::Read) { HoldId::from(token) } else { ALONE };
-        Ok((id, token))
-    }
-
-    pub(crate) fn grant_waiter(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
-        let Some(want) = self.waits.get(slot).map(|waiter| waiter.ask.want) else { return };
-        if let Want::Taken(n) = want {
-            self.grant_taken(step, resource, slot, n);
-            return;
-        }
-        let (id, token) = match self.name_hold(step, want) {
-            Ok(named) => named,
-            Err(fault) => return self.refuse_waiter(step, slot, &fault),
-        };
-        let Some(waiter) = self.forget_place(slot) else { return };
-        let mut hold = hold_for(&waiter, step, token);
-        let outcome = granted(id, token, want);
-        if Some(waiter.id) == step.own_waiter {
-            step.answer = Some(outcome);
-            self.counters.grants_at_once += 1;
-        } else {
-            self.counters.grants_after_waiting += 1;
-            if waiter.presence.is_parked() {
-                step.fx.wake(waiter.id, outcome);
-                let given = Given::Hold { id, token, entered: false };
-                self.send(&waiter, [Part::new(resource.kind(), step.key, given)].into());
-            } else {
-                self.leave_unclaimed(step, &waiter, id, &mut hold);
-            }
-        }
-        let client = hold.tied_to();
-        if client != NO_CLIENT && resource.entry != NO_ENTRY {
-            self.connections.tie(client, resource.entry, id);
-        }
-        resource.put_hold(id, hold);
-        step.dirty = true;
-        step.granted = true;
-        step.fx.note(step.key, Event::Acquire);
-    }
-
-    /// Grants to a queue entry without a blocked call: the grant stays unclaimed, and a message tells the owner.
-    fn leave_unclaimed(
-        &mut self,
-        step: &mut Step<'_>,
-        waiter: &Waiter,
-        id: HoldId,
-        hold: &mut Hold,
-    ) {
-        let claim_ms = self.claim_ms(waiter.ask.queue_ms);
-        let end = step.lease + claim_ms;
-        hold.extras_mut().unclaimed = Some(Unclaimed { client: waiter.client, claim_ms });
-        hold.deadline = match waiter.presence {
-            Presence::Absent { until } => end.min(until),
-            Presence::Parked { .. } | Presence::Member | Presence::Queued => end,
-        };
-        if let Some(subject) = subject(id, hold) {
-            step.fx.message(message::Event::Granted, step.key, subject);
-        }
-    }
-
-    /// Time in which a grant must be claimed, in milliseconds. (An entry of a fair lock without QUEUE lasts its grace.)
-    pub(crate) fn claim_ms(&self, queue_ms: Option<Millis>) -> Millis {
-        queue_ms.unwrap_or(self.settings.fair_grace_ms).min(self.settings.claim_ms)
-    }
-
-    /// Whether another call has carried out the request of a waiting TAKE.
-    fn has_been_taken(&self, step: &Step<'_>, waiter: &Waiter) -> bool {
-        matches!(waiter.ask.want, Want::Taken(_))
-            && self.taken_by(step, waiter.ask.request.as_deref()).is_some()
-    }
-
-    /// Grants a waiting TAKE, also if another call with its request id was carried out meanwhile.
-    fn grant_taken(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32, n: u32) {
-        let Some(waiter) = self.forget_place(slot) else { return };
-        let request = waiter.ask.request.as_deref();
-        let call = Call::without_owner(request, Asks::Take(n));
-        let known = self.taken_by(step, request);
-        let is_repeat = known.is_some();
-        if known.is_some_and(|used| !call.asks.may_copy(used)) {
-            if waiter.presence.is_parked() {
-                step.fx.wake(waiter.id, call.misused(step.key));
-            }
-            return;
-        }
-        if is_repeat {
-            self.taken_again(step.key, request);
-        } else {
-            let Body::Semaphore(semaphore) = &mut resource.body else { return };
-            semaphore.taken += n;
-            self.spend(step, call, Use::Taken(n));
-            step.dirty = true;
-            step.granted = true;
-            step.fx.note(step.key, Event::Acquire);
-        }
-        if Some(waiter.id) == step.own_waiter {
-            step.answer = Some(Outcome::Taken);
-            self.counters.grants_at_once += u64::from(!is_repeat);
-            return;
-        }
-        step.fx.wake(waiter.id, Outcome::Taken);
-        if !is_repeat {
-            self.counters.grants_after_waiting += 1;
-            self.send(&waiter, [Part::new(Kind::Semaphore, step.key, Given::Taken(n))].into());
-        }
-    }
-
     /// A demand of a waiter can never be granted: a blocked call gets the reason, a queue entry without a call is
     /// removed.
     pub(crate) fn refuse_waiter(&mut self, step: &mut Step<'_>, slot: u32, why: &Outcome) {
@@ -358,45 +227,4 @@ fn lapses_are_left(step: &Step<'_>, resource: &Resource) -> bool {
 /// Why a request can never be granted.
 pub(crate) fn too_wide(key: &[u8], n: u32, capacity: u32) -> String {
     format!("{n} permits are asked for and {} has {capacity}", quoted(key))
-}
-
-/// The answer to the owner of a new hold.
-pub(crate) fn granted(id: HoldId, token: u64, want: Want) -> Outcome {
-    match want {
-        Want::Permits { .. } => Outcome::Permit(id.to_be_bytes()),
-        Want::Lock | Want::Rw(_) | Want::Taken(_) | Want::Open => Outcome::Token(token),
-    }
-}
-
-/// The first count of a new hold; for permits, their number.
-pub(crate) fn first_count(want: Want) -> u32 {
-    match want {
-        Want::Permits { count, .. } => count,
-        Want::Lock | Want::Rw(_) | Want::Taken(_) | Want::Open => 1,
-    }
-}
-
-/// The hold that a waiter asked for.
-pub(crate) fn hold_for(waiter: &Waiter, step: &Step<'_>, token: u64) -> Hold {
-    let ask: &Ask = &waiter.ask;
-    let mut hold = Hold {
-        owner: waiter.owner.clone(),
-        token,
-        deadline: step.lease + ask.lease_ms,
-        lease_ms: ask.lease_ms,
-        since: step.now.mono,
-        count: first_count(ask.want),
-        answers: 0,
-        extras: None,
-    };
-    hold.remember(ask.request.as_deref(), Did::Acquire);
-    hold.set_notify(ask.notify.clone(), ask.request.as_deref());
-    if !ask.label.is_empty() {
-        hold.extras_mut().label.clone_from(&ask.label);
-    }
-    if let Some(ms) = ask.bind_ms {
-        let tie = Tie { ms, client: waiter.client, cut: false, orphan_until: None };
-        hold.extras_mut().tie = Some(tie);
-    }
-    hold
 }

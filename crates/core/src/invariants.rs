@@ -189,7 +189,7 @@ impl Machine {
             }
         }
         let handing = self.role() == Role::Primary
-            && !self.has_quarantine()
+            && self.regime.quarantine_end().is_none()
             && !self.waits().has_stalled()
             && self.waits().gone() == 0
             && !self.has_places_to_stall()

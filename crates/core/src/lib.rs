@@ -11,6 +11,7 @@
 //! | `ops` | the operations of clients, one a file |
 //! | `hand_off`, `end` | who is next; where holds end |
 //! | `events` | what happens without a call: lost connections, changed keys, roles, time |
+//! | `regime` | who may grant: role, gate, quarantine, epoch, the clock of leases |
 //! | [`state`] | the durable half: the value of a key |
 //! | [`queues`] | the volatile half: the waiters |
 //! | [`deadlock`] | deadlock detection |
@@ -33,6 +34,7 @@ pub mod deadlock;
 pub mod effects;
 mod end;
 mod events;
+mod grant;
 mod hand_off;
 pub mod invariants;
 pub mod lease;
@@ -41,10 +43,12 @@ pub mod op;
 mod ops;
 pub mod queues;
 pub mod record;
+mod regime;
 pub mod slab;
 pub mod spent;
 pub mod state;
 pub mod store;
+mod terms;
 pub mod time;
 pub mod token;
 pub mod turn;

@@ -6,7 +6,9 @@
 
 pub use crate::events::keyspace::Lost;
 pub use crate::events::replay::Unfit;
-pub use crate::events::tick::{Gate, Progress, RETRY_MS};
+pub use crate::events::tick::{Progress, RETRY_MS};
+use crate::regime::Regime;
+pub use crate::regime::{Gate, Role};
 pub use crate::turn::{Caller, Foreign, Turn};
 
 use crate::connection::Connections;
@@ -20,7 +22,7 @@ use crate::state::hold::{Hold, Notify};
 use crate::state::holds::HoldId;
 use crate::state::resource::Kind;
 use crate::store::Key;
-use crate::time::{Instant, LeaseClock, LeaseInstant, Millis};
+use crate::time::{Instant, LeaseInstant, Millis};
 use crate::token::Tokens;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -93,23 +95,13 @@ pub struct Counters {
     pub unclaimed: u64,
 }
 
-/// Whether this server decides or follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// It decides.
-    Primary,
-    /// It replays the decisions of its primary: it ends no lease and serves no waiter.
-    Replica,
-}
-
 /// See the module documentation.
 #[derive(Debug)]
 pub struct Machine {
     /// What an operator can set; the shell keeps it up to date.
     pub settings: Settings,
     pub(crate) counters: Counters,
-    pub(crate) role: Role,
-    pub(crate) clock: LeaseClock,
+    pub(crate) regime: Regime,
     pub(crate) tokens: Tokens,
     pub(crate) leases: Leases,
     pub(crate) waits: Waits,
@@ -141,14 +133,6 @@ pub struct Machine {
     pub(crate) debris: crate::events::removed::AllDebris,
     /// The key index at which the next ANYACQUIRE starts.
     pub(crate) any_start: usize,
-    pub(crate) quarantine_until: Option<Instant>,
-    /// Whether the server would accept a client's write. Set for each operation: see [`Machine::set_gate`].
-    pub(crate) gate: Gate,
-    /// Number of promotions: an entry of an older epoch gets its lease in full, from `epoch_began`.
-    pub(crate) epoch: u32,
-    pub(crate) epoch_began: LeaseInstant,
-    /// Entries below this may still belong to an older epoch.
-    pub(crate) epoch_cursor: EntryId,
 }
 
 /// Why a hold ended.
@@ -170,8 +154,7 @@ impl Machine {
         Self {
             settings,
             counters: Counters::default(),
-            role: Role::Primary,
-            clock: LeaseClock::default(),
+            regime: Regime::default(),
             tokens: Tokens::default(),
             leases: Leases::default(),
             waits: Waits::new(keys),
@@ -189,11 +172,6 @@ impl Machine {
             removed: VecDeque::new(),
             debris: VecDeque::new(),
             any_start: 0,
-            quarantine_until: None,
-            gate: Gate::Unknown,
-            epoch: 0,
-            epoch_began: LeaseInstant(0),
-            epoch_cursor: 0,
         }
     }
 
@@ -224,7 +202,7 @@ impl Machine {
 
     /// Whether this server decides or follows.
     pub fn role(&self) -> Role {
-        self.role
+        self.regime.role()
     }
 
     /// Number of grants sent to a parked caller that are not known to have arrived.
@@ -234,13 +212,13 @@ impl Machine {
 
     /// The time on the lease clock.
     pub fn lease_time(&self, mono: Instant) -> LeaseInstant {
-        self.clock.at(mono)
+        self.regime.lease(mono)
     }
 
     /// Tells the machine whether the server would accept a client's write, for the next operation. The shell sets
     /// [`Gate::Unknown`] before it lends the machine, so that no operation uses the answer given to another one.
     pub fn set_gate(&mut self, gate: Gate) {
-        self.gate = gate;
+        self.regime.set_gate(gate);
     }
 
     /// Limits the waiters served, holds ended and keys checked in one step to this number, at least two. For tests of
@@ -250,30 +228,19 @@ impl Machine {
         self.waits.many_readers = most.max(2);
     }
 
-    /// Whether the machine may change keys now.
-    pub(crate) fn accepts_writes(&self) -> bool {
-        self.gate == Gate::Open
-    }
-
     /// Tells the machine whether the server is paused at `mono` (`CLIENT PAUSE`, `FAILOVER`).
     pub fn observe(&mut self, mono: Instant, paused: bool) {
-        self.clock.observe(mono, paused);
+        self.regime.observe(mono, paused);
     }
 
     /// Starts the quarantine of `restart_quarantine_ms` at `mono`: the process just started.
     pub fn begin_quarantine(&mut self, mono: Instant) {
-        let ms = self.settings.restart_quarantine_ms;
-        self.quarantine_until = (ms > 0).then(|| mono + ms);
+        self.regime.begin_quarantine(mono, self.settings.restart_quarantine_ms);
     }
 
     /// How long the quarantine lasts from `mono` on, in milliseconds; 0 when there is none.
     pub fn quarantine_left(&self, mono: Instant) -> Millis {
-        self.quarantine_until.map_or(0, |until| until - mono)
-    }
-
-    /// Whether the end of a quarantine is not processed yet: some waiters have not been checked since.
-    pub(crate) fn has_quarantine(&self) -> bool {
-        self.quarantine_until.is_some()
+        self.regime.quarantine_left(mono)
     }
 
     /// Learns a token that came with data.
@@ -285,12 +252,6 @@ impl Machine {
     /// `max_token_lead_ms` above the clock.
     pub fn token_ceiling(&self, wall_us: u64) -> u64 {
         self.tokens.ceiling(wall_us, self.settings.max_token_lead_ms)
-    }
-
-    /// Whether the machine grants and hands off now: not on a replica, not unless the server is known to accept writes,
-    /// not in quarantine.
-    pub(crate) fn may_grant(&self, mono: Instant) -> bool {
-        self.accepts_writes() && self.role == Role::Primary && self.quarantine_left(mono) == 0
     }
 
     /// A queue of another family is left under this key, and all its waiters are gone: the key and its name are free.

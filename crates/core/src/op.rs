@@ -202,40 +202,40 @@ impl Machine {
             Op::Lock(kind, LockOp::Fence { key, owner, token }) => {
                 self.fence(turn, (kind, key, owner, token));
             }
-            Op::Lock(kind, LockOp::Break { key }) => self.break_lock(turn, (kind, key)),
+            Op::Lock(kind, LockOp::Break { key }) => self.break_lock(turn, kind, key),
             Op::Cancel(kind, Cancel { key, owner, reqid }) => {
                 self.cancel(turn, (kind, key, owner, reqid));
             }
             Op::Rw(RwOp::Acquire(call)) => self.rw_acquire(turn, call),
             Op::Rw(RwOp::Release(call)) => self.rw_release(turn, call),
             Op::Rw(RwOp::Renew(call)) => self.rw_renew(turn, call),
-            Op::Rw(RwOp::Break { key, owner }) => self.rw_break(turn, (key, owner)),
+            Op::Rw(RwOp::Break { key, owner }) => self.rw_break(turn, key, owner),
             Op::Semaphore(SemaphoreOp::Init { key, permits }) => {
-                self.sem_init(turn, (key, permits))
+                self.sem_init(turn, key, permits);
             }
             Op::Semaphore(SemaphoreOp::Resize { key, to, reqid }) => {
                 self.resize(turn, (key, to, reqid));
             }
             Op::Semaphore(SemaphoreOp::Acquire(call, permit)) => {
-                self.sem_acquire(turn, (call, permit));
+                self.sem_acquire(turn, call, permit);
             }
             Op::Semaphore(SemaphoreOp::Release { key, permit }) => {
-                self.sem_release(turn, (key, permit));
+                self.sem_release(turn, key, permit);
             }
             Op::Semaphore(SemaphoreOp::Renew(call)) => self.sem_renew(turn, call),
             Op::Semaphore(SemaphoreOp::Take(call)) => self.take(turn, call),
-            Op::Semaphore(SemaphoreOp::Give { key, n, reqid }) => self.give(turn, (key, n, reqid)),
+            Op::Semaphore(SemaphoreOp::Give { key, n, reqid }) => self.give(turn, key, n, reqid),
             Op::Semaphore(SemaphoreOp::Drain { key, reqid }) => self.drain(turn, (key, reqid)),
             Op::Semaphore(SemaphoreOp::Break { key, permit }) => {
-                self.sem_break(turn, (key, permit))
+                self.sem_break(turn, key, permit);
             }
             Op::Latch(LatchOp::Init { key, count, lease_ms }) => {
-                self.latch_init(turn, (key, count, lease_ms));
+                self.latch_init(turn, key, count, lease_ms);
             }
             Op::Latch(LatchOp::CountDown { key, n, reqid }) => {
-                self.count_down(turn, (key, n, reqid))
+                self.count_down(turn, key, n, reqid);
             }
-            Op::Latch(LatchOp::Await { key, block_ms }) => self.await_latch(turn, (key, block_ms)),
+            Op::Latch(LatchOp::Await { key, block_ms }) => self.await_latch(turn, key, block_ms),
             Op::Multi(MultiOp::AcquireAll(call)) => self.macquire(turn, call),
             Op::Multi(MultiOp::AcquireAny(call)) => self.any_acquire(turn, call),
             Op::Multi(MultiOp::Release(call)) => self.mrelease(turn, call),

@@ -1,11 +1,18 @@
 //! What clients ask for: one operation a file.
 
 pub(crate) mod acquire;
+mod break_holds;
+pub(crate) mod call;
+mod cancel;
+mod fence;
+pub(crate) mod holder;
 pub(crate) mod latch;
 pub(crate) mod multi;
 pub(crate) mod reentry;
-pub(crate) mod release;
+mod release;
+mod renew;
 pub(crate) mod requests;
-pub(crate) mod rw;
+mod rw;
 pub(crate) mod semaphore;
+mod unblock;
 pub(crate) mod wait;

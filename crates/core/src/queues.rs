@@ -338,7 +338,7 @@ impl Waits {
         self.pass_untold(slot);
         let waiter = self.waiters.remove(slot)?;
         self.gone -= usize::from(was_gone);
-        self.unlink_from(slot, (waiter.queue, waiter.prev, waiter.next));
+        self.unlink_from(slot, waiter.queue, waiter.prev, waiter.next);
         // The code that holds the number of an answered or dropped queue closes it.
         if let Some(queue) = self.queues.get_mut(waiter.queue)
             && queue.is_live()
@@ -357,7 +357,7 @@ impl Waits {
     }
 
     /// Removes a waiter from the list of its queue.
-    fn unlink_from(&mut self, slot: u32, (queue, prev, next): (u32, u32, u32)) {
+    fn unlink_from(&mut self, slot: u32, queue: u32, prev: u32, next: u32) {
         if let Some(before) = self.waiters.get_mut(prev) {
             before.next = next;
         }

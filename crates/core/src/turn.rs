@@ -8,7 +8,7 @@ mod durable_queue;
 pub(crate) mod index;
 
 use crate::effects::{Effects, Outcome};
-use crate::machine::{AT_ONCE, Machine, Role};
+use crate::machine::{AT_ONCE, Machine};
 use crate::queues::waiter::WaiterId;
 use crate::record;
 use crate::state::hold::NO_CLIENT;
@@ -114,7 +114,7 @@ impl Machine {
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Result<R, Foreign> {
         debug_assert!(
-            self.accepts_writes() || self.role == Role::Replica,
+            self.regime.accepts_writes() || !self.regime.is_primary(),
             "a write behind the gate"
         );
         if self.is_flushing() {
@@ -133,7 +133,7 @@ impl Machine {
             }
         };
         self.leave_ghosts(key, kind);
-        let lease = self.clock.at(turn.now.mono);
+        let lease = self.regime.lease(turn.now.mono);
         let mut step = Step {
             key,
             now: turn.now,
@@ -163,7 +163,7 @@ impl Machine {
         if kind.minds_its_queue() {
             self.mind_queue(&mut step, resource);
         }
-        if kind == Kind::Rw && self.role == Role::Primary {
+        if kind == Kind::Rw && self.regime.is_primary() {
             self.waits.mind_readers(key, resource, had_many_readers);
         }
         if step.dirty {
@@ -192,7 +192,7 @@ impl Machine {
             return;
         }
         self.end_what_is_due(step, resource);
-        let may_cut = self.accepts_writes() && self.role == Role::Primary;
+        let may_cut = self.regime.may_end();
         if may_cut && self.connections.has_departed() {
             self.cut_what_is_gone(step, resource);
         }

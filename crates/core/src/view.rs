@@ -286,7 +286,8 @@ impl Machine {
         &self,
         store: &mut dyn Store,
         now: Now,
-        (kind, key): (Kind, Key<'_>),
+        kind: Kind,
+        key: Key<'_>,
         token: u64,
     ) -> Result<bool, Foreign> {
         let lease = self.lease_time(now.mono);

@@ -100,7 +100,9 @@ impl Machine {
         &self,
         turn: &mut Turn<'_>,
         search: &mut Search<'_>,
-        (kind, key, want): (Kind, Key<'_>, Want),
+        kind: Kind,
+        key: Key<'_>,
+        want: Want,
         how: &Wait<'_>,
     ) -> Option<String> {
         if let Some((slot, _)) = how.place {
@@ -113,7 +115,7 @@ impl Machine {
             search.heads = self.waits().queue_of(key);
         }
         let stays = how.place.filter(|_| how.stays).map(|(_, place)| place);
-        let holders = self.holders_of_key(turn, search, (kind, key, want));
+        let holders = self.holders_of_key(turn, search, kind, key, want);
         if let Some(text) = self.look(turn.now, search, (0, kind, key, want), stays, &holders) {
             return Some(text);
         }
@@ -141,7 +143,7 @@ impl Machine {
         }
         for key in keys {
             let place = (0, Kind::Lock, key, Want::Lock);
-            let holders = self.holders_of_key(turn, search, (Kind::Lock, key, Want::Lock));
+            let holders = self.holders_of_key(turn, search, Kind::Lock, key, Want::Lock);
             if let Some(text) = self.look(turn.now, search, place, None, &holders) {
                 return Some(text);
             }
@@ -191,7 +193,7 @@ impl Machine {
                 continue;
             }
             let place = (index, queue.kind, queue.key(), waiter.ask.want);
-            let holders = self.holders_of_queue(search, waiter.queue, (&waiting, waiter.ask.want));
+            let holders = self.holders_of_queue(search, waiter.queue, &waiting, waiter.ask.want);
             if let Some(text) = self.look(now, search, place, Some(waiter), &holders) {
                 return Some(text);
             }
@@ -323,7 +325,9 @@ impl Machine {
         &self,
         turn: &mut Turn<'_>,
         search: &mut Search<'_>,
-        (kind, key, want): (Kind, Key<'_>, Want),
+        kind: Kind,
+        key: Key<'_>,
+        want: Want,
     ) -> Holders {
         let Slot::Here(resource) = turn.keys.get(key) else { return Holders::default() };
         if resource.kind() != kind {
@@ -354,7 +358,8 @@ impl Machine {
         &self,
         search: &mut Search<'_>,
         queue: u32,
-        (owner, want): (&[u8], Want),
+        owner: &[u8],
+        want: Want,
     ) -> Holders {
         let waits = self.waits();
         let (is_sole, is_reader) =

@@ -3,7 +3,7 @@
 use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
 use crate::lease::EntryId;
-use crate::machine::{AT_ONCE, End, LEAVE_AT_ONCE, Machine, Role, Slots, WEIGHT_AT_ONCE};
+use crate::machine::{AT_ONCE, End, LEAVE_AT_ONCE, Machine, Slots, WEIGHT_AT_ONCE};
 use crate::queues::waiter::{Presence, Waiter, WaiterId};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::holds::{ALONE, HoldId};
@@ -13,7 +13,6 @@ use crate::time::LeaseInstant;
 use crate::turn::Step;
 use crate::turn::Turn;
 use alloc::vec::Vec;
-use dlock_wire::reply::ErrorCode;
 
 /// Number of waiters that the end of bound holds may serve in one step. After that, the step leaves the other holds to
 /// the tick.
@@ -48,11 +47,11 @@ impl Machine {
             return true;
         }
         // Comes first: the hand-offs below must not go to another waiter of the same connection.
-        self.connections.depart(client, self.clock.at(turn.now.mono));
+        self.connections.depart(client, self.regime.lease(turn.now.mono));
         if turn.keys.reach() == Reach::OneSlot {
-            return self.role == Role::Replica || self.on_the_way_to(client).is_empty();
+            return !self.regime.is_primary() || self.on_the_way_to(client).is_empty();
         }
-        if self.role == Role::Primary {
+        if self.regime.is_primary() {
             // A grant that has not reached the client never will: it is rolled back, not shortened.
             for waiter in self.on_the_way_to(client) {
                 self.undelivered(turn, waiter);
@@ -66,7 +65,7 @@ impl Machine {
         match self.connections.next_left_behind() {
             Some(LeftBehind::Place { slot, at }) => self.lose_connection(slot, at),
             Some(LeftBehind::Tie { entry, id, at }) => {
-                self.cut_tied(turn, (entry, id, at));
+                self.cut_tied(turn, entry, id, at);
             }
             None => return false,
         }
@@ -99,7 +98,7 @@ impl Machine {
     }
 
     /// Opens the key of a hold that was bound to a closed connection, and shortens its lease.
-    fn cut_tied(&mut self, turn: &mut Turn<'_>, (entry, id, at): (EntryId, HoldId, LeaseInstant)) {
+    fn cut_tied(&mut self, turn: &mut Turn<'_>, entry: EntryId, id: HoldId, at: LeaseInstant) {
         let Some(found) = self.leases.get(entry) else { return };
         let name: Vec<u8> = found.name.to_vec();
         let key = Key { db: self.leases.database_of(found), name: &name };
@@ -208,27 +207,6 @@ impl Machine {
         } else {
             self.forget_former(waiter);
         }
-    }
-
-    /// DLOCK.UNBLOCK: ends the blocked call of `client` with Null or with `UNBLOCKED`. Returns whether there was one.
-    pub fn unblock(&mut self, turn: &mut Turn<'_>, (client, with_error): (u64, bool)) {
-        let outcome = if with_error {
-            Outcome::fault(ErrorCode::Unblocked, "an operator ended this call (DLOCK.UNBLOCK)")
-        } else {
-            Outcome::Null
-        };
-        let parked = self.connections.get(client).and_then(|connection| connection.parked);
-        let found = parked.and_then(|slot| self.waits.get(slot));
-        let Some((slot, waiter)) = parked.zip(found) else {
-            let was_former = self.unblock_former(client, &outcome, turn.fx);
-            turn.fx.reply = Some(Outcome::Count(u64::from(was_former)));
-            return;
-        };
-        let outcome = self.answer_of(waiter).unwrap_or(outcome);
-        turn.fx.wake(waiter.id, outcome);
-        self.stop_waiting(slot);
-        self.work_off_stalled(turn);
-        turn.fx.reply = Some(Outcome::Count(1));
     }
 
     /// The blocked call in `slot` is over and answered.

@@ -10,7 +10,7 @@
 //! to the database that now has their data. The queues of a flush stay with the database number.
 
 use crate::lease::EntryId;
-use crate::machine::{Machine, Role};
+use crate::machine::Machine;
 use crate::queues::waiter::Queue;
 use crate::state::hold::NO_CLIENT;
 use crate::state::holds::HoldId;
@@ -99,13 +99,13 @@ impl Flush {
             self.moved.entry(db).or_insert(db);
         }
         for now in self.moved.values_mut() {
-            *now = exchanged(*now, (a, b));
+            *now = exchanged(*now, a, b);
         }
     }
 }
 
 /// The number of a database after a swap.
-fn exchanged(db: u32, (a, b): (u32, u32)) -> u32 {
+fn exchanged(db: u32, a: u32, b: u32) -> u32 {
     match db {
         db if db == a => b,
         db if db == b => a,
@@ -130,7 +130,7 @@ impl Machine {
     }
 
     /// Two databases were swapped.
-    pub(crate) fn begin_swap(&mut self, (a, b): (u32, u32), is_doubtful: bool) {
+    pub(crate) fn begin_swap(&mut self, a: u32, b: u32, is_doubtful: bool) {
         if !is_doubtful {
             // Otherwise entries still have their old address.
             for flush in &mut self.flushes {
@@ -257,7 +257,7 @@ impl Machine {
         // its waiters.
         let minds = entry.kind.minds_its_queue() && entry.permits == 0;
         if is_doubtful && !self.is_entry_of(turn, id, db) {
-            let other = exchanged(db, (flush.now_in(a), flush.now_in(b)));
+            let other = exchanged(db, flush.now_in(a), flush.now_in(b));
             if !self.is_entry_of(turn, id, other) && self.is_flushing_one_of([db, other]) {
                 // It does not matter which of the two was flushed: the value is in neither.
                 self.leases.leave(id);
@@ -266,7 +266,7 @@ impl Machine {
             db = other;
             self.leases.rename(id, Key { db, name: &name });
         }
-        if minds && self.role == Role::Primary {
+        if minds && self.regime.is_primary() {
             self.revisit.push_back((db, name.to_vec()));
         }
         true
@@ -311,7 +311,7 @@ impl Machine {
         }
         let was = Key { db: flush.now_in(db), name: &name };
         let is_gone = matches!(turn.keys.get(was), Slot::Missing);
-        if is_gone && self.role == Role::Primary {
+        if is_gone && self.regime.is_primary() {
             self.value_is_gone(kind, key, turn.fx);
         }
         // The queue may be another one now, with the waiters that are left.

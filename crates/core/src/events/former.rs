@@ -8,7 +8,7 @@
 use crate::connection::Connections;
 use crate::effects::{Effects, Outcome};
 use crate::events::answered::told;
-use crate::machine::{Machine, Role};
+use crate::machine::Machine;
 use crate::queues::Waits;
 use crate::queues::waiter::{Waiter, WaiterId};
 use crate::state::resource::Debris;
@@ -48,10 +48,9 @@ impl Machine {
     /// Makes this server a replica. Blocked calls are told to ask elsewhere, queue entries are removed, and leases no
     /// longer end here. O(1); the tick does the rest.
     pub fn demote(&mut self) {
-        if self.role == Role::Replica {
+        if !self.regime.demote() {
             return;
         }
-        self.role = Role::Replica;
         self.former.push_back(Former {
             waits: self.waits.take_all(),
             connections: self.connections.take_all(),
@@ -60,7 +59,6 @@ impl Machine {
         });
         self.ripe.clear();
         self.to_stall.clear();
-        self.quarantine_until = None;
         let mut debris = Debris::default();
         let grants = take(&mut self.in_flight).into_values();
         debris.add(grants.flat_map(crate::events::undelivered::InFlight::into_parts));

@@ -5,7 +5,7 @@
 
 use crate::effects::{Effects, Outcome, Subject};
 use crate::lease::{EntryId, NO_ENTRY};
-use crate::machine::{AT_ONCE, Machine, Role, WEIGHT_AT_ONCE, subject, wrong_type};
+use crate::machine::{AT_ONCE, Machine, WEIGHT_AT_ONCE, subject, wrong_type};
 use crate::ops::requests::spent_of;
 use crate::slab::NIL;
 use crate::spent::{RequestKey, Scope, Use};
@@ -109,7 +109,7 @@ impl Machine {
             let is_gone = !matches!(turn.keys.get(key), Slot::Here(here) if here.entry == lost.entry)
                 && self.leases.of_key(lost.entry, key).is_some();
             match (is_gone, value) {
-                (true, value) => self.lose(turn, key, (&lost, value)),
+                (true, value) => self.lose(turn, key, &lost, value),
                 (false, Some(value)) => self.freed(*value),
                 (false, None) => {}
             }
@@ -122,11 +122,12 @@ impl Machine {
         &mut self,
         turn: &mut Turn<'_>,
         key: Key<'_>,
-        (lost, value): (&Lost, Option<Box<Resource>>),
+        lost: &Lost,
+        value: Option<Box<Resource>>,
     ) {
         self.leases.leave(lost.entry);
         // A replica does the same itself.
-        let (lease, limits) = (self.clock.at(turn.now.mono), self.request_limits());
+        let (lease, limits) = (self.regime.lease(turn.now.mono), self.request_limits());
         for LostRequest { scope, owner, id, what } in &lost.requests {
             let name = RequestKey { scope: *scope, owner, id };
             self.spent.note(key, name, *what, lease, limits);
@@ -134,7 +135,7 @@ impl Machine {
         for &(client, id) in &lost.ties {
             self.connections.untie(client, lost.entry, id);
         }
-        if self.role == Role::Primary {
+        if self.regime.is_primary() {
             for subject in &lost.messages {
                 turn.fx.message(Event::Deleted, key, subject.clone());
             }
@@ -173,7 +174,7 @@ impl Machine {
         match kind {
             Kind::Fair => self.drop_places(queue),
             Kind::Latch => {
-                self.dismiss_queue(queue, ErrorCode::Broken, crate::ops::latch::BROKEN, fx)
+                self.dismiss_queue(queue, ErrorCode::Broken, crate::ops::latch::BROKEN, fx);
             }
             Kind::Lock => self.recheck_groups(queue),
             Kind::Rw | Kind::Semaphore => {}
@@ -201,7 +202,7 @@ impl Machine {
             if from != key {
                 self.forget_taken(|gone| gone == key);
                 self.readdress(from, key);
-                if resource.kind().minds_its_queue() && self.role == Role::Primary {
+                if resource.kind().minds_its_queue() && self.regime.is_primary() {
                     // Waiters stay with the name they asked for: a semaphore may exist only for them.
                     self.revisit.push_back((key.db, key.name.to_vec()));
                 }
@@ -235,14 +236,14 @@ impl Machine {
 
     /// Two databases were swapped: holds go with the data, waiters stay with the database number.
     pub fn swapped(&mut self, turn: &mut Turn<'_>, (a, b): (u32, u32)) {
-        self.begin_swap((a, b), false);
+        self.begin_swap(a, b, false);
         self.flush_some(turn);
     }
 
     /// As [`Machine::swapped`], when records were replayed since, perhaps between several swaps. Entries from these
     /// records have the right address already, so each entry is looked for on both sides.
     pub fn swapped_before_replay(&mut self, turn: &mut Turn<'_>, (a, b): (u32, u32)) {
-        self.begin_swap((a, b), true);
+        self.begin_swap(a, b, true);
         self.flush_some(turn);
     }
 
@@ -259,7 +260,7 @@ impl Machine {
     /// All keys of one database (`None`: of all) were removed. With `announce`, one message `flushed db` replaces one
     /// message per hold. A key that still exists lives on.
     pub fn flushed(&mut self, turn: &mut Turn<'_>, db: Option<u32>, announce: bool) {
-        if announce && self.role == Role::Primary {
+        if announce && self.regime.is_primary() {
             for number in self.leases.databases().filter(|&number| db.is_none_or(|db| db == number))
             {
                 let channel = dlock_wire::names::FLUSH_CHANNEL.as_bytes().to_vec();
@@ -347,7 +348,7 @@ impl Machine {
     /// in the rest in the tick.
     pub(crate) fn work_off_stalled(&mut self, turn: &mut Turn<'_>) {
         let is_limited = turn.keys.reach() == Reach::OneSlot;
-        if !self.accepts_writes() || self.role == Role::Replica || is_limited {
+        if !self.regime.may_end() || is_limited {
             return;
         }
         for _ in 0..AT_ONCE {

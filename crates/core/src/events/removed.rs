@@ -9,7 +9,7 @@
 use crate::bytes::Name;
 use crate::effects::{Effects, Event};
 use crate::lease::{EntryId, NO_ENTRY};
-use crate::machine::{Machine, Role, subject};
+use crate::machine::{Machine, subject};
 use crate::ops::requests::spent_of;
 use crate::spent::{Print, RequestKey, Scope, Use};
 use crate::state::hold::{Hold, NO_CLIENT};
@@ -104,7 +104,7 @@ impl Fate {
 impl Machine {
     /// Takes over a large value that was removed from `key`, and whose entry is gone.
     pub(crate) fn take_over_removed(&mut self, key: Key<'_>, entry: EntryId, value: Box<Resource>) {
-        let is_primary = self.role == Role::Primary;
+        let is_primary = self.regime.is_primary();
         let fate = if is_primary { Fate::Deleted } else { Fate::Replayed };
         self.work_off_later(key, entry, value, fate);
     }
@@ -176,7 +176,7 @@ impl Machine {
     /// Ends some holds of the first value that is not drained; `false` if there is none.
     pub(crate) fn work_off_removed(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(mut removed) = self.removed.pop_front() else { return false };
-        let (lease, limits) = (self.clock.at(turn.now.mono), self.request_limits());
+        let (lease, limits) = (self.regime.lease(turn.now.mono), self.request_limits());
         let (key, kind) = (removed.key(), removed.value.kind());
         let most = HOLDS_AT_ONCE.min(self.wide_at_once);
         let mut last = None;
@@ -187,10 +187,10 @@ impl Machine {
                     self.spent.note(key, name, what, lease, limits);
                 }
             }
-            if self.role == Role::Primary {
+            if self.regime.is_primary() {
                 removed.fate.tell(key, (id, hold), turn.fx);
             }
-            self.untie_removed(turn, (removed.entry, id), hold.tied_to());
+            self.untie_removed(turn, removed.entry, id, hold.tied_to());
         }
         match last {
             Some(id) => {
@@ -206,7 +206,8 @@ impl Machine {
     pub(crate) fn untie_removed(
         &mut self,
         turn: &mut Turn<'_>,
-        (entry, id): (EntryId, HoldId),
+        entry: EntryId,
+        id: HoldId,
         client: u64,
     ) {
         if client == NO_CLIENT {

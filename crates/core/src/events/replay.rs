@@ -2,7 +2,7 @@
 
 use crate::events::tick::RETRY_MS;
 use crate::lease::NO_ENTRY;
-use crate::machine::{Machine, Role};
+use crate::machine::Machine;
 use crate::record::{self, DecodeError};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::resource::{Kind, Resource};
@@ -27,7 +27,7 @@ impl Machine {
             self.tokens.learn(token);
             return Ok(());
         }
-        let lease = self.clock.at(now.mono);
+        let lease = self.regime.lease(now.mono);
         self.see_to_exchange_of(keys, key);
         let mut fresh = Resource::free(Kind::Lock);
         let (resource, is_there) = match keys.get(key) {
@@ -86,7 +86,7 @@ impl Machine {
     /// Gives `put` the strings of [`record::encode_beside`], unless there is nothing to save: no token
     /// ([`Machine::token_floor`]) and no request that is over.
     pub fn save_beside(&self, now: Now, put: impl FnMut(&[u8])) {
-        let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
+        let (lease, limits) = (self.regime.lease(now.mono), self.request_limits());
         let more = self.requests_of_removed();
         let has_any = self.token_floor(now.wall_us).is_some()
             || !more.is_empty()
@@ -113,7 +113,7 @@ impl Machine {
     /// The data set was replayed from the AOF or loaded, and the server starts to serve. Holds that were bound to a
     /// connection have a grace in which their owners can bind them again.
     pub fn loaded(&mut self, now: Now) {
-        if self.role == Role::Primary {
+        if self.regime.is_primary() {
             self.begin_epoch(now);
         }
     }
@@ -121,26 +121,22 @@ impl Machine {
     /// Makes this server a primary. Every hold gets its last known lease in full: only the old primary knew how much of
     /// it had elapsed.
     pub fn promote(&mut self, now: Now) {
-        if self.role == Role::Primary {
+        if !self.regime.promote() {
             return;
         }
-        self.role = Role::Primary;
         self.begin_epoch(now);
         self.begin_quarantine(now.mono);
     }
 
     fn begin_epoch(&mut self, now: Now) {
-        self.epoch = self.epoch.wrapping_add(1);
-        self.epoch_began = self.clock.at(now.mono);
-        self.epoch_cursor = self.leases.bound();
+        self.regime.begin_epoch(now.mono, self.leases.bound());
     }
 
     /// Moves the next entry to the current epoch; `false` when all are moved.
     pub(crate) fn advance_epoch(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some(id) = self.epoch_cursor.checked_sub(1) else { return false };
-        self.epoch_cursor = id;
+        let Some(id) = self.regime.next_old_entry() else { return false };
         if let Some(entry) = self.leases.get(id)
-            && entry.epoch != self.epoch
+            && entry.epoch != self.regime.epoch()
         {
             let name: Vec<u8> = entry.name.to_vec();
             let key = Key { db: self.leases.database_of(entry), name: &name };
@@ -150,7 +146,7 @@ impl Machine {
                 matches!(turn.keys.get(key), Slot::Here(resource) if resource.entry == id);
             if !is_here {
                 // A replica that learnt of a swap of databases late has kept the entry; or the key was removed.
-                self.leases.miss(id, self.clock.at(turn.now.mono) + RETRY_MS);
+                self.leases.miss(id, self.regime.lease(turn.now.mono) + RETRY_MS);
             }
         }
         true
@@ -159,14 +155,14 @@ impl Machine {
     /// The connection to which a hold is bound. [`NO_CLIENT`] if there is none, if it is closed, or if a change of role
     /// ended the binding.
     pub(crate) fn bound_client(&self, resource: &Resource, hold: &Hold) -> u64 {
-        let is_live = self.role == Role::Primary && self.is_in_epoch(resource);
+        let is_live = self.regime.is_primary() && self.is_in_epoch(resource);
         let is_here = self.connections.gone_at(hold.tied_to()).is_none();
         if is_live && is_here { hold.tied_to() } else { NO_CLIENT }
     }
 
     /// Whether a resource belongs to the current epoch.
     pub(crate) fn is_in_epoch(&self, resource: &Resource) -> bool {
-        self.leases.get(resource.entry).is_none_or(|entry| entry.epoch == self.epoch)
+        self.leases.get(resource.entry).is_none_or(|entry| entry.epoch == self.regime.epoch())
     }
 
     /// Whether the deadlines of a resource are moments of the current epoch.
@@ -188,7 +184,7 @@ impl Machine {
         } else if self.is_in_epoch(resource) {
             deadline
         } else {
-            self.epoch_began + full
+            self.regime.epoch_began() + full
         }
     }
 

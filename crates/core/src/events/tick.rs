@@ -1,6 +1,6 @@
 //! The tick: work without a call.
 
-use crate::machine::{Machine, Role, WEIGHT_AT_ONCE};
+use crate::machine::{Gate, Machine, WEIGHT_AT_ONCE};
 use crate::state::resource::Kind;
 use crate::store::{Key, Reach, Slot};
 use crate::time::{Instant, Now};
@@ -15,19 +15,6 @@ const DROPS_AT_ONCE: usize = 32;
 
 /// Period at which they are forgotten, in microseconds: alarms are at multiples of it.
 const FORGET_EVERY_US: u64 = 250_000;
-
-/// Whether the server would accept a client's write now.
-///
-/// Every operation on the machine runs under one of these. Only [`Gate::Open`] grants, hands off or changes a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
-    /// The server has not been asked. Writes wait until it is.
-    Unknown,
-    /// It would accept the write.
-    Open,
-    /// It would refuse: paused, too few replicas, a disk error, cluster down, loading.
-    Shut,
-}
 
 /// What a tick leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +36,7 @@ impl Machine {
         let limits = self.request_limits();
         for _ in 0..budget {
             let worked = self.run_out_one(turn)
-                || (self.accepts_writes()
-                    && self.role == Role::Primary
+                || (self.regime.may_end()
                     && ((self.is_flushing() && self.end_lease_of_one(turn))
                         || self.flush_one(turn)
                         || self.work_off_removed(turn)
@@ -63,7 +49,7 @@ impl Machine {
                         || self.work_off_one(turn)
                         || self.stall_more_places()
                         || self.grant_leftover(turn)))
-                || (self.role == Role::Replica
+                || (!self.regime.is_primary()
                     && (self.flush_one(turn) || self.work_off_removed(turn)))
                 || self.answer_more(turn.fx)
                 || self.answer_former(turn.fx)
@@ -71,7 +57,7 @@ impl Machine {
                 || self.leave_some()
                 || self.waits.forget_former_readers(DROPS_AT_ONCE)
                 // No client waits for this: lookups do not find overdue requests.
-                || self.spent.drop_overdue(self.clock.at(turn.now.mono), limits, DROPS_AT_ONCE)
+                || self.spent.drop_overdue(self.regime.lease(turn.now.mono), limits, DROPS_AT_ONCE)
                 || self.drop_one_place()
                 || self.free_some();
             if !worked {
@@ -86,15 +72,15 @@ impl Machine {
 
     /// Whether anything besides timeouts is to be done: then the gate matters.
     pub fn wants_to_write(&self, now: Now) -> bool {
-        let lease = self.clock.at(now.mono);
-        self.role == Role::Primary
+        let lease = self.regime.lease(now.mono);
+        self.regime.is_primary()
             && (self.leases.next().is_some_and(|at| at <= lease)
                 || self.waits.graces.next().is_some_and(|at| at <= lease.0)
-                || self.epoch_cursor > 0
+                || self.regime.has_old_entries()
                 || self.connections.has_departed()
                 || self.is_flushing()
                 || self.has_removed()
-                || self.quarantine_until.is_some_and(|until| until <= now.mono)
+                || self.regime.quarantine_end().is_some_and(|until| until <= now.mono)
                 || self.waits.has_stalled()
                 || !self.to_stall.is_empty()
                 || (!self.ripe.is_empty() && self.quarantine_left(now.mono) == 0)
@@ -107,11 +93,11 @@ impl Machine {
             return Some(now.mono);
         }
         let mut next = self.waits.timeouts.next().map(Instant);
-        if !self.clock.is_paused()
+        if !self.regime.clock().is_paused()
             && let Some(at) = self.spent.next_end(self.request_limits())
         {
             // Nothing depends on the exact time, so one alarm can drop many.
-            let at = self.clock.mono(at).0.next_multiple_of(FORGET_EVERY_US);
+            let at = self.regime.clock().mono(at).0.next_multiple_of(FORGET_EVERY_US);
             next = Some(next.map_or(Instant(at), |next| next.min(Instant(at))));
         }
         let mut earlier = |at: Option<Instant>| {
@@ -126,7 +112,7 @@ impl Machine {
         {
             earlier(Some(now.mono));
         }
-        if self.role == Role::Replica {
+        if !self.regime.is_primary() {
             if self.is_flushing() || self.has_removed() {
                 return Some(now.mono);
             }
@@ -138,14 +124,14 @@ impl Machine {
             earlier(Some(retry));
         } else {
             let graces = self.waits.graces.next().map(crate::time::LeaseInstant);
-            if self.clock.is_paused() {
+            if self.regime.clock().is_paused() {
                 let pending = graces.is_some() || self.leases.next().is_some();
                 earlier(pending.then(|| now.mono + RETRY_MS));
             } else {
-                earlier(self.leases.next().map(|at| self.clock.mono(at)));
-                earlier(graces.map(|at| self.clock.mono(at)));
+                earlier(self.leases.next().map(|at| self.regime.clock().mono(at)));
+                earlier(graces.map(|at| self.regime.clock().mono(at)));
             }
-            earlier(self.quarantine_until);
+            earlier(self.regime.quarantine_end());
         }
         next
     }
@@ -174,16 +160,15 @@ impl Machine {
     }
 
     fn end_quarantine(&mut self, now: Now) -> bool {
-        if self.quarantine_until.is_none_or(|until| until > now.mono) {
-            return false;
+        let has_ended = self.regime.end_quarantine(now.mono);
+        if has_ended {
+            self.waits.stall_all();
         }
-        self.quarantine_until = None;
-        self.waits.stall_all();
-        true
+        has_ended
     }
 
     fn end_grace_of_one(&mut self, now: Now) -> bool {
-        match self.waits.graces.step(self.clock.at(now.mono).0) {
+        match self.waits.graces.step(self.regime.lease(now.mono).0) {
             Step::Due(slot) => {
                 if let Some(waiter) = self.forget_place(slot) {
                     self.waits.stall(waiter.queue);
@@ -202,7 +187,7 @@ impl Machine {
         turn: &mut Turn<'_>,
         named: impl Iterator<Item = (Kind, Key<'k>)>,
     ) {
-        let lease = self.clock.at(turn.now.mono);
+        let lease = self.regime.lease(turn.now.mono);
         if self.leases.next().is_none_or(|at| at > lease) {
             return;
         }
@@ -221,7 +206,7 @@ impl Machine {
     }
 
     fn end_lease_of_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        let entry = match self.leases.step(self.clock.at(turn.now.mono)) {
+        let entry = match self.leases.step(self.regime.lease(turn.now.mono)) {
             Step::Due(entry) => entry,
             Step::Moved => return true,
             Step::Idle => return false,
@@ -233,7 +218,7 @@ impl Machine {
             // Opening the key ends some of its expired holds: one portion per piece of work.
             let _ = self.on_found_in_part(turn, key);
         } else {
-            self.leases.miss(entry, self.clock.at(turn.now.mono) + RETRY_MS);
+            self.leases.miss(entry, self.regime.lease(turn.now.mono) + RETRY_MS);
         }
         true
     }

@@ -1,7 +1,7 @@
 //! Grants in flight to a parked caller. Its connection may close before they arrive.
 
 use crate::bytes::{Name, Owner};
-use crate::machine::{End, Machine, Role};
+use crate::machine::{End, Machine};
 use crate::ops::requests::{Asks, Call};
 use crate::queues::waiter::{Ask, Newcomer, Presence, Rank, Waiter, WaiterId};
 use crate::spent::Use;
@@ -162,7 +162,8 @@ impl Machine {
         &mut self,
         key: Key<'_>,
         resource: &Resource,
-        (owner, request): (&[u8], Option<&[u8]>),
+        owner: &[u8],
+        request: Option<&[u8]>,
     ) {
         let is_his = |part: &Part| match part.given {
             Given::Hold { id, token, .. } if part.is_at(key) => {
@@ -238,7 +239,7 @@ impl Machine {
     /// a cancelled request, and its id is over.
     pub fn undelivered(&mut self, turn: &mut Turn<'_>, waiter: WaiterId) {
         let Some(grant) = self.in_flight.remove(&waiter) else { return };
-        if self.role == Role::Replica {
+        if !self.regime.is_primary() {
             return;
         }
         let request = grant.request.as_deref();

@@ -1,31 +1,21 @@
 //! ACQUIRE of every family.
 
-use crate::bytes::Owner;
 use crate::effects::{Event, Outcome};
-use crate::events::activity::{presence_of, refused_in_script};
-use crate::hand_off::{Verdict, first_count, granted, too_wide};
-use crate::machine::{Grip, Machine};
+use crate::hand_off::{Verdict, too_wide};
+use crate::machine::Machine;
+use crate::ops::call::{presence_of, refused_in_script};
 use crate::ops::reentry::own_hold;
 use crate::ops::requests::{Asks, Call};
 use crate::queues::waiter::{Presence, Rank, Want};
-use crate::state::hold::{Did, Hold, Notify};
 use crate::state::resource::{Body, Kind, Resource};
+use crate::terms::Terms;
 use crate::time::Millis;
 use crate::turn::Step;
 use crate::turn::Turn;
 use alloc::format;
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{Acquire, Channel, Mode, RwAcquire, SemAcquire};
-
-/// An ACQUIRE of any family.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
-    pub call: &'a Acquire<'a>,
-    pub want: Want,
-    /// How the caller waits if it has to; `None` if it does not wait.
-    pub presence: Option<Presence>,
-}
+use dlock_wire::request::{Acquire, Mode, RwAcquire, SemAcquire};
 
 impl Machine {
     /// DLOCK.ACQUIRE and DFAIR.ACQUIRE (`kind`).
@@ -64,11 +54,7 @@ impl Machine {
     /// - More permits than the semaphore has: `LIMIT`.
     /// - The semaphore is missing: LIMIT makes it; without LIMIT the call waits for it.
     /// - The rest as [`Machine::acquire`].
-    pub fn sem_acquire(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (call, permit): (&SemAcquire<'_>, PermitId),
-    ) {
+    pub fn sem_acquire(&mut self, turn: &mut Turn<'_>, call: &SemAcquire<'_>, permit: PermitId) {
         let want = Want::Permits { count: call.count, limit: call.limit, id: permit };
         self.acquire_any_kind(turn, (Kind::Semaphore, &call.acquire, want));
     }
@@ -100,10 +86,10 @@ impl Machine {
                 return;
             }
         }
-        let asked = Asked { call, want, presence };
+        let terms = self.terms(call, want, turn.caller.client);
         let request = (call.key, request);
         self.on_request(turn, request, |machine, step, resource| {
-            machine.acquire_here(step, resource, asked)
+            machine.acquire_here(step, resource, terms, presence)
         });
     }
 
@@ -112,37 +98,38 @@ impl Machine {
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
-        asked: Asked<'_>,
+        terms: Terms<'_>,
+        presence: Option<Presence>,
     ) -> Option<Outcome> {
-        let Asked { call, want, presence } = asked;
+        let Terms { owner, want, .. } = terms;
         let too_wide = self.make_semaphore(step, resource, want);
         // The first waiter comes before this call, even if no alarm has served it yet.
         self.hand_on(step, resource);
-        if let Some(id) = own_hold(resource, call, want) {
-            return Some(self.acquire_again(step, resource, id, asked));
+        if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.want) {
+            return Some(self.acquire_again(step, resource, id, terms));
         }
         if too_wide.is_some() {
             return too_wide;
         }
-        let goes_first = goes_first(resource, call.owner, want);
-        let place = presence.and_then(|_| self.waits.place_at(step.key, call.owner));
+        let goes_first = goes_first(resource, owner, want);
+        let place = presence.and_then(|_| self.waits.place_at(step.key, owner));
         // An owner that waits already is served through its queue entry, so that no entry is left behind.
-        if (place.is_none() || goes_first) && self.is_open(step, resource, call.owner, want) {
+        if (place.is_none() || goes_first) && self.is_open(step, resource, owner, want) {
             if let Some(slot) = place {
                 self.oust(step.key, slot, step.fx);
             }
-            let outcome = self.grant_caller(step, resource, asked);
+            let outcome = self.grant_caller(step, resource, terms);
             self.counters.grants_at_once += u64::from(outcome.is_grant());
             return Some(outcome);
         }
         let Some(presence) = presence else {
-            return Some(self.refuse(step, resource, call.owner, want));
+            return Some(self.refuse(step, resource, owner, want));
         };
-        if let Some(fault) = self.refuse_second_upgrade(step, resource, call.owner, want) {
+        if let Some(fault) = self.refuse_second_upgrade(step, resource, owner, want) {
             return Some(fault);
         }
         let rank = if goes_first { Rank::First } else { Rank::Last };
-        let slot = match self.stand_in_line(step, resource.kind(), asked, rank) {
+        let slot = match self.stand_in_line(step, resource.kind(), &terms, presence, rank) {
             Ok(slot) => slot,
             Err(fault) => return Some(fault),
         };
@@ -177,7 +164,7 @@ impl Machine {
             let text = too_wide(step.key.name, count, capacity);
             return Some(Outcome::fault(ErrorCode::Limit, text));
         }
-        if semaphore.capacity == 0 && self.may_grant(step.now.mono) {
+        if semaphore.capacity == 0 && self.regime.may_grant(step.now.mono) {
             semaphore.capacity = capacity;
             semaphore.is_passing = true;
             step.dirty = true;
@@ -193,7 +180,7 @@ impl Machine {
         owner: &[u8],
         want: Want,
     ) -> bool {
-        if !self.may_grant(step.now.mono)
+        if !self.regime.may_grant(step.now.mono)
             || self.verdict(step, resource, owner, want) != Verdict::Yes
         {
             return false;
@@ -226,56 +213,6 @@ impl Machine {
         }
         Outcome::Null
     }
-
-    /// Grants to the caller what is free. The caller of this function updates the counters.
-    pub(crate) fn grant_caller(
-        &mut self,
-        step: &mut Step<'_>,
-        resource: &mut Resource,
-        asked: Asked<'_>,
-    ) -> Outcome {
-        let call = asked.call;
-        let (id, token) = match self.name_hold(step, asked.want) {
-            Ok(named) => named,
-            Err(fault) => return fault,
-        };
-        let lease_ms = self.lease_of(call);
-        let mut hold = Hold {
-            owner: Owner::from(call.owner),
-            token,
-            deadline: step.lease + lease_ms,
-            lease_ms,
-            since: step.now.mono,
-            count: first_count(asked.want),
-            answers: 0,
-            extras: None,
-        };
-        hold.remember(call.reqid, Did::Acquire);
-        self.dress((resource.entry, id), &mut hold, step.caller.client, call);
-        resource.put_hold(id, hold);
-        step.dirty = true;
-        step.granted = true;
-        step.fx.note(step.key, Event::Acquire);
-        if let Some(queue) = step.overtakes {
-            self.waits.note_holders(queue, resource, false);
-        }
-        granted(id, token, asked.want)
-    }
-
-    /// Applies the options of a call to a hold: label, channel, binding.
-    pub(crate) fn dress(&mut self, grip: Grip, hold: &mut Hold, client: u64, call: &Acquire<'_>) {
-        if let Some(label) = call.label.filter(|label| !label.is_empty() || hold.extras.is_some()) {
-            hold.extras_mut().label = label.into();
-        }
-        hold.set_notify(notify_of(call), call.reqid);
-        if let Some(ms) = call.bind_ms {
-            self.tie(grip, hold, ms, client);
-        }
-    }
-
-    pub(crate) fn lease_of(&self, call: &Acquire<'_>) -> Millis {
-        call.lease_ms.unwrap_or(self.settings.default_lease_ms)
-    }
 }
 
 /// Whether an owner may pass the waiters because it holds a part of the lock already.
@@ -292,27 +229,6 @@ pub(crate) fn is_upgrade(resource: &Resource, owner: &[u8], want: Want) -> bool 
         (Body::Rw(rw), Want::Rw(Mode::Write)) => rw.find(owner, Mode::Read).is_some(),
         _ => false,
     }
-}
-
-/// Whether and where messages about a waiter are published.
-pub(crate) fn notify_of(call: &Acquire<'_>) -> Notify {
-    match (call.notify, call.queue_ms) {
-        (Some(Channel::Plain(name)), _) => Notify::Channel(name.into()),
-        (Some(Channel::Sharded(name)), _) => Notify::Sharded(name.into()),
-        (None, Some(_)) => Notify::Owner,
-        (None, None) => Notify::Silent,
-    }
-}
-
-pub(crate) fn tokens_used_up() -> Outcome {
-    Outcome::fault(ErrorCode::Err, "the fencing tokens of this server are used up")
-}
-
-/// The answer to a call for a grant while the server refuses writes. The server refuses such a call itself, so clients
-/// should not see this answer.
-#[cold]
-pub(crate) fn grants_are_closed() -> Outcome {
-    Outcome::fault(ErrorCode::Err, "nothing is granted while the server refuses writes; try again")
 }
 
 pub(crate) fn in_quarantine(left_ms: Millis) -> Outcome {

@@ -1,8 +1,8 @@
 //! The verbs of count-down latches.
 
 use crate::effects::{Event, Outcome};
-use crate::events::activity::presence_of;
-use crate::machine::{Machine, Role, wrong_type};
+use crate::machine::{Machine, wrong_type};
+use crate::ops::call::presence_of;
 use crate::ops::wait::nameless;
 use crate::queues::waiter::{Ask, Want};
 use crate::state::resource::{Body, Kind, Resource};
@@ -21,7 +21,9 @@ impl Machine {
     pub fn latch_init(
         &mut self,
         turn: &mut Turn<'_>,
-        (key, count, lease_ms): (&[u8], u32, Option<Millis>),
+        key: &[u8],
+        count: u32,
+        lease_ms: Option<Millis>,
     ) {
         let key = (Kind::Latch, key);
         let answer = self.on_call(turn, key, |_, step, resource| {
@@ -41,11 +43,7 @@ impl Machine {
 
     /// DLATCH.COUNTDOWN: the remaining count, 0 for an open or missing latch. At 0 all waiters are answered. A REQID
     /// that the latch has seen counts nothing.
-    pub fn count_down(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (key, n, reqid): (&[u8], u32, Option<&[u8]>),
-    ) {
+    pub fn count_down(&mut self, turn: &mut Turn<'_>, key: &[u8], n: u32, reqid: Option<&[u8]>) {
         let key = (Kind::Latch, key);
         let answer = self.on_call(turn, key, |machine, step, resource| {
             let Body::Latch(latch) = &mut resource.body else { return wrong_type() };
@@ -94,7 +92,7 @@ impl Machine {
 
     /// DLATCH.AWAIT: 1 if the latch is open or missing. Otherwise the call waits with BLOCK where that is possible (not
     /// on a replica), or gets Null. Changes no key.
-    pub fn await_latch(&mut self, turn: &mut Turn<'_>, (name, block_ms): (&[u8], Option<Millis>)) {
+    pub fn await_latch(&mut self, turn: &mut Turn<'_>, name: &[u8], block_ms: Option<Millis>) {
         let key = turn.caller.key(name);
         if self.is_flushing() {
             self.see_to_flush_of(turn, key);
@@ -106,7 +104,7 @@ impl Machine {
         };
         let presence = presence_of(turn.now, turn.caller, block_ms, None);
         let is_closed = turn.fx.reply == Some(Outcome::Null);
-        let Some(presence) = presence.filter(|_| is_closed && self.role == Role::Primary) else {
+        let Some(presence) = presence.filter(|_| is_closed && self.regime.is_primary()) else {
             return;
         };
         // Its end may have passed unnoticed while writes are refused. A client that asks then gets no second message:

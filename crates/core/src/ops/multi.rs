@@ -4,27 +4,25 @@
 //! when it is first in every queue. All such calls have the same order in all queues they share. So they cannot wait
 //! for each other in a cycle, and none is overtaken.
 
-mod grantable;
+pub(crate) mod grantable;
 pub(crate) mod look;
 mod waiters;
 
 use crate::effects::Outcome;
-use crate::events::activity::presence_of;
-use crate::machine::{End, Machine, wrong_type};
-use crate::ops::acquire::{Asked, grants_are_closed, tokens_used_up};
-use crate::ops::reentry::own_hold;
-use crate::ops::release::{Whose, hold_of};
+use crate::grant::{grants_are_closed, tokens_used_up};
+use crate::machine::{Machine, wrong_type};
+use crate::ops::call::presence_of;
+use crate::ops::holder::{Whose, hold_of};
 use crate::ops::requests::{Asks, Call};
 use crate::queues::waiter::Want;
 use crate::spent::Use;
 use crate::state::holds::ALONE;
-use crate::state::resource::{Kind, Resource};
-use crate::store::{Key, Slot};
-use crate::turn::Step;
+use crate::state::resource::Kind;
+use crate::store::Slot;
 use crate::turn::Turn;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{Acquire, MAcquire, MRelease, MRenew, Release};
+use dlock_wire::request::{MAcquire, MRelease, MRenew, Release};
 use look::{Look, Looks, refuse, refuse_any};
 
 impl Machine {
@@ -46,7 +44,7 @@ impl Machine {
 
     /// Returns `None` if the caller is parked.
     fn take_all(&mut self, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Option<Outcome> {
-        let (looks, kept) = match self.look_at_all(turn, (call, false)) {
+        let (looks, kept) = match self.look_at_all(turn, call, false) {
             Ok(Looks { refusal: Some(refusal), .. }) | Err(refusal) => return Some(refusal),
             Ok(Looks { each, kept, .. }) => (each, kept),
         };
@@ -72,7 +70,7 @@ impl Machine {
                 return Some(Outcome::fault(ErrorCode::Deadlock, circle));
             }
         }
-        let members = match self.stand_in_lines(turn, call, (presence, false, kept)) {
+        let members = match self.stand_in_lines(turn, call, presence, false, kept) {
             Ok(members) => members,
             Err(fault) => return Some(fault),
         };
@@ -84,7 +82,7 @@ impl Machine {
     }
 
     fn take_any(&mut self, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Option<Outcome> {
-        let found = match self.look_at_all(turn, (call, true)) {
+        let found = match self.look_at_all(turn, call, true) {
             Ok(found) => found,
             Err(fault) => return Some(fault),
         };
@@ -117,7 +115,7 @@ impl Machine {
             });
         }
         let Some(presence) = presence else { return Some(refuse_any(self, turn.now, &looks)) };
-        let waits = self.stand_in_lines(turn, call, (presence, true, kept));
+        let waits = self.stand_in_lines(turn, call, presence, true, kept);
         self.note_holders_of_all(turn, call);
         waits.err()
     }
@@ -126,10 +124,10 @@ impl Machine {
     fn take_each(&mut self, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Result<Vec<u64>, Outcome> {
         let mut done = Vec::with_capacity(call.keys.len());
         for &name in call.keys {
-            let call = call.for_key(name);
             let key = turn.caller.key(name);
+            let terms = self.terms(&call.for_key(name), Want::Lock, turn.caller.client);
             let outcome = self.on_key(turn, (Kind::Lock, key), |machine, step, resource| {
-                machine.take_one(step, resource, &call)
+                machine.take_one(step, resource, terms)
             });
             let Ok((Outcome::Token(token), entered)) = outcome else {
                 debug_assert!(false, "a key that was there to be taken a moment ago");
@@ -138,43 +136,6 @@ impl Machine {
             done.push((key, token, entered));
         }
         Ok(done.into_iter().map(|(_, token, _)| token).collect())
-    }
-
-    /// Rolls back what a call for several keys took before it met a key that it cannot have. `taken` has each key with
-    /// the token of the hold, and whether the owner held it before. Returns the answer to the call.
-    #[cold]
-    fn give_back_all(&mut self, turn: &mut Turn<'_>, taken: &[(Key<'_>, u64, bool)]) -> Outcome {
-        for &(key, token, entered) in taken {
-            // If the key has another type by now, there is nothing to roll back.
-            let _ = self.on_key(turn, (Kind::Lock, key), |machine, step, resource| {
-                let hold = resource.hold(ALONE).filter(|hold| hold.token == token);
-                let Some(count) = hold.map(|hold| hold.count) else { return };
-                if entered && count > 1 {
-                    resource.change_hold(ALONE, |hold| hold.count -= 1);
-                    step.dirty = true;
-                } else {
-                    machine.end_hold(step, resource, ALONE, End::Returned);
-                    machine.hand_on(step, resource);
-                }
-            });
-        }
-        grants_are_closed()
-    }
-
-    /// Takes a key that was found free. Returns whether its owner held it already.
-    fn take_one(
-        &mut self,
-        step: &mut Step<'_>,
-        resource: &mut Resource,
-        call: &Acquire<'_>,
-    ) -> (Outcome, bool) {
-        let asked = Asked { call, want: Want::Lock, presence: None };
-        if let Some(id) = own_hold(resource, call, Want::Lock) {
-            return (self.acquire_again(step, resource, id, asked), true);
-        }
-        // A queue in which all entries are gone needs no holder: a new waiter learns the holder when it joins.
-        step.overtakes = self.waits.queue_of(step.key).filter(|&id| self.waits.has_waiters(id));
-        (self.grant_caller(step, resource, asked), false)
     }
 
     /// Tells the holders of the keys to the queues that begin with this call.

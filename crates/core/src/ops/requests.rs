@@ -6,7 +6,7 @@
 
 use crate::effects::Outcome;
 use crate::machine::{AT_ONCE, End, Machine, quoted, wrong_type};
-use crate::ops::release::{Whose, not_held};
+use crate::ops::holder::{Whose, not_held};
 use crate::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
 use crate::state::hold::{Did, Hold};
 use crate::state::holds::HoldId;
@@ -100,7 +100,7 @@ impl Machine {
 
     /// Number of requests known at `now` that are over. O(n): for tests.
     pub fn known_requests(&self, now: Now) -> usize {
-        let (lease, limits) = (self.clock.at(now.mono), self.request_limits());
+        let (lease, limits) = (self.regime.lease(now.mono), self.request_limits());
         let known = self.spent.entries(lease, limits).map(|(print, ..)| print);
         // A request can be known twice: a value moved here brings the requests that a removed one knew.
         let removed = self.requests_of_removed().into_iter().map(|(print, _)| print);
@@ -162,7 +162,7 @@ impl Machine {
             Known::Over(_) => Some(Err(misused(step.key, name))),
         })?;
         Some(match used {
-            Ok((name, used)) => self.answer_again(step, resource, (call, name), used),
+            Ok((name, used)) => self.answer_again(step, resource, call, name, used),
             Err(fault) => fault,
         })
     }
@@ -171,7 +171,8 @@ impl Machine {
         &mut self,
         step: &mut Step<'_>,
         resource: &Resource,
-        (call, name): (Call<'_>, RequestKey<'_>),
+        call: Call<'_>,
+        name: RequestKey<'_>,
         used: Use,
     ) -> Outcome {
         if let Asks::Acquire = call.asks {
@@ -186,7 +187,7 @@ impl Machine {
             }
             (Asks::Give(_) | Asks::Resize(_), _) => Outcome::Available(resource.available()),
             (Asks::Cancel, Use::Acquired) => {
-                self.cancel_on_the_way(step.key, resource, (call.owner, call.id));
+                self.cancel_on_the_way(step.key, resource, call.owner, call.id);
                 Outcome::Count(0)
             }
             (_, Use::PassedOver) => {
@@ -213,7 +214,7 @@ impl Machine {
 
     /// Whether a call names a request that is over, as far as the memory knows.
     pub(crate) fn is_over(&self, key: Key<'_>, now: Now, call: Call<'_>) -> bool {
-        let lease = self.clock.at(now.mono);
+        let lease = self.regime.lease(now.mono);
         call.names().any(|name| self.find_spent(key, name, lease).is_some())
     }
 
@@ -225,7 +226,7 @@ impl Machine {
         key: Key<'_>,
         call: Call<'_>,
     ) -> Option<Outcome> {
-        let lease = self.clock.at(turn.now.mono);
+        let lease = self.regime.lease(turn.now.mono);
         call.names().find_map(|name| {
             let did = match turn.keys.get(key) {
                 Slot::Here(resource) => seen_by_hold(resource, name).map(|(did, _)| did),

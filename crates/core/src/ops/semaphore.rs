@@ -1,15 +1,14 @@
 //! The verbs of semaphores besides ACQUIRE.
 
 use crate::effects::{Event, Outcome};
-use crate::events::activity::{presence_of, refused_in_script};
 use crate::hand_off::{Verdict, too_wide};
-use crate::machine::{End, Machine, wrong_type};
+use crate::machine::{Machine, wrong_type};
 use crate::ops::acquire::in_quarantine;
+use crate::ops::call::presence_of;
 use crate::ops::requests::{Asks, Call, resized};
 use crate::ops::wait::nameless;
 use crate::queues::waiter::{Ask, Want};
 use crate::spent::Use;
-use crate::state::holds::HoldId;
 use crate::state::resource::{Body, Kind, Resource};
 use crate::state::semaphore::Semaphore;
 use crate::turn::Step;
@@ -19,11 +18,11 @@ use alloc::vec::Vec;
 use dlock_wire::names::PERMITS_MAX;
 use dlock_wire::permit::{self, PermitId};
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{ResizeTo, SemRenew, Take};
+use dlock_wire::request::{ResizeTo, Take};
 
 impl Machine {
     /// DSEM.INIT: makes a semaphore with this number of permits. 1 if it did, 0 if there is one already.
-    pub fn sem_init(&mut self, turn: &mut Turn<'_>, (key, permits): (&[u8], u32)) {
+    pub fn sem_init(&mut self, turn: &mut Turn<'_>, key: &[u8], permits: u32) {
         self.on_semaphore(turn, key, |machine, step, resource| {
             let Some(semaphore) = resource.semaphore_mut() else { return wrong_type() };
             if semaphore.capacity > 0 {
@@ -66,52 +65,6 @@ impl Machine {
             machine.spend(step, call, resized(to));
             machine.capacity_changed(step, resource, capacity);
             Outcome::Available(resource.available())
-        });
-    }
-
-    /// DSEM.RELEASE: returns a permit. The reply is the number of free permits afterwards; `NOTHELD` if the permit is
-    /// unknown or has ended.
-    pub fn sem_release(&mut self, turn: &mut Turn<'_>, (key, permit): (&[u8], PermitId)) {
-        self.on_semaphore(turn, key, |machine, step, resource| {
-            let id = HoldId::from_be_bytes(permit);
-            machine.end_if_due(step, resource, |_| [id].into());
-            if resource.hold(id).is_none() {
-                return not_out(step, permit);
-            }
-            machine.end_hold(step, resource, id, End::Released);
-            machine.hand_on(step, resource);
-            Outcome::Available(resource.available())
-        });
-    }
-
-    /// DSEM.RENEW: sets a new end of the lease of a permit. 1; `NOTHELD` if it is unknown or has ended.
-    pub fn sem_renew(&mut self, turn: &mut Turn<'_>, call: &SemRenew<'_>) {
-        if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
-            turn.fx.reply = Some(fault);
-            return;
-        }
-        self.on_semaphore(turn, call.key, |machine, step, resource| {
-            let id = HoldId::from_be_bytes(call.permit);
-            machine.end_if_due(step, resource, |_| [id].into());
-            if resource.hold(id).is_none() {
-                return not_out(step, call.permit);
-            }
-            machine.renew_here(step, resource, id, (call.lease_ms, call.bind_ms));
-            Outcome::Count(1)
-        });
-    }
-
-    /// DSEM.BREAK: ends a permit by force. 1 if it was out, else 0.
-    pub fn sem_break(&mut self, turn: &mut Turn<'_>, (key, permit): (&[u8], PermitId)) {
-        self.on_semaphore(turn, key, |machine, step, resource| {
-            let id = HoldId::from_be_bytes(permit);
-            machine.end_if_due(step, resource, |_| [id].into());
-            if resource.hold(id).is_none() {
-                return Outcome::Count(0);
-            }
-            machine.end_hold(step, resource, id, End::Broken);
-            machine.hand_on(step, resource);
-            Outcome::Count(1)
         });
     }
 
@@ -163,7 +116,7 @@ impl Machine {
 
     /// DSEM.GIVE: returns permits of TAKE and DRAIN. The reply is the number of free permits afterwards; `LIMIT` for
     /// more than were taken, `ERR` if there is no such semaphore.
-    pub fn give(&mut self, turn: &mut Turn<'_>, (key, n, reqid): (&[u8], u32, Option<&[u8]>)) {
+    pub fn give(&mut self, turn: &mut Turn<'_>, key: &[u8], n: u32, reqid: Option<&[u8]>) {
         let call = Call::without_owner(reqid, Asks::Give(n));
         self.on_counted(turn, (key, call), |machine, step, resource| {
             let found = match made(step, resource) {
@@ -221,7 +174,7 @@ impl Machine {
     }
 
     /// Runs a verb that answers at once.
-    fn on_semaphore(
+    pub(crate) fn on_semaphore(
         &mut self,
         turn: &mut Turn<'_>,
         key: &[u8],
@@ -277,7 +230,7 @@ fn made<'r>(step: &Step<'_>, resource: &'r mut Resource) -> Result<&'r mut Semap
     })
 }
 
-fn not_out(step: &Step<'_>, id: PermitId) -> Outcome {
+pub(crate) fn not_out(step: &Step<'_>, id: PermitId) -> Outcome {
     let text = permit::text(&id);
     let text = core::str::from_utf8(&text).unwrap_or_default();
     let key = crate::machine::quoted(step.key.name);

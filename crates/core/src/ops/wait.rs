@@ -2,15 +2,14 @@
 
 use crate::effects::{Effects, Event, Outcome};
 use crate::machine::{Machine, quoted};
-use crate::ops::acquire::{Asked, notify_of};
 use crate::queues::waiter::{Ask, Newcomer, Presence, Rank, Want};
 use crate::state::resource::Kind;
 use crate::store::Key;
+use crate::terms::Terms;
 use crate::time::Instant;
 use crate::turn::Step;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::Acquire;
 
 impl Machine {
     /// Adds the owner to the queue, or keeps its queue entry. With another mode, or for more permits, it goes to the
@@ -19,16 +18,15 @@ impl Machine {
         &mut self,
         step: &mut Step<'_>,
         kind: Kind,
-        asked: Asked<'_>,
+        terms: &Terms<'_>,
+        presence: Presence,
         rank: Rank,
     ) -> Result<u32, Outcome> {
-        let Asked { call, want, presence } = asked;
-        let presence = presence.unwrap_or(Presence::Queued);
-        let ask = self.ask(call, want);
-        if let Some(slot) = self.waits.place_at(step.key, call.owner) {
-            let has = self.waits.get(slot).map_or(want, |waiter| waiter.ask.want);
+        let ask = terms.to_ask();
+        if let Some(slot) = self.waits.place_at(step.key, terms.owner) {
+            let has = self.waits.get(slot).map_or(ask.want, |waiter| waiter.ask.want);
             let stands_well = rank == Rank::Last || self.waits.ahead_of(slot).next().is_none();
-            if keeps_place(has, want) && stands_well {
+            if keeps_place(has, ask.want) && stands_well {
                 self.replace(step.key, slot, (step.caller.client, presence, ask), step.fx);
                 self.connections.add_place(step.caller.client, slot, presence.is_parked());
                 return Ok(slot);
@@ -37,7 +35,7 @@ impl Machine {
         }
         self.has_room(step.key, 1)?;
         let newcomer = Newcomer {
-            owner: call.owner,
+            owner: terms.owner,
             client: step.caller.client,
             presence,
             since: step.now.mono,
@@ -129,19 +127,6 @@ impl Machine {
             );
             fx.wake(earlier.id, Outcome::fault(ErrorCode::Replaced, text));
             self.counters.replaced += 1;
-        }
-    }
-
-    /// The arguments of a call, as a waiter keeps them.
-    pub(crate) fn ask(&self, call: &Acquire<'_>, want: Want) -> Ask {
-        Ask {
-            want,
-            lease_ms: self.lease_of(call),
-            queue_ms: call.queue_ms,
-            notify: notify_of(call),
-            request: call.reqid.map(Into::into),
-            bind_ms: call.bind_ms,
-            label: call.label.unwrap_or_default().into(),
         }
     }
 }

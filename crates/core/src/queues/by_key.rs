@@ -286,7 +286,7 @@ impl Waits {
         let Some(waiter) = self.waiters.get(slot) else { return };
         let (from, prev, next) = (waiter.queue, waiter.prev, waiter.next);
         let owner = waiter.owner.clone();
-        self.unlink_from(slot, (from, prev, next));
+        self.unlink_from(slot, from, prev, next);
         let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
         if !owner.is_empty() {
             self.by_owner.remove(&mut places, hash_place(self.keys, from, &owner), slot);

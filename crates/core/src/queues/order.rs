@@ -199,7 +199,8 @@ impl Waits {
     pub(super) fn next_level(
         &self,
         budget: &mut Budget,
-        (slot, party): (u32, u32),
+        slot: u32,
+        party: u32,
         step: impl Fn(&Waiter) -> u32,
     ) -> Result<Option<i64>, ()> {
         let mut at = slot;
@@ -221,14 +222,14 @@ impl Waits {
         let Some(waiter) = self.waiters.get(slot) else { return true };
         let (party, level) = (waiter.party, self.level_of(waiter.party));
         let budget = &mut Budget::new(4 * LOOKS_MOST);
-        let behind = self.next_level(budget, (waiter.next, party), |waiter| waiter.next);
+        let behind = self.next_level(budget, waiter.next, party, |waiter| waiter.next);
         if !behind.is_ok_and(|behind| behind.is_none_or(|behind| behind > level)) {
             return false;
         }
         if level == self.order.top {
             return true;
         }
-        let ahead = self.next_level(budget, (waiter.prev, party), |waiter| waiter.prev);
+        let ahead = self.next_level(budget, waiter.prev, party, |waiter| waiter.prev);
         let is_above = |holder: u64| {
             let holder = self.party_with(holder).filter(|&holder| holder != party);
             holder.is_none_or(|holder| self.level_of(holder) < level || !self.is_sure(holder))
@@ -249,7 +250,7 @@ impl Waits {
 
     fn is_below_those_in(&self, budget: &mut Budget, queue: u32, party: u32) -> bool {
         let head = self.queues.get(queue).map_or(crate::slab::NIL, |queue| queue.head);
-        let first = self.next_level(budget, (head, party), |waiter| waiter.next);
+        let first = self.next_level(budget, head, party, |waiter| waiter.next);
         first.is_ok_and(|first| first.is_none_or(|first| first > self.level_of(party)))
     }
 

@@ -164,7 +164,7 @@ impl Waits {
             }
             for &queue in &aims.queues {
                 let tail = self.queues.get(queue).map_or(NIL, |queue| queue.tail);
-                self.walk_down(reach, (queue, tail), root, floor)?;
+                self.walk_down(reach, queue, tail, root, floor)?;
             }
         } else {
             self.reach_down_from(reach, root.unwrap_or(NIL), floor)?;
@@ -189,7 +189,7 @@ impl Waits {
             {
                 return Err(Why::Circle);
             }
-            self.walk_down(reach, (place.queue, place.prev), Some(party), floor)?;
+            self.walk_down(reach, place.queue, place.prev, Some(party), floor)?;
         }
         Ok(())
     }
@@ -198,7 +198,8 @@ impl Waits {
     fn walk_down(
         &self,
         reach: &mut Reach,
-        (queue, slot): (u32, u32),
+        queue: u32,
+        slot: u32,
         me: Option<u32>,
         floor: i64,
     ) -> Result<(), Why> {

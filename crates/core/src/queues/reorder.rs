@@ -227,7 +227,7 @@ impl Waits {
         let mut floor = None;
         for queue in held.by_ref().take(HELD_MOST) {
             let first = self.queues.get(queue).map_or(NIL, |queue| queue.head);
-            let Ok(first) = self.next_level(budget, (first, NIL), |waiter| waiter.next) else {
+            let Ok(first) = self.next_level(budget, first, NIL, |waiter| waiter.next) else {
                 return Some(UNKNOWN);
             };
             floor = first.map(|first| floor.map_or(first, |floor| first.min(floor))).or(floor);
@@ -253,7 +253,7 @@ impl Waits {
             if queue.readers().0 >= READERS_MOST {
                 return None;
             }
-            let last = self.next_level(budget, (queue.tail, party), |waiter| waiter.prev).ok()?;
+            let last = self.next_level(budget, queue.tail, party, |waiter| waiter.prev).ok()?;
             highest = highest.max(last.unwrap_or(LOWEST));
         }
         Some(highest)

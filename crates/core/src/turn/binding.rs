@@ -1,7 +1,7 @@
 //! Bindings of holds to connections.
 
 use crate::lease::NO_ENTRY;
-use crate::machine::{Grip, Machine, Role};
+use crate::machine::{Grip, Machine};
 use crate::state::hold::{Hold, NO_CLIENT, Tie};
 use crate::state::resource::Resource;
 use crate::time::{LeaseInstant, Millis};
@@ -10,7 +10,7 @@ impl Machine {
     /// Notes the bindings of a resource that just got its entry. A replica knows no connections: its values may name
     /// connections that this server had as a primary.
     pub(crate) fn tie_all(&mut self, resource: &Resource) {
-        if self.role == Role::Replica {
+        if !self.regime.is_primary() {
             return;
         }
         for (id, hold) in resource.holds() {

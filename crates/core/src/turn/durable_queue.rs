@@ -1,7 +1,7 @@
 //! Keys with a durable queue. A fair lock saves its queue. A semaphore made by LIMIT is removed when no client needs it
 //! any more.
 
-use crate::machine::{Machine, Role};
+use crate::machine::Machine;
 use crate::queues::waiter::{Newcomer, Presence, Rank, Waiter};
 use crate::state::fair::{Fair, Place};
 use crate::state::hold::NO_CLIENT;
@@ -16,11 +16,11 @@ const PLACES_AT_ONCE: usize = 32;
 impl Machine {
     /// Updates the value of a key from its queue.
     pub(crate) fn mind_queue(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        if self.role == Role::Replica {
+        if !self.regime.is_primary() {
             return;
         }
         let queue = self.waits.queue_of(step.key);
-        if !self.accepts_writes() {
+        if !self.regime.accepts_writes() {
             // The rest is a write, which has to wait.
             if let Some(queue) = queue {
                 self.waits.stall(queue);

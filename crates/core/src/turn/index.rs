@@ -4,7 +4,7 @@
 //! updates the entry from the value.
 
 use crate::lease::NO_ENTRY;
-use crate::machine::{Machine, Role};
+use crate::machine::Machine;
 use crate::state::hold::Hold;
 use crate::state::resource::{Body, Lock, Resource};
 use crate::store::Key;
@@ -17,13 +17,13 @@ impl Machine {
     pub(crate) fn enter(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let loaded = resource.entry == NO_ENTRY;
         if let Some(entry) = self.leases.of_key(resource.entry, step.key) {
-            if entry.epoch == self.epoch {
+            if entry.epoch == self.regime.epoch() {
                 return;
             }
-            entry.epoch = self.epoch;
+            entry.epoch = self.regime.epoch();
             self.start_in_epoch(step, resource);
         } else {
-            resource.entry = self.leases.enter(step.key, resource.kind(), self.epoch);
+            resource.entry = self.leases.enter(step.key, resource.kind(), self.regime.epoch());
             if loaded {
                 self.start_loaded(step, resource);
             } else {
@@ -36,7 +36,7 @@ impl Machine {
     /// A loaded resource starts to run: its remaining times count from now.
     fn start_loaded(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let has_extras = self.start_clock(step.lease, resource);
-        if self.role == Role::Primary {
+        if self.regime.is_primary() {
             step.dirty |= core::mem::take(&mut resource.is_news);
             let grace_ms = self.settings.fair_grace_ms;
             // Bindings are among the extras.
@@ -79,12 +79,12 @@ impl Machine {
     /// Whether the remaining times of a loaded resource may be shorter than what clients were promised after it was
     /// saved. A replica need not count down: its promotion gives every lease in full.
     pub(crate) fn trusts_no_remainder(&self, resource: &Resource) -> bool {
-        resource.from_snapshot && self.role == Role::Primary
+        resource.from_snapshot && self.regime.is_primary()
     }
 
     /// A replica was promoted: all leases it knows last in full once more, from the promotion.
     fn start_in_epoch(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        let began = self.epoch_began;
+        let began = self.regime.epoch_began();
         let grace_ms = self.settings.fair_grace_ms;
         match &mut resource.body {
             Body::Latch(latch) => latch.deadline = latch.lease_ms.map(|ms| began + ms),
@@ -98,7 +98,7 @@ impl Machine {
             hold.deadline = began + full_lease(hold);
             orphan(hold, began, grace_ms);
         });
-        if self.role == Role::Primary {
+        if self.regime.is_primary() {
             self.adopt_places(step, resource);
         }
     }
@@ -113,11 +113,11 @@ impl Machine {
             return;
         }
         if resource.entry == NO_ENTRY {
-            resource.entry = self.leases.enter(key, resource.kind(), self.epoch);
+            resource.entry = self.leases.enter(key, resource.kind(), self.regime.epoch());
             self.tie_all(resource);
         }
         self.leases.set_held(resource.entry, resource.held(), resource.leased());
-        if self.role == Role::Primary {
+        if self.regime.is_primary() {
             match resource.next_end() {
                 Some((at, _)) => self.leases.arm(resource.entry, at),
                 None => self.leases.disarm(resource.entry),

@@ -258,7 +258,7 @@ impl Table {
                 }
             }
             Request::Check { key, token } => {
-                match machine.is_current(keys, now, (kind, caller.key(key)), token) {
+                match machine.is_current(keys, now, kind, caller.key(key), token) {
                     Err(_) => "WRONGTYPE".to_owned(),
                     Ok(true) => "1".to_owned(),
                     Ok(false) => "STALE".to_owned(),

@@ -2,23 +2,14 @@
 
 use super::look::Look;
 use crate::bytes::Name;
-use crate::effects::{Event, Outcome};
-use crate::events::undelivered::{Given, Part};
-use crate::hand_off::hold_for;
-use crate::lease::NO_ENTRY;
 use crate::machine::Machine;
-use crate::ops::acquire::tokens_used_up;
-use crate::queues::waiter::{Waiter, WaiterId, Want};
-use crate::state::hold::{NO_CLIENT, Notify};
-use crate::state::holds::ALONE;
+use crate::queues::waiter::{Waiter, WaiterId};
 use crate::state::resource::{Kind, Lock, Resource};
 use crate::store::Key;
-use crate::turn::Caller;
 use crate::turn::Step;
 use crate::turn::Turn;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use dlock_wire::request::{Acquire, Channel};
 
 impl Machine {
     /// A call for several keys is first at one of them. Returns `true` if it left the queue.
@@ -30,7 +21,7 @@ impl Machine {
     ) -> bool {
         let Some(waiter) = self.waits.get(slot) else { return true };
         if self.waits.group(waiter.group).is_some_and(|group| group.takes_any) {
-            self.grant_any(step, resource, slot);
+            self.grant_waiter(step, resource, slot);
             return true;
         }
         let call = self.waits.leader(waiter).id;
@@ -38,28 +29,6 @@ impl Machine {
             self.ripe.push_back(call);
         }
         false
-    }
-
-    /// Grants this key to an ANYACQUIRE.
-    fn grant_any(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
-        let token = match self.name_hold(step, Want::Lock) {
-            Ok((_, token)) => token,
-            Err(fault) => return self.refuse_waiter(step, slot, &fault),
-        };
-        let Some(waiter) = self.forget_place(slot) else { return };
-        let hold = hold_for(&waiter, step, token);
-        let key = step.key;
-        step.fx.wake(waiter.id, Outcome::Granted { key: key.name.to_vec(), token });
-        let given = Given::Hold { id: ALONE, token, entered: false };
-        self.send(&waiter, [Part::new(Kind::Lock, key, given)].into());
-        self.counters.grants_after_waiting += 1;
-        if hold.tied_to() != NO_CLIENT && resource.entry != NO_ENTRY {
-            self.connections.tie(hold.tied_to(), resource.entry, ALONE);
-        }
-        resource.put_hold(ALONE, hold);
-        step.dirty = true;
-        step.granted = true;
-        step.fx.note(key, Event::Acquire);
     }
 
     /// The owner no longer holds a key on which its call for several keys counted.
@@ -75,7 +44,7 @@ impl Machine {
     /// Grants the calls for several keys that are grantable now. Calls that become grantable through these grants are
     /// granted here, too, however long the chain is.
     pub(crate) fn grant_what_is_ripe(&mut self, turn: &mut Turn<'_>) {
-        if !self.may_grant(turn.now.mono) {
+        if !self.regime.may_grant(turn.now.mono) {
             return;
         }
         // All keys of a call share a slot, so in a cluster they are in the slot of the running command. Only a panic
@@ -94,56 +63,15 @@ impl Machine {
 
     /// In the tick: grants the calls that a panic has left ungranted; `false` if there is none.
     pub(crate) fn grant_leftover(&mut self, turn: &mut Turn<'_>) -> bool {
-        let has_some = !self.ripe.is_empty() && self.may_grant(turn.now.mono);
+        let has_some = !self.ripe.is_empty() && self.regime.may_grant(turn.now.mono);
         if has_some {
             self.grant_what_is_ripe(turn);
         }
         has_some
     }
 
-    fn grant_all(&mut self, turn: &mut Turn<'_>, call: WaiterId) {
-        let Some(members) = self.members_that_are_open(turn, call) else { return };
-        let Some(waiter) = self.waits.by_id(call) else { return };
-        let fresh = members.iter().filter(|member| member.is_fresh).count();
-        if !self.tokens.has(fresh, turn.now.wall_us) {
-            let id = waiter.id;
-            if self.forget_place(call.slot()).is_some() {
-                turn.fx.wake(id, tokens_used_up());
-            }
-            return;
-        }
-        let Some(waiter) = self.forget_place(call.slot()) else { return };
-        turn.fx.expect(members.len());
-        let mut tokens = Vec::with_capacity(members.len());
-        let mut parts = Vec::with_capacity(members.len());
-        for Member { db, name, queue, .. } in &members {
-            let key = Key { db: *db, name };
-            let caller = Caller { client: waiter.client, db: *db, may_block: false };
-            let call = as_call(&waiter, name);
-            self.waits.expect(*queue);
-            let turn = &mut Turn { keys: turn.keys, now: turn.now, caller, fx: turn.fx };
-            let outcome =
-                self.on_key_alone(turn, (Kind::Lock, key), usize::MAX, |m, step, resource| {
-                    m.take_one(step, resource, &call)
-                });
-            let Ok((Outcome::Token(token), entered)) = outcome else {
-                debug_assert!(false, "a key that was there to be taken a moment ago");
-                let taken: Vec<(Key<'_>, u64, bool)> = parts.iter().filter_map(taken).collect();
-                let fault = self.give_back_all(turn, &taken);
-                turn.fx.wake(waiter.id, fault);
-                return;
-            };
-            tokens.push(token);
-            let given = Given::Hold { id: ALONE, token, entered };
-            parts.push(Part::new(Kind::Lock, key, given));
-        }
-        self.counters.grants_after_waiting += 1;
-        turn.fx.wake(waiter.id, Outcome::Tokens(tokens));
-        self.send(&waiter, parts);
-    }
-
     /// The keys of a call, if all of them are free for it; otherwise the call keeps waiting.
-    fn members_that_are_open(
+    pub(crate) fn members_that_are_open(
         &mut self,
         turn: &mut Turn<'_>,
         call: WaiterId,
@@ -182,33 +110,10 @@ impl Machine {
 }
 
 /// One free key of a call for several keys.
-struct Member {
-    db: u32,
-    name: Name,
-    queue: u32,
+pub(crate) struct Member {
+    pub db: u32,
+    pub name: Name,
+    pub queue: u32,
     /// The owner does not hold it yet.
-    is_fresh: bool,
-}
-
-/// What a call for several keys took of one key: the token, and whether the owner held it before.
-fn taken(part: &Part) -> Option<(Key<'_>, u64, bool)> {
-    let Given::Hold { token, entered, .. } = part.given else { return None };
-    Some((Key { db: part.db, name: &part.name }, token, entered))
-}
-
-/// The call for one key that a waiter represents.
-fn as_call<'a>(waiter: &'a Waiter, name: &'a [u8]) -> Acquire<'a> {
-    let ask = &waiter.ask;
-    Acquire {
-        lease_ms: Some(ask.lease_ms),
-        notify: match &ask.notify {
-            Notify::Channel(name) => Some(Channel::Plain(name)),
-            Notify::Sharded(name) => Some(Channel::Sharded(name)),
-            Notify::Silent | Notify::Owner => None,
-        },
-        reqid: ask.request.as_deref(),
-        bind_ms: ask.bind_ms,
-        label: Some(&ask.label),
-        ..Acquire::new(name, &waiter.owner)
-    }
+    pub is_fresh: bool,
 }

@@ -1,9 +1,9 @@
 //! The state of the keys of a call for several keys, before it takes any.
 
 use crate::effects::Outcome;
-use crate::events::activity::refused_in_script;
 use crate::machine::{Machine, wrong_type};
 use crate::ops::acquire::in_quarantine;
+use crate::ops::call::refused_in_script;
 use crate::ops::reentry::own_hold;
 use crate::ops::requests::{Asks, Call};
 use crate::queues::waiter::Want;
@@ -13,7 +13,7 @@ use crate::turn::Caller;
 use crate::turn::Step;
 use crate::turn::Turn;
 use alloc::vec::Vec;
-use dlock_wire::request::{Acquire, MAcquire};
+use dlock_wire::request::MAcquire;
 
 /// The state of one key for a call for several keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,8 @@ impl Machine {
     pub(crate) fn look_at_all(
         &mut self,
         turn: &mut Turn<'_>,
-        (call, takes_any): (&MAcquire<'_>, bool),
+        call: &MAcquire<'_>,
+        takes_any: bool,
     ) -> Result<Looks, Outcome> {
         if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
             return Err(fault);
@@ -73,23 +74,24 @@ impl Machine {
             self.end_due_leases(turn, core::iter::empty());
         }
         if call.block_ms.is_none() || !turn.caller.may_block {
-            return self.look_at_each(turn, (call, Own::Counts));
+            return self.look_at_each(turn, call, Own::Counts);
         }
         if let Some(kept) = self.group_kept_by(turn.now, turn.caller, call, takes_any) {
-            let looks = self.look_at_each(turn, (call, Own::Stays))?;
+            let looks = self.look_at_each(turn, call, Own::Stays)?;
             // The waiters of a call that is over may already be out of their queues.
             if self.waits.group(kept).is_some_and(|group| !group.is_over) {
                 return Ok(Looks { kept: Some(kept), ..looks });
             }
             // It was granted, or is over, and its waiters are gone.
         }
-        self.look_at_each(turn, (call, Own::Goes))
+        self.look_at_each(turn, call, Own::Goes)
     }
 
     fn look_at_each(
         &mut self,
         turn: &mut Turn<'_>,
-        (call, own): (&MAcquire<'_>, Own),
+        call: &MAcquire<'_>,
+        own: Own,
     ) -> Result<Looks, Outcome> {
         let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
         let request = Call { kind: Kind::Lock, mode: None, owner, id, asks };
@@ -105,7 +107,7 @@ impl Machine {
                     found.refusal.get_or_insert(refusal);
                     return Look::Refused;
                 }
-                machine.look_at_one(step, resource, call.for_key(name), own)
+                machine.look_at_one(step, resource, call, own)
             });
             found.each.push(look.map_err(|_| wrong_type())?);
         }
@@ -116,10 +118,10 @@ impl Machine {
         &self,
         step: &Step<'_>,
         resource: &Resource,
-        call: Acquire<'_>,
+        call: &MAcquire<'_>,
         own: Own,
     ) -> Look {
-        if own_hold(resource, &call, Want::Lock).is_some() {
+        if own_hold(resource, call.owner, call.reqid, Want::Lock).is_some() {
             let hold = resource.lock().hold();
             let has_seen = hold.is_some_and(|hold| hold.seen(call.reqid).is_some());
             return match has_seen {
@@ -133,7 +135,7 @@ impl Machine {
         if self.quarantine_left(step.now.mono) > 0 {
             return Look::Closed(resource.lock().hold().is_none());
         }
-        if !self.accepts_writes() {
+        if !self.regime.accepts_writes() {
             return Look::Closed(false);
         }
         let queue = self.waits.queue_of(step.key).filter(|_| is_free);
@@ -160,7 +162,7 @@ impl Machine {
         let place =
             |name: &&[u8]| self.waits.get(self.waits.place_at(caller.key(name), call.owner)?);
         let first = place(call.keys.first()?)?;
-        let lease = self.clock.at(now.mono);
+        let lease = self.regime.lease(now.mono);
         let group = (!self.waits.is_over(first, now.mono, lease)).then_some(first.group)?;
         self.waits.group(group).filter(|group| group.takes_any == takes_any)?;
         let all = call.keys.iter().all(|name| place(name).is_some_and(|w| w.group == group));

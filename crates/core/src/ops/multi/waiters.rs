@@ -15,7 +15,9 @@ impl Machine {
         &mut self,
         turn: &mut Turn<'_>,
         call: &MAcquire<'_>,
-        (presence, takes_any, kept): (Presence, bool, Option<u32>),
+        presence: Presence,
+        takes_any: bool,
+        kept: Option<u32>,
     ) -> Result<Vec<u32>, Outcome> {
         if let Some(group) = kept {
             self.keep_places(turn, group, call);
@@ -35,7 +37,7 @@ impl Machine {
             // The first waiter carries the arguments of the call.
             let presence = if members.is_empty() { presence } else { Presence::Member };
             let ask = if members.is_empty() {
-                self.ask(&call.for_key(name), Want::Lock)
+                self.terms(&call.for_key(name), Want::Lock, turn.caller.client).to_ask()
             } else {
                 Ask::default()
             };

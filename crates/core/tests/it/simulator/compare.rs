@@ -96,12 +96,12 @@ impl Simulation {
             assert_eq!(position, Ok(self.model.position(k, owner)), "POSITION {name} {owner}");
             let shown = info.iter().flat_map(|info| info.writer.iter().chain(&info.readers));
             for token in shown.map(|hold| hold.token) {
-                let current = machine.is_current(keys, now, (kind, key), token);
+                let current = machine.is_current(keys, now, kind, key, token);
                 assert_eq!(current, Ok(true), "CHECK {name} {token}");
             }
             for token in self.model.tokens(k) {
                 let is_shown = info.as_ref().is_some_and(|info| info.shows(token));
-                let current = machine.is_current(keys, now, (kind, key), token);
+                let current = machine.is_current(keys, now, kind, key, token);
                 assert_eq!(current, Ok(is_shown), "CHECK {name} {token}");
             }
         }

@@ -1,0 +1,315 @@
+//! Grants: the only file in which a hold begins.
+//!
+//! The caller gets what is free at once ([`Machine::grant_caller`]), a waiter what a hand-off finds for it
+//! ([`Machine::grant_waiter`]), and a call for several keys all of them in one step ([`Machine::grant_all`]). Each hold
+//! gets its name in [`Machine::name_hold`] and begins in [`begin_hold`]. A TAKE gets permits without a hold.
+
+use crate::bytes::Owner;
+use crate::effects::{Event, Outcome};
+use crate::events::undelivered::{Given, Part};
+use crate::lease::EntryId;
+use crate::machine::{End, Grip, Machine, subject};
+use crate::ops::multi::grantable::Member;
+use crate::ops::reentry::own_hold;
+use crate::ops::requests::{Asks, Call};
+use crate::queues::waiter::{Presence, Waiter, WaiterId, Want};
+use crate::spent::Use;
+use crate::state::hold::{Did, Hold, Unclaimed};
+use crate::state::holds::{ALONE, HoldId};
+use crate::state::resource::{Body, Kind, Resource};
+use crate::store::Key;
+use crate::terms::Terms;
+use crate::time::Millis;
+use crate::turn::{Step, Turn};
+use alloc::vec::Vec;
+use dlock_wire::message;
+use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::Mode;
+
+/// The id of a new hold, and its fencing token; permits have no token.
+#[derive(Clone, Copy)]
+struct Name {
+    id: HoldId,
+    token: u64,
+}
+
+impl Machine {
+    /// Names a new hold. Every hold gets its name here, so no hold begins while grants are closed. An error if they are
+    /// closed, or if the tokens are used up.
+    fn name_hold(&mut self, step: &Step<'_>, want: Want) -> Result<Name, Outcome> {
+        if !self.regime.may_grant(step.now.mono) {
+            debug_assert!(false, "a grant while grants are closed");
+            return Err(grants_are_closed());
+        }
+        if let Want::Permits { id, .. } = want {
+            return Ok(Name { id: HoldId::from_be_bytes(id), token: 0 });
+        }
+        let token = self.tokens.take(step.now.wall_us).ok_or_else(tokens_used_up)?;
+        let id = if want == Want::Rw(Mode::Read) { HoldId::from(token) } else { ALONE };
+        Ok(Name { id, token })
+    }
+
+    /// A new hold with these terms.
+    fn new_hold(&mut self, step: &Step<'_>, entry: EntryId, name: Name, terms: Terms<'_>) -> Hold {
+        let count = if let Want::Permits { count, .. } = terms.want { count } else { 1 };
+        let mut hold = Hold {
+            owner: Owner::from(terms.owner),
+            token: name.token,
+            deadline: step.lease + terms.lease_ms,
+            lease_ms: terms.lease_ms,
+            since: step.now.mono,
+            count,
+            answers: 0,
+            extras: None,
+        };
+        hold.remember(terms.reqid, Did::Acquire);
+        self.apply_options((entry, name.id), &mut hold, terms);
+        hold
+    }
+
+    /// Applies the options of a call to a hold: label, channel, binding.
+    pub(crate) fn apply_options(&mut self, grip: Grip, hold: &mut Hold, terms: Terms<'_>) {
+        if let Some(label) = terms.label.filter(|label| !label.is_empty() || hold.extras.is_some())
+        {
+            hold.extras_mut().label = label.into();
+        }
+        hold.set_notify(terms.notify, terms.reqid);
+        if let Some(ms) = terms.bind_ms {
+            self.tie(grip, hold, ms, terms.client);
+        }
+    }
+
+    /// Grants to the caller what is free. The caller of this function updates the counters.
+    pub(crate) fn grant_caller(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        terms: Terms<'_>,
+    ) -> Outcome {
+        let want = terms.want;
+        let name = match self.name_hold(step, want) {
+            Ok(name) => name,
+            Err(fault) => return fault,
+        };
+        let hold = self.new_hold(step, resource.entry, name, terms);
+        begin_hold(step, resource, name.id, hold);
+        if let Some(queue) = step.overtakes {
+            self.waits.note_holders(queue, resource, false);
+        }
+        granted(name.id, name.token, want)
+    }
+
+    /// Grants to a waiter what it waits for; to an ANYACQUIRE, this key.
+    pub(crate) fn grant_waiter(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
+        let Some(want) = self.waits.get(slot).map(|waiter| waiter.ask.want) else { return };
+        if let Want::Taken(n) = want {
+            self.grant_taken(step, resource, slot, n);
+            return;
+        }
+        let name = match self.name_hold(step, want) {
+            Ok(name) => name,
+            Err(fault) => return self.refuse_waiter(step, slot, &fault),
+        };
+        let Name { id, token } = name;
+        let takes_any = self.waits.get(slot).is_some_and(Waiter::is_grouped);
+        let Some(waiter) = self.forget_place(slot) else { return };
+        let mut hold = self.new_hold(step, resource.entry, name, waiter.terms());
+        let outcome = if takes_any {
+            Outcome::Granted { key: step.key.name.to_vec(), token }
+        } else {
+            granted(id, token, want)
+        };
+        if Some(waiter.id) == step.own_waiter {
+            step.answer = Some(outcome);
+            self.counters.grants_at_once += 1;
+        } else {
+            self.counters.grants_after_waiting += 1;
+            if waiter.presence.is_parked() {
+                step.fx.wake(waiter.id, outcome);
+                let given = Given::Hold { id, token, entered: false };
+                self.send(&waiter, [Part::new(resource.kind(), step.key, given)].into());
+            } else {
+                self.leave_unclaimed(step, &waiter, id, &mut hold);
+            }
+        }
+        begin_hold(step, resource, id, hold);
+    }
+
+    /// Grants to a queue entry without a blocked call: the grant stays unclaimed, and a message tells the owner.
+    fn leave_unclaimed(
+        &mut self,
+        step: &mut Step<'_>,
+        waiter: &Waiter,
+        id: HoldId,
+        hold: &mut Hold,
+    ) {
+        let claim_ms = self.claim_ms(waiter.ask.queue_ms);
+        let end = step.lease + claim_ms;
+        hold.extras_mut().unclaimed = Some(Unclaimed { client: waiter.client, claim_ms });
+        hold.deadline = match waiter.presence {
+            Presence::Absent { until } => end.min(until),
+            Presence::Parked { .. } | Presence::Member | Presence::Queued => end,
+        };
+        if let Some(subject) = subject(id, hold) {
+            step.fx.message(message::Event::Granted, step.key, subject);
+        }
+    }
+
+    /// Time in which a grant must be claimed, in milliseconds. (An entry of a fair lock without QUEUE lasts its grace.)
+    pub(crate) fn claim_ms(&self, queue_ms: Option<Millis>) -> Millis {
+        queue_ms.unwrap_or(self.settings.fair_grace_ms).min(self.settings.claim_ms)
+    }
+
+    /// Whether another call has carried out the request of a waiting TAKE.
+    pub(crate) fn has_been_taken(&self, step: &Step<'_>, waiter: &Waiter) -> bool {
+        matches!(waiter.ask.want, Want::Taken(_))
+            && self.taken_by(step, waiter.ask.request.as_deref()).is_some()
+    }
+
+    /// Grants a waiting TAKE, also if another call with its request id was carried out meanwhile.
+    fn grant_taken(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32, n: u32) {
+        let Some(waiter) = self.forget_place(slot) else { return };
+        let request = waiter.ask.request.as_deref();
+        let call = Call::without_owner(request, Asks::Take(n));
+        let known = self.taken_by(step, request);
+        let is_repeat = known.is_some();
+        if known.is_some_and(|used| !call.asks.may_copy(used)) {
+            if waiter.presence.is_parked() {
+                step.fx.wake(waiter.id, call.misused(step.key));
+            }
+            return;
+        }
+        if is_repeat {
+            self.taken_again(step.key, request);
+        } else {
+            let Body::Semaphore(semaphore) = &mut resource.body else { return };
+            semaphore.taken += n;
+            self.spend(step, call, Use::Taken(n));
+            step.dirty = true;
+            step.granted = true;
+            step.fx.note(step.key, Event::Acquire);
+        }
+        if Some(waiter.id) == step.own_waiter {
+            step.answer = Some(Outcome::Taken);
+            self.counters.grants_at_once += u64::from(!is_repeat);
+            return;
+        }
+        step.fx.wake(waiter.id, Outcome::Taken);
+        if !is_repeat {
+            self.counters.grants_after_waiting += 1;
+            self.send(&waiter, [Part::new(Kind::Semaphore, step.key, Given::Taken(n))].into());
+        }
+    }
+
+    /// Grants a waiting call for several keys, if all of them are free for it.
+    pub(crate) fn grant_all(&mut self, turn: &mut Turn<'_>, call: WaiterId) {
+        let Some(members) = self.members_that_are_open(turn, call) else { return };
+        let Some(waiter) = self.waits.by_id(call) else { return };
+        let fresh = members.iter().filter(|member| member.is_fresh).count();
+        if !self.tokens.has(fresh, turn.now.wall_us) {
+            let id = waiter.id;
+            if self.forget_place(call.slot()).is_some() {
+                turn.fx.wake(id, tokens_used_up());
+            }
+            return;
+        }
+        let Some(waiter) = self.forget_place(call.slot()) else { return };
+        turn.fx.expect(members.len());
+        let mut tokens = Vec::with_capacity(members.len());
+        let mut parts = Vec::with_capacity(members.len());
+        for Member { db, name, queue, .. } in &members {
+            let key = Key { db: *db, name };
+            self.waits.expect(*queue);
+            let outcome =
+                self.on_key_alone(turn, (Kind::Lock, key), usize::MAX, |m, step, resource| {
+                    m.take_one(step, resource, waiter.terms())
+                });
+            let Ok((Outcome::Token(token), entered)) = outcome else {
+                debug_assert!(false, "a key that was there to be taken a moment ago");
+                let taken: Vec<(Key<'_>, u64, bool)> = parts.iter().filter_map(taken).collect();
+                let fault = self.give_back_all(turn, &taken);
+                turn.fx.wake(waiter.id, fault);
+                return;
+            };
+            tokens.push(token);
+            let given = Given::Hold { id: ALONE, token, entered };
+            parts.push(Part::new(Kind::Lock, key, given));
+        }
+        self.counters.grants_after_waiting += 1;
+        turn.fx.wake(waiter.id, Outcome::Tokens(tokens));
+        self.send(&waiter, parts);
+    }
+
+    /// Takes a key that was found free. Returns whether its owner held it already.
+    pub(crate) fn take_one(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        terms: Terms<'_>,
+    ) -> (Outcome, bool) {
+        if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.want) {
+            return (self.acquire_again(step, resource, id, terms), true);
+        }
+        // A queue in which all entries are gone needs no holder: a new waiter learns the holder when it joins.
+        step.overtakes = self.waits.queue_of(step.key).filter(|&id| self.waits.has_waiters(id));
+        (self.grant_caller(step, resource, terms), false)
+    }
+
+    /// Rolls back what a call for several keys took before it met a key that it cannot have. `taken` has each key with
+    /// the token of the hold, and whether the owner held it before. Returns the answer to the call.
+    #[cold]
+    pub(crate) fn give_back_all(
+        &mut self,
+        turn: &mut Turn<'_>,
+        taken: &[(Key<'_>, u64, bool)],
+    ) -> Outcome {
+        for &(key, token, entered) in taken {
+            // If the key has another type by now, there is nothing to roll back.
+            let _ = self.on_key(turn, (Kind::Lock, key), |machine, step, resource| {
+                let hold = resource.hold(ALONE).filter(|hold| hold.token == token);
+                let Some(count) = hold.map(|hold| hold.count) else { return };
+                if entered && count > 1 {
+                    resource.change_hold(ALONE, |hold| hold.count -= 1);
+                    step.dirty = true;
+                } else {
+                    machine.end_hold(step, resource, ALONE, End::Returned);
+                    machine.hand_on(step, resource);
+                }
+            });
+        }
+        grants_are_closed()
+    }
+}
+
+/// The hold begins.
+fn begin_hold(step: &mut Step<'_>, resource: &mut Resource, id: HoldId, hold: Hold) {
+    resource.put_hold(id, hold);
+    step.dirty = true;
+    step.granted = true;
+    step.fx.note(step.key, Event::Acquire);
+}
+
+/// What a call for several keys took of one key: the token, and whether the owner held it before.
+fn taken(part: &Part) -> Option<(Key<'_>, u64, bool)> {
+    let Given::Hold { token, entered, .. } = part.given else { return None };
+    Some((Key { db: part.db, name: &part.name }, token, entered))
+}
+
+/// The answer to the owner of a new hold.
+pub(crate) fn granted(id: HoldId, token: u64, want: Want) -> Outcome {
+    match want {
+        Want::Permits { .. } => Outcome::Permit(id.to_be_bytes()),
+        Want::Lock | Want::Rw(_) | Want::Taken(_) | Want::Open => Outcome::Token(token),
+    }
+}
+
+pub(crate) fn tokens_used_up() -> Outcome {
+    Outcome::fault(ErrorCode::Err, "the fencing tokens of this server are used up")
+}
+
+/// The answer to a call for a grant while the server refuses writes. The server refuses such a call itself, so clients
+/// should not see this answer.
+#[cold]
+pub(crate) fn grants_are_closed() -> Outcome {
+    Outcome::fault(ErrorCode::Err, "nothing is granted while the server refuses writes; try again")
+}

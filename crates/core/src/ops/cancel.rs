@@ -1,0 +1,65 @@
+//! CANCEL of every family: a waiter leaves, or returns a grant that it has not claimed.
+
+use crate::effects::Outcome;
+use crate::machine::End;
+use crate::machine::Machine;
+use crate::ops::requests::Asks;
+use crate::ops::requests::Call;
+use crate::spent::Use;
+use crate::state::hold::Hold;
+use crate::state::holds::HoldId;
+use crate::state::resource::Kind;
+use crate::state::resource::Resource;
+use crate::turn::Step;
+use crate::turn::Turn;
+use alloc::vec::Vec;
+
+impl Machine {
+    /// CANCEL of DLOCK, DFAIR, DRW and DSEM (`kind`): the owner leaves the queue (its blocked call is answered Null),
+    /// or returns an unclaimed grant. 1 if it did either, else 0. The request that REQID names is over afterwards, even
+    /// if it has not arrived yet.
+    pub fn cancel(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (kind, key, owner, id): (Kind, &[u8], &[u8], Option<&[u8]>),
+    ) {
+        let call = Call { kind, mode: None, owner, id, asks: Asks::Cancel };
+        self.on_request(turn, (key, call), |machine, step, resource| {
+            if id.is_none() {
+                machine.cancel_on_the_way(step.key, resource, owner, None);
+            }
+            let left = machine.cancel_here(step, resource, owner);
+            machine.spend(step, call, Use::Cancelled(u32::from(left)));
+            if left {
+                machine.hand_on(step, resource);
+            }
+            Some(Outcome::Count(u64::from(left)))
+        });
+    }
+
+    /// Returns whether the owner left the queue or returned an unclaimed grant. The caller hands off.
+    fn cancel_here(&mut self, step: &mut Step<'_>, resource: &mut Resource, owner: &[u8]) -> bool {
+        if let Some(slot) = self.waits.place_at(step.key, owner) {
+            if let Some(waiter) = self.forget_place(slot)
+                && waiter.presence.is_parked()
+            {
+                step.fx.wake(waiter.id, Outcome::Null);
+            }
+            return true;
+        }
+        // An owner can have very many permits: do not walk over the claimed ones.
+        let found: Vec<HoldId> = match resource.others() {
+            Some(holds) if resource.kind() == Kind::Semaphore => {
+                holds.all_to_claim(owner).collect()
+            }
+            _ => {
+                let unclaimed = |(_, hold): &(HoldId, &Hold)| hold.unclaimed().is_some();
+                resource.holds_of(owner).filter(unclaimed).map(|(id, _)| id).collect()
+            }
+        };
+        for &id in &found {
+            self.end_hold(step, resource, id, End::Returned);
+        }
+        !found.is_empty()
+    }
+}

@@ -1,0 +1,48 @@
+//! FENCE: a larger fencing token.
+
+use crate::effects::Outcome;
+use crate::machine::Machine;
+use crate::machine::wrong_type;
+use crate::ops::holder::Whose;
+use crate::ops::holder::hold_of;
+use crate::state::resource::Kind;
+use crate::turn::Turn;
+use alloc::format;
+use dlock_wire::reply::ErrorCode;
+
+impl Machine {
+    /// DLOCK.FENCE and DFAIR.FENCE (`kind`): raises the token of the hold to at least `token`, and
+    /// of this server with it. The reply is the token of the hold afterwards. `NOTHELD` if the
+    /// owner does not hold it; `ERR` for a token above [`Machine::token_ceiling`].
+    pub fn fence(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (kind, key, owner, token): (Kind, &[u8], &[u8], u64),
+    ) {
+        let answer = self.on_call(turn, (kind, key), |machine, step, resource| {
+            let whose = Whose { owner, mode: None, token: None };
+            let id = match hold_of(step.key, resource, whose) {
+                Ok(id) => id,
+                Err(fault) => return fault,
+            };
+            let ceiling = machine.token_ceiling(step.now.wall_us);
+            if token > ceiling {
+                let text =
+                    format!("token {token} is too far ahead: at most {ceiling} is taken step.now");
+                return Outcome::fault(ErrorCode::Err, text);
+            }
+            let raised = resource.change_hold(id, |hold| {
+                let from = hold.token;
+                hold.token = hold.token.max(token);
+                hold.answers = hold.answers.wrapping_add(1);
+                (from, hold.token)
+            });
+            let Some((from, to)) = raised else { return Outcome::Null };
+            machine.raised(step.key, from, to);
+            machine.tokens.learn(to);
+            step.dirty = true;
+            Outcome::Token(to)
+        });
+        turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    }
+}

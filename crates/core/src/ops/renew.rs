@@ -1,0 +1,104 @@
+//! RENEW of every family: a new end of the lease.
+
+use crate::effects::Outcome;
+use crate::machine::Machine;
+use crate::machine::wrong_type;
+use crate::ops::call::refused_in_script;
+use crate::ops::holder::Whose;
+use crate::ops::holder::hold_of;
+use crate::ops::holder::holds_of;
+use crate::ops::reentry::claim;
+use crate::ops::reentry::set_deadline;
+use crate::ops::semaphore::not_out;
+use crate::state::holds::HoldId;
+use crate::state::resource::Kind;
+use crate::state::resource::Resource;
+use crate::time::Millis;
+use crate::turn::Step;
+use crate::turn::Turn;
+use dlock_wire::request::Mode;
+use dlock_wire::request::Renew;
+use dlock_wire::request::RwRenew;
+use dlock_wire::request::SemRenew;
+
+impl Machine {
+    /// DLOCK.RENEW and DFAIR.RENEW (`kind`): sets a new end of the lease, which may be sooner or later. Without PX or
+    /// EX it uses the hold's own lease. It claims a QUEUE grant. The reply is the token; `NOTHELD` as for RELEASE.
+    pub fn renew(&mut self, turn: &mut Turn<'_>, (kind, call): (Kind, &Renew<'_>)) {
+        self.renew_hold(turn, kind, None, call);
+    }
+
+    pub(crate) fn renew_hold(
+        &mut self,
+        turn: &mut Turn<'_>,
+        kind: Kind,
+        mode: Option<Mode>,
+        call: &Renew<'_>,
+    ) {
+        if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
+            turn.fx.reply = Some(fault);
+            return;
+        }
+        let key = (kind, call.key);
+        let answer = self.on_call(turn, key, |machine, step, resource| {
+            machine.end_if_due(step, resource, |resource| holds_of(resource, call.owner));
+            let whose = Whose { owner: call.owner, mode, token: call.token };
+            match hold_of(step.key, resource, whose) {
+                Ok(id) => {
+                    let times = (call.lease_ms, call.bind_ms);
+                    machine.renew_here(step, resource, id, times);
+                    resource.hold(id).map_or(Outcome::Null, |hold| Outcome::Token(hold.token))
+                }
+                Err(fault) => fault,
+            }
+        });
+        turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    }
+
+    /// Sets a new end of a lease.
+    pub(crate) fn renew_here(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        id: HoldId,
+        (lease_ms, bind_ms): (Option<Millis>, Option<Millis>),
+    ) {
+        let grip = (resource.entry, id);
+        resource.change_hold(id, |hold| {
+            let lease_ms = lease_ms.unwrap_or(hold.lease_ms);
+            if bind_ms.is_some() || hold.unclaimed().is_some() {
+                self.follow(grip, hold, bind_ms, step.caller.client);
+            }
+            if hold.unclaimed().is_some() {
+                claim(hold, step, lease_ms);
+            } else {
+                hold.lease_ms = lease_ms;
+                set_deadline(hold, step.lease + lease_ms);
+            }
+            hold.answers = hold.answers.wrapping_add(1);
+        });
+        step.dirty = true;
+    }
+
+    /// DRW.RENEW: as DLOCK.RENEW, for the hold of that mode.
+    pub fn rw_renew(&mut self, turn: &mut Turn<'_>, call: &RwRenew<'_>) {
+        self.renew_hold(turn, Kind::Rw, Some(call.mode), &call.renew);
+    }
+
+    /// DSEM.RENEW: sets a new end of the lease of a permit. 1; `NOTHELD` if it is unknown or has ended.
+    pub fn sem_renew(&mut self, turn: &mut Turn<'_>, call: &SemRenew<'_>) {
+        if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
+            turn.fx.reply = Some(fault);
+            return;
+        }
+        self.on_semaphore(turn, call.key, |machine, step, resource| {
+            let id = HoldId::from_be_bytes(call.permit);
+            machine.end_if_due(step, resource, |_| [id].into());
+            if resource.hold(id).is_none() {
+                return not_out(step, call.permit);
+            }
+            machine.renew_here(step, resource, id, (call.lease_ms, call.bind_ms));
+            Outcome::Count(1)
+        });
+    }
+}

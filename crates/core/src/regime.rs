@@ -1,0 +1,165 @@
+//! The regime: whether this server decides, whether it may write and grant, and by which clock leases run.
+//!
+//! Everything else asks here, so no two places can disagree on who may grant.
+
+use crate::lease::EntryId;
+use crate::time::{Instant, LeaseClock, LeaseInstant, Millis};
+
+/// Whether this server decides or follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It decides.
+    Primary,
+    /// It replays the decisions of its primary: it ends no lease and serves no waiter.
+    Replica,
+}
+
+/// Whether the server would accept a client's write now.
+///
+/// Every operation on the machine runs under one of these. Only [`Gate::Open`] grants, hands off or changes a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// The server has not been asked. Writes wait until it is.
+    Unknown,
+    /// It would accept the write.
+    Open,
+    /// It would refuse: paused, too few replicas, a disk error, cluster down, loading.
+    Shut,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Regime {
+    role: Role,
+    /// Set for each operation: see [`Machine::set_gate`](crate::machine::Machine::set_gate).
+    gate: Gate,
+    clock: LeaseClock,
+    /// A quarantine whose end is not processed yet.
+    quarantine_until: Option<Instant>,
+    /// Number of promotions: an index entry of an older epoch gets its lease in full, from the start of this one.
+    epoch: u32,
+    epoch_began: LeaseInstant,
+    /// Entries below this may still belong to an older epoch.
+    cursor: EntryId,
+}
+
+impl Default for Regime {
+    fn default() -> Self {
+        Self {
+            role: Role::Primary,
+            gate: Gate::Unknown,
+            clock: LeaseClock::default(),
+            quarantine_until: None,
+            epoch: 0,
+            epoch_began: LeaseInstant(0),
+            cursor: 0,
+        }
+    }
+}
+
+impl Regime {
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    pub fn is_primary(&self) -> bool {
+        self.role == Role::Primary
+    }
+
+    pub fn set_gate(&mut self, gate: Gate) {
+        self.gate = gate;
+    }
+
+    /// Whether the server would accept a write.
+    pub fn accepts_writes(&self) -> bool {
+        self.gate == Gate::Open
+    }
+
+    /// Whether holds end and waiters are removed here now: on a primary that accepts writes.
+    pub fn may_end(&self) -> bool {
+        self.accepts_writes() && self.is_primary()
+    }
+
+    /// Whether holds begin here now: as [`Regime::may_end`], and not in quarantine.
+    pub fn may_grant(&self, mono: Instant) -> bool {
+        self.may_end() && self.quarantine_left(mono) == 0
+    }
+
+    /// The clock of leases.
+    pub fn clock(&self) -> &LeaseClock {
+        &self.clock
+    }
+
+    /// The time on the clock of leases.
+    pub fn lease(&self, mono: Instant) -> LeaseInstant {
+        self.clock.at(mono)
+    }
+
+    /// The server is paused at `mono`, or is not.
+    pub fn observe(&mut self, mono: Instant, paused: bool) {
+        self.clock.observe(mono, paused);
+    }
+
+    /// No grants from `mono` on for this time; 0 ends a quarantine.
+    pub fn begin_quarantine(&mut self, mono: Instant, ms: Millis) {
+        self.quarantine_until = (ms > 0).then(|| mono + ms);
+    }
+
+    /// How long the quarantine lasts from `mono` on, in milliseconds; 0 if there is none.
+    pub fn quarantine_left(&self, mono: Instant) -> Millis {
+        self.quarantine_until.map_or(0, |until| until - mono)
+    }
+
+    /// The end of a quarantine, until [`Regime::end_quarantine`] has processed it.
+    pub fn quarantine_end(&self) -> Option<Instant> {
+        self.quarantine_until
+    }
+
+    /// Whether a quarantine has ended, once.
+    pub fn end_quarantine(&mut self, mono: Instant) -> bool {
+        self.quarantine_until.take_if(|until| *until <= mono).is_some()
+    }
+
+    /// This server follows from now on; `false` if it did already.
+    pub fn demote(&mut self) -> bool {
+        let was_primary = self.is_primary();
+        if was_primary {
+            self.role = Role::Replica;
+            self.quarantine_until = None;
+        }
+        was_primary
+    }
+
+    /// This server decides from now on; `false` if it did already. The caller begins an epoch.
+    pub fn promote(&mut self) -> bool {
+        let was_replica = !self.is_primary();
+        self.role = Role::Primary;
+        was_replica
+    }
+
+    /// A new epoch: the entries below `bound` belong to older ones.
+    pub fn begin_epoch(&mut self, mono: Instant, bound: EntryId) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.epoch_began = self.clock.at(mono);
+        self.cursor = bound;
+    }
+
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    pub fn epoch_began(&self) -> LeaseInstant {
+        self.epoch_began
+    }
+
+    /// Whether some entries may still belong to an older epoch.
+    pub fn has_old_entries(&self) -> bool {
+        self.cursor > 0
+    }
+
+    /// The next entry that may belong to an older epoch; each of them once.
+    pub fn next_old_entry(&mut self) -> Option<EntryId> {
+        self.cursor = self.cursor.checked_sub(1)?;
+        Some(self.cursor)
+    }
+}
