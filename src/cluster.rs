@@ -1,12 +1,12 @@
 //! Checks the slots of waiting keys. In a cluster, a slot can move to another node without an event for keys that
 //! have waiters but no value. So all waiting keys are checked once a second, a few queues per turn of the loop.
 
+use dlock_core::key::Key;
+use dlock_core::regime::Gate;
+use dlock_core::store::Slot;
+use dlock_core::time::{Instant, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-
-use dlock_core::machine::Gate;
-use dlock_core::store::{Key, Slot};
-use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{Args, Ctx, Verdict};
 use crate::keyspace::Scope;

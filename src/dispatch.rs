@@ -2,10 +2,13 @@
 //! effects.
 
 use dlock_core::effects::Effects;
-use dlock_core::machine::{Caller, Gate, Role, Turn};
+use dlock_core::key::Key;
 use dlock_core::op::{LatchOp, Op};
+use dlock_core::regime::Gate;
+use dlock_core::regime::Role;
 use dlock_core::state::hold::NO_CLIENT;
-use dlock_core::store::Key;
+use dlock_core::turn::Caller;
+use dlock_core::turn::Turn;
 use dlock_wire::permit::PermitId;
 use dlock_wire::request::{self, Channel, MAcquire, MRelease, MRenew, Request};
 use dlock_wire::table::CommandId;

@@ -6,11 +6,10 @@
 //! first. In a cluster a command processes only notices of its slot: while it runs, the server looks up all keys in
 //! that slot's dictionary.
 
+use dlock_core::events::keyspace::Lost;
+use dlock_core::queues::waiter::WaiterId;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-
-use dlock_core::machine::Lost;
-use dlock_core::queues::waiter::WaiterId;
 
 use crate::ffi::{Alarm, CallId, MainCell, Value};
 

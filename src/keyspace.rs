@@ -1,8 +1,9 @@
 //! The core's access to the keys of the server.
 
-use dlock_core::machine::Lost;
+use dlock_core::events::keyspace::Lost;
+use dlock_core::key::Key;
 use dlock_core::state::resource::Resource;
-use dlock_core::store::{Key, Reach, Slot, Store};
+use dlock_core::store::{Reach, Slot, Store};
 
 use crate::cluster;
 use crate::ffi::{

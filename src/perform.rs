@@ -1,11 +1,11 @@
 //! The only interpreter of effects, in one fixed order: park, replicate, notify, publish, wake, then reply. (The
 //! machine has already changed the keys themselves.)
 
+use dlock_core::key::Key;
 use std::ffi::CStr;
 
 use dlock_core::effects::{Effects, Event, Outcome};
 use dlock_core::record;
-use dlock_core::store::Key;
 use dlock_wire::reply::ErrorCode;
 
 use crate::ffi::{Ctx, Name, OwnedName};

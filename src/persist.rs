@@ -1,9 +1,11 @@
 //! Values, and data outside keys, as the server's files store them.
 
+use dlock_core::events::replay::Unfit;
+use dlock_core::regime::Role;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use dlock_core::machine::{Machine, Role, Unfit};
+use dlock_core::machine::Machine;
 use dlock_core::record::{self, Beside, BesideInput, DecodeError};
 use dlock_core::state::resource::Body;
 use dlock_core::time::{Instant, Now};

@@ -1,9 +1,11 @@
 //! The one instance of the machine, and the state around it.
 
+use dlock_core::regime::Gate;
+use dlock_core::regime::Role;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dlock_core::effects::Effects;
-use dlock_core::machine::{Gate, Machine, Role};
+use dlock_core::machine::Machine;
 use dlock_core::queues::waiter::HashKeys;
 use dlock_core::spent::SpentRequests;
 use dlock_core::time::{Instant, Now};

@@ -3,11 +3,15 @@
 //! The server calls [`after_sleep`] in each turn of its loop, after it has waited for events and before it serves
 //! any. Only there may the module write outside a command.
 
-use dlock_core::machine::{Gate, Machine, Progress, Role, Turn};
+use dlock_core::events::tick::Progress;
+use dlock_core::key::Key;
+use dlock_core::kind::Kind;
+use dlock_core::machine::Machine;
 use dlock_core::queues::waiter::WaiterId;
-use dlock_core::state::resource::Kind;
-use dlock_core::store::Key;
+use dlock_core::regime::Gate;
+use dlock_core::regime::Role;
 use dlock_core::time::{Instant, Now};
+use dlock_core::turn::Turn;
 
 use crate::ffi::{self, Alarm, Ctx, Mode, Verdict};
 use crate::inbox::{self, Batch, Load, Notice, Wait};
@@ -419,14 +423,15 @@ pub fn before_sleep() {
         }
         if inbox::has_loaded() {
             let is_shut = shell.gate == Gate::Shut;
-            let soon = now.mono + if is_shut { dlock_core::machine::RETRY_MS } else { LOADED_MS };
+            let soon =
+                now.mono + if is_shut { dlock_core::events::tick::RETRY_MS } else { LOADED_MS };
             next = Some(next.map_or(soon, |next| next.min(soon)));
         }
         if inbox::has_news() {
             next = Some(AT_ONCE);
         } else if !inbox::is_empty() {
             // They wait for the gate: try again soon.
-            let retry = now.mono + dlock_core::machine::RETRY_MS;
+            let retry = now.mono + dlock_core::events::tick::RETRY_MS;
             next = Some(next.map_or(retry, |next| next.min(retry)));
         }
         // Keeps an earlier alarm: a retry counts from the first attempt, however often the loop turns. If the alarm

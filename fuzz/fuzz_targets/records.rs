@@ -5,8 +5,9 @@
 //! in order; each of them is decoded as a whole value, too.
 #![no_main]
 
+use dlock_core::kind::Kind;
 use dlock_core::record::{decode, digest, encode, replay};
-use dlock_core::state::resource::{Kind, Resource};
+use dlock_core::state::resource::Resource;
 use dlock_core::time::{Instant, LeaseInstant};
 use libfuzzer_sys::fuzz_target;
 

@@ -1,6 +1,5 @@
 //! DLOCK and DFAIR: writes INFO.
-
-use dlock_core::state::resource::Kind;
+use dlock_core::kind::Kind;
 use dlock_core::view::LockInfo;
 use dlock_wire::reply::info;
 

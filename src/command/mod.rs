@@ -8,11 +8,13 @@ mod rw;
 mod semaphore;
 
 use dlock_core::effects::{Fault, Outcome};
-use dlock_core::machine::{Foreign, Machine};
+use dlock_core::key::Key;
+use dlock_core::kind::Kind;
+use dlock_core::machine::Machine;
 use dlock_core::op::family_of;
-use dlock_core::state::resource::Kind;
-use dlock_core::store::{Key, Store};
+use dlock_core::store::Store;
 use dlock_core::time::Now;
+use dlock_core::turn::Foreign;
 use dlock_core::view::{HolderInfo, LatchInfo, LockInfo, PermitInfo, RwInfo, SemInfo, WaiterInfo};
 use dlock_wire::permit;
 use dlock_wire::reply::{ErrorCode, holder, quote, waiter};

@@ -1,12 +1,11 @@
 //! The key types: one per family of locks, all with the same callbacks.
 
+use dlock_core::kind::Kind;
+use redis_module::raw;
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-
-use dlock_core::state::resource::Kind;
-use redis_module::raw;
 
 use super::ctx::{Ctx, server_flags};
 use super::guard;

@@ -6,6 +6,8 @@
     reason = "a test that cannot go on stops here and says why"
 )]
 
+use dlock_core::state::lock::Lock;
+use redis::Value;
 use std::{
     collections::HashMap,
     panic::resume_unwind,
@@ -16,9 +18,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-use dlock_core::state::resource::Lock;
-use redis::Value;
 
 use crate::{
     args,

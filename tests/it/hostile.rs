@@ -13,7 +13,7 @@ use dlock_core::{
     bytes::Owner,
     record,
     state::hold::{Hold, Notify, Requests},
-    state::resource::Lock,
+    state::lock::Lock,
     time::{Instant, LeaseInstant},
 };
 use redis::Value;

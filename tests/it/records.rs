@@ -5,10 +5,12 @@
 use std::fmt::Write as _;
 
 use dlock_core::{
+    kind::Kind,
     record,
     state::fair::Place,
     state::hold::{Hold, Notify},
-    state::resource::{Body, Kind, Lock, Resource},
+    state::lock::Lock,
+    state::resource::{Body, Resource},
     time::{Instant, LeaseInstant},
 };
 use redis::Value;

@@ -4,7 +4,7 @@ use std::{fs, io::Write as _, panic::AssertUnwindSafe, path::PathBuf};
 
 use dlock_core::{
     record::{self, VERSION},
-    state::resource::Lock,
+    state::lock::Lock,
     time::{Instant, LeaseInstant},
 };
 

@@ -1,9 +1,9 @@
 //! What the machine knows of connections: the waiters and bindings that end with each of them.
 
-use crate::lease::EntryId;
+use crate::ids::EntryId;
+use crate::ids::HoldId;
 use crate::queues::waiter::HashKeys;
-use crate::state::holds::HoldId;
-use crate::state::resource::Debris;
+use crate::state::debris::Debris;
 use crate::time::LeaseInstant;
 use alloc::collections::{BTreeSet, VecDeque};
 use core::iter::once;

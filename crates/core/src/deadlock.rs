@@ -14,12 +14,13 @@
 
 mod search;
 
+use crate::key::Key;
+use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{Waiter, Want};
 use crate::queues::{Aims, Budget};
 use crate::slab::NIL;
-use crate::state::resource::Kind;
-use crate::store::{Key, Slot};
+use crate::store::Slot;
 use crate::time::Now;
 use crate::turn::Turn;
 use alloc::string::String;

@@ -1,7 +1,7 @@
 //! The output of the machine.
 
+use crate::key::Key;
 use crate::queues::waiter::WaiterId;
-use crate::store::Key;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -1,9 +1,13 @@
 //! The end of holds.
 
 use crate::effects::Event;
-use crate::machine::{End, Machine, subject};
-use crate::state::holds::{ALONE, HoldId};
-use crate::state::resource::{Body, Ending, Kind, Lock, Resource};
+use crate::ids::ALONE;
+use crate::ids::HoldId;
+use crate::kind::Kind;
+use crate::machine::{End, Machine};
+use crate::state::lock::Lock;
+use crate::state::resource::{Body, Ending, Resource};
+use crate::subject::subject;
 use crate::turn::Step;
 use alloc::vec::Vec;
 use dlock_wire::message::Event as Message;

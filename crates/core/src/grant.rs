@@ -4,26 +4,29 @@
 //! ([`Machine::grant_waiter`]), and a call for several keys all of them in one step ([`Machine::grant_all`]). Each hold
 //! gets its name in [`Machine::name_hold`] and begins in [`begin_hold`]. A TAKE gets permits without a hold.
 
+use crate::answers::granted;
+use crate::answers::grants_are_closed;
+use crate::answers::tokens_used_up;
 use crate::bytes::Owner;
 use crate::effects::{Event, Outcome};
-use crate::events::undelivered::{Given, Part};
-use crate::lease::EntryId;
-use crate::machine::{End, Grip, Machine, subject};
-use crate::ops::multi::grantable::Member;
-use crate::ops::reentry::own_hold;
-use crate::ops::requests::{Asks, Call};
-use crate::queues::waiter::{Presence, Waiter, WaiterId, Want};
+use crate::ids::ALONE;
+use crate::ids::EntryId;
+use crate::ids::HoldId;
+use crate::kind::Kind;
+use crate::machine::{Grip, Machine};
+use crate::pending::in_flight::Given;
+use crate::pending::in_flight::Part;
+use crate::queues::waiter::{Presence, Waiter, Want};
+use crate::requests::Asks;
+use crate::requests::Call;
 use crate::spent::Use;
 use crate::state::hold::{Did, Hold, Unclaimed};
-use crate::state::holds::{ALONE, HoldId};
-use crate::state::resource::{Body, Kind, Resource};
-use crate::store::Key;
+use crate::state::resource::{Body, Resource};
+use crate::subject::subject;
 use crate::terms::Terms;
 use crate::time::Millis;
-use crate::turn::{Step, Turn};
-use alloc::vec::Vec;
+use crate::turn::Step;
 use dlock_wire::message;
-use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Mode;
 
 /// The id of a new hold, and its fencing token; permits have no token.
@@ -200,85 +203,6 @@ impl Machine {
             self.send(&waiter, [Part::new(Kind::Semaphore, step.key, Given::Taken(n))].into());
         }
     }
-
-    /// Grants a waiting call for several keys, if all of them are free for it.
-    pub(crate) fn grant_all(&mut self, turn: &mut Turn<'_>, call: WaiterId) {
-        let Some(members) = self.members_that_are_open(turn, call) else { return };
-        let Some(waiter) = self.waits.by_id(call) else { return };
-        let fresh = members.iter().filter(|member| member.is_fresh).count();
-        if !self.tokens.has(fresh, turn.now.wall_us) {
-            let id = waiter.id;
-            if self.forget_place(call.slot()).is_some() {
-                turn.fx.wake(id, tokens_used_up());
-            }
-            return;
-        }
-        let Some(waiter) = self.forget_place(call.slot()) else { return };
-        turn.fx.expect(members.len());
-        let mut tokens = Vec::with_capacity(members.len());
-        let mut parts = Vec::with_capacity(members.len());
-        for Member { db, name, queue, .. } in &members {
-            let key = Key { db: *db, name };
-            self.waits.expect(*queue);
-            let outcome =
-                self.on_key_alone(turn, (Kind::Lock, key), usize::MAX, |m, step, resource| {
-                    m.take_one(step, resource, waiter.terms())
-                });
-            let Ok((Outcome::Token(token), entered)) = outcome else {
-                debug_assert!(false, "a key that was there to be taken a moment ago");
-                let taken: Vec<(Key<'_>, u64, bool)> = parts.iter().filter_map(taken).collect();
-                let fault = self.give_back_all(turn, &taken);
-                turn.fx.wake(waiter.id, fault);
-                return;
-            };
-            tokens.push(token);
-            let given = Given::Hold { id: ALONE, token, entered };
-            parts.push(Part::new(Kind::Lock, key, given));
-        }
-        self.counters.grants_after_waiting += 1;
-        turn.fx.wake(waiter.id, Outcome::Tokens(tokens));
-        self.send(&waiter, parts);
-    }
-
-    /// Takes a key that was found free. Returns whether its owner held it already.
-    pub(crate) fn take_one(
-        &mut self,
-        step: &mut Step<'_>,
-        resource: &mut Resource,
-        terms: Terms<'_>,
-    ) -> (Outcome, bool) {
-        if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.want) {
-            return (self.acquire_again(step, resource, id, terms), true);
-        }
-        // A queue in which all entries are gone needs no holder: a new waiter learns the holder when it joins.
-        step.overtakes = self.waits.queue_of(step.key).filter(|&id| self.waits.has_waiters(id));
-        (self.grant_caller(step, resource, terms), false)
-    }
-
-    /// Rolls back what a call for several keys took before it met a key that it cannot have. `taken` has each key with
-    /// the token of the hold, and whether the owner held it before. Returns the answer to the call.
-    #[cold]
-    pub(crate) fn give_back_all(
-        &mut self,
-        turn: &mut Turn<'_>,
-        taken: &[(Key<'_>, u64, bool)],
-    ) -> Outcome {
-        for &(key, token, entered) in taken {
-            // If the key has another type by now, there is nothing to roll back.
-            let _ = self.on_key(turn, (Kind::Lock, key), |machine, step, resource| {
-                let hold = resource.hold(ALONE).filter(|hold| hold.token == token);
-                let Some(count) = hold.map(|hold| hold.count) else { return };
-                if entered && count > 1 {
-                    resource.change_hold(ALONE, |hold| hold.count -= 1);
-                    step.dirty = true;
-                } else {
-                    machine.end_hold(step, resource, ALONE, End::Returned);
-                    machine.hand_on(step, resource);
-                }
-            });
-        }
-        grants_are_closed()
-    }
 }
 
 /// The hold begins.
@@ -287,29 +211,4 @@ fn begin_hold(step: &mut Step<'_>, resource: &mut Resource, id: HoldId, hold: Ho
     step.dirty = true;
     step.granted = true;
     step.fx.note(step.key, Event::Acquire);
-}
-
-/// What a call for several keys took of one key: the token, and whether the owner held it before.
-fn taken(part: &Part) -> Option<(Key<'_>, u64, bool)> {
-    let Given::Hold { token, entered, .. } = part.given else { return None };
-    Some((Key { db: part.db, name: &part.name }, token, entered))
-}
-
-/// The answer to the owner of a new hold.
-pub(crate) fn granted(id: HoldId, token: u64, want: Want) -> Outcome {
-    match want {
-        Want::Permits { .. } => Outcome::Permit(id.to_be_bytes()),
-        Want::Lock | Want::Rw(_) | Want::Taken(_) | Want::Open => Outcome::Token(token),
-    }
-}
-
-pub(crate) fn tokens_used_up() -> Outcome {
-    Outcome::fault(ErrorCode::Err, "the fencing tokens of this server are used up")
-}
-
-/// The answer to a call for a grant while the server refuses writes. The server refuses such a call itself, so clients
-/// should not see this answer.
-#[cold]
-pub(crate) fn grants_are_closed() -> Outcome {
-    Outcome::fault(ErrorCode::Err, "nothing is granted while the server refuses writes; try again")
 }

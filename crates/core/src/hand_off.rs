@@ -1,12 +1,15 @@
 //! Hand-off: grants to waiters.
 
+use crate::answers::too_wide;
 use crate::effects::Outcome;
-use crate::machine::{AT_ONCE, Machine, quoted};
+use crate::kind::Kind;
+use crate::machine::Machine;
+use crate::portions::AT_ONCE;
 use crate::queues::waiter::{Presence, Waiter, Want};
 use crate::slab::NIL;
-use crate::state::resource::{Body, Kind, Lock, Resource};
+use crate::state::lock::Lock;
+use crate::state::resource::{Body, Resource};
 use crate::turn::Step;
-use alloc::format;
 use alloc::string::String;
 use dlock_wire::reply::ErrorCode;
 
@@ -222,9 +225,4 @@ fn lapses_are_left(step: &Step<'_>, resource: &Resource) -> bool {
     resource.others().is_some_and(|holds| {
         holds.has_unclaimed() && holds.first_end().is_some_and(|(at, _)| at <= step.lease)
     })
-}
-
-/// Why a request can never be granted.
-pub(crate) fn too_wide(key: &[u8], n: u32, capacity: u32) -> String {
-    format!("{n} permits are asked for and {} has {capacity}", quoted(key))
 }

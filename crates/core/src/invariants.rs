@@ -1,12 +1,18 @@
 //! The invariants after every step. Tests, the simulator and debug builds check them; each check has a sentence.
 
-use crate::lease::{Entry, EntryId, NO_ENTRY};
-use crate::machine::{Machine, Role};
+use crate::ids::EntryId;
+use crate::ids::NO_ENTRY;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::lease::Entry;
+use crate::machine::Machine;
 use crate::queues::waiter::{Presence, Queue, Waiter, Want};
+use crate::regime::Role;
 use crate::state::hold::NO_CLIENT;
 use crate::state::holds::Holds;
-use crate::state::resource::{Body, Kind, Lock, Resource};
-use crate::store::{Key, Slot, Store};
+use crate::state::lock::Lock;
+use crate::state::resource::{Body, Resource};
+use crate::store::{Slot, Store};
 use crate::time::Now;
 use alloc::format;
 use alloc::string::String;

@@ -5,18 +5,13 @@
 //! such an id checks that both still name each other.
 
 use crate::bytes::Name;
-use crate::slab::{NIL, Slab};
-use crate::state::resource::Kind;
-use crate::store::Key;
+use crate::ids::EntryId;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::slab::Slab;
 use crate::time::LeaseInstant;
 use crate::wheel::{Step, Wheel};
 use alloc::collections::{BTreeMap, BTreeSet};
-
-/// The entry of a resource in [`Leases`].
-pub type EntryId = u32;
-
-/// "No entry": a resource that was just made or loaded.
-pub const NO_ENTRY: EntryId = NIL;
 
 /// The entry of one key.
 #[derive(Debug)]

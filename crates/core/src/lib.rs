@@ -27,27 +27,36 @@
 
 extern crate alloc;
 
+mod answers;
 pub mod buckets;
 pub mod bytes;
 pub mod connection;
 pub mod deadlock;
 pub mod effects;
 mod end;
-mod events;
+pub mod events;
 mod grant;
 mod hand_off;
+mod holder;
+pub mod ids;
 pub mod invariants;
+pub mod key;
+pub mod kind;
 pub mod lease;
 pub mod machine;
 pub mod op;
 mod ops;
+mod pending;
+mod portions;
 pub mod queues;
 pub mod record;
-mod regime;
+pub mod regime;
+mod requests;
 pub mod slab;
 pub mod spent;
 pub mod state;
 pub mod store;
+mod subject;
 mod terms;
 pub mod time;
 pub mod token;

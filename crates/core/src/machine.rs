@@ -4,30 +4,30 @@
 //! now admitted, and notes the new state once as a record. So expiry has one implementation, and a late alarm cannot
 //! cause a wrong state.
 
-pub use crate::events::keyspace::Lost;
-pub use crate::events::replay::Unfit;
-pub use crate::events::tick::{Progress, RETRY_MS};
+use crate::ids::EntryId;
+use crate::ids::HoldId;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::portions::WIDE_AT_ONCE;
 use crate::regime::Regime;
-pub use crate::regime::{Gate, Role};
-pub use crate::turn::{Caller, Foreign, Turn};
 
 use crate::connection::Connections;
-use crate::effects::{Outcome, Subject};
-use crate::events::undelivered::InFlight;
-use crate::lease::{EntryId, Leases};
+use crate::effects::Outcome;
+use crate::lease::Leases;
+use crate::pending::flush::Flush;
+use crate::pending::former::Former;
+use crate::pending::in_flight::InFlight;
+use crate::pending::removed::Removed;
 use crate::queues::Waits;
 use crate::queues::waiter::{HashKeys, WaiterId};
+use crate::regime::Gate;
+use crate::regime::Role;
 use crate::spent::SpentRequests;
-use crate::state::hold::{Hold, Notify};
-use crate::state::holds::HoldId;
-use crate::state::resource::Kind;
-use crate::store::Key;
+use crate::state::debris::Debris;
 use crate::time::{Instant, LeaseInstant, Millis};
 use crate::token::Tokens;
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::string::String;
 use alloc::vec::Vec;
-use dlock_wire::reply::ErrorCode;
 use hashbrown::HashMap;
 
 /// What an operator can set.
@@ -119,18 +119,18 @@ pub struct Machine {
     /// Queues whose waiters all have the same answer, and that answer.
     pub(crate) answered: BTreeMap<u32, Outcome>,
     /// Waiters from before this server became a replica, not answered yet.
-    pub(crate) former: VecDeque<crate::events::former::Former>,
+    pub(crate) former: VecDeque<Former>,
     /// Connections whose waiters count again, or no longer count: their queues must be checked, from the queue of this
     /// waiter on. With `true`, queues of locks for one holder are left out.
     pub(crate) to_stall: VecDeque<(u64, u32, bool)>,
     /// Largest number of waiters that one step serves, and of expired holds that it ends.
     pub(crate) wide_at_once: usize,
     /// FLUSHDB and FLUSHALL that are not drained, oldest first.
-    pub(crate) flushes: VecDeque<crate::events::flush::Flush>,
+    pub(crate) flushes: VecDeque<Flush>,
     /// Removed large values whose holds are not all ended, oldest first.
-    pub(crate) removed: VecDeque<crate::events::removed::Removed>,
+    pub(crate) removed: VecDeque<Removed>,
     /// Removed values whose memory is freed piece by piece.
-    pub(crate) debris: crate::events::removed::AllDebris,
+    pub(crate) debris: VecDeque<Debris>,
     /// The key index at which the next ANYACQUIRE starts.
     pub(crate) any_start: usize,
 }
@@ -273,52 +273,3 @@ impl Machine {
 
 /// Where a hold is: the entry of its key, and its id there.
 pub(crate) type Grip = (EntryId, HoldId);
-
-/// The id of a hold in messages: the fencing token, or the permit id.
-pub(crate) fn id_text(id: HoldId, hold: &Hold) -> String {
-    if hold.token > 0 {
-        return alloc::format!("{}", hold.token);
-    }
-    let text = dlock_wire::permit::text(&id.to_be_bytes());
-    // These are always hexadecimal digits and dashes.
-    core::str::from_utf8(&text).unwrap_or_default().into()
-}
-
-/// The subject of messages about a hold, and their channel; `None` if it sends none.
-pub(crate) fn subject(id: HoldId, hold: &Hold) -> Option<Subject> {
-    let extras = hold.extras.as_ref()?;
-    let reqid = extras.notify_request.as_deref();
-    Some(Subject {
-        channel: hold.channel()?,
-        is_sharded: matches!(extras.notify, Notify::Sharded(_)),
-        id: id_text(id, hold),
-        owner: hold.owner.to_vec(),
-        reqid: reqid.unwrap_or_default().to_vec(),
-    })
-}
-
-/// Formats a key or owner for a text.
-pub(crate) fn quoted(bytes: &[u8]) -> String {
-    dlock_wire::reply::quote(bytes)
-}
-
-pub(crate) fn wrong_type() -> Outcome {
-    Outcome::fault(ErrorCode::WrongType, "Operation against a key holding the wrong kind of value")
-}
-
-/// The part of a large piece of work that an operation does at once; the tick does the rest.
-pub(crate) const AT_ONCE: usize = 64;
-
-/// Number of queue entries that a call for several keys removes at once when it ends. The tick does the rest.
-pub(crate) const LEAVE_AT_ONCE: usize = 16;
-
-/// Largest number of waiters that one step serves, and of expired holds that it ends. The tick does the rest. Until
-/// then the queue is marked dirty, and new calls wait behind it.
-pub(crate) const WIDE_AT_ONCE: usize = 256;
-
-/// Number of effects after which an operation leaves the rest to the tick, and a tick to the next one. It bounds the
-/// work of the server before it serves clients again.
-pub(crate) const WEIGHT_AT_ONCE: usize = 128;
-
-/// Slots collected before each of them is processed.
-pub(crate) type Slots = Vec<u32>;

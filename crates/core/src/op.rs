@@ -1,7 +1,7 @@
 //! What a client asks the machine to do, by family.
 
+use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::state::resource::Kind;
 use crate::time::Millis;
 use crate::turn::Turn;
 use dlock_wire::permit::PermitId;

@@ -19,13 +19,13 @@ pub mod waiter;
 
 use crate::buckets::Buckets;
 use crate::bytes::Owner;
+use crate::key::Key;
+use crate::kind::Kind;
 use crate::queues::waiter::{
     Ask, Group, HashKeys, Newcomer, Presence, Queue, Rank, Waiter, WaiterId, Want,
 };
 use crate::slab::{NIL, Slab};
 use crate::state::hold::NO_CLIENT;
-use crate::state::resource::Kind;
-use crate::store::Key;
 use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
 use alloc::collections::{BTreeSet, VecDeque};

@@ -20,9 +20,10 @@ pub(crate) use beside::encode_beside_and;
 pub use beside::{Beside, BesideInput, encode_beside};
 pub use digest::digest;
 
-use crate::lease::NO_ENTRY;
+use crate::ids::NO_ENTRY;
+use crate::kind::Kind;
 use crate::spent::{RequestKey, Use};
-use crate::state::resource::{Body, Kind, Resource};
+use crate::state::resource::{Body, Resource};
 use crate::time::{Instant, LeaseInstant};
 use alloc::vec::Vec;
 use bincode::config::{self, Configuration};

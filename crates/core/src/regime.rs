@@ -1,8 +1,7 @@
 //! The regime: whether this server decides, whether it may write and grant, and by which clock leases run.
 //!
 //! Everything else asks here, so no two places can disagree on who may grant.
-
-use crate::lease::EntryId;
+use crate::ids::EntryId;
 use crate::time::{Instant, LeaseClock, LeaseInstant, Millis};
 
 /// Whether this server decides or follows.

@@ -6,11 +6,14 @@
 //! at a time (see [`crate::buckets`]).
 
 use crate::buckets::{Buckets, Chain};
+use crate::ids::ALONE;
+use crate::ids::HoldId;
+use crate::key::Key;
+use crate::kind::Kind;
 use crate::queues::waiter::HashKeys;
 use crate::slab::NIL;
-use crate::state::holds::{ALONE, HoldId};
-use crate::state::resource::Kind;
-use crate::store::Key;
+use crate::state::hold::Did;
+use crate::state::hold::Hold;
 use crate::time::{LeaseInstant, Millis};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -376,6 +379,27 @@ impl Chain for Log {
             entry.next = next;
         }
     }
+}
+
+/// The requests of a hold that are over when it ends. None of an unclaimed grant, unless its owner ended it: the owner
+/// does not know of the grant, and asks again with the same id. None that came from an older version without what they
+/// did.
+pub(crate) fn spent_of(
+    (kind, id): (Kind, HoldId),
+    hold: &Hold,
+    by_owner: bool,
+) -> impl Iterator<Item = (RequestKey<'_>, Use)> {
+    let known = hold.extras.as_ref().filter(|extras| by_owner || extras.unclaimed.is_none());
+    let requests = known.into_iter().flat_map(|extras| extras.requests.iter());
+    let scope = Scope::of_hold(kind, id);
+    requests.filter_map(move |(request, did)| {
+        let what = match did {
+            Did::Acquire => Use::Acquired,
+            Did::Release(answer) => Use::Released(answer),
+            Did::Unknown => return None,
+        };
+        Some((RequestKey { scope: scope?, owner: &hold.owner, id: request }, what))
+    })
 }
 
 #[cfg(test)]

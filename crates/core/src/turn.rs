@@ -8,12 +8,15 @@ mod durable_queue;
 pub(crate) mod index;
 
 use crate::effects::{Effects, Outcome};
-use crate::machine::{AT_ONCE, Machine};
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::machine::Machine;
+use crate::portions::AT_ONCE;
 use crate::queues::waiter::WaiterId;
 use crate::record;
 use crate::state::hold::NO_CLIENT;
-use crate::state::resource::{Kind, Resource};
-use crate::store::{Key, Slot, Store};
+use crate::state::resource::Resource;
+use crate::store::{Slot, Store};
 use crate::time::{LeaseInstant, Now};
 
 /// What the machine works with while it runs: the keys, the time, the caller, and the output.

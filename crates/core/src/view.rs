@@ -1,15 +1,20 @@
 //! The answers of reading commands. They change nothing. They treat everything that has expired as ended, even where it
 //! cannot be removed (on a replica, during a pause).
 
-use crate::lease::NO_ENTRY;
-use crate::machine::{Foreign, Machine, Role};
+use crate::ids::HoldId;
+use crate::ids::NO_ENTRY;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::machine::Machine;
 use crate::queues::waiter::{Presence, Waiter};
+use crate::regime::Role;
 use crate::state::fair::{Fair, Place};
 use crate::state::hold::{Hold, NO_CLIENT};
-use crate::state::holds::HoldId;
-use crate::state::resource::{Body, Kind, Lock, Resource};
-use crate::store::{Key, Slot, Store};
+use crate::state::lock::Lock;
+use crate::state::resource::{Body, Resource};
+use crate::store::{Slot, Store};
 use crate::time::{LeaseInstant, Millis, Now};
+use crate::turn::Foreign;
 use alloc::vec::Vec;
 use dlock_wire::permit::PermitId;
 use dlock_wire::request::Mode;
@@ -188,7 +193,7 @@ impl Machine {
                     label: hold.label().to_vec(),
                     bound_client: self.bound_client(resource, hold),
                 };
-                if id == crate::state::holds::ALONE {
+                if id == crate::ids::ALONE {
                     info.writer = Some(holder);
                 } else {
                     info.readers.push(holder);
@@ -292,7 +297,7 @@ impl Machine {
     ) -> Result<bool, Foreign> {
         let lease = self.lease_time(now.mono);
         let Some(resource) = self.look_up(store, kind, key)? else { return Ok(false) };
-        let candidates = [crate::state::holds::ALONE, HoldId::from(token)];
+        let candidates = [crate::ids::ALONE, HoldId::from(token)];
         let held = candidates.into_iter().filter_map(|id| resource.hold(id));
         Ok(held
             .filter(|hold| hold.token == token)

@@ -1,12 +1,14 @@
 //! The search through the waiters, from the caller back to the caller.
 
 use super::{Order, Wait};
+use crate::ids::ALONE;
+use crate::key::Key;
+use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::Budget;
 use crate::queues::waiter::{Waiter, Want};
-use crate::state::holds::ALONE;
-use crate::state::resource::{Body, Kind, Resource};
-use crate::store::{Key, Slot};
+use crate::state::resource::{Body, Resource};
+use crate::store::Slot;
 use crate::time::Now;
 use crate::turn::Turn;
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,8 @@
 //! Connections that are active again, or no longer: whether their waiters are served.
 
-use crate::machine::{Machine, Slots};
-use crate::state::resource::Kind;
+use crate::kind::Kind;
+use crate::machine::Machine;
+use crate::portions::Slots;
 use crate::turn::Turn;
 
 impl Machine {

@@ -4,8 +4,12 @@
 //! A queue can have very many waiters. So the queue leaves its key and keeps its answer, and the tick answers the
 //! waiters, a few at a time. New waiters find another queue under the key, or none.
 
+use crate::answers::quoted;
 use crate::effects::{Effects, Fault, Outcome};
-use crate::machine::{LEAVE_AT_ONCE, Machine, Slots, WEIGHT_AT_ONCE, quoted};
+use crate::machine::Machine;
+use crate::portions::LEAVE_AT_ONCE;
+use crate::portions::Slots;
+use crate::portions::WEIGHT_AT_ONCE;
 use crate::queues::waiter::Waiter;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;

@@ -2,13 +2,20 @@
 
 use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
-use crate::lease::EntryId;
-use crate::machine::{AT_ONCE, End, LEAVE_AT_ONCE, Machine, Slots, WEIGHT_AT_ONCE};
+use crate::ids::ALONE;
+use crate::ids::EntryId;
+use crate::ids::HoldId;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::machine::{End, Machine};
+use crate::portions::AT_ONCE;
+use crate::portions::LEAVE_AT_ONCE;
+use crate::portions::Slots;
+use crate::portions::WEIGHT_AT_ONCE;
 use crate::queues::waiter::{Presence, Waiter, WaiterId};
 use crate::state::hold::{Hold, NO_CLIENT};
-use crate::state::holds::{ALONE, HoldId};
-use crate::state::resource::{Kind, Resource};
-use crate::store::{Key, Reach, Slot};
+use crate::state::resource::Resource;
+use crate::store::{Reach, Slot};
 use crate::time::LeaseInstant;
 use crate::turn::Step;
 use crate::turn::Turn;

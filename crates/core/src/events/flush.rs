@@ -9,109 +9,14 @@
 //! SWAPDB moves the holds at once; the machine checks their queues in the same way. It also redirects earlier flushes
 //! to the database that now has their data. The queues of a flush stay with the database number.
 
-use crate::lease::EntryId;
+use crate::ids::EntryId;
+use crate::key::Key;
 use crate::machine::Machine;
+use crate::pending::flush::{Cause, Flush, exchanged};
 use crate::queues::waiter::Queue;
 use crate::state::hold::NO_CLIENT;
-use crate::state::holds::HoldId;
-use crate::store::{Key, Slot};
+use crate::store::Slot;
 use crate::turn::Turn;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// Why the walk over entries and queues runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    /// FLUSHDB, or FLUSHALL (`None`).
-    Flush(Option<u32>),
-    /// SWAPDB. With `true`, entries may have the right address already: the machine looks for each on both sides.
-    Swap(u32, u32, bool),
-    /// A large value of this database is gone, and with it the list of its bindings.
-    Untie(u32),
-}
-
-/// A walk that has not ended.
-#[derive(Debug)]
-pub(crate) struct Flush {
-    cause: Cause,
-    /// For a database that was swapped since: where its data is now.
-    moved: BTreeMap<u32, u32>,
-    /// Connections that have bindings, and the last binding checked of the first of them.
-    clients: VecDeque<u64>,
-    last_tie: Option<(EntryId, HoldId)>,
-    /// The next entry, and the end of the entries when the flush came.
-    entry: EntryId,
-    entry_bound: EntryId,
-    /// The next queue.
-    queue: u32,
-    queue_bound: u32,
-    /// Queues with larger serial numbers are newer, or were checked already.
-    last_serial: u64,
-    /// Queues that were checked out of order, after a swap.
-    seen: BTreeSet<u32>,
-}
-
-impl Flush {
-    fn new(machine: &Machine, cause: Cause) -> Self {
-        let unties = matches!(cause, Cause::Flush(_) | Cause::Untie(_));
-        let tied = machine.connections.iter().filter(|(_, known)| !known.ties.is_empty());
-        let has_queues = !matches!(cause, Cause::Untie(_));
-        Self {
-            cause,
-            moved: BTreeMap::new(),
-            clients: tied.filter(|_| unties).map(|(client, _)| client).collect(),
-            last_tie: None,
-            entry: 0,
-            entry_bound: machine.leases.bound(),
-            queue: 0,
-            queue_bound: if has_queues { machine.waits.queue_bound() } else { 0 },
-            last_serial: machine.waits.last_serial(),
-            seen: BTreeSet::new(),
-        }
-    }
-
-    /// Where the data of database `db` at the time of the flush is now.
-    fn now_in(&self, db: u32) -> u32 {
-        self.moved.get(&db).copied().unwrap_or(db)
-    }
-
-    /// Whether the walk covers the data that is in `db` now.
-    fn is_of_data(&self, db: u32) -> bool {
-        match self.cause {
-            Cause::Flush(None) => true,
-            Cause::Flush(Some(flushed)) | Cause::Untie(flushed) => self.now_in(flushed) == db,
-            Cause::Swap(a, b, _) => self.now_in(a) == db || self.now_in(b) == db,
-        }
-    }
-
-    /// Whether the walk covers the waiters of this queue.
-    fn is_of_queue(&self, id: u32, queue: &Queue) -> bool {
-        let is_of = match self.cause {
-            Cause::Flush(db) => db.is_none_or(|db| db == queue.db),
-            Cause::Swap(a, b, _) => a == queue.db || b == queue.db,
-            Cause::Untie(_) => false,
-        };
-        is_of && queue.is_live() && queue.serial <= self.last_serial && !self.seen.contains(&id)
-    }
-
-    /// Two databases were swapped.
-    fn swap(&mut self, (a, b): (u32, u32)) {
-        for db in [a, b] {
-            self.moved.entry(db).or_insert(db);
-        }
-        for now in self.moved.values_mut() {
-            *now = exchanged(*now, a, b);
-        }
-    }
-}
-
-/// The number of a database after a swap.
-fn exchanged(db: u32, a: u32, b: u32) -> u32 {
-    match db {
-        db if db == a => b,
-        db if db == b => a,
-        db => db,
-    }
-}
 
 impl Machine {
     /// Whether a flush or a swap is not drained.
@@ -126,7 +31,12 @@ impl Machine {
 
     /// All keys of one database (`None`: of all) were removed.
     pub(crate) fn begin_flush(&mut self, db: Option<u32>) {
-        self.flushes.push_back(Flush::new(self, Cause::Flush(db)));
+        self.flushes.push_back(Flush::new(
+            &self.connections,
+            &self.leases,
+            &self.waits,
+            Cause::Flush(db),
+        ));
     }
 
     /// Two databases were swapped.
@@ -139,7 +49,12 @@ impl Machine {
             self.leases.swap_databases(a, b);
         }
         self.swap_in_flight(a, b);
-        self.flushes.push_back(Flush::new(self, Cause::Swap(a, b, is_doubtful)));
+        self.flushes.push_back(Flush::new(
+            &self.connections,
+            &self.leases,
+            &self.waits,
+            Cause::Swap(a, b, is_doubtful),
+        ));
     }
 
     /// Whether an entry may name one of these databases while its value was in the other: a replica heard late of the
@@ -154,7 +69,7 @@ impl Machine {
     /// starts over.
     pub(crate) fn begin_untie(&mut self, db: u32) {
         let is_one = |flush: &Flush| flush.cause == Cause::Untie(db) && flush.now_in(db) == db;
-        let fresh = Flush::new(self, Cause::Untie(db));
+        let fresh = Flush::new(&self.connections, &self.leases, &self.waits, Cause::Untie(db));
         match self.flushes.iter_mut().find(|flush| is_one(flush)) {
             Some(flush) => *flush = fresh,
             None => self.flushes.push_back(fresh),

@@ -5,44 +5,16 @@
 //! The tick answers the blocked former calls, a few at a time, and then frees the tables. A call that ends before its
 //! answer (its connection is gone, or an operator unblocks it) is removed by its id or its connection.
 
-use crate::connection::Connections;
 use crate::effects::{Effects, Outcome};
 use crate::events::answered::told;
 use crate::machine::Machine;
-use crate::queues::Waits;
-use crate::queues::waiter::{Waiter, WaiterId};
-use crate::state::resource::Debris;
-use alloc::collections::BTreeMap;
+use crate::pending::former::Former;
+use crate::queues::waiter::WaiterId;
+use crate::state::debris::Debris;
 use core::mem::take;
-use dlock_wire::reply::ErrorCode;
 
 /// Number of slots of former waiters that one piece of work checks.
 const SLOTS_AT_ONCE: u32 = 16;
-
-/// The wait tables of the time before a demotion.
-#[derive(Debug)]
-pub(crate) struct Former {
-    waits: Waits,
-    connections: Connections,
-    /// The answers that queues had already.
-    answered: BTreeMap<u32, Outcome>,
-    /// The next slot whose waiter needs an answer.
-    next: u32,
-}
-
-impl Former {
-    fn answer_of(&self, waiter: &Waiter) -> Outcome {
-        let text = "this server became a replica; ask the new primary";
-        let answer = self.answered.get(&waiter.queue).cloned();
-        answer.unwrap_or_else(|| Outcome::fault(ErrorCode::Moving, text))
-    }
-
-    /// The slot of the blocked call on a connection.
-    fn call_of(&self, client: u64) -> Option<u32> {
-        let slot = self.connections.get(client)?.parked?;
-        self.waits.get(slot).is_some_and(|waiter| waiter.client == client).then_some(slot)
-    }
-}
 
 impl Machine {
     /// Makes this server a replica. Blocked calls are told to ask elsewhere, queue entries are removed, and leases no
@@ -61,7 +33,7 @@ impl Machine {
         self.to_stall.clear();
         let mut debris = Debris::default();
         let grants = take(&mut self.in_flight).into_values();
-        debris.add(grants.flat_map(crate::events::undelivered::InFlight::into_parts));
+        debris.add(grants.flat_map(crate::pending::in_flight::InFlight::into_parts));
         debris.add(take(&mut self.revisit).into_iter());
         debris.add(self.leases.disarm_all().into_parts());
         self.debris.push_back(debris);

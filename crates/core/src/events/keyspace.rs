@@ -3,16 +3,24 @@
 //! The server reports these in callbacks in which nothing may be written, and cannot tell some of them apart. So the
 //! shell only notes them. Later it asks the machine to check what the key holds by then.
 
+use crate::answers::wrong_type;
 use crate::effects::{Effects, Outcome, Subject};
-use crate::lease::{EntryId, NO_ENTRY};
-use crate::machine::{AT_ONCE, Machine, WEIGHT_AT_ONCE, subject, wrong_type};
-use crate::ops::requests::spent_of;
+use crate::ids::ALONE;
+use crate::ids::EntryId;
+use crate::ids::HoldId;
+use crate::ids::NO_ENTRY;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::machine::Machine;
+use crate::portions::AT_ONCE;
+use crate::portions::WEIGHT_AT_ONCE;
 use crate::slab::NIL;
+use crate::spent::spent_of;
 use crate::spent::{RequestKey, Scope, Use};
 use crate::state::hold::NO_CLIENT;
-use crate::state::holds::{ALONE, HoldId};
-use crate::state::resource::{Kind, Resource};
-use crate::store::{Key, Reach, Slot, Store};
+use crate::state::resource::Resource;
+use crate::store::{Reach, Slot, Store};
+use crate::subject::subject;
 use crate::turn::Turn;
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -7,99 +7,31 @@
 //! hold shortens nothing.
 
 use crate::bytes::Name;
-use crate::effects::{Effects, Event};
-use crate::lease::{EntryId, NO_ENTRY};
-use crate::machine::{Machine, subject};
-use crate::ops::requests::spent_of;
-use crate::spent::{Print, RequestKey, Scope, Use};
-use crate::state::hold::{Hold, NO_CLIENT};
-use crate::state::holds::{HoldId, Holds};
-use crate::state::resource::{Body, Debris, Kind, Lock, Resource};
+use crate::ids::EntryId;
+use crate::ids::HoldId;
+use crate::ids::NO_ENTRY;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::machine::Machine;
+use crate::pending::removed::{Fate, Removed};
+use crate::spent::spent_of;
+use crate::spent::{Print, RequestKey, Use};
+use crate::state::hold::NO_CLIENT;
+use crate::state::holds::Holds;
+use crate::state::lock::Lock;
+use crate::state::resource::{Body, Resource};
 use crate::state::rw::RwLock;
-use crate::store::{Key, Slot};
+use crate::store::Slot;
 use crate::turn::Step;
 use crate::turn::Turn;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use dlock_wire::message::Event as Message;
 
 /// Holds that one piece of work ends.
 const HOLDS_AT_ONCE: usize = 2;
 
 /// Parts that one piece of work frees.
 const PARTS_AT_ONCE: usize = 8;
-
-/// A value removed from its key, some of whose holds are not ended yet.
-#[derive(Debug)]
-pub(crate) struct Removed {
-    db: u32,
-    name: Name,
-    entry: EntryId,
-    value: Box<Resource>,
-    /// The last hold that was ended.
-    last: Option<HoldId>,
-    /// The message that tells the end of its holds.
-    fate: Fate,
-    /// Its requests belong to the data set that the server serves now.
-    remembers: bool,
-}
-
-/// Why holds are gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    /// Their key was deleted.
-    Deleted,
-    /// An operator broke them.
-    Broken,
-    /// A primary ended them, and it sends the messages.
-    Replayed,
-}
-
-impl Removed {
-    fn key(&self) -> Key<'_> {
-        Key { db: self.db, name: &self.name }
-    }
-
-    /// The holds that are not ended yet, in the order of their ids.
-    fn rest(&self) -> impl Iterator<Item = (HoldId, &Hold)> {
-        self.value.others().into_iter().flat_map(|holds| holds.after(self.last))
-    }
-
-    /// What a request did to a hold that is not ended yet.
-    fn find(&self, key: Key<'_>, name: RequestKey<'_>) -> Option<Use> {
-        if !self.remembers || key != self.key() || name.owner.is_empty() {
-            return None;
-        }
-        let (id, hold) = match (&self.value.body, name.scope) {
-            (Body::Semaphore(semaphore), Scope::Semaphore) => {
-                semaphore.permits.by_request(name.owner, name.id)?
-            }
-            (Body::Rw(rw), Scope::Read) => rw.readers.by_request(name.owner, name.id)?,
-            _ => return None,
-        };
-        if self.last.is_some_and(|last| id <= last) {
-            return None;
-        }
-        let mut requests = spent_of((self.value.kind(), id), hold, false);
-        requests.find(|(known, _)| *known == name).map(|(_, what)| what)
-    }
-}
-
-impl Fate {
-    fn tell(self, key: Key<'_>, (id, hold): (HoldId, &Hold), fx: &mut Effects) {
-        let message = match self {
-            Self::Deleted => Message::Deleted,
-            Self::Broken => {
-                fx.note(key, Event::Break);
-                Message::Broken
-            }
-            Self::Replayed => return,
-        };
-        if let Some(subject) = subject(id, hold) {
-            fx.message(message, key, subject);
-        }
-    }
-}
 
 impl Machine {
     /// Takes over a large value that was removed from `key`, and whose entry is gone.
@@ -269,6 +201,3 @@ impl Machine {
         }
     }
 }
-
-/// Memory of removed values, in the order in which it is freed.
-pub(crate) type AllDebris = alloc::collections::VecDeque<Debris>;

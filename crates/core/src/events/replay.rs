@@ -1,12 +1,14 @@
 //! Input that arrives as data: records of a primary or the AOF, loaded values, roles.
 
 use crate::events::tick::RETRY_MS;
-use crate::lease::NO_ENTRY;
+use crate::ids::NO_ENTRY;
+use crate::key::Key;
+use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::record::{self, DecodeError};
 use crate::state::hold::{Hold, NO_CLIENT};
-use crate::state::resource::{Kind, Resource};
-use crate::store::{Key, Slot, Store};
+use crate::state::resource::Resource;
+use crate::store::{Slot, Store};
 use crate::time::{LeaseInstant, Millis, Now};
 use crate::turn::Turn;
 use crate::turn::binding::orphan_lease;

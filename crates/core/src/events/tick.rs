@@ -1,8 +1,11 @@
 //! The tick: work without a call.
 
-use crate::machine::{Gate, Machine, WEIGHT_AT_ONCE};
-use crate::state::resource::Kind;
-use crate::store::{Key, Reach, Slot};
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::machine::Machine;
+use crate::portions::WEIGHT_AT_ONCE;
+use crate::regime::Gate;
+use crate::store::{Reach, Slot};
 use crate::time::{Instant, Now};
 use crate::turn::Turn;
 use crate::wheel::Step;
@@ -198,7 +201,7 @@ impl Machine {
             }
             return;
         }
-        for _ in 0..crate::machine::AT_ONCE {
+        for _ in 0..crate::portions::AT_ONCE {
             if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.end_lease_of_one(turn) {
                 return;
             }

@@ -1,103 +1,23 @@
 //! Grants in flight to a parked caller. Its connection may close before they arrive.
 
-use crate::bytes::{Name, Owner};
+use crate::bytes::Name;
+use crate::ids::ALONE;
+use crate::ids::HoldId;
+use crate::key::Key;
+use crate::kind::Kind;
 use crate::machine::{End, Machine};
-use crate::ops::requests::{Asks, Call};
-use crate::queues::waiter::{Ask, Newcomer, Presence, Rank, Waiter, WaiterId};
+use crate::pending::in_flight::{Given, InFlight, Kept, Part, Stays};
+use crate::queues::waiter::{Newcomer, Presence, Rank, Waiter, WaiterId};
+use crate::requests::Asks;
+use crate::requests::Call;
 use crate::spent::Use;
 use crate::state::hold::{NO_CLIENT, Unclaimed};
-use crate::state::holds::{ALONE, HoldId};
-use crate::state::resource::{Body, Kind, Resource};
-use crate::store::Key;
-use crate::time::{Instant, Millis};
+use crate::state::resource::{Body, Resource};
 use crate::turn::Step;
 use crate::turn::Turn;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use dlock_wire::message::Event;
-
-/// The grants that one answer carries to a parked caller.
-#[derive(Debug)]
-pub(crate) struct InFlight {
-    /// The connection of the caller.
-    client: u64,
-    request: Option<Box<[u8]>>,
-    /// The owner has cancelled the request since: if the answer cannot be delivered, nothing is kept.
-    is_cancelled: bool,
-    /// What is kept if the answer cannot be delivered.
-    stays: Stays,
-    /// One part for each key.
-    parts: Vec<Part>,
-}
-
-/// What is left of a grant that could not be delivered.
-#[derive(Debug)]
-enum Stays {
-    /// Nothing.
-    Nothing,
-    /// The grant, for this time in milliseconds: the owner of a fair lock may claim it.
-    Grant(Millis),
-    /// The queue entry, for the time of QUEUE.
-    Place(Box<Kept>),
-}
-
-/// A queue entry that its grant has removed from the queue.
-#[derive(Debug)]
-struct Kept {
-    db: u32,
-    name: Name,
-    owner: Owner,
-    since: Instant,
-    ask: Ask,
-    queue_ms: Millis,
-    seq: u64,
-}
-
-/// The grant of one key.
-#[derive(Debug)]
-pub(crate) struct Part {
-    pub kind: Kind,
-    pub db: u32,
-    pub name: Name,
-    pub given: Given,
-    /// A resent call has been answered with this grant.
-    is_known: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Given {
-    /// A hold, by its fencing token (0 for permits).
-    Hold {
-        id: HoldId,
-        token: u64,
-        /// The owner held it already: the grant added one to its count.
-        entered: bool,
-    },
-    /// This number of permits without an owner.
-    Taken(u32),
-}
-
-impl InFlight {
-    pub(crate) fn into_parts(self) -> Vec<Part> {
-        self.parts
-    }
-}
-
-impl Part {
-    pub fn new(kind: Kind, key: Key<'_>, given: Given) -> Self {
-        Self { kind, db: key.db, name: Name::from(key.name), given, is_known: false }
-    }
-
-    fn is_at(&self, key: Key<'_>) -> bool {
-        self.db == key.db && *self.name == *key.name
-    }
-
-    fn is_of(&self, key: Key<'_>, (id, token): (HoldId, u64)) -> bool {
-        let same =
-            |given| matches!(given, Given::Hold { id: i, token: t, .. } if i == id && t == token);
-        same(self.given) && self.is_at(key)
-    }
-}
 
 impl Machine {
     /// Notes the grants that the answer to a parked call carries.
@@ -324,7 +244,7 @@ impl Machine {
                 tie.cut = false;
             }
             hold.deadline = end;
-            crate::machine::subject(id, hold)
+            crate::subject::subject(id, hold)
         });
         step.dirty = true;
         if let Some(subject) = told.flatten() {

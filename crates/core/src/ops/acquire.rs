@@ -1,18 +1,20 @@
 //! ACQUIRE of every family.
 
+use crate::answers::in_quarantine;
+use crate::answers::too_wide;
 use crate::effects::{Event, Outcome};
-use crate::hand_off::{Verdict, too_wide};
+use crate::hand_off::Verdict;
+use crate::holder::own_hold;
+use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::{presence_of, refused_in_script};
-use crate::ops::reentry::own_hold;
-use crate::ops::requests::{Asks, Call};
 use crate::queues::waiter::{Presence, Rank, Want};
-use crate::state::resource::{Body, Kind, Resource};
+use crate::requests::Asks;
+use crate::requests::Call;
+use crate::state::resource::{Body, Resource};
 use crate::terms::Terms;
-use crate::time::Millis;
 use crate::turn::Step;
 use crate::turn::Turn;
-use alloc::format;
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Acquire, Mode, RwAcquire, SemAcquire};
@@ -229,9 +231,4 @@ pub(crate) fn is_upgrade(resource: &Resource, owner: &[u8], want: Want) -> bool 
         (Body::Rw(rw), Want::Rw(Mode::Write)) => rw.find(owner, Mode::Read).is_some(),
         _ => false,
     }
-}
-
-pub(crate) fn in_quarantine(left_ms: Millis) -> Outcome {
-    let text = format!("no new grants for another {left_ms} ms (dlock.restart-quarantine-ms)");
-    Outcome::fault(ErrorCode::Quarantine, text)
 }

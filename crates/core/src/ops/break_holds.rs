@@ -1,11 +1,11 @@
 //! BREAK of every family: an operator ends holds by force.
 
+use crate::answers::wrong_type;
 use crate::effects::Outcome;
+use crate::ids::HoldId;
+use crate::kind::Kind;
 use crate::machine::End;
 use crate::machine::Machine;
-use crate::machine::wrong_type;
-use crate::state::holds::HoldId;
-use crate::state::resource::Kind;
 use crate::turn::Turn;
 use alloc::vec::Vec;
 use dlock_wire::permit::PermitId;
@@ -17,7 +17,7 @@ impl Machine {
             if resource.lock().hold().is_none() {
                 return Outcome::Count(0);
             }
-            machine.end_hold(step, resource, crate::state::holds::ALONE, End::Broken);
+            machine.end_hold(step, resource, crate::ids::ALONE, End::Broken);
             machine.hand_on(step, resource);
             Outcome::Count(1)
         });

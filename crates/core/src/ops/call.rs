@@ -1,10 +1,11 @@
 //! What comes first in every call: what its connection allows, and that the connection is active.
 
 use crate::effects::Outcome;
+use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::Presence;
 use crate::state::hold::NO_CLIENT;
-use crate::state::resource::{Kind, Resource};
+use crate::state::resource::Resource;
 use crate::time::{Millis, Now};
 use crate::turn::{Caller, Foreign, Step, Turn};
 use alloc::format;

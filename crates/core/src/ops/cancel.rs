@@ -1,14 +1,14 @@
 //! CANCEL of every family: a waiter leaves, or returns a grant that it has not claimed.
 
 use crate::effects::Outcome;
+use crate::ids::HoldId;
+use crate::kind::Kind;
 use crate::machine::End;
 use crate::machine::Machine;
-use crate::ops::requests::Asks;
-use crate::ops::requests::Call;
+use crate::requests::Asks;
+use crate::requests::Call;
 use crate::spent::Use;
 use crate::state::hold::Hold;
-use crate::state::holds::HoldId;
-use crate::state::resource::Kind;
 use crate::state::resource::Resource;
 use crate::turn::Step;
 use crate::turn::Turn;

@@ -1,11 +1,11 @@
 //! FENCE: a larger fencing token.
 
+use crate::answers::wrong_type;
 use crate::effects::Outcome;
+use crate::holder::Whose;
+use crate::holder::hold_of;
+use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::machine::wrong_type;
-use crate::ops::holder::Whose;
-use crate::ops::holder::hold_of;
-use crate::state::resource::Kind;
 use crate::turn::Turn;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;

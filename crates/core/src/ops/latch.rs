@@ -1,11 +1,13 @@
 //! The verbs of count-down latches.
 
+use crate::answers::wrong_type;
 use crate::effects::{Event, Outcome};
-use crate::machine::{Machine, wrong_type};
+use crate::kind::Kind;
+use crate::machine::Machine;
 use crate::ops::call::presence_of;
 use crate::ops::wait::nameless;
 use crate::queues::waiter::{Ask, Want};
-use crate::state::resource::{Body, Kind, Resource};
+use crate::state::resource::{Body, Resource};
 use crate::store::Slot;
 use crate::time::Millis;
 use crate::turn::Step;

@@ -1,13 +1,15 @@
 //! An ACQUIRE by an owner that already has a hold: a resent call, a claim, or a re-entry.
 
+use crate::answers::granted;
+use crate::answers::quoted;
 use crate::effects::{Event, Outcome};
-use crate::grant::granted;
-use crate::machine::{Grip, Machine, quoted};
-use crate::ops::requests::{Asks, Call};
+use crate::ids::HoldId;
+use crate::machine::{Grip, Machine};
 use crate::queues::waiter::Want;
+use crate::requests::Asks;
+use crate::requests::Call;
 use crate::state::hold::{Did, Hold};
-use crate::state::holds::{ALONE, HoldId};
-use crate::state::resource::{Body, Resource};
+use crate::state::resource::Resource;
 use crate::terms::Terms;
 use crate::time::{LeaseInstant, Millis};
 use crate::turn::Step;
@@ -76,25 +78,6 @@ impl Machine {
         hold.answers = hold.answers.wrapping_add(1);
         step.dirty = true;
         granted(grip.1, hold.token, want)
-    }
-}
-
-/// The hold of the owner that a call re-enters, claims or repeats.
-pub(crate) fn own_hold(
-    resource: &Resource,
-    owner: &[u8],
-    reqid: Option<&[u8]>,
-    want: Want,
-) -> Option<HoldId> {
-    match (&resource.body, want) {
-        (Body::Rw(rw), Want::Rw(mode)) => rw.find(owner, mode),
-        (Body::Semaphore(semaphore), Want::Permits { count, .. }) => {
-            let permits = &semaphore.permits;
-            let repeated = reqid.and_then(|id| permits.by_request(owner, id));
-            let repeated = repeated.map(|(id, _)| id);
-            repeated.or_else(|| permits.to_claim(owner, count))
-        }
-        _ => resource.lock().hold().filter(|hold| *hold.owner == *owner).map(|_| ALONE),
     }
 }
 

@@ -2,18 +2,18 @@
 
 use crate::effects::Event;
 use crate::effects::Outcome;
+use crate::holder::Whose;
+use crate::holder::hold_of;
+use crate::ids::HoldId;
+use crate::kind::Kind;
 use crate::machine::End;
 use crate::machine::Machine;
-use crate::ops::holder::Whose;
-use crate::ops::holder::hold_of;
 use crate::ops::reentry::claim;
-use crate::ops::requests::Asks;
-use crate::ops::requests::Call;
 use crate::ops::semaphore::not_out;
+use crate::requests::Asks;
+use crate::requests::Call;
 use crate::spent::Use;
 use crate::state::hold::Did;
-use crate::state::holds::HoldId;
-use crate::state::resource::Kind;
 use crate::state::resource::Resource;
 use crate::turn::Step;
 use crate::turn::Turn;

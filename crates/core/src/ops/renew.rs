@@ -1,17 +1,17 @@
 //! RENEW of every family: a new end of the lease.
 
+use crate::answers::wrong_type;
 use crate::effects::Outcome;
+use crate::holder::Whose;
+use crate::holder::hold_of;
+use crate::holder::holds_of;
+use crate::ids::HoldId;
+use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::machine::wrong_type;
 use crate::ops::call::refused_in_script;
-use crate::ops::holder::Whose;
-use crate::ops::holder::hold_of;
-use crate::ops::holder::holds_of;
 use crate::ops::reentry::claim;
 use crate::ops::reentry::set_deadline;
 use crate::ops::semaphore::not_out;
-use crate::state::holds::HoldId;
-use crate::state::resource::Kind;
 use crate::state::resource::Resource;
 use crate::time::Millis;
 use crate::turn::Step;

@@ -1,10 +1,10 @@
 //! Verbs of read-write locks that differ from those of locks.
 
 use crate::effects::Outcome;
+use crate::ids::HoldId;
 use crate::machine::Machine;
 use crate::queues::waiter::{Waiter, Want};
 use crate::state::hold::Hold;
-use crate::state::holds::HoldId;
 use crate::state::resource::{Body, Resource};
 use crate::turn::Step;
 use alloc::format;
@@ -43,9 +43,9 @@ impl Machine {
         }?;
         let text = format!(
             "{} and {} both read {} and want to write",
-            crate::machine::quoted(&first.owner),
-            crate::machine::quoted(owner),
-            crate::machine::quoted(step.key.name)
+            crate::answers::quoted(&first.owner),
+            crate::answers::quoted(owner),
+            crate::answers::quoted(step.key.name)
         );
         self.counters.deadlocks_refused += 1;
         Some(Outcome::fault(ErrorCode::Deadlock, text))

@@ -1,15 +1,20 @@
 //! The verbs of semaphores besides ACQUIRE.
 
+use crate::answers::in_quarantine;
+use crate::answers::too_wide;
+use crate::answers::wrong_type;
 use crate::effects::{Event, Outcome};
-use crate::hand_off::{Verdict, too_wide};
-use crate::machine::{Machine, wrong_type};
-use crate::ops::acquire::in_quarantine;
+use crate::hand_off::Verdict;
+use crate::kind::Kind;
+use crate::machine::Machine;
 use crate::ops::call::presence_of;
-use crate::ops::requests::{Asks, Call, resized};
 use crate::ops::wait::nameless;
 use crate::queues::waiter::{Ask, Want};
+use crate::requests::Asks;
+use crate::requests::Call;
+use crate::requests::resized;
 use crate::spent::Use;
-use crate::state::resource::{Body, Kind, Resource};
+use crate::state::resource::{Body, Resource};
 use crate::state::semaphore::Semaphore;
 use crate::turn::Step;
 use crate::turn::Turn;
@@ -56,7 +61,7 @@ impl Machine {
             let Some(capacity) = size else {
                 let text = format!(
                     "{} has {} permits; it can have 1 to {PERMITS_MAX}",
-                    crate::machine::quoted(step.key.name),
+                    crate::answers::quoted(step.key.name),
                     found.capacity
                 );
                 return Outcome::fault(ErrorCode::Limit, text);
@@ -127,7 +132,7 @@ impl Machine {
                 let text = format!(
                     "{n} are given back and {} of {} are taken",
                     found.taken,
-                    crate::machine::quoted(step.key.name)
+                    crate::answers::quoted(step.key.name)
                 );
                 return Outcome::fault(ErrorCode::Limit, text);
             }
@@ -225,7 +230,7 @@ impl Machine {
 fn made<'r>(step: &Step<'_>, resource: &'r mut Resource) -> Result<&'r mut Semaphore, Outcome> {
     let found = resource.semaphore_mut().filter(|semaphore| semaphore.capacity > 0);
     found.ok_or_else(|| {
-        let text = format!("no such semaphore: {}", crate::machine::quoted(step.key.name));
+        let text = format!("no such semaphore: {}", crate::answers::quoted(step.key.name));
         Outcome::fault(ErrorCode::Err, text)
     })
 }
@@ -233,6 +238,6 @@ fn made<'r>(step: &Step<'_>, resource: &'r mut Resource) -> Result<&'r mut Semap
 pub(crate) fn not_out(step: &Step<'_>, id: PermitId) -> Outcome {
     let text = permit::text(&id);
     let text = core::str::from_utf8(&text).unwrap_or_default();
-    let key = crate::machine::quoted(step.key.name);
+    let key = crate::answers::quoted(step.key.name);
     Outcome::fault(ErrorCode::NotHeld, format!("permit {text} of {key} is unknown or has ended"))
 }

@@ -1,10 +1,11 @@
 //! Queue entries: added, kept by a later call of the same owner, and removed for it.
 
+use crate::answers::quoted;
 use crate::effects::{Effects, Event, Outcome};
-use crate::machine::{Machine, quoted};
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::machine::Machine;
 use crate::queues::waiter::{Ask, Newcomer, Presence, Rank, Want};
-use crate::state::resource::Kind;
-use crate::store::Key;
 use crate::terms::Terms;
 use crate::time::Instant;
 use crate::turn::Step;

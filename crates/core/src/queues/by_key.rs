@@ -4,10 +4,10 @@ use super::Waits;
 use super::owners::{Places, hash_place};
 use crate::buckets::Chain;
 use crate::bytes::Name;
+use crate::key::Key;
+use crate::kind::Kind;
 use crate::queues::waiter::{HashKeys, Queue};
 use crate::slab::{NIL, Slab};
-use crate::state::resource::Kind;
-use crate::store::Key;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash, Hasher};
 

@@ -2,7 +2,7 @@
 
 use super::Waits;
 use crate::queues::waiter::{Queue, Waiter};
-use crate::state::resource::Debris;
+use crate::state::debris::Debris;
 use core::iter::once;
 
 impl Waits {

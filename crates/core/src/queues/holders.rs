@@ -8,11 +8,13 @@
 use super::Waits;
 use super::owners::hash_owner;
 use crate::buckets::Chain;
+use crate::ids::ALONE;
+use crate::key::Key;
+use crate::kind::Kind;
 use crate::queues::waiter::Queue;
 use crate::slab::{NIL, Slab};
-use crate::state::holds::{ALONE, Holds};
-use crate::state::resource::{Body, Kind, Resource};
-use crate::store::Key;
+use crate::state::holds::Holds;
+use crate::state::resource::{Body, Resource};
 use core::iter::successors;
 
 /// Number of readers that one piece of work lists, of very many.

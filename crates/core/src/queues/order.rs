@@ -30,8 +30,8 @@
 use super::Waits;
 use super::budget::Budget;
 use super::owners::hash_owner;
+use crate::kind::Kind;
 use crate::queues::waiter::Waiter;
-use crate::state::resource::Kind;
 use alloc::collections::BTreeSet;
 
 /// The rank of an owner that waits for no other.

@@ -9,9 +9,9 @@ use super::budget::Budget;
 use super::order::{HELD_MOST, LOWEST};
 use super::owners::hash_owner;
 use super::reach::{Reach, Root, Why};
+use crate::key::Key;
 use crate::slab::NIL;
 use crate::state::resource::Resource;
-use crate::store::Key;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 

@@ -6,11 +6,11 @@
 //! several keys has a waiter in each of their queues: its first one is parked, the others are its *members*.
 
 use crate::bytes::{Name, Owner};
+use crate::ids::HoldId;
+use crate::key::Key;
+use crate::kind::Kind;
 use crate::slab::NIL;
 use crate::state::hold::Notify;
-use crate::state::holds::HoldId;
-use crate::state::resource::Kind;
-use crate::store::Key;
 use crate::time::{Instant, LeaseInstant, Millis};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;

@@ -2,7 +2,8 @@
 
 use crate::state::fair::Place;
 use crate::state::hold::{self, Hold};
-use crate::state::resource::{Body, Lock, Resource};
+use crate::state::lock::Lock;
+use crate::state::resource::{Body, Resource};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;

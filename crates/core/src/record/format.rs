@@ -10,7 +10,7 @@ use crate::state::hold::{
     Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Tie, Unclaimed,
 };
 use crate::state::latch::Latch;
-use crate::state::resource::Lock;
+use crate::state::lock::Lock;
 use crate::time::{LeaseInstant, Millis};
 use alloc::boxed::Box;
 use core::ops::RangeInclusive;

@@ -6,11 +6,15 @@ use super::format::{
 };
 use super::{CONFIG, Clocks, DecodeError, GRANTED, ReplayedRequest, SPENT, STEP, VERSION, check};
 use crate::bytes::Owner;
+use crate::ids::ALONE;
+use crate::ids::HoldId;
+use crate::kind::Kind;
 use crate::state::fair::{Fair, Place};
 use crate::state::hold::{Hold, owner_hash};
-use crate::state::holds::{ALONE, HoldId, Holds};
+use crate::state::holds::Holds;
 use crate::state::latch::Latch;
-use crate::state::resource::{Body, Kind, Lock, Resource};
+use crate::state::lock::Lock;
+use crate::state::resource::{Body, Resource};
 use crate::state::rw::RwLock;
 use crate::state::semaphore::Semaphore;
 use crate::time::{LeaseInstant, Millis};

@@ -5,12 +5,14 @@ use super::format::{
     PlaceV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, TimeV1,
 };
 use super::{CONFIG, Clocks, SPENT, STEP, SpentStep, VERSION};
+use crate::ids::HoldId;
 use crate::spent::{RequestKey, Use};
 use crate::state::fair::{Fair, Place};
 use crate::state::hold::Hold;
-use crate::state::holds::{HoldId, Holds};
+use crate::state::holds::Holds;
 use crate::state::latch::Latch;
-use crate::state::resource::{Body, Lock, Resource};
+use crate::state::lock::Lock;
+use crate::state::resource::{Body, Resource};
 use crate::state::rw::RwLock;
 use crate::state::semaphore::Semaphore;
 use alloc::borrow::Cow;

@@ -2,7 +2,7 @@
 
 use crate::bytes::Owner;
 use crate::queues::waiter::Ask;
-use crate::state::resource::Lock;
+use crate::state::lock::Lock;
 use crate::time::Instant;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

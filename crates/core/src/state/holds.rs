@@ -1,21 +1,15 @@
 //! Many holds of one key: the readers of a read-write lock, the permits of a semaphore.
 
 use crate::bytes::Owner;
+use crate::ids::HoldId;
+use crate::state::debris::Debris;
 use crate::state::hold::{self, Hold};
-use crate::state::resource::Debris;
 use crate::time::LeaseInstant;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Bound;
-
-/// Which hold of a key: the token of a reader, the id of a permit, [`ALONE`] for the one holder of
-/// a lock and for the writer.
-pub type HoldId = u128;
-
-/// The hold of a lock, or the write hold of a read-write lock.
-pub const ALONE: HoldId = 0;
 
 /// See the module documentation. Finds holds by id, by owner, and by next end, each in O(log n).
 #[derive(Default)]

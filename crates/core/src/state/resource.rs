@@ -1,41 +1,21 @@
 //! The durable half of a primitive: the value of its key.
 
-use crate::lease::{EntryId, NO_ENTRY};
+use crate::ids::ALONE;
+use crate::ids::EntryId;
+use crate::ids::HoldId;
+use crate::ids::NO_ENTRY;
+use crate::kind::Kind;
+use crate::state::debris::Debris;
 use crate::state::fair::Fair;
 use crate::state::hold::{Hold, Notify};
-use crate::state::holds::{ALONE, HoldId, Holds};
+use crate::state::holds::Holds;
 use crate::state::latch::Latch;
+use crate::state::lock::Lock;
 use crate::state::rw::RwLock;
 use crate::state::semaphore::Semaphore;
-use crate::time::{LeaseInstant, Millis};
+use crate::time::LeaseInstant;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::fmt;
-
-/// The families. Closed on purpose: they differ in what they admit, and share queueing, expiry, bindings and hand-off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// A re-entrant lock.
-    Lock,
-    /// A lock with a durable queue.
-    Fair,
-    /// A read-write lock.
-    Rw,
-    /// A semaphore.
-    Semaphore,
-    /// A count-down latch.
-    Latch,
-}
-
-impl Kind {
-    /// All of them, in the order of the key types.
-    pub const ALL: [Self; 5] = [Self::Lock, Self::Fair, Self::Rw, Self::Semaphore, Self::Latch];
-
-    /// Whether the key depends on its waiters: then the machine opens the key when the last of them has left.
-    pub(crate) fn minds_its_queue(self) -> bool {
-        matches!(self, Self::Fair | Self::Semaphore)
-    }
-}
 
 /// The value of a key: plain owned data, because Redis may free it on another thread.
 #[derive(Debug)]
@@ -64,22 +44,6 @@ pub enum Body {
     Semaphore(Box<Semaphore>),
     /// A count-down latch.
     Latch(Box<Latch>),
-}
-
-/// The durable state of a lock for one holder.
-#[derive(Debug)]
-pub enum Lock {
-    /// No owner holds it. A key in this state is about to be removed.
-    Free,
-    /// Closed by lock-delay.
-    Closed {
-        /// When it opens; see [`Hold::deadline`] for a resource without an entry.
-        until: LeaseInstant,
-        /// Length of the lock-delay, in milliseconds.
-        delay_ms: Millis,
-    },
-    /// An owner holds it.
-    Held(Hold),
 }
 
 /// The part of a resource that ends by itself.
@@ -365,50 +329,6 @@ impl Resource {
                 Body::Semaphore(semaphore) => semaphore.heap_size(),
                 Body::Latch(latch) => latch.heap_size(),
             }
-    }
-}
-
-/// Parts of a removed value. To free 100,000 of them takes too long for one step.
-#[derive(Default)]
-pub(crate) struct Debris(Vec<Box<dyn Iterator<Item = ()> + Send>>);
-
-impl Debris {
-    /// Adds parts to be freed.
-    pub(crate) fn add<T: 'static>(&mut self, parts: impl Iterator<Item = T> + Send + 'static) {
-        self.0.push(Box::new(parts.map(drop)));
-    }
-
-    /// Frees up to `most` parts; `false` when none is left.
-    pub(crate) fn free(&mut self, most: usize) -> bool {
-        let Some(parts) = self.0.last_mut() else { return false };
-        if parts.by_ref().take(most).count() < most {
-            self.0.pop();
-        }
-        !self.0.is_empty()
-    }
-}
-
-impl fmt::Debug for Debris {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Debris").field(&self.0.len()).finish()
-    }
-}
-
-impl Lock {
-    /// The hold in force, if any.
-    pub fn hold(&self) -> Option<&Hold> {
-        match self {
-            Self::Held(hold) => Some(hold),
-            Self::Free | Self::Closed { .. } => None,
-        }
-    }
-
-    /// The hold in force, mutable.
-    pub fn hold_mut(&mut self) -> Option<&mut Hold> {
-        match self {
-            Self::Held(hold) => Some(hold),
-            Self::Free | Self::Closed { .. } => None,
-        }
     }
 }
 

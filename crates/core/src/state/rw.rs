@@ -1,8 +1,10 @@
 //! The durable state of a read-write lock.
 
+use crate::ids::ALONE;
+use crate::ids::HoldId;
 use crate::state::hold::Hold;
-use crate::state::holds::{ALONE, HoldId, Holds};
-use crate::state::resource::Lock;
+use crate::state::holds::Holds;
+use crate::state::lock::Lock;
 use dlock_wire::request::Mode;
 
 /// Many readers or one writer. (The writer may be a reader, too.)

@@ -1,6 +1,5 @@
 //! Bindings of holds to connections.
-
-use crate::lease::NO_ENTRY;
+use crate::ids::NO_ENTRY;
 use crate::machine::{Grip, Machine};
 use crate::state::hold::{Hold, NO_CLIENT, Tie};
 use crate::state::resource::Resource;

@@ -1,11 +1,13 @@
 //! Keys with a durable queue. A fair lock saves its queue. A semaphore made by LIMIT is removed when no client needs it
 //! any more.
 
+use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{Newcomer, Presence, Rank, Waiter};
+use crate::state::debris::Debris;
 use crate::state::fair::{Fair, Place};
 use crate::state::hold::NO_CLIENT;
-use crate::state::resource::{Body, Debris, Kind, Resource};
+use crate::state::resource::{Body, Resource};
 use crate::turn::Step;
 use alloc::boxed::Box;
 use alloc::collections::btree_map::Entry;

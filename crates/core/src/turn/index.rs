@@ -3,11 +3,12 @@
 //! A value gets its entry when it is made, loaded, moved or taken over into a new epoch. After each step the machine
 //! updates the entry from the value.
 
-use crate::lease::NO_ENTRY;
+use crate::ids::NO_ENTRY;
+use crate::key::Key;
 use crate::machine::Machine;
 use crate::state::hold::Hold;
-use crate::state::resource::{Body, Lock, Resource};
-use crate::store::Key;
+use crate::state::lock::Lock;
+use crate::state::resource::{Body, Resource};
 use crate::time::{LeaseInstant, Millis};
 use crate::turn::Step;
 use crate::turn::binding::orphan;

@@ -45,9 +45,11 @@ mod random;
 
 use crate::support::{MS, Saved, Seen, World, kind_of};
 use dlock_core::effects::Outcome;
-use dlock_core::machine::{Caller, Gate, Settings};
-use dlock_core::state::resource::Kind;
-use dlock_core::store::Key;
+use dlock_core::key::Key;
+use dlock_core::kind::Kind;
+use dlock_core::machine::Settings;
+use dlock_core::regime::Gate;
+use dlock_core::turn::Caller;
 use dlock_core::view::{HolderInfo, LockInfo, PermitInfo, RwInfo};
 use dlock_wire::message::Message;
 use dlock_wire::permit::{self, PermitId};

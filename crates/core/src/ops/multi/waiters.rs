@@ -1,9 +1,9 @@
 //! The waiters of a call for several keys: one in each queue. One step adds them, and one step removes them.
 
 use crate::effects::{Event, Outcome};
+use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{Ask, Newcomer, Presence, Rank, Want};
-use crate::state::resource::Kind;
 use crate::turn::Turn;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

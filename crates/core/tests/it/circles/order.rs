@@ -2,7 +2,7 @@
 //! missed.
 
 use super::scene::{Ask, At, Came, NOW, Scene};
-use dlock_core::state::resource::Kind;
+use dlock_core::kind::Kind;
 use dlock_wire::request::Mode;
 
 /// Holds keys, and waits for nothing.

@@ -2,7 +2,7 @@
 
 use super::graph::{are_alike, arrows, closes_a_circle, fault_of, with};
 use super::scene::{Ask, At, Came, NOW, Scene, State};
-use dlock_core::state::resource::Kind;
+use dlock_core::kind::Kind;
 use dlock_wire::request::Mode;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -2,13 +2,15 @@
 
 use crate::support::{Keys, WALL_US};
 use dlock_core::effects::{Effects, Outcome};
-use dlock_core::machine::Turn;
-use dlock_core::machine::{Caller, Machine, Settings};
+use dlock_core::key::Key;
+use dlock_core::kind::Kind;
+use dlock_core::machine::{Machine, Settings};
 use dlock_core::op::{Cancel, LockOp, MultiOp, Op, RwOp, SemaphoreOp};
 use dlock_core::queues::waiter::{HashKeys, Want};
-use dlock_core::state::resource::Kind;
-use dlock_core::store::{Key, Slot, Store};
+use dlock_core::store::{Slot, Store};
 use dlock_core::time::{Instant, Now};
+use dlock_core::turn::Caller;
+use dlock_core::turn::Turn;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Acquire, MAcquire, Mode, Release, RwAcquire, RwRelease, SemAcquire};
 
@@ -168,7 +170,7 @@ impl Scene {
     /// Does the deferred work.
     pub(super) fn settle(&mut self) {
         let turn = &mut Turn::without_caller(&mut self.keys, NOW, &mut self.fx);
-        let open = dlock_core::machine::Gate::Open;
+        let open = dlock_core::regime::Gate::Open;
         let _ = self.machine.tick(turn, open, usize::MAX);
     }
 
@@ -220,7 +222,7 @@ impl Scene {
 /// A machine of a server that accepts writes.
 fn open_machine() -> Machine {
     let mut machine = Machine::new(HashKeys(1, 2), Settings::default());
-    machine.set_gate(dlock_core::machine::Gate::Open);
+    machine.set_gate(dlock_core::regime::Gate::Open);
     machine
 }
 

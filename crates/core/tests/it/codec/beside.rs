@@ -1,12 +1,12 @@
 //! The data saved beside the keys: the largest token, and the requests that are over.
 
 use super::random::Random;
+use dlock_core::key::Key;
 use dlock_core::queues::waiter::HashKeys;
 use dlock_core::record::{
     self, Beside, BesideInput, DecodeError, encode_beside, encode_floor, floor,
 };
 use dlock_core::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
-use dlock_core::store::Key;
 use dlock_core::time::LeaseInstant;
 use dlock_wire::names::TOKEN_MAX;
 

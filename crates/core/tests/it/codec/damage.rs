@@ -3,8 +3,9 @@
 use super::random::Random;
 use super::steps::Pair;
 use super::{NOW, encoded};
+use dlock_core::kind::Kind;
 use dlock_core::record::{self, DecodeError, VERSION};
-use dlock_core::state::resource::{Body, Kind, Resource};
+use dlock_core::state::resource::{Body, Resource};
 use std::collections::BTreeSet;
 
 /// Decodes any bytes; an accepted value is in range, and small if the payload is.

@@ -2,15 +2,17 @@
 
 use super::NOW;
 use dlock_core::bytes::Owner;
-use dlock_core::lease::NO_ENTRY;
+use dlock_core::ids::HoldId;
+use dlock_core::ids::NO_ENTRY;
+use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::{Ask, Want};
 use dlock_core::state::fair::{Fair, Place};
 use dlock_core::state::hold::{
     Did, Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Tie, Unclaimed,
 };
-use dlock_core::state::holds::HoldId;
 use dlock_core::state::latch::Latch;
-use dlock_core::state::resource::{Body, Kind, Lock, Resource};
+use dlock_core::state::lock::Lock;
+use dlock_core::state::resource::{Body, Resource};
 use dlock_core::state::rw::RwLock;
 use dlock_core::state::semaphore::Semaphore;
 use dlock_core::time::LeaseInstant;

@@ -2,10 +2,11 @@
 
 use super::random::Random;
 use super::{ANY, NOW, encoded};
+use dlock_core::kind::Kind;
 use dlock_core::record::{self, DecodeError, SpentStep};
 use dlock_core::spent::{RequestKey, Scope, Use};
 use dlock_core::state::hold::Did;
-use dlock_core::state::resource::{Kind, Resource};
+use dlock_core::state::resource::Resource;
 use dlock_core::time::LeaseInstant;
 use dlock_wire::names;
 

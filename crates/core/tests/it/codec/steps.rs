@@ -3,14 +3,17 @@
 use super::random::Random;
 use super::shown;
 use dlock_core::bytes::Owner;
-use dlock_core::lease::NO_ENTRY;
+use dlock_core::ids::HoldId;
+use dlock_core::ids::NO_ENTRY;
+use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::Ask;
 use dlock_core::record::{self, DecodeError, Replayed};
 use dlock_core::state::fair::Place;
 use dlock_core::state::hold::Hold;
-use dlock_core::state::holds::{HoldId, Holds};
+use dlock_core::state::holds::Holds;
 use dlock_core::state::latch::Latch;
-use dlock_core::state::resource::{Body, Kind, Lock, Resource};
+use dlock_core::state::lock::Lock;
+use dlock_core::state::resource::{Body, Resource};
 use dlock_core::time::{Instant, LeaseInstant};
 use dlock_wire::names;
 

@@ -3,13 +3,15 @@
 use super::random::Random;
 use super::{NOW, encoded, shown};
 use dlock_core::bytes::Owner;
-use dlock_core::lease::NO_ENTRY;
+use dlock_core::ids::NO_ENTRY;
+use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::Ask;
 use dlock_core::record::{self, Replayed};
 use dlock_core::state::fair::{Fair, Place};
 use dlock_core::state::hold::{Did, Hold, Notify, Tie, Unclaimed};
 use dlock_core::state::latch::Latch;
-use dlock_core::state::resource::{Body, Ending, Kind, Lock, Resource};
+use dlock_core::state::lock::Lock;
+use dlock_core::state::resource::{Body, Ending, Resource};
 use dlock_core::state::rw::RwLock;
 use dlock_core::state::semaphore::Semaphore;
 use dlock_core::time::LeaseInstant;

@@ -4,8 +4,11 @@
 
 use super::{BASE_US, Table};
 use crate::support::{MS, World};
-use dlock_core::machine::{Gate, Progress, Settings};
-use dlock_core::store::{Key, Slot, Store};
+use dlock_core::events::tick::Progress;
+use dlock_core::key::Key;
+use dlock_core::machine::Settings;
+use dlock_core::regime::Gate;
+use dlock_core::store::{Slot, Store};
 
 /// Histories; each has another seed.
 const HISTORIES: u64 = 40_000;

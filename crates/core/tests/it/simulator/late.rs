@@ -4,8 +4,10 @@
 use super::random::Random;
 use crate::support::{Digest, MS, World};
 use dlock_core::effects::Outcome;
-use dlock_core::machine::{Caller, Gate, Settings};
-use dlock_core::store::Key;
+use dlock_core::key::Key;
+use dlock_core::machine::Settings;
+use dlock_core::regime::Gate;
+use dlock_core::turn::Caller;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request;
 use dlock_wire::table::COMMANDS;

@@ -4,8 +4,9 @@ use super::compare::lossy;
 use super::{CONNECTIONS, IDS, OWNERS, Simulation};
 use crate::model::{Family, KEYS, Model};
 use crate::support::{Saved, World};
-use dlock_core::machine::{Caller, Gate};
-use dlock_core::store::Key;
+use dlock_core::key::Key;
+use dlock_core::regime::Gate;
+use dlock_core::turn::Caller;
 use dlock_wire::request::{
     self, Acquire, Channel, Mode, Release, Renew, Request, RwAcquire, RwRelease, RwRenew,
 };

@@ -1,9 +1,11 @@
 //! Keys in a sorted list, and the part of them that a replica must have, too.
 
-use dlock_core::machine::Lost;
+use dlock_core::events::keyspace::Lost;
+use dlock_core::key::Key;
+use dlock_core::kind::Kind;
 use dlock_core::record;
-use dlock_core::state::resource::{Body, Kind, Resource};
-use dlock_core::store::{Key, Reach, Slot, Store};
+use dlock_core::state::resource::{Body, Resource};
+use dlock_core::store::{Reach, Slot, Store};
 
 /// Database and name of a key.
 pub type Id = (u32, Vec<u8>);

@@ -3,16 +3,20 @@
 mod keys;
 mod server;
 
+use dlock_core::events::tick::Progress;
+use dlock_core::key::Key;
+use dlock_core::kind::Kind;
+use dlock_core::regime::Gate;
+use dlock_core::turn::Caller;
+use dlock_core::turn::Turn;
 use keys::slot_of;
 pub use keys::{Digest, Keys};
 pub use server::Saved;
 
 use dlock_core::effects::{Effects, Event, Outcome};
-use dlock_core::machine::{Caller, Gate, Machine, Progress, Settings, Turn};
+use dlock_core::machine::{Machine, Settings};
 use dlock_core::op::{Op, family_of};
 use dlock_core::queues::waiter::{HashKeys, WaiterId};
-use dlock_core::state::resource::Kind;
-use dlock_core::store::Key;
 use dlock_core::time::{Instant, Now};
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
@@ -85,7 +89,7 @@ pub struct World {
     /// SWAPDB calls of which the machine of the replica has not learnt yet.
     unheard_swaps: Vec<(u32, u32)>,
     /// Removed keys of which the machines have not learnt, with what was lost on each server.
-    unheard_removals: Vec<(u32, Vec<u8>, [Option<dlock_core::machine::Lost>; 2])>,
+    unheard_removals: Vec<(u32, Vec<u8>, [Option<dlock_core::events::keyspace::Lost>; 2])>,
     /// Calls that are blocked now, with their connections.
     pub blocked: BTreeMap<WaiterId, u64>,
     /// Grants that were sent and have not arrived.

@@ -3,11 +3,16 @@
 use super::keys::{own, slot_of};
 use super::{Seen, World};
 use dlock_core::effects::Effects;
-use dlock_core::machine::{Gate, Lost, Machine, Progress, Turn};
+use dlock_core::events::keyspace::Lost;
+use dlock_core::events::tick::Progress;
+use dlock_core::key::Key;
+use dlock_core::machine::Machine;
 use dlock_core::record;
+use dlock_core::regime::Gate;
 use dlock_core::state::resource::Resource;
-use dlock_core::store::{Key, Slot, Store};
+use dlock_core::store::{Slot, Store};
 use dlock_core::time::{LeaseInstant, Now};
+use dlock_core::turn::Turn;
 
 impl World {
     /// Limits the large work in one step of primary and replica, until a restart.

@@ -3,9 +3,12 @@
 
 use crate::script::{run, run_as};
 use crate::support::{MS, World};
-use dlock_core::machine::{Caller, Gate, Progress, Settings};
+use dlock_core::events::tick::Progress;
+use dlock_core::key::Key;
+use dlock_core::machine::Settings;
 use dlock_core::op::{Op, RwOp};
-use dlock_core::store::Key;
+use dlock_core::regime::Gate;
+use dlock_core::turn::Caller;
 use dlock_wire::request::{Acquire, Mode, RwAcquire};
 
 #[test]

@@ -3,11 +3,15 @@
 use crate::script::{run, run_as};
 use crate::support::{MS, World};
 use dlock_core::effects::{Effects, Outcome};
-use dlock_core::machine::Turn;
-use dlock_core::machine::{Caller, Gate, Progress, Settings};
+use dlock_core::events::tick::Progress;
+use dlock_core::key::Key;
+use dlock_core::kind::Kind;
+use dlock_core::machine::Settings;
 use dlock_core::op::{LockOp, Op, RwOp, SemaphoreOp};
-use dlock_core::state::resource::Kind;
-use dlock_core::store::{Key, Slot, Store as _};
+use dlock_core::regime::Gate;
+use dlock_core::store::{Slot, Store as _};
+use dlock_core::turn::Caller;
+use dlock_core::turn::Turn;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{
     Acquire, Mode, Release, Renew, ResizeTo, RwAcquire, RwRelease, RwRenew, SemAcquire,

@@ -3,10 +3,13 @@
 use crate::script::run_as;
 use crate::support::{MS, World};
 use dlock_core::effects::Outcome;
-use dlock_core::machine::{Caller, Gate, Progress, Settings};
+use dlock_core::events::tick::Progress;
+use dlock_core::key::Key;
+use dlock_core::machine::Settings;
 use dlock_core::op::{Op, SemaphoreOp};
-use dlock_core::store::Key;
+use dlock_core::regime::Gate;
 use dlock_core::time::LeaseInstant;
+use dlock_core::turn::Caller;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Acquire, Channel, SemAcquire};
 

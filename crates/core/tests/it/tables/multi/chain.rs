@@ -2,12 +2,15 @@
 
 use crate::support::{Keys, MS, WALL_US};
 use dlock_core::effects::{Effects, Outcome};
-use dlock_core::machine::Turn;
-use dlock_core::machine::{Caller, Gate, Machine, Progress, Settings};
+use dlock_core::events::tick::Progress;
+use dlock_core::kind::Kind;
+use dlock_core::machine::{Machine, Settings};
 use dlock_core::op::{LockOp, MultiOp, Op};
 use dlock_core::queues::waiter::HashKeys;
-use dlock_core::state::resource::Kind;
+use dlock_core::regime::Gate;
 use dlock_core::time::{Instant, Now};
+use dlock_core::turn::Caller;
+use dlock_core::turn::Turn;
 use dlock_wire::request::{Acquire, MAcquire};
 
 const CALLS: usize = 5_000;

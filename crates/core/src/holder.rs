@@ -1,11 +1,13 @@
 //! The holds that a call of a holder names.
 
+use crate::answers::quoted;
 use crate::effects::Outcome;
-use crate::machine::quoted;
-use crate::state::holds::HoldId;
+use crate::ids::ALONE;
+use crate::ids::HoldId;
+use crate::key::Key;
+use crate::queues::waiter::Want;
 use crate::state::resource::Body;
 use crate::state::resource::Resource;
-use crate::store::Key;
 use alloc::format;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
@@ -69,5 +71,24 @@ fn find_hold(resource: &Resource, whose: Whose<'_>) -> Option<HoldId> {
         return rw.find(whose.owner, mode);
     }
     let hold = resource.lock().hold()?;
-    (*hold.owner == *whose.owner).then_some(crate::state::holds::ALONE)
+    (*hold.owner == *whose.owner).then_some(crate::ids::ALONE)
+}
+
+/// The hold of the owner that a call re-enters, claims or repeats.
+pub(crate) fn own_hold(
+    resource: &Resource,
+    owner: &[u8],
+    reqid: Option<&[u8]>,
+    want: Want,
+) -> Option<HoldId> {
+    match (&resource.body, want) {
+        (Body::Rw(rw), Want::Rw(mode)) => rw.find(owner, mode),
+        (Body::Semaphore(semaphore), Want::Permits { count, .. }) => {
+            let permits = &semaphore.permits;
+            let repeated = reqid.and_then(|id| permits.by_request(owner, id));
+            let repeated = repeated.map(|(id, _)| id);
+            repeated.or_else(|| permits.to_claim(owner, count))
+        }
+        _ => resource.lock().hold().filter(|hold| *hold.owner == *owner).map(|_| ALONE),
+    }
 }

@@ -4,14 +4,21 @@
 //! ([`crate::spent`]) knows requests that are over. Each verb asks it first. Ended holds and verbs that leave no hold
 //! behind add to it.
 
+use crate::answers::quoted;
+use crate::answers::wrong_type;
 use crate::effects::Outcome;
-use crate::machine::{AT_ONCE, End, Machine, quoted, wrong_type};
-use crate::ops::holder::{Whose, not_held};
+use crate::holder::Whose;
+use crate::holder::not_held;
+use crate::ids::HoldId;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::machine::{End, Machine};
+use crate::portions::AT_ONCE;
+use crate::spent::spent_of;
 use crate::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
 use crate::state::hold::{Did, Hold};
-use crate::state::holds::HoldId;
-use crate::state::resource::{Body, Kind, Resource};
-use crate::store::{Key, Slot};
+use crate::state::resource::{Body, Resource};
+use crate::store::Slot;
 use crate::time::{LeaseInstant, Now};
 use crate::turn::Step;
 use crate::turn::Turn;
@@ -333,27 +340,6 @@ fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<(Did, bool)
     let own = resource.holds_of(name.owner);
     let mut own = own.filter(|(id, _)| Scope::of_hold(kind, *id) == Some(name.scope));
     own.find_map(|(_, hold)| Some((hold.seen(Some(name.id))?, hold.unclaimed().is_none())))
-}
-
-/// The requests of a hold that are over when it ends. None of an unclaimed grant, unless its owner ended it: the owner
-/// does not know of the grant, and asks again with the same id. None that came from an older version without what they
-/// did.
-pub(crate) fn spent_of(
-    (kind, id): (Kind, HoldId),
-    hold: &Hold,
-    by_owner: bool,
-) -> impl Iterator<Item = (RequestKey<'_>, Use)> {
-    let known = hold.extras.as_ref().filter(|extras| by_owner || extras.unclaimed.is_none());
-    let requests = known.into_iter().flat_map(|extras| extras.requests.iter());
-    let scope = Scope::of_hold(kind, id);
-    requests.filter_map(move |(request, did)| {
-        let what = match did {
-            Did::Acquire => Use::Acquired,
-            Did::Release(answer) => Use::Released(answer),
-            Did::Unknown => return None,
-        };
-        Some((RequestKey { scope: scope?, owner: &hold.owner, id: request }, what))
-    })
 }
 
 #[cold]

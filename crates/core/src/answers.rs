@@ -1,0 +1,47 @@
+//! Answers that several operations give.
+
+use crate::effects::Outcome;
+use crate::ids::HoldId;
+use crate::queues::waiter::Want;
+use crate::time::Millis;
+use alloc::format;
+use alloc::string::String;
+use dlock_wire::reply::ErrorCode;
+
+/// The answer to the owner of a new hold.
+pub(crate) fn granted(id: HoldId, token: u64, want: Want) -> Outcome {
+    match want {
+        Want::Permits { .. } => Outcome::Permit(id.to_be_bytes()),
+        Want::Lock | Want::Rw(_) | Want::Taken(_) | Want::Open => Outcome::Token(token),
+    }
+}
+
+pub(crate) fn in_quarantine(left_ms: Millis) -> Outcome {
+    let text = format!("no new grants for another {left_ms} ms (dlock.restart-quarantine-ms)");
+    Outcome::fault(ErrorCode::Quarantine, text)
+}
+
+pub(crate) fn tokens_used_up() -> Outcome {
+    Outcome::fault(ErrorCode::Err, "the fencing tokens of this server are used up")
+}
+
+/// The answer to a call for a grant while the server refuses writes. The server refuses such a call itself, so clients
+/// should not see this answer.
+#[cold]
+pub(crate) fn grants_are_closed() -> Outcome {
+    Outcome::fault(ErrorCode::Err, "nothing is granted while the server refuses writes; try again")
+}
+
+/// Why a request can never be granted.
+pub(crate) fn too_wide(key: &[u8], n: u32, capacity: u32) -> String {
+    format!("{n} permits are asked for and {} has {capacity}", quoted(key))
+}
+
+pub(crate) fn wrong_type() -> Outcome {
+    Outcome::fault(ErrorCode::WrongType, "Operation against a key holding the wrong kind of value")
+}
+
+/// Formats a key or owner for a text.
+pub(crate) fn quoted(bytes: &[u8]) -> String {
+    dlock_wire::reply::quote(bytes)
+}

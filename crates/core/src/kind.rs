@@ -1,0 +1,26 @@
+//! The families of primitives.
+
+/// The families. Closed on purpose: they differ in what they admit, and share queueing, expiry, bindings and hand-off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A re-entrant lock.
+    Lock,
+    /// A lock with a durable queue.
+    Fair,
+    /// A read-write lock.
+    Rw,
+    /// A semaphore.
+    Semaphore,
+    /// A count-down latch.
+    Latch,
+}
+
+impl Kind {
+    /// All of them, in the order of the key types.
+    pub const ALL: [Self; 5] = [Self::Lock, Self::Fair, Self::Rw, Self::Semaphore, Self::Latch];
+
+    /// Whether the key depends on its waiters: then the machine opens the key when the last of them has left.
+    pub(crate) fn minds_its_queue(self) -> bool {
+        matches!(self, Self::Fair | Self::Semaphore)
+    }
+}

@@ -1,0 +1,104 @@
+//! FLUSHDB, FLUSHALL and SWAPDB whose entries are walked in portions.
+
+use crate::connection::Connections;
+use crate::ids::EntryId;
+use crate::ids::HoldId;
+use crate::lease::Leases;
+use crate::queues::Waits;
+use crate::queues::waiter::Queue;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Why the walk over entries and queues runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// FLUSHDB, or FLUSHALL (`None`).
+    Flush(Option<u32>),
+    /// SWAPDB. With `true`, entries may have the right address already: the machine looks for each on both sides.
+    Swap(u32, u32, bool),
+    /// A large value of this database is gone, and with it the list of its bindings.
+    Untie(u32),
+}
+
+/// A walk that has not ended.
+#[derive(Debug)]
+pub(crate) struct Flush {
+    pub cause: Cause,
+    /// For a database that was swapped since: where its data is now.
+    pub moved: BTreeMap<u32, u32>,
+    /// Connections that have bindings, and the last binding checked of the first of them.
+    pub clients: VecDeque<u64>,
+    pub last_tie: Option<(EntryId, HoldId)>,
+    /// The next entry, and the end of the entries when the flush came.
+    pub entry: EntryId,
+    pub entry_bound: EntryId,
+    /// The next queue.
+    pub queue: u32,
+    pub queue_bound: u32,
+    /// Queues with larger serial numbers are newer, or were checked already.
+    pub last_serial: u64,
+    /// Queues that were checked out of order, after a swap.
+    pub seen: BTreeSet<u32>,
+}
+
+impl Flush {
+    pub fn new(connections: &Connections, leases: &Leases, waits: &Waits, cause: Cause) -> Self {
+        let unties = matches!(cause, Cause::Flush(_) | Cause::Untie(_));
+        let tied = connections.iter().filter(|(_, known)| !known.ties.is_empty());
+        let has_queues = !matches!(cause, Cause::Untie(_));
+        Self {
+            cause,
+            moved: BTreeMap::new(),
+            clients: tied.filter(|_| unties).map(|(client, _)| client).collect(),
+            last_tie: None,
+            entry: 0,
+            entry_bound: leases.bound(),
+            queue: 0,
+            queue_bound: if has_queues { waits.queue_bound() } else { 0 },
+            last_serial: waits.last_serial(),
+            seen: BTreeSet::new(),
+        }
+    }
+
+    /// Where the data of database `db` at the time of the flush is now.
+    pub fn now_in(&self, db: u32) -> u32 {
+        self.moved.get(&db).copied().unwrap_or(db)
+    }
+
+    /// Whether the walk covers the data that is in `db` now.
+    pub fn is_of_data(&self, db: u32) -> bool {
+        match self.cause {
+            Cause::Flush(None) => true,
+            Cause::Flush(Some(flushed)) | Cause::Untie(flushed) => self.now_in(flushed) == db,
+            Cause::Swap(a, b, _) => self.now_in(a) == db || self.now_in(b) == db,
+        }
+    }
+
+    /// Whether the walk covers the waiters of this queue.
+    pub fn is_of_queue(&self, id: u32, queue: &Queue) -> bool {
+        let is_of = match self.cause {
+            Cause::Flush(db) => db.is_none_or(|db| db == queue.db),
+            Cause::Swap(a, b, _) => a == queue.db || b == queue.db,
+            Cause::Untie(_) => false,
+        };
+        is_of && queue.is_live() && queue.serial <= self.last_serial && !self.seen.contains(&id)
+    }
+
+    /// Two databases were swapped.
+    pub fn swap(&mut self, (a, b): (u32, u32)) {
+        for db in [a, b] {
+            self.moved.entry(db).or_insert(db);
+        }
+        for now in self.moved.values_mut() {
+            *now = exchanged(*now, a, b);
+        }
+    }
+}
+
+/// The number of a database after a swap.
+pub(crate) fn exchanged(db: u32, a: u32, b: u32) -> u32 {
+    match db {
+        db if db == a => b,
+        db if db == b => a,
+        db => db,
+    }
+}

@@ -1,0 +1,33 @@
+//! The wait tables of the time before a demotion.
+
+use crate::connection::Connections;
+use crate::effects::Outcome;
+use crate::queues::Waits;
+use crate::queues::waiter::Waiter;
+use alloc::collections::BTreeMap;
+use dlock_wire::reply::ErrorCode;
+
+/// The wait tables of the time before a demotion.
+#[derive(Debug)]
+pub(crate) struct Former {
+    pub waits: Waits,
+    pub connections: Connections,
+    /// The answers that queues had already.
+    pub answered: BTreeMap<u32, Outcome>,
+    /// The next slot whose waiter needs an answer.
+    pub next: u32,
+}
+
+impl Former {
+    pub fn answer_of(&self, waiter: &Waiter) -> Outcome {
+        let text = "this server became a replica; ask the new primary";
+        let answer = self.answered.get(&waiter.queue).cloned();
+        answer.unwrap_or_else(|| Outcome::fault(ErrorCode::Moving, text))
+    }
+
+    /// The slot of the blocked call on a connection.
+    pub fn call_of(&self, client: u64) -> Option<u32> {
+        let slot = self.connections.get(client)?.parked?;
+        self.waits.get(slot).is_some_and(|waiter| waiter.client == client).then_some(slot)
+    }
+}

@@ -1,0 +1,93 @@
+//! Grants that were sent to a parked caller and are not known to have arrived.
+
+use crate::bytes::{Name, Owner};
+use crate::ids::HoldId;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::queues::waiter::Ask;
+use crate::time::{Instant, Millis};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// The grants that one answer carries to a parked caller.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    /// The connection of the caller.
+    pub client: u64,
+    pub request: Option<Box<[u8]>>,
+    /// The owner has cancelled the request since: if the answer cannot be delivered, nothing is kept.
+    pub is_cancelled: bool,
+    /// What is kept if the answer cannot be delivered.
+    pub stays: Stays,
+    /// One part for each key.
+    pub parts: Vec<Part>,
+}
+
+/// What is left of a grant that could not be delivered.
+#[derive(Debug)]
+pub(crate) enum Stays {
+    /// Nothing.
+    Nothing,
+    /// The grant, for this time in milliseconds: the owner of a fair lock may claim it.
+    Grant(Millis),
+    /// The queue entry, for the time of QUEUE.
+    Place(Box<Kept>),
+}
+
+/// A queue entry that its grant has removed from the queue.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub db: u32,
+    pub name: Name,
+    pub owner: Owner,
+    pub since: Instant,
+    pub ask: Ask,
+    pub queue_ms: Millis,
+    pub seq: u64,
+}
+
+/// The grant of one key.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub kind: Kind,
+    pub db: u32,
+    pub name: Name,
+    pub given: Given,
+    /// A resent call has been answered with this grant.
+    pub is_known: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Given {
+    /// A hold, by its fencing token (0 for permits).
+    Hold {
+        id: HoldId,
+        token: u64,
+        /// The owner held it already: the grant added one to its count.
+        entered: bool,
+    },
+    /// This number of permits without an owner.
+    Taken(u32),
+}
+
+impl InFlight {
+    pub(crate) fn into_parts(self) -> Vec<Part> {
+        self.parts
+    }
+}
+
+impl Part {
+    pub fn new(kind: Kind, key: Key<'_>, given: Given) -> Self {
+        Self { kind, db: key.db, name: Name::from(key.name), given, is_known: false }
+    }
+
+    pub fn is_at(&self, key: Key<'_>) -> bool {
+        self.db == key.db && *self.name == *key.name
+    }
+
+    pub fn is_of(&self, key: Key<'_>, (id, token): (HoldId, u64)) -> bool {
+        let same =
+            |given| matches!(given, Given::Hold { id: i, token: t, .. } if i == id && t == token);
+        same(self.given) && self.is_at(key)
+    }
+}
