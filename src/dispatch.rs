@@ -4,21 +4,18 @@
 use dlock_core::effects::Effects;
 use dlock_core::key::Key;
 use dlock_core::op::{LatchOp, Op};
-use dlock_core::regime::Gate;
-use dlock_core::regime::Role;
+use dlock_core::regime::{Gate, Role};
 use dlock_core::state::hold::NO_CLIENT;
-use dlock_core::turn::Caller;
-use dlock_core::turn::Turn;
+use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
 use dlock_wire::request::{self, Channel, MAcquire, MRelease, MRenew, Request};
 use dlock_wire::table::CommandId;
 
-use crate::command;
 use crate::ffi::{self, Args, Ctx, Level, Mode, log};
 use crate::inbox::Notice;
 use crate::keyspace::{Keys, Named, Scope};
 use crate::tick::{self, Allowed};
-use crate::{cluster, inbox, perform, permit_id, shell};
+use crate::{cluster, command, inbox, perform, permit_id, shell};
 
 /// Prepares the module for its first command.
 pub fn start(ctx: Ctx<'_>) -> Result<(), String> {

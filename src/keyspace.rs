@@ -5,12 +5,11 @@ use dlock_core::key::Key;
 use dlock_core::state::resource::Resource;
 use dlock_core::store::{Reach, Slot, Store};
 
-use crate::cluster;
 use crate::ffi::{
     Args, Content, Ctx, KeyHandle, Level, Mode, Name, OwnedName, Value, Verdict, log,
 };
 use crate::inbox::{self, Notice};
-use crate::{persist, shell};
+use crate::{cluster, persist, shell};
 
 /// The keys that the running command names, as the server's own strings, so that no copy is needed.
 #[derive(Clone, Copy)]

@@ -7,11 +7,10 @@
 use dlock_core::effects::Outcome;
 use dlock_core::queues::waiter::WaiterId;
 
-use crate::command;
 use crate::ffi::{Blocked, CallId, Ctx, MainCell};
 use crate::inbox::{self, Notice};
 use crate::numbers::NumberMap;
-use crate::shell;
+use crate::{command, shell};
 
 /// An answer on its way to a blocked caller.
 #[derive(Debug)]

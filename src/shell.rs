@@ -1,7 +1,6 @@
 //! The one instance of the machine, and the state around it.
 
-use dlock_core::regime::Gate;
-use dlock_core::regime::Role;
+use dlock_core::regime::{Gate, Role};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dlock_core::effects::Effects;

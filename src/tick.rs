@@ -8,8 +8,7 @@ use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::machine::Machine;
 use dlock_core::queues::waiter::WaiterId;
-use dlock_core::regime::Gate;
-use dlock_core::regime::Role;
+use dlock_core::regime::{Gate, Role};
 use dlock_core::time::{Instant, Now};
 use dlock_core::turn::Turn;
 

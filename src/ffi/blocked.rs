@@ -9,10 +9,9 @@ use crate::numbers::NumberMap;
 use crate::parking::Delivery;
 
 use super::ctx::Ctx;
-use super::guard;
-use super::host;
 use super::load::OK;
 use super::main_thread::MainCell;
+use super::{guard, host};
 
 /// Id of a blocked call, unique in the process, so that a late notice cannot name a later call. (The server reuses
 /// the addresses of its handles.)

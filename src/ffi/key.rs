@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use redis_module::raw;
 
-use super::Value;
 use super::ctx::Ctx;
 use super::datatype::{self, TypeIndex};
 use super::load::{int, ok};
-use super::main_thread;
 use super::name::Name;
+use super::{Value, main_thread};
 
 /// A value as the server stores it, without any overhead for a held lock.
 #[repr(transparent)]

@@ -1,7 +1,6 @@
 //! What the machine knows of connections: the waiters and bindings that end with each of them.
 
-use crate::ids::EntryId;
-use crate::ids::HoldId;
+use crate::ids::{EntryId, HoldId};
 use crate::queues::waiter::HashKeys;
 use crate::state::debris::Debris;
 use crate::time::LeaseInstant;

@@ -1,8 +1,7 @@
 //! The end of holds.
 
 use crate::effects::Event;
-use crate::ids::ALONE;
-use crate::ids::HoldId;
+use crate::ids::{ALONE, HoldId};
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
 use crate::state::lock::Lock;

@@ -4,21 +4,15 @@
 //! ([`Machine::grant_waiter`]), and a call for several keys all of them in one step ([`Machine::grant_all`]). Each hold
 //! gets its name in [`Machine::name_hold`] and begins in [`begin_hold`]. A TAKE gets permits without a hold.
 
-use crate::answers::granted;
-use crate::answers::grants_are_closed;
-use crate::answers::tokens_used_up;
+use crate::answers::{granted, grants_are_closed, tokens_used_up};
 use crate::bytes::Owner;
 use crate::effects::{Event, Outcome};
-use crate::ids::ALONE;
-use crate::ids::EntryId;
-use crate::ids::HoldId;
+use crate::ids::{ALONE, EntryId, HoldId};
 use crate::kind::Kind;
 use crate::machine::{Grip, Machine};
-use crate::pending::in_flight::Given;
-use crate::pending::in_flight::Part;
+use crate::pending::in_flight::{Given, Part};
 use crate::queues::waiter::{Presence, Waiter, Want};
-use crate::requests::Asks;
-use crate::requests::Call;
+use crate::requests::{Asks, Call};
 use crate::spent::Use;
 use crate::state::hold::{Did, Hold, Unclaimed};
 use crate::state::resource::{Body, Resource};

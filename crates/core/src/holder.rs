@@ -2,12 +2,10 @@
 
 use crate::answers::quoted;
 use crate::effects::Outcome;
-use crate::ids::ALONE;
-use crate::ids::HoldId;
+use crate::ids::{ALONE, HoldId};
 use crate::key::Key;
 use crate::queues::waiter::Want;
-use crate::state::resource::Body;
-use crate::state::resource::Resource;
+use crate::state::resource::{Body, Resource};
 use alloc::format;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;

@@ -1,7 +1,6 @@
 //! The invariants after every step. Tests, the simulator and debug builds check them; each check has a sentence.
 
-use crate::ids::EntryId;
-use crate::ids::NO_ENTRY;
+use crate::ids::{EntryId, NO_ENTRY};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::lease::Entry;

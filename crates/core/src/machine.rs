@@ -4,8 +4,7 @@
 //! now admitted, and notes the new state once as a record. So expiry has one implementation, and a late alarm cannot
 //! cause a wrong state.
 
-use crate::ids::EntryId;
-use crate::ids::HoldId;
+use crate::ids::{EntryId, HoldId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::portions::WIDE_AT_ONCE;
@@ -20,8 +19,7 @@ use crate::pending::in_flight::InFlight;
 use crate::pending::removed::Removed;
 use crate::queues::Waits;
 use crate::queues::waiter::{HashKeys, WaiterId};
-use crate::regime::Gate;
-use crate::regime::Role;
+use crate::regime::{Gate, Role};
 use crate::spent::SpentRequests;
 use crate::state::debris::Debris;
 use crate::time::{Instant, LeaseInstant, Millis};

@@ -4,24 +4,20 @@
 //! ([`crate::spent`]) knows requests that are over. Each verb asks it first. Ended holds and verbs that leave no hold
 //! behind add to it.
 
-use crate::answers::quoted;
-use crate::answers::wrong_type;
+use crate::answers::{quoted, wrong_type};
 use crate::effects::Outcome;
-use crate::holder::Whose;
-use crate::holder::not_held;
+use crate::holder::{Whose, not_held};
 use crate::ids::HoldId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
 use crate::portions::AT_ONCE;
-use crate::spent::spent_of;
-use crate::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
+use crate::spent::{Limits, RequestKey, Scope, SpentRequests, Use, spent_of};
 use crate::state::hold::{Did, Hold};
 use crate::state::resource::{Body, Resource};
 use crate::store::Slot;
 use crate::time::{LeaseInstant, Now};
-use crate::turn::Step;
-use crate::turn::Turn;
+use crate::turn::{Step, Turn};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;

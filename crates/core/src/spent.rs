@@ -6,14 +6,12 @@
 //! at a time (see [`crate::buckets`]).
 
 use crate::buckets::{Buckets, Chain};
-use crate::ids::ALONE;
-use crate::ids::HoldId;
+use crate::ids::{ALONE, HoldId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::HashKeys;
 use crate::slab::NIL;
-use crate::state::hold::Did;
-use crate::state::hold::Hold;
+use crate::state::hold::{Did, Hold};
 use crate::time::{LeaseInstant, Millis};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -1,8 +1,7 @@
 //! The answers of reading commands. They change nothing. They treat everything that has expired as ended, even where it
 //! cannot be removed (on a replica, during a pause).
 
-use crate::ids::HoldId;
-use crate::ids::NO_ENTRY;
+use crate::ids::{HoldId, NO_ENTRY};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;

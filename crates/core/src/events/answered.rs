@@ -7,9 +7,7 @@
 use crate::answers::quoted;
 use crate::effects::{Effects, Fault, Outcome};
 use crate::machine::Machine;
-use crate::portions::LEAVE_AT_ONCE;
-use crate::portions::Slots;
-use crate::portions::WEIGHT_AT_ONCE;
+use crate::portions::{LEAVE_AT_ONCE, Slots, WEIGHT_AT_ONCE};
 use crate::queues::waiter::Waiter;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;

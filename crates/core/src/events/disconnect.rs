@@ -2,23 +2,17 @@
 
 use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
-use crate::ids::ALONE;
-use crate::ids::EntryId;
-use crate::ids::HoldId;
+use crate::ids::{ALONE, EntryId, HoldId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
-use crate::portions::AT_ONCE;
-use crate::portions::LEAVE_AT_ONCE;
-use crate::portions::Slots;
-use crate::portions::WEIGHT_AT_ONCE;
+use crate::portions::{AT_ONCE, LEAVE_AT_ONCE, Slots, WEIGHT_AT_ONCE};
 use crate::queues::waiter::{Presence, Waiter, WaiterId};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::resource::Resource;
 use crate::store::{Reach, Slot};
 use crate::time::LeaseInstant;
-use crate::turn::Step;
-use crate::turn::Turn;
+use crate::turn::{Step, Turn};
 use alloc::vec::Vec;
 
 /// Number of waiters that the end of bound holds may serve in one step. After that, the step leaves the other holds to

@@ -5,18 +5,13 @@
 
 use crate::answers::wrong_type;
 use crate::effects::{Effects, Outcome, Subject};
-use crate::ids::ALONE;
-use crate::ids::EntryId;
-use crate::ids::HoldId;
-use crate::ids::NO_ENTRY;
+use crate::ids::{ALONE, EntryId, HoldId, NO_ENTRY};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::portions::AT_ONCE;
-use crate::portions::WEIGHT_AT_ONCE;
+use crate::portions::{AT_ONCE, WEIGHT_AT_ONCE};
 use crate::slab::NIL;
-use crate::spent::spent_of;
-use crate::spent::{RequestKey, Scope, Use};
+use crate::spent::{RequestKey, Scope, Use, spent_of};
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::Resource;
 use crate::store::{Reach, Slot, Store};

@@ -7,23 +7,19 @@
 //! hold shortens nothing.
 
 use crate::bytes::Name;
-use crate::ids::EntryId;
-use crate::ids::HoldId;
-use crate::ids::NO_ENTRY;
+use crate::ids::{EntryId, HoldId, NO_ENTRY};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::pending::removed::{Fate, Removed};
-use crate::spent::spent_of;
-use crate::spent::{Print, RequestKey, Use};
+use crate::spent::{Print, RequestKey, Use, spent_of};
 use crate::state::hold::NO_CLIENT;
 use crate::state::holds::Holds;
 use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
 use crate::state::rw::RwLock;
 use crate::store::Slot;
-use crate::turn::Step;
-use crate::turn::Turn;
+use crate::turn::{Step, Turn};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 

@@ -1,20 +1,17 @@
 //! Grants in flight to a parked caller. Its connection may close before they arrive.
 
 use crate::bytes::Name;
-use crate::ids::ALONE;
-use crate::ids::HoldId;
+use crate::ids::{ALONE, HoldId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
 use crate::pending::in_flight::{Given, InFlight, Kept, Part, Stays};
 use crate::queues::waiter::{Newcomer, Presence, Rank, Waiter, WaiterId};
-use crate::requests::Asks;
-use crate::requests::Call;
+use crate::requests::{Asks, Call};
 use crate::spent::Use;
 use crate::state::hold::{NO_CLIENT, Unclaimed};
 use crate::state::resource::{Body, Resource};
-use crate::turn::Step;
-use crate::turn::Turn;
+use crate::turn::{Step, Turn};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use dlock_wire::message::Event;

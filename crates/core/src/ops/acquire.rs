@@ -1,7 +1,6 @@
 //! ACQUIRE of every family.
 
-use crate::answers::in_quarantine;
-use crate::answers::too_wide;
+use crate::answers::{in_quarantine, too_wide};
 use crate::effects::{Event, Outcome};
 use crate::hand_off::Verdict;
 use crate::holder::own_hold;
@@ -9,12 +8,10 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::{presence_of, refused_in_script};
 use crate::queues::waiter::{Presence, Rank, Want};
-use crate::requests::Asks;
-use crate::requests::Call;
+use crate::requests::{Asks, Call};
 use crate::state::resource::{Body, Resource};
 use crate::terms::Terms;
-use crate::turn::Step;
-use crate::turn::Turn;
+use crate::turn::{Step, Turn};
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Acquire, Mode, RwAcquire, SemAcquire};

@@ -3,15 +3,12 @@
 use crate::effects::Outcome;
 use crate::ids::HoldId;
 use crate::kind::Kind;
-use crate::machine::End;
-use crate::machine::Machine;
-use crate::requests::Asks;
-use crate::requests::Call;
+use crate::machine::{End, Machine};
+use crate::requests::{Asks, Call};
 use crate::spent::Use;
 use crate::state::hold::Hold;
 use crate::state::resource::Resource;
-use crate::turn::Step;
-use crate::turn::Turn;
+use crate::turn::{Step, Turn};
 use alloc::vec::Vec;
 
 impl Machine {

@@ -2,8 +2,7 @@
 
 use crate::answers::wrong_type;
 use crate::effects::Outcome;
-use crate::holder::Whose;
-use crate::holder::hold_of;
+use crate::holder::{Whose, hold_of};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::turn::Turn;

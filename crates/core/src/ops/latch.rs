@@ -10,8 +10,7 @@ use crate::queues::waiter::{Ask, Want};
 use crate::state::resource::{Body, Resource};
 use crate::store::Slot;
 use crate::time::Millis;
-use crate::turn::Step;
-use crate::turn::Turn;
+use crate::turn::{Step, Turn};
 use dlock_wire::reply::ErrorCode;
 
 /// Why waiters get `BROKEN`.

@@ -1,13 +1,11 @@
 //! An ACQUIRE by an owner that already has a hold: a resent call, a claim, or a re-entry.
 
-use crate::answers::granted;
-use crate::answers::quoted;
+use crate::answers::{granted, quoted};
 use crate::effects::{Event, Outcome};
 use crate::ids::HoldId;
 use crate::machine::{Grip, Machine};
 use crate::queues::waiter::Want;
-use crate::requests::Asks;
-use crate::requests::Call;
+use crate::requests::{Asks, Call};
 use crate::state::hold::{Did, Hold};
 use crate::state::resource::Resource;
 use crate::terms::Terms;

@@ -1,27 +1,20 @@
 //! RELEASE of every family: one hold less, and the hand-off.
 
-use crate::effects::Event;
-use crate::effects::Outcome;
-use crate::holder::Whose;
-use crate::holder::hold_of;
+use crate::effects::{Event, Outcome};
+use crate::holder::{Whose, hold_of};
 use crate::ids::HoldId;
 use crate::kind::Kind;
-use crate::machine::End;
-use crate::machine::Machine;
+use crate::machine::{End, Machine};
 use crate::ops::reentry::claim;
 use crate::ops::semaphore::not_out;
-use crate::requests::Asks;
-use crate::requests::Call;
+use crate::requests::{Asks, Call};
 use crate::spent::Use;
 use crate::state::hold::Did;
 use crate::state::resource::Resource;
-use crate::turn::Step;
-use crate::turn::Turn;
+use crate::turn::{Step, Turn};
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::Mode;
-use dlock_wire::request::Release;
-use dlock_wire::request::RwRelease;
+use dlock_wire::request::{Mode, Release, RwRelease};
 
 impl Machine {
     /// DLOCK.RELEASE and DFAIR.RELEASE (`kind`): one hold less, or with ALL none left. The reply counts what remains.

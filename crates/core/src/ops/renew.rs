@@ -2,24 +2,17 @@
 
 use crate::answers::wrong_type;
 use crate::effects::Outcome;
-use crate::holder::Whose;
-use crate::holder::hold_of;
-use crate::holder::holds_of;
+use crate::holder::{Whose, hold_of, holds_of};
 use crate::ids::HoldId;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::refused_in_script;
-use crate::ops::reentry::claim;
-use crate::ops::reentry::set_deadline;
+use crate::ops::reentry::{claim, set_deadline};
 use crate::ops::semaphore::not_out;
 use crate::state::resource::Resource;
 use crate::time::Millis;
-use crate::turn::Step;
-use crate::turn::Turn;
-use dlock_wire::request::Mode;
-use dlock_wire::request::Renew;
-use dlock_wire::request::RwRenew;
-use dlock_wire::request::SemRenew;
+use crate::turn::{Step, Turn};
+use dlock_wire::request::{Mode, Renew, RwRenew, SemRenew};
 
 impl Machine {
     /// DLOCK.RENEW and DFAIR.RENEW (`kind`): sets a new end of the lease, which may be sooner or later. Without PX or

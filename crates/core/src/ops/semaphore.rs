@@ -1,8 +1,6 @@
 //! The verbs of semaphores besides ACQUIRE.
 
-use crate::answers::in_quarantine;
-use crate::answers::too_wide;
-use crate::answers::wrong_type;
+use crate::answers::{in_quarantine, too_wide, wrong_type};
 use crate::effects::{Event, Outcome};
 use crate::hand_off::Verdict;
 use crate::kind::Kind;
@@ -10,14 +8,11 @@ use crate::machine::Machine;
 use crate::ops::call::presence_of;
 use crate::ops::wait::nameless;
 use crate::queues::waiter::{Ask, Want};
-use crate::requests::Asks;
-use crate::requests::Call;
-use crate::requests::resized;
+use crate::requests::{Asks, Call, resized};
 use crate::spent::Use;
 use crate::state::resource::{Body, Resource};
 use crate::state::semaphore::Semaphore;
-use crate::turn::Step;
-use crate::turn::Turn;
+use crate::turn::{Step, Turn};
 use alloc::format;
 use alloc::vec::Vec;
 use dlock_wire::names::PERMITS_MAX;

@@ -1,8 +1,7 @@
 //! FLUSHDB, FLUSHALL and SWAPDB whose entries are walked in portions.
 
 use crate::connection::Connections;
-use crate::ids::EntryId;
-use crate::ids::HoldId;
+use crate::ids::{EntryId, HoldId};
 use crate::lease::Leases;
 use crate::queues::Waits;
 use crate::queues::waiter::Queue;

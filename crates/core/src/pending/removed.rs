@@ -2,11 +2,9 @@
 
 use crate::bytes::Name;
 use crate::effects::{Effects, Event};
-use crate::ids::EntryId;
-use crate::ids::HoldId;
+use crate::ids::{EntryId, HoldId};
 use crate::key::Key;
-use crate::spent::spent_of;
-use crate::spent::{RequestKey, Scope, Use};
+use crate::spent::{RequestKey, Scope, Use, spent_of};
 use crate::state::hold::Hold;
 use crate::state::resource::{Body, Resource};
 use crate::subject::subject;

@@ -6,8 +6,7 @@ use super::format::{
 };
 use super::{CONFIG, Clocks, DecodeError, GRANTED, ReplayedRequest, SPENT, STEP, VERSION, check};
 use crate::bytes::Owner;
-use crate::ids::ALONE;
-use crate::ids::HoldId;
+use crate::ids::{ALONE, HoldId};
 use crate::kind::Kind;
 use crate::state::fair::{Fair, Place};
 use crate::state::hold::{Hold, owner_hash};

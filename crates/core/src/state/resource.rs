@@ -1,9 +1,6 @@
 //! The durable half of a primitive: the value of its key.
 
-use crate::ids::ALONE;
-use crate::ids::EntryId;
-use crate::ids::HoldId;
-use crate::ids::NO_ENTRY;
+use crate::ids::{ALONE, EntryId, HoldId, NO_ENTRY};
 use crate::kind::Kind;
 use crate::state::debris::Debris;
 use crate::state::fair::Fair;

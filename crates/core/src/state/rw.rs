@@ -1,7 +1,6 @@
 //! The durable state of a read-write lock.
 
-use crate::ids::ALONE;
-use crate::ids::HoldId;
+use crate::ids::{ALONE, HoldId};
 use crate::state::hold::Hold;
 use crate::state::holds::Holds;
 use crate::state::lock::Lock;

@@ -1,24 +1,20 @@
 //! Grants to waiting calls for several keys.
 
 use super::look::Look;
-use crate::answers::grants_are_closed;
-use crate::answers::tokens_used_up;
+use crate::answers::{grants_are_closed, tokens_used_up};
 use crate::bytes::Name;
 use crate::effects::Outcome;
 use crate::holder::own_hold;
 use crate::ids::ALONE;
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::machine::End;
-use crate::machine::Machine;
-use crate::pending::in_flight::Given;
-use crate::pending::in_flight::Part;
+use crate::machine::{End, Machine};
+use crate::pending::in_flight::{Given, Part};
 use crate::queues::waiter::{Waiter, WaiterId};
 use crate::state::lock::Lock;
 use crate::state::resource::Resource;
 use crate::terms::Terms;
-use crate::turn::Step;
-use crate::turn::Turn;
+use crate::turn::{Step, Turn};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 

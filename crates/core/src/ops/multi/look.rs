@@ -1,21 +1,17 @@
 //! The state of the keys of a call for several keys, before it takes any.
 
-use crate::answers::in_quarantine;
-use crate::answers::wrong_type;
+use crate::answers::{in_quarantine, wrong_type};
 use crate::effects::Outcome;
 use crate::holder::own_hold;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::refused_in_script;
 use crate::queues::waiter::Want;
-use crate::requests::Asks;
-use crate::requests::Call;
+use crate::requests::{Asks, Call};
 use crate::state::lock::Lock;
 use crate::state::resource::Resource;
 use crate::time::Now;
-use crate::turn::Caller;
-use crate::turn::Step;
-use crate::turn::Turn;
+use crate::turn::{Caller, Step, Turn};
 use alloc::vec::Vec;
 use dlock_wire::request::MAcquire;
 

@@ -9,8 +9,7 @@ use dlock_core::op::{Cancel, LockOp, MultiOp, Op, RwOp, SemaphoreOp};
 use dlock_core::queues::waiter::{HashKeys, Want};
 use dlock_core::store::{Slot, Store};
 use dlock_core::time::{Instant, Now};
-use dlock_core::turn::Caller;
-use dlock_core::turn::Turn;
+use dlock_core::turn::{Caller, Turn};
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Acquire, MAcquire, Mode, Release, RwAcquire, RwRelease, SemAcquire};
 

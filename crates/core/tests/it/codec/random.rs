@@ -2,8 +2,7 @@
 
 use super::NOW;
 use dlock_core::bytes::Owner;
-use dlock_core::ids::HoldId;
-use dlock_core::ids::NO_ENTRY;
+use dlock_core::ids::{HoldId, NO_ENTRY};
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::{Ask, Want};
 use dlock_core::state::fair::{Fair, Place};

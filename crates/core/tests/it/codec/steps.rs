@@ -3,8 +3,7 @@
 use super::random::Random;
 use super::shown;
 use dlock_core::bytes::Owner;
-use dlock_core::ids::HoldId;
-use dlock_core::ids::NO_ENTRY;
+use dlock_core::ids::{HoldId, NO_ENTRY};
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::Ask;
 use dlock_core::record::{self, DecodeError, Replayed};

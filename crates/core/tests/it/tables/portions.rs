@@ -10,8 +10,7 @@ use dlock_core::machine::Settings;
 use dlock_core::op::{LockOp, Op, RwOp, SemaphoreOp};
 use dlock_core::regime::Gate;
 use dlock_core::store::{Slot, Store as _};
-use dlock_core::turn::Caller;
-use dlock_core::turn::Turn;
+use dlock_core::turn::{Caller, Turn};
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{
     Acquire, Mode, Release, Renew, ResizeTo, RwAcquire, RwRelease, RwRenew, SemAcquire,

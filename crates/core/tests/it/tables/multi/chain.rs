@@ -9,8 +9,7 @@ use dlock_core::op::{LockOp, MultiOp, Op};
 use dlock_core::queues::waiter::HashKeys;
 use dlock_core::regime::Gate;
 use dlock_core::time::{Instant, Now};
-use dlock_core::turn::Caller;
-use dlock_core::turn::Turn;
+use dlock_core::turn::{Caller, Turn};
 use dlock_wire::request::{Acquire, MAcquire};
 
 const CALLS: usize = 5_000;
