@@ -239,3 +239,34 @@ fn links_lead_somewhere() {
         }
     }
 }
+
+/// A walk that names a function which is gone leads its reader nowhere.
+#[test]
+fn walks_name_functions_that_exist() {
+    let files = files();
+    let map = files.iter().find(|file| file.path == "ARCHITECTURE.md").expect("the map");
+    let (_, walks) = map.text.split_once("## Five walks").expect("the section with the walks");
+    let (walks, _) = walks.split_once("\n## ").expect("a section after it");
+    let is_name = |name: &str| {
+        name.starts_with(|first: char| first.is_ascii_lowercase())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let mut missing = Vec::new();
+    let mut count = 0;
+    for quoted in walks.split('`').skip(1).step_by(2) {
+        let name = quoted.rsplit("::").next().unwrap_or_default();
+        if quoted.contains("RM_") || !is_name(name) {
+            continue;
+        }
+        count += 1;
+        let (plain, generic) = (format!("fn {name}("), format!("fn {name}<"));
+        let is_there = |file: &File| {
+            file.is_rust() && (file.text.contains(&plain) || file.text.contains(&generic))
+        };
+        if !files.iter().any(is_there) {
+            missing.push(quoted);
+        }
+    }
+    assert!(count > 40, "only {count} functions are named");
+    assert!(missing.is_empty(), "functions named in ARCHITECTURE.md that do not exist: {missing:?}");
+}

@@ -1,8 +1,7 @@
-//! The machine: all volatile state, and the verbs that change it.
+//! The machine: all volatile state of the lock server.
 //!
-//! Every verb that writes runs the same steps on a key. It ends expired holds, runs the verb, hands off to the waiters
-//! now admitted, and notes the new state once as a record. So expiry has one implementation, and a late alarm cannot
-//! cause a wrong state.
+//! Here is what it consists of. What it does is in the rooms around: operations of clients (`ops`, entered by
+//! [`Machine::execute`]), events without a call (`events`), and the step in which both run on a key ([`crate::turn`]).
 
 use crate::ids::{EntryId, HoldId};
 use crate::key::Key;
@@ -11,21 +10,15 @@ use crate::portions::WIDE_AT_ONCE;
 use crate::regime::Regime;
 
 use crate::connection::Connections;
-use crate::effects::Outcome;
 use crate::lease::Leases;
-use crate::pending::flush::Flush;
-use crate::pending::former::Former;
+use crate::pending::Pending;
 use crate::pending::in_flight::InFlight;
-use crate::pending::removed::Removed;
 use crate::queues::Waits;
 use crate::queues::waiter::{HashKeys, WaiterId};
 use crate::regime::{Gate, Role};
 use crate::spent::SpentRequests;
-use crate::state::debris::Debris;
 use crate::time::{Instant, LeaseInstant, Millis};
 use crate::token::Tokens;
-use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
 use hashbrown::HashMap;
 
 /// What an operator can set.
@@ -110,25 +103,10 @@ pub struct Machine {
     pub(crate) in_flight: HashMap<WaiterId, InFlight, HashKeys>,
     /// Requests that were carried out and are over.
     pub(crate) spent: SpentRequests,
-    /// Calls for several keys that may be grantable.
-    pub(crate) ripe: VecDeque<WaiterId>,
-    /// Keys to check because their value came from elsewhere with queue entries in it.
-    pub(crate) revisit: VecDeque<(u32, Vec<u8>)>,
-    /// Queues whose waiters all have the same answer, and that answer.
-    pub(crate) answered: BTreeMap<u32, Outcome>,
-    /// Waiters from before this server became a replica, not answered yet.
-    pub(crate) former: VecDeque<Former>,
-    /// Connections whose waiters count again, or no longer count: their queues must be checked, from the queue of this
-    /// waiter on. With `true`, queues of locks for one holder are left out.
-    pub(crate) to_stall: VecDeque<(u64, u32, bool)>,
     /// Largest number of waiters that one step serves, and of expired holds that it ends.
     pub(crate) wide_at_once: usize,
-    /// FLUSHDB and FLUSHALL that are not drained, oldest first.
-    pub(crate) flushes: VecDeque<Flush>,
-    /// Removed large values whose holds are not all ended, oldest first.
-    pub(crate) removed: VecDeque<Removed>,
-    /// Removed values whose memory is freed piece by piece.
-    pub(crate) debris: VecDeque<Debris>,
+    /// Work left to later turns.
+    pub(crate) pending: Pending,
     /// The key index at which the next ANYACQUIRE starts.
     pub(crate) any_start: usize,
 }
@@ -160,15 +138,8 @@ impl Machine {
             connections: Connections::new(keys),
             in_flight: HashMap::with_hasher(keys),
             spent: SpentRequests::new(keys),
-            ripe: VecDeque::new(),
-            revisit: VecDeque::new(),
-            answered: BTreeMap::new(),
-            former: VecDeque::new(),
-            to_stall: VecDeque::new(),
             wide_at_once: WIDE_AT_ONCE,
-            flushes: VecDeque::new(),
-            removed: VecDeque::new(),
-            debris: VecDeque::new(),
+            pending: Pending::default(),
             any_start: 0,
         }
     }

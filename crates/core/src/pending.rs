@@ -4,3 +4,34 @@ pub(crate) mod flush;
 pub(crate) mod former;
 pub(crate) mod in_flight;
 pub(crate) mod removed;
+
+use crate::effects::Outcome;
+use crate::pending::flush::Flush;
+use crate::pending::former::Former;
+use crate::pending::removed::Removed;
+use crate::queues::waiter::WaiterId;
+use crate::state::debris::Debris;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+/// Work left to later turns: the tick does it in portions.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    /// Calls for several keys that may be grantable.
+    pub ripe: VecDeque<WaiterId>,
+    /// Keys to check because their value came from elsewhere with queue entries in it.
+    pub revisit: VecDeque<(u32, Vec<u8>)>,
+    /// Queues whose waiters all have the same answer, and that answer.
+    pub answered: BTreeMap<u32, Outcome>,
+    /// Waiters from before this server became a replica, not answered yet.
+    pub former: VecDeque<Former>,
+    /// Connections whose waiters count again, or no longer count: their queues must be checked, from the queue of this
+    /// waiter on. With `true`, queues of locks for one holder are left out.
+    pub to_stall: VecDeque<(u64, u32, bool)>,
+    /// FLUSHDB and FLUSHALL that are not drained, oldest first.
+    pub flushes: VecDeque<Flush>,
+    /// Removed large values whose holds are not all ended, oldest first.
+    pub removed: VecDeque<Removed>,
+    /// Removed values whose memory is freed piece by piece.
+    pub debris: VecDeque<Debris>,
+}

@@ -102,7 +102,7 @@ impl Machine {
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Result<R, Foreign> {
         let result = self.on_key_alone(turn, key, self.wide_at_once, verb)?;
-        if !self.ripe.is_empty() {
+        if !self.pending.ripe.is_empty() {
             self.grant_what_is_ripe(turn);
         }
         Ok(result)

@@ -23,24 +23,26 @@ impl Machine {
     /// Marks the queues dirty in which a connection has waiters: the first of them now, and the rest in the tick. With
     /// `wide_only` it leaves out queues of locks for one holder.
     pub(crate) fn stall_places_of(&mut self, client: u64, wide_only: bool) {
-        self.to_stall.retain(|&(other, ..)| other != client);
-        self.to_stall.push_front((client, 0, wide_only));
+        self.pending.to_stall.retain(|&(other, ..)| other != client);
+        self.pending.to_stall.push_front((client, 0, wide_only));
         self.stall_more_places();
     }
 
     /// Whether some of those queues are left.
     pub(crate) fn has_places_to_stall(&self) -> bool {
-        !self.to_stall.is_empty()
+        !self.pending.to_stall.is_empty()
     }
 
     /// Continues with that; `false` if nothing is left.
     pub(crate) fn stall_more_places(&mut self) -> bool {
-        let Some((client, from, wide_only)) = self.to_stall.pop_front() else { return false };
+        let Some((client, from, wide_only)) = self.pending.to_stall.pop_front() else {
+            return false;
+        };
         let Some(connection) = self.connections.get(client) else { return true };
         let mut places = connection.places.range(from..).copied();
         let some: Slots = places.by_ref().take(self.wide_at_once).collect();
         if let Some(next) = places.next() {
-            self.to_stall.push_back((client, next, wide_only));
+            self.pending.to_stall.push_back((client, next, wide_only));
         }
         for slot in some {
             let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) else { continue };

@@ -19,20 +19,20 @@ impl Machine {
         let Some(found) = self.waits.queue(queue).filter(|queue| queue.is_live()) else { return };
         if found.kind.minds_its_queue() {
             // If the value is there all the same, it has no queue entries from now on: it may exist only for them.
-            self.revisit.push_back((found.db, found.name.to_vec()));
+            self.pending.revisit.push_back((found.db, found.name.to_vec()));
         }
         self.waits.set_answered(queue);
         let most = if fx.weight() < WEIGHT_AT_ONCE { self.wide_at_once } else { 0 };
         if self.answer_some(queue, &answer, most, fx) {
-            self.answered.insert(queue, answer);
+            self.pending.answered.insert(queue, answer);
         }
     }
 
     /// Continues with that; `false` if nothing is left.
     pub(crate) fn answer_more(&mut self, fx: &mut Effects) -> bool {
-        let Some((queue, answer)) = self.answered.pop_first() else { return false };
+        let Some((queue, answer)) = self.pending.answered.pop_first() else { return false };
         if self.answer_some(queue, &answer, LEAVE_AT_ONCE, fx) {
-            self.answered.insert(queue, answer);
+            self.pending.answered.insert(queue, answer);
         }
         true
     }
@@ -55,12 +55,12 @@ impl Machine {
 
     /// Whether waiters have an answer that is not sent yet.
     pub(crate) fn has_answered(&self) -> bool {
-        !self.answered.is_empty()
+        !self.pending.answered.is_empty()
     }
 
     /// The answer that a waiter has already, if it is not sent yet.
     pub(crate) fn answer_of(&self, waiter: &Waiter) -> Option<Outcome> {
-        self.answered.get(&waiter.queue).cloned()
+        self.pending.answered.get(&waiter.queue).cloned()
     }
 
     pub(crate) fn answer_one(&mut self, slot: u32, answer: &Outcome, fx: &mut Effects) {

@@ -21,17 +21,17 @@ use crate::turn::Turn;
 impl Machine {
     /// Whether a flush or a swap is not drained.
     pub(crate) fn is_flushing(&self) -> bool {
-        !self.flushes.is_empty()
+        !self.pending.flushes.is_empty()
     }
 
     /// Whether a flush or a swap still has to check a queue.
     pub(crate) fn is_before_flush(&self, id: u32, queue: &Queue) -> bool {
-        self.flushes.iter().any(|flush| id >= flush.queue && flush.is_of_queue(id, queue))
+        self.pending.flushes.iter().any(|flush| id >= flush.queue && flush.is_of_queue(id, queue))
     }
 
     /// All keys of one database (`None`: of all) were removed.
     pub(crate) fn begin_flush(&mut self, db: Option<u32>) {
-        self.flushes.push_back(Flush::new(
+        self.pending.flushes.push_back(Flush::new(
             &self.connections,
             &self.leases,
             &self.waits,
@@ -43,13 +43,13 @@ impl Machine {
     pub(crate) fn begin_swap(&mut self, a: u32, b: u32, is_doubtful: bool) {
         if !is_doubtful {
             // Otherwise entries still have their old address.
-            for flush in &mut self.flushes {
+            for flush in &mut self.pending.flushes {
                 flush.swap((a, b));
             }
             self.leases.swap_databases(a, b);
         }
         self.swap_in_flight(a, b);
-        self.flushes.push_back(Flush::new(
+        self.pending.flushes.push_back(Flush::new(
             &self.connections,
             &self.leases,
             &self.waits,
@@ -61,7 +61,8 @@ impl Machine {
     /// exchange and has not drained it. Otherwise the entry of a moved value would pass for that of a lost value.
     pub(crate) fn may_be_exchanged(&self, one: u32, other: u32) -> bool {
         let is_late = |flush: &&Flush| matches!(flush.cause, Cause::Swap(_, _, true));
-        let is_of = |db| self.flushes.iter().filter(is_late).any(|flush| flush.is_of_data(db));
+        let is_of =
+            |db| self.pending.flushes.iter().filter(is_late).any(|flush| flush.is_of_data(db));
         is_of(one) && is_of(other)
     }
 
@@ -70,15 +71,15 @@ impl Machine {
     pub(crate) fn begin_untie(&mut self, db: u32) {
         let is_one = |flush: &Flush| flush.cause == Cause::Untie(db) && flush.now_in(db) == db;
         let fresh = Flush::new(&self.connections, &self.leases, &self.waits, Cause::Untie(db));
-        match self.flushes.iter_mut().find(|flush| is_one(flush)) {
+        match self.pending.flushes.iter_mut().find(|flush| is_one(flush)) {
             Some(flush) => *flush = fresh,
-            None => self.flushes.push_back(fresh),
+            None => self.pending.flushes.push_back(fresh),
         }
     }
 
     /// Does one piece of the oldest flush that is not drained; `false` if there is none.
     pub(crate) fn flush_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some(mut flush) = self.flushes.pop_front() else { return false };
+        let Some(mut flush) = self.pending.flushes.pop_front() else { return false };
         let worked = if let Cause::Swap(..) = flush.cause {
             self.flush_next_queue(turn, &mut flush) || self.swap_entry(turn, &mut flush)
         } else {
@@ -87,7 +88,7 @@ impl Machine {
                 || self.flush_next_queue(turn, &mut flush)
         };
         if worked {
-            self.flushes.push_front(flush);
+            self.pending.flushes.push_front(flush);
         }
         true
     }
@@ -142,7 +143,7 @@ impl Machine {
 
     /// Whether the key of an entry is in the other database of a swap that still looks for entries.
     fn may_have_been_exchanged(&self, turn: &mut Turn<'_>, id: EntryId) -> bool {
-        self.flushes.iter().any(|flush| match flush.cause {
+        self.pending.flushes.iter().any(|flush| match flush.cause {
             Cause::Swap(a, b, true) => [a, b].iter().any(|&db| self.is_entry_of(turn, id, db)),
             Cause::Swap(..) | Cause::Flush(_) | Cause::Untie(_) => false,
         })
@@ -151,7 +152,10 @@ impl Machine {
     /// Whether a flush of one of these databases is not drained.
     fn is_flushing_one_of(&self, databases: [u32; 2]) -> bool {
         let is_of = |flush: &Flush| databases.iter().any(|&db| flush.is_of_data(db));
-        self.flushes.iter().any(|flush| matches!(flush.cause, Cause::Flush(_)) && is_of(flush))
+        self.pending
+            .flushes
+            .iter()
+            .any(|flush| matches!(flush.cause, Cause::Flush(_)) && is_of(flush))
     }
 
     /// Applies a swap to the next entry.
@@ -182,7 +186,7 @@ impl Machine {
             self.leases.rename(id, Key { db, name: &name });
         }
         if minds && self.regime.is_primary() {
-            self.revisit.push_back((db, name.to_vec()));
+            self.pending.revisit.push_back((db, name.to_vec()));
         }
         true
     }
@@ -201,17 +205,17 @@ impl Machine {
 
     /// Before an operation on a key: applies flushes and swaps to its waiters.
     pub(crate) fn see_to_flush_of(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
-        for at in 0..self.flushes.len() {
+        for at in 0..self.pending.flushes.len() {
             // Each of them may have replaced the queue.
             let Some(id) = self.waits.queue_of(key) else { return };
             let Some(queue) = self.waits.queue(id) else { return };
-            let Some(flush) = self.flushes.get(at) else { return };
+            let Some(flush) = self.pending.flushes.get(at) else { return };
             if id < flush.queue || !flush.is_of_queue(id, queue) {
                 continue;
             }
-            let Some(mut flush) = self.flushes.remove(at) else { return };
+            let Some(mut flush) = self.pending.flushes.remove(at) else { return };
             self.flush_queue(turn, id, &mut flush);
-            self.flushes.insert(at, flush);
+            self.pending.flushes.insert(at, flush);
         }
     }
 

@@ -23,25 +23,25 @@ impl Machine {
         if !self.regime.demote() {
             return;
         }
-        self.former.push_back(Former {
+        self.pending.former.push_back(Former {
             waits: self.waits.take_all(),
             connections: self.connections.take_all(),
-            answered: take(&mut self.answered),
+            answered: take(&mut self.pending.answered),
             next: 0,
         });
-        self.ripe.clear();
-        self.to_stall.clear();
+        self.pending.ripe.clear();
+        self.pending.to_stall.clear();
         let mut debris = Debris::default();
         let grants = take(&mut self.in_flight).into_values();
         debris.add(grants.flat_map(crate::pending::in_flight::InFlight::into_parts));
-        debris.add(take(&mut self.revisit).into_iter());
+        debris.add(take(&mut self.pending.revisit).into_iter());
         debris.add(self.leases.disarm_all().into_parts());
-        self.debris.push_back(debris);
+        self.pending.debris.push_back(debris);
     }
 
     /// Answers some waiters from before a demotion; `false` if there are none.
     pub(crate) fn answer_former(&mut self, fx: &mut Effects) -> bool {
-        let Some(former) = self.former.front_mut() else { return false };
+        let Some(former) = self.pending.former.front_mut() else { return false };
         for _ in 0..SLOTS_AT_ONCE {
             if former.next >= former.waits.slot_bound() {
                 break;
@@ -56,24 +56,24 @@ impl Machine {
             }
         }
         if former.next >= former.waits.slot_bound()
-            && let Some(former) = self.former.pop_front()
+            && let Some(former) = self.pending.former.pop_front()
         {
             let mut debris = Debris::default();
             former.waits.into_debris(&mut debris);
             former.connections.into_debris(&mut debris);
-            self.debris.push_back(debris);
+            self.pending.debris.push_back(debris);
         }
         true
     }
 
     /// Whether some waiters from before a demotion have no answer yet.
     pub(crate) fn has_former(&self) -> bool {
-        !self.former.is_empty()
+        !self.pending.former.is_empty()
     }
 
     /// The call of a former waiter is over: it gets no answer.
     pub(crate) fn forget_former(&mut self, id: WaiterId) {
-        for former in &mut self.former {
+        for former in &mut self.pending.former {
             if former.waits.by_id(id).is_some() {
                 former.waits.strike(id.slot());
             }
@@ -82,7 +82,7 @@ impl Machine {
 
     /// The connection of former waiters is gone, and with it their blocked call.
     pub(crate) fn former_client_gone(&mut self, client: u64) {
-        for former in &mut self.former {
+        for former in &mut self.pending.former {
             if let Some(slot) = former.call_of(client) {
                 former.waits.strike(slot);
             }
@@ -97,7 +97,7 @@ impl Machine {
         outcome: &Outcome,
         fx: &mut Effects,
     ) -> bool {
-        let found = self.former.iter_mut().find_map(|former| {
+        let found = self.pending.former.iter_mut().find_map(|former| {
             let waiter = former.waits.strike(former.call_of(client)?)?;
             let answer = former.answered.get(&waiter.queue).unwrap_or(outcome);
             Some((waiter.id, answer.clone()))
@@ -109,7 +109,7 @@ impl Machine {
 
     /// Whether a blocked call has no answer yet, for tests.
     pub fn owes_answer(&self, id: WaiterId) -> bool {
-        let tables = self.former.iter().map(|former| &former.waits);
+        let tables = self.pending.former.iter().map(|former| &former.waits);
         let mut tables = tables.chain([&self.waits]);
         tables.any(|waits| waits.by_id(id).is_some_and(|waiter| waiter.presence.is_parked()))
     }

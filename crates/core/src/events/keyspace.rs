@@ -207,7 +207,7 @@ impl Machine {
                 self.readdress(from, key);
                 if resource.kind().minds_its_queue() && self.regime.is_primary() {
                     // Waiters stay with the name they asked for: a semaphore may exist only for them.
-                    self.revisit.push_back((key.db, key.name.to_vec()));
+                    self.pending.revisit.push_back((key.db, key.name.to_vec()));
                 }
             }
             self.leases.rename(resource.entry, key);
@@ -364,7 +364,7 @@ impl Machine {
     /// Updates one key from its queue, if the value came from elsewhere; `false` if there is none. Runs only after all
     /// noted changes are applied: a key may have moved on.
     pub(crate) fn revisit_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some((db, name)) = self.revisit.pop_front() else { return false };
+        let Some((db, name)) = self.pending.revisit.pop_front() else { return false };
         // Opening the key is enough.
         let _ = self.on_found(turn, Key { db, name: &name }, |_, _, _| ());
         true

@@ -41,7 +41,7 @@ impl Machine {
         let name = Name::from(key.name);
         let db = key.db;
         let removed = Removed { db, name, entry, value, last: None, fate, remembers: true };
-        self.removed.push_back(removed);
+        self.pending.removed.push_back(removed);
     }
 
     /// Ends the holds of all readers of a key, if they are very many. Returns their number. The caller hands off.
@@ -83,27 +83,27 @@ impl Machine {
 
     /// The server has freed a large value for which no work is left: its memory is freed piece by piece.
     pub fn freed(&mut self, value: Resource) {
-        self.debris.push_back(value.into_debris());
+        self.pending.debris.push_back(value.into_debris());
     }
 
     /// Whether a removed large value is not drained.
     pub(crate) fn has_removed(&self) -> bool {
-        !self.removed.is_empty()
+        !self.pending.removed.is_empty()
     }
 
     /// Whether memory of removed values is not freed yet.
     pub(crate) fn has_debris(&self) -> bool {
-        !self.debris.is_empty()
+        !self.pending.debris.is_empty()
     }
 
     /// Number of removed values that are not drained or not freed.
     pub fn removed_values(&self) -> usize {
-        self.removed.len() + self.debris.len()
+        self.pending.removed.len() + self.pending.debris.len()
     }
 
     /// Ends some holds of the first value that is not drained; `false` if there is none.
     pub(crate) fn work_off_removed(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some(mut removed) = self.removed.pop_front() else { return false };
+        let Some(mut removed) = self.pending.removed.pop_front() else { return false };
         let (lease, limits) = (self.regime.lease(turn.now.mono), self.request_limits());
         let (key, kind) = (removed.key(), removed.value.kind());
         let most = HOLDS_AT_ONCE.min(self.wide_at_once);
@@ -123,7 +123,7 @@ impl Machine {
         match last {
             Some(id) => {
                 removed.last = Some(id);
-                self.removed.push_front(removed);
+                self.pending.removed.push_front(removed);
             }
             None => self.freed(*removed.value),
         }
@@ -157,22 +157,22 @@ impl Machine {
 
     /// Frees some memory of removed values; `false` if there is none.
     pub(crate) fn free_some(&mut self) -> bool {
-        let Some(first) = self.debris.front_mut() else { return false };
+        let Some(first) = self.pending.debris.front_mut() else { return false };
         if !first.free(PARTS_AT_ONCE) {
-            self.debris.pop_front();
+            self.pending.debris.pop_front();
         }
         true
     }
 
     /// What a request did to a hold of a removed value that is not drained.
     pub(crate) fn find_removed(&self, key: Key<'_>, name: RequestKey<'_>) -> Option<Use> {
-        let mut removed = self.removed.iter().filter(|_| self.remembers_requests());
+        let mut removed = self.pending.removed.iter().filter(|_| self.remembers_requests());
         removed.find_map(|removed| removed.find(key, name))
     }
 
     /// The requests of all holds of removed values that are not drained, by fingerprint.
     pub(crate) fn requests_of_removed(&self) -> Vec<(Print, Use)> {
-        let removed = self.removed.iter();
+        let removed = self.pending.removed.iter();
         let removed = removed.filter(|removed| removed.remembers && self.remembers_requests());
         let requests = removed.flat_map(|removed| {
             let kind = removed.value.kind();
@@ -192,7 +192,7 @@ impl Machine {
 
     /// Another data set replaces the one to which the removed values belonged.
     pub(crate) fn forget_requests_of_removed(&mut self) {
-        for removed in &mut self.removed {
+        for removed in &mut self.pending.removed {
             removed.remembers = false;
         }
     }

@@ -85,9 +85,9 @@ impl Machine {
                 || self.has_removed()
                 || self.regime.quarantine_end().is_some_and(|until| until <= now.mono)
                 || self.waits.has_stalled()
-                || !self.to_stall.is_empty()
-                || (!self.ripe.is_empty() && self.quarantine_left(now.mono) == 0)
-                || !self.revisit.is_empty())
+                || !self.pending.to_stall.is_empty()
+                || (!self.pending.ripe.is_empty() && self.quarantine_left(now.mono) == 0)
+                || !self.pending.revisit.is_empty())
     }
 
     /// The time of the next tick; `None` if nothing will happen by itself. `gate` is the last answer of the server.

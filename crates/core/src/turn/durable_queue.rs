@@ -112,7 +112,7 @@ impl Machine {
             fair.needs_whole_record = true;
             let mut debris = Debris::default();
             debris.add(places.into_iter());
-            self.debris.push_back(debris);
+            self.pending.debris.push_back(debris);
         }
     }
 

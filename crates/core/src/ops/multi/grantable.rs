@@ -33,7 +33,7 @@ impl Machine {
         }
         let call = self.waits.leader(waiter).id;
         if self.waits.set_ready(slot, true) {
-            self.ripe.push_back(call);
+            self.pending.ripe.push_back(call);
         }
         false
     }
@@ -57,7 +57,7 @@ impl Machine {
         // All keys of a call share a slot, so in a cluster they are in the slot of the running command. Only a panic
         // can have left a call of another slot here; it waits for the tick.
         let mut later = VecDeque::new();
-        while let Some(call) = self.ripe.pop_front() {
+        while let Some(call) = self.pending.ripe.pop_front() {
             let first = self.waits.by_id(call).and_then(|waiter| self.waits.queue(waiter.queue));
             if first.is_none_or(|queue| turn.keys.reaches(queue.key())) {
                 self.grant_all(turn, call);
@@ -65,12 +65,12 @@ impl Machine {
                 later.push_back(call);
             }
         }
-        self.ripe.append(&mut later);
+        self.pending.ripe.append(&mut later);
     }
 
     /// In the tick: grants the calls that a panic has left ungranted; `false` if there is none.
     pub(crate) fn grant_leftover(&mut self, turn: &mut Turn<'_>) -> bool {
-        let has_some = !self.ripe.is_empty() && self.regime.may_grant(turn.now.mono);
+        let has_some = !self.pending.ripe.is_empty() && self.regime.may_grant(turn.now.mono);
         if has_some {
             self.grant_what_is_ripe(turn);
         }
