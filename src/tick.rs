@@ -34,9 +34,6 @@ const CHUNK: usize = 64;
 /// Blocked calls that are answered before other clients are served: the server writes their replies after the turn.
 const WOKEN_AT_ONCE: usize = 256;
 
-/// Up to this number of disconnects in one turn, their holds and waiters are handled at once.
-const GONE_AT_ONCE: usize = 8;
-
 /// The loop has just slept.
 pub fn after_sleep(ctx: Ctx<'_>) {
     let paused = ffi::avoid_replica_traffic();
@@ -130,10 +127,7 @@ pub fn work_off_notices(ctx: Ctx<'_>, allowed: Allowed) {
         return;
     }
     let mut batch = Batch::take();
-    let gone = batch.iter().filter(|notice| matches!(notice, Notice::ClientGone(_)));
-    let many_gone = gone.take(GONE_AT_ONCE + 1).count() > GONE_AT_ONCE;
     let facts = BatchFacts {
-        many_gone,
         before_load: batch.iter().any(|notice| matches!(notice, Notice::Loading)),
         swaps_before_replay: batch.iter().any(|notice| {
             matches!(notice, Notice::Swapped { replays, .. } if *replays != inbox::replays())
@@ -162,7 +156,7 @@ pub fn work_off_notices(ctx: Ctx<'_>, allowed: Allowed) {
         } else if keeps_load && matches!(notice, Notice::Loading) {
             batch.put_off(notice, if is_closed { Wait::Gate } else { Wait::Tick });
         } else if let Notice::ClientGone(client) = notice {
-            if !client_gone(ctx, allowed, (client, facts)) {
+            if !client_gone(ctx, allowed, client) {
                 batch.put_off(notice, Wait::Tick);
             }
         } else if matches!(notice, Notice::Forked) && ffi::avoid_replica_traffic() {
@@ -171,6 +165,8 @@ pub fn work_off_notices(ctx: Ctx<'_>, allowed: Allowed) {
             work_off(ctx, allowed, notice, facts);
         }
     }
+    // Once for all notices: their number has no bound.
+    on_keys(ctx, allowed, |shell, turn| shell.machine.work_off_some(turn));
 }
 
 /// Whether a notice is about keys that a command may not access. A notice that needs no key is never deferred, so
@@ -207,14 +203,10 @@ fn forget_holders(notice: &Notice) {
 }
 
 /// Returns `false` if its notice must wait for the tick.
-fn client_gone(ctx: Ctx<'_>, allowed: Allowed, (client, facts): (u64, BatchFacts)) -> bool {
+fn client_gone(ctx: Ctx<'_>, allowed: Allowed, client: u64) -> bool {
     let mut is_done = false;
     on_keys(ctx, allowed, |shell, turn| {
-        is_done = if facts.many_gone {
-            shell.machine.client_departs(turn, client)
-        } else {
-            shell.machine.client_gone(turn, client)
-        };
+        is_done = shell.machine.client_departs(turn, client);
     });
     is_done
 }
@@ -226,24 +218,24 @@ struct BatchFacts {
     before_load: bool,
     /// Records were replayed after an exchange of databases.
     swaps_before_replay: bool,
-    /// Too many connections are gone to handle all in this turn; the tick handles their holds and waiters.
-    many_gone: bool,
 }
 
 fn work_off(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFacts) {
     match notice {
         Notice::ClientGone(client) => {
-            client_gone(ctx, allowed, (client, facts));
+            client_gone(ctx, allowed, client);
         }
         Notice::Heard(client) => on_keys(ctx, allowed, |shell, turn| {
             shell.machine.mark_active(turn, client);
         }),
         Notice::HandleGone(call) => match parking::part(call) {
-            Parted::Waiting(waiter) => on_keys(ctx, allowed, |shell, turn| {
-                if !has_grace(&shell.machine, waiter) {
-                    shell.machine.abandoned(turn, waiter);
-                }
-            }),
+            Parted::Waiting(waiter) => {
+                let _ = shell::with(|shell| {
+                    if !has_grace(&shell.machine, waiter) {
+                        shell.machine.withdraw(waiter);
+                    }
+                });
+            }
             Parted::Sent(waiter)
                 if allowed.gate == Gate::Open && allowed.scope == Scope::Everywhere =>
             {

@@ -89,6 +89,35 @@ fn all_permits_of_a_removed_semaphore_end_whatever_removes_it() {
     }
 }
 
+/// The commands of one EXEC run without a tick between them.
+#[test]
+fn the_waiters_of_keys_removed_by_one_call_are_not_all_served_by_the_next_command() {
+    const KEYS: i64 = 1_000;
+    let server = start();
+    let (mut holder, mut waiter) = (server.client(), server.client());
+    let keys: Vec<String> = (0..KEYS).map(|n| format!("k{n}")).collect();
+    for key in &keys {
+        holder.cmd(&["DLOCK.ACQUIRE", key, "a"]).int();
+        assert!(waiter.cmd(&["DLOCK.ACQUIRE", key, "b", "QUEUE", "60000"]).is_null());
+    }
+    let remove: Vec<&str> = std::iter::once("UNLINK").chain(keys.iter().map(|k| &k[..])).collect();
+    holder.cmd(&["MULTI"]).ok();
+    holder.cmd(&remove).ok();
+    // This command processes the removals first.
+    holder.cmd(&["DLOCK.ACQUIRE", "other", "a"]).ok();
+    holder.cmd(&["INFO", "dlock"]).ok();
+    let info = holder.cmd(&["EXEC"]).items()[2].text();
+    let granted = info.lines().find_map(|line| line.strip_prefix("dlock_grants_after_waiting:"));
+    let granted: i64 = granted.expect("INFO has this field").trim().parse().expect("a number");
+    assert!((1..200).contains(&granted), "one command served {granted} waiters");
+    wait_until("all waiters to be served", || {
+        server.info_number("dlock", "grants_after_waiting") == KEYS
+    });
+    holder.cmd(&remove).ok();
+    holder.cmd(&["DEL", "other"]).ok();
+    server.left_over_check();
+}
+
 #[test]
 fn a_semaphore_that_moves_takes_all_of_its_permits_along() {
     let server = start();

@@ -268,5 +268,8 @@ fn walks_name_functions_that_exist() {
         }
     }
     assert!(count > 40, "only {count} functions are named");
-    assert!(missing.is_empty(), "functions named in ARCHITECTURE.md that do not exist: {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "functions named in ARCHITECTURE.md that do not exist: {missing:?}"
+    );
 }

@@ -21,27 +21,12 @@ const SERVED_BY_CUTS: usize = AT_ONCE;
 
 impl Machine {
     /// A connection closed, for any reason. Its waiters are removed or start their grace, and the leases of its bound
-    /// holds are shortened.
-    ///
-    /// The first few are processed at once and the rest in the tick. An operation that reaches one of the rest earlier
-    /// treats it as processed. Only while the server takes writes.
+    /// holds are shortened: some of them in [`Machine::work_off_some`], which the caller calls afterwards, and the rest
+    /// in the tick. An operation that reaches one of the rest earlier treats it as processed. Only while the server
+    /// takes writes.
     ///
     /// Where only one slot can be reached, the connection is noted as gone and the tick does the rest. `false`: a grant
     /// in flight to it has to be rolled back; call this again in the tick.
-    pub fn client_gone(&mut self, turn: &mut Turn<'_>, client: u64) -> bool {
-        let is_done = self.client_departs(turn, client);
-        if is_done && turn.keys.reach() != Reach::OneSlot {
-            for _ in 0..AT_ONCE {
-                if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.see_to_one_left_behind(turn) {
-                    break;
-                }
-            }
-            self.work_off_stalled(turn);
-        }
-        is_done
-    }
-
-    /// As [`Machine::client_gone`], but the tick does all the work: for many connections that close together.
     pub fn client_departs(&mut self, turn: &mut Turn<'_>, client: u64) -> bool {
         self.former_client_gone(client);
         if self.connections.get(client).is_none() {
@@ -59,6 +44,20 @@ impl Machine {
             }
         }
         true
+    }
+
+    /// After events that the server reports late: does a portion of what they left, for all of them together. Each
+    /// event may find work of others, so a portion for each would have no bound. The tick does the rest.
+    pub fn work_off_some(&mut self, turn: &mut Turn<'_>) {
+        if !self.regime.may_end() || turn.keys.reach() == Reach::OneSlot {
+            return;
+        }
+        for _ in 0..AT_ONCE {
+            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.see_to_one_left_behind(turn) {
+                break;
+            }
+        }
+        self.work_off_stalled(turn);
     }
 
     /// Processes one thing that a closed connection had; `false` if there is none.
@@ -189,22 +188,12 @@ impl Machine {
         }
     }
 
-    /// The server did not let the call block after all: its waiter leaves the queue (with QUEUE the entry stays). The
-    /// next tick hands off what this frees.
+    /// A call is not blocked, or no longer, though its connection lives: the server unblocked it, or did not block it.
+    /// Its waiter is removed, or stays if the call had QUEUE. [`Machine::work_off_some`], or the next tick, hands off
+    /// what this frees.
     pub fn withdraw(&mut self, waiter: WaiterId) {
         if self.waits.by_id(waiter).is_some() {
             self.stop_waiting(waiter.slot());
-        } else {
-            self.forget_former(waiter);
-        }
-    }
-
-    /// A call is no longer blocked though its connection lives: the server unblocked it, or did not block it. Its
-    /// waiter is removed, or stays if the call had QUEUE.
-    pub fn abandoned(&mut self, turn: &mut Turn<'_>, waiter: WaiterId) {
-        if self.waits.by_id(waiter).is_some() {
-            self.stop_waiting(waiter.slot());
-            self.work_off_stalled(turn);
         } else {
             self.forget_former(waiter);
         }

@@ -100,7 +100,7 @@ impl Lost {
 
 impl Machine {
     /// A value was unlinked from `key`: deleted, evicted, overwritten, or moved elsewhere. Call [`Machine::moved`]
-    /// first, so that this call can see the move.
+    /// first, so that this call can see the move, and [`Machine::work_off_some`] afterwards.
     pub fn unlinked(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Option<Lost>) {
         if let Some(mut lost) = lost {
             let value = lost.value.take();
@@ -117,7 +117,9 @@ impl Machine {
                 (false, None) => {}
             }
         }
-        self.look_at_queue(turn, key);
+        if let Some(queue) = self.waits.queue_of(key) {
+            self.look_at(turn, queue);
+        }
     }
 
     /// Applies the loss of a value. For a large value, [`Machine::work_off_removed`] does most of it.
@@ -278,15 +280,8 @@ impl Machine {
         self.flush_some(turn);
     }
 
-    /// Serves the waiters of `key` if it is free now. They get an error if the key has another type, or if it is gone
-    /// in a cluster and may have moved to another node.
-    fn look_at_queue(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
-        if let Some(queue) = self.waits.queue_of(key) {
-            self.look_at(turn, queue);
-            self.work_off_stalled(turn);
-        }
-    }
-
+    /// Marks a queue dirty if its key may be free now. The waiters get an error if the key has another type, or if it
+    /// is gone in a cluster and may have moved to another node.
     pub(crate) fn look_at(&mut self, turn: &mut Turn<'_>, id: u32) {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
         match turn.keys.get(queue.key()) {

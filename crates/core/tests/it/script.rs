@@ -283,8 +283,7 @@ impl Table {
             ["undelivered", who] => world.undelivered(client(who)),
             ["abandoned", who] => {
                 let waiter = world.blocked_on(client(who)).expect("a blocked call");
-                world.blocked.remove(&waiter);
-                world.step(|machine, turn| machine.abandoned(turn, waiter))
+                world.abandoned(waiter)
             }
             ["withdraw", who] => {
                 let waiter = world.blocked_on(client(who)).expect("a blocked call");

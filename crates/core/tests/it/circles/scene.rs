@@ -163,6 +163,7 @@ impl Scene {
         machine.moved(turn, to);
         machine.unlinked(turn, to, there);
         machine.unlinked(turn, from, gone);
+        machine.work_off_some(turn);
         self.settle();
     }
 

@@ -161,6 +161,9 @@ fn new_table(dice: &mut Dice) -> Table {
         settings.lock_delay_ms = lock_delay_ms;
     });
     world.is_replica_slow = dice.roll(3) == 0;
+    if dice.roll(3) == 0 {
+        world.after_events = |_, _| ();
+    }
     Table {
         world,
         family: "DLOCK",

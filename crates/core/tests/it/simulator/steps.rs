@@ -232,10 +232,7 @@ impl Simulation {
         if let Some((&waiter, &client)) = self.world.blocked.iter().next() {
             self.say(|| format!("the call of c{client} is abandoned"));
             self.compare(
-                |world| {
-                    world.blocked.remove(&waiter);
-                    world.step(|machine, turn| machine.abandoned(turn, waiter))
-                },
+                |world| world.abandoned(waiter),
                 |model, touched| model.abandoned(client, touched),
             );
         }

@@ -104,7 +104,7 @@ impl Keys {
     }
 
     /// Removes the value.
-    pub(super) fn free(&mut self, key: Key<'_>) -> Option<Lost> {
+    pub fn free(&mut self, key: Key<'_>) -> Option<Lost> {
         let value = self.take(key)??;
         let mut lost = self.lost(&value);
         if lost.awaits(&value) {

@@ -10,7 +10,7 @@ use dlock_core::regime::Gate;
 use dlock_core::turn::{Caller, Turn};
 use keys::slot_of;
 pub use keys::{Digest, Keys};
-pub use server::Saved;
+pub use server::{AfterEvents, Saved};
 
 use dlock_core::effects::{Effects, Event, Outcome};
 use dlock_core::machine::{Machine, Settings};
@@ -76,6 +76,8 @@ pub struct World {
     now_us: u64,
     /// Whether the server would accept a client's write.
     pub gate: Gate,
+    /// What the machine does after events that the server reports late.
+    pub after_events: AfterEvents,
     /// Commands reach keys of one slot only, as in a cluster; the tick that follows does the rest.
     pub is_cluster: bool,
     /// The wall clock, in microseconds, when the monotonic clock shows 0.
@@ -108,6 +110,7 @@ impl World {
             replica_keys: Keys::default(),
             now_us,
             gate: Gate::Open,
+            after_events: Machine::work_off_some,
             is_cluster: false,
             wall_us: WALL_US,
             paused: false,
@@ -308,11 +311,14 @@ impl World {
         let mut seen = self.step_with(|machine, keys, now, fx| {
             // In the order in which a server reports them.
             keys.slot = slot;
-            let is_done = machine.client_gone(&mut Turn::without_caller(keys, now, fx), client);
+            let turn = &mut Turn::without_caller(keys, now, fx);
+            let is_done = machine.client_departs(turn, client);
+            machine.work_off_some(turn);
             keys.slot = None;
             let turn = &mut Turn::without_caller(keys, now, fx);
             if !is_done {
-                machine.client_gone(turn, client);
+                machine.client_departs(turn, client);
+                machine.work_off_some(turn);
             }
             for (waiter, _) in lost {
                 machine.undelivered(turn, waiter);

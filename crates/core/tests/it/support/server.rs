@@ -7,6 +7,7 @@ use dlock_core::events::keyspace::Lost;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
 use dlock_core::machine::Machine;
+use dlock_core::queues::waiter::WaiterId;
 use dlock_core::record;
 use dlock_core::regime::Gate;
 use dlock_core::state::resource::Resource;
@@ -14,7 +15,20 @@ use dlock_core::store::{Slot, Store};
 use dlock_core::time::{LeaseInstant, Now};
 use dlock_core::turn::Turn;
 
+/// [`Machine::work_off_some`], or nothing: then the tick does all the work, as after very many events.
+pub type AfterEvents = fn(&mut Machine, &mut Turn<'_>);
+
 impl World {
+    /// A call is no longer blocked, though its connection lives.
+    pub fn abandoned(&mut self, waiter: WaiterId) -> Seen {
+        self.blocked.remove(&waiter);
+        let after_events = self.after_events;
+        self.step(|machine, turn| {
+            machine.withdraw(waiter);
+            after_events(machine, turn);
+        })
+    }
+
     /// Limits the large work in one step of primary and replica, until a restart.
     pub fn set_portion(&mut self, most: usize) {
         self.machine.set_portion(most);
@@ -56,7 +70,11 @@ impl World {
             machine.unlinked(turn, key, there);
         });
         self.keys.slot = self.is_cluster.then(|| slot_of(key.name));
-        let mut seen = self.step(|machine, turn| machine.unlinked(turn, key, here));
+        let after_events = self.after_events;
+        let mut seen = self.step(|machine, turn| {
+            machine.unlinked(turn, key, here);
+            after_events(machine, turn);
+        });
         self.finish_in_tick(&mut seen);
         seen
     }
@@ -72,6 +90,7 @@ impl World {
     /// Tells the machines all removals that they have not learnt of.
     pub fn hear_of_removals(&mut self) -> Seen {
         let mut all = Seen::default();
+        let after_events = self.after_events;
         for (db, name, [here, there]) in std::mem::take(&mut self.unheard_removals) {
             let key = Key { db, name: &name };
             self.on_replica(|machine, turn| {
@@ -79,6 +98,7 @@ impl World {
             });
             all = self.step(|machine, turn| {
                 machine.unlinked(turn, key, here);
+                after_events(machine, turn);
             });
         }
         all
@@ -90,11 +110,13 @@ impl World {
         for keys in [&mut self.keys, &mut self.replica_keys] {
             lost.push(keys.rename(from, to));
         }
+        let after_events = self.after_events;
         let told = |[there, gone]: [Option<Lost>; 2]| {
             move |machine: &mut Machine, turn: &mut Turn<'_>| {
                 machine.moved(turn, to);
                 machine.unlinked(turn, to, there);
                 machine.unlinked(turn, from, gone);
+                after_events(machine, turn);
             }
         };
         let there = lost.pop().expect("two servers");
@@ -121,6 +143,7 @@ impl World {
             lost.push(keys.rename(key, Key { db: a, ..key }));
             keys.swap(a, b);
         }
+        let after_events = self.after_events;
         let told = |[_, gone]: [Option<Lost>; 2]| {
             move |machine: &mut Machine, turn: &mut Turn<'_>| {
                 machine.moved(turn, to);
@@ -130,6 +153,7 @@ impl World {
                 machine.swapped(turn, (a, b));
                 // The server tells the new key once more, as it does for each key that a command brought.
                 machine.moved(turn, to);
+                after_events(machine, turn);
             }
         };
         let there = lost.pop().expect("two servers");
@@ -255,10 +279,12 @@ impl World {
             keys.insert(to, Some(decoded(&payload, now)));
             lost
         });
+        let after_events = self.after_events;
         let told = |lost: Option<Lost>| {
             move |machine: &mut Machine, turn: &mut Turn<'_>| {
                 machine.unlinked(turn, to, lost);
                 machine.adopt(turn, to);
+                after_events(machine, turn);
             }
         };
         self.on_replica(told(there));

@@ -2,6 +2,7 @@
 //! DFAIR where it has the same contract.
 
 mod deadlock;
+mod events;
 mod fair;
 mod former;
 mod holds;
