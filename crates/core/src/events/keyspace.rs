@@ -144,7 +144,7 @@ impl Machine {
             for subject in &lost.messages {
                 turn.fx.message(Event::Deleted, key, subject.clone());
             }
-            if !matches!(turn.keys.get(key), Slot::Here(_)) {
+            if lost.kind == Kind::Semaphore && !matches!(turn.keys.get(key), Slot::Here(_)) {
                 self.forget_taken(|gone| gone == key);
             }
             self.value_is_gone(lost.kind, key, turn.fx);
