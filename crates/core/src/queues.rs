@@ -18,17 +18,18 @@ mod reorder;
 pub mod waiter;
 
 use crate::buckets::Buckets;
-use crate::bytes::Owner;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::{
     Ask, Group, HashKeys, Newcomer, Presence, Queue, Rank, Waiter, WaiterId, Want,
 };
 use crate::slab::{NIL, Slab};
+use crate::state::fair::Place;
 use crate::state::hold::NO_CLIENT;
 use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
 use alloc::collections::{BTreeSet, VecDeque};
+use alloc::sync::Arc;
 pub use budget::Budget;
 use core::cell::Cell;
 use lengths::Lengths;
@@ -233,7 +234,7 @@ impl Waits {
     }
 
     /// Puts a waiter into the queue of `key`; a new queue is of `kind`.
-    pub fn join(&mut self, key: Key<'_>, kind: Kind, newcomer: Newcomer<'_>) -> u32 {
+    pub fn join(&mut self, key: Key<'_>, kind: Kind, newcomer: Newcomer) -> u32 {
         let mut queue = self.queue_of(key);
         if let Some(id) = queue.filter(|&id| self.queues.get(id).is_some_and(|q| q.kind != kind)) {
             // Left by waiters of another family, and not processed since.
@@ -264,13 +265,12 @@ impl Waits {
         };
         let seq = seq.unwrap_or(self.last_seq + 1);
         self.last_seq = self.last_seq.max(seq);
+        let has_owner = !newcomer.entry.owner.is_empty();
         let slot = self.waiters.insert(Waiter {
             id: WaiterId(0),
-            owner: Owner::from(newcomer.owner),
             client: newcomer.client,
             presence: newcomer.presence,
-            since: newcomer.since,
-            ask: newcomer.ask,
+            entry: newcomer.entry,
             queue,
             group: NIL,
             seq,
@@ -301,7 +301,7 @@ impl Waits {
         self.count_in(slot);
         self.note_present(slot);
         self.mark_unsaved(slot);
-        if !newcomer.owner.is_empty() {
+        if has_owner {
             self.index(slot);
         }
         self.new_id(slot);
@@ -400,7 +400,8 @@ impl Waits {
         self.count_out(slot);
         if let Some(waiter) = self.waiters.get_mut(slot) {
             waiter.client = client;
-            waiter.ask = ask;
+            let (owner, since) = (waiter.owner.clone(), waiter.since);
+            waiter.entry = Arc::new(Place { owner, since, ask });
         }
         self.count_in(slot);
         self.mark_unsaved(slot);

@@ -33,9 +33,7 @@ impl Machine {
             (Some(part), Some(queue_ms)) => Stays::Place(Box::new(Kept {
                 db: part.db,
                 name: part.name.clone(),
-                owner: waiter.owner.clone(),
-                since: waiter.since,
-                ask: waiter.ask.clone(),
+                entry: waiter.entry.clone(),
                 queue_ms,
                 seq: waiter.seq,
             })),
@@ -256,17 +254,15 @@ impl Machine {
     fn put_back(&mut self, step: &Step<'_>, resource: &Resource, kept: &Kept) {
         let key = Key { db: kept.db, name: &kept.name };
         if key != step.key
-            || self.waits.place_at(key, &kept.owner).is_some()
+            || self.waits.place_at(key, &kept.entry.owner).is_some()
             || self.has_room(key, 1).is_err()
         {
             return;
         }
         let newcomer = Newcomer {
-            owner: &kept.owner,
+            entry: kept.entry.clone(),
             client: NO_CLIENT,
             presence: Presence::Absent { until: step.lease + kept.queue_ms },
-            since: kept.since,
-            ask: kept.ask.clone(),
             rank: Rank::Restored(kept.seq),
             counts: true,
         };

@@ -6,10 +6,12 @@ use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{Ask, Newcomer, Presence, Rank, Want};
+use crate::state::fair::Place;
 use crate::terms::Terms;
 use crate::time::Instant;
 use crate::turn::Step;
 use alloc::format;
+use alloc::sync::Arc;
 use dlock_wire::reply::ErrorCode;
 
 impl Machine {
@@ -36,11 +38,9 @@ impl Machine {
         }
         self.has_room(step.key, 1)?;
         let newcomer = Newcomer {
-            owner: terms.owner,
+            entry: Arc::new(Place { owner: terms.owner.into(), since: step.now.mono, ask }),
             client: step.caller.client,
             presence,
-            since: step.now.mono,
-            ask,
             rank,
             counts: true,
         };
@@ -54,7 +54,7 @@ impl Machine {
         &mut self,
         kind: Kind,
         key: Key<'_>,
-        waiter: Newcomer<'_>,
+        waiter: Newcomer,
         fx: &mut Effects,
     ) -> Result<(), Outcome> {
         self.has_room(key, 1)?;
@@ -142,11 +142,7 @@ pub(crate) fn keeps_place(has: Want, want: Want) -> bool {
 }
 
 /// A waiter without an owner.
-pub(crate) fn nameless<'a>(
-    client: u64,
-    presence: Presence,
-    since: Instant,
-    ask: Ask,
-) -> Newcomer<'a> {
-    Newcomer { owner: &[], client, presence, since, ask, rank: Rank::Last, counts: false }
+pub(crate) fn nameless(client: u64, presence: Presence, since: Instant, ask: Ask) -> Newcomer {
+    let entry = Arc::new(Place { owner: [].as_slice().into(), since, ask });
+    Newcomer { entry, client, presence, rank: Rank::Last, counts: false }
 }

@@ -1,12 +1,13 @@
 //! Grants that were sent to a parked caller and are not known to have arrived.
 
-use crate::bytes::{Name, Owner};
+use crate::bytes::Name;
 use crate::ids::HoldId;
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::queues::waiter::Ask;
-use crate::time::{Instant, Millis};
+use crate::state::fair::Place;
+use crate::time::Millis;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// The grants that one answer carries to a parked caller.
@@ -39,9 +40,7 @@ pub(crate) enum Stays {
 pub(crate) struct Kept {
     pub db: u32,
     pub name: Name,
-    pub owner: Owner,
-    pub since: Instant,
-    pub ask: Ask,
+    pub entry: Arc<Place>,
     pub queue_ms: Millis,
     pub seq: u64,
 }

@@ -285,11 +285,12 @@ impl Waits {
         self.pass_untold(slot);
         let Some(waiter) = self.waiters.get(slot) else { return };
         let (from, prev, next) = (waiter.queue, waiter.prev, waiter.next);
-        let owner = waiter.owner.clone();
+        let entry = waiter.entry.clone();
+        let owner = &entry.owner;
         self.unlink_from(slot, from, prev, next);
         let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
         if !owner.is_empty() {
-            self.by_owner.remove(&mut places, hash_place(self.keys, from, &owner), slot);
+            self.by_owner.remove(&mut places, hash_place(self.keys, from, owner), slot);
         }
         let tail = self.queues.get(to).map_or(NIL, |queue| queue.tail);
         if let Some(waiter) = self.waiters.get_mut(slot) {
@@ -310,7 +311,7 @@ impl Waits {
         }
         if !owner.is_empty() {
             let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
-            self.by_owner.insert(&mut places, hash_place(self.keys, to, &owner), slot);
+            self.by_owner.insert(&mut places, hash_place(self.keys, to, owner), slot);
         }
         self.count_in(slot);
         self.note_present(slot);

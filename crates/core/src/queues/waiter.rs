@@ -5,17 +5,20 @@
 //! blocked call) or *absent* (a queue entry whose connection is closed, within its grace). A call that waits for
 //! several keys has a waiter in each of their queues: its first one is parked, the others are its *members*.
 
-use crate::bytes::{Name, Owner};
+use crate::bytes::Name;
 use crate::ids::HoldId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::slab::NIL;
+use crate::state::fair::Place;
 use crate::state::hold::Notify;
 use crate::time::{Instant, LeaseInstant, Millis};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
+use core::ops::Deref;
 use dlock_wire::permit::PermitId;
 use dlock_wire::request::Mode;
 use siphasher::sip::SipHasher13;
@@ -152,17 +155,13 @@ pub enum Rank {
 
 /// A waiter that joins a queue.
 #[derive(Debug)]
-pub struct Newcomer<'a> {
-    /// The owner it asks for; empty for calls without one.
-    pub owner: &'a [u8],
+pub struct Newcomer {
+    /// Its owner, the start of its wait, and the arguments of its call.
+    pub entry: Arc<Place>,
     /// Its connection; [`NO_CLIENT`](crate::state::hold::NO_CLIENT) when absent.
     pub client: u64,
     /// How it waits.
     pub presence: Presence,
-    /// Start of the wait.
-    pub since: Instant,
-    /// The arguments of its call.
-    pub ask: Ask,
     /// Its position.
     pub rank: Rank,
     /// Its owner can wait forever here; not if it takes any of several keys.
@@ -174,16 +173,12 @@ pub struct Newcomer<'a> {
 pub struct Waiter {
     /// Its current id.
     pub id: WaiterId,
-    /// The owner it asks for; empty for calls without one.
-    pub owner: Owner,
+    /// Its owner, the start of its wait, and the arguments of its call. A fair lock shares it.
+    pub entry: Arc<Place>,
     /// Its connection; [`NO_CLIENT`](crate::state::hold::NO_CLIENT) when absent.
     pub client: u64,
     /// How it waits.
     pub presence: Presence,
-    /// Start of the wait.
-    pub since: Instant,
-    /// The arguments of its call.
-    pub ask: Ask,
     /// Its queue.
     pub queue: u32,
     /// The call for several keys that it belongs to, or [`NIL`].
@@ -201,6 +196,14 @@ pub struct Waiter {
     pub(crate) next_place: u32,
     /// It is part of the order of waiting owners.
     pub(crate) counts: bool,
+}
+
+impl Deref for Waiter {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.entry
+    }
 }
 
 impl Waiter {

@@ -19,6 +19,7 @@ use crate::state::semaphore::Semaphore;
 use crate::time::{LeaseInstant, Millis};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use dlock_wire::names;
 use serde::Deserialize;
@@ -130,7 +131,7 @@ impl<'a> Input<'a> {
         let (lock, members, now) = (self.lock()?, self.next()?, self.now);
         let places = Changes::read(self, members, |input| {
             let place: PlaceV1<'_> = input.next()?;
-            Ok((place.seq, Box::new(place.restore(now)?)))
+            Ok((place.seq, Arc::new(place.restore(now)?)))
         })?;
         self.end()?;
         check(self.is_step || !places.put.is_empty() || !matches!(lock, Lock::Free))?;
@@ -226,7 +227,7 @@ fn are_distinct_owners<'a>(owners: impl ExactSizeIterator<Item = &'a Owner> + Cl
 /// Members of a key that leave or come, both in the order of their ids. A new member replaces the one with the same id.
 struct Changes<K, T> {
     gone: Vec<K>,
-    put: Vec<(K, Box<T>)>,
+    put: Vec<(K, T)>,
 }
 
 /// Every member takes at least this number of bytes.
@@ -237,7 +238,7 @@ impl<K: Ord + Copy, T> Changes<K, T> {
     fn read<'a>(
         input: &mut Input<'a>,
         MembersV1 { gone, put }: MembersV1,
-        mut member: impl FnMut(&mut Input<'a>) -> Result<(K, Box<T>), DecodeError>,
+        mut member: impl FnMut(&mut Input<'a>) -> Result<(K, T), DecodeError>,
     ) -> Result<Self, DecodeError>
     where
         K: Deserialize<'a>,
@@ -272,7 +273,7 @@ impl<K: Ord + Copy, T> Changes<K, T> {
 
 struct FairChange {
     lock: Lock,
-    places: Changes<u64, Place>,
+    places: Changes<u64, Arc<Place>>,
 }
 
 impl FairChange {
@@ -294,7 +295,7 @@ impl FairChange {
 
 struct RwChange {
     lock: Lock,
-    readers: Changes<HoldId, Hold>,
+    readers: Changes<HoldId, Box<Hold>>,
 }
 
 impl RwChange {
@@ -338,7 +339,7 @@ fn replace(holds: &mut Holds, id: HoldId, hold: Hold) -> Option<Hold> {
 
 struct SemaphoreChange {
     state: SemaphoreV1,
-    permits: Changes<HoldId, Hold>,
+    permits: Changes<HoldId, Box<Hold>>,
 }
 
 impl SemaphoreChange {

@@ -16,8 +16,8 @@ use crate::state::resource::{Body, Resource};
 use crate::state::rw::RwLock;
 use crate::state::semaphore::Semaphore;
 use alloc::borrow::Cow;
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bincode::enc::write::Writer;
 use bincode::error::EncodeError;
@@ -182,7 +182,7 @@ trait Members {
     fn all(&self) -> impl Iterator<Item = (Self::Id, &Self::Member)>;
 }
 
-impl Members for BTreeMap<u64, Box<Place>> {
+impl Members for BTreeMap<u64, Arc<Place>> {
     type Id = u64;
     type Member = Place;
 

@@ -4,8 +4,8 @@ use crate::bytes::Owner;
 use crate::queues::waiter::Ask;
 use crate::state::lock::Lock;
 use crate::time::Instant;
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// A lock whose queue is part of the key.
@@ -16,9 +16,9 @@ use alloc::vec::Vec;
 pub struct Fair {
     /// The lock.
     pub lock: Lock,
-    /// The queue entries by sequence number, in order of service. Boxed, because most queues are short and a node of
-    /// the map has room for eleven.
-    pub places: BTreeMap<u64, Box<Place>>,
+    /// The queue entries by sequence number, in order of service. The waiters of this server share them: an entry is
+    /// never changed once it has a waiter.
+    pub places: BTreeMap<u64, Arc<Place>>,
     /// Serial number of the queue that `places` mirrors; 0 for none.
     pub mirrors: u64,
     /// Sequence numbers of entries that came, left or changed since the last record.
@@ -27,7 +27,7 @@ pub struct Fair {
     pub needs_whole_record: bool,
 }
 
-/// A durable queue entry.
+/// The part of a waiter that a fair lock saves: its durable queue entry.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// The owner that waits.
@@ -47,10 +47,11 @@ impl Fair {
 
     /// Bytes on the heap.
     pub fn heap_size(&self) -> usize {
-        let entry = size_of::<Place>() + 2 * size_of::<u64>();
+        // The reference counts, and the place in the map.
+        let entry = size_of::<Place>() + 4 * size_of::<u64>();
         let lock = self.lock.hold().map_or(0, crate::state::hold::Hold::heap_size);
         let rest: usize =
             self.places.values().map(|place| place.owner.heap_size() + place.ask.heap_size()).sum();
-        size_of::<Self>() + lock + self.places.len() * entry * 4 / 3 + rest
+        size_of::<Self>() + lock + self.places.len() * entry * 10 / 9 + rest
     }
 }

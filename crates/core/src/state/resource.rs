@@ -12,6 +12,7 @@ use crate::state::rw::RwLock;
 use crate::state::semaphore::Semaphore;
 use crate::time::LeaseInstant;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// The value of a key: plain owned data, because Redis may free it on another thread.
@@ -200,7 +201,7 @@ impl Resource {
         if let Body::Fair(fair) = &mut self.body {
             for (seq, place) in &mut fair.places {
                 if is_refused(&place.ask.notify) {
-                    place.ask.notify = Notify::Owner;
+                    Arc::make_mut(place).ask.notify = Notify::Owner;
                     fair.touched.push(*seq);
                     is_changed = true;
                 }

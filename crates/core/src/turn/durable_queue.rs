@@ -3,13 +3,12 @@
 
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::{Newcomer, Presence, Rank, Waiter};
+use crate::queues::waiter::{Newcomer, Presence, Rank};
 use crate::state::debris::Debris;
-use crate::state::fair::{Fair, Place};
+use crate::state::fair::Fair;
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::{Body, Resource};
 use crate::turn::Step;
-use alloc::boxed::Box;
 use alloc::collections::btree_map::Entry;
 
 /// Number of queue entries that one step adds to a value, or lists as removed.
@@ -66,7 +65,7 @@ impl Machine {
                 let waiter = waiter.filter(|waiter| waiter.queue == queue && waiter.seq == seq);
                 let is_news = match waiter {
                     Some(waiter) => {
-                        fair.places.insert(seq, place(waiter));
+                        fair.places.insert(seq, waiter.entry.clone());
                         true
                     }
                     None => fair.places.remove(&seq).is_some(),
@@ -94,7 +93,7 @@ impl Machine {
             left -= 1;
             // The waiter may have come, or changed, since.
             if let Entry::Vacant(vacant) = fair.places.entry(waiter.seq) {
-                vacant.insert(place(waiter));
+                vacant.insert(waiter.entry.clone());
                 fair.touched.push(waiter.seq);
             }
         }
@@ -134,11 +133,9 @@ impl Machine {
             }
             let grace_ms = place.ask.queue_ms.unwrap_or(self.settings.fair_grace_ms);
             let newcomer = Newcomer {
-                owner: &place.owner,
+                entry: place.clone(),
                 client: NO_CLIENT,
                 presence: Presence::Absent { until: from + grace_ms },
-                since: place.since,
-                ask: place.ask.clone(),
                 rank: Rank::Numbered(seq),
                 counts: true,
             };
@@ -175,10 +172,4 @@ impl Machine {
             }
         }
     }
-}
-
-/// The durable part of a waiter.
-fn place(waiter: &Waiter) -> Box<Place> {
-    let (owner, since, ask) = (waiter.owner.clone(), waiter.since, waiter.ask.clone());
-    Box::new(Place { owner, since, ask })
 }

@@ -4,8 +4,10 @@ use crate::effects::{Event, Outcome};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{Ask, Newcomer, Presence, Rank, Want};
+use crate::state::fair::Place;
 use crate::turn::Turn;
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use dlock_wire::request::MAcquire;
 
@@ -31,26 +33,26 @@ impl Machine {
             }
             self.oust_all(turn, call);
         }
+        let entry = |ask| Arc::new(Place { owner: call.owner.into(), since: turn.now.mono, ask });
+        let member = entry(Ask::default());
         let mut members = Vec::with_capacity(call.keys.len());
         for &name in call.keys {
             let key = turn.caller.key(name);
             // The first waiter carries the arguments of the call.
-            let presence = if members.is_empty() { presence } else { Presence::Member };
-            let ask = if members.is_empty() {
-                self.terms(&call.for_key(name), Want::Lock, turn.caller.client).to_ask()
+            let (presence, entry) = if members.is_empty() {
+                let terms = self.terms(&call.for_key(name), Want::Lock, turn.caller.client);
+                (presence, entry(terms.to_ask()))
             } else {
-                Ask::default()
+                (Presence::Member, member.clone())
             };
             let slot = if let Some(slot) = self.waits.place_at(key, call.owner) {
-                self.waits.take_over(slot, turn.caller.client, presence, ask);
+                self.waits.take_over(slot, turn.caller.client, presence, entry.ask.clone());
                 slot
             } else {
                 let newcomer = Newcomer {
-                    owner: call.owner,
+                    entry,
                     client: turn.caller.client,
                     presence,
-                    since: turn.now.mono,
-                    ask,
                     rank: Rank::Last,
                     counts: !takes_any,
                 };

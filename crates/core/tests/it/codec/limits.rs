@@ -15,6 +15,7 @@ use dlock_core::state::rw::RwLock;
 use dlock_core::state::semaphore::Semaphore;
 use dlock_core::time::LeaseInstant;
 use dlock_wire::names;
+use std::sync::Arc;
 
 fn hold(owner: &[u8], token: u64) -> Hold {
     Hold {
@@ -113,12 +114,13 @@ fn impossible_places() {
     };
     let two = || {
         let mut fair = Fair::free();
-        fair.places.extend([(1, Box::new(place(b"A"))), ((1 << 62) - 1, Box::new(place(b"B")))]);
+        fair.places.extend([(1, Arc::new(place(b"A"))), ((1 << 62) - 1, Arc::new(place(b"B")))]);
         fair
     };
     let one = |change: &dyn Fn(&mut Place)| {
-        let change =
-            move |fair: &mut Fair| fair.places.values_mut().take(1).for_each(|place| change(place));
+        let change = move |fair: &mut Fair| {
+            fair.places.values_mut().take(1).for_each(|place| change(Arc::make_mut(place)))
+        };
         all_refused(two, |fair| Body::Fair(Box::new(fair)), &[&change]);
     };
     one(&|place| place.owner = Owner::from(&b""[..]));
@@ -135,8 +137,8 @@ fn impossible_places() {
     one(&|place| place.ask.notify = Notify::Channel([].into()));
     one(&|place| place.ask.notify = Notify::Channel(LONG.into()));
     let numbers: [&dyn Fn(&mut Fair); 2] =
-        [&|fair| fair.places.extend([(0, Box::new(place(b"C")))]), &|fair| {
-            fair.places.extend([(1 << 62, Box::new(place(b"C")))]);
+        [&|fair| fair.places.extend([(0, Arc::new(place(b"C")))]), &|fair| {
+            fair.places.extend([(1 << 62, Arc::new(place(b"C")))]);
         }];
     all_refused(two, |fair| Body::Fair(Box::new(fair)), &numbers);
 }

@@ -16,6 +16,7 @@ use dlock_core::state::rw::RwLock;
 use dlock_core::state::semaphore::Semaphore;
 use dlock_core::time::LeaseInstant;
 use dlock_wire::names;
+use std::sync::Arc;
 
 /// xorshift64*: small, and the same everywhere.
 pub struct Random(pub u64);
@@ -182,7 +183,7 @@ impl Random {
         let mut seq = 0;
         for _ in 0..least + self.below(8) {
             seq += 1 + self.number(0, 1 << 50);
-            fair.places.insert(seq, Box::new(self.place(seq)));
+            fair.places.insert(seq, Arc::new(self.place(seq)));
         }
         fair
     }

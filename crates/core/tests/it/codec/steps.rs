@@ -15,6 +15,7 @@ use dlock_core::state::lock::Lock;
 use dlock_core::state::resource::{Body, Resource};
 use dlock_core::time::{Instant, LeaseInstant};
 use dlock_wire::names;
+use std::sync::Arc;
 
 /// Start of the test. Every hold lasts longer than the test.
 const MONO: Instant = Instant(9_000_000_000);
@@ -143,7 +144,7 @@ impl Pair {
                 fair.touched.push(*seq);
             }
             (2, Some(seq)) => {
-                fair.places.get_mut(seq).unwrap().ask = ask;
+                Arc::make_mut(fair.places.get_mut(seq).unwrap()).ask = ask;
                 fair.touched.push(*seq);
             }
             (3, _) if self.random.below(8) == 0 => {
@@ -151,7 +152,7 @@ impl Pair {
                 fair.lock = Lock::Free;
             }
             _ => {
-                fair.places.insert(seq, Box::new(new));
+                fair.places.insert(seq, Arc::new(new));
                 fair.touched.push(seq);
             }
         }
@@ -336,7 +337,7 @@ impl Pair {
             Body::Lock(_) => {}
             Body::Fair(fair) => {
                 let ask = Ask { lease_ms: 1, ..Ask::default() };
-                fair.places.insert(number, Box::new(Place { owner, since: self.mono, ask }));
+                fair.places.insert(number, Arc::new(Place { owner, since: self.mono, ask }));
                 fair.touched.push(number);
             }
             Body::Rw(_) => self.primary.put_hold(hold.token.into(), hold),

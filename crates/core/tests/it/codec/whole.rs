@@ -16,6 +16,7 @@ use dlock_core::state::rw::RwLock;
 use dlock_core::state::semaphore::Semaphore;
 use dlock_core::time::LeaseInstant;
 use dlock_wire::names;
+use std::sync::Arc;
 
 #[test]
 fn what_goes_in_comes_out() {
@@ -86,7 +87,7 @@ fn the_bytes_are_these() {
     let ask = Ask { lease_ms: 9, queue_ms: Some(8), ..Ask::default() };
     let owner = Owner::from(&b"B"[..]);
     let place = Place { owner, since: NOW.back(2), ask };
-    fair.places.insert(6, Box::new(place));
+    fair.places.insert(6, Arc::new(place));
     let place = b"\x06\x01B\x02\x09\x01\x08\x00\x00\x00\x00";
     let fair_bytes = [b"\x01\x00\x03\x02", &held[..], b"\x00\x01", place].concat();
     assert_eq!(of(Body::Fair(Box::new(fair))), fair_bytes);
@@ -252,7 +253,7 @@ fn the_digest_sees_everything_but_times() {
         for (seq, owner) in [(6, b"A"), (8, b"B")] {
             let ask = Ask { lease_ms: 9, ..Ask::default() };
             let place = Place { owner: Owner::from(&owner[..]), since: NOW, ask };
-            fair.places.insert(seq, Box::new(place));
+            fair.places.insert(seq, Arc::new(place));
         }
         change(&mut fair);
         digest(Body::Fair(Box::new(fair)))
@@ -269,8 +270,10 @@ fn the_digest_sees_everything_but_times() {
             let last = fair.places.remove(&6).map(|place| (9, place));
             fair.places.extend(last);
         },
-        &|fair| fair.places.values_mut().for_each(|place| place.ask.bind_ms = Some(1)),
-        &|fair| fair.places.values_mut().for_each(|place| place.ask.lease_ms = 1),
+        &|fair| {
+            fair.places.values_mut().for_each(|place| Arc::make_mut(place).ask.bind_ms = Some(1))
+        },
+        &|fair| fair.places.values_mut().for_each(|place| Arc::make_mut(place).ask.lease_ms = 1),
     ];
     for (at, change) in changes.into_iter().enumerate() {
         assert_ne!(fair(change), same, "the change number {at}");
