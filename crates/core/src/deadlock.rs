@@ -171,7 +171,9 @@ impl Machine {
     fn conclude(&mut self, search: &Search<'_>, text: Option<String>) -> Option<String> {
         self.searched += search.looked_at as u64;
         let proves_nothing = text.is_some() && self.is_flushing();
-        self.counters.deadlock_searches_cut += u64::from(search.is_cut() || proves_nothing);
+        // Entries that are not waiters yet wait unseen.
+        let is_cut = search.is_cut() || self.waits.backlog() > 0;
+        self.counters.deadlock_searches_cut += u64::from(is_cut || proves_nothing);
         text.filter(|_| !proves_nothing)
     }
 }

@@ -77,7 +77,11 @@ impl Machine {
             }
             served += 1;
             step.served += 1;
-            let Some(slot) = self.find_first(queue) else { return };
+            let first = self.find_first(queue);
+            if self.adopt_first(first, resource) {
+                continue;
+            }
+            let Some(slot) = first else { return };
             let Some(waiter) = self.waits.get(slot) else { return };
             let leader = self.waits.leader(waiter);
             let (presence, call) = (leader.presence, leader.id.slot());

@@ -15,6 +15,7 @@ use crate::store::{Slot, Store};
 use crate::time::Now;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 impl Machine {
     /// The first sentence that is false, if any.
@@ -86,9 +87,11 @@ impl Machine {
             gone += of_queue;
             members += of_queue;
         }
-        ensure(seen - gone == waits.len(), || String::from("every waiter is in a queue"))?;
+        ensure(seen - gone + waits.backlog() == waits.len(), || {
+            String::from("every waiter is in a queue")
+        })?;
         ensure(gone == waits.gone(), || String::from("places that are gone are counted"))?;
-        ensure(waits.count() == (parked, seen - parked - members), || {
+        ensure(waits.count() == (parked, seen + waits.backlog() - parked - members), || {
             String::from("blocked and queued waiters are counted")
         })?;
         let places: usize = self.connections().iter().map(|(_, known)| known.places.len()).sum();
@@ -277,7 +280,14 @@ impl Machine {
                 };
                 let is_mirror = fair.mirrors == queue.1.serial && !queue.1.is_unsaved();
                 let waiters = self.waits().walk(queue.0).map(|(_, w)| (w.seq, &w.owner));
-                let places = fair.places.iter().map(|(seq, place)| (*seq, &place.owner));
+                let backlog = fair.backlog.as_ref().filter(|backlog| backlog.queue == queue.0);
+                let left: Vec<u64> =
+                    backlog.iter().flat_map(|b| b.entries(fair)).map(|(seq, _)| seq).collect();
+                ensure(!is_mirror || left.len() == self.waits().backlog_of(queue.0), || {
+                    format!("the entries of {name:?} that are not waiters yet are counted")
+                })?;
+                let places = fair.places.iter().filter(|(seq, _)| !left.contains(seq));
+                let places = places.map(|(seq, place)| (*seq, &place.owner));
                 ensure(!is_mirror || waiters.eq(places), || {
                     format!("the places of {name:?} are its queue")
                 })

@@ -3,6 +3,7 @@
 //! `queues` finds queues by key, and `groups` knows which waiters belong to one call for several keys. `owners` knows
 //! the waiters of each owner, `holders` the holders of keys with waiters, and `order` keeps waiting owners in order.
 
+mod backlog;
 mod budget;
 mod by_key;
 mod former;
@@ -28,7 +29,7 @@ use crate::state::fair::Place;
 use crate::state::hold::NO_CLIENT;
 use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 pub use budget::Budget;
 use core::cell::Cell;
@@ -41,7 +42,7 @@ pub use reorder::Aims;
 const FIRST_SEQ: u64 = 1 << 32;
 
 /// Sequence numbers from here on are not accepted from data: there must be room behind the last.
-const SEQ_MOST: u64 = 1 << 61;
+pub(crate) const SEQ_MOST: u64 = 1 << 61;
 
 /// From this number of readers on, they are listed before there is a waiter.
 const MANY_READERS: usize = 256;
@@ -87,6 +88,8 @@ pub struct Waits {
     pub graces: Wheel,
     /// Dirty queues: to be checked once the server accepts writes.
     stalled: BTreeSet<u32>,
+    /// Number of durable entries that are not waiters yet, by queue.
+    backlogs: BTreeMap<u32, usize>,
     /// More dirty queues, from the first on: after a quarantine, all queues of that time.
     all_stalled: core::ops::Range<u32>,
     /// Queues whose keys are gone and whose waiters are removed one by one.
@@ -123,6 +126,7 @@ impl Waits {
             timeouts: Wheel::default(),
             graces: Wheel::default(),
             stalled: BTreeSet::new(),
+            backlogs: BTreeMap::new(),
             all_stalled: 0..0,
             dropped: VecDeque::new(),
             calls: 0,
@@ -171,12 +175,12 @@ impl Waits {
 
     /// Number of blocked calls, and of queue entries without a call.
     pub fn count(&self) -> (usize, usize) {
-        (self.parked, self.waiters.len() - self.parked - self.members)
+        (self.parked, self.waiters.len() + self.backlog() - self.parked - self.members)
     }
 
-    /// Number of waiters in all queues.
+    /// Number of waiters in all queues, with the durable entries that are not waiters yet.
     pub fn len(&self) -> usize {
-        self.waiters.len() - self.gone
+        self.waiters.len() + self.backlog() - self.gone
     }
 
     /// Whether there are no waiters.
@@ -235,24 +239,19 @@ impl Waits {
 
     /// Puts a waiter into the queue of `key`; a new queue is of `kind`.
     pub fn join(&mut self, key: Key<'_>, kind: Kind, newcomer: Newcomer) -> u32 {
-        let mut queue = self.queue_of(key);
-        if let Some(id) = queue.filter(|&id| self.queues.get(id).is_some_and(|q| q.kind != kind)) {
-            // Left by waiters of another family, and not processed since.
-            self.leave_gone_of(id);
-            self.close_if_empty(id);
-            queue = self.queue_of(key);
-        }
-        let queue = queue.unwrap_or_else(|| self.open_queue(key, kind));
+        let queue = self.queue_for(key, kind);
         let (head, tail) = self.queues.get(queue).map_or((NIL, NIL), |q| (q.head, q.tail));
         let (prev, next) = match newcomer.rank {
             Rank::First => (NIL, head),
             Rank::Restored(seq) if seq < FIRST_SEQ => (NIL, head),
             Rank::Restored(seq) => self.gap_for(queue, seq),
+            Rank::Saved(seq, hint) => self.gap_near(queue, seq, hint),
             Rank::Last | Rank::Numbered(_) => (tail, NIL),
         };
         let seq = match newcomer.rank {
             // Below all that joined at the end, including those that a grant has removed and that may be restored.
             Rank::Restored(seq) if seq >= FIRST_SEQ => Some(seq),
+            Rank::Saved(seq, _) => Some(seq),
             Rank::First | Rank::Restored(_) => {
                 let first = self.waiters.get(head).map_or(FIRST_SEQ, |first| first.seq);
                 Some(first.min(FIRST_SEQ) - 1)
@@ -310,15 +309,6 @@ impl Waits {
             self.count_place(slot);
         }
         slot
-    }
-
-    /// The neighbours of a waiter with the sequence number `seq`, which must be unused.
-    fn gap_for(&self, queue: u32, seq: u64) -> (u32, u32) {
-        let next = self.walk_all(queue).find(|(_, waiter)| waiter.seq > seq);
-        match next {
-            Some((slot, waiter)) => (waiter.prev, slot),
-            None => (self.queues.get(queue).map_or(NIL, |queue| queue.tail), NIL),
-        }
     }
 
     /// Removes a waiter from its queue, and removes the queue with the last waiter. For a call for several keys it

@@ -1,13 +1,15 @@
 //! The answers of reading commands. They change nothing. They treat everything that has expired as ended, even where it
 //! cannot be removed (on a replica, during a pause).
 
+mod shown;
+
 use crate::ids::{HoldId, NO_ENTRY};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::{Presence, Waiter};
+use crate::queues::waiter::Waiter;
 use crate::regime::Role;
-use crate::state::fair::{Fair, Place};
+use crate::state::fair::Fair;
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
@@ -17,6 +19,7 @@ use crate::turn::Foreign;
 use alloc::vec::Vec;
 use dlock_wire::permit::PermitId;
 use dlock_wire::request::Mode;
+use shown::{Shown, saved_row};
 
 /// The reply of DLOCK.INFO and DFAIR.INFO.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -320,11 +323,16 @@ impl Machine {
                 .map(|place| saved_row(place, now))
                 .collect());
         }
-        let Some(queue) = self.waits().queue_of(key) else { return Ok(Vec::new()) };
+        let queue = self.waits().queue_of(key);
+        let fair = found.and_then(|resource| self.backlog_of(resource, key));
         let lease = self.lease_time(now.mono);
-        let waiting = self.waits().walk(queue).map(|(_, waiter)| waiter);
-        let waiting = waiting.filter(|waiter| !self.waits().is_over(waiter, now.mono, lease));
-        Ok(waiting.take(most).map(|waiter| self.row(waiter, now)).collect())
+        let waiting = self.shown(queue, fair, now).map(|shown| match shown {
+            Shown::Waiter(waiter) => self.row(waiter, now),
+            Shown::Entry(entry, until) => {
+                WaiterInfo { remaining_ms: Some(until - lease), ..saved_row(entry, now) }
+            }
+        });
+        Ok(waiting.take(most).collect())
     }
 
     /// POSITION: 0 for a holder, else the position in the queue, counted from 1; `None` for neither. A waiter that also
@@ -346,6 +354,11 @@ impl Machine {
         if let Some(fair) = found.and_then(|resource| self.mirror_only(resource)) {
             let place = fair.places.values().position(|place| *place.owner == *owner);
             return Ok(place.map(|ahead| ahead + 1).or_else(|| holds.then_some(0)));
+        }
+        if let Some(fair) = found.and_then(|resource| self.backlog_of(resource, key)) {
+            let mut shown = self.shown(waits.queue_of(key), Some(fair), now);
+            let ahead = shown.position(|shown| shown.owner() == owner);
+            return Ok(ahead.map(|ahead| ahead + 1).or_else(|| holds.then_some(0)));
         }
         let is_over = |waiter: &Waiter| waits.is_over(waiter, now.mono, lease);
         let place =
@@ -389,8 +402,11 @@ impl Machine {
             return fair.places.len();
         }
         let waits = self.waits();
-        let Some(queue) = waits.queue_of(key) else { return 0 };
         let lease = self.lease_time(now.mono);
+        if let Some(fair) = resource.and_then(|resource| self.backlog_of(resource, key)) {
+            return self.shown(waits.queue_of(key), Some(fair), now).count();
+        }
+        let Some(queue) = waits.queue_of(key) else { return 0 };
         let is_due = waits.timeouts.next().is_some_and(|at| at <= now.mono.0)
             || waits.graces.next().is_some_and(|at| at <= lease.0);
         if is_due {
@@ -398,24 +414,6 @@ impl Machine {
             waits.walk(queue).filter(|(_, waiter)| !over(waiter)).count()
         } else {
             waits.len_of(queue)
-        }
-    }
-
-    fn row(&self, waiter: &Waiter, now: Now) -> WaiterInfo {
-        let call = self.waits().leader(waiter);
-        WaiterInfo {
-            owner: waiter.owner.to_vec(),
-            client: waiter.client,
-            waiting_ms: now.mono.0.saturating_sub(waiter.since.0) / 1_000,
-            remaining_ms: match call.presence {
-                // A timed-out call still counted here has QUEUE, and is a queue entry like others.
-                Presence::Parked { until } => {
-                    until.filter(|&until| until > now.mono).map(|until| until - now.mono)
-                }
-                Presence::Queued | Presence::Member => None,
-                Presence::Absent { until } => Some(until - self.lease_time(now.mono)),
-            },
-            label: call.ask.label.to_vec(),
         }
     }
 
@@ -439,17 +437,6 @@ impl Machine {
 
 fn held_ms(hold: &Hold, now: Now) -> Millis {
     now.mono.0.saturating_sub(hold.since.0) / 1_000
-}
-
-/// A queue entry without a waiter on this server.
-fn saved_row(place: &Place, now: Now) -> WaiterInfo {
-    WaiterInfo {
-        owner: place.owner.to_vec(),
-        client: NO_CLIENT,
-        waiting_ms: now.mono.0.saturating_sub(place.since.0) / 1_000,
-        remaining_ms: None,
-        label: place.ask.label.to_vec(),
-    }
 }
 
 const _: () = assert!(NO_CLIENT == 0, "0 is shown for `no connection`");

@@ -205,6 +205,7 @@ impl Machine {
             let name = name.to_vec();
             let from = Key { db, name: &name };
             if from != key {
+                self.adopt_rest(resource);
                 self.forget_taken(|gone| gone == key);
                 self.readdress(from, key);
                 if resource.kind().minds_its_queue() && self.regime.is_primary() {
@@ -241,6 +242,7 @@ impl Machine {
 
     /// Two databases were swapped: holds go with the data, waiters stay with the database number.
     pub fn swapped(&mut self, turn: &mut Turn<'_>, (a, b): (u32, u32)) {
+        self.adopt_swapped(turn.keys, a, b);
         self.begin_swap(a, b, false);
         self.flush_some(turn);
     }
@@ -248,6 +250,7 @@ impl Machine {
     /// As [`Machine::swapped`], when records were replayed since, perhaps between several swaps. Entries from these
     /// records have the right address already, so each entry is looked for on both sides.
     pub fn swapped_before_replay(&mut self, turn: &mut Turn<'_>, (a, b): (u32, u32)) {
+        self.adopt_swapped(turn.keys, a, b);
         self.begin_swap(a, b, true);
         self.flush_some(turn);
     }

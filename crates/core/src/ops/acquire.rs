@@ -10,6 +10,7 @@ use crate::ops::call::{presence_of, refused_in_script};
 use crate::queues::waiter::{Presence, Rank, Want};
 use crate::requests::{Asks, Call};
 use crate::state::resource::{Body, Resource};
+use crate::store::Slot;
 use crate::terms::Terms;
 use crate::turn::{Step, Turn};
 use dlock_wire::permit::PermitId;
@@ -79,6 +80,11 @@ impl Machine {
             && !self.is_over(key.1, turn.now, request)
         {
             self.end_due_leases(turn, core::iter::once(key));
+            if self.has_backlog(key.1)
+                && let Slot::Here(resource) = turn.keys.get(key.1)
+            {
+                self.adopt_owner(resource, call.owner);
+            }
             if let Some(circle) = self.circle(turn, key, (call.owner, want)) {
                 self.counters.deadlocks_refused += 1;
                 turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, circle));
@@ -102,6 +108,7 @@ impl Machine {
     ) -> Option<Outcome> {
         let Terms { owner, want, .. } = terms;
         let too_wide = self.make_semaphore(step, resource, want);
+        self.adopt_owner(resource, owner);
         // The first waiter comes before this call, even if no alarm has served it yet.
         self.hand_on(step, resource);
         if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.want) {
@@ -186,7 +193,8 @@ impl Machine {
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return true };
         step.overtakes = Some(queue);
-        goes_first(resource, owner, want) || self.first_in(queue).is_none()
+        goes_first(resource, owner, want)
+            || (self.first_in(queue).is_none() && self.waits.backlog_of(queue) == 0)
     }
 
     /// The answer to a call that does not wait: Null while holds are in the way or nothing is free, otherwise the

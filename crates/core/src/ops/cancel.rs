@@ -36,6 +36,7 @@ impl Machine {
 
     /// Returns whether the owner left the queue or returned an unclaimed grant. The caller hands off.
     fn cancel_here(&mut self, step: &mut Step<'_>, resource: &mut Resource, owner: &[u8]) -> bool {
+        self.adopt_owner(resource, owner);
         if let Some(slot) = self.waits.place_at(step.key, owner) {
             if let Some(waiter) = self.forget_place(slot)
                 && waiter.presence.is_parked()

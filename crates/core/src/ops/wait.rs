@@ -69,11 +69,13 @@ impl Machine {
     /// Whether the queues have room for `more` waiters, one of them for `key`.
     pub(crate) fn has_room(&self, key: Key<'_>, more: usize) -> Result<(), Outcome> {
         let queue = self.waits.queue_of(key);
-        let mut here = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
+        let backlog = queue.map_or(0, |queue| self.waits.backlog_of(queue));
+        let len = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
+        let mut here = len + backlog;
         if here >= self.settings.max_waiters_per_key
             && let Some(queue) = queue
         {
-            here = self.waits.len_of(queue);
+            here = self.waits.len_of(queue) + backlog;
         }
         let (most, setting) = if here >= self.settings.max_waiters_per_key {
             (here, "dlock.max-waiters-per-key")

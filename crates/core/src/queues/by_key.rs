@@ -99,6 +99,7 @@ impl Waits {
     }
 
     pub(super) fn close_queue(&mut self, id: u32) {
+        self.set_backlog(id, 0);
         self.forget_holders(id);
         let Some(queue) = self.queues.get(id) else { return };
         let hash = hash_key(self.keys, queue.key());
@@ -109,6 +110,7 @@ impl Waits {
 
     /// All waiters have their answer. The queue is no longer found by its key, and its waiters block no others.
     pub fn set_answered(&mut self, id: u32) {
+        self.set_backlog(id, 0);
         self.forget_holders(id);
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.is_answered = true;
@@ -196,6 +198,15 @@ impl Waits {
         unsaved.unwrap_or_default()
     }
 
+    /// Gives changes back that [`Waits::take_unsaved`] took.
+    pub fn put_unsaved(&mut self, queue: u32, unsaved: Vec<(u64, u32)>) {
+        if !unsaved.is_empty()
+            && let Some(queue) = self.queues.get_mut(queue)
+        {
+            queue.more.get_or_insert_default().unsaved = unsaved;
+        }
+    }
+
     /// A value begins to mirror a durable queue: all waiters have to be copied to it.
     pub fn tell_all(&mut self, queue: u32) {
         if let Some(queue) = self.queues.get_mut(queue)
@@ -232,6 +243,7 @@ impl Waits {
     /// Drops the waiters of this queue together with its key; they are too many for one step. From now on it is not the
     /// queue of its key: the next waiter begins another one. [`Waits::next_dropped`] drains it.
     pub fn drop_queue(&mut self, id: u32) {
+        self.set_backlog(id, 0);
         self.forget_holders(id);
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.is_dropped = true;

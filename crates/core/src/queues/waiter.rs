@@ -149,6 +149,9 @@ pub enum Rank {
     First,
     /// Behind all others, with this sequence number if it is larger than theirs.
     Numbered(u64),
+    /// The position of a saved queue entry with this sequence number. It is most likely right behind the waiter in
+    /// this slot.
+    Saved(u64, u32),
     /// The former position of a waiter with this sequence number, which has left since.
     Restored(u64),
 }

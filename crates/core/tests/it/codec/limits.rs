@@ -119,7 +119,7 @@ fn impossible_places() {
     };
     let one = |change: &dyn Fn(&mut Place)| {
         let change = move |fair: &mut Fair| {
-            fair.places.values_mut().take(1).for_each(|place| change(Arc::make_mut(place)))
+            fair.places.values_mut().take(1).for_each(|place| change(Arc::make_mut(place)));
         };
         all_refused(two, |fair| Body::Fair(Box::new(fair)), &[&change]);
     };

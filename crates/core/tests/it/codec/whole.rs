@@ -271,7 +271,7 @@ fn the_digest_sees_everything_but_times() {
             fair.places.extend(last);
         },
         &|fair| {
-            fair.places.values_mut().for_each(|place| Arc::make_mut(place).ask.bind_ms = Some(1))
+            fair.places.values_mut().for_each(|place| Arc::make_mut(place).ask.bind_ms = Some(1));
         },
         &|fair| fair.places.values_mut().for_each(|place| Arc::make_mut(place).ask.lease_ms = 1),
     ];

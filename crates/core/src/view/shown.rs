@@ -1,0 +1,85 @@
+//! What reading commands show of a queue, also while its saved entries are adopted.
+
+use super::WaiterInfo;
+use crate::machine::Machine;
+use crate::queues::waiter::{Presence, Waiter};
+use crate::state::fair::{Fair, Place};
+use crate::state::hold::NO_CLIENT;
+use crate::time::{LeaseInstant, Now};
+
+/// A waiter, or a saved entry that is not a waiter yet.
+pub(super) enum Shown<'a> {
+    /// A waiter.
+    Waiter(&'a Waiter),
+    /// An entry, and the end of its grace.
+    Entry(&'a Place, LeaseInstant),
+}
+
+impl Shown<'_> {
+    /// Its owner.
+    pub(super) fn owner(&self) -> &[u8] {
+        match self {
+            Self::Waiter(waiter) => &waiter.owner,
+            Self::Entry(entry, _) => &entry.owner,
+        }
+    }
+}
+
+impl Machine {
+    /// The waiters of a queue and the entries of its backlog, in order of service, without those whose wait is over.
+    pub(super) fn shown<'a>(
+        &'a self,
+        queue: Option<u32>,
+        fair: Option<&'a Fair>,
+        now: Now,
+    ) -> impl Iterator<Item = Shown<'a>> {
+        let (waits, mono, lease) = (self.waits(), now.mono, self.lease_time(now.mono));
+        let waiters = queue.into_iter().flat_map(|queue| waits.walk(queue));
+        let waiters = waiters.map(|(_, waiter)| waiter);
+        let mut waiters = waiters.filter(move |w| !waits.is_over(w, mono, lease)).peekable();
+        let backlog = fair.and_then(|fair| Some((fair.backlog.as_deref()?, fair)));
+        let entries = backlog.into_iter().flat_map(|(backlog, fair)| {
+            let until = |entry: &Place| self.grace_of(backlog, entry);
+            backlog.entries(fair).map(move |(seq, entry)| (seq, &**entry, until(entry)))
+        });
+        let mut entries = entries.filter(move |&(_, _, until)| until > lease).peekable();
+        core::iter::from_fn(move || {
+            let first = entries.peek().map(|&(seq, _, _)| seq);
+            let is_entry = first.is_some_and(|seq| waiters.peek().is_none_or(|w| seq < w.seq));
+            if is_entry {
+                return entries.next().map(|(_, entry, until)| Shown::Entry(entry, until));
+            }
+            waiters.next().map(Shown::Waiter)
+        })
+    }
+
+    /// The row of a waiter.
+    pub(super) fn row(&self, waiter: &Waiter, now: Now) -> WaiterInfo {
+        let call = self.waits().leader(waiter);
+        WaiterInfo {
+            owner: waiter.owner.to_vec(),
+            client: waiter.client,
+            waiting_ms: now.mono.0.saturating_sub(waiter.since.0) / 1_000,
+            remaining_ms: match call.presence {
+                // A timed-out call still counted here has QUEUE, and is a queue entry like others.
+                Presence::Parked { until } => {
+                    until.filter(|&until| until > now.mono).map(|until| until - now.mono)
+                }
+                Presence::Queued | Presence::Member => None,
+                Presence::Absent { until } => Some(until - self.lease_time(now.mono)),
+            },
+            label: call.ask.label.to_vec(),
+        }
+    }
+}
+
+/// A queue entry without a waiter on this server.
+pub(super) fn saved_row(place: &Place, now: Now) -> WaiterInfo {
+    WaiterInfo {
+        owner: place.owner.to_vec(),
+        client: NO_CLIENT,
+        waiting_ms: now.mono.0.saturating_sub(place.since.0) / 1_000,
+        remaining_ms: None,
+        label: place.ask.label.to_vec(),
+    }
+}
