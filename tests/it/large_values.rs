@@ -179,3 +179,52 @@ fn a_latch_with_very_many_requests_opens() {
     assert_eq!(client.cmd(&["EXISTS", "l"]).int(), 0);
     server.left_over_check();
 }
+
+/// Owners in a queue that is restored: too many for one step.
+const QUEUED: usize = 3_000;
+
+#[test]
+fn a_restored_queue_is_whole_while_its_entries_become_waiters() {
+    let server = start();
+    let mut client = server.client();
+    let ask = |key: &str, owner: &str| {
+        args!["DFAIR.ACQUIRE", key, owner, "PX", 600_000, "QUEUE", 600_000]
+    };
+    let owners: Vec<String> = (0..QUEUED).map(|n| format!("o{n}")).collect();
+    let calls: Vec<_> = owners.iter().map(|owner| ask("f", owner)).collect();
+    client.cmd(&args!["DFAIR.ACQUIRE", "f", "holder", "PX", 600_000]).int();
+    client.pipeline(&calls);
+    let dump = server.cmd(&["DUMP", "f"]).bytes();
+    assert_eq!(server.cmd(&["DEL", "f"]).int(), 1);
+    let last = &owners[QUEUED - 1];
+    let replies = client.pipeline(&[
+        args!["RESTORE", "f", 0, &dump],
+        ask("f", last),
+        args!["DFAIR.POSITION", "f", last],
+        ask("f", "new"),
+        args!["DFAIR.POSITION", "f", "new"],
+        args!["DFAIR.POSITION", "f", owners[QUEUED / 2]],
+        args!["DUMP", "f"],
+        args!["RENAME", "f", "g"],
+        args!["DFAIR.POSITION", "f", last],
+    ]);
+    let position = |at: usize| usize::try_from(replies[at].int()).unwrap();
+    assert_eq!([2, 4, 5].map(position), [QUEUED, QUEUED + 1, QUEUED / 2 + 1]);
+    // The first owner holds the old name, and the others still wait for that.
+    assert_eq!(position(8), QUEUED - 1);
+    let mut expected = [&owners[..], &["new".to_owned()]].concat();
+    server.cmd(&args!["RESTORE", "again", 0, &replies[6].bytes()]).ok();
+    assert_eq!(queued(&server, "again"), expected);
+    expected.remove(0);
+    assert_eq!(queued(&server, "f"), expected);
+    assert_eq!(queued(&server, "g"), [""; 0]);
+    for key in ["f", "g", "again"] {
+        assert_eq!(server.cmd(&["DEL", key]).int(), 1);
+    }
+    server.left_over_check();
+}
+
+fn queued(server: &Server, key: &str) -> Vec<String> {
+    let rows = server.cmd(&["DFAIR.WAITERS", key]).items();
+    rows.iter().map(|row| row.field("owner").text()).collect()
+}
