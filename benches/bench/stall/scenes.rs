@@ -1,5 +1,7 @@
 //! The scenes, at the default limits.
 
+mod loaded;
+
 use std::{net::Shutdown, time::Duration};
 
 use super::{Meter, Scene};
@@ -9,7 +11,7 @@ use crate::{
     wire::{Batch, Wire},
 };
 
-pub(super) const SCENES: [Scene; 41] = [
+pub(super) const SCENES: [Scene; 45] = [
     scene("1,000,000 QUEUE entries are made", queue_entries),
     Scene {
         name: "FLUSHALL ASYNC of 1,000,000 holds",
@@ -83,6 +85,15 @@ pub(super) const SCENES: [Scene; 41] = [
     scene("POSITION of the last of 99,000 who wait", position),
     scene("INFO of a key for which 99,000 wait, while a wait is due", info_while_due),
     scene("500,000 wait, the quarantine ends", quarantine),
+    scene("90,000 wait for a DFAIR lock, the server is promoted", loaded::promote),
+    Scene {
+        name: "RESTORE of a DFAIR lock, 90,000 wait",
+        run: loaded::restore,
+        plain: Some(plain_restore),
+        is_excepted: true,
+    },
+    scene("DEL of a DFAIR lock, 9,000 blocked and 90,000 queued", loaded::delete_with_calls),
+    scene("DEL of a lock, 99,000 wait, one for two", loaded::delete_with_call_for_two),
 ];
 
 const fn scene(name: &'static str, run: fn(&Server, &Meter)) -> Scene {
