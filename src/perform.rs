@@ -100,10 +100,7 @@ pub fn park(ctx: Ctx<'_>, effects: &mut Effects) -> bool {
 
 /// Answers the caller of a command.
 pub fn answer(ctx: Ctx<'_>, effects: &mut Effects) {
-    match effects.reply.take() {
-        Some(outcome) => command::reply(ctx, &outcome),
-        None => ctx.reply_null(),
-    }
+    command::reply(ctx, &effects.reply.take().unwrap_or(Outcome::Null));
 }
 
 fn event_name(event: Event) -> &'static CStr {

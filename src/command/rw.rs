@@ -1,12 +1,9 @@
-//! DRW: translates requests into calls of the machine, and writes INFO.
+//! DRW: translates requests into calls of the machine.
 
 use dlock_core::store::Store;
-use dlock_core::view::RwInfo;
-use dlock_wire::reply::{info, rw_info};
-use dlock_wire::request::{Mode, Request};
+use dlock_wire::request::Request;
 
-use super::{Desk, Fields};
-use crate::ffi::Ctx;
+use super::Desk;
 
 pub(super) fn write(desk: Desk<'_, impl Store>, request: &Request<'_>) {
     let Desk { machine, store, now, caller, fx } = desk;
@@ -17,23 +14,4 @@ pub(super) fn write(desk: Desk<'_, impl Store>, request: &Request<'_>) {
         Request::RwBreak { key, owner } => machine.rw_break(store, now, caller, (key, owner), fx),
         _ => super::misplaced(request),
     }
-}
-
-pub(super) fn show(ctx: Ctx<'_>, found: &RwInfo) {
-    let mode = match found.mode {
-        None => rw_info::MODE_FREE,
-        Some(Mode::Read) => rw_info::MODE_READ,
-        Some(Mode::Write) => rw_info::MODE_WRITE,
-    };
-    let fields = Fields::begin(ctx, &rw_info::FIELDS)
-        .text(rw_info::KIND, info::KIND_RW.as_bytes())
-        .text(rw_info::MODE, mode.as_bytes())
-        .field(rw_info::WRITER);
-    match &found.writer {
-        Some(writer) => super::show_holder(ctx, writer),
-        None => ctx.reply_null(),
-    }
-    fields.field(rw_info::READERS);
-    super::show_rows(ctx, &found.readers, super::show_holder);
-    fields.number(rw_info::WAITERS, found.waiters as u64);
 }

@@ -1,5 +1,8 @@
 //! Permit ids: UUIDs in their canonical text, `8-4-4-4-12` hexadecimal digits.
 
+use core::fmt;
+use core::ops::Deref;
+
 /// The id of a granted permit.
 pub type PermitId = [u8; 16];
 
@@ -48,4 +51,36 @@ pub fn text(id: &PermitId) -> [u8; TEXT_LEN] {
         text[at] = b"0123456789abcdef"[usize::from(digit)];
     }
     text
+}
+
+/// A permit id as text, in lower case.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PermitText([u8; TEXT_LEN]);
+
+impl PermitText {
+    /// The text of an id.
+    pub fn of(id: &PermitId) -> Self {
+        Self(text(id))
+    }
+}
+
+impl Deref for PermitText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        // It is ASCII.
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for PermitText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self)
+    }
+}
+
+impl fmt::Debug for PermitText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
 }

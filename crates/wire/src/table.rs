@@ -17,7 +17,7 @@ mod semaphore;
 
 pub use id::{CommandId, LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
 
-use crate::reply::ErrorCode;
+use crate::reply::{ErrorCode, Field};
 
 /// Every command, in the order of the reference page.
 pub static COMMANDS: &[Command] = &[
@@ -111,6 +111,8 @@ pub struct Command {
     pub args: &'static [Arg],
     /// Its reply (Markdown).
     pub reply: &'static str,
+    /// The maps of its reply: an introduction, empty for the first, and the fields.
+    pub maps: &'static [(&'static str, &'static [Field])],
     /// Errors of dlock that it can return, and when (Markdown).
     pub errors: &'static [(ErrorCode, &'static str)],
     /// Its behaviour, case by case (Markdown).

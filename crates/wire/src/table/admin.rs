@@ -33,6 +33,7 @@ pub(super) const UNBLOCK: Command = Command {
         ),
     ],
     reply: "Integer: 1 if it ended a blocked call of dlock, else 0.",
+    maps: &[],
     errors: &[],
     notes: "Works for the blocked calls of all dlock commands on every server version. \
         CLIENT UNBLOCK does the same where the server makes that safe (Redis 7.4, Valkey 8).",
@@ -66,6 +67,7 @@ pub(super) const APPLY: Command = Command {
         ),
     ],
     reply: "None that a client sees.",
+    maps: &[],
     errors: &[],
     notes: "Replicas and the append-only file get this command in place of the commands above: the \
         effect with its outcome, never the request. This page lists it because statistics of \

@@ -1,6 +1,7 @@
 //! Identifiers of commands.
 
 use super::{COMMANDS, Command};
+use crate::reply::Kind;
 
 /// Identifies the command of a row, a request or an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,6 +28,39 @@ impl CommandId {
     /// The row of this command.
     pub fn command(self) -> Option<&'static Command> {
         COMMANDS.iter().find(|command| command.id == self)
+    }
+
+    /// The INFO command of a family.
+    pub const fn info(kind: Kind) -> Self {
+        match kind {
+            Kind::Lock => Self::Lock(LockVerb::Info),
+            Kind::Fair => Self::Fair(LockVerb::Info),
+            Kind::ReadWrite => Self::Rw(RwVerb::Info),
+            Kind::Semaphore => Self::Sem(SemVerb::Info),
+            Kind::Latch => Self::Latch(LatchVerb::Info),
+        }
+    }
+
+    /// The WAITERS command of a family.
+    pub const fn waiters(kind: Kind) -> Self {
+        match kind {
+            Kind::Lock => Self::Lock(LockVerb::Waiters),
+            Kind::Fair => Self::Fair(LockVerb::Waiters),
+            Kind::ReadWrite => Self::Rw(RwVerb::Waiters),
+            Kind::Semaphore => Self::Sem(SemVerb::Waiters),
+            Kind::Latch => Self::Latch(LatchVerb::Waiters),
+        }
+    }
+
+    /// The POSITION command of a family; `None` for latches, whose waiters have no owner.
+    pub const fn position(kind: Kind) -> Option<Self> {
+        Some(match kind {
+            Kind::Lock => Self::Lock(LockVerb::Position),
+            Kind::Fair => Self::Fair(LockVerb::Position),
+            Kind::ReadWrite => Self::Rw(RwVerb::Position),
+            Kind::Semaphore => Self::Sem(SemVerb::Position),
+            Kind::Latch => return None,
+        })
     }
 
     /// The name as it is registered and documented, for example `DLOCK.ACQUIRE`.

@@ -5,7 +5,7 @@ use super::{
     Access, Arg, ArgKind, Bounds, Command, CommandId, Group, KeyFlag, LatchVerb, acl, errors, lock,
 };
 use crate::names::LATCH_MAX;
-use crate::reply::ErrorCode;
+use crate::reply::{ErrorCode, LatchInfo};
 
 const BASE: Command = Command { group: Group::Latch, args: &[LATCH], ..lock::BASE };
 
@@ -99,13 +99,8 @@ pub(super) const INFO: Command = Command {
     name: "DLATCH.INFO",
     id: CommandId::Latch(LatchVerb::Info),
     summary: "Shows the count of the latch.",
-    reply: "Map, or Null for an open or missing latch:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `count` | the remaining count |\n\
-        | `initial` | the initial count |\n\
-        | `ttl-ms` | the remaining time; -1: no limit |\n\
-        | `waiters` | the number of waiting calls |",
+    reply: "Map, or Null for an open or missing latch:",
+    maps: &[("", LatchInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DLATCH.INFO ready\n\
         1# \"count\" => (integer) 2\n\

@@ -5,7 +5,7 @@ use super::args::{
     QUEUE, REQID, TOKEN,
 };
 use super::{Access, Arg, Command, CommandId, Group, KeyFlag, Keys, LockVerb, acl, errors};
-use crate::reply::ErrorCode;
+use crate::reply::{ErrorCode, LockInfo, WaiterInfo};
 
 const NOT_HELD: (ErrorCode, &str) = (
     ErrorCode::NotHeld,
@@ -29,6 +29,7 @@ pub(super) const BASE: Command = Command {
     key_flags: &[KeyFlag::Ro, KeyFlag::Access],
     args: &[KEY],
     reply: "",
+    maps: &[],
     errors: &[],
     notes: "",
     example: "",
@@ -214,20 +215,8 @@ pub(super) const INFO: Command = Command {
     name: "DLOCK.INFO",
     id: CommandId::Lock(LockVerb::Info),
     summary: "Shows the holder of the lock.",
-    reply: "Map, or Null if nothing is there:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `kind` | the family: `dlock` or `dfair` |\n\
-        | `owner` | the holder; empty without one (there is a queue, or the lock is closed by \
-        `dlock.lock-delay-ms`) |\n\
-        | `token` | fencing token of the hold |\n\
-        | `holds` | how often the owner holds the lock; 0 without a holder |\n\
-        | `lease-ms` | length of the lease |\n\
-        | `ttl-ms` | the remaining lease |\n\
-        | `held-ms` | how long the owner has held the lock |\n\
-        | `label` | LABEL of the hold |\n\
-        | `bound-client` | id of the connection that BIND binds the hold to; 0 for none |\n\
-        | `waiters` | length of the queue |",
+    reply: "Map, or Null if nothing is there:",
+    maps: &[("", LockInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DLOCK.INFO orders:7\n\
         \x201# \"kind\" => \"dlock\"\n\
@@ -252,14 +241,8 @@ pub(super) const WAITERS: Command = Command {
     flags: "readonly",
     acl: acl::READ_SLOW,
     args: &[KEY, COUNT],
-    reply: "Array of maps in queue order, empty without waiters:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `owner` | the waiting owner |\n\
-        | `client-id` | id of the waiting connection; 0: no connection |\n\
-        | `waiting-ms` | how long the waiter has waited |\n\
-        | `remaining-ms` | how long it will still wait; -1: no limit |\n\
-        | `label` | LABEL of the place |",
+    reply: "Array of maps in queue order, empty without waiters:",
+    maps: &[("", WaiterInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DLOCK.WAITERS orders:7 COUNT 10\n\
         1) 1# \"owner\" => \"worker-2\"\n\

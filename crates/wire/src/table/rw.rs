@@ -4,7 +4,7 @@ use super::args::{
     BIND, BLOCK, HOLD_LEASE, IF_TOKEN, KEY, LABEL, NEW_LEASE, NOTIFY, OWNER, QUEUE, REQID,
 };
 use super::{Access, Arg, Command, CommandId, Group, KeyFlag, RwVerb, acl, errors, lock};
-use crate::reply::ErrorCode;
+use crate::reply::{ErrorCode, HolderInfo, RwInfo};
 
 const BASE: Command = Command { group: Group::Rw, ..lock::BASE };
 
@@ -175,26 +175,8 @@ pub(super) const INFO: Command = Command {
     complexity: "O(N) with N the number of readers",
     flags: "readonly",
     acl: acl::READ_SLOW,
-    reply: "Map, or Null if nothing is there:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `kind` | the family: `drw` |\n\
-        | `mode` | `write` with a write hold, else `read` with read holds, else `free` (there is a \
-        queue, or the lock is closed by `dlock.lock-delay-ms`) |\n\
-        | `writer` | the write hold, a map as below; Null without one |\n\
-        | `readers` | the read holds, an array of maps as below |\n\
-        | `waiters` | length of the queue |\n\n\
-        Each hold is a map:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `owner` | the holder |\n\
-        | `token` | fencing token of the hold |\n\
-        | `holds` | how often the owner holds the lock in this mode |\n\
-        | `lease-ms` | length of the lease |\n\
-        | `ttl-ms` | the remaining lease |\n\
-        | `held-ms` | how long the owner has held the lock |\n\
-        | `label` | LABEL of the hold |\n\
-        | `bound-client` | id of the connection that BIND binds the hold to; 0 for none |",
+    reply: "Map, or Null if nothing is there:",
+    maps: &[("", RwInfo::FIELDS), ("Each hold is a map:", HolderInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DRW.INFO catalog\n\
         1# \"kind\" => \"drw\"\n\

@@ -7,7 +7,7 @@ use super::{
     Access, Arg, ArgKind, Bounds, Command, CommandId, Group, KeyFlag, SemVerb, acl, errors, lock,
 };
 use crate::names::PERMITS_MAX;
-use crate::reply::ErrorCode;
+use crate::reply::{ErrorCode, PermitInfo, SemInfo};
 
 const BASE: Command = Command { group: Group::Semaphore, args: &[SEMAPHORE], ..lock::BASE };
 
@@ -320,15 +320,8 @@ pub(super) const INFO: Command = Command {
     name: "DSEM.INFO",
     id: CommandId::Sem(SemVerb::Info),
     summary: "Shows the capacity of a semaphore and the use of its permits.",
-    reply: "Map, or Null if nothing is there:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `capacity` | the number of permits; 0 for a semaphore that has waiters but does not \
-        exist yet |\n\
-        | `available` | how many are available; negative while more are out than the capacity |\n\
-        | `leased` | how many are out by ACQUIRE |\n\
-        | `taken` | how many are out by TAKE and DRAIN |\n\
-        | `waiters` | length of the queue |",
+    reply: "Map, or Null if nothing is there:",
+    maps: &[("", SemInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DSEM.INFO licences\n\
         1# \"capacity\" => (integer) 10\n\
@@ -346,16 +339,8 @@ pub(super) const PERMITS: Command = Command {
     complexity: "O(N) with N the number of listed permits",
     flags: "readonly",
     acl: acl::READ_SLOW,
-    reply: "Array of maps, empty if no permit is out:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `id` | the permit id |\n\
-        | `owner` | the owner |\n\
-        | `count` | how many permits the id stands for |\n\
-        | `ttl-ms` | the remaining lease |\n\
-        | `held-ms` | how long the owner has held the permit |\n\
-        | `label` | LABEL of the permit |\n\
-        | `bound-client` | id of the connection that BIND binds the permit to; 0 for none |",
+    reply: "Array of maps, empty if no permit is out:",
+    maps: &[("", PermitInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DSEM.PERMITS licences\n\
         1) 1# \"id\" => \"0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\"\n\

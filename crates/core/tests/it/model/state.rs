@@ -1,5 +1,6 @@
 //! The parts of the model, and its answers.
 
+use dlock_wire::reply::HolderInfo;
 use dlock_wire::request::Mode;
 
 /// An answer, as the specification names it.
@@ -66,28 +67,15 @@ pub enum Family {
     Rw,
 }
 
-/// A hold, as INFO shows it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Shown {
-    pub owner: String,
-    pub token: u64,
-    pub holds: u32,
-    pub lease_ms: u64,
-    pub ttl_ms: u64,
-    pub held_ms: u64,
-    pub label: String,
-    pub bound_client: u64,
-}
-
 /// The reply of INFO, of all families.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Info {
     /// The holder of the lock, or the writer.
-    pub writer: Option<Shown>,
-    pub readers: Vec<Shown>,
+    pub writer: Option<HolderInfo>,
+    pub readers: Vec<HolderInfo>,
     /// Time for which lock-delay keeps it closed; INFO of a read-write lock does not show it.
     pub closed_ms: u64,
-    pub waiters: usize,
+    pub waiters: u64,
 }
 
 impl Info {
@@ -95,9 +83,6 @@ impl Info {
         self.writer.iter().chain(&self.readers).any(|hold| hold.token == token)
     }
 }
-
-/// One row of WAITERS: owner, connection, waiting, remaining, label.
-pub type Row = (String, u64, u64, Option<u64>, String);
 
 /// A lock for one holder, or the write side of a read-write lock.
 #[derive(Debug, Clone)]

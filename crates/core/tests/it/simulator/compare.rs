@@ -1,15 +1,15 @@
 //! Compares the machine with the model: the same answers and the same views.
 
 use super::{OWNERS, Simulation};
-use crate::model::{Answer, Counters, Family, Info, KEYS, Model, Out, Row, Shown};
+use crate::model::{Answer, Counters, Family, Info, KEYS, Model, Out};
 use crate::support::{Keys, Seen, World};
 use dlock_core::effects::Outcome;
 use dlock_core::machine::Machine;
 use dlock_core::resource::Kind;
 use dlock_core::store::Key;
 use dlock_core::time::Now;
-use dlock_core::view::HolderInfo;
-use dlock_wire::request::Mode;
+use dlock_wire::reply::RwMode;
+use std::time::Duration;
 
 impl Simulation {
     pub(super) fn compare(
@@ -84,13 +84,6 @@ impl Simulation {
             }
             assert_eq!(info, expected, "INFO {name}");
             let rows = machine.waiters(keys, now, (kind, key), usize::MAX).expect("the family");
-            let rows: Vec<Row> = rows
-                .into_iter()
-                .map(|row| {
-                    let (owner, label) = (lossy(&row.owner), lossy(&row.label));
-                    (owner, row.client, row.waiting_ms, row.remaining_ms, label)
-                })
-                .collect();
             assert_eq!(rows, self.model.rows(k), "WAITERS {name}");
             let position = machine.position(keys, now, (kind, key), owner.as_bytes());
             assert_eq!(position, Ok(self.model.position(k, owner)), "POSITION {name} {owner}");
@@ -123,20 +116,10 @@ fn lock_info(
     (kind, key): (Kind, Key<'_>),
 ) -> Option<Info> {
     let info = machine.lock_info(keys, now, kind, key).expect("the family")?;
-    let is_held = info.holds > 0;
     Some(Info {
-        closed_ms: if is_held { 0 } else { info.ttl_ms },
+        closed_ms: millis(info.closed_for),
         waiters: info.waiters,
-        writer: is_held.then(|| Shown {
-            owner: lossy(&info.owner),
-            token: info.token,
-            holds: info.holds,
-            lease_ms: info.lease_ms,
-            ttl_ms: info.ttl_ms,
-            held_ms: info.held_ms,
-            label: lossy(&info.label),
-            bound_client: info.bound_client,
-        }),
+        writer: info.holder,
         readers: Vec::new(),
     })
 }
@@ -144,27 +127,16 @@ fn lock_info(
 fn rw_info(machine: &Machine, keys: &mut Keys, now: Now, key: Key<'_>) -> Option<Info> {
     let info = machine.rw_info(keys, now, key).expect("the family")?;
     let mode = match (&info.writer, info.readers.is_empty()) {
-        (Some(_), _) => Some(Mode::Write),
-        (None, false) => Some(Mode::Read),
-        (None, true) => None,
+        (Some(_), _) => RwMode::Write,
+        (None, false) => RwMode::Read,
+        (None, true) => RwMode::Free,
     };
     assert_eq!(info.mode, mode, "the mode that INFO shows");
-    let shown = |hold: &HolderInfo| Shown {
-        owner: lossy(&hold.owner),
-        token: hold.token,
-        holds: hold.holds,
-        lease_ms: hold.lease_ms,
-        ttl_ms: hold.ttl_ms,
-        held_ms: hold.held_ms,
-        label: lossy(&hold.label),
-        bound_client: hold.bound_client,
-    };
-    Some(Info {
-        writer: info.writer.as_ref().map(shown),
-        readers: info.readers.iter().map(shown).collect(),
-        closed_ms: 0,
-        waiters: info.waiters,
-    })
+    Some(Info { writer: info.writer, readers: info.readers, closed_ms: 0, waiters: info.waiters })
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).expect("a time of the test")
 }
 
 /// The counters in the order in which a [`World`] tells them.
