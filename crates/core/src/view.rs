@@ -35,7 +35,7 @@ impl Machine {
     }
 
     /// DLOCK.INFO and DFAIR.INFO (`kind`); `None` if the key is missing.
-    pub fn lock_info<S: Store>(
+    fn lock_info<S: Store>(
         &self,
         store: &mut S,
         now: Now,
@@ -63,7 +63,7 @@ impl Machine {
     }
 
     /// DRW.INFO; `None` if the key is missing.
-    pub fn rw_info<S: Store>(
+    fn rw_info<S: Store>(
         &self,
         store: &mut S,
         now: Now,
@@ -101,7 +101,7 @@ impl Machine {
     }
 
     /// DSEM.INFO; `None` if the key is missing.
-    pub fn sem_info<S: Store>(
+    fn sem_info<S: Store>(
         &self,
         store: &mut S,
         now: Now,
@@ -151,7 +151,7 @@ impl Machine {
     }
 
     /// DLATCH.INFO; `None` if the latch is open or missing.
-    pub fn latch_info<S: Store>(
+    pub(crate) fn latch_info<S: Store>(
         &self,
         store: &mut S,
         now: Now,

@@ -50,7 +50,7 @@ use dlock_core::resource::Kind;
 use dlock_core::store::Key;
 use dlock_wire::message::Message;
 use dlock_wire::permit::{self, PermitId};
-use dlock_wire::reply::{HolderInfo, LockInfo, PermitInfo, RwInfo};
+use dlock_wire::reply::{HolderInfo, Info, LockInfo, PermitInfo, RwInfo};
 use dlock_wire::request::{self, Request};
 use dlock_wire::table::COMMANDS;
 use std::fmt::Write;
@@ -169,34 +169,20 @@ impl Table {
         let now = self.world.now();
         let key = caller.key(key);
         let (machine, keys) = (&self.world.machine, &mut self.world.keys);
-        let shown = match kind {
-            Kind::Lock | Kind::Fair => {
-                let info = machine.lock_info(keys, now, kind, key);
-                info.map(|info| info.map(|info| self.lock(&info)))
-            }
-            Kind::Rw => {
-                let info = machine.rw_info(keys, now, key);
-                info.map(|info| info.map(|info| self.rw(&info)))
-            }
-            Kind::Semaphore => machine.sem_info(keys, now, key).map(|info| {
-                info.map(|info| {
-                    format!(
-                        "capacity {} available {} leased {} taken {} waiters {}",
-                        info.capacity, info.available, info.leased, info.taken, info.waiters
-                    )
-                })
-            }),
-            Kind::Latch => machine.latch_info(keys, now, key).map(|info| {
-                info.map(|info| {
-                    let ttl = info.left.map_or("-".to_owned(), |left| left.as_millis().to_string());
-                    format!("{}/{} ttl {ttl} waiters {}", info.count, info.initial, info.waiters)
-                })
-            }),
-        };
-        match shown {
+        match machine.info(keys, now, kind, key) {
             Err(_) => "WRONGTYPE".to_owned(),
             Ok(None) => "null".to_owned(),
-            Ok(Some(shown)) => shown,
+            Ok(Some(Info::Lock(info))) => self.lock(&info),
+            Ok(Some(Info::ReadWrite(info))) => self.rw(&info),
+            Ok(Some(Info::Semaphore(info))) => format!(
+                "capacity {} available {} leased {} taken {} waiters {}",
+                info.capacity, info.available, info.leased, info.taken, info.waiters
+            ),
+            Ok(Some(Info::Latch(info))) => {
+                let ttl = info.left.map_or("-".to_owned(), |left| left.as_millis().to_string());
+                format!("{}/{} ttl {ttl} waiters {}", info.count, info.initial, info.waiters)
+            }
+            Ok(Some(other)) => panic!("{other:?}"),
         }
     }
 

@@ -1,6 +1,5 @@
 //! The parts of the model, and its answers.
 
-use dlock_wire::reply::HolderInfo;
 use dlock_wire::request::Mode;
 
 /// An answer, as the specification names it.
@@ -65,23 +64,6 @@ pub enum Family {
     Lock,
     Fair,
     Rw,
-}
-
-/// The reply of INFO, of all families.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Info {
-    /// The holder of the lock, or the writer.
-    pub writer: Option<HolderInfo>,
-    pub readers: Vec<HolderInfo>,
-    /// Time for which lock-delay keeps it closed; INFO of a read-write lock does not show it.
-    pub closed_ms: u64,
-    pub waiters: u64,
-}
-
-impl Info {
-    pub fn shows(&self, token: u64) -> bool {
-        self.writer.iter().chain(&self.readers).any(|hold| hold.token == token)
-    }
 }
 
 /// A lock for one holder, or the write side of a read-write lock.

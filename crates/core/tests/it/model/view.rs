@@ -1,24 +1,38 @@
 //! The replies of reading commands, and the queries of the simulator.
 
 use super::acquire::is_saved;
-use super::{Family, Hold, How, Info, Lock, Model, Place};
-use dlock_wire::reply::{HolderInfo, WaiterInfo};
+use super::{Family, Hold, How, Lock, Model, Place};
+use dlock_wire::reply::{HolderInfo, Info, Kind, LockInfo, RwInfo, RwMode, WaiterInfo};
 use std::time::Duration;
 
 impl Model {
-    pub fn info(&self, k: usize) -> Option<Info> {
+    /// INFO of a key as one of `family`.
+    pub fn info(&self, k: usize, family: Family) -> Option<Info> {
         let in_force = |hold: &&Hold| hold.ends > self.lease_now;
-        let closed_ms = match self.locks[k] {
+        let writer = self.writer(k).filter(in_force).map(|hold| self.shown(hold));
+        let readers: Vec<HolderInfo> =
+            self.readers[k].iter().filter(in_force).map(|hold| self.shown(hold)).collect();
+        let closed_for = Duration::from_millis(match self.locks[k] {
             Lock::Closed { until, .. } => until.saturating_sub(self.lease_now),
             _ => 0,
+        });
+        let waiters = self.waiting(k).count() as u64;
+        if writer.is_none() && readers.is_empty() && closed_for.is_zero() && waiters == 0 {
+            return None;
+        }
+        let kind = match family {
+            Family::Lock => Kind::Lock,
+            Family::Fair => Kind::Fair,
+            Family::Rw => {
+                let mode = match (&writer, readers.is_empty()) {
+                    (Some(_), _) => RwMode::Write,
+                    (None, false) => RwMode::Read,
+                    (None, true) => RwMode::Free,
+                };
+                return Some(Info::ReadWrite(RwInfo { mode, writer, readers, waiters }));
+            }
         };
-        let info = Info {
-            writer: self.writer(k).filter(in_force).map(|hold| self.shown(hold)),
-            readers: self.readers[k].iter().filter(in_force).map(|hold| self.shown(hold)).collect(),
-            closed_ms,
-            waiters: self.waiting(k).count() as u64,
-        };
-        (info != Info::default()).then_some(info)
+        Some(Info::Lock(LockInfo { kind, holder: writer, closed_for, waiters }))
     }
 
     fn shown(&self, hold: &Hold) -> HolderInfo {

@@ -1,15 +1,12 @@
 //! Compares the machine with the model: the same answers and the same views.
 
 use super::{OWNERS, Simulation};
-use crate::model::{Answer, Counters, Family, Info, KEYS, Model, Out};
-use crate::support::{Keys, Seen, World};
+use crate::model::{Answer, Counters, Family, KEYS, Model, Out};
+use crate::support::{Seen, World};
 use dlock_core::effects::Outcome;
-use dlock_core::machine::Machine;
 use dlock_core::resource::Kind;
 use dlock_core::store::Key;
-use dlock_core::time::Now;
-use dlock_wire::reply::RwMode;
-use std::time::Duration;
+use dlock_wire::reply::Info;
 
 impl Simulation {
     pub(super) fn compare(
@@ -74,28 +71,21 @@ impl Simulation {
             }
             let family = family.unwrap_or(asked);
             let kind = kind_of(family);
-            let info = match family {
-                Family::Rw => rw_info(machine, keys, now, key),
-                Family::Lock | Family::Fair => lock_info(machine, keys, now, (kind, key)),
-            };
-            let mut expected = self.model.info(k);
-            if let Some(expected) = expected.as_mut().filter(|_| family == Family::Rw) {
-                expected.closed_ms = 0;
-            }
-            assert_eq!(info, expected, "INFO {name}");
+            let info = machine.info(keys, now, kind, key).expect("the family");
+            assert_eq!(info, self.model.info(k, family), "INFO {name}");
             let rows = machine.waiters(keys, now, (kind, key), usize::MAX).expect("the family");
             assert_eq!(rows, self.model.rows(k), "WAITERS {name}");
             let position = machine.position(keys, now, (kind, key), owner.as_bytes());
             assert_eq!(position, Ok(self.model.position(k, owner)), "POSITION {name} {owner}");
-            let shown = info.iter().flat_map(|info| info.writer.iter().chain(&info.readers));
-            for token in shown.map(|hold| hold.token) {
+            let shown: Vec<u64> =
+                info.iter().flat_map(Info::holders).map(|hold| hold.token).collect();
+            for &token in &shown {
                 let current = machine.is_current(keys, now, (kind, key), token);
                 assert_eq!(current, Ok(true), "CHECK {name} {token}");
             }
             for token in self.model.tokens(k) {
-                let is_shown = info.as_ref().is_some_and(|info| info.shows(token));
                 let current = machine.is_current(keys, now, (kind, key), token);
-                assert_eq!(current, Ok(is_shown), "CHECK {name} {token}");
+                assert_eq!(current, Ok(shown.contains(&token)), "CHECK {name} {token}");
             }
         }
     }
@@ -107,36 +97,6 @@ fn kind_of(family: Family) -> Kind {
         Family::Fair => Kind::Fair,
         Family::Rw => Kind::Rw,
     }
-}
-
-fn lock_info(
-    machine: &Machine,
-    keys: &mut Keys,
-    now: Now,
-    (kind, key): (Kind, Key<'_>),
-) -> Option<Info> {
-    let info = machine.lock_info(keys, now, kind, key).expect("the family")?;
-    Some(Info {
-        closed_ms: millis(info.closed_for),
-        waiters: info.waiters,
-        writer: info.holder,
-        readers: Vec::new(),
-    })
-}
-
-fn rw_info(machine: &Machine, keys: &mut Keys, now: Now, key: Key<'_>) -> Option<Info> {
-    let info = machine.rw_info(keys, now, key).expect("the family")?;
-    let mode = match (&info.writer, info.readers.is_empty()) {
-        (Some(_), _) => RwMode::Write,
-        (None, false) => RwMode::Read,
-        (None, true) => RwMode::Free,
-    };
-    assert_eq!(info.mode, mode, "the mode that INFO shows");
-    Some(Info { writer: info.writer, readers: info.readers, closed_ms: 0, waiters: info.waiters })
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).expect("a time of the test")
 }
 
 /// The counters in the order in which a [`World`] tells them.
