@@ -153,8 +153,7 @@ impl Semaphore {
     /// Not cancel safe: if this future is dropped, the permits may have been taken, and nothing returns them.
     pub async fn take(&self, permits: u32) -> Result<bool, Error> {
         let reqid = crate::random::name();
-        let take =
-            Take { reqid: Some(reqid.as_bytes()), n: permits, ..Take::new(self.keys.first()) };
+        let take = Take { reqid: Some(reqid.as_bytes()), ..Take::new(self.keys.first(), permits) };
         Ok(self.call(SemVerb::Take, &Request::Take(take)).await? != Value::Nil)
     }
 
@@ -170,12 +169,9 @@ impl Semaphore {
     pub async fn take_timeout(&self, permits: u32, time: Duration) -> Result<bool, Error> {
         let reqid = crate::random::name();
         let take = |block_ms| {
-            let take = Take {
-                key: self.keys.first(),
-                n: permits,
-                block_ms: Some(block_ms),
-                reqid: Some(reqid.as_bytes()),
-            };
+            let mut take = Take::new(self.keys.first(), permits);
+            take.block_ms = Some(block_ms);
+            take.reqid = Some(reqid.as_bytes());
             command(CommandId::Sem(SemVerb::Take), &Request::Take(take)).into()
         };
         let deadline = Deadline::after(time);

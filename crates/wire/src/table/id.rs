@@ -26,8 +26,29 @@ pub enum CommandId {
 
 impl CommandId {
     /// The row of this command.
+    #[inline]
     pub fn command(self) -> Option<&'static Command> {
-        COMMANDS.iter().find(|command| command.id == self)
+        COMMANDS.get(self.row())
+    }
+
+    /// The commands of a family are in the order of its verbs.
+    const fn row(self) -> usize {
+        const FAIR: usize = LockVerb::Cancel as usize + 1;
+        const RW: usize = FAIR + LockVerb::Cancel as usize + 1;
+        const SEM: usize = RW + RwVerb::Cancel as usize + 1;
+        const LATCH: usize = SEM + SemVerb::Cancel as usize + 1;
+        const MULTI: usize = LATCH + LatchVerb::Waiters as usize + 1;
+        const UNBLOCK: usize = MULTI + MultiVerb::AnyAcquire as usize + 1;
+        match self {
+            Self::Lock(verb) => verb as usize,
+            Self::Fair(verb) => FAIR + verb as usize,
+            Self::Rw(verb) => RW + verb as usize,
+            Self::Sem(verb) => SEM + verb as usize,
+            Self::Latch(verb) => LATCH + verb as usize,
+            Self::Multi(verb) => MULTI + verb as usize,
+            Self::Unblock => UNBLOCK,
+            Self::Apply => UNBLOCK + 1,
+        }
     }
 
     /// The INFO command of a family.

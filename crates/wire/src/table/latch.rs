@@ -1,32 +1,20 @@
 //! DLATCH: the rows of the count-down latch.
 
-use super::args::{BLOCK, COUNT, KEY, LEASE, REQID};
-use super::{
-    Access, Arg, ArgKind, Bounds, Command, CommandId, Group, KeyFlag, LatchVerb, acl, errors, lock,
-};
-use crate::names::LATCH_MAX;
+use super::args::{BLOCK, COUNT, LATCH, LATCH_COUNT, LATCH_LEASE, REQID, STEPS};
+use super::{Access, Command, CommandId, Group, KeyFlag, LatchVerb, acl, errors, lock};
 use crate::reply::{ErrorCode, LatchInfo};
 
 const BASE: Command = Command { group: Group::Latch, args: &[LATCH], ..lock::BASE };
-
-const LATCH: Arg = Arg { summary: "The latch.", ..KEY };
-
-const COUNTS: Bounds = Bounds::number(1, LATCH_MAX as u64, "");
 
 pub(super) const INIT: Command = Command {
     name: "DLATCH.INIT",
     id: CommandId::Latch(LatchVerb::Init),
     summary: "Closes a latch that opens after a number of steps.",
-    arity: -3,
     access: Access::Write,
     flags: "write deny-oom fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Insert],
-    args: &[
-        LATCH,
-        Arg::plain("count", ArgKind::Integer, COUNTS, "The number of steps that open it."),
-        Arg::choice("lease", "Default: until it opens or is deleted.", LATCH_LEASE),
-    ],
+    args: &[LATCH, LATCH_COUNT, LATCH_LEASE],
     reply: "Integer: 1 if it was set, 0 if there is a latch that is still closed, which does not \
         change.",
     notes: "If its time ends before it opens, it is removed and its waiters get BROKEN.",
@@ -37,30 +25,17 @@ pub(super) const INIT: Command = Command {
     ..BASE
 };
 
-const LATCH_LEASE: &[Arg] = &[
-    Arg { summary: "How long it may stay closed.", ..LEASE[0] },
-    Arg { summary: "The same in seconds.", ..LEASE[1] },
-];
-
 pub(super) const COUNTDOWN: Command = Command {
     name: "DLATCH.COUNTDOWN",
     id: CommandId::Latch(LatchVerb::CountDown),
     summary: "Counts the latch down; at 0 it opens.",
     complexity: "O(1), plus O(N) with N the number of waiters when it opens",
-    arity: -2,
     access: Access::Write,
     // It may grow the value: the latch remembers every request id.
     flags: "write deny-oom fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[
-        LATCH,
-        Arg {
-            optional: true,
-            ..Arg::plain("n", ArgKind::Integer, COUNTS, "How many steps. Default: 1.")
-        },
-        REQID,
-    ],
+    args: &[LATCH, STEPS, REQID],
     reply: "Integer: the remaining count; 0 for an open or missing latch.",
     notes: "At 0 the server answers all waiters and removes the key. A step beyond 0 ends at 0. A \
         repeat with the same REQID counts nothing; a latch remembers all ids until it opens.",
@@ -75,7 +50,6 @@ pub(super) const AWAIT: Command = Command {
     name: "DLATCH.AWAIT",
     id: CommandId::Latch(LatchVerb::Await),
     summary: "Checks whether the latch is open, or waits until it is.",
-    arity: -2,
     flags: "readonly blocking",
     acl: acl::READ_BLOCKING,
     args: &[LATCH, BLOCK],

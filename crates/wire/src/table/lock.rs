@@ -1,11 +1,9 @@
 //! DLOCK: the rows of the re-entrant lock.
 
-use super::args::{
-    BIND, BLOCK, CANCELLED, COUNT, HOLD_LEASE, IF_TOKEN, KEY, LABEL, NEW_LEASE, NOTIFY, OWNER,
-    QUEUE, REQID, TOKEN,
-};
-use super::{Access, Arg, Command, CommandId, Group, KeyFlag, Keys, LockVerb, acl, errors};
+use super::args::{CANCELLED, COUNT, KEY, NEW_TOKEN, OWNER, TOKEN};
+use super::{Access, Command, CommandId, Group, KeyFlag, Keys, LockVerb, acl, errors};
 use crate::reply::{ErrorCode, LockInfo, WaiterInfo};
+use crate::request::{Acquire, Release, Renew};
 
 const NOT_HELD: (ErrorCode, &str) = (
     ErrorCode::NotHeld,
@@ -21,7 +19,7 @@ pub(super) const BASE: Command = Command {
     like: None,
     since: "0.1.0",
     complexity: "O(1)",
-    arity: 2,
+    arity: 0,
     access: Access::Read,
     flags: "readonly fast",
     acl: acl::READ_FAST,
@@ -41,23 +39,11 @@ pub(super) const ACQUIRE: Command = Command {
     summary: "Acquires or re-enters the lock, or waits for it.",
     complexity: "O(1); a call that waits while its owner holds or waits for something else takes \
         up to about 16,000 steps to search for a deadlock",
-    arity: -3,
     access: Access::Write,
     flags: "write deny-oom blocking",
     acl: acl::WRITE_BLOCKING,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[
-        KEY,
-        OWNER,
-        NEW_LEASE,
-        BLOCK,
-        QUEUE,
-        NOTIFY,
-        REQID,
-        Arg::flag("NOREENTRY", "noreentry", "Refuse a re-entry."),
-        BIND,
-        LABEL,
-    ],
+    args: Acquire::ARGS,
     reply: "- Integer: the fencing token of the hold. A re-entry keeps the token of its hold.\n\
         - Null: not granted (in time). With QUEUE the owner now has a place in the queue.",
     errors: &[
@@ -101,18 +87,11 @@ pub(super) const RELEASE: Command = Command {
     name: "DLOCK.RELEASE",
     id: CommandId::Lock(LockVerb::Release),
     summary: "Releases one hold, or all.",
-    arity: -3,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
-    args: &[
-        KEY,
-        OWNER,
-        Arg::flag("ALL", "all", "Release all holds of the owner, not one."),
-        IF_TOKEN,
-        REQID,
-    ],
+    args: Release::ARGS,
     reply: "Integer: how many holds of the owner remain; 0: it no longer holds the lock.",
     errors: &[NOT_HELD, errors::MISUSED_ID],
     notes: "With the last hold the lock goes to the first waiter in the same step. It is not free \
@@ -131,12 +110,11 @@ pub(super) const RENEW: Command = Command {
     name: "DLOCK.RENEW",
     id: CommandId::Lock(LockVerb::Renew),
     summary: "Restarts the lease, counted from now.",
-    arity: -3,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[KEY, OWNER, HOLD_LEASE, IF_TOKEN, BIND],
+    args: Renew::ARGS,
     reply: "Integer: the fencing token of the hold.",
     errors: &[NOT_HELD],
     notes: "The new end may be sooner or later than the old one. Without BIND the binding to a \
@@ -149,7 +127,6 @@ pub(super) const CHECK: Command = Command {
     name: "DLOCK.CHECK",
     id: CommandId::Lock(LockVerb::Check),
     summary: "Checks whether a fencing token is that of the current hold.",
-    arity: 3,
     args: &[KEY, TOKEN],
     reply: "Integer 1.",
     errors: &[(ErrorCode::Stale, "The token is not that of a hold in force.")],
@@ -167,16 +144,11 @@ pub(super) const FENCE: Command = Command {
     name: "DLOCK.FENCE",
     id: CommandId::Lock(LockVerb::Fence),
     summary: "Raises the fencing token of a hold.",
-    arity: 4,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[
-        KEY,
-        OWNER,
-        Arg { summary: "The new token of the hold; a larger current token stays.", ..TOKEN },
-    ],
+    args: &[KEY, OWNER, NEW_TOKEN],
     reply: "Integer: the token of the hold afterwards.",
     errors: &[
         NOT_HELD,
@@ -237,7 +209,6 @@ pub(super) const WAITERS: Command = Command {
     id: CommandId::Lock(LockVerb::Waiters),
     summary: "Lists the waiters in queue order.",
     complexity: "O(N) with N the number of listed places",
-    arity: -2,
     flags: "readonly",
     acl: acl::READ_SLOW,
     args: &[KEY, COUNT],
@@ -258,7 +229,6 @@ pub(super) const POSITION: Command = Command {
     id: CommandId::Lock(LockVerb::Position),
     summary: "Shows the position of an owner in the queue.",
     complexity: "O(N) with N the number of places in front of the owner",
-    arity: 3,
     flags: "readonly",
     acl: acl::READ_SLOW,
     args: &[KEY, OWNER],
@@ -277,7 +247,6 @@ pub(super) const CANCEL: Command = Command {
     name: "DLOCK.CANCEL",
     id: CommandId::Lock(LockVerb::Cancel),
     summary: "Leaves the queue, or returns an unclaimed grant.",
-    arity: -3,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,

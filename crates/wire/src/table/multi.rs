@@ -1,13 +1,12 @@
 //! DLOCK.MACQUIRE and similar commands: the rows for several locks at once.
 
-use super::args::{BIND, BLOCK, HOLD_LEASE, KEYS, LABEL, NEW_LEASE, NOTIFY, NUMKEYS, OWNER, REQID};
 use super::{Access, Command, CommandId, Group, KeyFlag, Keys, MultiVerb, acl, errors, lock};
 use crate::reply::ErrorCode;
+use crate::request::{MAcquire, MRelease, MRenew};
 
 const BASE: Command = Command {
     group: Group::Multi,
     complexity: "O(N log N) with N the number of keys",
-    arity: -4,
     access: Access::Write,
     flags: "write",
     acl: acl::WRITE_SLOW,
@@ -24,7 +23,7 @@ pub(super) const MACQUIRE: Command = Command {
         waits for something else takes up to about 16,000 steps to search for a deadlock",
     flags: "write deny-oom blocking",
     acl: acl::WRITE_BLOCKING,
-    args: &[NUMKEYS, KEYS, OWNER, NEW_LEASE, BLOCK, NOTIFY, REQID, BIND, LABEL],
+    args: MAcquire::ARGS,
     reply: "- Array of integers: the fencing tokens, in the order of the keys.\n\
         - Null: not granted (in time); nothing was taken.",
     errors: &[
@@ -61,7 +60,7 @@ pub(super) const MRELEASE: Command = Command {
     id: CommandId::Multi(MultiVerb::Release),
     summary: "Releases one hold of each of several locks.",
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
-    args: &[NUMKEYS, KEYS, OWNER, REQID],
+    args: MRelease::ARGS,
     reply: "Integer: how many holds were released. The call skips keys that the owner does not \
         hold.",
     errors: &[(
@@ -82,7 +81,7 @@ pub(super) const MRENEW: Command = Command {
     name: "DLOCK.MRENEW",
     id: CommandId::Multi(MultiVerb::Renew),
     summary: "Restarts the leases of several locks, all or none.",
-    args: &[NUMKEYS, KEYS, OWNER, HOLD_LEASE],
+    args: MRenew::ARGS,
     reply: "Integer: how many holds were renewed: all of them.",
     errors: &[(
         ErrorCode::NotHeld,
@@ -103,7 +102,7 @@ pub(super) const ANYACQUIRE: Command = Command {
     summary: "Acquires one of several locks, or waits for the first that becomes free.",
     flags: "write deny-oom blocking",
     acl: acl::WRITE_BLOCKING,
-    args: MACQUIRE.args,
+    args: MAcquire::ARGS,
     reply: "- Array of the key and its fencing token.\n- Null: not granted (in time).",
     errors: &[
         errors::SPENT,

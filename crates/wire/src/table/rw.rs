@@ -1,24 +1,11 @@
 //! DRW: the rows of the read-write lock.
 
-use super::args::{
-    BIND, BLOCK, HOLD_LEASE, IF_TOKEN, KEY, LABEL, NEW_LEASE, NOTIFY, OWNER, QUEUE, REQID,
-};
-use super::{Access, Arg, Command, CommandId, Group, KeyFlag, RwVerb, acl, errors, lock};
+use super::args::{BROKEN_OWNER, KEY};
+use super::{Access, Command, CommandId, Group, KeyFlag, RwVerb, acl, errors, lock};
 use crate::reply::{ErrorCode, HolderInfo, RwInfo};
+use crate::request::{RwAcquire, RwRelease, RwRenew};
 
 const BASE: Command = Command { group: Group::Rw, ..lock::BASE };
-
-const MODE: Arg = Arg {
-    optional: false,
-    ..Arg::choice(
-        "mode",
-        "One of the two is required.",
-        &[
-            Arg::word("READ", "read", "Shared with other readers."),
-            Arg::word("WRITE", "write", "Exclusive."),
-        ],
-    )
-};
 
 const NOT_HELD: (ErrorCode, &str) = (
     ErrorCode::NotHeld,
@@ -32,12 +19,11 @@ pub(super) const ACQUIRE: Command = Command {
     summary: "Acquires or re-enters the lock for reading or writing, or waits for it.",
     complexity: "O(1); a call that waits while its owner holds or waits for something else takes \
         up to about 16,000 steps to search for a deadlock",
-    arity: -4,
     access: Access::Write,
     flags: "write deny-oom blocking",
     acl: acl::WRITE_BLOCKING,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[KEY, OWNER, MODE, NEW_LEASE, BLOCK, QUEUE, NOTIFY, REQID, BIND, LABEL],
+    args: RwAcquire::ARGS,
     reply: "- Integer: the fencing token of the hold of that mode. A re-entry keeps the token of \
         its hold.\n\
         - Null: not granted (in time). With QUEUE the owner now has a place in the queue.",
@@ -84,19 +70,11 @@ pub(super) const RELEASE: Command = Command {
     name: "DRW.RELEASE",
     id: CommandId::Rw(RwVerb::Release),
     summary: "Releases one hold of a mode, or all.",
-    arity: -4,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
-    args: &[
-        KEY,
-        OWNER,
-        MODE,
-        Arg::flag("ALL", "all", "Release all holds of the owner in that mode, not one."),
-        IF_TOKEN,
-        REQID,
-    ],
+    args: RwRelease::ARGS,
     reply: "Integer: how many holds of the owner remain in that mode; 0: it no longer holds the \
         lock in that mode.",
     errors: &[NOT_HELD, errors::MISUSED_ID],
@@ -115,12 +93,11 @@ pub(super) const RENEW: Command = Command {
     name: "DRW.RENEW",
     id: CommandId::Rw(RwVerb::Renew),
     summary: "Restarts the lease of a mode, counted from now.",
-    arity: -4,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[KEY, OWNER, MODE, HOLD_LEASE, IF_TOKEN, BIND],
+    args: RwRenew::ARGS,
     reply: "Integer: the fencing token of the hold.",
     errors: &[NOT_HELD],
     notes: "Each mode has its own lease. The new end may be sooner or later than the old one. \
@@ -135,15 +112,11 @@ pub(super) const BREAK: Command = Command {
     id: CommandId::Rw(RwVerb::Break),
     summary: "Ends holds by force: all, or those of one owner.",
     complexity: "O(N) with N the number of broken holds",
-    arity: -2,
     access: Access::Write,
     flags: "write",
     acl: acl::WRITE_DANGEROUS,
     key_flags: &[KeyFlag::Rw, KeyFlag::Delete],
-    args: &[
-        KEY,
-        Arg { optional: true, summary: "The owner of the holds. Default: all owners.", ..OWNER },
-    ],
+    args: &[KEY, BROKEN_OWNER],
     reply: "Integer: how many holds were broken. A mode that an owner holds several times counts \
         once.",
     notes: "The waiters get the lock, or after a write hold it stays closed for \

@@ -1,35 +1,13 @@
 //! DSEM: the rows of the semaphore.
 
 use super::args::{
-    BIND, BLOCK, CANCELLED, COUNT, KEY, LABEL, LEASE, NEW_LEASE, NOTIFY, OWNER, QUEUE, REQID,
+    CANCELLED, COUNT, N, OWNER, PERMIT_ID, PERMITS as PERMITS_ARG, REQID, SEMAPHORE, SIZE,
 };
-use super::{
-    Access, Arg, ArgKind, Bounds, Command, CommandId, Group, KeyFlag, SemVerb, acl, errors, lock,
-};
-use crate::names::PERMITS_MAX;
+use super::{Access, Command, CommandId, Group, KeyFlag, SemVerb, acl, errors, lock};
 use crate::reply::{ErrorCode, PermitInfo, SemInfo};
+use crate::request::{SemAcquire, SemRenew, Take};
 
 const BASE: Command = Command { group: Group::Semaphore, args: &[SEMAPHORE], ..lock::BASE };
-
-const SEMAPHORE: Arg = Arg { summary: "The semaphore.", ..KEY };
-
-const PERMIT_COUNTS: Bounds = Bounds::number(1, PERMITS_MAX as u64, "");
-
-const PERMITS_OF_INIT: Arg =
-    Arg::plain("permits", ArgKind::Integer, PERMIT_COUNTS, "The number of permits.");
-
-const PERMIT_ID: Arg = Arg::plain(
-    "permit-id",
-    ArgKind::String,
-    Bounds::Uuid,
-    "The permit id from the reply of \
-        DSEM.ACQUIRE.",
-);
-
-const N: Arg = Arg {
-    optional: true,
-    ..Arg::plain("n", ArgKind::Integer, PERMIT_COUNTS, "How many permits. Default: 1.")
-};
 
 const TOO_WIDE: &str = "The number is above the capacity, or `dlock.max-waiters-per-key` or \
     `dlock.max-waiters` is reached. RESIZE and INIT also send this error to waiters for too many \
@@ -40,12 +18,11 @@ pub(super) const INIT: Command = Command {
     id: CommandId::Sem(SemVerb::Init),
     summary: "Creates a semaphore.",
     complexity: "O(1), plus O(1) for each waiter that it answers",
-    arity: 3,
     access: Access::Write,
     flags: "write deny-oom fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Insert],
-    args: &[SEMAPHORE, PERMITS_OF_INIT],
+    args: &[SEMAPHORE, PERMITS_ARG],
     reply: "Integer: 1 if it was created, 0 if there already is one, which does not change.",
     notes: "It stays until it is deleted. Existing waiters are served in order of arrival. A \
         waiter for more permits than the capacity gets LIMIT.",
@@ -61,36 +38,11 @@ pub(super) const RESIZE: Command = Command {
     id: CommandId::Sem(SemVerb::Resize),
     summary: "Changes the number of permits.",
     complexity: "O(N) with N the number of waiters that it answers",
-    arity: -3,
     access: Access::Write,
     flags: "write",
     acl: acl::WRITE_SLOW,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[
-        SEMAPHORE,
-        Arg {
-            optional: false,
-            ..Arg::choice(
-                "size",
-                "One of the two is required.",
-                &[
-                    PERMITS_OF_INIT,
-                    Arg::part(
-                        "BY",
-                        "delta",
-                        ArgKind::Integer,
-                        Bounds::Number {
-                            min: -(PERMITS_MAX as i64),
-                            max: PERMITS_MAX as i64,
-                            unit: "",
-                        },
-                        "How many more permits, or fewer if negative.",
-                    ),
-                ],
-            )
-        },
-        REQID,
-    ],
+    args: &[SEMAPHORE, SIZE, REQID],
     reply: "Integer: how many permits are available afterwards; negative while more are out than \
         the capacity.",
     errors: &[
@@ -110,37 +62,11 @@ pub(super) const ACQUIRE: Command = Command {
     name: "DSEM.ACQUIRE",
     id: CommandId::Sem(SemVerb::Acquire),
     summary: "Takes permits with an owner and a lease, or waits for them.",
-    arity: -3,
     access: Access::Write,
     flags: "write deny-oom blocking",
     acl: acl::WRITE_BLOCKING,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[
-        SEMAPHORE,
-        OWNER,
-        Arg::option(
-            "COUNT",
-            "count",
-            ArgKind::Integer,
-            PERMIT_COUNTS,
-            "How many permits. Default: 1.",
-        ),
-        Arg::option(
-            "LIMIT",
-            "permits",
-            ArgKind::Integer,
-            PERMIT_COUNTS,
-            "If there is no semaphore, create it with this many permits. It is removed when its \
-             last permit is back and no client waits. An existing one does not change.",
-        ),
-        NEW_LEASE,
-        BLOCK,
-        QUEUE,
-        NOTIFY,
-        REQID,
-        BIND,
-        LABEL,
-    ],
+    args: SemAcquire::ARGS,
     reply: "- Bulk string: the permit id, a UUID. One id stands for all permits of the call.\n\
         - Null: not granted (in time). With QUEUE the owner now has a place in the queue.",
     errors: &[
@@ -178,7 +104,6 @@ pub(super) const RELEASE: Command = Command {
     id: CommandId::Sem(SemVerb::Release),
     summary: "Returns the permits of an ACQUIRE.",
     complexity: "O(1), plus O(1) for each waiter that gets permits",
-    arity: 3,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,
@@ -198,17 +123,11 @@ pub(super) const RENEW: Command = Command {
     name: "DSEM.RENEW",
     id: CommandId::Sem(SemVerb::Renew),
     summary: "Restarts the lease, counted from now.",
-    arity: -3,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[
-        SEMAPHORE,
-        PERMIT_ID,
-        Arg::choice("lease", "Counted from now. Default: the lease of the permit.", LEASE),
-        BIND,
-    ],
+    args: SemRenew::ARGS,
     reply: "Integer 1.",
     errors: &[errors::NOT_A_PERMIT],
     notes: "The new end may be sooner or later than the old one. Without BIND the binding to a \
@@ -221,12 +140,11 @@ pub(super) const TAKE: Command = Command {
     name: "DSEM.TAKE",
     id: CommandId::Sem(SemVerb::Take),
     summary: "Takes permits without an owner or a lease, or waits for them.",
-    arity: -2,
     access: Access::Write,
     flags: "write deny-oom blocking",
     acl: acl::WRITE_BLOCKING,
     key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[SEMAPHORE, N, BLOCK, REQID],
+    args: Take::ARGS,
     reply: "- Integer 1: taken.\n- Null: not granted (in time).",
     errors: &[
         (ErrorCode::Limit, TOO_WIDE),
@@ -253,7 +171,6 @@ pub(super) const GIVE: Command = Command {
     id: CommandId::Sem(SemVerb::Give),
     summary: "Returns permits of TAKE and DRAIN.",
     complexity: "O(1), plus O(1) for each waiter that gets permits",
-    arity: -2,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,
@@ -280,7 +197,6 @@ pub(super) const DRAIN: Command = Command {
     name: "DSEM.DRAIN",
     id: CommandId::Sem(SemVerb::Drain),
     summary: "Takes all available permits.",
-    arity: -2,
     access: Access::Write,
     flags: "write fast",
     acl: acl::WRITE_FAST,
@@ -303,7 +219,6 @@ pub(super) const BREAK: Command = Command {
     id: CommandId::Sem(SemVerb::Break),
     summary: "Ends a permit by force.",
     complexity: "O(1), plus O(1) for each waiter that gets permits",
-    arity: 3,
     access: Access::Write,
     flags: "write",
     acl: acl::WRITE_DANGEROUS,
