@@ -3,9 +3,9 @@
 //! Registration, `COMMAND DOCS`, ACL categories, key specs, the reference page and the tests of the parser read these
 //! rows. A new family is a new file next to `lock.rs` and a new line in [`COMMANDS`].
 
-mod acl;
 mod admin;
 pub(crate) mod args;
+mod base;
 mod errors;
 mod fair;
 mod id;

@@ -1,19 +1,13 @@
 //! DLATCH: the rows of the count-down latch.
 
 use super::args::{BLOCK, COUNT, LATCH, LATCH_COUNT, LATCH_LEASE, REQID, STEPS};
-use super::{Access, Command, CommandId, Group, KeyFlag, LatchVerb, acl, errors, lock};
+use super::{Command, CommandId, Group, LatchVerb, base, errors, lock};
 use crate::reply::{ErrorCode, LatchInfo};
-
-const BASE: Command = Command { group: Group::Latch, args: &[LATCH], ..lock::BASE };
 
 pub(super) const INIT: Command = Command {
     name: "DLATCH.INIT",
     id: CommandId::Latch(LatchVerb::Init),
     summary: "Closes a latch that opens after a number of steps.",
-    access: Access::Write,
-    flags: "write deny-oom fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Insert],
     args: &[LATCH, LATCH_COUNT, LATCH_LEASE],
     reply: "Integer: 1 if it was set, 0 if there is a latch that is still closed, which does not \
         change.",
@@ -22,7 +16,7 @@ pub(super) const INIT: Command = Command {
         (integer) 1\n\
         > DLATCH.INIT ready 5\n\
         (integer) 0",
-    ..BASE
+    ..base::INIT.of(Group::Latch)
 };
 
 pub(super) const COUNTDOWN: Command = Command {
@@ -30,11 +24,8 @@ pub(super) const COUNTDOWN: Command = Command {
     id: CommandId::Latch(LatchVerb::CountDown),
     summary: "Counts the latch down; at 0 it opens.",
     complexity: "O(1), plus O(N) with N the number of waiters when it opens",
-    access: Access::Write,
     // It may grow the value: the latch remembers every request id.
     flags: "write deny-oom fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: &[LATCH, STEPS, REQID],
     reply: "Integer: the remaining count; 0 for an open or missing latch.",
     notes: "At 0 the server answers all waiters and removes the key. A step beyond 0 ends at 0. A \
@@ -43,7 +34,7 @@ pub(super) const COUNTDOWN: Command = Command {
         (integer) 2\n\
         > DLATCH.COUNTDOWN ready 2 REQID worker-1\n\
         (integer) 0",
-    ..BASE
+    ..base::CHANGE.of(Group::Latch)
 };
 
 pub(super) const AWAIT: Command = Command {
@@ -51,7 +42,7 @@ pub(super) const AWAIT: Command = Command {
     id: CommandId::Latch(LatchVerb::Await),
     summary: "Checks whether the latch is open, or waits until it is.",
     flags: "readonly blocking",
-    acl: acl::READ_BLOCKING,
+    acl: &["read", "slow", "blocking"],
     args: &[LATCH, BLOCK],
     reply: "- Integer 1: the latch is open or missing.\n\
         - Null: the latch is closed, or still closed when the time elapsed.",
@@ -66,13 +57,14 @@ pub(super) const AWAIT: Command = Command {
         (nil)\n\
         > DLATCH.AWAIT ready BLOCK 5000\n\
         (integer) 1",
-    ..BASE
+    ..base::SHOW.of(Group::Latch)
 };
 
 pub(super) const INFO: Command = Command {
     name: "DLATCH.INFO",
     id: CommandId::Latch(LatchVerb::Info),
     summary: "Shows the count of the latch.",
+    args: &[LATCH],
     reply: "Map, or Null for an open or missing latch:",
     maps: &[("", LatchInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
@@ -81,7 +73,7 @@ pub(super) const INFO: Command = Command {
         2# \"initial\" => (integer) 3\n\
         3# \"ttl-ms\" => (integer) -1\n\
         4# \"waiters\" => (integer) 1",
-    ..BASE
+    ..base::SHOW.of(Group::Latch)
 };
 
 pub(super) const WAITERS: Command = Command {

@@ -1,7 +1,7 @@
 //! DLOCK: the rows of the re-entrant lock.
 
 use super::args::{CANCELLED, COUNT, KEY, NEW_TOKEN, OWNER, TOKEN};
-use super::{Access, Command, CommandId, Group, KeyFlag, Keys, LockVerb, acl, errors};
+use super::{Command, CommandId, LockVerb, base, errors};
 use crate::reply::{ErrorCode, LockInfo, WaiterInfo};
 use crate::request::{Acquire, Release, Renew};
 
@@ -10,39 +10,12 @@ const NOT_HELD: (ErrorCode, &str) = (
     "`owner` does not hold the lock, or holds it with another token. Nothing was changed.",
 );
 
-/// The common fields of most commands of all families.
-pub(super) const BASE: Command = Command {
-    name: "",
-    id: CommandId::Lock(LockVerb::Info),
-    group: Group::Lock,
-    summary: "",
-    like: None,
-    since: "0.1.0",
-    complexity: "O(1)",
-    arity: 0,
-    access: Access::Read,
-    flags: "readonly fast",
-    acl: acl::READ_FAST,
-    keys: Keys::First,
-    key_flags: &[KeyFlag::Ro, KeyFlag::Access],
-    args: &[KEY],
-    reply: "",
-    maps: &[],
-    errors: &[],
-    notes: "",
-    example: "",
-};
-
 pub(super) const ACQUIRE: Command = Command {
     name: "DLOCK.ACQUIRE",
     id: CommandId::Lock(LockVerb::Acquire),
     summary: "Acquires or re-enters the lock, or waits for it.",
     complexity: "O(1); a call that waits while its owner holds or waits for something else takes \
         up to about 16,000 steps to search for a deadlock",
-    access: Access::Write,
-    flags: "write deny-oom blocking",
-    acl: acl::WRITE_BLOCKING,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: Acquire::ARGS,
     reply: "- Integer: the fencing token of the hold. A re-entry keeps the token of its hold.\n\
         - Null: not granted (in time). With QUEUE the owner now has a place in the queue.",
@@ -80,17 +53,13 @@ pub(super) const ACQUIRE: Command = Command {
         (0.50s)\n\
         > DLOCK.ACQUIRE orders:7 worker-1 NOREENTRY\n\
         (error) REENTRY …",
-    ..BASE
+    ..base::ACQUIRE
 };
 
 pub(super) const RELEASE: Command = Command {
     name: "DLOCK.RELEASE",
     id: CommandId::Lock(LockVerb::Release),
     summary: "Releases one hold, or all.",
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
     args: Release::ARGS,
     reply: "Integer: how many holds of the owner remain; 0: it no longer holds the lock.",
     errors: &[NOT_HELD, errors::MISUSED_ID],
@@ -103,24 +72,20 @@ pub(super) const RELEASE: Command = Command {
         (integer) 0\n\
         > DLOCK.RELEASE orders:7 worker-1\n\
         (error) NOTHELD …",
-    ..BASE
+    ..base::RELEASE
 };
 
 pub(super) const RENEW: Command = Command {
     name: "DLOCK.RENEW",
     id: CommandId::Lock(LockVerb::Renew),
     summary: "Restarts the lease, counted from now.",
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: Renew::ARGS,
     reply: "Integer: the fencing token of the hold.",
     errors: &[NOT_HELD],
     notes: "The new end may be sooner or later than the old one. Without BIND the binding to a \
         connection does not change. RENEW also claims the grant of a QUEUE place.",
     example: "> DLOCK.RENEW orders:7 worker-1 EX 60\n(integer) 1767225600123456",
-    ..BASE
+    ..base::CHANGE
 };
 
 pub(super) const CHECK: Command = Command {
@@ -137,17 +102,13 @@ pub(super) const CHECK: Command = Command {
         (integer) 1\n\
         > DLOCK.CHECK orders:7 5\n\
         (error) STALE …",
-    ..BASE
+    ..base::SHOW
 };
 
 pub(super) const FENCE: Command = Command {
     name: "DLOCK.FENCE",
     id: CommandId::Lock(LockVerb::Fence),
     summary: "Raises the fencing token of a hold.",
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: &[KEY, OWNER, NEW_TOKEN],
     reply: "Integer: the token of the hold afterwards.",
     errors: &[
@@ -161,17 +122,13 @@ pub(super) const FENCE: Command = Command {
         the largest of their tokens. Afterwards TOKEN and CHECK require the new token, and later \
         grants of this server get larger ones.",
     example: "> DLOCK.FENCE orders:7 worker-1 1767225600999999\n(integer) 1767225600999999",
-    ..BASE
+    ..base::CHANGE
 };
 
 pub(super) const BREAK: Command = Command {
     name: "DLOCK.BREAK",
     id: CommandId::Lock(LockVerb::Break),
     summary: "Ends the hold of any owner by force.",
-    access: Access::Write,
-    flags: "write",
-    acl: acl::WRITE_DANGEROUS,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Delete],
     reply: "Integer: 1 if a hold was broken, 0 if there was none.",
     notes: "All holds of the owner end. The first waiter gets the lock, or it stays closed for \
         `dlock.lock-delay-ms`. BREAK does not stop the former holder: its later RELEASE and RENEW \
@@ -180,7 +137,7 @@ pub(super) const BREAK: Command = Command {
         (integer) 1\n\
         > DLOCK.BREAK orders:7\n\
         (integer) 0",
-    ..BASE
+    ..base::BREAK
 };
 
 pub(super) const INFO: Command = Command {
@@ -201,7 +158,7 @@ pub(super) const INFO: Command = Command {
         \x208# \"label\" => \"\"\n\
         \x209# \"bound-client\" => (integer) 0\n\
         10# \"waiters\" => (integer) 1",
-    ..BASE
+    ..base::SHOW
 };
 
 pub(super) const WAITERS: Command = Command {
@@ -209,8 +166,6 @@ pub(super) const WAITERS: Command = Command {
     id: CommandId::Lock(LockVerb::Waiters),
     summary: "Lists the waiters in queue order.",
     complexity: "O(N) with N the number of listed places",
-    flags: "readonly",
-    acl: acl::READ_SLOW,
     args: &[KEY, COUNT],
     reply: "Array of maps in queue order, empty without waiters:",
     maps: &[("", WaiterInfo::FIELDS)],
@@ -221,7 +176,7 @@ pub(super) const WAITERS: Command = Command {
         \x20  3# \"waiting-ms\" => (integer) 1204\n\
         \x20  4# \"remaining-ms\" => (integer) 3796\n\
         \x20  5# \"label\" => \"\"",
-    ..BASE
+    ..base::LIST
 };
 
 pub(super) const POSITION: Command = Command {
@@ -229,8 +184,6 @@ pub(super) const POSITION: Command = Command {
     id: CommandId::Lock(LockVerb::Position),
     summary: "Shows the position of an owner in the queue.",
     complexity: "O(N) with N the number of places in front of the owner",
-    flags: "readonly",
-    acl: acl::READ_SLOW,
     args: &[KEY, OWNER],
     reply: "- Integer: 0 for the holder, 1 for the first in the queue, and so on. An owner that \
         both holds and waits gets its position in the queue.\n\
@@ -240,17 +193,13 @@ pub(super) const POSITION: Command = Command {
         (integer) 0\n\
         > DLOCK.POSITION orders:7 worker-2\n\
         (integer) 1",
-    ..BASE
+    ..base::LIST
 };
 
 pub(super) const CANCEL: Command = Command {
     name: "DLOCK.CANCEL",
     id: CommandId::Lock(LockVerb::Cancel),
     summary: "Leaves the queue, or returns an unclaimed grant.",
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
     args: &[KEY, OWNER, CANCELLED],
     errors: &[errors::MISUSED_ID],
     reply: "Integer: 1 if the owner left the queue or returned an unclaimed grant, else 0. A \
@@ -262,5 +211,5 @@ pub(super) const CANCEL: Command = Command {
         (integer) 1\n\
         > DLOCK.CANCEL orders:7 worker-2\n\
         (integer) 0",
-    ..BASE
+    ..base::RELEASE
 };

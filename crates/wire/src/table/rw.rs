@@ -1,11 +1,9 @@
 //! DRW: the rows of the read-write lock.
 
 use super::args::{BROKEN_OWNER, KEY};
-use super::{Access, Command, CommandId, Group, KeyFlag, RwVerb, acl, errors, lock};
+use super::{Command, CommandId, Group, RwVerb, base, errors, lock};
 use crate::reply::{ErrorCode, HolderInfo, RwInfo};
 use crate::request::{RwAcquire, RwRelease, RwRenew};
-
-const BASE: Command = Command { group: Group::Rw, ..lock::BASE };
 
 const NOT_HELD: (ErrorCode, &str) = (
     ErrorCode::NotHeld,
@@ -19,10 +17,6 @@ pub(super) const ACQUIRE: Command = Command {
     summary: "Acquires or re-enters the lock for reading or writing, or waits for it.",
     complexity: "O(1); a call that waits while its owner holds or waits for something else takes \
         up to about 16,000 steps to search for a deadlock",
-    access: Access::Write,
-    flags: "write deny-oom blocking",
-    acl: acl::WRITE_BLOCKING,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: RwAcquire::ARGS,
     reply: "- Integer: the fencing token of the hold of that mode. A re-entry keeps the token of \
         its hold.\n\
@@ -63,17 +57,13 @@ pub(super) const ACQUIRE: Command = Command {
         (integer) 1767225600123457\n\
         > DRW.ACQUIRE catalog worker-3 WRITE\n\
         (nil)",
-    ..BASE
+    ..base::ACQUIRE.of(Group::Rw)
 };
 
 pub(super) const RELEASE: Command = Command {
     name: "DRW.RELEASE",
     id: CommandId::Rw(RwVerb::Release),
     summary: "Releases one hold of a mode, or all.",
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
     args: RwRelease::ARGS,
     reply: "Integer: how many holds of the owner remain in that mode; 0: it no longer holds the \
         lock in that mode.",
@@ -86,17 +76,13 @@ pub(super) const RELEASE: Command = Command {
         (integer) 0\n\
         > DRW.RELEASE catalog worker-1 WRITE\n\
         (error) NOTHELD …",
-    ..BASE
+    ..base::RELEASE.of(Group::Rw)
 };
 
 pub(super) const RENEW: Command = Command {
     name: "DRW.RENEW",
     id: CommandId::Rw(RwVerb::Renew),
     summary: "Restarts the lease of a mode, counted from now.",
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: RwRenew::ARGS,
     reply: "Integer: the fencing token of the hold.",
     errors: &[NOT_HELD],
@@ -104,7 +90,7 @@ pub(super) const RENEW: Command = Command {
         Without BIND the binding to a connection does not change. RENEW also claims the grant of a \
         QUEUE place.",
     example: "> DRW.RENEW catalog worker-1 READ EX 60\n(integer) 1767225600123456",
-    ..BASE
+    ..base::CHANGE.of(Group::Rw)
 };
 
 pub(super) const BREAK: Command = Command {
@@ -112,10 +98,6 @@ pub(super) const BREAK: Command = Command {
     id: CommandId::Rw(RwVerb::Break),
     summary: "Ends holds by force: all, or those of one owner.",
     complexity: "O(N) with N the number of broken holds",
-    access: Access::Write,
-    flags: "write",
-    acl: acl::WRITE_DANGEROUS,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Delete],
     args: &[KEY, BROKEN_OWNER],
     reply: "Integer: how many holds were broken. A mode that an owner holds several times counts \
         once.",
@@ -126,7 +108,7 @@ pub(super) const BREAK: Command = Command {
         (integer) 1\n\
         > DRW.BREAK catalog\n\
         (integer) 0",
-    ..BASE
+    ..base::BREAK.of(Group::Rw)
 };
 
 pub(super) const CHECK: Command = Command {
@@ -146,8 +128,6 @@ pub(super) const INFO: Command = Command {
     id: CommandId::Rw(RwVerb::Info),
     summary: "Shows the holders of the lock, and its mode.",
     complexity: "O(N) with N the number of readers",
-    flags: "readonly",
-    acl: acl::READ_SLOW,
     reply: "Map, or Null if nothing is there:",
     maps: &[("", RwInfo::FIELDS), ("Each hold is a map:", HolderInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
@@ -165,7 +145,7 @@ pub(super) const INFO: Command = Command {
         \x20     7# \"label\" => \"\"\n\
         \x20     8# \"bound-client\" => (integer) 0\n\
         5# \"waiters\" => (integer) 1",
-    ..BASE
+    ..base::LIST.of(Group::Rw)
 };
 
 pub(super) const WAITERS: Command = lock::WAITERS.of_family(

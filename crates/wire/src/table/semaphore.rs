@@ -3,11 +3,9 @@
 use super::args::{
     CANCELLED, COUNT, N, OWNER, PERMIT_ID, PERMITS as PERMITS_ARG, REQID, SEMAPHORE, SIZE,
 };
-use super::{Access, Command, CommandId, Group, KeyFlag, SemVerb, acl, errors, lock};
+use super::{Command, CommandId, Group, SemVerb, base, errors, lock};
 use crate::reply::{ErrorCode, PermitInfo, SemInfo};
 use crate::request::{SemAcquire, SemRenew, Take};
-
-const BASE: Command = Command { group: Group::Semaphore, args: &[SEMAPHORE], ..lock::BASE };
 
 const TOO_WIDE: &str = "The number is above the capacity, or `dlock.max-waiters-per-key` or \
     `dlock.max-waiters` is reached. RESIZE and INIT also send this error to waiters for too many \
@@ -18,10 +16,6 @@ pub(super) const INIT: Command = Command {
     id: CommandId::Sem(SemVerb::Init),
     summary: "Creates a semaphore.",
     complexity: "O(1), plus O(1) for each waiter that it answers",
-    access: Access::Write,
-    flags: "write deny-oom fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Insert],
     args: &[SEMAPHORE, PERMITS_ARG],
     reply: "Integer: 1 if it was created, 0 if there already is one, which does not change.",
     notes: "It stays until it is deleted. Existing waiters are served in order of arrival. A \
@@ -30,7 +24,7 @@ pub(super) const INIT: Command = Command {
         (integer) 1\n\
         > DSEM.INIT licences 20\n\
         (integer) 0",
-    ..BASE
+    ..base::INIT.of(Group::Semaphore)
 };
 
 pub(super) const RESIZE: Command = Command {
@@ -38,10 +32,8 @@ pub(super) const RESIZE: Command = Command {
     id: CommandId::Sem(SemVerb::Resize),
     summary: "Changes the number of permits.",
     complexity: "O(N) with N the number of waiters that it answers",
-    access: Access::Write,
     flags: "write",
-    acl: acl::WRITE_SLOW,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
+    acl: &["write", "slow"],
     args: &[SEMAPHORE, SIZE, REQID],
     reply: "Integer: how many permits are available afterwards; negative while more are out than \
         the capacity.",
@@ -55,17 +47,13 @@ pub(super) const RESIZE: Command = Command {
         (integer) 12\n\
         > DSEM.RESIZE licences BY -2\n\
         (integer) 10",
-    ..BASE
+    ..base::CHANGE.of(Group::Semaphore)
 };
 
 pub(super) const ACQUIRE: Command = Command {
     name: "DSEM.ACQUIRE",
     id: CommandId::Sem(SemVerb::Acquire),
     summary: "Takes permits with an owner and a lease, or waits for them.",
-    access: Access::Write,
-    flags: "write deny-oom blocking",
-    acl: acl::WRITE_BLOCKING,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: SemAcquire::ARGS,
     reply: "- Bulk string: the permit id, a UUID. One id stands for all permits of the call.\n\
         - Null: not granted (in time). With QUEUE the owner now has a place in the queue.",
@@ -96,7 +84,7 @@ pub(super) const ACQUIRE: Command = Command {
         (nil)\n\
         > DSEM.ACQUIRE licences worker-2 COUNT 11\n\
         (error) LIMIT …",
-    ..BASE
+    ..base::ACQUIRE.of(Group::Semaphore)
 };
 
 pub(super) const RELEASE: Command = Command {
@@ -104,10 +92,6 @@ pub(super) const RELEASE: Command = Command {
     id: CommandId::Sem(SemVerb::Release),
     summary: "Returns the permits of an ACQUIRE.",
     complexity: "O(1), plus O(1) for each waiter that gets permits",
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
     args: &[SEMAPHORE, PERMIT_ID],
     reply: "Integer: how many permits are available afterwards.",
     errors: &[errors::NOT_A_PERMIT],
@@ -116,34 +100,26 @@ pub(super) const RELEASE: Command = Command {
         (integer) 10\n\
         > DSEM.RELEASE licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\n\
         (error) NOTHELD …",
-    ..BASE
+    ..base::RELEASE.of(Group::Semaphore)
 };
 
 pub(super) const RENEW: Command = Command {
     name: "DSEM.RENEW",
     id: CommandId::Sem(SemVerb::Renew),
     summary: "Restarts the lease, counted from now.",
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: SemRenew::ARGS,
     reply: "Integer 1.",
     errors: &[errors::NOT_A_PERMIT],
     notes: "The new end may be sooner or later than the old one. Without BIND the binding to a \
         connection does not change. RENEW also claims the grant of a QUEUE place.",
     example: "> DSEM.RENEW licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70 EX 60\n(integer) 1",
-    ..BASE
+    ..base::CHANGE.of(Group::Semaphore)
 };
 
 pub(super) const TAKE: Command = Command {
     name: "DSEM.TAKE",
     id: CommandId::Sem(SemVerb::Take),
     summary: "Takes permits without an owner or a lease, or waits for them.",
-    access: Access::Write,
-    flags: "write deny-oom blocking",
-    acl: acl::WRITE_BLOCKING,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: Take::ARGS,
     reply: "- Integer 1: taken.\n- Null: not granted (in time).",
     errors: &[
@@ -163,7 +139,7 @@ pub(super) const TAKE: Command = Command {
         (integer) 1\n\
         > DSEM.TAKE licences 8\n\
         (nil)",
-    ..BASE
+    ..base::ACQUIRE.of(Group::Semaphore)
 };
 
 pub(super) const GIVE: Command = Command {
@@ -171,10 +147,6 @@ pub(super) const GIVE: Command = Command {
     id: CommandId::Sem(SemVerb::Give),
     summary: "Returns permits of TAKE and DRAIN.",
     complexity: "O(1), plus O(1) for each waiter that gets permits",
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: &[SEMAPHORE, N, REQID],
     reply: "Integer: how many permits are available afterwards.",
     errors: &[
@@ -190,17 +162,13 @@ pub(super) const GIVE: Command = Command {
         (integer) 10\n\
         > DSEM.GIVE licences\n\
         (error) LIMIT …",
-    ..BASE
+    ..base::CHANGE.of(Group::Semaphore)
 };
 
 pub(super) const DRAIN: Command = Command {
     name: "DSEM.DRAIN",
     id: CommandId::Sem(SemVerb::Drain),
     summary: "Takes all available permits.",
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: &[SEMAPHORE, REQID],
     reply: "Integer: how many permits it took. A repeat with the same REQID takes nothing and gets \
         the same reply.",
@@ -211,7 +179,7 @@ pub(super) const DRAIN: Command = Command {
         (integer) 10\n\
         > DSEM.DRAIN licences\n\
         (integer) 0",
-    ..BASE
+    ..base::CHANGE.of(Group::Semaphore)
 };
 
 pub(super) const BREAK: Command = Command {
@@ -219,22 +187,19 @@ pub(super) const BREAK: Command = Command {
     id: CommandId::Sem(SemVerb::Break),
     summary: "Ends a permit by force.",
     complexity: "O(1), plus O(1) for each waiter that gets permits",
-    access: Access::Write,
-    flags: "write",
-    acl: acl::WRITE_DANGEROUS,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Delete],
     args: &[SEMAPHORE, PERMIT_ID],
     reply: "Integer: 1 if the permit was out, else 0.",
     notes: "The waiters get the returned permits. BREAK does not stop the former holder: its later \
         RELEASE and RENEW get NOTHELD.",
     example: "> DSEM.BREAK licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\n(integer) 1",
-    ..BASE
+    ..base::BREAK.of(Group::Semaphore)
 };
 
 pub(super) const INFO: Command = Command {
     name: "DSEM.INFO",
     id: CommandId::Sem(SemVerb::Info),
     summary: "Shows the capacity of a semaphore and the use of its permits.",
+    args: &[SEMAPHORE],
     reply: "Map, or Null if nothing is there:",
     maps: &[("", SemInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
@@ -244,16 +209,15 @@ pub(super) const INFO: Command = Command {
         3# \"leased\" => (integer) 1\n\
         4# \"taken\" => (integer) 3\n\
         5# \"waiters\" => (integer) 0",
-    ..BASE
+    ..base::SHOW.of(Group::Semaphore)
 };
 
 pub(super) const PERMITS: Command = Command {
     name: "DSEM.PERMITS",
     id: CommandId::Sem(SemVerb::Permits),
     summary: "Lists the permits that are out with an owner and a lease.",
+    args: &[SEMAPHORE],
     complexity: "O(N) with N the number of listed permits",
-    flags: "readonly",
-    acl: acl::READ_SLOW,
     reply: "Array of maps, empty if no permit is out:",
     maps: &[("", PermitInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
@@ -265,7 +229,7 @@ pub(super) const PERMITS: Command = Command {
         \x20  5# \"held-ms\" => (integer) 2186\n\
         \x20  6# \"label\" => \"\"\n\
         \x20  7# \"bound-client\" => (integer) 0",
-    ..BASE
+    ..base::LIST.of(Group::Semaphore)
 };
 
 pub(super) const WAITERS: Command = Command {
