@@ -7,7 +7,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`names`] | limits, channel names, key types, names of keyspace events |
+//! | [`names`] | limits, channel names, names of keyspace events |
 //! | [`table`] | one [`table::Command`] row per command, with its arguments, key use, ACL categories and texts |
 //! | [`request`] | requests of clients: [`request::parse`] on the server's side, [`request::Request::write`] on the client's |
 //! | [`fault`] | errors of malformed calls, with their exact texts |

@@ -17,16 +17,10 @@ use crate::reply::read_or_null;
 impl PendingAcquire {
     /// The request, waiting as said.
     pub(super) fn draft(&self, wait: WaitRequest) -> Draft<'_> {
-        Draft::notified(move |channel| {
-            if self.target.is_several() {
-                self.request_several(wait, channel)
-            } else {
-                self.request_one(wait, channel)
-            }
-        })
+        Draft::notified(move |channel| self.request(wait, channel))
     }
 
-    fn request_one(&self, wait: WaitRequest, channel: Channel<'_>) -> Cmd {
+    fn request(&self, wait: WaitRequest, channel: Channel<'_>) -> Cmd {
         let mut acquire = Acquire::new(self.key(), &self.owner);
         acquire.lease_ms = Some(millis(self.lease));
         acquire.notify = Some(channel);
@@ -46,25 +40,17 @@ impl PendingAcquire {
                 let acquire = SemAcquire { acquire, count, limit };
                 command(CommandId::Sem(SemVerb::Acquire), &Request::SemAcquire(acquire))
             }
-            target => target.family().acquire(acquire),
-        }
-    }
-
-    fn request_several(&self, wait: WaitRequest, channel: Channel<'_>) -> Cmd {
-        let keys = self.keys.all();
-        let mut acquire = MAcquire::new(&keys, &self.owner);
-        acquire.lease_ms = Some(millis(self.lease));
-        acquire.notify = Some(channel);
-        acquire.reqid = Some(self.reqid.as_bytes());
-        acquire.bind_ms = self.options.bind.map(millis);
-        acquire.label = self.options.label.as_deref();
-        if let WaitRequest::Block(ms) = wait {
-            acquire.block_ms = Some(ms);
-        }
-        if self.target == Target::Any {
-            command(CommandId::Multi(MultiVerb::AnyAcquire), &Request::AnyAcquire(acquire))
-        } else {
-            command(CommandId::Multi(MultiVerb::Acquire), &Request::MAcquire(acquire))
+            Target::Lock(family) => family.acquire(acquire),
+            Target::All | Target::Any => {
+                let keys = self.keys.all();
+                let call = MAcquire::of(&keys, &acquire);
+                let (verb, request) = if self.target == Target::Any {
+                    (MultiVerb::AnyAcquire, Request::AnyAcquire(call))
+                } else {
+                    (MultiVerb::Acquire, Request::MAcquire(call))
+                };
+                command(CommandId::Multi(verb), &request)
+            }
         }
     }
 

@@ -28,6 +28,20 @@ request! {
 }
 
 impl<'a> MAcquire<'a> {
+    /// The same call as for one lock, for several. It neither queues without blocking nor refuses re-entries.
+    pub const fn of(keys: &'a [&'a [u8]], call: &Acquire<'a>) -> Self {
+        Self {
+            keys,
+            owner: call.owner,
+            lease_ms: call.lease_ms,
+            block_ms: call.block_ms,
+            notify: call.notify,
+            reqid: call.reqid,
+            bind_ms: call.bind_ms,
+            label: call.label,
+        }
+    }
+
     /// The same call for only one lock.
     pub const fn for_key(&self, key: &'a [u8]) -> Acquire<'a> {
         Acquire {

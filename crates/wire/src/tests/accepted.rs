@@ -154,4 +154,5 @@ fn a_call_for_many_keys_is_one_call_for_each() {
     let call = MAcquire { lease_ms: Some(5), block_ms: Some(0), label: Some(b"l"), ..MACQUIRE };
     let one = Acquire { lease_ms: Some(5), block_ms: Some(0), label: Some(b"l"), ..ACQUIRE };
     assert_eq!(call.for_key(b"k"), one);
+    assert_eq!(MAcquire::of(KEYS, &one), call);
 }
