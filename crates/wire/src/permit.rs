@@ -45,10 +45,13 @@ pub fn parse(text: &[u8]) -> Option<PermitId> {
 /// The text of an id, in lower case.
 pub fn text(id: &PermitId) -> [u8; TEXT_LEN] {
     let mut text = [b'-'; TEXT_LEN];
-    let places = (0..TEXT_LEN).filter(|at| !HYPHENS.contains(at));
-    let digits = id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    for (at, digit) in places.zip(digits) {
-        text[at] = b"0123456789abcdef"[usize::from(digit)];
+    let mut at = 0;
+    for byte in id {
+        at += usize::from(HYPHENS.contains(&at));
+        for digit in [byte >> 4, byte & 15] {
+            text[at] = b"0123456789abcdef"[usize::from(digit)];
+            at += 1;
+        }
     }
     text
 }
@@ -61,6 +64,11 @@ impl PermitText {
     /// The text of an id.
     pub fn of(id: &PermitId) -> Self {
         Self(text(id))
+    }
+
+    /// The text as bytes.
+    pub const fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 

@@ -100,18 +100,14 @@ impl Fields {
         }
     }
 
-    /// Takes the value of a field.
-    pub(super) fn value(&mut self, name: &'static str) -> Result<Value, Unreadable> {
-        let is_it = |(key, _): &(Value, Value)| matches!(key, Value::Bytes(bytes) if bytes == name.as_bytes());
-        match self.0.iter().position(is_it) {
-            Some(at) => Ok(self.0.swap_remove(at).1),
-            None => Err(Unreadable::Missing(name)),
-        }
-    }
-
     /// Takes a field.
     pub(super) fn get<T: Shape>(&mut self, name: &'static str) -> Result<T, Unreadable> {
-        T::read(name, self.value(name)?)
+        let is_it =
+            |(key, _): &(Value, Value)| matches!(key, Value::Bytes(key) if key == name.as_bytes());
+        match self.0.iter().position(is_it) {
+            Some(at) => T::read(name, self.0.swap_remove(at).1),
+            None => Err(Unreadable::Missing(name)),
+        }
     }
 }
 
