@@ -3,7 +3,7 @@
 
 use crate::fair::{Fair, Place};
 use crate::hold::{Hold, NO_CLIENT};
-use crate::holds::HoldId;
+use crate::holds::{HoldId, Holds};
 use crate::lease::NO_ENTRY;
 use crate::machine::{Foreign, Machine, Role};
 use crate::queue::{Presence, Waiter};
@@ -79,6 +79,7 @@ impl Machine {
         };
         let mut is_closed = false;
         if let Some(resource) = found {
+            info.readers.reserve(resource.others().map_or(0, Holds::len));
             for (id, hold, until) in self.in_force(resource, lease) {
                 let holder = self.holder_info(resource, hold, until, now);
                 if id == crate::holds::ALONE {
@@ -147,7 +148,10 @@ impl Machine {
             label: hold.label().to_vec(),
             bound_client: connection(self.bound_client(resource, hold)),
         };
-        Ok(self.in_force(resource, lease).map(row).collect())
+        // Rows are large: a growing list of many is copied again and again.
+        let mut rows = Vec::with_capacity(resource.others().map_or(0, Holds::len));
+        rows.extend(self.in_force(resource, lease).map(row));
+        Ok(rows)
     }
 
     /// DLATCH.INFO; `None` if the latch is open or missing.
