@@ -15,7 +15,7 @@ use crate::ffi::{self, Args, Ctx, Level, Mode, log};
 use crate::inbox::Notice;
 use crate::keyspace::{Keys, Named, Scope};
 use crate::tick::{self, Allowed};
-use crate::{cluster, command, inbox, perform, permit_id, shell};
+use crate::{cluster, inbox, perform, permit_id, reply, shell};
 
 /// Prepares the module for its first command.
 pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
@@ -150,10 +150,10 @@ fn read(ctx: Ctx<'_>, reached: Reached<'_>, id: CommandId, request: &Request<'_>
     let (named, scope) = reached;
     let view = shell::with(|shell| {
         let mut keys = Keys::new(ctx, Mode::Read, scope, named);
-        command::read(&shell.machine, &mut keys, shell::now(), ctx.db(), id, request)
+        reply::read(&shell.machine, &mut keys, shell::now(), ctx.db(), id, request)
     });
     match view.flatten() {
-        Some(Ok(view)) => command::show(ctx, &view),
+        Some(Ok(view)) => reply::show(ctx, &view),
         Some(Err(_)) => ctx.reply_wrong_type(),
         None => ctx.reply_error(BUSY),
     }

@@ -9,7 +9,6 @@
 #![deny(unsafe_code)]
 
 mod cluster;
-mod command;
 mod config;
 mod dispatch;
 #[allow(unsafe_code, missing_docs)]
@@ -22,5 +21,6 @@ mod parking;
 mod perform;
 mod permit_id;
 mod persist;
+mod reply;
 mod shell;
 mod tick;

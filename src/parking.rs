@@ -10,7 +10,7 @@ use dlock_core::queues::waiter::WaiterId;
 use crate::ffi::{Blocked, CallId, Ctx, MainCell};
 use crate::inbox::{self, Notice};
 use crate::numbers::NumberMap;
-use crate::{command, shell};
+use crate::{reply, shell};
 
 /// An answer on its way to a blocked caller.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub fn wake(waiter: WaiterId, outcome: Outcome) {
 
 /// Writes the answer of a blocked call.
 pub fn reply(ctx: Ctx<'_>, delivery: &Delivery) {
-    command::reply(ctx, &delivery.outcome);
+    reply::reply(ctx, &delivery.outcome);
 }
 
 /// The answer was written, or the connection was gone.

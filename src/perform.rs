@@ -10,7 +10,7 @@ use dlock_wire::reply::ErrorCode;
 
 use crate::ffi::{Ctx, Name, OwnedName};
 use crate::keyspace::{Named, in_turn};
-use crate::{command, parking, shell};
+use crate::{parking, reply, shell};
 
 /// Carries out `effects` without the reply. The shell must not be lent: keyspace events run other modules, which may
 /// call dlock commands.
@@ -100,10 +100,7 @@ pub fn park(ctx: Ctx<'_>, effects: &mut Effects) -> bool {
 
 /// Answers the caller of a command.
 pub fn answer(ctx: Ctx<'_>, effects: &mut Effects) {
-    match effects.reply.take() {
-        Some(outcome) => command::reply(ctx, &outcome),
-        None => ctx.reply_null(),
-    }
+    reply::reply(ctx, &effects.reply.take().unwrap_or(Outcome::Null));
 }
 
 fn event_name(event: Event) -> &'static CStr {

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 
+use dlock_wire::reply::Sink;
 use redis_module::raw;
 
 use crate::numbers::NumberMap;
@@ -169,9 +170,9 @@ unsafe extern "C" fn timed_out(
     _argc: c_int,
 ) -> c_int {
     // SAFETY: the server's context, valid during this call, on the main thread.
-    if let Some(ctx) = unsafe { Ctx::from_raw(ctx) } {
+    if let Some(mut ctx) = unsafe { Ctx::from_raw(ctx) } {
         guard::answer("unblocking a call", ctx, || {
-            ctx.reply_null();
+            ctx.null();
             // SAFETY: valid context of a blocked client, whose handle is alive: the server frees none that was not
             // unblocked.
             let handle = unsafe { api!(RedisModule_GetBlockedClientHandle(ctx.as_ptr())) };

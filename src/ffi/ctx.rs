@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use dlock_wire::reply::Sink;
 use redis_module::raw;
 
 use super::guard::replied;
@@ -135,65 +136,13 @@ impl<'a> Ctx<'a> {
         ok(unsafe { api!(RedisModule_SelectDb(self.as_ptr(), db)) })
     }
 
-    // Replies. Each call writes one element.
-
-    /// Replies an integer.
-    #[inline]
-    pub fn reply_int(self, value: i64) {
-        replied(0);
-        // SAFETY: valid context.
-        unsafe { api!(RedisModule_ReplyWithLongLong(self.as_ptr(), value)) };
-    }
-
-    /// Replies Null.
-    #[inline]
-    pub fn reply_null(self) {
-        replied(0);
-        // SAFETY: valid context.
-        unsafe { api!(RedisModule_ReplyWithNull(self.as_ptr())) };
-    }
+    // Replies besides those of [`Sink`].
 
     /// Replies the status `OK`.
     pub fn reply_ok(self) {
         replied(0);
         // SAFETY: valid context, C string literal.
         unsafe { api!(RedisModule_ReplyWithSimpleString(self.as_ptr(), c"OK".as_ptr())) };
-    }
-
-    /// Replies a bulk string.
-    #[inline]
-    pub fn reply_bulk(self, bytes: &[u8]) {
-        replied(0);
-        // SAFETY: valid context; the server copies `bytes`.
-        unsafe {
-            api!(RedisModule_ReplyWithStringBuffer(
-                self.as_ptr(),
-                bytes.as_ptr().cast(),
-                bytes.len(),
-            ))
-        };
-    }
-
-    /// Replies the name of a map field.
-    #[inline]
-    pub fn reply_key(self, name: &str) {
-        self.reply_bulk(name.as_bytes());
-    }
-
-    /// Announces `len` elements.
-    pub fn reply_array(self, len: usize) {
-        let len = i64::try_from(len).unwrap_or(i64::MAX);
-        replied(len);
-        // SAFETY: valid context.
-        unsafe { api!(RedisModule_ReplyWithArray(self.as_ptr(), len)) };
-    }
-
-    /// Announces `len` pairs of a field and a value: a map in RESP3, a flat array in RESP2.
-    pub fn reply_map(self, len: usize) {
-        let len = i64::try_from(len).unwrap_or(i64::MAX);
-        replied(len.saturating_mul(2));
-        // SAFETY: valid context.
-        unsafe { api!(RedisModule_ReplyWithMap(self.as_ptr(), len)) };
     }
 
     /// Replies an error; `text` begins with its code. Line breaks and zero bytes become spaces.
@@ -315,6 +264,50 @@ impl<'a> Ctx<'a> {
             api!(RedisModule_FreeModuleUser(user));
             ok(answer)
         }
+    }
+}
+
+/// Each call writes one element of a reply.
+impl Sink for Ctx<'_> {
+    #[inline]
+    fn int(&mut self, number: i64) {
+        replied(0);
+        // SAFETY: valid context.
+        unsafe { api!(RedisModule_ReplyWithLongLong(self.as_ptr(), number)) };
+    }
+
+    #[inline]
+    fn null(&mut self) {
+        replied(0);
+        // SAFETY: valid context.
+        unsafe { api!(RedisModule_ReplyWithNull(self.as_ptr())) };
+    }
+
+    #[inline]
+    fn bulk(&mut self, bytes: &[u8]) {
+        replied(0);
+        // SAFETY: valid context; the server copies `bytes`.
+        unsafe {
+            api!(RedisModule_ReplyWithStringBuffer(
+                self.as_ptr(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+            ))
+        };
+    }
+
+    fn array(&mut self, len: usize) {
+        let len = i64::try_from(len).unwrap_or(i64::MAX);
+        replied(len);
+        // SAFETY: valid context.
+        unsafe { api!(RedisModule_ReplyWithArray(self.as_ptr(), len)) };
+    }
+
+    fn map(&mut self, len: usize) {
+        let len = i64::try_from(len).unwrap_or(i64::MAX);
+        replied(len.saturating_mul(2));
+        // SAFETY: valid context.
+        unsafe { api!(RedisModule_ReplyWithMap(self.as_ptr(), len)) };
     }
 }
 

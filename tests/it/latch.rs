@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_wire::reply::{latch_info, waiter};
+use dlock_wire::reply::{self, LatchInfo, WaiterInfo};
 use redis::Value;
 
 use crate::{
@@ -281,7 +281,7 @@ fn info_and_waiters_are_maps_with_every_field() {
     let (flat, map) = (server.cmd(&["DLATCH.INFO", "l"]), client.cmd(&["DLATCH.INFO", "l"]));
     assert!(matches!(flat, Value::Array(_)) && matches!(map, Value::Map(_)), "{}", map.show());
     for info in [flat, map] {
-        assert_eq!(names(&info), latch_info::FIELDS);
+        assert_eq!(names(&info), reply::names(LatchInfo::FIELDS));
         for (field, value) in [("count", 3), ("initial", 5), ("waiters", 2)] {
             assert_eq!(info.field(field).int(), value, "{field}");
         }
@@ -296,7 +296,7 @@ fn info_and_waiters_are_maps_with_every_field() {
         assert_eq!(rows.len(), 2);
         let remaining = [-1..=-1, 20_000..=50_000];
         for ((row, waits), remaining) in rows.iter().zip([&endless, &timed]).zip(remaining) {
-            assert_eq!(names(row), waiter::FIELDS);
+            assert_eq!(names(row), reply::names(WaiterInfo::FIELDS));
             assert!(row.field("owner").bytes().is_empty() && row.field("label").bytes().is_empty());
             assert_eq!(u64::try_from(row.field("client-id").int()).unwrap(), waits.id());
             assert!(remaining.contains(&row.field("remaining-ms").int()), "{}", row.show());

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_wire::reply::info::FIELDS;
+use dlock_wire::reply::{self, LockInfo};
 use redis::Value;
 
 use crate::{
@@ -254,7 +254,7 @@ fn info_is_a_map_with_every_field(family: Family) {
     assert!(matches!(map, Value::Map(_)), "{}", map.show());
     for info in [flat, map] {
         let names: Vec<String> = info.pairs().into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, FIELDS);
+        assert_eq!(names, reply::names(LockInfo::FIELDS));
         let kind = family.name().to_lowercase();
         for (field, value) in [("kind", kind.as_str()), ("owner", "a"), ("label", "x y")] {
             assert_eq!(info.field(field).text(), value, "{field}");

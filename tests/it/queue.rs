@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_wire::reply::waiter::FIELDS;
+use dlock_wire::reply::{self, WaiterInfo};
 use redis::Value;
 
 use crate::{
@@ -108,7 +108,7 @@ fn the_queue_is_shown_in_order(family: Family) {
         assert_eq!(rows.len(), expected.len());
         for (row, (owner, client, remaining, label)) in rows.iter().zip(&expected) {
             let names: Vec<String> = row.pairs().into_iter().map(|(name, _)| name).collect();
-            assert_eq!(names, FIELDS);
+            assert_eq!(names, reply::names(WaiterInfo::FIELDS));
             assert_eq!(row.field("owner").text(), *owner);
             assert_eq!(row.field("client-id").int(), i64::try_from(*client).unwrap());
             assert!(remaining.contains(&row.field("remaining-ms").int()), "{}", row.show());

@@ -1,6 +1,6 @@
 //! DRW as a client sees it: readers, writers, tokens, counts.
 
-use dlock_wire::reply::{holder, rw_info};
+use dlock_wire::reply::{self, HolderInfo, RwInfo};
 use redis::Value;
 
 use crate::{
@@ -257,7 +257,7 @@ fn info_shows_every_hold_with_every_field() {
     assert!(matches!(map.field("writer"), Value::Map(_)), "{}", map.show());
     for info in [flat, map] {
         let names = |map: &Value| map.pairs().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-        assert_eq!(names(&info), rw_info::FIELDS);
+        assert_eq!(names(&info), reply::names(RwInfo::FIELDS));
         assert_eq!(
             (info.field("kind").text(), info.field("mode").text()),
             ("drw".into(), "write".into())
@@ -268,7 +268,7 @@ fn info_shows_every_hold_with_every_field() {
         for (hold, token, holds, lease, label, bound) in
             [(&writer, writing, 1, 90_000, "", 0), (&readers[0], reading, 2, 40_000, "x y", id)]
         {
-            assert_eq!(names(hold), holder::FIELDS);
+            assert_eq!(names(hold), reply::names(HolderInfo::FIELDS));
             assert_eq!(
                 (hold.field("owner").text(), hold.field("label").text()),
                 ("a".into(), label.into())

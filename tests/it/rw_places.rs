@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_wire::reply::waiter;
+use dlock_wire::reply::{self, WaiterInfo};
 
 use crate::{
     story::{Story, rw},
@@ -235,7 +235,7 @@ fn waiters_are_maps_in_queue_order() {
             rows.iter().zip([("b", blocked.id(), "x"), ("c", client.id(), "")])
         {
             let names: Vec<String> = row.pairs().into_iter().map(|(name, _)| name).collect();
-            assert_eq!(names, waiter::FIELDS);
+            assert_eq!(names, reply::names(WaiterInfo::FIELDS));
             assert_eq!(
                 (row.field("owner").text(), row.field("label").text()),
                 (owner.into(), label.into())

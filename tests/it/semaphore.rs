@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock_wire::reply::{permit, sem_info};
+use dlock_wire::reply::{self, PermitInfo, SemInfo};
 use redis::Value;
 
 use crate::{
@@ -264,7 +264,7 @@ fn info_and_permits_are_maps_with_every_field() {
     let (flat, map) = (server.cmd(&["DSEM.INFO", "s"]), holder.cmd(&["DSEM.INFO", "s"]));
     assert!(matches!(flat, Value::Array(_)) && matches!(map, Value::Map(_)), "{}", map.show());
     for info in [flat, map] {
-        assert_eq!(names(&info), sem_info::FIELDS);
+        assert_eq!(names(&info), reply::names(SemInfo::FIELDS));
         for (field, value) in
             [("capacity", 10), ("available", 2), ("leased", 4), ("taken", 4), ("waiters", 1)]
         {
@@ -280,7 +280,7 @@ fn info_and_permits_are_maps_with_every_field() {
         {
             let shown =
                 permits.iter().find(|permit| permit.field("id").text() == *permit_id).unwrap();
-            assert_eq!(names(shown), permit::FIELDS);
+            assert_eq!(names(shown), reply::names(PermitInfo::FIELDS));
             assert_eq!(
                 (shown.field("owner").text(), shown.field("label").text()),
                 (owner.into(), label.into())

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_wire::reply::waiter;
+use dlock_wire::reply::{self, WaiterInfo};
 
 use crate::{
     story::{Story, sem},
@@ -167,7 +167,7 @@ fn waiters_are_maps_in_queue_order() {
             ("c", client.id(), ""),
         ]) {
             let names: Vec<String> = row.pairs().into_iter().map(|(name, _)| name).collect();
-            assert_eq!(names, waiter::FIELDS);
+            assert_eq!(names, reply::names(WaiterInfo::FIELDS));
             assert_eq!(
                 (row.field("owner").text(), row.field("label").text()),
                 (owner.into(), label.into())

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use dlock_client::admin::{self, Info, RwMode};
+use dlock_client::admin::{HolderInfo, Info, PermitInfo, RwMode};
+use dlock_wire::reply::{Shape, Sink};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 /// Bytes: a string, or an object with their hexadecimal digits.
@@ -43,12 +44,12 @@ pub struct Key<'a> {
 #[serde(untagged, rename_all_fields = "kebab-case")]
 enum State<'a> {
     Lock {
-        holders: Vec<Holder<'a>>,
+        holders: Vec<Row<'a, HolderInfo>>,
         closed_ms: u64,
     },
     ReadWrite {
         mode: &'static str,
-        holders: Vec<Holder<'a>>,
+        holders: Vec<Row<'a, HolderInfo>>,
     },
     Semaphore {
         capacity: u64,
@@ -56,7 +57,7 @@ enum State<'a> {
         leased: u64,
         taken: u64,
         #[serde(skip_serializing_if = "Option::is_none")]
-        permits: Option<Vec<Permit<'a>>>,
+        permits: Option<Vec<Row<'a, PermitInfo>>>,
     },
     Latch {
         count: u64,
@@ -67,54 +68,82 @@ enum State<'a> {
     Other {},
 }
 
-#[derive(Debug, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Holder<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mode: Option<&'static str>,
-    owner: Bytes<'a>,
-    token: u64,
-    holds: u64,
-    lease_ms: u64,
-    ttl_ms: u64,
-    held_ms: u64,
-    label: Bytes<'a>,
-    bound_client: Option<u64>,
+/// The fields of a map in a reply.
+#[derive(Debug)]
+pub struct Row<'a, T> {
+    mode: Option<RwMode>,
+    of: &'a T,
 }
 
-#[derive(Debug, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Permit<'a> {
-    id: &'a str,
-    owner: Bytes<'a>,
-    count: u64,
-    ttl_ms: u64,
-    held_ms: u64,
-    label: Bytes<'a>,
-    bound_client: Option<u64>,
+impl<'a, T> Row<'a, T> {
+    /// A row without a mode.
+    pub const fn of(of: &'a T) -> Self {
+        Self { mode: None, of }
+    }
 }
 
-/// A row of `dlock waiters`.
-#[derive(Debug, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Waiter<'a> {
-    owner: Bytes<'a>,
-    client_id: Option<u64>,
-    waiting_ms: u64,
-    remaining_ms: Option<u64>,
-    label: Bytes<'a>,
+impl<T: Shape> Serialize for Row<'_, T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut cells = Cells(Vec::new());
+        self.of.write(&mut cells);
+        let mut map = to.serialize_map(None)?;
+        if let Some(mode) = self.mode {
+            map.serialize_entry("mode", mode.name())?;
+        }
+        for field in cells.0.chunks_exact(2) {
+            map.serialize_entry(&field[0], &field[1])?;
+        }
+        map.end()
+    }
+}
+
+/// The names and values of a map without nested maps.
+struct Cells(Vec<Cell>);
+
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum Cell {
+    Text(#[serde(serialize_with = "as_text")] Vec<u8>),
+    Number(i64),
+    Null,
+}
+
+fn as_text<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    Bytes(bytes).serialize(to)
+}
+
+impl Sink for Cells {
+    fn map(&mut self, _: usize) {}
+
+    fn array(&mut self, _: usize) {}
+
+    fn bulk(&mut self, bytes: &[u8]) {
+        self.0.push(Cell::Text(bytes.to_vec()));
+    }
+
+    fn int(&mut self, number: i64) {
+        self.0.push(Cell::Number(number));
+    }
+
+    fn null(&mut self) {
+        self.0.push(Cell::Null);
+    }
+
+    fn missing(&mut self, _: i64) {
+        self.null();
+    }
 }
 
 impl<'a> Key<'a> {
     /// `permits` of a semaphore, if they were requested.
-    pub fn new(key: &'a [u8], info: &'a Info, permits: Option<&'a [admin::PermitHold]>) -> Self {
+    pub fn new(key: &'a [u8], info: &'a Info, permits: Option<&'a [PermitInfo]>) -> Self {
         let state = match info {
             Info::Lock(lock) => State::Lock {
-                holders: lock.holder.iter().map(|hold| Holder::new(hold, None)).collect(),
+                holders: lock.holder.iter().map(Row::of).collect(),
                 closed_ms: millis(lock.closed_for),
             },
             Info::ReadWrite(lock) => {
-                let of = |mode: RwMode| move |hold| Holder::new(hold, Some(mode.name()));
+                let of = |mode| move |hold| Row { mode: Some(mode), of: hold };
                 let writer = lock.writer.iter().map(of(RwMode::Write));
                 let readers = lock.readers.iter().map(of(RwMode::Read));
                 State::ReadWrite {
@@ -127,7 +156,7 @@ impl<'a> Key<'a> {
                 available: semaphore.available,
                 leased: semaphore.leased,
                 taken: semaphore.taken,
-                permits: permits.map(|permits| permits.iter().map(Permit::new).collect()),
+                permits: permits.map(|permits| permits.iter().map(Row::of).collect()),
             },
             Info::Latch(latch) => State::Latch {
                 count: latch.count,
@@ -137,49 +166,6 @@ impl<'a> Key<'a> {
             _ => State::Other {},
         };
         Self { name: Bytes(key), kind: info.kind().name(), waiters: info.waiters(), state }
-    }
-}
-
-impl<'a> Holder<'a> {
-    fn new(hold: &'a admin::Holder, mode: Option<&'static str>) -> Self {
-        Self {
-            mode,
-            owner: Bytes(&hold.owner),
-            token: hold.token,
-            holds: hold.holds,
-            lease_ms: millis(hold.lease),
-            ttl_ms: millis(hold.left),
-            held_ms: millis(hold.held),
-            label: Bytes(&hold.label),
-            bound_client: hold.bound_client,
-        }
-    }
-}
-
-impl<'a> Permit<'a> {
-    fn new(permit: &'a admin::PermitHold) -> Self {
-        Self {
-            id: &permit.id,
-            owner: Bytes(&permit.owner),
-            count: permit.count,
-            ttl_ms: millis(permit.left),
-            held_ms: millis(permit.held),
-            label: Bytes(&permit.label),
-            bound_client: permit.bound_client,
-        }
-    }
-}
-
-impl<'a> Waiter<'a> {
-    /// The row in its JSON form.
-    pub fn new(waiter: &'a admin::Waiter) -> Self {
-        Self {
-            owner: Bytes(&waiter.owner),
-            client_id: waiter.client,
-            waiting_ms: millis(waiter.waiting),
-            remaining_ms: waiter.remaining.map(millis),
-            label: Bytes(&waiter.label),
-        }
     }
 }
 
@@ -215,7 +201,7 @@ fn millis(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use dlock_client::admin::{Kind, Latch, Lock, Semaphore};
+    use dlock_client::admin::{Kind, LatchInfo, LockInfo, SemInfo};
     use serde_json::{json, to_value};
 
     use super::*;
@@ -238,17 +224,18 @@ mod tests {
 
     #[test]
     fn each_family_has_its_fields() {
-        let lock = Lock { kind: Kind::Fair, holder: None, closed_for: Duration::ZERO, waiters: 3 };
+        let lock =
+            LockInfo { kind: Kind::Fair, holder: None, closed_for: Duration::ZERO, waiters: 3 };
         assert_eq!(
             to_value(Key::new(b"k", &Info::Lock(lock), None)).unwrap(),
             json!({"key": "k", "kind": "dfair", "waiters": 3, "holders": [], "closed-ms": 0})
         );
-        let latch = Latch { count: 1, initial: 2, left: None, waiters: 0 };
+        let latch = LatchInfo { count: 1, initial: 2, left: None, waiters: 0 };
         assert_eq!(
             to_value(Key::new(b"k", &Info::Latch(latch), None)).unwrap(),
             json!({"key": "k", "kind": "dlatch", "waiters": 0, "count": 1, "initial": 2, "ttl-ms": null})
         );
-        let semaphore = Semaphore { capacity: 2, available: -1, leased: 3, taken: 0, waiters: 0 };
+        let semaphore = SemInfo { capacity: 2, available: -1, leased: 3, taken: 0, waiters: 0 };
         assert_eq!(
             to_value(Key::new(b"k", &Info::Semaphore(semaphore), Some(&[]))).unwrap(),
             json!({"key": "k", "kind": "dsem", "waiters": 0, "capacity": 2, "available": -1,

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 
 use dlock_client::Client;
-use dlock_client::admin::{Holder, Info, Kind, PermitHold, RwMode, Waiter};
+use dlock_client::admin::{HolderInfo, Info, Kind, PermitInfo, RwMode, WaiterInfo};
 
 use crate::args::{Ls, OfKey, Waiters};
 use crate::exit::{Failure, NOTHING};
@@ -111,7 +111,7 @@ pub async fn info(client: &Client, args: &OfKey, out: &mut impl Write) -> Result
 pub fn page(
     key: &[u8],
     info: &Info,
-    permits: &[PermitHold],
+    permits: &[PermitInfo],
     out: &mut impl Write,
 ) -> io::Result<()> {
     let mut line = |name: &str, value: String| writeln!(out, "{name:<11}{value}");
@@ -161,7 +161,7 @@ pub fn holds(info: &Info) -> Option<Table> {
     info.holders().next()?;
     let mut headings =
         vec!["OWNER", ">TOKEN", ">HOLDS", ">LEASE", ">LEFT", ">HELD", ">CLIENT", "LABEL"];
-    let cells = |hold: &Holder| {
+    let cells = |hold: &HolderInfo| {
         vec![
             text::bytes(&hold.owner),
             hold.token.to_string(),
@@ -191,12 +191,12 @@ pub fn holds(info: &Info) -> Option<Table> {
 }
 
 /// The permits that are out with a lease.
-pub fn of_permits(permits: &[PermitHold]) -> Table {
+pub fn of_permits(permits: &[PermitInfo]) -> Table {
     let mut table =
         Table::new(&["PERMIT", "OWNER", ">COUNT", ">LEFT", ">HELD", ">CLIENT", "LABEL"]);
     for permit in permits {
         table.row([
-            permit.id.clone(),
+            permit.id.to_string(),
             text::bytes(&permit.owner),
             permit.count.to_string(),
             text::time(permit.left),
@@ -215,7 +215,7 @@ pub async fn waiters(client: &Client, args: &Waiters, out: &mut impl Write) -> R
     let found = found
         .map_err(|error| Failure::of(format!("cannot look at {}", text::quoted(key)), &error))?;
     if args.json {
-        json::write(out, &found.iter().map(json::Waiter::new).collect::<Vec<_>>())?;
+        json::write(out, &found.iter().map(json::Row::of).collect::<Vec<_>>())?;
     } else if found.is_empty() {
         crate::say(&format!("nobody waits for {}", text::quoted(key)));
     } else {
@@ -225,7 +225,7 @@ pub async fn waiters(client: &Client, args: &Waiters, out: &mut impl Write) -> R
 }
 
 /// The queue, in order of service.
-pub fn of_waiters(waiters: &[Waiter]) -> Table {
+pub fn of_waiters(waiters: &[WaiterInfo]) -> Table {
     let mut table = Table::new(&[">PLACE", "OWNER", ">CLIENT", ">WAITING", ">LEFT", "LABEL"]);
     for (at, waiter) in waiters.iter().enumerate() {
         table.row([
@@ -244,12 +244,12 @@ pub fn of_waiters(waiters: &[Waiter]) -> Table {
 mod tests {
     use std::time::Duration;
 
-    use dlock_client::admin::{Latch, Lock, ReadWrite, Semaphore};
+    use dlock_client::admin::{LatchInfo, LockInfo, RwInfo, SemInfo};
 
     use super::*;
 
-    fn hold(owner: &str, left: u64) -> Holder {
-        Holder {
+    fn hold(owner: &str, left: u64) -> HolderInfo {
+        HolderInfo {
             owner: owner.as_bytes().to_vec(),
             token: 41,
             holds: 1,
@@ -270,8 +270,12 @@ mod tests {
     #[test]
     fn a_lock_that_is_held() {
         let holder = Some(hold("alice", 54_594));
-        let info =
-            Info::Lock(Lock { kind: Kind::Lock, holder, closed_for: Duration::ZERO, waiters: 2 });
+        let info = Info::Lock(LockInfo {
+            kind: Kind::Lock,
+            holder,
+            closed_for: Duration::ZERO,
+            waiters: 2,
+        });
         assert_eq!(
             page_of(&info),
             "key        door\n\
@@ -287,7 +291,7 @@ mod tests {
     #[test]
     fn a_free_lock() {
         let closed_for = Duration::from_millis(250);
-        let lock = Lock { kind: Kind::Fair, holder: None, closed_for, waiters: 1 };
+        let lock = LockInfo { kind: Kind::Fair, holder: None, closed_for, waiters: 1 };
         assert_eq!(
             page_of(&Info::Lock(lock)),
             "key        door\n\
@@ -300,7 +304,7 @@ mod tests {
     #[test]
     fn readers() {
         let readers = vec![hold("alice", 100), hold("b b", 2000)];
-        let lock = ReadWrite { mode: RwMode::Read, writer: None, readers, waiters: 0 };
+        let lock = RwInfo { mode: RwMode::Read, writer: None, readers, waiters: 0 };
         let info = Info::ReadWrite(lock);
         assert_eq!(
             (held_by(&info), left(&info), label(&info)),
@@ -315,9 +319,9 @@ mod tests {
 
     #[test]
     fn counts_are_shown() {
-        let semaphore = Semaphore { capacity: 2, available: -1, leased: 2, taken: 1, waiters: 0 };
+        let semaphore = SemInfo { capacity: 2, available: -1, leased: 2, taken: 1, waiters: 0 };
         assert_eq!(held_by(&Info::Semaphore(semaphore)), "3 of 2 permits");
-        let latch = Latch { count: 1, initial: 2, left: None, waiters: 0 };
+        let latch = LatchInfo { count: 1, initial: 2, left: None, waiters: 0 };
         assert_eq!(
             (held_by(&Info::Latch(latch)), left(&Info::Latch(latch))),
             ("1 of 2 to go".into(), "-".into())

@@ -3,10 +3,7 @@
 //! The results were true when the server answered. To acquire and release locks, use the handles of
 //! [`Client`](crate::Client).
 
-mod decode;
 mod force;
-mod info;
-mod kind;
 mod stats;
 
 use std::sync::Arc;
@@ -16,12 +13,18 @@ use dlock_wire::table::{CommandId, SemVerb};
 use redis::{Cmd, Value};
 use tokio::time::{Instant, timeout_at};
 
-pub use self::info::{Holder, Info, Latch, Lock, PermitHold, ReadWrite, RwMode, Semaphore, Waiter};
-pub use self::kind::Kind;
+#[doc(inline)]
+pub use dlock_wire::permit::PermitText;
+#[doc(inline)]
+pub use dlock_wire::reply::{
+    HolderInfo, Info, Kind, LatchInfo, LockInfo, PermitInfo, RwInfo, RwMode, SemInfo, WaiterInfo,
+};
+
 pub use self::stats::Stats;
 
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
+use crate::reply::{read, read_or_null, value};
 use crate::route::Server;
 
 /// How many keys a server looks at for one page of SCAN: it serves no other client meanwhile.
@@ -119,7 +122,7 @@ impl Admin {
             let mut page = redis::cmd("SCAN");
             page.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE);
             page.arg("TYPE").arg(kind.key_type());
-            let (next, keys) = decode::page(&self.ask(server, &page).await?)?;
+            let (next, keys): (Vec<u8>, Vec<Vec<u8>>) = read(self.ask(server, &page).await?)?;
             found.extend(keys.into_iter().map(|key| Entry { key, kind }));
             if next == b"0" {
                 return Ok(());
@@ -150,11 +153,10 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn info(&self, key: &[u8]) -> Result<Option<Info>, Error> {
-        let Some((kind, reply)) = self.by_family(key, Kind::info, &Request::Info { key }).await?
-        else {
-            return Ok(None);
-        };
-        decode::info(kind, &reply)
+        match self.by_family(key, CommandId::info, &Request::Info { key }).await? {
+            Some((kind, reply)) => Ok(Info::read(kind, value(reply))?),
+            None => Ok(None),
+        }
     }
 
     /// As [`Admin::info`], of a key whose family is known: one request instead of up to five. None also if the key
@@ -166,9 +168,9 @@ impl Admin {
     #[doc = cancel_read!()]
     pub async fn info_of(&self, entry: &Entry) -> Result<Option<Info>, Error> {
         let key = entry.key.as_slice();
-        match self.call(key, entry.kind.info(), &Request::Info { key }).await {
+        match self.call(key, CommandId::info(entry.kind), &Request::Info { key }).await {
             Err(error) if error.kind() == ErrorKind::WrongType => Ok(None),
-            reply => decode::info(entry.kind, &reply?),
+            reply => Ok(Info::read(entry.kind, value(reply?))?),
         }
     }
 
@@ -187,10 +189,10 @@ impl Admin {
     /// assert_eq!(waiters[0].owner, b"bob");
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
-    pub async fn waiters(&self, key: &[u8], count: Option<u64>) -> Result<Vec<Waiter>, Error> {
+    pub async fn waiters(&self, key: &[u8], count: Option<u64>) -> Result<Vec<WaiterInfo>, Error> {
         let request = Request::Waiters { key, count };
-        match self.by_family(key, Kind::waiters, &request).await? {
-            Some((_, reply)) => decode::waiters(&reply),
+        match self.by_family(key, CommandId::waiters, &request).await? {
+            Some((_, reply)) => read(reply),
             None => Ok(Vec::new()),
         }
     }
@@ -205,11 +207,12 @@ impl Admin {
         &self,
         entry: &Entry,
         count: Option<u64>,
-    ) -> Result<Vec<Waiter>, Error> {
+    ) -> Result<Vec<WaiterInfo>, Error> {
         let key = entry.key.as_slice();
-        match self.call(key, entry.kind.waiters(), &Request::Waiters { key, count }).await {
+        match self.call(key, CommandId::waiters(entry.kind), &Request::Waiters { key, count }).await
+        {
             Err(error) if error.kind() == ErrorKind::WrongType => Ok(Vec::new()),
-            reply => decode::waiters(&reply?),
+            reply => read(reply?),
         }
     }
 
@@ -233,12 +236,11 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn position(&self, entry: &Entry, owner: &[u8]) -> Result<Option<u64>, Error> {
-        let Some(id) = entry.kind.position() else { return Ok(None) };
+        let Some(id) = CommandId::position(entry.kind) else { return Ok(None) };
         let key = entry.key.as_slice();
         match self.call(key, id, &Request::Position { key, owner }).await {
-            Ok(Value::Nil) => Ok(None),
             Err(error) if error.kind() == ErrorKind::WrongType => Ok(None),
-            reply => decode::count(&reply?).map(Some),
+            reply => read_or_null(reply?),
         }
     }
 
@@ -258,9 +260,9 @@ impl Admin {
     /// }
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
-    pub async fn permits(&self, key: &[u8]) -> Result<Vec<PermitHold>, Error> {
+    pub async fn permits(&self, key: &[u8]) -> Result<Vec<PermitInfo>, Error> {
         let id = CommandId::Sem(SemVerb::Permits);
-        decode::permits(&self.call(key, id, &Request::Permits { key }).await?)
+        read(self.call(key, id, &Request::Permits { key }).await?)
     }
 
     /// The statistics of each primary, sorted by address.
@@ -283,8 +285,8 @@ impl Admin {
         sections.arg(&["server", "clients", "memory", "replication", "dlock"]);
         let mut all = Vec::new();
         for server in self.core.routes.servers() {
-            let text = decode::text(&self.ask(&server, &sections).await?)?;
-            all.push(Stats::parse(&server.name, &text));
+            let text: Vec<u8> = read(self.ask(&server, &sections).await?)?;
+            all.push(Stats::parse(&server.name, &String::from_utf8_lossy(&text)));
         }
         all.sort_by(|a, b| a.address.cmp(&b.address));
         Ok(all)

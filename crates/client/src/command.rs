@@ -4,9 +4,7 @@ use std::borrow::Cow;
 
 use dlock_wire::request::{Channel, Request};
 use dlock_wire::table::CommandId;
-use redis::{Cmd, RedisError, Value};
-
-use crate::error::Error;
+use redis::{Cmd, RedisError};
 
 /// The address in MOVED and ASK; an empty host is that of the server that sent it.
 pub(crate) fn redirect(error: &RedisError) -> Option<NodeAddress> {
@@ -30,14 +28,6 @@ pub(crate) fn command(id: CommandId, request: &Request<'_>) -> Cmd {
         cmd.arg(arg);
     });
     cmd
-}
-
-/// An Integer reply.
-pub(crate) fn number(reply: &Value) -> Result<i64, Error> {
-    match reply {
-        Value::Int(number) => Ok(*number),
-        _ => Err(Error::protocol(reply)),
-    }
 }
 
 /// A request, before its server is known.

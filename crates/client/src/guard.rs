@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use dlock_wire::permit;
+use dlock_wire::permit::PermitText;
 use dlock_wire::reply::quote;
 
 use crate::error::Error;
@@ -139,9 +139,7 @@ impl Permit {
     /// The permit id of the server: a UUID.
     pub fn permit_id(&self) -> String {
         match &self.held.tracked.hold_ref {
-            HoldRef::Permit { permit, .. } => {
-                String::from_utf8_lossy(&permit::text(permit)).into_owned()
-            }
+            HoldRef::Permit { permit, .. } => PermitText::of(permit).to_string(),
             _ => String::new(),
         }
     }

@@ -4,16 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_wire::reply::quote;
+use dlock_wire::reply::{LatchInfo, quote};
 use dlock_wire::request::Request;
 use dlock_wire::table::{CommandId, LatchVerb};
 use redis::Value;
 
-use crate::command::{command, number};
+use crate::command::command;
 use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::dedicated::{BlockedCalls, SHORT_BLOCK};
 use crate::error::Error;
+use crate::reply::{read, read_or_null};
 use crate::settings::lease_ms;
 
 /// A count-down latch: any number of tasks wait until it has been counted down to zero.
@@ -61,7 +62,7 @@ impl Latch {
 
     async fn close(&self, count: u32, lease_ms: Option<u64>) -> Result<bool, Error> {
         let request = Request::LatchInit { key: &self.key, count, lease_ms };
-        Ok(number(&self.call(LatchVerb::Init, &request).await?)? == 1)
+        Ok(read::<u64>(self.call(LatchVerb::Init, &request).await?)? == 1)
     }
 
     /// Counts it down, by 1 to 2^31 - 1; returns what remains, 0 for an open or missing latch.
@@ -73,7 +74,7 @@ impl Latch {
     pub async fn count_down(&self, by: u32) -> Result<i64, Error> {
         let reqid = crate::random::name();
         let request = Request::CountDown { key: &self.key, n: by, reqid: Some(reqid.as_bytes()) };
-        number(&self.call(LatchVerb::CountDown, &request).await?)
+        read(self.call(LatchVerb::CountDown, &request).await?)
     }
 
     /// Waits until it is open, on a dedicated connection. A missing latch is open.
@@ -123,13 +124,7 @@ impl Latch {
     #[doc = cancel_read!()]
     pub async fn remaining(&self) -> Result<Option<u64>, Error> {
         let reply = self.call(LatchVerb::Info, &Request::Info { key: &self.key }).await?;
-        let Value::Nil = reply else {
-            let fields: std::collections::HashMap<String, i64> = redis::from_redis_value(reply)
-                .map_err(|error| Error::new(crate::ErrorKind::Protocol, error.to_string()))?;
-            let count = fields.get(dlock_wire::reply::latch_info::COUNT).copied().unwrap_or(0);
-            return Ok(Some(u64::try_from(count).unwrap_or(0)));
-        };
-        Ok(None)
+        Ok(read_or_null::<LatchInfo>(reply)?.map(|latch| latch.count))
     }
 
     async fn call(&self, verb: LatchVerb, request: &Request<'_>) -> Result<Value, Error> {

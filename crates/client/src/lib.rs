@@ -103,6 +103,7 @@ mod options;
 mod quorum;
 mod random;
 mod registry;
+mod reply;
 mod route;
 mod semaphore;
 mod settings;

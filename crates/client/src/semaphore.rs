@@ -11,13 +11,14 @@ use dlock_wire::table::{CommandId, SemVerb};
 use redis::Value;
 
 use crate::acquire::{Keys, Target, acquire, ways_to_acquire};
-use crate::command::{command, number};
+use crate::command::command;
 use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::dedicated::{BlockedCalls, LONG_BLOCK};
 use crate::error::Error;
 use crate::guard::Permit;
 use crate::options::{Options, shared_options};
+use crate::reply::read;
 use crate::settings::Wait;
 use crate::with::under;
 
@@ -111,7 +112,7 @@ impl Semaphore {
     #[doc = cancel_sent!()]
     pub async fn init(&self, permits: u32) -> Result<bool, Error> {
         let request = Request::SemInit { key: self.keys.first(), permits };
-        Ok(number(&self.call(SemVerb::Init, &request).await?)? == 1)
+        Ok(read::<u64>(self.call(SemVerb::Init, &request).await?)? == 1)
     }
 
     /// Changes the number of permits; returns how many are available then, negative while more are out.
@@ -137,7 +138,7 @@ impl Semaphore {
     async fn resize_to(&self, to: ResizeTo) -> Result<i64, Error> {
         let reqid = crate::random::name();
         let request = Request::Resize { key: self.keys.first(), to, reqid: Some(reqid.as_bytes()) };
-        number(&self.call(SemVerb::Resize, &request).await?)
+        read(self.call(SemVerb::Resize, &request).await?)
     }
 
     /// Takes permits without an owner and a lease, as from a counter. False: they are not available. Only
@@ -152,8 +153,7 @@ impl Semaphore {
     /// Not cancel safe: if this future is dropped, the permits may have been taken, and nothing returns them.
     pub async fn take(&self, permits: u32) -> Result<bool, Error> {
         let reqid = crate::random::name();
-        let take =
-            Take { reqid: Some(reqid.as_bytes()), n: permits, ..Take::new(self.keys.first()) };
+        let take = Take { reqid: Some(reqid.as_bytes()), ..Take::new(self.keys.first(), permits) };
         Ok(self.call(SemVerb::Take, &Request::Take(take)).await? != Value::Nil)
     }
 
@@ -169,12 +169,9 @@ impl Semaphore {
     pub async fn take_timeout(&self, permits: u32, time: Duration) -> Result<bool, Error> {
         let reqid = crate::random::name();
         let take = |block_ms| {
-            let take = Take {
-                key: self.keys.first(),
-                n: permits,
-                block_ms: Some(block_ms),
-                reqid: Some(reqid.as_bytes()),
-            };
+            let mut take = Take::new(self.keys.first(), permits);
+            take.block_ms = Some(block_ms);
+            take.reqid = Some(reqid.as_bytes());
             command(CommandId::Sem(SemVerb::Take), &Request::Take(take)).into()
         };
         let deadline = Deadline::after(time);
@@ -196,7 +193,7 @@ impl Semaphore {
         let reqid = crate::random::name();
         let request =
             Request::Give { key: self.keys.first(), n: permits, reqid: Some(reqid.as_bytes()) };
-        number(&self.call(SemVerb::Give, &request).await?)
+        read(self.call(SemVerb::Give, &request).await?)
     }
 
     /// Takes all available permits; returns how many.
@@ -204,7 +201,7 @@ impl Semaphore {
     pub async fn drain(&self) -> Result<i64, Error> {
         let reqid = crate::random::name();
         let request = Request::Drain { key: self.keys.first(), reqid: Some(reqid.as_bytes()) };
-        number(&self.call(SemVerb::Drain, &request).await?)
+        read(self.call(SemVerb::Drain, &request).await?)
     }
 
     async fn call(&self, verb: SemVerb, request: &Request<'_>) -> Result<Value, Error> {

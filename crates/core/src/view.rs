@@ -11,138 +11,39 @@ use crate::queues::waiter::Waiter;
 use crate::regime::Role;
 use crate::state::fair::Fair;
 use crate::state::hold::{Hold, NO_CLIENT};
+use crate::state::holds::Holds;
 use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
 use crate::store::{Slot, Store};
 use crate::time::{LeaseInstant, Millis, Now};
 use crate::turn::Foreign;
 use alloc::vec::Vec;
-use dlock_wire::permit::PermitId;
-use dlock_wire::request::Mode;
+use core::time::Duration;
+use dlock_wire::permit::PermitText;
+use dlock_wire::reply::{
+    self, HolderInfo, Info, LatchInfo, LockInfo, PermitInfo, RwInfo, RwMode, SemInfo, WaiterInfo,
+};
 use shown::{Shown, saved_row};
 
-/// The reply of DLOCK.INFO and DFAIR.INFO.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LockInfo {
-    /// The holder; empty if there is none.
-    pub owner: Vec<u8>,
-    /// Its fencing token; 0 without a holder.
-    pub token: u64,
-    /// Its hold count.
-    pub holds: u32,
-    /// The lease of the hold, in milliseconds.
-    pub lease_ms: Millis,
-    /// Time left of the lease in milliseconds; without a holder, of the lock-delay that keeps the lock closed.
-    pub ttl_ms: Millis,
-    /// Time since the grant, in milliseconds.
-    pub held_ms: Millis,
-    /// Its label.
-    pub label: Vec<u8>,
-    /// The connection to which it is bound; 0 for none.
-    pub bound_client: u64,
-    /// Number of waiters.
-    pub waiters: usize,
-}
-
-/// One row of WAITERS.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WaiterInfo {
-    /// The owner that waits; empty for calls without one.
-    pub owner: Vec<u8>,
-    /// Its connection; 0 if there is none.
-    pub client: u64,
-    /// Time since the start of the wait, in milliseconds.
-    pub waiting_ms: Millis,
-    /// Time until the wait ends at the latest, in milliseconds; `None` for no end.
-    pub remaining_ms: Option<Millis>,
-    /// Its label.
-    pub label: Vec<u8>,
-}
-
-/// A hold of a read-write lock, as DRW.INFO shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HolderInfo {
-    /// The holder.
-    pub owner: Vec<u8>,
-    /// Its fencing token.
-    pub token: u64,
-    /// Its hold count in this mode.
-    pub holds: u32,
-    /// The lease of the hold, in milliseconds.
-    pub lease_ms: Millis,
-    /// Time left of the lease, in milliseconds.
-    pub ttl_ms: Millis,
-    /// Time since the grant, in milliseconds.
-    pub held_ms: Millis,
-    /// Its label.
-    pub label: Vec<u8>,
-    /// The connection to which it is bound; 0 for none.
-    pub bound_client: u64,
-}
-
-/// The reply of DRW.INFO.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RwInfo {
-    /// The mode of the hold; `None` if there is none.
-    pub mode: Option<Mode>,
-    /// The write hold.
-    pub writer: Option<HolderInfo>,
-    /// The read holds, the oldest first.
-    pub readers: Vec<HolderInfo>,
-    /// Number of waiters.
-    pub waiters: usize,
-}
-
-/// The reply of DSEM.INFO.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SemInfo {
-    /// Number of permits; 0 if the semaphore exists only for its waiters.
-    pub capacity: u32,
-    /// Number of free permits; negative while more are out than there are.
-    pub available: i64,
-    /// Number of permits that are out with an owner and a lease.
-    pub leased: u64,
-    /// Number of permits of TAKE and DRAIN.
-    pub taken: u32,
-    /// Number of waiters.
-    pub waiters: usize,
-}
-
-/// One row of DSEM.PERMITS.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PermitInfo {
-    /// The permit id.
-    pub id: PermitId,
-    /// The owner that has it.
-    pub owner: Vec<u8>,
-    /// Number of permits with this id.
-    pub count: u32,
-    /// Time left of the lease, in milliseconds.
-    pub ttl_ms: Millis,
-    /// Time since the grant, in milliseconds.
-    pub held_ms: Millis,
-    /// Its label.
-    pub label: Vec<u8>,
-    /// The connection to which it is bound; 0 for none.
-    pub bound_client: u64,
-}
-
-/// The reply of DLATCH.INFO.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LatchInfo {
-    /// Countdowns left.
-    pub count: u32,
-    /// The count at the start.
-    pub initial: u32,
-    /// Time left in milliseconds; `None` without an end.
-    pub ttl_ms: Option<Millis>,
-    /// Number of waiters.
-    pub waiters: usize,
-}
-
 impl Machine {
+    /// INFO of the family `kind`; `None` if the key is missing.
+    pub fn info(
+        &self,
+        store: &mut dyn Store,
+        now: Now,
+        kind: Kind,
+        key: Key<'_>,
+    ) -> Result<Option<Info>, Foreign> {
+        Ok(match kind {
+            Kind::Lock | Kind::Fair => self.lock_info(store, now, kind, key)?.map(Info::Lock),
+            Kind::Rw => self.rw_info(store, now, key)?.map(Info::ReadWrite),
+            Kind::Semaphore => self.sem_info(store, now, key)?.map(Info::Semaphore),
+            Kind::Latch => self.latch_info(store, now, key)?.map(Info::Latch),
+        })
+    }
+
     /// DLOCK.INFO and DFAIR.INFO (`kind`); `None` if the key is missing.
-    pub fn lock_info(
+    fn lock_info(
         &self,
         store: &mut dyn Store,
         now: Now,
@@ -151,29 +52,26 @@ impl Machine {
     ) -> Result<Option<LockInfo>, Foreign> {
         let lease = self.lease_time(now.mono);
         let found = self.look_up(store, kind, key)?;
-        let waiters = self.count(now, key, found);
-        let mut info = LockInfo { waiters, ..LockInfo::default() };
+        let mut info = LockInfo {
+            kind: if kind == Kind::Fair { reply::Kind::Fair } else { reply::Kind::Lock },
+            holder: None,
+            closed_for: Duration::ZERO,
+            waiters: self.count(now, key, found),
+        };
         if let Some(resource) = found {
             if let Some((_, hold, until)) = self.in_force(resource, lease).next() {
-                info.owner = hold.owner.to_vec();
-                info.token = hold.token;
-                info.holds = hold.count;
-                info.lease_ms = hold.lease_ms;
-                info.ttl_ms = until - lease;
-                info.held_ms = held_ms(hold, now);
-                info.label = hold.label().to_vec();
-                info.bound_client = self.bound_client(resource, hold);
+                info.holder = Some(self.holder_info(resource, hold, until, now));
                 return Ok(Some(info));
             }
             if let Lock::Closed { until, delay_ms } = resource.lock() {
-                info.ttl_ms = self.ends(resource, *until, *delay_ms, lease) - lease;
+                info.closed_for = millis(self.ends(resource, *until, *delay_ms, lease) - lease);
             }
         }
-        Ok((info.waiters > 0 || info.ttl_ms > 0).then_some(info))
+        Ok((info.waiters > 0 || !info.closed_for.is_zero()).then_some(info))
     }
 
     /// DRW.INFO; `None` if the key is missing.
-    pub fn rw_info(
+    fn rw_info(
         &self,
         store: &mut dyn Store,
         now: Now,
@@ -181,20 +79,17 @@ impl Machine {
     ) -> Result<Option<RwInfo>, Foreign> {
         let lease = self.lease_time(now.mono);
         let found = self.look_up(store, Kind::Rw, key)?;
-        let mut info = RwInfo { waiters: self.count(now, key, None), ..RwInfo::default() };
+        let mut info = RwInfo {
+            mode: RwMode::Free,
+            writer: None,
+            readers: Vec::new(),
+            waiters: self.count(now, key, None),
+        };
         let mut is_closed = false;
         if let Some(resource) = found {
+            info.readers.reserve(resource.others().map_or(0, Holds::len));
             for (id, hold, until) in self.in_force(resource, lease) {
-                let holder = HolderInfo {
-                    owner: hold.owner.to_vec(),
-                    token: hold.token,
-                    holds: hold.count,
-                    lease_ms: hold.lease_ms,
-                    ttl_ms: until - lease,
-                    held_ms: held_ms(hold, now),
-                    label: hold.label().to_vec(),
-                    bound_client: self.bound_client(resource, hold),
-                };
+                let holder = self.holder_info(resource, hold, until, now);
                 if id == crate::ids::ALONE {
                     info.writer = Some(holder);
                 } else {
@@ -206,16 +101,16 @@ impl Machine {
             }
         }
         info.mode = match (&info.writer, info.readers.len()) {
-            (Some(_), _) => Some(Mode::Write),
-            (None, 0) => None,
-            (None, _) => Some(Mode::Read),
+            (Some(_), _) => RwMode::Write,
+            (None, 0) => RwMode::Free,
+            (None, _) => RwMode::Read,
         };
-        let is_there = info.mode.is_some() || info.waiters > 0 || is_closed;
+        let is_there = info.mode != RwMode::Free || info.waiters > 0 || is_closed;
         Ok(is_there.then_some(info))
     }
 
     /// DSEM.INFO; `None` if the key is missing.
-    pub fn sem_info(
+    fn sem_info(
         &self,
         store: &mut dyn Store,
         now: Now,
@@ -231,8 +126,8 @@ impl Machine {
                 resource.leased()
             };
             if let Body::Semaphore(semaphore) = &resource.body {
-                info.capacity = semaphore.capacity;
-                info.taken = semaphore.taken;
+                info.capacity = semaphore.capacity.into();
+                info.taken = semaphore.taken.into();
                 // Permits of expired holds are free, noticed or not.
                 let ended = semaphore.leased - info.leased;
                 info.available = semaphore.available() + ended.cast_signed();
@@ -253,19 +148,22 @@ impl Machine {
             return Ok(Vec::new());
         };
         let row = |(id, hold, until): (HoldId, &Hold, LeaseInstant)| PermitInfo {
-            id: id.to_be_bytes(),
+            id: PermitText::of(&id.to_be_bytes()),
             owner: hold.owner.to_vec(),
-            count: hold.count,
-            ttl_ms: until - lease,
-            held_ms: held_ms(hold, now),
+            count: hold.count.into(),
+            left: millis(until - lease),
+            held: held_for(hold, now),
             label: hold.label().to_vec(),
-            bound_client: self.bound_client(resource, hold),
+            bound_client: connection(self.bound_client(resource, hold)),
         };
-        Ok(self.in_force(resource, lease).map(row).collect())
+        // Rows are large: a growing list of many is copied again and again.
+        let mut rows = Vec::with_capacity(resource.others().map_or(0, Holds::len));
+        rows.extend(self.in_force(resource, lease).map(row));
+        Ok(rows)
     }
 
     /// DLATCH.INFO; `None` if the latch is open or missing.
-    pub fn latch_info(
+    pub(crate) fn latch_info(
         &self,
         store: &mut dyn Store,
         now: Now,
@@ -281,9 +179,9 @@ impl Machine {
             return Ok(None);
         }
         Ok(Some(LatchInfo {
-            count: latch.count,
-            initial: latch.initial,
-            ttl_ms: end.map(|end| end - lease),
+            count: latch.count.into(),
+            initial: latch.initial.into(),
+            left: end.map(|end| millis(end - lease)),
             waiters: self.count(now, key, None),
         }))
     }
@@ -329,7 +227,7 @@ impl Machine {
         let waiting = self.shown(queue, fair, now).map(|shown| match shown {
             Shown::Waiter(waiter) => self.row(waiter, now),
             Shown::Entry(entry, until) => {
-                WaiterInfo { remaining_ms: Some(until - lease), ..saved_row(entry, now) }
+                WaiterInfo { remaining: Some(millis(until - lease)), ..saved_row(entry, now) }
             }
         });
         Ok(waiting.take(most).collect())
@@ -397,23 +295,42 @@ impl Machine {
     }
 
     /// Number of waiters of `key`. Walks along the queue only if some of them may have timed out.
-    fn count(&self, now: Now, key: Key<'_>, resource: Option<&Resource>) -> usize {
+    fn count(&self, now: Now, key: Key<'_>, resource: Option<&Resource>) -> u64 {
         if let Some(fair) = resource.and_then(|resource| self.mirror_only(resource)) {
-            return fair.places.len();
+            return fair.places.len() as u64;
         }
         let waits = self.waits();
         let lease = self.lease_time(now.mono);
         if let Some(fair) = resource.and_then(|resource| self.backlog_of(resource, key)) {
-            return self.shown(waits.queue_of(key), Some(fair), now).count();
+            return self.shown(waits.queue_of(key), Some(fair), now).count() as u64;
         }
         let Some(queue) = waits.queue_of(key) else { return 0 };
         let is_due = waits.timeouts.next().is_some_and(|at| at <= now.mono.0)
             || waits.graces.next().is_some_and(|at| at <= lease.0);
         if is_due {
             let over = |waiter: &Waiter| waits.is_over(waiter, now.mono, lease);
-            waits.walk(queue).filter(|(_, waiter)| !over(waiter)).count()
+            waits.walk(queue).filter(|(_, waiter)| !over(waiter)).count() as u64
         } else {
-            waits.len_of(queue)
+            waits.len_of(queue) as u64
+        }
+    }
+
+    fn holder_info(
+        &self,
+        resource: &Resource,
+        hold: &Hold,
+        until: LeaseInstant,
+        now: Now,
+    ) -> HolderInfo {
+        HolderInfo {
+            owner: hold.owner.to_vec(),
+            token: hold.token,
+            holds: hold.count.into(),
+            lease: millis(hold.lease_ms),
+            left: millis(until - self.lease_time(now.mono)),
+            held: held_for(hold, now),
+            label: hold.label().to_vec(),
+            bound_client: connection(self.bound_client(resource, hold)),
         }
     }
 
@@ -435,8 +352,14 @@ impl Machine {
     }
 }
 
-fn held_ms(hold: &Hold, now: Now) -> Millis {
-    now.mono.0.saturating_sub(hold.since.0) / 1_000
+fn millis(time: Millis) -> Duration {
+    Duration::from_millis(time)
 }
 
-const _: () = assert!(NO_CLIENT == 0, "0 is shown for `no connection`");
+fn held_for(hold: &Hold, now: Now) -> Duration {
+    millis(now.mono.0.saturating_sub(hold.since.0) / 1_000)
+}
+
+fn connection(client: u64) -> Option<u64> {
+    (client != NO_CLIENT).then_some(client)
+}

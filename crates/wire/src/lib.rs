@@ -7,11 +7,11 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`names`] | limits, channel names, key types, names of keyspace events |
+//! | [`names`] | limits, channel names, names of keyspace events |
 //! | [`table`] | one [`table::Command`] row per command, with its arguments, key use, ACL categories and texts |
 //! | [`request`] | requests of clients: [`request::parse`] on the server's side, [`request::Request::write`] on the client's |
 //! | [`fault`] | errors of malformed calls, with their exact texts |
-//! | [`reply`] | error codes, field names of maps, quoting |
+//! | [`reply`] | replies: one type per shape, written by the server and read by the client; error codes, quoting |
 //! | [`permit`] | permit ids as text |
 //! | [`message`] | messages on `NOTIFY` channels, written and parsed |
 //! | [`mod@reference`] | the generated page `docs/commands.md` |
@@ -38,7 +38,6 @@ mod cursor;
 pub mod fault;
 pub mod message;
 pub mod names;
-mod option;
 pub mod permit;
 pub mod reference;
 mod repeated;

@@ -49,17 +49,6 @@ pub const LATCH_MAX: u32 = (1 << 31) - 1;
 /// Most keys of one call (`numkeys`). The smallest number is 1.
 pub const KEYS_MAX: u32 = 262_144;
 
-/// Type name of a DLOCK key, as `TYPE` and `SCAN … TYPE` show it.
-pub const TYPE_LOCK: &str = "dlock-mtx";
-/// Type name of a DFAIR key.
-pub const TYPE_FAIR: &str = "dlock-fif";
-/// Type name of a DRW key.
-pub const TYPE_RW: &str = "dlock-rwl";
-/// Type name of a DSEM key.
-pub const TYPE_SEM: &str = "dlock-sem";
-/// Type name of a DLATCH key.
-pub const TYPE_LATCH: &str = "dlock-cdl";
-
 /// Channel of the messages about whole databases (`flushed db`).
 pub const FLUSH_CHANNEL: &str = "dlock:notify";
 /// The prefix that [`default_channel`] adds to the owner.

@@ -1,5 +1,8 @@
 //! Permit ids: UUIDs in their canonical text, `8-4-4-4-12` hexadecimal digits.
 
+use core::fmt;
+use core::ops::Deref;
+
 /// The id of a granted permit.
 pub type PermitId = [u8; 16];
 
@@ -42,10 +45,50 @@ pub fn parse(text: &[u8]) -> Option<PermitId> {
 /// The text of an id, in lower case.
 pub fn text(id: &PermitId) -> [u8; TEXT_LEN] {
     let mut text = [b'-'; TEXT_LEN];
-    let places = (0..TEXT_LEN).filter(|at| !HYPHENS.contains(at));
-    let digits = id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    for (at, digit) in places.zip(digits) {
-        text[at] = b"0123456789abcdef"[usize::from(digit)];
+    let mut at = 0;
+    for byte in id {
+        at += usize::from(HYPHENS.contains(&at));
+        for digit in [byte >> 4, byte & 15] {
+            text[at] = b"0123456789abcdef"[usize::from(digit)];
+            at += 1;
+        }
     }
     text
+}
+
+/// A permit id as text, in lower case.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PermitText([u8; TEXT_LEN]);
+
+impl PermitText {
+    /// The text of an id.
+    pub fn of(id: &PermitId) -> Self {
+        Self(text(id))
+    }
+
+    /// The text as bytes.
+    pub const fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Deref for PermitText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        // It is ASCII.
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for PermitText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self)
+    }
+}
+
+impl fmt::Debug for PermitText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
 }

@@ -122,10 +122,19 @@ fn write_command(page: &mut String, command: &Command) -> fmt::Result {
 }
 
 fn write_reply(page: &mut String, command: &Command) -> fmt::Result {
-    if command.reply.contains('\n') {
+    if command.reply.contains('\n') || !command.maps.is_empty() {
         write!(page, "\n**Reply**\n\n{}\n", command.reply)?;
     } else {
         write!(page, "\n**Reply**: {}\n", command.reply)?;
+    }
+    for (introduction, fields) in command.maps {
+        if !introduction.is_empty() {
+            write!(page, "\n{introduction}\n")?;
+        }
+        page.write_str("\n| field | meaning |\n|---|---|\n")?;
+        for (name, meaning) in *fields {
+            writeln!(page, "| `{name}` | {meaning} |")?;
+        }
     }
     if !command.errors.is_empty() {
         page.write_str("\n**Errors**\n\n| code | when |\n|---|---|\n")?;

@@ -1,10 +1,10 @@
 //! Requests of clients. [`parse`] reads a request from the wire and [`Request::write`] writes it. `parse(write(x)) ==
 //! x` for every valid request.
 
-mod admin;
-mod latch;
+pub(crate) mod arguments;
 mod lock;
 mod multi;
+mod parse;
 mod rw;
 mod semaphore;
 mod writer;
@@ -14,16 +14,18 @@ use alloc::vec::Vec;
 pub use crate::fault::{Fault, ParseError};
 pub use lock::{Acquire, Release, Renew};
 pub use multi::{MAcquire, MRelease, MRenew};
+pub use parse::parse;
 pub use rw::{Mode, RwAcquire, RwRelease, RwRenew};
 pub use semaphore::{ResizeTo, SemAcquire, SemRenew, Take};
 use writer::Writer;
 
 use crate::permit::{self, PermitId};
-use crate::table::{CommandId, LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
+use crate::table::args;
 
 /// One call, checked: all lengths and numbers are in range.
 ///
-/// Families with the same arguments share requests. The [`CommandId`], not the request, says which family was called.
+/// Families with the same arguments share requests. The [`CommandId`](crate::table::CommandId), not the request, says
+/// which family was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Take the lock, or wait for it.
@@ -200,97 +202,6 @@ pub enum Request<'a> {
     },
 }
 
-/// Parses the arguments of one call; `args` are those after the command's name.
-///
-/// Their number is checked first, then they are read from left to right; the first error is returned. The request
-/// borrows from the arguments. Nothing is allocated, except to find repeated keys in large sets.
-#[inline]
-pub fn parse<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
-    match id {
-        CommandId::Lock(verb) | CommandId::Fair(verb) => parse_lock(verb, id, args),
-        CommandId::Rw(verb) => parse_rw(verb, id, args),
-        CommandId::Sem(verb) => parse_semaphore(verb, id, args),
-        CommandId::Latch(verb) => parse_latch(verb, id, args),
-        CommandId::Multi(verb) => parse_multi(verb, id, args),
-        CommandId::Unblock => admin::unblock(id, args),
-        CommandId::Apply => admin::apply(id, args),
-    }
-}
-
-type Parsed<'a> = Result<Request<'a>, ParseError<'a>>;
-
-#[inline]
-fn parse_lock<'a>(verb: LockVerb, id: CommandId, args: &'a [&'a [u8]]) -> Parsed<'a> {
-    match verb {
-        LockVerb::Acquire => Ok(Request::Acquire(Acquire::parse(id, args)?)),
-        LockVerb::Release => Ok(Request::Release(Release::parse(id, args)?)),
-        LockVerb::Renew => Ok(Request::Renew(Renew::parse(id, args)?)),
-        LockVerb::Check => lock::check(id, args),
-        LockVerb::Fence => lock::fence(id, args),
-        LockVerb::Break => lock::break_(id, args),
-        LockVerb::Info => lock::info(id, args),
-        LockVerb::Waiters => lock::waiters(id, args),
-        LockVerb::Position => lock::position(id, args),
-        LockVerb::Cancel => lock::cancel(id, args),
-    }
-}
-
-#[inline]
-fn parse_rw<'a>(verb: RwVerb, id: CommandId, args: &'a [&'a [u8]]) -> Parsed<'a> {
-    match verb {
-        RwVerb::Acquire => Ok(Request::RwAcquire(RwAcquire::parse(id, args)?)),
-        RwVerb::Release => Ok(Request::RwRelease(RwRelease::parse(id, args)?)),
-        RwVerb::Renew => Ok(Request::RwRenew(RwRenew::parse(id, args)?)),
-        RwVerb::Break => rw::break_(id, args),
-        RwVerb::Check => lock::check(id, args),
-        RwVerb::Info => lock::info(id, args),
-        RwVerb::Waiters => lock::waiters(id, args),
-        RwVerb::Position => lock::position(id, args),
-        RwVerb::Cancel => lock::cancel(id, args),
-    }
-}
-
-#[inline]
-fn parse_semaphore<'a>(verb: SemVerb, id: CommandId, args: &'a [&'a [u8]]) -> Parsed<'a> {
-    match verb {
-        SemVerb::Init => semaphore::init(id, args),
-        SemVerb::Resize => semaphore::resize(id, args),
-        SemVerb::Acquire => Ok(Request::SemAcquire(SemAcquire::parse(id, args)?)),
-        SemVerb::Release => semaphore::release(id, args),
-        SemVerb::Renew => Ok(Request::SemRenew(SemRenew::parse(id, args)?)),
-        SemVerb::Take => Ok(Request::Take(Take::parse(id, args)?)),
-        SemVerb::Give => semaphore::give(id, args),
-        SemVerb::Drain => semaphore::drain(id, args),
-        SemVerb::Break => semaphore::break_(id, args),
-        SemVerb::Info => lock::info(id, args),
-        SemVerb::Permits => semaphore::permits(id, args),
-        SemVerb::Waiters => lock::waiters(id, args),
-        SemVerb::Position => lock::position(id, args),
-        SemVerb::Cancel => lock::cancel(id, args),
-    }
-}
-
-#[inline]
-fn parse_latch<'a>(verb: LatchVerb, id: CommandId, args: &'a [&'a [u8]]) -> Parsed<'a> {
-    match verb {
-        LatchVerb::Init => latch::init(id, args),
-        LatchVerb::CountDown => latch::count_down(id, args),
-        LatchVerb::Await => latch::await_(id, args),
-        LatchVerb::Info => lock::info(id, args),
-        LatchVerb::Waiters => lock::waiters(id, args),
-    }
-}
-
-#[inline]
-fn parse_multi<'a>(verb: MultiVerb, id: CommandId, args: &'a [&'a [u8]]) -> Parsed<'a> {
-    match verb {
-        MultiVerb::Acquire => Ok(Request::MAcquire(MAcquire::parse(id, args)?)),
-        MultiVerb::Release => Ok(Request::MRelease(MRelease::parse(id, args)?)),
-        MultiVerb::Renew => Ok(Request::MRenew(MRenew::parse(id, args)?)),
-        MultiVerb::AnyAcquire => Ok(Request::AnyAcquire(MAcquire::parse(id, args)?)),
-    }
-}
-
 /// Channel of the messages about a waiter and its hold, 1 to 256 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel<'a> {
@@ -355,7 +266,7 @@ impl<'a> Request<'a> {
             Self::Position { key, owner } => to.all([key, owner]),
             Self::Cancel { key, owner, reqid } => {
                 to.all([key, owner]);
-                to.option_bytes("REQID", reqid);
+                to.option(&args::CANCELLED, reqid);
             }
             Self::Apply { key, payload } => to.all([key, payload]),
             Self::Check { key, token } => to.key_number(key, token),
@@ -365,7 +276,7 @@ impl<'a> Request<'a> {
             }
             Self::Waiters { key, count } => {
                 to.bytes(key);
-                to.option_number("COUNT", count);
+                to.option(&args::COUNT, count);
             }
             Self::RwBreak { key, owner } => {
                 to.bytes(key);
@@ -375,30 +286,30 @@ impl<'a> Request<'a> {
             Self::Resize { key, to: size, reqid } => {
                 to.bytes(key);
                 size.write(&mut to);
-                to.option_bytes("REQID", reqid);
+                to.option(&args::REQID, reqid);
             }
             Self::SemRelease { key, permit } | Self::SemBreak { key, permit } => {
                 to.all([key, &permit::text(&permit)]);
             }
             Self::Give { key, n, reqid } | Self::CountDown { key, n, reqid } => {
                 to.key_number(key, u64::from(n));
-                to.option_bytes("REQID", reqid);
+                to.option(&args::REQID, reqid);
             }
             Self::Drain { key, reqid } => {
                 to.bytes(key);
-                to.option_bytes("REQID", reqid);
+                to.option(&args::REQID, reqid);
             }
             Self::LatchInit { key, count, lease_ms } => {
                 to.key_number(key, u64::from(count));
-                to.option_number("PX", lease_ms);
+                to.option(&args::LATCH_LEASE, lease_ms);
             }
             Self::Await { key, block_ms } => {
                 to.bytes(key);
-                to.option_number("BLOCK", block_ms);
+                to.option(&args::BLOCK, block_ms);
             }
             Self::Unblock { client, error } => {
                 to.number(client);
-                to.flag("ERROR", error);
+                to.option(&args::ERROR, error);
             }
         }
     }

@@ -3,9 +3,9 @@
 //! Registration, `COMMAND DOCS`, ACL categories, key specs, the reference page and the tests of the parser read these
 //! rows. A new family is a new file next to `lock.rs` and a new line in [`COMMANDS`].
 
-mod acl;
 mod admin;
-mod args;
+pub(crate) mod args;
+mod base;
 mod errors;
 mod fair;
 mod id;
@@ -17,10 +17,10 @@ mod semaphore;
 
 pub use id::{CommandId, LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
 
-use crate::reply::ErrorCode;
+use crate::reply::{ErrorCode, Field};
 
 /// Every command, in the order of the reference page.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Command] = &with_arity([
     lock::ACQUIRE,
     lock::RELEASE,
     lock::RENEW,
@@ -75,7 +75,7 @@ pub static COMMANDS: &[Command] = &[
     multi::ANYACQUIRE,
     admin::UNBLOCK,
     admin::APPLY,
-];
+]);
 
 /// One command.
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +95,7 @@ pub struct Command {
     pub since: &'static str,
     /// Cost, as `COMMAND DOCS` shows it.
     pub complexity: &'static str,
-    /// Number of arguments including the name, as Redis counts: `-n` is "at least n".
+    /// Number of arguments including the name, as Redis counts: `-n` is "at least n". [`COMMANDS`] counts them.
     pub arity: i32,
     /// Whether it changes data.
     pub access: Access,
@@ -111,6 +111,8 @@ pub struct Command {
     pub args: &'static [Arg],
     /// Its reply (Markdown).
     pub reply: &'static str,
+    /// The maps of its reply: an introduction, empty for the first, and the fields.
+    pub maps: &'static [(&'static str, &'static [Field])],
     /// Errors of dlock that it can return, and when (Markdown).
     pub errors: &'static [(ErrorCode, &'static str)],
     /// Its behaviour, case by case (Markdown).
@@ -267,7 +269,31 @@ impl Bounds {
     }
 }
 
+/// The rows with their arity: the name and all required arguments.
+const fn with_arity<const N: usize>(mut rows: [Command; N]) -> [Command; N] {
+    let mut row = 0;
+    while row < N {
+        let args = rows[row].args;
+        let (mut required, mut has_optional, mut at) = (1, false, 0);
+        while at < args.len() {
+            has_optional |= args[at].optional;
+            required += if args[at].optional { 0 } else { 1 };
+            at += 1;
+        }
+        rows[row].arity = if has_optional { -required } else { required };
+        row += 1;
+    }
+    rows
+}
+
 impl Command {
+    /// Whether a call may have this number of arguments after the name.
+    #[inline]
+    pub(crate) fn takes(&self, args: usize) -> bool {
+        let count = i32::try_from(args + 1).unwrap_or(i32::MAX);
+        if self.arity < 0 { count >= -self.arity } else { count == self.arity }
+    }
+
     /// This row for another family, with the same arguments, reply and errors.
     const fn of_family(
         self,
@@ -281,6 +307,23 @@ impl Command {
 }
 
 impl Arg {
+    /// Whether its value is a time in seconds.
+    #[inline]
+    pub(crate) fn is_in_seconds(&self) -> bool {
+        matches!(self.bounds, Bounds::Number { unit: "s", .. })
+    }
+
+    /// Its name in errors.
+    pub(crate) fn label(&self) -> &'static str {
+        self.token.unwrap_or(self.name)
+    }
+
+    /// Each of the parts of a choice, or only itself.
+    #[inline]
+    pub(crate) fn alternatives(&'static self) -> &'static [Self] {
+        if self.parts.is_empty() { core::slice::from_ref(self) } else { self.parts }
+    }
+
     /// A required argument without a keyword. The other constructors build on it.
     const fn plain(
         name: &'static str,

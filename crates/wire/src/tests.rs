@@ -8,6 +8,7 @@ mod permit;
 mod reference;
 mod reply;
 mod round_trip;
+mod shapes;
 
 use alloc::vec::Vec;
 

@@ -130,7 +130,7 @@ fn fit_line<'a>(line: &Line<'_>, width: usize) -> Line<'a> {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use dlock_client::admin::Waiter;
+    use dlock_client::admin::WaiterInfo;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -216,7 +216,7 @@ mod tests {
         state.press(Key::Enter, 10);
         assert!(screen(&state, 80, 20).iter().any(|line| line.contains("looking …")));
         let seen = lock("door", 3, 2, 0);
-        let waiter = Waiter {
+        let waiter = WaiterInfo {
             owner: b"bob".to_vec(),
             client: Some(8),
             waiting: Duration::from_millis(1200),

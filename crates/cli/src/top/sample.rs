@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_client::admin::{Entry, Holder, Info, Kind, Lock, Stats};
+use dlock_client::admin::{Entry, HolderInfo, Info, Kind, LockInfo, Stats};
 
 use super::state::Look;
 use crate::look::Seen;
 
 /// A lock that `alice` holds.
 pub fn lock(key: &str, token: u64, waiters: u64, held: u64) -> Seen {
-    let holder = Holder {
+    let holder = HolderInfo {
         owner: b"alice".to_vec(),
         token,
         holds: 1,
@@ -20,7 +20,8 @@ pub fn lock(key: &str, token: u64, waiters: u64, held: u64) -> Seen {
         bound_client: None,
     };
     let holder = Some(holder);
-    let info = Info::Lock(Lock { kind: Kind::Lock, holder, closed_for: Duration::ZERO, waiters });
+    let info =
+        Info::Lock(LockInfo { kind: Kind::Lock, holder, closed_for: Duration::ZERO, waiters });
     Seen { entry: Entry { key: key.as_bytes().to_vec(), kind: Kind::Lock }, info }
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use dlock_client::admin::{Entry, Info, PermitHold, Stats, Waiter};
+use dlock_client::admin::{Entry, Info, PermitInfo, Stats, WaiterInfo};
 
 use crate::look::Seen;
 
@@ -34,9 +34,9 @@ pub struct Details {
     /// Its state; None: the key is gone.
     pub info: Option<Info>,
     /// The first waiters.
-    pub waiters: Vec<Waiter>,
+    pub waiters: Vec<WaiterInfo>,
     /// Of a semaphore: the permits that are out.
-    pub permits: Vec<PermitHold>,
+    pub permits: Vec<PermitInfo>,
 }
 
 /// Sort order of the keys.

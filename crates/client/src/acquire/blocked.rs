@@ -46,7 +46,7 @@ impl PendingAcquire {
             };
             calls.answered();
             let was_sent = self.was_sent.swap(true, Ordering::Relaxed);
-            if let Some(grant) = self.granted(&reply, sent)? {
+            if let Some(grant) = self.granted(reply, sent)? {
                 if let Some(replicas) = replicas
                     && let Err(error) = replicas.check(&acknowledged?)
                 {

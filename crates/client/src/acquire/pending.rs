@@ -193,7 +193,7 @@ impl PendingAcquire {
     pub(super) async fn now(&self) -> Result<Option<Grant>, Error> {
         let sent = self.sent_now();
         let reply = self.send(WaitRequest::Now, self.core.ctx.retry_until()).await?;
-        let grant = self.granted(&reply, sent)?;
+        let grant = self.granted(reply, sent)?;
         if grant.is_none() {
             self.may_remain.store(false, Ordering::Relaxed);
         }

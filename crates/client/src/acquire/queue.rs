@@ -38,7 +38,7 @@ impl PendingAcquire {
             };
             let reply = self.send(WaitRequest::Queue, until).await?;
             self.was_sent.store(true, Ordering::Relaxed);
-            if let Some(grant) = self.granted(&reply, sent)? {
+            if let Some(grant) = self.granted(reply, sent)? {
                 return Ok(Some(grant));
             }
             // Not ours when this was answered. From here on, a message can say that it is.

@@ -78,7 +78,7 @@ impl PendingAcquire {
         // is, and counts nothing.
         let sent = self.sent_now();
         let reply = routes.send(self.key(), self.draft(WaitRequest::Now), until).await?;
-        if let Some(grant) = self.granted(&reply, sent)? {
+        if let Some(grant) = self.granted(reply, sent)? {
             self.track(grant).release_later();
         }
         cancelled.map(drop)

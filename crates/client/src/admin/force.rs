@@ -4,10 +4,10 @@ use dlock_wire::permit;
 use dlock_wire::request::Request;
 use dlock_wire::table::{CommandId, LockVerb, RwVerb, SemVerb};
 
-use super::kind::Kind;
-use super::{Admin, decode};
+use super::{Admin, Kind};
 use crate::command::command;
 use crate::error::Error;
+use crate::reply::read;
 
 impl Admin {
     /// Ends the holds of a lock by force: the one of a DLOCK or DFAIR key, all of a DRW key. Returns how many there
@@ -30,9 +30,8 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn break_key(&self, key: &[u8]) -> Result<u64, Error> {
-        let Some((kind, _)) = self.by_family(key, Kind::info, &Request::Info { key }).await? else {
-            return Ok(0);
-        };
+        let info = self.by_family(key, CommandId::info, &Request::Info { key }).await?;
+        let Some((kind, _)) = info else { return Ok(0) };
         let (id, request) = match kind {
             Kind::Lock => (CommandId::Lock(LockVerb::Break), Request::Break { key }),
             Kind::Fair => (CommandId::Fair(LockVerb::Break), Request::Break { key }),
@@ -44,13 +43,13 @@ impl Admin {
                     "it is a semaphore: break one of its permits (break_permit)",
                 ));
             }
-            Kind::Latch => {
+            _ => {
                 return Err(Error::invalid(
                     "it is a latch: it has no holder, so there is nothing to break",
                 ));
             }
         };
-        decode::count(&self.call(key, id, &request).await?)
+        read(self.call(key, id, &request).await?)
     }
 
     /// As [`Admin::break_key`], of a read-write lock the holds of one owner alone: reading and writing.
@@ -70,7 +69,7 @@ impl Admin {
     /// ```
     pub async fn break_owner(&self, key: &[u8], owner: &[u8]) -> Result<u64, Error> {
         let request = Request::RwBreak { key, owner: Some(owner) };
-        decode::count(&self.call(key, CommandId::Rw(RwVerb::Break), &request).await?)
+        read(self.call(key, CommandId::Rw(RwVerb::Break), &request).await?)
     }
 
     /// Ends a permit of a semaphore by force; false: there is none of this id (any more). See
@@ -97,7 +96,7 @@ impl Admin {
         };
         let request = Request::SemBreak { key, permit };
         let reply = self.call(key, CommandId::Sem(SemVerb::Break), &request).await?;
-        Ok(decode::count(&reply)? == 1)
+        Ok(read::<u64>(reply)? == 1)
     }
 
     /// Ends the blocked call of a connection, of whatever family: it is answered Null, or with `error`
@@ -131,6 +130,6 @@ impl Admin {
         };
         let request = Request::Unblock { client: client_id, error };
         let cmd = command(CommandId::Unblock, &request);
-        Ok(decode::count(&self.ask(server, &cmd).await?)? == 1)
+        Ok(read::<u64>(self.ask(server, &cmd).await?)? == 1)
     }
 }

@@ -1,7 +1,6 @@
 //! Releases of a hold.
 
 use dlock_wire::request::Release;
-use redis::Value;
 
 use super::Hold;
 use crate::error::{Error, ErrorKind};
@@ -9,6 +8,7 @@ use crate::exchange::Reply;
 use crate::family::Family;
 use crate::hold_ref::HoldRef;
 use crate::lost::Released;
+use crate::reply::read;
 
 impl Hold {
     /// Releases it, once. Dropping this future does not stop the release.
@@ -57,11 +57,11 @@ impl Hold {
         let request = hold.release((!own_name).then(|| self.tracked.release_id()));
         let until = self.core.ctx.retry_until();
         match self.core.routes.exchange(self.key(), &request, until).await {
-            Ok(Reply { value: Value::Int(0), repeated }) if is_several => {
-                Ok(if repeated { Released::Already } else { Released::Gone })
-            }
-            Ok(Reply { value: Value::Int(remaining), .. }) => Ok(Released::Remaining(remaining)),
-            Ok(Reply { value, .. }) => Err(Error::protocol(&value)),
+            Ok(Reply { value, repeated }) => Ok(match read(value)? {
+                0 if is_several && repeated => Released::Already,
+                0 if is_several => Released::Gone,
+                remaining => Released::Remaining(remaining),
+            }),
             Err(error) if error.kind() == ErrorKind::NotHeld && error.is_repeated() => {
                 Ok(match hold {
                     // The owner holds nothing with this token any more.

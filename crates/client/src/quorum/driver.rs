@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use dlock_wire::request::{Acquire, Release, Renew, Request};
 use dlock_wire::table::{CommandId, LockVerb};
-use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
@@ -19,6 +18,7 @@ use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::gate::Cleanup;
 use crate::lost::Lost;
+use crate::reply::read_or_null;
 
 /// What the guard sees.
 #[derive(Clone, Debug)]
@@ -386,11 +386,7 @@ impl Requests {
         };
         let until = Instant::now() + within;
         match core.routes.call(key, CommandId::Lock(verb), &request, until).await {
-            Ok(Value::Int(token)) => {
-                Ok(u64::try_from(token).map_or(Answer::Unknown, Answer::Token))
-            }
-            Ok(Value::Nil) => Ok(Answer::No),
-            Ok(other) => Err(Error::protocol(&other)),
+            Ok(reply) => Ok(read_or_null(reply)?.map_or(Answer::No, Answer::Token)),
             Err(error) if matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Quarantine) => {
                 Ok(Answer::No)
             }

@@ -1,11 +1,11 @@
 //! What reading commands show of a queue, also while its saved entries are adopted.
 
-use super::WaiterInfo;
+use super::{connection, millis};
 use crate::machine::Machine;
 use crate::queues::waiter::{Presence, Waiter};
 use crate::state::fair::{Fair, Place};
-use crate::state::hold::NO_CLIENT;
 use crate::time::{LeaseInstant, Now};
+use dlock_wire::reply::WaiterInfo;
 
 /// A waiter, or a saved entry that is not a waiter yet.
 pub(super) enum Shown<'a> {
@@ -58,15 +58,15 @@ impl Machine {
         let call = self.waits().leader(waiter);
         WaiterInfo {
             owner: waiter.owner.to_vec(),
-            client: waiter.client,
-            waiting_ms: now.mono.0.saturating_sub(waiter.since.0) / 1_000,
-            remaining_ms: match call.presence {
+            client: connection(waiter.client),
+            waiting: millis(now.mono.0.saturating_sub(waiter.since.0) / 1_000),
+            remaining: match call.presence {
                 // A timed-out call still counted here has QUEUE, and is a queue entry like others.
                 Presence::Parked { until } => {
-                    until.filter(|&until| until > now.mono).map(|until| until - now.mono)
+                    until.filter(|&until| until > now.mono).map(|until| millis(until - now.mono))
                 }
                 Presence::Queued | Presence::Member => None,
-                Presence::Absent { until } => Some(until - self.lease_time(now.mono)),
+                Presence::Absent { until } => Some(millis(until - self.lease_time(now.mono))),
             },
             label: call.ask.label.to_vec(),
         }
@@ -77,9 +77,9 @@ impl Machine {
 pub(super) fn saved_row(place: &Place, now: Now) -> WaiterInfo {
     WaiterInfo {
         owner: place.owner.to_vec(),
-        client: NO_CLIENT,
-        waiting_ms: now.mono.0.saturating_sub(place.since.0) / 1_000,
-        remaining_ms: None,
+        client: None,
+        waiting: millis(now.mono.0.saturating_sub(place.since.0) / 1_000),
+        remaining: None,
         label: place.ask.label.to_vec(),
     }
 }

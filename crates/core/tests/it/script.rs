@@ -50,12 +50,13 @@ use dlock_core::kind::Kind;
 use dlock_core::machine::Settings;
 use dlock_core::regime::Gate;
 use dlock_core::turn::Caller;
-use dlock_core::view::{HolderInfo, LockInfo, PermitInfo, RwInfo};
 use dlock_wire::message::Message;
 use dlock_wire::permit::{self, PermitId};
-use dlock_wire::request::{self, Mode, Request};
+use dlock_wire::reply::{HolderInfo, Info, LockInfo, PermitInfo, RwInfo};
+use dlock_wire::request::{self, Request};
 use dlock_wire::table::COMMANDS;
 use std::fmt::Write;
+use std::time::Duration;
 
 /// Where the clock stands when a table begins.
 const BASE_US: u64 = 50_000 * MS;
@@ -170,55 +171,47 @@ impl Table {
         let now = self.world.now();
         let key = caller.key(key);
         let (machine, keys) = (&self.world.machine, &mut self.world.keys);
-        let shown = match kind {
-            Kind::Lock | Kind::Fair => {
-                let info = machine.lock_info(keys, now, kind, key);
-                info.map(|info| info.map(|info| self.lock(&info)))
-            }
-            Kind::Rw => {
-                let info = machine.rw_info(keys, now, key);
-                info.map(|info| info.map(|info| self.rw(&info)))
-            }
-            Kind::Semaphore => machine.sem_info(keys, now, key).map(|info| {
-                info.map(|info| {
-                    format!(
-                        "capacity {} available {} leased {} taken {} waiters {}",
-                        info.capacity, info.available, info.leased, info.taken, info.waiters
-                    )
-                })
-            }),
-            Kind::Latch => machine.latch_info(keys, now, key).map(|info| {
-                info.map(|info| {
-                    let ttl = info.ttl_ms.map_or("-".to_owned(), |ttl| ttl.to_string());
-                    format!("{}/{} ttl {ttl} waiters {}", info.count, info.initial, info.waiters)
-                })
-            }),
-        };
-        match shown {
+        match machine.info(keys, now, kind, key) {
             Err(_) => "WRONGTYPE".to_owned(),
             Ok(None) => "null".to_owned(),
-            Ok(Some(shown)) => shown,
+            Ok(Some(Info::Lock(info))) => self.lock(&info),
+            Ok(Some(Info::ReadWrite(info))) => self.rw(&info),
+            Ok(Some(Info::Semaphore(info))) => format!(
+                "capacity {} available {} leased {} taken {} waiters {}",
+                info.capacity, info.available, info.leased, info.taken, info.waiters
+            ),
+            Ok(Some(Info::Latch(info))) => {
+                let ttl = info.left.map_or("-".to_owned(), |left| left.as_millis().to_string());
+                format!("{}/{} ttl {ttl} waiters {}", info.count, info.initial, info.waiters)
+            }
+            Ok(Some(other)) => panic!("{other:?}"),
         }
     }
 
     fn lock(&self, info: &LockInfo) -> String {
-        let owner = String::from_utf8_lossy(&info.owner);
-        let label = String::from_utf8_lossy(&info.label);
-        let token = if info.token == 0 { "-".to_owned() } else { self.name(info.token) };
+        let shown = info.holder.clone().unwrap_or_default();
+        let owner = String::from_utf8_lossy(&shown.owner);
+        let label = String::from_utf8_lossy(&shown.label);
+        let token = if shown.token == 0 { "-".to_owned() } else { self.name(shown.token) };
+        let [lease, ttl, held] =
+            [shown.lease, shown.left.max(info.closed_for), shown.held].map(|time| time.as_millis());
         format!(
-            "[{owner}] {token} holds {} lease {} ttl {} held {} [{label}] bound {} waiters {}",
-            info.holds, info.lease_ms, info.ttl_ms, info.held_ms, info.bound_client, info.waiters
+            "[{owner}] {token} holds {} lease {lease} ttl {ttl} held {held} [{label}] bound {} waiters {}",
+            shown.holds,
+            shown.bound_client.unwrap_or(0),
+            info.waiters
         )
     }
 
     fn rw(&self, info: &RwInfo) -> String {
         let holder = |holder: &HolderInfo| {
             let owner = String::from_utf8_lossy(&holder.owner);
-            format!("{owner} {} {} {}", self.name(holder.token), holder.holds, holder.ttl_ms)
+            let left = holder.left.as_millis();
+            format!("{owner} {} {} {left}", self.name(holder.token), holder.holds)
         };
         let writer = info.writer.as_ref().map_or("-".to_owned(), holder);
         let readers: Vec<String> = info.readers.iter().map(holder).collect();
-        let mode = info.mode.map_or("FREE", Mode::as_str);
+        let mode = info.mode.name().to_uppercase();
         format!("{mode} [{writer}] [{}] waiters {}", readers.join(", "), info.waiters)
     }
 
@@ -232,7 +225,8 @@ impl Table {
                 Ok(rows) => {
                     let row = |row: &PermitInfo| {
                         let owner = String::from_utf8_lossy(&row.owner).into_owned();
-                        format!("p{} {owner} {} {}", number(row.id), row.count, row.ttl_ms)
+                        let id = permit::parse(row.id.as_bytes()).expect("a permit id");
+                        format!("p{} {owner} {} {}", number(id), row.count, row.left.as_millis())
                     };
                     rows.iter().map(row).collect::<Vec<_>>().join("; ")
                 }
@@ -245,9 +239,11 @@ impl Table {
                     .iter()
                     .map(|row| {
                         let owner = String::from_utf8_lossy(&row.owner);
-                        let left = row.remaining_ms.map_or("-".to_owned(), |left| left.to_string());
+                        let millis = |time: Duration| time.as_millis().to_string();
+                        let left = row.remaining.map_or("-".to_owned(), millis);
                         let label = String::from_utf8_lossy(&row.label);
-                        format!("{owner} {} {} {left} [{label}]", row.client, row.waiting_ms)
+                        let (client, waiting) = (row.client.unwrap_or(0), millis(row.waiting));
+                        format!("{owner} {client} {waiting} {left} [{label}]")
                     })
                     .collect();
                 if rows.is_empty() { "nobody".to_owned() } else { rows.join("; ") }

@@ -1,9 +1,7 @@
 //! Requests of the read-write lock: those of the lock, with a mode.
 
-use super::{Acquire, Release, Renew, Request, Writer};
-use crate::cursor::Cursor;
-use crate::fault::ParseError;
-use crate::table::CommandId;
+use super::arguments::arguments;
+use super::{Acquire, Release, Renew};
 
 /// Mode of a hold of a read-write lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,8 +25,7 @@ impl Mode {
     }
 }
 
-/// `key owner READ|WRITE [PX ms|EX s] [BLOCK ms] [QUEUE ms] [NOTIFY|SNOTIFY channel] [REQID id] [BIND ms]
-/// [LABEL text]`
+/// Take a read-write lock, or wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RwAcquire<'a> {
     /// All fields but the mode. `no_reentry` is false: the command has no such option.
@@ -38,30 +35,24 @@ pub struct RwAcquire<'a> {
 }
 
 impl<'a> RwAcquire<'a> {
-    /// Without options: never waits, and has the server's default lease.
+    /// The request without options.
     pub const fn new(key: &'a [u8], owner: &'a [u8], mode: Mode) -> Self {
         Self { acquire: Acquire::new(key, owner), mode }
     }
-
-    #[inline]
-    pub(super) fn parse(id: CommandId, args: &'a [&'a [u8]]) -> Result<Self, ParseError<'a>> {
-        let mut cursor = Cursor::at_least(id, args, 3)?;
-        let mut call = Self::new(cursor.key()?, cursor.owner()?, cursor.mode()?);
-        while let Some(option) = cursor.option()? {
-            call.acquire.option(&mut cursor, option)?;
-        }
-        Ok(call)
-    }
-
-    pub(super) fn write(&self, to: &mut Writer<impl FnMut(&[u8])>) {
-        to.bytes(self.acquire.key);
-        to.bytes(self.acquire.owner);
-        to.bytes(self.mode.as_str().as_bytes());
-        self.acquire.write_options(to);
-    }
 }
 
-/// `key owner READ|WRITE [ALL] [TOKEN t] [REQID id]`
+arguments! {
+    RwAcquire { acquire.key: KEY; acquire.owner: OWNER; mode: MODE; }
+    acquire.lease_ms: NEW_LEASE;
+    acquire.block_ms: BLOCK;
+    acquire.queue_ms: QUEUE;
+    acquire.notify: NOTIFY;
+    acquire.reqid: REQID;
+    acquire.bind_ms: BIND;
+    acquire.label: LABEL;
+}
+
+/// Release one hold of a read-write lock, or all of that mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RwRelease<'a> {
     /// All fields but the mode.
@@ -71,28 +62,20 @@ pub struct RwRelease<'a> {
 }
 
 impl<'a> RwRelease<'a> {
-    /// Without options: releases one hold of that mode.
+    /// The request without options.
     pub const fn new(key: &'a [u8], owner: &'a [u8], mode: Mode) -> Self {
         Self { release: Release::new(key, owner), mode }
     }
-
-    #[inline]
-    pub(super) fn parse(id: CommandId, args: &'a [&'a [u8]]) -> Result<Self, ParseError<'a>> {
-        let mut cursor = Cursor::at_least(id, args, 3)?;
-        let mut call = Self::new(cursor.key()?, cursor.owner()?, cursor.mode()?);
-        call.release.options(&mut cursor)?;
-        Ok(call)
-    }
-
-    pub(super) fn write(&self, to: &mut Writer<impl FnMut(&[u8])>) {
-        to.bytes(self.release.key);
-        to.bytes(self.release.owner);
-        to.bytes(self.mode.as_str().as_bytes());
-        self.release.write_options(to);
-    }
 }
 
-/// `key owner READ|WRITE [PX ms|EX s] [TOKEN t] [BIND ms]`
+arguments! {
+    RwRelease { release.key: KEY; release.owner: OWNER; mode: MODE; }
+    release.all: ALL_OF_MODE;
+    release.token: IF_TOKEN;
+    release.reqid: REQID;
+}
+
+/// Restart the lease of a read-write lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RwRenew<'a> {
     /// All fields but the mode.
@@ -102,34 +85,15 @@ pub struct RwRenew<'a> {
 }
 
 impl<'a> RwRenew<'a> {
-    /// Without options: restarts the current lease of the hold of that mode.
+    /// The request without options.
     pub const fn new(key: &'a [u8], owner: &'a [u8], mode: Mode) -> Self {
         Self { renew: Renew::new(key, owner), mode }
     }
-
-    #[inline]
-    pub(super) fn parse(id: CommandId, args: &'a [&'a [u8]]) -> Result<Self, ParseError<'a>> {
-        let mut cursor = Cursor::at_least(id, args, 3)?;
-        let mut call = Self::new(cursor.key()?, cursor.owner()?, cursor.mode()?);
-        call.renew.options(&mut cursor)?;
-        Ok(call)
-    }
-
-    pub(super) fn write(&self, to: &mut Writer<impl FnMut(&[u8])>) {
-        to.bytes(self.renew.key);
-        to.bytes(self.renew.owner);
-        to.bytes(self.mode.as_str().as_bytes());
-        self.renew.write_options(to);
-    }
 }
 
-/// `key [owner]`
-pub(super) fn break_<'a>(
-    id: CommandId,
-    args: &'a [&'a [u8]],
-) -> Result<Request<'a>, ParseError<'a>> {
-    let mut cursor = Cursor::between(id, args, 1..=2)?;
-    let key = cursor.key()?;
-    let owner = if cursor.is_at_end() { None } else { Some(cursor.owner()?) };
-    Ok(Request::RwBreak { key, owner })
+arguments! {
+    RwRenew { renew.key: KEY; renew.owner: OWNER; mode: MODE; }
+    renew.lease_ms: HOLD_LEASE;
+    renew.token: IF_TOKEN;
+    renew.bind_ms: BIND;
 }

@@ -1,9 +1,10 @@
 //! Writes arguments: the counterpart of the cursor.
 
-use super::Channel;
+use super::arguments::Optional;
+use crate::table::Arg;
 
 /// Passes arguments on, one by one.
-pub(super) struct Writer<F> {
+pub(crate) struct Writer<F> {
     arg: F,
 }
 
@@ -49,34 +50,14 @@ impl<F: FnMut(&[u8])> Writer<F> {
         (self.arg)(&text[start - usize::from(negative)..]);
     }
 
-    pub(super) fn counted_keys(&mut self, keys: &[&[u8]]) {
-        self.number(keys.len() as u64);
-        self.all(keys.iter().copied());
+    /// The keyword of an option; of a choice, the first.
+    pub(super) fn word(&mut self, option: &'static Arg) {
+        let word = option.alternatives().first().and_then(|part| part.token);
+        self.bytes(word.unwrap_or_default().as_bytes());
     }
 
-    pub(super) fn flag(&mut self, word: &str, given: bool) {
-        if given {
-            self.bytes(word.as_bytes());
-        }
-    }
-
-    pub(super) fn option_number(&mut self, word: &str, value: Option<u64>) {
-        if let Some(value) = value {
-            self.bytes(word.as_bytes());
-            self.number(value);
-        }
-    }
-
-    pub(super) fn channel(&mut self, channel: Option<Channel<'_>>) {
-        if let Some(channel) = channel {
-            self.option_bytes(channel.option(), Some(channel.name()));
-        }
-    }
-
-    pub(super) fn option_bytes(&mut self, word: &str, value: Option<&[u8]>) {
-        if let Some(value) = value {
-            self.bytes(word.as_bytes());
-            self.bytes(value);
-        }
+    /// An option and its value.
+    pub(super) fn option<'a>(&mut self, option: &'static Arg, value: impl Optional<'a>) {
+        value.write(option, self);
     }
 }

@@ -1,7 +1,7 @@
 //! Rows that belong to no family.
 
-use super::{Access, Arg, ArgKind, Bounds, Command, CommandId, Group, KeyFlag, Keys};
-use crate::names::CLIENT_ID_MAX;
+use super::args::{APPLY_KEY, CLIENT_ID, ERROR, PAYLOAD};
+use super::{Access, Command, CommandId, Group, KeyFlag, Keys};
 
 pub(super) const UNBLOCK: Command = Command {
     name: "DLOCK.UNBLOCK",
@@ -11,7 +11,7 @@ pub(super) const UNBLOCK: Command = Command {
     like: None,
     since: "0.1.0",
     complexity: "O(1)",
-    arity: -2,
+    arity: 0,
     // Not a write: it must also work while clients are paused. The hand-off that follows waits
     // until the server accepts writes.
     access: Access::Connection,
@@ -19,20 +19,9 @@ pub(super) const UNBLOCK: Command = Command {
     acl: &["slow", "dangerous"],
     keys: Keys::None,
     key_flags: &[],
-    args: &[
-        Arg::plain(
-            "client-id",
-            ArgKind::Integer,
-            Bounds::number(1, CLIENT_ID_MAX, ""),
-            "The id of the connection, as in CLIENT ID and CLIENT LIST.",
-        ),
-        Arg::flag(
-            "ERROR",
-            "error",
-            "Answer the call with the error UNBLOCKED. Default: with Null.",
-        ),
-    ],
+    args: &[CLIENT_ID, ERROR],
     reply: "Integer: 1 if it ended a blocked call of dlock, else 0.",
+    maps: &[],
     errors: &[],
     notes: "Works for the blocked calls of all dlock commands on every server version. \
         CLIENT UNBLOCK does the same where the server makes that safe (Redis 7.4, Valkey 8).",
@@ -50,22 +39,15 @@ pub(super) const APPLY: Command = Command {
     like: None,
     since: "0.1.0",
     complexity: "O(N) with N the length of the payload",
-    arity: 3,
+    arity: 0,
     access: Access::Write,
     flags: "write",
     acl: &["write", "slow", "dangerous"],
     keys: Keys::First,
     key_flags: &[KeyFlag::Rw, KeyFlag::Update],
-    args: &[
-        Arg::plain("key", ArgKind::Key, Bounds::Any, "The changed key."),
-        Arg::plain(
-            "payload",
-            ArgKind::String,
-            Bounds::Any,
-            "The record, in the module's own format.",
-        ),
-    ],
+    args: &[APPLY_KEY, PAYLOAD],
     reply: "None that a client sees.",
+    maps: &[],
     errors: &[],
     notes: "Replicas and the append-only file get this command in place of the commands above: the \
         effect with its outcome, never the request. This page lists it because statistics of \

@@ -1,30 +1,60 @@
-//! Arguments that several commands take, each described once.
+//! The arguments of all commands, each described once. Parser, writer, `COMMAND DOCS` and reference page read these
+//! rows; [`crate::request`] says which command takes which.
 
 use super::{Arg, ArgKind, Bounds};
 use crate::names::{
-    BIND_MAX_MS, BLOCK_MAX_MS, CHANNEL_MAX, COUNT_MAX, KEYS_MAX, LABEL_MAX, LEASE_MAX_MS,
-    LEASE_MAX_S, LEASE_MIN_MS, OWNER_MAX, QUEUE_MAX_MS, QUEUE_MIN_MS, REQID_MAX, TOKEN_MAX,
-    TOKEN_MIN,
+    BIND_MAX_MS, BLOCK_MAX_MS, CHANNEL_MAX, CLIENT_ID_MAX, COUNT_MAX, KEYS_MAX, LABEL_MAX,
+    LATCH_MAX, LEASE_MAX_MS, LEASE_MAX_S, LEASE_MIN_MS, OWNER_MAX, PERMITS_MAX, QUEUE_MAX_MS,
+    QUEUE_MIN_MS, REQID_MAX, TOKEN_MAX, TOKEN_MIN,
 };
 
 const TOKENS: Bounds = Bounds::number(TOKEN_MIN, TOKEN_MAX, "");
+const PERMIT_COUNTS: Bounds = Bounds::number(1, PERMITS_MAX as u64, "");
+const LATCH_COUNTS: Bounds = Bounds::number(1, LATCH_MAX as u64, "");
 
 /// The lock.
-pub(super) const KEY: Arg = Arg::plain("key", ArgKind::Key, Bounds::Any, "The lock.");
+pub(crate) const KEY: Arg = Arg::plain("key", ArgKind::Key, Bounds::Any, "The lock.");
+
+/// The semaphore.
+pub(crate) const SEMAPHORE: Arg = Arg { summary: "The semaphore.", ..KEY };
+
+/// The latch.
+pub(crate) const LATCH: Arg = Arg { summary: "The latch.", ..KEY };
 
 /// The owner.
-pub(super) const OWNER: Arg = Arg::plain(
+pub(crate) const OWNER: Arg = Arg::plain(
     "owner",
     ArgKind::String,
     Bounds::bytes(1, OWNER_MAX),
     "The owner: one name per logical task, for example a UUID.",
 );
 
+/// The owner whose holds BREAK ends.
+pub(crate) const BROKEN_OWNER: Arg =
+    Arg { optional: true, summary: "The owner of the holds. Default: all owners.", ..OWNER };
+
+/// The mode of a read-write lock.
+pub(crate) const MODE: Arg = Arg {
+    optional: false,
+    ..Arg::choice(
+        "mode",
+        "One of the two is required.",
+        &[
+            Arg::word("READ", "read", "Shared with other readers."),
+            Arg::word("WRITE", "write", "Exclusive."),
+        ],
+    )
+};
+
 /// The fencing token that the command checks or sets.
-pub(super) const TOKEN: Arg = Arg::plain("token", ArgKind::Integer, TOKENS, "A fencing token.");
+pub(crate) const TOKEN: Arg = Arg::plain("token", ArgKind::Integer, TOKENS, "A fencing token.");
+
+/// The fencing token that FENCE sets.
+pub(crate) const NEW_TOKEN: Arg =
+    Arg { summary: "The new token of the hold; a larger current token stays.", ..TOKEN };
 
 /// `TOKEN token`: a condition.
-pub(super) const IF_TOKEN: Arg = Arg::option(
+pub(crate) const IF_TOKEN: Arg = Arg::option(
     "TOKEN",
     "token",
     ArgKind::Integer,
@@ -33,14 +63,27 @@ pub(super) const IF_TOKEN: Arg = Arg::option(
 );
 
 /// The lease of a new hold.
-pub(super) const NEW_LEASE: Arg = Arg::choice("lease", "Default: `dlock.default-lease-ms`.", LEASE);
+pub(crate) const NEW_LEASE: Arg = Arg::choice("lease", "Default: `dlock.default-lease-ms`.", LEASE);
 
 /// The lease of a hold that is renewed.
-pub(super) const HOLD_LEASE: Arg =
+pub(crate) const HOLD_LEASE: Arg =
     Arg::choice("lease", "Counted from now. Default: the lease of the hold.", LEASE);
 
+/// The lease of a permit that is renewed.
+pub(crate) const PERMIT_LEASE: Arg =
+    Arg::choice("lease", "Counted from now. Default: the lease of the permit.", LEASE);
+
+/// The time limit of a latch.
+pub(crate) const LATCH_LEASE: Arg =
+    Arg::choice("lease", "Default: until it opens or is deleted.", LATCH_TIMES);
+
+const LATCH_TIMES: &[Arg] = &[
+    Arg { summary: "How long it may stay closed.", ..LEASE[0] },
+    Arg { summary: "The same in seconds.", ..LEASE[1] },
+];
+
 /// How many keys follow.
-pub(super) const NUMKEYS: Arg = Arg::plain(
+pub(crate) const NUMKEYS: Arg = Arg::plain(
     "numkeys",
     ArgKind::Integer,
     Bounds::number(1, KEYS_MAX as u64, ""),
@@ -48,13 +91,13 @@ pub(super) const NUMKEYS: Arg = Arg::plain(
 );
 
 /// Several locks.
-pub(super) const KEYS: Arg = Arg {
+pub(crate) const KEYS: Arg = Arg {
     multiple: true,
     ..Arg::plain("key", ArgKind::Key, Bounds::Any, "The locks, no key twice.")
 };
 
 /// `PX milliseconds` or `EX seconds`.
-pub(super) const LEASE: &[Arg] = &[
+const LEASE: &[Arg] = &[
     Arg::part(
         "PX",
         "milliseconds",
@@ -72,7 +115,7 @@ pub(super) const LEASE: &[Arg] = &[
 ];
 
 /// `BLOCK milliseconds`.
-pub(super) const BLOCK: Arg = Arg::option(
+pub(crate) const BLOCK: Arg = Arg::option(
     "BLOCK",
     "milliseconds",
     ArgKind::Integer,
@@ -81,7 +124,7 @@ pub(super) const BLOCK: Arg = Arg::option(
 );
 
 /// `QUEUE milliseconds`.
-pub(super) const QUEUE: Arg = Arg::option(
+pub(crate) const QUEUE: Arg = Arg::option(
     "QUEUE",
     "milliseconds",
     ArgKind::Integer,
@@ -91,7 +134,7 @@ pub(super) const QUEUE: Arg = Arg::option(
 );
 
 /// `NOTIFY channel` or `SNOTIFY channel`.
-pub(super) const NOTIFY: Arg = Arg::choice(
+pub(crate) const NOTIFY: Arg = Arg::choice(
     "messages",
     "With QUEUE the default is NOTIFY with `dlock:notify:<owner>`.",
     &[
@@ -113,7 +156,7 @@ pub(super) const NOTIFY: Arg = Arg::choice(
 );
 
 /// `REQID id`.
-pub(super) const REQID: Arg = Arg::option(
+pub(crate) const REQID: Arg = Arg::option(
     "REQID",
     "id",
     ArgKind::String,
@@ -122,7 +165,7 @@ pub(super) const REQID: Arg = Arg::option(
 );
 
 /// `REQID id` of another request.
-pub(super) const CANCELLED: Arg = Arg::option(
+pub(crate) const CANCELLED: Arg = Arg::option(
     "REQID",
     "id",
     ArgKind::String,
@@ -131,7 +174,7 @@ pub(super) const CANCELLED: Arg = Arg::option(
 );
 
 /// `BIND milliseconds`.
-pub(super) const BIND: Arg = Arg::option(
+pub(crate) const BIND: Arg = Arg::option(
     "BIND",
     "milliseconds",
     ArgKind::Integer,
@@ -140,7 +183,7 @@ pub(super) const BIND: Arg = Arg::option(
 );
 
 /// `LABEL text`.
-pub(super) const LABEL: Arg = Arg::option(
+pub(crate) const LABEL: Arg = Arg::option(
     "LABEL",
     "text",
     ArgKind::String,
@@ -149,10 +192,94 @@ pub(super) const LABEL: Arg = Arg::option(
 );
 
 /// `COUNT count`.
-pub(super) const COUNT: Arg = Arg::option(
+pub(crate) const COUNT: Arg = Arg::option(
     "COUNT",
     "count",
     ArgKind::Integer,
     Bounds::number(1, COUNT_MAX, ""),
     "List at most this many places from the front of the queue. Default: all.",
 );
+
+/// `NOREENTRY`.
+pub(crate) const NOREENTRY: Arg = Arg::flag("NOREENTRY", "noreentry", "Refuse a re-entry.");
+
+/// `ALL` holds of a lock.
+pub(crate) const ALL: Arg = Arg::flag("ALL", "all", "Release all holds of the owner, not one.");
+
+/// `ALL` holds of one mode.
+pub(crate) const ALL_OF_MODE: Arg =
+    Arg { summary: "Release all holds of the owner in that mode, not one.", ..ALL };
+
+/// `COUNT count` permits.
+pub(crate) const WIDTH: Arg =
+    Arg::option("COUNT", "count", ArgKind::Integer, PERMIT_COUNTS, "How many permits. Default: 1.");
+
+/// `LIMIT permits`.
+pub(crate) const LIMIT: Arg = Arg::option(
+    "LIMIT",
+    "permits",
+    ArgKind::Integer,
+    PERMIT_COUNTS,
+    "If there is no semaphore, create it with this many permits. It is removed when its last \
+     permit is back and no client waits. An existing one does not change.",
+);
+
+/// The number of permits of a semaphore.
+pub(crate) const PERMITS: Arg =
+    Arg::plain("permits", ArgKind::Integer, PERMIT_COUNTS, "The number of permits.");
+
+/// `BY delta`: a change of the number of permits.
+pub(crate) const BY: Arg = Arg::part(
+    "BY",
+    "delta",
+    ArgKind::Integer,
+    Bounds::Number { min: -(PERMITS_MAX as i64), max: PERMITS_MAX as i64, unit: "" },
+    "How many more permits, or fewer if negative.",
+);
+
+/// The new number of permits.
+pub(crate) const SIZE: Arg =
+    Arg { optional: false, ..Arg::choice("size", "One of the two is required.", &[PERMITS, BY]) };
+
+/// A permit id.
+pub(crate) const PERMIT_ID: Arg = Arg::plain(
+    "permit-id",
+    ArgKind::String,
+    Bounds::Uuid,
+    "The permit id from the reply of DSEM.ACQUIRE.",
+);
+
+/// How many permits to take or give.
+pub(crate) const N: Arg = Arg {
+    optional: true,
+    ..Arg::plain("n", ArgKind::Integer, PERMIT_COUNTS, "How many permits. Default: 1.")
+};
+
+/// The count of a latch.
+pub(crate) const LATCH_COUNT: Arg =
+    Arg::plain("count", ArgKind::Integer, LATCH_COUNTS, "The number of steps that open it.");
+
+/// How many steps to count down.
+pub(crate) const STEPS: Arg = Arg {
+    optional: true,
+    ..Arg::plain("n", ArgKind::Integer, LATCH_COUNTS, "How many steps. Default: 1.")
+};
+
+/// A connection.
+pub(crate) const CLIENT_ID: Arg = Arg::plain(
+    "client-id",
+    ArgKind::Integer,
+    Bounds::number(1, CLIENT_ID_MAX, ""),
+    "The id of the connection, as in CLIENT ID and CLIENT LIST.",
+);
+
+/// `ERROR`.
+pub(crate) const ERROR: Arg =
+    Arg::flag("ERROR", "error", "Answer the call with the error UNBLOCKED. Default: with Null.");
+
+/// The key of a record. It may be empty: commands name no such key, but RENAME can give a lock that name.
+pub(crate) const APPLY_KEY: Arg = Arg::plain("key", ArgKind::Key, Bounds::Any, "The changed key.");
+
+/// A record.
+pub(crate) const PAYLOAD: Arg =
+    Arg::plain("payload", ArgKind::String, Bounds::Any, "The record, in the module's own format.");

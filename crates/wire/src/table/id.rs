@@ -1,6 +1,7 @@
 //! Identifiers of commands.
 
 use super::{COMMANDS, Command};
+use crate::reply::Kind;
 
 /// Identifies the command of a row, a request or an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,8 +26,62 @@ pub enum CommandId {
 
 impl CommandId {
     /// The row of this command.
+    #[inline]
     pub fn command(self) -> Option<&'static Command> {
-        COMMANDS.iter().find(|command| command.id == self)
+        COMMANDS.get(self.row())
+    }
+
+    /// The commands of a family are in the order of its verbs.
+    const fn row(self) -> usize {
+        const FAIR: usize = LockVerb::Cancel as usize + 1;
+        const RW: usize = FAIR + LockVerb::Cancel as usize + 1;
+        const SEM: usize = RW + RwVerb::Cancel as usize + 1;
+        const LATCH: usize = SEM + SemVerb::Cancel as usize + 1;
+        const MULTI: usize = LATCH + LatchVerb::Waiters as usize + 1;
+        const UNBLOCK: usize = MULTI + MultiVerb::AnyAcquire as usize + 1;
+        match self {
+            Self::Lock(verb) => verb as usize,
+            Self::Fair(verb) => FAIR + verb as usize,
+            Self::Rw(verb) => RW + verb as usize,
+            Self::Sem(verb) => SEM + verb as usize,
+            Self::Latch(verb) => LATCH + verb as usize,
+            Self::Multi(verb) => MULTI + verb as usize,
+            Self::Unblock => UNBLOCK,
+            Self::Apply => UNBLOCK + 1,
+        }
+    }
+
+    /// The INFO command of a family.
+    pub const fn info(kind: Kind) -> Self {
+        match kind {
+            Kind::Lock => Self::Lock(LockVerb::Info),
+            Kind::Fair => Self::Fair(LockVerb::Info),
+            Kind::ReadWrite => Self::Rw(RwVerb::Info),
+            Kind::Semaphore => Self::Sem(SemVerb::Info),
+            Kind::Latch => Self::Latch(LatchVerb::Info),
+        }
+    }
+
+    /// The WAITERS command of a family.
+    pub const fn waiters(kind: Kind) -> Self {
+        match kind {
+            Kind::Lock => Self::Lock(LockVerb::Waiters),
+            Kind::Fair => Self::Fair(LockVerb::Waiters),
+            Kind::ReadWrite => Self::Rw(RwVerb::Waiters),
+            Kind::Semaphore => Self::Sem(SemVerb::Waiters),
+            Kind::Latch => Self::Latch(LatchVerb::Waiters),
+        }
+    }
+
+    /// The POSITION command of a family; `None` for latches, whose waiters have no owner.
+    pub const fn position(kind: Kind) -> Option<Self> {
+        Some(match kind {
+            Kind::Lock => Self::Lock(LockVerb::Position),
+            Kind::Fair => Self::Fair(LockVerb::Position),
+            Kind::ReadWrite => Self::Rw(RwVerb::Position),
+            Kind::Semaphore => Self::Sem(SemVerb::Position),
+            Kind::Latch => return None,
+        })
     }
 
     /// The name as it is registered and documented, for example `DLOCK.ACQUIRE`.

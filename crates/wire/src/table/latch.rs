@@ -1,32 +1,14 @@
 //! DLATCH: the rows of the count-down latch.
 
-use super::args::{BLOCK, COUNT, KEY, LEASE, REQID};
-use super::{
-    Access, Arg, ArgKind, Bounds, Command, CommandId, Group, KeyFlag, LatchVerb, acl, errors, lock,
-};
-use crate::names::LATCH_MAX;
-use crate::reply::ErrorCode;
-
-const BASE: Command = Command { group: Group::Latch, args: &[LATCH], ..lock::BASE };
-
-const LATCH: Arg = Arg { summary: "The latch.", ..KEY };
-
-const COUNTS: Bounds = Bounds::number(1, LATCH_MAX as u64, "");
+use super::args::{BLOCK, COUNT, LATCH, LATCH_COUNT, LATCH_LEASE, REQID, STEPS};
+use super::{Command, CommandId, Group, LatchVerb, base, errors, lock};
+use crate::reply::{ErrorCode, LatchInfo};
 
 pub(super) const INIT: Command = Command {
     name: "DLATCH.INIT",
     id: CommandId::Latch(LatchVerb::Init),
     summary: "Closes a latch that opens after a number of steps.",
-    arity: -3,
-    access: Access::Write,
-    flags: "write deny-oom fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Insert],
-    args: &[
-        LATCH,
-        Arg::plain("count", ArgKind::Integer, COUNTS, "The number of steps that open it."),
-        Arg::choice("lease", "Default: until it opens or is deleted.", LATCH_LEASE),
-    ],
+    args: &[LATCH, LATCH_COUNT, LATCH_LEASE],
     reply: "Integer: 1 if it was set, 0 if there is a latch that is still closed, which does not \
         change.",
     notes: "If its time ends before it opens, it is removed and its waiters get BROKEN.",
@@ -34,33 +16,17 @@ pub(super) const INIT: Command = Command {
         (integer) 1\n\
         > DLATCH.INIT ready 5\n\
         (integer) 0",
-    ..BASE
+    ..base::INIT.of(Group::Latch)
 };
-
-const LATCH_LEASE: &[Arg] = &[
-    Arg { summary: "How long it may stay closed.", ..LEASE[0] },
-    Arg { summary: "The same in seconds.", ..LEASE[1] },
-];
 
 pub(super) const COUNTDOWN: Command = Command {
     name: "DLATCH.COUNTDOWN",
     id: CommandId::Latch(LatchVerb::CountDown),
     summary: "Counts the latch down; at 0 it opens.",
     complexity: "O(1), plus O(N) with N the number of waiters when it opens",
-    arity: -2,
-    access: Access::Write,
     // It may grow the value: the latch remembers every request id.
     flags: "write deny-oom fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[
-        LATCH,
-        Arg {
-            optional: true,
-            ..Arg::plain("n", ArgKind::Integer, COUNTS, "How many steps. Default: 1.")
-        },
-        REQID,
-    ],
+    args: &[LATCH, STEPS, REQID],
     reply: "Integer: the remaining count; 0 for an open or missing latch.",
     notes: "At 0 the server answers all waiters and removes the key. A step beyond 0 ends at 0. A \
         repeat with the same REQID counts nothing; a latch remembers all ids until it opens.",
@@ -68,16 +34,15 @@ pub(super) const COUNTDOWN: Command = Command {
         (integer) 2\n\
         > DLATCH.COUNTDOWN ready 2 REQID worker-1\n\
         (integer) 0",
-    ..BASE
+    ..base::CHANGE.of(Group::Latch)
 };
 
 pub(super) const AWAIT: Command = Command {
     name: "DLATCH.AWAIT",
     id: CommandId::Latch(LatchVerb::Await),
     summary: "Checks whether the latch is open, or waits until it is.",
-    arity: -2,
     flags: "readonly blocking",
-    acl: acl::READ_BLOCKING,
+    acl: &["read", "slow", "blocking"],
     args: &[LATCH, BLOCK],
     reply: "- Integer 1: the latch is open or missing.\n\
         - Null: the latch is closed, or still closed when the time elapsed.",
@@ -92,27 +57,23 @@ pub(super) const AWAIT: Command = Command {
         (nil)\n\
         > DLATCH.AWAIT ready BLOCK 5000\n\
         (integer) 1",
-    ..BASE
+    ..base::SHOW.of(Group::Latch)
 };
 
 pub(super) const INFO: Command = Command {
     name: "DLATCH.INFO",
     id: CommandId::Latch(LatchVerb::Info),
     summary: "Shows the count of the latch.",
-    reply: "Map, or Null for an open or missing latch:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `count` | the remaining count |\n\
-        | `initial` | the initial count |\n\
-        | `ttl-ms` | the remaining time; -1: no limit |\n\
-        | `waiters` | the number of waiting calls |",
+    args: &[LATCH],
+    reply: "Map, or Null for an open or missing latch:",
+    maps: &[("", LatchInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DLATCH.INFO ready\n\
         1# \"count\" => (integer) 2\n\
         2# \"initial\" => (integer) 3\n\
         3# \"ttl-ms\" => (integer) -1\n\
         4# \"waiters\" => (integer) 1",
-    ..BASE
+    ..base::SHOW.of(Group::Latch)
 };
 
 pub(super) const WAITERS: Command = Command {

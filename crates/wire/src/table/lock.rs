@@ -1,38 +1,14 @@
 //! DLOCK: the rows of the re-entrant lock.
 
-use super::args::{
-    BIND, BLOCK, CANCELLED, COUNT, HOLD_LEASE, IF_TOKEN, KEY, LABEL, NEW_LEASE, NOTIFY, OWNER,
-    QUEUE, REQID, TOKEN,
-};
-use super::{Access, Arg, Command, CommandId, Group, KeyFlag, Keys, LockVerb, acl, errors};
-use crate::reply::ErrorCode;
+use super::args::{CANCELLED, COUNT, KEY, NEW_TOKEN, OWNER, TOKEN};
+use super::{Command, CommandId, LockVerb, base, errors};
+use crate::reply::{ErrorCode, LockInfo, WaiterInfo};
+use crate::request::{Acquire, Release, Renew};
 
 const NOT_HELD: (ErrorCode, &str) = (
     ErrorCode::NotHeld,
     "`owner` does not hold the lock, or holds it with another token. Nothing was changed.",
 );
-
-/// The common fields of most commands of all families.
-pub(super) const BASE: Command = Command {
-    name: "",
-    id: CommandId::Lock(LockVerb::Info),
-    group: Group::Lock,
-    summary: "",
-    like: None,
-    since: "0.1.0",
-    complexity: "O(1)",
-    arity: 2,
-    access: Access::Read,
-    flags: "readonly fast",
-    acl: acl::READ_FAST,
-    keys: Keys::First,
-    key_flags: &[KeyFlag::Ro, KeyFlag::Access],
-    args: &[KEY],
-    reply: "",
-    errors: &[],
-    notes: "",
-    example: "",
-};
 
 pub(super) const ACQUIRE: Command = Command {
     name: "DLOCK.ACQUIRE",
@@ -40,23 +16,7 @@ pub(super) const ACQUIRE: Command = Command {
     summary: "Acquires or re-enters the lock, or waits for it.",
     complexity: "O(1); a call that waits while its owner holds or waits for something else takes \
         up to about 16,000 steps to search for a deadlock",
-    arity: -3,
-    access: Access::Write,
-    flags: "write deny-oom blocking",
-    acl: acl::WRITE_BLOCKING,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[
-        KEY,
-        OWNER,
-        NEW_LEASE,
-        BLOCK,
-        QUEUE,
-        NOTIFY,
-        REQID,
-        Arg::flag("NOREENTRY", "noreentry", "Refuse a re-entry."),
-        BIND,
-        LABEL,
-    ],
+    args: Acquire::ARGS,
     reply: "- Integer: the fencing token of the hold. A re-entry keeps the token of its hold.\n\
         - Null: not granted (in time). With QUEUE the owner now has a place in the queue.",
     errors: &[
@@ -93,25 +53,14 @@ pub(super) const ACQUIRE: Command = Command {
         (0.50s)\n\
         > DLOCK.ACQUIRE orders:7 worker-1 NOREENTRY\n\
         (error) REENTRY …",
-    ..BASE
+    ..base::ACQUIRE
 };
 
 pub(super) const RELEASE: Command = Command {
     name: "DLOCK.RELEASE",
     id: CommandId::Lock(LockVerb::Release),
     summary: "Releases one hold, or all.",
-    arity: -3,
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
-    args: &[
-        KEY,
-        OWNER,
-        Arg::flag("ALL", "all", "Release all holds of the owner, not one."),
-        IF_TOKEN,
-        REQID,
-    ],
+    args: Release::ARGS,
     reply: "Integer: how many holds of the owner remain; 0: it no longer holds the lock.",
     errors: &[NOT_HELD, errors::MISUSED_ID],
     notes: "With the last hold the lock goes to the first waiter in the same step. It is not free \
@@ -123,32 +72,26 @@ pub(super) const RELEASE: Command = Command {
         (integer) 0\n\
         > DLOCK.RELEASE orders:7 worker-1\n\
         (error) NOTHELD …",
-    ..BASE
+    ..base::RELEASE
 };
 
 pub(super) const RENEW: Command = Command {
     name: "DLOCK.RENEW",
     id: CommandId::Lock(LockVerb::Renew),
     summary: "Restarts the lease, counted from now.",
-    arity: -3,
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[KEY, OWNER, HOLD_LEASE, IF_TOKEN, BIND],
+    args: Renew::ARGS,
     reply: "Integer: the fencing token of the hold.",
     errors: &[NOT_HELD],
     notes: "The new end may be sooner or later than the old one. Without BIND the binding to a \
         connection does not change. RENEW also claims the grant of a QUEUE place.",
     example: "> DLOCK.RENEW orders:7 worker-1 EX 60\n(integer) 1767225600123456",
-    ..BASE
+    ..base::CHANGE
 };
 
 pub(super) const CHECK: Command = Command {
     name: "DLOCK.CHECK",
     id: CommandId::Lock(LockVerb::Check),
     summary: "Checks whether a fencing token is that of the current hold.",
-    arity: 3,
     args: &[KEY, TOKEN],
     reply: "Integer 1.",
     errors: &[(ErrorCode::Stale, "The token is not that of a hold in force.")],
@@ -159,23 +102,14 @@ pub(super) const CHECK: Command = Command {
         (integer) 1\n\
         > DLOCK.CHECK orders:7 5\n\
         (error) STALE …",
-    ..BASE
+    ..base::SHOW
 };
 
 pub(super) const FENCE: Command = Command {
     name: "DLOCK.FENCE",
     id: CommandId::Lock(LockVerb::Fence),
     summary: "Raises the fencing token of a hold.",
-    arity: 4,
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[
-        KEY,
-        OWNER,
-        Arg { summary: "The new token of the hold; a larger current token stays.", ..TOKEN },
-    ],
+    args: &[KEY, OWNER, NEW_TOKEN],
     reply: "Integer: the token of the hold afterwards.",
     errors: &[
         NOT_HELD,
@@ -188,17 +122,13 @@ pub(super) const FENCE: Command = Command {
         the largest of their tokens. Afterwards TOKEN and CHECK require the new token, and later \
         grants of this server get larger ones.",
     example: "> DLOCK.FENCE orders:7 worker-1 1767225600999999\n(integer) 1767225600999999",
-    ..BASE
+    ..base::CHANGE
 };
 
 pub(super) const BREAK: Command = Command {
     name: "DLOCK.BREAK",
     id: CommandId::Lock(LockVerb::Break),
     summary: "Ends the hold of any owner by force.",
-    access: Access::Write,
-    flags: "write",
-    acl: acl::WRITE_DANGEROUS,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Delete],
     reply: "Integer: 1 if a hold was broken, 0 if there was none.",
     notes: "All holds of the owner end. The first waiter gets the lock, or it stays closed for \
         `dlock.lock-delay-ms`. BREAK does not stop the former holder: its later RELEASE and RENEW \
@@ -207,27 +137,15 @@ pub(super) const BREAK: Command = Command {
         (integer) 1\n\
         > DLOCK.BREAK orders:7\n\
         (integer) 0",
-    ..BASE
+    ..base::BREAK
 };
 
 pub(super) const INFO: Command = Command {
     name: "DLOCK.INFO",
     id: CommandId::Lock(LockVerb::Info),
     summary: "Shows the holder of the lock.",
-    reply: "Map, or Null if nothing is there:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `kind` | the family: `dlock` or `dfair` |\n\
-        | `owner` | the holder; empty without one (there is a queue, or the lock is closed by \
-        `dlock.lock-delay-ms`) |\n\
-        | `token` | fencing token of the hold |\n\
-        | `holds` | how often the owner holds the lock; 0 without a holder |\n\
-        | `lease-ms` | length of the lease |\n\
-        | `ttl-ms` | the remaining lease |\n\
-        | `held-ms` | how long the owner has held the lock |\n\
-        | `label` | LABEL of the hold |\n\
-        | `bound-client` | id of the connection that BIND binds the hold to; 0 for none |\n\
-        | `waiters` | length of the queue |",
+    reply: "Map, or Null if nothing is there:",
+    maps: &[("", LockInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DLOCK.INFO orders:7\n\
         \x201# \"kind\" => \"dlock\"\n\
@@ -240,7 +158,7 @@ pub(super) const INFO: Command = Command {
         \x208# \"label\" => \"\"\n\
         \x209# \"bound-client\" => (integer) 0\n\
         10# \"waiters\" => (integer) 1",
-    ..BASE
+    ..base::SHOW
 };
 
 pub(super) const WAITERS: Command = Command {
@@ -248,18 +166,9 @@ pub(super) const WAITERS: Command = Command {
     id: CommandId::Lock(LockVerb::Waiters),
     summary: "Lists the waiters in queue order.",
     complexity: "O(N) with N the number of listed places",
-    arity: -2,
-    flags: "readonly",
-    acl: acl::READ_SLOW,
     args: &[KEY, COUNT],
-    reply: "Array of maps in queue order, empty without waiters:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `owner` | the waiting owner |\n\
-        | `client-id` | id of the waiting connection; 0: no connection |\n\
-        | `waiting-ms` | how long the waiter has waited |\n\
-        | `remaining-ms` | how long it will still wait; -1: no limit |\n\
-        | `label` | LABEL of the place |",
+    reply: "Array of maps in queue order, empty without waiters:",
+    maps: &[("", WaiterInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DLOCK.WAITERS orders:7 COUNT 10\n\
         1) 1# \"owner\" => \"worker-2\"\n\
@@ -267,7 +176,7 @@ pub(super) const WAITERS: Command = Command {
         \x20  3# \"waiting-ms\" => (integer) 1204\n\
         \x20  4# \"remaining-ms\" => (integer) 3796\n\
         \x20  5# \"label\" => \"\"",
-    ..BASE
+    ..base::LIST
 };
 
 pub(super) const POSITION: Command = Command {
@@ -275,9 +184,6 @@ pub(super) const POSITION: Command = Command {
     id: CommandId::Lock(LockVerb::Position),
     summary: "Shows the position of an owner in the queue.",
     complexity: "O(N) with N the number of places in front of the owner",
-    arity: 3,
-    flags: "readonly",
-    acl: acl::READ_SLOW,
     args: &[KEY, OWNER],
     reply: "- Integer: 0 for the holder, 1 for the first in the queue, and so on. An owner that \
         both holds and waits gets its position in the queue.\n\
@@ -287,18 +193,13 @@ pub(super) const POSITION: Command = Command {
         (integer) 0\n\
         > DLOCK.POSITION orders:7 worker-2\n\
         (integer) 1",
-    ..BASE
+    ..base::LIST
 };
 
 pub(super) const CANCEL: Command = Command {
     name: "DLOCK.CANCEL",
     id: CommandId::Lock(LockVerb::Cancel),
     summary: "Leaves the queue, or returns an unclaimed grant.",
-    arity: -3,
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
     args: &[KEY, OWNER, CANCELLED],
     errors: &[errors::MISUSED_ID],
     reply: "Integer: 1 if the owner left the queue or returned an unclaimed grant, else 0. A \
@@ -310,5 +211,5 @@ pub(super) const CANCEL: Command = Command {
         (integer) 1\n\
         > DLOCK.CANCEL orders:7 worker-2\n\
         (integer) 0",
-    ..BASE
+    ..base::RELEASE
 };

@@ -1,20 +1,19 @@
 //! DLOCK.MACQUIRE and similar commands: the rows for several locks at once.
 
-use super::args::{BIND, BLOCK, HOLD_LEASE, KEYS, LABEL, NEW_LEASE, NOTIFY, NUMKEYS, OWNER, REQID};
-use super::{Access, Command, CommandId, Group, KeyFlag, Keys, MultiVerb, acl, errors, lock};
+use super::{Command, CommandId, Group, Keys, MultiVerb, base, errors};
 use crate::reply::ErrorCode;
+use crate::request::{MAcquire, MRelease, MRenew};
 
-const BASE: Command = Command {
-    group: Group::Multi,
+const CHANGE: Command = Command {
     complexity: "O(N log N) with N the number of keys",
-    arity: -4,
-    access: Access::Write,
     flags: "write",
-    acl: acl::WRITE_SLOW,
+    acl: &["write", "slow"],
     keys: Keys::Counted,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    ..lock::BASE
+    ..base::CHANGE.of(Group::Multi)
 };
+
+const ACQUIRE: Command =
+    Command { flags: base::ACQUIRE.flags, acl: base::ACQUIRE.acl, args: MAcquire::ARGS, ..CHANGE };
 
 pub(super) const MACQUIRE: Command = Command {
     name: "DLOCK.MACQUIRE",
@@ -22,9 +21,6 @@ pub(super) const MACQUIRE: Command = Command {
     summary: "Acquires all of several locks or none, or waits for them.",
     complexity: "O(N log N) with N the number of keys; a call that waits while its owner holds or \
         waits for something else takes up to about 16,000 steps to search for a deadlock",
-    flags: "write deny-oom blocking",
-    acl: acl::WRITE_BLOCKING,
-    args: &[NUMKEYS, KEYS, OWNER, NEW_LEASE, BLOCK, NOTIFY, REQID, BIND, LABEL],
     reply: "- Array of integers: the fencing tokens, in the order of the keys.\n\
         - Null: not granted (in time); nothing was taken.",
     errors: &[
@@ -53,15 +49,15 @@ pub(super) const MACQUIRE: Command = Command {
         2) (integer) 1767225600123457\n\
         > DLOCK.MACQUIRE 2 account:3 account:2 worker-2\n\
         (nil)",
-    ..BASE
+    ..ACQUIRE
 };
 
 pub(super) const MRELEASE: Command = Command {
     name: "DLOCK.MRELEASE",
     id: CommandId::Multi(MultiVerb::Release),
     summary: "Releases one hold of each of several locks.",
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
-    args: &[NUMKEYS, KEYS, OWNER, REQID],
+    key_flags: base::RELEASE.key_flags,
+    args: MRelease::ARGS,
     reply: "Integer: how many holds were released. The call skips keys that the owner does not \
         hold.",
     errors: &[(
@@ -75,14 +71,14 @@ pub(super) const MRELEASE: Command = Command {
         (integer) 2\n\
         > DLOCK.MRELEASE 2 account:1 account:2 worker-1\n\
         (integer) 0",
-    ..BASE
+    ..CHANGE
 };
 
 pub(super) const MRENEW: Command = Command {
     name: "DLOCK.MRENEW",
     id: CommandId::Multi(MultiVerb::Renew),
     summary: "Restarts the leases of several locks, all or none.",
-    args: &[NUMKEYS, KEYS, OWNER, HOLD_LEASE],
+    args: MRenew::ARGS,
     reply: "Integer: how many holds were renewed: all of them.",
     errors: &[(
         ErrorCode::NotHeld,
@@ -94,16 +90,13 @@ pub(super) const MRENEW: Command = Command {
         (integer) 2\n\
         > DLOCK.MRENEW 2 account:1 account:9 worker-1\n\
         (error) NOTHELD …",
-    ..BASE
+    ..CHANGE
 };
 
 pub(super) const ANYACQUIRE: Command = Command {
     name: "DLOCK.ANYACQUIRE",
     id: CommandId::Multi(MultiVerb::AnyAcquire),
     summary: "Acquires one of several locks, or waits for the first that becomes free.",
-    flags: "write deny-oom blocking",
-    acl: acl::WRITE_BLOCKING,
-    args: MACQUIRE.args,
     reply: "- Array of the key and its fencing token.\n- Null: not granted (in time).",
     errors: &[
         errors::SPENT,
@@ -121,5 +114,5 @@ pub(super) const ANYACQUIRE: Command = Command {
     example: "> DLOCK.ANYACQUIRE 3 stripe:1 stripe:2 stripe:3 worker-1 BLOCK 1000\n\
         1) \"stripe:2\"\n\
         2) (integer) 1767225600123456",
-    ..BASE
+    ..ACQUIRE
 };

@@ -1,24 +1,9 @@
 //! DRW: the rows of the read-write lock.
 
-use super::args::{
-    BIND, BLOCK, HOLD_LEASE, IF_TOKEN, KEY, LABEL, NEW_LEASE, NOTIFY, OWNER, QUEUE, REQID,
-};
-use super::{Access, Arg, Command, CommandId, Group, KeyFlag, RwVerb, acl, errors, lock};
-use crate::reply::ErrorCode;
-
-const BASE: Command = Command { group: Group::Rw, ..lock::BASE };
-
-const MODE: Arg = Arg {
-    optional: false,
-    ..Arg::choice(
-        "mode",
-        "One of the two is required.",
-        &[
-            Arg::word("READ", "read", "Shared with other readers."),
-            Arg::word("WRITE", "write", "Exclusive."),
-        ],
-    )
-};
+use super::args::{BROKEN_OWNER, KEY};
+use super::{Command, CommandId, Group, RwVerb, base, errors, lock};
+use crate::reply::{ErrorCode, HolderInfo, RwInfo};
+use crate::request::{RwAcquire, RwRelease, RwRenew};
 
 const NOT_HELD: (ErrorCode, &str) = (
     ErrorCode::NotHeld,
@@ -32,12 +17,7 @@ pub(super) const ACQUIRE: Command = Command {
     summary: "Acquires or re-enters the lock for reading or writing, or waits for it.",
     complexity: "O(1); a call that waits while its owner holds or waits for something else takes \
         up to about 16,000 steps to search for a deadlock",
-    arity: -4,
-    access: Access::Write,
-    flags: "write deny-oom blocking",
-    acl: acl::WRITE_BLOCKING,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[KEY, OWNER, MODE, NEW_LEASE, BLOCK, QUEUE, NOTIFY, REQID, BIND, LABEL],
+    args: RwAcquire::ARGS,
     reply: "- Integer: the fencing token of the hold of that mode. A re-entry keeps the token of \
         its hold.\n\
         - Null: not granted (in time). With QUEUE the owner now has a place in the queue.",
@@ -77,26 +57,14 @@ pub(super) const ACQUIRE: Command = Command {
         (integer) 1767225600123457\n\
         > DRW.ACQUIRE catalog worker-3 WRITE\n\
         (nil)",
-    ..BASE
+    ..base::ACQUIRE.of(Group::Rw)
 };
 
 pub(super) const RELEASE: Command = Command {
     name: "DRW.RELEASE",
     id: CommandId::Rw(RwVerb::Release),
     summary: "Releases one hold of a mode, or all.",
-    arity: -4,
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
-    args: &[
-        KEY,
-        OWNER,
-        MODE,
-        Arg::flag("ALL", "all", "Release all holds of the owner in that mode, not one."),
-        IF_TOKEN,
-        REQID,
-    ],
+    args: RwRelease::ARGS,
     reply: "Integer: how many holds of the owner remain in that mode; 0: it no longer holds the \
         lock in that mode.",
     errors: &[NOT_HELD, errors::MISUSED_ID],
@@ -108,26 +76,21 @@ pub(super) const RELEASE: Command = Command {
         (integer) 0\n\
         > DRW.RELEASE catalog worker-1 WRITE\n\
         (error) NOTHELD …",
-    ..BASE
+    ..base::RELEASE.of(Group::Rw)
 };
 
 pub(super) const RENEW: Command = Command {
     name: "DRW.RENEW",
     id: CommandId::Rw(RwVerb::Renew),
     summary: "Restarts the lease of a mode, counted from now.",
-    arity: -4,
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[KEY, OWNER, MODE, HOLD_LEASE, IF_TOKEN, BIND],
+    args: RwRenew::ARGS,
     reply: "Integer: the fencing token of the hold.",
     errors: &[NOT_HELD],
     notes: "Each mode has its own lease. The new end may be sooner or later than the old one. \
         Without BIND the binding to a connection does not change. RENEW also claims the grant of a \
         QUEUE place.",
     example: "> DRW.RENEW catalog worker-1 READ EX 60\n(integer) 1767225600123456",
-    ..BASE
+    ..base::CHANGE.of(Group::Rw)
 };
 
 pub(super) const BREAK: Command = Command {
@@ -135,15 +98,7 @@ pub(super) const BREAK: Command = Command {
     id: CommandId::Rw(RwVerb::Break),
     summary: "Ends holds by force: all, or those of one owner.",
     complexity: "O(N) with N the number of broken holds",
-    arity: -2,
-    access: Access::Write,
-    flags: "write",
-    acl: acl::WRITE_DANGEROUS,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Delete],
-    args: &[
-        KEY,
-        Arg { optional: true, summary: "The owner of the holds. Default: all owners.", ..OWNER },
-    ],
+    args: &[KEY, BROKEN_OWNER],
     reply: "Integer: how many holds were broken. A mode that an owner holds several times counts \
         once.",
     notes: "The waiters get the lock, or after a write hold it stays closed for \
@@ -153,7 +108,7 @@ pub(super) const BREAK: Command = Command {
         (integer) 1\n\
         > DRW.BREAK catalog\n\
         (integer) 0",
-    ..BASE
+    ..base::BREAK.of(Group::Rw)
 };
 
 pub(super) const CHECK: Command = Command {
@@ -173,28 +128,8 @@ pub(super) const INFO: Command = Command {
     id: CommandId::Rw(RwVerb::Info),
     summary: "Shows the holders of the lock, and its mode.",
     complexity: "O(N) with N the number of readers",
-    flags: "readonly",
-    acl: acl::READ_SLOW,
-    reply: "Map, or Null if nothing is there:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `kind` | the family: `drw` |\n\
-        | `mode` | `write` with a write hold, else `read` with read holds, else `free` (there is a \
-        queue, or the lock is closed by `dlock.lock-delay-ms`) |\n\
-        | `writer` | the write hold, a map as below; Null without one |\n\
-        | `readers` | the read holds, an array of maps as below |\n\
-        | `waiters` | length of the queue |\n\n\
-        Each hold is a map:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `owner` | the holder |\n\
-        | `token` | fencing token of the hold |\n\
-        | `holds` | how often the owner holds the lock in this mode |\n\
-        | `lease-ms` | length of the lease |\n\
-        | `ttl-ms` | the remaining lease |\n\
-        | `held-ms` | how long the owner has held the lock |\n\
-        | `label` | LABEL of the hold |\n\
-        | `bound-client` | id of the connection that BIND binds the hold to; 0 for none |",
+    reply: "Map, or Null if nothing is there:",
+    maps: &[("", RwInfo::FIELDS), ("Each hold is a map:", HolderInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DRW.INFO catalog\n\
         1# \"kind\" => \"drw\"\n\
@@ -210,7 +145,7 @@ pub(super) const INFO: Command = Command {
         \x20     7# \"label\" => \"\"\n\
         \x20     8# \"bound-client\" => (integer) 0\n\
         5# \"waiters\" => (integer) 1",
-    ..BASE
+    ..base::LIST.of(Group::Rw)
 };
 
 pub(super) const WAITERS: Command = lock::WAITERS.of_family(

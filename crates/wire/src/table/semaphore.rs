@@ -1,35 +1,11 @@
 //! DSEM: the rows of the semaphore.
 
 use super::args::{
-    BIND, BLOCK, CANCELLED, COUNT, KEY, LABEL, LEASE, NEW_LEASE, NOTIFY, OWNER, QUEUE, REQID,
+    CANCELLED, COUNT, N, OWNER, PERMIT_ID, PERMITS as PERMITS_ARG, REQID, SEMAPHORE, SIZE,
 };
-use super::{
-    Access, Arg, ArgKind, Bounds, Command, CommandId, Group, KeyFlag, SemVerb, acl, errors, lock,
-};
-use crate::names::PERMITS_MAX;
-use crate::reply::ErrorCode;
-
-const BASE: Command = Command { group: Group::Semaphore, args: &[SEMAPHORE], ..lock::BASE };
-
-const SEMAPHORE: Arg = Arg { summary: "The semaphore.", ..KEY };
-
-const PERMIT_COUNTS: Bounds = Bounds::number(1, PERMITS_MAX as u64, "");
-
-const PERMITS_OF_INIT: Arg =
-    Arg::plain("permits", ArgKind::Integer, PERMIT_COUNTS, "The number of permits.");
-
-const PERMIT_ID: Arg = Arg::plain(
-    "permit-id",
-    ArgKind::String,
-    Bounds::Uuid,
-    "The permit id from the reply of \
-        DSEM.ACQUIRE.",
-);
-
-const N: Arg = Arg {
-    optional: true,
-    ..Arg::plain("n", ArgKind::Integer, PERMIT_COUNTS, "How many permits. Default: 1.")
-};
+use super::{Command, CommandId, Group, SemVerb, base, errors, lock};
+use crate::reply::{ErrorCode, PermitInfo, SemInfo};
+use crate::request::{SemAcquire, SemRenew, Take};
 
 const TOO_WIDE: &str = "The number is above the capacity, or `dlock.max-waiters-per-key` or \
     `dlock.max-waiters` is reached. RESIZE and INIT also send this error to waiters for too many \
@@ -40,12 +16,7 @@ pub(super) const INIT: Command = Command {
     id: CommandId::Sem(SemVerb::Init),
     summary: "Creates a semaphore.",
     complexity: "O(1), plus O(1) for each waiter that it answers",
-    arity: 3,
-    access: Access::Write,
-    flags: "write deny-oom fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Insert],
-    args: &[SEMAPHORE, PERMITS_OF_INIT],
+    args: &[SEMAPHORE, PERMITS_ARG],
     reply: "Integer: 1 if it was created, 0 if there already is one, which does not change.",
     notes: "It stays until it is deleted. Existing waiters are served in order of arrival. A \
         waiter for more permits than the capacity gets LIMIT.",
@@ -53,7 +24,7 @@ pub(super) const INIT: Command = Command {
         (integer) 1\n\
         > DSEM.INIT licences 20\n\
         (integer) 0",
-    ..BASE
+    ..base::INIT.of(Group::Semaphore)
 };
 
 pub(super) const RESIZE: Command = Command {
@@ -61,36 +32,9 @@ pub(super) const RESIZE: Command = Command {
     id: CommandId::Sem(SemVerb::Resize),
     summary: "Changes the number of permits.",
     complexity: "O(N) with N the number of waiters that it answers",
-    arity: -3,
-    access: Access::Write,
     flags: "write",
-    acl: acl::WRITE_SLOW,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[
-        SEMAPHORE,
-        Arg {
-            optional: false,
-            ..Arg::choice(
-                "size",
-                "One of the two is required.",
-                &[
-                    PERMITS_OF_INIT,
-                    Arg::part(
-                        "BY",
-                        "delta",
-                        ArgKind::Integer,
-                        Bounds::Number {
-                            min: -(PERMITS_MAX as i64),
-                            max: PERMITS_MAX as i64,
-                            unit: "",
-                        },
-                        "How many more permits, or fewer if negative.",
-                    ),
-                ],
-            )
-        },
-        REQID,
-    ],
+    acl: &["write", "slow"],
+    args: &[SEMAPHORE, SIZE, REQID],
     reply: "Integer: how many permits are available afterwards; negative while more are out than \
         the capacity.",
     errors: &[
@@ -103,44 +47,14 @@ pub(super) const RESIZE: Command = Command {
         (integer) 12\n\
         > DSEM.RESIZE licences BY -2\n\
         (integer) 10",
-    ..BASE
+    ..base::CHANGE.of(Group::Semaphore)
 };
 
 pub(super) const ACQUIRE: Command = Command {
     name: "DSEM.ACQUIRE",
     id: CommandId::Sem(SemVerb::Acquire),
     summary: "Takes permits with an owner and a lease, or waits for them.",
-    arity: -3,
-    access: Access::Write,
-    flags: "write deny-oom blocking",
-    acl: acl::WRITE_BLOCKING,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[
-        SEMAPHORE,
-        OWNER,
-        Arg::option(
-            "COUNT",
-            "count",
-            ArgKind::Integer,
-            PERMIT_COUNTS,
-            "How many permits. Default: 1.",
-        ),
-        Arg::option(
-            "LIMIT",
-            "permits",
-            ArgKind::Integer,
-            PERMIT_COUNTS,
-            "If there is no semaphore, create it with this many permits. It is removed when its \
-             last permit is back and no client waits. An existing one does not change.",
-        ),
-        NEW_LEASE,
-        BLOCK,
-        QUEUE,
-        NOTIFY,
-        REQID,
-        BIND,
-        LABEL,
-    ],
+    args: SemAcquire::ARGS,
     reply: "- Bulk string: the permit id, a UUID. One id stands for all permits of the call.\n\
         - Null: not granted (in time). With QUEUE the owner now has a place in the queue.",
     errors: &[
@@ -170,7 +84,7 @@ pub(super) const ACQUIRE: Command = Command {
         (nil)\n\
         > DSEM.ACQUIRE licences worker-2 COUNT 11\n\
         (error) LIMIT …",
-    ..BASE
+    ..base::ACQUIRE.of(Group::Semaphore)
 };
 
 pub(super) const RELEASE: Command = Command {
@@ -178,11 +92,6 @@ pub(super) const RELEASE: Command = Command {
     id: CommandId::Sem(SemVerb::Release),
     summary: "Returns the permits of an ACQUIRE.",
     complexity: "O(1), plus O(1) for each waiter that gets permits",
-    arity: 3,
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Delete],
     args: &[SEMAPHORE, PERMIT_ID],
     reply: "Integer: how many permits are available afterwards.",
     errors: &[errors::NOT_A_PERMIT],
@@ -191,42 +100,27 @@ pub(super) const RELEASE: Command = Command {
         (integer) 10\n\
         > DSEM.RELEASE licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\n\
         (error) NOTHELD …",
-    ..BASE
+    ..base::RELEASE.of(Group::Semaphore)
 };
 
 pub(super) const RENEW: Command = Command {
     name: "DSEM.RENEW",
     id: CommandId::Sem(SemVerb::Renew),
     summary: "Restarts the lease, counted from now.",
-    arity: -3,
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[
-        SEMAPHORE,
-        PERMIT_ID,
-        Arg::choice("lease", "Counted from now. Default: the lease of the permit.", LEASE),
-        BIND,
-    ],
+    args: SemRenew::ARGS,
     reply: "Integer 1.",
     errors: &[errors::NOT_A_PERMIT],
     notes: "The new end may be sooner or later than the old one. Without BIND the binding to a \
         connection does not change. RENEW also claims the grant of a QUEUE place.",
     example: "> DSEM.RENEW licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70 EX 60\n(integer) 1",
-    ..BASE
+    ..base::CHANGE.of(Group::Semaphore)
 };
 
 pub(super) const TAKE: Command = Command {
     name: "DSEM.TAKE",
     id: CommandId::Sem(SemVerb::Take),
     summary: "Takes permits without an owner or a lease, or waits for them.",
-    arity: -2,
-    access: Access::Write,
-    flags: "write deny-oom blocking",
-    acl: acl::WRITE_BLOCKING,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
-    args: &[SEMAPHORE, N, BLOCK, REQID],
+    args: Take::ARGS,
     reply: "- Integer 1: taken.\n- Null: not granted (in time).",
     errors: &[
         (ErrorCode::Limit, TOO_WIDE),
@@ -245,7 +139,7 @@ pub(super) const TAKE: Command = Command {
         (integer) 1\n\
         > DSEM.TAKE licences 8\n\
         (nil)",
-    ..BASE
+    ..base::ACQUIRE.of(Group::Semaphore)
 };
 
 pub(super) const GIVE: Command = Command {
@@ -253,11 +147,6 @@ pub(super) const GIVE: Command = Command {
     id: CommandId::Sem(SemVerb::Give),
     summary: "Returns permits of TAKE and DRAIN.",
     complexity: "O(1), plus O(1) for each waiter that gets permits",
-    arity: -2,
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: &[SEMAPHORE, N, REQID],
     reply: "Integer: how many permits are available afterwards.",
     errors: &[
@@ -273,18 +162,13 @@ pub(super) const GIVE: Command = Command {
         (integer) 10\n\
         > DSEM.GIVE licences\n\
         (error) LIMIT …",
-    ..BASE
+    ..base::CHANGE.of(Group::Semaphore)
 };
 
 pub(super) const DRAIN: Command = Command {
     name: "DSEM.DRAIN",
     id: CommandId::Sem(SemVerb::Drain),
     summary: "Takes all available permits.",
-    arity: -2,
-    access: Access::Write,
-    flags: "write fast",
-    acl: acl::WRITE_FAST,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Access, KeyFlag::Update],
     args: &[SEMAPHORE, REQID],
     reply: "Integer: how many permits it took. A repeat with the same REQID takes nothing and gets \
         the same reply.",
@@ -295,7 +179,7 @@ pub(super) const DRAIN: Command = Command {
         (integer) 10\n\
         > DSEM.DRAIN licences\n\
         (integer) 0",
-    ..BASE
+    ..base::CHANGE.of(Group::Semaphore)
 };
 
 pub(super) const BREAK: Command = Command {
@@ -303,32 +187,21 @@ pub(super) const BREAK: Command = Command {
     id: CommandId::Sem(SemVerb::Break),
     summary: "Ends a permit by force.",
     complexity: "O(1), plus O(1) for each waiter that gets permits",
-    arity: 3,
-    access: Access::Write,
-    flags: "write",
-    acl: acl::WRITE_DANGEROUS,
-    key_flags: &[KeyFlag::Rw, KeyFlag::Delete],
     args: &[SEMAPHORE, PERMIT_ID],
     reply: "Integer: 1 if the permit was out, else 0.",
     notes: "The waiters get the returned permits. BREAK does not stop the former holder: its later \
         RELEASE and RENEW get NOTHELD.",
     example: "> DSEM.BREAK licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\n(integer) 1",
-    ..BASE
+    ..base::BREAK.of(Group::Semaphore)
 };
 
 pub(super) const INFO: Command = Command {
     name: "DSEM.INFO",
     id: CommandId::Sem(SemVerb::Info),
     summary: "Shows the capacity of a semaphore and the use of its permits.",
-    reply: "Map, or Null if nothing is there:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `capacity` | the number of permits; 0 for a semaphore that has waiters but does not \
-        exist yet |\n\
-        | `available` | how many are available; negative while more are out than the capacity |\n\
-        | `leased` | how many are out by ACQUIRE |\n\
-        | `taken` | how many are out by TAKE and DRAIN |\n\
-        | `waiters` | length of the queue |",
+    args: &[SEMAPHORE],
+    reply: "Map, or Null if nothing is there:",
+    maps: &[("", SemInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DSEM.INFO licences\n\
         1# \"capacity\" => (integer) 10\n\
@@ -336,26 +209,17 @@ pub(super) const INFO: Command = Command {
         3# \"leased\" => (integer) 1\n\
         4# \"taken\" => (integer) 3\n\
         5# \"waiters\" => (integer) 0",
-    ..BASE
+    ..base::SHOW.of(Group::Semaphore)
 };
 
 pub(super) const PERMITS: Command = Command {
     name: "DSEM.PERMITS",
     id: CommandId::Sem(SemVerb::Permits),
     summary: "Lists the permits that are out with an owner and a lease.",
+    args: &[SEMAPHORE],
     complexity: "O(N) with N the number of listed permits",
-    flags: "readonly",
-    acl: acl::READ_SLOW,
-    reply: "Array of maps, empty if no permit is out:\n\n\
-        | field | meaning |\n\
-        |---|---|\n\
-        | `id` | the permit id |\n\
-        | `owner` | the owner |\n\
-        | `count` | how many permits the id stands for |\n\
-        | `ttl-ms` | the remaining lease |\n\
-        | `held-ms` | how long the owner has held the permit |\n\
-        | `label` | LABEL of the permit |\n\
-        | `bound-client` | id of the connection that BIND binds the permit to; 0 for none |",
+    reply: "Array of maps, empty if no permit is out:",
+    maps: &[("", PermitInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
     example: "> DSEM.PERMITS licences\n\
         1) 1# \"id\" => \"0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\"\n\
@@ -365,7 +229,7 @@ pub(super) const PERMITS: Command = Command {
         \x20  5# \"held-ms\" => (integer) 2186\n\
         \x20  6# \"label\" => \"\"\n\
         \x20  7# \"bound-client\" => (integer) 0",
-    ..BASE
+    ..base::LIST.of(Group::Semaphore)
 };
 
 pub(super) const WAITERS: Command = Command {

@@ -12,7 +12,7 @@ const ACQUIRE: Acquire<'static> = Acquire::new(b"k", b"o");
 const RELEASE: Release<'static> = Release::new(b"k", b"o");
 const RENEW: Renew<'static> = Renew::new(b"k", b"o");
 const SEM_ACQUIRE: SemAcquire<'static> = SemAcquire::new(b"k", b"o");
-const TAKE: Take<'static> = Take::new(b"k");
+const TAKE: Take<'static> = Take::new(b"k", 1);
 const KEYS: &[&[u8]] = &[b"a", b"b"];
 const MACQUIRE: MAcquire<'static> = MAcquire::new(KEYS, b"o");
 const PERMIT: PermitId = [
@@ -154,4 +154,5 @@ fn a_call_for_many_keys_is_one_call_for_each() {
     let call = MAcquire { lease_ms: Some(5), block_ms: Some(0), label: Some(b"l"), ..MACQUIRE };
     let one = Acquire { lease_ms: Some(5), block_ms: Some(0), label: Some(b"l"), ..ACQUIRE };
     assert_eq!(call.for_key(b"k"), one);
+    assert_eq!(MAcquire::of(KEYS, &one), call);
 }

@@ -1,10 +1,6 @@
 //! Error codes and quoting.
 
-use alloc::vec::Vec;
-
-use crate::names;
-use crate::reply::{ErrorCode, holder, info, latch_info, permit, quote, rw_info, sem_info, waiter};
-use crate::table::{CommandId, LatchVerb, LockVerb, RwVerb, SemVerb};
+use crate::reply::{ErrorCode, Kind, quote};
 
 #[test]
 fn codes_are_read_from_texts() {
@@ -47,25 +43,8 @@ fn long_bytes_are_cut() {
 }
 
 #[test]
-fn the_page_names_the_fields_of_the_maps() {
-    let fields = |id: CommandId| {
-        let rows =
-            id.command().expect("a row").reply.lines().filter_map(|line| line.strip_prefix("| `"));
-        rows.filter_map(|row| row.split('`').next()).collect::<Vec<_>>()
-    };
-    assert_eq!(fields(CommandId::Lock(LockVerb::Info)), info::FIELDS);
-    assert_eq!(fields(CommandId::Lock(LockVerb::Waiters)), waiter::FIELDS);
-    let rw = [&rw_info::FIELDS[..], &holder::FIELDS].concat();
-    assert_eq!(fields(CommandId::Rw(RwVerb::Info)), rw);
-    assert_eq!(fields(CommandId::Sem(SemVerb::Info)), sem_info::FIELDS);
-    assert_eq!(fields(CommandId::Sem(SemVerb::Permits)), permit::FIELDS);
-    assert_eq!(fields(CommandId::Latch(LatchVerb::Info)), latch_info::FIELDS);
-}
-
-#[test]
 fn key_types_are_nine_letters_and_differ() {
-    let types =
-        [names::TYPE_LOCK, names::TYPE_FAIR, names::TYPE_RW, names::TYPE_SEM, names::TYPE_LATCH];
+    let types = Kind::ALL.map(Kind::key_type);
     for (at, name) in types.iter().enumerate() {
         assert_eq!(name.len(), 9, "{name}");
         assert!(!types[..at].contains(name), "{name}");

@@ -17,7 +17,7 @@ mod state;
 mod view;
 mod waiting;
 
-pub use state::{Answer, Counters, Family, Info, Out, Row, Settings, Shown};
+pub use state::{Answer, Counters, Family, Out, Settings};
 
 use dlock_wire::request::{Acquire, Mode, Release, Renew, Request};
 use state::{Hold, How, Lock, Place, Sent, Spent, Tie, Use};

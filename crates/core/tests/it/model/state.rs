@@ -66,39 +66,6 @@ pub enum Family {
     Rw,
 }
 
-/// A hold, as INFO shows it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Shown {
-    pub owner: String,
-    pub token: u64,
-    pub holds: u32,
-    pub lease_ms: u64,
-    pub ttl_ms: u64,
-    pub held_ms: u64,
-    pub label: String,
-    pub bound_client: u64,
-}
-
-/// The reply of INFO, of all families.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Info {
-    /// The holder of the lock, or the writer.
-    pub writer: Option<Shown>,
-    pub readers: Vec<Shown>,
-    /// Time for which lock-delay keeps it closed; INFO of a read-write lock does not show it.
-    pub closed_ms: u64,
-    pub waiters: usize,
-}
-
-impl Info {
-    pub fn shows(&self, token: u64) -> bool {
-        self.writer.iter().chain(&self.readers).any(|hold| hold.token == token)
-    }
-}
-
-/// One row of WAITERS: owner, connection, waiting, remaining, label.
-pub type Row = (String, u64, u64, Option<u64>, String);
-
 /// A lock for one holder, or the write side of a read-write lock.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "a model holds few of them")]

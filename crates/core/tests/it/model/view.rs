@@ -1,34 +1,50 @@
 //! The replies of reading commands, and the queries of the simulator.
 
 use super::acquire::is_saved;
-use super::{Family, Hold, How, Info, Lock, Model, Place, Row, Shown};
+use super::{Family, Hold, How, Lock, Model, Place};
+use dlock_wire::reply::{HolderInfo, Info, Kind, LockInfo, RwInfo, RwMode, WaiterInfo};
+use std::time::Duration;
 
 impl Model {
-    pub fn info(&self, k: usize) -> Option<Info> {
+    /// INFO of a key as one of `family`.
+    pub fn info(&self, k: usize, family: Family) -> Option<Info> {
         let in_force = |hold: &&Hold| hold.ends > self.lease_now;
-        let closed_ms = match self.locks[k] {
+        let writer = self.writer(k).filter(in_force).map(|hold| self.shown(hold));
+        let readers: Vec<HolderInfo> =
+            self.readers[k].iter().filter(in_force).map(|hold| self.shown(hold)).collect();
+        let closed_for = Duration::from_millis(match self.locks[k] {
             Lock::Closed { until, .. } => until.saturating_sub(self.lease_now),
             _ => 0,
+        });
+        let waiters = self.waiting(k).count() as u64;
+        if writer.is_none() && readers.is_empty() && closed_for.is_zero() && waiters == 0 {
+            return None;
+        }
+        let kind = match family {
+            Family::Lock => Kind::Lock,
+            Family::Fair => Kind::Fair,
+            Family::Rw => {
+                let mode = match (&writer, readers.is_empty()) {
+                    (Some(_), _) => RwMode::Write,
+                    (None, false) => RwMode::Read,
+                    (None, true) => RwMode::Free,
+                };
+                return Some(Info::ReadWrite(RwInfo { mode, writer, readers, waiters }));
+            }
         };
-        let info = Info {
-            writer: self.writer(k).filter(in_force).map(|hold| self.shown(hold)),
-            readers: self.readers[k].iter().filter(in_force).map(|hold| self.shown(hold)).collect(),
-            closed_ms,
-            waiters: self.waiting(k).count(),
-        };
-        (info != Info::default()).then_some(info)
+        Some(Info::Lock(LockInfo { kind, holder: writer, closed_for, waiters }))
     }
 
-    fn shown(&self, hold: &Hold) -> Shown {
-        Shown {
-            owner: hold.owner.clone(),
+    fn shown(&self, hold: &Hold) -> HolderInfo {
+        HolderInfo {
+            owner: hold.owner.clone().into(),
             token: hold.token,
-            holds: hold.count,
-            lease_ms: hold.lease,
-            ttl_ms: hold.ends - self.lease_now,
-            held_ms: self.now - hold.since,
-            label: hold.label.clone(),
-            bound_client: hold.tie.as_ref().map_or(0, |tie| tie.client),
+            holds: hold.count.into(),
+            lease: Duration::from_millis(hold.lease),
+            left: Duration::from_millis(hold.ends - self.lease_now),
+            held: Duration::from_millis(self.now - hold.since),
+            label: hold.label.clone().into(),
+            bound_client: hold.tie.as_ref().and_then(|tie| connection(tie.client)),
         }
     }
 
@@ -36,7 +52,7 @@ impl Model {
         self.queues[k].iter().filter(|place| !self.has_run_out(place))
     }
 
-    pub fn rows(&self, k: usize) -> Vec<Row> {
+    pub fn rows(&self, k: usize) -> Vec<WaiterInfo> {
         let left = |place: &Place| match place.how {
             How::Blocked { until } => {
                 until.filter(|&until| until > self.now).map(|until| until - self.now)
@@ -45,9 +61,12 @@ impl Model {
             How::Absent { until } => Some(until - self.lease_now),
         };
         self.waiting(k)
-            .map(|place| {
-                let waiting = self.now - place.since;
-                (place.owner.clone(), place.client, waiting, left(place), place.label.clone())
+            .map(|place| WaiterInfo {
+                owner: place.owner.clone().into(),
+                client: connection(place.client),
+                waiting: Duration::from_millis(self.now - place.since),
+                remaining: left(place).map(Duration::from_millis),
+                label: place.label.clone().into(),
             })
             .collect()
     }
@@ -93,4 +112,8 @@ impl Model {
     pub fn tokens(&self, k: usize) -> Vec<u64> {
         self.holds(k).map(|hold| hold.token).collect()
     }
+}
+
+fn connection(client: u64) -> Option<u64> {
+    (client != 0).then_some(client)
 }

@@ -1,15 +1,12 @@
 //! Compares the machine with the model: the same answers and the same views.
 
 use super::{OWNERS, Simulation};
-use crate::model::{Answer, Counters, Family, Info, KEYS, Model, Out, Row, Shown};
-use crate::support::{Keys, Seen, World};
+use crate::model::{Answer, Counters, Family, KEYS, Model, Out};
+use crate::support::{Seen, World};
 use dlock_core::effects::Outcome;
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
-use dlock_core::machine::Machine;
-use dlock_core::time::Now;
-use dlock_core::view::HolderInfo;
-use dlock_wire::request::Mode;
+use dlock_wire::reply::Info;
 
 impl Simulation {
     pub(super) fn compare(
@@ -74,35 +71,21 @@ impl Simulation {
             }
             let family = family.unwrap_or(asked);
             let kind = kind_of(family);
-            let info = match family {
-                Family::Rw => rw_info(machine, keys, now, key),
-                Family::Lock | Family::Fair => lock_info(machine, keys, now, (kind, key)),
-            };
-            let mut expected = self.model.info(k);
-            if let Some(expected) = expected.as_mut().filter(|_| family == Family::Rw) {
-                expected.closed_ms = 0;
-            }
-            assert_eq!(info, expected, "INFO {name}");
+            let info = machine.info(keys, now, kind, key).expect("the family");
+            assert_eq!(info, self.model.info(k, family), "INFO {name}");
             let rows = machine.waiters(keys, now, (kind, key), usize::MAX).expect("the family");
-            let rows: Vec<Row> = rows
-                .into_iter()
-                .map(|row| {
-                    let (owner, label) = (lossy(&row.owner), lossy(&row.label));
-                    (owner, row.client, row.waiting_ms, row.remaining_ms, label)
-                })
-                .collect();
             assert_eq!(rows, self.model.rows(k), "WAITERS {name}");
             let position = machine.position(keys, now, (kind, key), owner.as_bytes());
             assert_eq!(position, Ok(self.model.position(k, owner)), "POSITION {name} {owner}");
-            let shown = info.iter().flat_map(|info| info.writer.iter().chain(&info.readers));
-            for token in shown.map(|hold| hold.token) {
+            let shown: Vec<u64> =
+                info.iter().flat_map(Info::holders).map(|hold| hold.token).collect();
+            for &token in &shown {
                 let current = machine.is_current(keys, now, kind, key, token);
                 assert_eq!(current, Ok(true), "CHECK {name} {token}");
             }
             for token in self.model.tokens(k) {
-                let is_shown = info.as_ref().is_some_and(|info| info.shows(token));
                 let current = machine.is_current(keys, now, kind, key, token);
-                assert_eq!(current, Ok(is_shown), "CHECK {name} {token}");
+                assert_eq!(current, Ok(shown.contains(&token)), "CHECK {name} {token}");
             }
         }
     }
@@ -114,57 +97,6 @@ fn kind_of(family: Family) -> Kind {
         Family::Fair => Kind::Fair,
         Family::Rw => Kind::Rw,
     }
-}
-
-fn lock_info(
-    machine: &Machine,
-    keys: &mut Keys,
-    now: Now,
-    (kind, key): (Kind, Key<'_>),
-) -> Option<Info> {
-    let info = machine.lock_info(keys, now, kind, key).expect("the family")?;
-    let is_held = info.holds > 0;
-    Some(Info {
-        closed_ms: if is_held { 0 } else { info.ttl_ms },
-        waiters: info.waiters,
-        writer: is_held.then(|| Shown {
-            owner: lossy(&info.owner),
-            token: info.token,
-            holds: info.holds,
-            lease_ms: info.lease_ms,
-            ttl_ms: info.ttl_ms,
-            held_ms: info.held_ms,
-            label: lossy(&info.label),
-            bound_client: info.bound_client,
-        }),
-        readers: Vec::new(),
-    })
-}
-
-fn rw_info(machine: &Machine, keys: &mut Keys, now: Now, key: Key<'_>) -> Option<Info> {
-    let info = machine.rw_info(keys, now, key).expect("the family")?;
-    let mode = match (&info.writer, info.readers.is_empty()) {
-        (Some(_), _) => Some(Mode::Write),
-        (None, false) => Some(Mode::Read),
-        (None, true) => None,
-    };
-    assert_eq!(info.mode, mode, "the mode that INFO shows");
-    let shown = |hold: &HolderInfo| Shown {
-        owner: lossy(&hold.owner),
-        token: hold.token,
-        holds: hold.holds,
-        lease_ms: hold.lease_ms,
-        ttl_ms: hold.ttl_ms,
-        held_ms: hold.held_ms,
-        label: lossy(&hold.label),
-        bound_client: hold.bound_client,
-    };
-    Some(Info {
-        writer: info.writer.as_ref().map(shown),
-        readers: info.readers.iter().map(shown).collect(),
-        closed_ms: 0,
-        waiters: info.waiters,
-    })
 }
 
 /// The counters in the order in which a [`World`] tells them.

@@ -1,0 +1,89 @@
+//! Error codes.
+
+use core::fmt;
+
+/// First word of an error. Clients decide by it; the rest of the text is for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorCode {
+    /// The owner (with that token) does not hold the lock.
+    NotHeld,
+    /// The request was executed before and its hold has ended, or it was cancelled.
+    Spent,
+    /// The owner already holds the lock, and `NOREENTRY` was given.
+    Reentry,
+    /// The token is not that of the current hold.
+    Stale,
+    /// Waiting would close a cycle of owners that wait for each other.
+    Deadlock,
+    /// A later call of the same owner for the same key took over the place in the queue.
+    Replaced,
+    /// A limit is reached: waiters, permits.
+    Limit,
+    /// The latch was deleted, or its time ended, before it opened.
+    Broken,
+    /// The server has just started and grants nothing yet.
+    Quarantine,
+    /// An operator ended the wait.
+    Unblocked,
+    /// The wait ended because the key is, or may be, on another server.
+    Moving,
+    /// Any other error in the call.
+    Err,
+    /// The key holds a value of another type.
+    WrongType,
+    /// The server is a replica.
+    ReadOnly,
+}
+
+impl ErrorCode {
+    /// All codes.
+    pub const ALL: [Self; 14] = [
+        Self::NotHeld,
+        Self::Spent,
+        Self::Reentry,
+        Self::Stale,
+        Self::Deadlock,
+        Self::Replaced,
+        Self::Limit,
+        Self::Broken,
+        Self::Quarantine,
+        Self::Unblocked,
+        Self::Moving,
+        Self::Err,
+        Self::WrongType,
+        Self::ReadOnly,
+    ];
+
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotHeld => "NOTHELD",
+            Self::Spent => "SPENT",
+            Self::Reentry => "REENTRY",
+            Self::Stale => "STALE",
+            Self::Deadlock => "DEADLOCK",
+            Self::Replaced => "REPLACED",
+            Self::Limit => "LIMIT",
+            Self::Broken => "BROKEN",
+            Self::Quarantine => "QUARANTINE",
+            Self::Unblocked => "UNBLOCKED",
+            Self::Moving => "MOVING",
+            Self::Err => "ERR",
+            Self::WrongType => "WRONGTYPE",
+            Self::ReadOnly => "READONLY",
+        }
+    }
+
+    /// The code of an error text such as `NOTHELD owner "a" does not hold "k"`: its first word, in exactly this
+    /// spelling. None for other words.
+    pub fn from_text(text: &str) -> Option<Self> {
+        let word = text.split([' ', '\r', '\n']).next()?;
+        Self::ALL.into_iter().find(|code| code.as_str() == word)
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,256 @@
+//! How the arguments of a request are read and written.
+
+use super::{Channel, Mode, Writer};
+use crate::cursor::Cursor;
+use crate::fault::ParseError;
+use crate::permit::{self, PermitId};
+use crate::table::Arg;
+
+/// The value of an argument without a keyword.
+pub(super) trait Positional<'a>: Sized {
+    /// Reads it.
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>>;
+
+    /// Writes it.
+    fn write(self, to: &mut Writer<impl FnMut(&[u8])>);
+}
+
+/// A key or an owner.
+impl<'a> Positional<'a> for &'a [u8] {
+    #[inline]
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>> {
+        at.bytes(arg)
+    }
+
+    fn write(self, to: &mut Writer<impl FnMut(&[u8])>) {
+        to.bytes(self);
+    }
+}
+
+/// Counted keys.
+impl<'a> Positional<'a> for &'a [&'a [u8]] {
+    fn read(at: &mut Cursor<'a>, numkeys: &'static Arg) -> Result<Self, ParseError<'a>> {
+        at.counted_keys(numkeys)
+    }
+
+    fn write(self, to: &mut Writer<impl FnMut(&[u8])>) {
+        to.number(self.len() as u64);
+        to.all(self.iter().copied());
+    }
+}
+
+/// A number; 1 if it is left out.
+impl<'a> Positional<'a> for u32 {
+    #[inline]
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>> {
+        at.number_or_one(arg)
+    }
+
+    fn write(self, to: &mut Writer<impl FnMut(&[u8])>) {
+        to.number(u64::from(self));
+    }
+}
+
+impl<'a> Positional<'a> for Mode {
+    #[inline]
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>> {
+        at.mode(arg)
+    }
+
+    fn write(self, to: &mut Writer<impl FnMut(&[u8])>) {
+        to.bytes(self.as_str().as_bytes());
+    }
+}
+
+impl<'a> Positional<'a> for PermitId {
+    #[inline]
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>> {
+        at.permit(arg)
+    }
+
+    fn write(self, to: &mut Writer<impl FnMut(&[u8])>) {
+        to.bytes(&permit::text(&self));
+    }
+}
+
+/// The value of an option.
+pub(crate) trait Optional<'a>: Sized {
+    /// The value without the option.
+    const ABSENT: Self;
+
+    /// Reads what follows the keyword of `option`.
+    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, ParseError<'a>>;
+
+    /// Writes keyword and value; nothing if it is absent.
+    fn write(self, option: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>);
+}
+
+/// A flag.
+impl<'a> Optional<'a> for bool {
+    const ABSENT: Self = false;
+
+    #[inline]
+    fn read(_: &mut Cursor<'a>, _: &'static Arg) -> Result<Self, ParseError<'a>> {
+        Ok(true)
+    }
+
+    fn write(self, option: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>) {
+        if self {
+            to.word(option);
+        }
+    }
+}
+
+/// A number, or a time in milliseconds.
+impl<'a> Optional<'a> for Option<u64> {
+    const ABSENT: Self = None;
+
+    #[inline]
+    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, ParseError<'a>> {
+        let number: u64 = at.number(option)?;
+        Ok(Some(if option.is_in_seconds() { number * 1000 } else { number }))
+    }
+
+    fn write(self, option: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>) {
+        if let Some(number) = self {
+            to.word(option);
+            to.number(number);
+        }
+    }
+}
+
+/// A number of permits.
+impl<'a> Optional<'a> for Option<u32> {
+    const ABSENT: Self = None;
+
+    #[inline]
+    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, ParseError<'a>> {
+        at.number(option).map(Some)
+    }
+
+    fn write(self, option: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>) {
+        self.map(u64::from).write(option, to);
+    }
+}
+
+/// A number of permits; default 1.
+impl<'a> Optional<'a> for u32 {
+    const ABSENT: Self = 1;
+
+    #[inline]
+    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, ParseError<'a>> {
+        at.number(option)
+    }
+
+    fn write(self, option: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>) {
+        Some(self).filter(|&number| number != Self::ABSENT).write(option, to);
+    }
+}
+
+impl<'a> Optional<'a> for Option<&'a [u8]> {
+    const ABSENT: Self = None;
+
+    #[inline]
+    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, ParseError<'a>> {
+        at.bytes(option).map(Some)
+    }
+
+    fn write(self, option: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>) {
+        if let Some(bytes) = self {
+            to.word(option);
+            to.bytes(bytes);
+        }
+    }
+}
+
+impl<'a> Optional<'a> for Option<Channel<'a>> {
+    const ABSENT: Self = None;
+
+    #[inline]
+    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, ParseError<'a>> {
+        let name = at.bytes(option)?;
+        let is_plain = option.token == Some(Channel::Plain(name).option());
+        Ok(Some(if is_plain { Channel::Plain(name) } else { Channel::Sharded(name) }))
+    }
+
+    fn write(self, _: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>) {
+        if let Some(channel) = self {
+            to.bytes(channel.option().as_bytes());
+            to.bytes(channel.name());
+        }
+    }
+}
+
+/// The arguments of a request: first those without a keyword, in braces, then the options, which a call may have in any
+/// order. The command table, the parser and the writer of the request come from this list.
+macro_rules! arguments {
+    (
+        $type:ident { $($($positional:ident).+: $first:ident $($more:ident)*;)* }
+        $($($field:ident).+: $option:ident;)*
+    ) => {
+        impl<'a> $type<'a> {
+            /// All arguments.
+            pub(crate) const ARGS: &'static [$crate::table::Arg] = &[
+                $($crate::table::args::$first, $($crate::table::args::$more,)*)*
+                $($crate::table::args::$option,)*
+            ];
+
+            #[inline]
+            pub(super) fn parse(
+                at: &mut $crate::cursor::Cursor<'a>,
+            ) -> Result<Self, $crate::fault::ParseError<'a>> {
+                use $crate::request::arguments::{Optional, Positional};
+                let mut call = Self::new(
+                    $(Positional::read(at, &$crate::table::args::$first)?,)*
+                );
+                while at.begin_option() {
+                    $(if let Some(option) = at.takes(&$crate::table::args::$option)? {
+                        call.$($field).+ = Optional::read(at, option)?;
+                        continue;
+                    })*
+                    return at.unknown();
+                }
+                Ok(call)
+            }
+
+            pub(super) fn write(&self, to: &mut $crate::request::Writer<impl FnMut(&[u8])>) {
+                use $crate::request::arguments::{Optional, Positional};
+                $(Positional::write(self.$($positional).+, to);)*
+                $(Optional::write(self.$($field).+, &$crate::table::args::$option, to);)*
+            }
+        }
+    };
+}
+
+/// A request: each line is a field and its argument. Those without a keyword are in braces.
+macro_rules! request {
+    (
+        $(#[$attribute:meta])*
+        $type:ident {
+            $($(#[$about:meta])* $positional:ident: $of:ty = $first:ident $($more:ident)*;)*
+        }
+        $($(#[$meaning:meta])* $field:ident: $value:ty = $option:ident;)*
+    ) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $type<'a> {
+            $($(#[$about])* pub $positional: $of,)*
+            $($(#[$meaning])* pub $field: $value,)*
+        }
+
+        impl<'a> $type<'a> {
+            /// The request without options.
+            pub const fn new($($positional: $of),*) -> Self {
+                use $crate::request::arguments::Optional;
+                Self { $($positional,)* $($field: <$value as Optional>::ABSENT,)* }
+            }
+        }
+
+        $crate::request::arguments::arguments! {
+            $type { $($positional: $first $($more)*;)* }
+            $($field: $option;)*
+        }
+    };
+}
+
+pub(super) use {arguments, request};
