@@ -24,7 +24,8 @@ use crate::{
     args,
     records::decode,
     support::{
-        Blocked, Client, Family, Heard, Kind, LIMIT, ReplicaTap, Reply, SOON, Server, wait_until,
+        Blocked, Client, Dice, Family, Heard, Kind, LIMIT, ReplicaTap, Reply, SOON, Server,
+        wait_until,
     },
     test_both_families,
 };
@@ -42,19 +43,6 @@ const FENCED_WRITE: &str = "redis.call('DLOCK.CHECK', KEYS[1], ARGV[1])
 
 /// Minimum number of grants in a storm.
 const ENOUGH: usize = 150;
-
-/// A small generator: the same choices for the same seed, in any interleaving.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, sides: u64) -> u64 {
-        // xorshift64*
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
-    }
-}
 
 /// The certain holder of a lock, and until when: from the reply until the end of a lease that began with the request.
 type Certain = Mutex<Option<(String, Instant)>>;
@@ -222,7 +210,7 @@ fn storm(family: Family, locks: usize, seed: u64) {
                     server: &server,
                     locks: &certain,
                     name,
-                    dice: Dice((seed << 16) + name as u64 + 1),
+                    dice: Dice::new((seed << 16) + name as u64 + 1),
                     main: server.client(),
                     second: server.client(),
                     grants: Vec::new(),

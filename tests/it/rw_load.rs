@@ -18,8 +18,7 @@ use crate::{
     args,
     exclusion::token,
     story::rw,
-    support::{Client, Heard, Kind, LIMIT, Reply, Server, wait_until},
-    workload::Dice,
+    support::{Client, Dice, Heard, Kind, LIMIT, Reply, Server, wait_until},
 };
 
 /// Work time under the lock: long enough that one of many always holds it.
@@ -315,7 +314,7 @@ fn storm(locks: usize, seed: u64) {
                     server: &server,
                     locks: &certain,
                     name,
-                    dice: Dice((seed << 16) + name as u64 + 1),
+                    dice: Dice::new((seed << 16) + name as u64 + 1),
                     main: server.client(),
                     second: server.client(),
                     grants: 0,

@@ -17,8 +17,7 @@ use redis::Value;
 use crate::{
     args,
     story::{is_permit_id, queue},
-    support::{Client, Heard, Kind, LIMIT, Reply, Server, wait_until},
-    workload::Dice,
+    support::{Client, Dice, Heard, Kind, LIMIT, Reply, Server, wait_until},
 };
 
 /// The largest capacity that there is in a storm.
@@ -291,7 +290,7 @@ fn storm(seed: u64) {
                     ids: &ids,
                     taken: &taken,
                     name,
-                    dice: Dice((seed << 16) + name as u64 + 1),
+                    dice: Dice::new((seed << 16) + name as u64 + 1),
                     main: server.client(),
                     second: server.client(),
                 };
@@ -300,7 +299,7 @@ fn storm(seed: u64) {
             })
             .collect();
         let looked = catch_unwind(AssertUnwindSafe(|| {
-            let mut dice = Dice(seed);
+            let mut dice = Dice::new(seed);
             let mut looks =
                 watch(&server, &mut dice, Instant::now() + Duration::from_millis(2_500));
             let patience = Instant::now() + LIMIT;

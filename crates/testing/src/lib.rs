@@ -32,6 +32,7 @@
 
 mod client;
 mod cluster;
+mod dice;
 mod family;
 mod kind;
 mod module;
@@ -50,6 +51,7 @@ mod wallclock;
 pub use self::{
     client::{Blocked, Client, Heard, Subscription},
     cluster::Nodes,
+    dice::Dice,
     family::Family,
     kind::{Binary, Kind},
     module::{Profile, other as other_module},

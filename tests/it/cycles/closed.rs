@@ -4,10 +4,7 @@ use redis::Value;
 use std::fmt::Write as _;
 
 use super::{Hold, Wait, Waiting, ask, one, wait};
-use crate::{
-    support::{Reply, Server},
-    workload::Dice,
-};
+use crate::support::{Dice, Reply, Server};
 
 /// Owner `n` has lock `n` and waits for lock `n + 1`; the last one is about to request the first lock.
 struct Ring {
@@ -168,7 +165,7 @@ fn everything(server: &Server, count: usize) -> String {
 #[test]
 fn every_pair_of_kinds_closes_a_cycle() {
     let server = Server::start();
-    let mut dice = Dice(3);
+    let mut dice = Dice::new(3);
     for one in Hold::ALL {
         for other in Hold::ALL {
             // Queue entries alone form a ring, too: each owner waits and holds nothing.
@@ -184,7 +181,7 @@ fn every_pair_of_kinds_closes_a_cycle() {
 #[test]
 fn every_way_to_wait_closes_a_cycle() {
     let server = Server::start();
-    let mut dice = Dice(4);
+    let mut dice = Dice::new(4);
     for hold in Hold::ALL {
         for &last in hold.waits() {
             let mut ring = Ring::set(&server, &mut dice, vec![hold, Hold::Lock, Hold::Fair]);
@@ -198,7 +195,7 @@ fn every_way_to_wait_closes_a_cycle() {
 fn rings(seeds: std::ops::Range<u64>) {
     let server = Server::start();
     for seed in seeds {
-        let mut dice = Dice(seed + 1);
+        let mut dice = Dice::new(seed + 1);
         for count in 2..=20 {
             let holds: Vec<Hold> = (0..count).map(|_| one(&mut dice, &Hold::ALL)).collect();
             let mut ring = Ring::set(&server, &mut dice, holds);

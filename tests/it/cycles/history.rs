@@ -13,8 +13,7 @@ use redis::Value;
 use super::{Wait, ask, one};
 use crate::{
     args,
-    support::{Client, Heard, LIMIT, Reply, Server},
-    workload::Dice,
+    support::{Client, Dice, Heard, LIMIT, Reply, Server},
 };
 
 const LOCKS: [&str; 4] = ["l0", "l1", "l2", "l3"];
@@ -97,7 +96,7 @@ impl History {
         History {
             server,
             steady,
-            dice: Dice(seed),
+            dice: Dice::new(seed),
             calls: Vec::new(),
             asked: BTreeMap::new(),
             permits: Vec::new(),

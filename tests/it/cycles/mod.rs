@@ -6,10 +6,7 @@ mod open;
 
 use redis::Value;
 
-use crate::{
-    support::{Blocked, Reply, Server},
-    workload::Dice,
-};
+use crate::support::{Blocked, Dice, Reply, Server};
 
 /// How an owner keeps a lock from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,8 +15,7 @@ use redis::Value;
 use super::{ask, call_for, locks_of, owner_of, owners_at_once, picture, some_of, tokens, wait};
 use crate::{
     durability::AOF,
-    support::{Reply, SOON, Server, wait_until},
-    workload::Dice,
+    support::{Dice, Reply, SOON, Server, wait_until},
 };
 
 const LOCKS: u64 = 16;
@@ -40,7 +39,7 @@ fn command(words: Vec<Vec<u8>>) -> redis::Cmd {
 
 /// Takes and releases sets of locks until the server is gone.
 fn work(mut connection: redis::Connection, name: usize, answers: &AtomicUsize) -> Account {
-    let mut dice = Dice(name as u64 + 77);
+    let mut dice = Dice::new(name as u64 + 77);
     let mut account = Account::default();
     for round in 0.. {
         let owner = owner_of(&format!("{name}.{round}"), &some_of(&mut dice, LOCKS, 2, 8));
@@ -140,7 +139,7 @@ fn a_log_that_breaks_off_in_the_middle_of_a_call_has_nothing_of_it() {
         "busy:m f1:m f2:m k1:a k2:a k3:a",
         "busy:m f1:m f2:m k1:- k2:a k3:-",
     ];
-    let mut dice = Dice(9);
+    let mut dice = Dice::new(9);
     for (step, state) in states.into_iter().enumerate() {
         // The expected locks, and the last byte before the next step.
         let from = lens[step];

@@ -25,8 +25,7 @@ use redis::Value;
 
 use crate::{
     args,
-    support::{Blocked, LIMIT, Reply, Server},
-    workload::Dice,
+    support::{Blocked, Dice, LIMIT, Reply, Server},
 };
 
 /// Makes a call given as one line of words.

@@ -13,8 +13,7 @@ use redis::Value;
 use super::{call_for, locks_of, owner_of, owners_at_once, some_of, stream::grant, tokens};
 use crate::{
     args,
-    support::{Client, Heard, LIMIT, ReplicaTap, Reply, Server},
-    workload::Dice,
+    support::{Client, Dice, Heard, LIMIT, ReplicaTap, Reply, Server},
 };
 
 const LOCKS: u64 = 30;
@@ -204,7 +203,7 @@ pub fn storm(length: Duration, seed: u64, is_ruthless: bool) {
         let worker = |name: usize| Worker {
             server: &server,
             name,
-            dice: Dice((seed << 16) + name as u64 + 1),
+            dice: Dice::new((seed << 16) + name as u64 + 1),
             client: server.client(),
             is_ruthless,
             granted: Vec::new(),
@@ -215,7 +214,7 @@ pub fn storm(length: Duration, seed: u64, is_ruthless: bool) {
             .map(|worker| scope.spawn(move || worker.work(stop, count)))
             .collect();
         if is_ruthless {
-            let (client, dice) = (server.client(), Dice(seed + 1));
+            let (client, dice) = (server.client(), Dice::new(seed + 1));
             scope.spawn(move || trample(client, dice, stop));
         }
         let start = Instant::now();
