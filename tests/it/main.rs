@@ -77,6 +77,7 @@ mod settings;
 mod slots;
 mod soak;
 mod specimens;
+mod storm;
 mod story;
 mod stream;
 mod tidy;
