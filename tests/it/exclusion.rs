@@ -182,7 +182,7 @@ impl Locks {
     }
 }
 
-/// A storm of `workers` connections over so many locks.
+/// A storm of `workers` connections over `locks` locks.
 pub fn storm(family: &'static str, workers: usize, locks: usize, seed: u64) {
     let speaking = Family::ALL.into_iter().find(|other| other.name() == family);
     // Few of the killed workers return: their places must not delay the others.

@@ -60,6 +60,7 @@ mod restart;
 mod restart_leases;
 mod restore;
 mod roles;
+mod rules;
 mod rw;
 mod rw_leases;
 mod rw_load;

@@ -42,6 +42,7 @@ mod proxy;
 mod resp;
 mod sentinel;
 mod server;
+pub mod table;
 mod tap;
 mod tls;
 mod value;

@@ -143,15 +143,7 @@ fn new_table(dice: &mut Dice) -> Table {
         settings.lock_delay_ms = lock_delay_ms;
     });
     world.is_replica_slow = dice.below(3) == 0;
-    Table {
-        world,
-        family: "DLOCK",
-        db: 0,
-        tokens: Vec::new(),
-        with_events: false,
-        held_back: false,
-        any_order: true,
-    }
+    Table { any_order: true, ..Table::new(world) }
 }
 
 fn history(seed: u64) {
