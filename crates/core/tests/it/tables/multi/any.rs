@@ -135,3 +135,31 @@ fn one_key_is_enough() {
           2  c1  RELEASE k A                     => 0; c2 gets k t2
     ");
 }
+
+#[test]
+fn keys_that_are_freed_together_go_to_one_call_each() {
+    run("
+          0  c1  MACQUIRE 3 k l m X              => t1 t2 t3
+          1  c2  ANYACQUIRE 3 k l m A BLOCK 0    => parked
+          2  c3  ANYACQUIRE 3 k l m B BLOCK 0    => parked
+          3  c4  ANYACQUIRE 3 k l m C BLOCK 0    => parked
+          4  c5  ANYACQUIRE 3 k l m D BLOCK 0    => parked
+          5  c1  MRELEASE 3 k l m X              => 3; c2 gets k t4; c3 gets l t5; c4 gets m t6
+          6  c9  WAITERS k                       => D 5 2 - []
+    ");
+}
+
+#[test]
+fn calls_for_any_key_and_for_all_share_the_queues() {
+    run("
+          0  c1  MACQUIRE 3 k l m X              => t1 t2 t3
+          1  c2  ANYACQUIRE 2 k l A BLOCK 0      => parked
+          2  c3  MACQUIRE 2 l k B BLOCK 0        => parked
+          3  c4  ANYACQUIRE 3 k l m C BLOCK 0    => parked
+          4  c1  RELEASE l X                     => 0; c2 gets l t4
+        # B is first at k now, and reserves it.
+          5  c1  RELEASE k X                     => 0
+          6  c1  RELEASE m X                     => 0; c4 gets m t5
+          7  c2  RELEASE l A                     => 0; c3 gets t6 t7
+    ");
+}
