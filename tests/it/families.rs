@@ -2,8 +2,8 @@
 
 use crate::{
     args,
+    looks::{queue, rw, sem},
     scripts::{FOREIGN, call_by, with_function},
-    story::{Story, latch, queue, rw, sem},
     support::{Blocked, Client, Reply, SOON, Server, wait_until},
 };
 
@@ -250,58 +250,4 @@ fn one_connection_waits_for_many_keys_of_every_family() {
     assert_eq!(server.info_number("dlock", "unclaimed"), 0);
     holder.cmd(&["FLUSHALL"]).ok();
     server.left_over_check();
-}
-
-#[test]
-fn a_key_that_is_moved_takes_everything_along() {
-    let server = Server::start();
-    let mut story = Story::on(&server);
-    story.go(&[
-        ("DRW.ACQUIRE k a READ", "token r"),
-        ("DRW.ACQUIRE k b READ", "token b"),
-        ("DSEM.INIT s 3", "1"),
-        ("DSEM.ACQUIRE s a COUNT 2", "id p"),
-        ("DSEM.TAKE s", "1"),
-        ("DLATCH.INIT l 2", "1"),
-        ("DLATCH.COUNTDOWN l REQID x", "1"),
-    ]);
-    for (how, db) in [("RENAME", "0"), ("MOVE", "5")] {
-        let mut there = server.client();
-        there.cmd(&["SELECT", db]).ok();
-        for key in ["k", "s", "l"] {
-            let new = if how == "MOVE" { key.to_owned() } else { format!("new {key}") };
-            server.cmd(&[how, key, if how == "MOVE" { db } else { &new }]).ok();
-            // It works under its new name.
-            match key {
-                "k" => {
-                    let token = story.value("r");
-                    assert_eq!(there.cmd(&["DRW.CHECK", &new, &token]).int(), 1);
-                    let renewed = there.cmd(&["DRW.RENEW", &new, "a", "READ"]).int();
-                    assert_eq!(renewed.to_string(), token);
-                }
-                "s" => {
-                    assert_eq!(there.cmd(&["DSEM.RENEW", &new, &story.value("p")]).int(), 1);
-                    assert_eq!(there.cmd(&["DSEM.INFO", &new]).field("taken").int(), 1);
-                }
-                _ => assert_eq!(there.cmd(&["DLATCH.COUNTDOWN", &new, "REQID", "x"]).int(), 1),
-            }
-            there.cmd(&[how, &new, if how == "MOVE" { "0" } else { key }]).ok();
-        }
-        assert_eq!(rw(&server, "k"), "read a*1 b*1");
-        assert_eq!(sem(&server, "s"), "0 of 3 (2 leased, 1 taken)");
-        assert_eq!(latch(&server, "l"), "1 of 2");
-    }
-    server.cmd(&["SWAPDB", "0", "5"]).ok();
-    server.cmd(&["SWAPDB", "0", "5"]).ok();
-    // Under its new name, its lease expires.
-    server.cmd(&["RENAME", "k", "m"]).ok();
-    story.go(&[
-        ("DRW.RENEW m b READ PX 1", "$b"),
-        ("rw m", "read a*1"),
-        ("DRW.RELEASE m a READ", "0"),
-        ("DSEM.RELEASE s $p", "2"),
-        ("DEL s", "1"),
-        ("DLATCH.COUNTDOWN l", "0"),
-    ]);
-    story.end();
 }

@@ -6,7 +6,7 @@ use crate::{
         BIND, BLOCK, COUNT, EX, IF_TOKEN, KEY, NOTIFY, OWNER, PX, QUEUE, REQID, TOKEN, WRONG_TYPE,
         each_is_refused,
     },
-    story::{latch, rw, sem},
+    looks::{latch, rw, sem},
     support::{Reply, SOON, Server},
 };
 

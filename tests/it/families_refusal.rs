@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::{
     families::{WAITS, hold, let_go, words},
+    looks::sem,
     scene::assert_lasted,
-    story::sem,
     support::{Blocked, Reply, SOON, Server},
 };
 

@@ -7,9 +7,9 @@ use crate::{
     args,
     durability::AOF,
     families_load,
+    looks::{latch, rw, sem},
     replication::wait_equal,
     scene::assert_sent_away,
-    story::{latch, rw, sem},
     support::{ReplicaTap, Reply, SOON, Server, wait_until},
 };
 

@@ -7,9 +7,9 @@ use crate::{
     durability::{AOF, by_every_way},
     families_load::{self, Account},
     families_specimens::Specimens,
+    looks::{latch, rw, sem},
     restart::each,
     scene::assert_lasted,
-    story::{latch, rw, sem},
     support::{Reply, SOON, Server, wait_until},
 };
 

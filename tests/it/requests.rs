@@ -1,15 +1,11 @@
 //! Late copies of requests: their holds have ended, here and after a failover, and the copies do nothing.
 
 use crate::{
-    args,
-    support::{Client, Family, Reply, SOON, Server, wait_until},
+    support::{Family, Reply, Server, wait_until},
     test_both_families,
 };
 
 test_both_families! {
-    a_late_release_does_not_release_the_next_hold
-    a_late_acquire_does_not_take_a_released_lock_again
-    a_cancelled_request_can_come_no_more
     a_promoted_replica_knows_finished_requests
 }
 
@@ -31,68 +27,6 @@ pub fn fail_over(primary: &mut Server, replica: &Server) {
     primary.wait_replica_synced(replica);
     primary.kill9();
     ask(replica, "REPLICAOF NO ONE").ok();
-}
-
-fn a_late_release_does_not_release_the_next_hold(family: Family) {
-    let server = family.start();
-    ask(&server, "DLOCK.ACQUIRE k a REQID a1").int();
-    assert_eq!(ask(&server, "DLOCK.RELEASE k a REQID r1").int(), 0);
-    let token = ask(&server, "DLOCK.ACQUIRE k a REQID a2").int();
-    // On another connection, as late copies are.
-    assert_eq!(ask(&server, "DLOCK.RELEASE k a REQID r1").int(), 0);
-    assert_eq!(server.cmd(&args!["DLOCK.CHECK", "k", token]).int(), 1);
-    refused(&server, "DLOCK.RELEASE k a REQID a1", "ERR");
-    refused(&server, "DLOCK.ACQUIRE k a REQID r1", "ERR");
-    assert_eq!(ask(&server, "DLOCK.RELEASE k a REQID r2").int(), 0);
-    server.left_over_check();
-}
-
-fn a_late_acquire_does_not_take_a_released_lock_again(family: Family) {
-    let server = family.start();
-    ask(&server, "DLOCK.ACQUIRE k a REQID a1").int();
-    ask(&server, "DLOCK.RELEASE k a REQID r1").int();
-    refused(&server, "DLOCK.ACQUIRE k a REQID a1", "SPENT");
-    assert_eq!(server.keys(), 0);
-    // It does not wait, either, and reserves no lock.
-    ask(&server, "DLOCK.ACQUIRE k b").int();
-    refused(&server, "DLOCK.ACQUIRE k a REQID a1 BLOCK 0", "SPENT");
-    refused(&server, "DLOCK.ACQUIRE k a REQID a1 QUEUE 1000", "SPENT");
-    ask(&server, "DLOCK.RELEASE k b").int();
-    // DEL, expiry and BREAK end a hold, too.
-    ask(&server, "DLOCK.ACQUIRE k a REQID a2").int();
-    ask(&server, "DEL k").ok();
-    refused(&server, "DLOCK.ACQUIRE k a REQID a2", "SPENT");
-    ask(&server, "DLOCK.ACQUIRE k a REQID a3 PX 1").int();
-    wait_until("the lease to end", || server.keys() == 0);
-    refused(&server, "DLOCK.ACQUIRE k a REQID a3", "SPENT");
-    ask(&server, "DLOCK.ACQUIRE k a REQID a4").int();
-    assert_eq!(ask(&server, "DLOCK.BREAK k").int(), 1);
-    refused(&server, "DLOCK.ACQUIRE k a REQID a4", "SPENT");
-    // Eventually it is forgotten.
-    assert!(server.info_number("dlock", "requests_remembered") > 0);
-    ask(&server, "CONFIG SET dlock.request-memory-ms 1").ok();
-    wait_until("all to be forgotten", || server.info_number("dlock", "requests_remembered") == 0);
-    ask(&server, "DLOCK.ACQUIRE k a REQID a1").int();
-    ask(&server, "DLOCK.RELEASE k a").int();
-    server.left_over_check();
-}
-
-fn a_cancelled_request_can_come_no_more(family: Family) {
-    let server = family.start();
-    ask(&server, "DLOCK.ACQUIRE k h").int();
-    assert_eq!(ask(&server, "DLOCK.CANCEL k a REQID a1").int(), 0);
-    refused(&server, "DLOCK.ACQUIRE k a REQID a1 BLOCK 0", "SPENT");
-    let mut waiting = server.block(&["DLOCK.ACQUIRE", "k", "a", "BLOCK", "0", "REQID", "a2"]);
-    assert_eq!(ask(&server, "DLOCK.CANCEL k a REQID a2").int(), 1);
-    assert!(waiting.expect_reply(SOON).is_null());
-    refused(&server, "DLOCK.ACQUIRE k a REQID a2", "SPENT");
-    // A repeat of the same CANCEL does not affect the next request.
-    let mut waiting = server.block(&["DLOCK.ACQUIRE", "k", "a", "BLOCK", "0", "REQID", "a3"]);
-    assert_eq!(ask(&server, "DLOCK.CANCEL k a REQID a2").int(), 1);
-    ask(&server, "DLOCK.RELEASE k h").int();
-    assert!(waiting.expect_reply(SOON).int() > 0);
-    ask(&server, "DLOCK.RELEASE k a").int();
-    server.left_over_check();
 }
 
 fn a_promoted_replica_knows_finished_requests(family: Family) {
@@ -206,21 +140,4 @@ fn calls_for_several_keys_are_known_key_by_key() {
     assert_eq!(ask(&replica, "DLOCK.MRENEW 3 k l n a").int(), 3);
     assert_eq!(ask(&replica, "DLOCK.MRELEASE 3 k l n a").int(), 3);
     replica.left_over_check();
-}
-
-/// The client retries on a new connection with the same id: it waits again, and is granted.
-#[test]
-fn a_grant_that_could_not_be_sent_can_be_asked_for_again() {
-    let server = Server::start();
-    ask(&server, "DLOCK.ACQUIRE k h").int();
-    let waiting = server.block(&["DLOCK.ACQUIRE", "k", "a", "BLOCK", "0", "REQID", "a1"]);
-    let id = waiting.id().to_string();
-    let mut other: Client = server.client();
-    other.pipeline(&[args!["DLOCK.RELEASE", "k", "h"], args!["CLIENT", "KILL", "ID", &id]]);
-    wait_until("the grant to be taken back", || server.keys() == 0);
-    let token = ask(&server, "DLOCK.ACQUIRE k a REQID a1").int();
-    assert_eq!(ask(&server, "DLOCK.ACQUIRE k a REQID a1").int(), token);
-    assert_eq!(ask(&server, "DLOCK.RELEASE k a").int(), 0);
-    refused(&server, "DLOCK.ACQUIRE k a REQID a1", "SPENT");
-    server.left_over_check();
 }

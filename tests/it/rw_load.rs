@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     args,
-    story::rw,
+    looks::rw,
     support::{Reply, Server, wait_until},
 };
 

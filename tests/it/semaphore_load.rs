@@ -16,11 +16,11 @@ use redis::Value;
 
 use crate::{
     args,
+    looks::{is_permit_id, queue},
     storm::{
         Certain, LONG, Meddling, Rounds, Storm, Worker, assert_happened, assert_replica_is_equal,
         is_grant,
     },
-    story::{is_permit_id, queue},
     support::{Client, Dice, Reply, Server, wait_until},
 };
 

@@ -63,7 +63,6 @@ pub const SLEEPS: &[(&str, usize)] = &[
     ("tests/it/slots/mod.rs", 1),
     ("tests/it/soak.rs", 2),
     ("tests/it/storm.rs", 2),
-    ("tests/it/story.rs", 1),
     ("tests/it/stream.rs", 1),
     ("tests/it/time.rs", 2),
 ];

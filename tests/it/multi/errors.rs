@@ -137,3 +137,21 @@ fn a_key_that_another_family_waits_for_stops_the_call() {
     drop(waiter);
     server.left_over_check();
 }
+
+/// The text names the first key that the owner does not hold.
+#[test]
+fn mrenew_names_the_key_that_is_not_held() {
+    let server = Server::start();
+    ask(&server, "DLOCK.MACQUIRE 2 k1 k2 a").ok();
+    ask(&server, "DLOCK.ACQUIRE k3 b").int();
+    for (call, named) in [
+        ("3 k1 k2 k3 a", "\"k3\""),
+        ("3 k3 k1 k2 a", "\"k3\""),
+        ("4 k1 nothing k3 k2 a", "\"nothing\""),
+        ("2 k1 k2 c", "\"k1\""),
+    ] {
+        let refusal = ask(&server, &format!("DLOCK.MRENEW {call}")).error();
+        assert!(refusal.starts_with("NOTHELD ") && refusal.contains(named), "{call}: {refusal}");
+    }
+    clear(&server);
+}

@@ -1,16 +1,11 @@
 //! Several locks in one call: all of them, or any one.
 
 mod any;
-mod any_wait;
 mod cluster;
 mod durability;
 mod errors;
 mod grant;
-mod holds;
-mod leave;
-mod places;
 mod refused;
-mod replaced;
 mod storm;
 mod stream;
 mod undelivered;
