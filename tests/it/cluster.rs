@@ -6,10 +6,10 @@ use crate::{
     args,
     scene::{Scene, block},
     support::{Client, Family, Heard, Kind, Nodes, Reply, SOON, Server, wait_until},
-    test_both_families,
+    test_both_families_at_once,
 };
 
-test_both_families! {
+test_both_families_at_once! {
     waiters_for_a_key_that_was_removed_are_told_to_ask_again
 }
 

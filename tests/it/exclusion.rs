@@ -1,5 +1,5 @@
-//! Exactly one holder (or only readers), growing tokens and strict order of arrival, while waiters are interfered with in
-//! every way.
+//! Exactly one holder (or only readers), growing tokens and strict order of arrival, while waiters are interfered with
+//! in every way.
 
 #![allow(
     clippy::unwrap_used,

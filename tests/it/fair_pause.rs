@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use crate::{
     args,
     queue::{owner, queue},
-    restart::{LATE, each},
+    restart::LATE,
     scene::assert_lasted,
-    support::{Blocked, Family, Heard, ReplicaTap, Reply, SOON, Server, wait_until},
+    support::{Blocked, Family, Heard, ReplicaTap, Reply, SOON, Server, each, wait_until},
 };
 
 fn start(grace_ms: &str) -> Server {

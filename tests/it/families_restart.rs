@@ -8,9 +8,8 @@ use crate::{
     families_load::{self, Account},
     families_specimens::Specimens,
     looks::{latch, rw, sem},
-    restart::each,
     scene::assert_lasted,
-    support::{Reply, SOON, Server, wait_until},
+    support::{Reply, SOON, Server, each, wait_until},
 };
 
 /// Kills a server under load and compares its data afterwards with the replies that its clients got.

@@ -81,4 +81,4 @@ mod token;
 mod workload;
 
 use dlock_testing as support;
-use dlock_testing::{args, test_both_families};
+use dlock_testing::{args, test_both_families, test_both_families_at_once};

@@ -7,10 +7,10 @@ use crate::{
     args,
     scene::{Scene, assert_lasted, assert_sent_away, assert_silent, block},
     support::{Client, Family, Heard, Kind, LIMIT, ReplicaTap, Reply, SOON, Server, wait_until},
-    test_both_families,
+    test_both_families_at_once,
 };
 
-test_both_families! {
+test_both_families_at_once! {
     a_pause_puts_leases_off_and_lets_waits_run_out
     a_pause_of_everything_does_the_same
     a_pause_puts_the_grace_of_places_off

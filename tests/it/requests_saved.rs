@@ -7,10 +7,10 @@ use crate::{
     durability::{Way, crashed, done, rewritten},
     requests::{ask, fail_over, refused},
     support::{Family, Kind, Reply, Server, wait_until},
-    test_both_families,
+    test_both_families_at_once,
 };
 
-test_both_families! {
+test_both_families_at_once! {
     a_late_replica_knows_earlier_finished_requests
     a_full_sync_replaces_the_finished_requests
     a_file_contains_finished_requests

@@ -8,8 +8,7 @@ use std::{
 use crate::{
     args,
     durability::{AOF, crashed, done, rewritten},
-    restart::each,
-    support::{Blocked, Client, Family, Reply, SOON, Server, wait_until},
+    support::{Blocked, Client, Family, Reply, SOON, Server, each, wait_until},
 };
 
 const LEASE: u64 = 8_000;

@@ -4,9 +4,8 @@ use std::time::Instant;
 
 use crate::{
     args,
-    restart::each,
     scene::{Scene, assert_lasted, assert_sent_away, block},
-    support::{Client, LIMIT, Reply, SOON, Server, wait_until},
+    support::{Client, LIMIT, Reply, SOON, Server, each, wait_until},
 };
 
 #[track_caller]

@@ -64,7 +64,7 @@ pub use self::{
     tap::ReplicaTap,
     tls::Tls,
     value::Reply,
-    wait::{LIMIT, SOON, wait_until},
+    wait::{LIMIT, SOON, each, wait_until},
 };
 
 /// The client library of the harness, for [`args!`].
