@@ -140,7 +140,7 @@ fn a_grant_of_any_kind_that_cannot_be_sent_goes_to_the_next() {
         if taken.starts_with("DSEM") {
             server.cmd(&["DSEM.INIT", "k", "1"]).int();
         }
-        server.cmd(&words(taken)).int();
+        server.ask(taken).int();
         let [mut lost, mut next] =
             ["b", "c"].map(|owner| server.block(&words(&wish.replace("OWNER", owner))));
         let kill = words(&format!("CLIENT KILL ID {}", lost.id()));

@@ -19,7 +19,7 @@ const LONG: &str = "60000";
 
 /// Closes a connection from either end, and returns when the server knows.
 #[track_caller]
-fn lose(server: &Server, blocked: Blocked, by_server: bool) {
+pub fn lose(server: &Server, blocked: Blocked, by_server: bool) {
     let connected = server.info_number("dlock", "waiters_blocked");
     if by_server {
         server.cmd(&args!["CLIENT", "KILL", "ID", blocked.id()]).ok();

@@ -4,7 +4,7 @@ use crate::{
     args,
     looks::{queue, rw, sem},
     scripts::{FOREIGN, call_by, with_function},
-    support::{Blocked, Client, Reply, SOON, Server, wait_until},
+    support::{Blocked, Client, Reply, SOON, Server, wait_until, words},
 };
 
 /// Blocks every call of [`WAITS`].
@@ -18,15 +18,10 @@ pub const WAITS: [(&str, &str); 5] = [
     ("DLATCH", "DLATCH.AWAIT l BLOCK"),
 ];
 
-/// The words of a call.
-pub fn words(call: &str) -> Vec<&str> {
-    call.split(' ').collect()
-}
-
 /// An owner holds all three.
 pub fn hold(server: &Server) {
     for call in HELD {
-        assert!(server.cmd(&words(call)).int() > 0, "{call}");
+        assert!(server.ask(call).int() > 0, "{call}");
     }
     assert_eq!(server.cmd(&["DSEM.TAKE", "s"]).int(), 1);
 }
@@ -66,7 +61,7 @@ fn a_script_does_not_wait_and_has_no_connection() {
         }
         // Commands without a connection work as usual, including the hand-off.
         let mut waiters: Vec<Blocked> =
-            WAITS.map(|(_, call)| server.block(&words(&format!("{call} 0")))).into();
+            WAITS.map(|(_, call)| server.wait(&format!("{call} 0"))).into();
         assert_eq!(call_by(how, &mut client, "DRW.RELEASE k h WRITE").int(), 0);
         assert_eq!(call_by(how, &mut client, "DSEM.RESIZE s 3").int(), 0);
         assert_eq!(call_by(how, &mut client, "DLATCH.COUNTDOWN l").int(), 0);
@@ -155,7 +150,7 @@ fn there_may_be_so_many_waiters_and_no_more() {
     }
     server.cmd(&["CONFIG", "SET", "dlock.max-waiters", "0"]).ok();
     for (_, call) in WAITS {
-        let refusal = server.cmd(&words(&format!("{call} 0"))).error();
+        let refusal = server.ask(&format!("{call} 0")).error();
         assert!(refusal.starts_with("LIMIT "), "{call}: {refusal}");
     }
     let_go(&server);

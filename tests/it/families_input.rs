@@ -204,7 +204,7 @@ fn every_malformed_call_gets_its_error_and_changes_nothing() {
         "DSEM.TAKE s",
         "DLATCH.INIT l 5 EX 1000",
     ] {
-        server.cmd(&call.split(' ').collect::<Vec<_>>()).ok();
+        server.ask(call).ok();
     }
     let words = || [rw(&server, "k"), sem(&server, "s"), latch(&server, "l")];
     let state =

@@ -80,7 +80,7 @@ fn nothing_is_handed_on_while_writes_are_refused(family: Family) {
             "DLOCK.CANCEL k queued",
             "DLOCK.BREAK k",
         ] {
-            let refusal = server.cmd(&call.split(' ').collect::<Vec<_>>()).error();
+            let refusal = server.ask(call).error();
             assert!(refusal.starts_with(code), "{call}: {refusal}");
         }
         drop(bound);

@@ -50,7 +50,7 @@ mod wait;
 mod wallclock;
 
 pub use self::{
-    client::{Blocked, Client, Heard, Subscription},
+    client::{Blocked, Client, Heard, Subscription, words},
     cluster::Nodes,
     dice::Dice,
     family::Family,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ask, one_of};
+use super::one_of;
 use crate::support::{Reply, Server};
 
 fn stripes(count: usize) -> String {
@@ -18,7 +18,7 @@ fn the_look_starts_at_a_different_key_each_time() {
     let mut counts = BTreeMap::new();
     let mut before = String::new();
     for n in 0..STRIPES * 20 {
-        let reply = ask(&server, &format!("DLOCK.ANYACQUIRE {STRIPES} {keys} o{n}"));
+        let reply = server.ask(&format!("DLOCK.ANYACQUIRE {STRIPES} {keys} o{n}"));
         let key = one_of(&reply).0;
         assert_ne!(key, before, "the same one twice in a row");
         assert_eq!(server.cmd(&["DLOCK.RELEASE", &key, &format!("o{n}")]).int(), 0);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{ask, clear, lines, picture, tokens};
+use super::{clear, lines, picture, tokens};
 use crate::{
     args,
     support::{Reply, Server, wait_until},
@@ -12,7 +12,7 @@ use crate::{
 fn transactions_do_not_wait() {
     let server = Server::start();
     let mut client = server.client();
-    ask(&server, "DLOCK.ACQUIRE busy h").int();
+    server.ask("DLOCK.ACQUIRE busy h").int();
     let replies = client.pipeline(&[
         args!["MULTI"],
         args!["DLOCK.MACQUIRE", 2, "k1", "busy", "a", "BLOCK", 0],
@@ -38,7 +38,7 @@ fn transactions_do_not_wait() {
 #[test]
 fn scripts_do_not_wait_and_have_no_connection() {
     let server = Server::start();
-    ask(&server, "DLOCK.ACQUIRE busy h").int();
+    server.ask("DLOCK.ACQUIRE busy h").int();
     let run = |call: &str| {
         let mut all = vec!["EVAL", "return redis.call(unpack(ARGV))", "3", "busy", "k1", "k2"];
         all.extend(call.split(' '));

@@ -1,24 +1,17 @@
 //! Calls for several locks that are refused because of the state of the server or of the caller.
 
-use super::{ask, clear, picture, wait, words};
+use super::{clear, picture};
 use crate::{
+    commands::user,
     scene::assert_sent_away,
-    support::{Client, Reply, SOON, Server, wait_until},
+    support::{Reply, SOON, Server, words},
 };
-
-/// A connection of a user with all commands on keys that begin with `mine:`.
-fn user(server: &Server, pattern: &str) -> Client {
-    server.cmd(&["ACL", "SETUSER", "u", "reset", "on", "nopass", "+@all", "&*", pattern]).ok();
-    let mut client = server.client();
-    client.cmd(&["AUTH", "u", "x"]).ok();
-    client
-}
 
 #[test]
 fn the_right_to_each_key_is_needed() {
     let server = Server::start();
-    ask(&server, "DLOCK.MACQUIRE 2 mine:1 theirs:1 u").ok();
-    let mut client = user(&server, "~mine:*");
+    server.ask("DLOCK.MACQUIRE 2 mine:1 theirs:1 u").ok();
+    let mut client = user(&server, &["+@all", "&*", "~mine:*"]);
     for name in ["DLOCK.MACQUIRE", "DLOCK.ANYACQUIRE", "DLOCK.MRELEASE", "DLOCK.MRENEW"] {
         for keys in ["mine:1 theirs:1", "theirs:1 mine:1", "mine:1 mine:2 mine:3 theirs:2"] {
             let call = format!("{name} {} {keys} u", keys.split(' ').count());
@@ -36,14 +29,12 @@ fn the_right_to_each_key_is_needed() {
     assert_eq!(client.cmd(&words("DLOCK.MRELEASE 2 mine:1 mine:2 u")).int(), 2);
     // Only reading, or only writing, is not enough.
     for pattern in ["%R~mine:*", "%W~mine:*"] {
-        let mut client = user(&server, pattern);
+        let mut client = user(&server, &["+@all", "&*", pattern]);
         let refusal = client.cmd(&words("DLOCK.MACQUIRE 2 mine:1 mine:2 u")).error();
         assert!(refusal.starts_with("NOPERM "), "{pattern}: {refusal}");
     }
     // NOTIFY requires the right to publish.
-    server.cmd(&["ACL", "SETUSER", "u", "resetchannels", "&mine:*", "~*"]).ok();
-    let mut client = server.client();
-    client.cmd(&["AUTH", "u", "x"]).ok();
+    let mut client = user(&server, &["+@all", "&mine:*", "~*"]);
     for name in ["DLOCK.MACQUIRE", "DLOCK.ANYACQUIRE"] {
         let call = format!("{name} 2 new:1 new:2 u NOTIFY other");
         let refusal = client.cmd(&words(&call)).error();
@@ -57,9 +48,9 @@ fn the_right_to_each_key_is_needed() {
 fn a_server_that_becomes_a_replica_sends_them_away() {
     let other = Server::start();
     let server = Server::start();
-    ask(&server, "DLOCK.ACQUIRE busy h").int();
-    let mut m = wait(&server, "DLOCK.MACQUIRE 3 f1 busy f2 m BLOCK 0");
-    let mut any = wait(&server, "DLOCK.ANYACQUIRE 2 busy f1 a BLOCK 0");
+    server.ask("DLOCK.ACQUIRE busy h").int();
+    let mut m = server.wait("DLOCK.MACQUIRE 3 f1 busy f2 m BLOCK 0");
+    let mut any = server.wait("DLOCK.ANYACQUIRE 2 busy f1 a BLOCK 0");
     server.cmd(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]).ok();
     for waiter in [&mut m, &mut any] {
         assert_sent_away(&waiter.expect_reply(SOON));
@@ -70,13 +61,11 @@ fn a_server_that_becomes_a_replica_sends_them_away() {
         "DLOCK.MRELEASE 2 f1 f2 m",
         "DLOCK.MRENEW 2 f1 f2 m",
     ] {
-        let refusal = ask(&server, call).error();
+        let refusal = server.ask(call).error();
         assert!(refusal.starts_with("READONLY "), "{call}: {refusal}");
     }
-    wait_until("the link to the primary", || {
-        server.info("replication").get("master_link_status").is_some_and(|status| status == "up")
-    });
+    server.wait_linked();
     assert_eq!(picture(&server, "f1 busy f2"), "f1:- busy:- f2:-");
-    ask(&server, "REPLICAOF NO ONE").ok();
+    server.ask("REPLICAOF NO ONE").ok();
     server.left_over_check();
 }

@@ -1,6 +1,6 @@
 //! Grants of several locks whose receiver disconnects before the reply can be sent.
 
-use super::{ask, clear, tokens, wait};
+use super::{clear, tokens};
 use crate::{
     args,
     support::{Blocked, Reply, SOON, Server},
@@ -10,16 +10,13 @@ use crate::{
 #[test]
 fn a_chain_of_dying_calls_loses_nothing() {
     let server = Server::start();
-    ask(&server, "DLOCK.ACQUIRE k0 h").int();
+    server.ask("DLOCK.ACQUIRE k0 h").int();
     let dying: Vec<Blocked> = (0..200)
         .map(|n| {
-            wait(
-                &server,
-                &format!("DLOCK.MACQUIRE 3 k0 k{} k{} d{n} BLOCK 0", 1 + n % 3, 4 + n % 5),
-            )
+            server.wait(&format!("DLOCK.MACQUIRE 3 k0 k{} k{} d{n} BLOCK 0", 1 + n % 3, 4 + n % 5))
         })
         .collect();
-    let mut survivor = wait(&server, "DLOCK.MACQUIRE 9 k0 k1 k2 k3 k4 k5 k6 k7 k8 s BLOCK 0");
+    let mut survivor = server.wait("DLOCK.MACQUIRE 9 k0 k1 k2 k3 k4 k5 k6 k7 k8 s BLOCK 0");
     let mut calls = vec![args!["MULTI"], args!["DLOCK.RELEASE", "k0", "h"]];
     for waiter in &dying {
         calls.push(args!["CLIENT", "KILL", "ID", waiter.id()]);

@@ -1,6 +1,6 @@
 //! Events that grant a blocked MACQUIRE, and changes of its keys meanwhile.
 
-use super::{ask, clear, picture, tokens, wait};
+use super::{clear, picture, tokens};
 use crate::{
     args,
     support::{Blocked, Reply, SOON, Server, wait_until},
@@ -8,8 +8,8 @@ use crate::{
 
 /// Holds `busy` as `h` with a lease of a minute; `m` waits for that one and two free ones.
 fn scene(server: &Server) -> Blocked {
-    ask(server, "DLOCK.ACQUIRE busy h PX 60000").int();
-    wait(server, "DLOCK.MACQUIRE 3 f1 busy f2 m PX 50000 BLOCK 0")
+    server.ask("DLOCK.ACQUIRE busy h PX 60000").int();
+    server.wait("DLOCK.MACQUIRE 3 f1 busy f2 m PX 50000 BLOCK 0")
 }
 
 fn end(server: &Server, mut m: Blocked) {
@@ -20,7 +20,7 @@ fn end(server: &Server, mut m: Blocked) {
         let ttl = server.cmd(&["DLOCK.INFO", key]).field("ttl-ms").int();
         assert!((40_000..=50_000).contains(&ttl), "the lease begins with the grant: {ttl}");
     }
-    assert_eq!(ask(server, "DLOCK.MRELEASE 3 f1 f2 busy m").int(), 3);
+    assert_eq!(server.ask("DLOCK.MRELEASE 3 f1 f2 busy m").int(), 3);
     server.left_over_check();
 }
 
@@ -36,7 +36,7 @@ fn a_temporary_value_of_another_type_is_noticed_or_harmless() {
         args!["DEL", "f1"],
         args!["EXEC"],
     ]);
-    ask(&server, "DLOCK.RELEASE busy h").int();
+    server.ask("DLOCK.RELEASE busy h").int();
     let reply = m.expect_reply(SOON);
     if let redis::Value::ServerError(_) = &reply {
         assert!(reply.error().starts_with("WRONGTYPE "), "{}", reply.show());
@@ -52,8 +52,8 @@ fn a_temporary_value_of_another_type_is_noticed_or_harmless() {
 fn nothing_is_granted_while_writes_are_refused() {
     let server = Server::start();
     let mut m = scene(&server);
-    ask(&server, "DLOCK.RENEW busy h PX 100").int();
-    ask(&server, "CONFIG SET min-replicas-to-write 1").ok();
+    server.ask("DLOCK.RENEW busy h PX 100").int();
+    server.ask("CONFIG SET min-replicas-to-write 1").ok();
     wait_until("the end of the lease", || picture(&server, "busy") == "busy:-<m");
     for call in [
         "DLOCK.MACQUIRE 2 x1 x2 x",
@@ -62,11 +62,11 @@ fn nothing_is_granted_while_writes_are_refused() {
         "DLOCK.MRELEASE 1 busy h",
         "DLOCK.MRENEW 1 busy h",
     ] {
-        let refusal = ask(&server, call).error();
+        let refusal = server.ask(call).error();
         assert!(refusal.starts_with("NOREPLICAS "), "{call}: {refusal}");
     }
     m.assert_no_reply();
     assert_eq!(picture(&server, "f1 busy f2"), "f1:-<m busy:-<m f2:-<m");
-    ask(&server, "CONFIG SET min-replicas-to-write 0").ok();
+    server.ask("CONFIG SET min-replicas-to-write 0").ok();
     end(&server, m);
 }
