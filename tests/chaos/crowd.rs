@@ -7,11 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock_testing::{Reply as _, redis::Value};
+use dlock_testing::{Dice, Reply as _, redis::Value};
 
 use super::{
     call::Call,
-    dice::Dice,
     generate::{self, Scene, Seat},
     oracle::{ConnId, Oracle, Times, Violation},
     pipe::{Event, Pipe},

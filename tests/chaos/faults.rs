@@ -4,11 +4,10 @@ mod cluster;
 mod replicated;
 mod single;
 
-use dlock_testing::{Reply as _, Server, redis::Value};
+use dlock_testing::{Dice, Reply as _, Server, redis::Value};
 
 use super::{
     crowd::Crowd,
-    dice::Dice,
     oracle::Violation,
     world::{Kind, World},
 };

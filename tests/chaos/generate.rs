@@ -5,11 +5,10 @@ mod host;
 
 use std::{collections::VecDeque, rc::Rc, time::Instant};
 
-use dlock_testing::{Reply as _, redis::Value};
+use dlock_testing::{Dice, Reply as _, redis::Value};
 
 use super::{
     call::{Call, Form, Meaning, Mode},
-    dice::Dice,
     key::{Family, Key, Owner},
 };
 

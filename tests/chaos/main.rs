@@ -15,7 +15,6 @@
 mod call;
 mod checks;
 mod crowd;
-mod dice;
 mod faults;
 mod generate;
 mod key;

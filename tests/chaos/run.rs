@@ -6,10 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dlock_testing::Dice;
+
 use super::{
     checks,
     crowd::{Crowd, Doors},
-    dice::Dice,
     faults,
     generate::{Features, Scene, Seat, Weather},
     key,

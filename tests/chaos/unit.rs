@@ -3,11 +3,8 @@
 #![allow(dead_code, reason = "only a part of the program is here")]
 
 mod call;
-mod dice;
 mod key;
 mod oracle;
 
-#[path = "unit/dice.rs"]
-mod dice_tests;
 #[path = "unit/oracle.rs"]
 mod oracle_tests;

@@ -9,9 +9,9 @@ use std::{
 };
 
 use dlock_client::{Client, ErrorKind, Lost};
-use dlock_testing::{Nodes, Proxy, Reply as _, Server, Way};
+use dlock_testing::{Dice, Nodes, Proxy, Reply as _, Server, Way};
 
-use crate::support::{Dice, PATIENCE, Variant, number, quick, until, within};
+use crate::support::{PATIENCE, Variant, number, quick, until, within};
 
 /// One key on each of three nodes.
 fn keys_of(nodes: &Nodes) -> [String; 3] {
@@ -176,7 +176,7 @@ async fn slots_move_under_load() {
     for round in 0..26 {
         let slot = slots[round % slots.len()];
         let from = nodes.owner_of(slot).expect("all agree after each move");
-        let to = (from + 1 + usize::try_from(dice.roll(2)).unwrap()) % 3;
+        let to = (from + 1 + usize::try_from(dice.below(2)).unwrap()) % 3;
         tokio::task::block_in_place(|| nodes.move_slot(slot, from, to));
         if round % 6 == 5 {
             load.goes_on().await;

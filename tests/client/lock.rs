@@ -9,9 +9,9 @@ use std::{
 };
 
 use dlock_client::{Client, ErrorKind, Lost, Released};
-use dlock_testing::{Reply as _, SOON, args};
+use dlock_testing::{Dice, Reply as _, SOON, args};
 
-use crate::support::{Dice, Variant, start, until, within};
+use crate::support::{Variant, start, until, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_taken_and_given_back() {
@@ -141,7 +141,7 @@ async fn a_cancel_at_any_moment_leaves_nothing() {
             let busy = variant.lock(&client, "k");
             for n in 0..60 {
                 let holder = if n % 2 == 0 { Some(busy.acquire().await.unwrap()) } else { None };
-                let limit = Duration::from_micros(dice.roll(1_500));
+                let limit = Duration::from_micros(dice.below(1_500));
                 let cancelled = tokio::time::timeout(limit, lock.acquire());
                 let release = async {
                     if let Some(guard) = holder {
@@ -172,13 +172,13 @@ async fn a_named_owner_that_gives_up_and_asks_again_is_served() {
         let named = variant.lock(&client, "k").owner("me");
         for n in 0..25 {
             let holder = busy.acquire().await.unwrap();
-            let limit = Duration::from_micros(200 + dice.roll(2_000));
+            let limit = Duration::from_micros(200 + dice.below(2_000));
             assert!(tokio::time::timeout(limit, named.acquire()).await.is_err());
             let again = tokio::spawn({
                 let named = named.clone();
                 async move { named.acquire().await }
             });
-            tokio::time::sleep(Duration::from_micros(dice.roll(2_000))).await;
+            tokio::time::sleep(Duration::from_micros(dice.below(2_000))).await;
             holder.release().await.unwrap();
             let limit = SOON;
             let guard = tokio::time::timeout(limit, again).await;

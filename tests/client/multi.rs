@@ -6,9 +6,9 @@ use std::{
 };
 
 use dlock_client::{Client, ErrorKind, Lost, MultiLock, Released};
-use dlock_testing::{Proxy, Reply as _, SOON, Server};
+use dlock_testing::{Dice, Proxy, Reply as _, SOON, Server};
 
-use crate::support::{Dice, number, start, until, within};
+use crate::support::{number, start, until, within};
 
 fn waiters(server: &Server, key: &str) -> i64 {
     number(&server.cmd(&["DLOCK.INFO", key]), "waiters")
@@ -86,7 +86,7 @@ async fn a_cancelled_wait_for_several_leaves_nothing() {
     for n in 0..120 {
         let holder =
             if n % 2 == 0 { Some(client.lock("b").acquire().await.unwrap()) } else { None };
-        let limit = Duration::from_micros(dice.roll(1_500));
+        let limit = Duration::from_micros(dice.below(1_500));
         let cancelled = async {
             if n % 4 < 2 {
                 drop(tokio::time::timeout(limit, both.acquire()).await);

@@ -8,7 +8,7 @@ use std::sync::{
 use std::time::{Duration, Instant};
 
 use dlock_client::{Client, ErrorKind, Lost, QuorumGuard, QuorumLock, Released};
-use dlock_testing::{Server, wait_until};
+use dlock_testing::{Dice, Server, wait_until};
 
 use crate::support::{PATIENCE, until, within};
 
@@ -309,23 +309,19 @@ async fn worker(lock: QuorumLock, common: Arc<Common>) {
 }
 
 /// Kills and restarts servers for this time; at most two are down at once.
-fn havoc(servers: &mut [Server], mut random: u64, time: Duration) -> u32 {
-    let mut next = |below: u32| {
-        random =
-            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        u32::try_from(random >> 33).unwrap_or(0) % below
-    };
+fn havoc(servers: &mut [Server], seed: u64, time: Duration) -> u32 {
+    let mut dice = Dice::new(seed);
     let (start, mut kills) = (Instant::now(), 0);
     while start.elapsed() < time {
-        let first = next(5);
-        let second = (first + 1 + next(4)) % 5;
-        servers[first as usize].kill9();
-        std::thread::sleep(Duration::from_millis(next(150).into()));
-        servers[second as usize].kill9();
-        std::thread::sleep(Duration::from_millis(next(150).into()));
-        servers[first as usize].start_again();
-        servers[second as usize].start_again();
-        std::thread::sleep(Duration::from_millis(next(300).into()));
+        let first = dice.index(5);
+        let second = (first + 1 + dice.index(4)) % 5;
+        servers[first].kill9();
+        std::thread::sleep(dice.millis(150));
+        servers[second].kill9();
+        std::thread::sleep(dice.millis(150));
+        servers[first].start_again();
+        servers[second].start_again();
+        std::thread::sleep(dice.millis(300));
         kills += 2;
     }
     kills

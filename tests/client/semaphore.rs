@@ -9,9 +9,9 @@ use std::{
 };
 
 use dlock_client::{ErrorKind, Lost, Permit, Released, Semaphore};
-use dlock_testing::{Reply as _, Server};
+use dlock_testing::{Dice, Reply as _, Server};
 
-use crate::support::{Dice, WAITS, number, start, until, within};
+use crate::support::{WAITS, number, start, until, within};
 
 fn waiters(server: &Server) -> i64 {
     number(&server.cmd(&["DSEM.INFO", "k"]), "waiters")
@@ -121,7 +121,7 @@ async fn a_cancel_at_any_moment_leaves_no_permit() {
         let semaphore = client.semaphore("k").wait(wait).limit(1);
         for n in 0..60 {
             let holder = if n % 2 == 0 { Some(semaphore.acquire().await.unwrap()) } else { None };
-            let limit = Duration::from_micros(dice.roll(1_500));
+            let limit = Duration::from_micros(dice.below(1_500));
             let cancelled = tokio::time::timeout(limit, semaphore.acquire());
             let release = async {
                 if let Some(permit) = holder {

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dlock_client::{ClientBuilder, Lock, Lost};
-use dlock_testing::{Cut, Nodes, Proxy, Reply as _, Server, wait_until};
+use dlock_testing::{Cut, Dice, Nodes, Proxy, Reply as _, Server, wait_until};
 
 use crate::cluster::Load;
-use crate::support::{Dice, Variant, number, quick, until, within};
+use crate::support::{Variant, number, quick, until, within};
 
 /// Waiters retry by themselves only after half of this: later than any test waits.
 const NO_POLLING: Duration = Duration::from_mins(2);
@@ -404,7 +404,7 @@ async fn no_waiter_misses_its_grant() {
             None => any.slot(&keys[round % keys.len()]),
         };
         let from = nodes.owner_of(slot).expect("all agree after each move");
-        let to = (from + 1 + usize::try_from(dice.roll(2)).unwrap()) % 3;
+        let to = (from + 1 + usize::try_from(dice.below(2)).unwrap()) % 3;
         tokio::task::block_in_place(|| nodes.move_slot(slot, from, to));
         if round % 4 == 3 {
             load.goes_on().await;

@@ -37,35 +37,6 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) -> impl Future<Out
     }
 }
 
-/// A small generator: the same choices for the same seed.
-pub struct Dice(u64);
-
-impl Dice {
-    /// Seeded from `DLOCK_SEED`, else with `default`; prints the seed, so that a failure can be repeated.
-    pub fn seeded(default: u64) -> Dice {
-        let given = std::env::var("DLOCK_SEED").ok();
-        let seed = given.and_then(|seed| seed.parse().ok()).unwrap_or(default);
-        println!("DLOCK_SEED={seed}");
-        Dice(seed)
-    }
-
-    pub fn from(seed: u64) -> Dice {
-        Dice(seed)
-    }
-
-    pub fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
-    }
-
-    pub fn millis(&mut self, most: u64) -> Duration {
-        Duration::from_millis(self.roll(most + 1))
-    }
-}
-
 /// A client that detects a dead connection within half a second instead of three. (A new connection may take longer
 /// than that on a busy machine.)
 pub fn quick() -> ClientBuilder {

@@ -6,10 +6,10 @@ use crate::{
     args,
     scene::{Scene, block},
     support::{Client, Family, Heard, Kind, Nodes, Reply, SOON, Server, wait_until},
-    test_both_families,
+    test_both_families_at_once,
 };
 
-test_both_families! {
+test_both_families_at_once! {
     waiters_for_a_key_that_was_removed_are_told_to_ask_again
 }
 
@@ -31,7 +31,7 @@ fn waiters_for_a_key_that_was_removed_are_told_to_ask_again(family: Family) {
     for removal in ["DEL k", "UNLINK k", "PEXPIRE k 20", "FLUSHALL", "FLUSHALL ASYNC"] {
         println!("{removal}");
         let mut scene = Scene::set(&server, "k");
-        server.cmd(&removal.split(' ').collect::<Vec<_>>()).ok();
+        server.ask(removal).ok();
         assert_sent_away(&mut [&mut scene.first, &mut scene.last]);
         let told = scene.messages.next_text();
         let wanted = if removal.starts_with("FLUSH") {
@@ -79,18 +79,10 @@ fn leases_end_where_the_server_takes_every_call_for_one_across_slots() {
     server.left_over_check();
 }
 
-/// Two nodes, the first with all slots.
-fn two_nodes(settings: &[&str]) -> (Server, Server) {
-    let one = Server::with(settings).cluster().start();
-    let two = Server::with(&[]).cluster_without_slots().start();
-    one.meet(&two);
-    two.wait_cluster_ok();
-    (one, two)
-}
-
 #[test]
 fn a_lock_moves_with_its_slot_and_its_waiters_are_told_to_ask_there() {
-    let (one, two) = two_nodes(&[]);
+    let one = Server::with(&[]).cluster().start();
+    let two = one.join(Server::with(&[]));
     let slot = one.slot("k");
     let mut scene = Scene::set(&one, "k");
     let bystander_key = "other";
@@ -127,7 +119,8 @@ fn a_lock_moves_with_its_slot_and_its_waiters_are_told_to_ask_there() {
 /// During a quarantine there are waiters for keys that do not exist: no key event tells that their slot has moved.
 #[test]
 fn waiters_for_keys_that_are_not_there_notice_that_their_slot_has_gone() {
-    let (one, two) = two_nodes(&["dlock.restart-quarantine-ms", "60000"]);
+    let one = Server::with(&["dlock.restart-quarantine-ms", "60000"]).cluster().start();
+    let two = one.join(Server::with(&[]));
     let slot = one.slot("k");
     let (mut blocked, mut queued, mut stays) = (one.client(), one.client(), one.client());
     block(&one, &mut blocked, &args!["DLOCK.ACQUIRE", "k", "blocked", "BLOCK", 0]);
@@ -196,7 +189,8 @@ fn a_slot_with_locks_is_not_moved_as_a_whole() {
     if !Kind::of_binary().at_least((99, 0), (9, 0)) {
         return;
     }
-    let (one, two) = two_nodes(&[]);
+    let one = Server::with(&[]).cluster().start();
+    let two = one.join(Server::with(&[]));
     let slot = one.slot("k").to_string();
     let mut scene = Scene::set(&one, "k");
     let to_two = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &slot, &slot, "NODE", &two.node_id()];

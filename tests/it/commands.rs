@@ -172,7 +172,7 @@ fn the_server_finds_the_keys() {
 }
 
 /// A connection of a user with these rules and no others.
-fn user(server: &Server, rules: &[&str]) -> crate::support::Client {
+pub fn user(server: &Server, rules: &[&str]) -> crate::support::Client {
     let all = [&["ACL", "SETUSER", "u", "reset", "on", "nopass"], rules].concat();
     server.cmd(&all).ok();
     let mut client = server.client();

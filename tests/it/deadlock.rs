@@ -101,43 +101,6 @@ fn earlier_waiters_are_waited_for() {
 }
 
 #[test]
-fn ended_holds_and_other_keys_close_no_cycle() {
-    let server = Server::start();
-    let mut client = server.client();
-    // The same names in another database are other locks.
-    hold(&mut client, "k1", "a");
-    client.cmd(&["SELECT", "1"]).ok();
-    hold(&mut client, "k1", "z");
-    hold(&mut client, "k2", "b");
-    client.cmd(&["DLOCK.ACQUIRE", "k1", "b", "QUEUE", "60000"]).ok();
-    assert!(client.cmd(&["DLOCK.ACQUIRE", "k2", "a", "QUEUE", "60000"]).is_null());
-    client.cmd(&["DLOCK.CANCEL", "k2", "a"]).ok();
-    client.cmd(&["DLOCK.CANCEL", "k1", "b"]).ok();
-    client.cmd(&["FLUSHALL"]).ok();
-    // A wait whose timeout elapses in the same turn of the server's loop as the search.
-    hold(&mut client, "k1", "a");
-    hold(&mut client, "k2", "b");
-    let mut late = server.client();
-    late.cmd(&["SELECT", "1"]).ok();
-    late.send(&["DLOCK.ACQUIRE", "k1", "b", "BLOCK", "30"]);
-    server.wait_blocked(1);
-    let replies = client.pipeline(&[
-        args!["DEBUG", "SLEEP", "0.05"],
-        args!["DLOCK.ACQUIRE", "k2", "a", "QUEUE", 60_000],
-    ]);
-    assert!(replies[1].is_null(), "{}", replies[1].show());
-    assert!(late.reply(SOON).is_null());
-    client.cmd(&["DLOCK.CANCEL", "k2", "a"]).ok();
-    // An owner does not wait for itself.
-    hold(&mut client, "k1", "a");
-    client.cmd(&["DLOCK.ACQUIRE", "k2", "a", "QUEUE", "60000"]).ok();
-    assert!(client.cmd(&["DLOCK.ACQUIRE", "k2", "a", "QUEUE", "60000"]).is_null());
-    client.cmd(&["DLOCK.CANCEL", "k2", "a"]).ok();
-    client.cmd(&["FLUSHALL"]).ok();
-    server.left_over_check();
-}
-
-#[test]
 fn it_can_be_turned_off() {
     let server = Server::with(&["dlock.deadlock-detection", "no"]).start();
     let mut client = server.client();

@@ -3,15 +3,12 @@
 
 use crate::{
     args,
-    support::{Blocked, Family, Kind, Reply, SOON, Server, wait_until},
+    support::{Blocked, Family, Kind, Reply, SOON, Server},
     test_both_families,
 };
 
 test_both_families! {
     a_grant_that_cannot_be_sent_goes_to_the_next
-    it_stays_when_the_request_was_resent_in_time
-    only_the_unreported_count_is_undone
-    with_queue_the_place_stays_or_the_grant_of_a_fair_lock
     a_late_unblock_takes_no_grant
     three_hundred_dying_waiters_lose_nothing
 }
@@ -34,24 +31,13 @@ impl Scene {
         Scene { server, b, c, before }
     }
 
-    /// `a` releases, `between` runs, and the connection of `b` is killed, all in one turn. Returns the replies to
-    /// `between`.
-    fn release_and_kill(&self, between: &[&[&str]]) -> Vec<redis::Value> {
-        let id = self.b.id().to_string();
-        let release: &[&str] = &["DLOCK.RELEASE", "k", "a"];
-        let kill: &[&str] = &["CLIENT", "KILL", "ID", &id];
-        let all = [&[release], between, &[kill]].concat();
-        let calls: Vec<Vec<&str>> = all.into_iter().map(<[&str]>::to_vec).collect();
-        let mut replies = self.server.client().pipeline(&calls);
-        assert_eq!(replies.remove(0).int(), 0);
-        assert_eq!(replies.pop().map(|killed| killed.int()), Some(1));
-        replies
-    }
-
-    fn holds(&self, owner: &str) -> i64 {
-        let info = self.server.cmd(&["DLOCK.INFO", "k"]);
-        assert_eq!(info.field("owner").text(), owner);
-        info.field("holds").int()
+    /// `a` releases, and the connection of `b` is killed, all in one turn.
+    fn release_and_kill(&mut self) {
+        let kill = args!["CLIENT", "KILL", "ID", self.b.id()];
+        let calls = [args!["DLOCK.RELEASE", "k", "a"], kill];
+        let replies = self.server.client().pipeline(&calls);
+        assert_eq!((replies[0].int(), replies[1].int()), (0, 1));
+        self.b.expect_closed_without_reply();
     }
 
     /// `c` gets the lock, and nothing is left.
@@ -66,8 +52,7 @@ impl Scene {
 fn a_grant_that_cannot_be_sent_goes_to_the_next(family: Family) {
     for options in [&[][..], &["REQID", "r"], &["BIND", "0"], &["BIND", "60000", "LABEL", "x"]] {
         let mut scene = Scene::new(family, options);
-        scene.release_and_kill(&[]);
-        scene.b.expect_closed_without_reply();
+        scene.release_and_kill();
         scene.end();
     }
     // In a transaction the same.
@@ -80,83 +65,6 @@ fn a_grant_that_cannot_be_sent_goes_to_the_next(family: Family) {
     ]);
     assert_eq!(replies[3].show(), "[(integer) 0, (integer) 1]");
     scene.b.expect_closed_without_reply();
-    scene.end();
-}
-
-fn it_stays_when_the_request_was_resent_in_time(family: Family) {
-    let mut scene = Scene::new(family, &["REQID", "r"]);
-    let resent: &[&str] = &["DLOCK.ACQUIRE", "k", "b", "REQID", "r", "BLOCK", "0"];
-    let token = scene.release_and_kill(&[resent])[0].int();
-    scene.b.expect_closed_without_reply();
-    assert_eq!(scene.server.cmd(&args!["DLOCK.CHECK", "k", token]).int(), 1);
-    assert_eq!(scene.holds("b"), 1);
-    scene.c.assert_no_reply();
-    assert_eq!(scene.server.cmd(&["DLOCK.RELEASE", "k", "b"]).int(), 0);
-    scene.end();
-}
-
-fn only_the_unreported_count_is_undone(family: Family) {
-    // Commands of the owner on another connection meanwhile, and the number of its holds afterwards.
-    for (meanwhile, holds) in [
-        (&[&["DLOCK.ACQUIRE", "k", "b"][..]][..], 1),
-        (&[&["DLOCK.ACQUIRE", "k", "b"], &["DLOCK.ACQUIRE", "k", "b"]], 2),
-        (&[&["DLOCK.RENEW", "k", "b"]], 1),
-        (&[&["DLOCK.ACQUIRE", "k", "b"], &["DLOCK.RELEASE", "k", "b"]], 1),
-        (&[&["DLOCK.RELEASE", "k", "b"]], 0),
-    ] {
-        let mut scene = Scene::new(family, &["REQID", "r"]);
-        for reply in scene.release_and_kill(meanwhile) {
-            reply.ok();
-        }
-        scene.b.expect_closed_without_reply();
-        for left in (0..holds).rev() {
-            assert_eq!(scene.holds("b"), left + 1, "{meanwhile:?}");
-            assert_eq!(scene.server.cmd(&["DLOCK.RELEASE", "k", "b"]).int(), left);
-        }
-        scene.end();
-    }
-}
-
-fn with_queue_the_place_stays_or_the_grant_of_a_fair_lock(family: Family) {
-    if family == Family::Fair { it_waits_to_be_claimed(family) } else { the_place_stays(family) }
-}
-
-fn the_place_stays(family: Family) {
-    let Scene { server, mut b, mut c, .. } = {
-        let scene = Scene::new(family, &["QUEUE", "40000", "EX", "90"]);
-        scene.release_and_kill(&[]);
-        scene
-    };
-    b.expect_closed_without_reply();
-    c.expect_reply(SOON).int();
-    let rows = server.cmd(&["DLOCK.WAITERS", "k"]).items();
-    assert_eq!(rows.len(), 1);
-    assert_eq!((rows[0].field("owner").text(), rows[0].field("client-id").int()), ("b".into(), 0));
-    let mut again = server.client();
-    assert!(again.cmd(&["DLOCK.ACQUIRE", "k", "b", "QUEUE", "40000"]).is_null());
-    assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "c"]).int(), 0);
-    assert!(again.cmd(&["DLOCK.ACQUIRE", "k", "b"]).int() > 0);
-    assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "b"]).int(), 0);
-    assert_eq!(server.info_number("dlock", "grants_in_flight"), 0);
-    drop(again);
-    server.left_over_check();
-}
-
-fn it_waits_to_be_claimed(family: Family) {
-    let mut scene = Scene::new(family, &["QUEUE", "40000", "EX", "90"]);
-    scene.release_and_kill(&[]);
-    scene.b.expect_closed_without_reply();
-    assert_eq!(scene.holds("b"), 1);
-    let info = scene.server.cmd(&["DLOCK.INFO", "k"]);
-    assert!((1..=40_000).contains(&info.field("ttl-ms").int()), "{}", info.show());
-    assert_eq!(scene.server.cmd(&["DLOCK.ACQUIRE", "k", "b"]).int(), info.field("token").int());
-    assert_eq!(scene.holds("b"), 1);
-    scene.server.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
-    scene.end();
-    let mut scene = Scene::new(family, &["QUEUE", "30", "EX", "90"]);
-    scene.release_and_kill(&[]);
-    scene.b.expect_closed_without_reply();
-    wait_until("the place to end", || scene.server.info_number("dlock", "unclaimed") == 1);
     scene.end();
 }
 
@@ -214,4 +122,33 @@ fn three_hundred_dying_waiters_lose_nothing(family: Family) {
         waiter.expect_closed_without_reply();
     }
     server.left_over_check();
+}
+
+/// Grants of other kinds go to the next waiter, too.
+#[test]
+fn a_grant_of_any_kind_that_cannot_be_sent_goes_to_the_next() {
+    let server = Server::start();
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    for (taken, wish, back) in [
+        ("DRW.ACQUIRE k a WRITE", "DRW.ACQUIRE k OWNER WRITE BLOCK 0", "DRW.RELEASE k a WRITE"),
+        ("DLOCK.ACQUIRE k a", "DLOCK.MACQUIRE 2 l k OWNER BLOCK 0 REQID r", "DLOCK.RELEASE k a"),
+        ("DLOCK.ACQUIRE k a", "DLOCK.ANYACQUIRE 1 k OWNER BLOCK 0", "DLOCK.RELEASE k a"),
+        ("DSEM.TAKE k", "DSEM.ACQUIRE k OWNER BLOCK 0", "DSEM.GIVE k"),
+        ("DSEM.TAKE k", "DSEM.TAKE k BLOCK 0", "DSEM.GIVE k"),
+    ] {
+        println!("{wish}");
+        if taken.starts_with("DSEM") {
+            server.cmd(&["DSEM.INIT", "k", "1"]).int();
+        }
+        server.ask(taken).int();
+        let [mut lost, mut next] =
+            ["b", "c"].map(|owner| server.block(&words(&wish.replace("OWNER", owner))));
+        let kill = words(&format!("CLIENT KILL ID {}", lost.id()));
+        server.client().pipeline(&[words(back), kill]);
+        lost.expect_closed_without_reply();
+        next.expect_reply(SOON).ok();
+        assert_eq!(server.info_number("dlock", "grants_in_flight"), 0);
+        server.cmd(&["FLUSHALL"]).ok();
+        server.left_over_check();
+    }
 }

@@ -1,4 +1,5 @@
-//! Exactly one holder, growing tokens and strict order of arrival, while waiters are interfered with in every way.
+//! Exactly one holder (or only readers), growing tokens and strict order of arrival, while waiters are interfered with
+//! in every way.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,21 +11,17 @@ use dlock_core::state::lock::Lock;
 use redis::Value;
 use std::{
     collections::HashMap,
-    panic::resume_unwind,
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    thread,
     time::{Duration, Instant},
 };
 
 use crate::{
     args,
     records::decode,
-    support::{
-        Blocked, Client, Family, Heard, Kind, LIMIT, ReplicaTap, Reply, SOON, Server, wait_until,
+    storm::{
+        Certain, LONG, Meddling, Rounds, Storm, Worker, assert_happened, assert_replica_is_equal,
+        is_grant,
     },
+    support::{Blocked, Family, Kind, ReplicaTap, Reply, SOON, Server, wait_until},
     test_both_families,
 };
 
@@ -35,220 +32,184 @@ test_both_families! {
 }
 
 /// The writer of a resource that refuses tokens older than the newest it has seen.
-const FENCED_WRITE: &str = "redis.call('DLOCK.CHECK', KEYS[1], ARGV[1])
+const FENCED_WRITE: &str = "redis.call(ARGV[2] .. '.CHECK', KEYS[1], ARGV[1])
     if (tonumber(redis.call('GET', KEYS[2]) or '0')) > tonumber(ARGV[1]) then return redis.error_reply('OLD token') end
     return redis.call('SET', KEYS[2], ARGV[1])";
 
-/// Minimum number of grants in a storm.
-const ENOUGH: usize = 150;
+/// What a writer takes, and all readers together may take.
+const ALL: u64 = 1_000;
 
-/// A small generator: the same choices for the same seed, in any interleaving.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, sides: u64) -> u64 {
-        // xorshift64*
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
-    }
+/// Locks in a storm: `DLOCK`, `DFAIR` or `DRW`.
+struct Locks {
+    family: &'static str,
+    certain: Vec<Certain>,
 }
 
-/// The certain holder of a lock, and until when: from the reply until the end of a lease that began with the request.
-type Certain = Mutex<Option<(String, Instant)>>;
+struct Wish<'a> {
+    lock: usize,
+    key: String,
+    owner: &'a str,
+    /// Other locks than read-write locks have writers only.
+    mode: &'static str,
+    lease: u64,
+    is_bound: bool,
+}
 
-/// One of two hundred workers: a connection for requests, and a second one that interferes.
-struct Worker<'a> {
-    server: &'a Server,
-    locks: &'a [Certain],
-    name: usize,
-    dice: Dice,
-    main: Client,
-    second: Client,
+impl Rounds for Locks {
     /// Every granted token, with the lock and the owner.
-    grants: Vec<(u64, usize, String)>,
+    type Notes = Vec<(u64, String, String)>;
+
+    /// Requests a lock, interferes, works under the lock, and perhaps releases it.
+    fn round(&self, worker: &mut Worker<'_, Self::Notes>, owner: &str) -> usize {
+        let before = worker.notes.len();
+        let dice = &mut worker.dice;
+        let lock = dice.index(self.certain.len());
+        let is_short = dice.one_in(5);
+        let mut wish = Wish {
+            lock,
+            key: format!("k{lock}"),
+            owner,
+            mode: if self.is_rw() && !dice.one_in(3) { "READ" } else { "WRITE" },
+            lease: if is_short { 1 + dice.below(25) } else { LONG },
+            is_bound: dice.one_in(5),
+        };
+        let is_held = self.attempt(worker, &wish);
+        // Some readers upgrade to write, and some of those fail: two cannot both upgrade.
+        if is_held && wish.mode == "READ" && worker.dice.one_in(3) {
+            wish.mode = "WRITE";
+            self.attempt(worker, &wish);
+        }
+        if is_held && wish.is_bound && worker.dice.one_in(3) {
+            // Its bound holds end at once.
+            worker.hang_up();
+        } else if !is_short || worker.dice.one_in(2) {
+            // A short lease may expire by itself; a long one would delay all other workers.
+            self.let_go(worker, &wish);
+        }
+        worker.notes.len() - before
+    }
 }
 
-impl Worker<'_> {
-    /// Runs until the time is over; on a busy machine, until enough has happened.
-    fn run(mut self, until: Instant, granted: &AtomicUsize) -> Vec<(u64, usize, String)> {
-        let mut round = 0;
-        while Instant::now() < until
-            || (granted.load(Relaxed) < ENOUGH && Instant::now() < until + LIMIT)
-        {
-            let before = self.grants.len();
-            self.round(&format!("w{}.{round}", self.name));
-            granted.fetch_add(self.grants.len() - before, Relaxed);
-            round += 1;
-        }
-        self.grants
+impl Locks {
+    fn is_rw(&self) -> bool {
+        self.family == "DRW"
     }
 
-    /// One attempt: requests the lock, interferes, works under the lock, and perhaps releases it.
-    fn round(&mut self, owner: &str) {
-        let lock = usize::try_from(self.dice.below(self.locks.len() as u64)).unwrap();
-        let key = format!("k{lock}");
-        let interference = self.dice.below(100);
-        let is_short = self.dice.below(10) == 0 || (85..95).contains(&interference);
-        let lease = if is_short { 1 + self.dice.below(25) } else { 20_000 };
-        let block = 1 + self.dice.below(150);
-        let mut call =
-            args!["DLOCK.ACQUIRE", &key, owner, "PX", lease, "BLOCK", block, "REQID", "r"];
-        let is_bound = interference >= 85 && self.dice.below(2) == 0;
-        if is_bound {
+    fn call(&self, verb: &str, wish: &Wish<'_>) -> Vec<Vec<u8>> {
+        let mut call = args![format!("{}.{verb}", self.family), wish.key, wish.owner];
+        if self.is_rw() && verb != "CANCEL" {
+            call.extend(args![wish.mode]);
+        }
+        call
+    }
+
+    /// Requests the lock, interferes, and works under the lock if it was granted.
+    fn attempt(
+        &self,
+        worker: &mut Worker<'_, Vec<(u64, String, String)>>,
+        wish: &Wish<'_>,
+    ) -> bool {
+        let mut meddling = Meddling::pick(&mut worker.dice);
+        if wish.is_bound && meddling == Meddling::Repeat {
+            // It would move the binding to its connection.
+            meddling = Meddling::Not;
+        }
+        let dice = &mut worker.dice;
+        // After its connection was given up, no owner would release the grant.
+        let lease = if meddling == Meddling::GiveUp { 1 + dice.below(25) } else { wish.lease };
+        let mut call = self.call("ACQUIRE", wish);
+        call.extend(args!["PX", lease, "BLOCK", 1 + dice.below(150), "REQID", wish.mode]);
+        if wish.is_bound {
             call.extend(args!["BIND", 0]);
         }
-        if interference >= 95 {
+        if dice.one_in(20) {
             call.extend(args!["QUEUE", 100]);
         }
-        let sent = Instant::now();
-        self.main.send(&call);
-        thread::sleep(Duration::from_micros(self.dice.below(4_000)));
-        let (first, again) = self.interfere(interference, &call);
-        let tokens: Vec<u64> =
-            [first, again].into_iter().flatten().filter_map(|reply| token(&reply)).collect();
-        self.grants.extend(tokens.iter().map(|&token| (token, lock, owner.to_owned())));
-        if let Some(&token) = tokens.last() {
-            let until = sent + Duration::from_millis(lease);
-            self.work(lock, &key, owner, token, until, is_bound);
-        }
-        if interference >= 95 {
-            self.second.cmd(&["DLOCK.CANCEL", &key, owner]).ok();
-        }
-        // A short lease may expire by itself; a long one would delay all other workers.
-        if !is_short || self.dice.below(2) == 0 {
-            let call = args!["DLOCK.RELEASE", &key, owner, "ALL", "REQID", "end"];
-            for _ in 0..=self.dice.below(2) {
-                let reply = self.second.cmd(&call);
-                assert!(reply == Value::Int(0) || reply.error().starts_with("NOTHELD "));
-            }
-        }
-        // A blocked call gets exactly one reply: the next reply is that to the next call.
-        assert_eq!(self.main.cmd(&["ECHO", owner]).text(), owner);
-    }
-
-    /// Interferes with the waiting call. Returns its reply, if any, and that to a repeat on the second connection.
-    fn interfere(&mut self, what: u64, call: &[Vec<u8>]) -> (Option<Value>, Option<Value>) {
-        let id = self.main.id().to_string();
-        let mode = ["TIMEOUT", "ERROR"][usize::try_from(self.dice.below(2)).unwrap()];
-        let mut again = None;
-        match what {
-            40..50 if mode == "ERROR" => drop(self.second.cmd(&["DLOCK.UNBLOCK", &id, mode]).ok()),
-            40..50 => drop(self.second.cmd(&["DLOCK.UNBLOCK", &id]).ok()),
-            50..60 if Kind::of_binary().client_unblock_is_safe() => {
-                self.second.cmd(&["CLIENT", "UNBLOCK", &id, mode]).ok();
-            }
-            60..75 => again = Some(self.second.cmd(call)),
-            75..90 => {
-                self.second.cmd(&["CLIENT", "KILL", "ID", &id]).ok();
-                let answered = match self.main.hear(LIMIT) {
-                    Heard::Reply(reply) => Some(reply),
-                    _ => None,
-                };
-                self.main.expect_closed();
-                self.main = self.server.client();
-                return (answered, None);
-            }
-            90..95 => {
-                self.main = self.server.client();
-                return (None, None);
-            }
-            _ => {}
-        }
-        (Some(self.main.reply(LIMIT)), again)
+        let until = Instant::now() + Duration::from_millis(wish.lease);
+        let replies = worker.ask(&call, meddling);
+        // SPENT: a repeat of a granted request whose short lease has expired since.
+        let errors = if self.is_rw() { &["SPENT ", "DEADLOCK "][..] } else { &["SPENT "] };
+        let granted = replies.iter().filter(|reply| is_grant(reply, errors));
+        let tokens: Vec<u64> = granted.map(|token| u64::try_from(token.int()).unwrap()).collect();
+        let grant = |&token: &u64| (token, wish.key.clone(), wish.owner.to_owned());
+        worker.notes.extend(tokens.iter().map(grant));
+        let Some(&token) = tokens.last() else { return false };
+        self.work(worker, wish, (token, until));
+        true
     }
 
     /// Work of a holder while it is sure of the lock.
-    fn work(
-        &mut self,
-        lock: usize,
-        key: &str,
-        owner: &str,
-        token: u64,
-        until: Instant,
-        is_bound: bool,
-    ) {
-        if !is_bound && Instant::now() < until {
-            let mut certain = self.locks[lock].lock().unwrap();
-            if let Some((other, end)) = certain.as_ref() {
-                assert!(*end <= Instant::now(), "{other} and {owner} both hold {key}");
+    fn work<N>(&self, worker: &mut Worker<'_, N>, wish: &Wish<'_>, grant: (u64, Instant)) {
+        let (token, until) = grant;
+        let certain = &self.certain[wish.lock];
+        let takes = if wish.mode == "READ" { 1 } else { ALL };
+        if !wish.is_bound {
+            certain.add(wish.owner, wish.mode, takes, until);
+        }
+        let checked = if wish.mode == "READ" {
+            worker.second.cmd(&args!["DRW.CHECK", wish.key, token])
+        } else {
+            let guard = format!("guard:{}", wish.key);
+            let call = args!["EVAL", FENCED_WRITE, 2, wish.key, guard, token, self.family];
+            worker.second.cmd(&call)
+        };
+        if let Value::ServerError(_) = checked {
+            let error = checked.error();
+            let may_be_over = wish.is_bound || Instant::now() >= until;
+            assert!(error.starts_with("STALE ") && may_be_over, "{error}");
+        }
+        // It may keep its other mode.
+        if worker.dice.one_in(2) {
+            worker.pause(2_000);
+        }
+        if wish.lease < LONG {
+            certain.forget(wish.owner, &[wish.mode]);
+        }
+    }
+
+    fn let_go<N>(&self, worker: &mut Worker<'_, N>, wish: &Wish<'_>) {
+        let modes = ["READ", "WRITE"];
+        self.certain[wish.lock].forget(wish.owner, &modes);
+        worker.second.cmd(&self.call("CANCEL", wish)).int();
+        for mode in if self.is_rw() { &modes[..] } else { &modes[1..] } {
+            let mut call = self.call("RELEASE", &Wish { mode, key: wish.key.clone(), ..*wish });
+            call.extend(args!["ALL", "REQID", format!("end {mode}")]);
+            for _ in 0..=worker.dice.below(2) {
+                let reply = worker.second.cmd(&call);
+                assert!(reply == Value::Int(0) || reply.error().starts_with("NOTHELD "));
             }
-            *certain = Some((owner.to_owned(), until));
-        }
-        let guard = format!("guard:{key}");
-        let script = FENCED_WRITE.replace("DLOCK", self.server.family().name());
-        let written = self.second.cmd(&args!["EVAL", script, 2, key, guard, token]);
-        if let Value::ServerError(_) = written {
-            let error = written.error();
-            assert!(
-                error.starts_with("STALE ") && (is_bound || Instant::now() >= until),
-                "{error}"
-            );
-        }
-        let mut certain = self.locks[lock].lock().unwrap();
-        certain.take_if(|(holder, _)| holder == owner);
-    }
-}
-
-/// The token in a reply to ACQUIRE; checks that any other reply is possible for such a call.
-pub fn token(reply: &Value) -> Option<u64> {
-    match reply {
-        Value::Int(token) => Some(u64::try_from(*token).unwrap()),
-        Value::Nil => None,
-        other => {
-            let error = other.error();
-            // SPENT: a repeat of a granted request whose short lease has expired since.
-            let possible = ["UNBLOCKED ", "MOVING ", "REPLACED ", "SPENT "];
-            assert!(possible.iter().any(|code| error.starts_with(code)), "{error}");
-            None
         }
     }
 }
 
-fn storm(family: Family, locks: usize, seed: u64) {
-    println!("{family:?}, seed {seed}");
+/// A storm of `workers` connections over `locks` locks.
+pub fn storm(family: &'static str, workers: usize, locks: usize, seed: u64) {
+    let speaking = Family::ALL.into_iter().find(|other| other.name() == family);
     // Few of the killed workers return: their places must not delay the others.
-    let server = family.with(&["dlock.fair-grace-ms", "30"]).start();
+    let setup = speaking.unwrap_or(Family::Lock).with(&["dlock.fair-grace-ms", "30"]);
+    let server = setup.start();
+    let replica = Server::with(&[]).replica_of(&server).start();
     let mut tap = ReplicaTap::attach(&server);
-    let certain: Vec<Certain> = (0..locks).map(|_| Certain::default()).collect();
-    let until = Instant::now() + Duration::from_millis(2_500);
-    let granted = AtomicUsize::new(0);
-    let grants: Vec<(u64, usize, String)> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..200)
-            .map(|name| {
-                let worker = Worker {
-                    server: &server,
-                    locks: &certain,
-                    name,
-                    dice: Dice((seed << 16) + name as u64 + 1),
-                    main: server.client(),
-                    second: server.client(),
-                    grants: Vec::new(),
-                };
-                scope.spawn(|| worker.run(until, &granted))
-            })
-            .collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
-    });
+    let rounds = Locks { family, certain: (0..locks).map(|_| Certain::new(ALL)).collect() };
+    let lasts = Duration::from_millis(2_500);
+    let storm = Storm { server: &server, seed, workers, lasts, enough: 150 };
+    let grants = storm.blow(&rounds, || {});
     for lock in 0..locks {
         server.cmd(&["DEL", &format!("guard:k{lock}")]).ok();
     }
-    let history = history(&tap.commands(&server));
-    assert!(grants.len() >= ENOUGH, "only {} grants", grants.len());
-    for (token, lock, owner) in grants {
-        assert_eq!(history.get(&token), Some(&(format!("k{lock}"), owner)), "token {token}");
+    if !rounds.is_rw() {
+        let history = history(&tap.commands(&server));
+        for (token, key, owner) in grants.into_iter().flatten() {
+            assert_eq!(history.get(&token), Some(&(key, owner)), "token {token}");
+        }
+        let counted = |field| usize::try_from(server.info_number("dlock", field)).unwrap();
+        let granted = counted("grants_at_once") + counted("grants_after_waiting");
+        assert_eq!(history.len(), granted);
     }
-    let info = server.info("dlock");
-    let counted = |field: &str| info[field].parse::<usize>().unwrap();
-    let granted = counted("grants_at_once") + counted("grants_after_waiting");
-    assert_eq!(history.len(), granted, "{info:?}");
-    for outcome in ["grants_after_waiting", "timeouts", "expiries", "releases", "replaced"] {
-        assert!(counted(outcome) > 0, "{outcome} did not happen: {info:?}");
-    }
+    let outcomes =
+        ["grants_after_waiting", "timeouts", "expiries", "releases", "replaced", "disconnected"];
+    assert_happened(&server, &outcomes);
+    assert_replica_is_equal(&server, &replica);
     server.left_over_check();
 }
 
@@ -273,19 +234,28 @@ fn history(commands: &[Vec<Vec<u8>>]) -> HashMap<u64, (String, String)> {
 }
 
 fn two_hundred_connections_over_one_lock(family: Family) {
-    storm(family, 1, 7);
+    storm(family.name(), 200, 1, 7);
 }
 
 fn two_hundred_connections_over_fifty_locks(family: Family) {
-    storm(family, 50, 11);
+    storm(family.name(), 200, 50, 11);
+}
+
+#[test]
+fn a_hundred_connections_over_one_rw_lock() {
+    storm("DRW", 100, 1, 3);
+}
+
+#[test]
+fn a_hundred_connections_over_twenty_rw_locks() {
+    storm("DRW", 100, 20, 5);
 }
 
 #[test]
 #[ignore = "soak"]
 fn soak_many_storms() {
-    for seed in 100..130 {
-        let family = Family::ALL[usize::from(seed % 2 == 1)];
-        storm(family, 1 + usize::try_from(seed % 60).unwrap(), seed);
+    for (seed, family) in (100..145).zip(["DLOCK", "DFAIR", "DRW"].into_iter().cycle()) {
+        storm(family, 200, 1 + usize::try_from(seed % 60).unwrap(), seed);
     }
 }
 

@@ -225,9 +225,7 @@ fn migrate_carries_the_queue() {
 fn a_slot_that_moves_takes_queues_along() {
     let grace = ["dlock.fair-grace-ms", "60000"];
     let one = Family::Fair.with(&grace).cluster().start();
-    let two = Family::Fair.with(&grace).cluster_without_slots().start();
-    one.meet(&two);
-    two.wait_cluster_ok();
+    let two = one.join(Family::Fair.with(&grace));
     let mut at = Mixed::line_up(&one);
     let slot = one.slot("k");
     one.begin_slot_move(slot, &two);

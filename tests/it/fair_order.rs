@@ -12,8 +12,7 @@ use crate::{
     queue::{owner, queue},
     restart::LATE,
     scene::assert_sent_away,
-    support::{Client, Family, Heard, Reply, SOON, Server, wait_until},
-    workload::Dice,
+    support::{Client, Dice, Family, Heard, Reply, SOON, Server, wait_until},
 };
 
 /// Owners leave and return repeatedly, from one server to the next; the order of arrival stays.
@@ -25,7 +24,7 @@ fn the_order_of_arrival_outlasts_everything() {
     let mut one = Family::Fair.with(&settings).start();
     let two = Family::Fair.with(&settings).replica_of(&one).start();
     one.cmd(&["DLOCK.ACQUIRE", "k", "h", "PX", "600000"]).int();
-    let mut dice = Dice(17);
+    let mut dice = Dice::new(17);
     let come = |server: &Server, name: &str, dice: &mut Dice| {
         let how: &[&str] = match dice.below(3) {
             0 => &["BLOCK", "0"],

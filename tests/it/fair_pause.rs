@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::{
     args,
+    fair::lose,
     queue::{owner, queue},
-    restart::{LATE, each},
+    restart::LATE,
     scene::assert_lasted,
-    support::{Blocked, Family, Heard, ReplicaTap, Reply, SOON, Server, wait_until},
+    support::{Blocked, Family, Heard, ReplicaTap, Reply, SOON, Server, each, wait_until},
 };
 
 fn start(grace_ms: &str) -> Server {
@@ -27,16 +28,6 @@ fn block(server: &Server, owner: &str, ms: &str) -> Blocked {
     server.block(&["DLOCK.ACQUIRE", "k", owner, "BLOCK", ms])
 }
 
-/// Closes the connection of a blocked call; returns when the server knows.
-#[track_caller]
-fn lose(server: &Server, blocked: Blocked) {
-    let id = blocked.id().to_string();
-    blocked.hang_up();
-    wait_until("the connection to be lost", || {
-        server.cmd(&["CLIENT", "LIST", "ID", &id]).text().is_empty()
-    });
-}
-
 #[test]
 fn a_pause_extends_the_grace_of_disconnected_owners() {
     const GRACE: u64 = 2_000;
@@ -50,13 +41,13 @@ fn a_pause_extends_the_grace_of_disconnected_owners() {
         let mut next = block(&server, "next", "0");
         let begun;
         if lost_before {
-            lose(&server, lost);
+            lose(&server, lost, false);
             begun = pause(&server, PAUSE, mode);
         } else {
             begun = pause(&server, PAUSE, mode);
             // In a full pause the server answers no client.
             if mode == "WRITE" {
-                lose(&server, lost);
+                lose(&server, lost, false);
             } else {
                 lost.hang_up();
             }

@@ -32,7 +32,7 @@ impl Pair {
 
     #[track_caller]
     fn block(&self, call: &str) -> Blocked {
-        self.primary.block(&call.split(' ').collect::<Vec<_>>())
+        self.primary.wait(call)
     }
 
     /// Checks that both are equal, that their data changed since the last step, and that these owners wait for `k`.

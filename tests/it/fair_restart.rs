@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::{
     durability::{crashed, rewritten},
     queue::{owner, queue},
-    restart::{LATE, LOG, PROMOTION, REWRITTEN_LOG, SNAPSHOT, Way, each, take_over},
+    restart::{LATE, LOG, PROMOTION, REWRITTEN_LOG, SNAPSHOT, Way, take_over},
     scene::assert_sent_away,
-    support::{Client, Family, Heard, LIMIT, Reply, SOON, Server, wait_until},
+    support::{Client, Family, Heard, LIMIT, Reply, SOON, Server, each, wait_until},
 };
 
 const LOG_AS_COMMANDS: Way = Way {

@@ -2,9 +2,9 @@
 
 use crate::{
     args,
+    looks::{queue, rw, sem},
     scripts::{FOREIGN, call_by, with_function},
-    story::{Story, latch, queue, rw, sem},
-    support::{Blocked, Client, Reply, SOON, Server, wait_until},
+    support::{Blocked, Client, Reply, SOON, Server, wait_until, words},
 };
 
 /// Blocks every call of [`WAITS`].
@@ -18,15 +18,10 @@ pub const WAITS: [(&str, &str); 5] = [
     ("DLATCH", "DLATCH.AWAIT l BLOCK"),
 ];
 
-/// The words of a call.
-pub fn words(call: &str) -> Vec<&str> {
-    call.split(' ').collect()
-}
-
 /// An owner holds all three.
 pub fn hold(server: &Server) {
     for call in HELD {
-        assert!(server.cmd(&words(call)).int() > 0, "{call}");
+        assert!(server.ask(call).int() > 0, "{call}");
     }
     assert_eq!(server.cmd(&["DSEM.TAKE", "s"]).int(), 1);
 }
@@ -66,7 +61,7 @@ fn a_script_does_not_wait_and_has_no_connection() {
         }
         // Commands without a connection work as usual, including the hand-off.
         let mut waiters: Vec<Blocked> =
-            WAITS.map(|(_, call)| server.block(&words(&format!("{call} 0")))).into();
+            WAITS.map(|(_, call)| server.wait(&format!("{call} 0"))).into();
         assert_eq!(call_by(how, &mut client, "DRW.RELEASE k h WRITE").int(), 0);
         assert_eq!(call_by(how, &mut client, "DSEM.RESIZE s 3").int(), 0);
         assert_eq!(call_by(how, &mut client, "DLATCH.COUNTDOWN l").int(), 0);
@@ -155,7 +150,7 @@ fn there_may_be_so_many_waiters_and_no_more() {
     }
     server.cmd(&["CONFIG", "SET", "dlock.max-waiters", "0"]).ok();
     for (_, call) in WAITS {
-        let refusal = server.cmd(&words(&format!("{call} 0"))).error();
+        let refusal = server.ask(&format!("{call} 0")).error();
         assert!(refusal.starts_with("LIMIT "), "{call}: {refusal}");
     }
     let_go(&server);
@@ -250,58 +245,4 @@ fn one_connection_waits_for_many_keys_of_every_family() {
     assert_eq!(server.info_number("dlock", "unclaimed"), 0);
     holder.cmd(&["FLUSHALL"]).ok();
     server.left_over_check();
-}
-
-#[test]
-fn a_key_that_is_moved_takes_everything_along() {
-    let server = Server::start();
-    let mut story = Story::on(&server);
-    story.go(&[
-        ("DRW.ACQUIRE k a READ", "token r"),
-        ("DRW.ACQUIRE k b READ", "token b"),
-        ("DSEM.INIT s 3", "1"),
-        ("DSEM.ACQUIRE s a COUNT 2", "id p"),
-        ("DSEM.TAKE s", "1"),
-        ("DLATCH.INIT l 2", "1"),
-        ("DLATCH.COUNTDOWN l REQID x", "1"),
-    ]);
-    for (how, db) in [("RENAME", "0"), ("MOVE", "5")] {
-        let mut there = server.client();
-        there.cmd(&["SELECT", db]).ok();
-        for key in ["k", "s", "l"] {
-            let new = if how == "MOVE" { key.to_owned() } else { format!("new {key}") };
-            server.cmd(&[how, key, if how == "MOVE" { db } else { &new }]).ok();
-            // It works under its new name.
-            match key {
-                "k" => {
-                    let token = story.value("r");
-                    assert_eq!(there.cmd(&["DRW.CHECK", &new, &token]).int(), 1);
-                    let renewed = there.cmd(&["DRW.RENEW", &new, "a", "READ"]).int();
-                    assert_eq!(renewed.to_string(), token);
-                }
-                "s" => {
-                    assert_eq!(there.cmd(&["DSEM.RENEW", &new, &story.value("p")]).int(), 1);
-                    assert_eq!(there.cmd(&["DSEM.INFO", &new]).field("taken").int(), 1);
-                }
-                _ => assert_eq!(there.cmd(&["DLATCH.COUNTDOWN", &new, "REQID", "x"]).int(), 1),
-            }
-            there.cmd(&[how, &new, if how == "MOVE" { "0" } else { key }]).ok();
-        }
-        assert_eq!(rw(&server, "k"), "read a*1 b*1");
-        assert_eq!(sem(&server, "s"), "0 of 3 (2 leased, 1 taken)");
-        assert_eq!(latch(&server, "l"), "1 of 2");
-    }
-    server.cmd(&["SWAPDB", "0", "5"]).ok();
-    server.cmd(&["SWAPDB", "0", "5"]).ok();
-    // Under its new name, its lease expires.
-    server.cmd(&["RENAME", "k", "m"]).ok();
-    story.go(&[
-        ("DRW.RENEW m b READ PX 1", "$b"),
-        ("rw m", "read a*1"),
-        ("DRW.RELEASE m a READ", "0"),
-        ("DSEM.RELEASE s $p", "2"),
-        ("DEL s", "1"),
-        ("DLATCH.COUNTDOWN l", "0"),
-    ]);
-    story.end();
 }

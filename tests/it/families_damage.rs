@@ -6,7 +6,7 @@ use redis::Value;
 use crate::{
     args,
     hostile::{Dump, mutations},
-    story::{latch, rw, sem},
+    looks::{latch, rw, sem},
     support::{Reply, Server},
 };
 

@@ -6,7 +6,7 @@ use crate::{
         BIND, BLOCK, COUNT, EX, IF_TOKEN, KEY, NOTIFY, OWNER, PX, QUEUE, REQID, TOKEN, WRONG_TYPE,
         each_is_refused,
     },
-    story::{latch, rw, sem},
+    looks::{latch, rw, sem},
     support::{Reply, SOON, Server},
 };
 
@@ -204,7 +204,7 @@ fn every_malformed_call_gets_its_error_and_changes_nothing() {
         "DSEM.TAKE s",
         "DLATCH.INIT l 5 EX 1000",
     ] {
-        server.cmd(&call.split(' ').collect::<Vec<_>>()).ok();
+        server.ask(call).ok();
     }
     let words = || [rw(&server, "k"), sem(&server, "s"), latch(&server, "l")];
     let state =

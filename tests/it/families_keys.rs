@@ -7,7 +7,7 @@ use dlock_wire::table::{Access, COMMANDS, Command, Group};
 use crate::{
     bad_input::WRONG_TYPE,
     commands::shortest,
-    support::{Reply, SOON, Server, wait_until},
+    support::{Reply, SOON, Server, wait_until, words},
 };
 
 /// Each family's chapter, its key type, and a call that makes such a key.
@@ -18,10 +18,6 @@ const FAMILIES: [(Group, &str, &str); 5] = [
     (Group::Semaphore, "dlock-sem", "DSEM.INIT key 1"),
     (Group::Latch, "dlock-cdl", "DLATCH.INIT key 1"),
 ];
-
-fn words(call: &str) -> Vec<&str> {
-    call.split(' ').collect()
-}
 
 /// Whether the command works on keys of this family.
 fn is_for(command: &Command, family: Group) -> bool {
@@ -46,7 +42,7 @@ fn each_family_has_a_key_type_of_its_own() {
     let server = Server::start();
     for (_, name, make) in FAMILIES {
         server.cmd(&["SET", "text", "x"]).ok();
-        server.cmd(&words(make)).ok();
+        server.ask(make).ok();
         assert_eq!(server.cmd(&["TYPE", "key"]).text(), name);
         for (_, other, _) in FAMILIES {
             let found = server.cmd(&["SCAN", "0", "COUNT", "100", "TYPE", other]).items()[1].show();
@@ -139,7 +135,7 @@ fn timed_ends_are_changes_of_the_key() {
         ("DLATCH.INIT k 1 PX 1500", None),
     ] {
         let mut watcher = server.client();
-        server.cmd(&words(make)).ok();
+        server.ask(make).ok();
         watcher.cmd(&["WATCH", "k"]).ok();
         if let Some(waits) = waits {
             server.post(&words(waits)).expect_reply(SOON).ok();
@@ -214,7 +210,7 @@ fn every_call_on_a_key_of_another_type_is_refused() {
         .chain(others.map(|(name, make)| (None, name, make)));
     let mut tried: BTreeMap<&str, usize> = BTreeMap::new();
     for (group, name, make) in keys {
-        server.cmd(&words(make)).ok();
+        server.ask(make).ok();
         let state = || (server.digest(), server.info_number("dlock", "waiters_queued"));
         let before = state();
         let foreign = COMMANDS.iter().filter(|command| {

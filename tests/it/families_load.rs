@@ -6,8 +6,8 @@ use redis::{Value, cmd};
 
 use crate::{
     args,
-    support::{Client, Reply, Server},
-    workload::{Dice, Gone, Work, Workload, answer},
+    support::{Client, Dice, Reply, Server},
+    workload::{Gone, Work, Workload, answer},
 };
 
 /// Number of keys of each kind; also the initial count of semaphores and latches.
@@ -178,7 +178,7 @@ pub fn start(server: &Server, connections: u64, ruthless: bool, seed: u64) -> Wo
     let worker = |n| Worker {
         connection: server.conn(),
         address: address.clone(),
-        dice: Dice(seed ^ (n + 1) << 32),
+        dice: Dice::new(seed ^ (n + 1) << 32),
         owner: format!("owner{n}"),
         ruthless,
         calls: 0,

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    families::{WAITS, hold, let_go, words},
+    families::{WAITS, hold, let_go},
+    looks::sem,
     scene::assert_lasted,
-    story::sem,
     support::{Blocked, Reply, SOON, Server},
 };
 
@@ -26,7 +26,7 @@ fn a_new_server_grants_nothing_during_its_quarantine() {
         "DSEM.TAKE s",
         "DSEM.DRAIN s",
     ] {
-        let refusal = server.cmd(&words(call)).error();
+        let refusal = server.ask(call).error();
         assert!(refusal.starts_with("QUARANTINE "), "{call}: {refusal}");
     }
     let mut reader = server.block(&["DRW.ACQUIRE", "k", "a", "READ", "BLOCK", "0"]);
@@ -55,8 +55,7 @@ fn a_pause_puts_leases_off() {
     server.cmd(&["DRW.ACQUIRE", "k", "h", "WRITE", "PX", &lease]).int();
     server.cmd(&["DSEM.ACQUIRE", "s", "h", "PX", &lease]).text();
     server.cmd(&["DLATCH.INIT", "l", "1", "PX", &lease]).int();
-    let mut waiters: Vec<Blocked> =
-        WAITS.map(|(_, call)| server.block(&words(&format!("{call} 0")))).into();
+    let mut waiters: Vec<Blocked> = WAITS.map(|(_, call)| server.wait(&format!("{call} 0"))).into();
     let mut hasty = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "1000"]);
     server.cmd(&["CLIENT", "PAUSE", &PAUSE.to_string(), "WRITE"]).ok();
     // The time of a wait continues.
@@ -81,8 +80,7 @@ fn a_pause_puts_leases_off() {
 fn a_full_server_hands_on_but_grants_nothing_new() {
     let server = Server::start();
     hold(&server);
-    let mut waiters: Vec<Blocked> =
-        WAITS.map(|(_, call)| server.block(&words(&format!("{call} 0")))).into();
+    let mut waiters: Vec<Blocked> = WAITS.map(|(_, call)| server.wait(&format!("{call} 0"))).into();
     server.cmd(&["CONFIG", "SET", "maxmemory", "1"]).ok();
     for call in [
         "DRW.ACQUIRE k x WRITE",
@@ -92,7 +90,7 @@ fn a_full_server_hands_on_but_grants_nothing_new() {
         "DSEM.INIT t 1",
         "DLATCH.INIT m 1",
     ] {
-        let refusal = server.cmd(&words(call)).error();
+        let refusal = server.ask(call).error();
         assert!(refusal.starts_with("OOM "), "{call}: {refusal}");
     }
     assert_eq!(server.cmd(&["DRW.RELEASE", "k", "h", "WRITE"]).int(), 0);
@@ -115,7 +113,7 @@ fn in_a_cluster_waiters_for_a_key_that_was_removed_are_told_to_ask_again() {
     for removal in ["DEL", "UNLINK", "FLUSHALL"] {
         hold(&server);
         let mut waiters: Vec<Blocked> =
-            WAITS.map(|(_, call)| server.block(&words(&format!("{call} 0")))).into();
+            WAITS.map(|(_, call)| server.wait(&format!("{call} 0"))).into();
         for key in ["k", "s", "l"] {
             let call: &[&str] = if removal == "FLUSHALL" { &[removal] } else { &[removal, key] };
             server.cmd(call).ok();

@@ -7,9 +7,9 @@ use crate::{
     args,
     durability::AOF,
     families_load,
+    looks::{latch, rw, sem},
     replication::wait_equal,
     scene::assert_sent_away,
-    story::{latch, rw, sem},
     support::{ReplicaTap, Reply, SOON, Server, wait_until},
 };
 
@@ -38,7 +38,7 @@ fn stay_equal(seed: u64) {
         "DLATCH.INIT left:l 5",
         "DLATCH.COUNTDOWN left:l 2 REQID r",
     ] {
-        primary.cmd(&call.split(' ').collect::<Vec<_>>()).ok();
+        primary.ask(call).ok();
     }
     for (replica, what) in
         [(&plain, "a replica"), (&logging, "one with an AOF"), (&late, "a late one")]
@@ -155,7 +155,7 @@ fn a_replica_shows_everything_and_takes_no_write() {
             "DSEM.DRAIN s",
             "DSEM.CANCEL s b",
         ] {
-            let refused = server.cmd(&call.split(' ').collect::<Vec<_>>()).error();
+            let refused = server.ask(call).error();
             assert!(refused.starts_with("READONLY "), "{call}: {refused}");
         }
         assert_eq!(server.digest(), primary.digest());

@@ -7,10 +7,9 @@ use crate::{
     durability::{AOF, by_every_way},
     families_load::{self, Account},
     families_specimens::Specimens,
-    restart::each,
+    looks::{latch, rw, sem},
     scene::assert_lasted,
-    story::{latch, rw, sem},
-    support::{Reply, SOON, Server, wait_until},
+    support::{Reply, SOON, Server, each, wait_until},
 };
 
 /// Kills a server under load and compares its data afterwards with the replies that its clients got.

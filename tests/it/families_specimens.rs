@@ -2,7 +2,7 @@
 
 use crate::{
     args,
-    story::{latch, rw, sem},
+    looks::{latch, rw, sem},
     support::{Client, Reply, Server},
 };
 

@@ -161,9 +161,7 @@ fn the_tap_shows_the_exact_stream() {
 #[test]
 fn slots_move_between_nodes() {
     let one = plain(&[]).cluster().start();
-    let two = plain(&[]).cluster_without_slots().start();
-    one.meet(&two);
-    two.wait_cluster_ok();
+    let two = one.join(plain(&[]));
     let slot = one.slot("k");
     one.cmd(&["SET", "k", "v"]).ok();
     one.begin_slot_move(slot, &two);

@@ -159,7 +159,7 @@ fn a_lock_cannot_be_copied(family: Family) {
     let mut scene = Scene::set(&server, "k");
     server.cmd(&["SET", "l", "v"]).ok();
     for copy in ["COPY k l REPLACE", "COPY k m", "COPY k k DB 1"] {
-        let refusal = server.cmd(&copy.split(' ').collect::<Vec<_>>()).error();
+        let refusal = server.ask(copy).error();
         assert!(refusal.contains("not supported for this module key"), "{copy}: {refusal}");
     }
     assert_eq!(server.cmd(&["GET", "l"]).text(), "v");
@@ -237,7 +237,7 @@ fn a_full_server_grants_to_waiters_but_takes_no_more(family: Family) {
     let mut scene = Scene::set(&server, "k");
     server.cmd(&["CONFIG", "SET", "maxmemory", "1"]).ok();
     for call in ["DLOCK.ACQUIRE k x", "DLOCK.ACQUIRE k x BLOCK 0", "DLOCK.ACQUIRE l x QUEUE 100"] {
-        let refusal = server.cmd(&call.split(' ').collect::<Vec<_>>()).error();
+        let refusal = server.ask(call).error();
         assert!(refusal.starts_with("OOM "), "{call}: {refusal}");
     }
     scene.assert_all_wait();

@@ -7,76 +7,15 @@ use redis::Value;
 
 use crate::{
     args,
+    looks::latch,
     scene::assert_lasted,
-    story::{Story, latch},
-    support::{Blocked, Kind, ReplicaTap, Reply, SOON, Server, wait_until},
+    support::{Blocked, ReplicaTap, Reply, SOON, Server, wait_until},
 };
 
 #[test]
-fn it_opens_after_so_many_steps() {
-    Story::tell(
-        &Server::start(),
-        &[
-            // A missing latch is open.
-            ("DLATCH.AWAIT l", "1"),
-            ("DLATCH.AWAIT l BLOCK 0", "1"),
-            ("DLATCH.COUNTDOWN l", "0"),
-            ("DLATCH.INFO l", "nil"),
-            ("EXISTS l", "0"),
-            ("DLATCH.INIT l 4", "1"),
-            ("TYPE l", "'dlock-cdl"),
-            ("DLATCH.INIT l 9", "0"),
-            ("latch l", "4 of 4"),
-            ("DLATCH.AWAIT l", "nil"),
-            ("DLATCH.COUNTDOWN l", "3"),
-            ("1: DLATCH.AWAIT l BLOCK 0", "waits"),
-            ("2: DLATCH.AWAIT l BLOCK 60000", "waits"),
-            ("DLATCH.COUNTDOWN l 2", "1"),
-            ("1", "waits"),
-            ("DLATCH.INIT l 7", "0"),
-            ("latch l", "1 of 4; waits - -"),
-            ("DLATCH.COUNTDOWN l", "0"),
-            ("1", "1"),
-            ("2", "1"),
-            ("EXISTS l", "0"),
-            ("DLATCH.COUNTDOWN l", "0"),
-            ("DLATCH.AWAIT l", "1"),
-            // It can be closed again. A step larger than the rest opens it.
-            ("DLATCH.INIT l 2147483647", "1"),
-            ("1: DLATCH.AWAIT l BLOCK 0", "waits"),
-            ("DLATCH.COUNTDOWN l 2147483645", "2"),
-            ("1", "waits"),
-            ("DLATCH.COUNTDOWN l 2147483647", "0"),
-            ("1", "1"),
-            ("latch l", "nothing"),
-        ],
-    );
-}
-
-#[test]
-fn a_step_that_is_sent_again_counts_once() {
+fn a_step_that_is_sent_again_counts_once_however_many_came_since() {
     const STEPS: usize = 1_000;
     let server = Server::start();
-    Story::tell(
-        &server,
-        &[
-            ("DLATCH.INIT l 5", "1"),
-            ("DLATCH.COUNTDOWN l REQID a", "4"),
-            ("w: DLATCH.COUNTDOWN l REQID a", "4"),
-            ("DLATCH.COUNTDOWN l 2 REQID b", "2"),
-            ("w: DLATCH.COUNTDOWN l 2 REQID a", "2"),
-            ("w: DLATCH.COUNTDOWN l 2 REQID b", "2"),
-            ("latch l", "2 of 5"),
-            ("DLATCH.COUNTDOWN l", "1"),
-            ("DLATCH.COUNTDOWN l REQID c", "0"),
-            ("DLATCH.COUNTDOWN l REQID c", "0"),
-            // Another latch has another memory.
-            ("DLATCH.INIT l 5", "1"),
-            ("DLATCH.COUNTDOWN l REQID a", "4"),
-            ("DEL l", "1"),
-        ],
-    );
-    // It remembers all ids until it opens, not only the last few, and across a save.
     server.cmd(&args!["DLATCH.INIT", "l", STEPS + 1]).int();
     let calls: Vec<_> = (0..STEPS)
         .map(|n| args!["DLATCH.COUNTDOWN", "l", "REQID", format!("a request with number {n}")])
@@ -175,8 +114,8 @@ fn waiters_for_a_latch_that_ends_unopened_get_broken() {
         (&["DLATCH.INIT", "l", "3"], &["RENAME", "l", "m"]),
         (&["DLATCH.INIT", "l", "3"], &["MOVE", "l", "3"]),
         (&["DLATCH.INIT", "l", "3"], &["SET", "l", "text", "PX", "1"]),
-        (&["DLATCH.INIT", "l", "3", "PX", "2000"], &["PING"]),
-        (&["DLATCH.INIT", "l", "3", "EX", "2"], &["DLATCH.COUNTDOWN", "l"]),
+        (&["DLATCH.INIT", "l", "3", "PX", "300"], &["PING"]),
+        (&["DLATCH.INIT", "l", "3", "EX", "1"], &["DLATCH.COUNTDOWN", "l"]),
     ] {
         println!("{init:?} {end:?}");
         assert_eq!(server.cmd(init).int(), 1);
@@ -215,12 +154,12 @@ fn waiters_for_a_latch_that_ends_unopened_get_broken() {
 fn its_time_ends_by_itself_and_not_early() {
     let server = Server::start();
     let start = Instant::now();
-    server.cmd(&["DLATCH.INIT", "l", "2", "PX", "1500"]).int();
+    server.cmd(&["DLATCH.INIT", "l", "2", "PX", "500"]).int();
     let mut waiter = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
     // A step does not lengthen it.
     assert_eq!(server.cmd(&["DLATCH.COUNTDOWN", "l"]).int(), 1);
     assert!(waiter.expect_reply(SOON).error().starts_with("BROKEN "));
-    assert_lasted(start, 1_500);
+    assert_lasted(start, 500);
     // Also without waiters and readers.
     server.cmd(&["DLATCH.INIT", "l", "1", "PX", "1"]).int();
     wait_until("the key to go", || server.keys() == 0);
@@ -232,30 +171,13 @@ fn its_time_ends_by_itself_and_not_early() {
 }
 
 #[test]
-fn waits_end_by_time_by_operators_and_with_their_connection() {
+fn waits_end_by_time_and_with_their_connection() {
     let server = Server::start();
     server.cmd(&["DLATCH.INIT", "l", "1"]).int();
     let mut hasty = server.post(&["DLATCH.AWAIT", "l", "BLOCK", "60"]);
     let (reply, took) = hasty.expect_reply_timed(SOON);
     assert!(reply.is_null() && took >= Duration::from_millis(60), "{} {took:?}", reply.show());
-    let mut ways = vec![("DLOCK.UNBLOCK", "", false), ("DLOCK.UNBLOCK", "ERROR", true)];
-    if Kind::of_binary().client_unblock_is_safe() {
-        ways.extend([("CLIENT UNBLOCK", "TIMEOUT", false), ("CLIENT UNBLOCK", "ERROR", true)]);
-    }
     let mut stays = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
-    for (before, after, is_error) in ways {
-        let mut waiter = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
-        let call = format!("{before} {} {after}", waiter.id());
-        assert_eq!(server.cmd(&call.trim().split(' ').collect::<Vec<_>>()).int(), 1, "{call}");
-        let reply = waiter.expect_reply(SOON);
-        if is_error {
-            assert!(reply.error().starts_with("UNBLOCKED "), "{}", reply.show());
-        } else {
-            assert!(reply.is_null(), "{}", reply.show());
-        }
-        assert_eq!(waiter.client().cmd(&["PING"]).show(), "PONG");
-        wait_until("the place to go", || latch(&server, "l") == "1 of 1; waits -");
-    }
     let hangs_up = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);
     hangs_up.hang_up();
     let mut killed = server.block(&["DLATCH.AWAIT", "l", "BLOCK", "0"]);

@@ -7,52 +7,15 @@ use redis::Value;
 
 use crate::{
     args,
-    support::{Client, Family, Reply, SOON, Server, wait_until},
+    support::{Family, Reply, SOON, Server, wait_until},
     test_both_families,
 };
 
 test_both_families! {
-    a_free_lock_is_granted_and_a_held_one_is_not
-    re_entry_counts_and_keeps_the_token
-    re_entry_extends_the_lease_and_never_shortens_it
     only_the_holder_with_the_right_token_changes_the_hold
-    a_resent_request_counts_nothing
-    a_hold_remembers_its_last_eight_requests
-    renew_restarts_the_lease
-    a_hold_is_broken_by_force
     info_is_a_map_with_every_field
     a_lease_ends_by_itself_and_not_early
     a_lock_is_a_key_as_any_other
-}
-
-/// The fields `owner holds waiters` of INFO.
-fn holder(server: &Server, key: &str) -> String {
-    let info = server.cmd(&["DLOCK.INFO", key]);
-    if info.is_null() {
-        return "nothing".to_owned();
-    }
-    format!(
-        "{} {} {}",
-        info.field("owner").text(),
-        info.field("holds").int(),
-        info.field("waiters").int()
-    )
-}
-
-fn a_free_lock_is_granted_and_a_held_one_is_not(family: Family) {
-    let server = family.start();
-    for mut client in [server.client(), server.client3()] {
-        let token = client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
-        assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "b"]).is_null());
-        assert_eq!(client.cmd(&["DLOCK.ACQUIRE", "other", "b"]).int().signum(), 1);
-        assert_eq!(client.cmd(&["TYPE", "k"]).text(), family.key_type());
-        assert_eq!(client.cmd(&["DLOCK.RELEASE", "k", "a"]).int(), 0);
-        assert!(client.cmd(&["DLOCK.INFO", "k"]).is_null());
-        assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "b"]).int() > token);
-        assert_eq!(client.cmd(&["DLOCK.RELEASE", "k", "b"]).int(), 0);
-        assert_eq!(client.cmd(&["DLOCK.RELEASE", "other", "b"]).int(), 0);
-    }
-    server.left_over_check();
 }
 
 #[test]
@@ -78,46 +41,6 @@ fn null_is_the_null_of_the_protocol() {
         ask("DLOCK.POSITION k b\r\n".to_owned(), null);
         ask("DLOCK.WAITERS k\r\n".to_owned(), "*0\r\n");
     }
-}
-
-fn re_entry_counts_and_keeps_the_token(family: Family) {
-    let server = family.start();
-    let mut client = server.client();
-    let token = client.cmd(&["DLOCK.ACQUIRE", "k", "a", "LABEL", "one"]).int();
-    // Any connection may act for the owner.
-    assert_eq!(server.cmd(&["DLOCK.ACQUIRE", "k", "a", "LABEL", "two"]).int(), token);
-    assert_eq!(client.cmd(&["DLOCK.ACQUIRE", "k", "a", "BLOCK", "0"]).int(), token);
-    assert_eq!(holder(&server, "k"), "a 3 0");
-    assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("label").text(), "two");
-    assert_eq!(
-        client.cmd(&["DLOCK.ACQUIRE", "k", "a", "NOREENTRY"]).error(),
-        r#"REENTRY "a" already holds "k""#
-    );
-    assert_eq!(client.cmd(&["DLOCK.RELEASE", "k", "a"]).int(), 2);
-    assert_eq!(client.cmd(&["DLOCK.RELEASE", "k", "a"]).int(), 1);
-    assert_eq!(client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int(), token);
-    assert_eq!(client.cmd(&["DLOCK.RELEASE", "k", "a", "ALL"]).int(), 0);
-    assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "a", "NOREENTRY"]).int() > token);
-    assert_eq!(client.cmd(&["DLOCK.RELEASE", "k", "a"]).int(), 0);
-    server.left_over_check();
-}
-
-fn re_entry_extends_the_lease_and_never_shortens_it(family: Family) {
-    let server = family.start();
-    let mut client = server.client();
-    client.cmd(&["DLOCK.ACQUIRE", "k", "a", "EX", "100"]).ok();
-    let lease = |client: &mut Client| {
-        let info = client.cmd(&["DLOCK.INFO", "k"]);
-        (info.field("lease-ms").int(), info.field("ttl-ms").int())
-    };
-    client.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "50"]).ok();
-    let (length, left) = lease(&mut client);
-    assert!(length == 100_000 && (90_000..=100_000).contains(&left), "{length} {left}");
-    client.cmd(&["DLOCK.ACQUIRE", "k", "a", "EX", "500"]).ok();
-    let (length, left) = lease(&mut client);
-    assert!(length == 500_000 && (490_000..=500_000).contains(&left), "{length} {left}");
-    client.cmd(&["DLOCK.BREAK", "k"]).ok();
-    server.left_over_check();
 }
 
 fn only_the_holder_with_the_right_token_changes_the_hold(family: Family) {
@@ -147,96 +70,6 @@ fn only_the_holder_with_the_right_token_changes_the_hold(family: Family) {
     let token = token.to_string();
     assert_eq!(client.cmd(&["DLOCK.RENEW", "k", "a", "TOKEN", &token]).int().to_string(), token);
     assert_eq!(client.cmd(&["DLOCK.RELEASE", "k", "a", "TOKEN", &token]).int(), 0);
-    server.left_over_check();
-}
-
-fn a_resent_request_counts_nothing(family: Family) {
-    let server = family.start();
-    let (mut first, mut second) = (server.client(), server.client());
-    let token = first.cmd(&["DLOCK.ACQUIRE", "k", "a", "REQID", "1", "PX", "50000"]).int();
-    // Requests the lost reply on another connection; the lease of the repeat is ignored.
-    for again in [
-        &["DLOCK.ACQUIRE", "k", "a", "REQID", "1"][..],
-        &["DLOCK.ACQUIRE", "k", "a", "REQID", "1", "EX", "90000", "NOREENTRY"],
-        &["DLOCK.ACQUIRE", "k", "a", "REQID", "1", "BLOCK", "0"],
-    ] {
-        assert_eq!(second.cmd(again).int(), token, "{again:?}");
-        assert_eq!(holder(&server, "k"), "a 1 0", "{again:?}");
-    }
-    assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 50_000);
-    assert_eq!(first.cmd(&["DLOCK.ACQUIRE", "k", "a", "REQID", "2"]).int(), token);
-    assert_eq!(first.cmd(&["DLOCK.ACQUIRE", "k", "a", "REQID", "3"]).int(), token);
-    assert_eq!(holder(&server, "k"), "a 3 0");
-    assert_eq!(first.cmd(&["DLOCK.RELEASE", "k", "a", "REQID", "r1"]).int(), 2);
-    assert_eq!(second.cmd(&["DLOCK.RELEASE", "k", "a", "REQID", "r1"]).int(), 2);
-    assert_eq!(second.cmd(&["DLOCK.RELEASE", "k", "a", "ALL", "REQID", "r1"]).int(), 2);
-    assert_eq!(first.cmd(&["DLOCK.RELEASE", "k", "a", "REQID", "r2"]).int(), 1);
-    assert_eq!(first.cmd(&["DLOCK.RELEASE", "k", "a", "REQID", "r3"]).int(), 0);
-    assert_eq!(second.cmd(&["DLOCK.RELEASE", "k", "a", "REQID", "r3"]).int(), 0);
-    let gone = second.cmd(&["DLOCK.ACQUIRE", "k", "a", "REQID", "1"]).error();
-    assert!(gone.starts_with("SPENT "), "{gone}");
-    let next = first.cmd(&["DLOCK.ACQUIRE", "k", "a", "REQID", "new"]).int();
-    assert!(next > token);
-    assert_eq!(holder(&server, "k"), "a 1 0");
-    assert_eq!(first.cmd(&["DLOCK.RELEASE", "k", "a"]).int(), 0);
-    server.left_over_check();
-}
-
-fn a_hold_remembers_its_last_eight_requests(family: Family) {
-    let server = family.start();
-    let mut client = server.client();
-    let mut acquire = |id: usize| {
-        client.cmd(&args!["DLOCK.ACQUIRE", "k", "a", "REQID", format!("r{id}")]).ok();
-        client.cmd(&["DLOCK.INFO", "k"]).field("holds").int()
-    };
-    for id in 1..=9 {
-        assert_eq!(acquire(id), i64::try_from(id).unwrap());
-    }
-    for id in 2..=9 {
-        assert_eq!(acquire(id), 9, "r{id} is known");
-    }
-    assert_eq!(acquire(1), 10, "r1 is forgotten");
-    server.cmd(&["DLOCK.BREAK", "k"]).ok();
-    server.left_over_check();
-}
-
-fn renew_restarts_the_lease(family: Family) {
-    let server = family.start();
-    let mut client = server.client();
-    let token = client.cmd(&["DLOCK.ACQUIRE", "k", "a", "EX", "50"]).int();
-    for (options, lease) in [
-        (&["EX", "200"][..], 200_000),
-        (&["PX", "20000"], 20_000),
-        // Without a lease: the hold's current one, as it was last set.
-        (&[], 20_000),
-        (&["PX", "31536000000"], 31_536_000_000),
-    ] {
-        let call = [&["DLOCK.RENEW", "k", "a"], options].concat();
-        assert_eq!(client.cmd(&call).int(), token);
-        let info = client.cmd(&["DLOCK.INFO", "k"]);
-        assert_eq!(info.field("lease-ms").int(), lease);
-        let left = info.field("ttl-ms").int();
-        assert!((lease - 10_000..=lease).contains(&left), "{left} of {lease}");
-        assert_eq!(info.field("holds").int(), 1);
-    }
-    client.cmd(&["DLOCK.RENEW", "k", "a", "PX", "1"]).ok();
-    wait_until("the lease to end", || holder(&server, "k") == "nothing");
-    server.left_over_check();
-}
-
-fn a_hold_is_broken_by_force(family: Family) {
-    let server = family.start();
-    let mut client = server.client();
-    assert_eq!(client.cmd(&["DLOCK.BREAK", "k"]).int(), 0);
-    client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
-    client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
-    let mut waiter = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
-    assert_eq!(client.cmd(&["DLOCK.BREAK", "k"]).int(), 1);
-    let token = waiter.expect_reply(SOON).int();
-    assert!(client.cmd(&["DLOCK.RELEASE", "k", "a"]).error().starts_with("NOTHELD "));
-    assert_eq!(client.cmd(&args!["DLOCK.CHECK", "k", token]).int(), 1);
-    assert_eq!(client.cmd(&["DLOCK.BREAK", "k"]).int(), 1);
-    assert_eq!(client.cmd(&["DLOCK.BREAK", "k"]).int(), 0);
     server.left_over_check();
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{
     args,
-    story::queue,
+    looks::queue,
     support::{Client, Reply, SOON, Server, wait_until},
 };
 

@@ -9,9 +9,7 @@ use crate::{
 };
 
 test_both_families! {
-    a_place_hears_of_its_grant
     a_hold_hears_how_it_ended
-    a_place_that_claims_nothing_hears_it_too
     names_of_any_bytes_come_through
     keyspace_events_report_changes_of_a_lock
 }
@@ -27,31 +25,6 @@ fn expect(listener: &mut Subscription, channel: &str, text: &str, token: i64) {
     let (on, said) = listener.next();
     let text = text.replace("TOKEN", &token.to_string());
     assert_eq!((on.as_str(), String::from_utf8_lossy(&said).as_ref()), (channel, text.as_str()));
-}
-
-fn a_place_hears_of_its_grant(family: Family) {
-    let server = family.start();
-    let mut listener = listen(&server);
-    let mut client = server.client();
-    client.cmd(&["SELECT", "3"]).ok();
-    for (options, channel) in [
-        (&[][..], "dlock:notify:b"),
-        (&["NOTIFY", "mine"], "mine"),
-        (&["NOTIFY", "dlock:notify"], "dlock:notify"),
-    ] {
-        client.cmd(&["DLOCK.ACQUIRE", "the key", "a"]).ok();
-        client
-            .cmd(&[&["DLOCK.ACQUIRE", "the key", "b", "QUEUE", "60000"][..], options].concat())
-            .ok();
-        client.cmd(&["DLOCK.RELEASE", "the key", "a"]).ok();
-        let token = client.cmd(&["DLOCK.INFO", "the key"]).field("token").int();
-        expect(&mut listener, channel, "granted 3 TOKEN 1 b 0  the key", token);
-        // Neither the claim nor the release sends a message.
-        assert_eq!(client.cmd(&["DLOCK.ACQUIRE", "the key", "b"]).int(), token);
-        client.cmd(&["DLOCK.RELEASE", "the key", "b"]).ok();
-    }
-    listener.assert_none();
-    server.left_over_check();
 }
 
 fn a_hold_hears_how_it_ended(family: Family) {
@@ -92,40 +65,6 @@ fn a_hold_hears_how_it_ended(family: Family) {
             listener.assert_none();
         }
     }
-    server.left_over_check();
-}
-
-fn a_place_that_claims_nothing_hears_it_too(family: Family) {
-    let server = family.start();
-    let mut listener = listen(&server);
-    let mut client = server.client();
-    server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
-    for owner in ["b", "c", "d"] {
-        client.cmd(&["DLOCK.ACQUIRE", "k", owner, "QUEUE", "40"]).ok();
-    }
-    server.cmd(&["DLOCK.CANCEL", "k", "c"]).ok();
-    server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
-    let mut expect_grant = |owner: &str| {
-        let (channel, text) = listener.next();
-        assert_eq!(channel, format!("dlock:notify:{owner}"));
-        let Some(Message::Hold { event: Event::Granted, id, .. }) = Message::parse(&text) else {
-            panic!("{}", text.escape_ascii());
-        };
-        let token = String::from_utf8_lossy(id).parse::<i64>().unwrap();
-        expect(&mut listener, &channel, &format!("expired 0 TOKEN 1 {owner} 0  k"), token);
-    };
-    expect_grant("b");
-    // The connection is active again, so its next place counts.
-    client.cmd(&["DLOCK.POSITION", "k", "d"]).ok();
-    expect_grant("d");
-    // A returned grant, and a reply to a blocked call, send no message.
-    server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
-    let mut blocked =
-        server.block(&["DLOCK.ACQUIRE", "k", "e", "BLOCK", "0", "QUEUE", "9", "NOTIFY", "mine"]);
-    server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
-    blocked.expect_reply(SOON).int();
-    server.cmd(&["DLOCK.RELEASE", "k", "e"]).ok();
-    listener.assert_none();
     server.left_over_check();
 }
 

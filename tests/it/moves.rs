@@ -10,11 +10,9 @@ use crate::{
 
 test_both_families! {
     the_hold_goes_and_the_waiters_stay
-    lease_and_tie_go_with_the_hold
     a_lock_that_comes_over_another_takes_its_waiters
     a_lock_renamed_to_its_own_name_stays
     moves_in_one_step_add_up
-    swapped_databases_swap_holders_under_their_waiters
 }
 
 /// Commands that move key `k` of database 0, and the target.
@@ -37,32 +35,6 @@ fn the_hold_goes_and_the_waiters_stay(family: Family) {
         assert_eq!(there.cmd(&args!["DLOCK.CHECK", name, scene.token]).int(), 1);
         assert_eq!(there.cmd(&["DLOCK.RELEASE", name, "h"]).int(), 0);
         scene.play_out(token);
-    }
-}
-
-fn lease_and_tie_go_with_the_hold(family: Family) {
-    let server = family.start();
-    // Ends of the hold at the target.
-    let ends: [(&[&str], &str); 2] =
-        [(&["PX", "1000"], "expired"), (&["BIND", "0"], "disconnected")];
-    for (by, db, name) in MOVES {
-        for (options, event) in ends {
-            println!("{by:?} {event}");
-            let mut messages = server.subscribe(&["about"]);
-            let mut holder = server.client();
-            let mut call = vec!["DLOCK.ACQUIRE", "k", "h", "NOTIFY", "about"];
-            call.extend(options);
-            let token = holder.cmd(&call).int();
-            server.cmd(by).ok();
-            let mut there = in_db(&server, db);
-            if event == "disconnected" {
-                let bound = there.cmd(&["DLOCK.INFO", name]).field("bound-client").int();
-                assert_eq!(u64::try_from(bound), Ok(holder.id()));
-                drop(holder);
-            }
-            assert_eq!(messages.next_text(), format!("{event} {db} {token} 1 h 0  {name}"));
-            server.left_over_check();
-        }
     }
 }
 
@@ -127,27 +99,4 @@ fn moves_in_one_step_add_up(family: Family) {
     let token = scene.first_is_granted();
     assert_eq!(scene.messages.next_text(), scene.message("expired"));
     scene.play_out(token);
-}
-
-/// Both databases have the key, with holders and waiters: the data are exchanged, and each waiter waits for the other
-/// holder.
-fn swapped_databases_swap_holders_under_their_waiters(family: Family) {
-    let server = family.start();
-    let mut low = Scene::set_in(&server, 0, "k");
-    let mut high = Scene::set_in(&server, 7, "k");
-    server.cmd(&["SWAPDB", "0", "7"]).ok();
-    low.assert_all_wait();
-    high.assert_all_wait();
-    // The connections still have the number that they had.
-    assert_eq!(low.holder.cmd(&args!["DLOCK.CHECK", "k", high.token]).int(), 1);
-    assert_eq!(low.holder.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
-    let token = low.first_is_granted();
-    high.assert_all_wait();
-    assert_eq!(high.holder.cmd(&["DLOCK.BREAK", "k"]).int(), 1);
-    // Messages of the holder `low` go to its channel, with its new database.
-    assert_eq!(low.messages.next_text(), format!("broken 7 {} 1 h 0  k", low.token));
-    let other = high.first_is_granted();
-    assert!(other > token);
-    low.take_turns(token);
-    high.play_out(other);
 }

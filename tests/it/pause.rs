@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use crate::{
     args,
-    scene::{Scene, assert_lasted, assert_sent_away, assert_silent, block},
-    support::{Client, Family, Heard, Kind, LIMIT, ReplicaTap, Reply, SOON, Server, wait_until},
-    test_both_families,
+    scene::{Scene, assert_lasted, assert_sent_away, assert_silent, block, waiter},
+    support::{Family, Heard, Kind, LIMIT, ReplicaTap, Reply, SOON, Server, wait_until},
+    test_both_families_at_once,
 };
 
-test_both_families! {
+test_both_families_at_once! {
     a_pause_puts_leases_off_and_lets_waits_run_out
     a_pause_of_everything_does_the_same
     a_pause_puts_the_grace_of_places_off
@@ -24,14 +24,6 @@ const MODES: [&str; 2] = ["WRITE", "ALL"];
 #[track_caller]
 fn pause(server: &Server, ms: u64, mode: &str) {
     server.cmd(&["CLIENT", "PAUSE", &ms.to_string(), mode]).ok();
-}
-
-/// A connection on which a call of `owner` is blocked.
-#[track_caller]
-fn waiter(server: &Server, key: &str, owner: &str, ms: u64) -> Client {
-    let mut client = server.client();
-    block(server, &mut client, &args!["DLOCK.ACQUIRE", key, owner, "BLOCK", ms]);
-    client
 }
 
 fn a_pause_puts_leases_off_and_lets_waits_run_out(family: Family) {
@@ -212,9 +204,7 @@ fn a_failover_takes_holds_along_and_sends_waiters_away() {
     let mut first = waiter(&new, "k", "first", 0);
     assert_eq!(new.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
     assert!(first.reply(SOON).int() > scene.token);
-    wait_until("the new replica's link", || {
-        old.info("replication").get("master_link_status").is_some_and(|status| status == "up")
-    });
+    old.wait_linked();
     new.wait_replica_synced(&old);
     assert_eq!(old.digest(), new.digest());
     assert_eq!(first.cmd(&["DLOCK.RELEASE", "k", "first"]).int(), 0);

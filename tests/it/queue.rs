@@ -15,15 +15,10 @@ test_both_families! {
     a_blocked_call_gets_the_lock_or_times_out
     commands_after_a_blocked_call_are_answered_after_it
     the_queue_is_shown_in_order
-    a_grant_to_a_place_must_be_claimed
     an_unclaimed_grant_goes_to_the_next_waiter
-    a_place_outlives_its_connection_by_queue
     a_hung_connection_is_passed_over_until_it_is_heard_again
-    a_blocked_call_with_queue_leaves_its_place_behind
-    one_place_per_owner
-    a_place_or_an_unclaimed_grant_is_given_up
+    a_replaced_call_is_told_so
     an_operator_ends_a_blocked_call
-    one_connection_waits_for_many_locks
 }
 
 /// Places of lost connections end at once in DFAIR, as they do in DLOCK.
@@ -138,43 +133,6 @@ fn the_queue_is_shown_in_order(family: Family) {
     server.left_over_check();
 }
 
-fn a_grant_to_a_place_must_be_claimed(family: Family) {
-    let server = start(family);
-    let mut client = server.client();
-    for (request, claim) in [
-        ("r1", &["DLOCK.ACQUIRE", "k", "b"][..]),
-        ("r2", &["DLOCK.ACQUIRE", "k", "b", "NOREENTRY", "EX", "30"]),
-        ("r3", &["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0", "QUEUE", "1"]),
-        ("r4", &["DLOCK.ACQUIRE", "k", "b", "REQID", "r4"]),
-        ("r5", &["DLOCK.RENEW", "k", "b", "PX", "30000"]),
-    ] {
-        server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
-        let ask = ["DLOCK.ACQUIRE", "k", "b", "QUEUE", "20000", "REQID", request, "EX", "30"];
-        assert!(client.cmd(&ask).is_null());
-        // A repeated request tells a client that it still has its place.
-        assert!(client.cmd(&ask).is_null());
-        assert_eq!(queue(&server, "k"), ["b"]);
-        server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
-        let info = server.cmd(&["DLOCK.INFO", "k"]);
-        assert_eq!(info.field("owner").text(), "b");
-        assert!((1..=20_000).contains(&info.field("ttl-ms").int()), "{}", info.show());
-        assert!(server.cmd(&["DLOCK.ACQUIRE", "k", "c"]).is_null());
-        let token = info.field("token").int();
-        assert_eq!(server.cmd(claim).int(), token, "{claim:?}");
-        let info = server.cmd(&["DLOCK.INFO", "k"]);
-        assert_eq!(info.field("holds").int(), 1, "{claim:?}");
-        assert_eq!(info.field("lease-ms").int(), 30_000, "{claim:?}");
-        assert!(info.field("ttl-ms").int() > 20_000, "{claim:?}");
-        // From here on it is an ordinary hold.
-        assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "b"]).int(), 0);
-        assert_eq!(server.cmd(&["DLOCK.ACQUIRE", "k", "b"]).int(), token);
-        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "b"]).int(), 1, "{claim:?}");
-        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "b"]).int(), 0);
-    }
-    assert_eq!(server.info_number("dlock", "unclaimed"), 0);
-    server.left_over_check();
-}
-
 fn an_unclaimed_grant_goes_to_the_next_waiter(family: Family) {
     let server = start(family);
     let mut client = server.client();
@@ -188,43 +146,6 @@ fn an_unclaimed_grant_goes_to_the_next_waiter(family: Family) {
     assert_eq!(server.info_number("dlock", "unclaimed"), 1);
     let late = client.cmd(&["DLOCK.RENEW", "k", "b"]).error();
     assert!(late.starts_with("NOTHELD "), "{late}");
-    server.cmd(&["DLOCK.RELEASE", "k", "c"]).ok();
-    server.left_over_check();
-}
-
-fn a_place_outlives_its_connection_by_queue(family: Family) {
-    let server = start(family);
-    let ask = |owner: &str, ms: &str| {
-        let mut client = server.client();
-        assert!(client.cmd(&["DLOCK.ACQUIRE", "k", owner, "QUEUE", ms]).is_null());
-    };
-    server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
-    ask("b", "1");
-    wait_until("the short place to go", || queue(&server, "k").is_empty());
-    ask("c", "30000");
-    wait_until("the connection to go", || {
-        server.cmd(&["DLOCK.WAITERS", "k"]).items()[0].field("client-id").int() == 0
-    });
-    server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
-    if family == Family::Fair {
-        let left = server.cmd(&["DLOCK.INFO", "k"]).field("ttl-ms").int();
-        assert!((1..=30_000).contains(&left), "{left}");
-        assert_eq!(owner(&server, "k"), "c");
-        server.client().cmd(&["DLOCK.ACQUIRE", "k", "c"]).int();
-    } else {
-        // It is granted nothing until its owner repeats the request.
-        assert_eq!(owner(&server, "k"), "");
-        server.client().cmd(&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "1"]).int();
-    }
-    // A repeat from another connection moves the place there.
-    let (mut old, mut new) = (server.client(), server.client());
-    old.cmd(&["DLOCK.ACQUIRE", "k", "d", "QUEUE", "1"]).ok();
-    new.cmd(&["DLOCK.ACQUIRE", "k", "d", "QUEUE", "1"]).ok();
-    server.cmd(&args!["CLIENT", "KILL", "ID", old.id()]).ok();
-    let row = server.cmd(&["DLOCK.WAITERS", "k"]).items()[0].clone();
-    assert_eq!(row.field("client-id").int(), i64::try_from(new.id()).unwrap());
-    drop(new);
-    wait_until("the place to go", || queue(&server, "k").is_empty());
     server.cmd(&["DLOCK.RELEASE", "k", "c"]).ok();
     server.left_over_check();
 }
@@ -259,100 +180,6 @@ fn a_hung_connection_is_passed_over_until_it_is_heard_again(family: Family) {
             assert_eq!(server.cmd(&["DLOCK.RELEASE", key, owner]).int(), 0);
         }
     }
-    server.left_over_check();
-}
-
-fn a_blocked_call_with_queue_leaves_its_place_behind(family: Family) {
-    let server = start(family);
-    server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
-    let call =
-        |owner, block| ["DLOCK.ACQUIRE", "k", owner, "BLOCK", block, "QUEUE", "60000"].to_vec();
-    let mut timed_out = server.post(&call("b", "10"));
-    assert!(timed_out.expect_reply(SOON).is_null());
-    let mut unblocked = server.block(&call("c", "0"));
-    assert_eq!(server.cmd(&args!["DLOCK.UNBLOCK", unblocked.id(), "ERROR"]).int(), 1);
-    assert!(unblocked.expect_reply(SOON).error().starts_with("UNBLOCKED "));
-    let killed = server.block(&call("d", "0"));
-    server.cmd(&args!["CLIENT", "KILL", "ID", killed.id()]).ok();
-    wait_until("the connection to be gone", || {
-        server.cmd(&["DLOCK.WAITERS", "k"]).items()[2].field("client-id").int() == 0
-    });
-    let rows = server.cmd(&["DLOCK.WAITERS", "k"]).items();
-    let clients: Vec<i64> = rows.iter().map(|row| row.field("client-id").int()).collect();
-    let id = |client: u64| i64::try_from(client).unwrap();
-    assert_eq!(clients, [id(timed_out.id()), id(unblocked.id()), 0]);
-    assert_eq!(queue(&server, "k"), ["b", "c", "d"]);
-    for owner in ["a", "b", "c"] {
-        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", owner]).int(), 0);
-    }
-    // Only a fair lock is granted to a place without a connection.
-    let last = if family == Family::Fair {
-        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "d"]).int(), 0);
-        0
-    } else {
-        1
-    };
-    assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "d"]).int(), last);
-    server.left_over_check();
-}
-
-fn one_place_per_owner(family: Family) {
-    let server = start(family);
-    server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
-    let mut first = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0", "LABEL", "old"]);
-    let behind = server.block(&["DLOCK.ACQUIRE", "k", "c", "BLOCK", "0"]);
-    // A call that does not wait leaves the place alone.
-    assert!(server.cmd(&["DLOCK.ACQUIRE", "k", "b", "LABEL", "no"]).is_null());
-    first.assert_no_reply();
-    let replaced = r#"REPLACED "b" asked again for "k" with another call"#;
-    let mut second =
-        server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0", "PX", "7000", "LABEL", "new"]);
-    assert_eq!(first.expect_reply(SOON).error(), replaced);
-    assert_eq!(queue(&server, "k"), ["b", "c"]);
-    let row = server.cmd(&["DLOCK.WAITERS", "k"]).items()[0].clone();
-    assert_eq!(row.field("label").text(), "new");
-    assert_eq!(row.field("client-id").int(), i64::try_from(second.id()).unwrap());
-    // The connection of the earlier call no longer affects the place.
-    first.hang_up();
-    server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
-    second.expect_reply(SOON).int();
-    assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 7_000);
-    // By a QUEUE call, and back.
-    let mut blocked = server.block(&["DLOCK.ACQUIRE", "k", "d", "BLOCK", "0"]);
-    assert!(second.client().cmd(&["DLOCK.ACQUIRE", "k", "d", "QUEUE", "60000"]).is_null());
-    assert_eq!(blocked.expect_reply(SOON).error(), replaced.replace("\"b\"", "\"d\""));
-    let mut blocked = server.block(&["DLOCK.ACQUIRE", "k", "d", "BLOCK", "0"]);
-    assert_eq!(queue(&server, "k"), ["c", "d"]);
-    behind.hang_up();
-    wait_until("the place to go", || queue(&server, "k") == ["d"]);
-    server.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
-    blocked.expect_reply(SOON).int();
-    server.cmd(&["DLOCK.RELEASE", "k", "d"]).ok();
-    assert_eq!(server.info_number("dlock", "replaced"), 2);
-    server.left_over_check();
-}
-
-fn a_place_or_an_unclaimed_grant_is_given_up(family: Family) {
-    let server = start(family);
-    let mut client = server.client();
-    server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
-    assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "a"]).int(), 0);
-    assert_eq!(server.cmd(&["DLOCK.CANCEL", "nothing", "a"]).int(), 0);
-    let mut blocked = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
-    client.cmd(&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "60000"]).ok();
-    client.cmd(&["DLOCK.ACQUIRE", "k", "d", "QUEUE", "60000"]).ok();
-    let mut last = server.block(&["DLOCK.ACQUIRE", "k", "e", "BLOCK", "0"]);
-    assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "b"]).int(), 1);
-    assert!(blocked.expect_reply(SOON).is_null());
-    assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "b"]).int(), 0);
-    assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "c"]).int(), 1);
-    assert_eq!(queue(&server, "k"), ["d", "e"]);
-    server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
-    assert_eq!(owner(&server, "k"), "d");
-    last.assert_no_reply();
-    assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "d"]).int(), 1);
-    last.expect_reply(SOON).int();
-    server.cmd(&["DLOCK.RELEASE", "k", "e"]).ok();
     server.left_over_check();
 }
 
@@ -401,21 +228,18 @@ fn an_operator_ends_a_blocked_call(family: Family) {
     server.left_over_check();
 }
 
-fn one_connection_waits_for_many_locks(family: Family) {
-    const LOCKS: usize = 300;
+fn a_replaced_call_is_told_so(family: Family) {
     let server = start(family);
-    let (mut holder, mut waiter) = (server.client(), server.client());
-    let calls = |owner: &str, verb: &str, queue: bool| -> Vec<Vec<Vec<u8>>> {
-        let tail = if queue { args!["QUEUE", 60_000] } else { Vec::new() };
-        let call = |n| [args![verb, format!("k{n}"), owner], tail.clone()].concat();
-        (0..LOCKS).map(call).collect()
-    };
-    holder.pipeline(&calls("a", "DLOCK.ACQUIRE", false));
-    assert!(waiter.pipeline(&calls("b", "DLOCK.ACQUIRE", true)).iter().all(Reply::is_null));
-    assert_eq!(server.info_number("dlock", "waiters_queued"), 300);
-    holder.pipeline(&calls("a", "DLOCK.RELEASE", false));
-    let tokens = waiter.pipeline(&calls("b", "DLOCK.ACQUIRE", true));
-    assert!(tokens.windows(2).all(|pair| pair[0].int() < pair[1].int()));
-    assert!(waiter.pipeline(&calls("b", "DLOCK.RELEASE", false)).iter().all(|n| n.int() == 0));
+    server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
+    let mut first = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+    let mut second = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+    let replaced = r#"REPLACED "b" asked again for "k" with another call"#;
+    assert_eq!(first.expect_reply(SOON).error(), replaced);
+    // The connection of the earlier call no longer affects the place.
+    first.hang_up();
+    server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
+    second.expect_reply(SOON).int();
+    assert_eq!(server.info_number("dlock", "replaced"), 1);
+    server.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
     server.left_over_check();
 }

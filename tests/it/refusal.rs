@@ -11,10 +11,10 @@ use crate::{
     args,
     scene::{Scene, assert_prompt, block},
     support::{Family, Heard, Kind, Reply, SOON, Server, wait_until},
-    test_both_families,
+    test_both_families_at_once,
 };
 
-test_both_families! {
+test_both_families_at_once! {
     nothing_is_handed_on_while_writes_are_refused
     the_end_of_a_refusal_is_noticed_without_help
     a_connection_that_cannot_be_blocked_gets_an_error
@@ -80,7 +80,7 @@ fn nothing_is_handed_on_while_writes_are_refused(family: Family) {
             "DLOCK.CANCEL k queued",
             "DLOCK.BREAK k",
         ] {
-            let refusal = server.cmd(&call.split(' ').collect::<Vec<_>>()).error();
+            let refusal = server.ask(call).error();
             assert!(refusal.starts_with(code), "{call}: {refusal}");
         }
         drop(bound);

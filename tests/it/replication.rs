@@ -9,11 +9,11 @@ use crate::{
     durability::AOF,
     specimens::Specimens,
     support::{Client, Family, ReplicaTap, Reply, SOON, Server, wait_until},
-    test_both_families,
+    test_both_families_at_once,
     workload::{Mix, Workload},
 };
 
-test_both_families! {
+test_both_families_at_once! {
     a_full_sync_beside_the_old_data_is_equal
     a_replica_ends_no_lease_and_hides_expired_ones
     a_time_to_live_goes_with_a_new_owner_on_both_sides

@@ -1,28 +1,28 @@
 //! Late copies of requests: their holds have ended, here and after a failover, and the copies do nothing.
 
 use crate::{
-    args,
-    support::{Client, Family, Reply, SOON, Server, wait_until},
+    support::{Family, Reply, Server, wait_until},
     test_both_families,
 };
 
 test_both_families! {
-    a_late_release_does_not_release_the_next_hold
-    a_late_acquire_does_not_take_a_released_lock_again
-    a_cancelled_request_can_come_no_more
     a_promoted_replica_knows_finished_requests
-}
-
-/// Makes a call given as words, on a separate connection.
-#[track_caller]
-pub fn ask(server: &Server, call: &str) -> redis::Value {
-    server.cmd(&call.split(' ').collect::<Vec<_>>())
 }
 
 #[track_caller]
 pub fn refused(server: &Server, call: &str, code: &str) {
-    let error = ask(server, call).error();
+    let error = server.ask(call).error();
     assert!(error.starts_with(&format!("{code} ")), "{call}: {error}");
+}
+
+/// A primary, and a replica that follows it.
+fn pair(family: Family) -> (Server, Server) {
+    let primary = family.start();
+    let replica = family.with(&[]).replica_of(&primary).start();
+    primary.ask("SET first v").ok();
+    assert_eq!(primary.ask("WAIT 1 20000").int(), 1);
+    primary.ask("DEL first").ok();
+    (primary, replica)
 }
 
 /// Promotes a replica that has everything.
@@ -30,83 +30,18 @@ pub fn refused(server: &Server, call: &str, code: &str) {
 pub fn fail_over(primary: &mut Server, replica: &Server) {
     primary.wait_replica_synced(replica);
     primary.kill9();
-    ask(replica, "REPLICAOF NO ONE").ok();
-}
-
-fn a_late_release_does_not_release_the_next_hold(family: Family) {
-    let server = family.start();
-    ask(&server, "DLOCK.ACQUIRE k a REQID a1").int();
-    assert_eq!(ask(&server, "DLOCK.RELEASE k a REQID r1").int(), 0);
-    let token = ask(&server, "DLOCK.ACQUIRE k a REQID a2").int();
-    // On another connection, as late copies are.
-    assert_eq!(ask(&server, "DLOCK.RELEASE k a REQID r1").int(), 0);
-    assert_eq!(server.cmd(&args!["DLOCK.CHECK", "k", token]).int(), 1);
-    refused(&server, "DLOCK.RELEASE k a REQID a1", "ERR");
-    refused(&server, "DLOCK.ACQUIRE k a REQID r1", "ERR");
-    assert_eq!(ask(&server, "DLOCK.RELEASE k a REQID r2").int(), 0);
-    server.left_over_check();
-}
-
-fn a_late_acquire_does_not_take_a_released_lock_again(family: Family) {
-    let server = family.start();
-    ask(&server, "DLOCK.ACQUIRE k a REQID a1").int();
-    ask(&server, "DLOCK.RELEASE k a REQID r1").int();
-    refused(&server, "DLOCK.ACQUIRE k a REQID a1", "SPENT");
-    assert_eq!(server.keys(), 0);
-    // It does not wait, either, and reserves no lock.
-    ask(&server, "DLOCK.ACQUIRE k b").int();
-    refused(&server, "DLOCK.ACQUIRE k a REQID a1 BLOCK 0", "SPENT");
-    refused(&server, "DLOCK.ACQUIRE k a REQID a1 QUEUE 1000", "SPENT");
-    ask(&server, "DLOCK.RELEASE k b").int();
-    // DEL, expiry and BREAK end a hold, too.
-    ask(&server, "DLOCK.ACQUIRE k a REQID a2").int();
-    ask(&server, "DEL k").ok();
-    refused(&server, "DLOCK.ACQUIRE k a REQID a2", "SPENT");
-    ask(&server, "DLOCK.ACQUIRE k a REQID a3 PX 1").int();
-    wait_until("the lease to end", || server.keys() == 0);
-    refused(&server, "DLOCK.ACQUIRE k a REQID a3", "SPENT");
-    ask(&server, "DLOCK.ACQUIRE k a REQID a4").int();
-    assert_eq!(ask(&server, "DLOCK.BREAK k").int(), 1);
-    refused(&server, "DLOCK.ACQUIRE k a REQID a4", "SPENT");
-    // Eventually it is forgotten.
-    assert!(server.info_number("dlock", "requests_remembered") > 0);
-    ask(&server, "CONFIG SET dlock.request-memory-ms 1").ok();
-    wait_until("all to be forgotten", || server.info_number("dlock", "requests_remembered") == 0);
-    ask(&server, "DLOCK.ACQUIRE k a REQID a1").int();
-    ask(&server, "DLOCK.RELEASE k a").int();
-    server.left_over_check();
-}
-
-fn a_cancelled_request_can_come_no_more(family: Family) {
-    let server = family.start();
-    ask(&server, "DLOCK.ACQUIRE k h").int();
-    assert_eq!(ask(&server, "DLOCK.CANCEL k a REQID a1").int(), 0);
-    refused(&server, "DLOCK.ACQUIRE k a REQID a1 BLOCK 0", "SPENT");
-    let mut waiting = server.block(&["DLOCK.ACQUIRE", "k", "a", "BLOCK", "0", "REQID", "a2"]);
-    assert_eq!(ask(&server, "DLOCK.CANCEL k a REQID a2").int(), 1);
-    assert!(waiting.expect_reply(SOON).is_null());
-    refused(&server, "DLOCK.ACQUIRE k a REQID a2", "SPENT");
-    // A repeat of the same CANCEL does not affect the next request.
-    let mut waiting = server.block(&["DLOCK.ACQUIRE", "k", "a", "BLOCK", "0", "REQID", "a3"]);
-    assert_eq!(ask(&server, "DLOCK.CANCEL k a REQID a2").int(), 1);
-    ask(&server, "DLOCK.RELEASE k h").int();
-    assert!(waiting.expect_reply(SOON).int() > 0);
-    ask(&server, "DLOCK.RELEASE k a").int();
-    server.left_over_check();
+    replica.ask("REPLICAOF NO ONE").ok();
 }
 
 fn a_promoted_replica_knows_finished_requests(family: Family) {
-    let mut primary = family.start();
-    let replica = family.with(&[]).replica_of(&primary).start();
-    ask(&primary, "SET first v").ok();
-    assert_eq!(ask(&primary, "WAIT 1 20000").int(), 1);
-    ask(&primary, "DLOCK.ACQUIRE k a REQID a1").int();
-    ask(&primary, "DLOCK.ACQUIRE k a REQID a2").int();
-    assert_eq!(ask(&primary, "DLOCK.RELEASE k a REQID r1").int(), 1);
-    assert_eq!(ask(&primary, "DLOCK.RELEASE k a REQID r2").int(), 0);
-    ask(&primary, "DLOCK.ACQUIRE l a REQID a1").int();
-    ask(&primary, "DEL l first").ok();
-    assert_eq!(ask(&primary, "DLOCK.CANCEL m a REQID a1").int(), 0);
+    let (mut primary, replica) = pair(family);
+    primary.ask("DLOCK.ACQUIRE k a REQID a1").int();
+    primary.ask("DLOCK.ACQUIRE k a REQID a2").int();
+    assert_eq!(primary.ask("DLOCK.RELEASE k a REQID r1").int(), 1);
+    assert_eq!(primary.ask("DLOCK.RELEASE k a REQID r2").int(), 0);
+    primary.ask("DLOCK.ACQUIRE l a REQID a1").int();
+    primary.ask("DEL l").ok();
+    assert_eq!(primary.ask("DLOCK.CANCEL m a REQID a1").int(), 0);
     let known = primary.info_number("dlock", "requests_remembered");
     assert_eq!(known, 6);
     primary.wait_replica_synced(&replica);
@@ -115,8 +50,8 @@ fn a_promoted_replica_knows_finished_requests(family: Family) {
     });
     assert_eq!(primary.digest(), replica.digest());
     fail_over(&mut primary, &replica);
-    assert_eq!(ask(&replica, "DLOCK.RELEASE k a REQID r1").int(), 1);
-    assert_eq!(ask(&replica, "DLOCK.RELEASE k a REQID r2").int(), 0);
+    assert_eq!(replica.ask("DLOCK.RELEASE k a REQID r1").int(), 1);
+    assert_eq!(replica.ask("DLOCK.RELEASE k a REQID r2").int(), 0);
     for copy in ["k a REQID a1", "k a REQID a2", "l a REQID a1", "m a REQID a1"] {
         refused(&replica, &format!("DLOCK.ACQUIRE {copy} BLOCK 0"), "SPENT");
     }
@@ -125,102 +60,73 @@ fn a_promoted_replica_knows_finished_requests(family: Family) {
 
 #[test]
 fn read_write_locks_know_the_requests_of_each_mode() {
-    let mut primary = Server::start();
-    let replica = Server::with(&[]).replica_of(&primary).start();
-    ask(&primary, "SET first v").ok();
-    assert_eq!(ask(&primary, "WAIT 1 20000").int(), 1);
-    ask(&primary, "DEL first").ok();
-    ask(&primary, "DRW.ACQUIRE k a WRITE REQID x").int();
-    ask(&primary, "DRW.ACQUIRE k a READ REQID x").int();
-    assert_eq!(ask(&primary, "DRW.RELEASE k a WRITE REQID y").int(), 0);
+    let (mut primary, replica) = pair(Family::Lock);
+    primary.ask("DRW.ACQUIRE k a WRITE REQID x").int();
+    primary.ask("DRW.ACQUIRE k a READ REQID x").int();
+    assert_eq!(primary.ask("DRW.RELEASE k a WRITE REQID y").int(), 0);
     refused(&primary, "DRW.ACQUIRE k a WRITE REQID x", "SPENT");
-    ask(&primary, "DRW.ACQUIRE k a READ REQID x").int();
-    ask(&primary, "DRW.CANCEL k b REQID z").int();
+    primary.ask("DRW.ACQUIRE k a READ REQID x").int();
+    primary.ask("DRW.CANCEL k b REQID z").int();
     fail_over(&mut primary, &replica);
     refused(&replica, "DRW.ACQUIRE k a WRITE REQID x BLOCK 0", "SPENT");
     refused(&replica, "DRW.ACQUIRE k b READ REQID z", "SPENT");
     refused(&replica, "DRW.ACQUIRE k b WRITE REQID z", "SPENT");
-    ask(&replica, "DRW.ACQUIRE k a READ REQID x").int();
-    assert_eq!(ask(&replica, "DRW.RELEASE k a READ REQID r").int(), 0);
-    ask(&replica, "DRW.ACQUIRE k a READ").int();
-    assert_eq!(ask(&replica, "DRW.RELEASE k a READ REQID r").int(), 0);
-    assert_eq!(ask(&replica, "DRW.INFO k").field("mode").text(), "read");
-    ask(&replica, "DRW.RELEASE k a READ").int();
+    replica.ask("DRW.ACQUIRE k a READ REQID x").int();
+    assert_eq!(replica.ask("DRW.RELEASE k a READ REQID r").int(), 0);
+    replica.ask("DRW.ACQUIRE k a READ").int();
+    assert_eq!(replica.ask("DRW.RELEASE k a READ REQID r").int(), 0);
+    assert_eq!(replica.ask("DRW.INFO k").field("mode").text(), "read");
+    replica.ask("DRW.RELEASE k a READ").int();
     replica.left_over_check();
 }
 
 #[test]
 fn semaphores_remember_each_request() {
-    let mut primary = Server::start();
-    let replica = Server::with(&[]).replica_of(&primary).start();
-    ask(&primary, "SET first v").ok();
-    assert_eq!(ask(&primary, "WAIT 1 20000").int(), 1);
-    ask(&primary, "DEL first").ok();
-    ask(&primary, "DSEM.INIT s 9").int();
-    let permit = ask(&primary, "DSEM.ACQUIRE s a REQID a1").text();
-    ask(&primary, &format!("DSEM.RELEASE s {permit}")).int();
+    let (mut primary, replica) = pair(Family::Lock);
+    primary.ask("DSEM.INIT s 9").int();
+    let permit = primary.ask("DSEM.ACQUIRE s a REQID a1").text();
+    primary.ask(&format!("DSEM.RELEASE s {permit}")).int();
     refused(&primary, "DSEM.ACQUIRE s a REQID a1", "SPENT");
     // More than 64 of them.
     for n in 0..100 {
-        assert_eq!(ask(&primary, &format!("DSEM.TAKE s REQID t{n}")).int(), 1);
-        ask(&primary, &format!("DSEM.GIVE s REQID g{n}")).int();
+        assert_eq!(primary.ask(&format!("DSEM.TAKE s REQID t{n}")).int(), 1);
+        primary.ask(&format!("DSEM.GIVE s REQID g{n}")).int();
     }
-    assert_eq!(ask(&primary, "DSEM.TAKE s 2 REQID t").int(), 1);
-    assert_eq!(ask(&primary, "DSEM.RESIZE s 8 REQID z").int(), 6);
-    assert_eq!(ask(&primary, "DSEM.DRAIN s REQID d").int(), 6);
+    assert_eq!(primary.ask("DSEM.TAKE s 2 REQID t").int(), 1);
+    assert_eq!(primary.ask("DSEM.RESIZE s 8 REQID z").int(), 6);
+    assert_eq!(primary.ask("DSEM.DRAIN s REQID d").int(), 6);
     fail_over(&mut primary, &replica);
     refused(&replica, "DSEM.ACQUIRE s a REQID a1 BLOCK 0", "SPENT");
     for copy in ["TAKE s REQID t0", "TAKE s 2 REQID t"] {
-        assert_eq!(ask(&replica, &format!("DSEM.{copy}")).int(), 1);
+        assert_eq!(replica.ask(&format!("DSEM.{copy}")).int(), 1);
     }
-    assert_eq!(ask(&replica, "DSEM.GIVE s REQID g0").int(), 0);
-    assert_eq!(ask(&replica, "DSEM.RESIZE s 8 REQID z").int(), 0);
-    assert_eq!(ask(&replica, "DSEM.DRAIN s REQID d").int(), 6);
+    assert_eq!(replica.ask("DSEM.GIVE s REQID g0").int(), 0);
+    assert_eq!(replica.ask("DSEM.RESIZE s 8 REQID z").int(), 0);
+    assert_eq!(replica.ask("DSEM.DRAIN s REQID d").int(), 6);
     for misuse in ["TAKE s 3 REQID t", "GIVE s REQID t", "RESIZE s 9 REQID z", "DRAIN s REQID t"] {
         refused(&replica, &format!("DSEM.{misuse}"), "ERR");
     }
-    let info = ask(&replica, "DSEM.INFO s");
+    let info = replica.ask("DSEM.INFO s");
     assert_eq!((info.field("available").int(), info.field("taken").int()), (0, 8));
-    ask(&replica, "DEL s").ok();
+    replica.ask("DEL s").ok();
     replica.left_over_check();
 }
 
 #[test]
 fn calls_for_several_keys_are_known_key_by_key() {
-    let mut primary = Server::start();
-    let replica = Server::with(&[]).replica_of(&primary).start();
-    ask(&primary, "SET first v").ok();
-    assert_eq!(ask(&primary, "WAIT 1 20000").int(), 1);
-    ask(&primary, "DEL first").ok();
-    ask(&primary, "DLOCK.MACQUIRE 2 k l a REQID m").items();
-    assert_eq!(ask(&primary, "DLOCK.MRELEASE 3 k l n a REQID r").int(), 2);
-    ask(&primary, "DLOCK.ANYACQUIRE 2 k l a REQID any").items();
-    assert_eq!(ask(&primary, "DLOCK.MRELEASE 2 k l a").int(), 1);
-    ask(&primary, "DLOCK.MACQUIRE 3 k l n a REQID next").items();
-    assert_eq!(ask(&primary, "DLOCK.MRELEASE 3 k l n a REQID r").int(), 2);
+    let (mut primary, replica) = pair(Family::Lock);
+    primary.ask("DLOCK.MACQUIRE 2 k l a REQID m").items();
+    assert_eq!(primary.ask("DLOCK.MRELEASE 3 k l n a REQID r").int(), 2);
+    primary.ask("DLOCK.ANYACQUIRE 2 k l a REQID any").items();
+    assert_eq!(primary.ask("DLOCK.MRELEASE 2 k l a").int(), 1);
+    primary.ask("DLOCK.MACQUIRE 3 k l n a REQID next").items();
+    assert_eq!(primary.ask("DLOCK.MRELEASE 3 k l n a REQID r").int(), 2);
     fail_over(&mut primary, &replica);
-    assert_eq!(ask(&replica, "DLOCK.MRELEASE 3 k l n a REQID r").int(), 2);
+    assert_eq!(replica.ask("DLOCK.MRELEASE 3 k l n a REQID r").int(), 2);
     refused(&replica, "DLOCK.MACQUIRE 2 k l a REQID m BLOCK 0", "SPENT");
     refused(&replica, "DLOCK.ANYACQUIRE 2 k l a REQID any", "SPENT");
     refused(&replica, "DLOCK.MRELEASE 3 k l n a REQID next", "ERR");
-    assert_eq!(ask(&replica, "DLOCK.MRENEW 3 k l n a").int(), 3);
-    assert_eq!(ask(&replica, "DLOCK.MRELEASE 3 k l n a").int(), 3);
+    assert_eq!(replica.ask("DLOCK.MRENEW 3 k l n a").int(), 3);
+    assert_eq!(replica.ask("DLOCK.MRELEASE 3 k l n a").int(), 3);
     replica.left_over_check();
-}
-
-/// The client retries on a new connection with the same id: it waits again, and is granted.
-#[test]
-fn a_grant_that_could_not_be_sent_can_be_asked_for_again() {
-    let server = Server::start();
-    ask(&server, "DLOCK.ACQUIRE k h").int();
-    let waiting = server.block(&["DLOCK.ACQUIRE", "k", "a", "BLOCK", "0", "REQID", "a1"]);
-    let id = waiting.id().to_string();
-    let mut other: Client = server.client();
-    other.pipeline(&[args!["DLOCK.RELEASE", "k", "h"], args!["CLIENT", "KILL", "ID", &id]]);
-    wait_until("the grant to be taken back", || server.keys() == 0);
-    let token = ask(&server, "DLOCK.ACQUIRE k a REQID a1").int();
-    assert_eq!(ask(&server, "DLOCK.ACQUIRE k a REQID a1").int(), token);
-    assert_eq!(ask(&server, "DLOCK.RELEASE k a").int(), 0);
-    refused(&server, "DLOCK.ACQUIRE k a REQID a1", "SPENT");
-    server.left_over_check();
 }

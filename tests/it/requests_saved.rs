@@ -5,12 +5,12 @@ use std::{fs, panic::AssertUnwindSafe};
 use crate::{
     args,
     durability::{Way, crashed, done, rewritten},
-    requests::{ask, fail_over, refused},
+    requests::{fail_over, refused},
     support::{Family, Kind, Reply, Server, wait_until},
-    test_both_families,
+    test_both_families_at_once,
 };
 
-test_both_families! {
+test_both_families_at_once! {
     a_late_replica_knows_earlier_finished_requests
     a_full_sync_replaces_the_finished_requests
     a_file_contains_finished_requests
@@ -18,19 +18,19 @@ test_both_families! {
 
 /// Ends holds and other requests with an id, of every kind of use.
 fn spend(server: &Server) {
-    ask(server, "DLOCK.ACQUIRE k a REQID a1").int();
-    ask(server, "DLOCK.ACQUIRE k a REQID a2").int();
-    assert_eq!(ask(server, "DLOCK.RELEASE k a REQID r1").int(), 1);
-    assert_eq!(ask(server, "DLOCK.RELEASE k a REQID r2").int(), 0);
-    ask(server, "DLOCK.ACQUIRE l a REQID a1").int();
-    ask(server, "DEL l").ok();
-    assert_eq!(ask(server, "DLOCK.CANCEL m a REQID a1").int(), 0);
-    ask(server, "DLOCK.ACQUIRE n a REQID a1").int();
-    assert_eq!(ask(server, "DLOCK.RELEASE n a REQID r1").int(), 0);
-    ask(server, "DSEM.INIT s 9").int();
-    assert_eq!(ask(server, "DSEM.TAKE s 2 REQID t").int(), 1);
-    assert_eq!(ask(server, "DSEM.GIVE s REQID g").int(), 8);
-    assert_eq!(ask(server, "DSEM.DRAIN s REQID d").int(), 8);
+    server.ask("DLOCK.ACQUIRE k a REQID a1").int();
+    server.ask("DLOCK.ACQUIRE k a REQID a2").int();
+    assert_eq!(server.ask("DLOCK.RELEASE k a REQID r1").int(), 1);
+    assert_eq!(server.ask("DLOCK.RELEASE k a REQID r2").int(), 0);
+    server.ask("DLOCK.ACQUIRE l a REQID a1").int();
+    server.ask("DEL l").ok();
+    assert_eq!(server.ask("DLOCK.CANCEL m a REQID a1").int(), 0);
+    server.ask("DLOCK.ACQUIRE n a REQID a1").int();
+    assert_eq!(server.ask("DLOCK.RELEASE n a REQID r1").int(), 0);
+    server.ask("DSEM.INIT s 9").int();
+    assert_eq!(server.ask("DSEM.TAKE s 2 REQID t").int(), 1);
+    assert_eq!(server.ask("DSEM.GIVE s REQID g").int(), 8);
+    assert_eq!(server.ask("DSEM.DRAIN s REQID d").int(), 8);
     wait_until("the end of the hold that was deleted", || remembered(server) == SPENT);
 }
 
@@ -46,25 +46,25 @@ fn remembered(server: &Server) -> i64 {
 fn copies_do_nothing(server: &Server, what: &str) {
     assert_eq!(remembered(server), SPENT, "{what}");
     // Another owner now holds one of the keys.
-    let token = ask(server, "DLOCK.ACQUIRE n b").int();
+    let token = server.ask("DLOCK.ACQUIRE n b").int();
     for copy in ["k a REQID a1", "k a REQID a2", "l a REQID a1", "m a REQID a1", "n a REQID a1"] {
         refused(server, &format!("DLOCK.ACQUIRE {copy}"), "SPENT");
         refused(server, &format!("DLOCK.ACQUIRE {copy} BLOCK 0"), "SPENT");
     }
-    assert_eq!(ask(server, "DLOCK.RELEASE k a REQID r1").int(), 1, "{what}");
-    assert_eq!(ask(server, "DLOCK.RELEASE k a REQID r2").int(), 0, "{what}");
-    assert_eq!(ask(server, "DLOCK.RELEASE n a REQID r1").int(), 0, "{what}");
+    assert_eq!(server.ask("DLOCK.RELEASE k a REQID r1").int(), 1, "{what}");
+    assert_eq!(server.ask("DLOCK.RELEASE k a REQID r2").int(), 0, "{what}");
+    assert_eq!(server.ask("DLOCK.RELEASE n a REQID r1").int(), 0, "{what}");
     assert_eq!(server.cmd(&args!["DLOCK.CHECK", "n", token]).int(), 1, "{what}");
-    assert_eq!(ask(server, "DLOCK.CANCEL m a REQID a1").int(), 0, "{what}");
-    assert_eq!(ask(server, "DSEM.TAKE s 2 REQID t").int(), 1, "{what}");
-    assert_eq!(ask(server, "DSEM.GIVE s REQID g").int(), 0, "{what}");
-    assert_eq!(ask(server, "DSEM.DRAIN s REQID d").int(), 8, "{what}");
+    assert_eq!(server.ask("DLOCK.CANCEL m a REQID a1").int(), 0, "{what}");
+    assert_eq!(server.ask("DSEM.TAKE s 2 REQID t").int(), 1, "{what}");
+    assert_eq!(server.ask("DSEM.GIVE s REQID g").int(), 0, "{what}");
+    assert_eq!(server.ask("DSEM.DRAIN s REQID d").int(), 8, "{what}");
     refused(server, "DSEM.TAKE s REQID t", "ERR");
     // New requests are executed.
-    assert_eq!(ask(server, "DLOCK.RELEASE n b").int(), 0, "{what}");
-    ask(server, "DLOCK.ACQUIRE k a REQID a3").int();
-    assert_eq!(ask(server, "DLOCK.RELEASE k a REQID r3").int(), 0, "{what}");
-    ask(server, "DEL s").ok();
+    assert_eq!(server.ask("DLOCK.RELEASE n b").int(), 0, "{what}");
+    server.ask("DLOCK.ACQUIRE k a REQID a3").int();
+    assert_eq!(server.ask("DLOCK.RELEASE k a REQID r3").int(), 0, "{what}");
+    server.ask("DEL s").ok();
     server.left_over_check();
 }
 
@@ -82,13 +82,13 @@ fn a_late_replica_knows_earlier_finished_requests(family: Family) {
         let chained = family.with(settings).replica_of(&replica).start();
         assert_eq!(remembered(&replica), SPENT);
         // Later requests come as records, and count once.
-        ask(&primary, "DLOCK.CANCEL m a REQID a1").int();
+        primary.ask("DLOCK.CANCEL m a REQID a1").int();
         primary.wait_replica_synced(&replica);
         replica.wait_replica_synced(&chained);
         fail_over(&mut primary, &replica);
         copies_do_nothing(&replica, &format!("a replica with {settings:?}"));
         drop(replica);
-        ask(&chained, "REPLICAOF NO ONE").ok();
+        chained.ask("REPLICAOF NO ONE").ok();
         let known = remembered(&chained);
         assert!(known >= SPENT, "{known} by a replica's replica with {settings:?}");
         refused(&chained, "DLOCK.ACQUIRE k a REQID a1", "SPENT");
@@ -101,8 +101,8 @@ fn a_full_sync_replaces_the_finished_requests(family: Family) {
         spend(&primary);
         // It was a primary itself; its knowledge is about data that are replaced.
         let replica = family.with(&["repl-diskless-load", load]).start();
-        ask(&replica, "DLOCK.ACQUIRE own a REQID a1").int();
-        ask(&replica, "DLOCK.RELEASE own a REQID r1").int();
+        replica.ask("DLOCK.ACQUIRE own a REQID a1").int();
+        replica.ask("DLOCK.RELEASE own a REQID r1").int();
         replica.cmd(&args!["REPLICAOF", "127.0.0.1", primary.port()]).ok();
         let synced = |times: i64| {
             wait_until("the full sync", || {
@@ -126,21 +126,21 @@ fn a_full_sync_replaces_the_finished_requests(family: Family) {
         ]);
         synced(2);
         wait_until("the replica to know as much", || remembered(&replica) == SPENT + 2);
-        ask(&primary, "DLOCK.CANCEL later a REQID a1").int();
+        primary.ask("DLOCK.CANCEL later a REQID a1").int();
         fail_over(&mut primary, &replica);
         assert_eq!(remembered(&replica), SPENT + 3, "{load}");
         for copy in ["k a REQID a1", "late a REQID a1", "later a REQID a1"] {
             refused(&replica, &format!("DLOCK.ACQUIRE {copy}"), "SPENT");
         }
         // Its data set does not contain this request.
-        ask(&replica, "DLOCK.ACQUIRE own a REQID a1").int();
-        assert_eq!(ask(&replica, "DLOCK.RELEASE own a REQID r1").int(), 0);
+        replica.ask("DLOCK.ACQUIRE own a REQID a1").int();
+        assert_eq!(replica.ask("DLOCK.RELEASE own a REQID r1").int(), 0);
 
         // A full synchronization from a primary without requests removes all of them.
         let empty = family.start();
-        ask(&replica, "DEL s").ok();
+        replica.ask("DEL s").ok();
         replica.cmd(&args!["REPLICAOF", "127.0.0.1", empty.port()]).ok();
-        wait_until("the full sync", || replica.info("replication")["master_link_status"] == "up");
+        replica.wait_linked();
         assert_eq!(remembered(&replica), 0, "{load}");
         replica.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
         replica.left_over_check();
@@ -180,25 +180,25 @@ fn outdated_requests_are_not_saved() {
     let server = Server::start();
     let plain = Server::with(&[]).without_module().start();
     let load = || {
-        ask(&server, "SAVE").ok();
+        server.ask("SAVE").ok();
         fs::copy(server.dir().join("dump.rdb"), plain.dir().join("dump.rdb")).expect("our files");
-        ask(&plain, "DEBUG RELOAD NOSAVE").ok();
+        plain.ask("DEBUG RELOAD NOSAVE").ok();
     };
-    ask(&server, "SET plain value").ok();
-    ask(&server, "DLOCK.ACQUIRE k a REQID a1").int();
-    ask(&server, "DLOCK.RELEASE k a").int();
-    ask(&server, "CONFIG SET dlock.request-memory-ms 1").ok();
+    server.ask("SET plain value").ok();
+    server.ask("DLOCK.ACQUIRE k a REQID a1").int();
+    server.ask("DLOCK.RELEASE k a").int();
+    server.ask("CONFIG SET dlock.request-memory-ms 1").ok();
     wait_until("all to be forgotten", || remembered(&server) == 0);
     load();
-    assert_eq!(ask(&plain, "GET plain").text(), "value");
+    assert_eq!(plain.ask("GET plain").text(), "value");
 }
 
 #[test]
 fn a_damaged_memory_of_requests_is_refused_at_the_start() {
     let mut server = Server::with(&["rdbcompression", "no", "rdbchecksum", "no"]).start();
-    ask(&server, "DLOCK.ACQUIRE k a REQID a1").int();
-    ask(&server, "DLOCK.RELEASE k a REQID r1").int();
-    ask(&server, "SAVE").ok();
+    server.ask("DLOCK.ACQUIRE k a REQID a1").int();
+    server.ask("DLOCK.RELEASE k a REQID r1").int();
+    server.ask("SAVE").ok();
     let token = server.info_number("dlock", "last_token");
     server.kill9();
     let file = server.dir().join("dump.rdb");

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use crate::{
     args,
     durability::{AOF, crashed, done, promoted, rewritten, wait_rewritten},
-    support::{Client, Family, Reply, SOON, Server, wait_until},
-    test_both_families,
+    support::{Client, Family, Reply, SOON, Server, each, wait_until},
+    test_both_families_at_once,
 };
 
-test_both_families! {
+test_both_families_at_once! {
     leases_end_later_but_never_earlier
     a_bound_hold_has_a_grace_to_be_bound_again
     new_grants_wait_until_the_quarantine_is_over
@@ -51,15 +51,6 @@ pub const PROMOTION: Way = Way {
 
 /// Maximum delay on a machine that runs many tests at a time.
 pub const LATE: Duration = Duration::from_secs(8);
-
-/// Runs the same test for several ways concurrently: they mostly wait.
-pub fn each<W: Sync>(ways: &[W], test: impl Fn(&W) + Sync) {
-    std::thread::scope(|scope| {
-        for way in ways {
-            scope.spawn(|| test(way));
-        }
-    });
-}
 
 /// Takes over after `prepare`; returns the new server, with a time when it did not run yet and a time when it did.
 pub fn take_over(
@@ -342,32 +333,32 @@ fn a_token_that_came_and_went_in_the_file_is_known(family: Family) {
 fn a_lock_that_moved_right_after_it_was_loaded_ends_by_itself(family: Family) {
     let moves: [&[&str]; 3] =
         [&["RENAME", "k", "moved"], &["MOVE", "k", "5"], &["SWAPDB", "0", "5"]];
-    let run = |call: &[&str]| {
-        // In the file, the move directly follows the loaded value: the server takes no turn in between.
-        let server = family.with(&AOF).and(&["aof-use-rdb-preamble", "yes"]).start();
-        server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "5000"]).ok();
-        let server = crashed(done(rewritten(server), call));
+    let is_over = |server: &Server, call: &[&str]| {
         wait_until(&format!("the lease to end after {call:?}"), || server.keys() == 0);
         assert_eq!(server.info_number("dlock", "expiries"), 1, "{call:?}");
         server.left_over_check();
-
-        // The same in one transaction of a client.
+    };
+    let in_the_file = |call: &[&str]| {
+        // The move directly follows the loaded value: the server takes no turn in between.
+        let server = family.with(&AOF).and(&["aof-use-rdb-preamble", "yes"]).start();
+        server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "5000"]).ok();
+        is_over(&crashed(done(rewritten(server), call)), call);
+    };
+    let in_a_transaction = |call: &[&str]| {
+        let server = family.start();
         server.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "3000"]).ok();
         let dump = server.cmd(&["DUMP", "k"]).bytes();
         let restore = args!["RESTORE", "k", 0, dump, "REPLACE"];
         let moving = call.iter().map(|word| word.as_bytes().to_vec()).collect();
         let replies = server.client().pipeline(&[args!["MULTI"], restore, moving, args!["EXEC"]]);
         assert_eq!(replies[3].items().len(), 2, "{replies:?}");
-        wait_until(&format!("the restored lease to end: {}", replies[3].show()), || {
-            server.keys() == 0
-        });
-        assert_eq!(server.info_number("dlock", "expiries"), 2, "{call:?}");
-        server.left_over_check();
+        is_over(&server, call);
     };
-    std::thread::scope(|scope| {
-        for call in moves {
-            scope.spawn(|| run(call));
-        }
+    each(&moves, |call| {
+        each(
+            &[true, false],
+            |&is_file| if is_file { in_the_file(call) } else { in_a_transaction(call) },
+        );
     });
 }
 
@@ -395,14 +386,18 @@ fn a_grant_between_two_swaps_of_databases_expires(family: Family) {
         assert_eq!(server.info_number("dlock", "expiries"), 3, "{of}");
         server.left_over_check();
     };
-    let server = family.with(&AOF).start();
-    transact(&server);
-    all_end(&crashed(server), "that an AOF brought");
-
-    let primary = family.start();
-    let replica = family.with(&[]).replica_of(&primary).start();
-    primary.wait_replica_synced(&replica);
-    transact(&primary);
-    primary.wait_replica_synced(&replica);
-    all_end(&done(replica, &["REPLICAOF", "NO", "ONE"]), "that a primary told of");
+    each(&["that an AOF brought", "that a primary told of"], |&of| {
+        if of == "that an AOF brought" {
+            let server = family.with(&AOF).start();
+            transact(&server);
+            all_end(&crashed(server), of);
+        } else {
+            let primary = family.start();
+            let replica = family.with(&[]).replica_of(&primary).start();
+            primary.wait_replica_synced(&replica);
+            transact(&primary);
+            primary.wait_replica_synced(&replica);
+            all_end(&done(replica, &["REPLICAOF", "NO", "ONE"]), of);
+        }
+    });
 }

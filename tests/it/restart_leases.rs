@@ -8,8 +8,7 @@ use std::{
 use crate::{
     args,
     durability::{AOF, crashed, done, rewritten},
-    restart::each,
-    support::{Blocked, Client, Family, Reply, SOON, Server, wait_until},
+    support::{Blocked, Client, Family, Reply, SOON, Server, each, wait_until, words},
 };
 
 const LEASE: u64 = 8_000;
@@ -118,10 +117,6 @@ const SCENES: [Scene; 7] = [
     },
 ];
 
-fn words(call: &str) -> Vec<String> {
-    call.split(' ').map(str::to_owned).collect()
-}
-
 /// The remaining time of the first hold in a reply.
 fn left(reply: &redis::Value) -> i64 {
     let text = reply.show();
@@ -148,7 +143,7 @@ fn survive(way: &Way) {
     let mut all: Vec<Running> =
         SCENES.iter().map(|scene| begin(&server, &mut owner, scene)).collect();
     wait_until("most of the leases to pass", || {
-        SCENES.iter().all(|scene| left(&server.cmd(&words(scene.left))) < SAVED)
+        SCENES.iter().all(|scene| left(&server.ask(scene.left)) < SAVED)
     });
     let server = (way.save)(server);
     for running in &mut all {
@@ -179,9 +174,9 @@ fn survive(way: &Way) {
 
 fn begin<'a>(server: &Server, owner: &mut Client, scene: &'a Scene) -> Running<'a> {
     for call in scene.before {
-        server.cmd(&words(call)).int();
+        server.ask(call).int();
     }
-    let held = server.cmd(&words(scene.hold)).ok();
+    let held = server.ask(scene.hold).ok();
     let id = if scene.hold.starts_with("DSEM") { held.text() } else { String::new() };
     if let Some(queued) = scene.queued {
         assert!(owner.cmd(&words(queued)).is_null());

@@ -4,17 +4,14 @@ use std::time::Instant;
 
 use crate::{
     args,
-    restart::each,
-    scene::{Scene, assert_lasted, assert_sent_away, block},
-    support::{Client, LIMIT, Reply, SOON, Server, wait_until},
+    scene::{Scene, assert_lasted, assert_sent_away, waiter},
+    support::{LIMIT, Reply, SOON, Server, each, wait_until},
 };
 
 #[track_caller]
 fn replicate(server: &Server, primary: &Server) {
     server.cmd(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]).ok();
-    wait_until("the link to the primary", || {
-        server.info("replication").get("master_link_status").is_some_and(|status| status == "up")
-    });
+    server.wait_linked();
 }
 
 /// Promotes a replica; returns the time of the command.
@@ -23,13 +20,6 @@ fn promote(server: &Server) -> Instant {
     let told = Instant::now();
     server.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
     told
-}
-
-#[track_caller]
-fn waiter(server: &Server, key: &str, owner: &str) -> Client {
-    let mut client = server.client();
-    block(server, &mut client, &args!["DLOCK.ACQUIRE", key, owner, "BLOCK", 0]);
-    client
 }
 
 #[test]
@@ -52,7 +42,7 @@ fn waiters_of_a_server_that_becomes_a_replica_are_sent_away() {
         "DLOCK.BREAK k",
         "DLOCK.CANCEL k queued",
     ] {
-        let refusal = server.cmd(&call.split(' ').collect::<Vec<_>>()).error();
+        let refusal = server.ask(call).error();
         assert!(refusal.starts_with("READONLY "), "{call}: {refusal}");
     }
     scene.messages.assert_none();
@@ -87,7 +77,7 @@ fn a_replica_ends_no_hold_and_shows_expired_ones_as_ended() {
     // While it was a replica, owners could not renew: the lease restarts.
     let told = promote(&server);
     assert_eq!(server.cmd(&args!["DLOCK.CHECK", "k", scene.token]).int(), 1);
-    assert!(waiter(&server, "k", "late").reply(SOON).int() > scene.token);
+    assert!(waiter(&server, "k", "late", 0).reply(SOON).int() > scene.token);
     assert_lasted(told, 2_000);
     assert_eq!(scene.messages.next_text(), told_of_end);
     server.cmd(&["DLOCK.RELEASE", "k", "late"]).int();
@@ -119,7 +109,7 @@ fn a_promoted_replica_gives_every_lease_in_full() {
     let info = new.cmd(&["DLOCK.INFO", "k"]);
     assert_eq!((info.field("token").int(), info.field("holds").int()), (token, 2));
     new.cmd(&["DEL", "first"]).ok();
-    let (mut first, mut second) = (waiter(&new, "k", "first"), waiter(&new, "q", "second"));
+    let (mut first, mut second) = (waiter(&new, "k", "first", 0), waiter(&new, "q", "second", 0));
     for heir in [&mut first, &mut second] {
         assert!(heir.reply(LIMIT).int() > token);
         assert_lasted(told, LEASE);
@@ -154,7 +144,7 @@ fn orphans_end_unless_bound_again(server: &Server, told: Instant, tokens: &[i64]
     holder.cmd(&["DLOCK.RENEW", "renewed", "h", "PX", "60000"]).int();
     holder.cmd(&["DLOCK.RENEW", "tied", "h", "PX", "60000", "BIND", "0"]).int();
     let ends = [("untied", 4_000), ("renewed", 4_000), ("long", 5_000)];
-    let mut heirs = ends.map(|(key, _)| waiter(server, key, "heir"));
+    let mut heirs = ends.map(|(key, _)| waiter(server, key, "heir", 0));
     for ((key, ms), heir) in ends.into_iter().zip(&mut heirs) {
         heir.reply(SOON).int();
         assert_lasted(told, ms);
@@ -204,7 +194,7 @@ fn a_promoted_replica_grants_nothing_new_during_its_quarantine() {
     let told = promote(&new);
     let refusal = new.cmd(&["DLOCK.ACQUIRE", "free", "x"]).error();
     assert!(refusal.starts_with("QUARANTINE "), "{refusal}");
-    let (mut first, mut next) = (waiter(&new, "free", "x"), waiter(&new, "k", "next"));
+    let (mut first, mut next) = (waiter(&new, "free", "x", 0), waiter(&new, "k", "next", 0));
     assert_eq!(new.cmd(&["DLOCK.ACQUIRE", "k", "h"]).int(), token);
     assert_eq!(new.cmd(&["DLOCK.RENEW", "k", "h"]).int(), token);
     assert_eq!(new.cmd(&["DLOCK.RELEASE", "k", "h", "ALL"]).int(), 0);

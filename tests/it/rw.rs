@@ -1,194 +1,13 @@
-//! DRW as a client sees it: readers, writers, tokens, counts.
+//! DRW as a client sees it. Its rules are told by the tables of the core (see `rules.rs`).
 
-use dlock_wire::reply::{self, HolderInfo, RwInfo};
+use dlock_wire::reply::{self, HolderInfo, RwInfo, WaiterInfo};
 use redis::Value;
+use std::time::{Duration, Instant};
 
 use crate::{
     args,
-    story::Story,
-    support::{Reply, SOON, Server},
+    support::{ReplicaTap, Reply, SOON, Server},
 };
-
-#[test]
-fn many_readers_or_one_writer() {
-    Story::tell(
-        &Server::start(),
-        &[
-            ("DRW.ACQUIRE k a READ", "token a"),
-            ("DRW.ACQUIRE k b read", "token b"),
-            ("DRW.ACQUIRE k c Read", "token c"),
-            ("TYPE k", "'dlock-rwl"),
-            ("rw k", "read a*1 b*1 c*1"),
-            ("DRW.ACQUIRE k d WRITE", "nil"),
-            // The token of any holder is valid.
-            ("DRW.CHECK k $a", "1"),
-            ("DRW.CHECK k $b", "1"),
-            ("DRW.CHECK k $c", "1"),
-            ("DRW.RELEASE k b READ", "0"),
-            ("DRW.CHECK k $b", "STALE "),
-            ("DRW.CHECK k $c", "1"),
-            ("DRW.RELEASE k a READ", "0"),
-            ("DRW.ACQUIRE k d WRITE", "nil"),
-            ("DRW.RELEASE k c READ", "0"),
-            ("rw k", "nothing"),
-            ("EXISTS k", "0"),
-            ("DRW.CHECK k $c", "STALE "),
-            ("DRW.ACQUIRE k d WRITE", "token d"),
-            ("rw k", "write d*1"),
-            ("DRW.ACQUIRE k a READ", "nil"),
-            ("DRW.ACQUIRE k a WRITE", "nil"),
-            ("DRW.CHECK k $d", "1"),
-            ("DRW.ACQUIRE other a WRITE", "token o"),
-            ("DRW.RELEASE k d WRITE", "0"),
-            ("DRW.RELEASE other a WRITE", "0"),
-        ],
-    );
-}
-
-#[test]
-fn each_mode_counts_and_keeps_its_token() {
-    Story::tell(
-        &Server::start(),
-        &[
-            ("DRW.ACQUIRE k a READ", "token r"),
-            ("w: DRW.ACQUIRE k a READ", "$r"),
-            ("rw k", "read a*2"),
-            // The only reader writes at once.
-            ("DRW.ACQUIRE k a WRITE", "token w"),
-            ("DRW.ACQUIRE k a WRITE BLOCK 0", "$w"),
-            ("DRW.ACQUIRE k a READ BLOCK 0", "$r"),
-            ("rw k", "write a*2; read a*3"),
-            ("DRW.CHECK k $r", "1"),
-            ("DRW.CHECK k $w", "1"),
-            ("DRW.POSITION k a", "0"),
-            ("DRW.ACQUIRE k b READ", "nil"),
-            ("DRW.RELEASE k a READ", "2"),
-            ("DRW.RELEASE k a WRITE", "1"),
-            ("DRW.ACQUIRE k b READ", "nil"),
-            ("DRW.RELEASE k a READ ALL", "0"),
-            ("rw k", "write a*1"),
-            ("DRW.CHECK k $r", "STALE "),
-            // Another hold, another token.
-            ("DRW.ACQUIRE k a READ", "token again"),
-            ("DRW.RELEASE k a WRITE", "0"),
-            ("DRW.CHECK k $w", "STALE "),
-            ("DRW.ACQUIRE k b READ", "token b"),
-            ("DRW.ACQUIRE k a WRITE", "nil"),
-            ("DRW.RELEASE k b READ ALL", "0"),
-            ("DRW.RELEASE k a READ", "0"),
-        ],
-    );
-}
-
-#[test]
-fn a_writer_becomes_a_reader_without_a_gap() {
-    Story::tell(
-        &Server::start(),
-        &[
-            ("DRW.ACQUIRE k a WRITE", "token w"),
-            ("w: DRW.ACQUIRE k b WRITE BLOCK 0", "waits"),
-            ("r: DRW.ACQUIRE k c READ BLOCK 0", "waits"),
-            // A re-entry passes the waiters.
-            ("DRW.ACQUIRE k a READ", "token r"),
-            ("DRW.RELEASE k a WRITE", "0"),
-            ("w", "waits"),
-            ("r", "waits"),
-            ("rw k", "read a*1; waits b c"),
-            ("DRW.CHECK k $w", "STALE "),
-            ("DRW.CHECK k $r", "1"),
-            ("DRW.RELEASE k a READ", "0"),
-            ("w", "token b"),
-            ("r", "waits"),
-            ("DRW.RELEASE k b WRITE", "0"),
-            ("r", "token c"),
-            ("DRW.RELEASE k c READ", "0"),
-            // Waiting readers are granted as soon as the writer only reads.
-            ("DRW.ACQUIRE k a WRITE", "token w"),
-            ("r: DRW.ACQUIRE k c READ BLOCK 0", "waits"),
-            ("w: DRW.ACQUIRE k b WRITE BLOCK 0", "waits"),
-            ("DRW.ACQUIRE k a READ", "token r"),
-            ("r", "waits"),
-            ("DRW.RELEASE k a WRITE", "0"),
-            ("r", "token c"),
-            ("w", "waits"),
-            ("rw k", "read a*1 c*1; waits b"),
-            ("DRW.RELEASE k c READ", "0"),
-            ("w", "waits"),
-            ("DRW.RELEASE k a READ", "0"),
-            ("w", "token b"),
-            ("DRW.RELEASE k b WRITE", "0"),
-        ],
-    );
-}
-
-#[test]
-fn only_the_holder_of_that_mode_with_the_right_token_changes_the_hold() {
-    let server = Server::start();
-    let mut story = Story::on(&server);
-    story.go(&[
-        ("DRW.ACQUIRE k a READ PX 600000", "token r"),
-        ("DRW.ACQUIRE k b READ PX 600000", "token other"),
-        ("DRW.ACQUIRE w c WRITE PX 600000", "token w"),
-    ]);
-    let digest = server.digest();
-    story.go(&[
-        ("DRW.RELEASE k a WRITE", "NOTHELD "),
-        ("DRW.RELEASE k a WRITE ALL REQID x", "NOTHELD "),
-        ("DRW.RENEW k a WRITE PX 1", "NOTHELD "),
-        ("DRW.RELEASE k d READ", "NOTHELD "),
-        ("DRW.RELEASE k a READ TOKEN $other", "NOTHELD "),
-        ("DRW.RENEW k a READ TOKEN $other PX 1", "NOTHELD "),
-        ("DRW.RENEW k d READ", "NOTHELD "),
-        ("DRW.RELEASE w c READ", "NOTHELD "),
-        ("DRW.RELEASE w a WRITE", "NOTHELD "),
-        ("DRW.RELEASE free a READ", "NOTHELD "),
-        ("DRW.RENEW free a WRITE", "NOTHELD "),
-        ("DRW.CHECK k $w", "STALE "),
-        ("DRW.CHECK free $r", "STALE "),
-        ("DRW.CANCEL k a", "0"),
-        ("DRW.BREAK k d", "0"),
-        ("DRW.BREAK free", "0"),
-        ("DRW.POSITION k d", "nil"),
-        ("DRW.POSITION free a", "nil"),
-    ]);
-    assert_eq!(server.digest(), digest);
-    story.go(&[
-        ("DRW.RENEW k a READ TOKEN $r", "$r"),
-        ("DRW.RELEASE k a READ TOKEN $r", "0"),
-        ("DRW.RELEASE k b READ", "0"),
-        ("DRW.RELEASE w c WRITE TOKEN $w", "0"),
-    ]);
-    story.end();
-}
-
-#[test]
-fn each_mode_remembers_its_own_requests() {
-    Story::tell(
-        &Server::start(),
-        &[
-            ("DRW.ACQUIRE k a READ REQID 1", "token r"),
-            ("w: DRW.ACQUIRE k a READ REQID 1 BLOCK 0 PX 5", "$r"),
-            ("rw k", "read a*1"),
-            // The same id for the other mode is another request.
-            ("DRW.ACQUIRE k a WRITE REQID 1", "token w"),
-            ("w: DRW.ACQUIRE k a WRITE REQID 1", "$w"),
-            ("rw k", "write a*1; read a*1"),
-            ("DRW.ACQUIRE k a READ REQID 2", "$r"),
-            ("DRW.RELEASE k a READ REQID 3", "1"),
-            ("w: DRW.RELEASE k a READ REQID 3", "1"),
-            ("w: DRW.RELEASE k a READ ALL REQID 3", "1"),
-            ("rw k", "write a*1; read a*1"),
-            ("DRW.RELEASE k a WRITE REQID 3", "0"),
-            ("DRW.RELEASE k a WRITE REQID 3", "0"),
-            ("DRW.ACQUIRE k a WRITE REQID 1", "SPENT "),
-            ("DRW.RELEASE k a READ REQID 4", "0"),
-            ("DRW.ACQUIRE k a READ REQID 1", "SPENT "),
-            ("DRW.ACQUIRE k a READ REQID 5", "token later"),
-            ("rw k", "read a*1"),
-            ("DRW.RELEASE k a READ", "0"),
-        ],
-    );
-}
 
 #[test]
 fn a_mode_remembers_its_last_eight_requests() {
@@ -207,38 +26,6 @@ fn a_mode_remembers_its_last_eight_requests() {
     assert_eq!(acquire(1), 10, "r1 is forgotten");
     server.cmd(&["DRW.BREAK", "k"]).ok();
     server.left_over_check();
-}
-
-#[test]
-fn holds_are_broken_one_owner_s_or_all() {
-    Story::tell(
-        &Server::start(),
-        &[
-            ("DRW.BREAK k", "0"),
-            ("DRW.ACQUIRE k a READ", "token a"),
-            ("DRW.ACQUIRE k a READ", "$a"),
-            ("DRW.ACQUIRE k b READ", "token b"),
-            ("DRW.ACQUIRE k c READ", "token c"),
-            ("w: DRW.ACQUIRE k d WRITE BLOCK 0", "waits"),
-            ("DRW.BREAK k a", "1"),
-            ("DRW.BREAK k a", "0"),
-            ("rw k", "read b*1 c*1; waits d"),
-            ("DRW.RELEASE k a READ", "NOTHELD "),
-            ("DRW.CHECK k $a", "STALE "),
-            ("w", "waits"),
-            ("DRW.BREAK k", "2"),
-            ("w", "token d"),
-            ("rw k", "write d*1"),
-            ("DRW.ACQUIRE k d READ", "token r"),
-            ("r: DRW.ACQUIRE k e READ BLOCK 0", "waits"),
-            // Both modes of one owner are two holds.
-            ("DRW.BREAK k d", "2"),
-            ("r", "token e"),
-            ("DRW.ACQUIRE k e WRITE", "token w"),
-            ("DRW.BREAK k", "2"),
-            ("rw k", "nothing"),
-        ],
-    );
 }
 
 #[test]
@@ -317,5 +104,104 @@ fn tokens_are_those_of_all_families_together() {
     assert_eq!(server.info_number("dlock", "last_token"), last);
     assert_eq!(server.info_number("dlock", "held_locks"), 5);
     server.cmd(&["FLUSHALL"]).ok();
+    server.left_over_check();
+}
+
+#[test]
+fn readers_side_by_side_are_let_in_in_one_step() {
+    const READERS: usize = 50;
+    let server = Server::start();
+    let mut tap = ReplicaTap::attach(&server);
+    for end in [&["DRW.RELEASE", "k", "w", "WRITE"][..], &["DRW.BREAK", "k"], &["DEL", "k"]] {
+        server.cmd(&["DRW.ACQUIRE", "k", "w", "WRITE"]).int();
+        let mut readers: Vec<_> = (0..READERS)
+            .map(|n| server.block(&args!["DRW.ACQUIRE", "k", format!("r{n}"), "READ", "BLOCK", 0]))
+            .collect();
+        let mut next = server.block(&["DRW.ACQUIRE", "k", "next", "WRITE", "BLOCK", "0"]);
+        tap.commands(&server);
+        // Every observer in the same turn of the server sees all of them. (After DEL, from the next writing call on.)
+        let all: [&[&str]; 5] =
+            [&["MULTI"], end, &["DRW.CANCEL", "k", "x"], &["DRW.INFO", "k"], &["EXEC"]];
+        let replies = server.client().pipeline(&all.map(<[&str]>::to_vec));
+        let info = replies[4].items()[2].clone();
+        assert_eq!(info.field("readers").items().len(), READERS, "{end:?}");
+        assert_eq!(info.field("waiters").int(), 1, "{end:?}");
+        let records = tap.commands(&server);
+        let ours = records.iter().filter(|record| record[0] == b"DLOCK.APPLY").count();
+        // After a DEL the key is created again.
+        assert_eq!(ours, 1, "{end:?}: one record for all of them");
+        let mut last = 0;
+        for reader in &mut readers {
+            let token = reader.expect_reply(SOON).int();
+            assert!(token > last, "{token} after {last}");
+            last = token;
+        }
+        next.assert_no_reply();
+        assert_eq!(server.cmd(&["DRW.BREAK", "k"]).int(), 50);
+        next.expect_reply(SOON).int();
+        server.cmd(&["DRW.RELEASE", "k", "next", "WRITE"]).int();
+    }
+    server.left_over_check();
+}
+
+#[test]
+fn waiters_are_maps_in_queue_order() {
+    let server = Server::start();
+    let mut client = server.client3();
+    client.cmd(&["DRW.ACQUIRE", "k", "a", "WRITE"]).int();
+    let blocked = server.block(&["DRW.ACQUIRE", "k", "b", "READ", "BLOCK", "60000", "LABEL", "x"]);
+    assert!(client.cmd(&["DRW.ACQUIRE", "k", "c", "WRITE", "QUEUE", "60000"]).is_null());
+    for rows in [server.cmd(&["DRW.WAITERS", "k"]), client.cmd(&["DRW.WAITERS", "k", "COUNT", "5"])]
+    {
+        let rows = rows.items();
+        assert_eq!(rows.len(), 2);
+        for (row, (owner, id, label)) in
+            rows.iter().zip([("b", blocked.id(), "x"), ("c", client.id(), "")])
+        {
+            let names: Vec<String> = row.pairs().into_iter().map(|(name, _)| name).collect();
+            assert_eq!(names, reply::names(WaiterInfo::FIELDS));
+            assert_eq!(
+                (row.field("owner").text(), row.field("label").text()),
+                (owner.into(), label.into())
+            );
+            assert_eq!(u64::try_from(row.field("client-id").int()).unwrap(), id);
+        }
+    }
+    assert_eq!(server.cmd(&["DRW.WAITERS", "k", "COUNT", "1"]).items().len(), 1);
+    let info = server.info("dlock");
+    for (field, value) in
+        [("waiters_blocked", "1"), ("waiters_queued", "1"), ("longest_queue", "2")]
+    {
+        assert_eq!(info[field], value, "{field}");
+    }
+    blocked.hang_up();
+    server.wait_blocked(0);
+    client.cmd(&["DRW.CANCEL", "k", "c"]).int();
+    client.cmd(&["DRW.RELEASE", "k", "a", "WRITE"]).int();
+    server.left_over_check();
+}
+
+#[test]
+fn readers_expire_one_by_one_and_not_early() {
+    let server = Server::start();
+    let mut messages = server.subscribe(&["news"]);
+    let leases = [("c", 700_u64), ("a", 200), ("b", 450)];
+    let start = Instant::now();
+    for (owner, lease) in leases {
+        let call = args!["DRW.ACQUIRE", "k", owner, "READ", "PX", lease, "NOTIFY", "news"];
+        server.cmd(&call).int();
+    }
+    let mut writer = server.post(&["DRW.ACQUIRE", "k", "w", "WRITE", "BLOCK", "0"]);
+    for (owner, lease) in [("a", 200), ("b", 450), ("c", 700)] {
+        let text = messages.next_text();
+        assert!(
+            text.starts_with("expired 0 ") && text.ends_with(&format!(" 1 {owner} 0  k")),
+            "{text}"
+        );
+        assert!(start.elapsed() >= Duration::from_millis(lease), "{owner}: {:?}", start.elapsed());
+    }
+    writer.expect_reply(SOON).int();
+    assert_eq!(server.info_number("dlock", "expiries"), 3);
+    server.cmd(&["DRW.RELEASE", "k", "w", "WRITE"]).int();
     server.left_over_check();
 }

@@ -141,6 +141,14 @@ pub fn block(server: &Server, client: &mut Client, call: &[Vec<u8>]) {
     wait_until("the call to block", || server.is_blocked(client.id()));
 }
 
+/// A connection on which a call of `owner` is blocked.
+#[track_caller]
+pub fn waiter(server: &Server, key: &str, owner: &str, ms: u64) -> Client {
+    let mut client = server.client();
+    block(server, &mut client, &args!["DLOCK.ACQUIRE", key, owner, "BLOCK", ms]);
+    client
+}
+
 /// Fails the test if the server has replied. Exact: all earlier replies of the server have been sent when it returns.
 #[track_caller]
 pub fn assert_silent(server: &Server, client: &mut Client) {

@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Condvar, Mutex,
-        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
     time::{Duration, Instant},
@@ -16,40 +16,16 @@ use redis::Value;
 
 use crate::{
     args,
-    story::{is_permit_id, queue},
-    support::{Client, Heard, Kind, LIMIT, Reply, Server, wait_until},
-    workload::Dice,
+    looks::{is_permit_id, queue},
+    storm::{
+        Certain, LONG, Meddling, Rounds, Storm, Worker, assert_happened, assert_replica_is_equal,
+        is_grant,
+    },
+    support::{Client, Dice, Reply, Server, wait_until},
 };
 
 /// The largest capacity that there is in a storm.
-const MOST: i64 = 9;
-/// Minimum number of grants in a storm.
-const ENOUGH: usize = 300;
-/// Dice values for a connection that dies, is given up by its client, and for a call that leaves a place behind.
-const DIES: std::ops::RangeInclusive<u64> = 5..=GIVES_UP;
-const GIVES_UP: u64 = 8;
-const LEAVES_A_PLACE: u64 = 9;
-const LONG: u64 = 20_000;
-
-/// Number of permits that are certain to be out, and until when: from the reply until the end of a lease that began
-/// with the request.
-#[derive(Default)]
-struct Certain(Mutex<BTreeMap<String, (i64, Instant)>>);
-
-impl Certain {
-    #[track_caller]
-    fn add(&self, id: &str, count: i64, until: Instant) {
-        let mut out = self.0.lock().unwrap();
-        out.insert(id.to_owned(), (count, until));
-        let now = Instant::now();
-        let sum: i64 = out.values().filter(|(_, until)| *until > now).map(|(count, _)| count).sum();
-        assert!(sum <= MOST, "{sum} permits are out: {out:?}");
-    }
-
-    fn remove(&self, id: &str) {
-        self.0.lock().unwrap().remove(id);
-    }
-}
+const MOST: u64 = 9;
 
 /// The semaphore remembers its last 64 request ids, and a thread may be delayed for long. So while a TAKE is not
 /// repeated, the number of new ids is limited: 15 for TAKEs, and for each of the 24 other threads one request in
@@ -91,162 +67,119 @@ impl Drop for Repeating<'_> {
     }
 }
 
-struct Worker<'a> {
-    server: &'a Server,
-    certain: &'a Certain,
-    taking: &'a Ids,
-    ids: &'a Mutex<BTreeSet<String>>,
+/// A semaphore in a storm.
+struct Permits {
+    certain: Certain,
+    taking: Ids,
+    ids: Mutex<BTreeSet<String>>,
     /// Minimum number of permits that are taken and not returned.
-    taken: &'a AtomicI64,
-    name: usize,
-    dice: Dice,
-    main: Client,
-    second: Client,
+    taken: AtomicU64,
 }
 
-impl Worker<'_> {
-    fn run(mut self, stop: &AtomicBool, granted: &AtomicUsize) {
-        let mut round = 0;
-        while !stop.load(Relaxed) {
-            let name = format!("w{}.{round}", self.name);
-            let got =
-                if self.name.is_multiple_of(8) { self.take(&name) } else { self.acquire(&name) };
-            granted.fetch_add(usize::from(got), Relaxed);
-            // A blocked call gets exactly one reply: the next reply is that to the next call.
-            assert_eq!(self.main.cmd(&["ECHO", &name]).text(), name);
-            round += 1;
-        }
-    }
+impl Rounds for Permits {
+    type Notes = ();
 
+    fn round(&self, worker: &mut Worker<'_, ()>, name: &str) -> usize {
+        let is_granted = if worker.number.is_multiple_of(8) {
+            self.take(worker, name)
+        } else {
+            self.acquire(worker, name)
+        };
+        usize::from(is_granted)
+    }
+}
+
+impl Permits {
     /// Permits without a lease: they do not end by themselves, so no connection is killed here.
-    fn take(&mut self, name: &str) -> bool {
-        let n = 1 + self.dice.below(3);
-        let block = 1 + self.dice.below(100);
-        let repeating = self.taking.take(self.name);
-        let reply = self.main.cmd(&args!["DSEM.TAKE", "s", n, "BLOCK", block, "REQID", name]);
-        if !is_granted(&reply) {
+    fn take(&self, worker: &mut Worker<'_, ()>, name: &str) -> bool {
+        let n = 1 + worker.dice.below(3);
+        let block = 1 + worker.dice.below(100);
+        let repeating = self.taking.take(worker.number);
+        let reply = worker.main.cmd(&args!["DSEM.TAKE", "s", n, "BLOCK", block, "REQID", name]);
+        if !is_grant(&reply, &["LIMIT "]) {
             return false;
         }
-        let again = self.second.cmd(&args!["DSEM.TAKE", "s", n, "REQID", name]);
+        assert_eq!(reply.int(), 1);
+        let again = worker.second.cmd(&args!["DSEM.TAKE", "s", n, "REQID", name]);
         assert_eq!(again, reply, "a repeat");
         drop(repeating);
-        let n = i64::try_from(n).unwrap();
         let out = self.taken.fetch_add(n, Relaxed) + n;
         assert!(out <= MOST, "{out} permits are taken");
-        thread::sleep(Duration::from_micros(self.dice.below(1_000)));
+        worker.pause(1_000);
         self.taken.fetch_sub(n, Relaxed);
         self.taking.give();
-        let back = self.second.cmd(&args!["DSEM.GIVE", "s", n, "REQID", format!("{name} back")]);
-        back.int();
+        let back = args!["DSEM.GIVE", "s", n, "REQID", format!("{name} back")];
+        worker.second.cmd(&back).int();
         true
     }
 
-    fn acquire(&mut self, owner: &str) -> bool {
-        let what = self.dice.below(20);
-        // A connection that is given up or killed may miss the reply to its grant.
-        let is_short = DIES.contains(&what) || self.dice.below(5) == 0;
-        let lease = if is_short { 1 + self.dice.below(25) } else { LONG };
-        // A call for all permits must neither be overtaken nor starve the others.
-        let count = if self.dice.below(10) == 0 { 4 } else { 1 + self.dice.below(3) };
-        let is_bound = self.dice.below(5) == 0;
-        let block = 1 + self.dice.below(150);
+    fn acquire(&self, worker: &mut Worker<'_, ()>, owner: &str) -> bool {
+        let dice = &mut worker.dice;
+        let mut meddling = Meddling::pick(dice);
+        let is_short = meddling.may_lose_the_answer() || dice.one_in(5);
+        let lease = if is_short { 1 + dice.below(25) } else { LONG };
+        // A call for many permits must neither be overtaken nor starve the others.
+        let count = if dice.one_in(10) { 4 } else { 1 + dice.below(3) };
+        let is_bound = dice.one_in(5);
+        if is_bound && meddling == Meddling::Repeat {
+            // It would move the binding to its connection.
+            meddling = Meddling::Not;
+        }
         let mut call = args!["DSEM.ACQUIRE", "s", owner, "COUNT", count, "PX", lease];
-        call.extend(args!["BLOCK", block, "REQID", "r"]);
+        call.extend(args!["BLOCK", 1 + dice.below(150), "REQID", "r"]);
         if is_bound {
             call.extend(args!["BIND", 0]);
         }
-        if what == LEAVES_A_PLACE {
+        if dice.one_in(20) {
             call.extend(args!["QUEUE", 100]);
         }
         let until = Instant::now() + Duration::from_millis(lease);
-        self.main.send(&call);
-        thread::sleep(Duration::from_micros(self.dice.below(4_000)));
-        let replies = self.interfere(what, &call);
-        let got: BTreeSet<String> =
-            replies.iter().filter(|reply| is_granted(reply)).map(Reply::text).collect();
+        let replies = worker.ask(&call, meddling);
+        let granted = replies.iter().filter(|reply| is_grant(reply, &["LIMIT "]));
+        let got: BTreeSet<String> = granted.map(Reply::text).collect();
         assert!(got.len() <= 1 || is_short, "a repeat was answered another id: {got:?}");
         for id in &got {
             assert!(is_permit_id(id) && self.ids.lock().unwrap().insert(id.clone()), "{id}");
             if !is_bound {
-                self.certain.add(id, i64::try_from(count).unwrap(), until);
+                self.certain.add(id, "", count, until);
             }
-            thread::sleep(Duration::from_micros(self.dice.below(1_000)));
-            self.certain.remove(id);
-            if is_bound && self.dice.below(3) == 0 {
-                // The connection closes, and its bound permits are back at once.
-                self.main = self.server.client();
-            } else if !is_short || self.dice.below(2) == 0 {
+            worker.pause(1_000);
+            self.certain.forget(id, &[""]);
+            if is_bound && worker.dice.one_in(3) {
+                // Its bound permits are back at once.
+                worker.hang_up();
+            } else if !is_short || worker.dice.one_in(2) {
                 // Other connections close, too, but a short lease expires by itself.
-                let back = self.second.cmd(&["DSEM.RELEASE", "s", id]);
+                let back = worker.second.cmd(&["DSEM.RELEASE", "s", id]);
                 if let Value::ServerError(_) = back {
                     let may_be_over = is_bound || Instant::now() >= until;
                     assert!(back.error().starts_with("NOTHELD ") && may_be_over, "{}", back.show());
                 }
             }
         }
-        self.second.cmd(&["DSEM.CANCEL", "s", owner]).int();
+        worker.second.cmd(&["DSEM.CANCEL", "s", owner]).int();
         !got.is_empty()
     }
-
-    /// Interferes with the waiting call. Returns its reply, if any, and that to a repeat.
-    fn interfere(&mut self, what: u64, call: &[Vec<u8>]) -> Vec<Value> {
-        let id = self.main.id().to_string();
-        match what {
-            0 => drop(self.second.cmd(&["DLOCK.UNBLOCK", &id, "ERROR"]).ok()),
-            1 => drop(self.second.cmd(&["DLOCK.UNBLOCK", &id]).ok()),
-            2 if Kind::of_binary().client_unblock_is_safe() => {
-                self.second.cmd(&["CLIENT", "UNBLOCK", &id]).ok();
-            }
-            // A repeat would move a binding to its connection.
-            3 | 4 if !call.contains(&b"BIND".to_vec()) => {
-                let again = self.second.cmd(call);
-                return vec![self.main.reply(LIMIT), again];
-            }
-            5..8 => {
-                self.second.cmd(&["CLIENT", "KILL", "ID", &id]).ok();
-                let answered = match self.main.hear(LIMIT) {
-                    Heard::Reply(reply) => vec![reply],
-                    _ => Vec::new(),
-                };
-                self.main.expect_closed();
-                self.main = self.server.client();
-                return answered;
-            }
-            GIVES_UP => {
-                self.main = self.server.client();
-                return Vec::new();
-            }
-            _ => {}
-        }
-        vec![self.main.reply(LIMIT)]
-    }
 }
 
-/// Checks that any other reply is possible for such a call.
-fn is_granted(reply: &Value) -> bool {
-    match reply {
-        Value::Int(1) | Value::BulkString(_) => true,
-        Value::Nil => false,
-        other => {
-            let error = other.error();
-            let expected = ["UNBLOCKED ", "MOVING ", "REPLACED ", "LIMIT "];
-            assert!(expected.iter().any(|code| error.starts_with(code)), "{error}");
-            false
-        }
-    }
+/// Looks at the semaphore from outside.
+struct Watch {
+    client: Client,
+    dice: Dice,
+    out: i64,
+    capacity: i64,
+    looks: usize,
 }
 
-/// Reads INFO and PERMITS in one step, and sometimes changes the capacity. Permits out never exceed the capacity;
-/// while they do after a reduction, they only decrease.
-fn watch(server: &Server, dice: &mut Dice, until: Instant) -> usize {
-    let mut client = server.client();
-    let (mut out, mut capacity, mut looks) = (0, MOST, 0);
-    while Instant::now() < until {
+impl Watch {
+    /// Reads INFO and PERMITS in one step, and sometimes changes the capacity. Permits out never exceed the capacity;
+    /// while they do after a reduction, they only decrease.
+    fn look(&mut self) {
         let mut calls = vec![args!["MULTI"], args!["DSEM.INFO", "s"], args!["DSEM.PERMITS", "s"]];
-        let resized = (looks % 7 == 0).then(|| 2 + i64::try_from(dice.below(8)).unwrap());
+        let resized = self.looks.is_multiple_of(7).then(|| 2 + self.dice.below(8));
         calls.extend(resized.map(|to| args!["DSEM.RESIZE", "s", to]));
         calls.push(args!["EXEC"]);
-        let replies = client.pipeline(&calls).pop().unwrap().items();
+        let replies = self.client.pipeline(&calls).pop().unwrap().items();
         let number = |field: &str| replies[0].field(field).int();
         let permits = replies[1].items();
         let listed: i64 = permits.iter().map(|permit| permit.field("count").int()).sum();
@@ -255,82 +188,50 @@ fn watch(server: &Server, dice: &mut Dice, until: Instant) -> usize {
         assert_eq!(ids.len(), permits.len());
         // Time advances between two calls of a transaction, too: leases may end.
         assert!(listed <= number("leased"), "{listed} listed: {}", replies[0].show());
+        let Watch { out, capacity, .. } = *self;
         assert_eq!(number("capacity"), capacity);
         let now = number("leased") + number("taken");
         assert_eq!(number("available"), capacity - now, "{}", replies[0].show());
         assert!(now <= capacity.max(out), "{now} of {capacity} are out, {out} were");
-        out = now;
+        self.out = now;
         if let Some(to) = resized {
+            let to = i64::try_from(to).unwrap();
             // Permits that came back earlier may have been granted before; a reduction revokes none.
             let left = replies[2].int();
-            let possible = (to - out.max(capacity)).min(0)..=to;
-            assert!(possible.contains(&left), "{left} left of {to}, {out} of {capacity} were out");
-            (out, capacity) = (to - left, to);
+            let possible = (to - now.max(capacity)).min(0)..=to;
+            assert!(possible.contains(&left), "{left} left of {to}, {now} of {capacity} were out");
+            (self.out, self.capacity) = (to - left, to);
         }
-        looks += 1;
+        self.looks += 1;
     }
-    client.cmd(&args!["DSEM.RESIZE", "s", MOST]).int();
-    looks
 }
 
 fn storm(seed: u64) {
-    const WORKERS: usize = 200;
-    println!("seed {seed}");
     let server = Server::start();
     let replica = Server::with(&[]).replica_of(&server).start();
     server.cmd(&args!["DSEM.INIT", "s", MOST]).int();
-    let (certain, ids, taken) = (Certain::default(), Mutex::default(), AtomicI64::new(0));
-    let (taking, stop, granted) = (Ids::default(), AtomicBool::new(false), AtomicUsize::new(0));
-    let looks = thread::scope(|scope| {
-        let workers: Vec<_> = (0..WORKERS)
-            .map(|name| {
-                let worker = Worker {
-                    server: &server,
-                    certain: &certain,
-                    taking: &taking,
-                    ids: &ids,
-                    taken: &taken,
-                    name,
-                    dice: Dice((seed << 16) + name as u64 + 1),
-                    main: server.client(),
-                    second: server.client(),
-                };
-                let (stop, granted) = (&stop, &granted);
-                scope.spawn(move || worker.run(stop, granted))
-            })
-            .collect();
-        let looked = catch_unwind(AssertUnwindSafe(|| {
-            let mut dice = Dice(seed);
-            let mut looks =
-                watch(&server, &mut dice, Instant::now() + Duration::from_millis(2_500));
-            let patience = Instant::now() + LIMIT;
-            while granted.load(Relaxed) < ENOUGH && Instant::now() < patience {
-                looks += watch(&server, &mut dice, Instant::now() + Duration::from_millis(100));
-            }
-            looks
-        }));
-        stop.store(true, Relaxed);
-        for worker in workers {
-            worker.join().unwrap_or_else(|panic| resume_unwind(panic));
-        }
-        looked.unwrap_or_else(|panic| resume_unwind(panic))
-    });
-    let granted = granted.into_inner();
-    println!("{granted} grants, {looks} looks");
-    assert!(granted >= ENOUGH && looks > 50, "only {granted} grants, {looks} looks");
-    let info = server.info("dlock");
-    for outcome in ["grants_after_waiting", "timeouts", "expiries", "replaced", "disconnected"] {
-        assert_ne!(info[outcome], "0", "{outcome} did not happen: {info:?}");
-    }
+    let rounds = Permits {
+        certain: Certain::new(MOST),
+        taking: Ids::default(),
+        ids: Mutex::default(),
+        taken: AtomicU64::new(0),
+    };
+    let capacity = i64::try_from(MOST).unwrap();
+    let (client, dice) = (server.client(), Dice::new(seed));
+    let mut watch = Watch { client, dice, out: 0, capacity, looks: 0 };
+    let lasts = Duration::from_millis(2_500);
+    let storm = Storm { server: &server, seed, workers: 200, lasts, enough: 300 };
+    storm.blow(&rounds, || watch.look());
+    assert!(watch.looks > 50, "only {} looks", watch.looks);
+    let outcomes = ["grants_after_waiting", "timeouts", "expiries", "replaced", "disconnected"];
+    assert_happened(&server, &outcomes);
     // All of them are back; bound ones and short leases take a moment.
+    server.cmd(&args!["DSEM.RESIZE", "s", MOST]).int();
     wait_until("every permit to be back", || {
         let info = server.cmd(&["DSEM.INFO", "s"]);
-        info.field("available").int() == MOST && info.field("waiters").int() == 0
+        info.field("available").int() == capacity && info.field("waiters").int() == 0
     });
-    wait_until("the replica to be equal", || {
-        server.wait_replica_synced(&replica);
-        server.digest() == replica.digest()
-    });
+    assert_replica_is_equal(&server, &replica);
     server.cmd(&["DEL", "s"]).ok();
     server.left_over_check();
 }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::{
     args,
-    support::{Family, Reply, SOON, Server, wait_until},
-    test_both_families,
+    support::{Family, Reply, SOON, Server, each, wait_until},
+    test_both_families_at_once,
 };
 
-test_both_families! {
+test_both_families_at_once! {
     the_default_lease_is_that_of_the_moment
     waiters_are_limited
     a_lock_stays_closed_after_a_hold_that_was_not_given_back
@@ -222,35 +222,32 @@ fn waiters_are_limited(family: Family) {
 
 fn a_lock_stays_closed_after_a_hold_that_was_not_given_back(family: Family) {
     let server = family.with(&["dlock.lock-delay-ms", "2000"]).start();
-    let expire = |server: &Server| drop(server.cmd(&["DLOCK.RENEW", "k", "a", "PX", "1"]).ok());
-    let break_ = |server: &Server| drop(server.cmd(&["DLOCK.BREAK", "k"]).ok());
-    let cut = |server: &Server| {
-        let bound = server.cmd(&["DLOCK.INFO", "k"]).field("bound-client").int();
-        server.cmd(&args!["CLIENT", "KILL", "ID", bound]).ok();
-    };
-    let delaying: [&dyn Fn(&Server); 3] = [&expire, &break_, &cut];
-    for end in delaying {
-        server.client().cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
+    each(&["expired", "broken", "disconnected"], |&key| {
+        server.client().cmd(&["DLOCK.ACQUIRE", key, "a"]).ok();
         let mut holder = server.client();
-        holder.cmd(&["DLOCK.ACQUIRE", "k", "a", "BIND", "0"]).ok();
-        let mut waiter = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+        holder.cmd(&["DLOCK.ACQUIRE", key, "a", "BIND", "0"]).ok();
+        let mut waiter = server.block(&["DLOCK.ACQUIRE", key, "b", "BLOCK", "0"]);
         let start = Instant::now();
-        end(&server);
+        match key {
+            "expired" => server.cmd(&["DLOCK.RENEW", key, "a", "PX", "1"]).ok(),
+            "broken" => server.cmd(&["DLOCK.BREAK", key]).ok(),
+            _ => server.cmd(&args!["CLIENT", "KILL", "ID", holder.id()]).ok(),
+        };
         wait_until("the lock to be closed", || {
-            server.cmd(&["DLOCK.INFO", "k"]).field("owner").text().is_empty()
+            server.cmd(&["DLOCK.INFO", key]).field("owner").text().is_empty()
         });
-        let info = server.cmd(&["DLOCK.INFO", "k"]);
+        let info = server.cmd(&["DLOCK.INFO", key]);
         assert!((0..=2_000).contains(&info.field("ttl-ms").int()), "{}", info.show());
         for (field, value) in [("holds", 0), ("token", 0), ("lease-ms", 0), ("waiters", 1)] {
             assert_eq!(info.field(field).int(), value, "{}", info.show());
         }
-        assert!(server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).is_null());
-        assert!(server.cmd(&["DLOCK.RENEW", "k", "a"]).error().starts_with("NOTHELD "));
-        assert_eq!(server.cmd(&["DLOCK.BREAK", "k"]).int(), 0);
+        assert!(server.cmd(&["DLOCK.ACQUIRE", key, "a"]).is_null());
+        assert!(server.cmd(&["DLOCK.RENEW", key, "a"]).error().starts_with("NOTHELD "));
+        assert_eq!(server.cmd(&["DLOCK.BREAK", key]).int(), 0);
         waiter.expect_reply(SOON).int();
         assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
-        server.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
-    }
+        server.cmd(&["DLOCK.RELEASE", key, "b"]).ok();
+    });
     // Not after these ends.
     set(&server, "dlock.lock-delay-ms", "3600000").ok();
     let mut client = server.client();

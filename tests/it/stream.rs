@@ -40,7 +40,7 @@ impl Scene {
 
     #[track_caller]
     fn block(&self, call: &str) -> Blocked {
-        self.server.block(&call.split(' ').collect::<Vec<_>>())
+        self.server.wait(call)
     }
 
     /// The stream since the last call. Of each record: the key, its state, and whether that is a new grant.

@@ -11,7 +11,7 @@ use redis::Value;
 
 use crate::{
     args,
-    scene::{assert_lasted, assert_prompt, block},
+    scene::{assert_lasted, assert_prompt, waiter},
     support::{Client, Family, Heard, LIMIT, Reply, Server, wait_until},
     test_both_families,
 };
@@ -90,13 +90,6 @@ impl Due {
 
 fn is_token(reply: &Value) -> bool {
     matches!(reply, Value::Int(_))
-}
-
-/// A connection with a blocked call of `owner` for `key`.
-fn waiter(server: &Server, key: &str, owner: &str, ms: u64) -> Client {
-    let mut client = server.client();
-    block(server, &mut client, &args!["DLOCK.ACQUIRE", key, owner, "BLOCK", ms]);
-    client
 }
 
 /// Timed events, each after another time in milliseconds. The server gets no other commands meanwhile.

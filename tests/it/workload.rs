@@ -14,7 +14,7 @@ use std::{
 
 use redis::{Value, cmd};
 
-use crate::support::{Family, Server, wait_until};
+use crate::support::{Dice, Family, Server, wait_until};
 
 /// The mix of calls.
 #[derive(Clone, Debug)]
@@ -98,7 +98,7 @@ impl Workload {
     pub fn start(server: &Server, mix: &Mix, seed: u64) -> Workload {
         let worker = |n| Worker {
             connection: server.conn(),
-            dice: Dice(seed ^ (n + 1) << 32),
+            dice: Dice::new(seed ^ (n + 1) << 32),
             mix: mix.clone(),
             calls: 0,
             account: Account { owner: format!("owner{n}"), ..Account::default() },
@@ -188,7 +188,8 @@ impl Worker {
             Verb::Fence => "FENCE",
         });
         call.arg(key).arg(&self.account.owner);
-        let lease = self.dice.within(&self.mix.lease_ms);
+        let span = &self.mix.lease_ms;
+        let lease = span.start + self.dice.below(span.end - span.start);
         match verb {
             Verb::Acquire => {
                 call.arg("PX").arg(lease).arg("REQID").arg(id);
@@ -276,22 +277,5 @@ pub fn answer(reply: redis::RedisResult<Value>) -> Result<Result<Value, String>,
         Ok(value) => Ok(Ok(value)),
         Err(error) if error.code().is_some() => Ok(Err(error.to_string())),
         Err(_) => Err(Gone),
-    }
-}
-
-/// Random numbers, reproducible from a seed other than 0 (xorshift64*).
-pub struct Dice(pub u64);
-
-impl Dice {
-    /// The next one, below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
-    }
-
-    fn within(&mut self, range: &Range<u64>) -> u64 {
-        range.start + self.below(range.end - range.start)
     }
 }

@@ -332,3 +332,8 @@ impl Subscription {
         }
     }
 }
+
+/// The words of a call.
+pub fn words(call: &str) -> Vec<&str> {
+    call.split(' ').collect()
+}

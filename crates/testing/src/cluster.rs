@@ -23,6 +23,15 @@ impl Server {
         self.cmd(&["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]).ok();
     }
 
+    /// Another node of this node's cluster, without slots.
+    #[track_caller]
+    pub fn join(&self, other: Setup) -> Server {
+        let other = other.cluster_without_slots().start();
+        self.meet(&other);
+        other.wait_cluster_ok();
+        other
+    }
+
     /// Joins the two nodes' clusters; returns when each knows the other.
     #[track_caller]
     pub fn meet(&self, other: &Server) {
@@ -152,9 +161,7 @@ impl Nodes {
             replica.cmd(&["CLUSTER", "NODES"]).text().contains(&primary)
         });
         replica.cmd(&["CLUSTER", "REPLICATE", &primary]).ok();
-        wait_until("the replica's first sync", || {
-            replica.info("replication").get("master_link_status").is_some_and(|s| s == "up")
-        });
+        replica.wait_linked();
         self.0.push(replica);
         self.0.len() - 1
     }

@@ -87,3 +87,15 @@ macro_rules! test_both_families {
         }
     };
 }
+
+/// As [`test_both_families!`], but one test runs both at the same time: for tests that mostly wait.
+#[macro_export]
+macro_rules! test_both_families_at_once {
+    ($($test:ident)*) => {
+        mod both {
+            $(#[test] fn $test() {
+                $crate::each(&$crate::Family::ALL, |family| super::$test(*family));
+            })*
+        }
+    };
+}

@@ -32,6 +32,7 @@
 
 mod client;
 mod cluster;
+mod dice;
 mod family;
 mod kind;
 mod module;
@@ -41,6 +42,7 @@ mod proxy;
 mod resp;
 mod sentinel;
 mod server;
+pub mod table;
 mod tap;
 mod tls;
 mod value;
@@ -48,8 +50,9 @@ mod wait;
 mod wallclock;
 
 pub use self::{
-    client::{Blocked, Client, Heard, Subscription},
+    client::{Blocked, Client, Heard, Subscription, words},
     cluster::Nodes,
+    dice::Dice,
     family::Family,
     kind::{Binary, Kind},
     module::{Profile, other as other_module},
@@ -61,7 +64,7 @@ pub use self::{
     tap::ReplicaTap,
     tls::Tls,
     value::Reply,
-    wait::{LIMIT, SOON, wait_until},
+    wait::{LIMIT, SOON, each, wait_until},
 };
 
 /// The client library of the harness, for [`args!`].

@@ -15,7 +15,7 @@ use redis::Value;
 use tempfile::TempDir;
 
 use crate::{
-    client::{Blocked, Client, Heard, Subscription},
+    client::{Blocked, Client, Heard, Subscription, words},
     family::Family,
     kind::{Binary, Kind},
     port::Reservation,
@@ -178,6 +178,18 @@ impl Server {
         blocked
     }
 
+    /// As [`Server::cmd`], with a call given as one line of words.
+    #[track_caller]
+    pub fn ask(&self, call: &str) -> Value {
+        self.cmd(&words(call))
+    }
+
+    /// As [`Server::block`], with a call given as one line of words.
+    #[track_caller]
+    pub fn wait(&self, call: &str) -> Blocked {
+        self.block(&words(call))
+    }
+
     /// A connection that subscribes to these channels.
     pub fn subscribe(&self, channels: &[&str]) -> Subscription {
         Subscription::open(self.client(), "SUBSCRIBE", channels)
@@ -245,6 +257,14 @@ impl Server {
         let counts = self.info("keyspace");
         let keys = |db: &String| db.strip_prefix("keys=")?.split(',').next()?.parse::<i64>().ok();
         counts.values().filter_map(keys).sum()
+    }
+
+    /// Waits until this replica is connected to its primary.
+    #[track_caller]
+    pub fn wait_linked(&self) {
+        wait_until("the link to the primary", || {
+            self.info("replication").get("master_link_status").is_some_and(|status| status == "up")
+        });
     }
 
     /// Waits until `replica` has applied this primary's whole stream.

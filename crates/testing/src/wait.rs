@@ -21,3 +21,12 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
         thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// Runs the same test for several cases at the same time: they mostly wait.
+pub fn each<C: Sync>(cases: &[C], test: impl Fn(&C) + Sync) {
+    thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(|| test(case));
+        }
+    });
+}

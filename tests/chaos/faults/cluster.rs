@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_testing::{Reply as _, redis::Value};
+use dlock_testing::{Dice, Reply as _, redis::Value};
 
 use crate::{
     crowd::Crowd,
-    dice::Dice,
     oracle::Violation,
     world::{TAGS, World},
 };

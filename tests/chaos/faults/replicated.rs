@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use dlock_testing::{Reply as _, Server};
+use dlock_testing::{Dice, Reply as _, Server};
 
-use crate::{crowd::Crowd, dice::Dice, oracle::Violation, world::World};
+use crate::{crowd::Crowd, oracle::Violation, world::World};
 
 /// Maximum time for a replica to follow or take over.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,6 +1,8 @@
 //! Faults of one server: restarts.
 
-use crate::{crowd::Crowd, dice::Dice, oracle::Violation, world::World};
+use dlock_testing::Dice;
+
+use crate::{crowd::Crowd, oracle::Violation, world::World};
 
 /// A restart: with the AOF no acknowledged call is lost, with an RDB file none from before the file.
 pub fn strike(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<(), Violation> {

@@ -6,9 +6,10 @@ mod several;
 use std::time::Duration;
 
 use super::{Scene, Seat};
+use dlock_testing::Dice;
+
 use crate::{
     call::{Acquire, Call, Form, Meaning, Mode, Scope, Waits},
-    dice::Dice,
     key::{Family, Key, Owner},
 };
 

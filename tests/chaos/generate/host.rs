@@ -6,9 +6,10 @@
 )]
 
 use super::{Scene, Seat};
+use dlock_testing::Dice;
+
 use crate::{
     call::{Call, Meaning, Scope},
-    dice::Dice,
     key::{Family, Key},
 };
 

@@ -6,10 +6,10 @@ use std::{
 };
 
 use dlock_client::{Client, Released};
-use dlock_testing::{Fault, Proxy, Reply as _, Server};
+use dlock_testing::{Dice, Fault, Proxy, Reply as _, Server};
 
 use super::FAULTS;
-use crate::support::{Dice, Variant, WAITS, for_each_variant, number, quick, until, within};
+use crate::support::{Variant, WAITS, for_each_variant, number, quick, until, within};
 
 /// Time slice of a blocked call: a stuck reply is noticed after it.
 const SLICE: Duration = Duration::from_millis(300);
@@ -194,7 +194,7 @@ async fn no_watchdog_renews_a_released_lock() {
             let proxy = Proxy::to(&server);
             // Around the time of a renewal.
             let moment = lease / 3 - Duration::from_millis(10) + dice.millis(20);
-            let by_hand = dice.roll(2) == 0;
+            let by_hand = dice.below(2) == 0;
             cases.push(tokio::spawn(async move {
                 let client = quick().lease(lease).connect(&proxy.url()).await.unwrap();
                 let key = format!("{variant:?} {fault:?}");

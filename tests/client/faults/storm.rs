@@ -5,10 +5,10 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use dlock_testing::{Cut, Proxy, Reply as _, Server, Way};
+use dlock_testing::{Cut, Dice, Proxy, Reply as _, Server, Way};
 
 use super::FAULTS;
-use crate::support::{Dice, Variant, quick, until, within};
+use crate::support::{Variant, quick, until, within};
 
 /// Under random faults, ten tasks add to a plain counter under one lock, with separate reads and writes, directly at
 /// the server.
@@ -19,7 +19,7 @@ async fn a_counter_is_exact_in_a_storm_of_faults() {
     let storms: Vec<_> = servers
         .into_iter()
         .map(|(variant, server)| {
-            tokio::spawn(storm(variant, server, Dice::from(dice.roll(u64::MAX))))
+            tokio::spawn(storm(variant, server, Dice::new(dice.below(u64::MAX))))
         })
         .collect();
     for storm in storms {
@@ -80,12 +80,12 @@ async fn storm(variant: Variant, server: Server, mut dice: Dice) {
 /// One fault, at random.
 async fn strike(proxy: &Proxy, variant: Variant, dice: &mut Dice) {
     let verb = ["ACQUIRE", "ACQUIRE", "RELEASE", "RELEASE", "CANCEL", "RENEW"];
-    let verb = variant.command(verb[usize::try_from(dice.roll(6)).unwrap()]);
-    match dice.roll(10) {
+    let verb = variant.command(verb[usize::try_from(dice.below(6)).unwrap()]);
+    match dice.below(10) {
         0 => proxy.cut(Cut::Fin),
         1 => proxy.cut(Cut::Reset),
         2 => proxy.cut(Cut::HalfOpen),
-        3 => proxy.delay(Way::BOTH[usize::try_from(dice.roll(2)).unwrap()], dice.millis(15)),
+        3 => proxy.delay(Way::BOTH[usize::try_from(dice.below(2)).unwrap()], dice.millis(15)),
         4 => {
             proxy.refuse();
             proxy.cut(Cut::Reset);
@@ -95,17 +95,17 @@ async fn strike(proxy: &Proxy, variant: Variant, dice: &mut Dice) {
         5 => {
             proxy.stall_all();
             tokio::time::sleep(dice.millis(100)).await;
-            if dice.roll(2) == 0 {
+            if dice.below(2) == 0 {
                 proxy.cut(Cut::Reset);
             }
             proxy.flow();
         }
         6 => {
-            let way = Way::BOTH[usize::try_from(dice.roll(2)).unwrap()];
-            proxy.cut_after(way, usize::try_from(1 + dice.roll(400)).unwrap());
+            let way = Way::BOTH[usize::try_from(dice.below(2)).unwrap()];
+            proxy.cut_after(way, usize::try_from(1 + dice.below(400)).unwrap());
         }
         n => {
-            let fault = FAULTS[usize::try_from(n + dice.roll(4)).unwrap() % FAULTS.len()];
+            let fault = FAULTS[usize::try_from(n + dice.below(4)).unwrap() % FAULTS.len()];
             proxy.once(&verb, fault);
         }
     }

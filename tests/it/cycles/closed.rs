@@ -3,11 +3,8 @@
 use redis::Value;
 use std::fmt::Write as _;
 
-use super::{Hold, Wait, Waiting, ask, one, wait};
-use crate::{
-    support::{Reply, Server},
-    workload::Dice,
-};
+use super::{Hold, Wait, Waiting, one, wait};
+use crate::support::{Dice, Reply, Server};
 
 /// Owner `n` has lock `n` and waits for lock `n + 1`; the last one is about to request the first lock.
 struct Ring {
@@ -56,10 +53,10 @@ impl Ring {
         links.extend((0..last).map(|n| format!(r#""o{n}" waits for "k{}""#, n + 1)));
         let cycle = format!("DEADLOCK this call would wait forever: {}", links.join(", "));
         for options in &options {
-            assert_eq!(ask(server, &format!("{call} {options}")).error(), cycle, "{self:?}");
+            assert_eq!(server.ask(&format!("{call} {options}")).error(), cycle, "{self:?}");
         }
         // A call that does not wait only gets Null.
-        assert!(ask(server, &call).is_null(), "{call}");
+        assert!(server.ask(&call).is_null(), "{call}");
         assert_eq!(
             server.info_number("dlock", "deadlocks_refused"),
             refused + i64::try_from(options.len()).expect("a few")
@@ -82,15 +79,15 @@ impl Ring {
             }
             let (held, by) = (key(n), owner(before));
             let given = match self.waits[before] {
-                Wait::Lock => ask(server, &format!("DLOCK.RELEASE {held} {by}")),
-                Wait::Fair => ask(server, &format!("DFAIR.RELEASE {held} {by}")),
-                Wait::Read => ask(server, &format!("DRW.RELEASE {held} {by} READ")),
-                Wait::Write => ask(server, &format!("DRW.RELEASE {held} {by} WRITE")),
+                Wait::Lock => server.ask(&format!("DLOCK.RELEASE {held} {by}")),
+                Wait::Fair => server.ask(&format!("DFAIR.RELEASE {held} {by}")),
+                Wait::Read => server.ask(&format!("DRW.RELEASE {held} {by} READ")),
+                Wait::Write => server.ask(&format!("DRW.RELEASE {held} {by} WRITE")),
                 Wait::Several => {
                     let call = format!(
                         "DLOCK.MRELEASE 3 {held}:before:{by} {held} {held}:after:{by} {by}"
                     );
-                    let given = ask(server, &call);
+                    let given = server.ask(&call);
                     assert_eq!(given.int(), 3);
                     Value::Int(0)
                 }
@@ -116,10 +113,10 @@ fn give_back(server: &Server, hold: Hold, key: &str, owner: &str) {
             Hold::FairPlace => "DFAIR",
             _ => "DRW",
         };
-        assert_eq!(ask(server, &format!("{family}.CANCEL {key} {owner}")).int(), 1);
+        assert_eq!(server.ask(&format!("{family}.CANCEL {key} {owner}")).int(), 1);
         let mode = if family == "DRW" { " READ" } else { "" };
         let call = format!("{family}.RELEASE {key} holder-of-{key}{mode}");
-        assert_eq!(ask(server, &call).int(), 0, "{call}");
+        assert_eq!(server.ask(&call).int(), 0, "{call}");
         return;
     }
     let call = match hold {
@@ -127,24 +124,24 @@ fn give_back(server: &Server, hold: Hold, key: &str, owner: &str) {
         Hold::Read => format!("DRW.RELEASE {key} {owner} READ"),
         Hold::Write => format!("DRW.RELEASE {key} {owner} WRITE"),
         Hold::Several => {
-            assert_eq!(ask(server, &format!("DLOCK.RELEASE {key}:and {owner}")).int(), 0);
+            assert_eq!(server.ask(&format!("DLOCK.RELEASE {key}:and {owner}")).int(), 0);
             format!("DLOCK.RELEASE {key} {owner}")
         }
         _ => format!("DLOCK.RELEASE {key} {owner}"),
     };
-    assert_eq!(ask(server, &call).int(), 0, "{call}");
+    assert_eq!(server.ask(&call).int(), 0, "{call}");
 }
 
 /// Holders and queues of all locks of a ring, by owners and counts.
 fn everything(server: &Server, count: usize) -> String {
     let mut text = String::new();
     for key in (0..count).map(key) {
-        let family = match ask(server, &format!("TYPE {key}")).text().as_str() {
+        let family = match server.ask(&format!("TYPE {key}")).text().as_str() {
             "dlock-mtx" => "DLOCK",
             "dlock-fif" => "DFAIR",
             _ => "DRW",
         };
-        let info = ask(server, &format!("{family}.INFO {key}"));
+        let info = server.ask(&format!("{family}.INFO {key}"));
         if family == "DRW" {
             let of = |hold: &Value| {
                 format!("{} {}", hold.field("owner").text(), hold.field("holds").int())
@@ -155,7 +152,7 @@ fn everything(server: &Server, count: usize) -> String {
             let _ =
                 write!(text, "{key} {} {}", info.field("owner").text(), info.field("holds").int());
         }
-        for row in ask(server, &format!("{family}.WAITERS {key}")).items() {
+        for row in server.ask(&format!("{family}.WAITERS {key}")).items() {
             let _ =
                 write!(text, " < {} {}", row.field("owner").text(), row.field("client-id").int());
         }
@@ -168,7 +165,7 @@ fn everything(server: &Server, count: usize) -> String {
 #[test]
 fn every_pair_of_kinds_closes_a_cycle() {
     let server = Server::start();
-    let mut dice = Dice(3);
+    let mut dice = Dice::new(3);
     for one in Hold::ALL {
         for other in Hold::ALL {
             // Queue entries alone form a ring, too: each owner waits and holds nothing.
@@ -184,7 +181,7 @@ fn every_pair_of_kinds_closes_a_cycle() {
 #[test]
 fn every_way_to_wait_closes_a_cycle() {
     let server = Server::start();
-    let mut dice = Dice(4);
+    let mut dice = Dice::new(4);
     for hold in Hold::ALL {
         for &last in hold.waits() {
             let mut ring = Ring::set(&server, &mut dice, vec![hold, Hold::Lock, Hold::Fair]);
@@ -198,7 +195,7 @@ fn every_way_to_wait_closes_a_cycle() {
 fn rings(seeds: std::ops::Range<u64>) {
     let server = Server::start();
     for seed in seeds {
-        let mut dice = Dice(seed + 1);
+        let mut dice = Dice::new(seed + 1);
         for count in 2..=20 {
             let holds: Vec<Hold> = (0..count).map(|_| one(&mut dice, &Hold::ALL)).collect();
             let mut ring = Ring::set(&server, &mut dice, holds);
@@ -226,18 +223,18 @@ fn soak_rings_of_all_kinds() {
 fn a_cycle_through_any_key_of_several_is_found() {
     let server = Server::start();
     for (a, b) in [("1 x", "1 y"), ("3 x f1 f2", "3 f3 y f4"), ("3 f1 f2 x", "2 f3 y")] {
-        ask(&server, "DLOCK.MACQUIRE 2 y and-y a").items();
-        ask(&server, "DLOCK.ACQUIRE x b").int();
+        server.ask("DLOCK.MACQUIRE 2 y and-y a").items();
+        server.ask("DLOCK.ACQUIRE x b").int();
         let mut first =
             server.block(&format!("DLOCK.MACQUIRE {a} a BLOCK 0").split(' ').collect::<Vec<_>>());
-        let error = ask(&server, &format!("DLOCK.MACQUIRE {b} b BLOCK 0")).error();
+        let error = server.ask(&format!("DLOCK.MACQUIRE {b} b BLOCK 0")).error();
         let cycle = r#""b" waits for "y", "a" waits for "x""#;
         assert_eq!(error, format!("DEADLOCK this call would wait forever: {cycle}"));
         first.assert_no_reply();
         for key in ["f3", "f4", "y"] {
             assert!(server.cmd(&["DLOCK.POSITION", key, "b"]).is_null(), "{key}");
         }
-        ask(&server, "DLOCK.RELEASE x b").int();
+        server.ask("DLOCK.RELEASE x b").int();
         first.expect_reply(crate::support::SOON).items();
         server.cmd(&["FLUSHALL"]).ok();
         server.left_over_check();
@@ -249,25 +246,24 @@ fn a_cycle_through_any_key_of_several_is_found() {
 #[test]
 fn the_places_of_one_call_are_in_the_way_too() {
     let server = Server::start();
-    ask(&server, "DLOCK.ACQUIRE busy a").int();
-    let words = |call: &str| call.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let mut m = server.block(&words("DLOCK.MACQUIRE 3 f1 busy f2 m BLOCK 0"));
+    server.ask("DLOCK.ACQUIRE busy a").int();
+    let mut m = server.wait("DLOCK.MACQUIRE 3 f1 busy f2 m BLOCK 0");
     for call in [
         "DLOCK.ACQUIRE f1 a BLOCK 0",
         "DLOCK.ACQUIRE f2 a QUEUE 60000",
         "DLOCK.MACQUIRE 2 other f2 a BLOCK 0",
     ] {
-        let error = ask(&server, call).error();
+        let error = server.ask(call).error();
         assert!(error.starts_with("DEADLOCK "), "{call}: {error}");
         assert!(error.contains(r#""m" waits for "busy""#), "{call}: {error}");
     }
     m.assert_no_reply();
     // An owner that holds nothing may wait.
-    let mut x = server.block(&words("DLOCK.MACQUIRE 2 other f2 x BLOCK 0"));
-    ask(&server, "DLOCK.RELEASE busy a").int();
+    let mut x = server.wait("DLOCK.MACQUIRE 2 other f2 x BLOCK 0");
+    server.ask("DLOCK.RELEASE busy a").int();
     m.expect_reply(crate::support::SOON).items();
     x.assert_no_reply();
-    ask(&server, "DLOCK.MRELEASE 3 f1 f2 busy m").int();
+    server.ask("DLOCK.MRELEASE 3 f1 f2 busy m").int();
     x.expect_reply(crate::support::SOON).items();
     server.cmd(&["FLUSHALL"]).ok();
     server.left_over_check();
@@ -280,7 +276,7 @@ fn a_cycle_in_a_crowd_is_found() {
     let server = Server::start();
     let mut client = server.client();
     let call = |call: String| call.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    ask(&server, "DLOCK.ACQUIRE k h").int();
+    server.ask("DLOCK.ACQUIRE k h").int();
     let crowd: Vec<_> = (0..CROWD)
         .flat_map(|n| {
             [
@@ -293,17 +289,17 @@ fn a_cycle_in_a_crowd_is_found() {
     client.pipeline(&crowd);
     for n in [0, CROWD / 2, CROWD - 1] {
         let mine = format!("mine{n}");
-        ask(&server, &format!("DLOCK.ACQUIRE {mine} c")).int();
+        server.ask(&format!("DLOCK.ACQUIRE {mine} c")).int();
         assert!(client.cmd(&call(format!("DLOCK.ACQUIRE {mine} o{n} QUEUE 600000"))).is_null());
         let start = std::time::Instant::now();
-        let error = ask(&server, "DLOCK.ACQUIRE k c QUEUE 600000").error();
+        let error = server.ask("DLOCK.ACQUIRE k c QUEUE 600000").error();
         println!("found in {:.1?}", start.elapsed());
         let cycle = format!(r#""c" waits for "k", "o{n}" waits for "{mine}""#);
         assert_eq!(error, format!("DEADLOCK this call would wait forever: {cycle}"));
-        ask(&server, &format!("DLOCK.CANCEL {mine} o{n}")).int();
+        server.ask(&format!("DLOCK.CANCEL {mine} o{n}")).int();
     }
     // Without one it may wait.
-    assert!(ask(&server, "DLOCK.ACQUIRE k c QUEUE 600000").is_null());
+    assert!(server.ask("DLOCK.ACQUIRE k c QUEUE 600000").is_null());
     let cancels: Vec<_> = (0..CROWD)
         .flat_map(|n| {
             ["k", &format!("other{n}")].map(|key| call(format!("DLOCK.CANCEL {key} o{n}")))

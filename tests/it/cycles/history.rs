@@ -10,11 +10,10 @@ use std::{
 
 use redis::Value;
 
-use super::{Wait, ask, one};
+use super::{Wait, one};
 use crate::{
     args,
-    support::{Client, Heard, LIMIT, Reply, Server},
-    workload::Dice,
+    support::{Client, Dice, Heard, LIMIT, Reply, Server},
 };
 
 const LOCKS: [&str; 4] = ["l0", "l1", "l2", "l3"];
@@ -92,12 +91,12 @@ fn is_in_cycle(arrows: &Arrows, start: &str) -> bool {
 impl History {
     fn new(seed: u64) -> History {
         let server = Server::start();
-        ask(&server, "DSEM.INIT s 1").int();
+        server.ask("DSEM.INIT s 1").int();
         let steady = server.client();
         History {
             server,
             steady,
-            dice: Dice(seed),
+            dice: Dice::new(seed),
             calls: Vec::new(),
             asked: BTreeMap::new(),
             permits: Vec::new(),
@@ -164,7 +163,7 @@ impl History {
 
     /// Forgets the answered calls.
     fn collect(&mut self) {
-        let listed = ask(&self.server, "CLIENT LIST").text();
+        let listed = self.server.ask("CLIENT LIST").text();
         let id = |line: &str| line.split(' ').next()?.strip_prefix("id=")?.parse().ok();
         let is_blocked = |line: &&str| {
             let flags = line.split(' ').find_map(|word| word.strip_prefix("flags="));
@@ -216,7 +215,7 @@ impl History {
             assert!(error.starts_with("DEADLOCK "), "{call}{option}: {error}");
             self.refusals += 1;
             assert!(!again, "{call}{option} keeps a place that it had: {error}");
-            assert!(ask(&self.server, &call).is_null(), "{call} could have been granted: {error}");
+            assert!(self.server.ask(&call).is_null(), "{call} could have been granted: {error}");
             for key in keys {
                 let seen = seen.get_mut(key).expect("a key");
                 let is_upgrade = how == Wait::Write && seen.is_held_by(owner);
@@ -294,11 +293,11 @@ impl History {
             65..=69 => self.use_semaphore(owner),
             70..=73 => {
                 let key = one(&mut self.dice, &[&LOCKS[..], &FAIR, &RW].concat());
-                ask(&self.server, &format!("{}.CANCEL {key} {owner}", family(key))).int();
+                self.server.ask(&format!("{}.CANCEL {key} {owner}", family(key))).int();
             }
             74..=76 => {
                 if let Some(call) = self.calls.pop() {
-                    ask(&self.server, &format!("CLIENT KILL ID {}", call.client.id())).ok();
+                    self.server.ask(&format!("CLIENT KILL ID {}", call.client.id())).ok();
                 }
             }
             _ => self.give_back(owner),
@@ -330,7 +329,7 @@ impl History {
     /// Its waits block no lock: the model ignores it.
     fn use_semaphore(&mut self, owner: &'static str) {
         if let Some(permit) = self.permits.pop() {
-            ask(&self.server, &format!("DSEM.RELEASE s {permit}"));
+            self.server.ask(&format!("DSEM.RELEASE s {permit}"));
             return;
         }
         let mut client = self.server.client();
@@ -359,12 +358,12 @@ impl History {
         if self.dice.below(4) == 0
             && !LOCKS.iter().any(|key| seen[key].queue.iter().any(|one| one == owner))
         {
-            ask(&self.server, &format!("DLOCK.MRELEASE 4 {} {owner}", LOCKS.join(" "))).int();
+            self.server.ask(&format!("DLOCK.MRELEASE 4 {} {owner}", LOCKS.join(" "))).int();
             return;
         }
         let (key, mode) = one(&mut self.dice, &mine);
         let mode = if mode.is_empty() { String::new() } else { format!(" {mode}") };
-        ask(&self.server, &format!("{}.RELEASE {key} {owner}{mode} ALL", family(key))).int();
+        self.server.ask(&format!("{}.RELEASE {key} {owner}{mode} ALL", family(key))).int();
     }
 
     fn end(mut self) {
@@ -372,10 +371,10 @@ impl History {
         self.server.wait_blocked(0);
         for (key, seen) in self.look() {
             for owner in seen.queue {
-                ask(&self.server, &format!("{}.CANCEL {key} {owner}", family(key))).int();
+                self.server.ask(&format!("{}.CANCEL {key} {owner}", family(key))).int();
             }
         }
-        ask(&self.server, "FLUSHALL").ok();
+        self.server.ask("FLUSHALL").ok();
         self.server.left_over_check();
     }
 }

@@ -4,12 +4,7 @@ mod closed;
 mod history;
 mod open;
 
-use redis::Value;
-
-use crate::{
-    support::{Blocked, Reply, Server},
-    workload::Dice,
-};
+use crate::support::{Blocked, Dice, Reply, Server};
 
 /// How an owner keeps a lock from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,18 +61,19 @@ impl Hold {
     #[track_caller]
     fn take(self, server: &Server, key: &str, owner: &str) {
         let by_other = |call: &str, place: &str| {
-            ask(server, &call.replace("KEY", key).replace("OWNER", &format!("holder-of-{key}")))
+            server
+                .ask(&call.replace("KEY", key).replace("OWNER", &format!("holder-of-{key}")))
                 .int();
             let call = place.replace("KEY", key).replace("OWNER", owner);
-            assert!(ask(server, &call).is_null(), "{call}");
+            assert!(server.ask(&call).is_null(), "{call}");
         };
         match self {
-            Hold::Lock => drop(ask(server, &format!("DLOCK.ACQUIRE {key} {owner}")).int()),
-            Hold::Fair => drop(ask(server, &format!("DFAIR.ACQUIRE {key} {owner}")).int()),
-            Hold::Read => drop(ask(server, &format!("DRW.ACQUIRE {key} {owner} READ")).int()),
-            Hold::Write => drop(ask(server, &format!("DRW.ACQUIRE {key} {owner} WRITE")).int()),
+            Hold::Lock => drop(server.ask(&format!("DLOCK.ACQUIRE {key} {owner}")).int()),
+            Hold::Fair => drop(server.ask(&format!("DFAIR.ACQUIRE {key} {owner}")).int()),
+            Hold::Read => drop(server.ask(&format!("DRW.ACQUIRE {key} {owner} READ")).int()),
+            Hold::Write => drop(server.ask(&format!("DRW.ACQUIRE {key} {owner} WRITE")).int()),
             Several => {
-                drop(ask(server, &format!("DLOCK.MACQUIRE 2 {key}:and {key} {owner}")).items());
+                drop(server.ask(&format!("DLOCK.MACQUIRE 2 {key}:and {key} {owner}")).items());
             }
             LockPlace => {
                 by_other("DLOCK.ACQUIRE KEY OWNER", "DLOCK.ACQUIRE KEY OWNER QUEUE 600000");
@@ -134,22 +130,16 @@ impl Waiting {
     }
 }
 
-/// Makes a call given as one line of words.
-#[track_caller]
-fn ask(server: &Server, call: &str) -> Value {
-    server.cmd(&call.split(' ').collect::<Vec<_>>())
-}
-
 /// Starts a wait, with a blocked call or, if possible and by chance, with QUEUE.
 #[track_caller]
 fn wait(server: &Server, dice: &mut Dice, how: Wait, key: &str, owner: &str) -> Waiting {
     let call = how.call(key, owner);
     if how.may_queue() && dice.below(2) == 0 {
-        assert!(ask(server, &format!("{call} QUEUE 600000")).is_null(), "{call}");
+        assert!(server.ask(&format!("{call} QUEUE 600000")).is_null(), "{call}");
         return Waiting::Queued;
     }
     let call = format!("{call} BLOCK 0");
-    Waiting::Blocked(server.block(&call.split(' ').collect::<Vec<_>>()))
+    Waiting::Blocked(server.wait(&call))
 }
 
 fn one<T: Copy>(dice: &mut Dice, of: &[T]) -> T {

@@ -1,11 +1,7 @@
 //! Wait graphs that resemble a cycle and have none.
 
-use super::{Hold, Wait, ask};
+use super::{Hold, Wait};
 use crate::support::{Blocked, Reply, SOON, Server};
-
-fn block(server: &Server, call: &str) -> Blocked {
-    server.block(&call.split(' ').collect::<Vec<_>>())
-}
 
 #[track_caller]
 fn end(server: &Server, calls: Vec<Blocked>) {
@@ -13,70 +9,6 @@ fn end(server: &Server, calls: Vec<Blocked>) {
     server.wait_blocked(0);
     server.cmd(&["FLUSHALL"]).ok();
     server.left_over_check();
-}
-
-/// Each of these waits would close a cycle if it counted.
-#[test]
-fn any_and_semaphores_do_not_count() {
-    let server = Server::start();
-    // `a` holds `x`, `b` holds `y` and waits for `x`.
-    let set = || {
-        ask(&server, "DLOCK.ACQUIRE x a").int();
-        ask(&server, "DLOCK.ACQUIRE y b").int();
-        block(&server, "DLOCK.ACQUIRE x b BLOCK 0")
-    };
-    // The closing wait is for any.
-    let b = set();
-    for call in ["DLOCK.ANYACQUIRE 1 y a BLOCK 20", "DLOCK.ANYACQUIRE 1 y a BLOCK 1"] {
-        assert!(ask(&server, call).is_null(), "{call}");
-    }
-    let a = block(&server, "DLOCK.ANYACQUIRE 1 y a BLOCK 0");
-    end(&server, vec![a, b]);
-    // One wait in the middle is for any of several keys.
-    ask(&server, "DLOCK.ACQUIRE x a").int();
-    ask(&server, "DLOCK.ACQUIRE y b").int();
-    let b = block(&server, "DLOCK.ANYACQUIRE 1 x b BLOCK 0");
-    let a = block(&server, "DLOCK.ACQUIRE y a BLOCK 0");
-    end(&server, vec![a, b]);
-    // A waiter for any of several keys at the head of the queue blocks no other waiter permanently.
-    ask(&server, "DLOCK.ACQUIRE x h").int();
-    ask(&server, "DLOCK.ACQUIRE y a").int();
-    let any = block(&server, "DLOCK.ANYACQUIRE 2 x y b BLOCK 0");
-    let a = block(&server, "DLOCK.ACQUIRE x a BLOCK 0");
-    end(&server, vec![any, a]);
-    // Permits: neither their holders nor their waiters count.
-    ask(&server, "DSEM.INIT s 1").int();
-    ask(&server, "DSEM.ACQUIRE s a").text();
-    ask(&server, "DLOCK.ACQUIRE y b").int();
-    let b = block(&server, "DSEM.ACQUIRE s b BLOCK 0");
-    let a = block(&server, "DLOCK.ACQUIRE y a BLOCK 0");
-    end(&server, vec![a, b]);
-    ask(&server, "DSEM.INIT s 1").int();
-    ask(&server, "DSEM.ACQUIRE s a").text();
-    ask(&server, "DLOCK.ACQUIRE y b").int();
-    let a = block(&server, "DLOCK.ACQUIRE y a BLOCK 0");
-    let b = block(&server, "DSEM.ACQUIRE s b BLOCK 0");
-    end(&server, vec![a, b]);
-    assert_eq!(server.info_number("dlock", "deadlocks_refused"), 0);
-}
-
-/// Concurrent readers, and a writer's own read hold, form no cycle.
-#[test]
-fn readers_share() {
-    let server = Server::start();
-    ask(&server, "DRW.ACQUIRE x a READ").int();
-    ask(&server, "DRW.ACQUIRE x b READ").int();
-    ask(&server, "DRW.ACQUIRE y a READ").int();
-    // Each reads the lock that the other one reads: neither waits.
-    ask(&server, "DRW.ACQUIRE y b READ BLOCK 0").int();
-    // The re-entry of a reader passes a writer that waits for this reader.
-    let writer = block(&server, "DRW.ACQUIRE x w WRITE BLOCK 0");
-    ask(&server, "DRW.ACQUIRE x a READ BLOCK 0").int();
-    ask(&server, "DRW.ACQUIRE z w2 WRITE").int();
-    // The writer's own read.
-    ask(&server, "DRW.ACQUIRE z w2 READ BLOCK 0").int();
-    end(&server, vec![writer]);
-    assert_eq!(server.info_number("dlock", "deadlocks_refused"), 0);
 }
 
 /// Without one link of a ring, the call that would have closed it waits like any other.
@@ -87,23 +19,23 @@ fn a_ring_with_a_link_that_has_ended_is_open() {
         Hold::Write.take(&server, "x", "a");
         Hold::Fair.take(&server, "y", "b");
         Hold::Several.take(&server, "z", "c");
-        let ab = block(&server, &format!("{} BLOCK 0", Wait::Fair.call("y", "a")));
-        let mut bc = Some(block(&server, &format!("{} BLOCK 0", Wait::Several.call("z", "b"))));
+        let ab = server.wait(&format!("{} BLOCK 0", Wait::Fair.call("y", "a")));
+        let mut bc = Some(server.wait(&format!("{} BLOCK 0", Wait::Several.call("z", "b"))));
         let closing = format!("{} BLOCK 0", Wait::Read.call("x", "c"));
-        let error = ask(&server, &closing).error();
+        let error = server.ask(&closing).error();
         assert!(error.starts_with("DEADLOCK "), "{how}: {error}");
         let mut rest = vec![ab];
         match how {
-            "release" => drop(ask(&server, "DRW.RELEASE x a WRITE").int()),
+            "release" => drop(server.ask("DRW.RELEASE x a WRITE").int()),
             "expire" => {
-                ask(&server, "DRW.RENEW x a WRITE PX 1").int();
+                server.ask("DRW.RENEW x a WRITE PX 1").int();
                 crate::support::wait_until("the end of the lease", || {
-                    ask(&server, "DRW.INFO x").is_null()
+                    server.ask("DRW.INFO x").is_null()
                 });
             }
-            "break" => drop(ask(&server, "DRW.BREAK x").int()),
+            "break" => drop(server.ask("DRW.BREAK x").int()),
             "cancel" => {
-                assert_eq!(ask(&server, "DLOCK.CANCEL z b").int(), 1);
+                assert_eq!(server.ask("DLOCK.CANCEL z b").int(), 1);
                 assert!(bc.take().expect("a call").expect_reply(SOON).is_null());
             }
             "hang up" => {
@@ -112,14 +44,14 @@ fn a_ring_with_a_link_that_has_ended_is_open() {
             }
             _ => {
                 let id = bc.as_ref().expect("a call").id();
-                assert_eq!(ask(&server, &format!("DLOCK.UNBLOCK {id}")).int(), 1);
+                assert_eq!(server.ask(&format!("DLOCK.UNBLOCK {id}")).int(), 1);
                 assert!(bc.take().expect("a call").expect_reply(SOON).is_null());
             }
         }
         if ["release", "expire", "break"].contains(&how) {
-            ask(&server, &closing).int();
+            server.ask(&closing).int();
         } else {
-            rest.push(block(&server, &closing));
+            rest.push(server.wait(&closing));
         }
         rest.extend(bc);
         end(&server, rest);
@@ -134,11 +66,11 @@ fn it_can_be_turned_off_for_all_families() {
         let wait = hold.waits()[0];
         hold.take(&server, "x", "a");
         hold.take(&server, "y", "b");
-        let mut b = block(&server, &format!("{} BLOCK 0", wait.call("x", "b")));
+        let mut b = server.wait(&format!("{} BLOCK 0", wait.call("x", "b")));
         let closing = wait.call("y", "a");
-        assert!(ask(&server, &format!("{closing} BLOCK 20")).is_null(), "{hold:?}");
+        assert!(server.ask(&format!("{closing} BLOCK 20")).is_null(), "{hold:?}");
         server.cmd(&["CONFIG", "SET", "dlock.deadlock-detection", "yes"]).ok();
-        let error = ask(&server, &format!("{closing} BLOCK 20")).error();
+        let error = server.ask(&format!("{closing} BLOCK 20")).error();
         assert!(error.starts_with("DEADLOCK "), "{hold:?}: {error}");
         server.cmd(&["CONFIG", "SET", "dlock.deadlock-detection", "no"]).ok();
         b.assert_no_reply();
@@ -160,16 +92,16 @@ fn databases_are_apart() {
         };
         // `b` holds `y` of another database, and waits for `x` of this one.
         other.cmd(&take.split(' ').collect::<Vec<_>>()).int();
-        let b = block(&server, &format!("{} BLOCK 0", wait.call("x", "b")));
+        let b = server.wait(&format!("{} BLOCK 0", wait.call("x", "b")));
         // `y` of this database is another lock; an owner that waits for nothing holds it.
         hold.take(&server, "y", "z");
-        let a = block(&server, &format!("{} BLOCK 0", wait.call("y", "a")));
+        let a = server.wait(&format!("{} BLOCK 0", wait.call("y", "a")));
         end(&server, vec![a, b]);
     }
     // But a cycle may span several databases.
-    ask(&server, "DLOCK.ACQUIRE x a").int();
+    server.ask("DLOCK.ACQUIRE x a").int();
     other.cmd(&["DLOCK.ACQUIRE", "y", "b"]).int();
-    let b = block(&server, "DLOCK.ACQUIRE x b BLOCK 0");
+    let b = server.wait("DLOCK.ACQUIRE x b BLOCK 0");
     let error = other.cmd(&["DLOCK.ACQUIRE", "y", "a", "BLOCK", "0"]).error();
     assert!(error.starts_with("DEADLOCK "), "{error}");
     end(&server, vec![b]);

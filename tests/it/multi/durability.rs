@@ -12,11 +12,10 @@ use std::{
 
 use redis::Value;
 
-use super::{ask, call_for, locks_of, owner_of, owners_at_once, picture, some_of, tokens, wait};
+use super::{call_for, locks_of, owner_of, owners_at_once, picture, some_of, tokens};
 use crate::{
     durability::AOF,
-    support::{Reply, SOON, Server, wait_until},
-    workload::Dice,
+    support::{Dice, Reply, SOON, Server, wait_until},
 };
 
 const LOCKS: u64 = 16;
@@ -40,7 +39,7 @@ fn command(words: Vec<Vec<u8>>) -> redis::Cmd {
 
 /// Takes and releases sets of locks until the server is gone.
 fn work(mut connection: redis::Connection, name: usize, answers: &AtomicUsize) -> Account {
-    let mut dice = Dice(name as u64 + 77);
+    let mut dice = Dice::new(name as u64 + 77);
     let mut account = Account::default();
     for round in 0.. {
         let owner = owner_of(&format!("{name}.{round}"), &some_of(&mut dice, LOCKS, 2, 8));
@@ -117,19 +116,19 @@ fn log_file(server: &Server) -> PathBuf {
 fn a_log_that_breaks_off_in_the_middle_of_a_call_has_nothing_of_it() {
     const KEYS: &str = "busy f1 f2 k1 k2 k3";
     let mut server = Server::with(&AOF).and(&["auto-aof-rewrite-percentage", "0"]).start();
-    ask(&server, "DLOCK.ACQUIRE busy h PX 600000").int();
+    server.ask("DLOCK.ACQUIRE busy h PX 600000").int();
     let log = log_file(&server);
     let len = |log: &PathBuf| fs::metadata(log).expect("the log").len();
     let mut lens = vec![len(&log)];
     // At once.
-    tokens(&ask(&server, "DLOCK.MACQUIRE 3 k1 k2 k3 a PX 600000"));
+    tokens(&server.ask("DLOCK.MACQUIRE 3 k1 k2 k3 a PX 600000"));
     lens.push(len(&log));
     // By a hand-off after a release.
-    let mut m = wait(&server, "DLOCK.MACQUIRE 3 f1 busy f2 m PX 600000 BLOCK 0");
-    assert_eq!(ask(&server, "DLOCK.RELEASE busy h").int(), 0);
+    let mut m = server.wait("DLOCK.MACQUIRE 3 f1 busy f2 m PX 600000 BLOCK 0");
+    assert_eq!(server.ask("DLOCK.RELEASE busy h").int(), 0);
     tokens(&m.expect_reply(SOON));
     lens.push(len(&log));
-    assert_eq!(ask(&server, "DLOCK.MRELEASE 2 k1 k3 a").int(), 2);
+    assert_eq!(server.ask("DLOCK.MRELEASE 2 k1 k3 a").int(), 2);
     lens.push(len(&log));
     drop(m);
     server.kill9();
@@ -140,7 +139,7 @@ fn a_log_that_breaks_off_in_the_middle_of_a_call_has_nothing_of_it() {
         "busy:m f1:m f2:m k1:a k2:a k3:a",
         "busy:m f1:m f2:m k1:- k2:a k3:-",
     ];
-    let mut dice = Dice(9);
+    let mut dice = Dice::new(9);
     for (step, state) in states.into_iter().enumerate() {
         // The expected locks, and the last byte before the next step.
         let from = lens[step];
@@ -166,14 +165,14 @@ fn a_log_that_breaks_off_in_the_middle_of_a_call_has_nothing_of_it() {
 fn a_request_can_be_repeated_after_a_crash() {
     let mut server = Server::with(&AOF).start();
     let call = "DLOCK.MACQUIRE 3 k1 k2 k3 a PX 600000 REQID r";
-    let granted = tokens(&ask(&server, call));
-    let any = ask(&server, "DLOCK.ANYACQUIRE 3 s1 s2 s3 a PX 600000 REQID any");
+    let granted = tokens(&server.ask(call));
+    let any = server.ask("DLOCK.ANYACQUIRE 3 s1 s2 s3 a PX 600000 REQID any");
     server.kill9();
     server.start_again();
-    assert_eq!(tokens(&ask(&server, call)), granted);
-    assert_eq!(ask(&server, "DLOCK.ANYACQUIRE 3 s3 s2 s1 a PX 600000 REQID any"), any);
+    assert_eq!(tokens(&server.ask(call)), granted);
+    assert_eq!(server.ask("DLOCK.ANYACQUIRE 3 s3 s2 s1 a PX 600000 REQID any"), any);
     assert_eq!(picture(&server, "k1 k2 k3"), "k1:a k2:a k3:a");
-    assert_eq!(ask(&server, "DLOCK.MRELEASE 3 k1 k2 k3 a").int(), 3);
+    assert_eq!(server.ask("DLOCK.MRELEASE 3 k1 k2 k3 a").int(), 3);
     server.cmd(&["FLUSHALL"]).ok();
     server.left_over_check();
 }

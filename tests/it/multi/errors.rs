@@ -1,6 +1,6 @@
 //! Refused calls for several locks: each changes nothing.
 
-use super::{ask, clear, picture, words};
+use super::{clear, picture};
 use crate::{
     args,
     support::{Reply, Server},
@@ -12,7 +12,7 @@ const ALL: [&str; 4] = ["DLOCK.MACQUIRE", "DLOCK.ANYACQUIRE", "DLOCK.MRELEASE", 
 #[test]
 fn malformed_calls_get_exact_errors() {
     let server = Server::start();
-    ask(&server, "DLOCK.MACQUIRE 2 k1 k2 a").ok();
+    server.ask("DLOCK.MACQUIRE 2 k1 k2 a").ok();
     let count = "ERR numkeys must be an integer between 1 and 262144";
     for name in ALL {
         for (rest, text) in [
@@ -36,7 +36,7 @@ fn malformed_calls_get_exact_errors() {
             ("2 k1 k2 a ALL", "ERR unknown option 'ALL'"),
         ] {
             let call = format!("{name} {rest}");
-            let refusal = ask(&server, call.trim_end()).error();
+            let refusal = server.ask(call.trim_end()).error();
             assert!(refusal.starts_with(text), "{call}: {refusal}");
         }
         let empty_key = args![name, 2, "k1", "", "a"];
@@ -60,12 +60,12 @@ fn malformed_calls_get_exact_errors() {
             ("REQID a REQID b", "ERR option REQID given twice"),
         ] {
             let call = format!("{name} 2 k3 k4 b {options}");
-            let refusal = ask(&server, &call).error();
+            let refusal = server.ask(&call).error();
             assert!(refusal.starts_with(text), "{call}: {refusal}");
         }
     }
     for (name, option) in [("DLOCK.MRELEASE", "PX 5"), ("DLOCK.MRENEW", "BIND 5")] {
-        let refusal = ask(&server, &format!("{name} 2 k1 k2 a {option}")).error();
+        let refusal = server.ask(&format!("{name} 2 k1 k2 a {option}")).error();
         assert!(refusal.starts_with("ERR unknown option "), "{refusal}");
     }
     assert_eq!(picture(&server, "k1 k2 k3 k4"), "k1:a k2:a k3:- k4:-");
@@ -97,8 +97,8 @@ fn a_key_of_another_type_among_them_stops_the_call() {
         "DLATCH.INIT other 1",
     ];
     for other in others {
-        ask(&server, other).ok();
-        ask(&server, "DLOCK.MACQUIRE 2 k1 k2 a PX 60000").ok();
+        server.ask(other).ok();
+        server.ask("DLOCK.MACQUIRE 2 k1 k2 a PX 60000").ok();
         for call in [
             "DLOCK.MACQUIRE 3 f1 f2 other b",
             "DLOCK.MACQUIRE 3 other f1 f2 b BLOCK 0",
@@ -110,7 +110,7 @@ fn a_key_of_another_type_among_them_stops_the_call() {
             "DLOCK.MRELEASE 3 k1 other k2 a",
             "DLOCK.MRENEW 3 k1 k2 other a PX 90000",
         ] {
-            let refusal = ask(&server, call).error();
+            let refusal = server.ask(call).error();
             assert!(refusal.starts_with("WRONGTYPE "), "{other}: {call}: {refusal}");
             assert_eq!(picture(&server, "k1 k2 f1 f2"), "k1:a k2:a f1:- f2:-", "{call}");
         }
@@ -124,16 +124,34 @@ fn a_key_of_another_type_among_them_stops_the_call() {
 #[test]
 fn a_key_that_another_family_waits_for_stops_the_call() {
     let server = Server::start();
-    let waiter = server.block(&words("DSEM.ACQUIRE other w BLOCK 0"));
+    let waiter = server.wait("DSEM.ACQUIRE other w BLOCK 0");
     for call in [
         "DLOCK.MACQUIRE 2 f1 other b",
         "DLOCK.MACQUIRE 2 other f1 b BLOCK 0",
         "DLOCK.ANYACQUIRE 1 other b BLOCK 0",
     ] {
-        let refusal = ask(&server, call).error();
+        let refusal = server.ask(call).error();
         assert!(refusal.starts_with("WRONGTYPE "), "{call}: {refusal}");
-        assert!(ask(&server, "DLOCK.INFO f1").is_null());
+        assert!(server.ask("DLOCK.INFO f1").is_null());
     }
     drop(waiter);
     server.left_over_check();
+}
+
+/// The text names the first key that the owner does not hold.
+#[test]
+fn mrenew_names_the_key_that_is_not_held() {
+    let server = Server::start();
+    server.ask("DLOCK.MACQUIRE 2 k1 k2 a").ok();
+    server.ask("DLOCK.ACQUIRE k3 b").int();
+    for (call, named) in [
+        ("3 k1 k2 k3 a", "\"k3\""),
+        ("3 k3 k1 k2 a", "\"k3\""),
+        ("4 k1 nothing k3 k2 a", "\"nothing\""),
+        ("2 k1 k2 c", "\"k1\""),
+    ] {
+        let refusal = server.ask(&format!("DLOCK.MRENEW {call}")).error();
+        assert!(refusal.starts_with("NOTHELD ") && refusal.contains(named), "{call}: {refusal}");
+    }
+    clear(&server);
 }

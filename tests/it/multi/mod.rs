@@ -1,16 +1,11 @@
 //! Several locks in one call: all of them, or any one.
 
 mod any;
-mod any_wait;
 mod cluster;
 mod durability;
 mod errors;
 mod grant;
-mod holds;
-mod leave;
-mod places;
 mod refused;
-mod replaced;
 mod storm;
 mod stream;
 mod undelivered;
@@ -25,21 +20,8 @@ use redis::Value;
 
 use crate::{
     args,
-    support::{Blocked, LIMIT, Reply, Server},
-    workload::Dice,
+    support::{Dice, LIMIT, Reply, Server, words},
 };
-
-/// Makes a call given as one line of words.
-#[track_caller]
-fn ask(server: &Server, call: &str) -> Value {
-    server.cmd(&words(call))
-}
-
-/// Makes a call on a separate connection; it must block.
-#[track_caller]
-fn wait(server: &Server, call: &str) -> Blocked {
-    server.block(&words(call))
-}
 
 /// Makes a call over a separate connection and reads `count` lines. The harness would parse all elements of a large
 /// reply again with each received piece.
@@ -55,10 +37,6 @@ fn lines(server: &Server, call: &[Vec<u8>], count: usize) -> Vec<String> {
     stream.write_all(&bytes).expect("the server takes a command");
     let lines = BufReader::new(stream).lines().take(count);
     lines.map(|line| line.expect("a line of the reply")).collect()
-}
-
-fn words(call: &str) -> Vec<&str> {
-    call.split(' ').collect()
 }
 
 /// The tokens in a reply to MACQUIRE, which must be a grant.

@@ -2,19 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    panic::resume_unwind,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    thread,
     time::{Duration, Instant},
 };
-
-use redis::Value;
 
 use super::{call_for, locks_of, owner_of, owners_at_once, some_of, stream::grant, tokens};
 use crate::{
     args,
-    support::{Client, Heard, LIMIT, ReplicaTap, Reply, Server},
-    workload::Dice,
+    storm::{Meddling, Rounds, Storm, Worker, assert_happened},
+    support::{Client, Dice, ReplicaTap, Reply, Server},
 };
 
 const LOCKS: u64 = 30;
@@ -28,103 +23,95 @@ struct Granted {
     tokens: Vec<i64>,
 }
 
-/// One of the fifty connections.
-struct Worker<'a> {
-    server: &'a Server,
-    name: usize,
-    dice: Dice,
-    client: Client,
-    /// Calls time out, connections are killed, leases end; some calls want one lock, or any.
-    is_ruthless: bool,
+/// What a connection remembers.
+#[derive(Default)]
+struct Notes {
     granted: Vec<Granted>,
     longest_wait: Duration,
 }
 
-impl Worker<'_> {
-    fn work(mut self, stop: &AtomicBool, count: &AtomicUsize) -> (Vec<Granted>, Duration) {
-        let mut round = 0;
-        while !stop.load(Relaxed) {
-            round += 1;
-            let name = format!("w{}.{round}", self.name);
-            match if self.is_ruthless { self.dice.below(20) } else { 20 } {
-                0 => self.die(&name),
-                1 => self.take_any(&name),
-                what => self.take_all(&name, what),
-            }
-            count.fetch_add(1, Relaxed);
-        }
-        (self.granted, self.longest_wait)
-    }
+/// Random sets of locks.
+struct Sets {
+    /// Calls time out, connections are killed, leases end; some calls want one lock, or any.
+    is_ruthless: bool,
+}
 
-    fn take_all(&mut self, name: &str, what: u64) {
+impl Rounds for Sets {
+    type Notes = Notes;
+
+    fn round(&self, worker: &mut Worker<'_, Notes>, name: &str) -> usize {
+        let before = worker.notes.granted.len();
+        match if self.is_ruthless { worker.dice.below(20) } else { 20 } {
+            0 => die(worker, name),
+            1 => take_any(worker, name),
+            what => self.take_all(worker, name, what),
+        }
+        worker.notes.granted.len() - before
+    }
+}
+
+impl Sets {
+    fn take_all(&self, worker: &mut Worker<'_, Notes>, name: &str, what: u64) {
         let fewest = if what < 5 { 1 } else { 2 };
-        let owner = owner_of(name, &some_of(&mut self.dice, LOCKS, fewest, 20));
+        let owner = owner_of(name, &some_of(&mut worker.dice, LOCKS, fewest, 20));
         let (lease, block) = match what {
-            5..8 => (60_000, 1 + self.dice.below(30)),
-            8..11 => (1 + self.dice.below(10), 0),
+            5..8 => (60_000, 1 + worker.dice.below(30)),
+            8..11 => (1 + worker.dice.below(10), 0),
             _ => (60_000, 0),
         };
         let mut call = call_for("DLOCK.MACQUIRE", &owner);
         call.extend(args!["PX", lease, "BLOCK", block]);
         // Both arrive in one piece, so the count gives the order in which the calls arrived.
         let sent = Instant::now();
-        let replies = self.client.pipeline(&[args!["INCR", "arrivals"], call]);
-        self.longest_wait = self.longest_wait.max(sent.elapsed());
+        let replies = worker.main.pipeline(&[args!["INCR", "arrivals"], call]);
+        worker.notes.longest_wait = worker.notes.longest_wait.max(sent.elapsed());
         let arrival = replies[0].int();
         if block > 0 && replies[1].is_null() {
             return;
         }
         let tokens = tokens(&replies[1]);
         let count = tokens.len();
-        self.granted.push(Granted { arrival, owner: owner.clone(), tokens });
-        thread::sleep(Duration::from_micros(self.dice.below(1_500)));
-        let released = self.client.cmd(&call_for("DLOCK.MRELEASE", &owner)).int();
+        worker.notes.granted.push(Granted { arrival, owner: owner.clone(), tokens });
+        worker.pause(1_500);
+        let released = worker.main.cmd(&call_for("DLOCK.MRELEASE", &owner)).int();
         if !self.is_ruthless {
             assert_eq!(usize::try_from(released), Ok(count), "{owner}");
         }
     }
+}
 
-    /// One lock of several, no matter which.
-    fn take_any(&mut self, name: &str) {
-        let locks = owner_of(name, &some_of(&mut self.dice, LOCKS, 2, 20));
-        let mut call = call_for("DLOCK.ANYACQUIRE", &locks);
-        *call.last_mut().expect("the owner") = name.as_bytes().to_vec();
-        call.extend(args!["PX", 60_000, "BLOCK", 50]);
-        let reply = self.client.cmd(&call);
-        if !reply.is_null() {
-            // It may have been broken or deleted meanwhile.
-            self.client.cmd(&args!["DLOCK.RELEASE", reply.items()[0].text(), name]);
-        }
-    }
-
-    /// Sends a request, and is killed.
-    fn die(&mut self, name: &str) {
-        let owner = owner_of(name, &some_of(&mut self.dice, LOCKS, 2, 20));
-        let mut call = call_for("DLOCK.MACQUIRE", &owner);
-        call.extend(args!["PX", 60_000, "BLOCK", 0]);
-        self.client.send(&call);
-        thread::sleep(Duration::from_micros(self.dice.below(20_000)));
-        let mut killed = std::mem::replace(&mut self.client, self.server.client());
-        self.client.cmd(&args!["CLIENT", "KILL", "ID", killed.id()]).ok();
-        if let Heard::Reply(reply) = killed.hear(LIMIT) {
-            assert!(!tokens(&reply).is_empty());
-            killed.expect_closed();
-            self.client.cmd(&call_for("DLOCK.MRELEASE", &owner)).int();
-        }
+/// One lock of several, no matter which.
+fn take_any(worker: &mut Worker<'_, Notes>, name: &str) {
+    let locks = owner_of(name, &some_of(&mut worker.dice, LOCKS, 2, 20));
+    let mut call = call_for("DLOCK.ANYACQUIRE", &locks);
+    *call.last_mut().expect("the owner") = name.as_bytes().to_vec();
+    call.extend(args!["PX", 60_000, "BLOCK", 50]);
+    let reply = worker.main.cmd(&call);
+    if !reply.is_null() {
+        // It may have been broken or deleted meanwhile.
+        worker.main.cmd(&args!["DLOCK.RELEASE", reply.items()[0].text(), name]);
     }
 }
 
-/// Breaks, deletes and expires locks with holders and waiters.
-fn trample(mut client: Client, mut dice: Dice, stop: &AtomicBool) {
-    while !stop.load(Relaxed) {
-        let key = format!("k{}", dice.below(LOCKS));
-        match dice.below(4) {
-            0 | 1 => client.cmd(&["DLOCK.BREAK", &key]).int(),
-            2 => client.cmd(&["DEL", &key]).int(),
-            _ => client.cmd(&["PEXPIRE", &key, "1"]).int(),
-        };
-        thread::sleep(Duration::from_micros(dice.below(2_000)));
+/// Sends a request, and is killed.
+fn die(worker: &mut Worker<'_, Notes>, name: &str) {
+    let owner = owner_of(name, &some_of(&mut worker.dice, LOCKS, 2, 20));
+    let mut call = call_for("DLOCK.MACQUIRE", &owner);
+    call.extend(args!["PX", 60_000, "BLOCK", 0]);
+    for reply in worker.ask(&call, Meddling::Kill) {
+        assert!(!tokens(&reply).is_empty());
+        worker.second.cmd(&call_for("DLOCK.MRELEASE", &owner)).int();
     }
+}
+
+/// Breaks, deletes or expires a lock with a holder and waiters.
+fn trample(client: &mut Client, dice: &mut Dice) {
+    let key = format!("k{}", dice.below(LOCKS));
+    match dice.below(4) {
+        0 | 1 => client.cmd(&["DLOCK.BREAK", &key]).int(),
+        2 => client.cmd(&["DEL", &key]).int(),
+        _ => client.cmd(&["PEXPIRE", &key, "1"]).int(),
+    };
 }
 
 /// From the replication stream: every grant of several locks is one transaction.
@@ -192,70 +179,39 @@ fn assert_no_overtaking(granted: &[Granted]) {
     }
 }
 
-pub fn storm(length: Duration, seed: u64, is_ruthless: bool) {
-    println!("seed {seed}");
+pub fn storm(lasts: Duration, seed: u64, is_ruthless: bool) {
     let server = Server::start();
     let replica = Server::with(&[]).replica_of(&server).start();
     let mut tap = ReplicaTap::attach(&server);
-    let (stop, count) = (&AtomicBool::new(false), &AtomicUsize::new(0));
     let mut history = History::default();
     let mut samples = 0;
-    let results: Vec<(Vec<Granted>, Duration)> = thread::scope(|scope| {
-        let worker = |name: usize| Worker {
-            server: &server,
-            name,
-            dice: Dice((seed << 16) + name as u64 + 1),
-            client: server.client(),
-            is_ruthless,
-            granted: Vec::new(),
-            longest_wait: Duration::ZERO,
-        };
-        let workers: Vec<_> = (0..CONNECTIONS)
-            .map(worker)
-            .map(|worker| scope.spawn(move || worker.work(stop, count)))
-            .collect();
+    let (mut client, mut dice) = (server.client(), Dice::new(seed + 1));
+    let storm = Storm { server: &server, seed, workers: CONNECTIONS, lasts, enough: 300 };
+    let results = storm.blow(&Sets { is_ruthless }, || {
+        history.go_on(&tap.commands(&server));
         if is_ruthless {
-            let (client, dice) = (server.client(), Dice(seed + 1));
-            scope.spawn(move || trample(client, dice, stop));
+            trample(&mut client, &mut dice);
+        } else {
+            let owners = owners_at_once(&server, LOCKS);
+            samples += usize::from(owners.iter().any(|owner| !owner.is_empty()));
         }
-        let start = Instant::now();
-        // On a busy machine, until enough has happened.
-        while start.elapsed() < length || (count.load(Relaxed) < 500 && start.elapsed() < LIMIT) {
-            if workers.iter().any(thread::ScopedJoinHandle::is_finished) {
-                break;
-            }
-            history.go_on(&tap.commands(&server));
-            if !is_ruthless {
-                let owners = owners_at_once(&server, LOCKS);
-                samples += usize::from(owners.iter().any(|owner| !owner.is_empty()));
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
-        stop.store(true, Relaxed);
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
     });
     history.go_on(&tap.commands(&server));
-    for (n, (granted, _)) in results.iter().enumerate() {
-        assert!(!granted.is_empty(), "connection {n} got nothing at all");
+    for (n, notes) in results.iter().enumerate() {
+        assert!(!notes.granted.is_empty(), "connection {n} got nothing at all");
     }
-    let longest = results.iter().map(|(_, longest)| *longest).max().unwrap_or_default();
-    let granted: Vec<Granted> = results.into_iter().flat_map(|(granted, _)| granted).collect();
+    let longest = results.iter().map(|notes| notes.longest_wait).max().unwrap_or_default();
+    let granted: Vec<Granted> = results.into_iter().flat_map(|notes| notes.granted).collect();
     println!("{} grants, the longest wait {longest:.1?}, {samples} looks", granted.len());
-    assert!(granted.len() >= 300, "only {} grants", granted.len());
     assert!(is_ruthless || samples >= 10, "only {samples} looks at locks that were held");
     assert!(history.count >= granted.len(), "{} were told to the replica", history.count);
     assert_no_overtaking(&granted);
-    let info = server.info("dlock");
-    assert_eq!(info["deadlocks_refused"], "0");
+    assert_eq!(server.info_number("dlock", "deadlocks_refused"), 0);
     if is_ruthless {
-        for outcome in ["timeouts", "expiries", "broken", "grants_after_waiting"] {
-            assert_ne!(info[outcome], "0", "{outcome}: {info:?}");
-        }
+        let outcomes = ["timeouts", "expiries", "broken", "grants_after_waiting"];
+        assert_happened(&server, &outcomes);
     }
-    let kept: Value = server.cmd(&call_for("DLOCK.MACQUIRE", &owner_of("kept", &[3, 1, 2])));
+    let kept = server.cmd(&call_for("DLOCK.MACQUIRE", &owner_of("kept", &[3, 1, 2])));
     assert_eq!(tokens(&kept).len(), 3);
     server.wait_replica_synced(&replica);
     assert_eq!(server.digest(), replica.digest());

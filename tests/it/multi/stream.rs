@@ -1,10 +1,10 @@
 //! The replication of calls for several locks: one transaction for each.
 
-use super::{tokens, words};
+use super::tokens;
 use crate::{
     args,
     records::{decode, words as in_words},
-    support::{Client, ReplicaTap, Reply, SOON, Server, wait_until},
+    support::{Client, ReplicaTap, Reply, SOON, Server, wait_until, words},
 };
 
 /// The lock, the owner and the token that a command of the stream grants.
@@ -127,7 +127,7 @@ fn a_hand_off_of_several_locks_is_one_transaction() {
     let (client, tap) = (server.client(), ReplicaTap::attach(&server));
     let mut at = Scene { server, client, tap };
     tokens(&at.ask("DLOCK.MACQUIRE 2 k1 k2 h"));
-    let block = |at: &Scene, call: &str| at.server.block(&words(call));
+    let block = |at: &Scene, call: &str| at.server.wait(call);
     let mut m = block(&at, "DLOCK.MACQUIRE 3 k1 f k2 m BLOCK 0");
     let mut n = block(&at, "DLOCK.MACQUIRE 2 k2 g n BLOCK 0");
     let mut x = block(&at, "DLOCK.ACQUIRE f x BLOCK 0");

@@ -9,13 +9,13 @@ mod rows;
 mod scenes;
 
 use std::{
-    fmt::Write as _,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Mutex,
     thread,
     time::Duration,
 };
 
-use crate::support::{Binary, Client, Reply, Server};
+use crate::support::{Binary, Client, Reply, Server, each};
 
 /// The servers of these tests; `None` is the default one, alone if `$DLOCK_SERVER` chooses it. Redis 7.0 is not
 /// affected, and must do the same.
@@ -83,9 +83,13 @@ fn assert_reload_changes_nothing(server: &Server) {
 }
 
 /// Runs every part on every server, even after a failure, and fails with the list of failed parts.
-fn on_all<P>(parts: &[P], name: impl Fn(&P) -> String, play: impl Fn(&Server, &P)) {
-    let mut failed = String::new();
-    for &version in servers() {
+fn on_all<P: Sync>(
+    parts: &[P],
+    name: impl Fn(&P) -> String + Sync,
+    play: impl Fn(&Server, &P) + Sync,
+) {
+    let failed = Mutex::new(Vec::new());
+    each(servers(), |&version| {
         let mut server = Some(node(version));
         for part in parts {
             let running = server.take().unwrap_or_else(|| node(version));
@@ -98,8 +102,10 @@ fn on_all<P>(parts: &[P], name: impl Fn(&P) -> String, play: impl Fn(&Server, &P
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref().copied()).unwrap_or_default();
             let text = text.lines().next().unwrap_or_default();
-            let _ = writeln!(failed, "{}, {}: {text}", version.unwrap_or("default"), name(part));
+            let failure = format!("{}, {}: {text}", version.unwrap_or("default"), name(part));
+            failed.lock().expect("the failures").push(failure);
         }
-    }
-    assert!(failed.is_empty(), "failed:\n{failed}");
+    });
+    let failed = failed.into_inner().expect("the failures");
+    assert!(failed.is_empty(), "failed:\n{}", failed.join("\n"));
 }

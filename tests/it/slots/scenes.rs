@@ -197,7 +197,7 @@ impl<'a> Scene<'a> {
 }
 
 /// Runs a scene for each matching row, with each kind of call of the other slot, on all servers.
-fn play(fits: impl Fn(&Row) -> bool, scene: impl Fn(&Server, &Row, &[&'static str])) {
+fn play(fits: impl Fn(&Row) -> bool, scene: impl Fn(&Server, &Row, &[&'static str]) + Sync) {
     play_with(&CALLS, fits, scene);
 }
 
@@ -205,7 +205,7 @@ fn play(fits: impl Fn(&Row) -> bool, scene: impl Fn(&Server, &Row, &[&'static st
 fn play_with(
     all_calls: &[&[&'static str]],
     fits: impl Fn(&Row) -> bool,
-    scene: impl Fn(&Server, &Row, &[&'static str]),
+    scene: impl Fn(&Server, &Row, &[&'static str]) + Sync,
 ) {
     let rows: Vec<&Row> = ROWS.iter().filter(|row| fits(row)).collect();
     on_all(

@@ -1,45 +1,26 @@
-//! Tables of steps with time as a column.
-//!
-//! ```text
-//!   0  c1  ACQUIRE k A            => t1
-//!   1  c2  ACQUIRE k B BLOCK 50   => parked
-//!   9  c1  RELEASE k A            => 0; c2 gets t2
-//! ```
-//!
-//! A verb alone belongs to the table's family (see [`run_as`]); other verbs have their family (`DSEM.ACQUIRE`). The
-//! first column is the time in milliseconds. The second is the caller: a connection (`c1`), one inside MULTI (`m1`), a
-//! script (`s`), or a reader on the replica (`r`). After the arrow is *all* output: the answer, then the connections
-//! that are woken with their answers, then messages as `channel: event db id owner-length owner [reqid] key`. The
-//! brackets are left out if there is no request id. Tokens are named in the order in which they appear (`t1`, `t2`, …),
-//! and a new one must be larger than all before; `$t1` in a call means its number. A row without an arrow must have no
-//! output. A row without a caller is an event on the server:
+//! Runs tables of steps on a machine in a made-up world. Their language is that of [`dlock_testing::table`], with these
+//! rows, too:
 //!
 //! | row | what happens |
 //! |---|---|
 //! | `tick`, `tick shut` | the alarm rings; the server takes no writes |
-//! | `gone c1` | the connection is closed, with what was in flight to it |
 //! | `held-back` | from here on answers to blocked callers stay in flight |
 //! | `delivered c2`, `undelivered c2` | such an answer arrives, or cannot be sent |
 //! | `abandoned c2`, `withdraw c2` | the server unblocked the call, or did not block it |
 //! | `pause`, `resume` | CLIENT PAUSE |
-//! | `del k`, `over k` | DEL, SET over it |
 //! | `del k unheard`, `removals-heard` | the key is removed; the machines learn of it later |
-//! | `ttl k` | EXPIRE in the far future; `ttls k …` says which keys still have one |
-//! | `rename k l`, `move k 1`, `swapdb 0 1`, `flushdb 0`, `flushall` | as the server's commands |
 //! | `move k between swapdb 1 2` | MOVE to database 1 between two SWAPDB, in one transaction |
 //! | `slot-lost k` | the slot of the key moved away |
-//! | `restore k l` | DUMP of k and RESTORE of that under l |
 //! | `swapdb 0 1 unheard`, `swaps-heard` | the replica's machine learns of it later |
 //! | `replica-slow` | from here on the replica's tick is behind |
 //! | `failover` | the replica takes over |
 //! | `demote`, `promote` | this server becomes a replica, and a primary again |
 //! | `restart`, `restart rdb` | the process is restarted: from its AOF, from a snapshot |
-//! | `set lock-delay 50` | a setting; `set portion 2`: the portion of large work in one step |
+//! | `set portion 2` | the portion of large work in one step |
 //! | `wall -5` | the wall clock is set, in seconds |
-//! | `db 1` | connections use this database from here on |
-//! | `events` | from here on keyspace events are shown, as `+event` |
 //!
-//! At the end of a table all connections close, everything ends, and nothing may be left.
+//! `tests/it/rules.rs` runs the tables also on a real server, without those that have such rows, and without those of
+//! [`run_here`] and its like, in which something ends in its time.
 
 mod random;
 
@@ -50,6 +31,7 @@ use dlock_core::kind::Kind;
 use dlock_core::machine::Settings;
 use dlock_core::regime::Gate;
 use dlock_core::turn::Caller;
+use dlock_testing::table::{self, Call};
 use dlock_wire::message::Message;
 use dlock_wire::permit::{self, PermitId};
 use dlock_wire::reply::{HolderInfo, Info, LockInfo, PermitInfo, RwInfo};
@@ -63,8 +45,6 @@ const BASE_US: u64 = 50_000 * MS;
 
 struct Table {
     world: World,
-    /// The family of verbs that name none.
-    family: &'static str,
     db: u32,
     /// Tokens in the order of their appearance.
     tokens: Vec<u64>,
@@ -86,63 +66,87 @@ pub fn run_both(script: &str) {
 }
 
 /// Runs a table in which a verb alone belongs to `family`.
-pub fn run_as(family: &'static str, script: &str) {
-    let mut table = Table {
-        world: World::new(Settings::default(), BASE_US),
-        family,
-        db: 0,
-        tokens: Vec::new(),
-        with_events: false,
-        held_back: false,
-        any_order: false,
-    };
-    for row in script.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#'))
-    {
-        let (step, expected) = row.split_once("=>").unwrap_or((row, ""));
-        let words: Vec<&str> = step.split_whitespace().collect();
-        let at: u64 = words[0].parse().unwrap_or_else(|_| panic!("no time in `{row}`"));
-        table.world.at(BASE_US + at * MS);
-        let got = table.perform(&words[1..]);
-        assert_eq!(
-            got,
-            expected.trim(),
-            "\n in the row `{row}`\n of the table, as {family},\n{script}"
-        );
-        if !table.held_back {
-            table.world.all_delivered();
+pub fn run_as(family: &str, script: &str) {
+    table::run(Table::new(World::new(Settings::default(), BASE_US)), family, script);
+}
+
+/// As [`run`]; a real server would do something else.
+pub fn run_here(script: &str) {
+    run(script);
+}
+
+/// As [`run_both`]; a real server would do something else.
+pub fn run_both_here(script: &str) {
+    run_both(script);
+}
+
+/// As [`run_as`]; a real server would do something else.
+pub fn run_as_here(family: &str, script: &str) {
+    run_as(family, script);
+}
+
+impl table::World for Table {
+    fn at(&mut self, ms: u64) {
+        self.world.at(BASE_US + ms * MS);
+    }
+
+    fn call(&mut self, call: Call<'_>, _expected: &str) -> String {
+        let on_primary = |client, may_block| (client, may_block, false);
+        let (client, may_block, on_replica) = match call.caller {
+            table::Caller::Client(client) => on_primary(client, true),
+            table::Caller::InMulti(client) => on_primary(client, false),
+            table::Caller::Script => on_primary(0, false),
+            table::Caller::Replica => (0, false, true),
+        };
+        if on_replica {
+            self.world.exchange();
+        }
+        let shown = self.make(&call, Caller { client, db: self.db, may_block });
+        if on_replica {
+            self.world.exchange();
+        }
+        shown
+    }
+
+    fn happen(&mut self, words: &[&str], _expected: &str) -> String {
+        Table::happen(self, words)
+    }
+
+    fn rest(&mut self) {
+        if !self.held_back {
+            self.world.all_delivered();
         }
     }
-    table.world.finish();
+
+    fn finish(self) {
+        self.world.finish();
+    }
 }
 
 impl Table {
-    fn perform(&mut self, words: &[&str]) -> String {
-        let (kind, rest) = words[0].split_at(1);
-        match (kind, rest.parse::<u64>()) {
-            ("c", Ok(client)) => self.call(client, true, &words[1..]),
-            ("m", Ok(client)) => self.call(client, false, &words[1..]),
-            ("s", _) if rest.is_empty() => self.call(0, false, &words[1..]),
-            ("r", _) if rest.is_empty() => {
-                self.world.exchange();
-                let shown = self.call(0, false, &words[1..]);
-                self.world.exchange();
-                shown
-            }
-            _ => self.happen(words),
+    fn new(world: World) -> Table {
+        Table {
+            world,
+            db: 0,
+            tokens: Vec::new(),
+            with_events: false,
+            held_back: false,
+            any_order: false,
         }
     }
 
-    fn call(&mut self, client: u64, may_block: bool, words: &[&str]) -> String {
-        let words: Vec<String> = words.iter().map(|word| self.number(word)).collect();
-        let find = |name: &str| COMMANDS.iter().find(|command| command.name == name);
-        // UNBLOCK belongs to DLOCK only.
-        let command = find(&words[0])
-            .or_else(|| find(&format!("{}.{}", self.family, words[0])))
-            .or_else(|| find(&format!("DLOCK.{}", words[0])))
-            .unwrap_or_else(|| panic!("no command {}", words[0]));
+    /// A row of a random table, without its time.
+    fn perform(&mut self, words: &[&str]) -> String {
+        table::step(self, "DLOCK", words, "")
+    }
+
+    fn make(&mut self, call: &Call<'_>, caller: Caller) -> String {
+        let words: Vec<String> = call.words.iter().map(|word| self.number(word)).collect();
+        let name = call.command();
+        let command = COMMANDS.iter().find(|command| command.name == name);
+        let command = command.unwrap_or_else(|| panic!("no command {name}"));
         let args: Vec<&[u8]> = words[1..].iter().map(String::as_bytes).collect();
         let request = request::parse(command.id, &args).unwrap_or_else(|error| panic!("{error}"));
-        let caller = Caller { client, db: self.db, may_block };
         let view = self.view(caller, kind_of(command.id), &request);
         view.unwrap_or_else(|| {
             let seen = self.world.call(caller, command.id, &request);

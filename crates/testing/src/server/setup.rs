@@ -9,7 +9,6 @@ use crate::{
     module::{self, Profile},
     port::free_port,
     process,
-    wait::wait_until,
 };
 
 /// The configuration of a server to start.
@@ -121,9 +120,7 @@ impl Setup {
                 server.wait_cluster_ok();
             }
             if self.settings.iter().any(|(name, _)| name == "replicaof") {
-                wait_until("the replica's first sync", || {
-                    server.info("replication").get("master_link_status").is_some_and(|s| s == "up")
-                });
+                server.wait_linked();
             }
             return Ok(server);
         }

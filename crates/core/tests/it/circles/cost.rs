@@ -2,6 +2,7 @@
 
 use super::scene::{Ask, At, Came, Scene};
 use dlock_core::kind::Kind;
+use dlock_testing::Dice;
 use dlock_wire::request::Mode;
 
 const OWNERS: usize = 50;
@@ -67,13 +68,8 @@ fn an_owner_in_two_queues_goes_to_the_end_of_one_without_a_search() {
 #[test]
 fn one_call_inspects_a_bounded_number_of_waiters_even_if_cycles_are_refused() {
     let mut scene = held(LOCKS);
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut below = move |bound: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        usize::try_from(state % bound as u64).expect("small")
-    };
+    let mut dice = Dice::new(1);
+    let mut below = move |bound| dice.index(bound);
     let (mut refused, mut worst) = (0, 0);
     for _ in 0..OWNERS * LOCKS {
         let (owner, number) = (below(OWNERS), below(LOCKS));

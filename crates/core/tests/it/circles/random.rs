@@ -3,6 +3,7 @@
 use super::graph::{are_alike, arrows, closes_a_circle, fault_of, with};
 use super::scene::{Ask, At, Came, NOW, Scene, State};
 use dlock_core::kind::Kind;
+use dlock_testing::Dice;
 use dlock_wire::request::Mode;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -52,7 +53,7 @@ struct Met {
 struct Run {
     scene: Scene,
     owners: usize,
-    state: u64,
+    dice: Dice,
     traced: bool,
     /// The run makes cycles that no search can prevent.
     is_troubled: bool,
@@ -60,11 +61,10 @@ struct Run {
 
 impl Run {
     fn new(seed: u64, traced: bool) -> Self {
-        let state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut run = Self {
             scene: Scene::new(Vec::new()),
             owners: 0,
-            state,
+            dice: Dice::new(seed),
             traced,
             is_troubled: seed.is_multiple_of(3),
         };
@@ -82,10 +82,7 @@ impl Run {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        usize::try_from(self.state % bound as u64).expect("small")
+        self.dice.index(bound)
     }
 
     fn play(mut self, met: &Met) {

@@ -3,6 +3,7 @@
 use super::graph::{arrows, fault_of};
 use super::scene::{Ask, At, Came, Scene, owner_name};
 use dlock_core::kind::Kind;
+use dlock_testing::Dice;
 use dlock_wire::request::Mode::{Read, Write};
 
 /// How one owner waits for the next.
@@ -133,14 +134,8 @@ fn unwind(mut scene: Scene) {
 
 #[test]
 fn every_cycle_of_2_to_20_owners_is_reported_only_to_the_call_that_closes_it() {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    let mut below = move |bound: usize| usize::try_from(random() % bound as u64).expect("small");
+    let mut dice = Dice::new(1);
+    let mut below = move |bound| dice.index(bound);
     for owners in 2..=20 {
         for link in LINKS {
             check(&vec![link; owners], owners - 1, |owner| owner as u64, owners % 2 == 0);

@@ -171,7 +171,7 @@ fn damage_is_refused_or_does_no_harm() {
     let again = loaded(&twice, at(9_000), LIMITS).expect("sound").spent.expect("requests");
     assert_eq!(again.len(), 1);
     // Any byte.
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for _ in 0..20_000 {
         let string = random.len(2);
         let place = random.len(whole[string].len() - 1);

@@ -77,7 +77,7 @@ fn has_twins(resource: &Resource) -> bool {
 
 #[test]
 fn nothing_shorter_or_longer_is_taken() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for kind in Kind::ALL {
         for seed in 1..=60 {
             let mut payload = encoded(&random.resource(kind));
@@ -99,7 +99,7 @@ fn nothing_shorter_or_longer_is_taken() {
 
 #[test]
 fn every_changed_byte_is_taken_or_refused() {
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     for kind in Kind::ALL {
         for seed in 1..=4 {
             each_changed(&encoded(&random.resource(kind)), |payload| {
@@ -133,7 +133,7 @@ fn each_changed(payload: &[u8], mut take: impl FnMut(&[u8])) {
 
 #[test]
 fn random_bytes_are_taken_or_refused() {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     let mut replicas = Kind::ALL.map(|kind| Replica::new(kind, 8).0);
     for round in 0..100_000 {
         let mut bytes = random.bytes(0, 300);
@@ -158,7 +158,7 @@ fn random_bytes_are_taken_or_refused() {
 /// Pieces that are cut out, repeated and moved: the parts are valid, the whole is not.
 #[test]
 fn payloads_with_moved_pieces_are_taken_or_refused() {
-    let mut random = Random(6);
+    let mut random = Random::new(6);
     for kind in Kind::ALL {
         for seed in 1..=20 {
             let (mut replica, change) = Replica::new(kind, seed);
@@ -189,7 +189,7 @@ fn with_moved_pieces(random: &mut Random, payload: &[u8]) -> Vec<u8> {
 #[test]
 fn another_version_or_flag_is_refused() {
     for kind in Kind::ALL {
-        let mut payload = encoded(&Random(6).resource(kind));
+        let mut payload = encoded(&Random::new(6).resource(kind));
         for version in (0..=255).filter(|&version| version != VERSION) {
             payload[0] = version;
             assert_eq!(decode_anything(&payload).err(), Some(DecodeError::UnknownVersion(version)));
@@ -224,7 +224,7 @@ fn a_claimed_length_allocates_nothing() {
         &[253, 0, 0, 0, 0, 0, 1, 0, 0],
     ];
     for kind in Kind::ALL {
-        let payload = encoded(&Random(7).resource(kind));
+        let payload = encoded(&Random::new(7).resource(kind));
         let (mut replica, change) = Replica::new(kind, 7);
         for length in lengths {
             for at in 2..payload.len() {

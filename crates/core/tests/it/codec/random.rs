@@ -15,18 +15,20 @@ use dlock_core::state::resource::{Body, Resource};
 use dlock_core::state::rw::RwLock;
 use dlock_core::state::semaphore::Semaphore;
 use dlock_core::time::LeaseInstant;
+use dlock_testing::Dice;
 use dlock_wire::names;
 use std::sync::Arc;
 
-/// xorshift64*: small, and the same everywhere.
-pub struct Random(pub u64);
+/// Random values of all types that are encoded.
+pub struct Random(Dice);
 
 impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(Dice::new(seed))
+    }
+
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound
+        self.0.below(bound)
     }
 
     pub fn byte(&mut self) -> u8 {

@@ -61,7 +61,7 @@ fn requests(random: &mut Random) -> Vec<Told> {
 #[test]
 fn what_a_step_tells_of_requests_comes_out_as_it_went_in() {
     for seed in 0..40 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         for kind in Kind::ALL {
             let told = requests(&mut random);
             // Also for a missing key.

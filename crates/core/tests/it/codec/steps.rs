@@ -40,7 +40,7 @@ pub struct Pair {
 impl Pair {
     pub fn new(kind: Kind, seed: u64) -> Self {
         Self {
-            random: Random(seed),
+            random: Random::new(seed),
             primary: Resource { entry: HERE, ..Resource::free(kind) },
             replica: Resource::free(Kind::Lock),
             is_there: false,
@@ -314,11 +314,11 @@ fn a_step_tells_what_changed_and_nothing_else() {
         let mut sizes = [0, 0];
         for (round, size) in sizes.iter_mut().enumerate() {
             for _ in 0..1_000 * round {
-                pair.random = Random(1 + pair.number);
+                pair.random = Random::new(1 + pair.number);
                 pair.add_plain();
             }
             let _ = pair.payload(false);
-            pair.random = Random(1 + pair.number);
+            pair.random = Random::new(1 + pair.number);
             pair.add_plain();
             *size = pair.payload(false).len();
         }
@@ -365,7 +365,7 @@ fn the_largest_token_is_told() {
         let payload = pair.payload(true);
         assert_eq!(pair.replay(&payload), Ok(Replayed { granted: true, token }));
     }
-    let first = one_of(&mut Random(1), pair.primary.others().unwrap()).unwrap();
+    let first = one_of(&mut Random::new(1), pair.primary.others().unwrap()).unwrap();
     pair.primary.take_hold(first);
     let payload = pair.payload(false);
     assert_eq!(pair.replay(&payload), Ok(Replayed { granted: false, token: 0 }), "none is new");
@@ -394,7 +394,7 @@ fn a_step_has_its_place() {
         assert_eq!(loaded, if is_step { Err(DecodeError::Impossible) } else { Ok(kind) });
         for other in Kind::ALL.into_iter().filter(|&other| other != kind) {
             for payload in [&payload, &pair.whole(&pair.primary)] {
-                let mut there = Random(3).resource(other);
+                let mut there = Random::new(3).resource(other);
                 let before = shown(&there);
                 let (mono, lease) = (pair.mono, pair.lease);
                 let done = record::replay(payload, mono, lease, &mut there, true);

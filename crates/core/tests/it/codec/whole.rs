@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 #[test]
 fn what_goes_in_comes_out() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for kind in Kind::ALL {
         for _ in 0..5_000 {
             let resource = random.resource(kind);
@@ -120,7 +120,7 @@ fn the_bytes_are_these() {
 
 #[test]
 fn what_runs_is_written_with_what_is_left() {
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     let lease = LeaseInstant(1_000_000);
     for kind in Kind::ALL {
         for (deadline_us, left_ms) in
@@ -200,7 +200,7 @@ fn what_is_left_is_never_more_than_the_longest_lease() {
 
 #[test]
 fn a_whole_state_takes_the_place_of_what_is_there() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for kind in Kind::ALL {
         for _ in 0..500 {
             let (mut there, new) = (random.resource(kind), random.resource(kind));

@@ -9,27 +9,12 @@ use dlock_core::key::Key;
 use dlock_core::machine::Settings;
 use dlock_core::regime::Gate;
 use dlock_core::store::{Slot, Store};
+use dlock_testing::Dice;
 
 /// Histories; each has another seed.
 const HISTORIES: u64 = 40_000;
 
 const ROWS: usize = 60;
-
-/// xorshift: the same rows for the same seed on every machine.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides
-    }
-
-    fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
-        words[usize::try_from(self.roll(words.len() as u64)).unwrap()]
-    }
-}
 
 /// A call that may wait. `family`: 0 latches, 1 fair locks, 2 read-write locks, 3 semaphores, 4 locks, also several.
 fn asks(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
@@ -38,11 +23,11 @@ fn asks(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
     let rest = format!("{wait} {bind} {}", dice.pick(&["", "", "PX 5"]));
     let id = dice.pick(&["", "", "", "REQID 1", "REQID 2"]);
     match family {
-        0 => match dice.roll(5) {
+        0 => match dice.below(5) {
             0 => format!("DLATCH.INIT {key} 1"),
             1 => format!("DLATCH.COUNTDOWN {key}"),
             2 => format!("DLATCH.INIT {key} 1 PX 5"),
-            _ => format!("DLATCH.AWAIT {key} BLOCK {}", dice.roll(2) * 5),
+            _ => format!("DLATCH.AWAIT {key} BLOCK {}", dice.below(2) * 5),
         },
         1 => format!("DFAIR.ACQUIRE {key} {owner} {id} {rest}"),
         2 => {
@@ -51,12 +36,12 @@ fn asks(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
         }
         3 => {
             let limit = dice.pick(&["", "LIMIT 4"]);
-            format!("DSEM.ACQUIRE {key} {owner} COUNT {} {limit} {id} {rest}", 1 + dice.roll(3))
+            format!("DSEM.ACQUIRE {key} {owner} COUNT {} {limit} {id} {rest}", 1 + dice.below(3))
         }
-        _ => match dice.roll(9) {
+        _ => match dice.below(9) {
             0..3 => {
                 let keys = dice.pick(&["5 k l m n o", "2 k l", "3 l k m"]);
-                format!("DLOCK.MACQUIRE {keys} {owner} {id} BLOCK {}", dice.roll(2) * 6)
+                format!("DLOCK.MACQUIRE {keys} {owner} {id} BLOCK {}", dice.below(2) * 6)
             }
             3 | 4 => format!("DLOCK.ANYACQUIRE 5 k l m n o {owner} {id} BLOCK 0"),
             _ => format!("DLOCK.ACQUIRE {key} {owner} {id} {rest}"),
@@ -68,21 +53,21 @@ fn asks(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
 fn ends(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
     match family {
         0 => format!("DLATCH.COUNTDOWN {key}"),
-        1 if dice.roll(5) == 0 => format!("DFAIR.BREAK {key}"),
+        1 if dice.below(5) == 0 => format!("DFAIR.BREAK {key}"),
         1 => format!("DFAIR.{} {key} {owner}", dice.pick(&["RELEASE", "CANCEL"])),
-        2 => match dice.roll(8) {
+        2 => match dice.below(8) {
             0 | 1 => format!("DRW.BREAK {key}"),
             2 => format!("DRW.BREAK {key} {owner}"),
             3 => format!("DRW.CANCEL {key} {owner}"),
             4 => format!("DRW.RELEASE {key} {owner} READ REQID 1"),
             _ => format!("DRW.RELEASE {key} {owner} {}", dice.pick(&["READ", "WRITE"])),
         },
-        3 => match dice.roll(4) {
-            0 => format!("DSEM.TAKE {key} {} BLOCK 6", 1 + dice.roll(2)),
+        3 => match dice.below(4) {
+            0 => format!("DSEM.TAKE {key} {} BLOCK 6", 1 + dice.below(2)),
             1 => format!("DSEM.CANCEL {key} {owner}"),
-            _ => format!("DSEM.RESIZE {key} {}", 1 + dice.roll(6)),
+            _ => format!("DSEM.RESIZE {key} {}", 1 + dice.below(6)),
         },
-        _ => match dice.roll(6) {
+        _ => match dice.below(6) {
             0 => format!("DLOCK.MRELEASE 5 k l m n o {owner}"),
             1 => format!("DLOCK.BREAK {key}"),
             2 => format!("DLOCK.CANCEL {key} {owner}"),
@@ -93,14 +78,14 @@ fn ends(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
 
 /// Something that happens to the server or to its keys.
 fn happens(dice: &mut Dice, key: &str) -> String {
-    match dice.roll(17) {
+    match dice.below(17) {
         0 => "flushall".to_owned(),
-        1 | 2 => format!("flushdb {}", dice.roll(2)),
+        1 | 2 => format!("flushdb {}", dice.below(2)),
         3 => format!("slot-lost {key}"),
         4 => format!("over {key}"),
         5 | 6 if key != "l" => format!("rename {key} l"),
         7 if key == "l" => "rename l k".to_owned(),
-        8 => format!("move {key} {}", dice.roll(2)),
+        8 => format!("move {key} {}", dice.below(2)),
         9 if key != "l" => format!("restore {key} l"),
         10..13 => "swapdb 0 1".to_owned(),
         13 => "swapdb 0 1 unheard".to_owned(),
@@ -111,21 +96,21 @@ fn happens(dice: &mut Dice, key: &str) -> String {
 }
 
 fn row(dice: &mut Dice, (mode, is_stormy): (u64, bool)) -> String {
-    let caller = 1 + dice.roll(9);
+    let caller = 1 + dice.below(9);
     let keys: &[&str] = if mode == 4 { &["k", "l", "m", "n", "o"] } else { &["k", "l"] };
     let key = dice.pick(keys);
     let owner = dice.pick(&["A", "B", "C", "D", "E", "F", "G", "H"]);
     let family = match mode {
-        4 => dice.roll(5),
+        4 => dice.below(5),
         // Mostly readers, and calls for several of the keys that they may have left.
-        5 => [2, 2, 2, 4][usize::try_from(dice.roll(4)).unwrap()],
+        5 => dice.pick(&[2, 2, 2, 4]),
         _ => mode,
     };
-    match dice.roll(20) {
+    match dice.below(20) {
         0..9 => format!("c{caller} {}", asks(dice, family, (key, owner))),
         9..12 => format!("c{caller} {}", ends(dice, family, (key, owner))),
-        12 => format!("c{caller} DLOCK.UNBLOCK {}", 1 + dice.roll(9)),
-        13 => match dice.roll(5) {
+        12 => format!("c{caller} DLOCK.UNBLOCK {}", 1 + dice.below(9)),
+        13 => match dice.below(5) {
             0 => format!("abandoned c{caller}"),
             1 => format!("undelivered c{caller}"),
             _ => format!("gone c{caller}"),
@@ -134,7 +119,7 @@ fn row(dice: &mut Dice, (mode, is_stormy): (u64, bool)) -> String {
         15 => happens(dice, key),
         18 if is_stormy => happens(dice, key),
         16 => format!("c{caller} DLOCK.ACQUIRE {key} {owner} {}", dice.pick(&["", "BLOCK 0"])),
-        17 if dice.roll(4) == 0 => "tick".to_owned(),
+        17 if dice.below(4) == 0 => "tick".to_owned(),
         _ => "piece".to_owned(),
     }
 }
@@ -152,39 +137,31 @@ impl Drop for Rows {
 
 fn new_table(dice: &mut Dice) -> Table {
     let mut world = World::new(Settings::default(), BASE_US);
-    world.set_portion([2, 2, 3, 4][usize::try_from(dice.roll(4)).unwrap()]);
+    world.set_portion(dice.pick(&[2, 2, 3, 4]));
     // Keys that are missing may have moved to another node.
-    let cluster = dice.roll(4) == 0;
-    let lock_delay_ms = if dice.roll(6) == 0 { 4 } else { 0 };
+    let cluster = dice.below(4) == 0;
+    let lock_delay_ms = if dice.below(6) == 0 { 4 } else { 0 };
     world.set(|settings| {
         settings.cluster = cluster;
         settings.lock_delay_ms = lock_delay_ms;
     });
-    world.is_replica_slow = dice.roll(3) == 0;
-    if dice.roll(3) == 0 {
+    world.is_replica_slow = dice.below(3) == 0;
+    if dice.below(3) == 0 {
         world.after_events = |_, _| ();
     }
-    Table {
-        world,
-        family: "DLOCK",
-        db: 0,
-        tokens: Vec::new(),
-        with_events: false,
-        held_back: false,
-        any_order: true,
-    }
+    Table { any_order: true, ..Table::new(world) }
 }
 
 fn history(seed: u64) {
     let mut rows = Rows(seed, Vec::new());
-    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut dice = Dice::new(seed);
     let mut table = new_table(&mut dice);
-    let is_sent_late = dice.roll(4) == 0;
-    let (mode, mut at, mut state) = ((dice.roll(6), dice.roll(2) == 0), 0, State::default());
+    let is_sent_late = dice.below(4) == 0;
+    let (mode, mut at, mut state) = ((dice.below(6), dice.below(2) == 0), 0, State::default());
     for _ in 0..ROWS {
-        table.db = u32::from(dice.roll(4) == 0);
-        if dice.roll(4) == 0 {
-            at += dice.roll(4) * 3;
+        table.db = u32::from(dice.below(4) == 0);
+        if dice.below(4) == 0 {
+            at += dice.below(4) * 3;
             table.world.at(BASE_US + at * MS);
         }
         let row = row(&mut dice, mode);
@@ -207,7 +184,7 @@ fn history(seed: u64) {
         } else {
             let _ = table.perform(&words);
         }
-        if !is_sent_late || dice.roll(4) == 0 {
+        if !is_sent_late || dice.below(4) == 0 {
             table.world.all_delivered();
         }
     }
@@ -262,7 +239,7 @@ impl State {
             self.unheard = 0;
             before.push("swaps-heard".to_owned());
         }
-        if self.is_demoted && is_call && dice.roll(6) == 0 {
+        if self.is_demoted && is_call && dice.below(6) == 0 {
             self.is_demoted = false;
             before.push("promote".to_owned());
         }

@@ -1,13 +1,13 @@
 //! Late copies of the requests of all families. At any later time, a copy changes nothing and gets the answer of the
 //! first one, or `SPENT`.
 
-use super::random::Random;
 use crate::support::{Digest, MS, World};
 use dlock_core::effects::Outcome;
 use dlock_core::key::Key;
 use dlock_core::machine::Settings;
 use dlock_core::regime::Gate;
 use dlock_core::turn::Caller;
+use dlock_testing::Dice;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request;
 use dlock_wire::table::COMMANDS;
@@ -20,7 +20,7 @@ const STEPS: usize = 60;
 const IDS_OF_ONE: u32 = 8;
 
 struct History {
-    random: Random,
+    random: Dice,
     world: World,
     now_ms: u64,
     /// The requests that were carried out, with their answers.
@@ -34,7 +34,7 @@ struct History {
 fn a_late_copy_of_any_request_changes_nothing() {
     for seed in 1..=HISTORIES {
         let history = History {
-            random: Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            random: Dice::new(seed),
             world: World::new(Settings::default(), 1_000_000 * MS),
             now_ms: 1_000_000,
             done: Vec::new(),

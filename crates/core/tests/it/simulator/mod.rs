@@ -6,7 +6,6 @@
 
 mod compare;
 mod late;
-mod random;
 mod steps;
 
 use crate::model::{Family, KEYS, Model, Settings};
@@ -15,7 +14,7 @@ use compare::key_number;
 use dlock_core::key::Key;
 use dlock_core::machine;
 use dlock_core::regime::Gate;
-use random::Random;
+use dlock_testing::Dice;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use steps::Sent;
@@ -70,7 +69,7 @@ fn number_in(variable: &str) -> Option<u64> {
 
 #[allow(clippy::struct_excessive_bools)] // facts that do not exclude each other
 struct Simulation {
-    random: Random,
+    random: Dice,
     traced: bool,
     world: World,
     model: Model,
@@ -93,7 +92,7 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64, traced: bool) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut random = Dice::new(seed);
         let settings = Settings {
             default_lease: 30 * UNIT_MS,
             grace: random.pick(&[1, 4, 20]) * UNIT_MS,

@@ -1,16 +1,22 @@
 //! The steps of a history, drawn at random.
 
 use super::compare::lossy;
-use super::{CONNECTIONS, IDS, OWNERS, Simulation};
+use super::{CONNECTIONS, IDS, OWNERS, Simulation, UNIT_MS};
 use crate::model::{Family, KEYS, Model};
 use crate::support::{Saved, World};
 use dlock_core::key::Key;
 use dlock_core::regime::Gate;
 use dlock_core::turn::Caller;
+use dlock_testing::Dice;
 use dlock_wire::request::{
     self, Acquire, Channel, Mode, Release, Renew, Request, RwAcquire, RwRelease, RwRenew,
 };
 use dlock_wire::table::{CommandId, LockVerb, RwVerb};
+
+/// One of some numbers of units, in milliseconds, or nothing.
+fn maybe_ms(dice: &mut Dice, one_in: u64, units: &[u64]) -> Option<u64> {
+    dice.one_in(one_in).then(|| dice.pick(units) * UNIT_MS)
+}
 
 impl Simulation {
     pub(super) fn act(&mut self) {
@@ -109,8 +115,8 @@ impl Simulation {
             1..4 => current,
             _ => None,
         };
-        let lease_ms = random.maybe_ms(2, &[1, 2, 3, 8, 40]);
-        let bind_ms = random.maybe_ms(5, &[0, 1, 3, 50]);
+        let lease_ms = maybe_ms(random, 2, &[1, 2, 3, 8, 40]);
+        let bind_ms = maybe_ms(random, 5, &[0, 1, 3, 50]);
         let fresh = format!("n{}", self.last_request);
         self.last_request += 1;
         // Most are new; some were used before, perhaps for another request.
@@ -124,8 +130,8 @@ impl Simulation {
             key,
             owner,
             lease_ms,
-            block_ms: random.maybe_ms(2, &[0, 1, 2, 5]),
-            queue_ms: random.maybe_ms(self.queue_one_in, &[1, 2, 4]),
+            block_ms: maybe_ms(random, 2, &[0, 1, 2, 5]),
+            queue_ms: maybe_ms(random, self.queue_one_in, &[1, 2, 4]),
             notify: random
                 .one_in(8)
                 .then(|| random.pick(&[Channel::Plain(b"channel"), Channel::Sharded(b"shard")])),

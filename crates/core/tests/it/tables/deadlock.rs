@@ -1,6 +1,6 @@
 //! Deadlock detection, where a few rows say more than a random run.
 
-use crate::script::run;
+use crate::script::{run, run_here};
 
 #[test]
 fn waits_for_any_key_and_for_permits_do_not_count() {
@@ -157,21 +157,25 @@ fn ended_waits_and_expired_leases_close_no_cycle() {
 
 #[test]
 fn a_lease_that_ends_at_this_moment_closes_no_cycle() {
-    run("
+    run_here(
+        "
           0  c1  ACQUIRE k A PX 50                   => t1
           0  c2  ACQUIRE l B                         => t2
           1  c4  ACQUIRE k B BLOCK 0                 => parked
          49  c3  ACQUIRE l A BLOCK 0                 => DEADLOCK
         # No alarm has rung: the call ends what is due before it searches.
          51  c3  ACQUIRE l A BLOCK 0                 => parked; c4 gets t3
-    ");
-    run("
+    ",
+    );
+    run_here(
+        "
           0  c1  DRW.ACQUIRE k A READ PX 50          => t1
           0  c2  DRW.ACQUIRE k B READ                => t2
           1  c2  DRW.ACQUIRE k B WRITE BLOCK 0       => parked
         # Not in front of B, who then would wait for A.
          51  c1  DRW.ACQUIRE k A WRITE BLOCK 0       => parked; c2 gets t3
-    ");
+    ",
+    );
 }
 
 #[test]

@@ -243,3 +243,36 @@ fn a_time_to_live_on_the_key_goes_with_a_grant_to_a_new_owner() {
     ",
     );
 }
+
+#[test]
+fn keys_of_all_families_move_with_everything_in_them() {
+    run("
+          0  c1  DRW.ACQUIRE k A READ            => t1
+          0  c1  DSEM.INIT s 3                   => 1
+          0  c1  DSEM.ACQUIRE s A COUNT 2        => p1
+          0  c1  DSEM.TAKE s                     => taken
+          0  c1  DLATCH.INIT l 2                 => 1
+          0  c1  DLATCH.COUNTDOWN l REQID x      => 1
+          1  rename k m
+          1  rename s u
+          1  rename l n
+          2  c2  DRW.RENEW m A READ              => t1
+          2  c2  DSEM.RENEW u $p1                => 1
+          2  c2  DSEM.INFO u                     => capacity 3 available 0 leased 2 taken 1 waiters 0
+          2  c2  DLATCH.COUNTDOWN n REQID x      => 1
+          3  move m 1
+          3  move u 1
+          3  move n 1
+          3  db 1
+          4  c2  DRW.RENEW m A READ              => t1
+          4  c2  DSEM.RENEW u $p1                => 1
+          4  c2  DSEM.INFO u                     => capacity 3 available 0 leased 2 taken 1 waiters 0
+          4  c2  DLATCH.COUNTDOWN n REQID x      => 1
+          5  swapdb 1 2
+          5  db 2
+          6  c2  DRW.RENEW m A READ              => t1
+          6  c2  DSEM.RENEW u $p1                => 1
+          6  c2  DSEM.INFO u                     => capacity 3 available 0 leased 2 taken 1 waiters 0
+          6  c2  DLATCH.COUNTDOWN n REQID x      => 1
+    ");
+}

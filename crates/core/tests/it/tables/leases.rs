@@ -1,10 +1,10 @@
 //! Leases: their start, their end, and what moves the end.
 
-use crate::script::run_both;
+use crate::script::{run_both, run_both_here};
 
 #[test]
 fn a_lease_is_only_extended_by_a_reentry() {
-    run_both("
+    run_both_here("
           0  c1  ACQUIRE k A PX 1000   => t1
           1  c1  ACQUIRE k A PX 500    => t1
           1  c1  INFO k                => [A] t1 holds 2 lease 1000 ttl 999 held 1 [] bound 0 waiters 0
@@ -49,7 +49,7 @@ fn without_a_lease_the_setting_counts() {
 
 #[test]
 fn a_renewal_sets_a_new_end_sooner_or_later() {
-    run_both("
+    run_both_here("
           0  c1  ACQUIRE k A PX 100    => t1
          50  c1  RENEW k A             => t1
          50  c1  INFO k                => [A] t1 holds 1 lease 100 ttl 100 held 50 [] bound 0 waiters 0

@@ -1,6 +1,6 @@
 //! QUEUE: queue entries without a blocked call, claims, and connections that let a grant expire.
 
-use crate::script::{run, run_as, run_both};
+use crate::script::{run, run_as, run_as_here, run_both, run_both_here};
 
 #[test]
 fn a_queue_place_gets_a_grant_that_must_be_claimed() {
@@ -102,7 +102,7 @@ fn a_grant_lapses_unclaimed_and_a_hung_connection_is_passed_over() {
 
 #[test]
 fn a_roused_connection_is_handed_what_is_free() {
-    run_both(
+    run_both_here(
         "
           0  c1  ACQUIRE k A                        => t1
           0  c1  ACQUIRE l A                        => t2
@@ -190,7 +190,7 @@ fn a_blocked_call_with_queue_whose_time_is_over_is_a_place_though_no_alarm_has_r
 
 #[test]
 fn a_grant_must_be_claimed_within_claim_ms_however_long_queue_is() {
-    run_both("
+    run_both_here("
           0  set claim 50
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 86400000         => null
@@ -200,7 +200,7 @@ fn a_grant_must_be_claimed_within_claim_ms_however_long_queue_is() {
          61  tick                                   => c3 gets t3; dlock:notify:B: expired 0 t2 1 B k
     ");
     // QUEUE is the limit if it is less.
-    run_both("
+    run_both_here("
           0  set claim 50
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 20               => null
@@ -208,7 +208,7 @@ fn a_grant_must_be_claimed_within_claim_ms_however_long_queue_is() {
          10  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 20 held 0 [] bound 0 waiters 0
     ");
     // After a failover, too.
-    run_both("
+    run_both_here("
           0  set claim 50
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 86400000         => null
@@ -217,7 +217,7 @@ fn a_grant_must_be_claimed_within_claim_ms_however_long_queue_is() {
          21  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 49 held 11 [] bound 0 waiters 0
     ");
     // Without a connection: the remaining time of the queue entry, if that is less.
-    run_as("DFAIR", "
+    run_as_here("DFAIR", "
           0  set claim 50
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 1000             => null

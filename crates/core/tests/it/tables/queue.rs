@@ -1,6 +1,6 @@
 //! The queue: its order, waits that end, calls that cannot wait, and limits.
 
-use crate::script::{run, run_both};
+use crate::script::{run, run_both, run_both_here};
 
 #[test]
 fn waiters_are_served_in_order_of_arrival_and_one_is_woken() {
@@ -43,7 +43,7 @@ fn a_wait_ends_in_its_time_with_null() {
 
 #[test]
 fn a_late_alarm_does_not_grant_a_waiter_that_timed_out() {
-    run_both("
+    run_both_here("
           0  c1  ACQUIRE k A             => t1
           1  c2  ACQUIRE k B BLOCK 50    => parked
           2  c3  ACQUIRE k C BLOCK 500   => parked

@@ -1,6 +1,6 @@
 //! MACQUIRE: all keys or none, and when a waiting call gets them.
 
-use crate::script::run;
+use crate::script::{run, run_here};
 
 #[test]
 fn all_keys_or_none() {
@@ -119,7 +119,8 @@ fn a_key_that_the_owner_lets_go_while_it_waits_must_come_to_it_again() {
 
 #[test]
 fn expiry_a_break_and_a_deletion_during_the_wait_hand_the_key_to_it() {
-    run("
+    run_here(
+        "
           0  c1  ACQUIRE k X PX 50               => t1
           0  c1  ACQUIRE l X                     => t2
           0  c1  ACQUIRE m X                     => t3
@@ -129,14 +130,17 @@ fn expiry_a_break_and_a_deletion_during_the_wait_hand_the_key_to_it() {
           3  del m
           4  gone c1
          51  tick                                => c2 gets t5 t6 t7 t8
-    ");
+    ",
+    );
     // A call on one of the keys replaces a late alarm.
-    run("
+    run_here(
+        "
           0  c1  MACQUIRE 2 k l X PX 50          => t1 t2
           1  c2  MACQUIRE 2 k l A BLOCK 0        => parked
          60  c3  ACQUIRE k B                     => null
          60  c3  ACQUIRE l B                     => null; c2 gets t3 t4
-    ");
+    ",
+    );
 }
 
 #[test]

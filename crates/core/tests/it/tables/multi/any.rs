@@ -1,10 +1,11 @@
 //! ANYACQUIRE: one of several keys.
 
-use crate::script::run;
+use crate::script::{run, run_here};
 
 #[test]
 fn it_takes_the_first_free_key_and_begins_elsewhere_each_time() {
-    run("
+    run_here(
+        "
           0  c1  ANYACQUIRE 3 k l m A            => k t1
           1  c1  ANYACQUIRE 3 k l m B            => l t2
           2  c1  ANYACQUIRE 3 k l m C            => m t3
@@ -12,8 +13,10 @@ fn it_takes_the_first_free_key_and_begins_elsewhere_each_time() {
           4  c1  RELEASE k A                     => 0
         # The start is k again; then l, which is taken, and m.
           5  c1  ANYACQUIRE 3 k l m D            => k t4
-    ");
-    run("
+    ",
+    );
+    run_here(
+        "
           0  c1  ANYACQUIRE 3 k l m A            => k t1
           1  c1  RELEASE k A                     => 0
           2  c1  ANYACQUIRE 3 k l m A            => l t2
@@ -24,7 +27,8 @@ fn it_takes_the_first_free_key_and_begins_elsewhere_each_time() {
           7  c2  ANYACQUIRE 3 k l m B            => l t5
           8  c2  ANYACQUIRE 2 k l C              => null
           9  c2  ANYACQUIRE 3 k m l C            => m t6
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -88,20 +92,24 @@ fn several_of_them_wait_in_order_of_arrival() {
 
 #[test]
 fn keys_that_end_together_give_it_one() {
-    run("
+    run_here(
+        "
           0  c1  ACQUIRE k X PX 50               => t1
           0  c1  MACQUIRE 2 l m X PX 60          => t2 t3
           1  c2  ANYACQUIRE 3 m k l A BLOCK 0    => parked
           2  c3  MACQUIRE 2 l m B BLOCK 0        => parked
         # The alarm is late: the key that was free first.
          70  tick                                => c2 gets k t4; c3 gets t5 t6
-    ");
-    run("
+    ",
+    );
+    run_here(
+        "
           0  c1  MACQUIRE 2 k l X PX 50          => t1 t2
           1  c2  ANYACQUIRE 2 k l A BLOCK 0      => parked
         # No alarm has rung: the first call to look at one of them does it.
          60  c3  ANYACQUIRE 2 l k B              => k t4; c2 gets l t3
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -125,5 +133,33 @@ fn one_key_is_enough() {
           0  c1  ANYACQUIRE 1 k A                => k t1
           1  c2  ANYACQUIRE 1 k B BLOCK 0        => parked
           2  c1  RELEASE k A                     => 0; c2 gets k t2
+    ");
+}
+
+#[test]
+fn keys_that_are_freed_together_go_to_one_call_each() {
+    run("
+          0  c1  MACQUIRE 3 k l m X              => t1 t2 t3
+          1  c2  ANYACQUIRE 3 k l m A BLOCK 0    => parked
+          2  c3  ANYACQUIRE 3 k l m B BLOCK 0    => parked
+          3  c4  ANYACQUIRE 3 k l m C BLOCK 0    => parked
+          4  c5  ANYACQUIRE 3 k l m D BLOCK 0    => parked
+          5  c1  MRELEASE 3 k l m X              => 3; c2 gets k t4; c3 gets l t5; c4 gets m t6
+          6  c9  WAITERS k                       => D 5 2 - []
+    ");
+}
+
+#[test]
+fn calls_for_any_key_and_for_all_share_the_queues() {
+    run("
+          0  c1  MACQUIRE 3 k l m X              => t1 t2 t3
+          1  c2  ANYACQUIRE 2 k l A BLOCK 0      => parked
+          2  c3  MACQUIRE 2 l k B BLOCK 0        => parked
+          3  c4  ANYACQUIRE 3 k l m C BLOCK 0    => parked
+          4  c1  RELEASE l X                     => 0; c2 gets l t4
+        # B is first at k now, and reserves it.
+          5  c1  RELEASE k X                     => 0
+          6  c1  RELEASE m X                     => 0; c4 gets m t5
+          7  c2  RELEASE l A                     => 0; c3 gets t6 t7
     ");
 }

@@ -1,6 +1,6 @@
 //! Calls for several keys that end without a grant: their waiters leave all queues at once.
 
-use crate::script::run;
+use crate::script::{run, run_here};
 
 #[test]
 fn a_wait_that_ends_leaves_all_queues() {
@@ -17,18 +17,22 @@ fn a_wait_that_ends_leaves_all_queues() {
 
 #[test]
 fn a_late_alarm_does_not_grant_it() {
-    run("
+    run_here(
+        "
           0  c1  ACQUIRE m X                     => t1
           1  c2  MACQUIRE 2 k m A BLOCK 50       => parked
           2  c3  ACQUIRE k B BLOCK 500           => parked
          60  c1  RELEASE m X                     => 0; c2 gets null
          60  tick                                => c3 gets t2
-    ");
-    run("
+    ",
+    );
+    run_here(
+        "
           0  c1  ACQUIRE m X                     => t1
           1  c2  MACQUIRE 2 k m A BLOCK 50       => parked
          60  c3  ACQUIRE k B                     => t2; c2 gets null
-    ");
+    ",
+    );
 }
 
 #[test]

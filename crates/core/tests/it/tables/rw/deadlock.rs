@@ -1,6 +1,6 @@
 //! Cycles of owners through read-write locks and others.
 
-use super::run;
+use super::{run, run_here};
 
 #[test]
 fn circles_go_through_locks_of_all_families() {
@@ -82,7 +82,8 @@ fn a_place_whose_owner_came_to_hold_by_rename_waits_for_those_in_front() {
 
 #[test]
 fn a_reader_whose_hold_has_lapsed_goes_to_the_end_though_no_alarm_has_rung() {
-    run("
+    run_here(
+        "
           0  c1  ACQUIRE k A READ PX 50             => t1
           0  c2  ACQUIRE k B READ                   => t2
           1  c2  ACQUIRE k B WRITE BLOCK 0          => parked
@@ -90,7 +91,8 @@ fn a_reader_whose_hold_has_lapsed_goes_to_the_end_though_no_alarm_has_rung() {
          52  c1  ACQUIRE k A WRITE BLOCK 0          => parked; c2 gets t3
          53  c2  RELEASE k B READ                   => 0
          54  c2  RELEASE k B WRITE                  => 0; c1 gets t4
-    ");
+    ",
+    );
 }
 
 #[test]

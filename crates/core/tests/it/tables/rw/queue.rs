@@ -1,6 +1,6 @@
 //! The queue: arrival order decides, and neighbouring readers enter together.
 
-use super::run;
+use super::{run, run_here};
 
 #[test]
 fn arrival_order_rules_and_readers_next_to_each_other_go_in_together() {
@@ -116,7 +116,8 @@ fn a_retry_of_a_wait_gets_its_grant() {
 
 #[test]
 fn waits_end_in_their_time_and_a_late_alarm_grants_nothing() {
-    run("
+    run_here(
+        "
           0  c1  ACQUIRE k A WRITE          => t1
           1  c2  ACQUIRE k B READ BLOCK 50  => parked
           2  c3  ACQUIRE k C READ BLOCK 500 => parked
@@ -124,7 +125,8 @@ fn waits_end_in_their_time_and_a_late_alarm_grants_nothing() {
           4  m5  ACQUIRE k E READ BLOCK 60  => null
           4  s   ACQUIRE k E READ BLOCK 60  => null
          55  c1  RELEASE k A WRITE          => 0; c2 gets null; c3 gets t2; c4 gets t3
-    ");
+    ",
+    );
 }
 
 #[test]

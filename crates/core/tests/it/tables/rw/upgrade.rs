@@ -1,6 +1,6 @@
 //! A reader that asks to write.
 
-use super::run;
+use super::{run, run_here};
 
 #[test]
 fn the_only_reader_may_write_at_once_in_front_of_all_waiters() {
@@ -106,24 +106,60 @@ fn an_upgrader_whose_read_hold_expired_blocks_no_other_upgrader() {
 }
 
 #[test]
-fn a_late_alarm_refuses_no_call_for_an_upgrader_whose_read_hold_expired() {
+fn an_upgrader_that_gave_its_read_hold_back_waits_behind_other_upgraders() {
+    for detection in [0, 1] {
+        run(&format!(
+            "
+          0  set deadlock-detection {detection}
+          0  c1  ACQUIRE k A READ           => t1
+          0  c2  ACQUIRE k B READ           => t2
+          0  c3  ACQUIRE k C READ           => t3
+          1  c1  ACQUIRE k A WRITE BLOCK 0  => parked
+          2  c4  RELEASE k A READ           => 0
+        # Behind it, it would wait forever: the other one waits for the read hold of this one.
+          3  c2  ACQUIRE k B WRITE BLOCK 0  => parked
+          3  c4  WAITERS k                  => B 2 0 - []; A 1 2 - []
+          4  c3  RELEASE k C READ           => 0; c2 gets t4
+          5  c4  BREAK k                    => 2; c1 gets t5
+        "
+        ));
+    }
+    // The last reader need not wait at all.
     run("
+          0  c1  ACQUIRE k A READ           => t1
+          0  c2  ACQUIRE k B READ           => t2
+          1  c1  ACQUIRE k A WRITE BLOCK 0  => parked
+          2  c4  RELEASE k A READ           => 0
+          3  c2  ACQUIRE k B WRITE BLOCK 0  => t3
+          4  c2  RELEASE k B WRITE          => 0
+          5  c2  RELEASE k B READ           => 0; c1 gets t4
+    ");
+}
+
+#[test]
+fn a_late_alarm_refuses_no_call_for_an_upgrader_whose_read_hold_expired() {
+    run_here(
+        "
           0  c1  ACQUIRE k A READ PX 50     => t1
           0  c2  ACQUIRE k B READ           => t2
           0  c3  ACQUIRE k C READ           => t3
           1  c1  ACQUIRE k A WRITE BLOCK 0  => parked
          52  c2  ACQUIRE k B WRITE BLOCK 0  => parked
-    ");
-    run("
+    ",
+    );
+    run_here(
+        "
           0  c1  ACQUIRE k A READ           => t1
           0  c2  ACQUIRE k B READ           => t2
           0  c3  ACQUIRE k C READ           => t3
           1  c1  ACQUIRE k A WRITE BLOCK 20 => parked
          # The first upgrader's wait is over, though no alarm has told it.
          22  c2  ACQUIRE k B WRITE BLOCK 50 => parked; c1 gets null
-    ");
+    ",
+    );
     // In a quarantine the queue is not checked earlier.
-    run("
+    run_here(
+        "
           0  set quarantine 100
           0  c1  ACQUIRE k A READ           => t1
           0  c2  ACQUIRE k B READ           => t2
@@ -132,7 +168,8 @@ fn a_late_alarm_refuses_no_call_for_an_upgrader_whose_read_hold_expired() {
          21  c2  ACQUIRE k B WRITE BLOCK 50 => DEADLOCK
          22  c2  ACQUIRE k B WRITE BLOCK 50 => parked
          23  tick                           => c1 gets null
-    ");
+    ",
+    );
 }
 
 #[test]

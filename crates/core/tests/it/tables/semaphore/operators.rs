@@ -1,6 +1,6 @@
 //! The verbs of operators: BREAK, CANCEL, UNBLOCK.
 
-use super::run;
+use super::{run, run_here};
 
 #[test]
 fn break_ends_one_permit_of_any_owner() {
@@ -17,7 +17,8 @@ fn break_ends_one_permit_of_any_owner() {
 
 #[test]
 fn a_broken_permit_is_not_followed_by_lock_delay() {
-    run("
+    run_here(
+        "
           0  set lock-delay 100
           0  c1  INIT s 1                        => 1
           0  c1  ACQUIRE s A                     => p1
@@ -26,7 +27,8 @@ fn a_broken_permit_is_not_followed_by_lock_delay() {
          13  c1  ACQUIRE s A BIND 0              => p3
          14  gone c1
          15  c2  ACQUIRE s A                     => p4
-    ");
+    ",
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The queue: its order, also among wide and narrow requests; waits that end; limits.
 
-use super::run;
+use super::{run, run_here};
 
 #[test]
 fn waiters_are_served_in_order_of_arrival() {
@@ -83,7 +83,8 @@ fn a_wait_ends_in_its_time_and_lets_those_behind_it_in() {
 
 #[test]
 fn a_late_alarm_does_not_serve_a_waiter_that_timed_out() {
-    run("
+    run_here(
+        "
           0  c1  INIT s 1                  => 1
           0  c1  ACQUIRE s A               => p1
           1  c2  ACQUIRE s B BLOCK 50      => parked
@@ -92,7 +93,8 @@ fn a_late_alarm_does_not_serve_a_waiter_that_timed_out() {
          60  c1  POSITION s C              => 1
          60  c1  INFO s                    => capacity 1 available 0 leased 1 taken 0 waiters 1
          60  c1  RELEASE s $p1             => 0; c2 gets null; c3 gets null; c4 gets p3
-    ");
+    ",
+    );
 }
 
 #[test]

@@ -78,3 +78,21 @@ fn waiters_that_have_become_too_wide_get_limit() {
           3  c9  RESIZE s 3                => 1; c2 gets LIMIT; c3 gets p3
     ");
 }
+
+#[test]
+fn a_repeat_gets_its_permits_also_when_there_are_fewer_now() {
+    run("
+          0  c1  INIT s 9                   => 1
+          0  c1  ACQUIRE s A COUNT 5 REQID r => p1
+          0  c1  TAKE s 4 REQID t           => taken
+          1  c2  ACQUIRE s B COUNT 4 QUEUE 100 => null
+          2  c1  GIVE s 4                   => 0; dlock:notify:B: granted 0 p2 1 B s
+          3  c1  RESIZE s 3                 => -6
+          4  c1  ACQUIRE s A COUNT 5 REQID r => p1
+          4  c1  TAKE s 4 REQID t           => taken
+          4  c1  ACQUIRE s A COUNT 5 REQID q => LIMIT
+        # A grant that waits to be claimed is had already, too.
+          5  c2  ACQUIRE s B COUNT 4        => p2
+          6  c9  CANCEL s B                 => 0
+    ");
+}
