@@ -93,8 +93,10 @@ impl Backlog {
         // Two owners can have one hash.
         let is_listed = known.is_none() && !self.by_owner.is_empty();
         let found = found.or_else(|| {
-            let mut all = self.entries(fair).filter(|_| !is_listed);
-            all.find(|(_, entry)| *entry.owner == *owner)
+            if is_listed {
+                return None;
+            }
+            self.entries(fair).find(|(_, entry)| *entry.owner == *owner)
         });
         found.map(|(seq, entry)| (seq, entry.clone()))
     }

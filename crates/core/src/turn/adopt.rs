@@ -85,9 +85,12 @@ impl Machine {
             return;
         };
         let before = self.waits.take_unsaved(backlog.queue);
+        let queue = backlog.queue;
         backlog.early.insert(seq);
         self.adopt_one(&mut backlog, seq, entry, NIL);
         self.end_portion(backlog, before, fair);
+        // It may be the only waiter.
+        self.waits.note_holders(queue, resource, false);
     }
 
     /// Before a grant: ensures that the first waiter of a queue is in front of the backlog. Returns whether it had to

@@ -33,6 +33,8 @@ impl Machine {
                 self.adopt_some(fair, self.adopted_at_once());
                 self.mirror(queue, fair);
                 step.note_entries(fair);
+                // The first waiters of a portion may have come to an empty queue.
+                self.note_holders(step, resource);
             }
             Body::Semaphore(semaphore) => {
                 let is_awaited =
@@ -44,7 +46,8 @@ impl Machine {
             }
             Body::Lock(_) | Body::Rw(_) | Body::Latch(_) => {}
         }
-        if let Some(queue) = queue {
+        // Waiters can all leave while most entries are not waiters yet.
+        if let Some(queue) = queue.filter(|&queue| self.waits.backlog_of(queue) == 0) {
             self.waits.close_if_empty(queue);
         }
     }

@@ -117,7 +117,7 @@ impl Keys {
         if self.has_large { Lost::of_large(value) } else { Lost::of(value) }
     }
 
-    pub(super) fn swap(&mut self, a: u32, b: u32) {
+    pub fn swap(&mut self, a: u32, b: u32) {
         for ((db, _), _) in &mut self.values {
             *db = match *db {
                 db if db == a => b,

@@ -259,3 +259,129 @@ fn a_second_failover_begins_again() {
     ",
     );
 }
+
+/// The first eight entries have short graces; two others leave before their turn comes.
+fn with_short_graces(portion: &str, rows: &str) {
+    run(&format!(
+        "
+          0  set grace 100
+          0  c1  ACQUIRE k A                        => t1
+          0  c1  ACQUIRE m L                        => t2
+          1  c2  ACQUIRE k B QUEUE 20               => null
+          1  c2  ACQUIRE k C QUEUE 20               => null
+          1  c2  ACQUIRE k D QUEUE 20               => null
+          1  c2  ACQUIRE k E QUEUE 20               => null
+          1  c2  ACQUIRE k F QUEUE 20               => null
+          1  c2  ACQUIRE k G QUEUE 20               => null
+          1  c2  ACQUIRE k H QUEUE 20               => null
+          1  c2  ACQUIRE k I QUEUE 20               => null
+          1  c2  ACQUIRE k J QUEUE 300              => null
+          1  c2  ACQUIRE k K QUEUE 300              => null
+          1  c2  ACQUIRE k L QUEUE 300              => null
+          1  c2  ACQUIRE k M QUEUE 300              => null
+          1  c2  ACQUIRE k N QUEUE 300              => null
+          1  c2  ACQUIRE k O QUEUE 300              => null
+         10  {portion}
+         10  failover
+         11  c1  RENEW k A                          => t1
+         11  c1  RENEW m L                          => t2
+        {}
+        ",
+        rows.lines().map(in_full).collect::<Vec<_>>().join("\n")
+    ));
+}
+
+#[test]
+fn a_queue_whose_waiters_all_left_keeps_its_backlog() {
+    for portion in ["set portion 100", "set portion 2"] {
+        with_short_graces(
+            portion,
+            "
+         11  c9  CANCEL k J              => 1
+         11  c9  CANCEL k K              => 1
+         40  tick
+         40  c1  WAITERS k               => LMNO 0 39 271 []
+         40  r   WAITERS k               => LMNO 0 39 - []
+            ",
+        );
+    }
+}
+
+#[test]
+fn a_circle_through_a_queue_that_was_adopted_in_portions_is_found() {
+    for portion in ["set portion 100", "set portion 2"] {
+        with_short_graces(
+            portion,
+            "
+         40  tick
+         40  c1  ACQUIRE m A BLOCK 0     => DEADLOCK
+            ",
+        );
+    }
+}
+
+/// Not a test of the contract: shows how long one event keeps the loop busy while a long queue is adopted.
+#[test]
+#[ignore = "a measurement"]
+fn time_of_one_event_while_a_long_queue_is_adopted() {
+    use dlock_core::effects::Effects;
+    use dlock_core::machine::Machine;
+    use dlock_core::turn::Turn;
+    const MANY: u32 = 100_000;
+    for what in ["rename", "swapdb", "cancel", "newcomer", "second newcomer", "info"] {
+        let mut world = World::new(Settings::default(), 1_000_000 * MS);
+        world.set(|settings| settings.max_waiters_per_key = 200_000);
+        let turn = |world: &mut World, run: &mut dyn FnMut(&mut Machine, &mut Turn<'_>)| {
+            let (now, mut fx) = (world.now(), Effects::default());
+            world.machine.set_gate(Gate::Open);
+            let caller = Caller { client: 1, db: 0, may_block: true };
+            let begun = std::time::Instant::now();
+            run(&mut world.machine, &mut Turn { keys: &mut world.keys, now, caller, fx: &mut fx });
+            begun.elapsed()
+        };
+        for n in 0..MANY {
+            let owner = format!("owner-{n}");
+            let mut call = Acquire::new(KEY.name, owner.as_bytes());
+            call.queue_ms = Some(60_000);
+            call.lease_ms = Some(60_000);
+            turn(&mut world, &mut |machine, turn| {
+                machine.execute(turn, Op::Lock(Kind::Fair, LockOp::Acquire(&call)));
+            });
+        }
+        let now = world.now();
+        world.machine.demote();
+        world.machine.promote(now);
+        let first = turn(&mut world, &mut |machine, turn| machine.adopt(turn, KEY));
+        assert!(world.machine.waits().backlog() > 90_000);
+        let took = match what {
+            "rename" => {
+                let to = Key { db: 0, name: b"l" };
+                let _ = world.keys.rename(KEY, to);
+                turn(&mut world, &mut |machine, turn| machine.moved(turn, to))
+            }
+            "swapdb" => {
+                world.keys.swap(0, 1);
+                turn(&mut world, &mut |machine, turn| machine.swapped(turn, (0, 1)))
+            }
+            "cancel" => turn(&mut world, &mut |machine, turn| {
+                machine.cancel(turn, (Kind::Fair, KEY.name, b"owner-99000", None));
+            }),
+            "newcomer" | "second newcomer" => {
+                if what != "newcomer" {
+                    turn(&mut world, &mut |machine, turn| {
+                        machine.cancel(turn, (Kind::Fair, KEY.name, b"nobody", None));
+                    });
+                }
+                turn(&mut world, &mut |machine, turn| {
+                    let mut call = Acquire::new(KEY.name, b"new");
+                    call.queue_ms = Some(60_000);
+                    machine.execute(turn, Op::Lock(Kind::Fair, LockOp::Acquire(&call)));
+                })
+            }
+            _ => turn(&mut world, &mut |machine, turn| {
+                let _ = machine.lock_info(turn.keys, turn.now, Kind::Fair, KEY);
+            }),
+        };
+        eprintln!("{what}: {took:?} (first step {first:?})");
+    }
+}
