@@ -163,8 +163,18 @@ fn read(ctx: Ctx<'_>, reached: Reached<'_>, id: CommandId, request: &Request<'_>
 /// Before a reading command: processes pending notices, if that is allowed here.
 fn catch_up(ctx: Ctx<'_>, (named, scope): Reached<'_>) {
     hear(ctx);
-    if !inbox::is_empty() && may_write_in_reader(ctx, named) {
-        tick::work_off_notices(ctx, Allowed { gate: Gate::Open, scope });
+    let is_behind = || {
+        let key = named.first().map(|name| Key { db: ctx.db(), name: name.bytes() })?;
+        shell::with(|shell| shell.machine.is_behind(key))
+            .filter(|is_behind| *is_behind)
+            .map(|_| key)
+    };
+    if (!inbox::is_empty() || is_behind().is_some()) && may_write_in_reader(ctx, named) {
+        let allowed = Allowed { gate: Gate::Open, scope };
+        tick::work_off_notices(ctx, allowed);
+        if let Some(key) = is_behind() {
+            tick::on_keys(ctx, allowed, |shell, turn| shell.machine.catch_up(turn, key));
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What comes first in every call: what its connection allows, and that the connection is active.
 
 use crate::effects::Outcome;
+use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::Presence;
@@ -32,6 +33,33 @@ impl Machine {
             self.serve_places_of(turn, turn.caller.client);
         }
         result
+    }
+
+    /// Whether waiters of this key may have to be served: an event freed the key, and the tick has not come to it.
+    pub fn is_behind(&self, key: Key<'_>) -> bool {
+        self.waits.queue_of(key).is_some_and(|queue| self.waits.is_dirty(queue))
+    }
+
+    /// Serves the waiters of a key before a command looks at it, if [`Machine::is_behind`].
+    pub fn catch_up(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
+        let queue = self.waits.queue_of(key).filter(|&queue| self.waits.is_dirty(queue));
+        if let Some(kind) = queue.and_then(|id| Some(self.waits.queue(id)?.kind)) {
+            // A key of another type has no hold for them; the tick tells them.
+            let _ = self.on_key(turn, (kind, key), |machine, step, resource| {
+                machine.hand_on(step, resource);
+            });
+        }
+    }
+
+    /// A grant that an event made possible comes before the command: its owner may claim it with this command.
+    pub(crate) fn serve_dirty(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+        if self.is_behind(step.key) {
+            self.hand_on(step, resource);
+            if step.granted {
+                // Noted as a record of its own: the verb may end this hold again, and its token must not be lost.
+                self.note_state(step, resource);
+            }
+        }
     }
 }
 

@@ -144,6 +144,11 @@ impl Waits {
         }
     }
 
+    /// Whether a queue is dirty: some of its waiters may have to be served.
+    pub fn is_dirty(&self, queue: u32) -> bool {
+        self.stalled.contains(&queue) || self.all_stalled.contains(&queue)
+    }
+
     /// Marks all queues dirty.
     pub fn stall_all(&mut self) {
         self.all_stalled = 0..self.queues.bound();

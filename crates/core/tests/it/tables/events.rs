@@ -148,7 +148,6 @@ fn a_newcomer_waits_behind_the_waiters_of_a_removed_key_that_are_not_served() {
 
 /// SPEC 3: "after DEL and the like: before any later dlock command is served".
 #[test]
-#[ignore = "finding of a review: only ACQUIRE serves the queue of its key first"]
 fn a_waiter_that_a_later_portion_serves_can_claim_with_renew_at_once() {
     let mut world = World::new(Settings::default(), 1_000_000 * MS);
     lock_all(&mut world, b'a', 3);
