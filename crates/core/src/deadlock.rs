@@ -18,7 +18,7 @@
 //! that a call closes contains it). An owner in a single queue adds nothing to what that queue already shows, so long
 //! queues of such waiters cost nothing.
 //!
-//! Nothing here is kept between two calls ([ADR 0028](../../../docs/decisions/0028-a-search-from-both-sides.md)).
+//! Nothing here is kept between two calls.
 
 mod budget;
 mod holders;
