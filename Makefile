@@ -40,6 +40,7 @@ fix: deps ## Fix format and lints, as far as tools can
 bench: deps ## Run the benchmarks, each against a plain Redis in the same run
 	$(CARGO) bench --package dlock --bench bench
 	$(CARGO) bench --package dlock --bench client
+	$(CARGO) bench --package dlock-core --bench micro
 
 soak: test-deps ## Run millions of locks and dead waiters: memory must stay flat (minutes)
 	$(CARGO) test --package dlock --test it --test client -- --ignored --nocapture --test-threads=1 soak

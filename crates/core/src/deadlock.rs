@@ -1,52 +1,53 @@
 //! Deadlock detection: would a call that is about to wait close a cycle of owners that wait for each other?
 //!
-//! Most calls need no search. Either no owner waits for the caller, or every owner the call would wait for has a lower
-//! rank in the order of waiters (see [`crate::waits`]). The search covers the waits outside this order, and only the
-//! search can find a cycle.
+//! Most calls need no search, because no owner can be waiting for the caller. The others search on both sides of the
+//! caller, in two rounds, the first with a small budget:
 //!
-//! The search reads the graph from the queues, which know the holders of their keys
-//! ([`crate::queues::Waits::note_holders`]). It reads only the keys that the call names: in a cluster a command may
-//! touch no others. So an expired lease counts until the machine has ended it. An owner waits for the holders that keep
-//! it from the key, and for every owner in front of it in the queue. The search goes depth first from the caller and
-//! looks for the caller (Knuth, TAOCP 7.4.1; any cycle that a call closes contains it). An owner in a single queue adds
-//! nothing to what that queue already shows, so long queues of such waiters cost nothing. An owner with a lower rank
-//! than all that can be waiting for the caller leads nowhere.
+//! - Back: all owners that wait for the caller, directly or through others ([`Waiting`]). If the call would wait for
+//!   none of them, there is no cycle.
+//! - Forward: from the owners that the call would wait for, through the owners found before; through all owners if
+//!   those were too many to list.
+//!
+//! Only a search forward finds a cycle, and its text is the proof. A check that exceeds its budget proves nothing: the
+//! call waits.
+//!
+//! The graph is read from the queues, which know the holders of their keys ([`crate::queues::Waits::note_holders`]).
+//! Only keys that the call names are read: in a cluster a command may touch no others. So an expired lease counts until
+//! the machine has ended it. An owner waits for the holders that keep it from the key, and for every owner in front of
+//! it in the queue. The search goes depth first from the caller and looks for the caller (Knuth, TAOCP 7.4.1; any cycle
+//! that a call closes contains it). An owner in a single queue adds nothing to what that queue already shows, so long
+//! queues of such waiters cost nothing.
+//!
+//! Nothing here is kept between two calls.
 
+mod budget;
+mod holders;
 mod search;
+mod waiting;
 
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::{Waiter, Want};
-use crate::queues::{Aims, Budget};
+use crate::queues::waiter::Want;
 use crate::slab::NIL;
 use crate::store::Slot;
 use crate::time::Now;
 use crate::turn::Turn;
 use alloc::string::String;
-use search::Search;
+use budget::Budget;
+use holders::{Target, goes_first, has_it};
+use search::{Search, Wait};
+use waiting::Waiting;
 
-/// What the order of waiters says about a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
-    /// The call closes no cycle.
-    Admits,
-    /// Owners below a rank do not lead to the caller.
-    Helps,
-    /// Nothing.
-    IsUnknown,
+/// Budgets of the two searches of a round, as far as the budget of the call allows.
+struct Round {
+    back: usize,
+    forward: usize,
 }
 
-/// How a call for one key would wait.
-struct Wait<'a> {
-    goes_first: bool,
-    /// The waiter that the owner already has.
-    place: Option<(u32, &'a Waiter)>,
-    /// The call keeps this waiter.
-    stays: bool,
-    /// The owner waits there already.
-    is_old: bool,
-}
+/// Most owners that others wait for have very few such waiters, or wait for very few owners: the first round tells.
+const ROUNDS: [Round; 2] =
+    [Round { back: 8, forward: 64 }, Round { back: usize::MAX, forward: usize::MAX }];
 
 impl Machine {
     /// The text of the cycle that `owner` would close by waiting for `key`. `None` if there is none, or if the budget
@@ -57,43 +58,39 @@ impl Machine {
         (kind, key): (Kind, Key<'_>),
         (owner, want): (&[u8], Want),
     ) -> Option<String> {
-        self.waits.forget_promise();
-        if self.waits.is_of_no_concern(owner) {
+        if !self.waits.can_be_awaited(owner) {
             return None;
         }
-        let mut aims = Aims::default();
         let goes_first = match turn.keys.get(key) {
             Slot::Here(resource) if resource.kind() == kind => {
-                if self.has_it(resource, turn.now, owner, want) {
+                if has_it(self, resource, turn.now, owner, want) {
                     return None;
                 }
-                self.waits.aim_at(&mut aims, key, Some(resource));
-                self.goes_first(resource, turn.now, owner, want)
+                goes_first(self, resource, turn.now, owner, want)
             }
-            Slot::Missing if !self.is_awaited_as_another(kind, key) => {
-                self.waits.aim_at(&mut aims, key, None);
-                false
-            }
+            Slot::Missing if !self.is_awaited_as_another(kind, key) => false,
             // A call for a key of another type does not wait.
             Slot::Here(_) | Slot::Missing | Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => {
                 return None;
             }
         };
-        let how = self.would_wait(turn.now, key, (owner, want), goes_first);
+        let target = Target { kind, key, want };
+        let how = self.would_wait(turn.now, target, owner, goes_first);
         if how.stays && how.is_old {
             // This call closes no new cycle.
             return None;
         }
-        let is_usual = !goes_first && !how.stays;
+        let behind = if goes_first { self.waits().queue_of(key) } else { None };
         let mut budget = Budget::of_call(1);
-        let order = self.ask_order(owner, is_usual.then_some(&aims), &mut budget);
-        if order == Order::Admits {
-            return None;
-        }
-        let how = self.would_wait(turn.now, key, (owner, want), goes_first);
-        let mut search = self.search(owner, order, budget);
-        let text = self.search_one(turn, &mut search, kind, key, want, &how);
-        self.conclude(&search, text)
+        let found = self.check(
+            turn,
+            owner,
+            &core::iter::once(target),
+            behind,
+            &mut budget,
+            &|turn, search| search.for_one(turn, target, &how),
+        );
+        self.conclude(&budget, found)
     }
 
     /// The same for a call that joins the queues of several locks.
@@ -103,77 +100,89 @@ impl Machine {
         keys: impl Iterator<Item = Key<'k>> + Clone,
         owner: &[u8],
     ) -> Option<String> {
-        self.waits.forget_promise();
-        if self.waits.is_of_no_concern(owner) {
+        if !self.waits.can_be_awaited(owner) {
             return None;
         }
-        let mut aims = Aims::default();
-        for key in keys.clone() {
-            match turn.keys.get(key) {
-                // The owner does not wait for a key that it holds.
-                Slot::Here(resource)
-                    if resource.lock().hold().is_some_and(|hold| *hold.owner == *owner) => {}
-                Slot::Here(resource) => self.waits.aim_at(&mut aims, key, Some(resource)),
-                Slot::Missing | Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => {
-                    self.waits.aim_at(&mut aims, key, None);
-                }
-            }
-        }
-        let mut budget = Budget::of_call(keys.clone().count());
-        let order = self.ask_order(owner, Some(&aims), &mut budget);
-        if order == Order::Admits {
-            return None;
-        }
-        let mut search = self.search(owner, order, budget);
-        let text = self.search_all(turn, &mut search, keys);
-        self.conclude(&search, text)
+        let targets = keys.map(|key| Target { kind: Kind::Lock, key, want: Want::Lock });
+        let mut budget = Budget::of_call(targets.clone().count());
+        let found = self.check(turn, owner, &targets, None, &mut budget, &|turn, search| {
+            search.for_all(turn, targets.clone())
+        });
+        self.conclude(&budget, found)
     }
 
-    /// Number of waiters that all searches have inspected since the start.
+    /// Number of waiters, holds and owners that all searches have inspected since the start.
     pub fn searched(&self) -> u64 {
-        self.searched + self.waits.looked_at()
+        self.searched
     }
 
-    /// Whether the order of waiters shows that there is no cycle. Without `aims` it cannot: owners will wait for the
-    /// caller that do not wait for it now.
-    fn ask_order(&mut self, owner: &[u8], aims: Option<&Aims>, budget: &mut Budget) -> Order {
-        // The search handles what these phases leave; only it can find a cycle.
-        budget.phase(4, |part| self.waits.settle_doubts(part));
-        match aims {
-            Some(aims) if budget.phase(4, |part| self.waits.admits(owner, aims, part)) => {
-                Order::Admits
-            }
-            Some(_) => Order::Helps,
-            None => Order::IsUnknown,
-        }
-    }
-
-    /// How a call with BLOCK or QUEUE would wait for `key`.
-    fn would_wait(
+    /// The rounds of a check. `behind`: the queue whose front the caller would join.
+    fn check<'k>(
         &self,
-        now: Now,
-        key: Key<'_>,
-        (owner, want): (&[u8], Want),
-        goes_first: bool,
-    ) -> Wait<'_> {
-        let slot = self.waits().place_at(key, owner);
+        turn: &mut Turn<'_>,
+        owner: &[u8],
+        targets: &(impl Iterator<Item = Target<'k>> + Clone),
+        behind: Option<u32>,
+        budget: &mut Budget,
+        forward: &dyn Fn(&mut Turn<'_>, &mut Search<'_>) -> Option<String>,
+    ) -> Found {
+        let run = |turn: &mut Turn<'_>, budget: &mut Budget, only: Option<Waiting>| {
+            let text = forward(turn, &mut Search::new(self, owner, budget, only));
+            match text {
+                Some(text) => Found::Cycle(text),
+                None if budget.is_cut() => Found::Cut,
+                None => Found::Nothing,
+            }
+        };
+        for round in ROUNDS {
+            let share = round.back.min(budget.left() / 4);
+            let only = budget.phase(share, |part| Waiting::on(self.waits(), owner, behind, part));
+            let share = budget.left() / 4;
+            if let Some(only) = &only
+                && !budget.phase(share, |part| only.meets(self, turn, owner, targets.clone(), part))
+            {
+                return Found::Nothing;
+            }
+            let found = budget.phase(round.forward, |part| run(turn, part, only));
+            if !matches!(found, Found::Cut) {
+                return found;
+            }
+        }
+        Found::Cut
+    }
+
+    /// How a call with BLOCK or QUEUE would wait.
+    fn would_wait(&self, now: Now, target: Target<'_>, owner: &[u8], goes_first: bool) -> Wait<'_> {
+        let slot = self.waits().place_at(target.key, owner);
         let place = slot.and_then(|slot| Some((slot, self.waits().get(slot)?)));
         let stays = place.is_some_and(|(_, place)| {
             let stands_well = !goes_first || place.prev == NIL;
-            stands_well && crate::ops::wait::keeps_place(place.ask.want, want)
+            stands_well && place.ask.want.keeps_place_for(target.want)
         });
-        let is_old = place.is_some_and(|(_, place)| !self.is_out_of_this(place, now));
+        let is_old = place.is_some_and(|(_, place)| !search::is_out_of_this(self, place, now));
         Wait { goes_first, place, stays, is_old }
     }
 
-    /// The result of a search. While a flush is being drained, queues list holders that hold nothing any more: then a
+    /// The result of a check. While a flush is being drained, queues list holders that hold nothing any more: then a
     /// cycle proves nothing, and the call waits.
-    fn conclude(&mut self, search: &Search<'_>, text: Option<String>) -> Option<String> {
-        self.searched += search.looked_at as u64;
-        let proves_nothing = text.is_some() && self.is_flushing();
+    fn conclude(&mut self, budget: &Budget, found: Found) -> Option<String> {
+        self.searched += budget.spent() as u64;
+        let proves_nothing = matches!(found, Found::Cycle(_)) && self.is_flushing();
         // Entries that are not waiters yet wait unseen.
-        let is_cut = search.is_cut() || self.waits.backlog() > 0;
-        self.counters.deadlock_searches_cut += u64::from(is_cut || proves_nothing);
-        text.filter(|_| !proves_nothing)
+        let is_cut = matches!(found, Found::Cut) || proves_nothing || self.waits.backlog() > 0;
+        self.counters.deadlock_searches_cut += u64::from(is_cut);
+        match found {
+            Found::Cycle(text) if !proves_nothing => Some(text),
+            Found::Cycle(_) | Found::Nothing | Found::Cut => None,
+        }
     }
+}
+
+/// The result of a search.
+enum Found {
+    /// The text of a cycle.
+    Cycle(String),
+    Nothing,
+    /// The budget ended first.
+    Cut,
 }

@@ -1,21 +1,16 @@
 //! All queues. Joining, leaving and finding the waiter of an owner cost O(1) at any queue length.
 //!
 //! `queues` finds queues by key, and `groups` knows which waiters belong to one call for several keys. `owners` knows
-//! the waiters of each owner, `holders` the holders of keys with waiters, and `order` keeps waiting owners in order.
+//! the waiters of each owner, and `holders` the holders of keys with waiters.
 
 mod backlog;
-mod budget;
 mod by_key;
 mod former;
 mod groups;
 mod holders;
 mod lengths;
-mod order;
 mod owners;
 mod present;
-
-mod reach;
-mod reorder;
 pub mod waiter;
 
 use crate::buckets::Buckets;
@@ -31,12 +26,9 @@ use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
-pub use budget::Budget;
 use core::cell::Cell;
 use lengths::Lengths;
-use order::Order;
 use owners::{Party, hash_place};
-pub use reorder::Aims;
 
 /// First sequence number: it leaves room for waiters in front of the first.
 const FIRST_SEQ: u64 = 1 << 32;
@@ -79,7 +71,6 @@ pub struct Waits {
     former_readers: VecDeque<(u32, BTreeSet<u64>)>,
     /// From this number of readers on, they are listed before there is a waiter.
     pub(crate) many_readers: usize,
-    order: Order,
     last_seq: u64,
     last_serial: u64,
     /// BLOCK times of parked waiters, on the monotonic clock.
@@ -120,7 +111,6 @@ impl Waits {
             by_reader: BTreeSet::new(),
             former_readers: VecDeque::new(),
             many_readers: MANY_READERS,
-            order: Order::default(),
             last_seq: FIRST_SEQ,
             last_serial: 0,
             timeouts: Wheel::default(),
@@ -279,7 +269,6 @@ impl Waits {
             younger: NIL,
             party: NIL,
             next_place: NIL,
-            counts: false,
         });
         if let Some(before) = self.waiters.get_mut(prev) {
             before.next = slot;
@@ -305,9 +294,6 @@ impl Waits {
         }
         self.new_id(slot);
         self.arm(slot);
-        if newcomer.counts {
-            self.count_place(slot);
-        }
         slot
     }
 
@@ -323,7 +309,6 @@ impl Waits {
         }
         self.count_out(slot);
         self.mark_unsaved(slot);
-        self.order.exempt.remove(&slot);
         self.pass_first_present(slot);
         self.pass_untold(slot);
         let waiter = self.waiters.remove(slot)?;

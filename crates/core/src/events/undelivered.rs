@@ -264,7 +264,6 @@ impl Machine {
             client: NO_CLIENT,
             presence: Presence::Absent { until: step.lease + kept.queue_ms },
             rank: Rank::Restored(kept.seq),
-            counts: true,
         };
         self.waits.join(key, resource.kind(), newcomer);
         self.note_holders(step, resource);

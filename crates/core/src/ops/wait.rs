@@ -5,7 +5,7 @@ use crate::effects::{Effects, Event, Outcome};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::{Ask, Newcomer, Presence, Rank, Want};
+use crate::queues::waiter::{Ask, Newcomer, Presence, Rank};
 use crate::state::fair::Place;
 use crate::terms::Terms;
 use crate::time::Instant;
@@ -29,7 +29,7 @@ impl Machine {
         if let Some(slot) = self.waits.place_at(step.key, terms.owner) {
             let has = self.waits.get(slot).map_or(ask.want, |waiter| waiter.ask.want);
             let stands_well = rank == Rank::Last || self.waits.ahead_of(slot).next().is_none();
-            if keeps_place(has, ask.want) && stands_well {
+            if has.keeps_place_for(ask.want) && stands_well {
                 self.replace(step.key, slot, (step.caller.client, presence, ask), step.fx);
                 self.connections.add_place(step.caller.client, slot, presence.is_parked());
                 return Ok(slot);
@@ -42,7 +42,6 @@ impl Machine {
             client: step.caller.client,
             presence,
             rank,
-            counts: true,
         };
         let slot = self.waits.join(step.key, kind, newcomer);
         self.connections.add_place(step.caller.client, slot, presence.is_parked());
@@ -104,8 +103,6 @@ impl Machine {
             self.connections.remove_place(earlier.client, slot);
         }
         self.waits.take_over(slot, client, presence, ask);
-        // It may have been a waiter for any of several keys.
-        self.waits.count_place(slot);
     }
 
     /// An earlier call of the same owner is over; its waiters are removed.
@@ -134,17 +131,8 @@ impl Machine {
     }
 }
 
-/// Whether a waiter queued for `has` keeps its position when it asks again for `want`.
-pub(crate) fn keeps_place(has: Want, want: Want) -> bool {
-    match (has, want) {
-        (Want::Permits { count: has, .. }, Want::Permits { count, .. }) => count <= has,
-        (Want::Rw(has), Want::Rw(mode)) => has == mode,
-        _ => true,
-    }
-}
-
 /// A waiter without an owner.
 pub(crate) fn nameless(client: u64, presence: Presence, since: Instant, ask: Ask) -> Newcomer {
     let entry = Arc::new(Place { owner: [].as_slice().into(), since, ask });
-    Newcomer { entry, client, presence, rank: Rank::Last, counts: false }
+    Newcomer { entry, client, presence, rank: Rank::Last }
 }

@@ -42,8 +42,6 @@ impl Waits {
         debris.add(self.by_reader.into_iter());
         debris.add(self.former_readers.into_iter().flat_map(|(_, readers)| readers));
         debris.add(self.stalled.into_iter());
-        debris.add(self.order.unsure.into_iter());
-        debris.add(self.order.exempt.into_iter());
         debris.add(self.timeouts.into_parts());
         debris.add(self.graces.into_parts());
     }

@@ -154,14 +154,21 @@ impl Waits {
         (count, hashes.filter_map(|hash| self.owner_with(hash)))
     }
 
-    /// The queues of keys that the owner with this hash holds.
-    pub(super) fn held_by(&self, hash: u64) -> impl Iterator<Item = u32> {
+    /// Whether any owner can be waiting for `owner`, as far as this is known in O(1).
+    pub fn can_be_awaited(&self, owner: &[u8]) -> bool {
+        !self.waiters.is_empty()
+            && (self.party_of(owner).is_some() || self.queues_held_by(owner).next().is_some())
+    }
+
+    /// The queues of keys that `owner` holds.
+    pub(crate) fn queues_held_by(&self, owner: &[u8]) -> impl Iterator<Item = u32> {
+        let hash = hash_owner(self.keys, owner);
         let reads = self.by_reader.range((hash, 0)..=(hash, u32::MAX));
         self.held_alone_by(hash).chain(reads.map(|&(_, queue)| queue))
     }
 
     /// Whether the owner with this hash holds the key of a queue.
-    pub(super) fn is_held_by(&self, queue: u32, hash: u64) -> bool {
+    fn is_held_by(&self, queue: u32, hash: u64) -> bool {
         self.queues.get(queue).is_some_and(|queue| {
             let reads = || queue.more.as_ref().is_some_and(|more| more.readers.contains(&hash));
             hash != 0 && (queue.holder == hash || reads())
@@ -200,11 +207,9 @@ impl Waits {
         }
         if old != 0 {
             self.unlink_holder(id, old);
-            self.holds_no_more(id, old);
         }
         if holder != 0 {
             self.link_holder(id, holder);
-            self.came_to_hold(id, holder);
         }
     }
 
@@ -248,7 +253,6 @@ impl Waits {
         let Some(queue) = self.queues.get_mut(id) else { return };
         if queue.more.get_or_insert_default().readers.insert(reader) {
             self.by_reader.insert((reader, id));
-            self.came_to_hold(id, reader);
         }
     }
 

@@ -1,7 +1,6 @@
 //! The waiters of each owner, in all queues.
 
 use super::Waits;
-use super::order::LOWEST;
 use crate::buckets::Chain;
 use crate::queues::waiter::{HashKeys, Waiter};
 use crate::slab::{NIL, Slab};
@@ -11,10 +10,8 @@ use core::num::NonZeroU32;
 /// An owner that has waiters.
 #[derive(Debug)]
 pub(super) struct Party {
-    /// Its rank in the order of waiting owners.
-    pub(super) level: i64,
     /// Its first waiter: the others are linked to it.
-    pub(super) eldest: u32,
+    eldest: u32,
     /// Number of its waiters.
     places: NonZeroU32,
     /// The next entry of its bucket in the table of owners.
@@ -24,17 +21,27 @@ pub(super) struct Party {
 impl Waits {
     /// The waiters of `owner` in all queues.
     pub fn places_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (u32, &Waiter)> {
-        self.places_of(self.party_of(owner).unwrap_or(NIL))
-    }
-
-    pub(super) fn places_of(&self, party: u32) -> impl Iterator<Item = (u32, &Waiter)> {
-        let mut slot = self.parties.get(party).map_or(NIL, |party| party.eldest);
+        let party = self.party_of(owner).and_then(|party| self.parties.get(party));
+        let mut slot = party.map_or(NIL, |party| party.eldest);
         core::iter::from_fn(move || {
             let here = slot;
             let waiter = self.waiters.get(here)?;
             slot = waiter.younger;
             Some((here, waiter))
         })
+    }
+
+    /// Whether `owner` has a waiter anywhere.
+    pub fn waits_anywhere(&self, owner: &[u8]) -> bool {
+        self.party_of(owner).is_some()
+    }
+
+    /// Whether a waiter can be part of a cycle of waits while its wait lasts: not if it is for permits, or takes any of
+    /// several keys.
+    pub fn can_close_a_cycle(&self, waiter: &Waiter) -> bool {
+        waiter.ask.want.can_lock_up()
+            && !self.is_gone(waiter)
+            && self.group(waiter.group).is_none_or(|group| !group.takes_any)
     }
 
     /// Whether the owner of a waiter has another one elsewhere.
@@ -52,7 +59,8 @@ impl Waits {
         self.plural.iter().filter_map(|&party| self.name_of(party))
     }
 
-    pub(super) fn party_of(&self, owner: &[u8]) -> Option<u32> {
+    /// The number of an owner that waits anywhere.
+    pub(crate) fn party_of(&self, owner: &[u8]) -> Option<u32> {
         if self.by_name.is_empty() {
             return None;
         }
@@ -60,17 +68,11 @@ impl Waits {
         self.by_name.find(hash_owner(self.keys, owner), same, |party| self.next_by_name(party))
     }
 
-    /// The party whose owner has this hash.
-    pub(super) fn party_with(&self, hash: u64) -> Option<u32> {
-        let same = |party| self.hash_of(party) == hash;
-        self.by_name.find(hash, same, |party| self.next_by_name(party))
-    }
-
     fn next_by_name(&self, party: u32) -> u32 {
         self.parties.get(party).map_or(NIL, |party| party.next_by_name)
     }
 
-    pub(super) fn hash_of(&self, party: u32) -> u64 {
+    fn hash_of(&self, party: u32) -> u64 {
         self.name_of(party).map_or(0, |name| hash_owner(self.keys, name))
     }
 
@@ -79,7 +81,8 @@ impl Waits {
         if self.by_name.is_empty() || hash == 0 {
             return None;
         }
-        self.name_of(self.party_with(hash)?)
+        let same = |party| self.hash_of(party) == hash;
+        self.name_of(self.by_name.find(hash, same, |party| self.next_by_name(party))?)
     }
 
     fn name_of(&self, party: u32) -> Option<&[u8]> {
@@ -146,13 +149,11 @@ impl Waits {
             let mut parties = ByName { keys, parties: &mut self.parties, waiters };
             self.by_name.remove(&mut parties, owner, party);
             self.parties.remove(party);
-            self.trust(party);
         }
     }
 
     fn add_party(&mut self, slot: u32, owner: &[u8]) -> u32 {
-        let party =
-            Party { level: LOWEST, eldest: slot, places: NonZeroU32::MIN, next_by_name: NIL };
+        let party = Party { eldest: slot, places: NonZeroU32::MIN, next_by_name: NIL };
         let id = self.parties.insert(party);
         let (keys, waiters) = (self.keys, &self.waiters);
         let mut parties = ByName { keys, parties: &mut self.parties, waiters };
@@ -228,6 +229,6 @@ mod tests {
 
     #[test]
     fn an_owner_costs_no_more_than_the_memory_account_assumes() {
-        assert_eq!(size_of::<Option<Party>>(), 24);
+        assert_eq!(size_of::<Option<Party>>(), 12);
     }
 }

@@ -111,6 +111,15 @@ impl Want {
     pub fn can_lock_up(self) -> bool {
         matches!(self, Self::Lock | Self::Rw(_))
     }
+
+    /// Whether a waiter queued for this keeps its position when it asks again for `want`.
+    pub fn keeps_place_for(self, want: Self) -> bool {
+        match (self, want) {
+            (Self::Permits { count: has, .. }, Self::Permits { count, .. }) => count <= has,
+            (Self::Rw(has), Self::Rw(mode)) => has == mode,
+            _ => true,
+        }
+    }
 }
 
 /// The arguments of a waiter's call.
@@ -167,8 +176,6 @@ pub struct Newcomer {
     pub presence: Presence,
     /// Its position.
     pub rank: Rank,
-    /// Its owner can wait forever here; not if it takes any of several keys.
-    pub counts: bool,
 }
 
 /// One waiter.
@@ -197,8 +204,6 @@ pub struct Waiter {
     pub(crate) party: u32,
     /// The next waiter of its bucket in the table by queue and owner.
     pub(crate) next_place: u32,
-    /// It is part of the order of waiting owners.
-    pub(crate) counts: bool,
 }
 
 impl Deref for Waiter {

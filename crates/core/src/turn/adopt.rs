@@ -173,7 +173,7 @@ impl Machine {
         let queue = self.waits.queue(backlog.queue)?;
         let (db, name) = (queue.db, queue.name.clone());
         let (client, rank) = (NO_CLIENT, Rank::Saved(seq, hint));
-        let newcomer = Newcomer { entry, client, presence, rank, counts: true };
+        let newcomer = Newcomer { entry, client, presence, rank };
         Some(self.waits.join(Key { db, name: &name }, Kind::Fair, newcomer))
     }
 

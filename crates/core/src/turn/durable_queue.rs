@@ -156,7 +156,6 @@ impl Machine {
                 client: NO_CLIENT,
                 presence: Presence::Absent { until: from + grace_ms },
                 rank: Rank::Numbered(seq),
-                counts: true,
             };
             let slot = self.waits.join(step.key, Kind::Fair, newcomer);
             let new_seq = self.waits.get(slot).map_or(seq, |waiter| waiter.seq);

@@ -49,13 +49,8 @@ impl Machine {
                 self.waits.take_over(slot, turn.caller.client, presence, entry.ask.clone());
                 slot
             } else {
-                let newcomer = Newcomer {
-                    entry,
-                    client: turn.caller.client,
-                    presence,
-                    rank: Rank::Last,
-                    counts: !takes_any,
-                };
+                let newcomer =
+                    Newcomer { entry, client: turn.caller.client, presence, rank: Rank::Last };
                 self.waits.join(key, Kind::Lock, newcomer)
             };
             turn.fx.note(key, Event::Wait);

@@ -2,7 +2,7 @@
 
 mod cost;
 mod graph;
-mod order;
 mod random;
 mod rings;
 mod scene;
+mod sides;

@@ -1,0 +1,57 @@
+//! Bounds the work of the deadlock check of one call. A call that exceeds the bound waits without a complete check.
+
+/// Budget of a call for one key: a millisecond or two where nothing is in the processor's caches, else much less.
+const FOR_A_CALL: usize = 4_096;
+
+/// Additional budget for each further key that the call names.
+const FOR_A_KEY: usize = 4;
+
+/// A number of looks. Each waiter, hold or owner inspected costs one.
+#[derive(Debug)]
+pub(super) struct Budget {
+    most: usize,
+    left: usize,
+    is_cut: bool,
+}
+
+impl Budget {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, left: most, is_cut: false }
+    }
+
+    /// The budget of a call for `keys` keys.
+    pub(super) fn of_call(keys: usize) -> Self {
+        Self::new(FOR_A_CALL + keys.saturating_sub(1) * FOR_A_KEY)
+    }
+
+    /// Spends `looks`. `false` if less than that is left: then the check is cut, and nothing more can be spent.
+    pub(super) fn spend(&mut self, looks: usize) -> bool {
+        self.is_cut |= self.left < looks;
+        self.left = self.left.saturating_sub(looks);
+        !self.is_cut
+    }
+
+    /// Whether more was asked for than was left.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Looks that are left.
+    pub(super) fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Looks spent so far.
+    pub(super) fn spent(&self) -> usize {
+        self.most - self.left
+    }
+
+    /// Runs a phase that may spend at most `most` of what is left. If the phase exceeds its share, the next phase still
+    /// runs.
+    pub(super) fn phase<R>(&mut self, most: usize, phase: impl FnOnce(&mut Budget) -> R) -> R {
+        let mut part = Budget::new(most.min(self.left));
+        let result = phase(&mut part);
+        self.left -= part.spent();
+        result
+    }
+}

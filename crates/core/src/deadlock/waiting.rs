@@ -1,0 +1,119 @@
+//! The owners that wait for the caller, directly or through others.
+
+use super::budget::Budget;
+use super::holders::{Target, has_it};
+use crate::machine::Machine;
+use crate::queues::Waits;
+use crate::store::Slot;
+use crate::turn::Turn;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// A set of owners that contains all that wait for the caller. Where it is not sure whether a wait exists, it assumes
+/// one: every waiter that can wait forever waits for all waiters in front of it and for all holders of the key.
+pub(super) struct Waiting {
+    /// A waiter of each owner, by number of the owner.
+    owners: BTreeMap<u32, u32>,
+    /// The waiters of owners that were found and not followed yet.
+    open: Vec<u32>,
+    /// Queues with the sequence number from which on all waiters have been found.
+    found: BTreeMap<u32, u64>,
+}
+
+impl Waiting {
+    /// The owners that wait for `owner`, and those in `behind`: the queue whose front it joins. `None` if the budget
+    /// ends first.
+    pub(super) fn on(
+        waits: &Waits,
+        owner: &[u8],
+        behind: Option<u32>,
+        budget: &mut Budget,
+    ) -> Option<Self> {
+        let mut waiting =
+            Self { owners: BTreeMap::new(), open: Vec::new(), found: BTreeMap::new() };
+        if let Some(queue) = behind.and_then(|queue| waits.queue(queue)) {
+            waiting.add_from(waits, queue.head, budget)?;
+        }
+        waiting.add_waiters_for(waits, owner, budget)?;
+        while let Some(slot) = waiting.open.pop() {
+            let owner = waits.get(slot).map(|waiter| &waiter.owner)?;
+            waiting.add_waiters_for(waits, owner, budget)?;
+        }
+        Some(waiting)
+    }
+
+    /// Whether the owner with this number is one of them.
+    pub(super) fn contains(&self, party: u32) -> bool {
+        self.owners.contains_key(&party)
+    }
+
+    /// Whether a call of `caller` would wait for any of them, or may: also `true` if the budget ends first.
+    pub(super) fn meets<'k>(
+        &self,
+        machine: &Machine,
+        turn: &mut Turn<'_>,
+        caller: &[u8],
+        mut targets: impl Iterator<Item = Target<'k>>,
+        budget: &mut Budget,
+    ) -> bool {
+        let waits = machine.waits();
+        let owners = self.owners.values().filter_map(|&slot| waits.get(slot));
+        targets.any(|target| {
+            let resource = match turn.keys.get(target.key) {
+                Slot::Here(resource) => Some(&*resource),
+                _ => None,
+            };
+            let has_it = |resource| has_it(machine, resource, turn.now, caller, target.want);
+            if resource.is_some_and(has_it) {
+                // The caller does not wait for a key that it holds.
+                return false;
+            }
+            let queue = waits.queue_of(target.key);
+            owners.clone().any(|waiter| {
+                let holds = || resource.is_some_and(|r| r.holds_of(&waiter.owner).next().is_some());
+                let stands = || queue.is_some_and(|q| waits.place_of(q, &waiter.owner).is_some());
+                !budget.spend(1) || holds() || stands()
+            })
+        })
+    }
+
+    /// Adds the owners that wait for `owner` directly.
+    fn add_waiters_for(&mut self, waits: &Waits, owner: &[u8], budget: &mut Budget) -> Option<()> {
+        for queue in waits.queues_held_by(owner) {
+            let head = waits.queue(queue).map(|queue| queue.head)?;
+            self.add_from(waits, head, budget)?;
+        }
+        for (_, place) in waits.places_of_owner(owner) {
+            self.add_from(waits, place.next, budget)?;
+        }
+        Some(())
+    }
+
+    /// Adds the owners in a queue from `slot` on.
+    fn add_from(&mut self, waits: &Waits, slot: u32, budget: &mut Budget) -> Option<()> {
+        if !budget.spend(1) {
+            return None;
+        }
+        let Some(first) = waits.get(slot) else { return Some(()) };
+        let end = self.found.get(&first.queue).copied().unwrap_or(u64::MAX);
+        if first.seq >= end {
+            return Some(());
+        }
+        self.found.insert(first.queue, first.seq);
+        let (mut slot, mut next) = (slot, Some(first));
+        while let Some(waiter) = next.filter(|waiter| waiter.seq < end) {
+            if !budget.spend(1) {
+                return None;
+            }
+            let is_new =
+                waits.can_close_a_cycle(waiter) && !self.owners.contains_key(&waiter.party);
+            if is_new {
+                self.owners.insert(waiter.party, slot);
+                self.open.push(slot);
+            }
+            slot = waiter.next;
+            next = waits.get(slot);
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,193 @@
+//! The search on both sides of the caller: the shorter side decides, and no cycle is missed.
+
+use super::scene::{Ask, At, Came, NOW, Scene};
+use dlock_core::kind::Kind;
+use dlock_wire::request::Mode;
+
+/// Holds keys, and waits for nothing.
+const REST: usize = 9_999;
+
+fn lock(number: usize) -> Ask {
+    Ask::One(At(Kind::Lock, number))
+}
+
+fn rw(mode: Mode) -> Ask {
+    Ask::Rw(At(Kind::Rw, 0), mode)
+}
+
+fn scene() -> Scene {
+    Scene::new(Vec::new())
+}
+
+fn holds(scene: &mut Scene, owner: usize, keys: impl IntoIterator<Item = usize>) {
+    for key in keys {
+        assert_eq!(scene.ask(owner, &lock(key), false), Came::Granted);
+    }
+}
+
+fn waits(scene: &mut Scene, owner: usize, key: usize) {
+    assert_eq!(scene.ask(owner, &lock(key), false), Came::Waits, "o{owner} for {key}");
+}
+
+/// Number of waiters inspected for the owner to wait for the key.
+fn cost(scene: &mut Scene, owner: usize, key: usize) -> u64 {
+    let before = scene.machine.searched();
+    waits(scene, owner, key);
+    is_sound(scene);
+    scene.machine.searched() - before
+}
+
+fn is_refused(scene: &mut Scene, owner: usize, ask: &Ask) {
+    let came = scene.ask(owner, ask, false);
+    assert!(matches!(came, Came::Deadlock(_)), "o{owner} for {ask:?}: {came:?}");
+}
+
+fn is_sound(scene: &mut Scene) {
+    assert_eq!(scene.machine.broken_invariant(&mut scene.keys, NOW), None);
+}
+
+/// Each owner holds its own key, and waits for that of the next; the last waits for that of `REST`.
+fn chain(scene: &mut Scene, owners: std::ops::Range<usize>) {
+    holds(scene, REST, [owners.end]);
+    for owner in owners.rev() {
+        holds(scene, owner, [owner]);
+        waits(scene, owner, owner + 1);
+    }
+}
+
+#[test]
+fn a_cycle_is_found_if_many_wait_for_the_caller() {
+    for is_holder in [true, false] {
+        let mut scene = scene();
+        holds(&mut scene, 0, [0]);
+        holds(&mut scene, if is_holder { 1 } else { REST }, [1]);
+        for owner in 1..=100 {
+            waits(&mut scene, owner, 0);
+        }
+        if !is_holder {
+            waits(&mut scene, 1, 1);
+        }
+        is_refused(&mut scene, 0, &lock(1));
+        is_sound(&mut scene);
+    }
+}
+
+/// Owners 2 and 3 wait for owner 1, one after the other.
+fn with_two_waiters() -> Scene {
+    let mut scene = scene();
+    holds(&mut scene, 1, [9_001]);
+    holds(&mut scene, 2, [9_002]);
+    waits(&mut scene, 2, 9_001);
+    waits(&mut scene, 3, 9_002);
+    scene
+}
+
+#[test]
+fn a_caller_with_few_waiters_needs_no_search_ahead() {
+    let mut scene = with_two_waiters();
+    chain(&mut scene, 100..400);
+    let looked_at = cost(&mut scene, 1, 100);
+    assert!((4..20).contains(&looked_at), "{looked_at}");
+    is_refused(&mut scene, 399, &lock(9_002));
+}
+
+#[test]
+fn a_caller_that_waits_for_few_needs_no_search_back() {
+    let mut scene = scene();
+    holds(&mut scene, 1, [9_001]);
+    for owner in 1_000..2_000 {
+        waits(&mut scene, owner, 9_001);
+    }
+    chain(&mut scene, 100..105);
+    let looked_at = cost(&mut scene, 1, 100);
+    assert!((20..80).contains(&looked_at), "{looked_at}");
+    is_refused(&mut scene, 104, &lock(9_001));
+}
+
+#[test]
+fn a_caller_between_two_long_chains_is_checked_to_the_end() {
+    let mut scene = scene();
+    chain(&mut scene, 100..250);
+    chain(&mut scene, 1_000..1_150);
+    holds(&mut scene, 1, [1_151]);
+    // The first chain ends at owner 1, which waits for the second one: neither side is short.
+    scene.cancel(At(Kind::Lock, 250), 249);
+    waits(&mut scene, 249, 1_151);
+    let looked_at = cost(&mut scene, 1, 1_000);
+    assert!((450..2_000).contains(&looked_at), "{looked_at}");
+    assert_eq!(scene.machine.counters().deadlock_searches_cut, 0);
+    is_refused(&mut scene, 1_149, &lock(100));
+}
+
+#[test]
+fn owners_that_do_not_wait_for_the_caller_are_not_searched() {
+    for keys in [[100, 3], [3, 100]] {
+        let mut scene = scene();
+        // Owner 1 waits for a long chain, and for 2, which waits for the caller.
+        chain(&mut scene, 100..400);
+        holds(&mut scene, 0, [0]);
+        holds(&mut scene, 1, [1]);
+        waits(&mut scene, 2, 0);
+        holds(&mut scene, 2, [3]);
+        for key in keys {
+            waits(&mut scene, 1, key);
+        }
+        let before = scene.machine.searched();
+        is_refused(&mut scene, 0, &lock(1));
+        let looked_at = scene.machine.searched() - before;
+        assert!((3..80).contains(&looked_at), "{looked_at} for {keys:?}");
+    }
+}
+
+#[test]
+fn a_call_for_several_keys_waits_for_no_waiter_of_a_key_that_it_holds() {
+    let mut scene = with_two_waiters();
+    holds(&mut scene, REST, [9_003]);
+    // Owner 2 waits for owner 1 at a key of the call, and nowhere else.
+    let both = Ask::All([9_001, 9_003].map(|key| At(Kind::Lock, key)).into());
+    let before = scene.machine.searched();
+    assert_eq!(scene.ask(1, &both, true), Came::Waits);
+    let looked_at = scene.machine.searched() - before;
+    assert!(looked_at < 20, "{looked_at}");
+    is_sound(&mut scene);
+    is_refused(&mut scene, REST, &lock(9_002));
+}
+
+#[test]
+fn all_readers_count_however_many_they_are() {
+    for waiting in (0..3_000).step_by(250) {
+        let mut scene = scene();
+        holds(&mut scene, REST, [0]);
+        for reader in 0..3_000 {
+            assert_eq!(scene.ask(reader, &rw(Mode::Read), false), Came::Granted);
+        }
+        waits(&mut scene, waiting, 0);
+        is_refused(&mut scene, REST, &rw(Mode::Write));
+    }
+}
+
+#[test]
+fn all_that_a_search_looks_at_is_counted() {
+    let refused = |scene: &mut Scene, ask: &Ask| {
+        let before = scene.machine.searched();
+        is_refused(scene, REST, ask);
+        scene.machine.searched() - before
+    };
+    // A few for each link: where a count is left out, it is less than seven.
+    let mut links = scene();
+    chain(&mut links, 100..200);
+    let looked_at = refused(&mut links, &lock(100));
+    assert!((700..800).contains(&looked_at), "{looked_at}");
+    // The readers, and the waiters for READ.
+    for (holds_it, wants) in [(Mode::Read, Mode::Write), (Mode::Write, Mode::Read)] {
+        let mut crowd = scene();
+        holds(&mut crowd, REST, [0]);
+        assert_eq!(crowd.ask(1, &rw(holds_it), false), Came::Granted);
+        for reader in 2..200 {
+            crowd.ask(reader, &rw(Mode::Read), false);
+        }
+        waits(&mut crowd, 1, 0);
+        let looked_at = refused(&mut crowd, &rw(wants));
+        assert!((198..800).contains(&looked_at), "{looked_at} to {wants:?}");
+    }
+}
