@@ -100,7 +100,8 @@ fn look_at_next(
 pub fn refusal(
     ctx: Ctx<'_>,
     args: &Args<'_>,
-    (first, keys): (usize, &[&[u8]]),
+    first: usize,
+    keys: &[&[u8]],
 ) -> Option<&'static str> {
     if !shell::is_cluster() {
         return None;

@@ -42,7 +42,7 @@ fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
         _ => (0, slices.get(..1).unwrap_or_default()),
     };
     if keys.len() > 1
-        && let Some(error) = cluster::refusal(ctx, args, (first, keys))
+        && let Some(error) = cluster::refusal(ctx, args, first, keys)
     {
         return ctx.reply_error(error);
     }
@@ -96,7 +96,7 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, notify: Option<Channel<'_>>,
     if gate != Gate::Open && !is_unblock && shell::is_primary() {
         return ctx.reply_error("NOREPLICAS the server refuses writes now, so dlock does, too");
     }
-    tick::work_off_notices(ctx, Allowed { gate, scope });
+    tick::drain_notices(ctx, Allowed { gate, scope });
     shell::with_effects(|fx| {
         let asked = shell::with(|shell| {
             if shell.machine.role() == Role::Replica && !is_unblock {
@@ -171,7 +171,7 @@ fn catch_up(ctx: Ctx<'_>, (named, scope): Reached<'_>) {
     };
     if (!inbox::is_empty() || is_behind().is_some()) && may_write_in_reader(ctx, named) {
         let allowed = Allowed { gate: Gate::Open, scope };
-        tick::work_off_notices(ctx, allowed);
+        tick::drain_notices(ctx, allowed);
         if let Some(key) = is_behind() {
             tick::on_keys(ctx, allowed, |shell, turn| shell.machine.catch_up(turn, key));
         }
@@ -201,11 +201,11 @@ fn may_write_in_reader(ctx: Ctx<'_>, named: Named<'_>) -> bool {
 fn hear(ctx: Ctx<'_>) {
     let heard = shell::with(|shell| {
         let connections = shell.machine.connections();
-        if !connections.any_hung() {
+        if !connections.any_unresponsive() {
             return None;
         }
         let client = caller(ctx).client;
-        connections.is_hung(client).then_some(client)
+        connections.is_unresponsive(client).then_some(client)
     });
     if let Some(client) = heard.flatten() {
         inbox::push(Notice::Heard(client));

@@ -194,7 +194,7 @@ pub fn push(notice: Notice) {
     let first = INBOX.try_with(|inbox| {
         let first = inbox.is_empty();
         match notice {
-            Notice::Swapped { databases, .. } => push_swap(inbox, databases, notice),
+            Notice::Swapped { databases: (a, b), .. } => push_swap(inbox, a, b, notice),
             notice => inbox.push_back(notice),
         }
         NEWS.store(true, Relaxed);
@@ -229,7 +229,7 @@ pub fn bring(value: Box<Value>) -> Option<Box<Value>> {
 }
 
 /// SWAPDB: notices about a value follow the value to its new database, and are processed after the swap.
-fn push_swap(inbox: &mut VecDeque<Notice>, (a, b): (u32, u32), swapped: Notice) {
+fn push_swap(inbox: &mut VecDeque<Notice>, a: u32, b: u32, swapped: Notice) {
     let (mut placed, others): (VecDeque<_>, _) =
         std::mem::take(inbox).into_iter().partition(|notice| {
             matches!(notice, Notice::Moved { .. } | Notice::Loaded { aside: false, .. })

@@ -235,7 +235,7 @@ impl Store for Keys<'_> {
             Some(Content::Here(index, resource)) if index == resource.kind() as usize => {
                 Slot::Here(resource)
             }
-            Some(Content::Foreign | Content::Here(..)) => Slot::Foreign,
+            Some(Content::WrongType | Content::Here(..)) => Slot::WrongType,
         }
     }
 

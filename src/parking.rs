@@ -82,7 +82,7 @@ pub fn unblocked(call: CallId) {
 }
 
 /// State of a call that has ended.
-pub enum Parted {
+pub enum Detached {
     /// The call was still waiting; its waiter must be removed.
     Waiting(WaiterId),
     /// The grant was being sent.
@@ -92,16 +92,16 @@ pub enum Parted {
 }
 
 /// Drops the handle of an ended call.
-pub fn part(call: CallId) -> Parted {
+pub fn part(call: CallId) -> Detached {
     let found = with(|parking| {
         let waiter = *parking.calls.get(&call)?;
         let Some(blocked) = parking.waiting.remove(&waiter) else {
-            return Some((None, Parted::Sent(waiter)));
+            return Some((None, Detached::Sent(waiter)));
         };
         parking.calls.remove(&call);
-        Some((Some(blocked), Parted::Waiting(waiter)))
+        Some((Some(blocked), Detached::Waiting(waiter)))
     });
-    let (blocked, parted) = found.flatten().unwrap_or((None, Parted::Unknown));
+    let (blocked, parted) = found.flatten().unwrap_or((None, Detached::Unknown));
     if let Some(blocked) = blocked {
         blocked.unblock_gone();
     }

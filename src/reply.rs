@@ -7,7 +7,7 @@ use dlock_core::machine::Machine;
 use dlock_core::op::family_of;
 use dlock_core::store::Store;
 use dlock_core::time::Now;
-use dlock_core::turn::Foreign;
+use dlock_core::turn::WrongType;
 use dlock_wire::reply::{ErrorCode, Info, PermitInfo, Shape, Sink, WaiterInfo, quote};
 use dlock_wire::request::Request;
 use dlock_wire::table::CommandId;
@@ -38,7 +38,7 @@ pub fn read(
     db: u32,
     id: CommandId,
     request: &Request<'_>,
-) -> Option<Result<View, Foreign>> {
+) -> Option<Result<View, WrongType>> {
     let kind = family_of(id)?;
     Some(match *request {
         Request::Info { key: name } => {

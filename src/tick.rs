@@ -15,7 +15,7 @@ use dlock_core::turn::Turn;
 use crate::ffi::{self, Alarm, Ctx, Mode, Verdict};
 use crate::inbox::{self, Batch, Load, Notice, Wait};
 use crate::keyspace::{Keys, Named, Scope};
-use crate::parking::{self, Parted};
+use crate::parking::{self, Detached};
 use crate::shell::{self, Shell};
 use crate::{cluster, perform, persist};
 
@@ -54,7 +54,7 @@ pub fn after_sleep(ctx: Ctx<'_>) {
     if !inbox::is_empty() {
         allowed.ask(ctx);
     }
-    work_off_notices(ctx, allowed);
+    drain_notices(ctx, allowed);
     run_due_work(ctx, now, &mut allowed);
     cluster::check(ctx, now);
     let _ = shell::with(|shell| {
@@ -122,7 +122,7 @@ pub fn ask_gate(ctx: Ctx<'_>) -> Gate {
 
 /// Processes the notices of callbacks, oldest first. Unless the gate is open, notices that need a write are deferred.
 /// A command in a cluster also defers notices about other keys.
-pub fn work_off_notices(ctx: Ctx<'_>, allowed: Allowed) {
+pub fn drain_notices(ctx: Ctx<'_>, allowed: Allowed) {
     if inbox::is_empty() {
         return;
     }
@@ -162,11 +162,11 @@ pub fn work_off_notices(ctx: Ctx<'_>, allowed: Allowed) {
         } else if matches!(notice, Notice::Forked) && ffi::avoid_replica_traffic() {
             batch.put_off(notice, Wait::Gate);
         } else {
-            work_off(ctx, allowed, notice, facts);
+            apply_notice(ctx, allowed, notice, facts);
         }
     }
     // Once for all notices: their number has no bound.
-    on_keys(ctx, allowed, |shell, turn| shell.machine.work_off_some(turn));
+    on_keys(ctx, allowed, |shell, turn| shell.machine.drain_some(turn));
 }
 
 /// Whether a notice is about keys that a command may not access. A notice that needs no key is never deferred, so
@@ -220,7 +220,7 @@ struct BatchFacts {
     swaps_before_replay: bool,
 }
 
-fn work_off(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFacts) {
+fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFacts) {
     match notice {
         Notice::ClientGone(client) => {
             client_gone(ctx, allowed, client);
@@ -229,20 +229,20 @@ fn work_off(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFacts) {
             shell.machine.mark_active(turn, client);
         }),
         Notice::HandleGone(call) => match parking::part(call) {
-            Parted::Waiting(waiter) => {
+            Detached::Waiting(waiter) => {
                 let _ = shell::with(|shell| {
                     if !has_grace(&shell.machine, waiter) {
                         shell.machine.withdraw(waiter);
                     }
                 });
             }
-            Parted::Sent(waiter)
+            Detached::Sent(waiter)
                 if allowed.gate == Gate::Open && allowed.scope == Scope::Everywhere =>
             {
                 undelivered(ctx, allowed, waiter);
             }
-            Parted::Sent(waiter) => inbox::push(Notice::Undelivered(waiter)),
-            Parted::Unknown => {}
+            Detached::Sent(waiter) => inbox::push(Notice::Undelivered(waiter)),
+            Detached::Unknown => {}
         },
         Notice::Undelivered(waiter) => undelivered(ctx, allowed, waiter),
         Notice::Unlinked { db, name, lost } => on_keys(ctx, allowed, |shell, turn| {

@@ -33,7 +33,7 @@ impl Stored {
         Box::into_raw(Box::new(Stored(UnsafeCell::new(value))))
     }
 
-    /// Looks at a value that the server passes to a callback; `None` while a handle has lent it out (then another
+    /// Snapshot at a value that the server passes to a callback; `None` while a handle has lent it out (then another
     /// module acts on the key in the middle of our call).
     ///
     /// # Safety
@@ -81,7 +81,7 @@ pub enum Content<'a> {
     /// Nothing.
     Missing,
     /// A value of a type that is not ours.
-    Foreign,
+    WrongType,
     /// A value of ours, with its type.
     Here(TypeIndex, &'a mut Value),
 }
@@ -99,7 +99,7 @@ pub struct KeyHandle<'a> {
 #[derive(Clone, Copy)]
 enum Held {
     Missing,
-    Foreign,
+    WrongType,
     Ours(TypeIndex, NonNull<Stored>),
 }
 
@@ -132,14 +132,14 @@ impl<'a> KeyHandle<'a> {
                 return if i64::from(kind) == raw::REDISMODULE_KEYTYPE_EMPTY as i64 {
                     Held::Missing
                 } else {
-                    Held::Foreign
+                    Held::WrongType
                 };
             }
             let Some(index) = datatype::index_of(kind) else {
-                return Held::Foreign;
+                return Held::WrongType;
             };
             let value = api!(RedisModule_ModuleTypeGetValue(self.raw));
-            NonNull::new(value.cast()).map_or(Held::Foreign, |value| Held::Ours(index, value))
+            NonNull::new(value.cast()).map_or(Held::WrongType, |value| Held::Ours(index, value))
         }
     }
 
@@ -148,7 +148,7 @@ impl<'a> KeyHandle<'a> {
         if let Held::Ours(_, stored) = self.content {
             if !LENT.load(Ordering::Relaxed).is_null() {
                 // Another handle has lent it: this one must not end that loan.
-                self.content = Held::Foreign;
+                self.content = Held::WrongType;
                 super::broken("a key was opened while another one was open");
             }
             LENT.store(stored.as_ptr(), Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl<'a> KeyHandle<'a> {
     pub fn content(&mut self) -> Content<'_> {
         match self.content {
             Held::Missing => Content::Missing,
-            Held::Foreign => Content::Foreign,
+            Held::WrongType => Content::WrongType,
             Held::Ours(index, stored) => {
                 // SAFETY: lent to this handle alone, and `&mut self` makes this the only reference.
                 let value = unsafe { &mut *(*stored.as_ptr()).0.get() };
@@ -203,7 +203,7 @@ impl<'a> KeyHandle<'a> {
             return false;
         }
         self.content =
-            NonNull::new(stored).map_or(Held::Foreign, |stored| Held::Ours(index, stored));
+            NonNull::new(stored).map_or(Held::WrongType, |stored| Held::Ours(index, stored));
         self.lend();
         true
     }

@@ -283,7 +283,8 @@ fn a_hold_that_cannot_be_is_refused(family: Family) {
             hold.extras_mut().notify = Notify::Channel(long(1 - over).into());
         }),
         ("tie", &|hold, over| {
-            hold.extras_mut().tie.as_mut().expect("a tie").ms = 31_536_000_000 + u64::from(over);
+            hold.extras_mut().binding.as_mut().expect("a tie").ms =
+                31_536_000_000 + u64::from(over);
         }),
         ("ids", &|hold, over| {
             let ids = b"\x01a".repeat(8 + over as usize);

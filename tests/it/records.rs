@@ -87,8 +87,8 @@ fn hold_in_words(hold: &Hold) -> String {
     if let Some(extras) = &hold.extras {
         write_channel(&extras.notify, &mut text);
     }
-    if let Some(tie) = hold.tie() {
-        let _ = write!(text, " tied {}", tie.ms);
+    if let Some(binding) = hold.binding() {
+        let _ = write!(text, " tied {}", binding.ms);
     }
     if let Some(unclaimed) = hold.unclaimed() {
         let _ = write!(text, " unclaimed {}", unclaimed.claim_ms);

@@ -2,17 +2,17 @@
 
 use crate::effects::Outcome;
 use crate::ids::HoldId;
-use crate::queues::waiter::Want;
+use crate::queues::waiter::Demand;
 use crate::time::Millis;
 use alloc::format;
 use alloc::string::String;
 use dlock_wire::reply::ErrorCode;
 
 /// The answer to the owner of a new hold.
-pub(crate) fn granted(id: HoldId, token: u64, want: Want) -> Outcome {
-    match want {
-        Want::Permits { .. } => Outcome::Permit(id.to_be_bytes()),
-        Want::Lock | Want::Rw(_) | Want::Taken(_) | Want::Open => Outcome::Token(token),
+pub(crate) fn granted(id: HoldId, token: u64, demand: Demand) -> Outcome {
+    match demand {
+        Demand::Permits { .. } => Outcome::Permit(id.to_be_bytes()),
+        Demand::Lock | Demand::Rw(_) | Demand::Taken(_) | Demand::Open => Outcome::Token(token),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the machine knows of connections: the waiters and bindings that end with each of them.
 
-use crate::ids::{EntryId, HoldId};
+use crate::ids::{HoldId, KeyId};
 use crate::queues::waiter::HashKeys;
 use crate::state::debris::Debris;
 use crate::time::LeaseInstant;
@@ -17,16 +17,16 @@ pub struct Connection {
     /// The waiter slot of its blocked call, if any.
     pub parked: Option<u32>,
     /// The holds bound to it, by key.
-    pub ties: BTreeSet<(EntryId, HoldId)>,
+    pub bindings: BTreeSet<(KeyId, HoldId)>,
     /// It let a grant expire unclaimed and sent nothing since: its waiters are skipped.
-    pub hung: bool,
+    pub unresponsive: bool,
     /// Time at which it closed; what it had is being processed.
     pub gone_at: Option<LeaseInstant>,
 }
 
 impl Connection {
     fn is_idle(&self) -> bool {
-        self.places.is_empty() && self.ties.is_empty()
+        self.places.is_empty() && self.bindings.is_empty()
     }
 }
 
@@ -41,9 +41,9 @@ pub enum LeftBehind {
         at: LeaseInstant,
     },
     /// A hold bound to it.
-    Tie {
+    Binding {
         /// The key.
-        entry: EntryId,
+        entry: KeyId,
         /// Which of its holds.
         id: HoldId,
         /// Time at which the connection closed.
@@ -55,9 +55,9 @@ pub enum LeftBehind {
 #[derive(Debug)]
 pub struct Connections {
     known: HashMap<u64, Connection, HashKeys>,
-    hung: usize,
+    unresponsive: usize,
     /// Number of times that skipped waiters became active again.
-    times_heard: u64,
+    activations: u64,
     /// Closed connections that still have something.
     departed: VecDeque<u64>,
 }
@@ -67,8 +67,8 @@ impl Connections {
     pub fn new(keys: HashKeys) -> Self {
         Self {
             known: HashMap::with_hasher(keys),
-            hung: 0,
-            times_heard: 0,
+            unresponsive: 0,
+            activations: 0,
             departed: VecDeque::new(),
         }
     }
@@ -94,9 +94,9 @@ impl Connections {
             && connection.gone_at.is_none()
         {
             connection.gone_at = Some(at);
-            let was_hung = core::mem::take(&mut connection.hung);
-            self.hung -= usize::from(was_hung);
-            self.times_heard += u64::from(was_hung);
+            let was_unresponsive = core::mem::take(&mut connection.unresponsive);
+            self.unresponsive -= usize::from(was_unresponsive);
+            self.activations += u64::from(was_unresponsive);
             self.departed.push_back(client);
         }
     }
@@ -120,12 +120,12 @@ impl Connections {
     }
 
     /// The holds of a key that are bound to closed connections, and the times at which these closed.
-    pub fn departed_ties(&self, entry: EntryId) -> impl Iterator<Item = (HoldId, LeaseInstant)> {
+    pub fn departed_bindings(&self, entry: KeyId) -> impl Iterator<Item = (HoldId, LeaseInstant)> {
         let range = (entry, 0)..=(entry, HoldId::MAX);
         self.departed.iter().filter_map(|client| self.known.get(client)).flat_map(
             move |connection| {
-                let ties = connection.ties.range(range.clone());
-                ties.filter_map(|&(_, id)| Some((id, connection.gone_at?)))
+                let bindings = connection.bindings.range(range.clone());
+                bindings.filter_map(|&(_, id)| Some((id, connection.gone_at?)))
             },
         )
     }
@@ -139,8 +139,8 @@ impl Connections {
                 if let Some(slot) = connection.places.pop_first() {
                     return Some(LeftBehind::Place { slot, at });
                 }
-                if let Some((entry, id)) = connection.ties.pop_first() {
-                    return Some(LeftBehind::Tie { entry, id, at });
+                if let Some((entry, id)) = connection.bindings.pop_first() {
+                    return Some(LeftBehind::Binding { entry, id, at });
                 }
                 self.known.remove(&client);
             }
@@ -152,20 +152,20 @@ impl Connections {
     /// Takes all of them away.
     #[must_use]
     pub fn take_all(&mut self) -> Self {
-        let fresh = Self { times_heard: self.times_heard + 1, ..Self::new(*self.known.hasher()) };
+        let fresh = Self { activations: self.activations + 1, ..Self::new(*self.known.hasher()) };
         core::mem::replace(self, fresh)
     }
 
     /// All that was known, to be freed piece by piece.
     pub(crate) fn into_debris(self, debris: &mut Debris) {
         debris.add(self.known.into_values().flat_map(|connection| {
-            let ties = connection.ties.into_iter().map(drop);
-            connection.places.into_iter().map(drop).chain(ties).chain(once(()))
+            let bindings = connection.bindings.into_iter().map(drop);
+            connection.places.into_iter().map(drop).chain(bindings).chain(once(()))
         }));
     }
 
     /// Notes a waiter of `client`.
-    pub fn add_place(&mut self, client: u64, waiter: u32, parked: bool) {
+    pub fn add_waiter(&mut self, client: u64, waiter: u32, parked: bool) {
         let connection = self.known.entry(client).or_default();
         connection.places.insert(waiter);
         if parked {
@@ -183,7 +183,7 @@ impl Connections {
     }
 
     /// A waiter of `client` is removed.
-    pub fn remove_place(&mut self, client: u64, waiter: u32) {
+    pub fn remove_waiter(&mut self, client: u64, waiter: u32) {
         self.unpark(client, waiter);
         self.update(client, |connection| {
             connection.places.remove(&waiter);
@@ -191,23 +191,23 @@ impl Connections {
     }
 
     /// Notes a hold bound to `client`.
-    pub fn tie(&mut self, client: u64, entry: EntryId, id: HoldId) {
-        self.known.entry(client).or_default().ties.insert((entry, id));
+    pub fn bind(&mut self, client: u64, entry: KeyId, id: HoldId) {
+        self.known.entry(client).or_default().bindings.insert((entry, id));
     }
 
     /// The hold is no longer bound to `client`.
-    pub fn untie(&mut self, client: u64, entry: EntryId, id: HoldId) {
+    pub fn unbind(&mut self, client: u64, entry: KeyId, id: HoldId) {
         self.update(client, |connection| {
-            connection.ties.remove(&(entry, id));
+            connection.bindings.remove(&(entry, id));
         });
     }
 
     /// The connection let a grant expire. Returns whether it was responsive before.
-    pub fn mark_hung(&mut self, client: u64) -> bool {
+    pub fn mark_unresponsive(&mut self, client: u64) -> bool {
         match self.known.get_mut(&client) {
-            Some(connection) if !connection.hung => {
-                connection.hung = true;
-                self.hung += 1;
+            Some(connection) if !connection.unresponsive => {
+                connection.unresponsive = true;
+                self.unresponsive += 1;
                 true
             }
             _ => false,
@@ -215,15 +215,15 @@ impl Connections {
     }
 
     /// The connection is active. Returns whether its waiters were skipped before.
-    pub fn rouse(&mut self, client: u64) -> bool {
-        if self.hung == 0 {
+    pub fn mark_active(&mut self, client: u64) -> bool {
+        if self.unresponsive == 0 {
             return false;
         }
         match self.known.get_mut(&client) {
-            Some(connection) if connection.hung => {
-                connection.hung = false;
-                self.hung -= 1;
-                self.times_heard += 1;
+            Some(connection) if connection.unresponsive => {
+                connection.unresponsive = false;
+                self.unresponsive -= 1;
+                self.activations += 1;
                 true
             }
             _ => false,
@@ -231,29 +231,26 @@ impl Connections {
     }
 
     /// Changes whenever the waiters of a connection are no longer skipped.
-    pub fn times_heard(&self) -> u64 {
-        self.times_heard
+    pub fn activations(&self) -> u64 {
+        self.activations
     }
 
     /// Whether the waiters of any connection are skipped.
-    pub fn any_hung(&self) -> bool {
-        self.hung > 0
+    pub fn any_unresponsive(&self) -> bool {
+        self.unresponsive > 0
     }
 
     /// Whether the waiters of `client` are skipped.
-    pub fn is_hung(&self, client: u64) -> bool {
-        self.hung > 0 && self.known.get(&client).is_some_and(|connection| connection.hung)
+    pub fn is_unresponsive(&self, client: u64) -> bool {
+        self.unresponsive > 0
+            && self.known.get(&client).is_some_and(|connection| connection.unresponsive)
     }
 
     /// The first binding of `client` after another one, or from the beginning.
-    pub fn tie_after(
-        &self,
-        client: u64,
-        last: Option<(EntryId, HoldId)>,
-    ) -> Option<(EntryId, HoldId)> {
-        let ties = &self.known.get(&client)?.ties;
+    pub fn tie_after(&self, client: u64, last: Option<(KeyId, HoldId)>) -> Option<(KeyId, HoldId)> {
+        let bindings = &self.known.get(&client)?.bindings;
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);
-        ties.range((from, Bound::Unbounded)).next().copied()
+        bindings.range((from, Bound::Unbounded)).next().copied()
     }
 
     /// All connections, in no particular order.
@@ -265,7 +262,7 @@ impl Connections {
         if let Some(connection) = self.known.get_mut(&client) {
             change(connection);
             if connection.is_idle() && connection.gone_at.is_none() {
-                self.hung -= usize::from(connection.hung);
+                self.unresponsive -= usize::from(connection.unresponsive);
                 self.known.remove(&client);
             }
         }

@@ -11,7 +11,8 @@
 //! Only a search forward finds a cycle, and its text is the proof. A check that exceeds its budget proves nothing: the
 //! call waits.
 //!
-//! The graph is read from the queues, which know the holders of their keys ([`crate::queues::Waits::note_holders`]).
+//! The graph is read from the queues, which know the holders of their keys
+//! ([`crate::queues::WaitQueues::note_holders`]).
 //! Only keys that the call names are read: in a cluster a command may touch no others. So an expired lease counts until
 //! the machine has ended it. An owner waits for the holders that keep it from the key, and for every owner in front of
 //! it in the queue. The search goes depth first from the caller and looks for the caller (Knuth, TAOCP 7.4.1; any cycle
@@ -28,7 +29,7 @@ mod waiting;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::Want;
+use crate::queues::waiter::Demand;
 use crate::slab::NIL;
 use crate::store::Slot;
 use crate::time::Now;
@@ -52,29 +53,33 @@ const ROUNDS: [Round; 2] =
 impl Machine {
     /// The text of the cycle that `owner` would close by waiting for `key`. `None` if there is none, or if the budget
     /// ends first.
-    pub(crate) fn circle(
+    pub(crate) fn cycle(
         &mut self,
         turn: &mut Turn<'_>,
         (kind, key): (Kind, Key<'_>),
-        (owner, want): (&[u8], Want),
+        (owner, demand): (&[u8], Demand),
     ) -> Option<String> {
         if !self.waits.can_be_awaited(owner) {
             return None;
         }
         let goes_first = match turn.keys.get(key) {
             Slot::Here(resource) if resource.kind() == kind => {
-                if has_it(self, resource, turn.now, owner, want) {
+                if has_it(self, resource, turn.now, owner, demand) {
                     return None;
                 }
-                goes_first(self, resource, turn.now, owner, want)
+                goes_first(self, resource, turn.now, owner, demand)
             }
             Slot::Missing if !self.is_awaited_as_another(kind, key) => false,
             // A call for a key of another type does not wait.
-            Slot::Here(_) | Slot::Missing | Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => {
+            Slot::Here(_)
+            | Slot::Missing
+            | Slot::WrongType
+            | Slot::Elsewhere
+            | Slot::OutOfReach => {
                 return None;
             }
         };
-        let target = Target { kind, key, want };
+        let target = Target { kind, key, demand };
         let how = self.would_wait(turn.now, target, owner, goes_first);
         if how.stays && how.is_old {
             // This call closes no new cycle.
@@ -94,7 +99,7 @@ impl Machine {
     }
 
     /// The same for a call that joins the queues of several locks.
-    pub(crate) fn circle_of_all<'k>(
+    pub(crate) fn cycle_of_all<'k>(
         &mut self,
         turn: &mut Turn<'_>,
         keys: impl Iterator<Item = Key<'k>> + Clone,
@@ -103,7 +108,7 @@ impl Machine {
         if !self.waits.can_be_awaited(owner) {
             return None;
         }
-        let targets = keys.map(|key| Target { kind: Kind::Lock, key, want: Want::Lock });
+        let targets = keys.map(|key| Target { kind: Kind::Lock, key, demand: Demand::Lock });
         let mut budget = Budget::of_call(targets.clone().count());
         let found = self.check(turn, owner, &targets, None, &mut budget, &|turn, search| {
             search.for_all(turn, targets.clone())
@@ -153,11 +158,11 @@ impl Machine {
 
     /// How a call with BLOCK or QUEUE would wait.
     fn would_wait(&self, now: Now, target: Target<'_>, owner: &[u8], goes_first: bool) -> Wait<'_> {
-        let slot = self.waits().place_at(target.key, owner);
+        let slot = self.waits().waiter_at(target.key, owner);
         let place = slot.and_then(|slot| Some((slot, self.waits().get(slot)?)));
         let stays = place.is_some_and(|(_, place)| {
             let stands_well = !goes_first || place.prev == NIL;
-            stands_well && place.ask.want.keeps_place_for(target.want)
+            stands_well && place.ask.demand.keeps_place_for(target.demand)
         });
         let is_old = place.is_some_and(|(_, place)| !search::is_out_of_this(self, place, now));
         Wait { goes_first, place, stays, is_old }

@@ -14,7 +14,7 @@ use dlock_wire::request::Mode;
 
 impl Machine {
     /// Ends the holds of a key that have expired, and hands off.
-    pub(crate) fn end_what_is_due(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn end_expired(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         if !self.regime.may_end() {
             return;
         }
@@ -30,16 +30,16 @@ impl Machine {
                     }
                     step.dirty = true;
                 }
-                Ending::Hold(id) => self.end_lapsed(step, resource, id),
+                Ending::Hold(id) => self.end_expired_hold(step, resource, id),
                 Ending::Latch => self.expire_latch(step, resource),
             }
         }
         if ended > 0 {
-            self.hand_on(step, resource);
+            self.hand_off(step, resource);
         }
     }
 
-    fn end_lapsed(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId) {
+    fn end_expired_hold(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId) {
         let end = match resource.hold(id) {
             Some(hold) if hold.unclaimed().is_some() => End::Unclaimed,
             Some(hold) if hold.is_cut() => End::Disconnected,
@@ -50,7 +50,7 @@ impl Machine {
 
     /// Ends one expired hold. A step ends only some of very many holds that have expired or lost their connection. It
     /// never leaves out the holds that its call names: a call never works on an expired hold.
-    pub(crate) fn end_if_due(
+    pub(crate) fn end_if_expired(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
@@ -63,14 +63,14 @@ impl Machine {
         }
         let mut ended = false;
         for id in about(resource) {
-            self.cut_if_gone(step, resource, id);
+            self.shorten_if_gone(step, resource, id);
             if resource.hold(id).is_some_and(|hold| hold.deadline <= step.lease) {
-                self.end_lapsed(step, resource, id);
+                self.end_expired_hold(step, resource, id);
                 ended = true;
             }
         }
         if ended {
-            self.hand_on(step, resource);
+            self.hand_off(step, resource);
         }
         if step.granted {
             // Noted as a record of its own: the verb may end this hold again, and its token must not be lost.
@@ -86,9 +86,9 @@ impl Machine {
         id: HoldId,
         end: End,
     ) {
-        let entry = resource.entry;
+        let entry = resource.key_id;
         let Some(hold) = resource.take_hold(id) else { return };
-        self.untie((entry, id), &hold);
+        self.unbind((entry, id), &hold);
         step.dirty = true;
         if end != End::Returned {
             self.spend_hold(step, (resource.kind(), id), &hold, end);
@@ -116,10 +116,10 @@ impl Machine {
         if end == End::Unclaimed
             && let Some(unclaimed) = hold.unclaimed()
         {
-            self.pass_over(unclaimed.client);
+            self.skip_waiters_of(unclaimed.client);
         }
         if resource.kind() == Kind::Lock {
-            self.no_longer_ready(step.key, &hold.owner);
+            self.no_longer_grantable(step.key, &hold.owner);
         }
         let delay_ms = self.settings.lock_delay_ms;
         let delays = matches!(end, End::Expired | End::Disconnected | End::Broken);
@@ -133,10 +133,10 @@ impl Machine {
 
     /// A connection let a grant expire: its waiters are skipped. Where several waiters can be served at once, that may
     /// let in those behind. A lock for one holder stays as it is.
-    fn pass_over(&mut self, client: u64) {
-        if !self.connections.mark_hung(client) {
+    fn skip_waiters_of(&mut self, client: u64) {
+        if !self.connections.mark_unresponsive(client) {
             return;
         }
-        self.stall_places_of(client, true);
+        self.mark_queues_dirty(client, true);
     }
 }

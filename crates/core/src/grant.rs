@@ -7,11 +7,11 @@
 use crate::answers::{granted, grants_are_closed, tokens_used_up};
 use crate::bytes::Owner;
 use crate::effects::{Event, Outcome};
-use crate::ids::{ALONE, EntryId, HoldId};
+use crate::ids::{ALONE, HoldId, KeyId};
 use crate::kind::Kind;
-use crate::machine::{Grip, Machine};
+use crate::machine::{HoldRef, Machine};
 use crate::pending::in_flight::{Given, Part};
-use crate::queues::waiter::{Presence, Waiter, Want};
+use crate::queues::waiter::{Demand, WaitState, Waiter};
 use crate::requests::{Asks, Call};
 use crate::spent::Use;
 use crate::state::hold::{Did, Hold, Unclaimed};
@@ -33,22 +33,22 @@ struct Name {
 impl Machine {
     /// Names a new hold. Every hold gets its name here, so no hold begins while grants are closed. An error if they are
     /// closed, or if the tokens are used up.
-    fn name_hold(&mut self, step: &Step<'_>, want: Want) -> Result<Name, Outcome> {
+    fn name_hold(&mut self, step: &Step<'_>, demand: Demand) -> Result<Name, Outcome> {
         if !self.regime.may_grant(step.now.mono) {
             debug_assert!(false, "a grant while grants are closed");
             return Err(grants_are_closed());
         }
-        if let Want::Permits { id, .. } = want {
+        if let Demand::Permits { id, .. } = demand {
             return Ok(Name { id: HoldId::from_be_bytes(id), token: 0 });
         }
         let token = self.tokens.take(step.now.wall_us).ok_or_else(tokens_used_up)?;
-        let id = if want == Want::Rw(Mode::Read) { HoldId::from(token) } else { ALONE };
+        let id = if demand == Demand::Rw(Mode::Read) { HoldId::from(token) } else { ALONE };
         Ok(Name { id, token })
     }
 
     /// A new hold with these terms.
-    fn new_hold(&mut self, step: &Step<'_>, entry: EntryId, name: Name, terms: Terms<'_>) -> Hold {
-        let count = if let Want::Permits { count, .. } = terms.want { count } else { 1 };
+    fn new_hold(&mut self, step: &Step<'_>, entry: KeyId, name: Name, terms: Terms<'_>) -> Hold {
+        let count = if let Demand::Permits { count, .. } = terms.demand { count } else { 1 };
         let mut hold = Hold {
             owner: Owner::from(terms.owner),
             token: name.token,
@@ -65,14 +65,14 @@ impl Machine {
     }
 
     /// Applies the options of a call to a hold: label, channel, binding.
-    pub(crate) fn apply_options(&mut self, grip: Grip, hold: &mut Hold, terms: Terms<'_>) {
+    pub(crate) fn apply_options(&mut self, hold_ref: HoldRef, hold: &mut Hold, terms: Terms<'_>) {
         if let Some(label) = terms.label.filter(|label| !label.is_empty() || hold.extras.is_some())
         {
             hold.extras_mut().label = label.into();
         }
         hold.set_notify(terms.notify, terms.reqid);
         if let Some(ms) = terms.bind_ms {
-            self.tie(grip, hold, ms, terms.client);
+            self.bind(hold_ref, hold, ms, terms.client);
         }
     }
 
@@ -83,45 +83,45 @@ impl Machine {
         resource: &mut Resource,
         terms: Terms<'_>,
     ) -> Outcome {
-        let want = terms.want;
-        let name = match self.name_hold(step, want) {
+        let demand = terms.demand;
+        let name = match self.name_hold(step, demand) {
             Ok(name) => name,
             Err(fault) => return fault,
         };
-        let hold = self.new_hold(step, resource.entry, name, terms);
+        let hold = self.new_hold(step, resource.key_id, name, terms);
         begin_hold(step, resource, name.id, hold);
         if let Some(queue) = step.overtakes {
             self.waits.note_holders(queue, resource, false);
         }
-        granted(name.id, name.token, want)
+        granted(name.id, name.token, demand)
     }
 
     /// Grants to a waiter what it waits for; to an ANYACQUIRE, this key.
     pub(crate) fn grant_waiter(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
-        let Some(want) = self.waits.get(slot).map(|waiter| waiter.ask.want) else { return };
-        if let Want::Taken(n) = want {
+        let Some(demand) = self.waits.get(slot).map(|waiter| waiter.ask.demand) else { return };
+        if let Demand::Taken(n) = demand {
             self.grant_taken(step, resource, slot, n);
             return;
         }
-        let name = match self.name_hold(step, want) {
+        let name = match self.name_hold(step, demand) {
             Ok(name) => name,
             Err(fault) => return self.refuse_waiter(step, slot, &fault),
         };
         let Name { id, token } = name;
         let takes_any = self.waits.get(slot).is_some_and(Waiter::is_grouped);
-        let Some(waiter) = self.forget_place(slot) else { return };
-        let mut hold = self.new_hold(step, resource.entry, name, waiter.terms());
+        let Some(waiter) = self.remove_waiter(slot) else { return };
+        let mut hold = self.new_hold(step, resource.key_id, name, waiter.terms());
         let outcome = if takes_any {
             Outcome::Granted { key: step.key.name.to_vec(), token }
         } else {
-            granted(id, token, want)
+            granted(id, token, demand)
         };
         if Some(waiter.id) == step.own_waiter {
             step.answer = Some(outcome);
             self.counters.grants_at_once += 1;
         } else {
             self.counters.grants_after_waiting += 1;
-            if waiter.presence.is_parked() {
+            if waiter.wait_state.is_parked() {
                 step.fx.wake(waiter.id, outcome);
                 let given = Given::Hold { id, token, entered: false };
                 self.send(&waiter, [Part::new(resource.kind(), step.key, given)].into());
@@ -143,9 +143,9 @@ impl Machine {
         let claim_ms = self.claim_ms(waiter.ask.queue_ms);
         let end = step.lease + claim_ms;
         hold.extras_mut().unclaimed = Some(Unclaimed { client: waiter.client, claim_ms });
-        hold.deadline = match waiter.presence {
-            Presence::Absent { until } => end.min(until),
-            Presence::Parked { .. } | Presence::Member | Presence::Queued => end,
+        hold.deadline = match waiter.wait_state {
+            WaitState::Disconnected { until } => end.min(until),
+            WaitState::Blocked { .. } | WaitState::GroupMember | WaitState::Connected => end,
         };
         if let Some(subject) = subject(id, hold) {
             step.fx.message(message::Event::Granted, step.key, subject);
@@ -159,19 +159,19 @@ impl Machine {
 
     /// Whether another call has carried out the request of a waiting TAKE.
     pub(crate) fn has_been_taken(&self, step: &Step<'_>, waiter: &Waiter) -> bool {
-        matches!(waiter.ask.want, Want::Taken(_))
+        matches!(waiter.ask.demand, Demand::Taken(_))
             && self.taken_by(step, waiter.ask.request.as_deref()).is_some()
     }
 
     /// Grants a waiting TAKE, also if another call with its request id was carried out meanwhile.
     fn grant_taken(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32, n: u32) {
-        let Some(waiter) = self.forget_place(slot) else { return };
+        let Some(waiter) = self.remove_waiter(slot) else { return };
         let request = waiter.ask.request.as_deref();
         let call = Call::without_owner(request, Asks::Take(n));
         let known = self.taken_by(step, request);
         let is_repeat = known.is_some();
         if known.is_some_and(|used| !call.asks.may_copy(used)) {
-            if waiter.presence.is_parked() {
+            if waiter.wait_state.is_parked() {
                 step.fx.wake(waiter.id, call.misused(step.key));
             }
             return;

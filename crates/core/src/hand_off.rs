@@ -5,7 +5,7 @@ use crate::effects::Outcome;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::portions::AT_ONCE;
-use crate::queues::waiter::{Presence, Waiter, Want};
+use crate::queues::waiter::{Demand, WaitState, Waiter};
 use crate::slab::NIL;
 use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
@@ -26,7 +26,7 @@ pub(crate) enum Verdict {
 
 impl Machine {
     /// Hands the resource off to the waiters that it now admits, in order of service.
-    pub(crate) fn hand_on(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn hand_off(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let kind = resource.kind();
         let is_lock = matches!(kind, Kind::Lock | Kind::Fair);
         if is_lock && !matches!(resource.lock(), Lock::Free) {
@@ -41,15 +41,15 @@ impl Machine {
             self.waits.note_holders(queue, resource, false);
             // After a quarantine the machine checks all queues.
             if !self.regime.accepts_writes() {
-                self.waits.stall(queue);
+                self.waits.mark_dirty(queue);
             }
             return;
         }
         if self.waits.queue(queue).is_some_and(|queue| queue.kind != kind) {
-            self.dismiss_as_foreign(queue, step.fx);
+            self.reject_as_wrong_type(queue, step.fx);
             return;
         }
-        self.hand_on_to(queue, step, resource);
+        self.hand_off_to(queue, step, resource);
         if let Body::Semaphore(semaphore) = &resource.body
             && semaphore.capacity > 0
         {
@@ -65,14 +65,14 @@ impl Machine {
         }
     }
 
-    fn hand_on_to(&mut self, queue: u32, step: &mut Step<'_>, resource: &mut Resource) {
+    fn hand_off_to(&mut self, queue: u32, step: &mut Step<'_>, resource: &mut Resource) {
         let is_lock = matches!(resource.kind(), Kind::Lock | Kind::Fair);
         let may_be_silent = lapses_are_left(step, resource);
         let mut served = 0;
         while !is_lock || matches!(resource.lock(), Lock::Free) {
             if served == self.wide_at_once {
                 // The tick continues with the rest. New calls cannot overtake these waiters: they are in front.
-                self.waits.stall(queue);
+                self.waits.mark_dirty(queue);
                 return;
             }
             served += 1;
@@ -84,23 +84,23 @@ impl Machine {
             let Some(slot) = first else { return };
             let Some(waiter) = self.waits.get(slot) else { return };
             let leader = self.waits.leader(waiter);
-            let (presence, call) = (leader.presence, leader.id.slot());
-            if self.see_to_place(call) {
+            let (wait_state, call) = (leader.wait_state, leader.id.slot());
+            if self.process_disconnect_of(call) {
                 continue;
             }
-            if presence.is_over(step.now.mono, step.lease) {
+            if wait_state.is_over(step.now.mono, step.lease) {
                 // The wait is over, though no alarm has ended it yet.
-                match presence {
-                    Presence::Absent { .. } => {
-                        self.forget_place(slot);
+                match wait_state {
+                    WaitState::Disconnected { .. } => {
+                        self.remove_waiter(slot);
                     }
                     _ => self.time_out(call, step.fx),
                 }
                 continue;
             }
-            if may_be_silent && presence == Presence::Queued {
+            if may_be_silent && wait_state == WaitState::Connected {
                 // Its connection may be the holder of an expired grant that is not ended yet.
-                self.waits.stall(queue);
+                self.waits.mark_dirty(queue);
                 return;
             }
             let Some(waiter) = self.waits.get(slot) else { continue };
@@ -108,9 +108,9 @@ impl Machine {
                 self.grant_waiter(step, resource, slot);
                 continue;
             }
-            let (owner, want, is_grouped) =
-                (waiter.owner.clone(), waiter.ask.want, waiter.is_grouped());
-            match self.verdict(step, resource, &owner, want) {
+            let (owner, demand, is_grouped) =
+                (waiter.owner.clone(), waiter.ask.demand, waiter.is_grouped());
+            match self.verdict(step, resource, &owner, demand) {
                 Verdict::No => return,
                 Verdict::Never(text) => {
                     self.refuse_waiter(step, slot, &Outcome::fault(ErrorCode::Limit, text));
@@ -133,23 +133,24 @@ impl Machine {
     /// The waiters of a queue that count.
     pub(crate) fn those_who_count(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
         // Clients that died can leave very many queue entries behind: skip those in front without a walk.
-        let walk = self.waits.walk_counting(queue, self.connections.times_heard());
-        walk.filter(|(_, waiter)| !self.is_passed_over(waiter))
+        let walk = self.waits.walk_counting(queue, self.connections.activations());
+        walk.filter(|(_, waiter)| !self.is_skipped(waiter))
     }
 
     /// Finds the first waiter that counts. If very many in front of it do not count, it stores the position for the
     /// next search.
     fn find_first(&mut self, queue: u32) -> Option<u32> {
-        let times_heard = self.connections.times_heard();
-        let (mut passed, mut last, mut hung) = (0, NIL, None);
-        let mut walk = self.waits.walk_counting(queue, times_heard);
+        let activations = self.connections.activations();
+        let (mut passed, mut last, mut unresponsive) = (0, NIL, None);
+        let mut walk = self.waits.walk_counting(queue, activations);
         let found = walk.find(|(slot, waiter)| {
             last = *slot;
             // Neighbours in a queue often belong to one connection.
-            let is_known = waiter.presence == Presence::Queued && hung == Some(waiter.client);
-            let is_passed = is_known || self.is_passed_over(waiter);
-            if is_passed && waiter.presence == Presence::Queued {
-                hung = Some(waiter.client);
+            let is_known =
+                waiter.wait_state == WaitState::Connected && unresponsive == Some(waiter.client);
+            let is_passed = is_known || self.is_skipped(waiter);
+            if is_passed && waiter.wait_state == WaitState::Connected {
+                unresponsive = Some(waiter.client);
             }
             passed += usize::from(is_passed);
             !is_passed
@@ -157,15 +158,16 @@ impl Machine {
         let found = found.map(|(slot, _)| slot);
         drop(walk);
         if passed > self.wide_at_once.min(AT_ONCE) {
-            self.waits.note_passed(queue, found.unwrap_or(last), times_heard);
+            self.waits.note_skipped(queue, found.unwrap_or(last), activations);
         }
         found
     }
 
     /// Whether a waiter is skipped for now, because its connection is gone or let a grant expire.
-    pub(crate) fn is_passed_over(&self, waiter: &Waiter) -> bool {
+    pub(crate) fn is_skipped(&self, waiter: &Waiter) -> bool {
         self.waits.is_deserted(waiter)
-            || (waiter.presence == Presence::Queued && self.connections.is_hung(waiter.client))
+            || (waiter.wait_state == WaitState::Connected
+                && self.connections.is_unresponsive(waiter.client))
     }
 
     /// Whether the key itself admits the demand of `owner`. A missing semaphore is made if a waiter of the queue asked
@@ -175,13 +177,13 @@ impl Machine {
         step: &mut Step<'_>,
         resource: &mut Resource,
         owner: &[u8],
-        want: Want,
+        demand: Demand,
     ) -> Verdict {
-        let is_open = match (&mut resource.body, want) {
+        let is_open = match (&mut resource.body, demand) {
             (Body::Lock(lock), _) => matches!(lock, Lock::Free),
             (Body::Fair(fair), _) => matches!(fair.lock, Lock::Free),
-            (Body::Rw(rw), Want::Rw(mode)) => rw.admits(owner, mode),
-            (Body::Semaphore(semaphore), Want::Permits { count: n, .. } | Want::Taken(n)) => {
+            (Body::Rw(rw), Demand::Rw(mode)) => rw.admits(owner, mode),
+            (Body::Semaphore(semaphore), Demand::Permits { count: n, .. } | Demand::Taken(n)) => {
                 if semaphore.capacity == 0
                     && self.regime.may_grant(step.now.mono)
                     && let Some(limit) = self.limit_of_queue(step)
@@ -206,8 +208,8 @@ impl Machine {
         self.waits.queue(queue).filter(|queue| queue.makers() > 0)?;
         let mut present =
             self.waits.walk_present(queue).filter(|(_, waiter)| !self.waits.is_deserted(waiter));
-        present.find_map(|(_, waiter)| match waiter.ask.want {
-            Want::Permits { limit, .. } => limit,
+        present.find_map(|(_, waiter)| match waiter.ask.demand {
+            Demand::Permits { limit, .. } => limit,
             _ => None,
         })
     }
@@ -215,10 +217,10 @@ impl Machine {
     /// A demand of a waiter can never be granted: a blocked call gets the reason, a queue entry without a call is
     /// removed.
     pub(crate) fn refuse_waiter(&mut self, step: &mut Step<'_>, slot: u32, why: &Outcome) {
-        let Some(waiter) = self.forget_place(slot) else { return };
+        let Some(waiter) = self.remove_waiter(slot) else { return };
         if Some(waiter.id) == step.own_waiter {
             step.answer = Some(why.clone());
-        } else if waiter.presence.is_parked() {
+        } else if waiter.wait_state.is_parked() {
             step.fx.wake(waiter.id, why.clone());
         }
     }

@@ -4,7 +4,7 @@ use crate::answers::quoted;
 use crate::effects::Outcome;
 use crate::ids::{ALONE, HoldId};
 use crate::key::Key;
-use crate::queues::waiter::Want;
+use crate::queues::waiter::Demand;
 use crate::state::resource::{Body, Resource};
 use alloc::format;
 use alloc::vec::Vec;
@@ -77,11 +77,11 @@ pub(crate) fn own_hold(
     resource: &Resource,
     owner: &[u8],
     reqid: Option<&[u8]>,
-    want: Want,
+    demand: Demand,
 ) -> Option<HoldId> {
-    match (&resource.body, want) {
-        (Body::Rw(rw), Want::Rw(mode)) => rw.find(owner, mode),
-        (Body::Semaphore(semaphore), Want::Permits { count, .. }) => {
+    match (&resource.body, demand) {
+        (Body::Rw(rw), Demand::Rw(mode)) => rw.find(owner, mode),
+        (Body::Semaphore(semaphore), Demand::Permits { count, .. }) => {
             let permits = &semaphore.permits;
             let repeated = reqid.and_then(|id| permits.by_request(owner, id));
             let repeated = repeated.map(|(id, _)| id);

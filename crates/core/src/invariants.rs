@@ -1,11 +1,11 @@
 //! The invariants after every step. Tests, the simulator and debug builds check them; each check has a sentence.
 
-use crate::ids::{EntryId, NO_ENTRY};
+use crate::ids::{KeyId, NO_KEY};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::lease::Entry;
 use crate::machine::Machine;
-use crate::queues::waiter::{Presence, Queue, Waiter, Want};
+use crate::queues::waiter::{Demand, Queue, WaitState, Waiter};
 use crate::regime::Role;
 use crate::state::hold::NO_CLIENT;
 use crate::state::holds::Holds;
@@ -36,21 +36,22 @@ impl Machine {
                 if waits.is_gone(waiter) {
                     gone += 1;
                     members += 1;
-                    ensure(waiter.seq > last_seq && waiter.presence == Presence::Member, || {
-                        format!("the place of {owner:?} is gone, and was one of several")
-                    })?;
+                    ensure(
+                        waiter.seq > last_seq && waiter.wait_state == WaitState::GroupMember,
+                        || format!("the place of {owner:?} is gone, and was one of several"),
+                    )?;
                     last_seq = waiter.seq;
                     continue;
                 }
                 makers +=
-                    u32::from(matches!(waiter.ask.want, Want::Permits { limit: Some(_), .. }));
+                    u32::from(matches!(waiter.ask.demand, Demand::Permits { limit: Some(_), .. }));
                 present = present.or((!waits.is_deserted(waiter)).then_some(slot));
                 ensure(waiter.seq > last_seq, || {
                     format!("{owner:?} stands behind who came first")
                 })?;
                 last_seq = waiter.seq;
-                parked += usize::from(waiter.presence.is_parked());
-                members += usize::from(waiter.presence == Presence::Member);
+                parked += usize::from(waiter.wait_state.is_parked());
+                members += usize::from(waiter.wait_state == WaitState::GroupMember);
                 self.check_waiter(id, slot, waiter)?;
             }
             ensure(len == queue.len, || format!("queue {id} counts its waiters"))?;
@@ -60,14 +61,14 @@ impl Machine {
             ensure(noted.map(|(slot, _)| slot) == present, || {
                 format!("queue {id} knows its first waiter with a connection")
             })?;
-            let times_heard = self.connections().times_heard();
-            let counting = waits.walk_counting(id, times_heard).map(|(_, waiter)| waiter);
-            let counts = |waiter: &&Waiter| !self.is_passed_over(waiter);
+            let activations = self.connections().activations();
+            let counting = waits.walk_counting(id, activations).map(|(_, waiter)| waiter);
+            let counts = |waiter: &&Waiter| !self.is_skipped(waiter);
             let first = waits.walk(id).map(|(_, waiter)| waiter).find(counts);
             ensure(counting.filter(counts).map(|w| w.seq).next() == first.map(|w| w.seq), || {
                 format!("queue {id} knows in front of whom all are passed over")
             })?;
-            let is_kept = queue.kind.minds_its_queue()
+            let is_kept = queue.kind.has_durable_queue()
                 || queue.readers().0 > 0
                 || queue.has_readers_to_note()
                 || queue.is_answered;
@@ -99,7 +100,7 @@ impl Machine {
             .queues()
             .chain(waits.dropped())
             .flat_map(|(id, _)| waits.walk(id))
-            .filter(|(_, w)| w.client != NO_CLIENT && w.presence != Presence::Member)
+            .filter(|(_, w)| w.client != NO_CLIENT && w.wait_state != WaitState::GroupMember)
             .count();
         ensure(places == present, || String::from("connections know no place that is gone"))?;
         let knows_none = self.connections().is_empty() && !self.connections().has_departed();
@@ -113,10 +114,10 @@ impl Machine {
         let waits = self.waits();
         let owner = &waiter.owner;
         ensure(waiter.queue == queue, || format!("{owner:?} is in the queue it names"))?;
-        ensure(owner.is_empty() || waits.place_of(queue, owner) == Some(slot), || {
+        ensure(owner.is_empty() || waits.waiter_of(queue, owner) == Some(slot), || {
             format!("the one place of {owner:?} is found by its name")
         })?;
-        let places = || waits.places_of_owner(owner);
+        let places = || waits.waiters_of_owner(owner);
         ensure(owner.is_empty() || places().any(|(place, _)| place == slot), || {
             format!("the place of {owner:?} is among those of its owner")
         })?;
@@ -125,7 +126,7 @@ impl Machine {
             || format!("it is known whether {owner:?} has several places"),
         )?;
         ensure(waits.by_id(waiter.id).is_some(), || format!("{owner:?} is found by id"))?;
-        let is_member = waiter.presence == Presence::Member;
+        let is_member = waiter.wait_state == WaitState::GroupMember;
         let group = waits.group(waiter.group);
         ensure(group.is_some() == waiter.is_grouped(), || {
             format!("the call of {owner:?} is known")
@@ -133,12 +134,12 @@ impl Machine {
         ensure(
             group.is_none_or(|group| {
                 let is_first = group.members.first() == Some(&slot);
-                group.members.contains(&slot) && is_first == waiter.presence.is_parked()
+                group.members.contains(&slot) && is_first == waiter.wait_state.is_parked()
             }) && (group.is_some() || !is_member),
             || format!("{owner:?} has one blocked call for all of its keys"),
         )?;
-        let is_parked = waiter.presence.is_parked();
-        let is_absent = matches!(waiter.presence, Presence::Absent { .. });
+        let is_parked = waiter.wait_state.is_parked();
+        let is_absent = matches!(waiter.wait_state, WaitState::Disconnected { .. });
         ensure(is_absent == (waiter.client == NO_CLIENT), || {
             format!("{owner:?} is absent exactly if it has no connection")
         })?;
@@ -151,7 +152,7 @@ impl Machine {
         ensure(is_parked == blocked, || {
             format!("the connection of {owner:?} knows whether it is blocked on it")
         })?;
-        let limited = matches!(waiter.presence, Presence::Parked { until: Some(_) });
+        let limited = matches!(waiter.wait_state, WaitState::Blocked { until: Some(_) });
         ensure(waits.timeouts.deadline(slot).is_some() == limited, || {
             format!("the wait of {owner:?} is armed exactly if it is limited")
         })?;
@@ -169,7 +170,7 @@ impl Machine {
             permits += entry.permits;
             let key = Key { db: leases.database_of(entry), name: &entry.name };
             let Slot::Here(resource) = store.get(key) else { continue };
-            if resource.entry == id {
+            if resource.key_id == id {
                 self.check_resource(entry, id, resource)?;
             }
         }
@@ -198,14 +199,14 @@ impl Machine {
         }
         let handing = self.role() == Role::Primary
             && self.regime.quarantine_end().is_none()
-            && !self.waits().has_stalled()
+            && !self.waits().has_dirty()
             && self.waits().gone() == 0
-            && !self.has_places_to_stall()
+            && !self.has_queues_to_mark()
             && !self.is_flushing()
             && !self.connections().has_departed();
         for (id, queue) in self.waits().queues().filter(|(_, queue)| handing && queue.is_live()) {
             let first = self.waits().walk(id).map(|(_, waiter)| waiter);
-            let mut first = first.filter(|waiter| !self.is_passed_over(waiter));
+            let mut first = first.filter(|waiter| !self.is_skipped(waiter));
             let Some(first) = first.next() else { continue };
             // A call for several keys may wait for another one.
             let waits_for_more =
@@ -218,8 +219,8 @@ impl Machine {
                             .filter_map(|id| leases.key_of(id))
                             .any(|key| key == queue.key())
                 }
-                Slot::Here(resource) => resource.entry != NO_ENTRY && admits(resource, first),
-                Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => false,
+                Slot::Here(resource) => resource.key_id != NO_KEY && admits(resource, first),
+                Slot::WrongType | Slot::Elsewhere | Slot::OutOfReach => false,
             };
             ensure(!admitted || waits_for_more, || {
                 format!("{:?} is not free while someone it admits waits", queue.name)
@@ -228,12 +229,7 @@ impl Machine {
         Ok(())
     }
 
-    fn check_resource(
-        &self,
-        entry: &Entry,
-        id: EntryId,
-        resource: &Resource,
-    ) -> Result<(), String> {
+    fn check_resource(&self, entry: &Entry, id: KeyId, resource: &Resource) -> Result<(), String> {
         let name = &entry.name;
         ensure(
             resource.held() == entry.held as usize && resource.leased() == entry.permits,
@@ -254,7 +250,7 @@ impl Machine {
             })?;
             let tied = self.bound_client(resource, hold);
             let known = self.connections().get(tied);
-            let known = known.is_some_and(|known| known.ties.contains(&(id, hold_id)));
+            let known = known.is_some_and(|known| known.bindings.contains(&(id, hold_id)));
             ensure(tied == NO_CLIENT || known, || {
                 format!("the connection that {name:?} is tied to knows it")
             })?;
@@ -299,10 +295,10 @@ impl Machine {
 
 /// Whether a waiter's demand could be granted.
 fn admits(resource: &Resource, waiter: &Waiter) -> bool {
-    match (&resource.body, waiter.ask.want) {
+    match (&resource.body, waiter.ask.demand) {
         (Body::Lock(_) | Body::Fair(_), _) => matches!(resource.lock(), Lock::Free),
-        (Body::Rw(rw), Want::Rw(mode)) => rw.admits(&waiter.owner, mode),
-        (Body::Semaphore(semaphore), Want::Permits { count: n, .. } | Want::Taken(n)) => {
+        (Body::Rw(rw), Demand::Rw(mode)) => rw.admits(&waiter.owner, mode),
+        (Body::Semaphore(semaphore), Demand::Permits { count: n, .. } | Demand::Taken(n)) => {
             semaphore.capacity > 0 && semaphore.available() >= i64::from(n)
         }
         _ => false,

@@ -20,7 +20,7 @@ impl Kind {
     pub const ALL: [Self; 5] = [Self::Lock, Self::Fair, Self::Rw, Self::Semaphore, Self::Latch];
 
     /// Whether the key depends on its waiters: then the machine opens the key when the last of them has left.
-    pub(crate) fn minds_its_queue(self) -> bool {
+    pub(crate) fn has_durable_queue(self) -> bool {
         matches!(self, Self::Fair | Self::Semaphore)
     }
 }

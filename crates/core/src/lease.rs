@@ -1,11 +1,11 @@
 //! The lease index: which key has something that ends by itself, and when.
 //!
-//! A resource knows its entry by a small integer ([`EntryId`]); an entry knows the name of its key. Neither has a
+//! A resource knows its entry by a small integer ([`KeyId`]); an entry knows the name of its key. Neither has a
 //! pointer to the other, because Redis may free a value on another thread or move it to another name. Code that follows
 //! such an id checks that both still name each other.
 
 use crate::bytes::Name;
-use crate::ids::EntryId;
+use crate::ids::KeyId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::slab::Slab;
@@ -50,7 +50,7 @@ pub struct Leases {
 
 impl Leases {
     /// Adds an entry for a key; it has no deadline yet.
-    pub fn enter(&mut self, key: Key<'_>, kind: Kind, epoch: u32) -> EntryId {
+    pub fn enter(&mut self, key: Key<'_>, kind: Kind, epoch: u32) -> KeyId {
         let name = Name::from(key.name);
         let home = self.home(key.db);
         *self.databases.entry(home).or_default() += 1;
@@ -59,7 +59,7 @@ impl Leases {
     }
 
     /// Removes an entry with its deadline.
-    pub fn leave(&mut self, id: EntryId) -> Option<Entry> {
+    pub fn leave(&mut self, id: KeyId) -> Option<Entry> {
         let entry = self.entries.remove(id)?;
         self.wheel.disarm(id);
         self.count_out(entry.home);
@@ -70,7 +70,7 @@ impl Leases {
 
     /// The key of an entry is missing. The server may have removed it just now, and its report will need the entry. So
     /// the entry stays until `again`, and is removed the second time.
-    pub fn miss(&mut self, id: EntryId, again: LeaseInstant) {
+    pub fn miss(&mut self, id: KeyId, again: LeaseInstant) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         if core::mem::replace(&mut entry.is_missed, true) {
             self.leave(id);
@@ -80,7 +80,7 @@ impl Leases {
     }
 
     /// The entry under `id`.
-    pub fn get(&self, id: EntryId) -> Option<&Entry> {
+    pub fn get(&self, id: KeyId) -> Option<&Entry> {
         self.entries.get(id)
     }
 
@@ -90,13 +90,13 @@ impl Leases {
     }
 
     /// The key of the entry under `id`.
-    pub fn key_of(&self, id: EntryId) -> Option<Key<'_>> {
+    pub fn key_of(&self, id: KeyId) -> Option<Key<'_>> {
         let entry = self.get(id)?;
         Some(Key { db: self.database_of(entry), name: &entry.name })
     }
 
     /// The entry under `id` if it is the one of `key`.
-    pub fn of_key(&mut self, id: EntryId, key: Key<'_>) -> Option<&mut Entry> {
+    pub fn of_key(&mut self, id: KeyId, key: Key<'_>) -> Option<&mut Entry> {
         let home = self.home(key.db);
         self.entries.get_mut(id).filter(|entry| entry.home == home && *entry.name == *key.name)
     }
@@ -106,7 +106,7 @@ impl Leases {
     }
 
     /// Sets the number of holds of the key, and of its leased permits.
-    pub fn set_held(&mut self, id: EntryId, held: usize, permits: u64) {
+    pub fn set_held(&mut self, id: KeyId, held: usize, permits: u64) {
         if let Some(entry) = self.entries.get_mut(id) {
             // As many as memory can hold.
             let held = u32::try_from(held).unwrap_or(u32::MAX);
@@ -118,7 +118,7 @@ impl Leases {
     }
 
     /// Changes the key of an entry: the value moved to another name or database.
-    pub fn rename(&mut self, id: EntryId, key: Key<'_>) {
+    pub fn rename(&mut self, id: KeyId, key: Key<'_>) {
         let home = self.home(key.db);
         let Some(entry) = self.entries.get_mut(id) else { return };
         entry.name = Name::from(key.name);
@@ -154,17 +154,17 @@ impl Leases {
     }
 
     /// Sets the deadline of an entry, whether or not it had one.
-    pub fn arm(&mut self, id: EntryId, at: LeaseInstant) {
+    pub fn arm(&mut self, id: KeyId, at: LeaseInstant) {
         self.wheel.arm(id, at.0);
     }
 
     /// The deadline of an entry, rounded up to a tick.
-    pub fn deadline(&self, id: EntryId) -> Option<u64> {
+    pub fn deadline(&self, id: KeyId) -> Option<u64> {
         self.wheel.deadline(id)
     }
 
     /// Removes the deadline of an entry.
-    pub fn disarm(&mut self, id: EntryId) {
+    pub fn disarm(&mut self, id: KeyId) {
         self.wheel.disarm(id);
     }
 
@@ -209,7 +209,7 @@ impl Leases {
     }
 
     /// The bound for a walk over all ids.
-    pub fn bound(&self) -> EntryId {
+    pub fn bound(&self) -> KeyId {
         self.entries.bound()
     }
 

@@ -3,7 +3,7 @@
 //! Here is what it consists of. What it does is in the rooms around: operations of clients (`ops`, entered by
 //! [`Machine::execute`]), events without a call (`events`), and the step in which both run on a key ([`crate::turn`]).
 
-use crate::ids::{EntryId, HoldId};
+use crate::ids::{HoldId, KeyId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::portions::WIDE_AT_ONCE;
@@ -13,7 +13,7 @@ use crate::connection::Connections;
 use crate::lease::Leases;
 use crate::pending::Pending;
 use crate::pending::in_flight::InFlight;
-use crate::queues::Waits;
+use crate::queues::WaitQueues;
 use crate::queues::waiter::{HashKeys, WaiterId};
 use crate::regime::{Gate, Role};
 use crate::spent::SpentRequests;
@@ -95,7 +95,7 @@ pub struct Machine {
     pub(crate) regime: Regime,
     pub(crate) tokens: Tokens,
     pub(crate) leases: Leases,
-    pub(crate) waits: Waits,
+    pub(crate) waits: WaitQueues,
     /// Waiters inspected by searches for cycles.
     pub(crate) searched: u64,
     pub(crate) connections: Connections,
@@ -133,7 +133,7 @@ impl Machine {
             regime: Regime::default(),
             tokens: Tokens::default(),
             leases: Leases::default(),
-            waits: Waits::new(keys),
+            waits: WaitQueues::new(keys),
             searched: 0,
             connections: Connections::new(keys),
             in_flight: HashMap::with_hasher(keys),
@@ -155,7 +155,7 @@ impl Machine {
     }
 
     /// The queues.
-    pub fn waits(&self) -> &Waits {
+    pub fn waits(&self) -> &WaitQueues {
         &self.waits
     }
 
@@ -241,4 +241,4 @@ impl Machine {
 }
 
 /// Where a hold is: the entry of its key, and its id there.
-pub(crate) type Grip = (EntryId, HoldId);
+pub(crate) type HoldRef = (KeyId, HoldId);

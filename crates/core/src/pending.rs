@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     /// Calls for several keys that may be grantable.
-    pub ripe: VecDeque<WaiterId>,
+    pub ready_groups: VecDeque<WaiterId>,
     /// Keys to check because their value came from elsewhere with queue entries in it.
     pub revisit: VecDeque<(u32, Vec<u8>)>,
     /// Queues whose waiters all have the same answer, and that answer.
@@ -27,7 +27,7 @@ pub(crate) struct Pending {
     pub former: VecDeque<Former>,
     /// Connections whose waiters count again, or no longer count: their queues must be checked, from the queue of this
     /// waiter on. With `true`, queues of locks for one holder are left out.
-    pub to_stall: VecDeque<(u64, u32, bool)>,
+    pub to_mark_dirty: VecDeque<(u64, u32, bool)>,
     /// FLUSHDB and FLUSHALL that are not drained, oldest first.
     pub flushes: VecDeque<Flush>,
     /// Removed large values whose holds are not all ended, oldest first.

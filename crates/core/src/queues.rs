@@ -17,7 +17,7 @@ use crate::buckets::Buckets;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::{
-    Ask, Group, HashKeys, Newcomer, Presence, Queue, Rank, Waiter, WaiterId, Want,
+    Ask, Demand, Group, HashKeys, NewWaiter, Position, Queue, WaitState, Waiter, WaiterId,
 };
 use crate::slab::{NIL, Slab};
 use crate::state::fair::Place;
@@ -41,7 +41,7 @@ const MANY_READERS: usize = 256;
 
 /// See the module documentation.
 #[derive(Debug)]
-pub struct Waits {
+pub struct WaitQueues {
     keys: HashKeys,
     queues: Slab<Queue>,
     lengths: Lengths,
@@ -78,11 +78,11 @@ pub struct Waits {
     /// Grace ends of waiters without a connection, on the lease clock.
     pub graces: Wheel,
     /// Dirty queues: to be checked once the server accepts writes.
-    stalled: BTreeSet<u32>,
+    dirty_queues: BTreeSet<u32>,
     /// Number of durable entries that are not waiters yet, by queue.
     backlogs: BTreeMap<u32, usize>,
     /// More dirty queues, from the first on: after a quarantine, all queues of that time.
-    all_stalled: core::ops::Range<u32>,
+    all_dirty: core::ops::Range<u32>,
     /// Queues whose keys are gone and whose waiters are removed one by one.
     dropped: VecDeque<u32>,
     calls: u32,
@@ -90,7 +90,7 @@ pub struct Waits {
     members: usize,
 }
 
-impl Waits {
+impl WaitQueues {
     /// No queues yet.
     pub fn new(keys: HashKeys) -> Self {
         Self {
@@ -115,9 +115,9 @@ impl Waits {
             last_serial: 0,
             timeouts: Wheel::default(),
             graces: Wheel::default(),
-            stalled: BTreeSet::new(),
+            dirty_queues: BTreeSet::new(),
             backlogs: BTreeMap::new(),
-            all_stalled: 0..0,
+            all_dirty: 0..0,
             dropped: VecDeque::new(),
             calls: 0,
             parked: 0,
@@ -139,12 +139,12 @@ impl Waits {
     /// over.)
     pub fn is_over(&self, waiter: &Waiter, mono: Instant, lease: LeaseInstant) -> bool {
         let call = self.leader(waiter);
-        let stays = call.presence.is_parked() && call.ask.queue_ms.is_some();
-        !stays && call.presence.is_over(mono, lease)
+        let stays = call.wait_state.is_parked() && call.ask.queue_ms.is_some();
+        !stays && call.wait_state.is_over(mono, lease)
     }
 
     /// The waiter of `owner` in `queue`.
-    pub fn place_of(&self, queue: u32, owner: &[u8]) -> Option<u32> {
+    pub fn waiter_of(&self, queue: u32, owner: &[u8]) -> Option<u32> {
         if self.by_owner.is_empty() {
             return None;
         }
@@ -159,8 +159,8 @@ impl Waits {
     }
 
     /// The waiter of `owner` in the queue of `key`.
-    pub fn place_at(&self, key: Key<'_>, owner: &[u8]) -> Option<u32> {
-        self.place_of(self.queue_of(key)?, owner)
+    pub fn waiter_at(&self, key: Key<'_>, owner: &[u8]) -> Option<u32> {
+        self.waiter_of(self.queue_of(key)?, owner)
     }
 
     /// Number of blocked calls, and of queue entries without a call.
@@ -228,45 +228,45 @@ impl Waits {
     }
 
     /// Puts a waiter into the queue of `key`; a new queue is of `kind`.
-    pub fn join(&mut self, key: Key<'_>, kind: Kind, newcomer: Newcomer) -> u32 {
+    pub fn join(&mut self, key: Key<'_>, kind: Kind, new_waiter: NewWaiter) -> u32 {
         let queue = self.queue_for(key, kind);
         let (head, tail) = self.queues.get(queue).map_or((NIL, NIL), |q| (q.head, q.tail));
-        let (prev, next) = match newcomer.rank {
-            Rank::First => (NIL, head),
-            Rank::Restored(seq) if seq < FIRST_SEQ => (NIL, head),
-            Rank::Restored(seq) => self.gap_for(queue, seq),
-            Rank::Saved(seq, hint) => self.gap_near(queue, seq, hint),
-            Rank::Last | Rank::Numbered(_) => (tail, NIL),
+        let (prev, next) = match new_waiter.position {
+            Position::Front => (NIL, head),
+            Position::Restored(seq) if seq < FIRST_SEQ => (NIL, head),
+            Position::Restored(seq) => self.gap_for(queue, seq),
+            Position::Saved(seq, hint) => self.gap_near(queue, seq, hint),
+            Position::Back | Position::Numbered(_) => (tail, NIL),
         };
-        let seq = match newcomer.rank {
+        let seq = match new_waiter.position {
             // Below all that joined at the end, including those that a grant has removed and that may be restored.
-            Rank::Restored(seq) if seq >= FIRST_SEQ => Some(seq),
-            Rank::Saved(seq, _) => Some(seq),
-            Rank::First | Rank::Restored(_) => {
+            Position::Restored(seq) if seq >= FIRST_SEQ => Some(seq),
+            Position::Saved(seq, _) => Some(seq),
+            Position::Front | Position::Restored(_) => {
                 let first = self.waiters.get(head).map_or(FIRST_SEQ, |first| first.seq);
                 Some(first.min(FIRST_SEQ) - 1)
             }
-            Rank::Numbered(seq) => {
+            Position::Numbered(seq) => {
                 let last = self.waiters.get(tail).map_or(0, |last| last.seq);
                 (seq > last && seq < SEQ_MOST).then_some(seq)
             }
-            Rank::Last => None,
+            Position::Back => None,
         };
         let seq = seq.unwrap_or(self.last_seq + 1);
         self.last_seq = self.last_seq.max(seq);
-        let has_owner = !newcomer.entry.owner.is_empty();
+        let has_owner = !new_waiter.entry.owner.is_empty();
         let slot = self.waiters.insert(Waiter {
             id: WaiterId(0),
-            client: newcomer.client,
-            presence: newcomer.presence,
-            entry: newcomer.entry,
+            client: new_waiter.client,
+            wait_state: new_waiter.wait_state,
+            entry: new_waiter.entry,
             queue,
             group: NIL,
             seq,
             prev,
             next,
-            elder: NIL,
-            younger: NIL,
+            prev_of_owner: NIL,
+            next_of_owner: NIL,
             party: NIL,
             next_place: NIL,
         });
@@ -298,7 +298,7 @@ impl Waits {
     }
 
     /// Removes a waiter from its queue, and removes the queue with the last waiter. For a call for several keys it
-    /// removes only this waiter: see [`Waits::disband`].
+    /// removes only this waiter: see [`WaitQueues::disband`].
     pub fn leave(&mut self, slot: u32) -> Option<Waiter> {
         self.timeouts.disarm(slot);
         self.graces.disarm(slot);
@@ -318,8 +318,8 @@ impl Waits {
         if let Some(queue) = self.queues.get_mut(waiter.queue)
             && queue.is_live()
         {
-            if queue.len == 0 && queue.kind.minds_its_queue() {
-                self.stalled.insert(waiter.queue);
+            if queue.len == 0 && queue.kind.has_durable_queue() {
+                self.dirty_queues.insert(waiter.queue);
                 self.forget_holders(waiter.queue);
             } else if queue.len == 0 && queue.readers().0 >= self.many_readers {
                 // So that the next waiter need not list all readers again.
@@ -352,11 +352,11 @@ impl Waits {
     }
 
     /// Changes the wait state of a waiter. If it had a blocked call, that call is over, and the waiter gets a new id.
-    pub fn set_presence(&mut self, slot: u32, presence: Presence) {
+    pub fn set_wait_state(&mut self, slot: u32, wait_state: WaitState) {
         self.count_out(slot);
         if let Some(waiter) = self.waiters.get_mut(slot) {
-            waiter.presence = presence;
-            if matches!(presence, Presence::Absent { .. }) {
+            waiter.wait_state = wait_state;
+            if matches!(wait_state, WaitState::Disconnected { .. }) {
                 waiter.client = NO_CLIENT;
             }
         }
@@ -371,7 +371,7 @@ impl Waits {
     }
 
     /// Gives a waiter to a later call of the same owner.
-    pub fn take_over(&mut self, slot: u32, client: u64, presence: Presence, ask: Ask) {
+    pub fn take_over(&mut self, slot: u32, client: u64, wait_state: WaitState, ask: Ask) {
         self.count_out(slot);
         if let Some(waiter) = self.waiters.get_mut(slot) {
             waiter.client = client;
@@ -380,39 +380,39 @@ impl Waits {
         }
         self.count_in(slot);
         self.mark_unsaved(slot);
-        self.set_presence(slot, presence);
+        self.set_wait_state(slot, wait_state);
     }
 
     /// Counts a waiter in its present state.
     fn count_in(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot) else { return };
-        self.parked += usize::from(waiter.presence.is_parked());
-        self.members += usize::from(waiter.presence == Presence::Member);
+        self.parked += usize::from(waiter.wait_state.is_parked());
+        self.members += usize::from(waiter.wait_state == WaitState::GroupMember);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
-            queue.calls += u32::from(is_of_call(waiter.presence));
+            queue.calls += u32::from(is_of_call(waiter.wait_state));
             // A dropped queue has freed its sets.
-            let want = Some(waiter.ask.want).filter(|_| !queue.is_dropped);
-            if want.is_some_and(is_maker) {
+            let demand = Some(waiter.ask.demand).filter(|_| !queue.is_dropped);
+            if demand.is_some_and(is_maker) {
                 queue.more.get_or_insert_default().makers += 1;
             }
-            if let Some(permits) = want.and_then(width) {
+            if let Some(permits) = demand.and_then(width) {
                 queue.more.get_or_insert_default().wide.insert((permits, slot));
             }
         }
     }
 
-    /// Reverses [`Waits::count_in`].
+    /// Reverses [`WaitQueues::count_in`].
     fn count_out(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot) else { return };
-        self.parked -= usize::from(waiter.presence.is_parked());
-        self.members -= usize::from(waiter.presence == Presence::Member);
+        self.parked -= usize::from(waiter.wait_state.is_parked());
+        self.members -= usize::from(waiter.wait_state == WaitState::GroupMember);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
-            queue.calls -= u32::from(is_of_call(waiter.presence));
+            queue.calls -= u32::from(is_of_call(waiter.wait_state));
             if let Some(more) = &mut queue.more
                 && !queue.is_dropped
             {
-                more.makers -= u32::from(is_maker(waiter.ask.want));
-                if let Some(permits) = width(waiter.ask.want) {
+                more.makers -= u32::from(is_maker(waiter.ask.demand));
+                if let Some(permits) = width(waiter.ask.demand) {
                     more.wide.remove(&(permits, slot));
                 }
             }
@@ -422,11 +422,13 @@ impl Waits {
     fn arm(&mut self, slot: u32) {
         self.timeouts.disarm(slot);
         self.graces.disarm(slot);
-        match self.waiters.get(slot).map(|waiter| waiter.presence) {
-            Some(Presence::Parked { until: Some(until) }) => self.timeouts.arm(slot, until.0),
-            Some(Presence::Absent { until }) => self.graces.arm(slot, until.0),
-            Some(Presence::Parked { until: None } | Presence::Member | Presence::Queued) | None => {
-            }
+        match self.waiters.get(slot).map(|waiter| waiter.wait_state) {
+            Some(WaitState::Blocked { until: Some(until) }) => self.timeouts.arm(slot, until.0),
+            Some(WaitState::Disconnected { until }) => self.graces.arm(slot, until.0),
+            Some(
+                WaitState::Blocked { until: None } | WaitState::GroupMember | WaitState::Connected,
+            )
+            | None => {}
         }
     }
 
@@ -439,19 +441,19 @@ impl Waits {
 }
 
 /// The number of permits that a waiter asks for, if more than one: every semaphore has one.
-fn width(want: Want) -> Option<u32> {
-    match want {
-        Want::Permits { count: n, .. } | Want::Taken(n) if n > 1 => Some(n),
+fn width(demand: Demand) -> Option<u32> {
+    match demand {
+        Demand::Permits { count: n, .. } | Demand::Taken(n) if n > 1 => Some(n),
         _ => None,
     }
 }
 
 /// Whether the waiter belongs to a blocked call, as its first or a further waiter.
-fn is_of_call(presence: Presence) -> bool {
-    matches!(presence, Presence::Parked { .. } | Presence::Member)
+fn is_of_call(wait_state: WaitState) -> bool {
+    matches!(wait_state, WaitState::Blocked { .. } | WaitState::GroupMember)
 }
 
 /// Whether a waiter makes the semaphore if it is missing.
-fn is_maker(want: Want) -> bool {
-    matches!(want, Want::Permits { limit: Some(_), .. })
+fn is_maker(demand: Demand) -> bool {
+    matches!(demand, Demand::Permits { limit: Some(_), .. })
 }

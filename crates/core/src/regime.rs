@@ -1,7 +1,7 @@
 //! The regime: whether this server decides, whether it may write and grant, and by which clock leases run.
 //!
 //! Everything else asks here, so no two places can disagree on who may grant.
-use crate::ids::EntryId;
+use crate::ids::KeyId;
 use crate::time::{Instant, LeaseClock, LeaseInstant, Millis};
 
 /// Whether this server decides or follows.
@@ -39,7 +39,7 @@ pub(crate) struct Regime {
     epoch: u32,
     epoch_began: LeaseInstant,
     /// Entries below this may still belong to an older epoch.
-    cursor: EntryId,
+    cursor: KeyId,
 }
 
 impl Default for Regime {
@@ -137,7 +137,7 @@ impl Regime {
     }
 
     /// A new epoch: the entries below `bound` belong to older ones.
-    pub fn begin_epoch(&mut self, mono: Instant, bound: EntryId) {
+    pub fn begin_epoch(&mut self, mono: Instant, bound: KeyId) {
         self.epoch = self.epoch.wrapping_add(1);
         self.epoch_began = self.clock.at(mono);
         self.cursor = bound;
@@ -157,7 +157,7 @@ impl Regime {
     }
 
     /// The next entry that may belong to an older epoch; each of them once.
-    pub fn next_old_entry(&mut self) -> Option<EntryId> {
+    pub fn next_old_entry(&mut self) -> Option<KeyId> {
         self.cursor = self.cursor.checked_sub(1)?;
         Some(self.cursor)
     }

@@ -133,7 +133,7 @@ impl Machine {
     ) {
         let key = (call.kind, key);
         let answer = self.on_call(turn, key, |machine, step, resource| {
-            machine.end_if_due(step, resource, |resource| call.may_be_about(resource));
+            machine.end_if_expired(step, resource, |resource| call.may_be_about(resource));
             if call.id.is_some()
                 && let Some(outcome) = machine.recall(step, resource, call)
             {
@@ -233,7 +233,7 @@ impl Machine {
         call.names().find_map(|name| {
             let did = match turn.keys.get(key) {
                 Slot::Here(resource) => seen_by_hold(resource, name).map(|(did, _)| did),
-                Slot::Missing | Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => None,
+                Slot::Missing | Slot::WrongType | Slot::Elsewhere | Slot::OutOfReach => None,
             };
             let fits = match (did, self.find_spent(key, name, lease)) {
                 (Some(did), _) => call.asks.may_repeat(did),

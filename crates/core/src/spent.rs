@@ -321,18 +321,18 @@ impl Log {
     }
 
     /// The chunk of an entry, and its index there. `None` for [`NIL`], which is the number of no entry.
-    fn place_of(&self, number: u32) -> Option<(usize, usize)> {
+    fn waiter_of(&self, number: u32) -> Option<(usize, usize)> {
         let offset = number.wrapping_sub(self.base) as usize;
         (number != NIL).then_some((offset / CHUNK, offset % CHUNK))
     }
 
     fn get(&self, number: u32) -> Option<&Entry> {
-        let (chunk, at) = self.place_of(number)?;
+        let (chunk, at) = self.waiter_of(number)?;
         self.chunks.get(chunk)?.get(at)
     }
 
     fn get_mut(&mut self, number: u32) -> Option<&mut Entry> {
-        let (chunk, at) = self.place_of(number)?;
+        let (chunk, at) = self.waiter_of(number)?;
         self.chunks.get_mut(chunk)?.get_mut(at)
     }
 

@@ -9,7 +9,7 @@ pub enum Slot<'a> {
     /// Nothing.
     Missing,
     /// A value of another type: `WRONGTYPE`.
-    Foreign,
+    WrongType,
     /// One of ours.
     Here(&'a mut Resource),
     /// No value here, and the key may be on another node: its slot is moving away, or has moved. No value may be put

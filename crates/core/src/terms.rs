@@ -1,7 +1,7 @@
 //! What a call asks for, and the terms of the hold that it gets.
 
 use crate::machine::Machine;
-use crate::queues::waiter::{Ask, Waiter, Want};
+use crate::queues::waiter::{Ask, Demand, Waiter};
 use crate::state::hold::Notify;
 use crate::time::Millis;
 use dlock_wire::request::{Acquire, Channel};
@@ -13,7 +13,7 @@ pub(crate) struct Terms<'a> {
     pub owner: &'a [u8],
     /// Its connection.
     pub client: u64,
-    pub want: Want,
+    pub demand: Demand,
     pub lease_ms: Millis,
     pub queue_ms: Option<Millis>,
     pub bind_ms: Option<Millis>,
@@ -29,7 +29,7 @@ impl Terms<'_> {
     /// What a waiter keeps of them, besides its owner and its connection.
     pub fn to_ask(&self) -> Ask {
         Ask {
-            want: self.want,
+            demand: self.demand,
             lease_ms: self.lease_ms,
             queue_ms: self.queue_ms,
             notify: self.notify.clone(),
@@ -42,11 +42,11 @@ impl Terms<'_> {
 
 impl Machine {
     /// The terms of a call of `client`.
-    pub(crate) fn terms<'a>(&self, call: &Acquire<'a>, want: Want, client: u64) -> Terms<'a> {
+    pub(crate) fn terms<'a>(&self, call: &Acquire<'a>, demand: Demand, client: u64) -> Terms<'a> {
         Terms {
             owner: call.owner,
             client,
-            want,
+            demand,
             lease_ms: call.lease_ms.unwrap_or(self.settings.default_lease_ms),
             queue_ms: call.queue_ms,
             bind_ms: call.bind_ms,
@@ -70,7 +70,7 @@ impl Waiter {
         Terms {
             owner: &self.owner,
             client: self.client,
-            want: ask.want,
+            demand: ask.demand,
             lease_ms: ask.lease_ms,
             queue_ms: ask.queue_ms,
             bind_ms: ask.bind_ms,

@@ -62,7 +62,7 @@ impl Caller {
 
 /// The key changed its type since the call began: `WRONGTYPE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Foreign;
+pub struct WrongType;
 
 /// One operation on one key.
 #[allow(clippy::struct_excessive_bools)] // facts that do not exclude each other
@@ -101,10 +101,10 @@ impl Machine {
         turn: &mut Turn<'_>,
         key: (Kind, Key<'_>),
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
-    ) -> Result<R, Foreign> {
+    ) -> Result<R, WrongType> {
         let result = self.on_key_alone(turn, key, self.wide_at_once, verb)?;
-        if !self.pending.ripe.is_empty() {
-            self.grant_what_is_ripe(turn);
+        if !self.pending.ready_groups.is_empty() {
+            self.grant_ready_groups(turn);
         }
         Ok(result)
     }
@@ -116,7 +116,7 @@ impl Machine {
         (kind, key): (Kind, Key<'_>),
         ends_at_most: usize,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
-    ) -> Result<R, Foreign> {
+    ) -> Result<R, WrongType> {
         debug_assert!(
             self.regime.accepts_writes() || !self.regime.is_primary(),
             "a write behind the gate"
@@ -132,8 +132,12 @@ impl Machine {
                 fresh = Resource::free(kind);
                 (&mut fresh, false)
             }
-            Slot::Here(_) | Slot::Missing | Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => {
-                return Err(Foreign);
+            Slot::Here(_)
+            | Slot::Missing
+            | Slot::WrongType
+            | Slot::Elsewhere
+            | Slot::OutOfReach => {
+                return Err(WrongType);
             }
         };
         self.leave_ghosts(key, kind);
@@ -164,11 +168,11 @@ impl Machine {
             self.note_state(&mut step, resource);
         }
         let result = verb(self, &mut step, resource);
-        if kind.minds_its_queue() {
-            self.mind_queue(&mut step, resource);
+        if kind.has_durable_queue() {
+            self.sync_queue(&mut step, resource);
         }
         if kind == Kind::Rw && self.regime.is_primary() {
-            self.waits.mind_readers(key, resource, had_many_readers);
+            self.waits.sync_readers(key, resource, had_many_readers);
         }
         if step.dirty {
             self.note_state(&mut step, resource);
@@ -195,10 +199,10 @@ impl Machine {
         if step.ends_at_most == 0 {
             return;
         }
-        self.end_what_is_due(step, resource);
+        self.end_expired(step, resource);
         let may_cut = self.regime.may_end();
         if may_cut && self.connections.has_departed() {
-            self.cut_what_is_gone(step, resource);
+            self.shorten_all_gone(step, resource);
         }
     }
 
@@ -220,7 +224,7 @@ impl Machine {
         let kind = resource.kind();
         let most = self.wide_at_once.min(AT_ONCE);
         self.on_key_alone(turn, (kind, key), most, |_, _, _| ()).ok()?;
-        self.grant_what_is_ripe(turn);
+        self.grant_ready_groups(turn);
         Some(())
     }
 

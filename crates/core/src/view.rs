@@ -3,7 +3,7 @@
 
 mod shown;
 
-use crate::ids::{HoldId, NO_ENTRY};
+use crate::ids::{HoldId, NO_KEY};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -16,7 +16,7 @@ use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
 use crate::store::{Slot, Store};
 use crate::time::{LeaseInstant, Millis, Now};
-use crate::turn::Foreign;
+use crate::turn::WrongType;
 use alloc::vec::Vec;
 use core::time::Duration;
 use dlock_wire::permit::PermitText;
@@ -33,7 +33,7 @@ impl Machine {
         now: Now,
         kind: Kind,
         key: Key<'_>,
-    ) -> Result<Option<Info>, Foreign> {
+    ) -> Result<Option<Info>, WrongType> {
         Ok(match kind {
             Kind::Lock | Kind::Fair => self.lock_info(store, now, kind, key)?.map(Info::Lock),
             Kind::Rw => self.rw_info(store, now, key)?.map(Info::ReadWrite),
@@ -49,7 +49,7 @@ impl Machine {
         now: Now,
         kind: Kind,
         key: Key<'_>,
-    ) -> Result<Option<LockInfo>, Foreign> {
+    ) -> Result<Option<LockInfo>, WrongType> {
         let lease = self.lease_time(now.mono);
         let found = self.look_up(store, kind, key)?;
         let mut info = LockInfo {
@@ -76,7 +76,7 @@ impl Machine {
         store: &mut dyn Store,
         now: Now,
         key: Key<'_>,
-    ) -> Result<Option<RwInfo>, Foreign> {
+    ) -> Result<Option<RwInfo>, WrongType> {
         let lease = self.lease_time(now.mono);
         let found = self.look_up(store, Kind::Rw, key)?;
         let mut info = RwInfo {
@@ -115,7 +115,7 @@ impl Machine {
         store: &mut dyn Store,
         now: Now,
         key: Key<'_>,
-    ) -> Result<Option<SemInfo>, Foreign> {
+    ) -> Result<Option<SemInfo>, WrongType> {
         let lease = self.lease_time(now.mono);
         let found = self.look_up(store, Kind::Semaphore, key)?;
         let mut info = SemInfo { waiters: self.count(now, key, None), ..SemInfo::default() };
@@ -142,7 +142,7 @@ impl Machine {
         store: &mut dyn Store,
         now: Now,
         key: Key<'_>,
-    ) -> Result<Vec<PermitInfo>, Foreign> {
+    ) -> Result<Vec<PermitInfo>, WrongType> {
         let lease = self.lease_time(now.mono);
         let Some(resource) = self.look_up(store, Kind::Semaphore, key)? else {
             return Ok(Vec::new());
@@ -168,7 +168,7 @@ impl Machine {
         store: &mut dyn Store,
         now: Now,
         key: Key<'_>,
-    ) -> Result<Option<LatchInfo>, Foreign> {
+    ) -> Result<Option<LatchInfo>, WrongType> {
         let lease = self.lease_time(now.mono);
         let Some(resource) = self.look_up(store, Kind::Latch, key)? else { return Ok(None) };
         let Body::Latch(latch) = &resource.body else { return Ok(None) };
@@ -194,7 +194,7 @@ impl Machine {
         kind: Kind,
         key: Key<'_>,
         token: u64,
-    ) -> Result<bool, Foreign> {
+    ) -> Result<bool, WrongType> {
         let lease = self.lease_time(now.mono);
         let Some(resource) = self.look_up(store, kind, key)? else { return Ok(false) };
         let candidates = [crate::ids::ALONE, HoldId::from(token)];
@@ -211,7 +211,7 @@ impl Machine {
         now: Now,
         (kind, key): (Kind, Key<'_>),
         most: usize,
-    ) -> Result<Vec<WaiterInfo>, Foreign> {
+    ) -> Result<Vec<WaiterInfo>, WrongType> {
         let found = self.look_up(store, kind, key)?;
         if let Some(fair) = found.and_then(|resource| self.mirror_only(resource)) {
             return Ok(fair
@@ -241,7 +241,7 @@ impl Machine {
         now: Now,
         (kind, key): (Kind, Key<'_>),
         owner: &[u8],
-    ) -> Result<Option<usize>, Foreign> {
+    ) -> Result<Option<usize>, WrongType> {
         let lease = self.lease_time(now.mono);
         let found = self.look_up(store, kind, key)?;
         let holds = found.is_some_and(|resource| {
@@ -260,7 +260,7 @@ impl Machine {
         }
         let is_over = |waiter: &Waiter| waits.is_over(waiter, now.mono, lease);
         let place =
-            waits.place_at(key, owner).filter(|&slot| !waits.get(slot).is_some_and(is_over));
+            waits.waiter_at(key, owner).filter(|&slot| !waits.get(slot).is_some_and(is_over));
         let ahead = |slot| waits.ahead_of(slot).filter(|waiter| !is_over(waiter)).count();
         Ok(place.map(|slot| ahead(slot) + 1).or_else(|| holds.then_some(0)))
     }
@@ -271,7 +271,7 @@ impl Machine {
         store: &'s mut dyn Store,
         kind: Kind,
         key: Key<'_>,
-    ) -> Result<Option<&'s Resource>, Foreign> {
+    ) -> Result<Option<&'s Resource>, WrongType> {
         let waits = self.waits();
         let queue = waits.queue_of(key).and_then(|id| Some((id, waits.queue(id)?)));
         match store.get(key) {
@@ -282,7 +282,7 @@ impl Machine {
             {
                 Ok(None)
             }
-            _ => Err(Foreign),
+            _ => Err(WrongType),
         }
     }
 
@@ -290,7 +290,7 @@ impl Machine {
     /// opened. (Later they mirror waiters, of this key or of its former name.)
     fn mirror_only<'r>(&self, resource: &'r Resource) -> Option<&'r Fair> {
         let Body::Fair(fair) = &resource.body else { return None };
-        let is_known = resource.entry != NO_ENTRY && self.is_in_epoch(resource);
+        let is_known = resource.key_id != NO_KEY && self.is_in_epoch(resource);
         (self.role() == Role::Replica || !is_known).then_some(&**fair)
     }
 

@@ -113,7 +113,7 @@ fn tasks(
         } else {
             match world.acquire(owner, &[task.keys[task.has]], Wait::Block) {
                 Came::Granted => task.has += 1,
-                Came::Waits(waiter) => {
+                Came::WaitQueues(waiter) => {
                     parked.extend(waiter.map(|waiter| (waiter, owner)));
                     active.swap_remove(at);
                 }
@@ -187,7 +187,7 @@ fn hot_lock(world: &mut World, twice: bool) -> Played {
     let mut holder = 0;
     world.records = true;
     for owner in 0..OWNERS {
-        if let Came::Waits(Some(waiter)) = world.acquire(owner, &[hot], Wait::Block) {
+        if let Came::WaitQueues(Some(waiter)) = world.acquire(owner, &[hot], Wait::Block) {
             parked.insert(waiter, owner);
         }
     }
@@ -196,7 +196,7 @@ fn hot_lock(world: &mut World, twice: bool) -> Played {
         let last = holder;
         holder = woken.iter().find_map(|waiter| parked.remove(waiter)).unwrap_or(holder);
         match world.acquire(last, &[hot], Wait::Block) {
-            Came::Waits(waiter) => parked.extend(waiter.map(|waiter| (waiter, last))),
+            Came::WaitQueues(waiter) => parked.extend(waiter.map(|waiter| (waiter, last))),
             Came::Deadlock => played.deadlocks += 1,
             Came::Granted => {}
         }
@@ -228,7 +228,7 @@ fn several(world: &mut World, holds: bool) -> Played {
             let keys = random.some(10, 50);
             match world.acquire(owner, &keys, Wait::Block) {
                 Came::Granted => has[owner] = keys,
-                Came::Waits(waiter) => {
+                Came::WaitQueues(waiter) => {
                     parked.extend(waiter.map(|waiter| (waiter, (owner, keys))));
                     active.swap_remove(at);
                 }

@@ -23,7 +23,7 @@ const NOW: Now = Now { mono: Instant(1_000_000), wall_us: 1_700_000_000_000_000 
 pub enum Came {
     Granted,
     /// Under this id, if the call is blocked.
-    Waits(Option<WaiterId>),
+    WaitQueues(Option<WaiterId>),
     Deadlock,
 }
 
@@ -132,8 +132,8 @@ impl World {
             });
         }
         match &self.fx.reply {
-            None => Came::Waits(self.fx.parked),
-            Some(Outcome::Null) => Came::Waits(None),
+            None => Came::WaitQueues(self.fx.parked),
+            Some(Outcome::Null) => Came::WaitQueues(None),
             Some(Outcome::Fault(fault)) => {
                 assert_eq!(fault.code, ErrorCode::Deadlock, "{}", fault.text);
                 Came::Deadlock

@@ -5,8 +5,8 @@ use crate::ids::ALONE;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::Waits;
-use crate::queues::waiter::Want;
+use crate::queues::WaitQueues;
+use crate::queues::waiter::Demand;
 use crate::state::resource::{Body, Resource};
 use crate::store::Slot;
 use crate::time::Now;
@@ -19,13 +19,13 @@ use dlock_wire::request::Mode;
 pub(super) struct Target<'a> {
     pub(super) kind: Kind,
     pub(super) key: Key<'a>,
-    pub(super) want: Want,
+    pub(super) demand: Demand,
 }
 
 impl Target<'_> {
     /// Whether it is for a hold that others can share.
     pub(super) fn reads(self) -> bool {
-        self.want == Want::Rw(Mode::Read)
+        self.demand == Demand::Rw(Mode::Read)
     }
 }
 
@@ -51,7 +51,7 @@ impl Holders {
         target: Target<'_>,
         budget: &mut Budget,
     ) -> Self {
-        let Target { kind, key, want } = target;
+        let Target { kind, key, demand } = target;
         let Slot::Here(resource) = turn.keys.get(key) else { return Self::default() };
         if resource.kind() != kind {
             return Self::default();
@@ -59,7 +59,7 @@ impl Holders {
         let lease = machine.lease_time(turn.now.mono);
         let seen = resource.holds().take_while(|_| budget.spend(1));
         let others = seen.filter(|(id, hold)| {
-            let conflicts = *id == ALONE || want == Want::Rw(Mode::Write);
+            let conflicts = *id == ALONE || demand == Demand::Rw(Mode::Write);
             conflicts && *hold.owner != *caller && machine.hold_ends(resource, hold, lease) > lease
         });
         let others = others.map(|(_, hold)| &hold.owner);
@@ -69,8 +69,8 @@ impl Holders {
         let leading = others.filter(|owner| machine.waits().waits_anywhere(owner));
         let owners = leading.map(|owner| owner.to_vec()).collect();
         Self {
-            has_it: has_it(machine, resource, turn.now, caller, want),
-            goes_first: goes_first(machine, resource, turn.now, caller, want),
+            has_it: has_it(machine, resource, turn.now, caller, demand),
+            goes_first: goes_first(machine, resource, turn.now, caller, demand),
             is_held,
             owners,
         }
@@ -79,15 +79,15 @@ impl Holders {
     /// The holders that keep `owner` from the key of `queue`, read from the queue. Without `readers`, its readers are
     /// left out, except for the caller: the search has reached them already.
     pub(super) fn of_queue(
-        waits: &Waits,
+        waits: &WaitQueues,
         queue: u32,
-        (owner, want): (&[u8], Want),
+        (owner, demand): (&[u8], Demand),
         caller: &[u8],
         readers: Option<&mut Budget>,
     ) -> Self {
         let (is_sole, is_reader) =
             (waits.is_sole_holder(queue, owner), waits.is_reader(queue, owner));
-        let is_exclusive = want != Want::Rw(Mode::Read);
+        let is_exclusive = demand != Demand::Rw(Mode::Read);
         let (is_taken, sole) = waits.sole_holder(queue);
         let mut found = Self {
             has_it: if is_exclusive { is_sole } else { is_reader },
@@ -99,7 +99,7 @@ impl Holders {
             found.owners.extend(sole.map(<[u8]>::to_vec));
         }
         let waits_for_caller = waits.is_sole_holder(queue, caller)
-            || (want == Want::Rw(Mode::Write) && waits.is_reader(queue, caller));
+            || (demand == Demand::Rw(Mode::Write) && waits.is_reader(queue, caller));
         if waits_for_caller && *owner != *caller {
             found.owners.push(caller.to_vec());
         }
@@ -121,11 +121,11 @@ pub(super) fn has_it(
     resource: &Resource,
     now: Now,
     owner: &[u8],
-    want: Want,
+    demand: Demand,
 ) -> bool {
     let lease = machine.lease_time(now.mono);
-    let id = match (&resource.body, want) {
-        (Body::Rw(rw), Want::Rw(mode)) => rw.find(owner, mode),
+    let id = match (&resource.body, demand) {
+        (Body::Rw(rw), Demand::Rw(mode)) => rw.find(owner, mode),
         _ => Some(ALONE),
     };
     let hold = id.and_then(|id| resource.hold(id)).filter(|hold| *hold.owner == *owner);
@@ -138,12 +138,12 @@ pub(super) fn goes_first(
     resource: &Resource,
     now: Now,
     owner: &[u8],
-    want: Want,
+    demand: Demand,
 ) -> bool {
-    let other = match want {
-        Want::Rw(Mode::Read) => Mode::Write,
-        Want::Rw(Mode::Write) => Mode::Read,
+    let other = match demand {
+        Demand::Rw(Mode::Read) => Mode::Write,
+        Demand::Rw(Mode::Write) => Mode::Read,
         _ => return false,
     };
-    has_it(machine, resource, now, owner, Want::Rw(other))
+    has_it(machine, resource, now, owner, Demand::Rw(other))
 }

@@ -6,7 +6,7 @@ use super::waiting::Waiting;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::{Waiter, Want};
+use crate::queues::waiter::{Demand, Waiter};
 use crate::time::Now;
 use crate::turn::Turn;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -131,7 +131,7 @@ impl<'a> Search<'a> {
         targets: impl Iterator<Item = Target<'k>> + Clone,
     ) -> Option<String> {
         for target in targets.clone() {
-            if let Some(slot) = self.machine.waits().place_at(target.key, self.caller) {
+            if let Some(slot) = self.machine.waits().waiter_at(target.key, self.caller) {
                 self.note_leaving(slot);
             }
         }
@@ -169,7 +169,7 @@ impl<'a> Search<'a> {
     fn look_from_places_of(&mut self, now: Now, index: usize) -> Option<String> {
         let waiting = self.reached.get(index)?.owner.clone();
         let waits = self.machine.waits();
-        for (slot, waiter) in waits.places_of_owner(&waiting) {
+        for (slot, waiter) in waits.waiters_of_owner(&waiting) {
             if !self.budget.spend(1) {
                 return None;
             }
@@ -181,12 +181,12 @@ impl<'a> Search<'a> {
                 // The queue has ended with its key.
                 continue;
             }
-            let want = waiter.ask.want;
-            let target = Target { kind: queue.kind, key: queue.key(), want };
+            let demand = waiter.ask.demand;
+            let target = Target { kind: queue.kind, key: queue.key(), demand };
             // One pass over the readers of a key reaches all of them, for every waiting writer.
-            let is_first = want == Want::Rw(Mode::Write) && self.read.insert(waiter.queue);
+            let is_first = demand == Demand::Rw(Mode::Write) && self.read.insert(waiter.queue);
             let readers = is_first.then_some(&mut *self.budget);
-            let asked = (&waiting[..], want);
+            let asked = (&waiting[..], demand);
             let holders = Holders::of_queue(waits, waiter.queue, asked, self.caller, readers);
             if let Some(text) = self.look(now, (index, target), Some(waiter), &holders) {
                 return Some(text);
@@ -242,10 +242,10 @@ impl<'a> Search<'a> {
             if !self.budget.spend(1) {
                 return true;
             }
-            let reads_too = target.reads() && waiter.ask.want == target.want;
+            let reads_too = target.reads() && waiter.ask.demand == target.demand;
             *waiter.owner != *self.caller
                 && !reads_too
-                && !machine.is_passed_over(waiter)
+                && !machine.is_skipped(waiter)
                 && !waits.is_over(waiter, now.mono, lease)
         })
     }
@@ -266,7 +266,7 @@ impl<'a> Search<'a> {
         // The caller itself may be in front of the inspected waiter.
         let caller = self.caller;
         let own = waits
-            .place_of(queue, caller)
+            .waiter_of(queue, caller)
             .filter(|&slot| waits.get(slot).is_some_and(|waiter| !self.is_leaving(slot, waiter)));
         let is_behind = |slot: u32| {
             let own = waits.get(slot);
@@ -299,7 +299,7 @@ impl<'a> Search<'a> {
             plural.map(|waiter| waiter.owner.to_vec()).collect()
         } else {
             let place =
-                |owner: &&[u8]| waits.place_of(queue, owner).and_then(|slot| waits.get(slot));
+                |owner: &&[u8]| waits.waiter_of(queue, owner).and_then(|slot| waits.get(slot));
             let plural = waits.plural_owners();
             plural.filter(|owner| place(owner).is_some_and(is_ahead)).map(<[u8]>::to_vec).collect()
         };
@@ -309,7 +309,7 @@ impl<'a> Search<'a> {
             let walk = waits.walk(queue).map(|(_, waiter)| waiter);
             let writer = walk
                 .take_while(|_| self.budget.spend(1))
-                .find(|waiter| waiter.ask.want == Want::Rw(Mode::Write) && is_ahead(waiter));
+                .find(|waiter| waiter.ask.demand == Demand::Rw(Mode::Write) && is_ahead(waiter));
             found.extend(writer.map(|writer| writer.owner.to_vec()));
         }
         found

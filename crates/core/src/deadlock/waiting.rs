@@ -3,7 +3,7 @@
 use super::budget::Budget;
 use super::holders::{Target, has_it};
 use crate::machine::Machine;
-use crate::queues::Waits;
+use crate::queues::WaitQueues;
 use crate::store::Slot;
 use crate::turn::Turn;
 use alloc::collections::BTreeMap;
@@ -24,7 +24,7 @@ impl Waiting {
     /// The owners that wait for `owner`, and those in `behind`: the queue whose front it joins. `None` if the budget
     /// ends first.
     pub(super) fn on(
-        waits: &Waits,
+        waits: &WaitQueues,
         owner: &[u8],
         behind: Option<u32>,
         budget: &mut Budget,
@@ -63,7 +63,7 @@ impl Waiting {
                 Slot::Here(resource) => Some(&*resource),
                 _ => None,
             };
-            let has_it = |resource| has_it(machine, resource, turn.now, caller, target.want);
+            let has_it = |resource| has_it(machine, resource, turn.now, caller, target.demand);
             if resource.is_some_and(has_it) {
                 // The caller does not wait for a key that it holds.
                 return false;
@@ -71,26 +71,31 @@ impl Waiting {
             let queue = waits.queue_of(target.key);
             owners.clone().any(|waiter| {
                 let holds = || resource.is_some_and(|r| r.holds_of(&waiter.owner).next().is_some());
-                let stands = || queue.is_some_and(|q| waits.place_of(q, &waiter.owner).is_some());
+                let stands = || queue.is_some_and(|q| waits.waiter_of(q, &waiter.owner).is_some());
                 !budget.spend(1) || holds() || stands()
             })
         })
     }
 
     /// Adds the owners that wait for `owner` directly.
-    fn add_waiters_for(&mut self, waits: &Waits, owner: &[u8], budget: &mut Budget) -> Option<()> {
+    fn add_waiters_for(
+        &mut self,
+        waits: &WaitQueues,
+        owner: &[u8],
+        budget: &mut Budget,
+    ) -> Option<()> {
         for queue in waits.queues_held_by(owner) {
             let head = waits.queue(queue).map(|queue| queue.head)?;
             self.add_from(waits, head, budget)?;
         }
-        for (_, place) in waits.places_of_owner(owner) {
+        for (_, place) in waits.waiters_of_owner(owner) {
             self.add_from(waits, place.next, budget)?;
         }
         Some(())
     }
 
     /// Adds the owners in a queue from `slot` on.
-    fn add_from(&mut self, waits: &Waits, slot: u32, budget: &mut Budget) -> Option<()> {
+    fn add_from(&mut self, waits: &WaitQueues, slot: u32, budget: &mut Budget) -> Option<()> {
         if !budget.spend(1) {
             return None;
         }

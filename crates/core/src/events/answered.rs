@@ -17,7 +17,7 @@ impl Machine {
     /// waiters are served at once, unless this step has done enough; the tick serves the others.
     pub(crate) fn answer_all(&mut self, queue: u32, answer: Outcome, fx: &mut Effects) {
         let Some(found) = self.waits.queue(queue).filter(|queue| queue.is_live()) else { return };
-        if found.kind.minds_its_queue() {
+        if found.kind.has_durable_queue() {
             // If the value is there all the same, it has no queue entries from now on: it may exist only for them.
             self.pending.revisit.push_back((found.db, found.name.to_vec()));
         }
@@ -64,8 +64,8 @@ impl Machine {
     }
 
     pub(crate) fn answer_one(&mut self, slot: u32, answer: &Outcome, fx: &mut Effects) {
-        let Some(waiter) = self.forget_place(slot) else { return };
-        if waiter.presence.is_parked() {
+        let Some(waiter) = self.remove_waiter(slot) else { return };
+        if waiter.wait_state.is_parked() {
             fx.wake(waiter.id, told(&waiter, answer));
             self.counters.grants_after_waiting += u64::from(*answer == Outcome::Count(1));
         }

@@ -2,12 +2,12 @@
 
 use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
-use crate::ids::{ALONE, EntryId, HoldId};
+use crate::ids::{ALONE, HoldId, KeyId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
 use crate::portions::{AT_ONCE, LEAVE_AT_ONCE, Slots, WEIGHT_AT_ONCE};
-use crate::queues::waiter::{Presence, Waiter, WaiterId};
+use crate::queues::waiter::{WaitState, Waiter, WaiterId};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::resource::Resource;
 use crate::store::{Reach, Slot};
@@ -17,11 +17,11 @@ use alloc::vec::Vec;
 
 /// Number of waiters that the end of bound holds may serve in one step. After that, the step leaves the other holds to
 /// the tick.
-const SERVED_BY_CUTS: usize = AT_ONCE;
+const SERVED_BY_SHORTENING: usize = AT_ONCE;
 
 impl Machine {
     /// A connection closed, for any reason. Its waiters are removed or start their grace, and the leases of its bound
-    /// holds are shortened: some of them in [`Machine::work_off_some`], which the caller calls afterwards, and the rest
+    /// holds are shortened: some of them in [`Machine::drain_some`], which the caller calls afterwards, and the rest
     /// in the tick. An operation that reaches one of the rest earlier treats it as processed. Only while the server
     /// takes writes.
     ///
@@ -48,24 +48,24 @@ impl Machine {
 
     /// After events that the server reports late: does a portion of what they left, for all of them together. Each
     /// event may find work of others, so a portion for each would have no bound. The tick does the rest.
-    pub fn work_off_some(&mut self, turn: &mut Turn<'_>) {
+    pub fn drain_some(&mut self, turn: &mut Turn<'_>) {
         if !self.regime.may_end() || turn.keys.reach() == Reach::OneSlot {
             return;
         }
         for _ in 0..AT_ONCE {
-            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.see_to_one_left_behind(turn) {
+            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.process_one_left_behind(turn) {
                 break;
             }
         }
-        self.work_off_stalled(turn);
+        self.drain_dirty(turn);
     }
 
     /// Processes one thing that a closed connection had; `false` if there is none.
-    pub(crate) fn see_to_one_left_behind(&mut self, turn: &mut Turn<'_>) -> bool {
+    pub(crate) fn process_one_left_behind(&mut self, turn: &mut Turn<'_>) -> bool {
         match self.connections.next_left_behind() {
             Some(LeftBehind::Place { slot, at }) => self.lose_connection(slot, at),
-            Some(LeftBehind::Tie { entry, id, at }) => {
-                self.cut_tied(turn, entry, id, at);
+            Some(LeftBehind::Binding { entry, id, at }) => {
+                self.shorten_bound(turn, entry, id, at);
             }
             None => return false,
         }
@@ -73,11 +73,11 @@ impl Machine {
     }
 
     /// Processes a waiter whose connection is closed, before the tick reaches it.
-    pub(crate) fn see_to_place(&mut self, slot: u32) -> bool {
+    pub(crate) fn process_disconnect_of(&mut self, slot: u32) -> bool {
         let Some(waiter) = self.waits.get(slot) else { return false };
         let client = waiter.client;
         let Some(at) = self.connections.gone_at(client) else { return false };
-        self.connections.remove_place(client, slot);
+        self.connections.remove_waiter(client, slot);
         self.lose_connection(slot, at);
         true
     }
@@ -89,16 +89,18 @@ impl Machine {
         let queue = waiter.queue;
         let is_fair = self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Fair);
         match waiter.ask.queue_ms.or(is_fair.then_some(self.settings.fair_grace_ms)) {
-            Some(ms) => self.waits.set_presence(slot, Presence::Absent { until: lease + ms }),
+            Some(ms) => {
+                self.waits.set_wait_state(slot, WaitState::Disconnected { until: lease + ms });
+            }
             None => {
-                self.forget_place(slot);
+                self.remove_waiter(slot);
             }
         }
-        self.waits.stall(queue);
+        self.waits.mark_dirty(queue);
     }
 
     /// Opens the key of a hold that was bound to a closed connection, and shortens its lease.
-    fn cut_tied(&mut self, turn: &mut Turn<'_>, entry: EntryId, id: HoldId, at: LeaseInstant) {
+    fn shorten_bound(&mut self, turn: &mut Turn<'_>, entry: KeyId, id: HoldId, at: LeaseInstant) {
         let Some(found) = self.leases.get(entry) else { return };
         let name: Vec<u8> = found.name.to_vec();
         let key = Key { db: self.leases.database_of(found), name: &name };
@@ -108,24 +110,24 @@ impl Machine {
         // another type has no hold of ours any more: nothing to shorten.
         let _ = self.on_key_alone(turn, (kind, key), 0, |machine, step, resource| {
             step.ends_at_most = machine.wide_at_once;
-            machine.end_what_is_due(step, resource);
-            if resource.entry == entry {
+            machine.end_expired(step, resource);
+            if resource.key_id == entry {
                 machine.cut(step, resource, id, at);
             }
             // Very many holds are processed here one by one: shortening one must not walk over all.
             if resource.others().is_none_or(|others| others.len() <= machine.wide_at_once) {
-                machine.cut_what_is_gone(step, resource);
+                machine.shorten_all_gone(step, resource);
             }
         });
-        self.grant_what_is_ripe(turn);
+        self.grant_ready_groups(turn);
     }
 
     /// Shortens the leases of a key's holds whose connections are closed: of very many, some now, and the others in the
     /// tick.
-    pub(crate) fn cut_what_is_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn shorten_all_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let gone_at = |id: HoldId| {
             let hold = resource.hold(id)?;
-            Some((id, self.connections.gone_at(hold.tied_to())?))
+            Some((id, self.connections.gone_at(hold.bound_to())?))
         };
         let most = self.wide_at_once;
         let mut gone: Vec<(HoldId, LeaseInstant)> = gone_at(ALONE).into_iter().collect();
@@ -134,13 +136,13 @@ impl Machine {
             if others.len() < self.connections.departed() {
                 gone.extend(others.iter().filter_map(|(id, _)| gone_at(id)).take(most));
             } else {
-                let ties = self.connections.departed_ties(resource.entry);
-                gone.extend(ties.filter(|(id, _)| *id != ALONE).take(most));
+                let bindings = self.connections.departed_bindings(resource.key_id);
+                gone.extend(bindings.filter(|(id, _)| *id != ALONE).take(most));
             }
         }
         for (id, at) in gone {
             // Each of them hands off. The tick continues with the rest.
-            if step.served >= SERVED_BY_CUTS {
+            if step.served >= SERVED_BY_SHORTENING {
                 return;
             }
             self.cut(step, resource, id, at);
@@ -148,8 +150,13 @@ impl Machine {
     }
 
     /// Shortens the lease of a hold if its connection is closed, before a call on this hold.
-    pub(crate) fn cut_if_gone(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId) {
-        let client = resource.hold(id).map(Hold::tied_to);
+    pub(crate) fn shorten_if_gone(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        id: HoldId,
+    ) {
+        let client = resource.hold(id).map(Hold::bound_to);
         if let Some(at) = client.and_then(|client| self.connections.gone_at(client)) {
             self.cut(step, resource, id, at);
         }
@@ -159,20 +166,20 @@ impl Machine {
     fn cut(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId, at: LeaseInstant) {
         // Another connection may have bound it, or its lease may be shortened already.
         let Some(hold) = resource.hold(id) else { return };
-        let is_gone = self.connections.gone_at(hold.tied_to()).is_some();
-        let Some(tie) = hold.tie().filter(|_| is_gone) else { return };
-        if self.is_on_the_way(step.key, (id, hold.token), tie.client) {
+        let is_gone = self.connections.gone_at(hold.bound_to()).is_some();
+        let Some(binding) = hold.binding().filter(|_| is_gone) else { return };
+        if self.is_on_the_way(step.key, (id, hold.token), binding.client) {
             // It is rolled back, not shortened.
             return;
         }
-        let grip = (resource.entry, id);
-        self.untie(grip, hold);
-        let end = at + tie.ms;
+        let hold_ref = (resource.key_id, id);
+        self.unbind(hold_ref, hold);
+        let end = at + binding.ms;
         let is_cut = end < hold.deadline;
         resource.change_hold(id, |hold| {
-            if let Some(tie) = hold.extras_mut().tie.as_mut() {
-                tie.client = NO_CLIENT;
-                tie.cut = is_cut;
+            if let Some(binding) = hold.extras_mut().binding.as_mut() {
+                binding.client = NO_CLIENT;
+                binding.cut = is_cut;
             }
             if is_cut {
                 hold.deadline = end;
@@ -184,12 +191,12 @@ impl Machine {
         step.dirty = true;
         if end <= step.lease {
             self.end_hold(step, resource, id, End::Disconnected);
-            self.hand_on(step, resource);
+            self.hand_off(step, resource);
         }
     }
 
     /// A call is not blocked, or no longer, though its connection lives: the server unblocked it, or did not block it.
-    /// Its waiter is removed, or stays if the call had QUEUE. [`Machine::work_off_some`], or the next tick, hands off
+    /// Its waiter is removed, or stays if the call had QUEUE. [`Machine::drain_some`], or the next tick, hands off
     /// what this frees.
     pub fn withdraw(&mut self, waiter: WaiterId) {
         if self.waits.by_id(waiter).is_some() {
@@ -205,11 +212,11 @@ impl Machine {
         let (queue, client) = (waiter.queue, waiter.client);
         if waiter.ask.queue_ms.is_some() {
             self.connections.unpark(client, slot);
-            self.waits.set_presence(slot, Presence::Queued);
+            self.waits.set_wait_state(slot, WaitState::Connected);
         } else {
-            self.forget_place(slot);
+            self.remove_waiter(slot);
         }
-        self.waits.stall(queue);
+        self.waits.mark_dirty(queue);
     }
 
     /// The BLOCK time of the call in `slot` has elapsed.
@@ -226,29 +233,33 @@ impl Machine {
 
     /// Removes a waiter from its queue and its connection; for a call for several keys, all of its waiters. Returns the
     /// waiter that represents the call.
-    pub(crate) fn forget_place(&mut self, slot: u32) -> Option<Waiter> {
+    pub(crate) fn remove_waiter(&mut self, slot: u32) -> Option<Waiter> {
         let waiter = self.waits.get(slot)?;
         if waiter.is_grouped() {
-            return self.dissolve(waiter.group, |_| false);
+            return self.remove_group(waiter.group, |_| false);
         }
         let waiter = self.waits.leave(slot)?;
         if waiter.client != NO_CLIENT {
-            self.connections.remove_place(waiter.client, slot);
+            self.connections.remove_waiter(waiter.client, slot);
         }
         Some(waiter)
     }
 
     /// Ends a waiting call for several keys. Removes its waiters, except those that stay. Returns the waiter that
     /// represented the call, unless it stays.
-    pub(crate) fn dissolve(&mut self, group: u32, stays: impl Fn(u32) -> bool) -> Option<Waiter> {
+    pub(crate) fn remove_group(
+        &mut self,
+        group: u32,
+        stays: impl Fn(u32) -> bool,
+    ) -> Option<Waiter> {
         let first = *self.waits.group(group)?.members.first()?;
         if let Some(client) = self.waits.get(first).map(|waiter| waiter.client) {
-            self.connections.remove_place(client, first);
+            self.connections.remove_waiter(client, first);
         }
         let mut leader = None;
         for slot in self.waits.disband(group, self.leave_at_once(), stays) {
             let Some(waiter) = self.waits.leave(slot) else { continue };
-            self.waits.stall(waiter.queue);
+            self.waits.mark_dirty(waiter.queue);
             if slot == first {
                 leader = Some(waiter);
             }
@@ -266,7 +277,7 @@ impl Machine {
     pub(crate) fn leave_some(&mut self) -> bool {
         for left in 0..self.leave_at_once() {
             let Some(queue) = self.waits.leave_one_gone() else { return left > 0 };
-            self.waits.stall(queue);
+            self.waits.mark_dirty(queue);
         }
         true
     }
@@ -274,8 +285,9 @@ impl Machine {
     /// The waiters of blocked calls in `queue`.
     pub(crate) fn calls_in(&self, queue: u32) -> Slots {
         let count = self.waits.queue(queue).map_or(0, |queue| queue.calls as usize);
-        let of_call = |presence| matches!(presence, Presence::Parked { .. } | Presence::Member);
-        let calls = self.waits.walk(queue).filter(|(_, waiter)| of_call(waiter.presence));
+        let of_call =
+            |wait_state| matches!(wait_state, WaitState::Blocked { .. } | WaitState::GroupMember);
+        let calls = self.waits.walk(queue).filter(|(_, waiter)| of_call(waiter.wait_state));
         calls.map(|(slot, _)| slot).take(count).collect()
     }
 

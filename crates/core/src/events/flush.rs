@@ -9,7 +9,7 @@
 //! SWAPDB moves the holds at once; the machine checks their queues in the same way. It also redirects earlier flushes
 //! to the database that now has their data. The queues of a flush stay with the database number.
 
-use crate::ids::EntryId;
+use crate::ids::KeyId;
 use crate::key::Key;
 use crate::machine::Machine;
 use crate::pending::flush::{Cause, Flush, exchanged};
@@ -107,12 +107,12 @@ impl Machine {
                 || !turn.keys.is_empty(key.db)
                     && matches!(
                         turn.keys.get(key),
-                        Slot::Here(resource) if resource.entry == entry
-                            && resource.hold(id).is_some_and(|hold| hold.tied_to() == client)
+                        Slot::Here(resource) if resource.key_id == entry
+                            && resource.hold(id).is_some_and(|hold| hold.bound_to() == client)
                     )
         });
         if !is_there && client != NO_CLIENT {
-            self.connections.untie(client, entry, id);
+            self.connections.unbind(client, entry, id);
         }
         true
     }
@@ -134,15 +134,15 @@ impl Machine {
     }
 
     /// Whether the key of an entry is in database `db`.
-    fn is_entry_of(&self, turn: &mut Turn<'_>, id: EntryId, db: u32) -> bool {
+    fn is_entry_of(&self, turn: &mut Turn<'_>, id: KeyId, db: u32) -> bool {
         self.leases.get(id).is_some_and(|entry| {
             let slot = turn.keys.get(Key { db, name: &entry.name });
-            matches!(slot, Slot::Here(resource) if resource.entry == id)
+            matches!(slot, Slot::Here(resource) if resource.key_id == id)
         })
     }
 
     /// Whether the key of an entry is in the other database of a swap that still looks for entries.
-    fn may_have_been_exchanged(&self, turn: &mut Turn<'_>, id: EntryId) -> bool {
+    fn may_have_been_exchanged(&self, turn: &mut Turn<'_>, id: KeyId) -> bool {
         self.pending.flushes.iter().any(|flush| match flush.cause {
             Cause::Swap(a, b, true) => [a, b].iter().any(|&db| self.is_entry_of(turn, id, db)),
             Cause::Swap(..) | Cause::Flush(_) | Cause::Untie(_) => false,
@@ -174,7 +174,7 @@ impl Machine {
         let name = entry.name.clone();
         // Entries of a fair lock's queue stay with the database number. A semaphore without permits may exist only for
         // its waiters.
-        let minds = entry.kind.minds_its_queue() && entry.permits == 0;
+        let minds = entry.kind.has_durable_queue() && entry.permits == 0;
         if is_doubtful && !self.is_entry_of(turn, id, db) {
             let other = exchanged(db, flush.now_in(a), flush.now_in(b));
             if !self.is_entry_of(turn, id, other) && self.is_flushing_one_of([db, other]) {
@@ -225,7 +225,7 @@ impl Machine {
         let key = Key { db, name: &name };
         if let Cause::Swap(..) = flush.cause {
             flush.seen.insert(id);
-            self.look_at(turn, id);
+            self.inspect(turn, id);
             return;
         }
         let was = Key { db: flush.now_in(db), name: &name };
@@ -235,7 +235,7 @@ impl Machine {
         }
         // The queue may be another one now, with the waiters that are left.
         let Some(id) = self.waits.queue_of(key) else { return };
-        self.look_at(turn, id);
+        self.inspect(turn, id);
         if is_gone && self.waits.queue(id).is_some() {
             // The flush does not cover calls that come from now on.
             self.waits.renew_serial(id);

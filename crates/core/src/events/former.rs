@@ -29,8 +29,8 @@ impl Machine {
             answered: take(&mut self.pending.answered),
             next: 0,
         });
-        self.pending.ripe.clear();
-        self.pending.to_stall.clear();
+        self.pending.ready_groups.clear();
+        self.pending.to_mark_dirty.clear();
         let mut debris = Debris::default();
         let grants = take(&mut self.in_flight).into_values();
         debris.add(grants.flat_map(crate::pending::in_flight::InFlight::into_parts));
@@ -49,7 +49,7 @@ impl Machine {
             let slot = former.next;
             former.next += 1;
             let Some(waiter) = former.waits.strike(slot) else { continue };
-            if waiter.presence.is_parked() {
+            if waiter.wait_state.is_parked() {
                 let answer = former.answer_of(&waiter);
                 self.counters.grants_after_waiting += u64::from(answer == Outcome::Count(1));
                 fx.wake(waiter.id, told(&waiter, &answer));
@@ -111,6 +111,6 @@ impl Machine {
     pub fn owes_answer(&self, id: WaiterId) -> bool {
         let tables = self.pending.former.iter().map(|former| &former.waits);
         let mut tables = tables.chain([&self.waits]);
-        tables.any(|waits| waits.by_id(id).is_some_and(|waiter| waiter.presence.is_parked()))
+        tables.any(|waits| waits.by_id(id).is_some_and(|waiter| waiter.wait_state.is_parked()))
     }
 }

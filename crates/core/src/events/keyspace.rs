@@ -5,7 +5,7 @@
 
 use crate::answers::wrong_type;
 use crate::effects::{Effects, Outcome, Subject};
-use crate::ids::{ALONE, EntryId, HoldId, NO_ENTRY};
+use crate::ids::{ALONE, HoldId, KeyId, NO_KEY};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -26,10 +26,10 @@ use dlock_wire::reply::ErrorCode;
 /// The state of a value when the server unlinked it from its key.
 #[derive(Debug)]
 pub struct Lost {
-    entry: EntryId,
+    key_id: KeyId,
     kind: Kind,
     /// The connections to which its holds were bound.
-    ties: Vec<(u64, HoldId)>,
+    bindings: Vec<(u64, HoldId)>,
     /// The `deleted` messages, for the holds that send messages.
     messages: Vec<Subject>,
     /// The requests of its holds.
@@ -65,7 +65,7 @@ impl Lost {
         let kind = resource.kind();
         // The hold of the lock comes first.
         let holds = || resource.holds().take_while(|(id, _)| !is_large || *id == ALONE);
-        let tied = holds().filter(|(_, hold)| hold.tied_to() != NO_CLIENT);
+        let tied = holds().filter(|(_, hold)| hold.bound_to() != NO_CLIENT);
         let requests = holds().flat_map(|(id, hold)| spent_of((kind, id), hold, false));
         let requests = requests.map(|(name, what)| LostRequest {
             scope: name.scope,
@@ -74,10 +74,10 @@ impl Lost {
             what,
         });
         Self {
-            entry: resource.entry,
+            key_id: resource.key_id,
             kind,
             requests: requests.collect(),
-            ties: tied.map(|(id, hold)| (hold.tied_to(), id)).collect(),
+            bindings: tied.map(|(id, hold)| (hold.bound_to(), id)).collect(),
             messages: holds().filter_map(|(id, hold)| subject(id, hold)).collect(),
             is_large,
             value: None,
@@ -88,7 +88,7 @@ impl Lost {
     pub fn awaits(&self, resource: &Resource) -> bool {
         self.is_large
             && self.value.is_none()
-            && self.entry == resource.entry
+            && self.key_id == resource.key_id
             && self.kind == resource.kind()
     }
 
@@ -100,17 +100,17 @@ impl Lost {
 
 impl Machine {
     /// A value was unlinked from `key`: deleted, evicted, overwritten, or moved elsewhere. Call [`Machine::moved`]
-    /// first, so that this call can see the move, and [`Machine::work_off_some`] afterwards.
+    /// first, so that this call can see the move, and [`Machine::drain_some`] afterwards.
     pub fn unlinked(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Option<Lost>) {
         if let Some(mut lost) = lost {
             let value = lost.value.take();
-            if let Some(from) = self.leases.key_of(lost.entry)
+            if let Some(from) = self.leases.key_of(lost.key_id)
                 && self.may_be_exchanged(from.db, key.db)
             {
-                self.follow_exchange(turn.keys, lost.entry, key);
+                self.follow_exchange(turn.keys, lost.key_id, key);
             }
-            let is_gone = !matches!(turn.keys.get(key), Slot::Here(here) if here.entry == lost.entry)
-                && self.leases.of_key(lost.entry, key).is_some();
+            let is_gone = !matches!(turn.keys.get(key), Slot::Here(here) if here.key_id == lost.key_id)
+                && self.leases.of_key(lost.key_id, key).is_some();
             match (is_gone, value) {
                 (true, value) => self.lose(turn, key, &lost, value),
                 (false, Some(value)) => self.freed(*value),
@@ -118,11 +118,11 @@ impl Machine {
             }
         }
         if let Some(queue) = self.waits.queue_of(key) {
-            self.look_at(turn, queue);
+            self.inspect(turn, queue);
         }
     }
 
-    /// Applies the loss of a value. For a large value, [`Machine::work_off_removed`] does most of it.
+    /// Applies the loss of a value. For a large value, [`Machine::drain_removed`] does most of it.
     fn lose(
         &mut self,
         turn: &mut Turn<'_>,
@@ -130,15 +130,15 @@ impl Machine {
         lost: &Lost,
         value: Option<Box<Resource>>,
     ) {
-        self.leases.leave(lost.entry);
+        self.leases.leave(lost.key_id);
         // A replica does the same itself.
         let (lease, limits) = (self.regime.lease(turn.now.mono), self.request_limits());
         for LostRequest { scope, owner, id, what } in &lost.requests {
             let name = RequestKey { scope: *scope, owner, id };
             self.spent.note(key, name, *what, lease, limits);
         }
-        for &(client, id) in &lost.ties {
-            self.connections.untie(client, lost.entry, id);
+        for &(client, id) in &lost.bindings {
+            self.connections.unbind(client, lost.key_id, id);
         }
         if self.regime.is_primary() {
             for subject in &lost.messages {
@@ -151,8 +151,8 @@ impl Machine {
         }
         match value {
             Some(value) => {
-                self.take_over_removed(key, lost.entry, value);
-                self.work_off_removed(turn);
+                self.take_over_removed(key, lost.key_id, value);
+                self.drain_removed(turn);
             }
             // The server has freed the value in the background, although it is told not to: at least drop its bindings.
             None if lost.is_large => self.begin_untie(key.db),
@@ -179,7 +179,7 @@ impl Machine {
         match kind {
             Kind::Fair => self.drop_places(queue),
             Kind::Latch => {
-                self.dismiss_queue(queue, ErrorCode::Broken, crate::ops::latch::BROKEN, fx);
+                self.reject_queue(queue, ErrorCode::Broken, crate::ops::latch::BROKEN, fx);
             }
             Kind::Lock => self.recheck_groups(queue),
             Kind::Rw | Kind::Semaphore => {}
@@ -191,7 +191,7 @@ impl Machine {
         if self.waits.has_groups() {
             for slot in self.waiters_of(queue) {
                 if self.waits.get(slot).is_some_and(crate::queues::waiter::Waiter::is_grouped) {
-                    self.waits.set_ready(slot, false);
+                    self.waits.set_grantable(slot, false);
                 }
             }
         }
@@ -200,7 +200,7 @@ impl Machine {
     /// RENAME or MOVE brought the value to `key`: leases and bindings follow it.
     pub fn moved(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
         if let Slot::Here(resource) = turn.keys.get(key)
-            && let Some(Key { db, name }) = self.leases.key_of(resource.entry)
+            && let Some(Key { db, name }) = self.leases.key_of(resource.key_id)
         {
             let name = name.to_vec();
             let from = Key { db, name: &name };
@@ -208,12 +208,12 @@ impl Machine {
                 self.adopt_rest(resource);
                 self.forget_taken(|gone| gone == key);
                 self.readdress(from, key);
-                if resource.kind().minds_its_queue() && self.regime.is_primary() {
+                if resource.kind().has_durable_queue() && self.regime.is_primary() {
                     // Waiters stay with the name they asked for: a semaphore may exist only for them.
                     self.pending.revisit.push_back((key.db, key.name.to_vec()));
                 }
             }
-            self.leases.rename(resource.entry, key);
+            self.leases.rename(resource.key_id, key);
             if let Some(queue) = self.waits.queue_of(key) {
                 self.waits.note_holders(queue, resource, true);
             }
@@ -223,18 +223,18 @@ impl Machine {
     /// Before an operation on a key: updates the address of its entry.
     pub(crate) fn see_to_exchange_of(&mut self, keys: &mut dyn Store, key: Key<'_>) {
         if let Slot::Here(resource) = keys.get(key) {
-            let entry = resource.entry;
+            let entry = resource.key_id;
             self.follow_exchange(keys, entry, key);
         }
     }
 
     /// A value under `key` has, or had, this entry. The entry may still name the database from before a swap.
-    pub(crate) fn follow_exchange(&mut self, keys: &mut dyn Store, id: EntryId, key: Key<'_>) {
+    pub(crate) fn follow_exchange(&mut self, keys: &mut dyn Store, id: KeyId, key: Key<'_>) {
         if let Some(from) = self.leases.key_of(id)
             && from != key
             && from.name == key.name
             && keys.reaches(from)
-            && !matches!(keys.get(from), Slot::Here(resource) if resource.entry == id)
+            && !matches!(keys.get(from), Slot::Here(resource) if resource.key_id == id)
         {
             self.leases.rename(id, key);
         }
@@ -262,7 +262,7 @@ impl Machine {
                 break;
             }
         }
-        self.work_off_stalled(turn);
+        self.drain_dirty(turn);
     }
 
     /// All keys of one database (`None`: of all) were removed. With `announce`, one message `flushed db` replaces one
@@ -285,7 +285,7 @@ impl Machine {
 
     /// Marks a queue dirty if its key may be free now. The waiters get an error if the key has another type, or if it
     /// is gone in a cluster and may have moved to another node.
-    pub(crate) fn look_at(&mut self, turn: &mut Turn<'_>, id: u32) {
+    pub(crate) fn inspect(&mut self, turn: &mut Turn<'_>, id: u32) {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
         match turn.keys.get(queue.key()) {
             Slot::Here(resource) if resource.kind() == queue.kind => {
@@ -298,28 +298,28 @@ impl Machine {
                     return;
                 }
                 self.waits.note_holders(id, resource, true);
-                self.waits.stall(id);
+                self.waits.mark_dirty(id);
             }
-            Slot::Here(_) | Slot::Foreign => self.dismiss_as_foreign(id, turn.fx),
+            Slot::Here(_) | Slot::WrongType => self.reject_as_wrong_type(id, turn.fx),
             // There are no waiters, and the key of this queue is gone: it can be of any family now.
             Slot::Missing if queue.len == 0 => self.waits.close_if_empty(id),
             Slot::Missing if queue.kind == Kind::Latch => {
-                self.dismiss_queue(id, ErrorCode::Broken, crate::ops::latch::BROKEN, turn.fx);
+                self.reject_queue(id, ErrorCode::Broken, crate::ops::latch::BROKEN, turn.fx);
             }
             Slot::Missing if self.settings.cluster => {
-                self.dismiss_queue(id, ErrorCode::Moving, GONE, turn.fx);
+                self.reject_queue(id, ErrorCode::Moving, GONE, turn.fx);
             }
             Slot::Missing => {
                 self.waits.forget_holders(id);
-                self.waits.stall(id);
+                self.waits.mark_dirty(id);
             }
-            Slot::Elsewhere => self.dismiss_queue(id, ErrorCode::Moving, GONE, turn.fx),
-            Slot::OutOfReach => self.waits.stall(id),
+            Slot::Elsewhere => self.reject_queue(id, ErrorCode::Moving, GONE, turn.fx),
+            Slot::OutOfReach => self.waits.mark_dirty(id),
         }
     }
 
     /// This node no longer serves the slot of these keys: their waiters must ask elsewhere. Checks the queues with
-    /// these numbers, below [`Waits::queue_bound`](crate::queues::Waits::queue_bound).
+    /// these numbers, below [`WaitQueues::queue_bound`](crate::queues::WaitQueues::queue_bound).
     pub fn slot_lost(
         &mut self,
         queues: Range<u32>,
@@ -329,13 +329,13 @@ impl Machine {
         for id in queues {
             let found = self.waits.queue(id).filter(|queue| queue.is_live());
             if found.is_some_and(|queue| lost(&queue.name)) {
-                self.dismiss_queue(id, ErrorCode::Moving, GONE, fx);
+                self.reject_queue(id, ErrorCode::Moving, GONE, fx);
             }
         }
     }
 
     /// Ends all waits of a queue: blocked calls get the error, queue entries without a call are removed.
-    pub(crate) fn dismiss_queue(
+    pub(crate) fn reject_queue(
         &mut self,
         queue: u32,
         code: ErrorCode,
@@ -347,13 +347,13 @@ impl Machine {
 
     /// Hands off in the dirty queues, if the server accepts writes and all keys can be reached: in the first few now,
     /// in the rest in the tick.
-    pub(crate) fn work_off_stalled(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn drain_dirty(&mut self, turn: &mut Turn<'_>) {
         let is_limited = turn.keys.reach() == Reach::OneSlot;
         if !self.regime.may_end() || is_limited {
             return;
         }
         for _ in 0..AT_ONCE {
-            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.work_off_one(turn) {
+            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.drain_one(turn) {
                 break;
             }
         }
@@ -369,36 +369,36 @@ impl Machine {
     }
 
     /// Hands off in one dirty queue; `false` if there is none.
-    pub(crate) fn work_off_one(&mut self, turn: &mut Turn<'_>) -> bool {
+    pub(crate) fn drain_one(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(id) = self.waits.next_stalled() else { return false };
         let Some(queue) = self.waits.queue(id) else { return true };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.to_vec());
         let key = (kind, Key { db, name: &name });
         if !turn.keys.reaches(key.1) {
             // The tick serves it.
-            self.waits.stall(id);
+            self.waits.mark_dirty(id);
             return false;
         }
         if matches!(turn.keys.get(key.1), Slot::Elsewhere) {
             // The new node may have granted it: its waiters ask there.
-            self.dismiss_queue(id, ErrorCode::Moving, GONE, turn.fx);
+            self.reject_queue(id, ErrorCode::Moving, GONE, turn.fx);
             return true;
         }
         let looked = self.on_key(turn, key, |machine, step, resource| {
-            machine.hand_on(step, resource);
+            machine.hand_off(step, resource);
         });
         if looked.is_err() {
-            self.dismiss_as_foreign(id, turn.fx);
+            self.reject_as_wrong_type(id, turn.fx);
         }
         true
     }
 
     /// The key has another type now: its waiters are told.
-    pub(crate) fn dismiss_as_foreign(&mut self, queue: u32, fx: &mut Effects) {
+    pub(crate) fn reject_as_wrong_type(&mut self, queue: u32, fx: &mut Effects) {
         self.answer_all(queue, wrong_type(), fx);
     }
 }
 
 const GONE: &str = "the key was removed or moved to another node; ask again";
 
-const _: () = assert!(NO_ENTRY == NIL);
+const _: () = assert!(NO_KEY == NIL);

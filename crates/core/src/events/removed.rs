@@ -7,7 +7,7 @@
 //! hold shortens nothing.
 
 use crate::bytes::Name;
-use crate::ids::{EntryId, HoldId, NO_ENTRY};
+use crate::ids::{HoldId, KeyId, NO_KEY};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -31,13 +31,13 @@ const PARTS_AT_ONCE: usize = 8;
 
 impl Machine {
     /// Takes over a large value that was removed from `key`, and whose entry is gone.
-    pub(crate) fn take_over_removed(&mut self, key: Key<'_>, entry: EntryId, value: Box<Resource>) {
+    pub(crate) fn take_over_removed(&mut self, key: Key<'_>, entry: KeyId, value: Box<Resource>) {
         let is_primary = self.regime.is_primary();
         let fate = if is_primary { Fate::Deleted } else { Fate::Replayed };
         self.work_off_later(key, entry, value, fate);
     }
 
-    fn work_off_later(&mut self, key: Key<'_>, entry: EntryId, value: Box<Resource>, fate: Fate) {
+    fn work_off_later(&mut self, key: Key<'_>, entry: KeyId, value: Box<Resource>, fate: Fate) {
         let name = Name::from(key.name);
         let db = key.db;
         let removed = Removed { db, name, entry, value, last: None, fate, remembers: true };
@@ -58,7 +58,7 @@ impl Machine {
         let readers = rw.readers.take_all();
         let mut gone = Resource::free(Kind::Rw);
         gone.body = Body::Rw(Box::new(RwLock { lock: Lock::Free, readers }));
-        self.work_off_later(step.key, resource.entry, Box::new(gone), Fate::Broken);
+        self.work_off_later(step.key, resource.key_id, Box::new(gone), Fate::Broken);
         self.counters.broken += count as u64;
         if let Some(queue) = self.waits.queue_of(step.key) {
             self.waits.forget_readers(queue);
@@ -75,7 +75,7 @@ impl Machine {
         let is_later = |id| last.is_none_or(|last| id > last);
         // The present readers came later. Otherwise it is the same value again.
         if now.others().and_then(Holds::first_id).is_none_or(is_later) {
-            self.work_off_later(key, NO_ENTRY, Box::new(gone), Fate::Replayed);
+            self.work_off_later(key, NO_KEY, Box::new(gone), Fate::Replayed);
         } else {
             self.freed(gone);
         }
@@ -102,7 +102,7 @@ impl Machine {
     }
 
     /// Ends some holds of the first value that is not drained; `false` if there is none.
-    pub(crate) fn work_off_removed(&mut self, turn: &mut Turn<'_>) -> bool {
+    pub(crate) fn drain_removed(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(mut removed) = self.pending.removed.pop_front() else { return false };
         let (lease, limits) = (self.regime.lease(turn.now.mono), self.request_limits());
         let (key, kind) = (removed.key(), removed.value.kind());
@@ -118,7 +118,7 @@ impl Machine {
             if self.regime.is_primary() {
                 removed.fate.tell(key, (id, hold), turn.fx);
             }
-            self.untie_removed(turn, removed.entry, id, hold.tied_to());
+            self.unbind_removed(turn, removed.entry, id, hold.bound_to());
         }
         match last {
             Some(id) => {
@@ -131,10 +131,10 @@ impl Machine {
     }
 
     /// Removes the binding of an ended hold. Its entry may belong to another key by now, with a hold of the same id.
-    pub(crate) fn untie_removed(
+    pub(crate) fn unbind_removed(
         &mut self,
         turn: &mut Turn<'_>,
-        entry: EntryId,
+        entry: KeyId,
         id: HoldId,
         client: u64,
     ) {
@@ -146,12 +146,12 @@ impl Machine {
             !turn.keys.reaches(key)
                 || matches!(
                     turn.keys.get(key),
-                    Slot::Here(resource) if resource.entry == entry
-                        && resource.hold(id).is_some_and(|hold| hold.tied_to() == client)
+                    Slot::Here(resource) if resource.key_id == entry
+                        && resource.hold(id).is_some_and(|hold| hold.bound_to() == client)
                 )
         });
         if !is_tied_again {
-            self.connections.untie(client, entry, id);
+            self.connections.unbind(client, entry, id);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Input that arrives as data: records of a primary or the AOF, loaded values, roles.
 
 use crate::events::tick::RETRY_MS;
-use crate::ids::NO_ENTRY;
+use crate::ids::NO_KEY;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -33,18 +33,18 @@ impl Machine {
         self.see_to_exchange_of(keys, key);
         let mut fresh = Resource::free(Kind::Lock);
         let (resource, is_there) = match keys.get(key) {
-            Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => {
+            Slot::WrongType | Slot::Elsewhere | Slot::OutOfReach => {
                 return Err(DecodeError::Impossible);
             }
             Slot::Missing => (&mut fresh, false),
             Slot::Here(resource) => (resource, true),
         };
-        if is_there && resource.entry == NO_ENTRY {
+        if is_there && resource.key_id == NO_KEY {
             // The value was loaded and not opened since.
             self.start_clock(lease, resource);
             self.settle(key, resource);
-        } else if is_there && self.leases.of_key(resource.entry, key).is_none() {
-            resource.entry = NO_ENTRY;
+        } else if is_there && self.leases.of_key(resource.key_id, key).is_none() {
+            resource.key_id = NO_KEY;
         }
         // Very many readers that a record replaces are not freed together.
         let most = self.wide_at_once;
@@ -104,11 +104,11 @@ impl Machine {
         if let Slot::Here(_) = turn.keys.get(key)
             && let Some(queue) = self.waits.queue_of(key)
         {
-            self.look_at(turn, queue);
+            self.inspect(turn, queue);
         }
         // The loaded value has another type only if it was replaced since: then there is nothing to do.
         let _ = self.on_found(turn, key, |machine, step, resource| {
-            machine.hand_on(step, resource);
+            machine.hand_off(step, resource);
         });
     }
 
@@ -145,7 +145,7 @@ impl Machine {
             // Opening the key is enough.
             let _ = self.on_found(turn, key, |_, _, _| ());
             let is_here =
-                matches!(turn.keys.get(key), Slot::Here(resource) if resource.entry == id);
+                matches!(turn.keys.get(key), Slot::Here(resource) if resource.key_id == id);
             if !is_here {
                 // A replica that learnt of a swap of databases late has kept the entry; or the key was removed.
                 self.leases.miss(id, self.regime.lease(turn.now.mono) + RETRY_MS);
@@ -158,18 +158,18 @@ impl Machine {
     /// ended the binding.
     pub(crate) fn bound_client(&self, resource: &Resource, hold: &Hold) -> u64 {
         let is_live = self.regime.is_primary() && self.is_in_epoch(resource);
-        let is_here = self.connections.gone_at(hold.tied_to()).is_none();
-        if is_live && is_here { hold.tied_to() } else { NO_CLIENT }
+        let is_here = self.connections.gone_at(hold.bound_to()).is_none();
+        if is_live && is_here { hold.bound_to() } else { NO_CLIENT }
     }
 
     /// Whether a resource belongs to the current epoch.
     pub(crate) fn is_in_epoch(&self, resource: &Resource) -> bool {
-        self.leases.get(resource.entry).is_none_or(|entry| entry.epoch == self.regime.epoch())
+        self.leases.get(resource.key_id).is_none_or(|entry| entry.epoch == self.regime.epoch())
     }
 
     /// Whether the deadlines of a resource are moments of the current epoch.
     pub(crate) fn is_settled(&self, resource: &Resource) -> bool {
-        resource.entry != NO_ENTRY && self.is_in_epoch(resource)
+        resource.key_id != NO_KEY && self.is_in_epoch(resource)
     }
 
     /// The effective end of something with `deadline`, which gets `full` after a promotion and after a snapshot.
@@ -180,7 +180,7 @@ impl Machine {
         full: Millis,
         lease: LeaseInstant,
     ) -> LeaseInstant {
-        if resource.entry == NO_ENTRY {
+        if resource.key_id == NO_KEY {
             let left = remainder(deadline, full, self.trusts_no_remainder(resource));
             LeaseInstant(left.0 + lease.0)
         } else if self.is_in_epoch(resource) {
@@ -201,9 +201,11 @@ impl Machine {
         let grace_ms = self.settings.fair_grace_ms;
         let is_doubtful = self.trusts_no_remainder(resource);
         let full = if is_doubtful { longest_lease(hold) } else { full_lease(hold) };
-        let full = hold.tie().map_or(full, |tie| full.min(orphan_lease(tie, grace_ms)));
+        let full = hold.binding().map_or(full, |binding| full.min(orphan_lease(binding, grace_ms)));
         let until = self.ends(resource, hold.deadline, full, lease);
-        let cut = hold.tie().and_then(|tie| Some(self.connections.gone_at(tie.client)? + tie.ms));
+        let cut = hold
+            .binding()
+            .and_then(|binding| Some(self.connections.gone_at(binding.client)? + binding.ms));
         cut.map_or(until, |cut| until.min(cut))
     }
 

@@ -42,18 +42,18 @@ impl Machine {
                 || (self.regime.may_end()
                     && ((self.is_flushing() && self.end_lease_of_one(turn))
                         || self.flush_one(turn)
-                        || self.work_off_removed(turn)
+                        || self.drain_removed(turn)
                         || self.end_quarantine(turn.now)
-                        || self.see_to_one_left_behind(turn)
+                        || self.process_one_left_behind(turn)
                         || self.advance_epoch(turn)
                         || self.end_grace_of_one(turn.now)
                         || self.end_lease_of_one(turn)
                         || self.revisit_one(turn)
-                        || self.work_off_one(turn)
-                        || self.stall_more_places()
+                        || self.drain_one(turn)
+                        || self.mark_more_dirty()
                         || self.grant_leftover(turn)))
                 || (!self.regime.is_primary()
-                    && (self.flush_one(turn) || self.work_off_removed(turn)))
+                    && (self.flush_one(turn) || self.drain_removed(turn)))
                 || self.answer_more(turn.fx)
                 || self.answer_former(turn.fx)
                 // Last of the work that waiters depend on: the queues that it marks dirty are served in between.
@@ -84,9 +84,9 @@ impl Machine {
                 || self.is_flushing()
                 || self.has_removed()
                 || self.regime.quarantine_end().is_some_and(|until| until <= now.mono)
-                || self.waits.has_stalled()
-                || !self.pending.to_stall.is_empty()
-                || (!self.pending.ripe.is_empty() && self.quarantine_left(now.mono) == 0)
+                || self.waits.has_dirty()
+                || !self.pending.to_mark_dirty.is_empty()
+                || (!self.pending.ready_groups.is_empty() && self.quarantine_left(now.mono) == 0)
                 || !self.pending.revisit.is_empty())
     }
 
@@ -157,7 +157,7 @@ impl Machine {
         if self.waits.get(slot).is_some_and(|waiter| self.waits.is_gone(waiter)) {
             self.waits.leave(slot);
         } else {
-            self.forget_place(slot);
+            self.remove_waiter(slot);
         }
         true
     }
@@ -165,7 +165,7 @@ impl Machine {
     fn end_quarantine(&mut self, now: Now) -> bool {
         let has_ended = self.regime.end_quarantine(now.mono);
         if has_ended {
-            self.waits.stall_all();
+            self.waits.mark_all_dirty();
         }
         has_ended
     }
@@ -173,8 +173,8 @@ impl Machine {
     fn end_grace_of_one(&mut self, now: Now) -> bool {
         match self.waits.graces.step(self.regime.lease(now.mono).0) {
             Step::Due(slot) => {
-                if let Some(waiter) = self.forget_place(slot) {
-                    self.waits.stall(waiter.queue);
+                if let Some(waiter) = self.remove_waiter(slot) {
+                    self.waits.mark_dirty(waiter.queue);
                 }
                 true
             }
@@ -217,7 +217,7 @@ impl Machine {
         let Some(found) = self.leases.get(entry) else { return true };
         let name = found.name.clone();
         let key = Key { db: self.leases.database_of(found), name: &name };
-        if matches!(turn.keys.get(key), Slot::Here(resource) if resource.entry == entry) {
+        if matches!(turn.keys.get(key), Slot::Here(resource) if resource.key_id == entry) {
             // Opening the key ends some of its expired holds: one portion per piece of work.
             let _ = self.on_found_in_part(turn, key);
         } else {

@@ -6,7 +6,7 @@ use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
 use crate::pending::in_flight::{Given, InFlight, Kept, Part, Stays};
-use crate::queues::waiter::{Newcomer, Presence, Rank, Waiter, WaiterId};
+use crate::queues::waiter::{NewWaiter, Position, WaitState, Waiter, WaiterId};
 use crate::requests::{Asks, Call};
 use crate::spent::Use;
 use crate::state::hold::{NO_CLIENT, Unclaimed};
@@ -167,7 +167,7 @@ impl Machine {
                     Given::Taken(n) => {
                         give_back(step, resource, n);
                         machine.unspend(step, Call::without_owner(request, Asks::Take(n)));
-                        machine.hand_on(step, resource);
+                        machine.hand_off(step, resource);
                     }
                     Given::Hold { id, token, entered } => {
                         let given = (id, token, entered);
@@ -178,7 +178,7 @@ impl Machine {
                 machine.end_by_itself(step, resource);
             });
         }
-        self.grant_what_is_ripe(turn);
+        self.grant_ready_groups(turn);
     }
 
     /// Whether a hold is in flight to `client`: if that connection is gone, the grant is rolled back.
@@ -223,20 +223,20 @@ impl Machine {
                 {
                     self.put_back(step, resource, kept);
                 }
-                self.hand_on(step, resource);
+                self.hand_off(step, resource);
                 return;
             }
         };
         // The same result as for an entry that had no connection when it was granted.
-        let grip = (resource.entry, id);
+        let hold_ref = (resource.key_id, id);
         let end = step.lease + claim_ms;
         let told = resource.change_hold(id, |hold| {
-            self.untie(grip, hold);
+            self.unbind(hold_ref, hold);
             let extras = hold.extras_mut();
             extras.unclaimed = Some(Unclaimed { client: NO_CLIENT, claim_ms });
-            if let Some(tie) = &mut extras.tie {
-                tie.client = NO_CLIENT;
-                tie.cut = false;
+            if let Some(binding) = &mut extras.binding {
+                binding.client = NO_CLIENT;
+                binding.cut = false;
             }
             hold.deadline = end;
             crate::subject::subject(id, hold)
@@ -254,18 +254,18 @@ impl Machine {
     fn put_back(&mut self, step: &Step<'_>, resource: &Resource, kept: &Kept) {
         let key = Key { db: kept.db, name: &kept.name };
         if key != step.key
-            || self.waits.place_at(key, &kept.entry.owner).is_some()
+            || self.waits.waiter_at(key, &kept.entry.owner).is_some()
             || self.has_room(key, 1).is_err()
         {
             return;
         }
-        let newcomer = Newcomer {
+        let new_waiter = NewWaiter {
             entry: kept.entry.clone(),
             client: NO_CLIENT,
-            presence: Presence::Absent { until: step.lease + kept.queue_ms },
-            rank: Rank::Restored(kept.seq),
+            wait_state: WaitState::Disconnected { until: step.lease + kept.queue_ms },
+            position: Position::Restored(kept.seq),
         };
-        self.waits.join(key, resource.kind(), newcomer);
+        self.waits.join(key, resource.kind(), new_waiter);
         self.note_holders(step, resource);
     }
 }

@@ -6,8 +6,8 @@ use crate::hand_off::Verdict;
 use crate::holder::own_hold;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::ops::call::{presence_of, refused_in_script};
-use crate::queues::waiter::{Presence, Rank, Want};
+use crate::ops::call::{refused_in_script, wait_state_of};
+use crate::queues::waiter::{Demand, Position, WaitState};
 use crate::requests::{Asks, Call};
 use crate::state::resource::{Body, Resource};
 use crate::store::Slot;
@@ -33,7 +33,7 @@ impl Machine {
     /// - Waiting would close a cycle of owners that wait for each other: `DEADLOCK`.
     /// - Too many waiters: `LIMIT`.
     pub fn acquire(&mut self, turn: &mut Turn<'_>, (kind, call): (Kind, &Acquire<'_>)) {
-        self.acquire_any_kind(turn, (kind, call, Want::Lock));
+        self.acquire_any_kind(turn, (kind, call, Demand::Lock));
     }
 
     /// DRW.ACQUIRE: as [`Machine::acquire`], for each mode on its own. In addition:
@@ -42,7 +42,7 @@ impl Machine {
     /// - WRITE by a reader (an upgrade) is granted if it is the only reader. Otherwise it waits in front of all
     ///   waiters, or is refused with `DEADLOCK` if another reader waits to upgrade.
     pub fn rw_acquire(&mut self, turn: &mut Turn<'_>, call: &RwAcquire<'_>) {
-        let asked = (Kind::Rw, &call.acquire, Want::Rw(call.mode));
+        let asked = (Kind::Rw, &call.acquire, Demand::Rw(call.mode));
         self.acquire_any_kind(turn, asked);
     }
 
@@ -55,27 +55,27 @@ impl Machine {
     /// - The semaphore is missing: LIMIT makes it; without LIMIT the call waits for it.
     /// - The rest as [`Machine::acquire`].
     pub fn sem_acquire(&mut self, turn: &mut Turn<'_>, call: &SemAcquire<'_>, permit: PermitId) {
-        let want = Want::Permits { count: call.count, limit: call.limit, id: permit };
-        self.acquire_any_kind(turn, (Kind::Semaphore, &call.acquire, want));
+        let demand = Demand::Permits { count: call.count, limit: call.limit, id: permit };
+        self.acquire_any_kind(turn, (Kind::Semaphore, &call.acquire, demand));
     }
 
     fn acquire_any_kind(
         &mut self,
         turn: &mut Turn<'_>,
-        (kind, call, want): (Kind, &Acquire<'_>, Want),
+        (kind, call, demand): (Kind, &Acquire<'_>, Demand),
     ) {
         if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, call.queue_ms) {
             turn.fx.reply = Some(fault);
             return;
         }
         self.mark_active(turn, turn.caller.client);
-        let presence = presence_of(turn.now, turn.caller, call.block_ms, call.queue_ms);
-        let mode = if let Want::Rw(mode) = want { Some(mode) } else { None };
+        let wait_state = wait_state_of(turn.now, turn.caller, call.block_ms, call.queue_ms);
+        let mode = if let Demand::Rw(mode) = demand { Some(mode) } else { None };
         let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
         let request = Call { kind, mode, owner, id, asks };
         let key = (kind, turn.caller.key(call.key));
-        if presence.is_some()
-            && want.can_lock_up()
+        if wait_state.is_some()
+            && demand.can_lock_up()
             && self.settings.deadlock_detection
             && !self.is_over(key.1, turn.now, request)
         {
@@ -85,16 +85,16 @@ impl Machine {
             {
                 self.adopt_owner(resource, call.owner);
             }
-            if let Some(circle) = self.circle(turn, key, (call.owner, want)) {
+            if let Some(cycle) = self.cycle(turn, key, (call.owner, demand)) {
                 self.counters.deadlocks_refused += 1;
-                turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, circle));
+                turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, cycle));
                 return;
             }
         }
-        let terms = self.terms(call, want, turn.caller.client);
+        let terms = self.terms(call, demand, turn.caller.client);
         let request = (call.key, request);
         self.on_request(turn, request, |machine, step, resource| {
-            machine.acquire_here(step, resource, terms, presence)
+            machine.acquire_here(step, resource, terms, wait_state)
         });
     }
 
@@ -104,49 +104,49 @@ impl Machine {
         step: &mut Step<'_>,
         resource: &mut Resource,
         terms: Terms<'_>,
-        presence: Option<Presence>,
+        wait_state: Option<WaitState>,
     ) -> Option<Outcome> {
-        let Terms { owner, want, .. } = terms;
-        let too_wide = self.make_semaphore(step, resource, want);
+        let Terms { owner, demand, .. } = terms;
+        let too_wide = self.make_semaphore(step, resource, demand);
         self.adopt_owner(resource, owner);
         // The first waiter comes before this call, even if no alarm has served it yet.
-        self.hand_on(step, resource);
-        if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.want) {
+        self.hand_off(step, resource);
+        if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.demand) {
             return Some(self.acquire_again(step, resource, id, terms));
         }
         if too_wide.is_some() {
             return too_wide;
         }
-        let goes_first = goes_first(resource, owner, want);
-        let place = presence.and_then(|_| self.waits.place_at(step.key, owner));
+        let goes_first = goes_first(resource, owner, demand);
+        let place = wait_state.and_then(|_| self.waits.waiter_at(step.key, owner));
         // An owner that waits already is served through its queue entry, so that no entry is left behind.
-        if (place.is_none() || goes_first) && self.is_open(step, resource, owner, want) {
+        if (place.is_none() || goes_first) && self.is_open(step, resource, owner, demand) {
             if let Some(slot) = place {
-                self.oust(step.key, slot, step.fx);
+                self.evict(step.key, slot, step.fx);
             }
             let outcome = self.grant_caller(step, resource, terms);
             self.counters.grants_at_once += u64::from(outcome.is_grant());
             return Some(outcome);
         }
-        let Some(presence) = presence else {
-            return Some(self.refuse(step, resource, owner, want));
+        let Some(wait_state) = wait_state else {
+            return Some(self.refuse(step, resource, owner, demand));
         };
-        if let Some(fault) = self.refuse_second_upgrade(step, resource, owner, want) {
+        if let Some(fault) = self.refuse_second_upgrade(step, resource, owner, demand) {
             return Some(fault);
         }
-        let rank = if goes_first { Rank::First } else { Rank::Last };
-        let slot = match self.stand_in_line(step, resource.kind(), &terms, presence, rank) {
+        let position = if goes_first { Position::Front } else { Position::Back };
+        let slot = match self.join_queue(step, resource.kind(), &terms, wait_state, position) {
             Ok(slot) => slot,
             Err(fault) => return Some(fault),
         };
         step.own_waiter = self.waits.get(slot).map(|waiter| waiter.id);
         self.note_holders(step, resource);
-        self.hand_on(step, resource);
+        self.hand_off(step, resource);
         if step.answer.is_some() {
             return step.answer.take();
         }
         step.fx.note(step.key, Event::Wait);
-        if presence.is_parked() {
+        if wait_state.is_parked() {
             step.fx.parked = step.own_waiter;
             return None;
         }
@@ -158,10 +158,10 @@ impl Machine {
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
-        want: Want,
+        demand: Demand,
     ) -> Option<Outcome> {
-        let (Body::Semaphore(semaphore), Want::Permits { count, limit, .. }) =
-            (&mut resource.body, want)
+        let (Body::Semaphore(semaphore), Demand::Permits { count, limit, .. }) =
+            (&mut resource.body, demand)
         else {
             return None;
         };
@@ -184,16 +184,16 @@ impl Machine {
         step: &mut Step<'_>,
         resource: &mut Resource,
         owner: &[u8],
-        want: Want,
+        demand: Demand,
     ) -> bool {
         if !self.regime.may_grant(step.now.mono)
-            || self.verdict(step, resource, owner, want) != Verdict::Yes
+            || self.verdict(step, resource, owner, demand) != Verdict::Yes
         {
             return false;
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return true };
         step.overtakes = Some(queue);
-        goes_first(resource, owner, want)
+        goes_first(resource, owner, demand)
             || (self.first_in(queue).is_none() && self.waits.backlog_of(queue) == 0)
     }
 
@@ -204,15 +204,15 @@ impl Machine {
         step: &Step<'_>,
         resource: &Resource,
         owner: &[u8],
-        want: Want,
+        demand: Demand,
     ) -> Outcome {
         let left = self.quarantine_left(step.now.mono);
-        let is_held = || match (&resource.body, want) {
-            (Body::Rw(rw), Want::Rw(mode)) => rw.is_held_against(owner, mode),
-            (Body::Semaphore(semaphore), Want::Permits { count: n, limit, .. }) => {
+        let is_held = || match (&resource.body, demand) {
+            (Body::Rw(rw), Demand::Rw(mode)) => rw.is_held_against(owner, mode),
+            (Body::Semaphore(semaphore), Demand::Permits { count: n, limit, .. }) => {
                 !semaphore.has(n, limit)
             }
-            (Body::Semaphore(semaphore), Want::Taken(n)) => !semaphore.has(n, None),
+            (Body::Semaphore(semaphore), Demand::Taken(n)) => !semaphore.has(n, None),
             _ => resource.holds().next().is_some(),
         };
         if left > 0 && !is_held() {
@@ -223,17 +223,17 @@ impl Machine {
 }
 
 /// Whether an owner may pass the waiters because it holds a part of the lock already.
-fn goes_first(resource: &Resource, owner: &[u8], want: Want) -> bool {
-    match (&resource.body, want) {
-        (Body::Rw(rw), Want::Rw(Mode::Read)) => rw.find(owner, Mode::Write).is_some(),
-        _ => is_upgrade(resource, owner, want),
+fn goes_first(resource: &Resource, owner: &[u8], demand: Demand) -> bool {
+    match (&resource.body, demand) {
+        (Body::Rw(rw), Demand::Rw(Mode::Read)) => rw.find(owner, Mode::Write).is_some(),
+        _ => is_upgrade(resource, owner, demand),
     }
 }
 
 /// Whether a reader asks to write.
-pub(crate) fn is_upgrade(resource: &Resource, owner: &[u8], want: Want) -> bool {
-    match (&resource.body, want) {
-        (Body::Rw(rw), Want::Rw(Mode::Write)) => rw.find(owner, Mode::Read).is_some(),
+pub(crate) fn is_upgrade(resource: &Resource, owner: &[u8], demand: Demand) -> bool {
+    match (&resource.body, demand) {
+        (Body::Rw(rw), Demand::Rw(Mode::Write)) => rw.find(owner, Mode::Read).is_some(),
         _ => false,
     }
 }

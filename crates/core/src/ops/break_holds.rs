@@ -17,7 +17,7 @@ impl Machine {
                 return Outcome::Count(0);
             }
             machine.end_hold(step, resource, crate::ids::ALONE, End::Broken);
-            machine.hand_on(step, resource);
+            machine.hand_off(step, resource);
             Outcome::Count(1)
         });
         turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
@@ -37,7 +37,7 @@ impl Machine {
             }
             let count = at_once + found.len();
             if count > 0 {
-                machine.hand_on(step, resource);
+                machine.hand_off(step, resource);
             }
             Outcome::Count(count as u64)
         });
@@ -48,12 +48,12 @@ impl Machine {
     pub fn sem_break(&mut self, turn: &mut Turn<'_>, key: &[u8], permit: PermitId) {
         self.on_semaphore(turn, key, |machine, step, resource| {
             let id = HoldId::from_be_bytes(permit);
-            machine.end_if_due(step, resource, |_| [id].into());
+            machine.end_if_expired(step, resource, |_| [id].into());
             if resource.hold(id).is_none() {
                 return Outcome::Count(0);
             }
             machine.end_hold(step, resource, id, End::Broken);
-            machine.hand_on(step, resource);
+            machine.hand_off(step, resource);
             Outcome::Count(1)
         });
     }

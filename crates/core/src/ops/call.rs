@@ -4,11 +4,11 @@ use crate::effects::Outcome;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::Presence;
+use crate::queues::waiter::WaitState;
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::Resource;
 use crate::time::{Millis, Now};
-use crate::turn::{Caller, Foreign, Step, Turn};
+use crate::turn::{Caller, Step, Turn, WrongType};
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
 
@@ -19,18 +19,18 @@ impl Machine {
         turn: &mut Turn<'_>,
         (kind, key): (Kind, &[u8]),
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
-    ) -> Result<R, Foreign> {
+    ) -> Result<R, WrongType> {
         self.mark_active(turn, turn.caller.client);
-        let mut was_hung = false;
+        let mut was_unresponsive = false;
         let key = (kind, turn.caller.key(key));
         let result = self.on_key(turn, key, |machine, step, resource| {
             // A grant that expired before this call, and is found only by it, must not mark the connection unresponsive
             // again.
-            was_hung = machine.connections.rouse(step.caller.client);
+            was_unresponsive = machine.connections.mark_active(step.caller.client);
             verb(machine, step, resource)
         });
-        if was_hung {
-            self.serve_places_of(turn, turn.caller.client);
+        if was_unresponsive {
+            self.serve_waiters_of(turn, turn.caller.client);
         }
         result
     }
@@ -46,7 +46,7 @@ impl Machine {
         if let Some(kind) = queue.and_then(|id| Some(self.waits.queue(id)?.kind)) {
             // A key of another type has no hold for them; the tick tells them.
             let _ = self.on_key(turn, (kind, key), |machine, step, resource| {
-                machine.hand_on(step, resource);
+                machine.hand_off(step, resource);
             });
         }
     }
@@ -54,7 +54,7 @@ impl Machine {
     /// A grant that an event made possible comes before the command: its owner may claim it with this command.
     pub(crate) fn serve_dirty(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         if self.is_behind(step.key) {
-            self.hand_on(step, resource);
+            self.hand_off(step, resource);
             if step.granted {
                 // Noted as a record of its own: the verb may end this hold again, and its token must not be lost.
                 self.note_state(step, resource);
@@ -64,17 +64,17 @@ impl Machine {
 }
 
 /// How a call waits, if it does.
-pub(crate) fn presence_of(
+pub(crate) fn wait_state_of(
     now: Now,
     caller: Caller,
     block_ms: Option<Millis>,
     queue_ms: Option<Millis>,
-) -> Option<Presence> {
+) -> Option<WaitState> {
     match block_ms {
         Some(ms) if caller.may_block => {
-            Some(Presence::Parked { until: (ms > 0).then(|| now.mono + ms) })
+            Some(WaitState::Blocked { until: (ms > 0).then(|| now.mono + ms) })
         }
-        _ => queue_ms.map(|_| Presence::Queued),
+        _ => queue_ms.map(|_| WaitState::Connected),
     }
 }
 

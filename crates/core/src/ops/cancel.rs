@@ -28,7 +28,7 @@ impl Machine {
             let left = machine.cancel_here(step, resource, owner);
             machine.spend(step, call, Use::Cancelled(u32::from(left)));
             if left {
-                machine.hand_on(step, resource);
+                machine.hand_off(step, resource);
             }
             Some(Outcome::Count(u64::from(left)))
         });
@@ -37,9 +37,9 @@ impl Machine {
     /// Returns whether the owner left the queue or returned an unclaimed grant. The caller hands off.
     fn cancel_here(&mut self, step: &mut Step<'_>, resource: &mut Resource, owner: &[u8]) -> bool {
         self.adopt_owner(resource, owner);
-        if let Some(slot) = self.waits.place_at(step.key, owner) {
-            if let Some(waiter) = self.forget_place(slot)
-                && waiter.presence.is_parked()
+        if let Some(slot) = self.waits.waiter_at(step.key, owner) {
+            if let Some(waiter) = self.remove_waiter(slot)
+                && waiter.wait_state.is_parked()
             {
                 step.fx.wake(waiter.id, Outcome::Null);
             }

@@ -4,9 +4,9 @@ use crate::answers::wrong_type;
 use crate::effects::{Event, Outcome};
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::ops::call::presence_of;
+use crate::ops::call::wait_state_of;
 use crate::ops::wait::nameless;
-use crate::queues::waiter::{Ask, Want};
+use crate::queues::waiter::{Ask, Demand};
 use crate::state::resource::{Body, Resource};
 use crate::store::Slot;
 use crate::time::Millis;
@@ -87,7 +87,7 @@ impl Machine {
         step.fx.note(step.key, Event::Expire);
         self.counters.expiries += 1;
         if let Some(queue) = self.waits.queue_of(step.key) {
-            self.dismiss_queue(queue, ErrorCode::Broken, BROKEN, step.fx);
+            self.reject_queue(queue, ErrorCode::Broken, BROKEN, step.fx);
         }
     }
 
@@ -103,16 +103,16 @@ impl Machine {
             Ok(None) => Some(Outcome::Count(1)),
             Ok(Some(_)) => Some(Outcome::Null),
         };
-        let presence = presence_of(turn.now, turn.caller, block_ms, None);
+        let wait_state = wait_state_of(turn.now, turn.caller, block_ms, None);
         let is_closed = turn.fx.reply == Some(Outcome::Null);
-        let Some(presence) = presence.filter(|_| is_closed && self.regime.is_primary()) else {
+        let Some(wait_state) = wait_state.filter(|_| is_closed && self.regime.is_primary()) else {
             return;
         };
         // Its end may have passed unnoticed while writes are refused. A client that asks then gets no second message:
         // in the view the latch has ended already.
         debug_assert!(matches!(turn.keys.get(key), Slot::Here(_)));
-        let ask = Ask { want: Want::Open, ..Ask::default() };
-        let waiter = nameless(turn.caller.client, presence, turn.now.mono, ask);
+        let ask = Ask { demand: Demand::Open, ..Ask::default() };
+        let waiter = nameless(turn.caller.client, wait_state, turn.now.mono, ask);
         turn.fx.reply = self.park_nameless(Kind::Latch, key, waiter, turn.fx).err();
     }
 }

@@ -14,8 +14,8 @@ use crate::holder::{Whose, hold_of};
 use crate::ids::ALONE;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::ops::call::presence_of;
-use crate::queues::waiter::Want;
+use crate::ops::call::wait_state_of;
+use crate::queues::waiter::Demand;
 use crate::requests::{Asks, Call};
 use crate::spent::Use;
 use crate::store::Slot;
@@ -23,7 +23,7 @@ use crate::turn::Turn;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{MAcquire, MRelease, MRenew, Release};
-use look::{Look, Looks, refuse, refuse_any};
+use look::{KeyState, Snapshot, refuse, refuse_any};
 
 impl Machine {
     /// DLOCK.MACQUIRE: all keys or none. The tokens in key order, or Null.
@@ -44,66 +44,66 @@ impl Machine {
 
     /// Returns `None` if the caller is parked.
     fn take_all(&mut self, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Option<Outcome> {
-        let (looks, kept) = match self.look_at_all(turn, call, false) {
-            Ok(Looks { refusal: Some(refusal), .. }) | Err(refusal) => return Some(refusal),
-            Ok(Looks { each, kept, .. }) => (each, kept),
+        let (states, kept) = match self.inspect_all(turn, call, false) {
+            Ok(Snapshot { refusal: Some(refusal), .. }) | Err(refusal) => return Some(refusal),
+            Ok(Snapshot { each, kept, .. }) => (each, kept),
         };
-        let presence = presence_of(turn.now, turn.caller, call.block_ms, None);
-        if looks.iter().all(|look| look.can_be_taken()) {
-            let fresh = looks.iter().filter(|look| **look == Look::Open).count();
+        let wait_state = wait_state_of(turn.now, turn.caller, call.block_ms, None);
+        if states.iter().all(|state| state.can_be_taken()) {
+            let fresh = states.iter().filter(|state| **state == KeyState::Open).count();
             if !self.tokens.has(fresh, turn.now.wall_us) {
                 return Some(tokens_used_up());
             }
-            if presence.is_some() {
-                self.oust_all(turn, call);
+            if wait_state.is_some() {
+                self.evict_all(turn, call);
             }
             self.counters.grants_at_once += u64::from(fresh > 0);
             let taken = self.take_each(turn, call);
             return Some(taken.map_or_else(|fault| fault, Outcome::Tokens));
         }
-        let Some(presence) = presence else { return Some(refuse(self, turn.now, &looks)) };
+        let Some(wait_state) = wait_state else { return Some(refuse(self, turn.now, &states)) };
         if self.settings.deadlock_detection && kept.is_none() {
             let caller = turn.caller;
             let keys = call.keys.iter().map(|name| caller.key(name));
-            if let Some(circle) = self.circle_of_all(turn, keys, call.owner) {
+            if let Some(cycle) = self.cycle_of_all(turn, keys, call.owner) {
                 self.counters.deadlocks_refused += 1;
-                return Some(Outcome::fault(ErrorCode::Deadlock, circle));
+                return Some(Outcome::fault(ErrorCode::Deadlock, cycle));
             }
         }
-        let members = match self.stand_in_lines(turn, call, presence, false, kept) {
+        let members = match self.join_queues(turn, call, wait_state, false, kept) {
             Ok(members) => members,
             Err(fault) => return Some(fault),
         };
-        for (&slot, look) in members.iter().zip(&looks) {
-            self.waits.set_ready(slot, look.can_be_taken());
+        for (&slot, state) in members.iter().zip(&states) {
+            self.waits.set_grantable(slot, state.can_be_taken());
         }
         self.note_holders_of_all(turn, call);
         None
     }
 
     fn take_any(&mut self, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Option<Outcome> {
-        let found = match self.look_at_all(turn, call, true) {
+        let found = match self.inspect_all(turn, call, true) {
             Ok(found) => found,
             Err(fault) => return Some(fault),
         };
-        let Looks { each: looks, kept, refusal } = found;
-        if refusal.is_some() && !looks.contains(&Look::Seen) {
+        let Snapshot { each: states, kept, refusal } = found;
+        if refusal.is_some() && !states.contains(&KeyState::Seen) {
             return refusal;
         }
-        let start = self.any_start % looks.len().max(1);
+        let start = self.any_start % states.len().max(1);
         self.any_start = self.any_start.wrapping_add(1);
-        let first = |wanted: Look| looks.iter().position(|look| *look == wanted);
-        let open = (start..looks.len()).chain(0..start);
-        let open = || open.clone().find(|&at| looks.get(at) == Some(&Look::Open));
-        let chosen = first(Look::Seen).or_else(|| first(Look::Held)).or_else(open);
-        let presence = presence_of(turn.now, turn.caller, call.block_ms, None);
+        let first = |wanted: KeyState| states.iter().position(|state| *state == wanted);
+        let open = (start..states.len()).chain(0..start);
+        let open = || open.clone().find(|&at| states.get(at) == Some(&KeyState::Open));
+        let chosen = first(KeyState::Seen).or_else(|| first(KeyState::Held)).or_else(open);
+        let wait_state = wait_state_of(turn.now, turn.caller, call.block_ms, None);
         if let Some(&name) = chosen.and_then(|at| call.keys.get(at)) {
-            let is_new = chosen.and_then(|at| looks.get(at)) == Some(&Look::Open);
+            let is_new = chosen.and_then(|at| states.get(at)) == Some(&KeyState::Open);
             if is_new && !self.tokens.has(1, turn.now.wall_us) {
                 return Some(tokens_used_up());
             }
-            if presence.is_some() {
-                self.oust_blocked(turn, call, name);
+            if wait_state.is_some() {
+                self.evict_blocked(turn, call, name);
             }
             let keys = [name];
             let one = MAcquire { keys: &keys, ..*call };
@@ -114,8 +114,8 @@ impl Machine {
                 Err(fault) => fault.clone(),
             });
         }
-        let Some(presence) = presence else { return Some(refuse_any(self, turn.now, &looks)) };
-        let waits = self.stand_in_lines(turn, call, presence, true, kept);
+        let Some(wait_state) = wait_state else { return Some(refuse_any(self, turn.now, &states)) };
+        let waits = self.join_queues(turn, call, wait_state, true, kept);
         self.note_holders_of_all(turn, call);
         waits.err()
     }
@@ -125,7 +125,7 @@ impl Machine {
         let mut done = Vec::with_capacity(call.keys.len());
         for &name in call.keys {
             let key = turn.caller.key(name);
-            let terms = self.terms(&call.for_key(name), Want::Lock, turn.caller.client);
+            let terms = self.terms(&call.for_key(name), Demand::Lock, turn.caller.client);
             let outcome = self.on_key(turn, (Kind::Lock, key), |machine, step, resource| {
                 machine.take_one(step, resource, terms)
             });
@@ -225,7 +225,7 @@ impl Machine {
         let is_lock = |name: &&[u8]| match turn.keys.get(turn.caller.key(name)) {
             Slot::Missing => !self.is_awaited_as_another(Kind::Lock, turn.caller.key(name)),
             Slot::Here(resource) => resource.kind() == Kind::Lock,
-            Slot::Foreign | Slot::Elsewhere | Slot::OutOfReach => false,
+            Slot::WrongType | Slot::Elsewhere | Slot::OutOfReach => false,
         };
         if keys.iter().all(is_lock) { Ok(()) } else { Err(wrong_type()) }
     }

@@ -3,8 +3,8 @@
 use crate::answers::{granted, quoted};
 use crate::effects::{Event, Outcome};
 use crate::ids::HoldId;
-use crate::machine::{Grip, Machine};
-use crate::queues::waiter::Want;
+use crate::machine::{HoldRef, Machine};
+use crate::queues::waiter::Demand;
 use crate::requests::{Asks, Call};
 use crate::state::hold::{Did, Hold};
 use crate::state::resource::Resource;
@@ -23,21 +23,21 @@ impl Machine {
         id: HoldId,
         terms: Terms<'_>,
     ) -> Outcome {
-        let grip = (resource.entry, id);
-        let answer = resource.change_hold(id, |hold| self.again(step, grip, hold, terms));
+        let hold_ref = (resource.key_id, id);
+        let answer = resource.change_hold(id, |hold| self.again(step, hold_ref, hold, terms));
         answer.unwrap_or(Outcome::Null)
     }
 
     fn again(
         &mut self,
         step: &mut Step<'_>,
-        grip: Grip,
+        hold_ref: HoldRef,
         hold: &mut Hold,
         terms: Terms<'_>,
     ) -> Outcome {
-        let Terms { want, lease_ms, bind_ms, reqid, client, .. } = terms;
+        let Terms { demand, lease_ms, bind_ms, reqid, client, .. } = terms;
         let is_repeat = hold.seen(reqid).is_some();
-        if let Want::Permits { count, .. } = want
+        if let Demand::Permits { count, .. } = demand
             && hold.count != count
         {
             // A client that asked for another number must not take these for its permits.
@@ -46,13 +46,13 @@ impl Machine {
         if hold.unclaimed().is_some() {
             if !is_repeat {
                 hold.remember(reqid, Did::Acquire);
-                self.apply_options(grip, hold, terms);
+                self.apply_options(hold_ref, hold, terms);
             }
-            self.follow(grip, hold, bind_ms, client);
+            self.follow(hold_ref, hold, bind_ms, client);
             claim(hold, step, lease_ms);
         } else if is_repeat {
-            self.follow(grip, hold, bind_ms, client);
-            self.answered_again(step.key, (grip.1, hold.token), reqid);
+            self.follow(hold_ref, hold, bind_ms, client);
+            self.answered_again(step.key, (hold_ref.1, hold.token), reqid);
         } else if terms.no_reentry {
             let text = format!("{} already holds {}", quoted(terms.owner), quoted(step.key.name));
             return Outcome::fault(ErrorCode::Reentry, text);
@@ -64,7 +64,7 @@ impl Machine {
             };
             hold.count = count;
             hold.remember(reqid, Did::Acquire);
-            self.apply_options(grip, hold, terms);
+            self.apply_options(hold_ref, hold, terms);
             let deadline = step.lease + lease_ms;
             if deadline > hold.deadline {
                 set_deadline(hold, deadline);
@@ -75,7 +75,7 @@ impl Machine {
         }
         hold.answers = hold.answers.wrapping_add(1);
         step.dirty = true;
-        granted(grip.1, hold.token, want)
+        granted(hold_ref.1, hold.token, demand)
     }
 }
 
@@ -90,10 +90,10 @@ pub(crate) fn claim(hold: &mut Hold, step: &Step<'_>, lease_ms: Millis) {
 pub(crate) fn set_deadline(hold: &mut Hold, deadline: LeaseInstant) {
     hold.deadline = deadline;
     if let Some(extras) = &mut hold.extras
-        && let Some(tie) = &mut extras.tie
+        && let Some(binding) = &mut extras.binding
     {
-        let until = tie.orphan_until.unwrap_or(deadline);
-        tie.cut = until < deadline;
+        let until = binding.orphan_until.unwrap_or(deadline);
+        binding.cut = until < deadline;
         hold.deadline = deadline.min(until);
     }
 }

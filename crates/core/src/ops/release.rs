@@ -58,14 +58,14 @@ impl Machine {
             Ok(id) => id,
             Err(fault) => return fault,
         };
-        let grip = (resource.entry, id);
+        let hold_ref = (resource.key_id, id);
         let mut answer = None;
         let remaining = resource.change_hold(id, |hold| {
             if let Some(did) = hold.seen(call.reqid) {
                 if let Did::Release(said) = did {
                     answer = Some(said);
                 }
-                self.follow(grip, hold, None, step.caller.client);
+                self.follow(hold_ref, hold, None, step.caller.client);
                 if hold.unclaimed().is_some() {
                     let lease_ms = hold.lease_ms;
                     claim(hold, step, lease_ms);
@@ -86,7 +86,7 @@ impl Machine {
             Some(0) | None => {
                 self.end_hold(step, resource, id, End::Released);
                 self.spend(step, releases(resource.kind(), mode, call), Use::Released(0));
-                self.hand_on(step, resource);
+                self.hand_off(step, resource);
                 Outcome::Count(0)
             }
             Some(remaining) => Outcome::Count(u64::from(answer.unwrap_or(remaining))),
@@ -103,12 +103,12 @@ impl Machine {
     pub fn sem_release(&mut self, turn: &mut Turn<'_>, key: &[u8], permit: PermitId) {
         self.on_semaphore(turn, key, |machine, step, resource| {
             let id = HoldId::from_be_bytes(permit);
-            machine.end_if_due(step, resource, |_| [id].into());
+            machine.end_if_expired(step, resource, |_| [id].into());
             if resource.hold(id).is_none() {
                 return not_out(step, permit);
             }
             machine.end_hold(step, resource, id, End::Released);
-            machine.hand_on(step, resource);
+            machine.hand_off(step, resource);
             Outcome::Available(resource.available())
         });
     }

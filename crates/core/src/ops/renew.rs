@@ -35,7 +35,7 @@ impl Machine {
         let key = (kind, call.key);
         let answer = self.on_call(turn, key, |machine, step, resource| {
             machine.serve_dirty(step, resource);
-            machine.end_if_due(step, resource, |resource| holds_of(resource, call.owner));
+            machine.end_if_expired(step, resource, |resource| holds_of(resource, call.owner));
             let whose = Whose { owner: call.owner, mode, token: call.token };
             match hold_of(step.key, resource, whose) {
                 Ok(id) => {
@@ -57,11 +57,11 @@ impl Machine {
         id: HoldId,
         (lease_ms, bind_ms): (Option<Millis>, Option<Millis>),
     ) {
-        let grip = (resource.entry, id);
+        let hold_ref = (resource.key_id, id);
         resource.change_hold(id, |hold| {
             let lease_ms = lease_ms.unwrap_or(hold.lease_ms);
             if bind_ms.is_some() || hold.unclaimed().is_some() {
-                self.follow(grip, hold, bind_ms, step.caller.client);
+                self.follow(hold_ref, hold, bind_ms, step.caller.client);
             }
             if hold.unclaimed().is_some() {
                 claim(hold, step, lease_ms);
@@ -87,7 +87,7 @@ impl Machine {
         }
         self.on_semaphore(turn, call.key, |machine, step, resource| {
             let id = HoldId::from_be_bytes(call.permit);
-            machine.end_if_due(step, resource, |_| [id].into());
+            machine.end_if_expired(step, resource, |_| [id].into());
             if resource.hold(id).is_none() {
                 return not_out(step, call.permit);
             }

@@ -3,7 +3,7 @@
 use crate::effects::Outcome;
 use crate::ids::HoldId;
 use crate::machine::Machine;
-use crate::queues::waiter::{Waiter, Want};
+use crate::queues::waiter::{Demand, Waiter};
 use crate::state::hold::Hold;
 use crate::state::resource::{Body, Resource};
 use crate::turn::Step;
@@ -19,16 +19,16 @@ impl Machine {
         step: &Step<'_>,
         resource: &Resource,
         owner: &[u8],
-        want: Want,
+        demand: Demand,
     ) -> Option<Outcome> {
-        if !crate::ops::acquire::is_upgrade(resource, owner, want) {
+        if !crate::ops::acquire::is_upgrade(resource, owner, demand) {
             return None;
         }
         let Body::Rw(rw) = &resource.body else { return None };
         let queue = self.waits.queue_of(step.key)?;
         let waits = |waiter: &Waiter| {
             *waiter.owner != *owner
-                && waiter.ask.want == Want::Rw(Mode::Write)
+                && waiter.ask.demand == Demand::Rw(Mode::Write)
                 && !self.waits.is_deserted(waiter)
                 && !self.waits.is_over(waiter, step.now.mono, step.lease)
         };
@@ -37,7 +37,7 @@ impl Machine {
             let mut queue = self.waits.walk(queue).map(|(_, waiter)| waiter);
             queue.find(|waiter| waits(waiter) && rw.find(&waiter.owner, Mode::Read).is_some())
         } else {
-            let place = |(_, hold): (HoldId, &Hold)| self.waits.place_of(queue, &hold.owner);
+            let place = |(_, hold): (HoldId, &Hold)| self.waits.waiter_of(queue, &hold.owner);
             let mut readers = rw.readers.iter().filter_map(place);
             readers.find_map(|slot| self.waits.get(slot).filter(|waiter| waits(waiter)))
         }?;

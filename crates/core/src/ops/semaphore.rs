@@ -5,9 +5,9 @@ use crate::effects::{Event, Outcome};
 use crate::hand_off::Verdict;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::ops::call::presence_of;
+use crate::ops::call::wait_state_of;
 use crate::ops::wait::nameless;
-use crate::queues::waiter::{Ask, Want};
+use crate::queues::waiter::{Ask, Demand};
 use crate::requests::{Asks, Call, resized};
 use crate::spent::Use;
 use crate::state::resource::{Body, Resource};
@@ -84,7 +84,7 @@ impl Machine {
         resource: &mut Resource,
         call: &Take<'_>,
     ) -> Option<Outcome> {
-        self.hand_on(step, resource);
+        self.hand_off(step, resource);
         let request = Call::without_owner(call.reqid, Asks::Take(call.n));
         if call.reqid.is_some()
             && let Some(outcome) = self.recall(step, resource, request)
@@ -92,11 +92,11 @@ impl Machine {
             // A waiting call with the same id was just granted.
             return Some(outcome);
         }
-        let want = Want::Taken(call.n);
-        if let Verdict::Never(text) = self.verdict(step, resource, &[], want) {
+        let demand = Demand::Taken(call.n);
+        if let Verdict::Never(text) = self.verdict(step, resource, &[], demand) {
             return Some(Outcome::fault(ErrorCode::Limit, text));
         }
-        if self.is_open(step, resource, &[], want) {
+        if self.is_open(step, resource, &[], demand) {
             let Body::Semaphore(semaphore) = &mut resource.body else { return Some(wrong_type()) };
             semaphore.taken += call.n;
             self.spend(step, request, Use::Taken(call.n));
@@ -106,11 +106,11 @@ impl Machine {
             step.fx.note(step.key, Event::Acquire);
             return Some(Outcome::Taken);
         }
-        let Some(presence) = presence_of(step.now, step.caller, call.block_ms, None) else {
-            return Some(self.refuse(step, resource, &[], want));
+        let Some(wait_state) = wait_state_of(step.now, step.caller, call.block_ms, None) else {
+            return Some(self.refuse(step, resource, &[], demand));
         };
-        let ask = Ask { want, request: call.reqid.map(Into::into), ..Ask::default() };
-        let waiter = nameless(step.caller.client, presence, step.now.mono, ask);
+        let ask = Ask { demand, request: call.reqid.map(Into::into), ..Ask::default() };
+        let waiter = nameless(step.caller.client, wait_state, step.now.mono, ask);
         self.park_nameless(Kind::Semaphore, step.key, waiter, step.fx).err()
     }
 
@@ -136,7 +136,7 @@ impl Machine {
             machine.counters.releases += 1;
             step.dirty = true;
             step.fx.note(step.key, Event::Release);
-            machine.hand_on(step, resource);
+            machine.hand_off(step, resource);
             Outcome::Available(resource.available())
         });
     }
@@ -146,7 +146,7 @@ impl Machine {
     pub fn drain(&mut self, turn: &mut Turn<'_>, (key, reqid): (&[u8], Option<&[u8]>)) {
         let call = Call::without_owner(reqid, Asks::Drain);
         self.on_counted(turn, (key, call), |machine, step, resource| {
-            machine.hand_on(step, resource);
+            machine.hand_off(step, resource);
             if let Err(fault) = made(step, resource) {
                 return fault;
             }
@@ -154,7 +154,7 @@ impl Machine {
             if left > 0 && resource.semaphore_mut().is_some_and(|found| found.has(1, None)) {
                 return in_quarantine(left);
             }
-            let is_open = machine.is_open(step, resource, &[], Want::Taken(1));
+            let is_open = machine.is_open(step, resource, &[], Demand::Taken(1));
             let found = match made(step, resource) {
                 Ok(found) => found,
                 Err(fault) => return fault,
@@ -202,7 +202,7 @@ impl Machine {
         if let Some(queue) = self.waits.queue_of(step.key) {
             self.refuse_wide(step, queue, capacity);
         }
-        self.hand_on(step, resource);
+        self.hand_off(step, resource);
     }
 
     /// Answers `LIMIT` to waiters that ask for more than there are: to some now, and to the others in the tick.
@@ -212,7 +212,7 @@ impl Machine {
         let mut wide: Vec<(u32, u32)> = found.take(self.wide_at_once).collect();
         wide.sort_by_key(|&(_, slot)| self.waits.get(slot).map(|waiter| waiter.seq));
         if wide.len() == self.wide_at_once {
-            self.waits.stall(queue);
+            self.waits.mark_dirty(queue);
         }
         for (n, slot) in wide {
             let text = too_wide(step.key.name, n, capacity);

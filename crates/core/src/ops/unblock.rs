@@ -23,7 +23,7 @@ impl Machine {
         let outcome = self.answer_of(waiter).unwrap_or(outcome);
         turn.fx.wake(waiter.id, outcome);
         self.stop_waiting(slot);
-        self.work_off_stalled(turn);
+        self.drain_dirty(turn);
         turn.fx.reply = Some(Outcome::Count(1));
     }
 }

@@ -5,7 +5,7 @@ use crate::effects::{Effects, Event, Outcome};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::{Ask, Newcomer, Presence, Rank};
+use crate::queues::waiter::{Ask, NewWaiter, Position, WaitState};
 use crate::state::fair::Place;
 use crate::terms::Terms;
 use crate::time::Instant;
@@ -17,34 +17,35 @@ use dlock_wire::reply::ErrorCode;
 impl Machine {
     /// Adds the owner to the queue, or keeps its queue entry. With another mode, or for more permits, it goes to the
     /// end. An owner that goes first does not keep an entry behind other waiters.
-    pub(crate) fn stand_in_line(
+    pub(crate) fn join_queue(
         &mut self,
         step: &mut Step<'_>,
         kind: Kind,
         terms: &Terms<'_>,
-        presence: Presence,
-        rank: Rank,
+        wait_state: WaitState,
+        position: Position,
     ) -> Result<u32, Outcome> {
         let ask = terms.to_ask();
-        if let Some(slot) = self.waits.place_at(step.key, terms.owner) {
-            let has = self.waits.get(slot).map_or(ask.want, |waiter| waiter.ask.want);
-            let stands_well = rank == Rank::Last || self.waits.ahead_of(slot).next().is_none();
-            if has.keeps_place_for(ask.want) && stands_well {
-                self.replace(step.key, slot, (step.caller.client, presence, ask), step.fx);
-                self.connections.add_place(step.caller.client, slot, presence.is_parked());
+        if let Some(slot) = self.waits.waiter_at(step.key, terms.owner) {
+            let has = self.waits.get(slot).map_or(ask.demand, |waiter| waiter.ask.demand);
+            let stands_well =
+                position == Position::Back || self.waits.ahead_of(slot).next().is_none();
+            if has.keeps_place_for(ask.demand) && stands_well {
+                self.replace(step.key, slot, (step.caller.client, wait_state, ask), step.fx);
+                self.connections.add_waiter(step.caller.client, slot, wait_state.is_parked());
                 return Ok(slot);
             }
-            self.oust(step.key, slot, step.fx);
+            self.evict(step.key, slot, step.fx);
         }
         self.has_room(step.key, 1)?;
-        let newcomer = Newcomer {
+        let new_waiter = NewWaiter {
             entry: Arc::new(Place { owner: terms.owner.into(), since: step.now.mono, ask }),
             client: step.caller.client,
-            presence,
-            rank,
+            wait_state,
+            position,
         };
-        let slot = self.waits.join(step.key, kind, newcomer);
-        self.connections.add_place(step.caller.client, slot, presence.is_parked());
+        let slot = self.waits.join(step.key, kind, new_waiter);
+        self.connections.add_waiter(step.caller.client, slot, wait_state.is_parked());
         Ok(slot)
     }
 
@@ -53,13 +54,13 @@ impl Machine {
         &mut self,
         kind: Kind,
         key: Key<'_>,
-        waiter: Newcomer,
+        waiter: NewWaiter,
         fx: &mut Effects,
     ) -> Result<(), Outcome> {
         self.has_room(key, 1)?;
         let client = waiter.client;
         let slot = self.waits.join(key, kind, waiter);
-        self.connections.add_place(client, slot, true);
+        self.connections.add_waiter(client, slot, true);
         fx.parked = self.waits.get(slot).map(|waiter| waiter.id);
         fx.note(key, Event::Wait);
         Ok(())
@@ -91,26 +92,26 @@ impl Machine {
         &mut self,
         key: Key<'_>,
         slot: u32,
-        (client, presence, ask): (u64, Presence, Ask),
+        (client, wait_state, ask): (u64, WaitState, Ask),
         fx: &mut Effects,
     ) {
         self.tell_replaced(key, slot, fx);
         let Some(earlier) = self.waits.get(slot) else { return };
         if earlier.is_grouped() {
             let group = earlier.group;
-            self.dissolve(group, |member| member == slot);
+            self.remove_group(group, |member| member == slot);
         } else {
-            self.connections.remove_place(earlier.client, slot);
+            self.connections.remove_waiter(earlier.client, slot);
         }
-        self.waits.take_over(slot, client, presence, ask);
+        self.waits.take_over(slot, client, wait_state, ask);
     }
 
     /// An earlier call of the same owner is over; its waiters are removed.
-    pub(crate) fn oust(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
+    pub(crate) fn evict(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
         self.tell_replaced(key, slot, fx);
         if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
-            self.forget_place(slot);
-            self.waits.stall(queue);
+            self.remove_waiter(slot);
+            self.waits.mark_dirty(queue);
         }
     }
 
@@ -119,7 +120,7 @@ impl Machine {
         let Some(earlier) = self.waits.get(slot).map(|waiter| self.waits.leader(waiter)) else {
             return;
         };
-        if earlier.presence.is_parked() {
+        if earlier.wait_state.is_parked() {
             let text = format!(
                 "{} asked again for {} with another call",
                 quoted(&earlier.owner),
@@ -132,7 +133,7 @@ impl Machine {
 }
 
 /// A waiter without an owner.
-pub(crate) fn nameless(client: u64, presence: Presence, since: Instant, ask: Ask) -> Newcomer {
+pub(crate) fn nameless(client: u64, wait_state: WaitState, since: Instant, ask: Ask) -> NewWaiter {
     let entry = Arc::new(Place { owner: [].as_slice().into(), since, ask });
-    Newcomer { entry, client, presence, rank: Rank::Last }
+    NewWaiter { entry, client, wait_state, position: Position::Back }
 }

@@ -1,9 +1,9 @@
 //! FLUSHDB, FLUSHALL and SWAPDB whose entries are walked in portions.
 
 use crate::connection::Connections;
-use crate::ids::{EntryId, HoldId};
+use crate::ids::{HoldId, KeyId};
 use crate::lease::Leases;
-use crate::queues::Waits;
+use crate::queues::WaitQueues;
 use crate::queues::waiter::Queue;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,10 +26,10 @@ pub(crate) struct Flush {
     pub moved: BTreeMap<u32, u32>,
     /// Connections that have bindings, and the last binding checked of the first of them.
     pub clients: VecDeque<u64>,
-    pub last_tie: Option<(EntryId, HoldId)>,
+    pub last_tie: Option<(KeyId, HoldId)>,
     /// The next entry, and the end of the entries when the flush came.
-    pub entry: EntryId,
-    pub entry_bound: EntryId,
+    pub entry: KeyId,
+    pub entry_bound: KeyId,
     /// The next queue.
     pub queue: u32,
     pub queue_bound: u32,
@@ -40,9 +40,14 @@ pub(crate) struct Flush {
 }
 
 impl Flush {
-    pub fn new(connections: &Connections, leases: &Leases, waits: &Waits, cause: Cause) -> Self {
+    pub fn new(
+        connections: &Connections,
+        leases: &Leases,
+        waits: &WaitQueues,
+        cause: Cause,
+    ) -> Self {
         let unties = matches!(cause, Cause::Flush(_) | Cause::Untie(_));
-        let tied = connections.iter().filter(|(_, known)| !known.ties.is_empty());
+        let tied = connections.iter().filter(|(_, known)| !known.bindings.is_empty());
         let has_queues = !matches!(cause, Cause::Untie(_));
         Self {
             cause,

@@ -2,7 +2,7 @@
 
 use crate::connection::Connections;
 use crate::effects::Outcome;
-use crate::queues::Waits;
+use crate::queues::WaitQueues;
 use crate::queues::waiter::Waiter;
 use alloc::collections::BTreeMap;
 use dlock_wire::reply::ErrorCode;
@@ -10,7 +10,7 @@ use dlock_wire::reply::ErrorCode;
 /// The wait tables of the time before a demotion.
 #[derive(Debug)]
 pub(crate) struct Former {
-    pub waits: Waits,
+    pub waits: WaitQueues,
     pub connections: Connections,
     /// The answers that queues had already.
     pub answered: BTreeMap<u32, Outcome>,

@@ -2,7 +2,7 @@
 
 use crate::bytes::Name;
 use crate::effects::{Effects, Event};
-use crate::ids::{EntryId, HoldId};
+use crate::ids::{HoldId, KeyId};
 use crate::key::Key;
 use crate::spent::{RequestKey, Scope, Use, spent_of};
 use crate::state::hold::Hold;
@@ -16,7 +16,7 @@ use dlock_wire::message::Event as Message;
 pub(crate) struct Removed {
     pub db: u32,
     pub name: Name,
-    pub entry: EntryId,
+    pub entry: KeyId,
     pub value: Box<Resource>,
     /// The last hold that was ended.
     pub last: Option<HoldId>,

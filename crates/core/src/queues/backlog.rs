@@ -1,13 +1,13 @@
 //! Queues with durable entries that are not waiters yet (see [`Backlog`](crate::fair::Backlog)), and the positions at
 //! which waiters join.
 
-use super::Waits;
+use super::WaitQueues;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::HashKeys;
 use crate::slab::NIL;
 
-impl Waits {
+impl WaitQueues {
     /// Notes how many durable entries of a queue are not waiters yet.
     pub fn set_backlog(&mut self, queue: u32, count: usize) {
         match count {
@@ -62,8 +62,8 @@ impl Waits {
         }
     }
 
-    /// As [`Waits::gap_for`]. The search begins at the waiter in slot `hint` if that is in front of the gap, or else at
-    /// the end.
+    /// As [`WaitQueues::gap_for`]. The search begins at the waiter in slot `hint` if that is in front of the gap,
+    /// or else at the end.
     pub(super) fn gap_near(&self, queue: u32, seq: u64, hint: u32) -> (u32, u32) {
         let in_front = self.waiters.get(hint).filter(|w| w.queue == queue && w.seq < seq);
         if let Some(waiter) = in_front {

@@ -1,6 +1,6 @@
 //! The queues: lookup by key, opening, closing, and pending work.
 
-use super::Waits;
+use super::WaitQueues;
 use super::owners::{Places, hash_place};
 use crate::buckets::Chain;
 use crate::bytes::Name;
@@ -14,7 +14,7 @@ use core::hash::{BuildHasher, Hash, Hasher};
 /// Number of queue ids checked in the search for the next dirty queue.
 const LOOKS_AT_ONCE: usize = 4_096;
 
-impl Waits {
+impl WaitQueues {
     /// The queue of `key`, if there is one. It can be empty: then the key has not been checked since the last waiter
     /// left.
     pub fn queue_of(&self, key: Key<'_>) -> Option<u32> {
@@ -49,7 +49,7 @@ impl Waits {
         self.queues.bound()
     }
 
-    /// All queues, without those that are [dropped](Waits::drop_queue).
+    /// All queues, without those that are [dropped](WaitQueues::drop_queue).
     pub fn queues(&self) -> impl Iterator<Item = (u32, &Queue)> {
         self.queues.iter().filter(|(_, queue)| !queue.is_dropped)
     }
@@ -105,7 +105,7 @@ impl Waits {
         let hash = hash_key(self.keys, queue.key());
         self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
         self.queues.remove(id);
-        self.stalled.remove(&id);
+        self.dirty_queues.remove(&id);
     }
 
     /// All waiters have their answer. The queue is no longer found by its key, and its waiters block no others.
@@ -120,7 +120,7 @@ impl Waits {
         }
         let hash = hash_key(self.keys, queue.key());
         self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
-        self.stalled.remove(&id);
+        self.dirty_queues.remove(&id);
     }
 
     /// Removes a queue that is empty.
@@ -138,32 +138,32 @@ impl Waits {
     }
 
     /// Marks `queue` dirty.
-    pub fn stall(&mut self, queue: u32) {
+    pub fn mark_dirty(&mut self, queue: u32) {
         if self.queues.get(queue).is_some_and(Queue::is_live) {
-            self.stalled.insert(queue);
+            self.dirty_queues.insert(queue);
         }
     }
 
     /// Whether a queue is dirty: some of its waiters may have to be served.
     pub fn is_dirty(&self, queue: u32) -> bool {
-        self.stalled.contains(&queue) || self.all_stalled.contains(&queue)
+        self.dirty_queues.contains(&queue) || self.all_dirty.contains(&queue)
     }
 
     /// Marks all queues dirty.
-    pub fn stall_all(&mut self) {
-        self.all_stalled = 0..self.queues.bound();
+    pub fn mark_all_dirty(&mut self) {
+        self.all_dirty = 0..self.queues.bound();
     }
 
     /// The next dirty queue.
     pub fn next_stalled(&mut self) -> Option<u32> {
-        let noted = self.stalled.first().copied();
+        let noted = self.dirty_queues.first().copied();
         // Ids without a queue are skipped, a number of them at a time: the next call continues.
         for _ in 0..LOOKS_AT_ONCE {
-            let id = self.all_stalled.start;
-            if self.all_stalled.is_empty() || noted.is_some_and(|noted| noted < id) {
+            let id = self.all_dirty.start;
+            if self.all_dirty.is_empty() || noted.is_some_and(|noted| noted < id) {
                 break;
             }
-            self.all_stalled.start += 1;
+            self.all_dirty.start += 1;
             if noted == Some(id) {
                 break;
             }
@@ -171,12 +171,12 @@ impl Waits {
                 return Some(id);
             }
         }
-        self.stalled.pop_first()
+        self.dirty_queues.pop_first()
     }
 
     /// Whether any queue is dirty.
-    pub fn has_stalled(&self) -> bool {
-        !self.stalled.is_empty() || !self.all_stalled.is_empty()
+    pub fn has_dirty(&self) -> bool {
+        !self.dirty_queues.is_empty() || !self.all_dirty.is_empty()
     }
 
     /// Notes that a waiter of a durable queue came, left or changed.
@@ -190,7 +190,7 @@ impl Waits {
         }
     }
 
-    /// Whether a durable queue changed since [`Waits::take_unsaved`].
+    /// Whether a durable queue changed since [`WaitQueues::take_unsaved`].
     pub fn is_unsaved(&self, queue: u32) -> bool {
         self.queues.get(queue).is_some_and(Queue::is_unsaved)
     }
@@ -203,7 +203,7 @@ impl Waits {
         unsaved.unwrap_or_default()
     }
 
-    /// Gives changes back that [`Waits::take_unsaved`] took.
+    /// Gives changes back that [`WaitQueues::take_unsaved`] took.
     pub fn put_unsaved(&mut self, queue: u32, unsaved: Vec<(u64, u32)>) {
         if !unsaved.is_empty()
             && let Some(queue) = self.queues.get_mut(queue)
@@ -246,7 +246,7 @@ impl Waits {
     }
 
     /// Drops the waiters of this queue together with its key; they are too many for one step. From now on it is not the
-    /// queue of its key: the next waiter begins another one. [`Waits::next_dropped`] drains it.
+    /// queue of its key: the next waiter begins another one. [`WaitQueues::next_dropped`] drains it.
     pub fn drop_queue(&mut self, id: u32) {
         self.set_backlog(id, 0);
         self.forget_holders(id);
@@ -255,11 +255,11 @@ impl Waits {
         queue.more = None;
         let hash = hash_key(self.keys, queue.key());
         self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
-        self.stalled.remove(&id);
+        self.dirty_queues.remove(&id);
         self.dropped.push_back(id);
     }
 
-    /// [`Waits::drop_queue`] except for some of its waiters: they keep their order in a new queue of the key.
+    /// [`WaitQueues::drop_queue`] except for some of its waiters: they keep their order in a new queue of the key.
     pub fn move_out(&mut self, id: u32, stay: &[u32]) {
         let Some(queue) = self.queues.get(id) else { return };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());

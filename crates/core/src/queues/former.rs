@@ -1,11 +1,11 @@
 //! Wait tables that are set aside as a whole.
 
-use super::Waits;
+use super::WaitQueues;
 use crate::queues::waiter::{Queue, Waiter};
 use crate::state::debris::Debris;
 use core::iter::once;
 
-impl Waits {
+impl WaitQueues {
     /// Takes all waiters away. New ids and serial numbers do not repeat the old ones.
     #[must_use]
     pub fn take_all(&mut self) -> Self {
@@ -41,7 +41,7 @@ impl Waits {
         debris.add(self.plural.into_iter());
         debris.add(self.by_reader.into_iter());
         debris.add(self.former_readers.into_iter().flat_map(|(_, readers)| readers));
-        debris.add(self.stalled.into_iter());
+        debris.add(self.dirty_queues.into_iter());
         debris.add(self.timeouts.into_parts());
         debris.add(self.graces.into_parts());
     }

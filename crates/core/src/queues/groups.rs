@@ -4,13 +4,13 @@
 //! queues at once. The others are *gone*: they stay in their queues until the tick removes them. Walks, counts and
 //! searches by owner skip them.
 
-use super::Waits;
+use super::WaitQueues;
 use crate::queues::waiter::{Group, Waiter};
 use crate::slab::NIL;
 use alloc::vec::Vec;
 use hashbrown::HashSet;
 
-impl Waits {
+impl WaitQueues {
     /// The call for several keys to which a waiter belongs.
     pub fn group(&self, id: u32) -> Option<&Group> {
         self.groups.get(id)
@@ -104,7 +104,7 @@ impl Waits {
     }
 
     /// Notes whether the key of `slot` is grantable to its call; `true` when all keys are.
-    pub fn set_ready(&mut self, slot: u32, is_ready: bool) -> bool {
+    pub fn set_grantable(&mut self, slot: u32, is_ready: bool) -> bool {
         let Some(id) = self.waiters.get(slot).map(|waiter| waiter.group) else { return false };
         let Some(group) = self.groups.get_mut(id) else { return false };
         if is_ready {

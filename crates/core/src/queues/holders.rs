@@ -5,7 +5,7 @@
 //! but no holder is missing. (One exception: very many readers of a value that comes from elsewhere are listed in
 //! portions.)
 
-use super::Waits;
+use super::WaitQueues;
 use super::owners::hash_owner;
 use crate::buckets::Chain;
 use crate::ids::ALONE;
@@ -20,7 +20,7 @@ use core::iter::successors;
 /// Number of readers that one piece of work lists, of very many.
 const NOTED_AT_ONCE: usize = 32;
 
-impl Waits {
+impl WaitQueues {
     /// Lists the holders of the key of `queue`. New readers since the last call are those that the resource lists as
     /// touched. `is_new_value`: the value is another one than in the last call.
     pub fn note_holders(&mut self, queue: u32, resource: &Resource, is_new_value: bool) {
@@ -75,14 +75,14 @@ impl Waits {
             more.noted_to = (!is_done).then_some(last);
         }
         if !is_done {
-            self.stall(queue);
+            self.mark_dirty(queue);
         }
     }
 
     /// Keeps a queue without waiters for a key with very many readers, so that the first waiter need not list all of
     /// them. The queue is closed when less than half of them are left, or when the key is gone. `had_many` is the
-    /// earlier result of [`Waits::has_many_readers`] for the key.
-    pub fn mind_readers(&mut self, key: Key<'_>, resource: &Resource, had_many: bool) {
+    /// earlier result of [`WaitQueues::has_many_readers`] for the key.
+    pub fn sync_readers(&mut self, key: Key<'_>, resource: &Resource, had_many: bool) {
         let count = resource.others().map_or(0, Holds::len);
         if count >= self.many_readers && resource.kind() == Kind::Rw {
             if self.queue_of(key).is_none() {

@@ -1,6 +1,6 @@
 //! The waiters of each owner, in all queues.
 
-use super::Waits;
+use super::WaitQueues;
 use crate::buckets::Chain;
 use crate::queues::waiter::{HashKeys, Waiter};
 use crate::slab::{NIL, Slab};
@@ -11,22 +11,22 @@ use core::num::NonZeroU32;
 #[derive(Debug)]
 pub(super) struct Party {
     /// Its first waiter: the others are linked to it.
-    eldest: u32,
+    first_of_owner: u32,
     /// Number of its waiters.
     places: NonZeroU32,
     /// The next entry of its bucket in the table of owners.
     next_by_name: u32,
 }
 
-impl Waits {
+impl WaitQueues {
     /// The waiters of `owner` in all queues.
-    pub fn places_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (u32, &Waiter)> {
+    pub fn waiters_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (u32, &Waiter)> {
         let party = self.party_of(owner).and_then(|party| self.parties.get(party));
-        let mut slot = party.map_or(NIL, |party| party.eldest);
+        let mut slot = party.map_or(NIL, |party| party.first_of_owner);
         core::iter::from_fn(move || {
             let here = slot;
             let waiter = self.waiters.get(here)?;
-            slot = waiter.younger;
+            slot = waiter.next_of_owner;
             Some((here, waiter))
         })
     }
@@ -39,14 +39,14 @@ impl Waits {
     /// Whether a waiter can be part of a cycle of waits while its wait lasts: not if it is for permits, or takes any of
     /// several keys.
     pub fn can_close_a_cycle(&self, waiter: &Waiter) -> bool {
-        waiter.ask.want.can_lock_up()
+        waiter.ask.demand.can_lock_up()
             && !self.is_gone(waiter)
             && self.group(waiter.group).is_none_or(|group| !group.takes_any)
     }
 
     /// Whether the owner of a waiter has another one elsewhere.
     pub fn is_plural(&self, waiter: &Waiter) -> bool {
-        waiter.elder != NIL || waiter.younger != NIL
+        waiter.prev_of_owner != NIL || waiter.next_of_owner != NIL
     }
 
     /// Number of owners that have more than one waiter.
@@ -86,8 +86,8 @@ impl Waits {
     }
 
     fn name_of(&self, party: u32) -> Option<&[u8]> {
-        let eldest = self.parties.get(party)?.eldest;
-        self.waiters.get(eldest).map(|waiter| &*waiter.owner)
+        let first_of_owner = self.parties.get(party)?.first_of_owner;
+        self.waiters.get(first_of_owner).map(|waiter| &*waiter.owner)
     }
 
     /// Adds a waiter to the table by owner.
@@ -101,17 +101,18 @@ impl Waits {
             && let Some(known) = self.parties.get_mut(party)
         {
             known.places = known.places.saturating_add(1);
-            let eldest = known.eldest;
+            let first_of_owner = known.first_of_owner;
             // Right behind the first, so that no walk is needed.
-            let younger = self.waiters.get(eldest).map_or(NIL, |waiter| waiter.younger);
-            for (at, elder_of) in [(younger, slot), (slot, eldest)] {
+            let next_of_owner =
+                self.waiters.get(first_of_owner).map_or(NIL, |waiter| waiter.next_of_owner);
+            for (at, elder_of) in [(next_of_owner, slot), (slot, first_of_owner)] {
                 if let Some(waiter) = self.waiters.get_mut(at) {
-                    waiter.elder = elder_of;
+                    waiter.prev_of_owner = elder_of;
                 }
             }
-            for (at, younger_of) in [(eldest, slot), (slot, younger)] {
+            for (at, younger_of) in [(first_of_owner, slot), (slot, next_of_owner)] {
                 if let Some(waiter) = self.waiters.get_mut(at) {
-                    waiter.younger = younger_of;
+                    waiter.next_of_owner = younger_of;
                 }
             }
             self.plural.insert(party);
@@ -124,22 +125,23 @@ impl Waits {
 
     pub(super) fn unindex(&mut self, slot: u32) {
         let Some(waiter) = self.waiters.get(slot) else { return };
-        let (elder, younger, party) = (waiter.elder, waiter.younger, waiter.party);
+        let (prev_of_owner, next_of_owner, party) =
+            (waiter.prev_of_owner, waiter.next_of_owner, waiter.party);
         let place = hash_place(self.keys, waiter.queue, &waiter.owner);
         let owner = hash_owner(self.keys, &waiter.owner);
         let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
         self.by_owner.remove(&mut places, place, slot);
-        if let Some(waiter) = self.waiters.get_mut(younger) {
-            waiter.elder = elder;
+        if let Some(waiter) = self.waiters.get_mut(next_of_owner) {
+            waiter.prev_of_owner = prev_of_owner;
         }
-        if let Some(waiter) = self.waiters.get_mut(elder) {
-            waiter.younger = younger;
+        if let Some(waiter) = self.waiters.get_mut(prev_of_owner) {
+            waiter.next_of_owner = next_of_owner;
         }
         let Some(known) = self.parties.get_mut(party) else { return };
         if let Some(left) = NonZeroU32::new(known.places.get() - 1) {
             known.places = left;
-            if elder == NIL {
-                known.eldest = younger;
+            if prev_of_owner == NIL {
+                known.first_of_owner = next_of_owner;
             }
             if left.get() == 1 {
                 self.plural.remove(&party);
@@ -153,7 +155,7 @@ impl Waits {
     }
 
     fn add_party(&mut self, slot: u32, owner: &[u8]) -> u32 {
-        let party = Party { eldest: slot, places: NonZeroU32::MIN, next_by_name: NIL };
+        let party = Party { first_of_owner: slot, places: NonZeroU32::MIN, next_by_name: NIL };
         let id = self.parties.insert(party);
         let (keys, waiters) = (self.keys, &self.waiters);
         let mut parties = ByName { keys, parties: &mut self.parties, waiters };
@@ -194,8 +196,9 @@ struct ByName<'a> {
 
 impl Chain for ByName<'_> {
     fn hash(&self, party: u32) -> u64 {
-        let eldest = self.parties.get(party).and_then(|party| self.waiters.get(party.eldest));
-        eldest.map_or(0, |waiter| hash_owner(self.keys, &waiter.owner))
+        let first_of_owner =
+            self.parties.get(party).and_then(|party| self.waiters.get(party.first_of_owner));
+        first_of_owner.map_or(0, |waiter| hash_owner(self.keys, &waiter.owner))
     }
 
     fn next(&self, party: u32) -> u32 {

@@ -4,14 +4,14 @@
 //! A redeployed client can leave thousands of them at the front of a queue. So a queue knows its first entry that is
 //! not deserted, and a grant does not walk over the others.
 
-use super::Waits;
-use crate::queues::waiter::{Presence, Queue, Waiter};
+use super::WaitQueues;
+use crate::queues::waiter::{Queue, WaitState, Waiter};
 use crate::slab::NIL;
 
-impl Waits {
+impl WaitQueues {
     /// Whether a waiter is skipped until its owner asks again because its connection is closed.
     pub fn is_deserted(&self, waiter: &Waiter) -> bool {
-        matches!(waiter.presence, Presence::Absent { .. })
+        matches!(waiter.wait_state, WaitState::Disconnected { .. })
             && self.queues.get(waiter.queue).is_some_and(Queue::skips_absent)
     }
 
@@ -28,7 +28,7 @@ impl Waits {
             queue.first_present = slot;
         }
         let known =
-            self.queues.get(id).and_then(|queue| Some(queue.more.as_ref()?.behind_passed.0));
+            self.queues.get(id).and_then(|queue| Some(queue.more.as_ref()?.behind_skipped.0));
         if let Some(behind) = known
             && self.waiters.get(behind).is_none_or(|behind| seq < behind.seq)
         {
@@ -36,17 +36,17 @@ impl Waits {
         }
     }
 
-    /// All waiters in front of the one in `slot` are skipped. `times_heard` is the count of connections that became
+    /// All waiters in front of the one in `slot` are skipped. `activations` is the count of connections that became
     /// active again at that moment.
-    pub fn note_passed(&mut self, queue: u32, slot: u32, times_heard: u64) {
+    pub fn note_skipped(&mut self, queue: u32, slot: u32, activations: u64) {
         if let Some(queue) = self.queues.get_mut(queue) {
-            queue.more.get_or_insert_default().behind_passed = (slot, times_heard + 1);
+            queue.more.get_or_insert_default().behind_skipped = (slot, activations + 1);
         }
     }
 
     fn forget_passed(&mut self, queue: u32) {
         if let Some(more) = self.queues.get_mut(queue).and_then(|queue| queue.more.as_mut()) {
-            more.behind_passed = (NIL, 0);
+            more.behind_skipped = (NIL, 0);
         }
     }
 
@@ -56,9 +56,9 @@ impl Waits {
         let Some(waiter) = self.waiters.get(slot) else { return };
         let (id, mut next) = (waiter.queue, waiter.next);
         if let Some(more) = self.queues.get_mut(id).and_then(|queue| queue.more.as_mut())
-            && more.behind_passed.0 == slot
+            && more.behind_skipped.0 == slot
         {
-            more.behind_passed.0 = next;
+            more.behind_skipped.0 = next;
         }
         if self.queues.get(id).is_none_or(|queue| queue.first_present != slot) {
             return;
@@ -72,15 +72,15 @@ impl Waits {
     }
 
     /// The waiters of a queue from the first one on that may count, when connections have become active again
-    /// `times_heard` times.
+    /// `activations` times.
     pub fn walk_counting(
         &self,
         queue: u32,
-        times_heard: u64,
+        activations: u64,
     ) -> impl Iterator<Item = (u32, &Waiter)> {
         let found = self.queues.get(queue);
         let more = found.and_then(|queue| queue.more.as_ref());
-        let known = more.map(|more| more.behind_passed).filter(|known| known.1 == times_heard + 1);
+        let known = more.map(|more| more.behind_skipped).filter(|known| known.1 == activations + 1);
         let first = found.map_or(NIL, |queue| queue.first_present);
         self.walk_from(known.map_or(first, |(slot, _)| slot))
     }

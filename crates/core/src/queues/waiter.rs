@@ -49,43 +49,43 @@ impl BuildHasher for HashKeys {
 
 /// How a waiter waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Presence {
+pub enum WaitState {
     /// A blocked call; `until` is the end of its BLOCK time, `None` for no end.
-    Parked {
+    Blocked {
         /// End of the wait.
         until: Option<Instant>,
     },
     /// A further waiter of a blocked call that waits for several keys.
-    Member,
+    GroupMember,
     /// A queue entry with a live connection and no blocked call.
-    Queued,
+    Connected,
     /// A queue entry whose connection is closed. Except in a fair lock, it is granted nothing and blocks no other
     /// waiter until its owner asks again.
-    Absent {
+    Disconnected {
         /// End of its grace.
         until: LeaseInstant,
     },
 }
 
-impl Presence {
+impl WaitState {
     /// Whether the wait has timed out, noticed or not.
     pub fn is_over(self, mono: Instant, lease: LeaseInstant) -> bool {
         match self {
-            Self::Parked { until } => until.is_some_and(|until| until <= mono),
-            Self::Member | Self::Queued => false,
-            Self::Absent { until } => until <= lease,
+            Self::Blocked { until } => until.is_some_and(|until| until <= mono),
+            Self::GroupMember | Self::Connected => false,
+            Self::Disconnected { until } => until <= lease,
         }
     }
 
     /// Whether it is a blocked call.
     pub fn is_parked(self) -> bool {
-        matches!(self, Self::Parked { .. })
+        matches!(self, Self::Blocked { .. })
     }
 }
 
 /// The demand of a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Want {
+pub enum Demand {
     /// A lock.
     #[default]
     Lock,
@@ -106,15 +106,15 @@ pub enum Want {
     Open,
 }
 
-impl Want {
+impl Demand {
     /// Whether owners that wait for it can wait for each other forever.
     pub fn can_lock_up(self) -> bool {
         matches!(self, Self::Lock | Self::Rw(_))
     }
 
     /// Whether a waiter queued for this keeps its position when it asks again for `want`.
-    pub fn keeps_place_for(self, want: Self) -> bool {
-        match (self, want) {
+    pub fn keeps_place_for(self, demand: Self) -> bool {
+        match (self, demand) {
             (Self::Permits { count: has, .. }, Self::Permits { count, .. }) => count <= has,
             (Self::Rw(has), Self::Rw(mode)) => has == mode,
             _ => true,
@@ -126,7 +126,7 @@ impl Want {
 #[derive(Debug, Clone, Default)]
 pub struct Ask {
     /// Its demand.
-    pub want: Want,
+    pub demand: Demand,
     /// Lease of the future hold.
     pub lease_ms: Millis,
     /// QUEUE, if given.
@@ -151,11 +151,11 @@ impl Ask {
 
 /// The position of a new waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rank {
+pub enum Position {
     /// Behind all others.
-    Last,
+    Back,
     /// In front of all others (an upgrade).
-    First,
+    Front,
     /// Behind all others, with this sequence number if it is larger than theirs.
     Numbered(u64),
     /// The position of a saved queue entry with this sequence number. It is most likely right behind the waiter in
@@ -167,15 +167,15 @@ pub enum Rank {
 
 /// A waiter that joins a queue.
 #[derive(Debug)]
-pub struct Newcomer {
+pub struct NewWaiter {
     /// Its owner, the start of its wait, and the arguments of its call.
     pub entry: Arc<Place>,
     /// Its connection; [`NO_CLIENT`](crate::state::hold::NO_CLIENT) when absent.
     pub client: u64,
     /// How it waits.
-    pub presence: Presence,
+    pub wait_state: WaitState,
     /// Its position.
-    pub rank: Rank,
+    pub position: Position,
 }
 
 /// One waiter.
@@ -188,7 +188,7 @@ pub struct Waiter {
     /// Its connection; [`NO_CLIENT`](crate::state::hold::NO_CLIENT) when absent.
     pub client: u64,
     /// How it waits.
-    pub presence: Presence,
+    pub wait_state: WaitState,
     /// Its queue.
     pub queue: u32,
     /// The call for several keys that it belongs to, or [`NIL`].
@@ -198,8 +198,8 @@ pub struct Waiter {
     pub(crate) prev: u32,
     pub(crate) next: u32,
     /// The waiters of the same owner in other queues, linked in both directions.
-    pub(crate) elder: u32,
-    pub(crate) younger: u32,
+    pub(crate) prev_of_owner: u32,
+    pub(crate) next_of_owner: u32,
     /// Its owner among the waiting owners; [`NIL`] for calls without an owner.
     pub(crate) party: u32,
     /// The next waiter of its bucket in the table by queue and owner.
@@ -248,7 +248,8 @@ pub struct Queue {
     pub len: usize,
     /// Number of waiters that belong to blocked calls.
     pub calls: u32,
-    /// Its key is gone, and its waiters end with it: see [`Waits::drop_queue`](crate::queues::Waits::drop_queue).
+    /// Its key is gone, and its waiters end with it: see
+    /// [`WaitQueues::drop_queue`](crate::queues::WaitQueues::drop_queue).
     pub is_dropped: bool,
     /// The first waiter that is not deserted; [`NIL`] if there is none. It saves each grant a walk over a long deserted
     /// front.
@@ -289,14 +290,14 @@ pub(crate) struct More {
     pub(crate) wide: BTreeSet<(u32, u32)>,
     /// A waiter, and the count of connections that became active again, plus one. At that count all waiters in front of
     /// it were skipped. 0 if none is known.
-    pub(crate) behind_passed: (u32, u64),
+    pub(crate) behind_skipped: (u32, u64),
 }
 
 impl Default for More {
     fn default() -> Self {
         let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
-        let (unsaved, untold, noted_to, behind_passed) = (Vec::new(), NIL, None, (NIL, 0));
-        Self { unsaved, untold, makers: 0, readers, noted_to, wide, behind_passed }
+        let (unsaved, untold, noted_to, behind_skipped) = (Vec::new(), NIL, None, (NIL, 0));
+        Self { unsaved, untold, makers: 0, readers, noted_to, wide, behind_skipped }
     }
 }
 
@@ -309,7 +310,7 @@ impl More {
             && self.readers.is_empty()
             && self.noted_to.is_none()
             && self.wide.is_empty()
-            && self.behind_passed.1 == 0
+            && self.behind_skipped.1 == 0
     }
 }
 

@@ -76,7 +76,7 @@ impl Parts {
         self.bytes(&hold.channel().unwrap_or_default());
         let request = hold.extras.as_ref().and_then(|extras| extras.notify_request.as_deref());
         self.bytes(request.unwrap_or_default());
-        self.maybe(hold.tie().map(|tie| tie.ms));
+        self.maybe(hold.binding().map(|binding| binding.ms));
         self.number(&hold.unclaimed().is_some());
     }
 

@@ -3,11 +3,11 @@
 
 use super::{Clocks, DecodeError, ReplayedRequest, check};
 use crate::bytes::Owner;
-use crate::queues::waiter::{Ask, Want};
+use crate::queues::waiter::{Ask, Demand};
 use crate::spent::{RequestKey, Scope, Use};
 use crate::state::fair::Place;
 use crate::state::hold::{
-    Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Tie, Unclaimed,
+    Binding, Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Unclaimed,
 };
 use crate::state::latch::Latch;
 use crate::state::lock::Lock;
@@ -248,7 +248,7 @@ impl<'a> ExtrasV1<'a> {
             requests: Bytes(extras.requests.as_bytes()),
             label: Bytes(&extras.label),
             notify: NotifyV1::of(&extras.notify, extras.notify_request.as_deref()),
-            bind_ms: extras.tie.map(|tie| tie.ms),
+            bind_ms: extras.binding.map(|binding| binding.ms),
             unclaimed_ms: extras.unclaimed.map(|unclaimed| unclaimed.claim_ms),
         }
     }
@@ -263,7 +263,7 @@ impl<'a> ExtrasV1<'a> {
             label: label(self.label)?,
             notify,
             notify_request,
-            tie: self.bind_ms.map(|ms| Tie {
+            binding: self.bind_ms.map(|ms| Binding {
                 ms,
                 client: NO_CLIENT,
                 cut: false,
@@ -353,7 +353,7 @@ impl<'a> PlaceV1<'a> {
             owner: Owner::from(self.owner.0),
             since: now.mono.back(self.waiting_ms),
             ask: Ask {
-                want: Want::Lock,
+                demand: Demand::Lock,
                 lease_ms: self.lease_ms,
                 queue_ms: self.queue_ms,
                 notify,

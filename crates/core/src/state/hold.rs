@@ -49,7 +49,7 @@ pub struct Extras {
     /// The id of the request that asked for them: messages carry it.
     pub notify_request: Option<Box<[u8]>>,
     /// The binding to a connection.
-    pub tie: Option<Tie>,
+    pub binding: Option<Binding>,
     /// Set while a QUEUE grant waits to be claimed.
     pub unclaimed: Option<Unclaimed>,
 }
@@ -80,7 +80,7 @@ impl Notify {
 
 /// The binding of a hold to a connection (BIND).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tie {
+pub struct Binding {
     /// Lease that is left when the connection closes, in milliseconds.
     pub ms: Millis,
     /// The connection; [`NO_CLIENT`] if it is closed or unknown.
@@ -263,13 +263,13 @@ impl Hold {
     }
 
     /// The binding to a connection.
-    pub fn tie(&self) -> Option<Tie> {
-        self.extras.as_ref().and_then(|extras| extras.tie)
+    pub fn binding(&self) -> Option<Binding> {
+        self.extras.as_ref().and_then(|extras| extras.binding)
     }
 
     /// The connection to which the hold is bound; [`NO_CLIENT`] if there is none.
-    pub fn tied_to(&self) -> u64 {
-        self.tie().map_or(NO_CLIENT, |tie| tie.client)
+    pub fn bound_to(&self) -> u64 {
+        self.binding().map_or(NO_CLIENT, |binding| binding.client)
     }
 
     /// Whether the grant waits to be claimed, and for whom.
@@ -279,7 +279,7 @@ impl Hold {
 
     /// Whether the lease was shortened because its connection closed.
     pub fn is_cut(&self) -> bool {
-        self.tie().is_some_and(|tie| tie.cut)
+        self.binding().is_some_and(|binding| binding.cut)
     }
 
     /// The rare parts, created if missing.

@@ -7,7 +7,7 @@
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::{Newcomer, Presence, Rank};
+use crate::queues::waiter::{NewWaiter, Position, WaitState};
 use crate::slab::NIL;
 use crate::state::fair::{Backlog, Fair, Place};
 use crate::state::hold::NO_CLIENT;
@@ -78,7 +78,7 @@ impl Machine {
     pub(crate) fn adopt_owner(&mut self, resource: &mut Resource, owner: &[u8]) {
         let Body::Fair(fair) = &mut resource.body else { return };
         let Some(mut backlog) = fair.backlog.take() else { return };
-        let is_known = self.waits.place_of(backlog.queue, owner).is_some();
+        let is_known = self.waits.waiter_of(backlog.queue, owner).is_some();
         let found = if is_known { None } else { backlog.find(fair, owner) };
         let Some((seq, entry)) = found.filter(|_| self.is_valid(&backlog, fair)) else {
             fair.backlog = Some(backlog);
@@ -166,15 +166,15 @@ impl Machine {
         hint: u32,
     ) -> Option<u32> {
         backlog.left -= 1;
-        if self.waits.place_of(backlog.queue, &entry.owner).is_some() {
+        if self.waits.waiter_of(backlog.queue, &entry.owner).is_some() {
             return None;
         }
-        let presence = Presence::Absent { until: self.grace_of(backlog, &entry) };
+        let wait_state = WaitState::Disconnected { until: self.grace_of(backlog, &entry) };
         let queue = self.waits.queue(backlog.queue)?;
         let (db, name) = (queue.db, queue.name.clone());
-        let (client, rank) = (NO_CLIENT, Rank::Saved(seq, hint));
-        let newcomer = Newcomer { entry, client, presence, rank };
-        Some(self.waits.join(Key { db, name: &name }, Kind::Fair, newcomer))
+        let (client, position) = (NO_CLIENT, Position::Saved(seq, hint));
+        let new_waiter = NewWaiter { entry, client, wait_state, position };
+        Some(self.waits.join(Key { db, name: &name }, Kind::Fair, new_waiter))
     }
 
     /// The value has the adopted entries already, so they are not news for it.
@@ -182,7 +182,7 @@ impl Machine {
         self.waits.take_unsaved(backlog.queue);
         self.waits.put_unsaved(backlog.queue, before);
         self.waits.set_backlog(backlog.queue, backlog.left);
-        self.waits.stall(backlog.queue);
+        self.waits.mark_dirty(backlog.queue);
         fair.backlog = Some(backlog).filter(|backlog| backlog.left > 0);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::{Newcomer, Presence, Rank};
+use crate::queues::waiter::{NewWaiter, Position, WaitState};
 use crate::state::debris::Debris;
 use crate::state::fair::Fair;
 use crate::state::hold::NO_CLIENT;
@@ -16,7 +16,7 @@ const PLACES_AT_ONCE: usize = 32;
 
 impl Machine {
     /// Updates the value of a key from its queue.
-    pub(crate) fn mind_queue(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn sync_queue(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         if !self.regime.is_primary() {
             return;
         }
@@ -24,7 +24,7 @@ impl Machine {
         if !self.regime.accepts_writes() {
             // The rest is a write, which has to wait.
             if let Some(queue) = queue {
-                self.waits.stall(queue);
+                self.waits.mark_dirty(queue);
             }
             return;
         }
@@ -103,7 +103,7 @@ impl Machine {
             }
         }
         if self.waits.is_unsaved(queue) {
-            self.waits.stall(queue);
+            self.waits.mark_dirty(queue);
         }
     }
 
@@ -145,19 +145,19 @@ impl Machine {
             return;
         }
         for (seq, place) in core::mem::take(&mut fair.places) {
-            if self.waits.place_at(step.key, &place.owner).is_some() {
+            if self.waits.waiter_at(step.key, &place.owner).is_some() {
                 // The owner has asked again since, and waits already.
                 fair.touched.push(seq);
                 continue;
             }
             let grace_ms = place.ask.queue_ms.unwrap_or(self.settings.fair_grace_ms);
-            let newcomer = Newcomer {
+            let new_waiter = NewWaiter {
                 entry: place.clone(),
                 client: NO_CLIENT,
-                presence: Presence::Absent { until: from + grace_ms },
-                rank: Rank::Numbered(seq),
+                wait_state: WaitState::Disconnected { until: from + grace_ms },
+                position: Position::Numbered(seq),
             };
-            let slot = self.waits.join(step.key, Kind::Fair, newcomer);
+            let slot = self.waits.join(step.key, Kind::Fair, new_waiter);
             let new_seq = self.waits.get(slot).map_or(seq, |waiter| waiter.seq);
             if new_seq != seq {
                 fair.touched.extend([seq, new_seq]);
@@ -173,7 +173,7 @@ impl Machine {
             fair.mirrors = self.waits.renew_serial(queue);
         }
         step.dirty |= !fair.touched.is_empty();
-        self.waits.stall(queue);
+        self.waits.mark_dirty(queue);
         self.waits.note_holders(queue, resource, true);
     }
 
@@ -187,8 +187,8 @@ impl Machine {
             return;
         }
         for slot in self.waiters_of(queue) {
-            if self.waits.get(slot).is_some_and(|waiter| !waiter.presence.is_parked()) {
-                self.forget_place(slot);
+            if self.waits.get(slot).is_some_and(|waiter| !waiter.wait_state.is_parked()) {
+                self.remove_waiter(slot);
             }
         }
     }

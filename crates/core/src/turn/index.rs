@@ -3,7 +3,7 @@
 //! A value gets its entry when it is made, loaded, moved or taken over into a new epoch. After each step the machine
 //! updates the entry from the value.
 
-use crate::ids::NO_ENTRY;
+use crate::ids::NO_KEY;
 use crate::key::Key;
 use crate::machine::Machine;
 use crate::state::hold::Hold;
@@ -16,19 +16,19 @@ use crate::turn::binding::orphan;
 impl Machine {
     /// Ensures that the resource under a key has its entry, in the current epoch.
     pub(crate) fn enter(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        let loaded = resource.entry == NO_ENTRY;
-        if let Some(entry) = self.leases.of_key(resource.entry, step.key) {
+        let loaded = resource.key_id == NO_KEY;
+        if let Some(entry) = self.leases.of_key(resource.key_id, step.key) {
             if entry.epoch == self.regime.epoch() {
                 return;
             }
             entry.epoch = self.regime.epoch();
             self.start_in_epoch(step, resource);
         } else {
-            resource.entry = self.leases.enter(step.key, resource.kind(), self.regime.epoch());
+            resource.key_id = self.leases.enter(step.key, resource.kind(), self.regime.epoch());
             if loaded {
                 self.start_loaded(step, resource);
             } else {
-                self.tie_all(resource);
+                self.bind_all(resource);
             }
         }
         self.settle(step.key, resource);
@@ -107,21 +107,21 @@ impl Machine {
     /// Updates the lease index from the new state of a resource.
     pub(crate) fn settle(&mut self, key: Key<'_>, resource: &mut Resource) {
         if resource.is_free() {
-            if resource.entry != NO_ENTRY {
-                self.leases.leave(resource.entry);
-                resource.entry = NO_ENTRY;
+            if resource.key_id != NO_KEY {
+                self.leases.leave(resource.key_id);
+                resource.key_id = NO_KEY;
             }
             return;
         }
-        if resource.entry == NO_ENTRY {
-            resource.entry = self.leases.enter(key, resource.kind(), self.regime.epoch());
-            self.tie_all(resource);
+        if resource.key_id == NO_KEY {
+            resource.key_id = self.leases.enter(key, resource.kind(), self.regime.epoch());
+            self.bind_all(resource);
         }
-        self.leases.set_held(resource.entry, resource.held(), resource.leased());
+        self.leases.set_held(resource.key_id, resource.held(), resource.leased());
         if self.regime.is_primary() {
             match resource.next_end() {
-                Some((at, _)) => self.leases.arm(resource.entry, at),
-                None => self.leases.disarm(resource.entry),
+                Some((at, _)) => self.leases.arm(resource.key_id, at),
+                None => self.leases.disarm(resource.key_id),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{connection, millis};
 use crate::machine::Machine;
-use crate::queues::waiter::{Presence, Waiter};
+use crate::queues::waiter::{WaitState, Waiter};
 use crate::state::fair::{Fair, Place};
 use crate::time::{LeaseInstant, Now};
 use dlock_wire::reply::WaiterInfo;
@@ -60,13 +60,15 @@ impl Machine {
             owner: waiter.owner.to_vec(),
             client: connection(waiter.client),
             waiting: millis(now.mono.0.saturating_sub(waiter.since.0) / 1_000),
-            remaining: match call.presence {
+            remaining: match call.wait_state {
                 // A timed-out call still counted here has QUEUE, and is a queue entry like others.
-                Presence::Parked { until } => {
+                WaitState::Blocked { until } => {
                     until.filter(|&until| until > now.mono).map(|until| millis(until - now.mono))
                 }
-                Presence::Queued | Presence::Member => None,
-                Presence::Absent { until } => Some(millis(until - self.lease_time(now.mono))),
+                WaitState::Connected | WaitState::GroupMember => None,
+                WaitState::Disconnected { until } => {
+                    Some(millis(until - self.lease_time(now.mono)))
+                }
             },
             label: call.ask.label.to_vec(),
         }

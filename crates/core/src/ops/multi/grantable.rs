@@ -1,6 +1,6 @@
 //! Grants to waiting calls for several keys.
 
-use super::look::Look;
+use super::look::KeyState;
 use crate::answers::{grants_are_closed, tokens_used_up};
 use crate::bytes::Name;
 use crate::effects::Outcome;
@@ -32,32 +32,32 @@ impl Machine {
             return true;
         }
         let call = self.waits.leader(waiter).id;
-        if self.waits.set_ready(slot, true) {
-            self.pending.ripe.push_back(call);
+        if self.waits.set_grantable(slot, true) {
+            self.pending.ready_groups.push_back(call);
         }
         false
     }
 
     /// The owner no longer holds a key on which its call for several keys counted.
-    pub(crate) fn no_longer_ready(&mut self, key: Key<'_>, owner: &[u8]) {
+    pub(crate) fn no_longer_grantable(&mut self, key: Key<'_>, owner: &[u8]) {
         if self.waits.has_groups()
-            && let Some(slot) = self.waits.place_at(key, owner)
+            && let Some(slot) = self.waits.waiter_at(key, owner)
             && self.waits.get(slot).is_some_and(Waiter::is_grouped)
         {
-            self.waits.set_ready(slot, false);
+            self.waits.set_grantable(slot, false);
         }
     }
 
     /// Grants the calls for several keys that are grantable now. Calls that become grantable through these grants are
     /// granted here, too, however long the chain is.
-    pub(crate) fn grant_what_is_ripe(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn grant_ready_groups(&mut self, turn: &mut Turn<'_>) {
         if !self.regime.may_grant(turn.now.mono) {
             return;
         }
         // All keys of a call share a slot, so in a cluster they are in the slot of the running command. Only a panic
         // can have left a call of another slot here; it waits for the tick.
         let mut later = VecDeque::new();
-        while let Some(call) = self.pending.ripe.pop_front() {
+        while let Some(call) = self.pending.ready_groups.pop_front() {
             let first = self.waits.by_id(call).and_then(|waiter| self.waits.queue(waiter.queue));
             if first.is_none_or(|queue| turn.keys.reaches(queue.key())) {
                 self.grant_all(turn, call);
@@ -65,14 +65,15 @@ impl Machine {
                 later.push_back(call);
             }
         }
-        self.pending.ripe.append(&mut later);
+        self.pending.ready_groups.append(&mut later);
     }
 
     /// In the tick: grants the calls that a panic has left ungranted; `false` if there is none.
     pub(crate) fn grant_leftover(&mut self, turn: &mut Turn<'_>) -> bool {
-        let has_some = !self.pending.ripe.is_empty() && self.regime.may_grant(turn.now.mono);
+        let has_some =
+            !self.pending.ready_groups.is_empty() && self.regime.may_grant(turn.now.mono);
         if has_some {
-            self.grant_what_is_ripe(turn);
+            self.grant_ready_groups(turn);
         }
         has_some
     }
@@ -94,23 +95,25 @@ impl Machine {
             let (db, name) = (found.db, found.name.clone());
             // Check once more: other commands may have changed any of the keys.
             self.waits.expect(queue);
-            let look = self.on_key_alone(
+            let state = self.on_key_alone(
                 turn,
                 (Kind::Lock, Key { db, name: &name }),
                 usize::MAX,
                 |machine, _, resource| match resource.lock() {
-                    Lock::Held(hold) if hold.owner == owner && hold.count < u32::MAX => Look::Held,
-                    Lock::Free if machine.first_in(queue) == Some(slot) => Look::Open,
-                    _ => Look::Closed(false),
+                    Lock::Held(hold) if hold.owner == owner && hold.count < u32::MAX => {
+                        KeyState::Held
+                    }
+                    Lock::Free if machine.first_in(queue) == Some(slot) => KeyState::Open,
+                    _ => KeyState::Closed(false),
                 },
             );
             self.waits.by_id(call)?;
-            if !look.is_ok_and(Look::can_be_taken) {
-                self.waits.set_ready(slot, false);
-                self.waits.stall(queue);
+            if !state.is_ok_and(KeyState::can_be_taken) {
+                self.waits.set_grantable(slot, false);
+                self.waits.mark_dirty(queue);
                 return None;
             }
-            members.push(Member { db, name, queue, is_fresh: look == Ok(Look::Open) });
+            members.push(Member { db, name, queue, is_fresh: state == Ok(KeyState::Open) });
         }
         Some(members)
     }
@@ -122,12 +125,12 @@ impl Machine {
         let fresh = members.iter().filter(|member| member.is_fresh).count();
         if !self.tokens.has(fresh, turn.now.wall_us) {
             let id = waiter.id;
-            if self.forget_place(call.slot()).is_some() {
+            if self.remove_waiter(call.slot()).is_some() {
                 turn.fx.wake(id, tokens_used_up());
             }
             return;
         }
-        let Some(waiter) = self.forget_place(call.slot()) else { return };
+        let Some(waiter) = self.remove_waiter(call.slot()) else { return };
         turn.fx.expect(members.len());
         let mut tokens = Vec::with_capacity(members.len());
         let mut parts = Vec::with_capacity(members.len());
@@ -161,7 +164,7 @@ impl Machine {
         resource: &mut Resource,
         terms: Terms<'_>,
     ) -> (Outcome, bool) {
-        if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.want) {
+        if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.demand) {
             return (self.acquire_again(step, resource, id, terms), true);
         }
         // A queue in which all entries are gone needs no holder: a new waiter learns the holder when it joins.
@@ -187,7 +190,7 @@ impl Machine {
                     step.dirty = true;
                 } else {
                     machine.end_hold(step, resource, ALONE, End::Returned);
-                    machine.hand_on(step, resource);
+                    machine.hand_off(step, resource);
                 }
             });
         }

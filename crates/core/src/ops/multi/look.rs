@@ -6,7 +6,7 @@ use crate::holder::own_hold;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::refused_in_script;
-use crate::queues::waiter::Want;
+use crate::queues::waiter::Demand;
 use crate::requests::{Asks, Call};
 use crate::state::lock::Lock;
 use crate::state::resource::Resource;
@@ -17,7 +17,7 @@ use dlock_wire::request::MAcquire;
 
 /// The state of one key for a call for several keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum KeyState {
     /// Its owner holds it, and the hold has seen the request id.
     Seen,
     /// The request was carried out here, and its hold has ended; or the id was used for another request.
@@ -31,9 +31,9 @@ pub(crate) enum Look {
 }
 
 /// The state of all keys for a call for several keys.
-pub(crate) struct Looks {
+pub(crate) struct Snapshot {
     /// In the order of the keys.
-    pub(crate) each: Vec<Look>,
+    pub(crate) each: Vec<KeyState>,
     /// The earlier call of the owner whose waiters this call takes over.
     pub(crate) kept: Option<u32>,
     /// The answer of a key that refuses the id of the call.
@@ -51,7 +51,7 @@ enum Own {
     Goes,
 }
 
-impl Look {
+impl KeyState {
     pub(crate) fn can_be_taken(self) -> bool {
         !matches!(self, Self::Closed(_) | Self::Refused)
     }
@@ -60,12 +60,12 @@ impl Look {
 impl Machine {
     /// Inspects each key, and finds the earlier call of the owner whose waiters this one takes over. A key of another
     /// type is an error before anything is taken.
-    pub(crate) fn look_at_all(
+    pub(crate) fn inspect_all(
         &mut self,
         turn: &mut Turn<'_>,
         call: &MAcquire<'_>,
         takes_any: bool,
-    ) -> Result<Looks, Outcome> {
+    ) -> Result<Snapshot, Outcome> {
         if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
             return Err(fault);
         }
@@ -74,69 +74,69 @@ impl Machine {
             self.end_due_leases(turn, core::iter::empty());
         }
         if call.block_ms.is_none() || !turn.caller.may_block {
-            return self.look_at_each(turn, call, Own::Counts);
+            return self.inspect_each(turn, call, Own::Counts);
         }
         if let Some(kept) = self.group_kept_by(turn.now, turn.caller, call, takes_any) {
-            let looks = self.look_at_each(turn, call, Own::Stays)?;
+            let states = self.inspect_each(turn, call, Own::Stays)?;
             // The waiters of a call that is over may already be out of their queues.
             if self.waits.group(kept).is_some_and(|group| !group.is_over) {
-                return Ok(Looks { kept: Some(kept), ..looks });
+                return Ok(Snapshot { kept: Some(kept), ..states });
             }
             // It was granted, or is over, and its waiters are gone.
         }
-        self.look_at_each(turn, call, Own::Goes)
+        self.inspect_each(turn, call, Own::Goes)
     }
 
-    fn look_at_each(
+    fn inspect_each(
         &mut self,
         turn: &mut Turn<'_>,
         call: &MAcquire<'_>,
         own: Own,
-    ) -> Result<Looks, Outcome> {
+    ) -> Result<Snapshot, Outcome> {
         let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
         let request = Call { kind: Kind::Lock, mode: None, owner, id, asks };
         let mut found =
-            Looks { each: Vec::with_capacity(call.keys.len()), kept: None, refusal: None };
+            Snapshot { each: Vec::with_capacity(call.keys.len()), kept: None, refusal: None };
         for &name in call.keys {
             let key = (Kind::Lock, turn.caller.key(name));
-            let look = self.on_key(turn, key, |machine, step, resource| {
-                machine.hand_on(step, resource);
+            let state = self.on_key(turn, key, |machine, step, resource| {
+                machine.hand_off(step, resource);
                 if id.is_some()
                     && let Some(refusal) = machine.recall(step, resource, request)
                 {
                     found.refusal.get_or_insert(refusal);
-                    return Look::Refused;
+                    return KeyState::Refused;
                 }
-                machine.look_at_one(step, resource, call, own)
+                machine.inspect_one(step, resource, call, own)
             });
-            found.each.push(look.map_err(|_| wrong_type())?);
+            found.each.push(state.map_err(|_| wrong_type())?);
         }
         Ok(found)
     }
 
-    fn look_at_one(
+    fn inspect_one(
         &self,
         step: &Step<'_>,
         resource: &Resource,
         call: &MAcquire<'_>,
         own: Own,
-    ) -> Look {
-        if own_hold(resource, call.owner, call.reqid, Want::Lock).is_some() {
+    ) -> KeyState {
+        if own_hold(resource, call.owner, call.reqid, Demand::Lock).is_some() {
             let hold = resource.lock().hold();
             let has_seen = hold.is_some_and(|hold| hold.seen(call.reqid).is_some());
             return match has_seen {
-                true => Look::Seen,
+                true => KeyState::Seen,
                 // The count is at its maximum; only a restored value can have such a count.
-                false if hold.is_some_and(|hold| hold.count == u32::MAX) => Look::Closed(false),
-                false => Look::Held,
+                false if hold.is_some_and(|hold| hold.count == u32::MAX) => KeyState::Closed(false),
+                false => KeyState::Held,
             };
         }
         let is_free = matches!(resource.lock(), Lock::Free);
         if self.quarantine_left(step.now.mono) > 0 {
-            return Look::Closed(resource.lock().hold().is_none());
+            return KeyState::Closed(resource.lock().hold().is_none());
         }
         if !self.regime.accepts_writes() {
-            return Look::Closed(false);
+            return KeyState::Closed(false);
         }
         let queue = self.waits.queue_of(step.key).filter(|_| is_free);
         let mut waiting = queue.into_iter().flat_map(|queue| self.those_who_count(queue));
@@ -148,7 +148,7 @@ impl Machine {
             None => true,
             Some((_, waiter)) => own == Own::Stays && *waiter.owner == *call.owner,
         };
-        if is_free && is_first { Look::Open } else { Look::Closed(false) }
+        if is_free && is_first { KeyState::Open } else { KeyState::Closed(false) }
     }
 
     /// The earlier call of the owner for several keys, if it waits for every key of this one.
@@ -160,7 +160,7 @@ impl Machine {
         takes_any: bool,
     ) -> Option<u32> {
         let place =
-            |name: &&[u8]| self.waits.get(self.waits.place_at(caller.key(name), call.owner)?);
+            |name: &&[u8]| self.waits.get(self.waits.waiter_at(caller.key(name), call.owner)?);
         let first = place(call.keys.first()?)?;
         let lease = self.regime.lease(now.mono);
         let group = (!self.waits.is_over(first, now.mono, lease)).then_some(first.group)?;
@@ -171,17 +171,17 @@ impl Machine {
 }
 
 /// The answer to a call for any key that does not wait.
-pub(crate) fn refuse_any(machine: &Machine, now: Now, looks: &[Look]) -> Outcome {
-    if looks.contains(&Look::Closed(true)) {
+pub(crate) fn refuse_any(machine: &Machine, now: Now, states: &[KeyState]) -> Outcome {
+    if states.contains(&KeyState::Closed(true)) {
         return in_quarantine(machine.quarantine_left(now.mono));
     }
     Outcome::Null
 }
 
 /// The answer to a call for all keys that does not wait.
-pub(crate) fn refuse(machine: &Machine, now: Now, looks: &[Look]) -> Outcome {
-    let closed = |look: &&Look| !look.can_be_taken();
-    if looks.iter().filter(closed).all(|look| *look == Look::Closed(true)) {
+pub(crate) fn refuse(machine: &Machine, now: Now, states: &[KeyState]) -> Outcome {
+    let closed = |state: &&KeyState| !state.can_be_taken();
+    if states.iter().filter(closed).all(|state| *state == KeyState::Closed(true)) {
         return in_quarantine(machine.quarantine_left(now.mono));
     }
     Outcome::Null

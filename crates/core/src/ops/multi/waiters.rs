@@ -3,7 +3,7 @@
 use crate::effects::{Event, Outcome};
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::{Ask, Newcomer, Presence, Rank, Want};
+use crate::queues::waiter::{Ask, Demand, NewWaiter, Position, WaitState};
 use crate::state::fair::Place;
 use crate::turn::Turn;
 use alloc::collections::BTreeSet;
@@ -13,11 +13,11 @@ use dlock_wire::request::MAcquire;
 
 impl Machine {
     /// Adds a waiter to every queue and parks the caller.
-    pub(crate) fn stand_in_lines(
+    pub(crate) fn join_queues(
         &mut self,
         turn: &mut Turn<'_>,
         call: &MAcquire<'_>,
-        presence: Presence,
+        wait_state: WaitState,
         takes_any: bool,
         kept: Option<u32>,
     ) -> Result<Vec<u32>, Outcome> {
@@ -25,13 +25,13 @@ impl Machine {
             self.keep_places(turn, group, call);
         } else {
             let is_new =
-                |name: &&[u8]| self.waits.place_at(turn.caller.key(name), call.owner).is_none();
+                |name: &&[u8]| self.waits.waiter_at(turn.caller.key(name), call.owner).is_none();
             let new = call.keys.iter().copied().filter(is_new);
             let more = new.clone().count();
             for name in new {
                 self.has_room(turn.caller.key(name), more)?;
             }
-            self.oust_all(turn, call);
+            self.evict_all(turn, call);
         }
         let entry = |ask| Arc::new(Place { owner: call.owner.into(), since: turn.now.mono, ask });
         let member = entry(Ask::default());
@@ -39,25 +39,29 @@ impl Machine {
         for &name in call.keys {
             let key = turn.caller.key(name);
             // The first waiter carries the arguments of the call.
-            let (presence, entry) = if members.is_empty() {
-                let terms = self.terms(&call.for_key(name), Want::Lock, turn.caller.client);
-                (presence, entry(terms.to_ask()))
+            let (wait_state, entry) = if members.is_empty() {
+                let terms = self.terms(&call.for_key(name), Demand::Lock, turn.caller.client);
+                (wait_state, entry(terms.to_ask()))
             } else {
-                (Presence::Member, member.clone())
+                (WaitState::GroupMember, member.clone())
             };
-            let slot = if let Some(slot) = self.waits.place_at(key, call.owner) {
-                self.waits.take_over(slot, turn.caller.client, presence, entry.ask.clone());
+            let slot = if let Some(slot) = self.waits.waiter_at(key, call.owner) {
+                self.waits.take_over(slot, turn.caller.client, wait_state, entry.ask.clone());
                 slot
             } else {
-                let newcomer =
-                    Newcomer { entry, client: turn.caller.client, presence, rank: Rank::Last };
-                self.waits.join(key, Kind::Lock, newcomer)
+                let new_waiter = NewWaiter {
+                    entry,
+                    client: turn.caller.client,
+                    wait_state,
+                    position: Position::Back,
+                };
+                self.waits.join(key, Kind::Lock, new_waiter)
             };
             turn.fx.note(key, Event::Wait);
             members.push(slot);
         }
         if let Some(&first) = members.first() {
-            self.connections.add_place(turn.caller.client, first, true);
+            self.connections.add_waiter(turn.caller.client, first, true);
             turn.fx.parked = self.waits.get(first).map(|waiter| waiter.id);
         }
         self.waits.unite(members.clone(), takes_any);
@@ -66,33 +70,33 @@ impl Machine {
 
     /// An earlier call is over; its waiters for the keys of this one stay.
     fn keep_places(&mut self, turn: &mut Turn<'_>, group: u32, call: &MAcquire<'_>) {
-        let place = |name: &&[u8]| self.waits.place_at(turn.caller.key(name), call.owner);
+        let place = |name: &&[u8]| self.waits.waiter_at(turn.caller.key(name), call.owner);
         let wanted: BTreeSet<u32> = call.keys.iter().filter_map(place).collect();
         if let (Some(&name), Some(&slot)) = (call.keys.first(), wanted.first()) {
             self.tell_replaced(turn.caller.key(name), slot, turn.fx);
         }
-        self.dissolve(group, |slot| wanted.contains(&slot));
+        self.remove_group(group, |slot| wanted.contains(&slot));
     }
 
     /// Ends earlier waits of the owner for any of the keys.
-    pub(crate) fn oust_all(&mut self, turn: &mut Turn<'_>, call: &MAcquire<'_>) {
+    pub(crate) fn evict_all(&mut self, turn: &mut Turn<'_>, call: &MAcquire<'_>) {
         for &name in call.keys {
             let key = turn.caller.key(name);
-            if let Some(slot) = self.waits.place_at(key, call.owner) {
-                self.oust(key, slot, turn.fx);
+            if let Some(slot) = self.waits.waiter_at(key, call.owner) {
+                self.evict(key, slot, turn.fx);
             }
         }
     }
 
     /// The same for blocked calls, and for the waiter at the key that is taken.
-    pub(crate) fn oust_blocked(&mut self, turn: &mut Turn<'_>, call: &MAcquire<'_>, taken: &[u8]) {
+    pub(crate) fn evict_blocked(&mut self, turn: &mut Turn<'_>, call: &MAcquire<'_>, taken: &[u8]) {
         for &name in call.keys {
             let key = turn.caller.key(name);
-            if let Some(slot) = self.waits.place_at(key, call.owner)
+            if let Some(slot) = self.waits.waiter_at(key, call.owner)
                 && let Some(waiter) = self.waits.get(slot)
-                && (name == taken || self.waits.leader(waiter).presence.is_parked())
+                && (name == taken || self.waits.leader(waiter).wait_state.is_parked())
             {
-                self.oust(key, slot, turn.fx);
+                self.evict(key, slot, turn.fx);
             }
         }
     }

@@ -33,7 +33,7 @@ fn owners_that_wait_in_many_queues_in_one_order_are_checked_within_the_budget() 
         let mut worst = 0;
         for (owner, number) in pairs {
             let before = scene.machine.searched();
-            assert_eq!(scene.ask(owner, &lock(number), false), Came::Waits);
+            assert_eq!(scene.ask(owner, &lock(number), false), Came::WaitQueues);
             worst = worst.max(scene.machine.searched() - before);
         }
         assert!(worst <= LOOKS_MOST, "{worst} looks in one call");
@@ -43,7 +43,7 @@ fn owners_that_wait_in_many_queues_in_one_order_are_checked_within_the_budget() 
         }
         assert_eq!(scene.ask(HOLDERS, &lock(LOCKS), false), Came::Granted);
         let before = scene.machine.searched();
-        assert_eq!(scene.ask(0, &lock(LOCKS), false), Came::Waits);
+        assert_eq!(scene.ask(0, &lock(LOCKS), false), Came::WaitQueues);
         let looked_at = scene.machine.searched() - before;
         assert!(looked_at < 20, "{looked_at} looks for a call of an owner that holds {LOCKS}");
     }
@@ -54,15 +54,15 @@ fn an_owner_in_two_queues_goes_to_the_end_of_one_without_a_long_search() {
     const WAITERS: usize = 1_000;
     let mut scene = held(WAITERS + 1);
     for owner in 0..WAITERS {
-        assert_eq!(scene.ask(owner, &lock(owner + 1), false), Came::Waits);
-        assert_eq!(scene.ask(owner, &lock(0), true), Came::Waits);
+        assert_eq!(scene.ask(owner, &lock(owner + 1), false), Came::WaitQueues);
+        assert_eq!(scene.ask(owner, &lock(0), true), Came::WaitQueues);
     }
     scene.release(At(Kind::Lock, 0), (HOLDERS, None));
     for round in 0..3 {
         for owner in 0..WAITERS {
             let before = scene.machine.searched();
             scene.release(At(Kind::Lock, 0), (owner, None));
-            assert_eq!(scene.ask(owner, &lock(0), true), Came::Waits);
+            assert_eq!(scene.ask(owner, &lock(0), true), Came::WaitQueues);
             let looked_at = scene.machine.searched() - before;
             assert!(looked_at <= 4, "{looked_at} places, o{owner} in round {round}");
         }
@@ -102,7 +102,7 @@ fn a_call_that_joins_two_long_chains_looks_at_no_more_than_any_other() {
     for owner in (0..LINKS).map(|n| n * 7_919 % LINKS) {
         let before = scene.machine.searched();
         let came = scene.ask(owner, &lock((owner + 1) % LINKS), false);
-        assert_eq!(came, Came::Waits, "too far to see");
+        assert_eq!(came, Came::WaitQueues, "too far to see");
         worst = worst.max(scene.machine.searched() - before);
     }
     assert!(worst <= LOOKS_MOST, "{worst} looks in one call");
@@ -117,7 +117,7 @@ fn a_call_looks_at_no_more_where_others_wait_for_all_that_its_owner_could() {
     let mut scene = held(HELD);
     for number in 0..HELD {
         for owner in 0..CROWD {
-            assert_eq!(scene.ask(owner, &lock(number), false), Came::Waits);
+            assert_eq!(scene.ask(owner, &lock(number), false), Came::WaitQueues);
         }
     }
     let mut worst = 0;
@@ -139,9 +139,9 @@ fn a_call_looks_at_no_more_readers_than_at_anything_else() {
         assert_eq!(scene.ask(reader, &rw(Mode::Read), false), Came::Granted);
     }
     // The check is needed: an owner waits for the writer.
-    assert_eq!(scene.ask(READERS, &lock(0), false), Came::Waits);
+    assert_eq!(scene.ask(READERS, &lock(0), false), Came::WaitQueues);
     let before = scene.machine.searched();
-    assert_eq!(scene.ask(HOLDERS, &rw(Mode::Write), false), Came::Waits);
+    assert_eq!(scene.ask(HOLDERS, &rw(Mode::Write), false), Came::WaitQueues);
     let looked_at = scene.machine.searched() - before;
     assert!(looked_at <= LOOKS_MOST, "{looked_at} looks in one call");
 }

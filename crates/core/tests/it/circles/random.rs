@@ -133,7 +133,7 @@ impl Run {
                 }
                 before
             }
-            Came::Waits => {
+            Came::WaitQueues => {
                 met.waited.fetch_add(1, Ordering::Relaxed);
                 let after = self.scene.look();
                 let closes = closes_a_circle(&arrows(&before), &arrows(&after), owner);

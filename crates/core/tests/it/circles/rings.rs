@@ -98,7 +98,7 @@ fn check(links: &[Link], last: usize, before: impl Fn(usize) -> u64, blocks: boo
     waits.sort_by_key(|(owner, _)| (*owner == last, before(*owner)));
     let (closing, waits) = waits.split_last().expect("two or more");
     for (owner, ask) in waits {
-        assert_eq!(scene.ask(*owner, ask, blocks), Came::Waits, "{links:?}, o{owner}");
+        assert_eq!(scene.ask(*owner, ask, blocks), Came::WaitQueues, "{links:?}, o{owner}");
     }
     let states = scene.look();
     let Came::Deadlock(text) = scene.ask(closing.0, &closing.1, blocks) else {
@@ -156,7 +156,7 @@ fn the_text_of_a_long_cycle_names_twenty_links() {
         scene.ask(owner, &lock(owner), false);
     }
     for owner in 0..29 {
-        assert_eq!(scene.ask(owner, &lock(owner + 1), false), Came::Waits);
+        assert_eq!(scene.ask(owner, &lock(owner + 1), false), Came::WaitQueues);
     }
     let Came::Deadlock(text) = scene.ask(29, &lock(0), false) else { panic!("a circle") };
     assert_eq!(text.matches(" waits for ").count(), 20);
@@ -175,7 +175,7 @@ fn a_cycle_beyond_the_budget_of_a_call_is_missed_and_counted() {
         }
         // Owner 1 waits for 2 at many keys, and 2 for 0.
         for (owner, ask) in [(1, &many), (2, &a)] {
-            assert_eq!(scene.ask(owner, ask, true), Came::Waits);
+            assert_eq!(scene.ask(owner, ask, true), Came::WaitQueues);
         }
         let came = scene.ask(0, &b, true);
         assert_eq!(matches!(came, Came::Deadlock(_)), is_seen, "{keys} keys");

@@ -6,7 +6,7 @@ use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::machine::{Machine, Settings};
 use dlock_core::op::{Cancel, LockOp, MultiOp, Op, RwOp, SemaphoreOp};
-use dlock_core::queues::waiter::{HashKeys, Want};
+use dlock_core::queues::waiter::{Demand, HashKeys};
 use dlock_core::store::{Slot, Store};
 use dlock_core::time::{Instant, Now};
 use dlock_core::turn::{Caller, Turn};
@@ -41,7 +41,7 @@ pub(super) enum Ask {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Came {
     Granted,
-    Waits,
+    WaitQueues,
     /// The text.
     Deadlock(String),
 }
@@ -119,7 +119,7 @@ impl Scene {
             }
         }
         match self.fx.reply.take() {
-            Some(Outcome::Null) | None => Came::Waits,
+            Some(Outcome::Null) | None => Came::WaitQueues,
             Some(Outcome::Fault(fault)) if fault.code == ErrorCode::Deadlock => {
                 assert!(self.fx.is_quiet(), "nobody else is disturbed: {:?}", self.fx);
                 Came::Deadlock(fault.text)
@@ -163,7 +163,7 @@ impl Scene {
         machine.moved(turn, to);
         machine.unlinked(turn, to, there);
         machine.unlinked(turn, from, gone);
-        machine.work_off_some(turn);
+        machine.drain_some(turn);
         self.settle();
     }
 
@@ -205,8 +205,8 @@ impl Scene {
             if let Some(queue) = machine.waits().queue_of(key) {
                 let place = |(_, waiter): (u32, &dlock_core::queues::waiter::Waiter)| Place {
                     owner: number(&waiter.owner),
-                    mode: match waiter.ask.want {
-                        Want::Rw(mode) => Some(mode),
+                    mode: match waiter.ask.demand {
+                        Demand::Rw(mode) => Some(mode),
                         _ => None,
                     },
                     call: machine.waits().group(waiter.group).map(|g| (waiter.group, g.takes_any)),

@@ -26,7 +26,7 @@ fn holds(scene: &mut Scene, owner: usize, keys: impl IntoIterator<Item = usize>)
 }
 
 fn waits(scene: &mut Scene, owner: usize, key: usize) {
-    assert_eq!(scene.ask(owner, &lock(key), false), Came::Waits, "o{owner} for {key}");
+    assert_eq!(scene.ask(owner, &lock(key), false), Came::WaitQueues, "o{owner} for {key}");
 }
 
 /// Number of waiters inspected for the owner to wait for the key.
@@ -146,7 +146,7 @@ fn a_call_for_several_keys_waits_for_no_waiter_of_a_key_that_it_holds() {
     // Owner 2 waits for owner 1 at a key of the call, and nowhere else.
     let both = Ask::All([9_001, 9_003].map(|key| At(Kind::Lock, key)).into());
     let before = scene.machine.searched();
-    assert_eq!(scene.ask(1, &both, true), Came::Waits);
+    assert_eq!(scene.ask(1, &both, true), Came::WaitQueues);
     let looked_at = scene.machine.searched() - before;
     assert!(looked_at < 20, "{looked_at}");
     is_sound(&mut scene);

@@ -2,12 +2,12 @@
 
 use super::{NOW, encoded};
 use dlock_core::bytes::Owner;
-use dlock_core::ids::NO_ENTRY;
+use dlock_core::ids::NO_KEY;
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::Ask;
 use dlock_core::record::{self, DecodeError};
 use dlock_core::state::fair::{Fair, Place};
-use dlock_core::state::hold::{Hold, NO_CLIENT, Notify, Tie, Unclaimed};
+use dlock_core::state::hold::{Binding, Hold, NO_CLIENT, Notify, Unclaimed};
 use dlock_core::state::latch::Latch;
 use dlock_core::state::lock::Lock;
 use dlock_core::state::resource::{Body, Resource};
@@ -32,7 +32,7 @@ fn hold(owner: &[u8], token: u64) -> Hold {
 
 fn loaded(body: Body) -> Result<(), DecodeError> {
     record::decode(
-        &encoded(&Resource { entry: NO_ENTRY, from_snapshot: false, is_news: false, body }),
+        &encoded(&Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body }),
         NOW,
     )
     .map(|_| ())
@@ -65,8 +65,8 @@ fn impossible_holds() {
         &|hold| hold.extras_mut().notify = Notify::Channel([].into()),
         &|hold| {
             let ms = names::BIND_MAX_MS + 1;
-            let tie = Tie { ms, client: NO_CLIENT, cut: false, orphan_until: None };
-            hold.extras_mut().tie = Some(tie);
+            let binding = Binding { ms, client: NO_CLIENT, cut: false, orphan_until: None };
+            hold.extras_mut().binding = Some(binding);
         },
         &|hold| {
             let queue_ms = names::QUEUE_MAX_MS + 1;
@@ -169,7 +169,7 @@ fn impossible_steps_of_readers() {
         let mut rw = RwLock::free();
         rw.readers.insert(5, hold(b"A", 5));
         rw.readers.insert(6, hold(b"B", 6));
-        Resource { entry: 3, from_snapshot: false, is_news: false, body: Body::Rw(Box::new(rw)) }
+        Resource { key_id: 3, from_snapshot: false, is_news: false, body: Body::Rw(Box::new(rw)) }
     };
     // The step of a primary that changed from `gone` readers to these.
     let replayed = |write: Option<&[u8]>, gone: &[u64], put: &[(&[u8], u64)]| {
@@ -187,7 +187,7 @@ fn impossible_steps_of_readers() {
             rw.lock = Lock::Closed { until: LeaseInstant(0) + 1, delay_ms: 1 };
         }
         let mut step = Resource {
-            entry: 3,
+            key_id: 3,
             from_snapshot: false,
             is_news: false,
             body: Body::Rw(Box::new(rw)),

@@ -2,12 +2,12 @@
 
 use super::NOW;
 use dlock_core::bytes::Owner;
-use dlock_core::ids::{HoldId, NO_ENTRY};
+use dlock_core::ids::{HoldId, NO_KEY};
 use dlock_core::kind::Kind;
-use dlock_core::queues::waiter::{Ask, Want};
+use dlock_core::queues::waiter::{Ask, Demand};
 use dlock_core::state::fair::{Fair, Place};
 use dlock_core::state::hold::{
-    Did, Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Tie, Unclaimed,
+    Binding, Did, Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Unclaimed,
 };
 use dlock_core::state::latch::Latch;
 use dlock_core::state::lock::Lock;
@@ -59,7 +59,7 @@ impl Random {
         (self.below(2) == 0).then(|| make(self))
     }
 
-    /// A resource that is not free, has no entry, and has no unrecorded changes.
+    /// A resource that is not free, has no index entry, and has no unrecorded changes.
     pub fn resource(&mut self, kind: Kind) -> Resource {
         let body = match kind {
             Kind::Lock => Body::Lock(self.lock(1)),
@@ -68,7 +68,7 @@ impl Random {
             Kind::Semaphore => Body::Semaphore(Box::new(self.semaphore())),
             Kind::Latch => Body::Latch(Box::new(self.latch())),
         };
-        Resource { entry: NO_ENTRY, from_snapshot: false, is_news: false, body }
+        Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body }
     }
 
     /// A lock; with `least` 0 it may be free.
@@ -128,7 +128,7 @@ impl Random {
             label: self.bytes(0, names::LABEL_MAX).into(),
             notify,
             notify_request: self.maybe(Self::request).filter(|_| told),
-            tie: self.maybe(|random| Tie {
+            binding: self.maybe(|random| Binding {
                 ms: random.number(0, names::BIND_MAX_MS),
                 client: NO_CLIENT,
                 cut: false,
@@ -169,7 +169,7 @@ impl Random {
 
     pub fn ask(&mut self) -> Ask {
         Ask {
-            want: Want::Lock,
+            demand: Demand::Lock,
             lease_ms: self.number(1, names::LEASE_MAX_MS),
             queue_ms: self.maybe(|random| random.number(1, names::QUEUE_MAX_MS)),
             notify: self.notify(),

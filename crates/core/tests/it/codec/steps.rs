@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::shown;
 use dlock_core::bytes::Owner;
-use dlock_core::ids::{HoldId, NO_ENTRY};
+use dlock_core::ids::{HoldId, NO_KEY};
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::Ask;
 use dlock_core::record::{self, DecodeError, Replayed};
@@ -41,7 +41,7 @@ impl Pair {
     pub fn new(kind: Kind, seed: u64) -> Self {
         Self {
             random: Random::new(seed),
-            primary: Resource { entry: HERE, ..Resource::free(kind) },
+            primary: Resource { key_id: HERE, ..Resource::free(kind) },
             replica: Resource::free(Kind::Lock),
             is_there: false,
             mono: MONO,
@@ -71,7 +71,7 @@ impl Pair {
         let (mono, lease) = (self.mono, self.lease);
         let replayed = record::replay(payload, mono, lease, &mut self.replica, self.is_there)?;
         self.is_there = !self.replica.is_free();
-        self.replica.entry = if self.is_there { THERE } else { NO_ENTRY };
+        self.replica.key_id = if self.is_there { THERE } else { NO_KEY };
         Ok(replayed)
     }
 
@@ -86,9 +86,9 @@ impl Pair {
         assert_eq!(self.whole(&self.replica), self.whole(&self.primary));
         if self.is_there {
             assert_eq!(record::digest(&self.replica), record::digest(&self.primary));
-            self.replica.entry = HERE;
+            self.replica.key_id = HERE;
             assert_eq!(shown(&self.replica), shown(&self.primary));
-            self.replica.entry = THERE;
+            self.replica.key_id = THERE;
         }
     }
 
@@ -203,7 +203,7 @@ impl Pair {
             (4, Some(id)) => self.change_hold(id),
             (5, _) if self.random.below(20) == 0 => {
                 // DEL: a later value under the key is another one.
-                self.primary = Resource { entry: HERE, ..Resource::free(Kind::Semaphore) };
+                self.primary = Resource { key_id: HERE, ..Resource::free(Kind::Semaphore) };
                 self.replica = Resource::free(Kind::Lock);
                 self.is_there = false;
             }

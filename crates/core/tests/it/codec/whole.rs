@@ -3,12 +3,12 @@
 use super::random::Random;
 use super::{NOW, encoded, shown};
 use dlock_core::bytes::Owner;
-use dlock_core::ids::NO_ENTRY;
+use dlock_core::ids::NO_KEY;
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::Ask;
 use dlock_core::record::{self, Replayed};
 use dlock_core::state::fair::{Fair, Place};
-use dlock_core::state::hold::{Did, Hold, Notify, Tie, Unclaimed};
+use dlock_core::state::hold::{Binding, Did, Hold, Notify, Unclaimed};
 use dlock_core::state::latch::Latch;
 use dlock_core::state::lock::Lock;
 use dlock_core::state::resource::{Body, Ending, Resource};
@@ -64,7 +64,7 @@ fn hold(owner: &[u8], token: u64) -> Hold {
 #[test]
 fn the_bytes_are_these() {
     let of =
-        |body| encoded(&Resource { entry: NO_ENTRY, from_snapshot: false, is_news: false, body });
+        |body| encoded(&Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body });
     // The owner, the token, the count, the lease, the time left, the time since the grant, no extras.
     let held = *b"\x01A\x05\x01\xFB\x30\x75\xFB\x20\x4E\xFB\x10\x27\x00";
     let lock = || Lock::Held(hold(b"A", 5));
@@ -78,7 +78,7 @@ fn the_bytes_are_these() {
     let extras = tied.extras_mut();
     extras.label = (*b"x").into();
     extras.notify = Notify::Channel((*b"c").into());
-    extras.tie = Some(Tie { ms: 7, client: 0, cut: false, orphan_until: None });
+    extras.binding = Some(Binding { ms: 7, client: 0, cut: false, orphan_until: None });
     let more = b"\x01\x0A\x81r1\xC1r2\x02\x01\x00\x00\x01x\x02\x01c\x01\x07\x00";
     let tied_bytes = [b"\x01\x00\x02", &held[..held.len() - 1], more].concat();
     assert_eq!(of(Body::Lock(Lock::Held(tied))), tied_bytes);
@@ -154,14 +154,14 @@ fn what_runs_is_written_with_what_is_left() {
             };
             let mut payload = Vec::new();
             record::encode(
-                &Resource { entry: 5, from_snapshot: false, is_news: false, body },
+                &Resource { key_id: 5, from_snapshot: false, is_news: false, body },
                 NOW,
                 lease,
                 &mut payload,
             );
             let end = |resource: &Resource| resource.next_end().map(|(at, _)| at);
             let loaded = record::decode(&payload, NOW).unwrap();
-            assert_eq!(loaded.entry, NO_ENTRY);
+            assert_eq!(loaded.key_id, NO_KEY);
             assert_eq!(end(&loaded), Some(LeaseInstant(0) + left_ms), "never less");
             let mut replica = Resource::free(Kind::Lock);
             record::replay(&payload, NOW, LeaseInstant(50), &mut replica, false).unwrap();
@@ -192,7 +192,7 @@ fn what_is_left_is_never_more_than_the_longest_lease() {
     ];
     for (body, ending) in ends {
         let payload =
-            encoded(&Resource { entry: NO_ENTRY, from_snapshot: false, is_news: false, body });
+            encoded(&Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body });
         let loaded = record::decode(&payload, NOW).expect("a payload of our own");
         assert_eq!(loaded.next_end(), Some((longest, ending)));
     }
@@ -204,12 +204,12 @@ fn a_whole_state_takes_the_place_of_what_is_there() {
     for kind in Kind::ALL {
         for _ in 0..500 {
             let (mut there, new) = (random.resource(kind), random.resource(kind));
-            there.entry = 9;
+            there.key_id = 9;
             let done = record::replay(&encoded(&new), NOW, LeaseInstant(0), &mut there, true);
             let token = new.holds().map(|(_, hold)| hold.token).max().unwrap_or(0);
             assert_eq!(done, Ok(Replayed { granted: false, token }));
-            assert_eq!(there.entry, 9, "the entry stays");
-            there.entry = NO_ENTRY;
+            assert_eq!(there.key_id, 9, "the entry stays");
+            there.key_id = NO_KEY;
             assert_eq!(shown(&there), shown(&new));
             record::replay(&[1, 0, 0], NOW, LeaseInstant(0), &mut there, true).unwrap();
             assert!(there.is_free() && there.kind() == kind);
@@ -221,7 +221,7 @@ fn a_whole_state_takes_the_place_of_what_is_there() {
 #[test]
 fn the_digest_sees_everything_but_times() {
     let digest = |body| {
-        record::digest(&Resource { entry: NO_ENTRY, from_snapshot: false, is_news: false, body })
+        record::digest(&Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body })
     };
     let lock = |change: &dyn Fn(&mut Hold)| {
         let mut hold = Hold { extras: Some(Box::default()), ..hold(b"A", 5) };
@@ -232,7 +232,7 @@ fn the_digest_sees_everything_but_times() {
     assert_eq!(lock(&|hold| hold.extras = None), same);
     assert_eq!(lock(&|hold| hold.deadline = LeaseInstant(0)), same);
     assert_eq!(lock(&|hold| hold.since = NOW), same);
-    let tie = Tie { ms: 1, client: 0, cut: false, orphan_until: None };
+    let binding = Binding { ms: 1, client: 0, cut: false, orphan_until: None };
     let unclaimed = Unclaimed { client: 0, claim_ms: 1 };
     let changes: [&dyn Fn(&mut Hold); 8] = [
         &|hold| hold.owner = Owner::from(&b"B"[..]),
@@ -241,7 +241,7 @@ fn the_digest_sees_everything_but_times() {
         &|hold| hold.remember(Some(b"r1"), Did::Acquire),
         &|hold| hold.extras_mut().label = (*b"x").into(),
         &|hold| hold.extras_mut().notify = Notify::Owner,
-        &|hold| hold.extras_mut().tie = Some(tie),
+        &|hold| hold.extras_mut().binding = Some(binding),
         &|hold| hold.extras_mut().unclaimed = Some(unclaimed),
     ];
     for (at, change) in changes.into_iter().enumerate() {

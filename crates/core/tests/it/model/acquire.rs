@@ -1,7 +1,7 @@
 //! ACQUIRE of a free lock, of a lock that the owner holds, and with a wait.
 
 use super::holder::{follow, remember, set_end};
-use super::{Answer, Hold, How, Model, Place, Tie, Use, text};
+use super::{Answer, Binding, Hold, How, Model, Place, Use, text};
 use dlock_wire::request::{Acquire, Channel, Mode};
 
 impl Model {
@@ -22,7 +22,7 @@ impl Model {
         let goes_first = self.goes_first(k, &owner, mode);
         let is_open = self.admits(k, &owner, mode)
             && !self.in_quarantine()
-            && (goes_first || self.queues[k].iter().all(|place| self.is_passed_over(k, place)));
+            && (goes_first || self.queues[k].iter().all(|place| self.is_skipped(k, place)));
         if is_open && (goes_first || !(waits && place.is_some())) {
             if let Some(at) = place.filter(|_| waits) {
                 self.give_up_place(k, at);
@@ -32,7 +32,7 @@ impl Model {
             remember(&mut hold, call.reqid, Use::Acquired);
             hold.label = text(call.label.unwrap_or_default());
             be_told(&mut hold, call);
-            hold.tie = call.bind_ms.map(|ms| Tie { ms, client, cut: false, at_most: None });
+            hold.tie = call.bind_ms.map(|ms| Binding { ms, client, cut: false, at_most: None });
             self.put(k, mode, hold);
             self.out.counters.grants_at_once += 1;
             self.event("acquire", k);
@@ -67,8 +67,8 @@ impl Model {
             label: text(call.label.unwrap_or_default()),
             ..Place::of(&owner, mode)
         };
-        self.stand_in_line(k, new, goes_first);
-        self.hand_on(k);
+        self.join_queue(k, new, goes_first);
+        self.hand_off(k);
         for place in self.queues.iter_mut().flatten() {
             place.calling = false;
         }
@@ -79,7 +79,7 @@ impl Model {
         if blocks { None } else { Some(Answer::Null) }
     }
 
-    fn stand_in_line(&mut self, k: usize, mut new: Place, goes_first: bool) {
+    fn join_queue(&mut self, k: usize, mut new: Place, goes_first: bool) {
         let old = self.queues[k].iter().position(|place| place.owner == new.owner);
         let keeps = |&at: &usize| self.queues[k][at].mode == new.mode && (at == 0 || !goes_first);
         let kept = old.filter(keeps);
@@ -144,7 +144,7 @@ impl Model {
             be_told(hold, call);
         }
         match call.bind_ms {
-            Some(ms) => hold.tie = Some(Tie { ms, client, cut: false, at_most: None }),
+            Some(ms) => hold.tie = Some(Binding { ms, client, cut: false, at_most: None }),
             None if claims || seen => follow(hold, client),
             None => {}
         }

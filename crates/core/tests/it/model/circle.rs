@@ -38,7 +38,7 @@ impl Model {
             place.owner != owner
                 && (mode == Mode::Write || place.mode == Mode::Write)
                 && self.counts(k, place)
-                && !self.is_passed_over(k, place)
+                && !self.is_skipped(k, place)
         });
         let is_held = self.in_the_way(k, owner, mode).next().is_some();
         !has(mode) && (is_held || (somebody_first && !goes_first))

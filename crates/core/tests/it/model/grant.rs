@@ -10,12 +10,12 @@ impl Model {
             return;
         }
         for k in in_order(touched).into_iter().chain(in_order(others)) {
-            self.end_what_is_due(k);
-            self.hand_on(k);
+            self.end_expired(k);
+            self.hand_off(k);
         }
     }
 
-    pub(super) fn end_what_is_due(&mut self, k: usize) {
+    pub(super) fn end_expired(&mut self, k: usize) {
         if self.shut {
             return;
         }
@@ -40,7 +40,7 @@ impl Model {
             has_ended = true;
         }
         if has_ended {
-            self.hand_on(k);
+            self.hand_off(k);
         }
     }
 
@@ -75,7 +75,7 @@ impl Model {
         }
     }
 
-    pub(super) fn hand_on(&mut self, k: usize) {
+    pub(super) fn hand_off(&mut self, k: usize) {
         if self.shut || self.in_quarantine() {
             return;
         }
@@ -84,7 +84,7 @@ impl Model {
             if self.families[k] != Family::Rw && !matches!(self.locks[k], Lock::Free) {
                 return;
             }
-            let first = self.queues[k].iter().position(|place| !self.is_passed_over(k, place));
+            let first = self.queues[k].iter().position(|place| !self.is_skipped(k, place));
             let Some(at) = first else { return };
             let place = &self.queues[k][at];
             if self.is_over(place) {

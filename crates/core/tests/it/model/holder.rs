@@ -1,6 +1,6 @@
 //! The verbs of a holder and the parts of a hold.
 
-use super::{Answer, Hold, Model, Place, TOKEN_LEAD_US, Tie, Use, Verb, text};
+use super::{Answer, Binding, Hold, Model, Place, TOKEN_LEAD_US, Use, Verb, text};
 use dlock_wire::request::{Mode, Release, Renew};
 
 impl Model {
@@ -30,7 +30,7 @@ impl Model {
         } else if call.all || count == 1 {
             self.end(k, serial, "release");
             self.spend(k, Verb::Release(call, mode), Use::Released(0));
-            self.hand_on(k);
+            self.hand_off(k);
             return Answer::Count(0);
         } else {
             hold.count -= 1;
@@ -57,7 +57,7 @@ impl Model {
             return Answer::Error("NOTHELD");
         }
         if let Some(ms) = call.bind_ms {
-            hold.tie = Some(Tie { ms, client, cut: false, at_most: None });
+            hold.tie = Some(Binding { ms, client, cut: false, at_most: None });
         } else if hold.unclaimed.is_some() {
             follow(hold, client);
         }
@@ -94,7 +94,7 @@ impl Model {
             self.end(k, serial, "break");
         }
         if !serials.is_empty() {
-            self.hand_on(k);
+            self.hand_off(k);
         }
         Answer::Count(serials.len() as u64)
     }
@@ -108,7 +108,7 @@ impl Model {
             hold.told_of = place.request.as_deref().map(text).unwrap_or_default();
         }
         let client = place.client;
-        hold.tie = place.bind.map(|ms| Tie { ms, client, cut: false, at_most: None });
+        hold.tie = place.bind.map(|ms| Binding { ms, client, cut: false, at_most: None });
         hold
     }
 
@@ -161,7 +161,7 @@ pub(super) fn remember(hold: &mut Hold, id: Option<&[u8]>, used: Use) {
 /// Moves the binding to the connection that claims or repeats.
 pub(super) fn follow(hold: &mut Hold, client: u64) {
     if let Some(tie) = hold.tie.as_mut().filter(|_| client != 0) {
-        *tie = Tie { ms: tie.ms, client, cut: false, at_most: None };
+        *tie = Binding { ms: tie.ms, client, cut: false, at_most: None };
     }
 }
 

@@ -20,7 +20,7 @@ mod waiting;
 pub use state::{Answer, Counters, Family, Out, Settings};
 
 use dlock_wire::request::{Acquire, Mode, Release, Renew, Request};
-use state::{Hold, How, Lock, Place, Sent, Spent, Tie, Use};
+use state::{Binding, Hold, How, Lock, Place, Sent, Spent, Use};
 
 /// Names of the keys.
 pub const KEYS: [&str; 3] = ["k", "l", "m"];
@@ -178,7 +178,7 @@ impl Model {
         }
         let roused = self.rouse(client, k, touched);
         if self.is_something(k)
-            && (self.families[k] != family || matches!(self.locks[k], Lock::Foreign))
+            && (self.families[k] != family || matches!(self.locks[k], Lock::WrongType))
         {
             self.out.reply = Some(Answer::Error("WRONGTYPE"));
             return self.done();
@@ -194,9 +194,9 @@ impl Model {
             }
         }
         self.adopt(k);
-        self.end_what_is_due(k);
+        self.end_expired(k);
         // A grant that expired before this call, and was found by it, must not mark the connection unresponsive.
-        let was_hung = self.hung.contains(&client);
+        let was_unresponsive = self.hung.contains(&client);
         self.hung.retain(|&other| other != client);
         self.out.reply = match self.recall(k, verb) {
             Some(answer) => Some(answer),
@@ -206,7 +206,7 @@ impl Model {
             return self.done();
         }
         let beside: Vec<usize> = touched.iter().copied().skip_while(|&other| other != k).collect();
-        if was_hung {
+        if was_unresponsive {
             // The first write of its own key was that of the call.
             self.look_at_queues(beside.get(1..).unwrap_or_default(), &self.places_of(client));
         } else if !roused {
@@ -225,7 +225,7 @@ impl Model {
         Some(match verb {
             Verb::Acquire(call, mode) => {
                 // The first waiter comes before the caller.
-                self.hand_on(k);
+                self.hand_off(k);
                 return self.acquire(k, client, may_block, (call, mode));
             }
             Verb::Release(call, mode) => {

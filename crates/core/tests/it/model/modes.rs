@@ -76,7 +76,7 @@ impl Model {
             Mode::Read => self.reads(k, owner),
             Mode::Write => self.writes(k, owner),
         };
-        !matches!(self.locks[k], Lock::Closed { .. } | Lock::Foreign)
+        !matches!(self.locks[k], Lock::Closed { .. } | Lock::WrongType)
             && !has_it
             && !self.is_held_against(k, owner, mode)
     }

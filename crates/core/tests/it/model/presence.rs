@@ -19,7 +19,7 @@ impl Model {
         let sent = sent.map(|at| self.sent.remove(at));
         let sent = sent.filter(|sent| !sent.repeated);
         let taken_back = sent.as_ref().and_then(|sent| self.where_is(sent.serial));
-        let is_tied = |k: &usize| !self.tied_to(*k, client).is_empty();
+        let is_tied = |k: &usize| !self.bound_to(*k, client).is_empty();
         let tied: Vec<usize> = (0..KEYS.len()).filter(is_tied).collect();
         let mut order = touched.to_vec();
         order.extend(taken_back);
@@ -29,13 +29,13 @@ impl Model {
             if let Some(sent) = sent.as_ref().filter(|_| taken_back == Some(k)) {
                 self.take_back(k, sent);
             }
-            self.end_what_is_due(k);
-            for serial in self.tied_to(k, client) {
+            self.end_expired(k);
+            for serial in self.bound_to(k, client) {
                 self.cut(k, serial);
             }
             let for_itself = taken_back == Some(k) || tied.contains(&k);
             if concerned.contains(&k) || !for_itself {
-                self.hand_on(k);
+                self.hand_off(k);
             }
         }
         let out = self.done();
@@ -54,7 +54,7 @@ impl Model {
         }
     }
 
-    fn tied_to(&self, k: usize, client: u64) -> Vec<u64> {
+    fn bound_to(&self, k: usize, client: u64) -> Vec<u64> {
         let tied =
             self.holds(k).filter(|hold| hold.tie.as_ref().is_some_and(|tie| tie.client == client));
         tied.map(|hold| hold.serial).collect()
@@ -72,7 +72,7 @@ impl Model {
         }
         if hold.ends <= now {
             self.end(k, serial, "disconnect");
-            self.hand_on(k);
+            self.hand_off(k);
         }
     }
 
@@ -85,7 +85,7 @@ impl Model {
         let sent = self.sent.remove(at);
         if let Some(k) = self.where_is(sent.serial).filter(|_| !sent.repeated) {
             self.take_back(k, &sent);
-            self.end_what_is_due(k);
+            self.end_expired(k);
         } else {
             // The machine may open the key where it was.
             self.settle(touched, &[]);
@@ -127,7 +127,7 @@ impl Model {
             if let Some((_, place)) = sent.place.as_ref().filter(|(at, _)| *at == k) {
                 self.put_back(k, place.clone());
             }
-            self.hand_on(k);
+            self.hand_off(k);
         }
     }
 

@@ -38,7 +38,7 @@ impl Model {
         self.say_deleted(k);
         self.delete(k);
         if over {
-            self.locks[k] = Lock::Foreign;
+            self.locks[k] = Lock::WrongType;
             self.send_away(k);
         }
         self.look_at_queues(touched, &[k]);
@@ -52,7 +52,7 @@ impl Model {
         self.locks[to] = std::mem::replace(&mut self.locks[from], Lock::Free);
         self.readers[to] = std::mem::take(&mut self.readers[from]);
         self.saved[to] = std::mem::take(&mut self.saved[from]);
-        let is_foreign = matches!(self.locks[to], Lock::Foreign);
+        let is_foreign = matches!(self.locks[to], Lock::WrongType);
         if is_foreign || self.families[to] != self.families[from] {
             self.send_away(to);
             self.families[to] = self.families[from];

@@ -71,7 +71,7 @@ pub enum Family {
 #[allow(clippy::large_enum_variant, reason = "a model holds few of them")]
 pub(super) enum Lock {
     Free,
-    Foreign,
+    WrongType,
     Closed { until: u64, delay: u64 },
     Held(Hold),
 }
@@ -91,7 +91,7 @@ pub(super) struct Hold {
     /// The request that asked for messages; empty without an id.
     pub told_of: String,
     pub requests: Vec<(Vec<u8>, Use)>,
-    pub tie: Option<Tie>,
+    pub tie: Option<Binding>,
     /// An unclaimed QUEUE grant: the connection of the waiter, and the time to claim it.
     pub unclaimed: Option<(u64, u64)>,
 }
@@ -120,7 +120,7 @@ pub(super) struct Spent {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Tie {
+pub(super) struct Binding {
     pub ms: u64,
     /// 0: closed or unknown.
     pub client: u64,

@@ -89,7 +89,7 @@ impl Model {
     }
 
     pub fn is_foreign(&self, k: usize) -> bool {
-        matches!(self.locks[k], Lock::Foreign)
+        matches!(self.locks[k], Lock::WrongType)
     }
 
     /// Whether anything requires a key.

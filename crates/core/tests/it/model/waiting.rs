@@ -13,7 +13,7 @@ impl Model {
                 self.out.wakes.push((place.client, Answer::Null));
             }
             self.spend(k, verb, Use::Cancelled(1));
-            self.hand_on(k);
+            self.hand_off(k);
             return Answer::Count(1);
         }
         let unclaimed =
@@ -25,7 +25,7 @@ impl Model {
         let answer = u64::from(!unclaimed.is_empty());
         self.spend(k, verb, Use::Cancelled(answer));
         if !unclaimed.is_empty() {
-            self.hand_on(k);
+            self.hand_off(k);
         }
         Answer::Count(answer)
     }
@@ -143,9 +143,9 @@ impl Model {
         self.is_over(place) && !stays
     }
 
-    pub(super) fn is_passed_over(&self, k: usize, place: &Place) -> bool {
-        let is_hung = matches!(place.how, How::Queued) && self.hung.contains(&place.client);
-        is_hung || self.is_deserted(k, place)
+    pub(super) fn is_skipped(&self, k: usize, place: &Place) -> bool {
+        let is_unresponsive = matches!(place.how, How::Queued) && self.hung.contains(&place.client);
+        is_unresponsive || self.is_deserted(k, place)
     }
 
     /// Whether its connection is closed and the queue skips it.

@@ -44,7 +44,7 @@ impl Store for Keys {
         );
         match self.find(key).map(|at| &mut self.values[at].1) {
             Err(_) => Slot::Missing,
-            Ok(None) => Slot::Foreign,
+            Ok(None) => Slot::WrongType,
             Ok(Some(resource)) => Slot::Here(resource),
         }
     }

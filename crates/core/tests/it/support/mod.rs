@@ -110,7 +110,7 @@ impl World {
             replica_keys: Keys::default(),
             now_us,
             gate: Gate::Open,
-            after_events: Machine::work_off_some,
+            after_events: Machine::drain_some,
             is_cluster: false,
             wall_us: WALL_US,
             paused: false,
@@ -313,12 +313,12 @@ impl World {
             keys.slot = slot;
             let turn = &mut Turn::without_caller(keys, now, fx);
             let is_done = machine.client_departs(turn, client);
-            machine.work_off_some(turn);
+            machine.drain_some(turn);
             keys.slot = None;
             let turn = &mut Turn::without_caller(keys, now, fx);
             if !is_done {
                 machine.client_departs(turn, client);
-                machine.work_off_some(turn);
+                machine.drain_some(turn);
             }
             for (waiter, _) in lost {
                 machine.undelivered(turn, waiter);

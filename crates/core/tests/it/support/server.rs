@@ -15,7 +15,7 @@ use dlock_core::store::{Slot, Store};
 use dlock_core::time::{LeaseInstant, Now};
 use dlock_core::turn::Turn;
 
-/// [`Machine::work_off_some`], or nothing: then the tick does all the work, as after very many events.
+/// [`Machine::drain_some`], or nothing: then the tick does all the work, as after very many events.
 pub type AfterEvents = fn(&mut Machine, &mut Turn<'_>);
 
 impl World {

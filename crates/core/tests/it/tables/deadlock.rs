@@ -94,7 +94,7 @@ fn a_reader_does_not_wait_for_other_readers() {
           1  c4  DRW.ACQUIRE k A WRITE QUEUE 1000    => null
           2  c3  DRW.ACQUIRE k B READ QUEUE 1000     => null
           3  c3  ACQUIRE m B QUEUE 1000              => null
-        # A does not want to write any more: both read at once.
+        # A does not demand to write any more: both read at once.
           4  c4  DRW.ACQUIRE k A READ QUEUE 1000     => t4; dlock:notify:B: granted 0 t3 1 B k
     ");
 }

@@ -66,7 +66,7 @@ fn remove_all(world: &mut World, prefix: u8) -> usize {
         let lost = world.keys.free(key);
         tell(world, |machine, turn| machine.unlinked(turn, key, lost))
     });
-    removed.sum::<usize>() + tell(world, Machine::work_off_some)
+    removed.sum::<usize>() + tell(world, Machine::drain_some)
 }
 
 /// Serves all waiters; no tick may do too much.
@@ -125,7 +125,7 @@ fn connections_that_close_together_do_one_portion() {
             machine.client_departs(turn, client);
         })
     });
-    let effects = gone.sum::<usize>() + tell(&mut world, Machine::work_off_some);
+    let effects = gone.sum::<usize>() + tell(&mut world, Machine::drain_some);
     assert!((10..=MOST).contains(&effects), "{effects} effects");
     serve_all(&mut world, MANY as usize);
 }

@@ -115,7 +115,7 @@ fn the_tick_removes_most_of_very_many_waiters_and_they_are_invisible_until_then(
           4  c5  WAITERS b                         => nobody
           4  c5  INFO b                            => null
           4  c5  INFO c                            => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
-        # A newcomer stands behind those who were behind them, and is not held up where nobody was.
+        # A new_waiter stands behind those who were behind them, and is not held up where nobody was.
           4  c6  ACQUIRE c D                       => null; c4 gets t2
           4  c6  ACQUIRE b D                       => t3
           4  c6  CANCEL d A                        => 0

@@ -201,7 +201,7 @@ fn callers_of_a_missing_semaphore_wait_until_it_is_made() {
           4  c5  ACQUIRE s E COUNT 3 QUEUE 100 => null
           5  c6  INFO s                    => capacity 0 available 0 leased 0 taken 0 waiters 5
           5  c6  POSITION s D              => 4
-        # Those who want more than there are get LIMIT; a place just goes.
+        # Those who demand more than there are get LIMIT; a place just goes.
           6  c6  INIT s 2                  => 1; c3 gets LIMIT; c1 gets p1; c2 gets taken
           7  c6  WAITERS s                 => D 4 4 - []
           8  c6  GIVE s                    => 0; dlock:notify:D: granted 0 p3 1 D s

@@ -64,7 +64,7 @@ fn waiters_that_have_become_too_wide_get_limit() {
           2  c3  TAKE s 3 BLOCK 0          => parked
           3  c4  ACQUIRE s D COUNT 2 BLOCK 0 => parked
           4  c5  ACQUIRE s E COUNT 3 BLOCK 0 => parked
-        # What they wanted goes to those who want less.
+        # What they wanted goes to those who demand less.
           5  c9  RESIZE s 3                => 1; c2 gets LIMIT
           6  c9  RESIZE s BY 1             => 2
           7  c9  RESIZE s 2                => 0; c3 gets LIMIT; c5 gets LIMIT
