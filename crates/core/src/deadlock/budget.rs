@@ -1,7 +1,8 @@
 //! Bounds the work of the deadlock check of one call. A call that exceeds the bound waits without a complete check.
 
-/// Budget of a call for one key: a millisecond or two where nothing is in the processor's caches, else much less.
-const FOR_A_CALL: usize = 4_096;
+/// Budget of a call for one key: up to four milliseconds where nothing is in the processor's caches, else much
+/// less. A crowd of 500 owners, each in two queues, needs more than half of it.
+const FOR_A_CALL: usize = 8_192;
 
 /// Additional budget for each further key that the call names.
 const FOR_A_KEY: usize = 4;

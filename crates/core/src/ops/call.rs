@@ -50,17 +50,6 @@ impl Machine {
             });
         }
     }
-
-    /// A grant that an event made possible comes before the command: its owner may claim it with this command.
-    pub(crate) fn serve_dirty(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        if self.is_behind(step.key) {
-            self.hand_off(step, resource);
-            if step.granted {
-                // Noted as a record of its own: the verb may end this hold again, and its token must not be lost.
-                self.note_state(step, resource);
-            }
-        }
-    }
 }
 
 /// How a call waits, if it does.

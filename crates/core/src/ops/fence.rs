@@ -19,7 +19,6 @@ impl Machine {
         (kind, key, owner, token): (Kind, &[u8], &[u8], u64),
     ) {
         let answer = self.on_call(turn, (kind, key), |machine, step, resource| {
-            machine.serve_dirty(step, resource);
             let whose = Whose { owner, mode: None, token: None };
             let id = match hold_of(step.key, resource, whose) {
                 Ok(id) => id,

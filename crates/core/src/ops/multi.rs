@@ -201,8 +201,7 @@ impl Machine {
         let whose = Whose { owner: call.owner, mode: None, token: None };
         for &name in call.keys {
             let key = (Kind::Lock, turn.caller.key(name));
-            let held = self.on_key(turn, key, |machine, step, resource| {
-                machine.serve_dirty(step, resource);
+            let held = self.on_key(turn, key, |_, step, resource| {
                 hold_of(step.key, resource, whose).map(|_| ())
             });
             if let Err(fault) = held.unwrap_or_else(|_| Err(wrong_type())) {

@@ -36,7 +36,6 @@ impl Machine {
         let request = releases(kind, mode, call);
         let key = (call.key, request);
         self.on_request(turn, key, |machine, step, resource| {
-            machine.serve_dirty(step, resource);
             let outcome = machine.release_here(step, resource, mode, call);
             if matches!(&outcome, Outcome::Fault(fault) if fault.code == ErrorCode::NotHeld) {
                 // A later copy must not release the owner's next hold.

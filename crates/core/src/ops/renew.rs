@@ -34,7 +34,6 @@ impl Machine {
         }
         let key = (kind, call.key);
         let answer = self.on_call(turn, key, |machine, step, resource| {
-            machine.serve_dirty(step, resource);
             machine.end_if_expired(step, resource, |resource| holds_of(resource, call.owner));
             let whose = Whose { owner: call.owner, mode, token: call.token };
             match hold_of(step.key, resource, whose) {

@@ -88,7 +88,7 @@ fn one_call_inspects_a_bounded_number_of_waiters_even_if_cycles_are_refused() {
 }
 
 /// Budget of a call for one key.
-const LOOKS_MOST: u64 = 4_096;
+const LOOKS_MOST: u64 = 8_192;
 
 /// Chains that merge in an irregular order until all owners wait in one, and then in a cycle.
 #[test]
