@@ -3,7 +3,7 @@
 //! Most calls need no search, because no owner can be waiting for the caller. The others search on both sides of the
 //! caller, in two rounds, the first with a small budget:
 //!
-//! - Back: all owners that wait for the caller, directly or through others ([`Waiting`]). If the call would wait for
+//! - Back: all owners that wait for the caller, directly or through others (`Waiting`). If the call would wait for
 //!   none of them, there is no cycle.
 //! - Forward: from the owners that the call would wait for, through the owners found before; through all owners if
 //!   those were too many to list.

@@ -1,4 +1,4 @@
-//! Requests of clients. [`parse`] reads a request from the wire and [`Request::write`] writes it. `parse(write(x)) ==
+//! Requests of clients. [`parse()`] reads a request from the wire and [`Request::write`] writes it. `parse(write(x)) ==
 //! x` for every valid request.
 
 pub(crate) mod arguments;

@@ -1,5 +1,5 @@
-//! Queues with durable entries that are not waiters yet (see [`Backlog`](crate::fair::Backlog)), and the positions at
-//! which waiters join.
+//! Queues with durable entries that are not waiters yet (see [`Backlog`](crate::state::fair::Backlog)), and the
+//! positions at which waiters join.
 
 use super::WaitQueues;
 use crate::key::Key;
