@@ -1,7 +1,8 @@
 //! All queues. Joining, leaving and finding the waiter of an owner cost O(1) at any queue length.
 //!
-//! `queues` finds queues by key, and `groups` knows which waiters belong to one call for several keys. `owners` knows
-//! the waiters of each owner, and `holders` the holders of keys with waiters.
+//! `by_key` finds the queue of a key, and `groups` knows which waiters belong to one call for several keys. `owners`
+//! knows the waiters of each owner, `holders` the holders of keys with waiters, and `backlog` the loaded entries that
+//! are not waiters yet.
 
 mod backlog;
 mod by_key;
