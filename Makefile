@@ -1,14 +1,19 @@
 # The targets of this project. `make help` lists them.
 #
-#   PORT=6380           where `make run` listens
-#   DLOCK_SERVER=path   another server binary than redis-server, for run, test, check, bench, soak and chaos
-#   CARGO_TARGET_DIR=…  is honoured everywhere
+#   PORT=6380            where `make run` listens
+#   DLOCK_SERVER=path    another server binary than redis-server, for run, test, check, bench, soak and chaos
+#   CARGO_TARGET_DIR=…   is honoured everywhere
+#   RUST_TEST_THREADS=n  how many tests of one program run at a time
 
 PORT ?= 6379
 export PORT
 
 CARGO ?= cargo
 export CARGO
+
+# Tests with a server mostly wait for it, so two of them share a core.
+RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
+export RUST_TEST_THREADS
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check fix bench soak chaos matrix fuzz asan deny deps test-deps
