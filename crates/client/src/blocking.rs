@@ -63,8 +63,15 @@ impl Client {
     /// # Ok::<(), dlock_client::Error>(())
     /// ```
     pub fn with(builder: ClientBuilder, url: &str) -> Result<Self, Error> {
+        Self::connected(builder.connect(url))
+    }
+
+    /// The client that `connect` makes, in a runtime of its own.
+    pub(crate) fn connected(
+        connect: impl Future<Output = Result<crate::Client, Error>>,
+    ) -> Result<Self, Error> {
         let background = Background::start()?;
-        let client = background.run(builder.connect(url))??;
+        let client = background.run(connect)??;
         background.is_of(&client);
         Ok(Self { client, background: Arc::new(background) })
     }

@@ -15,6 +15,10 @@ impl Moment {
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
     pub(crate) fn now() -> Self {
+        #[cfg(feature = "testing")]
+        if let Some(nanos) = tokios::nanos() {
+            return Self(nanos);
+        }
         Self(source::nanos())
     }
 
@@ -41,7 +45,6 @@ impl Moment {
 /// Sleeps by tokio's clock, which stands still during a suspend, in slices: so short after the machine wakes up it is
 /// noticed that the moment has passed.
 pub(crate) async fn sleep_until(moment: Moment) {
-    const SLICE: Duration = Duration::from_millis(250);
     if moment == Moment::NEVER {
         std::future::pending::<()>().await;
     }
@@ -50,8 +53,18 @@ pub(crate) async fn sleep_until(moment: Moment) {
         if rest.is_zero() {
             return;
         }
-        tokio::time::sleep(rest.min(SLICE)).await;
+        tokio::time::sleep(rest.min(slice())).await;
     }
+}
+
+/// How long to sleep at a time.
+fn slice() -> Duration {
+    #[cfg(feature = "testing")]
+    if tokios::nanos().is_some() {
+        // The two clocks are one.
+        return Duration::MAX;
+    }
+    Duration::from_millis(250)
 }
 
 /// What `told` resolves to, or what `look` finds: it looks at each poll. A timer fires only when its driver is polled,
@@ -93,6 +106,38 @@ mod source {
         static BEGINNING: OnceLock<Instant> = OnceLock::new();
         let beginning = *BEGINNING.get_or_init(Instant::now);
         u64::try_from(beginning.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// From now on, this is tokio's clock: a test can step it. All clients of the process follow.
+#[cfg(feature = "testing")]
+pub(crate) use tokios::follow as follow_tokio;
+
+#[cfg(feature = "testing")]
+mod tokios {
+    use std::sync::OnceLock;
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::source;
+
+    /// A moment on both clocks. Later moments count from it, so that none is before an earlier one.
+    static JOINT: OnceLock<(Instant, u64)> = OnceLock::new();
+
+    pub(crate) fn follow() {
+        JOINT.get_or_init(|| (Instant::now(), source::nanos()));
+    }
+
+    pub(super) fn nanos() -> Option<u64> {
+        let (joint, nanos) = *JOINT.get()?;
+        let now = Instant::now();
+        let whole = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Some(match now.checked_duration_since(joint) {
+            Some(after) => nanos.saturating_add(whole(after)),
+            // The clock of another runtime, which was paused before.
+            None => nanos.saturating_sub(whole(joint.saturating_duration_since(now))),
+        })
     }
 }
 

@@ -193,6 +193,15 @@ impl ClientBuilder {
         self.connect_to(Endpoints::Cluster { nodes }).await
     }
 
+    /// Connects to a server in this process.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn connect_fake(
+        self,
+        server: crate::testing::FakeServer,
+    ) -> Result<Client, Error> {
+        self.connect_to(Endpoints::Fake(server)).await
+    }
+
     async fn connect_to(self, mut endpoints: Endpoints) -> Result<Client, Error> {
         self.settings.check()?;
         if let Some(SentinelCredentials { user, password }) = &self.sentinel {

@@ -107,6 +107,8 @@ mod reply;
 mod route;
 mod semaphore;
 mod settings;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod tracked;

@@ -1,6 +1,7 @@
 //! The shared connection to one server, for everything but blocked calls: RESP3, subscribed to the messages about the
 //! client's waiters and holds. It reconnects, and wakes the tasks that wait for a connection.
 
+pub(crate) mod dialer;
 pub(crate) mod events;
 pub(crate) mod live;
 pub(crate) mod opener;
@@ -245,7 +246,7 @@ impl Shared {
     }
 
     async fn open(self: &Arc<Self>) -> Result<Live, Error> {
-        let client = self.opener.client().await?;
+        let dialer = self.opener.dialer().await?;
         let generation = CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1;
         self.generation.store(generation, Ordering::Relaxed);
         let shard = self.opener.is_cluster_node().then(|| Arc::new(Shard::new(&self.before)));
@@ -255,13 +256,13 @@ impl Shared {
             .set_response_timeout(None)
             .set_push_sender(listener);
         let sent = Moment::now();
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut connection = dialer.open(&config).await?;
         self.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
         if !has_module(&mut connection).await? {
             return Err(Error::no_module(&self.name));
         }
         connection.subscribe(&[self.ctx.channels.plain(), FLUSH_CHANNEL.as_bytes()][..]).await?;
-        let live = Live { connection, generation, client: Arc::new(client), shard };
+        let live = Live { connection, generation, dialer: Arc::new(dialer), shard };
         if let Some(shard) = &live.shard
             && let Some(channel) = shard.before()
         {
@@ -281,12 +282,12 @@ impl Shared {
         if !self.opener.is_named_by_sentinels() {
             std::future::pending::<()>().await;
         }
-        let here = live.client.get_connection_info().addr().to_string();
+        let here = live.dialer.address();
         loop {
             tokio::time::sleep(ASK_SENTINELS).await;
-            let named = timeout(self.ctx.settings.connect_timeout, self.opener.client());
+            let named = timeout(self.ctx.settings.connect_timeout, self.opener.dialer());
             if let Ok(Ok(named)) = named.await
-                && named.get_connection_info().addr().to_string() != here
+                && named.address() != here
             {
                 return;
             }

@@ -93,6 +93,8 @@ impl Routes {
                 let opener = Opener::Sentinel { lookup: Box::new(Mutex::new(lookup)), node };
                 Routing::One(server(name, opener))
             }
+            #[cfg(feature = "testing")]
+            Endpoints::Fake(fake) => Routing::One(server("fake".to_owned(), Opener::Fake(fake))),
             Endpoints::Cluster { nodes } => {
                 let Some(seed) = nodes.first().cloned() else {
                     return Err(Error::invalid("no node of the cluster is named"));

@@ -11,8 +11,16 @@ use crate::error::Error;
 #[derive(Debug, Clone)]
 pub(crate) enum Endpoints {
     Single(Box<ConnectionInfo>),
-    Sentinel { sentinels: Vec<ConnectionInfo>, name: String, node: Box<ConnectionInfo> },
-    Cluster { nodes: Vec<ConnectionInfo> },
+    Sentinel {
+        sentinels: Vec<ConnectionInfo>,
+        name: String,
+        node: Box<ConnectionInfo>,
+    },
+    Cluster {
+        nodes: Vec<ConnectionInfo>,
+    },
+    #[cfg(feature = "testing")]
+    Fake(crate::testing::FakeServer),
 }
 
 impl Endpoints {
@@ -21,6 +29,8 @@ impl Endpoints {
         let node = match self {
             Self::Single(info) | Self::Sentinel { node: info, .. } => info,
             Self::Cluster { .. } => return 0,
+            #[cfg(feature = "testing")]
+            Self::Fake(_) => return 0,
         };
         u32::try_from(node.redis_settings().db()).unwrap_or(0)
     }
@@ -86,6 +96,8 @@ impl Endpoints {
                 let sentinels = sentinels.into_iter().map(of_sentinel).collect::<Result<_, _>>()?;
                 Self::Sentinel { sentinels, name, node: Box::new(certified(*node, tls)?) }
             }
+            #[cfg(feature = "testing")]
+            Self::Fake(_) => return Err(Error::invalid("the fake server does not speak TLS")),
         })
     }
 }

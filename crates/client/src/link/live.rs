@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 
+use super::dialer::Dialer;
 use super::shard::{ChannelState, Shard};
 
 /// A connection that was usable when it was handed out.
@@ -14,7 +15,7 @@ pub(crate) struct Live {
     /// Which connection this is, from 1; later ones have larger numbers.
     pub(crate) generation: u64,
     /// What it was opened with, for dedicated connections to the same server.
-    pub(crate) client: Arc<redis::Client>,
+    pub(crate) dialer: Arc<Dialer>,
     /// The shard channel, in a cluster.
     pub(crate) shard: Option<Arc<Shard>>,
 }

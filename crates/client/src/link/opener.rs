@@ -7,6 +7,7 @@ use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType}
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, TlsCertificates, TlsMode};
 use tokio::sync::Mutex;
 
+use super::dialer::Dialer;
 use crate::error::Error;
 
 /// Makes the configuration of a connection to one server.
@@ -19,17 +20,22 @@ pub(crate) enum Opener {
         /// How the servers themselves are spoken to.
         node: Box<ConnectionInfo>,
     },
+    /// A server in this process.
+    #[cfg(feature = "testing")]
+    Fake(crate::testing::FakeServer),
 }
 
 impl Opener {
     /// Where to connect to now: with Sentinels the primary of this moment, which was asked whether it is one.
-    pub(crate) async fn client(&self) -> Result<redis::Client, Error> {
+    pub(crate) async fn dialer(&self) -> Result<Dialer, Error> {
         let info = match self {
             Self::Fixed(info) | Self::Node(info) => ConnectionInfo::clone(info),
             Self::Sentinel { lookup, node } => {
                 let primary = lookup.lock().await.async_get_client().await?;
                 ConnectionInfo::clone(node).set_addr(primary.get_connection_info().addr().clone())
             }
+            #[cfg(feature = "testing")]
+            Self::Fake(server) => return Ok(Dialer::Fake(server.clone())),
         };
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         // Many small requests of many tasks: none waits for the acknowledgement of another. And a connection on which
@@ -40,7 +46,7 @@ impl Opener {
             .with_retries(3);
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
-        Ok(redis::Client::open(info)?)
+        Ok(Dialer::Server(Box::new(redis::Client::open(info)?)))
     }
 
     /// Whether Sentinels name the server, and may name another one later.

@@ -40,7 +40,7 @@ impl Pool {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.ctx.settings.connect_timeout))
             .set_response_timeout(None);
-        let opened = live.client.get_multiplexed_async_connection_with_config(&config);
+        let opened = live.dialer.open(&config);
         let opened = timeout_at(until, opened).await;
         Ok(opened.map_err(|_| Error::unavailable("connecting takes too long"))??)
     }

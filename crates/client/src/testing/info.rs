@@ -1,0 +1,60 @@
+//! INFO of the fake server.
+
+use std::fmt::{Display, Write as _};
+
+use super::state::State;
+
+/// The sections with these names; all, if there are none.
+pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
+    let mut text = String::new();
+    let mut section = |name: &str, prefix: &str, fields: &[(&str, &dyn Display)]| {
+        let is_it = |asked: &&[u8]| asked.eq_ignore_ascii_case(name.as_bytes());
+        if sections.is_empty() || sections.iter().any(is_it) {
+            for (field, value) in fields {
+                // Writing to memory does not fail.
+                let _ = write!(text, "{prefix}{field}:{value}\r\n");
+            }
+        }
+    };
+    let uptime = state.now().mono.0 / 1_000_000;
+    section("server", "", &[("redis_version", &"fake"), ("uptime_in_seconds", &uptime)]);
+    let (connected, blocked) = (state.connections.len(), state.parked.len());
+    section("clients", "", &[("connected_clients", &connected), ("blocked_clients", &blocked)]);
+    section("replication", "", &[("role", &"master"), ("connected_slaves", &state.replicas)]);
+    for (db, keys) in state.keys.databases() {
+        section("keyspace", "", &[(&format!("db{db}"), &format!("keys={keys},expires=0"))]);
+    }
+    let (machine, waits) = (&state.machine, state.machine.waits());
+    let (waiters_blocked, waiters_queued) = waits.count();
+    let armed = machine.leases().armed() + waits.timeouts.armed() + waits.graces.armed();
+    let counters = machine.counters();
+    let fields: [(&str, &dyn Display); 24] = [
+        ("held_locks", &machine.leases().held()),
+        ("leased_permits", &machine.leases().permits()),
+        ("keys_entered", &machine.leases().len()),
+        ("armed_deadlines", &armed),
+        ("last_token", &machine.tokens().last()),
+        ("requests_remembered", &machine.spent().len()),
+        ("waiters_blocked", &waiters_blocked),
+        ("waiters_queued", &waiters_queued),
+        ("longest_queue", &waits.longest()),
+        ("parked_clients", &blocked),
+        ("connections_watched", &machine.connections().len()),
+        ("grants_in_flight", &machine.in_flight()),
+        // The fake tells the machine at once.
+        ("notices_pending", &0),
+        ("grants_at_once", &counters.grants_at_once),
+        ("grants_after_waiting", &counters.grants_after_waiting),
+        ("timeouts", &counters.timeouts),
+        ("expiries", &counters.expiries),
+        ("releases", &counters.releases),
+        ("broken", &counters.broken),
+        ("disconnected", &counters.disconnected),
+        ("deadlocks_refused", &counters.deadlocks_refused),
+        ("deadlock_searches_cut", &counters.deadlock_searches_cut),
+        ("replaced", &counters.replaced),
+        ("unclaimed", &counters.unclaimed),
+    ];
+    section("dlock", "dlock_", &fields);
+    text
+}

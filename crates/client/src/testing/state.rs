@@ -1,0 +1,207 @@
+//! The state of the fake server: the machine, its keys, and the connections.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, SystemTime};
+
+use dlock_core::effects::{Effects, Outcome};
+use dlock_core::events::keyspace::Lost;
+use dlock_core::events::tick::Progress;
+use dlock_core::key::Key;
+use dlock_core::machine::{Machine, Settings};
+use dlock_core::queues::waiter::{HashKeys, WaiterId};
+use dlock_core::regime::Gate;
+use dlock_core::state::hold::NO_CLIENT;
+use dlock_core::time::Now;
+use dlock_core::turn::{Caller, Turn};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::Instant;
+
+use super::keys::Keys;
+use super::resp::Resp;
+
+/// Pieces of work of one tick.
+const AT_ONCE: usize = 1_024;
+/// Before work is looked at again that a tick has left.
+const SECOND_LOOK: Duration = Duration::from_millis(1);
+
+pub(super) struct State {
+    pub(super) machine: Machine,
+    pub(super) keys: Keys,
+    pub(super) connections: BTreeMap<u64, Connection>,
+    /// The blocked calls, with their connections.
+    pub(super) parked: HashMap<WaiterId, u64>,
+    /// Grants for calls that are not blocked any more.
+    pub(super) undelivered: VecDeque<WaiterId>,
+    pub(super) is_unavailable: bool,
+    pub(super) is_frozen: bool,
+    /// How many replicas acknowledge a grant.
+    pub(super) replicas: u32,
+    /// The number of the latest connection.
+    latest: u64,
+    began: Began,
+    /// The next work without a command.
+    alarm: Option<Instant>,
+    /// Reused by each step.
+    effects: Effects,
+}
+
+/// When the server started.
+#[derive(Clone, Copy)]
+struct Began {
+    at: Instant,
+    wall_us: u64,
+}
+
+/// One connection of a client.
+pub(super) struct Connection {
+    /// What it still has to get. The connection closes when this is dropped.
+    to_client: UnboundedSender<Vec<u8>>,
+    pub(super) db: u32,
+    /// A call blocks it: it executes no other until that is answered.
+    pub(super) is_blocked: bool,
+    pub(super) channels: BTreeSet<Channel>,
+}
+
+/// A channel, and whether it is one of sharded pub/sub.
+pub(super) type Channel = (bool, Vec<u8>);
+
+impl Connection {
+    pub(super) fn send(&self, bytes: Resp) {
+        // An error: its task has ended, and reports so.
+        let _ = self.to_client.send(bytes.0);
+    }
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Self {
+            // Fixed, so that tests do the same each time.
+            machine: Machine::new(HashKeys(1, 2), Settings::default()),
+            keys: Keys::default(),
+            connections: BTreeMap::new(),
+            parked: HashMap::new(),
+            undelivered: VecDeque::new(),
+            is_unavailable: false,
+            is_frozen: false,
+            replicas: 0,
+            latest: 0,
+            began: Began { at: Instant::now(), wall_us: micros(wall) },
+            alarm: None,
+            effects: Effects::default(),
+        }
+    }
+
+    /// A new connection; None: the server is unavailable.
+    pub(super) fn connect(&mut self, to_client: UnboundedSender<Vec<u8>>) -> Option<u64> {
+        if self.is_unavailable {
+            return None;
+        }
+        self.latest += 1;
+        let connection =
+            Connection { to_client, db: 0, is_blocked: false, channels: BTreeSet::new() };
+        self.connections.insert(self.latest, connection);
+        Some(self.latest)
+    }
+
+    /// A connection is closed, from either side.
+    pub(super) fn disconnect(&mut self, id: u64) {
+        if self.connections.remove(&id).is_none() {
+            return;
+        }
+        self.parked.retain(|_, client| *client != id);
+        self.step(|machine, turn| {
+            machine.client_departs(turn, id);
+            machine.drain_some(turn);
+        });
+    }
+
+    pub(super) fn kill_connections(&mut self) {
+        for id in self.connections.keys().copied().collect::<Vec<_>>() {
+            self.disconnect(id);
+        }
+    }
+
+    /// The caller of a command over that connection; [`NO_CLIENT`]: of one over none.
+    pub(super) fn caller(&self, id: u64) -> Caller {
+        match self.connections.get(&id) {
+            Some(connection) => Caller { client: id, db: connection.db, may_block: true },
+            None => Caller { client: NO_CLIENT, db: 0, may_block: false },
+        }
+    }
+
+    /// Removes a key.
+    pub(super) fn delete(&mut self, db: u32, name: &[u8]) -> bool {
+        let key = Key { db, name };
+        let Some(value) = self.keys.take(key) else { return false };
+        let lost = Lost::of(&value);
+        self.step(|machine, turn| {
+            machine.unlinked(turn, key, Some(lost));
+            machine.drain_some(turn);
+        });
+        true
+    }
+
+    /// Does all that is due by now, unless the server is frozen.
+    pub(super) fn catch_up(&mut self) {
+        if self.is_frozen {
+            self.alarm = None;
+            return;
+        }
+        let mut progress = Progress::More;
+        while progress == Progress::More {
+            while let Some(waiter) = self.undelivered.pop_front() {
+                self.step(|machine, turn| machine.undelivered(turn, waiter));
+            }
+            self.step(|machine, turn| progress = machine.tick(turn, Gate::Open, AT_ONCE));
+        }
+        let next = self.machine.next_alarm(self.now(), Gate::Open);
+        let next = next.and_then(|at| self.began.at.checked_add(Duration::from_micros(at.0)));
+        let now = Instant::now();
+        self.alarm = match next {
+            // What is due is done: a second look may wait.
+            Some(at) if at <= now => self.alarm.filter(|at| *at > now).or(Some(now + SECOND_LOOK)),
+            later => later,
+        };
+    }
+
+    /// When [`State::catch_up`] has something to do.
+    pub(super) fn alarm(&self) -> Option<Instant> {
+        self.alarm
+    }
+
+    /// Runs the machine outside of commands.
+    pub(super) fn step(&mut self, run: impl FnOnce(&mut Machine, &mut Turn<'_>)) {
+        self.step_of(Caller::NONE, run);
+    }
+
+    /// Runs the machine and carries out the effects. Returns the answer; None: the caller is blocked, or there is none.
+    pub(super) fn step_of(
+        &mut self,
+        caller: Caller,
+        run: impl FnOnce(&mut Machine, &mut Turn<'_>),
+    ) -> Option<Outcome> {
+        let now = self.now();
+        let mut fx = std::mem::take(&mut self.effects);
+        fx.clear();
+        self.machine.observe(now.mono, false);
+        self.machine.set_gate(Gate::Open);
+        run(&mut self.machine, &mut Turn { keys: &mut self.keys, now, caller, fx: &mut fx });
+        self.perform(caller.client, &mut fx);
+        let reply = fx.reply.take();
+        self.effects = fx;
+        reply
+    }
+
+    pub(super) fn now(&self) -> Now {
+        let elapsed = micros(Instant::now().saturating_duration_since(self.began.at));
+        Now {
+            mono: dlock_core::time::Instant(elapsed),
+            wall_us: self.began.wall_us.saturating_add(elapsed),
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

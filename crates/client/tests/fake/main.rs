@@ -1,0 +1,46 @@
+//! The server for unit tests, under a clock that only the test moves.
+// A test stops where it cannot go on.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+mod example;
+mod faults;
+mod time;
+
+use std::time::Duration;
+
+use dlock_client::Client;
+use dlock_client::testing::FakeServer;
+
+/// The guide shows a test that runs.
+#[test]
+fn the_example_of_the_guide_is_tested() {
+    let guide = include_str!("../../../../docs/client.md");
+    assert!(guide.contains(include_str!("example.rs")), "docs/client.md does not show example.rs");
+}
+
+/// The client of a new server.
+async fn start() -> (FakeServer, Client) {
+    let server = FakeServer::start();
+    let client = server.client().await.unwrap();
+    (server, client)
+}
+
+/// Lets other tasks run, and time pass, until `condition` holds.
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = tokio::time::Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_mins(1), "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The waiters of a key of any family of locks.
+fn waiters(server: &FakeServer, key: &str) -> usize {
+    let count = |family: &str| {
+        let reply = server.command(&[&format!("{family}.WAITERS"), key]);
+        let text = String::from_utf8_lossy(&reply).into_owned();
+        let count = text.strip_prefix('*').and_then(|rest| rest.split_once('\r'));
+        count.map_or(0, |(count, _)| count.parse().unwrap())
+    };
+    ["DLOCK", "DFAIR", "DRW"].into_iter().map(count).sum()
+}
