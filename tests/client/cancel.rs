@@ -3,9 +3,14 @@
 use std::{pin::pin, task::Poll, time::Duration};
 
 use dlock_client::{Client, QuorumLock, Wait};
-use dlock_testing::Server;
 
-use crate::support::{number, start, until, within};
+use crate::places::Place;
+use crate::support::{number, start_on, until, within};
+
+on_both! {
+    a_call_that_is_dropped_at_any_of_its_awaits_leaves_nothing,
+    ten_thousand_tasks_that_are_aborted_leave_nothing,
+}
 
 /// Polls a call at most `times` times, then drops it. None: it was not done by then.
 async fn polled<F: Future>(times: usize, call: F) -> Option<F::Output> {
@@ -76,12 +81,11 @@ async fn come_and_go(client: Client, kind: &str) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_is_dropped_at_any_of_its_awaits_leaves_nothing() {
+async fn a_call_that_is_dropped_at_any_of_its_awaits_leaves_nothing<P: Place>() {
     let mut tests = Vec::new();
     for kind in KINDS {
         tests.push(tokio::spawn(async move {
-            let (server, client) = start().await;
+            let (server, client) = start_on::<P>().await;
             let mut most = 0;
             for contended in [false, true] {
                 for times in 1..=14 {
@@ -119,10 +123,9 @@ async fn hold(client: &Client, kind: &str) -> Box<dyn std::any::Any + Send> {
 }
 
 /// A program that stops working all at once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_tasks_that_are_aborted_leave_nothing() {
+async fn ten_thousand_tasks_that_are_aborted_leave_nothing<P: Place>() {
     const TASKS: usize = 10_000;
-    let (server, client) = start().await;
+    let (server, client) = start_on::<P>().await;
     let holder = client.lock("k").acquire().await.unwrap();
     let mut tasks = Vec::new();
     for n in 0..TASKS {
@@ -136,7 +139,7 @@ async fn ten_thousand_tasks_that_are_aborted_leave_nothing() {
             std::future::pending::<()>().await;
         }));
     }
-    let waiters = |server: &Server| number(&server.cmd(&["DLOCK.INFO", "k"]), "waiters");
+    let waiters = |server: &P| number(&server.cmd(&["DLOCK.INFO", "k"]), "waiters");
     // Some are waiting, some hold, some have not sent their request yet.
     until("half to wait", || waiters(&server) > 3_000).await;
     for task in &tasks {

@@ -2,12 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_client::{Client, ErrorKind, Latch};
-use dlock_testing::{Reply as _, SOON, Server};
+use dlock_client::{ErrorKind, Latch};
+use dlock_testing::{Reply as _, SOON};
 
-use crate::support::{number, start, until, within};
+use crate::places::Place;
+use crate::support::{number, start_on, until, within};
 
-fn waiters(server: &Server) -> i64 {
+on_both! {
+    a_latch_opens_for_all,
+    a_latch_that_ends_closed_is_broken,
+    a_wait_for_a_latch_blocks_no_other_call,
+}
+
+fn waiters(server: &impl Place) -> i64 {
     number(&server.cmd(&["DLATCH.INFO", "k"]), "waiters")
 }
 
@@ -16,9 +23,8 @@ fn waiting(latch: &Latch) -> tokio::task::JoinHandle<Result<(), dlock_client::Er
     tokio::spawn(async move { latch.wait().await })
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latch_opens_for_all() {
-    let (server, client) = start().await;
+async fn a_latch_opens_for_all<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let latch = client.latch("k");
     within("an open latch", latch.wait()).await.unwrap();
     assert!(latch.init(3).await.unwrap());
@@ -44,9 +50,8 @@ async fn a_latch_opens_for_all() {
     server.left_over_check();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latch_that_ends_closed_is_broken() {
-    let (server, client) = start().await;
+async fn a_latch_that_ends_closed_is_broken<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let latch = client.latch("k");
     latch.init(1).await.unwrap();
     let waiter = waiting(&latch);
@@ -62,16 +67,15 @@ async fn a_latch_that_ends_closed_is_broken() {
 }
 
 /// A blocked call occupies its connection: no other call may queue behind it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_for_a_latch_blocks_no_other_call() {
-    let (server, client) = start().await;
+async fn a_wait_for_a_latch_blocks_no_other_call<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let latch = client.latch("k");
     latch.init(1).await.unwrap();
     let waiter = waiting(&latch);
     until("the waiter", || waiters(&server) == 1).await;
     let guard = within("an acquire", client.lock("l").acquire()).await.unwrap();
     within("a release", guard.release()).await.unwrap();
-    let other = Client::connect(&server.url()).await.unwrap();
+    let other = server.client().await;
     other.latch("k").count_down(1).await.unwrap();
     within("the waiter", waiter).await.unwrap().unwrap();
     server.left_over_check();

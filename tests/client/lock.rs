@@ -8,15 +8,31 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock_client::{Client, ErrorKind, Lost, Released};
+use dlock_client::{ErrorKind, Lost, Released};
 use dlock_testing::{Dice, Reply as _, SOON, args};
 
-use crate::support::{Variant, start, until, within};
+use crate::places::Place;
+use crate::support::{Variant, start, start_on, until, within};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_is_taken_and_given_back() {
-    let (server, client) = start().await;
-    let other = Client::connect(&server.url()).await.unwrap();
+on_both! {
+    a_lock_is_taken_and_given_back,
+    waiters_are_served_in_order,
+    a_wait_with_a_limit_ends_by_it,
+    a_cancelled_wait_leaves_no_place,
+    a_cancel_at_any_moment_leaves_nothing,
+    a_named_owner_that_gives_up_and_asks_again_is_served,
+    a_dropped_guard_is_released_in_the_background,
+    with_works_under_the_lock_and_is_cancelled_when_it_is_lost,
+    an_owner_by_name_re_enters,
+    a_named_owner_re_enters_an_announced_grant,
+    an_inner_guard_that_expired_gives_back_its_own_count_only,
+    the_release_of_a_lost_hold_says_so,
+    a_cycle_is_refused_and_a_place_is_taken_over,
+}
+
+async fn a_lock_is_taken_and_given_back<P: Place>() {
+    let (server, client) = start_on::<P>().await;
+    let other = server.client().await;
     for variant in Variant::ALL {
         println!("{variant:?}");
         let lock = variant.lock(&client, "k").label("of a test");
@@ -48,9 +64,8 @@ async fn a_lock_is_taken_and_given_back() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_are_served_in_order() {
-    let (server, client) = start().await;
+async fn waiters_are_served_in_order<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for variant in Variant::ALL {
         let lock = variant.lock(&client, "k");
         let guard = lock.acquire().await.unwrap();
@@ -76,9 +91,8 @@ async fn waiters_are_served_in_order() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_with_a_limit_ends_by_it() {
-    let (server, client) = start().await;
+async fn a_wait_with_a_limit_ends_by_it<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for variant in Variant::ALL {
         let lock = variant.lock(&client, "k");
         let guard = lock.acquire_timeout(SOON).await.unwrap().unwrap();
@@ -103,9 +117,8 @@ async fn a_wait_with_a_limit_ends_by_it() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancelled_wait_leaves_no_place() {
-    let (server, client) = start().await;
+async fn a_cancelled_wait_leaves_no_place<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for variant in Variant::ALL {
         let lock = variant.lock(&client, "k");
         let guard = lock.acquire().await.unwrap();
@@ -127,9 +140,8 @@ async fn a_cancelled_wait_leaves_no_place() {
 }
 
 /// At any moment: before the request is sent, while it is in flight, after the grant and before the task sees it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancel_at_any_moment_leaves_nothing() {
-    let (server, client) = start().await;
+async fn a_cancel_at_any_moment_leaves_nothing<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let mut dice = Dice::seeded(11);
     for variant in Variant::ALL {
         println!("{variant:?}");
@@ -162,9 +174,8 @@ async fn a_cancel_at_any_moment_leaves_nothing() {
 }
 
 /// A task that gives up and at once requests again under the same name must not be removed by its own cancel.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_named_owner_that_gives_up_and_asks_again_is_served() {
-    let (server, client) = start().await;
+async fn a_named_owner_that_gives_up_and_asks_again_is_served<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let mut dice = Dice::seeded(12);
     for variant in Variant::ALL {
         println!("{variant:?}");
@@ -195,9 +206,8 @@ async fn a_named_owner_that_gives_up_and_asks_again_is_served() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dropped_guard_is_released_in_the_background() {
-    let (server, client) = start().await;
+async fn a_dropped_guard_is_released_in_the_background<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for variant in Variant::ALL {
         let lock = variant.lock(&client, "k");
         drop(lock.acquire().await.unwrap());
@@ -226,9 +236,8 @@ async fn a_dropped_guard_is_released_in_the_background() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_works_under_the_lock_and_is_cancelled_when_it_is_lost() {
-    let (server, client) = start().await;
+async fn with_works_under_the_lock_and_is_cancelled_when_it_is_lost<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for variant in Variant::ALL {
         let lock = variant.lock(&client, "k");
         let done = lock.with(async |hold| {
@@ -260,10 +269,9 @@ async fn with_works_under_the_lock_and_is_cancelled_when_it_is_lost() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_by_name_re_enters() {
-    let (server, client) = start().await;
-    let other = Client::connect(&server.url()).await.unwrap();
+async fn an_owner_by_name_re_enters<P: Place>() {
+    let (server, client) = start_on::<P>().await;
+    let other = server.client().await;
     for variant in Variant::ALL {
         let lock = variant.lock(&client, "k").owner("me");
         let first = lock.acquire().await.unwrap();
@@ -280,9 +288,8 @@ async fn an_owner_by_name_re_enters() {
 
 /// Also directly after a grant by message: the next acquire of the same owner is a second count, not the claim of the
 /// first one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_named_owner_re_enters_an_announced_grant() {
-    let (server, client) = start().await;
+async fn a_named_owner_re_enters_an_announced_grant<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for variant in Variant::ALL {
         let lock = variant.lock(&client, "k").owner("me");
         let busy = variant.lock(&client, "k");
@@ -306,9 +313,8 @@ async fn a_named_owner_re_enters_an_announced_grant() {
 }
 
 /// A guard releases once, whatever happened to its hold: the other guards of its owner keep theirs.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_inner_guard_that_expired_gives_back_its_own_count_only() {
-    let (server, client) = start().await;
+async fn an_inner_guard_that_expired_gives_back_its_own_count_only<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for variant in Variant::ALL {
         for by_hand in [true, false] {
             let lock = variant.lock(&client, "k").owner("me");
@@ -331,9 +337,8 @@ async fn an_inner_guard_that_expired_gives_back_its_own_count_only() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_release_of_a_lost_hold_says_so() {
-    let (server, client) = start().await;
+async fn the_release_of_a_lost_hold_says_so<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for variant in Variant::ALL {
         let lock = variant.lock(&client, "k");
         let guard = lock.acquire().await.unwrap();
@@ -352,9 +357,8 @@ async fn the_release_of_a_lost_hold_says_so() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cycle_is_refused_and_a_place_is_taken_over() {
-    let (server, client) = start().await;
+async fn a_cycle_is_refused_and_a_place_is_taken_over<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for variant in Variant::ALL {
         let lock = |key: &str, owner: &str| variant.lock(&client, key).owner(owner);
         let a = lock("k1", "a").acquire().await.unwrap();

@@ -8,6 +8,9 @@
     clippy::unwrap_used
 )]
 
+#[macro_use]
+mod places;
+
 mod bindings;
 mod blocking;
 mod cancel;

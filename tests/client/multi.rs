@@ -8,19 +8,30 @@ use std::{
 use dlock_client::{Client, ErrorKind, Lost, MultiLock, Released};
 use dlock_testing::{Dice, Proxy, Reply as _, SOON, Server};
 
-use crate::support::{number, start, until, within};
+use crate::places::Place;
+use crate::support::{number, start_on, until, within};
 
-fn waiters(server: &Server, key: &str) -> i64 {
+on_both! {
+    all_keys_or_none,
+    several_are_renewed_together_or_lost,
+    a_cancelled_wait_for_several_leaves_nothing,
+    a_long_wait_does_not_eat_the_lease,
+    opposite_orders_do_not_block_each_other,
+    any_one_of_several,
+    bad_keys_are_refused_before_anything_is_sent,
+    a_guard_of_a_named_owner_gives_back_its_own,
+}
+
+fn waiters(server: &impl Place, key: &str) -> i64 {
     number(&server.cmd(&["DLOCK.INFO", key]), "waiters")
 }
 
-fn is_free(server: &Server, key: &str) -> bool {
+fn is_free(server: &impl Place, key: &str) -> bool {
     server.cmd(&["DLOCK.INFO", key]).is_null()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_keys_or_none() {
-    let (server, client) = start().await;
+async fn all_keys_or_none<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let both = client.multi_lock(["a", "b"]);
     let guard = both.try_acquire().await.unwrap().unwrap();
     for (key, token) in [("a", guard.tokens()[0]), ("b", guard.tokens()[1])] {
@@ -52,9 +63,8 @@ async fn all_keys_or_none() {
     server.left_over_check();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_are_renewed_together_or_lost() {
-    let (server, client) = start().await;
+async fn several_are_renewed_together_or_lost<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let lease = Duration::from_secs(5);
     let both = client.multi_lock(["a", "b"]).lease(lease);
     let guard = both.try_acquire().await.unwrap().unwrap();
@@ -77,9 +87,8 @@ async fn several_are_renewed_together_or_lost() {
     server.left_over_check();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancelled_wait_for_several_leaves_nothing() {
-    let (server, client) = start().await;
+async fn a_cancelled_wait_for_several_leaves_nothing<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let mut dice = Dice::seeded(14);
     let both = client.multi_lock(["a", "b"]);
     let any = client.any_lock(["a", "b"]);
@@ -106,9 +115,8 @@ async fn a_cancelled_wait_for_several_leaves_nothing() {
 }
 
 /// Longer than the lease that begins with the grant.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_wait_does_not_eat_the_lease() {
-    let (server, client) = start().await;
+async fn a_long_wait_does_not_eat_the_lease<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let lease = Duration::from_secs(3);
     let holder = client.lock("a").acquire().await.unwrap();
     let wait = |lock: MultiLock| tokio::spawn(async move { lock.acquire().await.unwrap() });
@@ -123,9 +131,8 @@ async fn a_long_wait_does_not_eat_the_lease() {
     server.left_over_check();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn opposite_orders_do_not_block_each_other() {
-    let (server, client) = start().await;
+async fn opposite_orders_do_not_block_each_other<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let orders = [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]];
     let tasks: Vec<_> = (0..9)
         .map(|n| {
@@ -143,9 +150,8 @@ async fn opposite_orders_do_not_block_each_other() {
     server.left_over_check();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn any_one_of_several() {
-    let (server, client) = start().await;
+async fn any_one_of_several<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let any = client.striped_lock("stock", 3);
     let mut guards = Vec::new();
     for _ in 0..3 {
@@ -173,9 +179,8 @@ async fn any_one_of_several() {
     server.left_over_check();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_keys_are_refused_before_anything_is_sent() {
-    let (server, client) = start().await;
+async fn bad_keys_are_refused_before_anything_is_sent<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let none: [&str; 0] = [];
     for keys in [&none[..], &["a", ""], &["a", "b", "a"]] {
         let error = client.multi_lock(keys).try_acquire().await.unwrap_err();
@@ -187,9 +192,8 @@ async fn bad_keys_are_refused_before_anything_is_sent() {
 }
 
 /// A guard releases its own grant, not later grants to its owner.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_guard_of_a_named_owner_gives_back_its_own() {
-    let (server, client) = start().await;
+async fn a_guard_of_a_named_owner_gives_back_its_own<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let both = client.multi_lock(["a", "b"]).owner("me");
     for drops in [false, true] {
         let before = both.try_acquire().await.unwrap().unwrap();

@@ -5,11 +5,16 @@ use std::{sync::Arc, time::Duration};
 use dlock_client::{Client, ErrorKind, Lost, Wait};
 use dlock_testing::{Fault, Proxy, Reply as _, SOON, Server, args};
 
-use crate::support::{Variant, for_each_variant, number, quick, start, until, within};
+use crate::places::Place;
+use crate::support::{Variant, for_each_variant, number, quick, start_on, until, within};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_of_its_own_is_not_renewed() {
-    let (server, client) = start().await;
+on_both! {
+    a_lease_of_its_own_is_not_renewed,
+    private_connections_have_a_limit,
+}
+
+async fn a_lease_of_its_own_is_not_renewed<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for variant in Variant::ALL {
         let lease = Duration::from_millis(1_500);
         let guard = variant.lock(&client, "k").lease(lease).acquire().await.unwrap();
@@ -205,11 +210,10 @@ async fn a_grant_counts_when_the_replicas_have_it() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn private_connections_have_a_limit() {
-    let server = Server::start();
+async fn private_connections_have_a_limit<P: Place>() {
+    let server = P::new();
     let builder = Client::builder().wait(Wait::Blocking).private_connections(3);
-    let client = builder.connect(&server.url()).await.unwrap();
+    let client = server.connect(builder).await;
     let lock = client.lock("k");
     let guard = lock.acquire().await.unwrap();
     let waiting: Vec<_> = (0..3)

@@ -9,20 +9,30 @@ use std::{
 };
 
 use dlock_client::{Client, ErrorKind, Lock, Lost, Released, Wait};
-use dlock_testing::{Reply as _, Server};
+use dlock_testing::Reply as _;
 
-use crate::support::{WAITS, number, start, until, within};
+use crate::places::Place;
+use crate::support::{WAITS, number, start_on, until, within};
+
+on_both! {
+    readers_share_and_a_writer_does_not,
+    an_owner_goes_up_and_down,
+    a_cancelled_writer_lets_the_readers_pass,
+    a_break_loses_all_holds,
+    writers_are_alone_under_load,
+    the_modes_of_one_owner_are_told_apart,
+}
 
 fn both(client: &Client, wait: Wait) -> (Lock, Lock) {
     let lock = client.rw_lock("k");
     (lock.read().wait(wait), lock.write().wait(wait))
 }
 
-fn waiters(server: &Server) -> i64 {
+fn waiters(server: &impl Place) -> i64 {
     number(&server.cmd(&["DRW.INFO", "k"]), "waiters")
 }
 
-fn is_free(server: &Server) -> bool {
+fn is_free(server: &impl Place) -> bool {
     server.cmd(&["DRW.INFO", "k"]).is_null()
 }
 
@@ -31,9 +41,8 @@ fn waiting(lock: &Lock) -> tokio::task::JoinHandle<dlock_client::Guard> {
     tokio::spawn(async move { lock.acquire().await.unwrap() })
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_share_and_a_writer_does_not() {
-    let (server, client) = start().await;
+async fn readers_share_and_a_writer_does_not<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for wait in WAITS {
         let (read, write) = both(&client, wait);
         let one = read.acquire().await.unwrap();
@@ -66,9 +75,8 @@ async fn readers_share_and_a_writer_does_not() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_goes_up_and_down() {
-    let (server, client) = start().await;
+async fn an_owner_goes_up_and_down<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for wait in WAITS {
         let (read, write) = both(&client, wait);
         let (mine, my_write) = (read.clone().owner("me"), write.clone().owner("me"));
@@ -96,9 +104,8 @@ async fn an_owner_goes_up_and_down() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancelled_writer_lets_the_readers_pass() {
-    let (server, client) = start().await;
+async fn a_cancelled_writer_lets_the_readers_pass<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for wait in WAITS {
         let (read, write) = both(&client, wait);
         let reading = read.acquire().await.unwrap();
@@ -114,9 +121,8 @@ async fn a_cancelled_writer_lets_the_readers_pass() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_break_loses_all_holds() {
-    let (server, client) = start().await;
+async fn a_break_loses_all_holds<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for wait in WAITS {
         let (read, write) = both(&client, wait);
         let holds = [read.acquire().await.unwrap(), read.acquire().await.unwrap()];
@@ -131,9 +137,8 @@ async fn a_break_loses_all_holds() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_are_alone_under_load() {
-    let (server, client) = start().await;
+async fn writers_are_alone_under_load<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for wait in WAITS {
         let (read, write) = both(&client, wait);
         // Readers count up, a writer subtracts a thousand.
@@ -163,9 +168,8 @@ async fn writers_are_alone_under_load() {
 }
 
 /// A message about an owner's wait for reading does not apply to its wait for writing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_modes_of_one_owner_are_told_apart() {
-    let (server, client) = start().await;
+async fn the_modes_of_one_owner_are_told_apart<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for wait in WAITS {
         let (read, write) = both(&client, wait);
         let holder = write.acquire().await.unwrap();

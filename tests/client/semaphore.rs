@@ -9,11 +9,21 @@ use std::{
 };
 
 use dlock_client::{ErrorKind, Lost, Permit, Released, Semaphore};
-use dlock_testing::{Dice, Reply as _, Server};
+use dlock_testing::{Dice, Reply as _};
 
-use crate::support::{WAITS, number, start, until, within};
+use crate::places::Place;
+use crate::support::{WAITS, number, start_on, until, within};
 
-fn waiters(server: &Server) -> i64 {
+on_both! {
+    permits_are_leased_and_given_back,
+    a_semaphore_with_a_limit_makes_itself,
+    permits_without_an_owner_are_counted,
+    a_cancel_at_any_moment_leaves_no_permit,
+    never_more_permits_than_there_are,
+    one_owner_has_several_permits,
+}
+
+fn waiters(server: &impl Place) -> i64 {
     number(&server.cmd(&["DSEM.INFO", "k"]), "waiters")
 }
 
@@ -22,9 +32,8 @@ fn waiting(semaphore: &Semaphore) -> tokio::task::JoinHandle<Permit> {
     tokio::spawn(async move { semaphore.acquire().await.unwrap() })
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_are_leased_and_given_back() {
-    let (server, client) = start().await;
+async fn permits_are_leased_and_given_back<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for wait in WAITS {
         let semaphore = client.semaphore("k").wait(wait);
         assert!(semaphore.init(3).await.unwrap());
@@ -59,9 +68,8 @@ async fn permits_are_leased_and_given_back() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_semaphore_with_a_limit_makes_itself() {
-    let (server, client) = start().await;
+async fn a_semaphore_with_a_limit_makes_itself<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for wait in WAITS {
         let semaphore = client.semaphore("k").wait(wait).limit(2);
         let permits = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
@@ -85,9 +93,8 @@ async fn a_semaphore_with_a_limit_makes_itself() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_without_an_owner_are_counted() {
-    let (server, client) = start().await;
+async fn permits_without_an_owner_are_counted<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let semaphore = client.semaphore("k");
     assert!(semaphore.init(4).await.unwrap());
     assert!(semaphore.take(3).await.unwrap());
@@ -113,9 +120,8 @@ async fn permits_without_an_owner_are_counted() {
     server.left_over_check();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancel_at_any_moment_leaves_no_permit() {
-    let (server, client) = start().await;
+async fn a_cancel_at_any_moment_leaves_no_permit<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let mut dice = Dice::seeded(13);
     for wait in WAITS {
         let semaphore = client.semaphore("k").wait(wait).limit(1);
@@ -136,10 +142,9 @@ async fn a_cancel_at_any_moment_leaves_no_permit() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn never_more_permits_than_there_are() {
+async fn never_more_permits_than_there_are<P: Place>() {
     const LIMIT: usize = 3;
-    let (server, client) = start().await;
+    let (server, client) = start_on::<P>().await;
     for wait in WAITS {
         let semaphore = client.semaphore("k").wait(wait).limit(u32::try_from(LIMIT).unwrap());
         let inside = Arc::new(AtomicUsize::new(0));
@@ -165,9 +170,8 @@ async fn never_more_permits_than_there_are() {
 }
 
 /// Two tasks of one owner, one after the other: two permits, not one that both release.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_owner_has_several_permits() {
-    let (server, client) = start().await;
+async fn one_owner_has_several_permits<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     for wait in WAITS {
         let semaphore = client.semaphore("k").wait(wait).limit(2);
         let holders = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];

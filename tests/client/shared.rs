@@ -5,22 +5,27 @@ use std::time::Duration;
 use dlock_client::{Lost, Wait};
 use dlock_testing::{Cut, Proxy, Server};
 
-use crate::support::{number, quick, start, until, within};
+use crate::places::Place;
+use crate::support::{number, quick, start_on, until, within};
+
+on_both! {
+    a_second_acquire_with_a_shorter_lease_does_not_shorten_the_hold,
+    the_same_with_several_locks,
+}
 
 const LONG: Duration = Duration::from_hours(1);
 const SHORT: Duration = Duration::from_mins(1);
 /// What a bound hold has left when its connection is lost.
 const REST: Duration = Duration::from_millis(100);
 
-fn left(server: &Server) -> Duration {
+fn left(server: &impl Place) -> Duration {
     let ms = number(&server.cmd(&["DLOCK.INFO", "k"]), "ttl-ms");
     Duration::from_millis(ms.try_into().unwrap())
 }
 
 /// A grant that is bound after a wait on a dedicated connection is renewed at once, and a renewal sets the end for all.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_acquire_with_a_shorter_lease_does_not_shorten_the_hold() {
-    let (server, client) = start().await;
+async fn a_second_acquire_with_a_shorter_lease_does_not_shorten_the_hold<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let lock = client.lock("k").owner("o");
     let long = lock.clone().lease(LONG).acquire().await.unwrap();
     let short = lock.lease(SHORT).bind(LONG).wait(Wait::Blocking).acquire().await.unwrap();
@@ -33,9 +38,8 @@ async fn a_second_acquire_with_a_shorter_lease_does_not_shorten_the_hold() {
     server.left_over_check();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_with_several_locks() {
-    let (server, client) = start().await;
+async fn the_same_with_several_locks<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let long = client.lock("k").owner("o").lease(LONG).acquire().await.unwrap();
     let both = client.multi_lock(["k", "l"]).owner("o").lease(SHORT).bind(LONG);
     let short = both.acquire().await.unwrap();

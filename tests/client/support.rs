@@ -6,6 +6,8 @@ use dlock_client::{Client, ClientBuilder, Lock, Wait};
 use dlock_testing::{Reply as _, Server};
 use redis::Value;
 
+use crate::places::Place;
+
 /// Maximum time of a call through restarts and failovers, on the slowest machine. A longer wait is a hang.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -46,10 +48,15 @@ pub fn quick() -> ClientBuilder {
         .queue(Duration::from_secs(2))
 }
 
-/// A server, and a client connected straight to it.
+/// A real server, and a client connected straight to it.
 pub async fn start() -> (Server, Client) {
-    let server = Server::start();
-    let client = Client::connect(&server.url()).await.unwrap();
+    start_on().await
+}
+
+/// The same on a server of either kind.
+pub async fn start_on<P: Place>() -> (P, Client) {
+    let server = P::new();
+    let client = server.client().await;
     (server, client)
 }
 
@@ -87,20 +94,20 @@ impl Variant {
         format!("{}.{verb}", self.family())
     }
 
-    pub fn info(self, server: &Server, key: &str) -> Value {
+    pub fn info(self, server: &impl Place, key: &str) -> Value {
         server.cmd(&[&self.command("INFO"), key])
     }
 
-    pub fn is_free(self, server: &Server, key: &str) -> bool {
+    pub fn is_free(self, server: &impl Place, key: &str) -> bool {
         self.info(server, key).is_null()
     }
 
     /// The count of the hold; 0: the lock is free.
-    pub fn holds(self, server: &Server, key: &str) -> i64 {
+    pub fn holds(self, server: &impl Place, key: &str) -> i64 {
         number(&self.info(server, key), "holds")
     }
 
-    pub fn waiters(self, server: &Server, key: &str) -> i64 {
+    pub fn waiters(self, server: &impl Place, key: &str) -> i64 {
         number(&self.info(server, key), "waiters")
     }
 }
