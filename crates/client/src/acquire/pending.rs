@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dlock_wire::names::KEYS_MAX;
+use dlock_wire::names::{KEYS_MAX, PERMITS_MAX};
 use dlock_wire::reply::quote;
 use redis::Value;
 use tokio::time::Instant;
 
+use super::Handle;
 use crate::clock::Moment;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
@@ -46,6 +47,16 @@ impl Target {
             Self::Permit { .. } | Self::All | Self::Any => Family::Lock,
         }
     }
+
+    pub(super) fn check(self) -> Result<(), Error> {
+        let Self::Permit { count, limit } = self else { return Ok(()) };
+        for (name, permits) in [("count", count), ("limit", limit.unwrap_or(1))] {
+            if permits == 0 || permits > PERMITS_MAX {
+                return Err(Error::invalid(format!("{name} must be 1 to {PERMITS_MAX}")));
+            }
+        }
+        Ok(())
+    }
 }
 
 #[derive(Clone)]
@@ -57,6 +68,10 @@ pub(crate) enum Keys {
 impl Keys {
     pub(crate) fn one(key: &[u8]) -> Self {
         Self::One(key.into())
+    }
+
+    pub(crate) fn several<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> Self {
+        Self::Several(keys.into_iter().map(|key| key.as_ref().to_vec()).collect())
     }
 
     /// The key that tells the server.
@@ -76,7 +91,7 @@ impl Keys {
         several.iter().skip(1).map(Vec::as_slice)
     }
 
-    pub(crate) fn all(&self) -> Vec<&[u8]> {
+    pub(super) fn all(&self) -> Vec<&[u8]> {
         match self {
             Self::One(key) => vec![key],
             Self::Several(keys) => keys.iter().map(Vec::as_slice).collect(),
@@ -148,10 +163,11 @@ pub(super) enum WaitRequest {
 }
 
 impl PendingAcquire {
-    pub(super) fn new(core: &Arc<Core>, target: Target, keys: &Keys, options: &Options) -> Self {
+    pub(super) fn new(handle: &Handle) -> Self {
+        let Handle { core, target, keys, options } = handle;
         Self {
             core: core.clone(),
-            target,
+            target: *target,
             keys: keys.clone(),
             owner: options.owner(),
             own_name: options.owner.is_none(),
