@@ -293,7 +293,7 @@ impl Admin {
     }
 
     async fn call(&self, key: &[u8], id: CommandId, request: &Request<'_>) -> Result<Value, Error> {
-        self.core.routes.call(key, id, request, self.core.ctx.retry_until()).await
+        self.core.routes.call(key, id, request).await
     }
 
     /// Asks in the name of one family after the other. The commands of the others say WRONGTYPE; for a key that is not

@@ -52,18 +52,17 @@ enum TryFailure {
 }
 
 impl Routes {
-    /// Asks the server that has `key`, until there is an answer or the time is over.
+    /// Asks the server that has `key`, for as long as requests without a timeout are tried.
     pub(crate) async fn call(
         &self,
         key: &[u8],
         id: CommandId,
         request: &Request<'_>,
-        until: Instant,
     ) -> Result<Value, Error> {
-        self.send(key, &command(id, request), until).await
+        self.send(key, &command(id, request), self.ctx.retry_until()).await
     }
 
-    /// As [`Routes::call`], with the command already written, or with a draft of it.
+    /// Asks the server that has `key`, until there is an answer or the time is over.
     pub(crate) async fn send<'a>(
         &self,
         key: &[u8],

@@ -93,14 +93,7 @@ impl Latch {
     }
 
     /// As [`wait`](Latch::wait), but at most for `time`. False: it is still closed.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait`](Latch::wait).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping this future ends the wait.
+    #[doc = errors_as!("[`wait`](Latch::wait)")]
     pub async fn wait_timeout(&self, time: Duration) -> Result<bool, Error> {
         self.await_open(Deadline::after(time)).await
     }
@@ -128,10 +121,7 @@ impl Latch {
     }
 
     async fn call(&self, verb: LatchVerb, request: &Request<'_>) -> Result<Value, Error> {
-        self.core
-            .routes
-            .call(&self.key, CommandId::Latch(verb), request, self.core.ctx.retry_until())
-            .await
+        self.core.routes.call(&self.key, CommandId::Latch(verb), request).await
     }
 }
 

@@ -113,10 +113,7 @@ impl Lock {
         let Handle { core, target, keys, .. } = &self.handle;
         let key = keys.first();
         let request = Request::Check { key, token };
-        core.routes
-            .call(key, target.family().check(), &request, core.ctx.retry_until())
-            .await
-            .map(drop)
+        core.routes.call(key, target.family().check(), &request).await.map(drop)
     }
 }
 

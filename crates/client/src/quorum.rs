@@ -142,14 +142,10 @@ impl QuorumLock {
     }
 
     /// Tries until it has the lock.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire`](QuorumLock::try_acquire): it does not wait for servers to come back.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`try_acquire`](QuorumLock::try_acquire).
+    #[doc = errors_as!(
+        "[`try_acquire`](QuorumLock::try_acquire)",
+        ": it does not wait for servers to come back"
+    )]
     pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
         loop {
             // None would mean that "never" has come.

@@ -130,14 +130,7 @@ impl Semaphore {
     }
 
     /// As [`take`](Semaphore::take), but waits at most `time`, on a dedicated connection.
-    ///
-    /// # Errors
-    ///
-    /// As [`take`](Semaphore::take), and [`Busy`](crate::ErrorKind::Busy).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`take`](Semaphore::take).
+    #[doc = errors_as!("[`take`](Semaphore::take)", ", and [`Busy`](crate::ErrorKind::Busy)")]
     pub async fn take_timeout(&self, permits: u32, time: Duration) -> Result<bool, Error> {
         let reqid = crate::random::name();
         let take = |block_ms| {
@@ -180,7 +173,6 @@ impl Semaphore {
     }
 
     async fn call(&self, verb: SemVerb, request: &Request<'_>) -> Result<Value, Error> {
-        let core = &self.handle.core;
-        core.routes.call(self.key(), CommandId::Sem(verb), request, core.ctx.retry_until()).await
+        self.handle.core.routes.call(self.key(), CommandId::Sem(verb), request).await
     }
 }

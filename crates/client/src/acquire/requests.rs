@@ -74,7 +74,7 @@ impl PendingAcquire {
             target => target.family().cancel(),
         };
         let request = Request::Cancel { key, owner, reqid: Some(self.reqid.as_bytes()) };
-        self.core.routes.call(key, id, &request, self.core.ctx.retry_until()).await
+        self.core.routes.call(key, id, &request).await
     }
 
     /// The grant that the reply to a request says. None: nothing yet.

@@ -12,8 +12,8 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use super::attempt::{Answer, Attempt, QuorumCall, QuorumRequest, Standing, Terms};
-use crate::clock::millis;
-use crate::clock::{Moment, sleep_until};
+use crate::clock::{Moment, millis, sleep_until};
+use crate::command::command;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::gate::Cleanup;
@@ -385,7 +385,7 @@ impl Requests {
             }
         };
         let until = Instant::now() + within;
-        match core.routes.call(key, CommandId::Lock(verb), &request, until).await {
+        match core.routes.send(key, &command(CommandId::Lock(verb), &request), until).await {
             Ok(reply) => Ok(read_or_null(reply)?.map_or(Answer::No, Answer::Token)),
             Err(error) if matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Quarantine) => {
                 Ok(Answer::No)
