@@ -98,11 +98,7 @@ impl Semaphore {
     }
 
     /// Changes the number of permits by `delta`; returns the same as [`resize`](Semaphore::resize).
-    ///
-    /// # Errors
-    ///
-    /// As [`resize`](Semaphore::resize).
-    #[doc = cancel_sent!()]
+    #[doc = errors_as!("[`resize`](Semaphore::resize)")]
     pub async fn resize_by(&self, delta: i64) -> Result<i64, Error> {
         self.resize_to(ResizeTo::By(delta)).await
     }
