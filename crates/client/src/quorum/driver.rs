@@ -16,7 +16,7 @@ use crate::clock::{Moment, millis, sleep_until};
 use crate::command::command;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
-use crate::gate::Cleanup;
+use crate::gate::Counted;
 use crate::lost::Lost;
 use crate::reply::read_or_null;
 
@@ -178,7 +178,7 @@ struct Task {
 struct OpenCalls {
     calls: usize,
     /// A client that closes waits for this: none of its server's holds is left when it is dropped.
-    cleanup: Option<Cleanup>,
+    cleanup: Option<Counted>,
 }
 
 impl OpenCalls {
