@@ -240,8 +240,8 @@ impl QuorumLock {
 
     async fn attempt(&self, terms: Terms) -> Result<Attempted, Error> {
         let watched = self.lease.is_none();
-        let driver = Driver::new(&self.servers, &self.key, self.label.as_ref(), terms, watched);
-        let (orders, mut view) = driver.start()?;
+        let label = self.label.as_ref();
+        let (orders, mut view) = Driver::start(&self.servers, &self.key, label, terms, watched)?;
         let decided = view.wait_for(|view| view.standing != Standing::Pending).await;
         let Ok(decided) = decided.map(|view| view.clone()) else {
             return Err(Error::abandoned());
