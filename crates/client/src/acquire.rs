@@ -47,10 +47,10 @@ async fn attempt(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Er
     target.check()?;
     keys.check()?;
     let pending = Arc::new(PendingAcquire::new(handle));
-    lease_ms(pending.lease)?;
+    lease_ms(pending.terms.lease)?;
     let registry = &core.registry;
     let owner = &pending.owner;
-    if !pending.own_name {
+    if !pending.terms.own_name {
         // The rollback of an earlier acquire of this owner must not cancel this one with it.
         registry.waiters.rolled_back(keys.first(), owner).await;
     }

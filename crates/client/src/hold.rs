@@ -14,7 +14,7 @@ use crate::clock::{Moment, by_the_clock, sleep_until};
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::hold_ref::HoldRef;
-use crate::hold_state::{InflightRenewal, LeaseTerms, RenewalReply};
+use crate::hold_state::{InflightRenewal, RenewalReply};
 use crate::link::events::Events as _;
 use crate::lost::Lost;
 use crate::tracked::{TrackedHold, shared_lease};
@@ -90,16 +90,6 @@ impl Hold {
 
     pub(crate) fn new(core: Arc<Core>, tracked: Arc<TrackedHold>) -> Self {
         Self { core, tracked }
-    }
-
-    /// A new hold, certain until `deadline`.
-    pub(crate) fn track(
-        core: &Arc<Core>,
-        hold_ref: HoldRef,
-        terms: LeaseTerms,
-        deadline: Moment,
-    ) -> Self {
-        Self::new(core.clone(), core.registry.track(hold_ref, terms, deadline))
     }
 
     pub(crate) fn lose(&self, how: Lost) {

@@ -89,10 +89,10 @@ impl PendingAcquire {
     /// long wait, or if it is to be bound to the shared connection, it begins again. None: it has lapsed.
     async fn settle(&self, mut grant: Grant) -> Result<Option<Grant>, Error> {
         let waited = Moment::now().since(grant.sent.at);
-        if self.options.bind.is_none() && waited < self.lease / 4 {
+        if self.terms.bind.is_none() && waited < self.terms.lease / 4 {
             return Ok(Some(grant));
         }
-        if self.options.bind.is_some() && matches!(grant.hold, HoldRef::Multi { .. }) {
+        if self.terms.bind.is_some() && matches!(grant.hold, HoldRef::Multi { .. }) {
             // MRENEW binds nothing. The same request again moves the binding to the shared connection.
             match self.now().await? {
                 Some(again) => grant = again,

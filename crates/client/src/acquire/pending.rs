@@ -122,11 +122,9 @@ pub(crate) struct PendingAcquire {
     pub(super) target: Target,
     pub(super) keys: Keys,
     pub(super) owner: Arc<[u8]>,
-    /// No other task acts for this owner.
-    pub(super) own_name: bool,
     pub(super) reqid: String,
-    pub(super) lease: Duration,
-    pub(super) watched: bool,
+    /// Of the hold that it asks for.
+    pub(super) terms: LeaseTerms,
     pub(super) options: Options,
     /// Something of it may be left on the server: a waiter, or a grant whose reply was lost.
     pub(super) may_remain: AtomicBool,
@@ -170,10 +168,14 @@ impl PendingAcquire {
             target: *target,
             keys: keys.clone(),
             owner: options.owner(),
-            own_name: options.owner.is_none(),
             reqid: crate::random::name(),
-            lease: options.lease.unwrap_or(core.ctx.settings.lease),
-            watched: options.lease.is_none(),
+            terms: LeaseTerms {
+                lease: options.lease.unwrap_or(core.ctx.settings.lease),
+                watched: options.lease.is_none(),
+                bind: options.bind,
+                unclaimed: false,
+                own_name: options.owner.is_none(),
+            },
             options: options.clone(),
             may_remain: AtomicBool::new(false),
             was_sent: AtomicBool::new(false),
@@ -241,9 +243,9 @@ impl PendingAcquire {
     pub(super) async fn claim(&self, grant: Grant) -> Result<Option<Grant>, Error> {
         let Grant { hold, sent: before, .. } = grant;
         let registry = &self.core.registry;
-        let sharing = if self.own_name { Vec::new() } else { registry.holds.sharing(&hold) };
-        let lease = shared_lease(self.lease, &sharing);
-        let renewal = hold.renewal(lease, self.options.bind);
+        let sharing = if self.terms.own_name { Vec::new() } else { registry.holds.sharing(&hold) };
+        let lease = shared_lease(self.terms.lease, &sharing);
+        let renewal = hold.renewal(lease, self.terms.bind);
         let mut sent = self.sent_now();
         registry.not_after(&sharing, sent.at.after(certain(lease)));
         if matches!(hold, HoldRef::Multi { .. }) {
@@ -251,7 +253,7 @@ impl PendingAcquire {
             sent.over = before.over;
         }
         match self.core.routes.send(self.key(), &renewal, self.core.ctx.retry_until()).await {
-            Ok(_) => Ok(Some(Grant { hold, sent, lasts: self.lease, unclaimed: false })),
+            Ok(_) => Ok(Some(Grant { hold, sent, lasts: self.terms.lease, unclaimed: false })),
             Err(error) if error.kind() == ErrorKind::NotHeld => Ok(None),
             Err(error) => Err(error),
         }
@@ -259,14 +261,8 @@ impl PendingAcquire {
 
     /// The hold of a grant.
     pub(super) fn track(&self, grant: Grant) -> Hold {
-        let terms = LeaseTerms {
-            lease: self.lease,
-            watched: self.watched,
-            bind: self.options.bind,
-            unclaimed: grant.unclaimed,
-            own_name: self.own_name,
-        };
+        let terms = LeaseTerms { unclaimed: grant.unclaimed, ..self.terms };
         let deadline = grant.sent.at.after(certain(grant.lasts));
-        Hold::track(&self.core, grant.hold, terms, deadline)
+        Hold::new(self.core.clone(), self.core.registry.track(grant.hold, terms, deadline))
     }
 }
