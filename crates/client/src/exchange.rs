@@ -218,18 +218,15 @@ impl Routes {
         let redirect = redirect(&error);
         let error = Error::from(error);
         match (code.as_str(), redirect) {
-            ("MOVED", Some(to)) => {
+            ("MOVED" | "ASK", Some(to)) => {
                 let Some(to) = self.redirected(&to, server) else {
                     return Err(TryFailure::Final(error.of_a_cluster()));
                 };
+                if code == "ASK" {
+                    return self.ask(&to, call).await;
+                }
                 self.moved(call.key, &to);
                 Err(TryFailure::Elsewhere(error))
-            }
-            ("ASK", Some(to)) => {
-                let Some(to) = self.redirected(&to, server) else {
-                    return Err(TryFailure::Final(error.of_a_cluster()));
-                };
-                self.ask(&to, call).await
             }
             ("READONLY", _) => {
                 // It was made a replica: Sentinels or the cluster know the new primary.
