@@ -13,7 +13,6 @@ use tokio::runtime::Handle;
 use crate::clock::{Moment, by_the_clock, sleep_until};
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
-use crate::hold_ref::HoldRef;
 use crate::hold_state::{InflightRenewal, RenewalReply};
 use crate::link::events::Events as _;
 use crate::lost::Lost;
@@ -123,14 +122,6 @@ impl Hold {
         self.core.routes.connection(self.key())
     }
 
-    /// A renewal is about to be sent over that connection (0: unknown).
-    fn begin_renewal(&self, lease: Duration, over: u64) -> InflightRenewal {
-        let (renewal, change) = self.tracked.state().begin_renewal(Moment::now(), lease, over);
-        self.core.registry.apply(&self.tracked, change);
-        self.siblings_not_after(renewal.until());
-        renewal
-    }
-
     /// The reply to a renewal, or none.
     pub(crate) fn end_renewal(&self, renewal: InflightRenewal, reply: RenewalReply) {
         // Read before the state is locked: if the connection is lost in between, the state counts that.
@@ -171,15 +162,16 @@ impl Hold {
         self.renewal(lease, over)
     }
 
-    /// Begins a renewal over that connection.
+    /// Begins a renewal over that connection (0: unknown).
     fn renewal(&self, lease: Duration, over: u64) -> Renewal {
-        let inflight = self.begin_renewal(lease, over);
-        let terms = self.tracked.terms();
-        let requests = match &self.tracked.hold_ref {
-            hold @ HoldRef::Multi { .. } if !terms.own_name => {
-                hold.renewals_by_token(lease, terms.bind)
-            }
-            hold => vec![hold.renewal(lease, terms.bind)],
+        let (inflight, change) = self.tracked.state().begin_renewal(Moment::now(), lease, over);
+        self.core.registry.apply(&self.tracked, change);
+        self.siblings_not_after(inflight.until());
+        let (terms, hold) = (self.tracked.terms(), &self.tracked.hold_ref);
+        let requests = if terms.own_name {
+            vec![hold.renewal(lease, terms.bind)]
+        } else {
+            hold.by_token().iter().map(|hold| hold.renewal(lease, terms.bind)).collect()
         };
         Renewal { requests, inflight }
     }
