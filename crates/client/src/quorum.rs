@@ -187,10 +187,10 @@ impl QuorumLock {
             if let Some(error) = gates().find_map(|gate| gate.no_admission()) {
                 return Err(error);
             }
-            let error = match self.attempt(terms).await? {
-                Attempted::Guard(guard) => return Ok(Some(guard)),
-                Attempted::Contended => None,
-                Attempted::NoQuorum(error) => Some(error),
+            let error = match self.attempt(terms).await {
+                Ok(None) => None,
+                Err(error) if matches!(error.kind(), ErrorKind::NoQuorum { .. }) => Some(error),
+                outcome => return outcome,
             };
             let pause =
                 self.pause.1.saturating_sub(self.pause.0).mul_f64(crate::random::fraction());
@@ -238,7 +238,8 @@ impl QuorumLock {
         Ok(Terms { lease, timeout })
     }
 
-    async fn attempt(&self, terms: Terms) -> Result<Attempted, Error> {
+    /// One attempt. None: another client has the lock, or is about to.
+    async fn attempt(&self, terms: Terms) -> Result<Option<QuorumGuard>, Error> {
         let watched = self.lease.is_none();
         let label = self.label.as_ref();
         let (orders, mut view) = Driver::start(&self.servers, &self.key, label, terms, watched)?;
@@ -249,46 +250,33 @@ impl QuorumLock {
         if decided.closed {
             return Err(Error::closed());
         }
-        Ok(match decided.standing {
-            Standing::Held { token, .. } => Attempted::Guard(QuorumGuard {
-                key: self.key.clone(),
-                token,
-                wanted: self.servers.len() / 2 + 1,
-                timeout: terms.timeout,
-                orders,
-                view,
-            }),
-            Standing::Failed { why, granted } => self.failed(why, granted, decided.error),
-            // Lost in the moment in which it was granted.
-            _ => Attempted::Contended,
-        })
-    }
-
-    fn failed(&self, why: Failure, granted: usize, error: Option<Error>) -> Attempted {
         let wanted = self.servers.len() / 2 + 1;
+        let (why, granted) = match decided.standing {
+            Standing::Held { token, .. } => {
+                let (key, timeout) = (self.key.clone(), terms.timeout);
+                return Ok(Some(QuorumGuard { key, token, wanted, timeout, orders, view }));
+            }
+            Standing::Failed { why, granted } => (why, granted),
+            // Lost in the moment in which it was granted.
+            _ => return Ok(None),
+        };
         let what = match why {
-            Failure::Contended => return Attempted::Contended,
+            Failure::Contended => return Ok(None),
             Failure::Unreachable => "too few servers answered",
             Failure::TooLate => "too few servers had the token in time",
         };
         let servers = self.servers.len();
         let mut text = format!("{what}: {granted} of {servers} granted, {wanted} wanted");
-        if let Some(error) = error {
+        if let Some(error) = decided.error {
             text = format!("{text}; {error}");
         }
-        Attempted::NoQuorum(no_quorum(granted, wanted, text))
+        Err(no_quorum(granted, wanted, text))
     }
 }
 
 fn no_quorum(granted: usize, wanted: usize, text: String) -> Error {
     let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
     Error::new(ErrorKind::NoQuorum { granted: number(granted), wanted: number(wanted) }, text)
-}
-
-enum Attempted {
-    Guard(QuorumGuard),
-    Contended,
-    NoQuorum(Error),
 }
 
 impl fmt::Debug for QuorumLock {
