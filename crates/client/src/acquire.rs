@@ -19,8 +19,10 @@ use self::rollback::RollbackOnDrop;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::hold::Hold;
-use crate::registry::Registered;
+use crate::lost::Lost;
+use crate::registry::{Registered, Registry};
 use crate::settings::{Wait, lease_ms};
+use crate::tracked::TrackedHold;
 
 /// How long after its request was used up an acquire begins again.
 const SPENT: Duration = Duration::from_millis(5);
@@ -88,18 +90,21 @@ async fn attempt(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Er
         // The disconnect handler may have run before this hold was registered.
         hold.unbind(sent.at);
     }
-    catch_up(&hold, flushes, [&registered].into_iter().chain(&others));
+    catch_up(registry, &hold.tracked, flushes, [&registered].into_iter().chain(&others));
     Ok(Some(hold))
 }
 
 /// Messages that came before the registry knew the hold count, too.
 fn catch_up<'a>(
-    hold: &Hold,
+    registry: &Registry,
+    hold: &Arc<TrackedHold>,
     flushes: u64,
     mut registered: impl Iterator<Item = &'a Registered<'a>>,
 ) {
-    hold.report_flushed_since(flushes);
-    if let Some(how) = registered.find_map(|one| one.ended(&hold.tracked)) {
-        hold.report_lost(how);
+    if registry.flushes() != flushes {
+        registry.doubt(hold, Lost::Flushed);
+    }
+    if let Some(how) = registered.find_map(|one| one.ended(hold)) {
+        registry.report_lost(hold, how);
     }
 }

@@ -55,18 +55,13 @@ impl Hold {
                     return how;
                 }
                 // The client's own runtime may have ended: each task that waits looks at the clock, too.
-                let expiry = async {
-                    if Handle::try_current().is_ok() && !hold.tracked.has_ended() {
-                        sleep_until(hold.tracked.deadline()).await;
-                    } else {
-                        std::future::pending::<()>().await;
-                    }
-                };
+                let expires = Handle::try_current().is_ok() && !hold.tracked.has_ended();
+                let expiry = if expires { hold.tracked.deadline() } else { Moment::NEVER };
                 tokio::select! {
                     changed = lost.changed() => if changed.is_err() {
                         std::future::pending::<()>().await;
                     },
-                    () = expiry => {
+                    () = sleep_until(expiry) => {
                         hold.lost_now();
                     }
                 }
@@ -105,18 +100,6 @@ impl Hold {
         registry.renew_now();
     }
 
-    /// The watchdog asks the server whether it has this hold, if the database was flushed since `flushes` were counted.
-    pub(crate) fn report_flushed_since(&self, flushes: u64) {
-        if self.core.registry.flushes() != flushes {
-            self.core.registry.doubt(&self.tracked, Lost::Flushed);
-        }
-    }
-
-    /// A message said that it is lost.
-    pub(crate) fn report_lost(&self, how: Lost) {
-        self.core.registry.report_lost(&self.tracked, how);
-    }
-
     /// The shared connection to its server that is up; 0: none.
     fn connection(&self) -> u64 {
         self.core.routes.connection(self.key())
@@ -130,7 +113,7 @@ impl Hold {
         self.core.registry.apply(&self.tracked, change);
         if matches!(reply, RenewalReply::Accepted | RenewalReply::AcceptedCopy) {
             // A sibling may have been granted after this renewal was sent.
-            self.siblings_not_after(renewal.until());
+            self.core.registry.not_after(&self.siblings(), renewal.until());
         }
         if matches!(reply, RenewalReply::Unknown | RenewalReply::AcceptedCopy) {
             for sibling in self.siblings() {
@@ -145,10 +128,6 @@ impl Hold {
             return Vec::new();
         }
         self.core.registry.holds.siblings(&self.tracked)
-    }
-
-    fn siblings_not_after(&self, moment: Moment) {
-        self.core.registry.not_after(&self.siblings(), moment);
     }
 
     /// What the watchdog sends over that connection, all of which must succeed: a renewal, or, for a hold that it does
@@ -166,7 +145,7 @@ impl Hold {
     fn renewal(&self, lease: Duration, over: u64) -> Renewal {
         let (inflight, change) = self.tracked.state().begin_renewal(Moment::now(), lease, over);
         self.core.registry.apply(&self.tracked, change);
-        self.siblings_not_after(inflight.until());
+        self.core.registry.not_after(&self.siblings(), inflight.until());
         let (terms, hold) = (self.tracked.terms(), &self.tracked.hold_ref);
         let requests = if terms.own_name {
             vec![hold.renewal(lease, terms.bind)]

@@ -7,7 +7,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_wire::names::LABEL_MAX;
 use dlock_wire::reply::quote;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
@@ -20,6 +19,7 @@ use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::lost::{Lost, Released};
+use crate::options::Options;
 use crate::settings::lease_ms;
 use crate::with::{Holding, under};
 
@@ -75,8 +75,8 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 pub struct QuorumLock {
     servers: Arc<[Arc<Core>]>,
     key: Arc<[u8]>,
-    lease: Option<Duration>,
-    label: Option<Arc<[u8]>>,
+    /// Only lease and label count.
+    options: Options,
     timeout: Option<Duration>,
     pause: (Duration, Duration),
 }
@@ -88,8 +88,7 @@ impl QuorumLock {
         Self {
             servers: clients.into_iter().map(|client| client.core().clone()).collect(),
             key: key.as_ref().into(),
-            lease: None,
-            label: None,
+            options: Options::default(),
             timeout: None,
             pause: (Duration::from_millis(10), Duration::from_millis(100)),
         }
@@ -99,14 +98,14 @@ impl QuorumLock {
     /// those of the clients, and a watchdog renews it every third of it while the guard lives.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.options.lease = Some(lease);
         self
     }
 
     /// A text for people, 0 to 256 bytes, that INFO shows on each server. The owner is another one for each attempt.
     #[must_use]
     pub fn label(mut self, label: impl AsRef<[u8]>) -> Self {
-        self.label = Some(label.as_ref().into());
+        self.options.label = Some(label.as_ref().into());
         self
     }
 
@@ -215,8 +214,8 @@ impl QuorumLock {
         let Some(of_clients) = of_clients else {
             return Err(Error::invalid("a quorum lock needs at least one server"));
         };
-        let lease = self.lease.unwrap_or(of_clients);
-        lease_ms(lease)?;
+        self.options.check()?;
+        let lease = self.options.lease.unwrap_or(of_clients);
         let timeout = self.timeout.unwrap_or_else(|| TIMEOUT.min(lease / 10));
         if lease < LEASE_MIN {
             return Err(Error::invalid("lease of a quorum lock must be at least 30 ms"));
@@ -232,16 +231,13 @@ impl QuorumLock {
         if self.key.is_empty() {
             return Err(Error::invalid("key must not be empty"));
         }
-        if self.label.as_ref().is_some_and(|label| label.len() > LABEL_MAX) {
-            return Err(Error::invalid(format!("label must be at most {LABEL_MAX} bytes")));
-        }
         Ok(Terms { lease, timeout })
     }
 
     /// One attempt. None: another client has the lock, or is about to.
     async fn attempt(&self, terms: Terms) -> Result<Option<QuorumGuard>, Error> {
-        let watched = self.lease.is_none();
-        let label = self.label.as_ref();
+        let watched = self.options.lease.is_none();
+        let label = self.options.label.as_ref();
         let (orders, mut view) = Driver::start(&self.servers, &self.key, label, terms, watched)?;
         let decided = view.wait_for(|view| view.standing != Standing::Pending).await;
         let Ok(decided) = decided.map(|view| view.clone()) else {
@@ -284,7 +280,7 @@ impl fmt::Debug for QuorumLock {
         f.debug_struct("QuorumLock")
             .field("key", &quote(&self.key))
             .field("servers", &self.servers.len())
-            .field("lease", &self.lease)
+            .field("lease", &self.options.lease)
             .finish_non_exhaustive()
     }
 }

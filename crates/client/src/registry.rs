@@ -198,7 +198,10 @@ impl Events for Registry {
                 let acquire = self.waiters.find(key, owner);
                 let how = match event {
                     Event::Granted => {
-                        return acquire.into_iter().for_each(|acquire| acquire.announce(id, reqid));
+                        if let Some(acquire) = acquire {
+                            acquire.announce(id, reqid);
+                        }
+                        return;
                     }
                     Event::Broken => Lost::Broken,
                     Event::Deleted => Lost::Deleted,
