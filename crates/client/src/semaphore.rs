@@ -131,7 +131,8 @@ impl Semaphore {
         let reqid = crate::random::name();
         let take = |block_ms| {
             let mut take = Take::new(self.key(), permits);
-            (take.block_ms, take.reqid) = (Some(block_ms), Some(reqid.as_bytes()));
+            take.block_ms = Some(block_ms);
+            take.reqid = Some(reqid.as_bytes());
             command(CommandId::Sem(SemVerb::Take), &Request::Take(take)).into()
         };
         let deadline = Deadline::after(time);
