@@ -58,7 +58,7 @@ impl<'a> BlockedCalls<'a> {
             if let Deadline::At(end) = self.deadline { end.min(until) } else { until }
         });
         if !passing || Instant::now() + self.pauses.next() >= give_up {
-            return Err(if self.has_failed { error.after_another_try() } else { error });
+            return Err(error.repeated(self.has_failed));
         }
         self.has_failed = true;
         self.pauses.pause().await;

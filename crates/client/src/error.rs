@@ -148,8 +148,9 @@ impl Error {
         Self::new(ErrorKind::Protocol, format!("unexpected reply: {reply:?}"))
     }
 
-    pub(crate) fn after_another_try(mut self) -> Self {
-        self.0.repeated = true;
+    /// The same, with whether an earlier copy of the request got no answer.
+    pub(crate) fn repeated(mut self, repeated: bool) -> Self {
+        self.0.repeated |= repeated;
         self
     }
 

@@ -87,12 +87,11 @@ impl Routes {
         let mut repeated = false;
         loop {
             if let Some(error) = self.ctx.gate.refusal() {
-                return Err(if repeated { error.after_another_try() } else { error });
+                return Err(error.repeated(repeated));
             }
             let error = match self.try_once(call).await {
                 Ok(value) => return Ok(Reply { value, repeated }),
-                Err(TryFailure::Final(error)) if repeated => return Err(error.after_another_try()),
-                Err(TryFailure::Final(error)) => return Err(error),
+                Err(TryFailure::Final(error)) => return Err(error.repeated(repeated)),
                 // Two servers that name each other are not asked in a circle.
                 Err(TryFailure::Elsewhere(_)) if redirects < 2 && Instant::now() < until => {
                     redirects += 1;
@@ -105,7 +104,7 @@ impl Routes {
                 Err(TryFailure::Passing(error) | TryFailure::Elsewhere(error)) => error,
             };
             if Instant::now() + pauses.next() >= until {
-                return Err(if repeated { error.after_another_try() } else { error });
+                return Err(error.repeated(repeated));
             }
             pauses.pause().await;
             redirects = 0;
