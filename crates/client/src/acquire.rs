@@ -1,6 +1,7 @@
 //! How locks and permits are acquired: the one engine behind all handles.
 
 mod blocked;
+mod handle;
 mod pending;
 mod queue;
 mod requests;
@@ -11,83 +12,27 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+pub(crate) use self::handle::{Handle, handle};
 use self::pending::PendingAcquire;
 pub(crate) use self::pending::{Keys, Target};
 use self::rollback::RollbackOnDrop;
-use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::hold::Hold;
-use crate::options::Options;
-use crate::registry::Registered;
+use crate::lost::Lost;
+use crate::registry::{Registered, Registry};
 use crate::settings::{Wait, lease_ms};
+use crate::tracked::TrackedHold;
 
 /// How long after its request was used up an acquire begins again.
 const SPENT: Duration = Duration::from_millis(5);
 
-/// The three ways to acquire, of every handle that has a method `acquire_with(Deadline)`. What is said of them comes
-/// before the errors, which are the same for all.
-macro_rules! ways_to_acquire {
-    ($guard:ident, $at_once:literal, $in_turn:literal) => {
-        #[doc = $at_once]
-        ///
-        /// # Errors
-        ///
-        /// [`Reentry`](crate::ErrorKind::Reentry), [`Quarantine`](crate::ErrorKind::Quarantine),
-        /// [`WrongType`](crate::ErrorKind::WrongType), [`Unavailable`](crate::ErrorKind::Unavailable) and the others
-        /// that say what is wrong with the call or the server.
-        ///
-        /// # Cancel safety
-        ///
-        /// Dropping this future releases in the background what it was granted.
-        pub async fn try_acquire(&self) -> Result<Option<$guard>, Error> {
-            self.acquire_with($crate::deadline::Deadline::Now).await
-        }
-
-        #[doc = $in_turn]
-        ///
-        /// # Errors
-        ///
-        /// As [`try_acquire`](Self::try_acquire), and [`Deadlock`](crate::ErrorKind::Deadlock),
-        /// [`Limit`](crate::ErrorKind::Limit) (too many wait), [`Busy`](crate::ErrorKind::Busy) (no dedicated
-        /// connection is free to wait on), [`Unblocked`](crate::ErrorKind::Unblocked).
-        ///
-        /// # Cancel safety
-        ///
-        /// Dropping this future leaves the queue. What it was granted is released in the background.
-        pub async fn acquire(&self) -> Result<$guard, Error> {
-            loop {
-                // None would mean that "never" has come.
-                if let Some(guard) = self.acquire_with($crate::deadline::Deadline::Never).await? {
-                    return Ok(guard);
-                }
-            }
-        }
-
-        /// As [`acquire`](Self::acquire), but waits at most `time`. None: not granted in that time.
-        #[doc = errors_as!("[`acquire`](Self::acquire)")]
-        pub async fn acquire_timeout(
-            &self,
-            time: std::time::Duration,
-        ) -> Result<Option<$guard>, Error> {
-            self.acquire_with($crate::deadline::Deadline::after(time)).await
-        }
-    };
-}
-pub(crate) use ways_to_acquire;
-
-/// Acquires the target for each handle. None: not granted in time.
-pub(crate) async fn acquire(
-    core: &Arc<Core>,
-    target: Target,
-    keys: &Keys,
-    options: &Options,
-    deadline: Deadline,
-) -> Result<Option<Hold>, Error> {
-    let gate = &core.ctx.gate;
+/// Acquires what the handle names. None: not granted in time.
+pub(crate) async fn acquire(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Error> {
+    let gate = &handle.core.ctx.gate;
     let _call = gate.call();
     loop {
-        let attempt = pin!(attempt(core, target, keys, options, deadline));
+        let attempt = pin!(attempt(handle, deadline));
         match gate.admit(attempt).await {
             // A copy of the request was granted, and that hold ended before its answer came: nothing is held, and the
             // same request id is never granted again.
@@ -98,20 +43,16 @@ pub(crate) async fn acquire(
 }
 
 /// As [`acquire`], with one request id.
-async fn attempt(
-    core: &Arc<Core>,
-    target: Target,
-    keys: &Keys,
-    options: &Options,
-    deadline: Deadline,
-) -> Result<Option<Hold>, Error> {
+async fn attempt(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Error> {
+    let Handle { core, target, keys, options } = handle;
     options.check()?;
+    target.check()?;
     keys.check()?;
-    let pending = Arc::new(PendingAcquire::new(core, target, keys, options));
-    lease_ms(pending.lease)?;
-    let Core { registry, .. } = &**core;
+    let pending = Arc::new(PendingAcquire::new(handle));
+    lease_ms(pending.terms.lease)?;
+    let registry = &core.registry;
     let owner = &pending.owner;
-    if !pending.own_name {
+    if !pending.terms.own_name {
         // The rollback of an earlier acquire of this owner must not cancel this one with it.
         registry.waiters.rolled_back(keys.first(), owner).await;
     }
@@ -149,18 +90,21 @@ async fn attempt(
         // The disconnect handler may have run before this hold was registered.
         hold.unbind(sent.at);
     }
-    catch_up(&hold, flushes, [&registered].into_iter().chain(&others));
+    catch_up(registry, &hold.tracked, flushes, [&registered].into_iter().chain(&others));
     Ok(Some(hold))
 }
 
 /// Messages that came before the registry knew the hold count, too.
 fn catch_up<'a>(
-    hold: &Hold,
+    registry: &Registry,
+    hold: &Arc<TrackedHold>,
     flushes: u64,
     mut registered: impl Iterator<Item = &'a Registered<'a>>,
 ) {
-    hold.report_flushed_since(flushes);
-    if let Some(how) = registered.find_map(|one| one.ended(&hold.tracked)) {
-        hold.report_lost(how);
+    if registry.flushes() != flushes {
+        registry.doubt(hold, Lost::Flushed);
+    }
+    if let Some(how) = registered.find_map(|one| one.ended(hold)) {
+        registry.report_lost(hold, how);
     }
 }

@@ -32,8 +32,15 @@ const PAGE: u32 = 1000;
 
 /// Inspection and force: see [`Client::admin`](crate::Client::admin).
 ///
+/// # Errors
+///
 /// All calls fail with [`ErrorKind::Unavailable`] when no server answers, [`ErrorKind::Refused`] when the user may not
 /// do that, and [`ErrorKind::NoModule`] when the server has no dlock.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a call that changes nothing has no effect. A request that ends holds or waits is not
+/// recalled: the server may carry it out.
 ///
 /// ```
 #[doc = example!()]
@@ -80,11 +87,7 @@ impl Admin {
     /// The server visits each of its keys five times, some thousand at a time, and serves other clients in between.
     /// Keys that appear or vanish meanwhile may be missed. A semaphore with waiters that was never created is not a
     /// key.
-    ///
-    /// # Errors
-    ///
-    /// As all calls: see [`Admin`].
-    #[doc = cancel_read!()]
+    #[doc = errors_as!("all calls: see [`Admin`]")]
     ///
     /// ```
     #[doc = example!()]
@@ -153,25 +156,17 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn info(&self, key: &[u8]) -> Result<Option<Info>, Error> {
-        match self.by_family(key, CommandId::info, &Request::Info { key }).await? {
-            Some((kind, reply)) => Ok(Info::read(kind, value(reply))?),
-            None => Ok(None),
-        }
+        let info = self.by_family(key, CommandId::info, &Request::Info { key }).await?;
+        Ok(info.map_or(Ok(None), |(kind, reply)| Info::read(kind, value(reply)))?)
     }
 
     /// As [`Admin::info`], of a key whose family is known: one request instead of up to five. None also if the key
     /// belongs to another family by now.
-    ///
-    /// # Errors
-    ///
-    /// As all calls: see [`Admin`].
-    #[doc = cancel_read!()]
+    #[doc = errors_as!("all calls: see [`Admin`]")]
     pub async fn info_of(&self, entry: &Entry) -> Result<Option<Info>, Error> {
         let key = entry.key.as_slice();
-        match self.call(key, CommandId::info(entry.kind), &Request::Info { key }).await {
-            Err(error) if error.kind() == ErrorKind::WrongType => Ok(None),
-            reply => Ok(Info::read(entry.kind, value(reply?))?),
-        }
+        let info = self.call_of(key, CommandId::info(entry.kind), &Request::Info { key }).await?;
+        Ok(info.map_or(Ok(None), |reply| Info::read(entry.kind, value(reply)))?)
     }
 
     /// The waiters of a key, in the order of their grants; at most `count` (1 or more), or all.
@@ -191,38 +186,26 @@ impl Admin {
     /// ```
     pub async fn waiters(&self, key: &[u8], count: Option<u64>) -> Result<Vec<WaiterInfo>, Error> {
         let request = Request::Waiters { key, count };
-        match self.by_family(key, CommandId::waiters, &request).await? {
-            Some((_, reply)) => read(reply),
-            None => Ok(Vec::new()),
-        }
+        let waiters = self.by_family(key, CommandId::waiters, &request).await?;
+        waiters.map_or(Ok(Vec::new()), |(_, reply)| read(reply))
     }
 
     /// As [`Admin::waiters`], of a key whose family is known. Empty also if the key belongs to another family by now.
-    ///
-    /// # Errors
-    ///
-    /// As all calls: see [`Admin`].
-    #[doc = cancel_read!()]
+    #[doc = errors_as!("all calls: see [`Admin`]")]
     pub async fn waiters_of(
         &self,
         entry: &Entry,
         count: Option<u64>,
     ) -> Result<Vec<WaiterInfo>, Error> {
         let key = entry.key.as_slice();
-        match self.call(key, CommandId::waiters(entry.kind), &Request::Waiters { key, count }).await
-        {
-            Err(error) if error.kind() == ErrorKind::WrongType => Ok(Vec::new()),
-            reply => read(reply?),
-        }
+        let request = Request::Waiters { key, count };
+        let waiters = self.call_of(key, CommandId::waiters(entry.kind), &request).await?;
+        waiters.map_or(Ok(Vec::new()), read)
     }
 
     /// The position of an owner: 0 holds it, 1 is the first in the queue, and so on; None: neither holds it nor waits.
     /// None also if the key belongs to another family than `entry` says, and for latches, whose calls have no owner.
-    ///
-    /// # Errors
-    ///
-    /// As all calls: see [`Admin`].
-    #[doc = cancel_read!()]
+    #[doc = errors_as!("all calls: see [`Admin`]")]
     ///
     /// ```
     #[doc = example!()]
@@ -238,10 +221,8 @@ impl Admin {
     pub async fn position(&self, entry: &Entry, owner: &[u8]) -> Result<Option<u64>, Error> {
         let Some(id) = CommandId::position(entry.kind) else { return Ok(None) };
         let key = entry.key.as_slice();
-        match self.call(key, id, &Request::Position { key, owner }).await {
-            Err(error) if error.kind() == ErrorKind::WrongType => Ok(None),
-            reply => read_or_null(reply?),
-        }
+        let position = self.call_of(key, id, &Request::Position { key, owner }).await?;
+        position.map_or(Ok(None), read_or_null)
     }
 
     /// The permits of a semaphore that are out with an owner and a lease; none if there is no such semaphore.
@@ -266,11 +247,7 @@ impl Admin {
     }
 
     /// The statistics of each primary, sorted by address.
-    ///
-    /// # Errors
-    ///
-    /// As all calls: see [`Admin`].
-    #[doc = cancel_read!()]
+    #[doc = errors_as!("all calls: see [`Admin`]")]
     ///
     /// ```
     #[doc = example!()]
@@ -293,7 +270,20 @@ impl Admin {
     }
 
     async fn call(&self, key: &[u8], id: CommandId, request: &Request<'_>) -> Result<Value, Error> {
-        self.core.routes.call(key, id, request, self.core.ctx.retry_until()).await
+        self.core.routes.call(key, id, request).await
+    }
+
+    /// Asks in the name of one family. None: the key belongs to another one.
+    async fn call_of(
+        &self,
+        key: &[u8],
+        id: CommandId,
+        request: &Request<'_>,
+    ) -> Result<Option<Value>, Error> {
+        match self.call(key, id, request).await {
+            Err(error) if error.kind() == ErrorKind::WrongType => Ok(None),
+            reply => reply.map(Some),
+        }
     }
 
     /// Asks in the name of one family after the other. The commands of the others say WRONGTYPE; for a key that is not

@@ -31,19 +31,40 @@ use crate::{ClientBuilder, Wait};
 /// How long dropping a guard may block.
 const RELEASE_WITHIN: Duration = Duration::from_secs(1);
 
-/// As [`crate::Client`].
-#[derive(Clone, Debug)]
-pub struct Client {
-    client: crate::Client,
-    background: Arc<Background>,
+/// A type of the asynchronous client, and the runtime that it works in.
+macro_rules! wrapper {
+    ($(#[$attribute:meta])* $name:ident) => {
+        $(#[$attribute])*
+        #[derive(Debug)]
+        pub struct $name {
+            inner: crate::$name,
+            background: Arc<Background>,
+        }
+    };
+}
+
+/// What is said of a method that waits for that of the asynchronous type.
+macro_rules! waiting_as {
+    ($name:ident::$method:ident) => {
+        concat!(
+            "As [`crate::",
+            stringify!($name),
+            "::",
+            stringify!($method),
+            "`].\n\n# Errors\n\n",
+            "As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code."
+        )
+    };
+}
+
+wrapper! {
+    /// As [`crate::Client`].
+    #[derive(Clone)]
+    Client
 }
 
 impl Client {
-    /// As [`crate::Client::connect`].
-    ///
-    /// # Errors
-    ///
-    /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
+    #[doc = waiting_as!(Client::connect)]
     pub fn connect(url: &str) -> Result<Self, Error> {
         Self::with(crate::Client::builder(), url)
     }
@@ -73,7 +94,7 @@ impl Client {
         let background = Background::start()?;
         let client = background.run(connect)??;
         background.is_of(&client);
-        Ok(Self { client, background: Arc::new(background) })
+        Ok(Self { inner: client, background: Arc::new(background) })
     }
 
     /// Closes this client with all its clones, handles and guards, as [`crate::Client::close`]. Calls that wait in
@@ -83,21 +104,19 @@ impl Client {
     ///
     /// As [`crate::Client::close`], and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
     pub fn close(&self) -> Result<(), Error> {
-        self.background.run(self.client.close())?
+        self.background.run(self.inner.close())?
     }
 }
 
-/// Methods of [`Client`] that make handles.
+/// Methods that make handles.
 macro_rules! makes {
-    ($($method:ident($($arg:ident: $type:ty),*) -> $name:ident),* $(,)?) => {
-        impl Client {
+    ($of:ident: $($method:ident($($arg:ident: $type:ty),*) -> $name:ident),* $(,)?) => {
+        impl $of {
             $(
-                #[doc = concat!("As [`crate::Client::", stringify!($method), "`].")]
+                #[doc = concat!("As [`crate::", stringify!($of), "::", stringify!($method), "`].")]
+                #[must_use]
                 pub fn $method(&self, $($arg: $type),*) -> $name {
-                    $name {
-                        inner: self.client.$method($($arg),*),
-                        background: self.background.clone(),
-                    }
+                    $name { inner: self.inner.$method($($arg),*), background: self.background.clone() }
                 }
             )*
         }
@@ -105,7 +124,7 @@ macro_rules! makes {
 }
 
 makes! {
-    lock(key: impl AsRef<[u8]>) -> Lock,
+    Client: lock(key: impl AsRef<[u8]>) -> Lock,
     fair_lock(key: impl AsRef<[u8]>) -> Lock,
     rw_lock(key: impl AsRef<[u8]>) -> RwLock,
     semaphore(key: impl AsRef<[u8]>) -> Semaphore,
@@ -120,11 +139,7 @@ macro_rules! waits {
     ($name:ident: $($method:ident($($arg:ident: $type:ty),*) -> $out:ty),* $(,)?) => {
         impl $name {
             $(
-                #[doc = concat!("As [`crate::", stringify!($name), "::", stringify!($method), "`].")]
-                ///
-                /// # Errors
-                ///
-                /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
+                #[doc = waiting_as!($name::$method)]
                 pub fn $method(&self, $($arg: $type),*) -> Result<$out, Error> {
                     // Inside the runtime: the time begins to run there.
                     self.background.run(async { self.inner.$method($($arg),*).await })?
@@ -151,11 +166,10 @@ macro_rules! reads {
 /// A handle: its options, and the three ways to acquire.
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident gives $guard:ident, with $($option:ident($($arg:ident: $type:ty),*)),* $(,)?) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug)]
-        pub struct $name {
-            inner: crate::$name,
-            background: Arc<Background>,
+        wrapper! {
+            $(#[$doc])*
+            #[derive(Clone)]
+            $name
         }
 
         impl $name {
@@ -168,29 +182,17 @@ macro_rules! handle {
                 }
             )*
 
-            #[doc = concat!("As [`crate::", stringify!($name), "::try_acquire`].")]
-            ///
-            /// # Errors
-            ///
-            /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
+            #[doc = waiting_as!($name::try_acquire)]
             pub fn try_acquire(&self) -> Result<Option<$guard>, Error> {
                 Ok(self.background.run(self.inner.try_acquire())??.map(|guard| self.guard(guard)))
             }
 
-            #[doc = concat!("As [`crate::", stringify!($name), "::acquire`].")]
-            ///
-            /// # Errors
-            ///
-            /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
+            #[doc = waiting_as!($name::acquire)]
             pub fn acquire(&self) -> Result<$guard, Error> {
                 Ok(self.guard(self.background.run(self.inner.acquire())??))
             }
 
-            #[doc = concat!("As [`crate::", stringify!($name), "::acquire_timeout`].")]
-            ///
-            /// # Errors
-            ///
-            /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
+            #[doc = waiting_as!($name::acquire_timeout)]
             pub fn acquire_timeout(&self, time: Duration) -> Result<Option<$guard>, Error> {
                 // Inside the runtime: the time begins to run there.
                 let guard = self.background.run(async { self.inner.acquire_timeout(time).await })??;
@@ -269,7 +271,7 @@ impl QuorumLock {
     /// As [`crate::QuorumLock::new`].
     pub fn new(clients: impl IntoIterator<Item = Client>, key: impl AsRef<[u8]>) -> Self {
         let (clients, others): (Vec<_>, _) =
-            clients.into_iter().map(|client| (client.client, client.background)).unzip();
+            clients.into_iter().map(|client| (client.inner, client.background)).unzip();
         let background = Arc::new(Background::of_several(others));
         Self { inner: crate::QuorumLock::new(clients, key), background }
     }
@@ -283,34 +285,18 @@ waits! {
     drain() -> i64,
 }
 
-/// As [`crate::RwLock`].
-#[derive(Clone, Debug)]
-pub struct RwLock {
-    inner: crate::RwLock,
-    background: Arc<Background>,
+wrapper! {
+    /// As [`crate::RwLock`].
+    #[derive(Clone)]
+    RwLock
 }
+makes!(RwLock: read() -> Lock, write() -> Lock);
 
-impl RwLock {
-    /// As [`crate::RwLock::read`].
-    #[must_use]
-    pub fn read(&self) -> Lock {
-        Lock { inner: self.inner.read(), background: self.background.clone() }
-    }
-
-    /// As [`crate::RwLock::write`].
-    #[must_use]
-    pub fn write(&self) -> Lock {
-        Lock { inner: self.inner.write(), background: self.background.clone() }
-    }
+wrapper! {
+    /// As [`crate::Latch`].
+    #[derive(Clone)]
+    Latch
 }
-
-/// As [`crate::Latch`].
-#[derive(Clone, Debug)]
-pub struct Latch {
-    inner: crate::Latch,
-    background: Arc<Background>,
-}
-
 waits! {
     Latch: init(count: u32) -> bool, init_for(count: u32, time: Duration) -> bool, count_down(by: u32) -> i64,
     wait() -> (), wait_timeout(time: Duration) -> bool, remaining() -> Option<u64>,
@@ -319,20 +305,14 @@ waits! {
 /// What every guard can do.
 macro_rules! guard {
     ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[must_use = "the hold is released when this is dropped"]
-        #[derive(Debug)]
-        pub struct $name {
-            inner: crate::$name,
-            background: Arc<Background>,
+        wrapper! {
+            $(#[$doc])*
+            #[must_use = "the hold is released when this is dropped"]
+            $name
         }
 
         impl $name {
-            #[doc = concat!("As [`crate::", stringify!($name), "::release`].")]
-            ///
-            /// # Errors
-            ///
-            /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
+            #[doc = waiting_as!($name::release)]
             pub fn release(self) -> Result<Released, Error> {
                 self.background.run(Holding::release(&self.inner))?
             }

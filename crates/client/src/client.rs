@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dlock_wire::names::KEYS_MAX;
 
+use crate::acquire::{Keys, Target};
 use crate::admin::Admin;
 use crate::core::Core;
 use crate::family::Family;
@@ -47,7 +48,7 @@ impl Client {
 
     /// The lock of key `key`: one holder, re-entrant for a named [`owner`](Lock::owner).
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock::new(&self.core, Family::Lock, key.as_ref())
+        Lock::new(&self.core, Target::Lock(Family::Lock), Keys::one(key.as_ref()))
     }
 
     /// A lock whose queue is part of the key: places in the queue outlive restarts and failovers of the server, and
@@ -59,7 +60,7 @@ impl Client {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub fn fair_lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock::new(&self.core, Family::Fair, key.as_ref())
+        Lock::new(&self.core, Target::Lock(Family::Fair), Keys::one(key.as_ref()))
     }
 
     /// The read-write lock of that name.
@@ -69,7 +70,11 @@ impl Client {
 
     /// The semaphore of that name.
     pub fn semaphore(&self, key: impl AsRef<[u8]>) -> Semaphore {
-        Semaphore::new(&self.core, key.as_ref())
+        Semaphore::new(
+            &self.core,
+            Target::Permit { count: 1, limit: None },
+            Keys::one(key.as_ref()),
+        )
     }
 
     /// The count-down latch of that name.
@@ -79,12 +84,12 @@ impl Client {
 
     /// Several locks, acquired together: 1 to 262,144 different keys.
     pub fn multi_lock<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock {
-        MultiLock::new(&self.core, owned(keys))
+        MultiLock::new(&self.core, Target::All, Keys::several(keys))
     }
 
     /// Several locks, any one of which will do: 1 to 262,144 different keys.
     pub fn any_lock<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> AnyLock {
-        AnyLock::new(&self.core, owned(keys))
+        AnyLock::new(&self.core, Target::Any, Keys::several(keys))
     }
 
     /// A lock in `stripes` parts, each with its own holder: the keys are `{key}:0`, `{key}:1`, … with
@@ -92,12 +97,9 @@ impl Client {
     pub fn striped_lock(&self, key: impl AsRef<[u8]>, stripes: u32) -> AnyLock {
         let key = key.as_ref();
         let stripe = |n: u32| [b"{", key, b"}:", n.to_string().as_bytes()].concat();
-        AnyLock::new(&self.core, (0..stripes.min(KEYS_MAX + 1)).map(stripe).collect())
+        let stripes = (0..stripes.min(KEYS_MAX + 1)).map(stripe);
+        AnyLock::new(&self.core, Target::Any, Keys::several(stripes))
     }
-}
-
-fn owned<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> Vec<Vec<u8>> {
-    keys.into_iter().map(|key| key.as_ref().to_vec()).collect()
 }
 
 impl fmt::Debug for Client {

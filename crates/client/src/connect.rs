@@ -78,55 +78,49 @@ impl fmt::Debug for SentinelCredentials {
     }
 }
 
-impl ClientBuilder {
+/// Methods of [`ClientBuilder`] that change one setting.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $setting:ident: $type:ty,)*) => {
+        impl ClientBuilder {
+            $($(#[$doc])*
+            pub fn $setting(mut self, $setting: $type) -> Self {
+                self.settings.$setting = $setting;
+                self
+            })*
+        }
+    };
+}
+
+settings! {
     /// How tasks wait, unless a lock says otherwise; default [`Wait::Queue`].
-    pub fn wait(mut self, wait: Wait) -> Self {
-        self.settings.wait = wait;
-        self
-    }
+    wait: Wait,
 
     /// The lease of holds without their own lease, 30 ms to 365 days, default 30 s. A watchdog renews these holds
     /// every third of it; a lock stays held that long after its holder's process died.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease;
-        self
-    }
+    lease: Duration,
 
     /// How long a place in the queue outlives its connection, and how long a grant that was announced stays ready (at
     /// most `dlock.claim-ms` of the server), 100 ms to 1 day, default 10 s. Waiting tasks ask again every half of it; a
     /// process that dies while it waits holds the queue up by as much, once.
-    pub fn queue(mut self, queue: Duration) -> Self {
-        self.settings.queue = queue;
-        self
-    }
+    queue: Duration,
 
     /// How long setting up a connection may take, 1 ms to 365 days, default 3 s.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.connect_timeout = timeout;
-        self
-    }
+    connect_timeout: Duration,
 
     /// How long the answer to a request that does not wait may take, 1 ms to 365 days, default 3 s. After that the
     /// connection counts as dead and the request is repeated over a new one, with the same request id.
-    pub fn response_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.response_timeout = timeout;
-        self
-    }
+    response_timeout: Duration,
 
     /// How long a request is repeated while no server answers it, 1 ms to 365 days, default 10 s. Calls with their own
     /// timeout end by that.
-    pub fn retry_for(mut self, time: Duration) -> Self {
-        self.settings.retry_for = time;
-        self
-    }
+    retry_for: Duration,
 
     /// How many calls may block a dedicated connection at a time, per server, default 256. Each costs the server
     /// some 40 to 75 KB while it is blocked.
-    pub fn private_connections(mut self, most: usize) -> Self {
-        self.settings.private_connections = most;
-        self
-    }
+    private_connections: usize,
+}
 
+impl ClientBuilder {
     /// Certificates for `rediss://`: your own authority (instead of those that the system trusts), and a
     /// certificate of this client. They apply to Sentinels and all nodes of a cluster, too. Bad certificates, and a URL
     /// without TLS, are [`Invalid`](crate::ErrorKind::Invalid).

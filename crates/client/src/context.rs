@@ -1,13 +1,12 @@
 //! What all parts of a client share: settings, the state of closing, channels, and the runtime.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::channel::Channels;
-use crate::gate::Gate;
+use crate::gate::{Count, Counted, Gate};
 use crate::settings::Settings;
 
 /// One per client.
@@ -18,7 +17,7 @@ pub(crate) struct Context {
     /// Where background work runs.
     pub(crate) runtime: Handle,
     /// Calls that block a dedicated connection.
-    blocked: AtomicUsize,
+    blocked: Arc<Count>,
 }
 
 impl Context {
@@ -28,7 +27,7 @@ impl Context {
             gate: Arc::default(),
             channels: Channels::new(),
             runtime,
-            blocked: AtomicUsize::new(0),
+            blocked: Arc::default(),
         }
     }
 
@@ -38,22 +37,12 @@ impl Context {
     }
 
     /// A call begins to block a dedicated connection.
-    pub(crate) fn begin_blocked(&self) -> BlockedCount<'_> {
-        self.blocked.fetch_add(1, Ordering::Relaxed);
-        BlockedCount(&self.blocked)
+    pub(crate) fn begin_blocked(&self) -> Counted {
+        self.blocked.begin()
     }
 
     /// Whether any call blocks a dedicated connection.
     pub(crate) fn has_blocked(&self) -> bool {
-        self.blocked.load(Ordering::Relaxed) > 0
-    }
-}
-
-/// A call that blocks a dedicated connection, until this is dropped.
-pub(crate) struct BlockedCount<'a>(&'a AtomicUsize);
-
-impl Drop for BlockedCount<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        !self.blocked.is_zero()
     }
 }

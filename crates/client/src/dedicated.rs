@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_wire::reply::ErrorCode;
-use redis::Value;
 use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Value};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 
 use crate::back_off::BackOff;
-use crate::command::{Draft, NodeAddress};
+use crate::command::{Draft, redirect};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::link::shard::Shard;
@@ -58,7 +58,7 @@ impl<'a> BlockedCalls<'a> {
             if let Deadline::At(end) = self.deadline { end.min(until) } else { until }
         });
         if !passing || Instant::now() + self.pauses.next() >= give_up {
-            return Err(if self.has_failed { error.after_another_try() } else { error });
+            return Err(error.repeated(self.has_failed));
         }
         self.has_failed = true;
         self.pauses.pause().await;
@@ -183,30 +183,32 @@ impl Dedicated<'_> {
                 }
             }
         }
-        match redirect(&replies) {
-            Some(_) if !self.routes.is_cluster() => match first(Ok(replies)) {
-                Err(error) => Err(error.of_a_cluster()),
-                Ok(reply) => Err(Error::protocol(&reply)),
-            },
-            Some(Redirect::Ask(to)) => self.call_there(&to, drafts, block_ms).await,
-            // The next try learns the nodes of the slots.
-            Some(Redirect::Moved) => Ok(replies),
-            None => {
-                if replies.iter().any(|reply| is_error(reply, ErrorCode::Unblocked))
-                    && !self.is_alive().await
-                {
-                    self.server.pool.clear();
-                    return Err(Error::unavailable("the server became a replica"));
-                }
-                if replies.iter().any(|reply| is_error(reply, ErrorCode::ReadOnly)) {
-                    self.server.link.report_read_only(self.generation);
-                    self.server.pool.clear();
-                } else {
-                    self.server.pool.put_back(self.generation, self.connection);
-                }
-                Ok(replies)
+        if let Some(Value::ServerError(error)) = replies.first()
+            && let error = RedisError::from(error.clone())
+            && let Some(to) = redirect(&error)
+        {
+            if error.code() == Some("MOVED") && self.routes.is_cluster() {
+                // The next try learns the nodes of the slots.
+                return Ok(replies);
             }
+            return match self.routes.redirected(&to, &self.server) {
+                Some(to) => self.call_there(&to, drafts, block_ms).await,
+                None => Err(Error::from(error).of_a_cluster()),
+            };
         }
+        if replies.iter().any(|reply| is_error(reply, ErrorCode::Unblocked))
+            && !self.is_alive().await
+        {
+            self.server.pool.clear();
+            return Err(Error::unavailable("the server became a replica"));
+        }
+        if replies.iter().any(|reply| is_error(reply, ErrorCode::ReadOnly)) {
+            self.server.link.report_read_only(self.generation);
+            self.server.pool.clear();
+        } else {
+            self.server.pool.put_back(self.generation, self.connection);
+        }
+        Ok(replies)
     }
 
     async fn send(&mut self, drafts: &[Draft<'_>], block_ms: u64) -> Result<Vec<Value>, Error> {
@@ -232,15 +234,10 @@ impl Dedicated<'_> {
     /// The slot is on its way: asks where it goes to.
     async fn call_there(
         &self,
-        to: &NodeAddress,
+        to: &Server,
         drafts: &[Draft<'_>],
         block_ms: u64,
     ) -> Result<Vec<Value>, Error> {
-        let Some(to) = self.routes.redirected(to, &self.server) else {
-            return Err(Error::unavailable(
-                "the slot of the key is on its way to an unknown server",
-            ));
-        };
         let until = Instant::now() + self.routes.ctx.settings.connect_timeout;
         let live = to.link.live(until).await?;
         let mut connection = to.pool.take(&live, until).await?;
@@ -252,7 +249,7 @@ impl Dedicated<'_> {
             asking.add_command(cmd.into_owned());
         }
         let answer = connection.send_packed_commands(&asking, 0, drafts.len() + 1);
-        let mut replies = answered(self.routes, &to, live.generation, block_ms, answer).await?;
+        let mut replies = answered(self.routes, to, live.generation, block_ms, answer).await?;
         replies.remove(0);
         to.pool.put_back(live.generation, connection);
         Ok(replies)
@@ -278,20 +275,6 @@ async fn answered(
             Err(Error::unavailable("the connection to the server is lost"))
         }
     }
-}
-
-/// Where a server sends a call that it does not serve.
-enum Redirect {
-    /// For this call only.
-    Ask(NodeAddress),
-    Moved,
-}
-
-fn redirect(replies: &[Value]) -> Option<Redirect> {
-    let Value::ServerError(error) = replies.first()? else { return None };
-    let error = redis::RedisError::from(error.clone());
-    let to = crate::command::redirect(&error)?;
-    Some(if error.code() == Some("ASK") { Redirect::Ask(to) } else { Redirect::Moved })
 }
 
 fn is_error(reply: &Value, code: ErrorCode) -> bool {

@@ -123,13 +123,6 @@ impl Error {
         Self::new(ErrorKind::Invalid, text)
     }
 
-    pub(crate) fn no_module(server: &str) -> Self {
-        Self::new(
-            ErrorKind::NoModule,
-            format!("the dlock module is not loaded in the server {server}"),
-        )
-    }
-
     /// The hold was lost before the work under it was done, or there is no such work.
     pub(crate) fn lost(reason: Lost) -> Self {
         let text = match reason {
@@ -155,8 +148,9 @@ impl Error {
         Self::new(ErrorKind::Protocol, format!("unexpected reply: {reply:?}"))
     }
 
-    pub(crate) fn after_another_try(mut self) -> Self {
-        self.0.repeated = true;
+    /// The same, with whether an earlier copy of the request got no answer.
+    pub(crate) fn repeated(mut self, repeated: bool) -> Self {
+        self.0.repeated |= repeated;
         self
     }
 
@@ -179,10 +173,8 @@ impl Error {
 
     /// Whether the server refused the only copy of a request: then nothing of it is left there.
     pub(crate) fn is_refusal(&self) -> bool {
-        let no_answer =
-            [ErrorKind::Unavailable, ErrorKind::Unblocked, ErrorKind::Protocol, ErrorKind::Busy];
-        let no_answer = no_answer.contains(&self.kind()) || self.kind() == ErrorKind::Closed;
-        !self.0.repeated && !no_answer
+        let no_answer = matches!(self.kind(), ErrorKind::Unblocked | ErrorKind::Busy);
+        !self.0.repeated && !no_answer && !self.is_unanswered()
     }
 
     /// What to do about it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dlock_wire::request::Request;
 use dlock_wire::table::CommandId;
-use redis::{RedisError, Value};
+use redis::{RedisError, RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use crate::back_off::BackOff;
@@ -52,18 +52,17 @@ enum TryFailure {
 }
 
 impl Routes {
-    /// Asks the server that has `key`, until there is an answer or the time is over.
+    /// Asks the server that has `key`, for as long as requests without a timeout are tried.
     pub(crate) async fn call(
         &self,
         key: &[u8],
         id: CommandId,
         request: &Request<'_>,
-        until: Instant,
     ) -> Result<Value, Error> {
-        self.send(key, &command(id, request), until).await
+        self.send(key, &command(id, request), self.ctx.retry_until()).await
     }
 
-    /// As [`Routes::call`], with the command already written, or with a draft of it.
+    /// Asks the server that has `key`, until there is an answer or the time is over.
     pub(crate) async fn send<'a>(
         &self,
         key: &[u8],
@@ -88,12 +87,11 @@ impl Routes {
         let mut repeated = false;
         loop {
             if let Some(error) = self.ctx.gate.refusal() {
-                return Err(if repeated { error.after_another_try() } else { error });
+                return Err(error.repeated(repeated));
             }
             let error = match self.try_once(call).await {
                 Ok(value) => return Ok(Reply { value, repeated }),
-                Err(TryFailure::Final(error)) if repeated => return Err(error.after_another_try()),
-                Err(TryFailure::Final(error)) => return Err(error),
+                Err(TryFailure::Final(error)) => return Err(error.repeated(repeated)),
                 // Two servers that name each other are not asked in a circle.
                 Err(TryFailure::Elsewhere(_)) if redirects < 2 && Instant::now() < until => {
                     redirects += 1;
@@ -106,7 +104,7 @@ impl Routes {
                 Err(TryFailure::Passing(error) | TryFailure::Elsewhere(error)) => error,
             };
             if Instant::now() + pauses.next() >= until {
-                return Err(if repeated { error.after_another_try() } else { error });
+                return Err(error.repeated(repeated));
             }
             pauses.pause().await;
             redirects = 0;
@@ -124,22 +122,12 @@ impl Routes {
         };
         let sent = Moment::now();
         let answer_by = until.min(Instant::now() + self.ctx.settings.response_timeout);
-        let cmd = call.draft.command(self.ctx.channels.or_plain(channel.as_deref()));
-        match timeout_at(answer_by, live.send(&cmd)).await {
-            Ok(reply) => match reply.and_then(Value::extract_error) {
-                Ok(value) => {
-                    server.link.answered(sent);
-                    if let (Some(shard), true) = (&live.shard, channel.is_some()) {
-                        shard.snotify_is_known();
-                    }
-                    Ok(value)
-                }
-                // Seldom: kept out of the size of every call.
-                Err(error) if channel.is_some() && error.code() == Some("ERR") => {
-                    Box::pin(self.without_shard(error, call, &server, live)).await
-                }
-                Err(error) => Box::pin(self.after(error, call, &server, &live)).await,
-            },
+        match timeout_at(answer_by, self.answer(call.draft, &mut live, channel)).await {
+            Ok(Ok(value)) => {
+                server.link.answered(sent);
+                Ok(value)
+            }
+            Ok(Err(error)) => Box::pin(self.after(error, call, &server, &live)).await,
             Err(_) if answer_by < until => {
                 server.link.report_broken(live.generation);
                 Err(TryFailure::Unanswered(Error::unavailable("no answer in time")))
@@ -149,31 +137,33 @@ impl Routes {
         }
     }
 
-    /// The server answered `ERR` to a request with SNOTIFY. If it may not know that word, it gets NOTIFY instead.
-    async fn without_shard(
+    /// The answer over that connection. A server that says `ERR` to SNOTIFY may not know that word: it gets NOTIFY
+    /// instead.
+    async fn answer(
         &self,
-        error: RedisError,
-        call: Exchange<'_>,
-        server: &Arc<Server>,
-        mut live: Live,
-    ) -> Result<Value, TryFailure> {
-        if !live.shard.as_ref().is_some_and(|shard| shard.may_not_know_snotify()) {
-            return self.after(error, call, server, &live).await;
+        draft: &Draft<'_>,
+        live: &mut Live,
+        channel: Option<Arc<[u8]>>,
+    ) -> RedisResult<Value> {
+        let cmd = draft.command(self.ctx.channels.or_plain(channel.as_deref()));
+        let reply = live.send(&cmd).await.and_then(Value::extract_error);
+        let (Some(shard), Some(_)) = (live.shard.clone(), channel) else { return reply };
+        let is_refused = |reply: &RedisError| reply.code() == Some("ERR");
+        match &reply {
+            Ok(_) => shard.snotify_is_known(),
+            Err(error) if is_refused(error) && shard.may_not_know_snotify() => {
+                let cmd = draft.command(self.ctx.channels.or_plain(None));
+                // Seldom: kept out of the size of every call.
+                let reply = Box::pin(live.send(&cmd)).await.and_then(Value::extract_error);
+                let no_answer = |error: &RedisError| error.code().is_none();
+                if !reply.as_ref().is_err_and(|error| is_refused(error) || no_answer(error)) {
+                    shard.snotify_is_unknown();
+                }
+                return reply;
+            }
+            Err(_) => {}
         }
-        let cmd = call.draft.command(self.ctx.channels.or_plain(None));
-        let answer_by = call.until.min(Instant::now() + self.ctx.settings.response_timeout);
-        let Ok(reply) = timeout_at(answer_by, live.send(&cmd)).await else {
-            return Err(TryFailure::Unanswered(Error::unavailable("no answer in time")));
-        };
-        let reply = reply.and_then(Value::extract_error);
-        let code = reply.as_ref().map_or_else(RedisError::code, |_| Some("OK"));
-        if let (Some(shard), true) = (&live.shard, code.is_some_and(|code| code != "ERR")) {
-            shard.snotify_is_unknown();
-        }
-        match reply {
-            Ok(value) => Ok(value),
-            Err(error) => self.after(error, call, server, &live).await,
-        }
+        reply
     }
 
     /// The server that has the key, connected.
@@ -219,18 +209,15 @@ impl Routes {
         let redirect = redirect(&error);
         let error = Error::from(error);
         match (code.as_str(), redirect) {
-            ("MOVED", Some(to)) => {
+            ("MOVED" | "ASK", Some(to)) => {
                 let Some(to) = self.redirected(&to, server) else {
                     return Err(TryFailure::Final(error.of_a_cluster()));
                 };
+                if code == "ASK" {
+                    return self.ask(&to, call).await;
+                }
                 self.moved(call.key, &to);
                 Err(TryFailure::Elsewhere(error))
-            }
-            ("ASK", Some(to)) => {
-                let Some(to) = self.redirected(&to, server) else {
-                    return Err(TryFailure::Final(error.of_a_cluster()));
-                };
-                self.ask(&to, call).await
             }
             ("READONLY", _) => {
                 // It was made a replica: Sentinels or the cluster know the new primary.

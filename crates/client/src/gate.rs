@@ -19,9 +19,9 @@ pub(crate) struct Gate {
     /// no such call sends anything more, whether or not its future is polled again.
     polls: RwLock<()>,
     /// Calls that may take something.
-    calls: Count,
+    calls: Arc<Count>,
     /// Rollbacks and releases.
-    cleanups: Count,
+    cleanups: Arc<Count>,
     /// Some of that work failed while the client closed.
     failed: AtomicBool,
 }
@@ -117,9 +117,8 @@ impl Gate {
     }
 
     /// A call that may take something begins; to be kept until nothing of it is left here.
-    pub(crate) fn call(&self) -> Counted<'_> {
-        self.calls.begin();
-        Counted(&self.calls)
+    pub(crate) fn call(&self) -> Counted {
+        self.calls.begin()
     }
 
     /// The outcome of such a call; an error as soon as the client closes or its runtime ends.
@@ -150,9 +149,8 @@ impl Gate {
     }
 
     /// A rollback or release begins; to be kept until it is done.
-    pub(crate) fn cleanup(self: &Arc<Self>) -> Cleanup {
-        self.cleanups.begin();
-        Cleanup(self.clone())
+    pub(crate) fn cleanup(&self) -> Counted {
+        self.cleanups.begin()
     }
 
     /// Returns when no call is left that may take something.
@@ -176,28 +174,28 @@ impl Gate {
     }
 }
 
+/// How much of something is under way.
 #[derive(Default)]
-struct Count {
+pub(crate) struct Count {
     count: AtomicUsize,
     zero: Notify,
 }
 
 impl Count {
-    fn begin(&self) {
+    pub(crate) fn begin(self: &Arc<Self>) -> Counted {
         self.count.fetch_add(1, Ordering::AcqRel);
+        Counted(self.clone())
     }
 
-    fn end(&self) {
-        if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.zero.notify_waiters();
-        }
+    pub(crate) fn is_zero(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
     }
 
     async fn zero(&self) {
         loop {
             let mut zero = pin!(self.zero.notified());
             zero.as_mut().enable();
-            if self.count.load(Ordering::Acquire) == 0 {
+            if self.is_zero() {
                 return;
             }
             zero.await;
@@ -205,21 +203,14 @@ impl Count {
     }
 }
 
-/// A call that may take something, until this is dropped.
-pub(crate) struct Counted<'a>(&'a Count);
+/// It is under way until this is dropped.
+pub(crate) struct Counted(Arc<Count>);
 
-impl Drop for Counted<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-/// A rollback or release, until this is dropped.
-pub(crate) struct Cleanup(Arc<Gate>);
-
-impl Drop for Cleanup {
-    fn drop(&mut self) {
-        self.0.cleanups.end();
+        if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.zero.notify_waiters();
+        }
     }
 }
 

@@ -13,8 +13,7 @@ use tokio::runtime::Handle;
 use crate::clock::{Moment, by_the_clock, sleep_until};
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
-use crate::hold_ref::HoldRef;
-use crate::hold_state::{InflightRenewal, LeaseTerms, RenewalReply};
+use crate::hold_state::{InflightRenewal, RenewalReply};
 use crate::link::events::Events as _;
 use crate::lost::Lost;
 use crate::tracked::{TrackedHold, shared_lease};
@@ -56,18 +55,13 @@ impl Hold {
                     return how;
                 }
                 // The client's own runtime may have ended: each task that waits looks at the clock, too.
-                let expiry = async {
-                    if Handle::try_current().is_ok() && !hold.tracked.has_ended() {
-                        sleep_until(hold.tracked.deadline()).await;
-                    } else {
-                        std::future::pending::<()>().await;
-                    }
-                };
+                let expires = Handle::try_current().is_ok() && !hold.tracked.has_ended();
+                let expiry = if expires { hold.tracked.deadline() } else { Moment::NEVER };
                 tokio::select! {
                     changed = lost.changed() => if changed.is_err() {
                         std::future::pending::<()>().await;
                     },
-                    () = expiry => {
+                    () = sleep_until(expiry) => {
                         hold.lost_now();
                     }
                 }
@@ -92,16 +86,6 @@ impl Hold {
         Self { core, tracked }
     }
 
-    /// A new hold, certain until `deadline`.
-    pub(crate) fn track(
-        core: &Arc<Core>,
-        hold_ref: HoldRef,
-        terms: LeaseTerms,
-        deadline: Moment,
-    ) -> Self {
-        Self::new(core.clone(), core.registry.track(hold_ref, terms, deadline))
-    }
-
     pub(crate) fn lose(&self, how: Lost) {
         self.core.registry.lose(&self.tracked, how);
     }
@@ -116,29 +100,9 @@ impl Hold {
         registry.renew_now();
     }
 
-    /// The watchdog asks the server whether it has this hold, if the database was flushed since `flushes` were counted.
-    pub(crate) fn report_flushed_since(&self, flushes: u64) {
-        if self.core.registry.flushes() != flushes {
-            self.core.registry.doubt(&self.tracked, Lost::Flushed);
-        }
-    }
-
-    /// A message said that it is lost.
-    pub(crate) fn report_lost(&self, how: Lost) {
-        self.core.registry.report_lost(&self.tracked, how);
-    }
-
     /// The shared connection to its server that is up; 0: none.
     fn connection(&self) -> u64 {
         self.core.routes.connection(self.key())
-    }
-
-    /// A renewal is about to be sent over that connection (0: unknown).
-    fn begin_renewal(&self, lease: Duration, over: u64) -> InflightRenewal {
-        let (renewal, change) = self.tracked.state().begin_renewal(Moment::now(), lease, over);
-        self.core.registry.apply(&self.tracked, change);
-        self.siblings_not_after(renewal.until());
-        renewal
     }
 
     /// The reply to a renewal, or none.
@@ -149,7 +113,7 @@ impl Hold {
         self.core.registry.apply(&self.tracked, change);
         if matches!(reply, RenewalReply::Accepted | RenewalReply::AcceptedCopy) {
             // A sibling may have been granted after this renewal was sent.
-            self.siblings_not_after(renewal.until());
+            self.core.registry.not_after(&self.siblings(), renewal.until());
         }
         if matches!(reply, RenewalReply::Unknown | RenewalReply::AcceptedCopy) {
             for sibling in self.siblings() {
@@ -166,10 +130,6 @@ impl Hold {
         self.core.registry.holds.siblings(&self.tracked)
     }
 
-    fn siblings_not_after(&self, moment: Moment) {
-        self.core.registry.not_after(&self.siblings(), moment);
-    }
-
     /// What the watchdog sends over that connection, all of which must succeed: a renewal, or, for a hold that it does
     /// not renew, a request that binds it again for the rest of its lease.
     pub(crate) fn watchdog_renewal(&self, over: u64) -> Renewal {
@@ -181,15 +141,16 @@ impl Hold {
         self.renewal(lease, over)
     }
 
-    /// Begins a renewal over that connection.
+    /// Begins a renewal over that connection (0: unknown).
     fn renewal(&self, lease: Duration, over: u64) -> Renewal {
-        let inflight = self.begin_renewal(lease, over);
-        let terms = self.tracked.terms();
-        let requests = match &self.tracked.hold_ref {
-            hold @ HoldRef::Multi { .. } if !terms.own_name => {
-                hold.renewals_by_token(lease, terms.bind)
-            }
-            hold => vec![hold.renewal(lease, terms.bind)],
+        let (inflight, change) = self.tracked.state().begin_renewal(Moment::now(), lease, over);
+        self.core.registry.apply(&self.tracked, change);
+        self.core.registry.not_after(&self.siblings(), inflight.until());
+        let (terms, hold) = (self.tracked.terms(), &self.tracked.hold_ref);
+        let requests = if terms.own_name {
+            vec![hold.renewal(lease, terms.bind)]
+        } else {
+            hold.by_token().iter().map(|hold| hold.renewal(lease, terms.bind)).collect()
         };
         Renewal { requests, inflight }
     }

@@ -41,15 +41,15 @@ impl HoldRef {
         }
     }
 
-    /// The requests that renew several locks of an owner that others act for: one by one, as MRENEW would also renew
-    /// what that owner has been granted since. Of one lock, none.
-    pub(crate) fn renewals_by_token(&self, lease: Duration, bind: Option<Duration>) -> Vec<Cmd> {
-        let Self::Multi { keys, owner, tokens } = self else { return Vec::new() };
-        let (lease_ms, bind_ms) = (Some(millis(lease)), bind.map(millis));
-        let renewals = keys.iter().zip(tokens).map(|(key, token)| {
-            Family::Lock.renew(Renew { key, owner, lease_ms, token: Some(*token), bind_ms })
-        });
-        renewals.collect()
+    /// Several locks of an owner that others act for, one by one: MRENEW and MRELEASE would also apply to what that
+    /// owner has been granted since. Anything else as it is.
+    pub(crate) fn by_token(&self) -> Vec<Self> {
+        let Self::Multi { keys, owner, tokens } = self else { return vec![self.clone()] };
+        let lock = |(key, token): (&Vec<u8>, &u64)| {
+            let (key, owner) = (key.as_slice().into(), owner.clone());
+            Self::Lock { family: Family::Lock, key, owner, token: *token }
+        };
+        keys.iter().zip(tokens).map(lock).collect()
     }
 
     /// The request that releases it; a request id is needed where other tasks act for the owner, too.

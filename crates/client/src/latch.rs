@@ -51,11 +51,7 @@ impl Latch {
 
     /// As [`init`](Latch::init); after `time`, 1 ms to 365 days, the latch breaks: waiting tasks get
     /// [`Broken`](crate::ErrorKind::Broken).
-    ///
-    /// # Errors
-    ///
-    /// As [`init`](Latch::init).
-    #[doc = cancel_sent!()]
+    #[doc = errors_as!("[`init`](Latch::init)")]
     pub async fn init_for(&self, count: u32, time: Duration) -> Result<bool, Error> {
         self.close(count, Some(lease_ms(time)?)).await
     }
@@ -66,11 +62,7 @@ impl Latch {
     }
 
     /// Counts it down, by 1 to 2^31 - 1; returns what remains, 0 for an open or missing latch.
-    ///
-    /// # Errors
-    ///
-    /// As [`init`](Latch::init).
-    #[doc = cancel_sent!()]
+    #[doc = errors_as!("[`init`](Latch::init)")]
     pub async fn count_down(&self, by: u32) -> Result<i64, Error> {
         let reqid = crate::random::name();
         let request = Request::CountDown { key: &self.key, n: by, reqid: Some(reqid.as_bytes()) };
@@ -93,14 +85,7 @@ impl Latch {
     }
 
     /// As [`wait`](Latch::wait), but at most for `time`. False: it is still closed.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait`](Latch::wait).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping this future ends the wait.
+    #[doc = errors_as!("[`wait`](Latch::wait)")]
     pub async fn wait_timeout(&self, time: Duration) -> Result<bool, Error> {
         self.await_open(Deadline::after(time)).await
     }
@@ -128,10 +113,7 @@ impl Latch {
     }
 
     async fn call(&self, verb: LatchVerb, request: &Request<'_>) -> Result<Value, Error> {
-        self.core
-            .routes
-            .call(&self.key, CommandId::Latch(verb), request, self.core.ctx.retry_until())
-            .await
+        self.core.routes.call(&self.key, CommandId::Latch(verb), request).await
     }
 }
 

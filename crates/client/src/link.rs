@@ -27,7 +27,7 @@ use self::shard::{Before, Shard};
 use crate::back_off::BackOff;
 use crate::clock::Moment;
 use crate::context::Context;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// Between two attempts to connect.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(500));
@@ -259,7 +259,8 @@ impl Shared {
         let mut connection = dialer.open(&config).await?;
         self.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
         if !has_module(&mut connection).await? {
-            return Err(Error::no_module(&self.name));
+            let text = format!("the dlock module is not loaded in the server {}", self.name);
+            return Err(Error::new(ErrorKind::NoModule, text));
         }
         connection.subscribe(&[self.ctx.channels.plain(), FLUSH_CHANNEL.as_bytes()][..]).await?;
         let live = Live { connection, generation, dialer: Arc::new(dialer), shard };

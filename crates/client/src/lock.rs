@@ -1,20 +1,17 @@
 //! Locks with one holder, and the two modes of a read-write lock.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_wire::reply::quote;
 use dlock_wire::request::{Mode, Request};
 
-use crate::acquire::{Keys, Target, acquire, ways_to_acquire};
+use crate::acquire::{Handle, Keys, Target, handle};
 use crate::core::Core;
-use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::family::Family;
 use crate::guard::Guard;
 use crate::hold::Hold;
-use crate::options::{Options, Replicas, shared_options};
+use crate::options::Replicas;
 use crate::settings::Wait;
 use crate::with::under;
 
@@ -34,31 +31,29 @@ use crate::with::under;
 /// ```
 #[derive(Clone)]
 pub struct Lock {
-    core: Arc<Core>,
-    family: Family,
-    keys: Keys,
-    options: Options,
+    handle: Handle,
 }
 
+handle!(
+    Lock,
+    Guard,
+    "Acquires the lock if it is free. None: another owner holds it.",
+    "Waits in the queue, and acquires the lock."
+);
+
 impl Lock {
-    pub(crate) fn new(core: &Arc<Core>, family: Family, key: &[u8]) -> Self {
-        Self { core: core.clone(), family, keys: Keys::one(key), options: Options::default() }
-    }
-
-    shared_options!();
-
     /// Refuses re-entry: an owner that holds the lock already gets [`Reentry`](crate::ErrorKind::Reentry). Not for
     /// read-write locks, which ignore it.
     #[must_use]
     pub fn no_reentry(mut self) -> Self {
-        self.options.no_reentry = !matches!(self.family, Family::Rw(_));
+        self.handle.options.no_reentry = !matches!(self.handle.target, Target::Lock(Family::Rw(_)));
         self
     }
 
     /// How to wait, in place of what the client was built with.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
-        self.options.wait = Some(wait);
+        self.handle.options.wait = Some(wait);
         self
     }
 
@@ -67,7 +62,7 @@ impl Lock {
     /// those replicas is promoted. Each such acquire uses a dedicated connection.
     #[must_use]
     pub fn replicas(mut self, replicas: u32, timeout: Duration) -> Self {
-        self.options.replicas = Some(Replicas { wanted: replicas, timeout, on_disk: false });
+        self.handle.options.replicas = Some(Replicas { wanted: replicas, timeout, on_disk: false });
         self
     }
 
@@ -75,21 +70,8 @@ impl Lock {
     /// (WAITAOF: Redis 7.2, Valkey; all of them with `appendonly yes`).
     #[must_use]
     pub fn replicas_on_disk(mut self, replicas: u32, timeout: Duration) -> Self {
-        self.options.replicas = Some(Replicas { wanted: replicas, timeout, on_disk: true });
+        self.handle.options.replicas = Some(Replicas { wanted: replicas, timeout, on_disk: true });
         self
-    }
-
-    ways_to_acquire!(
-        Guard,
-        "Acquires the lock if it is free. None: another owner holds it.",
-        "Waits in the queue, and acquires the lock."
-    );
-
-    async fn acquire_with(&self, deadline: Deadline) -> Result<Option<Guard>, Error> {
-        let held =
-            acquire(&self.core, Target::Lock(self.family), &self.keys, &self.options, deadline)
-                .await?;
-        Ok(held.map(Guard::new))
     }
 
     /// Acquires the lock, runs the work under it, and releases it. When the hold is lost, the work is cancelled: its
@@ -128,23 +110,10 @@ impl Lock {
     /// answered.
     #[doc = cancel_read!()]
     pub async fn check(&self, token: u64) -> Result<(), Error> {
-        let key = self.keys.first();
+        let Handle { core, target, keys, .. } = &self.handle;
+        let key = keys.first();
         let request = Request::Check { key, token };
-        self.core
-            .routes
-            .call(key, self.family.check(), &request, self.core.ctx.retry_until())
-            .await
-            .map(drop)
-    }
-}
-
-impl fmt::Debug for Lock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock")
-            .field("key", &quote(self.keys.first()))
-            .field("family", &self.family)
-            .field("options", &self.options)
-            .finish_non_exhaustive()
+        core.routes.call(key, target.family().check(), &request).await.map(drop)
     }
 }
 
@@ -166,10 +135,8 @@ pub struct RwLock {
 
 impl RwLock {
     pub(crate) fn new(core: &Arc<Core>, key: &[u8]) -> Self {
-        Self {
-            read: Lock::new(core, Family::Rw(Mode::Read), key),
-            write: Lock::new(core, Family::Rw(Mode::Write), key),
-        }
+        let of = |mode| Lock::new(core, Target::Lock(Family::Rw(mode)), Keys::one(key));
+        Self { read: of(Mode::Read), write: of(Mode::Write) }
     }
 
     /// The shared mode. A reader that asks for [`write`](RwLock::write) under the same [`owner`](Lock::owner) is

@@ -7,7 +7,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_wire::names::LABEL_MAX;
 use dlock_wire::reply::quote;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
@@ -20,6 +19,7 @@ use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::lost::{Lost, Released};
+use crate::options::Options;
 use crate::settings::lease_ms;
 use crate::with::{Holding, under};
 
@@ -75,8 +75,8 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 pub struct QuorumLock {
     servers: Arc<[Arc<Core>]>,
     key: Arc<[u8]>,
-    lease: Option<Duration>,
-    label: Option<Arc<[u8]>>,
+    /// Only lease and label count.
+    options: Options,
     timeout: Option<Duration>,
     pause: (Duration, Duration),
 }
@@ -88,8 +88,7 @@ impl QuorumLock {
         Self {
             servers: clients.into_iter().map(|client| client.core().clone()).collect(),
             key: key.as_ref().into(),
-            lease: None,
-            label: None,
+            options: Options::default(),
             timeout: None,
             pause: (Duration::from_millis(10), Duration::from_millis(100)),
         }
@@ -99,14 +98,14 @@ impl QuorumLock {
     /// those of the clients, and a watchdog renews it every third of it while the guard lives.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.options.lease = Some(lease);
         self
     }
 
     /// A text for people, 0 to 256 bytes, that INFO shows on each server. The owner is another one for each attempt.
     #[must_use]
     pub fn label(mut self, label: impl AsRef<[u8]>) -> Self {
-        self.label = Some(label.as_ref().into());
+        self.options.label = Some(label.as_ref().into());
         self
     }
 
@@ -142,14 +141,10 @@ impl QuorumLock {
     }
 
     /// Tries until it has the lock.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire`](QuorumLock::try_acquire): it does not wait for servers to come back.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`try_acquire`](QuorumLock::try_acquire).
+    #[doc = errors_as!(
+        "[`try_acquire`](QuorumLock::try_acquire)",
+        ": it does not wait for servers to come back"
+    )]
     pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
         loop {
             // None would mean that "never" has come.
@@ -191,10 +186,10 @@ impl QuorumLock {
             if let Some(error) = gates().find_map(|gate| gate.no_admission()) {
                 return Err(error);
             }
-            let error = match self.attempt(terms).await? {
-                Attempted::Guard(guard) => return Ok(Some(guard)),
-                Attempted::Contended => None,
-                Attempted::NoQuorum(error) => Some(error),
+            let error = match self.attempt(terms).await {
+                Ok(None) => None,
+                Err(error) if matches!(error.kind(), ErrorKind::NoQuorum { .. }) => Some(error),
+                outcome => return outcome,
             };
             let pause =
                 self.pause.1.saturating_sub(self.pause.0).mul_f64(crate::random::fraction());
@@ -219,8 +214,8 @@ impl QuorumLock {
         let Some(of_clients) = of_clients else {
             return Err(Error::invalid("a quorum lock needs at least one server"));
         };
-        let lease = self.lease.unwrap_or(of_clients);
-        lease_ms(lease)?;
+        self.options.check()?;
+        let lease = self.options.lease.unwrap_or(of_clients);
         let timeout = self.timeout.unwrap_or_else(|| TIMEOUT.min(lease / 10));
         if lease < LEASE_MIN {
             return Err(Error::invalid("lease of a quorum lock must be at least 30 ms"));
@@ -236,16 +231,14 @@ impl QuorumLock {
         if self.key.is_empty() {
             return Err(Error::invalid("key must not be empty"));
         }
-        if self.label.as_ref().is_some_and(|label| label.len() > LABEL_MAX) {
-            return Err(Error::invalid(format!("label must be at most {LABEL_MAX} bytes")));
-        }
         Ok(Terms { lease, timeout })
     }
 
-    async fn attempt(&self, terms: Terms) -> Result<Attempted, Error> {
-        let watched = self.lease.is_none();
-        let driver = Driver::new(&self.servers, &self.key, self.label.as_ref(), terms, watched);
-        let (orders, mut view) = driver.start()?;
+    /// One attempt. None: another client has the lock, or is about to.
+    async fn attempt(&self, terms: Terms) -> Result<Option<QuorumGuard>, Error> {
+        let watched = self.options.lease.is_none();
+        let label = self.options.label.as_ref();
+        let (orders, mut view) = Driver::start(&self.servers, &self.key, label, terms, watched)?;
         let decided = view.wait_for(|view| view.standing != Standing::Pending).await;
         let Ok(decided) = decided.map(|view| view.clone()) else {
             return Err(Error::abandoned());
@@ -253,34 +246,27 @@ impl QuorumLock {
         if decided.closed {
             return Err(Error::closed());
         }
-        Ok(match decided.standing {
-            Standing::Held { token, .. } => Attempted::Guard(QuorumGuard {
-                key: self.key.clone(),
-                token,
-                wanted: self.servers.len() / 2 + 1,
-                timeout: terms.timeout,
-                orders,
-                view,
-            }),
-            Standing::Failed { why, granted } => self.failed(why, granted, decided.error),
-            // Lost in the moment in which it was granted.
-            _ => Attempted::Contended,
-        })
-    }
-
-    fn failed(&self, why: Failure, granted: usize, error: Option<Error>) -> Attempted {
         let wanted = self.servers.len() / 2 + 1;
+        let (why, granted) = match decided.standing {
+            Standing::Held { token, .. } => {
+                let (key, timeout) = (self.key.clone(), terms.timeout);
+                return Ok(Some(QuorumGuard { key, token, wanted, timeout, orders, view }));
+            }
+            Standing::Failed { why, granted } => (why, granted),
+            // Lost in the moment in which it was granted.
+            _ => return Ok(None),
+        };
         let what = match why {
-            Failure::Contended => return Attempted::Contended,
+            Failure::Contended => return Ok(None),
             Failure::Unreachable => "too few servers answered",
             Failure::TooLate => "too few servers had the token in time",
         };
         let servers = self.servers.len();
         let mut text = format!("{what}: {granted} of {servers} granted, {wanted} wanted");
-        if let Some(error) = error {
+        if let Some(error) = decided.error {
             text = format!("{text}; {error}");
         }
-        Attempted::NoQuorum(no_quorum(granted, wanted, text))
+        Err(no_quorum(granted, wanted, text))
     }
 }
 
@@ -289,18 +275,12 @@ fn no_quorum(granted: usize, wanted: usize, text: String) -> Error {
     Error::new(ErrorKind::NoQuorum { granted: number(granted), wanted: number(wanted) }, text)
 }
 
-enum Attempted {
-    Guard(QuorumGuard),
-    Contended,
-    NoQuorum(Error),
-}
-
 impl fmt::Debug for QuorumLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QuorumLock")
             .field("key", &quote(&self.key))
             .field("servers", &self.servers.len())
-            .field("lease", &self.lease)
+            .field("lease", &self.options.lease)
             .finish_non_exhaustive()
     }
 }

@@ -175,25 +175,6 @@ impl Registry {
         self.doubts.lock().unwrap_or_else(PoisonError::into_inner).push(doubt);
         self.doubted.notify_one();
     }
-
-    /// A message says that a hold has ended.
-    fn ended(&self, message: &EndOfHold<'_>) {
-        let EndOfHold { id, owner, key, how } = *message;
-        // First the acquire, then the holds: an acquire looks for such messages after its hold is tracked.
-        if let Some(acquire) = self.waiters.find(key, owner) {
-            acquire.report_ended(id, key, how);
-        }
-        for hold in self.holds.named(id, key) {
-            self.report_lost(&hold, how);
-        }
-    }
-}
-
-struct EndOfHold<'a> {
-    id: &'a [u8],
-    owner: &'a [u8],
-    key: &'a [u8],
-    how: Lost,
 }
 
 impl Events for Registry {
@@ -214,9 +195,10 @@ impl Events for Registry {
     fn message(&self, text: &[u8]) {
         match Message::parse(text) {
             Some(Message::Hold { event, db, id, owner, reqid, key }) if db == self.db => {
+                let acquire = self.waiters.find(key, owner);
                 let how = match event {
                     Event::Granted => {
-                        if let Some(acquire) = self.waiters.find(key, owner) {
+                        if let Some(acquire) = acquire {
                             acquire.announce(id, reqid);
                         }
                         return;
@@ -226,7 +208,13 @@ impl Events for Registry {
                     Event::Disconnected => Lost::Disconnected,
                     Event::Expired => Lost::Expired,
                 };
-                self.ended(&EndOfHold { id, owner, key, how });
+                // First the acquire, then the holds: an acquire looks for such messages after its hold is tracked.
+                if let Some(acquire) = acquire {
+                    acquire.report_ended(id, key, how);
+                }
+                for hold in self.holds.named(id, key) {
+                    self.report_lost(&hold, how);
+                }
             }
             Some(Message::Flushed { db }) if db == self.db => {
                 // In a cluster it may have been another node: the watchdog checks each hold.

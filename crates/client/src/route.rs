@@ -229,25 +229,15 @@ impl Routes {
         // The time that there is must not be spent on a node that is gone.
         servers.sort_by_key(|server| server.link.generation() == 0);
         let mut left = servers.len() + others.len();
-        let mut failed = |error: Error| {
-            // What a node says is wrong tells more than that another one is not there.
-            if last.kind() == ErrorKind::Unavailable {
-                last = error;
-            }
-        };
-        for server in servers {
+        for node in servers.into_iter().map(Ok).chain(others.into_iter().map(Err)) {
             left -= 1;
+            // To one without slots, the client only connects now.
+            let server = node.unwrap_or_else(|(name, addr)| self.server_at(&name, addr));
             match self.learn_from(&server, share_of(until, left)).await {
                 Ok(()) => return Ok(()),
-                Err(error) => failed(error),
-            }
-        }
-        for (name, addr) in others {
-            left -= 1;
-            let server = self.server_at(&name, addr);
-            match self.learn_from(&server, share_of(until, left)).await {
-                Ok(()) => return Ok(()),
-                Err(error) => failed(error),
+                // What a node says is wrong tells more than that another one is not there.
+                Err(error) if last.kind() == ErrorKind::Unavailable => last = error,
+                Err(_) => {}
             }
         }
         Err(last)

@@ -1,23 +1,17 @@
 //! Semaphores.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_wire::names::PERMITS_MAX;
-use dlock_wire::reply::quote;
 use dlock_wire::request::{Request, ResizeTo, Take};
 use dlock_wire::table::{CommandId, SemVerb};
 use redis::Value;
 
-use crate::acquire::{Keys, Target, acquire, ways_to_acquire};
+use crate::acquire::{Handle, Target, handle};
 use crate::command::command;
-use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::dedicated::{BlockedCalls, LONG_BLOCK};
 use crate::error::Error;
 use crate::guard::Permit;
-use crate::options::{Options, shared_options};
 use crate::reply::read;
 use crate::settings::Wait;
 use crate::with::under;
@@ -35,30 +29,24 @@ use crate::with::under;
 /// ```
 #[derive(Clone)]
 pub struct Semaphore {
-    core: Arc<Core>,
-    keys: Keys,
-    count: u32,
-    limit: Option<u32>,
-    options: Options,
+    handle: Handle,
 }
 
+handle!(
+    Semaphore,
+    Permit,
+    "Acquires permits if they are available. None: they are not. For more than the semaphore has, the error is \
+     [`Limit`](crate::ErrorKind::Limit).",
+    "Waits in the queue, and acquires permits."
+);
+
 impl Semaphore {
-    pub(crate) fn new(core: &Arc<Core>, key: &[u8]) -> Self {
-        Self {
-            core: core.clone(),
-            keys: Keys::one(key),
-            count: 1,
-            limit: None,
-            options: Options::default(),
-        }
-    }
-
-    shared_options!();
-
     /// The number of permits that an acquire takes together, 1 to 2^31 - 1; default 1.
     #[must_use]
     pub fn count(mut self, permits: u32) -> Self {
-        self.count = permits;
+        if let Target::Permit { count, .. } = &mut self.handle.target {
+            *count = permits;
+        }
         self
     }
 
@@ -66,33 +54,17 @@ impl Semaphore {
     /// last permit is back. Ignored where there is a semaphore already.
     #[must_use]
     pub fn limit(mut self, permits: u32) -> Self {
-        self.limit = Some(permits);
+        if let Target::Permit { limit, .. } = &mut self.handle.target {
+            *limit = Some(permits);
+        }
         self
     }
 
     /// How to wait, in place of what the client was built with.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
-        self.options.wait = Some(wait);
+        self.handle.options.wait = Some(wait);
         self
-    }
-
-    ways_to_acquire!(
-        Permit,
-        "Acquires permits if they are available. None: they are not. For more than the semaphore has, the error is \
-         [`Limit`](crate::ErrorKind::Limit).",
-        "Waits in the queue, and acquires permits."
-    );
-
-    async fn acquire_with(&self, deadline: Deadline) -> Result<Option<Permit>, Error> {
-        for (name, permits) in [("count", Some(self.count)), ("limit", self.limit)] {
-            if permits.is_some_and(|permits| permits == 0 || permits > PERMITS_MAX) {
-                return Err(Error::invalid(format!("{name} must be 1 to {PERMITS_MAX}")));
-            }
-        }
-        let target = Target::Permit { count: self.count, limit: self.limit };
-        let held = acquire(&self.core, target, &self.keys, &self.options, deadline).await?;
-        Ok(held.map(Permit::new))
     }
 
     /// As [`Lock::with`](crate::Lock::with), under a permit.
@@ -111,7 +83,7 @@ impl Semaphore {
     /// [`WrongType`](crate::ErrorKind::WrongType), [`Unavailable`](crate::ErrorKind::Unavailable).
     #[doc = cancel_sent!()]
     pub async fn init(&self, permits: u32) -> Result<bool, Error> {
-        let request = Request::SemInit { key: self.keys.first(), permits };
+        let request = Request::SemInit { key: self.key(), permits };
         Ok(read::<u64>(self.call(SemVerb::Init, &request).await?)? == 1)
     }
 
@@ -126,18 +98,14 @@ impl Semaphore {
     }
 
     /// Changes the number of permits by `delta`; returns the same as [`resize`](Semaphore::resize).
-    ///
-    /// # Errors
-    ///
-    /// As [`resize`](Semaphore::resize).
-    #[doc = cancel_sent!()]
+    #[doc = errors_as!("[`resize`](Semaphore::resize)")]
     pub async fn resize_by(&self, delta: i64) -> Result<i64, Error> {
         self.resize_to(ResizeTo::By(delta)).await
     }
 
     async fn resize_to(&self, to: ResizeTo) -> Result<i64, Error> {
         let reqid = crate::random::name();
-        let request = Request::Resize { key: self.keys.first(), to, reqid: Some(reqid.as_bytes()) };
+        let request = Request::Resize { key: self.key(), to, reqid: Some(reqid.as_bytes()) };
         read(self.call(SemVerb::Resize, &request).await?)
     }
 
@@ -153,31 +121,24 @@ impl Semaphore {
     /// Not cancel safe: if this future is dropped, the permits may have been taken, and nothing returns them.
     pub async fn take(&self, permits: u32) -> Result<bool, Error> {
         let reqid = crate::random::name();
-        let take = Take { reqid: Some(reqid.as_bytes()), ..Take::new(self.keys.first(), permits) };
+        let take = Take { reqid: Some(reqid.as_bytes()), ..Take::new(self.key(), permits) };
         Ok(self.call(SemVerb::Take, &Request::Take(take)).await? != Value::Nil)
     }
 
     /// As [`take`](Semaphore::take), but waits at most `time`, on a dedicated connection.
-    ///
-    /// # Errors
-    ///
-    /// As [`take`](Semaphore::take), and [`Busy`](crate::ErrorKind::Busy).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`take`](Semaphore::take).
+    #[doc = errors_as!("[`take`](Semaphore::take)", ", and [`Busy`](crate::ErrorKind::Busy)")]
     pub async fn take_timeout(&self, permits: u32, time: Duration) -> Result<bool, Error> {
         let reqid = crate::random::name();
         let take = |block_ms| {
-            let mut take = Take::new(self.keys.first(), permits);
+            let mut take = Take::new(self.key(), permits);
             take.block_ms = Some(block_ms);
             take.reqid = Some(reqid.as_bytes());
             command(CommandId::Sem(SemVerb::Take), &Request::Take(take)).into()
         };
         let deadline = Deadline::after(time);
-        let calls = BlockedCalls::new(&self.core.routes, self.keys.first(), deadline);
+        let calls = BlockedCalls::new(&self.handle.core.routes, self.key(), deadline);
         let reply = Box::pin(calls.run(LONG_BLOCK, take));
-        let reply = self.core.ctx.gate.admitted(reply).await?;
+        let reply = self.handle.core.ctx.gate.admitted(reply).await?;
         Ok(reply != Value::Nil)
     }
 
@@ -191,8 +152,7 @@ impl Semaphore {
     #[doc = cancel_sent!()]
     pub async fn give(&self, permits: u32) -> Result<i64, Error> {
         let reqid = crate::random::name();
-        let request =
-            Request::Give { key: self.keys.first(), n: permits, reqid: Some(reqid.as_bytes()) };
+        let request = Request::Give { key: self.key(), n: permits, reqid: Some(reqid.as_bytes()) };
         read(self.call(SemVerb::Give, &request).await?)
     }
 
@@ -200,25 +160,15 @@ impl Semaphore {
     #[doc = errors_as!("[`take`](Semaphore::take)")]
     pub async fn drain(&self) -> Result<i64, Error> {
         let reqid = crate::random::name();
-        let request = Request::Drain { key: self.keys.first(), reqid: Some(reqid.as_bytes()) };
+        let request = Request::Drain { key: self.key(), reqid: Some(reqid.as_bytes()) };
         read(self.call(SemVerb::Drain, &request).await?)
     }
 
-    async fn call(&self, verb: SemVerb, request: &Request<'_>) -> Result<Value, Error> {
-        self.core
-            .routes
-            .call(self.keys.first(), CommandId::Sem(verb), request, self.core.ctx.retry_until())
-            .await
+    fn key(&self) -> &[u8] {
+        self.handle.keys.first()
     }
-}
 
-impl fmt::Debug for Semaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore")
-            .field("key", &quote(self.keys.first()))
-            .field("count", &self.count)
-            .field("limit", &self.limit)
-            .field("options", &self.options)
-            .finish_non_exhaustive()
+    async fn call(&self, verb: SemVerb, request: &Request<'_>) -> Result<Value, Error> {
+        self.handle.core.routes.call(self.key(), CommandId::Sem(verb), request).await
     }
 }

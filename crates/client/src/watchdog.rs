@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use self::round::{Round, start_rounds};
 use crate::clock::{Moment, sleep_until};
+use crate::context::Context;
 use crate::core::Core;
 use crate::hold::Hold;
 use crate::link::events::Events as _;
@@ -27,7 +28,7 @@ const POLL_CLIENT: Duration = Duration::from_mins(1);
 /// All tasks end when the client is gone.
 pub(crate) fn start(core: &Arc<Core>) {
     let runtime = &core.ctx.runtime;
-    runtime.spawn(renew(Arc::downgrade(core)));
+    runtime.spawn(renew(Arc::downgrade(core), core.ctx.clone(), core.registry.clone()));
     // Made before the task is: one that the runtime drops before it ran reports that, too.
     let runtime_end = RuntimeEnd(Arc::downgrade(core));
     runtime.spawn(expire(Arc::downgrade(core), runtime_end));
@@ -84,12 +85,7 @@ async fn expire(core: Weak<Core>, _runtime_end: RuntimeEnd) {
     }
 }
 
-async fn renew(core: Weak<Core>) {
-    let Some((ctx, registry)) =
-        core.upgrade().map(|core| (core.ctx.clone(), core.registry.clone()))
-    else {
-        return;
-    };
+async fn renew(core: Weak<Core>, ctx: Arc<Context>, registry: Arc<Registry>) {
     let period = ctx.settings.lease / 3;
     let claim_after = claim_delay(ctx.settings.announced(), ctx.settings.lease);
     let mut next = Instant::now() + period;

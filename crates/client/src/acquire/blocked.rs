@@ -38,7 +38,7 @@ impl PendingAcquire {
             drafts.extend(replicas.map(|replicas| Draft::from(replicas.request())));
             let limit_ms = block_ms.saturating_add(wait_ms);
             let (reply, acknowledged) = match self.call(&mut calls, &drafts, limit_ms).await {
-                Ok(replies) => (replies.reply, replies.second),
+                Ok(replies) => replies,
                 Err(error) => {
                     calls.after(self.note(error)).await?;
                     continue;
@@ -71,28 +71,28 @@ impl PendingAcquire {
         }
     }
 
-    /// Over a dedicated connection.
+    /// Over a dedicated connection: the reply to the acquire, and that to WAIT or WAITAOF.
     async fn call(
         &self,
         calls: &mut BlockedCalls<'_>,
         drafts: &[Draft<'_>],
         limit_ms: u64,
-    ) -> Result<Replies, Error> {
+    ) -> Result<(Value, Result<Value, Error>), Error> {
         let connection = calls.open(drafts).await?;
         self.may_remain.store(true, Ordering::Relaxed);
         let mut replies = connection.call(drafts, limit_ms).await?.into_iter();
         let mut next = || replies.next().unwrap_or(Value::Nil).extract_error();
-        Ok(Replies { reply: next()?, second: next().map_err(Error::from) })
+        Ok((next()?, next().map_err(Error::from)))
     }
 
     /// A grant that came over a dedicated connection after a wait: its lease began between the request and now. After a
     /// long wait, or if it is to be bound to the shared connection, it begins again. None: it has lapsed.
     async fn settle(&self, mut grant: Grant) -> Result<Option<Grant>, Error> {
         let waited = Moment::now().since(grant.sent.at);
-        if self.options.bind.is_none() && waited < self.lease / 4 {
+        if self.terms.bind.is_none() && waited < self.terms.lease / 4 {
             return Ok(Some(grant));
         }
-        if self.options.bind.is_some() && matches!(grant.hold, HoldRef::Multi { .. }) {
+        if self.terms.bind.is_some() && matches!(grant.hold, HoldRef::Multi { .. }) {
             // MRENEW binds nothing. The same request again moves the binding to the shared connection.
             match self.now().await? {
                 Some(again) => grant = again,
@@ -101,13 +101,6 @@ impl PendingAcquire {
         }
         self.claim(grant).await
     }
-}
-
-struct Replies {
-    /// Of the acquire.
-    reply: Value,
-    /// Of WAIT or WAITAOF.
-    second: Result<Value, Error>,
 }
 
 impl Replicas {

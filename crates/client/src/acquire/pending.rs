@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dlock_wire::names::KEYS_MAX;
+use dlock_wire::names::{KEYS_MAX, PERMITS_MAX};
 use dlock_wire::reply::quote;
 use redis::Value;
 use tokio::time::Instant;
 
+use super::Handle;
 use crate::clock::Moment;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
@@ -46,6 +47,16 @@ impl Target {
             Self::Permit { .. } | Self::All | Self::Any => Family::Lock,
         }
     }
+
+    pub(super) fn check(self) -> Result<(), Error> {
+        let Self::Permit { count, limit } = self else { return Ok(()) };
+        for (name, permits) in [("count", count), ("limit", limit.unwrap_or(1))] {
+            if permits == 0 || permits > PERMITS_MAX {
+                return Err(Error::invalid(format!("{name} must be 1 to {PERMITS_MAX}")));
+            }
+        }
+        Ok(())
+    }
 }
 
 #[derive(Clone)]
@@ -57,6 +68,10 @@ pub(crate) enum Keys {
 impl Keys {
     pub(crate) fn one(key: &[u8]) -> Self {
         Self::One(key.into())
+    }
+
+    pub(crate) fn several<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> Self {
+        Self::Several(keys.into_iter().map(|key| key.as_ref().to_vec()).collect())
     }
 
     /// The key that tells the server.
@@ -76,7 +91,7 @@ impl Keys {
         several.iter().skip(1).map(Vec::as_slice)
     }
 
-    pub(crate) fn all(&self) -> Vec<&[u8]> {
+    pub(super) fn all(&self) -> Vec<&[u8]> {
         match self {
             Self::One(key) => vec![key],
             Self::Several(keys) => keys.iter().map(Vec::as_slice).collect(),
@@ -107,11 +122,9 @@ pub(crate) struct PendingAcquire {
     pub(super) target: Target,
     pub(super) keys: Keys,
     pub(super) owner: Arc<[u8]>,
-    /// No other task acts for this owner.
-    pub(super) own_name: bool,
     pub(super) reqid: String,
-    pub(super) lease: Duration,
-    pub(super) watched: bool,
+    /// Of the hold that it asks for.
+    pub(super) terms: LeaseTerms,
     pub(super) options: Options,
     /// Something of it may be left on the server: a waiter, or a grant whose reply was lost.
     pub(super) may_remain: AtomicBool,
@@ -148,16 +161,21 @@ pub(super) enum WaitRequest {
 }
 
 impl PendingAcquire {
-    pub(super) fn new(core: &Arc<Core>, target: Target, keys: &Keys, options: &Options) -> Self {
+    pub(super) fn new(handle: &Handle) -> Self {
+        let Handle { core, target, keys, options } = handle;
         Self {
             core: core.clone(),
-            target,
+            target: *target,
             keys: keys.clone(),
             owner: options.owner(),
-            own_name: options.owner.is_none(),
             reqid: crate::random::name(),
-            lease: options.lease.unwrap_or(core.ctx.settings.lease),
-            watched: options.lease.is_none(),
+            terms: LeaseTerms {
+                lease: options.lease.unwrap_or(core.ctx.settings.lease),
+                watched: options.lease.is_none(),
+                bind: options.bind,
+                unclaimed: false,
+                own_name: options.owner.is_none(),
+            },
             options: options.clone(),
             may_remain: AtomicBool::new(false),
             was_sent: AtomicBool::new(false),
@@ -225,9 +243,9 @@ impl PendingAcquire {
     pub(super) async fn claim(&self, grant: Grant) -> Result<Option<Grant>, Error> {
         let Grant { hold, sent: before, .. } = grant;
         let registry = &self.core.registry;
-        let sharing = if self.own_name { Vec::new() } else { registry.holds.sharing(&hold) };
-        let lease = shared_lease(self.lease, &sharing);
-        let renewal = hold.renewal(lease, self.options.bind);
+        let sharing = if self.terms.own_name { Vec::new() } else { registry.holds.sharing(&hold) };
+        let lease = shared_lease(self.terms.lease, &sharing);
+        let renewal = hold.renewal(lease, self.terms.bind);
         let mut sent = self.sent_now();
         registry.not_after(&sharing, sent.at.after(certain(lease)));
         if matches!(hold, HoldRef::Multi { .. }) {
@@ -235,7 +253,7 @@ impl PendingAcquire {
             sent.over = before.over;
         }
         match self.core.routes.send(self.key(), &renewal, self.core.ctx.retry_until()).await {
-            Ok(_) => Ok(Some(Grant { hold, sent, lasts: self.lease, unclaimed: false })),
+            Ok(_) => Ok(Some(Grant { hold, sent, lasts: self.terms.lease, unclaimed: false })),
             Err(error) if error.kind() == ErrorKind::NotHeld => Ok(None),
             Err(error) => Err(error),
         }
@@ -243,14 +261,8 @@ impl PendingAcquire {
 
     /// The hold of a grant.
     pub(super) fn track(&self, grant: Grant) -> Hold {
-        let terms = LeaseTerms {
-            lease: self.lease,
-            watched: self.watched,
-            bind: self.options.bind,
-            unclaimed: grant.unclaimed,
-            own_name: self.own_name,
-        };
+        let terms = LeaseTerms { unclaimed: grant.unclaimed, ..self.terms };
         let deadline = grant.sent.at.after(certain(grant.lasts));
-        Hold::track(&self.core, grant.hold, terms, deadline)
+        Hold::new(self.core.clone(), self.core.registry.track(grant.hold, terms, deadline))
     }
 }

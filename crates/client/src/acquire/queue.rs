@@ -101,9 +101,9 @@ impl PendingAcquire {
         // With a QUEUE of 10 s, at most half of it has passed since the request, unless this process was held up.
         // A message about a named owner may be an old one, of an earlier hold of the same name.
         if is_certain
-            && self.watched
-            && self.own_name
-            && self.options.bind.is_none()
+            && self.terms.watched
+            && self.terms.own_name
+            && self.terms.bind.is_none()
             && certain_for >= lasts / 3
         {
             return Ok(Some(grant));

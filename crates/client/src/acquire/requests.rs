@@ -22,11 +22,11 @@ impl PendingAcquire {
 
     fn request(&self, wait: WaitRequest, channel: Channel<'_>) -> Cmd {
         let mut acquire = Acquire::new(self.key(), &self.owner);
-        acquire.lease_ms = Some(millis(self.lease));
+        acquire.lease_ms = Some(millis(self.terms.lease));
         acquire.notify = Some(channel);
         acquire.reqid = Some(self.reqid.as_bytes());
         acquire.no_reentry = self.options.no_reentry;
-        acquire.bind_ms = self.options.bind.map(millis);
+        acquire.bind_ms = self.terms.bind.map(millis);
         acquire.label = self.options.label.as_deref();
         if let WaitRequest::Block(ms) = wait {
             acquire.block_ms = Some(ms);
@@ -74,7 +74,7 @@ impl PendingAcquire {
             target => target.family().cancel(),
         };
         let request = Request::Cancel { key, owner, reqid: Some(self.reqid.as_bytes()) };
-        self.core.routes.call(key, id, &request, self.core.ctx.retry_until()).await
+        self.core.routes.call(key, id, &request).await
     }
 
     /// The grant that the reply to a request says. None: nothing yet.
@@ -99,7 +99,7 @@ impl PendingAcquire {
             }
             (Target::Lock(_), _) => read_or_null(reply)?.and_then(|token| self.lock(token)),
         };
-        Ok(hold.map(|hold| Grant { hold, sent, lasts: self.lease, unclaimed: false }))
+        Ok(hold.map(|hold| Grant { hold, sent, lasts: self.terms.lease, unclaimed: false }))
     }
 
     /// The hold that a message announces.

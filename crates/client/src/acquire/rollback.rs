@@ -33,7 +33,7 @@ impl PendingRequest for PendingAcquire {
         }
         let core = self.core.clone();
         // Another acquire of the same named owner waits for this: CANCEL would end its wait, too.
-        let is_shared = !self.own_name && !self.target.is_several();
+        let is_shared = !self.terms.own_name && !self.target.is_several();
         let waiters = &core.registry.waiters;
         let rollback = is_shared.then(|| waiters.begin_rollback(self.key(), &self.owner));
         let cleanup = core.ctx.gate.cleanup();
@@ -67,7 +67,7 @@ impl PendingAcquire {
         let routes = &self.core.routes;
         let cancelled = self.cancel().await;
         let until = self.core.ctx.retry_until();
-        if self.own_name
+        if self.terms.own_name
             && let Some(release) = self.release_all()
         {
             // Whatever this owner holds is of this acquire.

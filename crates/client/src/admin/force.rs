@@ -104,11 +104,7 @@ impl Admin {
     ///
     /// Client ids count for one server. Errors: [`Invalid`](crate::ErrorKind::Invalid) in a cluster of several
     /// primaries: connect to the node itself.
-    ///
-    /// # Errors
-    ///
-    /// As all calls: see [`Admin`].
-    #[doc = cancel_sent!()]
+    #[doc = errors_as!("all calls: see [`Admin`]")]
     ///
     /// ```
     #[doc = example!()]

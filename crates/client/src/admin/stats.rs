@@ -2,108 +2,94 @@
 
 use std::collections::BTreeMap;
 
-/// What one server tells about itself and its locks: `INFO`, section `dlock` and a little of the others. Counters
-/// start at 0 with the process of the server; a counter that it does not have reads 0.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Where the server is, as the client reaches it, for example `127.0.0.1:6379`.
-    pub address: String,
-    /// Name and version, for example `Redis 7.0.15` or `Valkey 9.1.2`.
-    pub version: String,
-    /// `master` or `slave`.
-    pub role: String,
-    /// Seconds since its start.
-    pub uptime_s: u64,
-    /// Connections.
-    pub connected_clients: u64,
-    /// Bytes that it has allocated.
-    pub used_memory: u64,
+/// [`Stats`], with numbers that are lines of INFO.
+macro_rules! stats {
+    ($($(#[$doc:meta])* $field:ident = $line:literal,)*) => {
+        /// What one server tells about itself and its locks: `INFO`, section `dlock` and a little of the others.
+        /// Counters start at 0 with the process of the server; a counter that it does not have reads 0.
+        #[derive(Debug, Clone, PartialEq, Eq, Default)]
+        #[non_exhaustive]
+        pub struct Stats {
+            /// Where the server is, as the client reaches it, for example `127.0.0.1:6379`.
+            pub address: String,
+            /// Name and version, for example `Redis 7.0.15` or `Valkey 9.1.2`.
+            pub version: String,
+            /// `master` or `slave`.
+            pub role: String,
+            $($(#[$doc])* pub $field: u64,)*
+        }
 
-    /// Holds of locks in force; each reader counts.
-    pub held_locks: u64,
-    /// Permits out with a lease.
-    pub leased_permits: u64,
-    /// Keys of dlock.
-    pub keys: u64,
-    /// The largest fencing token given or learnt.
-    pub last_token: u64,
-    /// Milliseconds left of the quarantine; 0 without one.
-    pub quarantine_left_ms: u64,
-    /// Calls with BLOCK that wait.
-    pub waiters_blocked: u64,
-    /// QUEUE places without a blocked call.
-    pub waiters_queued: u64,
-    /// Places on the key that has most.
-    pub longest_queue: u64,
-    /// How late the latest of all alarms ran, in microseconds.
-    pub alarm_late_worst_us: u64,
-
-    /// ACQUIREs that were granted in the call.
-    pub grants_at_once: u64,
-    /// Grants to waiters.
-    pub grants_after_waiting: u64,
-    /// Waits that ran out.
-    pub timeouts: u64,
-    /// Holds that ended because their lease did.
-    pub expiries: u64,
-    /// RELEASEs.
-    pub releases: u64,
-    /// Holds that were broken.
-    pub broken: u64,
-    /// Holds that ended because their connection did.
-    pub disconnected: u64,
-    /// Calls that got `DEADLOCK`.
-    pub deadlocks_refused: u64,
-    /// Blocked calls that a later call of the same owner took over.
-    pub replaced: u64,
-    /// QUEUE grants that were not claimed in time.
-    pub unclaimed: u64,
+        impl Stats {
+            /// Reads the text of INFO.
+            pub(super) fn parse(address: &str, text: &str) -> Self {
+                let fields: BTreeMap<&str, &str> = text
+                    .lines()
+                    .filter_map(|line| line.split_once(':'))
+                    .map(|(name, value)| (name, value.trim()))
+                    .collect();
+                let get = |name: &str| fields.get(name).copied().unwrap_or_default();
+                let version = match get("valkey_version") {
+                    "" => format!("Redis {}", get("redis_version")),
+                    version => format!("Valkey {version}"),
+                };
+                Self {
+                    address: address.to_owned(),
+                    version,
+                    role: get("role").to_owned(),
+                    $($field: get($line).parse().unwrap_or(0),)*
+                }
+            }
+        }
+    };
 }
 
-impl Stats {
-    /// Reads the text of INFO.
-    pub(super) fn parse(address: &str, text: &str) -> Self {
-        let fields: BTreeMap<&str, &str> = text
-            .lines()
-            .filter_map(|line| line.split_once(':'))
-            .map(|(name, value)| (name, value.trim()))
-            .collect();
-        let get = |name: &str| fields.get(name).copied().unwrap_or_default();
-        let number = |name: &str| get(name).parse().unwrap_or(0);
-        let own = |name: &str| number(&format!("dlock_{name}"));
-        let version = match get("valkey_version") {
-            "" => format!("Redis {}", get("redis_version")),
-            version => format!("Valkey {version}"),
-        };
-        Self {
-            address: address.to_owned(),
-            version,
-            role: get("role").to_owned(),
-            uptime_s: number("uptime_in_seconds"),
-            connected_clients: number("connected_clients"),
-            used_memory: number("used_memory"),
-            held_locks: own("held_locks"),
-            leased_permits: own("leased_permits"),
-            keys: own("keys_entered"),
-            last_token: own("last_token"),
-            quarantine_left_ms: own("quarantine_left_ms"),
-            waiters_blocked: own("waiters_blocked"),
-            waiters_queued: own("waiters_queued"),
-            longest_queue: own("longest_queue"),
-            alarm_late_worst_us: own("alarm_late_worst_us"),
-            grants_at_once: own("grants_at_once"),
-            grants_after_waiting: own("grants_after_waiting"),
-            timeouts: own("timeouts"),
-            expiries: own("expiries"),
-            releases: own("releases"),
-            broken: own("broken"),
-            disconnected: own("disconnected"),
-            deadlocks_refused: own("deadlocks_refused"),
-            replaced: own("replaced"),
-            unclaimed: own("unclaimed"),
-        }
-    }
+stats! {
+    /// Seconds since its start.
+    uptime_s = "uptime_in_seconds",
+    /// Connections.
+    connected_clients = "connected_clients",
+    /// Bytes that it has allocated.
+    used_memory = "used_memory",
+
+    /// Holds of locks in force; each reader counts.
+    held_locks = "dlock_held_locks",
+    /// Permits out with a lease.
+    leased_permits = "dlock_leased_permits",
+    /// Keys of dlock.
+    keys = "dlock_keys_entered",
+    /// The largest fencing token given or learnt.
+    last_token = "dlock_last_token",
+    /// Milliseconds left of the quarantine; 0 without one.
+    quarantine_left_ms = "dlock_quarantine_left_ms",
+    /// Calls with BLOCK that wait.
+    waiters_blocked = "dlock_waiters_blocked",
+    /// QUEUE places without a blocked call.
+    waiters_queued = "dlock_waiters_queued",
+    /// Places on the key that has most.
+    longest_queue = "dlock_longest_queue",
+    /// How late the latest of all alarms ran, in microseconds.
+    alarm_late_worst_us = "dlock_alarm_late_worst_us",
+
+    /// ACQUIREs that were granted in the call.
+    grants_at_once = "dlock_grants_at_once",
+    /// Grants to waiters.
+    grants_after_waiting = "dlock_grants_after_waiting",
+    /// Waits that ran out.
+    timeouts = "dlock_timeouts",
+    /// Holds that ended because their lease did.
+    expiries = "dlock_expiries",
+    /// RELEASEs.
+    releases = "dlock_releases",
+    /// Holds that were broken.
+    broken = "dlock_broken",
+    /// Holds that ended because their connection did.
+    disconnected = "dlock_disconnected",
+    /// Calls that got `DEADLOCK`.
+    deadlocks_refused = "dlock_deadlocks_refused",
+    /// Blocked calls that a later call of the same owner took over.
+    replaced = "dlock_replaced",
+    /// QUEUE grants that were not claimed in time.
+    unclaimed = "dlock_unclaimed",
 }
 
 #[cfg(test)]

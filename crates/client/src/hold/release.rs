@@ -1,11 +1,8 @@
 //! Releases of a hold.
 
-use dlock_wire::request::Release;
-
 use super::Hold;
 use crate::error::{Error, ErrorKind};
 use crate::exchange::Reply;
-use crate::family::Family;
 use crate::hold_ref::HoldRef;
 use crate::lost::Released;
 use crate::reply::read;
@@ -52,7 +49,7 @@ impl Hold {
         let own_name = self.tracked.terms().own_name;
         let is_several = matches!(hold, HoldRef::Multi { .. });
         if is_several && !own_name {
-            return self.release_each().await;
+            return self.release_by_token().await;
         }
         let request = hold.release((!own_name).then(|| self.tracked.release_id()));
         let until = self.core.ctx.retry_until();
@@ -74,18 +71,13 @@ impl Hold {
         }
     }
 
-    /// Several locks of an owner that other tasks act for: one by one, by token. MRELEASE would also release what that
-    /// owner has been granted since.
-    async fn release_each(&self) -> Result<Released, Error> {
-        let HoldRef::Multi { keys, owner, tokens } = &self.tracked.hold_ref else {
-            return Ok(Released::Gone);
-        };
-        let reqid = Some(self.tracked.release_id());
+    /// Several locks, one by one.
+    async fn release_by_token(&self) -> Result<Released, Error> {
         let mut released = 0;
-        for (key, token) in keys.iter().zip(tokens) {
-            let release = Release { key, owner, all: false, token: Some(*token), reqid };
-            let release = Family::Lock.release(release);
-            match self.core.routes.exchange(key, &release, self.core.ctx.retry_until()).await {
+        for lock in self.tracked.hold_ref.by_token() {
+            let release = lock.release(Some(self.tracked.release_id()));
+            let until = self.core.ctx.retry_until();
+            match self.core.routes.exchange(lock.key(), &release, until).await {
                 Ok(_) => released += 1,
                 Err(error) if error.kind() == ErrorKind::NotHeld => {
                     released += i64::from(error.is_repeated());

@@ -26,9 +26,20 @@ const TICK: Duration = Duration::from_secs(10);
 const SHORT: u64 = 1;
 const LONG: u64 = 3;
 
-/// A mistake in one transition of [`HoldState`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bug {
+/// Declares `Bug`, and the list of all of them.
+macro_rules! bugs {
+    ($($bug:ident,)*) => {
+        /// A mistake in one transition of [`HoldState`].
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        enum Bug {
+            $($bug,)*
+        }
+
+        const BUGS: &[Bug] = &[$(Bug::$bug,)*];
+    };
+}
+
+bugs! {
     BeginDoesNotShorten,
     AnyReplyCountsAsTheLast,
     StraysAreIgnored,
@@ -44,23 +55,6 @@ enum Bug {
     AcceptedDoesNotExtend,
     BindingIsNeverRestored,
 }
-
-const BUGS: [Bug; 14] = [
-    Bug::BeginDoesNotShorten,
-    Bug::AnyReplyCountsAsTheLast,
-    Bug::StraysAreIgnored,
-    Bug::InflightIsIgnored,
-    Bug::UnknownIsForgotten,
-    Bug::CopiesAreForgotten,
-    Bug::RenewalsBindAnyway,
-    Bug::ExpiryIsUndone,
-    Bug::DisconnectIsIgnored,
-    Bug::DisconnectCountsFromNow,
-    Bug::LossIsForgotten,
-    Bug::ReleaseIsForgotten,
-    Bug::AcceptedDoesNotExtend,
-    Bug::BindingIsNeverRestored,
-];
 
 fn at(tick: u64) -> Moment {
     // Not 0: a duration that is subtracted by mistake shows.

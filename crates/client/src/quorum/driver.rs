@@ -12,11 +12,11 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use super::attempt::{Answer, Attempt, QuorumCall, QuorumRequest, Standing, Terms};
-use crate::clock::millis;
-use crate::clock::{Moment, sleep_until};
+use crate::clock::{Moment, millis, sleep_until};
+use crate::command::command;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
-use crate::gate::Cleanup;
+use crate::gate::Counted;
 use crate::lost::Lost;
 use crate::reply::read_or_null;
 
@@ -99,70 +99,10 @@ struct AnsweredCall {
     answer: Result<Answer, Error>,
 }
 
+/// The task of one attempt.
 pub(super) struct Driver {
     requests: Arc<Requests>,
-    watched: bool,
-}
-
-impl Driver {
-    pub(super) fn new(
-        servers: &Arc<[Arc<Core>]>,
-        key: &Arc<[u8]>,
-        label: Option<&Arc<[u8]>>,
-        terms: Terms,
-        watched: bool,
-    ) -> Self {
-        let requests = Requests {
-            servers: servers.clone(),
-            key: key.clone(),
-            owner: crate::random::name(),
-            reqids: servers.iter().map(|_| crate::random::name()).collect(),
-            contacts: servers.iter().map(|_| Contact::default()).collect(),
-            label: label.cloned(),
-            terms,
-        };
-        Self { requests: Arc::new(requests), watched }
-    }
-
-    /// Begins the attempt. It goes on until the sender is dropped or used, or the lock is lost, and until all is given
-    /// back.
-    pub(super) fn start(self) -> Result<(mpsc::Sender<()>, watch::Receiver<View>), Error> {
-        let Some(runtime) = self.requests.servers.first().map(|core| core.ctx.runtime.clone())
-        else {
-            return Err(Error::invalid("a quorum lock needs at least one server"));
-        };
-        let (orders, ordered) = mpsc::channel(1);
-        let begun = Moment::now();
-        let (attempt, calls) = Attempt::start(self.requests.servers.len(), self.requests.terms);
-        let (view, seen) = watch::channel(View {
-            standing: Standing::Pending,
-            until: begun,
-            released: 0,
-            closed: false,
-            settled: false,
-            error: None,
-        });
-        let (answers, answered) = mpsc::unbounded_channel();
-        let open_calls = self.requests.servers.iter().map(OpenCalls::to).collect();
-        let mut task = Task {
-            requests: self.requests,
-            watched: self.watched,
-            runtime: runtime.clone(),
-            attempt,
-            begun,
-            renew_at: None,
-            answers,
-            open_calls,
-            view,
-        };
-        task.send(calls);
-        runtime.spawn(task.run(answered, ordered));
-        Ok((orders, seen))
-    }
-}
-
-struct Task {
-    requests: Arc<Requests>,
+    /// It renews the lock.
     watched: bool,
     runtime: Handle,
     attempt: Attempt,
@@ -178,7 +118,7 @@ struct Task {
 struct OpenCalls {
     calls: usize,
     /// A client that closes waits for this: none of its server's holds is left when it is dropped.
-    cleanup: Option<Cleanup>,
+    cleanup: Option<Counted>,
 }
 
 impl OpenCalls {
@@ -199,7 +139,56 @@ pub(super) async fn any_closes(servers: &[Arc<Core>]) {
     .await;
 }
 
-impl Task {
+impl Driver {
+    /// Begins an attempt. It goes on until the sender is dropped or used, or the lock is lost, and until all is given
+    /// back.
+    pub(super) fn start(
+        servers: &Arc<[Arc<Core>]>,
+        key: &Arc<[u8]>,
+        label: Option<&Arc<[u8]>>,
+        terms: Terms,
+        watched: bool,
+    ) -> Result<(mpsc::Sender<()>, watch::Receiver<View>), Error> {
+        let Some(runtime) = servers.first().map(|core| core.ctx.runtime.clone()) else {
+            return Err(Error::invalid("a quorum lock needs at least one server"));
+        };
+        let requests = Requests {
+            servers: servers.clone(),
+            key: key.clone(),
+            owner: crate::random::name(),
+            reqids: servers.iter().map(|_| crate::random::name()).collect(),
+            contacts: servers.iter().map(|_| Contact::default()).collect(),
+            label: label.cloned(),
+            terms,
+        };
+        let (orders, ordered) = mpsc::channel(1);
+        let begun = Moment::now();
+        let (attempt, calls) = Attempt::start(servers.len(), terms);
+        let (view, seen) = watch::channel(View {
+            standing: Standing::Pending,
+            until: begun,
+            released: 0,
+            closed: false,
+            settled: false,
+            error: None,
+        });
+        let (answers, answered) = mpsc::unbounded_channel();
+        let mut driver = Self {
+            requests: Arc::new(requests),
+            watched,
+            runtime: runtime.clone(),
+            attempt,
+            begun,
+            renew_at: None,
+            answers,
+            open_calls: servers.iter().map(OpenCalls::to).collect(),
+            view,
+        };
+        driver.send(calls);
+        runtime.spawn(driver.run(answered, ordered));
+        Ok((orders, seen))
+    }
+
     async fn run(
         mut self,
         mut answered: mpsc::UnboundedReceiver<AnsweredCall>,
@@ -385,7 +374,7 @@ impl Requests {
             }
         };
         let until = Instant::now() + within;
-        match core.routes.call(key, CommandId::Lock(verb), &request, until).await {
+        match core.routes.send(key, &command(CommandId::Lock(verb), &request), until).await {
             Ok(reply) => Ok(read_or_null(reply)?.map_or(Answer::No, Answer::Token)),
             Err(error) if matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Quarantine) => {
                 Ok(Answer::No)

@@ -32,25 +32,13 @@ impl Routes {
         key: &[u8],
         until: Instant,
     ) -> Result<Option<Arc<[u8]>>, Error> {
-        match live.channel_state() {
-            ChannelState::On(channel) => Ok(channel),
-            // Once for each connection: kept out of the size of every call.
-            ChannelState::Open(shard) => {
-                Box::pin(self.settle(server, live, shard, key, until)).await
-            }
-        }
-    }
-
-    async fn settle(
-        &self,
-        server: &Arc<Server>,
-        live: &Live,
-        shard: &Shard,
-        key: &[u8],
-        until: Instant,
-    ) -> Result<Option<Arc<[u8]>>, Error> {
+        let shard = match live.channel_state() {
+            ChannelState::On(channel) => return Ok(channel),
+            ChannelState::Open(shard) => shard,
+        };
         let settled = shard.settled(self.subscribe(server, live, shard, key, until));
-        match timeout_at(until, settled).await {
+        // Once for each connection: kept out of the size of every call.
+        match Box::pin(timeout_at(until, settled)).await {
             Ok(Ok(channel)) => Ok(channel),
             // The caller's time is over: it is told so by its request.
             Ok(Err(Unsettled::Plain)) | Err(_) => Ok(None),

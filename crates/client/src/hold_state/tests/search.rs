@@ -62,7 +62,7 @@ fn no_interleaving_makes_the_client_count_on_an_ended_hold() {
 
 #[test]
 fn a_mistake_in_any_transition_is_found() {
-    for bug in BUGS {
+    for &bug in BUGS {
         let cases = [CONNECTIONS, ENDS]
             .into_iter()
             .flat_map(|bounds| [None, Some(1)].map(|bind| Case { bounds, bind, bug: Some(bug) }));

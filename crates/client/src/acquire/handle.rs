@@ -1,0 +1,153 @@
+//! What the handles of locks and semaphores share.
+
+use std::fmt;
+use std::sync::Arc;
+
+use dlock_wire::reply::quote;
+
+use super::pending::{Keys, Target};
+use crate::core::Core;
+use crate::options::Options;
+
+/// What a handle acquires, and how.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    pub(crate) core: Arc<Core>,
+    pub(crate) target: Target,
+    pub(crate) keys: Keys,
+    pub(crate) options: Options,
+}
+
+impl Handle {
+    pub(crate) fn new(core: &Arc<Core>, target: Target, keys: Keys) -> Self {
+        Self { core: core.clone(), target, keys, options: Options::default() }
+    }
+
+    /// What `Debug` shows of the handle of that name.
+    pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.keys.all();
+        let shown: Vec<_> = keys.iter().take(8).map(|key| quote(key)).collect();
+        f.debug_struct(name)
+            .field("keys", &shown)
+            .field("of", &keys.len())
+            .field("target", &self.target)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What every type with a field `handle` can do: the shared options, and the three ways to acquire. What is said of
+/// those comes before their errors, which are the same for all.
+macro_rules! handle {
+    ($name:ident, $guard:ident, $at_once:literal, $in_turn:literal) => {
+        impl $name {
+            pub(crate) fn new(
+                core: &std::sync::Arc<$crate::core::Core>,
+                target: $crate::acquire::Target,
+                keys: $crate::acquire::Keys,
+            ) -> Self {
+                Self { handle: $crate::acquire::Handle::new(core, target, keys) }
+            }
+
+            /// A lease of this length, 1 ms to 365 days. The client does not renew such a hold: it ends after that time
+            /// unless it is released or renewed by hand. Without this, the lease is that of the client and a watchdog
+            /// renews it.
+            #[must_use]
+            pub fn lease(mut self, lease: std::time::Duration) -> Self {
+                self.handle.options.lease = Some(lease);
+                self
+            }
+
+            /// Acts for this owner, 1 to 256 bytes. Without this, each acquire has its own owner. Name one to hold a
+            /// lock several times (re-entry); each guard releases one hold. An owner is one logical task: of two tasks
+            /// that wait for the same key under one name, the later replaces the earlier.
+            #[must_use]
+            pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Self {
+                self.handle.options.owner = Some(owner.as_ref().into());
+                self
+            }
+
+            /// A text for people, 0 to 256 bytes, that INFO and WAITERS show.
+            #[must_use]
+            pub fn label(mut self, label: impl AsRef<[u8]>) -> Self {
+                self.handle.options.label = Some(label.as_ref().into());
+                self
+            }
+
+            /// Binds the hold to the client's connection: when that is lost, the server shortens the lease to this
+            /// time, 0 to 365 days. Leave enough time to reconnect: the client then binds its holds again (except
+            /// several locks together, which are bound once). The client notices a lost connection later than the
+            /// server, and counts from the last request that it knows the server answered. On a quiet connection that
+            /// is up to 6 s ago, and the client notices the loss a
+            /// [`response_timeout`](crate::ClientBuilder::response_timeout) later: with shorter times, a hold may seem
+            /// valid for that much too long.
+            ///
+            /// Guards of one named owner share its hold, so they are all bound as soon as one of them is.
+            #[must_use]
+            pub fn bind(mut self, rest: std::time::Duration) -> Self {
+                self.handle.options.bind = Some(rest);
+                self
+            }
+
+            #[doc = $at_once]
+            ///
+            /// # Errors
+            ///
+            /// [`Reentry`](crate::ErrorKind::Reentry), [`Quarantine`](crate::ErrorKind::Quarantine),
+            /// [`WrongType`](crate::ErrorKind::WrongType), [`Unavailable`](crate::ErrorKind::Unavailable) and the
+            /// others that say what is wrong with the call or the server.
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping this future releases in the background what it was granted.
+            pub async fn try_acquire(&self) -> Result<Option<$guard>, Error> {
+                self.acquire_with($crate::deadline::Deadline::Now).await
+            }
+
+            #[doc = $in_turn]
+            ///
+            /// # Errors
+            ///
+            /// As [`try_acquire`](Self::try_acquire), and [`Deadlock`](crate::ErrorKind::Deadlock),
+            /// [`Limit`](crate::ErrorKind::Limit) (too many wait), [`Busy`](crate::ErrorKind::Busy) (no dedicated
+            /// connection is free to wait on), [`Unblocked`](crate::ErrorKind::Unblocked).
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping this future leaves the queue. What it was granted is released in the background.
+            pub async fn acquire(&self) -> Result<$guard, Error> {
+                loop {
+                    // None would mean that "never" has come.
+                    let guard = self.acquire_with($crate::deadline::Deadline::Never).await?;
+                    if let Some(guard) = guard {
+                        return Ok(guard);
+                    }
+                }
+            }
+
+            /// As [`acquire`](Self::acquire), but waits at most `time`. None: not granted in that time.
+            #[doc = errors_as!("[`acquire`](Self::acquire)")]
+            pub async fn acquire_timeout(
+                &self,
+                time: std::time::Duration,
+            ) -> Result<Option<$guard>, Error> {
+                self.acquire_with($crate::deadline::Deadline::after(time)).await
+            }
+
+            async fn acquire_with(
+                &self,
+                deadline: $crate::deadline::Deadline,
+            ) -> Result<Option<$guard>, Error> {
+                let hold = $crate::acquire::acquire(&self.handle, deadline).await?;
+                Ok(hold.map($guard::new))
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.handle.debug(stringify!($name), f)
+            }
+        }
+    };
+}
+pub(crate) use handle;
