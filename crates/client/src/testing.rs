@@ -3,7 +3,7 @@
 //! [`FakeServer`] decides with the same state machine as the module. Clients talk to it over the same protocol, but
 //! through memory instead of a socket. So a test needs no Redis, and nothing outlives it.
 //!
-//! Its clock is tokio's. Under [`tokio::time::pause`] a test steps time:
+//! Its clock is tokio's. Under `tokio::time::pause` a test steps time:
 //!
 //! - `tokio::time::sleep` goes from timer to timer, and renewals and expiries happen when they are due;
 //! - `tokio::time::advance` jumps, like a machine that was suspended: leases that end meanwhile are lost.
@@ -117,6 +117,11 @@ impl FakeServer {
                 state.kill_connections();
             }
         });
+    }
+
+    /// Closes all connections and loses all keys, as a restart of a server that saves nothing. Tokens still rise.
+    pub fn restart(&self) {
+        self.with(State::restart);
     }
 
     /// Answers nothing and ends nothing, until it is called with `false`: a server that hangs. Connections stay open.

@@ -76,8 +76,7 @@ impl State {
     pub(super) fn new() -> Self {
         let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         Self {
-            // Fixed, so that tests do the same each time.
-            machine: Machine::new(HashKeys(1, 2), Settings::default()),
+            machine: machine(),
             keys: Keys::default(),
             connections: BTreeMap::new(),
             parked: HashMap::new(),
@@ -120,6 +119,16 @@ impl State {
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
             self.disconnect(id);
         }
+    }
+
+    /// Loses the keys and all that the machine knows but the last token, which a real one takes from the wall clock.
+    pub(super) fn restart(&mut self) {
+        self.kill_connections();
+        let token = self.machine.tokens().last();
+        self.machine = machine();
+        self.machine.learn_token(token);
+        self.keys = Keys::default();
+        self.undelivered.clear();
     }
 
     /// The caller of a command over that connection; [`NO_CLIENT`]: of one over none.
@@ -200,6 +209,11 @@ impl State {
             wall_us: self.began.wall_us.saturating_add(elapsed),
         }
     }
+}
+
+fn machine() -> Machine {
+    // The keys of its hash tables are fixed, so that tests do the same each time.
+    Machine::new(HashKeys(1, 2), Settings::default())
 }
 
 fn micros(time: Duration) -> u64 {

@@ -51,6 +51,21 @@ async fn a_hold_outlives_a_short_outage_and_not_a_long_one() {
     assert!(client.lock("k").acquire().await.unwrap().token() > guard.token());
 }
 
+/// The token tells the late writes of the first holder.
+#[tokio::test(start_paused = true)]
+async fn a_restart_without_the_data_lets_the_next_in() {
+    let (server, client) = start().await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let other = server.client().await.unwrap();
+    let waiting = tokio::spawn(async move { other.lock("k").acquire().await.unwrap() });
+    until("the place", || waiters(&server, "k") == 1).await;
+    server.restart();
+    let next = waiting.await.unwrap();
+    assert!(next.token() > guard.token());
+    assert_eq!(guard.lost().await, Lost::Refused);
+    assert_eq!(next.lost_now(), None);
+}
+
 /// Requests are repeated over new connections, and count once.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_hangs_counts_each_request_once() {
