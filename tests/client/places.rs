@@ -1,11 +1,10 @@
 //! The servers that a test can run on: a real one, and the fake one of the client's feature `testing`.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use dlock_client::testing::FakeServer;
 use dlock_client::{Client, ClientBuilder};
-use dlock_testing::{Reply as _, SOON, Server};
+use dlock_testing::{Reply as _, Server, wait_until};
 use redis::Value;
 
 /// A server of these tests.
@@ -75,15 +74,12 @@ impl Place for FakeServer {
 
     #[track_caller]
     fn left_over_check(&self) {
-        let start = Instant::now();
-        loop {
+        wait_until("nothing to be left on the fake server", || {
             let left = left_over(self);
-            if left.is_empty() {
-                return;
-            }
-            assert!(start.elapsed() < SOON, "left over on the fake server: {left}");
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
+            // Shown if the test fails.
+            println!("left over: {left}");
+            left.is_empty()
+        });
     }
 }
 
