@@ -25,8 +25,7 @@ pub const PHRASES_LEFT: &[(&str, usize)] = &[];
 pub const LONG_FILES: &[(&str, usize)] = &[
     ("benches/bench/stall/scenes.rs", 800),
     ("crates/core/src/queues.rs", 460),
-    ("crates/core/tests/it/script.rs", 480),
-    ("crates/core/tests/it/support/mod.rs", 530),
+    ("crates/core/tests/it/support/mod.rs", 480),
     ("crates/core/tests/it/tables/portions.rs", 585),
     ("crates/core/tests/it/tables/requests.rs", 505),
     ("tests/chaos/oracle.rs", 470),
@@ -66,4 +65,4 @@ pub const SLEEPS: &[(&str, usize)] = &[
 ];
 
 /// Parameters that are tuples, by folder.
-pub const TUPLES: &[(&str, usize)] = &[("crates/core", 22)];
+pub const TUPLES: &[(&str, usize)] = &[("crates/core", 14)];

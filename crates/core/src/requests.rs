@@ -128,11 +128,11 @@ impl Machine {
     pub(crate) fn on_request(
         &mut self,
         turn: &mut Turn<'_>,
-        (key, call): (&[u8], Call<'_>),
+        key: &[u8],
+        call: Call<'_>,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> Option<Outcome>,
     ) {
-        let key = (call.kind, key);
-        let answer = self.on_call(turn, key, |machine, step, resource| {
+        let answer = self.on_call(turn, call.kind, key, |machine, step, resource| {
             machine.end_if_expired(step, resource, |resource| call.may_be_about(resource));
             if call.id.is_some()
                 && let Some(outcome) = machine.recall(step, resource, call)

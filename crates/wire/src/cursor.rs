@@ -6,7 +6,6 @@ use crate::fault::{Fault, ParseError};
 use crate::permit::{self, PermitId};
 use crate::repeated::first_repeated;
 use crate::request::Mode;
-use crate::request::arguments::Optional;
 use crate::table::{Arg, ArgKind, Bounds, CommandId};
 
 /// The arguments of one call, and the current position.
@@ -183,20 +182,6 @@ impl<'a> Cursor<'a> {
     #[cold]
     pub(crate) fn unknown<T>(&self) -> Result<T, ParseError<'a>> {
         self.fail(Fault::UnknownOption(self.args.get(self.next).copied().unwrap_or_default()))
-    }
-
-    /// Reads the rest of the call, which may contain this option and nothing else.
-    #[inline]
-    pub(crate) fn only<T: Optional<'a>>(
-        &mut self,
-        option: &'static Arg,
-    ) -> Result<T, ParseError<'a>> {
-        let mut value = T::ABSENT;
-        while self.begin_option() {
-            let Some(part) = self.takes(option)? else { return self.unknown() };
-            value = T::read(self, part)?;
-        }
-        Ok(value)
     }
 }
 

@@ -17,11 +17,12 @@
 //! | [`mod@reference`] | the generated page `docs/commands.md` |
 //!
 //! ```
-//! use dlock_wire::request::{self, Request};
+//! use dlock_wire::request::{self, LockOp, Op, Request};
 //! use dlock_wire::table::{CommandId, LockVerb};
 //!
+//! let id = CommandId::Lock(LockVerb::Acquire);
 //! let args: [&[u8]; 4] = [b"orders:7", b"worker-1", b"px", b"30000"];
-//! let Ok(Request::Acquire(acquire)) = request::parse(CommandId::Lock(LockVerb::Acquire), &args) else {
+//! let Ok(Request::Op(Op::Lock(_, LockOp::Acquire(acquire)))) = request::parse(id, &args) else {
 //!     unreachable!("the call is well formed");
 //! };
 //! assert_eq!(acquire.lease_ms, Some(30_000));

@@ -15,7 +15,8 @@ mod multi;
 mod rw;
 mod semaphore;
 
-pub use id::{CommandId, LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
+pub use crate::request::{LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
+pub use id::CommandId;
 
 use crate::reply::{ErrorCode, Field};
 

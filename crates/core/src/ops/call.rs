@@ -17,7 +17,8 @@ impl Machine {
     pub(crate) fn on_call<R>(
         &mut self,
         turn: &mut Turn<'_>,
-        (kind, key): (Kind, &[u8]),
+        kind: Kind,
+        key: &[u8],
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Result<R, WrongType> {
         self.mark_active(turn, turn.caller.client);

@@ -213,7 +213,7 @@ impl Machine {
             let key = (Kind::Lock, turn.caller.key(name));
             // The loop before has checked that all are held.
             let _ = self.on_key(turn, key, |machine, step, resource| {
-                machine.renew_here(step, resource, ALONE, (call.lease_ms, None));
+                machine.renew_here(step, resource, ALONE, call.lease_ms, None);
             });
         }
         turn.fx.reply = Some(Outcome::Count(call.keys.len() as u64));

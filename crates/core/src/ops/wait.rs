@@ -31,7 +31,7 @@ impl Machine {
             let stands_well =
                 position == Position::Back || self.waits.ahead_of(slot).next().is_none();
             if has.keeps_place_for(ask.demand) && stands_well {
-                self.replace(step.key, slot, (step.caller.client, wait_state, ask), step.fx);
+                self.replace(step.key, slot, step.caller.client, wait_state, ask, step.fx);
                 self.connections.add_waiter(step.caller.client, slot, wait_state.is_parked());
                 return Ok(slot);
             }
@@ -92,7 +92,9 @@ impl Machine {
         &mut self,
         key: Key<'_>,
         slot: u32,
-        (client, wait_state, ask): (u64, WaitState, Ask),
+        client: u64,
+        wait_state: WaitState,
+        ask: Ask,
         fx: &mut Effects,
     ) {
         self.tell_replaced(key, slot, fx);

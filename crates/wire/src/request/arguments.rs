@@ -1,6 +1,8 @@
 //! How the arguments of a request are read and written.
 
-use super::{Channel, Mode, Writer};
+use super::channel::Channel;
+use super::rw::Mode;
+use super::writer::Writer;
 use crate::cursor::Cursor;
 use crate::fault::ParseError;
 use crate::permit::{self, PermitId};
@@ -12,7 +14,7 @@ pub(super) trait Positional<'a>: Sized {
     fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>>;
 
     /// Writes it.
-    fn write(self, to: &mut Writer<impl FnMut(&[u8])>);
+    fn write(self, to: &mut Writer<'_>);
 }
 
 /// A key or an owner.
@@ -22,7 +24,7 @@ impl<'a> Positional<'a> for &'a [u8] {
         at.bytes(arg)
     }
 
-    fn write(self, to: &mut Writer<impl FnMut(&[u8])>) {
+    fn write(self, to: &mut Writer<'_>) {
         to.bytes(self);
     }
 }
@@ -33,20 +35,48 @@ impl<'a> Positional<'a> for &'a [&'a [u8]] {
         at.counted_keys(numkeys)
     }
 
-    fn write(self, to: &mut Writer<impl FnMut(&[u8])>) {
+    fn write(self, to: &mut Writer<'_>) {
         to.number(self.len() as u64);
-        to.all(self.iter().copied());
+        for key in self {
+            to.bytes(key);
+        }
     }
 }
 
-/// A number; 1 if it is left out.
+/// The owner at the end of a call, which it may leave out.
+impl<'a> Positional<'a> for Option<&'a [u8]> {
+    #[inline]
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>> {
+        if at.is_at_end() { Ok(None) } else { at.bytes(arg).map(Some) }
+    }
+
+    fn write(self, to: &mut Writer<'_>) {
+        if let Some(bytes) = self {
+            to.bytes(bytes);
+        }
+    }
+}
+
+/// A fencing token.
+impl<'a> Positional<'a> for u64 {
+    #[inline]
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>> {
+        at.number(arg)
+    }
+
+    fn write(self, to: &mut Writer<'_>) {
+        to.number(self);
+    }
+}
+
+/// A number; 1 if it is left out, where it may be.
 impl<'a> Positional<'a> for u32 {
     #[inline]
     fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>> {
-        at.number_or_one(arg)
+        if arg.optional { at.number_or_one(arg) } else { at.number(arg) }
     }
 
-    fn write(self, to: &mut Writer<impl FnMut(&[u8])>) {
+    fn write(self, to: &mut Writer<'_>) {
         to.number(u64::from(self));
     }
 }
@@ -57,7 +87,7 @@ impl<'a> Positional<'a> for Mode {
         at.mode(arg)
     }
 
-    fn write(self, to: &mut Writer<impl FnMut(&[u8])>) {
+    fn write(self, to: &mut Writer<'_>) {
         to.bytes(self.as_str().as_bytes());
     }
 }
@@ -68,7 +98,7 @@ impl<'a> Positional<'a> for PermitId {
         at.permit(arg)
     }
 
-    fn write(self, to: &mut Writer<impl FnMut(&[u8])>) {
+    fn write(self, to: &mut Writer<'_>) {
         to.bytes(&permit::text(&self));
     }
 }
@@ -82,7 +112,7 @@ pub(crate) trait Optional<'a>: Sized {
     fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, ParseError<'a>>;
 
     /// Writes keyword and value; nothing if it is absent.
-    fn write(self, option: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>);
+    fn write(self, option: &'static Arg, to: &mut Writer<'_>);
 }
 
 /// A flag.
@@ -94,7 +124,7 @@ impl<'a> Optional<'a> for bool {
         Ok(true)
     }
 
-    fn write(self, option: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>) {
+    fn write(self, option: &'static Arg, to: &mut Writer<'_>) {
         if self {
             to.word(option);
         }
@@ -111,7 +141,7 @@ impl<'a> Optional<'a> for Option<u64> {
         Ok(Some(if option.is_in_seconds() { number * 1000 } else { number }))
     }
 
-    fn write(self, option: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>) {
+    fn write(self, option: &'static Arg, to: &mut Writer<'_>) {
         if let Some(number) = self {
             to.word(option);
             to.number(number);
@@ -128,7 +158,7 @@ impl<'a> Optional<'a> for Option<u32> {
         at.number(option).map(Some)
     }
 
-    fn write(self, option: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>) {
+    fn write(self, option: &'static Arg, to: &mut Writer<'_>) {
         self.map(u64::from).write(option, to);
     }
 }
@@ -142,7 +172,7 @@ impl<'a> Optional<'a> for u32 {
         at.number(option)
     }
 
-    fn write(self, option: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>) {
+    fn write(self, option: &'static Arg, to: &mut Writer<'_>) {
         Some(self).filter(|&number| number != Self::ABSENT).write(option, to);
     }
 }
@@ -155,7 +185,7 @@ impl<'a> Optional<'a> for Option<&'a [u8]> {
         at.bytes(option).map(Some)
     }
 
-    fn write(self, option: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>) {
+    fn write(self, option: &'static Arg, to: &mut Writer<'_>) {
         if let Some(bytes) = self {
             to.word(option);
             to.bytes(bytes);
@@ -173,7 +203,7 @@ impl<'a> Optional<'a> for Option<Channel<'a>> {
         Ok(Some(if is_plain { Channel::Plain(name) } else { Channel::Sharded(name) }))
     }
 
-    fn write(self, _: &'static Arg, to: &mut Writer<impl FnMut(&[u8])>) {
+    fn write(self, _: &'static Arg, to: &mut Writer<'_>) {
         if let Some(channel) = self {
             to.bytes(channel.option().as_bytes());
             to.bytes(channel.name());
@@ -199,7 +229,13 @@ macro_rules! arguments {
             pub(super) fn parse(
                 at: &mut $crate::cursor::Cursor<'a>,
             ) -> Result<Self, $crate::fault::ParseError<'a>> {
+                #[allow(unused_imports)] // a request may have no options
                 use $crate::request::arguments::{Optional, Positional};
+                const OPTIONS: &[$crate::table::Arg] = &[$($crate::table::args::$option,)*];
+                if OPTIONS.is_empty() {
+                    at.at_most(Self::ARGS.len())?;
+                }
+                #[allow(unused_mut)]
                 let mut call = Self::new(
                     $(Positional::read(at, &$crate::table::args::$first)?,)*
                 );
@@ -213,7 +249,11 @@ macro_rules! arguments {
                 Ok(call)
             }
 
-            pub(super) fn write(&self, to: &mut $crate::request::Writer<impl FnMut(&[u8])>) {
+        }
+
+        impl $crate::request::writer::Arguments for $type<'_> {
+            fn write(&self, to: &mut $crate::request::writer::Writer<'_>) {
+                #[allow(unused_imports)]
                 use $crate::request::arguments::{Optional, Positional};
                 $(Positional::write(self.$($positional).+, to);)*
                 $(Optional::write(self.$($field).+, &$crate::table::args::$option, to);)*
@@ -241,6 +281,7 @@ macro_rules! request {
         impl<'a> $type<'a> {
             /// The request without options.
             pub const fn new($($positional: $of),*) -> Self {
+                #[allow(unused_imports)]
                 use $crate::request::arguments::Optional;
                 Self { $($positional,)* $($field: <$value as Optional>::ABSENT,)* }
             }

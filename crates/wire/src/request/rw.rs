@@ -1,6 +1,6 @@
 //! Requests of the read-write lock: those of the lock, with a mode.
 
-use super::arguments::arguments;
+use super::arguments::{arguments, request};
 use super::{Acquire, Release, Renew};
 
 /// Mode of a hold of a read-write lock.
@@ -96,4 +96,14 @@ arguments! {
     renew.lease_ms: HOLD_LEASE;
     renew.token: IF_TOKEN;
     renew.bind_ms: BIND;
+}
+
+request! {
+    /// End holds of a read-write lock by force.
+    RwBreak {
+        /// The lock.
+        key: &'a [u8] = KEY;
+        /// Owner of the holds, 1 to 256 bytes; all owners if `None`.
+        owner: Option<&'a [u8]> = BROKEN_OWNER;
+    }
 }

@@ -5,15 +5,15 @@ use crate::support::{MS, World};
 use dlock_core::effects::{Effects, Outcome};
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
-use dlock_core::kind::Kind;
 use dlock_core::machine::Settings;
-use dlock_core::op::{LockOp, Op, RwOp, SemaphoreOp};
 use dlock_core::regime::Gate;
 use dlock_core::store::{Slot, Store as _};
 use dlock_core::turn::{Caller, Turn};
+use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{
-    Acquire, Mode, Release, Renew, ResizeTo, RwAcquire, RwRelease, RwRenew, SemAcquire,
+    Acquire, LockFamily, LockOp, Mode, Op, Release, Renew, Resize, ResizeTo, RwAcquire, RwOp,
+    RwRelease, RwRenew, SemAcquire, SemInit, SemOp,
 };
 
 #[test]
@@ -224,12 +224,12 @@ fn tick_out(world: &mut World) -> (usize, usize) {
 
 fn readers_in_line(world: &mut World) {
     let writer = RwAcquire { acquire: Acquire::new(b"k", b"writer"), mode: Mode::Write };
-    let _ = world.ask(caller(1), Op::Rw(RwOp::Acquire(&writer)));
+    let _ = world.ask(caller(1), Op::Rw(RwOp::Acquire(writer)));
     for n in 0..MANY {
         let owner = n.to_be_bytes();
         let acquire = Acquire { queue_ms: Some(60_000), ..Acquire::new(b"k", &owner) };
         let call = RwAcquire { acquire, mode: Mode::Read };
-        let _ = world.ask(caller(2), Op::Rw(RwOp::Acquire(&call)));
+        let _ = world.ask(caller(2), Op::Rw(RwOp::Acquire(call)));
     }
 }
 
@@ -238,7 +238,7 @@ fn a_release_that_lets_very_many_in_and_each_tick_after_it_serve_some_of_them() 
     let mut world = World::new(Settings::default(), 1_000_000 * MS);
     readers_in_line(&mut world);
     let call = RwRelease { release: Release::new(b"k", b"writer"), mode: Mode::Write };
-    let seen = world.ask(caller(1), Op::Rw(RwOp::Release(&call)));
+    let seen = world.ask(caller(1), Op::Rw(RwOp::Release(call)));
     assert!(seen.events.len() <= MOST, "{} events", seen.events.len());
     let (ticks, worst) = tick_out(&mut world);
     assert!(ticks > 3 && worst <= MOST, "{worst} effects in one of {ticks}");
@@ -248,21 +248,16 @@ fn a_release_that_lets_very_many_in_and_each_tick_after_it_serve_some_of_them() 
 #[test]
 fn a_resize_that_lets_very_many_in_and_each_tick_after_it_serve_some_of_them() {
     let mut world = World::new(Settings::default(), 1_000_000 * MS);
-    let _ = world.ask(caller(1), Op::Semaphore(SemaphoreOp::Init { key: b"k", permits: 1 }));
+    let _ = world.ask(caller(1), Op::Sem(SemOp::Init(SemInit { key: b"k", permits: 1 })));
     for n in 0..=MANY {
         let owner = n.to_be_bytes();
         let acquire = Acquire { queue_ms: Some(60_000), ..Acquire::new(b"k", &owner) };
         let call = SemAcquire { acquire, count: 1, limit: None };
-        let permit = u128::from(n + 1).to_be_bytes();
-        let _ = world.ask(caller(2), Op::Semaphore(SemaphoreOp::Acquire(&call, permit)));
+        let _ = world.ask(caller(2), Op::Sem(SemOp::Acquire(call)));
     }
     let seen = world.ask(
         caller(1),
-        Op::Semaphore(SemaphoreOp::Resize {
-            key: b"k",
-            to: ResizeTo::Absolute(MANY * 2),
-            reqid: None,
-        }),
+        Op::Sem(SemOp::Resize(Resize { key: b"k", to: ResizeTo::Absolute(MANY * 2), reqid: None })),
     );
     assert!(seen.events.len() <= MOST, "{} events", seen.events.len());
     let (ticks, worst) = tick_out(&mut world);
@@ -276,7 +271,7 @@ fn a_flush_leaves_most_of_its_work_to_ticks() {
     for n in 0..MANY {
         let (key, owner) = (n.to_be_bytes(), [7]);
         let call = Acquire { bind_ms: Some(0), ..Acquire::new(&key, &owner) };
-        let _ = world.ask(caller(1), Op::Lock(Kind::Lock, LockOp::Acquire(&call)));
+        let _ = world.ask(caller(1), Op::Lock(LockFamily::Lock, LockOp::Acquire(call)));
     }
     let _ = world.flush(None);
     assert!(world.machine.leases().len() > MANY as usize / 2, "done at once");
@@ -316,14 +311,14 @@ fn a_call_finds_no_hold_of_a_connection_that_is_gone() {
         let owner = n.to_be_bytes();
         let acquire = Acquire { bind_ms: Some(0), ..Acquire::new(b"k", &owner) };
         let call = RwAcquire { acquire, mode: Mode::Read };
-        let _ = world.ask(caller(1), Op::Rw(RwOp::Acquire(&call)));
+        let _ = world.ask(caller(1), Op::Rw(RwOp::Acquire(call)));
     }
     let _ = world.step(|machine, turn| {
         machine.client_departs(turn, 1);
     });
     let last = (READERS - 1).to_be_bytes();
     let call = RwRenew { mode: Mode::Read, renew: Renew::new(b"k", &last) };
-    let seen = world.ask(caller(2), Op::Rw(RwOp::Renew(&call)));
+    let seen = world.ask(caller(2), Op::Rw(RwOp::Renew(call)));
     let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::Fault(fault) if fault.code == ErrorCode::NotHeld);
     assert!(seen.reply.as_ref().is_some_and(is_refused), "{:?}", seen.reply);
     assert!(seen.events.len() <= MOST, "{} events", seen.events.len());
@@ -513,7 +508,7 @@ fn a_renamed_fair_lock_leaves_very_many_places_behind_in_many_ticks() {
     for n in 0..MANY {
         let owner = n.to_be_bytes();
         let call = Acquire { queue_ms: Some(60_000), ..Acquire::new(b"f", &owner) };
-        let _ = world.ask(caller(2), Op::Lock(Kind::Fair, LockOp::Acquire(&call)));
+        let _ = world.ask(caller(2), Op::Lock(LockFamily::Fair, LockOp::Acquire(call)));
     }
     let [from, to] = [b"f", b"g"].map(|name| Key { db: 0, name });
     let _ = world.rename(from, to);
@@ -546,32 +541,37 @@ fn many_shortened_leases_in_one_step_serve_one_portion() {
     world.machine.set_gate(Gate::Open);
     let (machine, keys) = (&mut world.machine, &mut world.keys);
     let turn = &mut Turn { keys, now, caller: caller(1), fx: &mut fx };
-    machine.execute(turn, Op::Semaphore(SemaphoreOp::Init { key: b"k", permits: HOLDS * 64 }));
+    machine.execute(
+        turn,
+        &Op::Sem(SemOp::Init(SemInit { key: b"k", permits: HOLDS * 64 })),
+        PermitId::default(),
+    );
     let permit = |n: u32| u128::from(n + 1).to_be_bytes();
     for n in 0..HOLDS {
         let owner = n.to_be_bytes();
         let acquire = Acquire { bind_ms: Some(0), ..Acquire::new(b"k", &owner) };
         let call = SemAcquire { acquire, count: 64, limit: None };
         turn.caller = caller(2);
-        machine.execute(turn, Op::Semaphore(SemaphoreOp::Acquire(&call, permit(n))));
+        machine.execute(turn, &Op::Sem(SemOp::Acquire(call)), permit(n));
     }
     for n in HOLDS..HOLDS + WAITERS {
         let owner = n.to_be_bytes();
         let acquire = Acquire { block_ms: Some(0), ..Acquire::new(b"k", &owner) };
         let call = SemAcquire { acquire, count: 1, limit: None };
         turn.caller = caller(1_000 + u64::from(n));
-        machine.execute(turn, Op::Semaphore(SemaphoreOp::Acquire(&call, permit(n))));
+        machine.execute(turn, &Op::Sem(SemOp::Acquire(call)), permit(n));
     }
     turn.fx.clear();
     machine.client_departs(turn, 2);
     turn.caller = caller(1);
     machine.execute(
         turn,
-        Op::Semaphore(SemaphoreOp::Resize {
+        &Op::Sem(SemOp::Resize(Resize {
             key: b"k",
             to: ResizeTo::Absolute(HOLDS * 64),
             reqid: None,
-        }),
+        })),
+        PermitId::default(),
     );
     assert!(turn.fx.wakes.len() <= 256, "{} in one step", turn.fx.wakes.len());
     let mut ticks = 0;
