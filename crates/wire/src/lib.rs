@@ -10,7 +10,7 @@
 //! | [`names`] | limits, channel names, names of keyspace events |
 //! | [`table`] | one [`table::Command`] row per command, with its arguments, key use, ACL categories and texts |
 //! | [`request`] | requests of clients: [`request::parse`] on the server's side, [`request::Request::write`] on the client's |
-//! | [`fault`] | errors of malformed calls, with their exact texts |
+//! | [`fault`] | what can be wrong with a call |
 //! | [`reply`] | replies: one type per shape, written by the server and read by the client; error codes, quoting |
 //! | [`permit`] | permit ids as text |
 //! | [`message`] | messages on `NOTIFY` channels, written and parsed |

@@ -4,6 +4,7 @@
 mod admin;
 pub(crate) mod arguments;
 mod channel;
+mod error;
 mod family;
 mod latch;
 mod lock;
@@ -14,9 +15,10 @@ mod writer;
 
 use alloc::vec::Vec;
 
-pub use crate::fault::{Fault, ParseError};
+pub use crate::fault::Fault;
 pub use admin::{Apply, Unblock};
 pub use channel::Channel;
+pub use error::ParseError;
 pub use family::{
     LatchOp, LatchRead, LatchVerb, LockOp, LockRead, LockVerb, MultiOp, MultiVerb, RwOp, RwRead,
     RwVerb, SemOp, SemRead, SemVerb,
@@ -94,27 +96,36 @@ impl LockFamily {
     }
 
     #[inline]
-    fn parse<'a>(self, verb: LockVerb, at: &mut Cursor<'a>) -> Parsed<'a> {
-        verb.parse(at, |op| Op::Lock(self, op), |read| Read::Lock(self, read))
+    fn parse<'a>(self, verb: LockVerb, at: &mut Cursor<'a>) -> Result<Request<'a>, Fault<'a>> {
+        verb.parse(at, |op| Op::Lock(self, op).into(), |read| Read::Lock(self, read).into())
     }
 }
-
-type Parsed<'a> = Result<Request<'a>, ParseError<'a>>;
 
 /// Parses the arguments of one call; `args` are those after the command's name.
 ///
 /// Their number is checked first, then they are read from left to right; the first error is returned. The request
 /// borrows from the arguments. Nothing is allocated, except to find repeated keys in large sets.
 #[inline]
-pub fn parse<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Parsed<'a> {
-    let at = &mut Cursor::new(id, args)?;
+pub fn parse<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+    let takes = id.command().is_some_and(|row| row.takes(args.len()));
+    let parsed = if takes { parse_args(id, args) } else { Err(Fault::WrongArity) };
+    parsed.map_err(|fault| ParseError { command: id, fault })
+}
+
+#[inline]
+fn parse_args<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Result<Request<'a>, Fault<'a>> {
+    let at = &mut Cursor::new(args);
     match id {
         CommandId::Lock(verb) => LockFamily::Lock.parse(verb, at),
         CommandId::Fair(verb) => LockFamily::Fair.parse(verb, at),
-        CommandId::Rw(verb) => verb.parse(at, Op::Rw, Read::Rw),
-        CommandId::Sem(verb) => verb.parse(at, Op::Sem, Read::Sem),
-        CommandId::Latch(verb) => verb.parse(at, Op::Latch, Read::Latch),
-        CommandId::Multi(verb) => verb.parse(at, Op::Multi),
+        CommandId::Rw(verb) => verb.parse(at, |op| Op::Rw(op).into(), |read| Read::Rw(read).into()),
+        CommandId::Sem(verb) => {
+            verb.parse(at, |op| Op::Sem(op).into(), |read| Read::Sem(read).into())
+        }
+        CommandId::Latch(verb) => {
+            verb.parse(at, |op| Op::Latch(op).into(), |read| Read::Latch(read).into())
+        }
+        CommandId::Multi(verb) => verb.parse(at, |op| Op::Multi(op).into()),
         CommandId::Unblock => Ok(Op::Unblock(Unblock::parse(at)?).into()),
         CommandId::Apply => Ok(Request::Apply(Apply::parse(at)?)),
     }

@@ -3,7 +3,7 @@
 use super::arguments::Optional;
 use super::writer::{Arguments, Writer};
 use crate::cursor::Cursor;
-use crate::fault::ParseError;
+use crate::fault::Fault;
 use crate::table::args::{APPLY_KEY, CLIENT_ID, ERROR, PAYLOAD};
 
 /// End the blocked call of a connection.
@@ -17,7 +17,7 @@ pub struct Unblock {
 
 impl Unblock {
     #[inline]
-    pub(super) fn parse<'a>(at: &mut Cursor<'a>) -> Result<Self, ParseError<'a>> {
+    pub(super) fn parse<'a>(at: &mut Cursor<'a>) -> Result<Self, Fault<'a>> {
         let mut call = Self { client: at.number(&CLIENT_ID)?, error: false };
         while at.begin_option() {
             let Some(option) = at.takes(&ERROR)? else { return at.unknown() };
@@ -45,7 +45,7 @@ pub struct Apply<'a> {
 
 impl<'a> Apply<'a> {
     #[inline]
-    pub(super) fn parse(at: &mut Cursor<'a>) -> Result<Self, ParseError<'a>> {
+    pub(super) fn parse(at: &mut Cursor<'a>) -> Result<Self, Fault<'a>> {
         Ok(Self { key: at.next(&APPLY_KEY)?, payload: at.next(&PAYLOAD)? })
     }
 }

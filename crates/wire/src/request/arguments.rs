@@ -1,17 +1,16 @@
 //! How the arguments of a request are read and written.
 
 use super::channel::Channel;
-use super::rw::Mode;
 use super::writer::Writer;
 use crate::cursor::Cursor;
-use crate::fault::ParseError;
+use crate::fault::Fault;
 use crate::permit::{self, PermitId};
 use crate::table::Arg;
 
 /// The value of an argument without a keyword.
 pub(super) trait Positional<'a>: Sized {
     /// Reads it.
-    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>>;
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, Fault<'a>>;
 
     /// Writes it.
     fn write(self, to: &mut Writer<'_>);
@@ -20,7 +19,7 @@ pub(super) trait Positional<'a>: Sized {
 /// A key or an owner.
 impl<'a> Positional<'a> for &'a [u8] {
     #[inline]
-    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>> {
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, Fault<'a>> {
         at.bytes(arg)
     }
 
@@ -31,7 +30,7 @@ impl<'a> Positional<'a> for &'a [u8] {
 
 /// Counted keys.
 impl<'a> Positional<'a> for &'a [&'a [u8]] {
-    fn read(at: &mut Cursor<'a>, numkeys: &'static Arg) -> Result<Self, ParseError<'a>> {
+    fn read(at: &mut Cursor<'a>, numkeys: &'static Arg) -> Result<Self, Fault<'a>> {
         at.counted_keys(numkeys)
     }
 
@@ -46,7 +45,7 @@ impl<'a> Positional<'a> for &'a [&'a [u8]] {
 /// The owner at the end of a call, which it may leave out.
 impl<'a> Positional<'a> for Option<&'a [u8]> {
     #[inline]
-    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>> {
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, Fault<'a>> {
         if at.is_at_end() { Ok(None) } else { at.bytes(arg).map(Some) }
     }
 
@@ -60,7 +59,7 @@ impl<'a> Positional<'a> for Option<&'a [u8]> {
 /// A fencing token.
 impl<'a> Positional<'a> for u64 {
     #[inline]
-    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>> {
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, Fault<'a>> {
         at.number(arg)
     }
 
@@ -72,7 +71,7 @@ impl<'a> Positional<'a> for u64 {
 /// A number; 1 if it is left out, where it may be.
 impl<'a> Positional<'a> for u32 {
     #[inline]
-    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>> {
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, Fault<'a>> {
         if arg.optional { at.number_or_one(arg) } else { at.number(arg) }
     }
 
@@ -81,20 +80,9 @@ impl<'a> Positional<'a> for u32 {
     }
 }
 
-impl<'a> Positional<'a> for Mode {
-    #[inline]
-    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>> {
-        at.mode(arg)
-    }
-
-    fn write(self, to: &mut Writer<'_>) {
-        to.bytes(self.as_str().as_bytes());
-    }
-}
-
 impl<'a> Positional<'a> for PermitId {
     #[inline]
-    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, ParseError<'a>> {
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, Fault<'a>> {
         at.permit(arg)
     }
 
@@ -109,7 +97,7 @@ pub(crate) trait Optional<'a>: Sized {
     const ABSENT: Self;
 
     /// Reads what follows the keyword of `option`.
-    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, ParseError<'a>>;
+    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, Fault<'a>>;
 
     /// Writes keyword and value; nothing if it is absent.
     fn write(self, option: &'static Arg, to: &mut Writer<'_>);
@@ -120,7 +108,7 @@ impl<'a> Optional<'a> for bool {
     const ABSENT: Self = false;
 
     #[inline]
-    fn read(_: &mut Cursor<'a>, _: &'static Arg) -> Result<Self, ParseError<'a>> {
+    fn read(_: &mut Cursor<'a>, _: &'static Arg) -> Result<Self, Fault<'a>> {
         Ok(true)
     }
 
@@ -136,7 +124,7 @@ impl<'a> Optional<'a> for Option<u64> {
     const ABSENT: Self = None;
 
     #[inline]
-    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, ParseError<'a>> {
+    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, Fault<'a>> {
         let number: u64 = at.number(option)?;
         Ok(Some(if option.is_in_seconds() { number * 1000 } else { number }))
     }
@@ -154,7 +142,7 @@ impl<'a> Optional<'a> for Option<u32> {
     const ABSENT: Self = None;
 
     #[inline]
-    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, ParseError<'a>> {
+    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, Fault<'a>> {
         at.number(option).map(Some)
     }
 
@@ -168,7 +156,7 @@ impl<'a> Optional<'a> for u32 {
     const ABSENT: Self = 1;
 
     #[inline]
-    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, ParseError<'a>> {
+    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, Fault<'a>> {
         at.number(option)
     }
 
@@ -181,7 +169,7 @@ impl<'a> Optional<'a> for Option<&'a [u8]> {
     const ABSENT: Self = None;
 
     #[inline]
-    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, ParseError<'a>> {
+    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, Fault<'a>> {
         at.bytes(option).map(Some)
     }
 
@@ -197,7 +185,7 @@ impl<'a> Optional<'a> for Option<Channel<'a>> {
     const ABSENT: Self = None;
 
     #[inline]
-    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, ParseError<'a>> {
+    fn read(at: &mut Cursor<'a>, option: &'static Arg) -> Result<Self, Fault<'a>> {
         let name = at.bytes(option)?;
         let is_plain = option.token == Some(Channel::Plain(name).option());
         Ok(Some(if is_plain { Channel::Plain(name) } else { Channel::Sharded(name) }))
@@ -228,7 +216,7 @@ macro_rules! arguments {
             #[inline]
             pub(super) fn parse(
                 at: &mut $crate::cursor::Cursor<'a>,
-            ) -> Result<Self, $crate::fault::ParseError<'a>> {
+            ) -> Result<Self, $crate::fault::Fault<'a>> {
                 #[allow(unused_imports)] // a request may have no options
                 use $crate::request::arguments::{Optional, Positional};
                 const OPTIONS: &[$crate::table::Arg] = &[$($crate::table::args::$option,)*];

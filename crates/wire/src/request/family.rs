@@ -1,13 +1,15 @@
 //! The commands of each family. Identifiers, requests, parser and writer come from these lists.
 
-use super::writer::Arguments;
-use super::{
-    Acquire, Await, Cancel, Check, CountDown, Drain, Fence, FindPosition, Give, LatchInit,
-    ListWaiters, MAcquire, MRelease, MRenew, OneKey, OnePermit, Op, Parsed, Read, Release, Renew,
-    Resize, RwAcquire, RwBreak, RwRelease, RwRenew, SemAcquire, SemInit, SemRenew, Take,
+use super::latch::{Await, CountDown, LatchInit};
+use super::lock::{
+    Acquire, Cancel, Check, Fence, FindPosition, ListWaiters, OneKey, Release, Renew,
 };
+use super::multi::{MAcquire, MRelease, MRenew};
+use super::rw::{RwAcquire, RwBreak, RwRelease, RwRenew};
+use super::semaphore::{Drain, Give, OnePermit, Resize, SemAcquire, SemInit, SemRenew, Take};
+use super::writer::Arguments;
 use crate::cursor::Cursor;
-use crate::table::CommandId;
+use crate::fault::Fault;
 
 /// A family: the name of its verbs, then its requests. Each line is a verb and its arguments.
 macro_rules! family {
@@ -16,7 +18,7 @@ macro_rules! family {
         $verb:ident
         $(
             $(#[$which:meta])*
-            $requests:ident ($to:ident: $request:ident) {
+            $requests:ident ($to:ident) {
                 $($name:ident($call:ident),)*
             }
         )+
@@ -33,13 +35,13 @@ macro_rules! family {
             pub(crate) const COUNT: usize = [$($(Self::$name,)*)+].len();
 
             #[inline]
-            pub(super) fn parse<'a>(
+            pub(super) fn parse<'a, R>(
                 self,
                 at: &mut Cursor<'a>,
-                $($to: impl FnOnce($requests<'a>) -> $request<'a>,)+
-            ) -> Parsed<'a> {
+                $($to: impl FnOnce($requests<'a>) -> R,)+
+            ) -> Result<R, Fault<'a>> {
                 Ok(match self {
-                    $($(Self::$name => $to($requests::$name($call::parse(at)?)).into(),)*)+
+                    $($(Self::$name => $to($requests::$name($call::parse(at)?)),)*)+
                 })
             }
         }
@@ -53,10 +55,7 @@ macro_rules! family {
             }
 
             impl $requests<'_> {
-                pub(super) fn parts(
-                    &self,
-                    id: impl FnOnce($verb) -> CommandId,
-                ) -> (CommandId, &dyn Arguments) {
+                pub(super) fn parts<I>(&self, id: impl FnOnce($verb) -> I) -> (I, &dyn Arguments) {
                     match self {
                         $(Self::$name(call) => (id($verb::$name), call),)*
                     }
@@ -71,13 +70,13 @@ family! {
     LockVerb
 
     /// Operations on a lock with one holder.
-    LockOp (op: Op) {
+    LockOp (op) {
         Acquire(Acquire), Release(Release), Renew(Renew), Fence(Fence), Break(OneKey),
         Cancel(Cancel),
     }
 
     /// What a lock with one holder shows.
-    LockRead (read: Read) {
+    LockRead (read) {
         Check(Check), Info(OneKey), Waiters(ListWaiters), Position(FindPosition),
     }
 }
@@ -87,13 +86,13 @@ family! {
     RwVerb
 
     /// Operations on a read-write lock.
-    RwOp (op: Op) {
+    RwOp (op) {
         Acquire(RwAcquire), Release(RwRelease), Renew(RwRenew), Break(RwBreak),
         Cancel(Cancel),
     }
 
     /// What a read-write lock shows.
-    RwRead (read: Read) {
+    RwRead (read) {
         Check(Check), Info(OneKey), Waiters(ListWaiters), Position(FindPosition),
     }
 }
@@ -103,14 +102,14 @@ family! {
     SemVerb
 
     /// Operations on a semaphore.
-    SemOp (op: Op) {
+    SemOp (op) {
         Init(SemInit), Resize(Resize), Acquire(SemAcquire), Release(OnePermit),
         Renew(SemRenew), Take(Take), Give(Give), Drain(Drain), Break(OnePermit),
         Cancel(Cancel),
     }
 
     /// What a semaphore shows.
-    SemRead (read: Read) {
+    SemRead (read) {
         Info(OneKey), Permits(OneKey), Waiters(ListWaiters), Position(FindPosition),
     }
 }
@@ -120,12 +119,12 @@ family! {
     LatchVerb
 
     /// Operations on a latch.
-    LatchOp (op: Op) {
+    LatchOp (op) {
         Init(LatchInit), CountDown(CountDown), Await(Await),
     }
 
     /// What a latch shows.
-    LatchRead (read: Read) {
+    LatchRead (read) {
         Info(OneKey), Waiters(ListWaiters),
     }
 }
@@ -135,7 +134,18 @@ family! {
     MultiVerb
 
     /// Operations on several locks at once.
-    MultiOp (op: Op) {
+    MultiOp (op) {
         Acquire(MAcquire), Release(MRelease), Renew(MRenew), AnyAcquire(MAcquire),
+    }
+}
+
+impl<'a> MultiOp<'a> {
+    /// The locks that it is about.
+    pub const fn keys(&self) -> &'a [&'a [u8]] {
+        match self {
+            Self::Acquire(call) | Self::AnyAcquire(call) => call.keys,
+            Self::Release(call) => call.keys,
+            Self::Renew(call) => call.keys,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Requests of the locks with one holder, and those that several families share.
 
-use super::Channel;
 use super::arguments::request;
+use super::channel::Channel;
 
 request! {
     /// Take the lock, or wait for it.

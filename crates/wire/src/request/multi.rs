@@ -3,7 +3,8 @@
 //! The keys are a slice of the arguments: 1 to 262,144, all different.
 
 use super::arguments::request;
-use super::{Acquire, Channel, MultiOp};
+use super::channel::Channel;
+use super::lock::Acquire;
 
 request! {
     /// Take all of several locks (MACQUIRE), or any one of them (ANYACQUIRE), or wait.
@@ -78,15 +79,4 @@ request! {
     }
     /// Lease from now, 1 ms to 365 days; `None` keeps the length of each hold's lease.
     lease_ms: Option<u64> = HOLD_LEASE;
-}
-
-impl<'a> MultiOp<'a> {
-    /// The locks that it is about.
-    pub const fn keys(&self) -> &'a [&'a [u8]] {
-        match self {
-            Self::Acquire(call) | Self::AnyAcquire(call) => call.keys,
-            Self::Release(call) => call.keys,
-            Self::Renew(call) => call.keys,
-        }
-    }
 }

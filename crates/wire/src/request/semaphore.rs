@@ -1,10 +1,10 @@
 //! Requests of the semaphore.
 
-use super::Acquire;
 use super::arguments::{Positional, arguments, request};
+use super::lock::Acquire;
 use super::writer::Writer;
 use crate::cursor::Cursor;
-use crate::fault::ParseError;
+use crate::fault::Fault;
 use crate::permit::PermitId;
 use crate::table::Arg;
 use crate::table::args::{BY, PERMITS};
@@ -133,7 +133,7 @@ pub enum ResizeTo {
 
 impl<'a> Positional<'a> for ResizeTo {
     #[inline]
-    fn read(at: &mut Cursor<'a>, _: &'static Arg) -> Result<Self, ParseError<'a>> {
+    fn read(at: &mut Cursor<'a>, _: &'static Arg) -> Result<Self, Fault<'a>> {
         Ok(if at.word(&BY) {
             Self::By(at.number(&BY)?)
         } else {

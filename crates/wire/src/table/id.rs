@@ -1,17 +1,6 @@
 //! Identifiers of commands.
 
-use super::{COMMANDS, Command};
 use crate::request::{LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
-
-/// The row of each command, by its number.
-static ROWS: [usize; COMMANDS.len()] = {
-    let (mut rows, mut row) = ([0; COMMANDS.len()], 0);
-    while row < rows.len() {
-        rows[COMMANDS[row].id.number()] = row;
-        row += 1;
-    }
-    rows
-};
 
 /// Identifies the command of a row, a request or an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,14 +24,8 @@ pub enum CommandId {
 }
 
 impl CommandId {
-    /// The row of this command.
-    #[inline]
-    pub fn command(self) -> Option<&'static Command> {
-        ROWS.get(self.number()).and_then(|&row| COMMANDS.get(row))
-    }
-
     /// A number of its own, below that of all commands.
-    const fn number(self) -> usize {
+    pub(super) const fn number(self) -> usize {
         const FAIR: usize = LockVerb::COUNT;
         const RW: usize = FAIR + LockVerb::COUNT;
         const SEM: usize = RW + RwVerb::COUNT;
@@ -59,10 +42,5 @@ impl CommandId {
             Self::Unblock => UNBLOCK,
             Self::Apply => UNBLOCK + 1,
         }
-    }
-
-    /// The name as it is registered and documented, for example `DLOCK.ACQUIRE`.
-    pub fn name(self) -> &'static str {
-        self.command().map_or("DLOCK", |command| command.name)
     }
 }
