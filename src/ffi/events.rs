@@ -7,9 +7,9 @@ use redis_module::raw;
 
 use crate::inbox::{self, Load, Notice};
 
+use super::codes::{OK, ok};
 use super::ctx::Ctx;
 use super::guard;
-use super::load::{OK, ok};
 use super::name::Name;
 
 /// The events subscribed to. Their numbers are the same in Redis and Valkey (those above 17 are not).
