@@ -44,28 +44,28 @@ const MANY_READERS: usize = 256;
 #[derive(Debug)]
 pub struct WaitQueues {
     keys: HashKeys,
-    queues: Slab<Queue>,
+    queues: Slab<u32, Queue>,
     lengths: Lengths,
-    waiters: Slab<Waiter>,
-    groups: Slab<Group>,
+    waiters: Slab<u32, Waiter>,
+    groups: Slab<u32, Group>,
     /// Calls for several keys that are over, with the number of their waiters still to be removed.
     over: VecDeque<u32>,
     gone: usize,
     /// Queues by key.
-    by_key: Buckets,
+    by_key: Buckets<u32>,
     /// The queue last found by its key; it may be gone since.
     last_found: Cell<u32>,
     /// Waiters by queue and owner.
-    by_owner: Buckets,
+    by_owner: Buckets<u32>,
     /// The owners that have waiters.
-    parties: Slab<Party>,
+    parties: Slab<u32, Party>,
     /// The same owners by name.
-    by_name: Buckets,
+    by_name: Buckets<u32>,
     /// The owners that have more than one waiter.
     plural: BTreeSet<u32>,
     /// Holder hash -> head of the list of queues whose key that owner holds exclusively or writes. (A list, because one
     /// owner may hold very many keys, and entries with the same hash are walked over one by one.)
-    by_holder: Buckets,
+    by_holder: Buckets<u32>,
     /// Hash of a reader, and the queue of the key that it reads.
     by_reader: BTreeSet<(u64, u32)>,
     /// Readers of a queue or key that is gone: some of them are still in `by_reader`.
@@ -75,9 +75,9 @@ pub struct WaitQueues {
     last_seq: u64,
     last_serial: u64,
     /// BLOCK times of parked waiters, on the monotonic clock.
-    pub timeouts: Wheel,
+    pub timeouts: Wheel<u32>,
     /// Grace ends of waiters without a connection, on the lease clock.
-    pub graces: Wheel,
+    pub graces: Wheel<u32>,
     /// Dirty queues: to be checked once the server accepts writes.
     dirty_queues: BTreeSet<u32>,
     /// Number of durable entries that are not waiters yet, by queue.

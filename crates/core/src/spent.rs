@@ -128,7 +128,7 @@ pub struct SpentRequests {
     keys: HashKeys,
     log: Log,
     /// The entries that are remembered, by fingerprint.
-    by_print: Buckets,
+    by_print: Buckets<u32>,
 }
 
 /// The entries in the order in which they were noted.
@@ -363,6 +363,8 @@ impl Log {
 }
 
 impl Chain for Log {
+    type Id = u32;
+
     fn hash(&self, number: u32) -> u64 {
         // The low bits are as random as all others.
         self.get(number).map_or(0, |entry| entry.print[0])

@@ -339,10 +339,12 @@ impl WaitQueues {
 /// The queues as entries of the table by key.
 struct ByKey<'a> {
     keys: HashKeys,
-    queues: &'a mut Slab<Queue>,
+    queues: &'a mut Slab<u32, Queue>,
 }
 
 impl Chain for ByKey<'_> {
+    type Id = u32;
+
     fn hash(&self, id: u32) -> u64 {
         self.queues.get(id).map_or(0, |queue| hash_key(self.keys, queue.key()))
     }

@@ -62,7 +62,7 @@ impl WaitQueues {
     }
 
     fn note_more_readers(&mut self, queue: u32, readers: &Holds) {
-        let more = |queues: &Slab<Queue>| queues.get(queue)?.more.as_ref()?.noted_to;
+        let more = |queues: &Slab<u32, Queue>| queues.get(queue)?.more.as_ref()?.noted_to;
         let Some(mut last) = more(&self.queues) else { return };
         let is_long = readers.len() > self.many_readers;
         let mut left = if is_long { self.many_readers.min(NOTED_AT_ONCE) } else { usize::MAX };
@@ -296,9 +296,11 @@ impl WaitQueues {
 }
 
 /// The queues as entries of the table by holder.
-struct ByHolder<'a>(&'a mut Slab<Queue>);
+struct ByHolder<'a>(&'a mut Slab<u32, Queue>);
 
 impl Chain for ByHolder<'_> {
+    type Id = u32;
+
     fn hash(&self, id: u32) -> u64 {
         self.0.get(id).map_or(0, |queue| queue.holder)
     }

@@ -167,10 +167,12 @@ impl WaitQueues {
 /// The waiters as entries of the table by queue and owner.
 pub(super) struct Places<'a> {
     pub(super) keys: HashKeys,
-    pub(super) waiters: &'a mut Slab<Waiter>,
+    pub(super) waiters: &'a mut Slab<u32, Waiter>,
 }
 
 impl Chain for Places<'_> {
+    type Id = u32;
+
     fn hash(&self, slot: u32) -> u64 {
         let waiter = self.waiters.get(slot);
         waiter.map_or(0, |waiter| hash_place(self.keys, waiter.queue, &waiter.owner))
@@ -190,11 +192,13 @@ impl Chain for Places<'_> {
 /// The owners with waiters as entries of the table by name.
 struct ByName<'a> {
     keys: HashKeys,
-    parties: &'a mut Slab<Party>,
-    waiters: &'a Slab<Waiter>,
+    parties: &'a mut Slab<u32, Party>,
+    waiters: &'a Slab<u32, Waiter>,
 }
 
 impl Chain for ByName<'_> {
+    type Id = u32;
+
     fn hash(&self, party: u32) -> u64 {
         let first_of_owner =
             self.parties.get(party).and_then(|party| self.waiters.get(party.first_of_owner));
