@@ -1,6 +1,6 @@
 //! What the machine knows of connections: the waiters and bindings that end with each of them.
 
-use crate::ids::{HoldId, KeyId};
+use crate::ids::{HoldId, KeyId, WaiterSlot};
 use crate::queues::waiter::HashKeys;
 use crate::state::debris::Debris;
 use crate::time::LeaseInstant;
@@ -13,9 +13,9 @@ use hashbrown::HashMap;
 #[derive(Debug, Default)]
 pub struct Connection {
     /// Its waiters, by slot.
-    pub places: BTreeSet<u32>,
+    pub places: BTreeSet<WaiterSlot>,
     /// The waiter slot of its blocked call, if any.
-    pub parked: Option<u32>,
+    pub parked: Option<WaiterSlot>,
     /// The holds bound to it, by key.
     pub bindings: BTreeSet<(KeyId, HoldId)>,
     /// It let a grant expire unclaimed and sent nothing since: its waiters are skipped.
@@ -36,7 +36,7 @@ pub enum LeftBehind {
     /// A waiter.
     Place {
         /// Its waiter slot.
-        slot: u32,
+        slot: WaiterSlot,
         /// Time at which the connection closed.
         at: LeaseInstant,
     },
@@ -165,7 +165,7 @@ impl Connections {
     }
 
     /// Notes a waiter of `client`.
-    pub fn add_waiter(&mut self, client: u64, waiter: u32, parked: bool) {
+    pub fn add_waiter(&mut self, client: u64, waiter: WaiterSlot, parked: bool) {
         let connection = self.known.entry(client).or_default();
         connection.places.insert(waiter);
         if parked {
@@ -174,7 +174,7 @@ impl Connections {
     }
 
     /// The call of `waiter` on `client` is no longer blocked; the waiter stays.
-    pub fn unpark(&mut self, client: u64, waiter: u32) {
+    pub fn unpark(&mut self, client: u64, waiter: WaiterSlot) {
         if let Some(connection) = self.known.get_mut(&client)
             && connection.parked == Some(waiter)
         {
@@ -183,7 +183,7 @@ impl Connections {
     }
 
     /// A waiter of `client` is removed.
-    pub fn remove_waiter(&mut self, client: u64, waiter: u32) {
+    pub fn remove_waiter(&mut self, client: u64, waiter: WaiterSlot) {
         self.unpark(client, waiter);
         self.update(client, |connection| {
             connection.places.remove(&waiter);

@@ -26,11 +26,12 @@ mod holders;
 mod search;
 mod waiting;
 
+use crate::ids::{QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::Demand;
-use crate::slab::NIL;
+
 use crate::store::Slot;
 use crate::time::Now;
 use crate::turn::Turn;
@@ -127,7 +128,7 @@ impl Machine {
         turn: &mut Turn<'_>,
         owner: &[u8],
         targets: &(impl Iterator<Item = Target<'k>> + Clone),
-        behind: Option<u32>,
+        behind: Option<QueueId>,
         budget: &mut Budget,
         forward: &dyn Fn(&mut Turn<'_>, &mut Search<'_>) -> Option<String>,
     ) -> Found {
@@ -161,7 +162,7 @@ impl Machine {
         let slot = self.waits().waiter_at(target.key, owner);
         let place = slot.and_then(|slot| Some((slot, self.waits().get(slot)?)));
         let stays = place.is_some_and(|(_, place)| {
-            let stands_well = !goes_first || place.prev == NIL;
+            let stands_well = !goes_first || place.prev == WaiterSlot::NONE;
             stands_well && place.ask.demand.keeps_place_for(target.demand)
         });
         let is_old = place.is_some_and(|(_, place)| !search::is_out_of_this(self, place, now));

@@ -7,7 +7,7 @@
 use crate::answers::{granted, grants_are_closed, tokens_used_up};
 use crate::bytes::Owner;
 use crate::effects::{Event, Outcome};
-use crate::ids::{ALONE, HoldId, KeyId};
+use crate::ids::{ALONE, HoldId, KeyId, WaiterSlot};
 use crate::kind::Kind;
 use crate::machine::{HoldRef, Machine};
 use crate::pending::in_flight::{Given, Part};
@@ -97,7 +97,12 @@ impl Machine {
     }
 
     /// Grants to a waiter what it waits for; to an ANYACQUIRE, this key.
-    pub(crate) fn grant_waiter(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
+    pub(crate) fn grant_waiter(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        slot: WaiterSlot,
+    ) {
         let Some(demand) = self.waits.get(slot).map(|waiter| waiter.ask.demand) else { return };
         if let Demand::Taken(n) = demand {
             self.grant_taken(step, resource, slot, n);
@@ -164,7 +169,13 @@ impl Machine {
     }
 
     /// Grants a waiting TAKE, also if another call with its request id was carried out meanwhile.
-    fn grant_taken(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32, n: u32) {
+    fn grant_taken(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        slot: WaiterSlot,
+        n: u32,
+    ) {
         let Some(waiter) = self.remove_waiter(slot) else { return };
         let request = waiter.ask.request.as_deref();
         let call = Call::without_owner(request, Asks::Take(n));

@@ -1,12 +1,13 @@
 //! The invariants after every step. Tests, the simulator and debug builds check them; each check has a sentence.
 
-use crate::ids::{KeyId, NO_KEY};
+use crate::ids::{KeyId, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::lease::Entry;
 use crate::machine::Machine;
 use crate::queues::waiter::{Demand, Queue, WaitState, Waiter};
 use crate::regime::Role;
+use crate::slab::SlabId;
 use crate::state::hold::NO_CLIENT;
 use crate::state::holds::Holds;
 use crate::state::lock::Lock;
@@ -110,7 +111,12 @@ impl Machine {
         Ok(())
     }
 
-    fn check_waiter(&self, queue: u32, slot: u32, waiter: &Waiter) -> Result<(), String> {
+    fn check_waiter(
+        &self,
+        queue: QueueId,
+        slot: WaiterSlot,
+        waiter: &Waiter,
+    ) -> Result<(), String> {
         let waits = self.waits();
         let owner = &waiter.owner;
         ensure(waiter.queue == queue, || format!("{owner:?} is in the queue it names"))?;
@@ -164,7 +170,7 @@ impl Machine {
     fn check_keys(&self, store: &mut dyn Store) -> Result<(), String> {
         let leases = self.leases();
         let (mut held, mut permits) = (0, 0);
-        for id in 0..leases.bound() {
+        for id in KeyId::FIRST.up_to(leases.bound()) {
             let Some(entry) = leases.get(id) else { continue };
             held += entry.held as usize;
             permits += entry.permits;
@@ -180,7 +186,7 @@ impl Machine {
         ensure(self.waits().lists_of_holders_are_whole(), || {
             String::from("the queues of a holder's keys are listed")
         })?;
-        let awaited = |id: u32, queue: &Queue| {
+        let awaited = |id: QueueId, queue: &Queue| {
             let has_waiters = self.waits().has_waiters(id);
             has_waiters && queue.is_live() && !self.is_before_flush(id, queue)
         };
@@ -215,11 +221,12 @@ impl Machine {
                 // A time to live can elapse before the server removes the key and reports it.
                 Slot::Missing => {
                     matches!(queue.kind, Kind::Lock | Kind::Fair)
-                        && !(0..leases.bound())
+                        && !KeyId::FIRST
+                            .up_to(leases.bound())
                             .filter_map(|id| leases.key_of(id))
                             .any(|key| key == queue.key())
                 }
-                Slot::Here(resource) => resource.key_id != NO_KEY && admits(resource, first),
+                Slot::Here(resource) => resource.key_id != KeyId::NONE && admits(resource, first),
                 Slot::WrongType | Slot::Elsewhere | Slot::OutOfReach => false,
             };
             ensure(!admitted || waits_for_more, || {

@@ -35,7 +35,7 @@ pub struct Entry {
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub struct Leases {
-    entries: Slab<u32, Entry>,
+    entries: Slab<KeyId, Entry>,
     /// Number of entries of each database that had any, by home. A database without entries stays in the map: a single
     /// lock that comes and goes should not add and remove it each time.
     databases: BTreeMap<u32, usize>,
@@ -43,7 +43,7 @@ pub struct Leases {
     /// and back.
     number_of: BTreeMap<u32, u32>,
     home_of: BTreeMap<u32, u32>,
-    wheel: Wheel<u32>,
+    wheel: Wheel<KeyId>,
     held: usize,
     permits: u64,
 }
@@ -169,12 +169,12 @@ impl Leases {
     }
 
     /// Removes all deadlines.
-    pub fn disarm_all(&mut self) -> Wheel<u32> {
+    pub fn disarm_all(&mut self) -> Wheel<KeyId> {
         self.wheel.take_all()
     }
 
     /// The next expired entry, one bounded piece of work at a time.
-    pub fn step(&mut self, now: LeaseInstant) -> Step<u32> {
+    pub fn step(&mut self, now: LeaseInstant) -> Step<KeyId> {
         self.wheel.step(now.0)
     }
 

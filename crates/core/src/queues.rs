@@ -15,12 +15,13 @@ mod present;
 pub mod waiter;
 
 use crate::buckets::Buckets;
+use crate::ids::{GroupId, OwnerSlot, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::{
     Ask, Demand, Group, HashKeys, NewWaiter, Position, Queue, WaitState, Waiter, WaiterId,
 };
-use crate::slab::{NIL, Slab};
+use crate::slab::{Slab, SlabId};
 use crate::state::fair::Place;
 use crate::state::hold::NO_CLIENT;
 use crate::time::{Instant, LeaseInstant};
@@ -44,48 +45,48 @@ const MANY_READERS: usize = 256;
 #[derive(Debug)]
 pub struct WaitQueues {
     keys: HashKeys,
-    queues: Slab<u32, Queue>,
+    queues: Slab<QueueId, Queue>,
     lengths: Lengths,
-    waiters: Slab<u32, Waiter>,
-    groups: Slab<u32, Group>,
+    waiters: Slab<WaiterSlot, Waiter>,
+    groups: Slab<GroupId, Group>,
     /// Calls for several keys that are over, with the number of their waiters still to be removed.
-    over: VecDeque<u32>,
+    over: VecDeque<GroupId>,
     gone: usize,
     /// Queues by key.
-    by_key: Buckets<u32>,
+    by_key: Buckets<QueueId>,
     /// The queue last found by its key; it may be gone since.
-    last_found: Cell<u32>,
+    last_found: Cell<QueueId>,
     /// Waiters by queue and owner.
-    by_owner: Buckets<u32>,
+    by_owner: Buckets<WaiterSlot>,
     /// The owners that have waiters.
-    parties: Slab<u32, Party>,
+    parties: Slab<OwnerSlot, Party>,
     /// The same owners by name.
-    by_name: Buckets<u32>,
+    by_name: Buckets<OwnerSlot>,
     /// The owners that have more than one waiter.
-    plural: BTreeSet<u32>,
+    plural: BTreeSet<OwnerSlot>,
     /// Holder hash -> head of the list of queues whose key that owner holds exclusively or writes. (A list, because one
     /// owner may hold very many keys, and entries with the same hash are walked over one by one.)
-    by_holder: Buckets<u32>,
+    by_holder: Buckets<QueueId>,
     /// Hash of a reader, and the queue of the key that it reads.
-    by_reader: BTreeSet<(u64, u32)>,
+    by_reader: BTreeSet<(u64, QueueId)>,
     /// Readers of a queue or key that is gone: some of them are still in `by_reader`.
-    former_readers: VecDeque<(u32, BTreeSet<u64>)>,
+    former_readers: VecDeque<(QueueId, BTreeSet<u64>)>,
     /// From this number of readers on, they are listed before there is a waiter.
     pub(crate) many_readers: usize,
     last_seq: u64,
     last_serial: u64,
     /// BLOCK times of parked waiters, on the monotonic clock.
-    pub timeouts: Wheel<u32>,
+    pub timeouts: Wheel<WaiterSlot>,
     /// Grace ends of waiters without a connection, on the lease clock.
-    pub graces: Wheel<u32>,
+    pub graces: Wheel<WaiterSlot>,
     /// Dirty queues: to be checked once the server accepts writes.
-    dirty_queues: BTreeSet<u32>,
+    dirty_queues: BTreeSet<QueueId>,
     /// Number of durable entries that are not waiters yet, by queue.
-    backlogs: BTreeMap<u32, usize>,
+    backlogs: BTreeMap<QueueId, usize>,
     /// More dirty queues, from the first on: after a quarantine, all queues of that time.
-    all_dirty: core::ops::Range<u32>,
+    all_dirty: core::ops::Range<QueueId>,
     /// Queues whose keys are gone and whose waiters are removed one by one.
-    dropped: VecDeque<u32>,
+    dropped: VecDeque<QueueId>,
     calls: u32,
     parked: usize,
     members: usize,
@@ -103,7 +104,7 @@ impl WaitQueues {
             over: VecDeque::new(),
             gone: 0,
             by_key: Buckets::default(),
-            last_found: Cell::new(NIL),
+            last_found: Cell::new(QueueId::NONE),
             by_owner: Buckets::default(),
             parties: Slab::default(),
             by_name: Buckets::default(),
@@ -118,7 +119,7 @@ impl WaitQueues {
             graces: Wheel::default(),
             dirty_queues: BTreeSet::new(),
             backlogs: BTreeMap::new(),
-            all_dirty: 0..0,
+            all_dirty: QueueId::FIRST..QueueId::FIRST,
             dropped: VecDeque::new(),
             calls: 0,
             parked: 0,
@@ -127,7 +128,7 @@ impl WaitQueues {
     }
 
     /// The waiter in `slot`.
-    pub fn get(&self, slot: u32) -> Option<&Waiter> {
+    pub fn get(&self, slot: WaiterSlot) -> Option<&Waiter> {
         self.waiters.get(slot)
     }
 
@@ -145,7 +146,7 @@ impl WaitQueues {
     }
 
     /// The waiter of `owner` in `queue`.
-    pub fn waiter_of(&self, queue: u32, owner: &[u8]) -> Option<u32> {
+    pub fn waiter_of(&self, queue: QueueId, owner: &[u8]) -> Option<WaiterSlot> {
         if self.by_owner.is_empty() {
             return None;
         }
@@ -155,12 +156,13 @@ impl WaitQueues {
                 .filter(|waiter| waiter.queue == queue && *waiter.owner == *owner)
                 .is_some_and(|waiter| !self.is_gone(waiter))
         };
-        let next = |slot| self.waiters.get(slot).map_or(NIL, |waiter| waiter.next_place);
+        let next =
+            |slot| self.waiters.get(slot).map_or(WaiterSlot::NONE, |waiter| waiter.next_place);
         self.by_owner.find(hash_place(self.keys, queue, owner), same, next)
     }
 
     /// The waiter of `owner` in the queue of `key`.
-    pub fn waiter_at(&self, key: Key<'_>, owner: &[u8]) -> Option<u32> {
+    pub fn waiter_at(&self, key: Key<'_>, owner: &[u8]) -> Option<WaiterSlot> {
         self.waiter_of(self.queue_of(key)?, owner)
     }
 
@@ -180,22 +182,22 @@ impl WaitQueues {
     }
 
     /// The waiters of a queue in order of service.
-    pub fn walk(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
-        self.walk_from(self.queues.get(queue).map_or(NIL, |queue| queue.head))
+    pub fn walk(&self, queue: QueueId) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
+        self.walk_from(self.queues.get(queue).map_or(WaiterSlot::NONE, |queue| queue.head))
     }
 
     /// The same with the waiters that are gone.
-    pub(crate) fn walk_all(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
-        self.walk_all_from(self.queues.get(queue).map_or(NIL, |queue| queue.head))
+    pub(crate) fn walk_all(&self, queue: QueueId) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
+        self.walk_all_from(self.queues.get(queue).map_or(WaiterSlot::NONE, |queue| queue.head))
     }
 
     /// Whether a queue has waiters.
-    pub fn has_waiters(&self, queue: u32) -> bool {
+    pub fn has_waiters(&self, queue: QueueId) -> bool {
         self.walk(queue).next().is_some()
     }
 
     /// Number of waiters in a queue. O(1), except while gone waiters are not removed: then it walks along the queue.
-    pub fn len_of(&self, queue: u32) -> usize {
+    pub fn len_of(&self, queue: QueueId) -> usize {
         match self.gone {
             0 => self.queues.get(queue).map_or(0, |queue| queue.len),
             _ => self.walk(queue).count(),
@@ -203,11 +205,11 @@ impl WaitQueues {
     }
 
     /// The waiter in `slot` and those behind it.
-    fn walk_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+    fn walk_from(&self, slot: WaiterSlot) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
         self.walk_all_from(slot).filter(|(_, waiter)| !self.is_gone(waiter))
     }
 
-    fn walk_all_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+    fn walk_all_from(&self, slot: WaiterSlot) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
         let mut slot = slot;
         core::iter::from_fn(move || {
             let here = slot;
@@ -218,8 +220,8 @@ impl WaitQueues {
     }
 
     /// The waiters in front of the one in `slot`, the nearest first.
-    pub fn ahead_of(&self, slot: u32) -> impl Iterator<Item = &Waiter> {
-        let mut at = self.waiters.get(slot).map_or(NIL, |waiter| waiter.prev);
+    pub fn ahead_of(&self, slot: WaiterSlot) -> impl Iterator<Item = &Waiter> {
+        let mut at = self.waiters.get(slot).map_or(WaiterSlot::NONE, |waiter| waiter.prev);
         let ahead = core::iter::from_fn(move || {
             let waiter = self.waiters.get(at)?;
             at = waiter.prev;
@@ -229,15 +231,18 @@ impl WaitQueues {
     }
 
     /// Puts a waiter into the queue of `key`; a new queue is of `kind`.
-    pub fn join(&mut self, key: Key<'_>, kind: Kind, new_waiter: NewWaiter) -> u32 {
+    pub fn join(&mut self, key: Key<'_>, kind: Kind, new_waiter: NewWaiter) -> WaiterSlot {
         let queue = self.queue_for(key, kind);
-        let (head, tail) = self.queues.get(queue).map_or((NIL, NIL), |q| (q.head, q.tail));
+        let (head, tail) = self
+            .queues
+            .get(queue)
+            .map_or((WaiterSlot::NONE, WaiterSlot::NONE), |q| (q.head, q.tail));
         let (prev, next) = match new_waiter.position {
-            Position::Front => (NIL, head),
-            Position::Restored(seq) if seq < FIRST_SEQ => (NIL, head),
+            Position::Front => (WaiterSlot::NONE, head),
+            Position::Restored(seq) if seq < FIRST_SEQ => (WaiterSlot::NONE, head),
             Position::Restored(seq) => self.gap_for(queue, seq),
             Position::Saved(seq, hint) => self.gap_near(queue, seq, hint),
-            Position::Back | Position::Numbered(_) => (tail, NIL),
+            Position::Back | Position::Numbered(_) => (tail, WaiterSlot::NONE),
         };
         let seq = match new_waiter.position {
             // Below all that joined at the end, including those that a grant has removed and that may be restored.
@@ -262,14 +267,14 @@ impl WaitQueues {
             wait_state: new_waiter.wait_state,
             entry: new_waiter.entry,
             queue,
-            group: NIL,
+            group: GroupId::NONE,
             seq,
             prev,
             next,
-            prev_of_owner: NIL,
-            next_of_owner: NIL,
-            party: NIL,
-            next_place: NIL,
+            prev_of_owner: WaiterSlot::NONE,
+            next_of_owner: WaiterSlot::NONE,
+            party: OwnerSlot::NONE,
+            next_place: WaiterSlot::NONE,
         });
         if let Some(before) = self.waiters.get_mut(prev) {
             before.next = slot;
@@ -278,10 +283,10 @@ impl WaitQueues {
             behind.prev = slot;
         }
         if let Some(queue) = self.queues.get_mut(queue) {
-            if prev == NIL {
+            if prev == WaiterSlot::NONE {
                 queue.head = slot;
             }
-            if next == NIL {
+            if next == WaiterSlot::NONE {
                 queue.tail = slot;
             }
             self.lengths.grow(queue.len);
@@ -300,7 +305,7 @@ impl WaitQueues {
 
     /// Removes a waiter from its queue, and removes the queue with the last waiter. For a call for several keys it
     /// removes only this waiter: see [`WaitQueues::disband`].
-    pub fn leave(&mut self, slot: u32) -> Option<Waiter> {
+    pub fn leave(&mut self, slot: WaiterSlot) -> Option<Waiter> {
         self.timeouts.disarm(slot);
         self.graces.disarm(slot);
         let waiter = self.waiters.get(slot)?;
@@ -333,7 +338,13 @@ impl WaitQueues {
     }
 
     /// Removes a waiter from the list of its queue.
-    fn unlink_from(&mut self, slot: u32, queue: u32, prev: u32, next: u32) {
+    fn unlink_from(
+        &mut self,
+        slot: WaiterSlot,
+        queue: QueueId,
+        prev: WaiterSlot,
+        next: WaiterSlot,
+    ) {
         if let Some(before) = self.waiters.get_mut(prev) {
             before.next = next;
         }
@@ -353,7 +364,7 @@ impl WaitQueues {
     }
 
     /// Changes the wait state of a waiter. If it had a blocked call, that call is over, and the waiter gets a new id.
-    pub fn set_wait_state(&mut self, slot: u32, wait_state: WaitState) {
+    pub fn set_wait_state(&mut self, slot: WaiterSlot, wait_state: WaitState) {
         self.count_out(slot);
         if let Some(waiter) = self.waiters.get_mut(slot) {
             waiter.wait_state = wait_state;
@@ -372,7 +383,7 @@ impl WaitQueues {
     }
 
     /// Gives a waiter to a later call of the same owner.
-    pub fn take_over(&mut self, slot: u32, client: u64, wait_state: WaitState, ask: Ask) {
+    pub fn take_over(&mut self, slot: WaiterSlot, client: u64, wait_state: WaitState, ask: Ask) {
         self.count_out(slot);
         if let Some(waiter) = self.waiters.get_mut(slot) {
             waiter.client = client;
@@ -385,7 +396,7 @@ impl WaitQueues {
     }
 
     /// Counts a waiter in its present state.
-    fn count_in(&mut self, slot: u32) {
+    fn count_in(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         self.parked += usize::from(waiter.wait_state.is_parked());
         self.members += usize::from(waiter.wait_state == WaitState::GroupMember);
@@ -403,7 +414,7 @@ impl WaitQueues {
     }
 
     /// Reverses [`WaitQueues::count_in`].
-    fn count_out(&mut self, slot: u32) {
+    fn count_out(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         self.parked -= usize::from(waiter.wait_state.is_parked());
         self.members -= usize::from(waiter.wait_state == WaitState::GroupMember);
@@ -420,7 +431,7 @@ impl WaitQueues {
         }
     }
 
-    fn arm(&mut self, slot: u32) {
+    fn arm(&mut self, slot: WaiterSlot) {
         self.timeouts.disarm(slot);
         self.graces.disarm(slot);
         match self.waiters.get(slot).map(|waiter| waiter.wait_state) {
@@ -433,10 +444,10 @@ impl WaitQueues {
         }
     }
 
-    fn new_id(&mut self, slot: u32) {
+    fn new_id(&mut self, slot: WaiterSlot) {
         self.calls = self.calls.wrapping_add(1);
         if let Some(waiter) = self.waiters.get_mut(slot) {
-            waiter.id = WaiterId(u64::from(self.calls) << 32 | u64::from(slot));
+            waiter.id = WaiterId(u64::from(self.calls) << 32 | u64::from(slot.number()));
         }
     }
 }

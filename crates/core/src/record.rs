@@ -20,7 +20,7 @@ pub(crate) use beside::encode_beside_and;
 pub use beside::{Beside, BesideInput, encode_beside};
 pub use digest::digest;
 
-use crate::ids::NO_KEY;
+use crate::ids::KeyId;
 use crate::kind::Kind;
 use crate::spent::{RequestKey, Use};
 use crate::state::resource::{Body, Resource};
@@ -152,7 +152,7 @@ pub fn encode_step_with(
 
 fn write(resource: &Resource, now: Clocks, flags: u8, spent: &SpentStep, out: &mut Vec<u8>) {
     // Without an entry the time does not run yet: the deadline is the time left.
-    let lease = if resource.key_id == NO_KEY { LeaseInstant(0) } else { now.lease };
+    let lease = if resource.key_id == KeyId::NONE { LeaseInstant(0) } else { now.lease };
     let now = Clocks { lease, ..now };
     let start = out.len();
     let written = output::write(resource, now, flags, spent, out);

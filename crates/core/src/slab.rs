@@ -8,9 +8,6 @@ use alloc::vec::Vec;
 /// Entries per chunk: small, so that a server with few locks uses little memory.
 const CHUNK: usize = 128;
 
-/// Means "no entry" wherever ids are linked.
-pub const NIL: u32 = u32::MAX;
-
 /// The id of an entry in a slab, and of its node in a [`Wheel`](crate::wheel::Wheel) or in
 /// [`Buckets`](crate::buckets::Buckets): a small integer with a type, so that the id of one kind of entry cannot be
 /// passed for the id of another.
@@ -39,6 +36,7 @@ pub trait SlabId: Copy + Ord {
     }
 }
 
+#[cfg(test)]
 impl SlabId for u32 {
     const NONE: Self = Self::MAX;
     const FIRST: Self = 0;

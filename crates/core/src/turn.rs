@@ -9,6 +9,7 @@ mod durable_queue;
 pub(crate) mod index;
 
 use crate::effects::{Effects, Outcome};
+use crate::ids::QueueId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -86,7 +87,7 @@ pub(crate) struct Step<'a> {
     /// Waiters served in this step, by all of its hand-offs.
     pub served: usize,
     /// The queue whose waiters, all of them skipped, a grant overtakes.
-    pub overtakes: Option<u32>,
+    pub overtakes: Option<QueueId>,
     /// The waiter of the caller, if it is in the queue.
     pub own_waiter: Option<WaiterId>,
     /// The answer to the caller if a grant reaches it within the call.

@@ -3,7 +3,7 @@
 
 mod shown;
 
-use crate::ids::{HoldId, NO_KEY};
+use crate::ids::{HoldId, KeyId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -290,7 +290,7 @@ impl Machine {
     /// opened. (Later they mirror waiters, of this key or of its former name.)
     fn mirror_only<'r>(&self, resource: &'r Resource) -> Option<&'r Fair> {
         let Body::Fair(fair) = &resource.body else { return None };
-        let is_known = resource.key_id != NO_KEY && self.is_in_epoch(resource);
+        let is_known = resource.key_id != KeyId::NONE && self.is_in_epoch(resource);
         (self.role() == Role::Replica || !is_known).then_some(&**fair)
     }
 

@@ -1,7 +1,7 @@
 //! The holders that keep an owner from a key.
 
 use super::budget::Budget;
-use crate::ids::ALONE;
+use crate::ids::{ALONE, QueueId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -80,7 +80,7 @@ impl Holders {
     /// left out, except for the caller: the search has reached them already.
     pub(super) fn of_queue(
         waits: &WaitQueues,
-        queue: u32,
+        queue: QueueId,
         (owner, demand): (&[u8], Demand),
         caller: &[u8],
         readers: Option<&mut Budget>,

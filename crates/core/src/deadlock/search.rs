@@ -3,6 +3,7 @@
 use super::budget::Budget;
 use super::holders::{Holders, Target};
 use super::waiting::Waiting;
+use crate::ids::{GroupId, OwnerSlot, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -22,7 +23,7 @@ const LINKS_SHOWN: usize = 20;
 pub(super) struct Wait<'a> {
     pub(super) goes_first: bool,
     /// The waiter that the owner already has.
-    pub(super) place: Option<(u32, &'a Waiter)>,
+    pub(super) place: Option<(WaiterSlot, &'a Waiter)>,
     /// The call keeps this waiter.
     pub(super) stays: bool,
     /// The owner waits there already.
@@ -43,21 +44,21 @@ pub(super) struct Search<'a> {
     machine: &'a Machine,
     caller: &'a [u8],
     /// Waiters of the caller that this call removes, and those of its calls for several keys.
-    leaving: BTreeSet<u32>,
-    leaving_groups: BTreeSet<u32>,
+    leaving: BTreeSet<WaiterSlot>,
+    leaving_groups: BTreeSet<GroupId>,
     /// The waiter that counts only from this call on: it was a waiter for any of several keys.
-    revived: Option<u32>,
+    revived: Option<WaiterSlot>,
     /// The queue whose front it joins, if it does (an upgrade).
-    heads: Option<u32>,
+    heads: Option<QueueId>,
     reached: Vec<Reached>,
     /// The same by number.
-    known: BTreeSet<u32>,
+    known: BTreeSet<OwnerSlot>,
     /// Reached, and not inspected yet.
     open: Vec<usize>,
     /// Queues of keys whose readers have all been reached.
-    read: BTreeSet<u32>,
+    read: BTreeSet<QueueId>,
     /// Queues with the sequence number up to which all waiters have been reached; separate for readers.
-    passed: BTreeMap<(u32, bool), u64>,
+    passed: BTreeMap<(QueueId, bool), u64>,
     budget: &'a mut Budget,
     /// The caller would have to wait.
     waits: bool,
@@ -148,7 +149,7 @@ impl<'a> Search<'a> {
     }
 
     /// The call with a waiter in `slot` will be over: all its waiters are removed.
-    fn note_leaving(&mut self, slot: u32) {
+    fn note_leaving(&mut self, slot: WaiterSlot) {
         match self.machine.waits().get(slot) {
             Some(place) if place.is_grouped() => self.leaving_groups.insert(place.group),
             _ => self.leaving.insert(slot),
@@ -268,7 +269,7 @@ impl<'a> Search<'a> {
         let own = waits
             .waiter_of(queue, caller)
             .filter(|&slot| waits.get(slot).is_some_and(|waiter| !self.is_leaving(slot, waiter)));
-        let is_behind = |slot: u32| {
+        let is_behind = |slot: WaiterSlot| {
             let own = waits.get(slot);
             own.is_some_and(is_ahead)
                 || self.revived == Some(slot)
@@ -316,7 +317,7 @@ impl<'a> Search<'a> {
     }
 
     /// Whether this call removes a waiter of the caller.
-    fn is_leaving(&self, slot: u32, waiter: &Waiter) -> bool {
+    fn is_leaving(&self, slot: WaiterSlot, waiter: &Waiter) -> bool {
         self.revived != Some(slot)
             && (self.leaving.contains(&slot) || self.leaving_groups.contains(&waiter.group))
     }

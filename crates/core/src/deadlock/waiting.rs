@@ -2,6 +2,7 @@
 
 use super::budget::Budget;
 use super::holders::{Target, has_it};
+use crate::ids::{OwnerSlot, QueueId, WaiterSlot};
 use crate::machine::Machine;
 use crate::queues::WaitQueues;
 use crate::store::Slot;
@@ -13,11 +14,11 @@ use alloc::vec::Vec;
 /// one: every waiter that can wait forever waits for all waiters in front of it and for all holders of the key.
 pub(super) struct Waiting {
     /// A waiter of each owner, by number of the owner.
-    owners: BTreeMap<u32, u32>,
+    owners: BTreeMap<OwnerSlot, WaiterSlot>,
     /// The waiters of owners that were found and not followed yet.
-    open: Vec<u32>,
+    open: Vec<WaiterSlot>,
     /// Queues with the sequence number from which on all waiters have been found.
-    found: BTreeMap<u32, u64>,
+    found: BTreeMap<QueueId, u64>,
 }
 
 impl Waiting {
@@ -26,7 +27,7 @@ impl Waiting {
     pub(super) fn on(
         waits: &WaitQueues,
         owner: &[u8],
-        behind: Option<u32>,
+        behind: Option<QueueId>,
         budget: &mut Budget,
     ) -> Option<Self> {
         let mut waiting =
@@ -43,7 +44,7 @@ impl Waiting {
     }
 
     /// Whether the owner with this number is one of them.
-    pub(super) fn contains(&self, party: u32) -> bool {
+    pub(super) fn contains(&self, party: OwnerSlot) -> bool {
         self.owners.contains_key(&party)
     }
 
@@ -95,7 +96,12 @@ impl Waiting {
     }
 
     /// Adds the owners in a queue from `slot` on.
-    fn add_from(&mut self, waits: &WaitQueues, slot: u32, budget: &mut Budget) -> Option<()> {
+    fn add_from(
+        &mut self,
+        waits: &WaitQueues,
+        slot: WaiterSlot,
+        budget: &mut Budget,
+    ) -> Option<()> {
         if !budget.spend(1) {
             return None;
         }

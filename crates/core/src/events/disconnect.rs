@@ -2,7 +2,7 @@
 
 use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
-use crate::ids::{ALONE, HoldId, KeyId};
+use crate::ids::{ALONE, GroupId, HoldId, KeyId, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
@@ -73,7 +73,7 @@ impl Machine {
     }
 
     /// Processes a waiter whose connection is closed, before the tick reaches it.
-    pub(crate) fn process_disconnect_of(&mut self, slot: u32) -> bool {
+    pub(crate) fn process_disconnect_of(&mut self, slot: WaiterSlot) -> bool {
         let Some(waiter) = self.waits.get(slot) else { return false };
         let client = waiter.client;
         let Some(at) = self.connections.gone_at(client) else { return false };
@@ -84,7 +84,7 @@ impl Machine {
 
     /// The waiter in `slot` has lost its connection: it is removed, or has a grace. (It is not checked again while it
     /// is skipped, so the waiters behind it are served.)
-    fn lose_connection(&mut self, slot: u32, lease: LeaseInstant) {
+    fn lose_connection(&mut self, slot: WaiterSlot, lease: LeaseInstant) {
         let Some(waiter) = self.waits.get(slot) else { return };
         let queue = waiter.queue;
         let is_fair = self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Fair);
@@ -207,7 +207,7 @@ impl Machine {
     }
 
     /// The blocked call in `slot` is over and answered.
-    pub(crate) fn stop_waiting(&mut self, slot: u32) {
+    pub(crate) fn stop_waiting(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waits.get(slot) else { return };
         let (queue, client) = (waiter.queue, waiter.client);
         if waiter.ask.queue_ms.is_some() {
@@ -220,7 +220,7 @@ impl Machine {
     }
 
     /// The BLOCK time of the call in `slot` has elapsed.
-    pub(crate) fn time_out(&mut self, slot: u32, fx: &mut Effects) {
+    pub(crate) fn time_out(&mut self, slot: WaiterSlot, fx: &mut Effects) {
         let Some(waiter) = self.waits.get(slot) else { return };
         if let Some(answer) = self.answer_of(waiter) {
             self.answer_one(slot, &answer, fx);
@@ -233,7 +233,7 @@ impl Machine {
 
     /// Removes a waiter from its queue and its connection; for a call for several keys, all of its waiters. Returns the
     /// waiter that represents the call.
-    pub(crate) fn remove_waiter(&mut self, slot: u32) -> Option<Waiter> {
+    pub(crate) fn remove_waiter(&mut self, slot: WaiterSlot) -> Option<Waiter> {
         let waiter = self.waits.get(slot)?;
         if waiter.is_grouped() {
             return self.remove_group(waiter.group, |_| false);
@@ -249,8 +249,8 @@ impl Machine {
     /// represented the call, unless it stays.
     pub(crate) fn remove_group(
         &mut self,
-        group: u32,
-        stays: impl Fn(u32) -> bool,
+        group: GroupId,
+        stays: impl Fn(WaiterSlot) -> bool,
     ) -> Option<Waiter> {
         let first = *self.waits.group(group)?.members.first()?;
         if let Some(client) = self.waits.get(first).map(|waiter| waiter.client) {
@@ -283,7 +283,7 @@ impl Machine {
     }
 
     /// The waiters of blocked calls in `queue`.
-    pub(crate) fn calls_in(&self, queue: u32) -> Slots {
+    pub(crate) fn calls_in(&self, queue: QueueId) -> Slots {
         let count = self.waits.queue(queue).map_or(0, |queue| queue.calls as usize);
         let of_call =
             |wait_state| matches!(wait_state, WaitState::Blocked { .. } | WaitState::GroupMember);
@@ -292,7 +292,7 @@ impl Machine {
     }
 
     /// All waiters of `queue`.
-    pub(crate) fn waiters_of(&self, queue: u32) -> Slots {
+    pub(crate) fn waiters_of(&self, queue: QueueId) -> Slots {
         self.waits.walk(queue).map(|(slot, _)| slot).collect()
     }
 }

@@ -9,11 +9,12 @@
 //! SWAPDB moves the holds at once; the machine checks their queues in the same way. It also redirects earlier flushes
 //! to the database that now has their data. The queues of a flush stay with the database number.
 
-use crate::ids::KeyId;
+use crate::ids::{KeyId, QueueId};
 use crate::key::Key;
 use crate::machine::Machine;
 use crate::pending::flush::{Cause, Flush, exchanged};
 use crate::queues::waiter::Queue;
+use crate::slab::SlabId;
 use crate::state::hold::NO_CLIENT;
 use crate::store::Slot;
 use crate::turn::Turn;
@@ -25,7 +26,7 @@ impl Machine {
     }
 
     /// Whether a flush or a swap still has to check a queue.
-    pub(crate) fn is_before_flush(&self, id: u32, queue: &Queue) -> bool {
+    pub(crate) fn is_before_flush(&self, id: QueueId, queue: &Queue) -> bool {
         self.pending.flushes.iter().any(|flush| id >= flush.queue && flush.is_of_queue(id, queue))
     }
 
@@ -122,7 +123,7 @@ impl Machine {
             return false;
         }
         let id = flush.entry;
-        flush.entry += 1;
+        flush.entry = id.following();
         if let Some(Key { db, .. }) = self.leases.key_of(id)
             && flush.is_of_data(db)
             && (turn.keys.is_empty(db) || !self.is_entry_of(turn, id, db))
@@ -165,7 +166,7 @@ impl Machine {
             return false;
         }
         let id = flush.entry;
-        flush.entry += 1;
+        flush.entry = id.following();
         let Some(entry) = self.leases.get(id) else { return true };
         let mut db = self.leases.database_of(entry);
         if !flush.is_of_data(db) {
@@ -196,7 +197,7 @@ impl Machine {
             return false;
         }
         let id = flush.queue;
-        flush.queue += 1;
+        flush.queue = id.following();
         if self.waits.queue(id).is_some_and(|queue| flush.is_of_queue(id, queue)) {
             self.flush_queue(turn, id, flush);
         }
@@ -219,7 +220,7 @@ impl Machine {
         }
     }
 
-    fn flush_queue(&mut self, turn: &mut Turn<'_>, id: u32, flush: &mut Flush) {
+    fn flush_queue(&mut self, turn: &mut Turn<'_>, id: QueueId, flush: &mut Flush) {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
         let key = Key { db, name: &name };

@@ -5,12 +5,12 @@
 
 use crate::answers::wrong_type;
 use crate::effects::{Effects, Outcome, Subject};
-use crate::ids::{ALONE, HoldId, KeyId, NO_KEY};
+use crate::ids::{ALONE, HoldId, KeyId, QueueId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::portions::{AT_ONCE, WEIGHT_AT_ONCE};
-use crate::slab::NIL;
+use crate::slab::SlabId;
 use crate::spent::{RequestKey, Scope, Use, spent_of};
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::Resource;
@@ -187,7 +187,7 @@ impl Machine {
     }
 
     /// Calls for several keys that counted on holds of their owners here do not any more.
-    fn recheck_groups(&mut self, queue: u32) {
+    fn recheck_groups(&mut self, queue: QueueId) {
         if self.waits.has_groups() {
             for slot in self.waiters_of(queue) {
                 if self.waits.get(slot).is_some_and(crate::queues::waiter::Waiter::is_grouped) {
@@ -285,7 +285,7 @@ impl Machine {
 
     /// Marks a queue dirty if its key may be free now. The waiters get an error if the key has another type, or if it
     /// is gone in a cluster and may have moved to another node.
-    pub(crate) fn inspect(&mut self, turn: &mut Turn<'_>, id: u32) {
+    pub(crate) fn inspect(&mut self, turn: &mut Turn<'_>, id: QueueId) {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
         match turn.keys.get(queue.key()) {
             Slot::Here(resource) if resource.kind() == queue.kind => {
@@ -322,11 +322,11 @@ impl Machine {
     /// these numbers, below [`WaitQueues::queue_bound`](crate::queues::WaitQueues::queue_bound).
     pub fn slot_lost(
         &mut self,
-        queues: Range<u32>,
+        queues: Range<QueueId>,
         mut lost: impl FnMut(&[u8]) -> bool,
         fx: &mut Effects,
     ) {
-        for id in queues {
+        for id in queues.start.up_to(queues.end) {
             let found = self.waits.queue(id).filter(|queue| queue.is_live());
             if found.is_some_and(|queue| lost(&queue.name)) {
                 self.reject_queue(id, ErrorCode::Moving, GONE, fx);
@@ -337,7 +337,7 @@ impl Machine {
     /// Ends all waits of a queue: blocked calls get the error, queue entries without a call are removed.
     pub(crate) fn reject_queue(
         &mut self,
-        queue: u32,
+        queue: QueueId,
         code: ErrorCode,
         text: &str,
         fx: &mut Effects,
@@ -394,11 +394,9 @@ impl Machine {
     }
 
     /// The key has another type now: its waiters are told.
-    pub(crate) fn reject_as_wrong_type(&mut self, queue: u32, fx: &mut Effects) {
+    pub(crate) fn reject_as_wrong_type(&mut self, queue: QueueId, fx: &mut Effects) {
         self.answer_all(queue, wrong_type(), fx);
     }
 }
 
 const GONE: &str = "the key was removed or moved to another node; ask again";
-
-const _: () = assert!(NO_KEY == NIL);

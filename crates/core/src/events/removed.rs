@@ -7,7 +7,7 @@
 //! hold shortens nothing.
 
 use crate::bytes::Name;
-use crate::ids::{HoldId, KeyId, NO_KEY};
+use crate::ids::{HoldId, KeyId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -75,7 +75,7 @@ impl Machine {
         let is_later = |id| last.is_none_or(|last| id > last);
         // The present readers came later. Otherwise it is the same value again.
         if now.others().and_then(Holds::first_id).is_none_or(is_later) {
-            self.work_off_later(key, NO_KEY, Box::new(gone), Fate::Replayed);
+            self.work_off_later(key, KeyId::NONE, Box::new(gone), Fate::Replayed);
         } else {
             self.freed(gone);
         }

@@ -1,7 +1,7 @@
 //! Input that arrives as data: records of a primary or the AOF, loaded values, roles.
 
 use crate::events::tick::RETRY_MS;
-use crate::ids::NO_KEY;
+use crate::ids::KeyId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -39,12 +39,12 @@ impl Machine {
             Slot::Missing => (&mut fresh, false),
             Slot::Here(resource) => (resource, true),
         };
-        if is_there && resource.key_id == NO_KEY {
+        if is_there && resource.key_id == KeyId::NONE {
             // The value was loaded and not opened since.
             self.start_clock(lease, resource);
             self.settle(key, resource);
         } else if is_there && self.leases.of_key(resource.key_id, key).is_none() {
-            resource.key_id = NO_KEY;
+            resource.key_id = KeyId::NONE;
         }
         // Very many readers that a record replaces are not freed together.
         let most = self.wide_at_once;
@@ -169,7 +169,7 @@ impl Machine {
 
     /// Whether the deadlines of a resource are moments of the current epoch.
     pub(crate) fn is_settled(&self, resource: &Resource) -> bool {
-        resource.key_id != NO_KEY && self.is_in_epoch(resource)
+        resource.key_id != KeyId::NONE && self.is_in_epoch(resource)
     }
 
     /// The effective end of something with `deadline`, which gets `full` after a promotion and after a snapshot.
@@ -180,7 +180,7 @@ impl Machine {
         full: Millis,
         lease: LeaseInstant,
     ) -> LeaseInstant {
-        if resource.key_id == NO_KEY {
+        if resource.key_id == KeyId::NONE {
             let left = remainder(deadline, full, self.trusts_no_remainder(resource));
             LeaseInstant(left.0 + lease.0)
         } else if self.is_in_epoch(resource) {

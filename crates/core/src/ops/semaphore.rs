@@ -3,6 +3,7 @@
 use crate::answers::{in_quarantine, too_wide, wrong_type};
 use crate::effects::{Event, Outcome};
 use crate::hand_off::Verdict;
+use crate::ids::{QueueId, WaiterSlot};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::wait_state_of;
@@ -206,10 +207,10 @@ impl Machine {
     }
 
     /// Answers `LIMIT` to waiters that ask for more than there are: to some now, and to the others in the tick.
-    pub(crate) fn refuse_wide(&mut self, step: &mut Step<'_>, queue: u32, capacity: u32) {
+    pub(crate) fn refuse_wide(&mut self, step: &mut Step<'_>, queue: QueueId, capacity: u32) {
         let found = self.waits.queue(queue);
         let found = found.into_iter().flat_map(|queue| queue.wider_than(capacity));
-        let mut wide: Vec<(u32, u32)> = found.take(self.wide_at_once).collect();
+        let mut wide: Vec<(u32, WaiterSlot)> = found.take(self.wide_at_once).collect();
         wide.sort_by_key(|&(_, slot)| self.waits.get(slot).map(|waiter| waiter.seq));
         if wide.len() == self.wide_at_once {
             self.waits.mark_dirty(queue);

@@ -2,6 +2,7 @@
 
 use crate::answers::quoted;
 use crate::effects::{Effects, Event, Outcome};
+use crate::ids::WaiterSlot;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -24,7 +25,7 @@ impl Machine {
         terms: &Terms<'_>,
         wait_state: WaitState,
         position: Position,
-    ) -> Result<u32, Outcome> {
+    ) -> Result<WaiterSlot, Outcome> {
         let ask = terms.to_ask();
         if let Some(slot) = self.waits.waiter_at(step.key, terms.owner) {
             let has = self.waits.get(slot).map_or(ask.demand, |waiter| waiter.ask.demand);
@@ -91,7 +92,7 @@ impl Machine {
     fn replace(
         &mut self,
         key: Key<'_>,
-        slot: u32,
+        slot: WaiterSlot,
         (client, wait_state, ask): (u64, WaitState, Ask),
         fx: &mut Effects,
     ) {
@@ -107,7 +108,7 @@ impl Machine {
     }
 
     /// An earlier call of the same owner is over; its waiters are removed.
-    pub(crate) fn evict(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
+    pub(crate) fn evict(&mut self, key: Key<'_>, slot: WaiterSlot, fx: &mut Effects) {
         self.tell_replaced(key, slot, fx);
         if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
             self.remove_waiter(slot);
@@ -116,7 +117,7 @@ impl Machine {
     }
 
     /// Answers the call with its waiter in `slot`, if it is blocked: a later call has replaced it.
-    pub(crate) fn tell_replaced(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
+    pub(crate) fn tell_replaced(&mut self, key: Key<'_>, slot: WaiterSlot, fx: &mut Effects) {
         let Some(earlier) = self.waits.get(slot).map(|waiter| self.waits.leader(waiter)) else {
             return;
         };

@@ -1,10 +1,11 @@
 //! FLUSHDB, FLUSHALL and SWAPDB whose entries are walked in portions.
 
 use crate::connection::Connections;
-use crate::ids::{HoldId, KeyId};
+use crate::ids::{HoldId, KeyId, QueueId};
 use crate::lease::Leases;
 use crate::queues::WaitQueues;
 use crate::queues::waiter::Queue;
+use crate::slab::SlabId;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Why the walk over entries and queues runs.
@@ -31,12 +32,12 @@ pub(crate) struct Flush {
     pub entry: KeyId,
     pub entry_bound: KeyId,
     /// The next queue.
-    pub queue: u32,
-    pub queue_bound: u32,
+    pub queue: QueueId,
+    pub queue_bound: QueueId,
     /// Queues with larger serial numbers are newer, or were checked already.
     pub last_serial: u64,
     /// Queues that were checked out of order, after a swap.
-    pub seen: BTreeSet<u32>,
+    pub seen: BTreeSet<QueueId>,
 }
 
 impl Flush {
@@ -54,10 +55,10 @@ impl Flush {
             moved: BTreeMap::new(),
             clients: tied.filter(|_| unties).map(|(client, _)| client).collect(),
             last_tie: None,
-            entry: 0,
+            entry: KeyId::FIRST,
             entry_bound: leases.bound(),
-            queue: 0,
-            queue_bound: if has_queues { waits.queue_bound() } else { 0 },
+            queue: QueueId::FIRST,
+            queue_bound: if has_queues { waits.queue_bound() } else { QueueId::FIRST },
             last_serial: waits.last_serial(),
             seen: BTreeSet::new(),
         }
@@ -78,7 +79,7 @@ impl Flush {
     }
 
     /// Whether the walk covers the waiters of this queue.
-    pub fn is_of_queue(&self, id: u32, queue: &Queue) -> bool {
+    pub fn is_of_queue(&self, id: QueueId, queue: &Queue) -> bool {
         let is_of = match self.cause {
             Cause::Flush(db) => db.is_none_or(|db| db == queue.db),
             Cause::Swap(a, b, _) => a == queue.db || b == queue.db,

@@ -1,6 +1,7 @@
 //! Wait tables that are set aside as a whole.
 
 use super::WaitQueues;
+use crate::ids::WaiterSlot;
 use crate::queues::waiter::{Queue, Waiter};
 use crate::state::debris::Debris;
 use core::iter::once;
@@ -18,13 +19,13 @@ impl WaitQueues {
     }
 
     /// One above the largest slot of a waiter.
-    pub fn slot_bound(&self) -> u32 {
+    pub fn slot_bound(&self) -> WaiterSlot {
         self.waiters.bound()
     }
 
     /// Removes a waiter from tables that were set aside. These tables are not consistent any more, but the remaining
     /// waiters are still found by slot and id.
-    pub fn strike(&mut self, slot: u32) -> Option<Waiter> {
+    pub fn strike(&mut self, slot: WaiterSlot) -> Option<Waiter> {
         self.waiters.remove(slot)
     }
 

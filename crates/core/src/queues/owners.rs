@@ -2,8 +2,9 @@
 
 use super::WaitQueues;
 use crate::buckets::Chain;
+use crate::ids::{OwnerSlot, QueueId, WaiterSlot};
 use crate::queues::waiter::{HashKeys, Waiter};
-use crate::slab::{NIL, Slab};
+use crate::slab::Slab;
 use core::hash::{BuildHasher, Hash, Hasher};
 use core::num::NonZeroU32;
 
@@ -11,18 +12,18 @@ use core::num::NonZeroU32;
 #[derive(Debug)]
 pub(super) struct Party {
     /// Its first waiter: the others are linked to it.
-    first_of_owner: u32,
+    first_of_owner: WaiterSlot,
     /// Number of its waiters.
     places: NonZeroU32,
     /// The next entry of its bucket in the table of owners.
-    next_by_name: u32,
+    next_by_name: OwnerSlot,
 }
 
 impl WaitQueues {
     /// The waiters of `owner` in all queues.
-    pub fn waiters_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (u32, &Waiter)> {
+    pub fn waiters_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
         let party = self.party_of(owner).and_then(|party| self.parties.get(party));
-        let mut slot = party.map_or(NIL, |party| party.first_of_owner);
+        let mut slot = party.map_or(WaiterSlot::NONE, |party| party.first_of_owner);
         core::iter::from_fn(move || {
             let here = slot;
             let waiter = self.waiters.get(here)?;
@@ -46,7 +47,7 @@ impl WaitQueues {
 
     /// Whether the owner of a waiter has another one elsewhere.
     pub fn is_plural(&self, waiter: &Waiter) -> bool {
-        waiter.prev_of_owner != NIL || waiter.next_of_owner != NIL
+        waiter.prev_of_owner != WaiterSlot::NONE || waiter.next_of_owner != WaiterSlot::NONE
     }
 
     /// Number of owners that have more than one waiter.
@@ -60,7 +61,7 @@ impl WaitQueues {
     }
 
     /// The number of an owner that waits anywhere.
-    pub(crate) fn party_of(&self, owner: &[u8]) -> Option<u32> {
+    pub(crate) fn party_of(&self, owner: &[u8]) -> Option<OwnerSlot> {
         if self.by_name.is_empty() {
             return None;
         }
@@ -68,11 +69,11 @@ impl WaitQueues {
         self.by_name.find(hash_owner(self.keys, owner), same, |party| self.next_by_name(party))
     }
 
-    fn next_by_name(&self, party: u32) -> u32 {
-        self.parties.get(party).map_or(NIL, |party| party.next_by_name)
+    fn next_by_name(&self, party: OwnerSlot) -> OwnerSlot {
+        self.parties.get(party).map_or(OwnerSlot::NONE, |party| party.next_by_name)
     }
 
-    fn hash_of(&self, party: u32) -> u64 {
+    fn hash_of(&self, party: OwnerSlot) -> u64 {
         self.name_of(party).map_or(0, |name| hash_owner(self.keys, name))
     }
 
@@ -85,13 +86,13 @@ impl WaitQueues {
         self.name_of(self.by_name.find(hash, same, |party| self.next_by_name(party))?)
     }
 
-    fn name_of(&self, party: u32) -> Option<&[u8]> {
+    fn name_of(&self, party: OwnerSlot) -> Option<&[u8]> {
         let first_of_owner = self.parties.get(party)?.first_of_owner;
         self.waiters.get(first_of_owner).map(|waiter| &*waiter.owner)
     }
 
     /// Adds a waiter to the table by owner.
-    pub(super) fn index(&mut self, slot: u32) {
+    pub(super) fn index(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         let (keys, owner, queue) = (self.keys, waiter.owner.clone(), waiter.queue);
         let mut places = Places { keys, waiters: &mut self.waiters };
@@ -103,8 +104,10 @@ impl WaitQueues {
             known.places = known.places.saturating_add(1);
             let first_of_owner = known.first_of_owner;
             // Right behind the first, so that no walk is needed.
-            let next_of_owner =
-                self.waiters.get(first_of_owner).map_or(NIL, |waiter| waiter.next_of_owner);
+            let next_of_owner = self
+                .waiters
+                .get(first_of_owner)
+                .map_or(WaiterSlot::NONE, |waiter| waiter.next_of_owner);
             for (at, elder_of) in [(next_of_owner, slot), (slot, first_of_owner)] {
                 if let Some(waiter) = self.waiters.get_mut(at) {
                     waiter.prev_of_owner = elder_of;
@@ -123,7 +126,7 @@ impl WaitQueues {
         }
     }
 
-    pub(super) fn unindex(&mut self, slot: u32) {
+    pub(super) fn unindex(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         let (prev_of_owner, next_of_owner, party) =
             (waiter.prev_of_owner, waiter.next_of_owner, waiter.party);
@@ -140,7 +143,7 @@ impl WaitQueues {
         let Some(known) = self.parties.get_mut(party) else { return };
         if let Some(left) = NonZeroU32::new(known.places.get() - 1) {
             known.places = left;
-            if prev_of_owner == NIL {
+            if prev_of_owner == WaiterSlot::NONE {
                 known.first_of_owner = next_of_owner;
             }
             if left.get() == 1 {
@@ -154,8 +157,9 @@ impl WaitQueues {
         }
     }
 
-    fn add_party(&mut self, slot: u32, owner: &[u8]) -> u32 {
-        let party = Party { first_of_owner: slot, places: NonZeroU32::MIN, next_by_name: NIL };
+    fn add_party(&mut self, slot: WaiterSlot, owner: &[u8]) -> OwnerSlot {
+        let party =
+            Party { first_of_owner: slot, places: NonZeroU32::MIN, next_by_name: OwnerSlot::NONE };
         let id = self.parties.insert(party);
         let (keys, waiters) = (self.keys, &self.waiters);
         let mut parties = ByName { keys, parties: &mut self.parties, waiters };
@@ -167,22 +171,22 @@ impl WaitQueues {
 /// The waiters as entries of the table by queue and owner.
 pub(super) struct Places<'a> {
     pub(super) keys: HashKeys,
-    pub(super) waiters: &'a mut Slab<u32, Waiter>,
+    pub(super) waiters: &'a mut Slab<WaiterSlot, Waiter>,
 }
 
 impl Chain for Places<'_> {
-    type Id = u32;
+    type Id = WaiterSlot;
 
-    fn hash(&self, slot: u32) -> u64 {
+    fn hash(&self, slot: WaiterSlot) -> u64 {
         let waiter = self.waiters.get(slot);
         waiter.map_or(0, |waiter| hash_place(self.keys, waiter.queue, &waiter.owner))
     }
 
-    fn next(&self, slot: u32) -> u32 {
-        self.waiters.get(slot).map_or(NIL, |waiter| waiter.next_place)
+    fn next(&self, slot: WaiterSlot) -> WaiterSlot {
+        self.waiters.get(slot).map_or(WaiterSlot::NONE, |waiter| waiter.next_place)
     }
 
-    fn set_next(&mut self, slot: u32, next: u32) {
+    fn set_next(&mut self, slot: WaiterSlot, next: WaiterSlot) {
         if let Some(waiter) = self.waiters.get_mut(slot) {
             waiter.next_place = next;
         }
@@ -192,31 +196,31 @@ impl Chain for Places<'_> {
 /// The owners with waiters as entries of the table by name.
 struct ByName<'a> {
     keys: HashKeys,
-    parties: &'a mut Slab<u32, Party>,
-    waiters: &'a Slab<u32, Waiter>,
+    parties: &'a mut Slab<OwnerSlot, Party>,
+    waiters: &'a Slab<WaiterSlot, Waiter>,
 }
 
 impl Chain for ByName<'_> {
-    type Id = u32;
+    type Id = OwnerSlot;
 
-    fn hash(&self, party: u32) -> u64 {
+    fn hash(&self, party: OwnerSlot) -> u64 {
         let first_of_owner =
             self.parties.get(party).and_then(|party| self.waiters.get(party.first_of_owner));
         first_of_owner.map_or(0, |waiter| hash_owner(self.keys, &waiter.owner))
     }
 
-    fn next(&self, party: u32) -> u32 {
-        self.parties.get(party).map_or(NIL, |party| party.next_by_name)
+    fn next(&self, party: OwnerSlot) -> OwnerSlot {
+        self.parties.get(party).map_or(OwnerSlot::NONE, |party| party.next_by_name)
     }
 
-    fn set_next(&mut self, party: u32, next: u32) {
+    fn set_next(&mut self, party: OwnerSlot, next: OwnerSlot) {
         if let Some(party) = self.parties.get_mut(party) {
             party.next_by_name = next;
         }
     }
 }
 
-pub(super) fn hash_place(keys: HashKeys, queue: u32, owner: &[u8]) -> u64 {
+pub(super) fn hash_place(keys: HashKeys, queue: QueueId, owner: &[u8]) -> u64 {
     let mut hasher = keys.build_hasher();
     queue.hash(&mut hasher);
     hasher.write(owner);

@@ -1,6 +1,7 @@
 //! The durable state of a fair lock: a lock and its queue entries.
 
 use crate::bytes::Owner;
+use crate::ids::{QueueId, WaiterSlot};
 use crate::queues::waiter::{Ask, HashKeys};
 use crate::state::hold::owner_hash;
 use crate::state::lock::Lock;
@@ -50,7 +51,7 @@ const INDEX_FROM: usize = 512;
 #[derive(Debug)]
 pub struct Backlog {
     /// The queue in which they wait. Valid while the value mirrors this queue.
-    pub(crate) queue: u32,
+    pub(crate) queue: QueueId,
     /// All entries below this sequence number are waiters.
     pub(crate) next: u64,
     /// Entries above this one came later, as waiters.
@@ -60,7 +61,7 @@ pub struct Backlog {
     /// Entries that were adopted out of order, because their owners asked again.
     pub(crate) early: BTreeSet<u64>,
     /// The waiter of the last entry that was adopted in order.
-    pub(crate) last: u32,
+    pub(crate) last: WaiterSlot,
     /// Sequence numbers by hash of the owner, once a command asked for an owner.
     pub(crate) by_owner: HashMap<u64, u64, HashKeys>,
     /// Start of all graces.

@@ -1,6 +1,6 @@
 //! The durable half of a primitive: the value of its key.
 
-use crate::ids::{ALONE, HoldId, KeyId, NO_KEY};
+use crate::ids::{ALONE, HoldId, KeyId};
 use crate::kind::Kind;
 use crate::state::debris::Debris;
 use crate::state::fair::Fair;
@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 /// The value of a key: plain owned data, because Redis may free it on another thread.
 #[derive(Debug)]
 pub struct Resource {
-    /// Its entry in the lease index, or [`NO_KEY`] if it has none.
+    /// Its entry in the lease index, or [`KeyId::NONE`] if it has none.
     pub key_id: KeyId,
     /// It came with a loaded data set, and its leases do not run yet. After the data set was saved they may have been
     /// renewed, and its grants claimed.
@@ -67,7 +67,7 @@ impl Resource {
             Kind::Semaphore => Body::Semaphore(Box::default()),
             Kind::Latch => Body::Latch(Box::default()),
         };
-        Self { key_id: NO_KEY, from_snapshot: false, is_news: false, body }
+        Self { key_id: KeyId::NONE, from_snapshot: false, is_news: false, body }
     }
 
     /// Its family.

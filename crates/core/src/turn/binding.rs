@@ -1,5 +1,5 @@
 //! Bindings of holds to connections.
-use crate::ids::NO_KEY;
+use crate::ids::KeyId;
 use crate::machine::{HoldRef, Machine};
 use crate::state::hold::{Binding, Hold, NO_CLIENT};
 use crate::state::resource::Resource;
@@ -24,7 +24,7 @@ impl Machine {
         self.unbind((entry, id), hold);
         let binding = Binding { ms, client, cut: false, orphan_until: None };
         hold.extras_mut().binding = Some(binding);
-        if entry != NO_KEY && client != NO_CLIENT {
+        if entry != KeyId::NONE && client != NO_CLIENT {
             self.connections.bind(client, entry, id);
         }
     }
@@ -47,7 +47,7 @@ impl Machine {
 
     pub(crate) fn unbind(&mut self, (entry, id): HoldRef, hold: &Hold) {
         let client = hold.bound_to();
-        if entry != NO_KEY && client != NO_CLIENT {
+        if entry != KeyId::NONE && client != NO_CLIENT {
             self.connections.unbind(client, entry, id);
         }
     }

@@ -1,6 +1,7 @@
 //! Keys with a durable queue. A fair lock saves its queue. A semaphore made by LIMIT is removed when no client needs it
 //! any more.
 
+use crate::ids::QueueId;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{NewWaiter, Position, WaitState};
@@ -55,7 +56,7 @@ impl Machine {
     /// Copies the queue of a key into its fair lock. It copies the changes, or all entries if the value or the queue is
     /// not the one of the last copy (DEL, RENAME, SWAPDB). Of very many entries each step copies some, and the tick
     /// continues. Entries not copied yet are lost if the process ends.
-    fn mirror(&mut self, queue: Option<u32>, fair: &mut Fair) {
+    fn mirror(&mut self, queue: Option<QueueId>, fair: &mut Fair) {
         let Some(queue) = queue else {
             self.leave_queue(fair);
             fair.mirrors = 0;
@@ -89,7 +90,7 @@ impl Machine {
     }
 
     /// Copies some waiters that the fair lock does not have yet.
-    fn mirror_some(&mut self, queue: u32, fair: &mut Fair) {
+    fn mirror_some(&mut self, queue: QueueId, fair: &mut Fair) {
         let mut left = PLACES_AT_ONCE.min(self.wide_at_once);
         while left > 0
             && let Some(slot) = self.waits.next_untold(queue)
@@ -178,7 +179,7 @@ impl Machine {
     }
 
     /// The key of a fair lock was deleted: queue entries without a blocked call end with it.
-    pub(crate) fn drop_places(&mut self, queue: u32) {
+    pub(crate) fn drop_places(&mut self, queue: QueueId) {
         self.waits.set_backlog(queue, 0);
         let Some(found) = self.waits.queue(queue) else { return };
         if found.len > self.wide_at_once {

@@ -1,6 +1,7 @@
 //! What reading commands show of a queue, also while its saved entries are adopted.
 
 use super::{connection, millis};
+use crate::ids::QueueId;
 use crate::machine::Machine;
 use crate::queues::waiter::{WaitState, Waiter};
 use crate::state::fair::{Fair, Place};
@@ -29,7 +30,7 @@ impl Machine {
     /// The waiters of a queue and the entries of its backlog, in order of service, without those whose wait is over.
     pub(super) fn shown<'a>(
         &'a self,
-        queue: Option<u32>,
+        queue: Option<QueueId>,
         fair: Option<&'a Fair>,
         now: Now,
     ) -> impl Iterator<Item = Shown<'a>> {

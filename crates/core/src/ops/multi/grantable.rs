@@ -5,7 +5,7 @@ use crate::answers::{grants_are_closed, tokens_used_up};
 use crate::bytes::Name;
 use crate::effects::Outcome;
 use crate::holder::own_hold;
-use crate::ids::ALONE;
+use crate::ids::{ALONE, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
@@ -24,7 +24,7 @@ impl Machine {
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
-        slot: u32,
+        slot: WaiterSlot,
     ) -> bool {
         let Some(waiter) = self.waits.get(slot) else { return true };
         if self.waits.group(waiter.group).is_some_and(|group| group.takes_any) {
@@ -202,7 +202,7 @@ impl Machine {
 pub(crate) struct Member {
     pub db: u32,
     pub name: Name,
-    pub queue: u32,
+    pub queue: QueueId,
     /// The owner does not hold it yet.
     pub is_fresh: bool,
 }

@@ -1,6 +1,7 @@
 //! The waiters of a call for several keys: one in each queue. One step adds them, and one step removes them.
 
 use crate::effects::{Event, Outcome};
+use crate::ids::{GroupId, WaiterSlot};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{Ask, Demand, NewWaiter, Position, WaitState};
@@ -19,8 +20,8 @@ impl Machine {
         call: &MAcquire<'_>,
         wait_state: WaitState,
         takes_any: bool,
-        kept: Option<u32>,
-    ) -> Result<Vec<u32>, Outcome> {
+        kept: Option<GroupId>,
+    ) -> Result<Vec<WaiterSlot>, Outcome> {
         if let Some(group) = kept {
             self.keep_places(turn, group, call);
         } else {
@@ -69,9 +70,9 @@ impl Machine {
     }
 
     /// An earlier call is over; its waiters for the keys of this one stay.
-    fn keep_places(&mut self, turn: &mut Turn<'_>, group: u32, call: &MAcquire<'_>) {
+    fn keep_places(&mut self, turn: &mut Turn<'_>, group: GroupId, call: &MAcquire<'_>) {
         let place = |name: &&[u8]| self.waits.waiter_at(turn.caller.key(name), call.owner);
-        let wanted: BTreeSet<u32> = call.keys.iter().filter_map(place).collect();
+        let wanted: BTreeSet<WaiterSlot> = call.keys.iter().filter_map(place).collect();
         if let (Some(&name), Some(&slot)) = (call.keys.first(), wanted.first()) {
             self.tell_replaced(turn.caller.key(name), slot, turn.fx);
         }

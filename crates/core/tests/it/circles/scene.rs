@@ -6,7 +6,8 @@ use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::machine::{Machine, Settings};
 use dlock_core::op::{Cancel, LockOp, MultiOp, Op, RwOp, SemaphoreOp};
-use dlock_core::queues::waiter::{Demand, HashKeys};
+use dlock_core::queues::waiter::{Demand, HashKeys, Waiter};
+use dlock_core::slab::SlabId;
 use dlock_core::store::{Slot, Store};
 use dlock_core::time::{Instant, Now};
 use dlock_core::turn::{Caller, Turn};
@@ -203,15 +204,19 @@ impl Scene {
                 state.holders = holds.map(|(id, hold)| (number(&hold.owner), mode(id))).collect();
             }
             if let Some(queue) = machine.waits().queue_of(key) {
-                let place = |(_, waiter): (u32, &dlock_core::queues::waiter::Waiter)| Place {
+                let waiters = machine.waits().walk(queue).map(|(_, waiter)| waiter);
+                let place = |waiter: &Waiter| Place {
                     owner: number(&waiter.owner),
                     mode: match waiter.ask.demand {
                         Demand::Rw(mode) => Some(mode),
                         _ => None,
                     },
-                    call: machine.waits().group(waiter.group).map(|g| (waiter.group, g.takes_any)),
+                    call: machine
+                        .waits()
+                        .group(waiter.group)
+                        .map(|group| (waiter.group.number(), group.takes_any)),
                 };
-                state.queue = machine.waits().walk(queue).map(place).collect();
+                state.queue = waiters.map(place).collect();
             }
             state
         };

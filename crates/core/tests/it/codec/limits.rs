@@ -2,7 +2,7 @@
 
 use super::{NOW, encoded};
 use dlock_core::bytes::Owner;
-use dlock_core::ids::NO_KEY;
+use dlock_core::ids::KeyId;
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::Ask;
 use dlock_core::record::{self, DecodeError};
@@ -32,7 +32,7 @@ fn hold(owner: &[u8], token: u64) -> Hold {
 
 fn loaded(body: Body) -> Result<(), DecodeError> {
     record::decode(
-        &encoded(&Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body }),
+        &encoded(&Resource { key_id: KeyId::NONE, from_snapshot: false, is_news: false, body }),
         NOW,
     )
     .map(|_| ())
@@ -169,7 +169,12 @@ fn impossible_steps_of_readers() {
         let mut rw = RwLock::free();
         rw.readers.insert(5, hold(b"A", 5));
         rw.readers.insert(6, hold(b"B", 6));
-        Resource { key_id: 3, from_snapshot: false, is_news: false, body: Body::Rw(Box::new(rw)) }
+        Resource {
+            key_id: KeyId::new(3),
+            from_snapshot: false,
+            is_news: false,
+            body: Body::Rw(Box::new(rw)),
+        }
     };
     // The step of a primary that changed from `gone` readers to these.
     let replayed = |write: Option<&[u8]>, gone: &[u64], put: &[(&[u8], u64)]| {
@@ -187,7 +192,7 @@ fn impossible_steps_of_readers() {
             rw.lock = Lock::Closed { until: LeaseInstant(0) + 1, delay_ms: 1 };
         }
         let mut step = Resource {
-            key_id: 3,
+            key_id: KeyId::new(3),
             from_snapshot: false,
             is_news: false,
             body: Body::Rw(Box::new(rw)),

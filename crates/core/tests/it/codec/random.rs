@@ -2,7 +2,7 @@
 
 use super::NOW;
 use dlock_core::bytes::Owner;
-use dlock_core::ids::{HoldId, NO_KEY};
+use dlock_core::ids::{HoldId, KeyId};
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::{Ask, Demand};
 use dlock_core::state::fair::{Fair, Place};
@@ -68,7 +68,7 @@ impl Random {
             Kind::Semaphore => Body::Semaphore(Box::new(self.semaphore())),
             Kind::Latch => Body::Latch(Box::new(self.latch())),
         };
-        Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body }
+        Resource { key_id: KeyId::NONE, from_snapshot: false, is_news: false, body }
     }
 
     /// A lock; with `least` 0 it may be free.

@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::shown;
 use dlock_core::bytes::Owner;
-use dlock_core::ids::{HoldId, NO_KEY};
+use dlock_core::ids::{HoldId, KeyId};
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::Ask;
 use dlock_core::record::{self, DecodeError, Replayed};
@@ -23,8 +23,8 @@ const LEASE: LeaseInstant = LeaseInstant(5_000_000_000);
 const WHILE_MS: u64 = 1_000_000;
 
 /// The entries of a key on both servers.
-const HERE: u32 = 5;
-const THERE: u32 = 7;
+const HERE: KeyId = KeyId::new(5);
+const THERE: KeyId = KeyId::new(7);
 
 /// A key on a primary, changed at random, and on a replica.
 pub struct Pair {
@@ -71,7 +71,7 @@ impl Pair {
         let (mono, lease) = (self.mono, self.lease);
         let replayed = record::replay(payload, mono, lease, &mut self.replica, self.is_there)?;
         self.is_there = !self.replica.is_free();
-        self.replica.key_id = if self.is_there { THERE } else { NO_KEY };
+        self.replica.key_id = if self.is_there { THERE } else { KeyId::NONE };
         Ok(replayed)
     }
 

@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::{NOW, encoded, shown};
 use dlock_core::bytes::Owner;
-use dlock_core::ids::NO_KEY;
+use dlock_core::ids::KeyId;
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::Ask;
 use dlock_core::record::{self, Replayed};
@@ -63,8 +63,9 @@ fn hold(owner: &[u8], token: u64) -> Hold {
 /// Every later version must read what was written once: these payloads must not change.
 #[test]
 fn the_bytes_are_these() {
-    let of =
-        |body| encoded(&Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body });
+    let of = |body| {
+        encoded(&Resource { key_id: KeyId::NONE, from_snapshot: false, is_news: false, body })
+    };
     // The owner, the token, the count, the lease, the time left, the time since the grant, no extras.
     let held = *b"\x01A\x05\x01\xFB\x30\x75\xFB\x20\x4E\xFB\x10\x27\x00";
     let lock = || Lock::Held(hold(b"A", 5));
@@ -154,14 +155,14 @@ fn what_runs_is_written_with_what_is_left() {
             };
             let mut payload = Vec::new();
             record::encode(
-                &Resource { key_id: 5, from_snapshot: false, is_news: false, body },
+                &Resource { key_id: KeyId::new(5), from_snapshot: false, is_news: false, body },
                 NOW,
                 lease,
                 &mut payload,
             );
             let end = |resource: &Resource| resource.next_end().map(|(at, _)| at);
             let loaded = record::decode(&payload, NOW).unwrap();
-            assert_eq!(loaded.key_id, NO_KEY);
+            assert_eq!(loaded.key_id, KeyId::NONE);
             assert_eq!(end(&loaded), Some(LeaseInstant(0) + left_ms), "never less");
             let mut replica = Resource::free(Kind::Lock);
             record::replay(&payload, NOW, LeaseInstant(50), &mut replica, false).unwrap();
@@ -192,7 +193,7 @@ fn what_is_left_is_never_more_than_the_longest_lease() {
     ];
     for (body, ending) in ends {
         let payload =
-            encoded(&Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body });
+            encoded(&Resource { key_id: KeyId::NONE, from_snapshot: false, is_news: false, body });
         let loaded = record::decode(&payload, NOW).expect("a payload of our own");
         assert_eq!(loaded.next_end(), Some((longest, ending)));
     }
@@ -204,12 +205,12 @@ fn a_whole_state_takes_the_place_of_what_is_there() {
     for kind in Kind::ALL {
         for _ in 0..500 {
             let (mut there, new) = (random.resource(kind), random.resource(kind));
-            there.key_id = 9;
+            there.key_id = KeyId::new(9);
             let done = record::replay(&encoded(&new), NOW, LeaseInstant(0), &mut there, true);
             let token = new.holds().map(|(_, hold)| hold.token).max().unwrap_or(0);
             assert_eq!(done, Ok(Replayed { granted: false, token }));
-            assert_eq!(there.key_id, 9, "the entry stays");
-            there.key_id = NO_KEY;
+            assert_eq!(there.key_id, KeyId::new(9), "the entry stays");
+            there.key_id = KeyId::NONE;
             assert_eq!(shown(&there), shown(&new));
             record::replay(&[1, 0, 0], NOW, LeaseInstant(0), &mut there, true).unwrap();
             assert!(there.is_free() && there.kind() == kind);
@@ -221,7 +222,12 @@ fn a_whole_state_takes_the_place_of_what_is_there() {
 #[test]
 fn the_digest_sees_everything_but_times() {
     let digest = |body| {
-        record::digest(&Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body })
+        record::digest(&Resource {
+            key_id: KeyId::NONE,
+            from_snapshot: false,
+            is_news: false,
+            body,
+        })
     };
     let lock = |change: &dyn Fn(&mut Hold)| {
         let mut hold = Hold { extras: Some(Box::default()), ..hold(b"A", 5) };
