@@ -1,6 +1,6 @@
 //! What the machine knows of connections: the waiters and bindings that end with each of them.
 
-use crate::ids::{HoldId, KeyId, WaiterSlot};
+use crate::ids::{ALONE, HoldId, KeyId, WaiterSlot};
 use crate::queues::waiter::HashKeys;
 use crate::state::debris::Debris;
 use crate::time::LeaseInstant;
@@ -121,7 +121,7 @@ impl Connections {
 
     /// The holds of a key that are bound to closed connections, and the times at which these closed.
     pub fn departed_bindings(&self, entry: KeyId) -> impl Iterator<Item = (HoldId, LeaseInstant)> {
-        let range = (entry, 0)..=(entry, HoldId::MAX);
+        let range = (entry, ALONE)..=(entry, HoldId::MAX);
         self.departed.iter().filter_map(|client| self.known.get(client)).flat_map(
             move |connection| {
                 let bindings = connection.bindings.range(range.clone());

@@ -7,6 +7,8 @@
 //! }
 //! ```
 
+use serde::{Deserialize, Serialize};
+
 /// Defines the id of the entries of one slab.
 macro_rules! slab_id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -73,9 +75,33 @@ slab_id! {
     OwnerSlot
 }
 
-/// Which hold of a key: the token of a reader, the id of a permit, [`ALONE`] for the one holder of
-/// a lock and for the writer.
-pub type HoldId = u128;
+/// Which hold of a key: the token of a reader, the id of a permit, [`ALONE`] for the one holder of a lock and for the
+/// writer. Records write it as a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct HoldId(u128);
 
 /// The hold of a lock, or the write hold of a read-write lock.
-pub const ALONE: HoldId = 0;
+pub const ALONE: HoldId = HoldId(0);
+
+impl HoldId {
+    /// The largest id.
+    pub const MAX: Self = Self(u128::MAX);
+
+    /// The hold of a permit.
+    pub const fn from_be_bytes(permit: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(permit))
+    }
+
+    /// The id of its permit.
+    pub const fn to_be_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl From<u64> for HoldId {
+    /// The hold of the reader with this token.
+    fn from(token: u64) -> Self {
+        Self(token.into())
+    }
+}

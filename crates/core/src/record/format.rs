@@ -3,6 +3,7 @@
 
 use super::{Clocks, DecodeError, ReplayedRequest, check};
 use crate::bytes::Owner;
+use crate::ids::HoldId;
 use crate::queues::waiter::{Ask, Demand};
 use crate::spent::{RequestKey, Scope, Use};
 use crate::state::fair::Place;
@@ -134,7 +135,7 @@ pub(super) struct PlaceV1<'a> {
 /// A permit of a semaphore; the count of the hold is its number of permits.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PermitV1<'a> {
-    pub(super) id: u128,
+    pub(super) id: HoldId,
     #[serde(borrow)]
     pub(super) hold: HoldV1<'a>,
 }

@@ -2,6 +2,7 @@
 
 use crate::support::{Keys, WALL_US};
 use dlock_core::effects::{Effects, Outcome};
+use dlock_core::ids::ALONE;
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::machine::{Machine, Settings};
@@ -196,7 +197,7 @@ impl Scene {
                 && at.0 != Kind::Semaphore
             {
                 let mode = |id| match (at.0, id) {
-                    (Kind::Rw, 0) => Some(Mode::Write),
+                    (Kind::Rw, ALONE) => Some(Mode::Write),
                     (Kind::Rw, _) => Some(Mode::Read),
                     _ => None,
                 };

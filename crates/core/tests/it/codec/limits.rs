@@ -2,7 +2,7 @@
 
 use super::{NOW, encoded};
 use dlock_core::bytes::Owner;
-use dlock_core::ids::KeyId;
+use dlock_core::ids::{ALONE, HoldId, KeyId};
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::Ask;
 use dlock_core::record::{self, DecodeError};
@@ -83,7 +83,7 @@ fn impossible_holds() {
     };
     let permit = |hold| {
         let mut semaphore = Semaphore { capacity: 1, ..Semaphore::default() };
-        semaphore.permits.insert(1, hold);
+        semaphore.permits.insert(HoldId::from(1), hold);
         Body::Semaphore(Box::new(semaphore))
     };
     for body in [lock, fair, write, read] {
@@ -167,8 +167,8 @@ fn impossible_readers() {
 fn impossible_steps_of_readers() {
     let there = || {
         let mut rw = RwLock::free();
-        rw.readers.insert(5, hold(b"A", 5));
-        rw.readers.insert(6, hold(b"B", 6));
+        rw.readers.insert(HoldId::from(5), hold(b"A", 5));
+        rw.readers.insert(HoldId::from(6), hold(b"B", 6));
         Resource {
             key_id: KeyId::new(3),
             from_snapshot: false,
@@ -221,14 +221,14 @@ fn impossible_steps_of_readers() {
 fn impossible_semaphores() {
     let semaphore = || {
         let mut semaphore = Semaphore { capacity: 2, taken: 1, ..Semaphore::default() };
-        semaphore.permits.insert(1, hold(b"A", 0));
-        semaphore.permits.insert(2, hold(b"A", 0));
+        semaphore.permits.insert(HoldId::from(1), hold(b"A", 0));
+        semaphore.permits.insert(HoldId::from(2), hold(b"A", 0));
         semaphore
     };
     let changes: [&dyn Fn(&mut Semaphore); 3] = [
         &|semaphore| semaphore.capacity = names::PERMITS_MAX + 1,
         &|semaphore| semaphore.taken = names::PERMITS_MAX + 1,
-        &|semaphore| semaphore.permits.insert(0, hold(b"A", 0)),
+        &|semaphore| semaphore.permits.insert(ALONE, hold(b"A", 0)),
     ];
     all_refused(semaphore, |semaphore| Body::Semaphore(Box::new(semaphore)), &changes);
 }

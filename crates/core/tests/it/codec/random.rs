@@ -209,7 +209,7 @@ impl Random {
     pub fn permit(&mut self) -> (HoldId, Hold) {
         let id = u128::from(self.number(1, u64::MAX >> 1)) << 64 | u128::from(self.below(1 << 62));
         let count = self.small(1, names::PERMITS_MAX);
-        (id, Hold { token: 0, count, ..self.hold() })
+        (HoldId::from_be_bytes(id.to_be_bytes()), Hold { token: 0, count, ..self.hold() })
     }
 
     fn semaphore(&mut self) -> Semaphore {

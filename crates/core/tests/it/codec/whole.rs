@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::{NOW, encoded, shown};
 use dlock_core::bytes::Owner;
-use dlock_core::ids::KeyId;
+use dlock_core::ids::{ALONE, HoldId, KeyId};
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::Ask;
 use dlock_core::record::{self, Replayed};
@@ -94,12 +94,12 @@ fn the_bytes_are_these() {
     assert_eq!(of(Body::Fair(Box::new(fair))), fair_bytes);
 
     let mut rw = RwLock::free();
-    rw.readers.insert(5, hold(b"A", 5));
+    rw.readers.insert(HoldId::from(5), hold(b"A", 5));
     let rw_bytes = [b"\x01\x00\x04\x00\x00\x01", &held[..]].concat();
     assert_eq!(of(Body::Rw(Box::new(rw))), rw_bytes);
 
     let mut semaphore = Semaphore { capacity: 3, taken: 2, leased: 1, ..Semaphore::default() };
-    semaphore.permits.insert(u128::MAX - 1, hold(b"A", 0));
+    semaphore.permits.insert(HoldId::from_be_bytes((u128::MAX - 1).to_be_bytes()), hold(b"A", 0));
     let mut permit = held;
     permit[2] = 0;
     let id = [b"\xFE\xFE", &[255; 15][..]].concat();
@@ -187,7 +187,7 @@ fn what_is_left_is_never_more_than_the_longest_lease() {
         ..Latch::default()
     };
     let ends = [
-        (Body::Lock(lock), Ending::Hold(0)),
+        (Body::Lock(lock), Ending::Hold(ALONE)),
         (Body::Lock(closed), Ending::Delay),
         (Body::Latch(Box::new(latch)), Ending::Latch),
     ];
@@ -287,7 +287,7 @@ fn the_digest_sees_everything_but_times() {
 
     let semaphore = |change: &dyn Fn(&mut Semaphore)| {
         let mut semaphore = Semaphore { capacity: 3, ..Semaphore::default() };
-        semaphore.permits.insert(1, hold(b"A", 0));
+        semaphore.permits.insert(HoldId::from(1), hold(b"A", 0));
         change(&mut semaphore);
         digest(Body::Semaphore(Box::new(semaphore)))
     };
@@ -296,7 +296,7 @@ fn the_digest_sees_everything_but_times() {
         &|semaphore| semaphore.capacity = 4,
         &|semaphore| semaphore.taken = 1,
         &|semaphore| semaphore.is_passing = true,
-        &|semaphore| semaphore.permits.insert(2, hold(b"A", 0)),
+        &|semaphore| semaphore.permits.insert(HoldId::from(2), hold(b"A", 0)),
     ];
     for (at, change) in changes.into_iter().enumerate() {
         assert_ne!(semaphore(change), same, "the change number {at}");
