@@ -52,10 +52,10 @@ pub fn read(
         Request::Waiters { key: name, count } => {
             let most =
                 count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
-            machine.waiters(store, now, (kind, Key { db, name }), most).map(View::Waiters)
+            machine.waiters(store, now, kind, Key { db, name }, most).map(View::Waiters)
         }
         Request::Position { key: name, owner } => {
-            let position = machine.position(store, now, (kind, Key { db, name }), owner);
+            let position = machine.position(store, now, kind, Key { db, name }, owner);
             position.map(|position| View::Position(position.map(|position| position as u64)))
         }
         Request::Permits { key: name } => {

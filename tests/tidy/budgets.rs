@@ -66,4 +66,4 @@ pub const SLEEPS: &[(&str, usize)] = &[
 ];
 
 /// Parameters that are tuples, by folder.
-pub const TUPLES: &[(&str, usize)] = &[("crates/core", 22)];
+pub const TUPLES: &[(&str, usize)] = &[("crates/core", 8)];

@@ -1,6 +1,6 @@
 //! What the machine knows of connections: the waiters and bindings that end with each of them.
 
-use crate::ids::{ALONE, HoldId, KeyId, WaiterSlot};
+use crate::ids::{ALONE, HoldId, HoldRef, KeyId, WaiterSlot};
 use crate::queues::waiter::HashKeys;
 use crate::state::debris::Debris;
 use crate::time::LeaseInstant;
@@ -17,7 +17,7 @@ pub struct Connection {
     /// The waiter slot of its blocked call, if any.
     pub parked: Option<WaiterSlot>,
     /// The holds bound to it, by key.
-    pub bindings: BTreeSet<(KeyId, HoldId)>,
+    pub bindings: BTreeSet<HoldRef>,
     /// It let a grant expire unclaimed and sent nothing since: its waiters are skipped.
     pub unresponsive: bool,
     /// Time at which it closed; what it had is being processed.
@@ -42,10 +42,8 @@ pub enum LeftBehind {
     },
     /// A hold bound to it.
     Binding {
-        /// The key.
-        entry: KeyId,
-        /// Which of its holds.
-        id: HoldId,
+        /// The hold.
+        hold: HoldRef,
         /// Time at which the connection closed.
         at: LeaseInstant,
     },
@@ -120,12 +118,12 @@ impl Connections {
     }
 
     /// The holds of a key that are bound to closed connections, and the times at which these closed.
-    pub fn departed_bindings(&self, entry: KeyId) -> impl Iterator<Item = (HoldId, LeaseInstant)> {
-        let range = (entry, ALONE)..=(entry, HoldId::MAX);
+    pub fn departed_bindings(&self, key: KeyId) -> impl Iterator<Item = (HoldId, LeaseInstant)> {
+        let range = HoldRef { key, id: ALONE }..=HoldRef { key, id: HoldId::MAX };
         self.departed.iter().filter_map(|client| self.known.get(client)).flat_map(
             move |connection| {
                 let bindings = connection.bindings.range(range.clone());
-                bindings.filter_map(|&(_, id)| Some((id, connection.gone_at?)))
+                bindings.filter_map(|hold| Some((hold.id, connection.gone_at?)))
             },
         )
     }
@@ -139,8 +137,8 @@ impl Connections {
                 if let Some(slot) = connection.places.pop_first() {
                     return Some(LeftBehind::Place { slot, at });
                 }
-                if let Some((entry, id)) = connection.bindings.pop_first() {
-                    return Some(LeftBehind::Binding { entry, id, at });
+                if let Some(hold) = connection.bindings.pop_first() {
+                    return Some(LeftBehind::Binding { hold, at });
                 }
                 self.known.remove(&client);
             }
@@ -191,14 +189,14 @@ impl Connections {
     }
 
     /// Notes a hold bound to `client`.
-    pub fn bind(&mut self, client: u64, entry: KeyId, id: HoldId) {
-        self.known.entry(client).or_default().bindings.insert((entry, id));
+    pub fn bind(&mut self, client: u64, hold: HoldRef) {
+        self.known.entry(client).or_default().bindings.insert(hold);
     }
 
     /// The hold is no longer bound to `client`.
-    pub fn unbind(&mut self, client: u64, entry: KeyId, id: HoldId) {
+    pub fn unbind(&mut self, client: u64, hold: HoldRef) {
         self.update(client, |connection| {
-            connection.bindings.remove(&(entry, id));
+            connection.bindings.remove(&hold);
         });
     }
 
@@ -247,7 +245,7 @@ impl Connections {
     }
 
     /// The first binding of `client` after another one, or from the beginning.
-    pub fn tie_after(&self, client: u64, last: Option<(KeyId, HoldId)>) -> Option<(KeyId, HoldId)> {
+    pub fn tie_after(&self, client: u64, last: Option<HoldRef>) -> Option<HoldRef> {
         let bindings = &self.known.get(&client)?.bindings;
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);
         bindings.range((from, Bound::Unbounded)).next().copied()

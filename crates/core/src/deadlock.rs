@@ -37,7 +37,8 @@ use crate::time::Now;
 use crate::turn::Turn;
 use alloc::string::String;
 use budget::Budget;
-use holders::{Target, goes_first, has_it};
+pub(crate) use holders::Target;
+use holders::{goes_first, has_it};
 use search::{Search, Wait};
 use waiting::Waiting;
 
@@ -52,14 +53,15 @@ const ROUNDS: [Round; 2] =
     [Round { back: 8, forward: 64 }, Round { back: usize::MAX, forward: usize::MAX }];
 
 impl Machine {
-    /// The text of the cycle that `owner` would close by waiting for `key`. `None` if there is none, or if the budget
+    /// The text of the cycle that `owner` would close by waiting for `target`. `None` if there is none, or if the budget
     /// ends first.
     pub(crate) fn cycle(
         &mut self,
         turn: &mut Turn<'_>,
-        (kind, key): (Kind, Key<'_>),
-        (owner, demand): (&[u8], Demand),
+        target: Target<'_>,
+        owner: &[u8],
     ) -> Option<String> {
+        let Target { kind, key, demand } = target;
         if !self.waits.can_be_awaited(owner) {
             return None;
         }
@@ -80,7 +82,6 @@ impl Machine {
                 return None;
             }
         };
-        let target = Target { kind, key, demand };
         let how = self.would_wait(turn.now, target, owner, goes_first);
         if how.stays && how.is_old {
             // This call closes no new cycle.

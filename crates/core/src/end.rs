@@ -1,7 +1,7 @@
 //! The end of holds.
 
 use crate::effects::Event;
-use crate::ids::{ALONE, HoldId};
+use crate::ids::{ALONE, HoldId, HoldRef};
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
 use crate::state::lock::Lock;
@@ -88,10 +88,10 @@ impl Machine {
     ) {
         let entry = resource.key_id;
         let Some(hold) = resource.take_hold(id) else { return };
-        self.unbind((entry, id), &hold);
+        self.unbind(HoldRef { key: entry, id }, &hold);
         step.dirty = true;
         if end != End::Returned {
-            self.spend_hold(step, (resource.kind(), id), &hold, end);
+            self.spend_hold(step, resource.kind(), id, &hold, end);
         }
         if let Body::Rw(rw) = &resource.body
             && let Some(queue) = self.waits.queue_of(step.key)

@@ -7,9 +7,9 @@
 use crate::answers::{granted, grants_are_closed, tokens_used_up};
 use crate::bytes::Owner;
 use crate::effects::{Event, Outcome};
-use crate::ids::{ALONE, HoldId, KeyId, WaiterSlot};
+use crate::ids::{ALONE, HoldId, HoldRef, KeyId, WaiterSlot};
 use crate::kind::Kind;
-use crate::machine::{HoldRef, Machine};
+use crate::machine::Machine;
 use crate::pending::in_flight::{Given, Part};
 use crate::queues::waiter::{Demand, WaitState, Waiter};
 use crate::requests::{Asks, Call};
@@ -60,7 +60,7 @@ impl Machine {
             extras: None,
         };
         hold.remember(terms.reqid, Did::Acquire);
-        self.apply_options((entry, name.id), &mut hold, terms);
+        self.apply_options(HoldRef { key: entry, id: name.id }, &mut hold, terms);
         hold
     }
 

@@ -99,6 +99,15 @@ impl HoldId {
     }
 }
 
+/// Where a hold is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HoldRef {
+    /// The entry of its key in the lease index.
+    pub key: KeyId,
+    /// Which of the holds of that key.
+    pub id: HoldId,
+}
+
 impl From<u64> for HoldId {
     /// The hold of the reader with this token.
     fn from(token: u64) -> Self {

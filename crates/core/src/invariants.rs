@@ -1,6 +1,6 @@
 //! The invariants after every step. Tests, the simulator and debug builds check them; each check has a sentence.
 
-use crate::ids::{KeyId, QueueId, WaiterSlot};
+use crate::ids::{HoldRef, KeyId, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::lease::Entry;
@@ -257,7 +257,8 @@ impl Machine {
             })?;
             let tied = self.bound_client(resource, hold);
             let known = self.connections().get(tied);
-            let known = known.is_some_and(|known| known.bindings.contains(&(id, hold_id)));
+            let known = known
+                .is_some_and(|known| known.bindings.contains(&HoldRef { key: id, id: hold_id }));
             ensure(tied == NO_CLIENT || known, || {
                 format!("the connection that {name:?} is tied to knows it")
             })?;

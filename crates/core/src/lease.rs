@@ -6,7 +6,7 @@
 
 use crate::bytes::Name;
 use crate::ids::KeyId;
-use crate::key::Key;
+use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::slab::Slab;
 use crate::time::LeaseInstant;
@@ -141,7 +141,8 @@ impl Leases {
     }
 
     /// Swaps two database numbers in all entries. O(1) in the number of entries.
-    pub fn swap_databases(&mut self, a: u32, b: u32) {
+    pub fn swap_databases(&mut self, swap: Swap) {
+        let Swap { a, b } = swap;
         for (db, home) in [(a, self.home(b)), (b, self.home(a))] {
             if db == home {
                 self.home_of.remove(&db);

@@ -267,11 +267,12 @@ impl Machine {
     pub(crate) fn spend_hold(
         &mut self,
         step: &mut Step<'_>,
-        id: (Kind, HoldId),
+        kind: Kind,
+        id: HoldId,
         hold: &Hold,
         end: End,
     ) {
-        for (name, what) in spent_of(id, hold, end == End::Released) {
+        for (name, what) in spent_of(kind, id, hold, end == End::Released) {
             self.note_spent(step, name, what);
         }
     }

@@ -395,7 +395,8 @@ impl Chain for Log {
 /// does not know of the grant, and asks again with the same id. None that came from an older version without what they
 /// did.
 pub(crate) fn spent_of(
-    (kind, id): (Kind, HoldId),
+    kind: Kind,
+    id: HoldId,
     hold: &Hold,
     by_owner: bool,
 ) -> impl Iterator<Item = (RequestKey<'_>, Use)> {

@@ -15,7 +15,7 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::portions::AT_ONCE;
 use crate::queues::waiter::WaiterId;
-use crate::record;
+use crate::record::{self, Clocks};
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::Resource;
 use crate::store::{Slot, Store};
@@ -100,10 +100,11 @@ impl Machine {
     pub(crate) fn on_key<R>(
         &mut self,
         turn: &mut Turn<'_>,
-        key: (Kind, Key<'_>),
+        kind: Kind,
+        key: Key<'_>,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Result<R, WrongType> {
-        let result = self.on_key_alone(turn, key, self.wide_at_once, verb)?;
+        let result = self.on_key_alone(turn, kind, key, self.wide_at_once, verb)?;
         if !self.pending.ready_groups.is_empty() {
             self.grant_ready_groups(turn);
         }
@@ -114,7 +115,8 @@ impl Machine {
     pub(crate) fn on_key_alone<R>(
         &mut self,
         turn: &mut Turn<'_>,
-        (kind, key): (Kind, Key<'_>),
+        kind: Kind,
+        key: Key<'_>,
         ends_at_most: usize,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Result<R, WrongType> {
@@ -216,7 +218,7 @@ impl Machine {
     ) -> Option<R> {
         let Slot::Here(resource) = turn.keys.get(key) else { return None };
         let kind = resource.kind();
-        self.on_key(turn, (kind, key), verb).ok()
+        self.on_key(turn, kind, key, verb).ok()
     }
 
     /// Checks a key in the tick. Of very many expired holds it ends a part, and the tick comes back.
@@ -224,7 +226,7 @@ impl Machine {
         let Slot::Here(resource) = turn.keys.get(key) else { return None };
         let kind = resource.kind();
         let most = self.wide_at_once.min(AT_ONCE);
-        self.on_key_alone(turn, (kind, key), most, |_, _, _| ()).ok()?;
+        self.on_key_alone(turn, kind, key, most, |_, _, _| ()).ok()?;
         self.grant_ready_groups(turn);
         Some(())
     }
@@ -232,7 +234,8 @@ impl Machine {
     /// Updates the index entry of a changed resource and notes the record of its new state.
     pub(crate) fn note_state(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         self.settle(step.key, resource);
-        let (now, granted) = ((step.now.mono, step.lease), step.granted);
+        let now = Clocks { mono: step.now.mono, lease: step.lease };
+        let granted = step.granted;
         let spent = core::mem::take(&mut step.spent);
         step.fx
             .record(step.key, |out| record::encode_step_with(resource, now, granted, &spent, out));

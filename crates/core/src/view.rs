@@ -209,7 +209,8 @@ impl Machine {
         &self,
         store: &mut dyn Store,
         now: Now,
-        (kind, key): (Kind, Key<'_>),
+        kind: Kind,
+        key: Key<'_>,
         most: usize,
     ) -> Result<Vec<WaiterInfo>, WrongType> {
         let found = self.look_up(store, kind, key)?;
@@ -239,7 +240,8 @@ impl Machine {
         &self,
         store: &mut dyn Store,
         now: Now,
-        (kind, key): (Kind, Key<'_>),
+        kind: Kind,
+        key: Key<'_>,
         owner: &[u8],
     ) -> Result<Option<usize>, WrongType> {
         let lease = self.lease_time(now.mono);

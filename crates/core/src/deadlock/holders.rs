@@ -16,10 +16,10 @@ use dlock_wire::request::Mode;
 
 /// What a call or a waiter asks for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target<'a> {
-    pub(super) kind: Kind,
-    pub(super) key: Key<'a>,
-    pub(super) demand: Demand,
+pub(crate) struct Target<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) key: Key<'a>,
+    pub(crate) demand: Demand,
 }
 
 impl Target<'_> {
@@ -81,7 +81,8 @@ impl Holders {
     pub(super) fn of_queue(
         waits: &WaitQueues,
         queue: QueueId,
-        (owner, demand): (&[u8], Demand),
+        owner: &[u8],
+        demand: Demand,
         caller: &[u8],
         readers: Option<&mut Budget>,
     ) -> Self {

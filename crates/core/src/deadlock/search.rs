@@ -111,7 +111,7 @@ impl<'a> Search<'a> {
         }
         let stays = how.place.filter(|_| how.stays).map(|(_, place)| place);
         let holders = Holders::of_key(self.machine, turn, self.caller, target, self.budget);
-        if let Some(text) = self.look(turn.now, (0, target), stays, &holders) {
+        if let Some(text) = self.look(turn.now, 0, target, stays, &holders) {
             return Some(text);
         }
         // The waiters behind this one start to wait for the caller only now, so the caller's other waits matter. (A new
@@ -138,7 +138,7 @@ impl<'a> Search<'a> {
         }
         for target in targets {
             let holders = Holders::of_key(self.machine, turn, self.caller, target, self.budget);
-            if let Some(text) = self.look(turn.now, (0, target), None, &holders) {
+            if let Some(text) = self.look(turn.now, 0, target, None, &holders) {
                 return Some(text);
             }
             if self.budget.is_cut() {
@@ -187,9 +187,9 @@ impl<'a> Search<'a> {
             // One pass over the readers of a key reaches all of them, for every waiting writer.
             let is_first = demand == Demand::Rw(Mode::Write) && self.read.insert(waiter.queue);
             let readers = is_first.then_some(&mut *self.budget);
-            let asked = (&waiting[..], demand);
-            let holders = Holders::of_queue(waits, waiter.queue, asked, self.caller, readers);
-            if let Some(text) = self.look(now, (index, target), Some(waiter), &holders) {
+            let holders =
+                Holders::of_queue(waits, waiter.queue, &waiting, demand, self.caller, readers);
+            if let Some(text) = self.look(now, index, target, Some(waiter), &holders) {
                 return Some(text);
             }
         }
@@ -201,7 +201,8 @@ impl<'a> Search<'a> {
     fn look(
         &mut self,
         now: Now,
-        (index, target): (usize, Target<'_>),
+        index: usize,
+        target: Target<'_>,
         place: Option<&Waiter>,
         holders: &Holders,
     ) -> Option<String> {
@@ -225,7 +226,7 @@ impl<'a> Search<'a> {
             }
             self.waits = true;
         }
-        for owner in self.in_front(now, (index, target), place) {
+        for owner in self.in_front(now, index, target, place) {
             if let Some(text) = self.reach(index, target.key, &owner) {
                 return Some(text);
             }
@@ -255,7 +256,8 @@ impl<'a> Search<'a> {
     fn in_front(
         &mut self,
         now: Now,
-        (index, target): (usize, Target<'_>),
+        index: usize,
+        target: Target<'_>,
         place: Option<&Waiter>,
     ) -> Vec<Vec<u8>> {
         let (machine, waits) = (self.machine, self.machine.waits());

@@ -2,7 +2,7 @@
 
 use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
-use crate::ids::{ALONE, GroupId, HoldId, KeyId, QueueId, WaiterSlot};
+use crate::ids::{ALONE, GroupId, HoldId, HoldRef, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
@@ -64,8 +64,8 @@ impl Machine {
     pub(crate) fn process_one_left_behind(&mut self, turn: &mut Turn<'_>) -> bool {
         match self.connections.next_left_behind() {
             Some(LeftBehind::Place { slot, at }) => self.lose_connection(slot, at),
-            Some(LeftBehind::Binding { entry, id, at }) => {
-                self.shorten_bound(turn, entry, id, at);
+            Some(LeftBehind::Binding { hold, at }) => {
+                self.shorten_bound(turn, hold, at);
             }
             None => return false,
         }
@@ -100,19 +100,19 @@ impl Machine {
     }
 
     /// Opens the key of a hold that was bound to a closed connection, and shortens its lease.
-    fn shorten_bound(&mut self, turn: &mut Turn<'_>, entry: KeyId, id: HoldId, at: LeaseInstant) {
-        let Some(found) = self.leases.get(entry) else { return };
+    fn shorten_bound(&mut self, turn: &mut Turn<'_>, bound: HoldRef, at: LeaseInstant) {
+        let Some(found) = self.leases.get(bound.key) else { return };
         let name: Vec<u8> = found.name.to_vec();
         let key = Key { db: self.leases.database_of(found), name: &name };
         let Slot::Here(resource) = turn.keys.get(key) else { return };
         let kind = resource.kind();
         // The usual order of steps: expired holds end, then bound leases are shortened, this one among them. A key of
         // another type has no hold of ours any more: nothing to shorten.
-        let _ = self.on_key_alone(turn, (kind, key), 0, |machine, step, resource| {
+        let _ = self.on_key_alone(turn, kind, key, 0, |machine, step, resource| {
             step.ends_at_most = machine.wide_at_once;
             machine.end_expired(step, resource);
-            if resource.key_id == entry {
-                machine.cut(step, resource, id, at);
+            if resource.key_id == bound.key {
+                machine.cut(step, resource, bound.id, at);
             }
             // Very many holds are processed here one by one: shortening one must not walk over all.
             if resource.others().is_none_or(|others| others.len() <= machine.wide_at_once) {
@@ -168,11 +168,11 @@ impl Machine {
         let Some(hold) = resource.hold(id) else { return };
         let is_gone = self.connections.gone_at(hold.bound_to()).is_some();
         let Some(binding) = hold.binding().filter(|_| is_gone) else { return };
-        if self.is_on_the_way(step.key, (id, hold.token), binding.client) {
+        if self.is_on_the_way(step.key, id, hold.token, binding.client) {
             // It is rolled back, not shortened.
             return;
         }
-        let hold_ref = (resource.key_id, id);
+        let hold_ref = HoldRef { key: resource.key_id, id };
         self.unbind(hold_ref, hold);
         let end = at + binding.ms;
         let is_cut = end < hold.deadline;

@@ -5,8 +5,8 @@
 
 use crate::answers::wrong_type;
 use crate::effects::{Effects, Outcome, Subject};
-use crate::ids::{ALONE, HoldId, KeyId, QueueId};
-use crate::key::Key;
+use crate::ids::{ALONE, HoldId, HoldRef, KeyId, QueueId};
+use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::portions::{AT_ONCE, WEIGHT_AT_ONCE};
@@ -66,7 +66,7 @@ impl Lost {
         // The hold of the lock comes first.
         let holds = || resource.holds().take_while(|(id, _)| !is_large || *id == ALONE);
         let tied = holds().filter(|(_, hold)| hold.bound_to() != NO_CLIENT);
-        let requests = holds().flat_map(|(id, hold)| spent_of((kind, id), hold, false));
+        let requests = holds().flat_map(|(id, hold)| spent_of(kind, id, hold, false));
         let requests = requests.map(|(name, what)| LostRequest {
             scope: name.scope,
             owner: name.owner.into(),
@@ -138,7 +138,7 @@ impl Machine {
             self.spent.note(key, name, *what, lease, limits);
         }
         for &(client, id) in &lost.bindings {
-            self.connections.unbind(client, lost.key_id, id);
+            self.connections.unbind(client, HoldRef { key: lost.key_id, id });
         }
         if self.regime.is_primary() {
             for subject in &lost.messages {
@@ -241,17 +241,17 @@ impl Machine {
     }
 
     /// Two databases were swapped: holds go with the data, waiters stay with the database number.
-    pub fn swapped(&mut self, turn: &mut Turn<'_>, (a, b): (u32, u32)) {
-        self.adopt_swapped(turn.keys, a, b);
-        self.begin_swap(a, b, false);
+    pub fn swapped(&mut self, turn: &mut Turn<'_>, swap: Swap) {
+        self.adopt_swapped(turn.keys, swap);
+        self.begin_swap(swap, false);
         self.flush_some(turn);
     }
 
     /// As [`Machine::swapped`], when records were replayed since, perhaps between several swaps. Entries from these
     /// records have the right address already, so each entry is looked for on both sides.
-    pub fn swapped_before_replay(&mut self, turn: &mut Turn<'_>, (a, b): (u32, u32)) {
-        self.adopt_swapped(turn.keys, a, b);
-        self.begin_swap(a, b, true);
+    pub fn swapped_before_replay(&mut self, turn: &mut Turn<'_>, swap: Swap) {
+        self.adopt_swapped(turn.keys, swap);
+        self.begin_swap(swap, true);
         self.flush_some(turn);
     }
 
@@ -373,18 +373,18 @@ impl Machine {
         let Some(id) = self.waits.next_stalled() else { return false };
         let Some(queue) = self.waits.queue(id) else { return true };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.to_vec());
-        let key = (kind, Key { db, name: &name });
-        if !turn.keys.reaches(key.1) {
+        let key = Key { db, name: &name };
+        if !turn.keys.reaches(key) {
             // The tick serves it.
             self.waits.mark_dirty(id);
             return false;
         }
-        if matches!(turn.keys.get(key.1), Slot::Elsewhere) {
+        if matches!(turn.keys.get(key), Slot::Elsewhere) {
             // The new node may have granted it: its waiters ask there.
             self.reject_queue(id, ErrorCode::Moving, GONE, turn.fx);
             return true;
         }
-        let looked = self.on_key(turn, key, |machine, step, resource| {
+        let looked = self.on_key(turn, kind, key, |machine, step, resource| {
             machine.hand_off(step, resource);
         });
         if looked.is_err() {

@@ -7,7 +7,7 @@
 //! hold shortens nothing.
 
 use crate::bytes::Name;
-use crate::ids::{HoldId, KeyId};
+use crate::ids::{HoldId, HoldRef, KeyId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -111,12 +111,12 @@ impl Machine {
         for (id, hold) in removed.rest().take(most) {
             last = Some(id);
             if removed.remembers {
-                for (name, what) in spent_of((kind, id), hold, false) {
+                for (name, what) in spent_of(kind, id, hold, false) {
                     self.spent.note(key, name, what, lease, limits);
                 }
             }
             if self.regime.is_primary() {
-                removed.fate.tell(key, (id, hold), turn.fx);
+                removed.fate.tell(key, id, hold, turn.fx);
             }
             self.unbind_removed(turn, removed.entry, id, hold.bound_to());
         }
@@ -151,7 +151,7 @@ impl Machine {
                 )
         });
         if !is_tied_again {
-            self.connections.unbind(client, entry, id);
+            self.connections.unbind(client, HoldRef { key: entry, id });
         }
     }
 
@@ -178,7 +178,7 @@ impl Machine {
             let kind = removed.value.kind();
             let holds = removed.rest();
             holds.flat_map(move |(id, hold)| {
-                let requests = spent_of((kind, id), hold, false);
+                let requests = spent_of(kind, id, hold, false);
                 requests.map(|(name, what)| (self.spent.print(removed.key(), name), what))
             })
         });

@@ -5,7 +5,7 @@ use crate::ids::KeyId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::record::{self, DecodeError};
+use crate::record::{self, Clocks, DecodeError};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::resource::Resource;
 use crate::store::{Slot, Store};
@@ -55,12 +55,17 @@ impl Machine {
             .then(|| core::mem::replace(&mut resource.body, Resource::free(Kind::Rw).body));
         let limits = self.request_limits();
         let spent = &mut self.spent;
-        let times = (now.mono, lease);
-        let replayed =
-            record::replay_with(payload, times, resource, is_there, |(request, what)| match what {
+        let clocks = Clocks { mono: now.mono, lease };
+        let replayed = record::replay_with(
+            payload,
+            clocks,
+            resource,
+            is_there,
+            |(request, what)| match what {
                 Some(what) => spent.note(key, request, what, lease, limits),
                 None => spent.forget(key, request),
-            });
+            },
+        );
         match (before, &replayed) {
             (Some(before), Ok(_)) => self.replaced(key, before, resource),
             (Some(before), Err(_)) => resource.body = before,
@@ -94,8 +99,7 @@ impl Machine {
             || !more.is_empty()
             || self.spent.entries(lease, limits).next().is_some();
         if has_any {
-            let spent = (&self.spent, more.as_slice());
-            record::encode_beside_and(self.tokens.last(), spent, lease, limits, put);
+            record::encode_beside_and(self.tokens.last(), &self.spent, &more, lease, limits, put);
         }
     }
 

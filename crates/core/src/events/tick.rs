@@ -195,9 +195,9 @@ impl Machine {
             return;
         }
         if turn.keys.reach() == Reach::OneSlot {
-            for key in named {
+            for (kind, key) in named {
                 // A key of another type has nothing of ours that could end.
-                let _ = self.on_key(turn, key, |_, _, _| ());
+                let _ = self.on_key(turn, kind, key, |_, _, _| ());
             }
             return;
         }

@@ -1,6 +1,7 @@
 //! ACQUIRE of every family.
 
 use crate::answers::{in_quarantine, too_wide};
+use crate::deadlock::Target;
 use crate::effects::{Event, Outcome};
 use crate::hand_off::Verdict;
 use crate::holder::own_hold;
@@ -85,7 +86,7 @@ impl Machine {
             {
                 self.adopt_owner(resource, call.owner);
             }
-            if let Some(cycle) = self.cycle(turn, key, (call.owner, demand)) {
+            if let Some(cycle) = self.cycle(turn, Target { kind, key: key.1, demand }, call.owner) {
                 self.counters.deadlocks_refused += 1;
                 turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, cycle));
                 return;

@@ -126,7 +126,7 @@ impl Machine {
         for &name in call.keys {
             let key = turn.caller.key(name);
             let terms = self.terms(&call.for_key(name), Demand::Lock, turn.caller.client);
-            let outcome = self.on_key(turn, (Kind::Lock, key), |machine, step, resource| {
+            let outcome = self.on_key(turn, Kind::Lock, key, |machine, step, resource| {
                 machine.take_one(step, resource, terms)
             });
             let Ok((Outcome::Token(token), entered)) = outcome else {
@@ -171,8 +171,8 @@ impl Machine {
         }
         let mut released = 0;
         for &name in call.keys {
-            let key = (Kind::Lock, turn.caller.key(name));
-            let answer = self.on_key(turn, key, |machine, step, resource| {
+            let key = turn.caller.key(name);
+            let answer = self.on_key(turn, Kind::Lock, key, |machine, step, resource| {
                 if call.reqid.is_some()
                     && let Some(outcome) = machine.recall(step, resource, request)
                 {
@@ -200,8 +200,8 @@ impl Machine {
         self.mark_active(turn, turn.caller.client);
         let whose = Whose { owner: call.owner, mode: None, token: None };
         for &name in call.keys {
-            let key = (Kind::Lock, turn.caller.key(name));
-            let held = self.on_key(turn, key, |_, step, resource| {
+            let key = turn.caller.key(name);
+            let held = self.on_key(turn, Kind::Lock, key, |_, step, resource| {
                 hold_of(step.key, resource, whose).map(|_| ())
             });
             if let Err(fault) = held.unwrap_or_else(|_| Err(wrong_type())) {
@@ -210,9 +210,9 @@ impl Machine {
             }
         }
         for &name in call.keys {
-            let key = (Kind::Lock, turn.caller.key(name));
+            let key = turn.caller.key(name);
             // The loop before has checked that all are held.
-            let _ = self.on_key(turn, key, |machine, step, resource| {
+            let _ = self.on_key(turn, Kind::Lock, key, |machine, step, resource| {
                 machine.renew_here(step, resource, ALONE, (call.lease_ms, None));
             });
         }

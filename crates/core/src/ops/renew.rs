@@ -3,7 +3,7 @@
 use crate::answers::wrong_type;
 use crate::effects::Outcome;
 use crate::holder::{Whose, hold_of, holds_of};
-use crate::ids::HoldId;
+use crate::ids::{HoldId, HoldRef};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::refused_in_script;
@@ -56,7 +56,7 @@ impl Machine {
         id: HoldId,
         (lease_ms, bind_ms): (Option<Millis>, Option<Millis>),
     ) {
-        let hold_ref = (resource.key_id, id);
+        let hold_ref = HoldRef { key: resource.key_id, id };
         resource.change_hold(id, |hold| {
             let lease_ms = lease_ms.unwrap_or(hold.lease_ms);
             if bind_ms.is_some() || hold.unclaimed().is_some() {

@@ -84,7 +84,7 @@ impl Part {
         self.db == key.db && *self.name == *key.name
     }
 
-    pub fn is_of(&self, key: Key<'_>, (id, token): (HoldId, u64)) -> bool {
+    pub fn is_of(&self, key: Key<'_>, id: HoldId, token: u64) -> bool {
         let same =
             |given| matches!(given, Given::Hold { id: i, token: t, .. } if i == id && t == token);
         same(self.given) && self.is_at(key)

@@ -5,7 +5,7 @@
 //! the machine grants nothing past them. A command of an owner in the backlog adopts the entry of that owner at once.
 
 use crate::ids::{QueueId, WaiterSlot};
-use crate::key::Key;
+use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{NewWaiter, Position, WaitState};
@@ -137,13 +137,13 @@ impl Machine {
     }
 
     /// Two databases were swapped: adopts the rest of each value that left its queue.
-    pub(crate) fn adopt_swapped(&mut self, keys: &mut dyn Store, a: u32, b: u32) {
+    pub(crate) fn adopt_swapped(&mut self, keys: &mut dyn Store, swap: Swap) {
         let queues: Vec<QueueId> = self.waits.with_backlog().collect();
         for queue in queues {
             let Some(name) = self.waits.queue(queue).map(|queue| queue.name.clone()) else {
                 continue;
             };
-            for db in [a, b] {
+            for db in [swap.a, swap.b] {
                 if let Slot::Here(resource) = keys.get(Key { db, name: &name }) {
                     self.adopt_rest(resource);
                 }

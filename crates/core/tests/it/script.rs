@@ -239,7 +239,7 @@ impl Table {
             },
             Request::Waiters { key, count } => {
                 let most = count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(9));
-                let rows = machine.waiters(keys, now, (kind, caller.key(key)), most);
+                let rows = machine.waiters(keys, now, kind, caller.key(key), most);
                 let Ok(rows) = rows else { return Some("WRONGTYPE".to_owned()) };
                 let rows: Vec<String> = rows
                     .iter()
@@ -255,7 +255,7 @@ impl Table {
                 if rows.is_empty() { "nobody".to_owned() } else { rows.join("; ") }
             }
             Request::Position { key, owner } => {
-                match machine.position(keys, now, (kind, caller.key(key)), owner) {
+                match machine.position(keys, now, kind, caller.key(key), owner) {
                     Err(_) => "WRONGTYPE".to_owned(),
                     Ok(None) => "null".to_owned(),
                     Ok(Some(position)) => position.to_string(),

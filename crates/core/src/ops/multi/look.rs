@@ -99,8 +99,8 @@ impl Machine {
         let mut found =
             Snapshot { each: Vec::with_capacity(call.keys.len()), kept: None, refusal: None };
         for &name in call.keys {
-            let key = (Kind::Lock, turn.caller.key(name));
-            let state = self.on_key(turn, key, |machine, step, resource| {
+            let key = turn.caller.key(name);
+            let state = self.on_key(turn, Kind::Lock, key, |machine, step, resource| {
                 machine.hand_off(step, resource);
                 if id.is_some()
                     && let Some(refusal) = machine.recall(step, resource, request)
