@@ -5,7 +5,7 @@ use dlock_core::ids::QueueId;
 use dlock_core::key::Key;
 use dlock_core::regime::Gate;
 use dlock_core::slab::SlabId;
-use dlock_core::store::Slot;
+use dlock_core::store::Lookup;
 use dlock_core::time::{Instant, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -56,7 +56,7 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
             // A key that exists while this node does not own its slot is being imported, with its queue if it is a
             // fair lock.
             let mut is_missing = |name: &[u8]| {
-                matches!(turn.keys.get(Key { db: 0, name }), Slot::Missing | Slot::Elsewhere)
+                matches!(turn.keys.get(Key { db: 0, name }), Lookup::Missing | Lookup::Elsewhere)
             };
             let lost = |name: &[u8]| lost.contains(&slot(name)) && is_missing(name);
             shell.machine.slot_lost(queues, lost, turn.fx);

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 #[derive(Debug, Default)]
 pub struct Connection {
     /// Its waiters, by slot.
-    pub places: BTreeSet<WaiterSlot>,
+    pub waiters: BTreeSet<WaiterSlot>,
     /// The waiter slot of its blocked call, if any.
     pub parked: Option<WaiterSlot>,
     /// The holds bound to it, by key.
@@ -26,7 +26,7 @@ pub struct Connection {
 
 impl Connection {
     fn is_idle(&self) -> bool {
-        self.places.is_empty() && self.bindings.is_empty()
+        self.waiters.is_empty() && self.bindings.is_empty()
     }
 }
 
@@ -34,7 +34,7 @@ impl Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftBehind {
     /// A waiter.
-    Place {
+    Waiter {
         /// Its waiter slot.
         slot: WaiterSlot,
         /// Time at which the connection closed.
@@ -134,8 +134,8 @@ impl Connections {
             if let Some(connection) = self.known.get_mut(&client)
                 && let Some(at) = connection.gone_at
             {
-                if let Some(slot) = connection.places.pop_first() {
-                    return Some(LeftBehind::Place { slot, at });
+                if let Some(slot) = connection.waiters.pop_first() {
+                    return Some(LeftBehind::Waiter { slot, at });
                 }
                 if let Some(hold) = connection.bindings.pop_first() {
                     return Some(LeftBehind::Binding { hold, at });
@@ -158,14 +158,14 @@ impl Connections {
     pub(crate) fn into_debris(self, debris: &mut Debris) {
         debris.add(self.known.into_values().flat_map(|connection| {
             let bindings = connection.bindings.into_iter().map(drop);
-            connection.places.into_iter().map(drop).chain(bindings).chain(once(()))
+            connection.waiters.into_iter().map(drop).chain(bindings).chain(once(()))
         }));
     }
 
     /// Notes a waiter of `client`.
     pub fn add_waiter(&mut self, client: u64, waiter: WaiterSlot, parked: bool) {
         let connection = self.known.entry(client).or_default();
-        connection.places.insert(waiter);
+        connection.waiters.insert(waiter);
         if parked {
             connection.parked = Some(waiter);
         }
@@ -184,7 +184,7 @@ impl Connections {
     pub fn remove_waiter(&mut self, client: u64, waiter: WaiterSlot) {
         self.unpark(client, waiter);
         self.update(client, |connection| {
-            connection.places.remove(&waiter);
+            connection.waiters.remove(&waiter);
         });
     }
 
@@ -245,7 +245,7 @@ impl Connections {
     }
 
     /// The first binding of `client` after another one, or from the beginning.
-    pub fn tie_after(&self, client: u64, last: Option<HoldRef>) -> Option<HoldRef> {
+    pub fn binding_after(&self, client: u64, last: Option<HoldRef>) -> Option<HoldRef> {
         let bindings = &self.known.get(&client)?.bindings;
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);
         bindings.range((from, Bound::Unbounded)).next().copied()

@@ -32,7 +32,7 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::Demand;
 
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::time::Now;
 use crate::turn::Turn;
 use alloc::string::String;
@@ -66,19 +66,19 @@ impl Machine {
             return None;
         }
         let goes_first = match turn.keys.get(key) {
-            Slot::Here(resource) if resource.kind() == kind => {
+            Lookup::Here(resource) if resource.kind() == kind => {
                 if has_it(self, resource, turn.now, owner, demand) {
                     return None;
                 }
                 goes_first(self, resource, turn.now, owner, demand)
             }
-            Slot::Missing if !self.is_awaited_as_another(kind, key) => false,
+            Lookup::Missing if !self.is_awaited_as_another(kind, key) => false,
             // A call for a key of another type does not wait.
-            Slot::Here(_)
-            | Slot::Missing
-            | Slot::WrongType
-            | Slot::Elsewhere
-            | Slot::OutOfReach => {
+            Lookup::Here(_)
+            | Lookup::Missing
+            | Lookup::WrongType
+            | Lookup::Elsewhere
+            | Lookup::OutOfReach => {
                 return None;
             }
         };
@@ -137,7 +137,7 @@ impl Machine {
             let text = forward(turn, &mut Search::new(self, owner, budget, only));
             match text {
                 Some(text) => Found::Cycle(text),
-                None if budget.is_cut() => Found::Cut,
+                None if budget.is_exceeded() => Found::Exceeded,
                 None => Found::Nothing,
             }
         };
@@ -151,11 +151,11 @@ impl Machine {
                 return Found::Nothing;
             }
             let found = budget.phase(round.forward, |part| run(turn, part, only));
-            if !matches!(found, Found::Cut) {
+            if !matches!(found, Found::Exceeded) {
                 return found;
             }
         }
-        Found::Cut
+        Found::Exceeded
     }
 
     /// How a call with BLOCK or QUEUE would wait.
@@ -164,7 +164,7 @@ impl Machine {
         let place = slot.and_then(|slot| Some((slot, self.waits().get(slot)?)));
         let stays = place.is_some_and(|(_, place)| {
             let stands_well = !goes_first || place.prev == WaiterSlot::NONE;
-            stands_well && place.ask.demand.keeps_place_for(target.demand)
+            stands_well && place.ask.demand.keeps_position_for(target.demand)
         });
         let is_old = place.is_some_and(|(_, place)| !search::is_out_of_this(self, place, now));
         Wait { goes_first, place, stays, is_old }
@@ -176,11 +176,12 @@ impl Machine {
         self.searched += budget.spent() as u64;
         let proves_nothing = matches!(found, Found::Cycle(_)) && self.is_flushing();
         // Entries that are not waiters yet wait unseen.
-        let is_cut = matches!(found, Found::Cut) || proves_nothing || self.waits.backlog() > 0;
-        self.counters.deadlock_searches_cut += u64::from(is_cut);
+        let is_exceeded =
+            matches!(found, Found::Exceeded) || proves_nothing || self.waits.backlog() > 0;
+        self.counters.deadlock_searches_cut += u64::from(is_exceeded);
         match found {
             Found::Cycle(text) if !proves_nothing => Some(text),
-            Found::Cycle(_) | Found::Nothing | Found::Cut => None,
+            Found::Cycle(_) | Found::Nothing | Found::Exceeded => None,
         }
     }
 }
@@ -191,5 +192,5 @@ enum Found {
     Cycle(String),
     Nothing,
     /// The budget ended first.
-    Cut,
+    Exceeded,
 }

@@ -42,7 +42,7 @@ impl Machine {
     fn end_expired_hold(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId) {
         let end = match resource.hold(id) {
             Some(hold) if hold.unclaimed().is_some() => End::Unclaimed,
-            Some(hold) if hold.is_cut() => End::Disconnected,
+            Some(hold) if hold.is_shortened() => End::Disconnected,
             _ => End::Expired,
         };
         self.end_hold(step, resource, id, end);
@@ -86,9 +86,9 @@ impl Machine {
         id: HoldId,
         end: End,
     ) {
-        let entry = resource.key_id;
+        let key = resource.key_id;
         let Some(hold) = resource.take_hold(id) else { return };
-        self.unbind(HoldRef { key: entry, id }, &hold);
+        self.unbind(HoldRef { key, id }, &hold);
         step.dirty = true;
         if end != End::Returned {
             self.spend_hold(step, resource.kind(), id, &hold, end);

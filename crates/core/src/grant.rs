@@ -47,7 +47,7 @@ impl Machine {
     }
 
     /// A new hold with these terms.
-    fn new_hold(&mut self, step: &Step<'_>, entry: KeyId, name: Name, terms: Terms<'_>) -> Hold {
+    fn new_hold(&mut self, step: &Step<'_>, key_id: KeyId, name: Name, terms: Terms<'_>) -> Hold {
         let count = if let Demand::Permits { count, .. } = terms.demand { count } else { 1 };
         let mut hold = Hold {
             owner: Owner::from(terms.owner),
@@ -60,7 +60,7 @@ impl Machine {
             extras: None,
         };
         hold.remember(terms.reqid, Did::Acquire);
-        self.apply_options(HoldRef { key: entry, id: name.id }, &mut hold, terms);
+        self.apply_options(HoldRef { key: key_id, id: name.id }, &mut hold, terms);
         hold
     }
 

@@ -19,10 +19,10 @@ use crate::ids::{GroupId, OwnerSlot, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::{
-    Ask, Demand, Group, HashKeys, NewWaiter, Position, Queue, WaitState, Waiter, WaiterId,
+    Demand, Group, HashKeys, NewWaiter, Position, Queue, WaitRequest, WaitState, Waiter, WaiterId,
 };
 use crate::slab::{Slab, SlabId};
-use crate::state::fair::Place;
+use crate::state::fair::QueueEntry;
 use crate::state::hold::NO_CLIENT;
 use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
@@ -30,7 +30,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use core::cell::Cell;
 use lengths::Lengths;
-use owners::{Party, hash_place};
+use owners::{WaitingOwner, hash_waiter};
 
 /// First sequence number: it leaves room for waiters in front of the first.
 const FIRST_SEQ: u64 = 1 << 32;
@@ -59,7 +59,7 @@ pub struct WaitQueues {
     /// Waiters by queue and owner.
     by_owner: Buckets<WaiterSlot>,
     /// The owners that have waiters.
-    parties: Slab<OwnerSlot, Party>,
+    owners: Slab<OwnerSlot, WaitingOwner>,
     /// The same owners by name.
     by_name: Buckets<OwnerSlot>,
     /// The owners that have more than one waiter.
@@ -106,7 +106,7 @@ impl WaitQueues {
             by_key: Buckets::default(),
             last_found: Cell::new(QueueId::NONE),
             by_owner: Buckets::default(),
-            parties: Slab::default(),
+            owners: Slab::default(),
             by_name: Buckets::default(),
             plural: BTreeSet::new(),
             by_holder: Buckets::default(),
@@ -157,8 +157,8 @@ impl WaitQueues {
                 .is_some_and(|waiter| !self.is_gone(waiter))
         };
         let next =
-            |slot| self.waiters.get(slot).map_or(WaiterSlot::NONE, |waiter| waiter.next_place);
-        self.by_owner.find(hash_place(self.keys, queue, owner), same, next)
+            |slot| self.waiters.get(slot).map_or(WaiterSlot::NONE, |waiter| waiter.next_by_owner);
+        self.by_owner.find(hash_waiter(self.keys, queue, owner), same, next)
     }
 
     /// The waiter of `owner` in the queue of `key`.
@@ -273,8 +273,8 @@ impl WaitQueues {
             next,
             prev_of_owner: WaiterSlot::NONE,
             next_of_owner: WaiterSlot::NONE,
-            party: OwnerSlot::NONE,
-            next_place: WaiterSlot::NONE,
+            owner_slot: OwnerSlot::NONE,
+            next_by_owner: WaiterSlot::NONE,
         });
         if let Some(before) = self.waiters.get_mut(prev) {
             before.next = slot;
@@ -383,12 +383,18 @@ impl WaitQueues {
     }
 
     /// Gives a waiter to a later call of the same owner.
-    pub fn take_over(&mut self, slot: WaiterSlot, client: u64, wait_state: WaitState, ask: Ask) {
+    pub fn take_over(
+        &mut self,
+        slot: WaiterSlot,
+        client: u64,
+        wait_state: WaitState,
+        ask: WaitRequest,
+    ) {
         self.count_out(slot);
         if let Some(waiter) = self.waiters.get_mut(slot) {
             waiter.client = client;
             let (owner, since) = (waiter.owner.clone(), waiter.since);
-            waiter.entry = Arc::new(Place { owner, since, ask });
+            waiter.entry = Arc::new(QueueEntry { owner, since, ask });
         }
         self.count_in(slot);
         self.mark_unsaved(slot);

@@ -18,7 +18,7 @@ use crate::queues::waiter::WaiterId;
 use crate::record::{self, Clocks};
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::Resource;
-use crate::store::{Slot, Store};
+use crate::store::{Lookup, Store};
 use crate::time::{LeaseInstant, Now};
 
 /// What the machine works with while it runs: the keys, the time, the caller, and the output.
@@ -130,16 +130,16 @@ impl Machine {
         }
         let mut fresh;
         let (resource, is_there) = match turn.keys.get(key) {
-            Slot::Here(resource) if resource.kind() == kind => (resource, true),
-            Slot::Missing if !self.is_awaited_as_another(kind, key) => {
+            Lookup::Here(resource) if resource.kind() == kind => (resource, true),
+            Lookup::Missing if !self.is_awaited_as_another(kind, key) => {
                 fresh = Resource::free(kind);
                 (&mut fresh, false)
             }
-            Slot::Here(_)
-            | Slot::Missing
-            | Slot::WrongType
-            | Slot::Elsewhere
-            | Slot::OutOfReach => {
+            Lookup::Here(_)
+            | Lookup::Missing
+            | Lookup::WrongType
+            | Lookup::Elsewhere
+            | Lookup::OutOfReach => {
                 return Err(WrongType);
             }
         };
@@ -203,8 +203,8 @@ impl Machine {
             return;
         }
         self.end_expired(step, resource);
-        let may_cut = self.regime.may_end();
-        if may_cut && self.connections.has_departed() {
+        let may_shorten = self.regime.may_end();
+        if may_shorten && self.connections.has_departed() {
             self.shorten_all_gone(step, resource);
         }
     }
@@ -216,14 +216,14 @@ impl Machine {
         key: Key<'_>,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Option<R> {
-        let Slot::Here(resource) = turn.keys.get(key) else { return None };
+        let Lookup::Here(resource) = turn.keys.get(key) else { return None };
         let kind = resource.kind();
         self.on_key(turn, kind, key, verb).ok()
     }
 
     /// Checks a key in the tick. Of very many expired holds it ends a part, and the tick comes back.
     pub(crate) fn on_found_in_part(&mut self, turn: &mut Turn<'_>, key: Key<'_>) -> Option<()> {
-        let Slot::Here(resource) = turn.keys.get(key) else { return None };
+        let Lookup::Here(resource) = turn.keys.get(key) else { return None };
         let kind = resource.kind();
         let most = self.wide_at_once.min(AT_ONCE);
         self.on_key_alone(turn, kind, key, most, |_, _, _| ()).ok()?;

@@ -14,7 +14,7 @@ use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::holds::Holds;
 use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
-use crate::store::{Slot, Store};
+use crate::store::{Lookup, Store};
 use crate::time::{LeaseInstant, Millis, Now};
 use crate::turn::WrongType;
 use alloc::vec::Vec;
@@ -216,7 +216,7 @@ impl Machine {
         let found = self.look_up(store, kind, key)?;
         if let Some(fair) = found.and_then(|resource| self.mirror_only(resource)) {
             return Ok(fair
-                .places
+                .entries
                 .values()
                 .take(most)
                 .map(|place| saved_row(place, now))
@@ -252,7 +252,7 @@ impl Machine {
         });
         let waits = self.waits();
         if let Some(fair) = found.and_then(|resource| self.mirror_only(resource)) {
-            let place = fair.places.values().position(|place| *place.owner == *owner);
+            let place = fair.entries.values().position(|place| *place.owner == *owner);
             return Ok(place.map(|ahead| ahead + 1).or_else(|| holds.then_some(0)));
         }
         if let Some(fair) = found.and_then(|resource| self.backlog_of(resource, key)) {
@@ -277,9 +277,9 @@ impl Machine {
         let waits = self.waits();
         let queue = waits.queue_of(key).and_then(|id| Some((id, waits.queue(id)?)));
         match store.get(key) {
-            Slot::Here(resource) if resource.kind() == kind => Ok(Some(resource)),
+            Lookup::Here(resource) if resource.kind() == kind => Ok(Some(resource)),
             // The waiters have said which family it is.
-            Slot::Missing
+            Lookup::Missing
                 if queue.is_none_or(|(id, q)| q.kind == kind || !waits.has_waiters(id)) =>
             {
                 Ok(None)
@@ -299,7 +299,7 @@ impl Machine {
     /// Number of waiters of `key`. Walks along the queue only if some of them may have timed out.
     fn count(&self, now: Now, key: Key<'_>, resource: Option<&Resource>) -> u64 {
         if let Some(fair) = resource.and_then(|resource| self.mirror_only(resource)) {
-            return fair.places.len() as u64;
+            return fair.entries.len() as u64;
         }
         let waits = self.waits();
         let lease = self.lease_time(now.mono);

@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::queues::WaitQueues;
 use crate::queues::waiter::Demand;
 use crate::state::resource::{Body, Resource};
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::time::Now;
 use crate::turn::Turn;
 use alloc::vec::Vec;
@@ -52,7 +52,7 @@ impl Holders {
         budget: &mut Budget,
     ) -> Self {
         let Target { kind, key, demand } = target;
-        let Slot::Here(resource) = turn.keys.get(key) else { return Self::default() };
+        let Lookup::Here(resource) = turn.keys.get(key) else { return Self::default() };
         if resource.kind() != kind {
             return Self::default();
         }

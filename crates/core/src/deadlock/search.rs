@@ -118,7 +118,7 @@ impl<'a> Search<'a> {
         // waiter has none behind it: then they do not matter.)
         if self.waits
             && (self.revived.is_some() || self.heads.is_some())
-            && let Some(text) = self.look_from_places_of(turn.now, 0)
+            && let Some(text) = self.look_from_waiters_of(turn.now, 0)
         {
             return Some(text);
         }
@@ -141,7 +141,7 @@ impl<'a> Search<'a> {
             if let Some(text) = self.look(turn.now, 0, target, None, &holders) {
                 return Some(text);
             }
-            if self.budget.is_cut() {
+            if self.budget.is_exceeded() {
                 return None;
             }
         }
@@ -158,8 +158,8 @@ impl<'a> Search<'a> {
 
     /// Continues from the owners for which the caller waits.
     fn go_on(&mut self, now: Now) -> Option<String> {
-        while let Some(index) = self.open.pop().filter(|_| !self.budget.is_cut()) {
-            if let Some(text) = self.look_from_places_of(now, index) {
+        while let Some(index) = self.open.pop().filter(|_| !self.budget.is_exceeded()) {
+            if let Some(text) = self.look_from_waiters_of(now, index) {
                 return Some(text);
             }
         }
@@ -167,7 +167,7 @@ impl<'a> Search<'a> {
     }
 
     /// Reaches all owners for which the owner at `index` waits anywhere.
-    fn look_from_places_of(&mut self, now: Now, index: usize) -> Option<String> {
+    fn look_from_waiters_of(&mut self, now: Now, index: usize) -> Option<String> {
         let waiting = self.reached.get(index)?.owner.clone();
         let waits = self.machine.waits();
         for (slot, waiter) in waits.waiters_of_owner(&waiting) {
@@ -334,9 +334,9 @@ impl<'a> Search<'a> {
             return (from > 0).then(|| self.text(from, key));
         }
         // An owner that waits for nothing leads nowhere.
-        let party = self.machine.waits().party_of(owner)?;
-        let leads_nowhere = self.only.as_ref().is_some_and(|only| !only.contains(party));
-        if !leads_nowhere && self.known.insert(party) {
+        let owner_slot = self.machine.waits().owner_slot_of(owner)?;
+        let leads_nowhere = self.only.as_ref().is_some_and(|only| !only.contains(owner_slot));
+        if !leads_nowhere && self.known.insert(owner_slot) {
             self.open.push(self.reached.len());
             let key = key.name.to_vec();
             self.reached.push(Reached { owner: owner.into(), from: Some(from), key });

@@ -5,7 +5,7 @@ use super::holders::{Target, has_it};
 use crate::ids::{OwnerSlot, QueueId, WaiterSlot};
 use crate::machine::Machine;
 use crate::queues::WaitQueues;
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::turn::Turn;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -44,8 +44,8 @@ impl Waiting {
     }
 
     /// Whether the owner with this number is one of them.
-    pub(super) fn contains(&self, party: OwnerSlot) -> bool {
-        self.owners.contains_key(&party)
+    pub(super) fn contains(&self, owner_slot: OwnerSlot) -> bool {
+        self.owners.contains_key(&owner_slot)
     }
 
     /// Whether a call of `caller` would wait for any of them, or may: also `true` if the budget ends first.
@@ -61,7 +61,7 @@ impl Waiting {
         let owners = self.owners.values().filter_map(|&slot| waits.get(slot));
         targets.any(|target| {
             let resource = match turn.keys.get(target.key) {
-                Slot::Here(resource) => Some(&*resource),
+                Lookup::Here(resource) => Some(&*resource),
                 _ => None,
             };
             let has_it = |resource| has_it(machine, resource, turn.now, caller, target.demand);
@@ -117,9 +117,9 @@ impl Waiting {
                 return None;
             }
             let is_new =
-                waits.can_close_a_cycle(waiter) && !self.owners.contains_key(&waiter.party);
+                waits.can_close_a_cycle(waiter) && !self.owners.contains_key(&waiter.owner_slot);
             if is_new {
-                self.owners.insert(waiter.party, slot);
+                self.owners.insert(waiter.owner_slot, slot);
                 self.open.push(slot);
             }
             slot = waiter.next;

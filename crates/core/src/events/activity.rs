@@ -41,9 +41,9 @@ impl Machine {
             return false;
         };
         let Some(connection) = self.connections.get(client) else { return true };
-        let mut places = connection.places.range(from..).copied();
-        let some: Slots = places.by_ref().take(self.wide_at_once).collect();
-        if let Some(next) = places.next() {
+        let mut waiters = connection.waiters.range(from..).copied();
+        let some: Slots = waiters.by_ref().take(self.wide_at_once).collect();
+        if let Some(next) = waiters.next() {
             self.pending.to_mark_dirty.push_back((client, next, wide_only));
         }
         for slot in some {

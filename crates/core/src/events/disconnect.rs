@@ -10,7 +10,7 @@ use crate::portions::{AT_ONCE, LEAVE_AT_ONCE, Slots, WEIGHT_AT_ONCE};
 use crate::queues::waiter::{WaitState, Waiter, WaiterId};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::resource::Resource;
-use crate::store::{Reach, Slot};
+use crate::store::{Lookup, Reach};
 use crate::time::LeaseInstant;
 use crate::turn::{Step, Turn};
 use alloc::vec::Vec;
@@ -63,7 +63,7 @@ impl Machine {
     /// Processes one thing that a closed connection had; `false` if there is none.
     pub(crate) fn process_one_left_behind(&mut self, turn: &mut Turn<'_>) -> bool {
         match self.connections.next_left_behind() {
-            Some(LeftBehind::Place { slot, at }) => self.lose_connection(slot, at),
+            Some(LeftBehind::Waiter { slot, at }) => self.lose_connection(slot, at),
             Some(LeftBehind::Binding { hold, at }) => {
                 self.shorten_bound(turn, hold, at);
             }
@@ -104,7 +104,7 @@ impl Machine {
         let Some(found) = self.leases.get(bound.key) else { return };
         let name: Vec<u8> = found.name.to_vec();
         let key = Key { db: self.leases.database_of(found), name: &name };
-        let Slot::Here(resource) = turn.keys.get(key) else { return };
+        let Lookup::Here(resource) = turn.keys.get(key) else { return };
         let kind = resource.kind();
         // The usual order of steps: expired holds end, then bound leases are shortened, this one among them. A key of
         // another type has no hold of ours any more: nothing to shorten.
@@ -112,7 +112,7 @@ impl Machine {
             step.ends_at_most = machine.wide_at_once;
             machine.end_expired(step, resource);
             if resource.key_id == bound.key {
-                machine.cut(step, resource, bound.id, at);
+                machine.shorten(step, resource, bound.id, at);
             }
             // Very many holds are processed here one by one: shortening one must not walk over all.
             if resource.others().is_none_or(|others| others.len() <= machine.wide_at_once) {
@@ -145,7 +145,7 @@ impl Machine {
             if step.served >= SERVED_BY_SHORTENING {
                 return;
             }
-            self.cut(step, resource, id, at);
+            self.shorten(step, resource, id, at);
         }
     }
 
@@ -158,12 +158,18 @@ impl Machine {
     ) {
         let client = resource.hold(id).map(Hold::bound_to);
         if let Some(at) = client.and_then(|client| self.connections.gone_at(client)) {
-            self.cut(step, resource, id, at);
+            self.shorten(step, resource, id, at);
         }
     }
 
     /// Shortens the lease of a hold whose connection closed at `at`; ends the hold if no time is left.
-    fn cut(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId, at: LeaseInstant) {
+    fn shorten(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        id: HoldId,
+        at: LeaseInstant,
+    ) {
         // Another connection may have bound it, or its lease may be shortened already.
         let Some(hold) = resource.hold(id) else { return };
         let is_gone = self.connections.gone_at(hold.bound_to()).is_some();
@@ -175,17 +181,17 @@ impl Machine {
         let hold_ref = HoldRef { key: resource.key_id, id };
         self.unbind(hold_ref, hold);
         let end = at + binding.ms;
-        let is_cut = end < hold.deadline;
+        let is_shortened = end < hold.deadline;
         resource.change_hold(id, |hold| {
             if let Some(binding) = hold.extras_mut().binding.as_mut() {
                 binding.client = NO_CLIENT;
-                binding.cut = is_cut;
+                binding.is_shortened = is_shortened;
             }
-            if is_cut {
+            if is_shortened {
                 hold.deadline = end;
             }
         });
-        if !is_cut {
+        if !is_shortened {
             return;
         }
         step.dirty = true;

@@ -16,7 +16,7 @@ use crate::pending::flush::{Cause, Flush};
 use crate::queues::waiter::Queue;
 use crate::slab::SlabId;
 use crate::state::hold::NO_CLIENT;
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::turn::Turn;
 
 impl Machine {
@@ -84,7 +84,7 @@ impl Machine {
         let worked = if let Cause::Swap(..) = flush.cause {
             self.flush_next_queue(turn, &mut flush) || self.swap_entry(turn, &mut flush)
         } else {
-            self.flush_tie(turn, &mut flush)
+            self.flush_binding(turn, &mut flush)
                 || self.flush_entry(turn, &mut flush)
                 || self.flush_next_queue(turn, &mut flush)
         };
@@ -95,20 +95,20 @@ impl Machine {
     }
 
     /// Bindings come first. A removed entry can be given to another key, and the bindings of that key must stay.
-    fn flush_tie(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
+    fn flush_binding(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
         let Some(&client) = flush.clients.front() else { return false };
-        let Some(bound) = self.connections.tie_after(client, flush.last_tie) else {
+        let Some(bound) = self.connections.binding_after(client, flush.last_binding) else {
             flush.clients.pop_front();
-            flush.last_tie = None;
+            flush.last_binding = None;
             return true;
         };
-        flush.last_tie = Some(bound);
+        flush.last_binding = Some(bound);
         let is_there = self.leases.key_of(bound.key).is_some_and(|key| {
             !flush.is_of_data(key.db)
                 || !turn.keys.is_empty(key.db)
                     && matches!(
                         turn.keys.get(key),
-                        Slot::Here(resource) if resource.key_id == bound.key
+                        Lookup::Here(resource) if resource.key_id == bound.key
                             && resource.hold(bound.id).is_some_and(|hold| hold.bound_to() == client)
                     )
         });
@@ -119,11 +119,11 @@ impl Machine {
     }
 
     fn flush_entry(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
-        if flush.entry >= flush.entry_bound {
+        if flush.next_key >= flush.key_bound {
             return false;
         }
-        let id = flush.entry;
-        flush.entry = id.following();
+        let id = flush.next_key;
+        flush.next_key = id.following();
         if let Some(Key { db, .. }) = self.leases.key_of(id)
             && flush.is_of_data(db)
             && (turn.keys.is_empty(db) || !self.is_entry_of(turn, id, db))
@@ -138,7 +138,7 @@ impl Machine {
     fn is_entry_of(&self, turn: &mut Turn<'_>, id: KeyId, db: u32) -> bool {
         self.leases.get(id).is_some_and(|entry| {
             let slot = turn.keys.get(Key { db, name: &entry.name });
-            matches!(slot, Slot::Here(resource) if resource.key_id == id)
+            matches!(slot, Lookup::Here(resource) if resource.key_id == id)
         })
     }
 
@@ -164,11 +164,11 @@ impl Machine {
     /// Applies a swap to the next entry.
     fn swap_entry(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
         let Cause::Swap(swap, is_doubtful) = flush.cause else { return false };
-        if flush.entry >= flush.entry_bound {
+        if flush.next_key >= flush.key_bound {
             return false;
         }
-        let id = flush.entry;
-        flush.entry = id.following();
+        let id = flush.next_key;
+        flush.next_key = id.following();
         let Some(entry) = self.leases.get(id) else { return true };
         let mut db = self.leases.database_of(entry);
         if !flush.is_of_data(db) {
@@ -232,7 +232,7 @@ impl Machine {
             return;
         }
         let was = Key { db: flush.now_in(db), name: &name };
-        let is_gone = matches!(turn.keys.get(was), Slot::Missing);
+        let is_gone = matches!(turn.keys.get(was), Lookup::Missing);
         if is_gone && self.regime.is_primary() {
             self.value_is_gone(kind, key, turn.fx);
         }

@@ -14,7 +14,7 @@ use crate::slab::SlabId;
 use crate::spent::{RequestKey, Scope, Use, spent_of};
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::Resource;
-use crate::store::{Reach, Slot, Store};
+use crate::store::{Lookup, Reach, Store};
 use crate::subject::subject;
 use crate::turn::Turn;
 use alloc::boxed::Box;
@@ -109,7 +109,7 @@ impl Machine {
             {
                 self.follow_exchange(turn.keys, lost.key_id, key);
             }
-            let is_gone = !matches!(turn.keys.get(key), Slot::Here(here) if here.key_id == lost.key_id)
+            let is_gone = !matches!(turn.keys.get(key), Lookup::Here(here) if here.key_id == lost.key_id)
                 && self.leases.of_key(lost.key_id, key).is_some();
             match (is_gone, value) {
                 (true, value) => self.lose(turn, key, &lost, value),
@@ -144,7 +144,7 @@ impl Machine {
             for subject in &lost.messages {
                 turn.fx.message(Event::Deleted, key, subject.clone());
             }
-            if lost.kind == Kind::Semaphore && !matches!(turn.keys.get(key), Slot::Here(_)) {
+            if lost.kind == Kind::Semaphore && !matches!(turn.keys.get(key), Lookup::Here(_)) {
                 self.forget_taken(|gone| gone == key);
             }
             self.value_is_gone(lost.kind, key, turn.fx);
@@ -177,7 +177,7 @@ impl Machine {
             return;
         }
         match kind {
-            Kind::Fair => self.drop_places(queue),
+            Kind::Fair => self.drop_entries(queue),
             Kind::Latch => {
                 self.reject_queue(queue, ErrorCode::Broken, crate::ops::latch::BROKEN, fx);
             }
@@ -199,7 +199,7 @@ impl Machine {
 
     /// RENAME or MOVE brought the value to `key`: leases and bindings follow it.
     pub fn moved(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
-        if let Slot::Here(resource) = turn.keys.get(key)
+        if let Lookup::Here(resource) = turn.keys.get(key)
             && let Some(Key { db, name }) = self.leases.key_of(resource.key_id)
         {
             let name = name.to_vec();
@@ -222,9 +222,9 @@ impl Machine {
 
     /// Before an operation on a key: updates the address of its entry.
     pub(crate) fn see_to_exchange_of(&mut self, keys: &mut dyn Store, key: Key<'_>) {
-        if let Slot::Here(resource) = keys.get(key) {
-            let entry = resource.key_id;
-            self.follow_exchange(keys, entry, key);
+        if let Lookup::Here(resource) = keys.get(key) {
+            let key_id = resource.key_id;
+            self.follow_exchange(keys, key_id, key);
         }
     }
 
@@ -234,7 +234,7 @@ impl Machine {
             && from != key
             && from.name == key.name
             && keys.reaches(from)
-            && !matches!(keys.get(from), Slot::Here(resource) if resource.key_id == id)
+            && !matches!(keys.get(from), Lookup::Here(resource) if resource.key_id == id)
         {
             self.leases.rename(id, key);
         }
@@ -277,7 +277,7 @@ impl Machine {
             }
         }
         self.forget_taken(|gone| {
-            db.is_none_or(|db| db == gone.db) && matches!(turn.keys.get(gone), Slot::Missing)
+            db.is_none_or(|db| db == gone.db) && matches!(turn.keys.get(gone), Lookup::Missing)
         });
         self.begin_flush(db);
         self.flush_some(turn);
@@ -288,7 +288,7 @@ impl Machine {
     pub(crate) fn inspect(&mut self, turn: &mut Turn<'_>, id: QueueId) {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
         match turn.keys.get(queue.key()) {
-            Slot::Here(resource) if resource.kind() == queue.kind => {
+            Lookup::Here(resource) if resource.kind() == queue.kind => {
                 // Kept for the many readers of a value that was replaced.
                 if queue.kind == Kind::Rw
                     && queue.len == 0
@@ -300,21 +300,21 @@ impl Machine {
                 self.waits.note_holders(id, resource, true);
                 self.waits.mark_dirty(id);
             }
-            Slot::Here(_) | Slot::WrongType => self.reject_as_wrong_type(id, turn.fx),
+            Lookup::Here(_) | Lookup::WrongType => self.reject_as_wrong_type(id, turn.fx),
             // There are no waiters, and the key of this queue is gone: it can be of any family now.
-            Slot::Missing if queue.len == 0 => self.waits.close_if_empty(id),
-            Slot::Missing if queue.kind == Kind::Latch => {
+            Lookup::Missing if queue.len == 0 => self.waits.close_if_empty(id),
+            Lookup::Missing if queue.kind == Kind::Latch => {
                 self.reject_queue(id, ErrorCode::Broken, crate::ops::latch::BROKEN, turn.fx);
             }
-            Slot::Missing if self.settings.cluster => {
+            Lookup::Missing if self.settings.cluster => {
                 self.reject_queue(id, ErrorCode::Moving, GONE, turn.fx);
             }
-            Slot::Missing => {
+            Lookup::Missing => {
                 self.waits.forget_holders(id);
                 self.waits.mark_dirty(id);
             }
-            Slot::Elsewhere => self.reject_queue(id, ErrorCode::Moving, GONE, turn.fx),
-            Slot::OutOfReach => self.waits.mark_dirty(id),
+            Lookup::Elsewhere => self.reject_queue(id, ErrorCode::Moving, GONE, turn.fx),
+            Lookup::OutOfReach => self.waits.mark_dirty(id),
         }
     }
 
@@ -370,7 +370,7 @@ impl Machine {
 
     /// Hands off in one dirty queue; `false` if there is none.
     pub(crate) fn drain_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some(id) = self.waits.next_stalled() else { return false };
+        let Some(id) = self.waits.next_dirty() else { return false };
         let Some(queue) = self.waits.queue(id) else { return true };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.to_vec());
         let key = Key { db, name: &name };
@@ -379,7 +379,7 @@ impl Machine {
             self.waits.mark_dirty(id);
             return false;
         }
-        if matches!(turn.keys.get(key), Slot::Elsewhere) {
+        if matches!(turn.keys.get(key), Lookup::Elsewhere) {
             // The new node may have granted it: its waiters ask there.
             self.reject_queue(id, ErrorCode::Moving, GONE, turn.fx);
             return true;

@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::record::{self, Clocks, DecodeError};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::resource::Resource;
-use crate::store::{Slot, Store};
+use crate::store::{Lookup, Store};
 use crate::time::{LeaseInstant, Millis, Now};
 use crate::turn::Turn;
 use crate::turn::binding::orphan_lease;
@@ -33,11 +33,11 @@ impl Machine {
         self.see_to_exchange_of(keys, key);
         let mut fresh = Resource::free(Kind::Lock);
         let (resource, is_there) = match keys.get(key) {
-            Slot::WrongType | Slot::Elsewhere | Slot::OutOfReach => {
+            Lookup::WrongType | Lookup::Elsewhere | Lookup::OutOfReach => {
                 return Err(DecodeError::Impossible);
             }
-            Slot::Missing => (&mut fresh, false),
-            Slot::Here(resource) => (resource, true),
+            Lookup::Missing => (&mut fresh, false),
+            Lookup::Here(resource) => (resource, true),
         };
         if is_there && resource.key_id == KeyId::NONE {
             // The value was loaded and not opened since.
@@ -105,7 +105,7 @@ impl Machine {
 
     /// A value was loaded under `key` (RDB, RESTORE, a migration): its lease starts to run.
     pub fn adopt(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
-        if let Slot::Here(_) = turn.keys.get(key)
+        if let Lookup::Here(_) = turn.keys.get(key)
             && let Some(queue) = self.waits.queue_of(key)
         {
             self.inspect(turn, queue);
@@ -149,7 +149,7 @@ impl Machine {
             // Opening the key is enough.
             let _ = self.on_found(turn, key, |_, _, _| ());
             let is_here =
-                matches!(turn.keys.get(key), Slot::Here(resource) if resource.key_id == id);
+                matches!(turn.keys.get(key), Lookup::Here(resource) if resource.key_id == id);
             if !is_here {
                 // A replica that learnt of a swap of databases late has kept the entry; or the key was removed.
                 self.leases.miss(id, self.regime.lease(turn.now.mono) + RETRY_MS);
@@ -207,10 +207,10 @@ impl Machine {
         let full = if is_doubtful { longest_lease(hold) } else { full_lease(hold) };
         let full = hold.binding().map_or(full, |binding| full.min(orphan_lease(binding, grace_ms)));
         let until = self.ends(resource, hold.deadline, full, lease);
-        let cut = hold
+        let shortened = hold
             .binding()
             .and_then(|binding| Some(self.connections.gone_at(binding.client)? + binding.ms));
-        cut.map_or(until, |cut| until.min(cut))
+        shortened.map_or(until, |end| until.min(end))
     }
 
     /// Whether RESTORE may bring this value in at this wall clock. `pending` is the number of waiters that earlier

@@ -30,7 +30,7 @@ impl Machine {
             (Some(part), queue_ms) if part.kind == Kind::Fair => {
                 Stays::Grant(self.claim_ms(queue_ms))
             }
-            (Some(part), Some(queue_ms)) => Stays::Place(Box::new(Kept {
+            (Some(part), Some(queue_ms)) => Stays::Entry(Box::new(Kept {
                 db: part.db,
                 name: part.name.clone(),
                 entry: waiter.entry.clone(),
@@ -216,7 +216,7 @@ impl Machine {
             Stays::Grant(claim_ms) if !grant.is_cancelled => *claim_ms,
             stays => {
                 self.end_hold(step, resource, id, End::Returned);
-                if let Stays::Place(kept) = stays
+                if let Stays::Entry(kept) = stays
                     && !grant.is_cancelled
                 {
                     self.put_back(step, resource, kept);
@@ -234,7 +234,7 @@ impl Machine {
             extras.unclaimed = Some(Unclaimed { client: NO_CLIENT, claim_ms });
             if let Some(binding) = &mut extras.binding {
                 binding.client = NO_CLIENT;
-                binding.cut = false;
+                binding.is_shortened = false;
             }
             hold.deadline = end;
             crate::subject::subject(id, hold)

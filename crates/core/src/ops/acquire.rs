@@ -11,7 +11,7 @@ use crate::ops::call::{refused_in_script, wait_state_of};
 use crate::queues::waiter::{Demand, Position, WaitState};
 use crate::requests::{Asks, Call};
 use crate::state::resource::{Body, Resource};
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::terms::Terms;
 use crate::turn::{Step, Turn};
 use dlock_wire::permit::PermitId;
@@ -82,7 +82,7 @@ impl Machine {
         {
             self.end_due_leases(turn, core::iter::once(key));
             if self.has_backlog(key.1)
-                && let Slot::Here(resource) = turn.keys.get(key.1)
+                && let Lookup::Here(resource) = turn.keys.get(key.1)
             {
                 self.adopt_owner(resource, call.owner);
             }

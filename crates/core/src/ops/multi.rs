@@ -18,7 +18,7 @@ use crate::ops::call::wait_state_of;
 use crate::queues::waiter::Demand;
 use crate::requests::{Asks, Call};
 use crate::spent::Use;
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::turn::Turn;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
@@ -143,7 +143,7 @@ impl Machine {
         for &name in call.keys {
             if let Some(queue) = self.waits.queue_of(turn.caller.key(name))
                 && self.waits.queue(queue).is_some_and(|queue| queue.holder == 0)
-                && let Slot::Here(resource) = turn.keys.get(turn.caller.key(name))
+                && let Lookup::Here(resource) = turn.keys.get(turn.caller.key(name))
             {
                 self.waits.note_holders(queue, resource, false);
             }
@@ -222,9 +222,9 @@ impl Machine {
     /// `WRONGTYPE` if any of the keys is not a lock.
     fn are_locks(&self, turn: &mut Turn<'_>, keys: &[&[u8]]) -> Result<(), Outcome> {
         let is_lock = |name: &&[u8]| match turn.keys.get(turn.caller.key(name)) {
-            Slot::Missing => !self.is_awaited_as_another(Kind::Lock, turn.caller.key(name)),
-            Slot::Here(resource) => resource.kind() == Kind::Lock,
-            Slot::WrongType | Slot::Elsewhere | Slot::OutOfReach => false,
+            Lookup::Missing => !self.is_awaited_as_another(Kind::Lock, turn.caller.key(name)),
+            Lookup::Here(resource) => resource.kind() == Kind::Lock,
+            Lookup::WrongType | Lookup::Elsewhere | Lookup::OutOfReach => false,
         };
         if keys.iter().all(is_lock) { Ok(()) } else { Err(wrong_type()) }
     }

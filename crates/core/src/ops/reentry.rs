@@ -93,7 +93,7 @@ pub(crate) fn set_deadline(hold: &mut Hold, deadline: LeaseInstant) {
         && let Some(binding) = &mut extras.binding
     {
         let until = binding.orphan_until.unwrap_or(deadline);
-        binding.cut = until < deadline;
+        binding.is_shortened = until < deadline;
         hold.deadline = deadline.min(until);
     }
 }

@@ -8,7 +8,7 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::wait_state_of;
 use crate::ops::wait::nameless;
-use crate::queues::waiter::{Ask, Demand};
+use crate::queues::waiter::{Demand, WaitRequest};
 use crate::requests::{Asks, Call, resized};
 use crate::spent::Use;
 use crate::state::resource::{Body, Resource};
@@ -110,7 +110,8 @@ impl Machine {
         let Some(wait_state) = wait_state_of(step.now, step.caller, call.block_ms, None) else {
             return Some(self.refuse(step, resource, &[], demand));
         };
-        let ask = Ask { demand, request: call.reqid.map(Into::into), ..Ask::default() };
+        let ask =
+            WaitRequest { demand, request: call.reqid.map(Into::into), ..WaitRequest::default() };
         let waiter = nameless(step.caller.client, wait_state, step.now.mono, ask);
         self.park_nameless(Kind::Semaphore, step.key, waiter, step.fx).err()
     }

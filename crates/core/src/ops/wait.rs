@@ -6,8 +6,8 @@ use crate::ids::WaiterSlot;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::{Ask, NewWaiter, Position, WaitState};
-use crate::state::fair::Place;
+use crate::queues::waiter::{NewWaiter, Position, WaitRequest, WaitState};
+use crate::state::fair::QueueEntry;
 use crate::terms::Terms;
 use crate::time::Instant;
 use crate::turn::Step;
@@ -26,12 +26,12 @@ impl Machine {
         wait_state: WaitState,
         position: Position,
     ) -> Result<WaiterSlot, Outcome> {
-        let ask = terms.to_ask();
+        let ask = terms.to_wait_request();
         if let Some(slot) = self.waits.waiter_at(step.key, terms.owner) {
             let has = self.waits.get(slot).map_or(ask.demand, |waiter| waiter.ask.demand);
             let stands_well =
                 position == Position::Back || self.waits.ahead_of(slot).next().is_none();
-            if has.keeps_place_for(ask.demand) && stands_well {
+            if has.keeps_position_for(ask.demand) && stands_well {
                 self.replace(step.key, slot, (step.caller.client, wait_state, ask), step.fx);
                 self.connections.add_waiter(step.caller.client, slot, wait_state.is_parked());
                 return Ok(slot);
@@ -40,7 +40,7 @@ impl Machine {
         }
         self.has_room(step.key, 1)?;
         let new_waiter = NewWaiter {
-            entry: Arc::new(Place { owner: terms.owner.into(), since: step.now.mono, ask }),
+            entry: Arc::new(QueueEntry { owner: terms.owner.into(), since: step.now.mono, ask }),
             client: step.caller.client,
             wait_state,
             position,
@@ -93,7 +93,7 @@ impl Machine {
         &mut self,
         key: Key<'_>,
         slot: WaiterSlot,
-        (client, wait_state, ask): (u64, WaitState, Ask),
+        (client, wait_state, ask): (u64, WaitState, WaitRequest),
         fx: &mut Effects,
     ) {
         self.tell_replaced(key, slot, fx);
@@ -134,7 +134,12 @@ impl Machine {
 }
 
 /// A waiter without an owner.
-pub(crate) fn nameless(client: u64, wait_state: WaitState, since: Instant, ask: Ask) -> NewWaiter {
-    let entry = Arc::new(Place { owner: [].as_slice().into(), since, ask });
+pub(crate) fn nameless(
+    client: u64,
+    wait_state: WaitState,
+    since: Instant,
+    ask: WaitRequest,
+) -> NewWaiter {
+    let entry = Arc::new(QueueEntry { owner: [].as_slice().into(), since, ask });
     NewWaiter { entry, client, wait_state, position: Position::Back }
 }

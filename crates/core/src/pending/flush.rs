@@ -28,10 +28,10 @@ pub(crate) struct Flush {
     pub moved: BTreeMap<u32, u32>,
     /// Connections that have bindings, and the last binding checked of the first of them.
     pub clients: VecDeque<u64>,
-    pub last_tie: Option<HoldRef>,
+    pub last_binding: Option<HoldRef>,
     /// The next entry, and the end of the entries when the flush came.
-    pub entry: KeyId,
-    pub entry_bound: KeyId,
+    pub next_key: KeyId,
+    pub key_bound: KeyId,
     /// The next queue.
     pub queue: QueueId,
     pub queue_bound: QueueId,
@@ -55,9 +55,9 @@ impl Flush {
             cause,
             moved: BTreeMap::new(),
             clients: tied.filter(|_| unties).map(|(client, _)| client).collect(),
-            last_tie: None,
-            entry: KeyId::FIRST,
-            entry_bound: leases.bound(),
+            last_binding: None,
+            next_key: KeyId::FIRST,
+            key_bound: leases.bound(),
             queue: QueueId::FIRST,
             queue_bound: if has_queues { waits.queue_bound() } else { QueueId::FIRST },
             last_serial: waits.last_serial(),

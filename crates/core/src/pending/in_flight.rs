@@ -4,7 +4,7 @@ use crate::bytes::Name;
 use crate::ids::HoldId;
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::state::fair::Place;
+use crate::state::fair::QueueEntry;
 use crate::time::Millis;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) enum Stays {
     /// The grant, for this time in milliseconds: the owner of a fair lock may claim it.
     Grant(Millis),
     /// The queue entry, for the time of QUEUE.
-    Place(Box<Kept>),
+    Entry(Box<Kept>),
 }
 
 /// A queue entry that its grant has removed from the queue.
@@ -40,7 +40,7 @@ pub(crate) enum Stays {
 pub(crate) struct Kept {
     pub db: u32,
     pub name: Name,
-    pub entry: Arc<Place>,
+    pub entry: Arc<QueueEntry>,
     pub queue_ms: Millis,
     pub seq: u64,
 }

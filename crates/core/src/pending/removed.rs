@@ -16,7 +16,7 @@ use dlock_wire::message::Event as Message;
 pub(crate) struct Removed {
     pub db: u32,
     pub name: Name,
-    pub entry: KeyId,
+    pub key_id: KeyId,
     pub value: Box<Resource>,
     /// The last hold that was ended.
     pub last: Option<HoldId>,

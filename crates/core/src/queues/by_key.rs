@@ -1,7 +1,7 @@
 //! The queues: lookup by key, opening, closing, and pending work.
 
 use super::WaitQueues;
-use super::owners::{Places, hash_place};
+use super::owners::{ByOwner, hash_waiter};
 use crate::buckets::Chain;
 use crate::bytes::Name;
 use crate::ids::{QueueId, WaiterSlot};
@@ -156,7 +156,7 @@ impl WaitQueues {
     }
 
     /// The next dirty queue.
-    pub fn next_stalled(&mut self) -> Option<QueueId> {
+    pub fn next_dirty(&mut self) -> Option<QueueId> {
         let noted = self.dirty_queues.first().copied();
         // Ids without a queue are skipped, a number of them at a time: the next call continues.
         for _ in 0..LOOKS_AT_ONCE {
@@ -306,9 +306,9 @@ impl WaitQueues {
         let entry = waiter.entry.clone();
         let owner = &entry.owner;
         self.unlink_from(slot, from, prev, next);
-        let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
+        let mut waiters = ByOwner { keys: self.keys, waiters: &mut self.waiters };
         if !owner.is_empty() {
-            self.by_owner.remove(&mut places, hash_place(self.keys, from, owner), slot);
+            self.by_owner.remove(&mut waiters, hash_waiter(self.keys, from, owner), slot);
         }
         let tail = self.queues.get(to).map_or(WaiterSlot::NONE, |queue| queue.tail);
         if let Some(waiter) = self.waiters.get_mut(slot) {
@@ -328,8 +328,8 @@ impl WaitQueues {
             queue.len += 1;
         }
         if !owner.is_empty() {
-            let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
-            self.by_owner.insert(&mut places, hash_place(self.keys, to, owner), slot);
+            let mut waiters = ByOwner { keys: self.keys, waiters: &mut self.waiters };
+            self.by_owner.insert(&mut waiters, hash_waiter(self.keys, to, owner), slot);
         }
         self.count_in(slot);
         self.note_present(slot);

@@ -38,7 +38,7 @@ impl WaitQueues {
             readers.chain(more.wide.into_iter().map(drop)).chain(once(()))
         }));
         debris.add(self.groups.into_values());
-        debris.add(self.parties.into_values());
+        debris.add(self.owners.into_values());
         debris.add(self.plural.into_iter());
         debris.add(self.by_reader.into_iter());
         debris.add(self.former_readers.into_iter().flat_map(|(_, readers)| readers));

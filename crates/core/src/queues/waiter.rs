@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::kind::Kind;
 use crate::slab::SlabId;
 
-use crate::state::fair::Place;
+use crate::state::fair::QueueEntry;
 use crate::state::hold::Notify;
 use crate::time::{Instant, LeaseInstant, Millis};
 use alloc::boxed::Box;
@@ -114,7 +114,7 @@ impl Demand {
     }
 
     /// Whether a waiter queued for this keeps its position when it asks again for `want`.
-    pub fn keeps_place_for(self, demand: Self) -> bool {
+    pub fn keeps_position_for(self, demand: Self) -> bool {
         match (self, demand) {
             (Self::Permits { count: has, .. }, Self::Permits { count, .. }) => count <= has,
             (Self::Rw(has), Self::Rw(mode)) => has == mode,
@@ -125,7 +125,7 @@ impl Demand {
 
 /// The arguments of a waiter's call.
 #[derive(Debug, Clone, Default)]
-pub struct Ask {
+pub struct WaitRequest {
     /// Its demand.
     pub demand: Demand,
     /// Lease of the future hold.
@@ -142,7 +142,7 @@ pub struct Ask {
     pub label: Box<[u8]>,
 }
 
-impl Ask {
+impl WaitRequest {
     /// Bytes on the heap.
     pub fn heap_size(&self) -> usize {
         let channel = self.notify.heap_size();
@@ -170,7 +170,7 @@ pub enum Position {
 #[derive(Debug)]
 pub struct NewWaiter {
     /// Its owner, the start of its wait, and the arguments of its call.
-    pub entry: Arc<Place>,
+    pub entry: Arc<QueueEntry>,
     /// Its connection; [`NO_CLIENT`](crate::state::hold::NO_CLIENT) when absent.
     pub client: u64,
     /// How it waits.
@@ -185,7 +185,7 @@ pub struct Waiter {
     /// Its current id.
     pub id: WaiterId,
     /// Its owner, the start of its wait, and the arguments of its call. A fair lock shares it.
-    pub entry: Arc<Place>,
+    pub entry: Arc<QueueEntry>,
     /// Its connection; [`NO_CLIENT`](crate::state::hold::NO_CLIENT) when absent.
     pub client: u64,
     /// How it waits.
@@ -202,15 +202,15 @@ pub struct Waiter {
     pub(crate) prev_of_owner: WaiterSlot,
     pub(crate) next_of_owner: WaiterSlot,
     /// Its owner among the waiting owners; [`OwnerSlot::NONE`] for calls without an owner.
-    pub(crate) party: OwnerSlot,
+    pub(crate) owner_slot: OwnerSlot,
     /// The next waiter of its bucket in the table by queue and owner.
-    pub(crate) next_place: WaiterSlot,
+    pub(crate) next_by_owner: WaiterSlot,
 }
 
 impl Deref for Waiter {
-    type Target = Place;
+    type Target = QueueEntry;
 
-    fn deref(&self) -> &Place {
+    fn deref(&self) -> &QueueEntry {
         &self.entry
     }
 }

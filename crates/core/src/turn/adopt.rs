@@ -10,10 +10,10 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{NewWaiter, Position, WaitState};
 
-use crate::state::fair::{Backlog, Fair, Place};
+use crate::state::fair::{Backlog, Fair, QueueEntry};
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::{Body, Resource};
-use crate::store::{Slot, Store};
+use crate::store::{Lookup, Store};
 use crate::time::LeaseInstant;
 use crate::turn::Step;
 use alloc::boxed::Box;
@@ -34,12 +34,12 @@ impl Machine {
         from: LeaseInstant,
     ) -> QueueId {
         let queue = self.waits.queue_for(key, Kind::Fair);
-        let end = fair.places.last_key_value().map_or(0, |(&end, _)| end);
+        let end = fair.entries.last_key_value().map_or(0, |(&end, _)| end);
         self.waits.reserve_seq(end);
         self.waits.take_unsaved(queue);
         fair.mirrors = self.waits.renew_serial(queue);
-        self.waits.set_backlog(queue, fair.places.len());
-        let (left, early) = (fair.places.len(), BTreeSet::new());
+        self.waits.set_backlog(queue, fair.entries.len());
+        let (left, early) = (fair.entries.len(), BTreeSet::new());
         let by_owner = HashMap::with_hasher(self.waits.hash_keys());
         fair.backlog = Some(Box::new(Backlog {
             queue,
@@ -76,7 +76,7 @@ impl Machine {
                 backlog.last = slot;
             } else {
                 // A record of a replica can bring an owner twice.
-                fair.places.remove(&seq);
+                fair.entries.remove(&seq);
                 fair.touched.push(seq);
             }
         }
@@ -144,7 +144,7 @@ impl Machine {
                 continue;
             };
             for db in [swap.a, swap.b] {
-                if let Slot::Here(resource) = keys.get(Key { db, name: &name }) {
+                if let Lookup::Here(resource) = keys.get(Key { db, name: &name }) {
                     self.adopt_rest(resource);
                 }
             }
@@ -160,7 +160,7 @@ impl Machine {
     }
 
     /// The end of the grace of an entry in a backlog.
-    pub(crate) fn grace_of(&self, backlog: &Backlog, entry: &Place) -> LeaseInstant {
+    pub(crate) fn grace_of(&self, backlog: &Backlog, entry: &QueueEntry) -> LeaseInstant {
         backlog.from + entry.ask.queue_ms.unwrap_or(self.settings.fair_grace_ms)
     }
 
@@ -175,7 +175,7 @@ impl Machine {
         &mut self,
         backlog: &mut Backlog,
         seq: u64,
-        entry: Arc<Place>,
+        entry: Arc<QueueEntry>,
         hint: WaiterSlot,
     ) -> Option<WaiterSlot> {
         backlog.left -= 1;

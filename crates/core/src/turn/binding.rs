@@ -22,7 +22,7 @@ impl Machine {
     /// Binds a hold to a connection, or moves its binding there.
     pub(crate) fn bind(&mut self, hold_ref: HoldRef, hold: &mut Hold, ms: Millis, client: u64) {
         self.unbind(hold_ref, hold);
-        let binding = Binding { ms, client, cut: false, orphan_until: None };
+        let binding = Binding { ms, client, is_shortened: false, orphan_until: None };
         hold.extras_mut().binding = Some(binding);
         if hold_ref.key != KeyId::NONE && client != NO_CLIENT {
             self.connections.bind(client, hold_ref);
@@ -70,7 +70,7 @@ pub(crate) fn orphan(hold: &mut Hold, from: LeaseInstant, grace_ms: Millis) {
         let until = from + orphan_lease(*binding, grace_ms);
         binding.client = NO_CLIENT;
         binding.orphan_until = Some(until);
-        binding.cut = until < deadline;
+        binding.is_shortened = until < deadline;
         hold.deadline = deadline.min(until);
     }
 }

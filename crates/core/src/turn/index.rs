@@ -44,7 +44,7 @@ impl Machine {
             if has_extras {
                 resource.change_all_holds(|_, hold| orphan(hold, step.lease, grace_ms));
             }
-            self.adopt_places(step, resource);
+            self.adopt_entries(step, resource);
         }
     }
 
@@ -100,7 +100,7 @@ impl Machine {
             orphan(hold, began, grace_ms);
         });
         if self.regime.is_primary() {
-            self.adopt_places(step, resource);
+            self.adopt_entries(step, resource);
         }
     }
 

@@ -9,7 +9,7 @@ use dlock_core::machine::{Machine, Settings};
 use dlock_core::op::{Cancel, LockOp, MultiOp, Op, RwOp, SemaphoreOp};
 use dlock_core::queues::waiter::{Demand, HashKeys, Waiter};
 use dlock_core::slab::SlabId;
-use dlock_core::store::{Slot, Store};
+use dlock_core::store::{Lookup, Store};
 use dlock_core::time::{Instant, Now};
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::reply::ErrorCode;
@@ -193,7 +193,7 @@ impl Scene {
             let name = at.name();
             let key = Key { db: 0, name: &name };
             let mut state = State { at: *at, holders: Vec::new(), queue: Vec::new() };
-            if let Slot::Here(resource) = keys.get(key)
+            if let Lookup::Here(resource) = keys.get(key)
                 && at.0 != Kind::Semaphore
             {
                 let mode = |id| match (at.0, id) {

@@ -4,9 +4,9 @@ use super::{NOW, encoded};
 use dlock_core::bytes::Owner;
 use dlock_core::ids::{ALONE, HoldId, KeyId};
 use dlock_core::kind::Kind;
-use dlock_core::queues::waiter::Ask;
+use dlock_core::queues::waiter::WaitRequest;
 use dlock_core::record::{self, DecodeError};
-use dlock_core::state::fair::{Fair, Place};
+use dlock_core::state::fair::{Fair, QueueEntry};
 use dlock_core::state::hold::{Binding, Hold, NO_CLIENT, Notify, Unclaimed};
 use dlock_core::state::latch::Latch;
 use dlock_core::state::lock::Lock;
@@ -65,7 +65,8 @@ fn impossible_holds() {
         &|hold| hold.extras_mut().notify = Notify::Channel([].into()),
         &|hold| {
             let ms = names::BIND_MAX_MS + 1;
-            let binding = Binding { ms, client: NO_CLIENT, cut: false, orphan_until: None };
+            let binding =
+                Binding { ms, client: NO_CLIENT, is_shortened: false, orphan_until: None };
             hold.extras_mut().binding = Some(binding);
         },
         &|hold| {
@@ -107,19 +108,19 @@ fn impossible_delays() {
 
 #[test]
 fn impossible_places() {
-    let place = |owner: &[u8]| Place {
+    let place = |owner: &[u8]| QueueEntry {
         owner: Owner::from(owner),
         since: NOW,
-        ask: Ask { lease_ms: 1, ..Ask::default() },
+        ask: WaitRequest { lease_ms: 1, ..WaitRequest::default() },
     };
     let two = || {
         let mut fair = Fair::free();
-        fair.places.extend([(1, Arc::new(place(b"A"))), ((1 << 62) - 1, Arc::new(place(b"B")))]);
+        fair.entries.extend([(1, Arc::new(place(b"A"))), ((1 << 62) - 1, Arc::new(place(b"B")))]);
         fair
     };
-    let one = |change: &dyn Fn(&mut Place)| {
+    let one = |change: &dyn Fn(&mut QueueEntry)| {
         let change = move |fair: &mut Fair| {
-            fair.places.values_mut().take(1).for_each(|place| change(Arc::make_mut(place)));
+            fair.entries.values_mut().take(1).for_each(|place| change(Arc::make_mut(place)));
         };
         all_refused(two, |fair| Body::Fair(Box::new(fair)), &[&change]);
     };
@@ -137,8 +138,8 @@ fn impossible_places() {
     one(&|place| place.ask.notify = Notify::Channel([].into()));
     one(&|place| place.ask.notify = Notify::Channel(LONG.into()));
     let numbers: [&dyn Fn(&mut Fair); 2] =
-        [&|fair| fair.places.extend([(0, Arc::new(place(b"C")))]), &|fair| {
-            fair.places.extend([(1 << 62, Arc::new(place(b"C")))]);
+        [&|fair| fair.entries.extend([(0, Arc::new(place(b"C")))]), &|fair| {
+            fair.entries.extend([(1 << 62, Arc::new(place(b"C")))]);
         }];
     all_refused(two, |fair| Body::Fair(Box::new(fair)), &numbers);
 }

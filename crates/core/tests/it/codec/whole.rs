@@ -5,9 +5,9 @@ use super::{NOW, encoded, shown};
 use dlock_core::bytes::Owner;
 use dlock_core::ids::{ALONE, HoldId, KeyId};
 use dlock_core::kind::Kind;
-use dlock_core::queues::waiter::Ask;
+use dlock_core::queues::waiter::WaitRequest;
 use dlock_core::record::{self, Replayed};
-use dlock_core::state::fair::{Fair, Place};
+use dlock_core::state::fair::{Fair, QueueEntry};
 use dlock_core::state::hold::{Binding, Did, Hold, Notify, Unclaimed};
 use dlock_core::state::latch::Latch;
 use dlock_core::state::lock::Lock;
@@ -79,16 +79,16 @@ fn the_bytes_are_these() {
     let extras = tied.extras_mut();
     extras.label = (*b"x").into();
     extras.notify = Notify::Channel((*b"c").into());
-    extras.binding = Some(Binding { ms: 7, client: 0, cut: false, orphan_until: None });
+    extras.binding = Some(Binding { ms: 7, client: 0, is_shortened: false, orphan_until: None });
     let more = b"\x01\x0A\x81r1\xC1r2\x02\x01\x00\x00\x01x\x02\x01c\x01\x07\x00";
     let tied_bytes = [b"\x01\x00\x02", &held[..held.len() - 1], more].concat();
     assert_eq!(of(Body::Lock(Lock::Held(tied))), tied_bytes);
 
     let mut fair = Fair { lock: lock(), ..Fair::free() };
-    let ask = Ask { lease_ms: 9, queue_ms: Some(8), ..Ask::default() };
+    let ask = WaitRequest { lease_ms: 9, queue_ms: Some(8), ..WaitRequest::default() };
     let owner = Owner::from(&b"B"[..]);
-    let place = Place { owner, since: NOW.back(2), ask };
-    fair.places.insert(6, Arc::new(place));
+    let place = QueueEntry { owner, since: NOW.back(2), ask };
+    fair.entries.insert(6, Arc::new(place));
     let place = b"\x06\x01B\x02\x09\x01\x08\x00\x00\x00\x00";
     let fair_bytes = [b"\x01\x00\x03\x02", &held[..], b"\x00\x01", place].concat();
     assert_eq!(of(Body::Fair(Box::new(fair))), fair_bytes);
@@ -238,7 +238,7 @@ fn the_digest_sees_everything_but_times() {
     assert_eq!(lock(&|hold| hold.extras = None), same);
     assert_eq!(lock(&|hold| hold.deadline = LeaseInstant(0)), same);
     assert_eq!(lock(&|hold| hold.since = NOW), same);
-    let binding = Binding { ms: 1, client: 0, cut: false, orphan_until: None };
+    let binding = Binding { ms: 1, client: 0, is_shortened: false, orphan_until: None };
     let unclaimed = Unclaimed { client: 0, claim_ms: 1 };
     let changes: [&dyn Fn(&mut Hold); 8] = [
         &|hold| hold.owner = Owner::from(&b"B"[..]),
@@ -257,29 +257,29 @@ fn the_digest_sees_everything_but_times() {
     let fair = |change: &dyn Fn(&mut Fair)| {
         let mut fair = Fair::free();
         for (seq, owner) in [(6, b"A"), (8, b"B")] {
-            let ask = Ask { lease_ms: 9, ..Ask::default() };
-            let place = Place { owner: Owner::from(&owner[..]), since: NOW, ask };
-            fair.places.insert(seq, Arc::new(place));
+            let ask = WaitRequest { lease_ms: 9, ..WaitRequest::default() };
+            let place = QueueEntry { owner: Owner::from(&owner[..]), since: NOW, ask };
+            fair.entries.insert(seq, Arc::new(place));
         }
         change(&mut fair);
         digest(Body::Fair(Box::new(fair)))
     };
     let same = fair(&|_| ());
     let renumber = |fair: &mut Fair| {
-        fair.places = std::mem::take(&mut fair.places).into_values().zip(1..).map(swap).collect();
+        fair.entries = std::mem::take(&mut fair.entries).into_values().zip(1..).map(swap).collect();
     };
     assert_eq!(fair(&renumber), same, "what counts is the order");
     let changes: [&dyn Fn(&mut Fair); 5] = [
         &|fair| fair.lock = Lock::Held(hold(b"A", 5)),
-        &|fair| fair.places.retain(|&seq, _| seq == 6),
+        &|fair| fair.entries.retain(|&seq, _| seq == 6),
         &|fair| {
-            let last = fair.places.remove(&6).map(|place| (9, place));
-            fair.places.extend(last);
+            let last = fair.entries.remove(&6).map(|place| (9, place));
+            fair.entries.extend(last);
         },
         &|fair| {
-            fair.places.values_mut().for_each(|place| Arc::make_mut(place).ask.bind_ms = Some(1));
+            fair.entries.values_mut().for_each(|place| Arc::make_mut(place).ask.bind_ms = Some(1));
         },
-        &|fair| fair.places.values_mut().for_each(|place| Arc::make_mut(place).ask.lease_ms = 1),
+        &|fair| fair.entries.values_mut().for_each(|place| Arc::make_mut(place).ask.lease_ms = 1),
     ];
     for (at, change) in changes.into_iter().enumerate() {
         assert_ne!(fair(change), same, "the change number {at}");

@@ -11,7 +11,7 @@ use dlock_core::queues::waiter::WaiterId;
 use dlock_core::record;
 use dlock_core::regime::Gate;
 use dlock_core::state::resource::Resource;
-use dlock_core::store::{Slot, Store};
+use dlock_core::store::{Lookup, Store};
 use dlock_core::time::{LeaseInstant, Now};
 use dlock_core::turn::Turn;
 
@@ -48,7 +48,7 @@ impl World {
 
     /// Whether `key` exists.
     pub fn has_key(&mut self, key: Key<'_>) -> bool {
-        !matches!(self.keys.get(key), Slot::Missing)
+        !matches!(self.keys.get(key), Lookup::Missing)
     }
 
     /// Gives `key` a time to live.
@@ -272,7 +272,7 @@ impl World {
     pub fn restore(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
         let now = self.now();
         let lease = self.machine.lease_time(now.mono);
-        let Slot::Here(resource) = self.keys.get(from) else { panic!("nothing to dump") };
+        let Lookup::Here(resource) = self.keys.get(from) else { panic!("nothing to dump") };
         let payload = encoded(resource, now, lease);
         let [here, there] = [&mut self.keys, &mut self.replica_keys].map(|keys| {
             let lost = keys.free(to);

@@ -9,7 +9,7 @@ use dlock_core::kind::Kind;
 use dlock_core::machine::Settings;
 use dlock_core::op::{LockOp, Op, RwOp, SemaphoreOp};
 use dlock_core::regime::Gate;
-use dlock_core::store::{Slot, Store as _};
+use dlock_core::store::{Lookup, Store as _};
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{
@@ -518,7 +518,7 @@ fn a_renamed_fair_lock_leaves_very_many_places_behind_in_many_ticks() {
     let [from, to] = [b"f", b"g"].map(|name| Key { db: 0, name });
     let _ = world.rename(from, to);
     let places = |world: &mut World, key| match world.keys.get(key) {
-        Slot::Here(resource) => resource.waiters(),
+        Lookup::Here(resource) => resource.waiters(),
         _ => 0,
     };
     assert!(places(&mut world, from) < MANY as usize * 3 / 4, "told at once");
