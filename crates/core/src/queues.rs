@@ -2,7 +2,7 @@
 //!
 //! `by_key` finds the queue of a key, and `groups` knows which waiters belong to one call for several keys. `owners`
 //! knows the waiters of each owner, `holders` the holders of keys with waiters, and `backlog` the loaded entries that
-//! are not waiters yet.
+//! are not waiters yet. `walk` goes along a queue, and `wait_state` changes the state of a waiter.
 
 mod backlog;
 mod by_key;
@@ -12,22 +12,21 @@ mod holders;
 mod lengths;
 mod owners;
 mod present;
+mod wait_state;
 pub mod waiter;
+mod walk;
 
 use crate::buckets::Buckets;
 use crate::ids::{GroupId, OwnerSlot, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::{
-    Demand, Group, HashKeys, NewWaiter, Position, Queue, WaitRequest, WaitState, Waiter, WaiterId,
+    Demand, Group, HashKeys, NewWaiter, Position, Queue, WaitState, Waiter, WaiterId,
 };
 use crate::slab::{Slab, SlabId};
-use crate::state::fair::QueueEntry;
-use crate::state::hold::NO_CLIENT;
 use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::sync::Arc;
 use core::cell::Cell;
 use lengths::Lengths;
 use owners::{WaitingOwner, hash_waiter};
@@ -181,55 +180,6 @@ impl WaitQueues {
         self.waiters.is_empty()
     }
 
-    /// The waiters of a queue in order of service.
-    pub fn walk(&self, queue: QueueId) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
-        self.walk_from(self.queues.get(queue).map_or(WaiterSlot::NONE, |queue| queue.head))
-    }
-
-    /// The same with the waiters that are gone.
-    pub(crate) fn walk_all(&self, queue: QueueId) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
-        self.walk_all_from(self.queues.get(queue).map_or(WaiterSlot::NONE, |queue| queue.head))
-    }
-
-    /// Whether a queue has waiters.
-    pub fn has_waiters(&self, queue: QueueId) -> bool {
-        self.walk(queue).next().is_some()
-    }
-
-    /// Number of waiters in a queue. O(1), except while gone waiters are not removed: then it walks along the queue.
-    pub fn len_of(&self, queue: QueueId) -> usize {
-        match self.gone {
-            0 => self.queues.get(queue).map_or(0, |queue| queue.len),
-            _ => self.walk(queue).count(),
-        }
-    }
-
-    /// The waiter in `slot` and those behind it.
-    fn walk_from(&self, slot: WaiterSlot) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
-        self.walk_all_from(slot).filter(|(_, waiter)| !self.is_gone(waiter))
-    }
-
-    fn walk_all_from(&self, slot: WaiterSlot) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
-        let mut slot = slot;
-        core::iter::from_fn(move || {
-            let here = slot;
-            let waiter = self.waiters.get(here)?;
-            slot = waiter.next;
-            Some((here, waiter))
-        })
-    }
-
-    /// The waiters in front of the one in `slot`, the nearest first.
-    pub fn ahead_of(&self, slot: WaiterSlot) -> impl Iterator<Item = &Waiter> {
-        let mut at = self.waiters.get(slot).map_or(WaiterSlot::NONE, |waiter| waiter.prev);
-        let ahead = core::iter::from_fn(move || {
-            let waiter = self.waiters.get(at)?;
-            at = waiter.prev;
-            Some(waiter)
-        });
-        ahead.filter(|waiter| !self.is_gone(waiter))
-    }
-
     /// Puts a waiter into the queue of `key`; a new queue is of `kind`.
     pub fn join(&mut self, key: Key<'_>, kind: Kind, new_waiter: NewWaiter) -> WaiterSlot {
         let queue = self.queue_for(key, kind);
@@ -363,44 +313,6 @@ impl WaitQueues {
         }
     }
 
-    /// Changes the wait state of a waiter. If it had a blocked call, that call is over, and the waiter gets a new id.
-    pub fn set_wait_state(&mut self, slot: WaiterSlot, wait_state: WaitState) {
-        self.count_out(slot);
-        if let Some(waiter) = self.waiters.get_mut(slot) {
-            waiter.wait_state = wait_state;
-            if matches!(wait_state, WaitState::Disconnected { .. }) {
-                waiter.client = NO_CLIENT;
-            }
-        }
-        self.count_in(slot);
-        if self.waiters.get(slot).is_some_and(|waiter| self.is_deserted(waiter)) {
-            self.pass_first_present(slot);
-        } else {
-            self.note_present(slot);
-        }
-        self.new_id(slot);
-        self.arm(slot);
-    }
-
-    /// Gives a waiter to a later call of the same owner.
-    pub fn take_over(
-        &mut self,
-        slot: WaiterSlot,
-        client: u64,
-        wait_state: WaitState,
-        ask: WaitRequest,
-    ) {
-        self.count_out(slot);
-        if let Some(waiter) = self.waiters.get_mut(slot) {
-            waiter.client = client;
-            let (owner, since) = (waiter.owner.clone(), waiter.since);
-            waiter.entry = Arc::new(QueueEntry { owner, since, ask });
-        }
-        self.count_in(slot);
-        self.mark_unsaved(slot);
-        self.set_wait_state(slot, wait_state);
-    }
-
     /// Counts a waiter in its present state.
     fn count_in(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waiters.get(slot) else { return };
@@ -434,26 +346,6 @@ impl WaitQueues {
                     more.wide.remove(&(permits, slot));
                 }
             }
-        }
-    }
-
-    fn arm(&mut self, slot: WaiterSlot) {
-        self.timeouts.disarm(slot);
-        self.graces.disarm(slot);
-        match self.waiters.get(slot).map(|waiter| waiter.wait_state) {
-            Some(WaitState::Blocked { until: Some(until) }) => self.timeouts.arm(slot, until.0),
-            Some(WaitState::Disconnected { until }) => self.graces.arm(slot, until.0),
-            Some(
-                WaitState::Blocked { until: None } | WaitState::GroupMember | WaitState::Connected,
-            )
-            | None => {}
-        }
-    }
-
-    fn new_id(&mut self, slot: WaiterSlot) {
-        self.calls = self.calls.wrapping_add(1);
-        if let Some(waiter) = self.waiters.get_mut(slot) {
-            waiter.id = WaiterId(u64::from(self.calls) << 32 | u64::from(slot.number()));
         }
     }
 }
