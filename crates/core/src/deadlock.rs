@@ -53,8 +53,8 @@ const ROUNDS: [Round; 2] =
     [Round { back: 8, forward: 64 }, Round { back: usize::MAX, forward: usize::MAX }];
 
 impl Machine {
-    /// The text of the cycle that `owner` would close by waiting for `target`. `None` if there is none, or if the budget
-    /// ends first.
+    /// The text of the cycle that `owner` would close by waiting for `target`. `None` if there is none, or if the
+    /// budget ends first.
     pub(crate) fn cycle(
         &mut self,
         turn: &mut Turn<'_>,
@@ -161,13 +161,13 @@ impl Machine {
     /// How a call with BLOCK or QUEUE would wait.
     fn would_wait(&self, now: Now, target: Target<'_>, owner: &[u8], goes_first: bool) -> Wait<'_> {
         let slot = self.waits().waiter_at(target.key, owner);
-        let place = slot.and_then(|slot| Some((slot, self.waits().get(slot)?)));
-        let stays = place.is_some_and(|(_, place)| {
-            let stands_well = !goes_first || place.prev == WaiterSlot::NONE;
-            stands_well && place.ask.demand.keeps_position_for(target.demand)
+        let own = slot.and_then(|slot| Some((slot, self.waits().get(slot)?)));
+        let stays = own.is_some_and(|(_, own)| {
+            let stands_well = !goes_first || own.prev == WaiterSlot::NONE;
+            stands_well && own.ask.demand.keeps_position_for(target.demand)
         });
-        let is_old = place.is_some_and(|(_, place)| !search::is_out_of_this(self, place, now));
-        Wait { goes_first, place, stays, is_old }
+        let is_old = own.is_some_and(|(_, own)| !search::is_out_of_this(self, own, now));
+        Wait { goes_first, own, stays, is_old }
     }
 
     /// The result of a check. While a flush is being drained, queues list holders that hold nothing any more: then a

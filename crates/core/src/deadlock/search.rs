@@ -23,7 +23,7 @@ const LINKS_SHOWN: usize = 20;
 pub(super) struct Wait<'a> {
     pub(super) goes_first: bool,
     /// The waiter that the owner already has.
-    pub(super) place: Option<(WaiterSlot, &'a Waiter)>,
+    pub(super) own: Option<(WaiterSlot, &'a Waiter)>,
     /// The call keeps this waiter.
     pub(super) stays: bool,
     /// The owner waits there already.
@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
         target: Target<'_>,
         how: &Wait<'_>,
     ) -> Option<String> {
-        if let Some((slot, _)) = how.place {
+        if let Some((slot, _)) = how.own {
             self.note_leaving(slot);
             if how.stays {
                 self.revived = Some(slot);
@@ -109,7 +109,7 @@ impl<'a> Search<'a> {
         if how.goes_first {
             self.heads = self.machine.waits().queue_of(target.key);
         }
-        let stays = how.place.filter(|_| how.stays).map(|(_, place)| place);
+        let stays = how.own.filter(|_| how.stays).map(|(_, own)| own);
         let holders = Holders::of_key(self.machine, turn, self.caller, target, self.budget);
         if let Some(text) = self.look(turn.now, 0, target, stays, &holders) {
             return Some(text);
@@ -151,7 +151,7 @@ impl<'a> Search<'a> {
     /// The call with a waiter in `slot` will be over: all its waiters are removed.
     fn note_leaving(&mut self, slot: WaiterSlot) {
         match self.machine.waits().get(slot) {
-            Some(place) if place.is_grouped() => self.leaving_groups.insert(place.group),
+            Some(waiter) if waiter.is_grouped() => self.leaving_groups.insert(waiter.group),
             _ => self.leaving.insert(slot),
         };
     }
@@ -196,14 +196,14 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Reaches all owners for which the owner at `index` waits at `target`, from its waiter `place` there or from its
+    /// Reaches all owners for which the owner at `index` waits at `target`, from its waiter `behind` there or from its
     /// position as a new one.
     fn look(
         &mut self,
         now: Now,
         index: usize,
         target: Target<'_>,
-        place: Option<&Waiter>,
+        behind: Option<&Waiter>,
         holders: &Holders,
     ) -> Option<String> {
         if !self.budget.spend(1) {
@@ -211,7 +211,7 @@ impl<'a> Search<'a> {
         }
         // A call for several keys does not wait for a key that its owner holds. A single waiter does: the hold came by
         // RENAME, and the waiters in front are served first.
-        if holders.has_it && place.is_none_or(Waiter::is_grouped) {
+        if holders.has_it && behind.is_none_or(Waiter::is_grouped) {
             return None;
         }
         for holder in &holders.owners {
@@ -226,7 +226,7 @@ impl<'a> Search<'a> {
             }
             self.waits = true;
         }
-        for owner in self.in_front(now, index, target, place) {
+        for owner in self.in_front(now, index, target, behind) {
             if let Some(text) = self.reach(index, target.key, &owner) {
                 return Some(text);
             }
@@ -252,18 +252,18 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// The waiters in front of `place` that may lead to the caller; without `place`, those of the whole queue.
+    /// The waiters in front of `behind` that may lead to the caller; without `behind`, those of the whole queue.
     fn in_front(
         &mut self,
         now: Now,
         index: usize,
         target: Target<'_>,
-        place: Option<&Waiter>,
+        behind: Option<&Waiter>,
     ) -> Vec<Vec<u8>> {
         let (machine, waits) = (self.machine, self.machine.waits());
         let Some(queue) = waits.queue_of(target.key) else { return Vec::new() };
         let is_ahead = |waiter: &Waiter| {
-            place.is_none_or(|place| waiter.seq < place.seq)
+            behind.is_none_or(|behind| waiter.seq < behind.seq)
                 && !is_out_of_this(machine, waiter, now)
         };
         // The caller itself may be in front of the inspected waiter.
@@ -275,7 +275,7 @@ impl<'a> Search<'a> {
             let own = waits.get(slot);
             own.is_some_and(is_ahead)
                 || self.revived == Some(slot)
-                    && own.zip(place).is_none_or(|(own, place)| own.seq < place.seq)
+                    && own.zip(behind).is_none_or(|(own, behind)| own.seq < behind.seq)
         };
         if index > 0 && (own.is_some_and(is_behind) || self.heads == Some(queue)) {
             return [caller.to_vec()].into();
@@ -284,12 +284,12 @@ impl<'a> Search<'a> {
         let is_read = target.kind == Kind::Rw && target.reads();
         // Waiters in front of a reached waiter have been reached already. The caller sees the queue in its own way: it
         // may go first, or give up waiters.
-        if let Some(place) = place.filter(|_| index > 0) {
+        if let Some(behind) = behind.filter(|_| index > 0) {
             let passed = self.passed.entry((queue, is_read)).or_default();
-            if place.seq <= *passed {
+            if behind.seq <= *passed {
                 return Vec::new();
             }
-            *passed = place.seq;
+            *passed = behind.seq;
         }
         // Walk over the shorter list: the queue, or the owners that wait in several queues.
         let len = waits.queue(queue).map_or(0, |queue| queue.len);
@@ -301,10 +301,13 @@ impl<'a> Search<'a> {
             let plural = queue.filter(|waiter| waits.is_plural(waiter) && is_ahead(waiter));
             plural.map(|waiter| waiter.owner.to_vec()).collect()
         } else {
-            let place =
+            let waiter_here =
                 |owner: &&[u8]| waits.waiter_of(queue, owner).and_then(|slot| waits.get(slot));
             let plural = waits.plural_owners();
-            plural.filter(|owner| place(owner).is_some_and(is_ahead)).map(<[u8]>::to_vec).collect()
+            plural
+                .filter(|owner| waiter_here(owner).is_some_and(is_ahead))
+                .map(<[u8]>::to_vec)
+                .collect()
         };
         if is_read {
             // A writer in front waits for the readers; a reader does not wait for them itself. One writer represents

@@ -89,8 +89,8 @@ impl Waiting {
             let head = waits.queue(queue).map(|queue| queue.head)?;
             self.add_from(waits, head, budget)?;
         }
-        for (_, place) in waits.waiters_of_owner(owner) {
-            self.add_from(waits, place.next, budget)?;
+        for (_, waiter) in waits.waiters_of_owner(owner) {
+            self.add_from(waits, waiter.next, budget)?;
         }
         Some(())
     }

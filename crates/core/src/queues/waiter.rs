@@ -252,8 +252,8 @@ pub struct Queue {
     /// Its key is gone, and its waiters end with it: see
     /// [`WaitQueues::drop_queue`](crate::queues::WaitQueues::drop_queue).
     pub is_dropped: bool,
-    /// The first waiter that is not deserted; [`WaiterSlot::NONE`] if there is none. It saves each grant a walk over a long deserted
-    /// front.
+    /// The first waiter that is not deserted; [`WaiterSlot::NONE`] if there is none. It saves each grant a walk over a
+    /// long deserted front.
     pub(crate) first_present: WaiterSlot,
     /// No other queue ever had this number.
     pub serial: u64,
@@ -278,8 +278,8 @@ pub(crate) struct More {
     /// Waiters that came, left or changed since the value was updated, by sequence number and slot; only for durable
     /// queues.
     pub(crate) unsaved: Vec<(u64, WaiterSlot)>,
-    /// The first waiter not copied to the value since it began to mirror this queue; [`WaiterSlot::NONE`] if all are. Only for
-    /// durable queues.
+    /// The first waiter not copied to the value since it began to mirror this queue; [`WaiterSlot::NONE`] if all are.
+    /// Only for durable queues.
     pub(crate) untold: WaiterSlot,
     /// Number of waiters that would create the semaphore.
     pub(crate) makers: u32,
