@@ -57,12 +57,12 @@ pub fn read(
         | Read::Latch(LatchRead::Waiters(call)) => {
             let most = call.count.and_then(|count| usize::try_from(count).ok());
             let most = most.unwrap_or(usize::MAX);
-            machine.waiters(store, now, (kind, of(call.key)), most).map(View::Waiters)
+            machine.waiters(store, now, kind, of(call.key), most).map(View::Waiters)
         }
         Read::Lock(_, LockRead::Position(call))
         | Read::Rw(RwRead::Position(call))
         | Read::Sem(SemRead::Position(call)) => {
-            let position = machine.position(store, now, (kind, of(call.key)), call.owner);
+            let position = machine.position(store, now, kind, of(call.key), call.owner);
             position.map(|position| View::Position(position.map(|position| position as u64)))
         }
         Read::Sem(SemRead::Permits(call)) => {

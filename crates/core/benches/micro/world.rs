@@ -6,7 +6,7 @@ use dlock_core::machine::{Machine, Settings};
 use dlock_core::queues::waiter::{HashKeys, WaiterId};
 use dlock_core::regime::Gate;
 use dlock_core::state::resource::Resource;
-use dlock_core::store::{Reach, Slot, Store};
+use dlock_core::store::{Lookup, Reach, Store};
 use dlock_core::time::{Instant, Now};
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
@@ -55,8 +55,8 @@ impl Store for Keys {
         true
     }
 
-    fn get(&mut self, key: Key<'_>) -> Slot<'_> {
-        self.0.get_mut(key.name).map_or(Slot::Missing, Slot::Here)
+    fn get(&mut self, key: Key<'_>) -> Lookup<'_> {
+        self.0.get_mut(key.name).map_or(Lookup::Missing, Lookup::Here)
     }
 
     fn put(&mut self, key: Key<'_>, resource: Resource) {

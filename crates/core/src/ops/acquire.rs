@@ -1,6 +1,7 @@
 //! ACQUIRE of every family.
 
 use crate::answers::{in_quarantine, too_wide};
+use crate::deadlock::Target;
 use crate::effects::{Event, Outcome};
 use crate::hand_off::Verdict;
 use crate::holder::own_hold;
@@ -10,7 +11,7 @@ use crate::ops::call::{refused_in_script, wait_state_of};
 use crate::queues::waiter::{Demand, Position, WaitState};
 use crate::requests::{Asks, Call};
 use crate::state::resource::{Body, Resource};
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::terms::Terms;
 use crate::turn::{Step, Turn};
 use dlock_wire::permit::PermitId;
@@ -82,11 +83,11 @@ impl Machine {
         {
             self.end_due_leases(turn, core::iter::once(key));
             if self.has_backlog(key.1)
-                && let Slot::Here(resource) = turn.keys.get(key.1)
+                && let Lookup::Here(resource) = turn.keys.get(key.1)
             {
                 self.adopt_owner(resource, call.owner);
             }
-            if let Some(cycle) = self.cycle(turn, key, (call.owner, demand)) {
+            if let Some(cycle) = self.cycle(turn, Target { kind, key: key.1, demand }, call.owner) {
                 self.counters.deadlocks_refused += 1;
                 turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, cycle));
                 return;

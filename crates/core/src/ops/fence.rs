@@ -25,7 +25,7 @@ impl Machine {
             let ceiling = machine.token_ceiling(step.now.wall_us);
             if token > ceiling {
                 let text =
-                    format!("token {token} is too far ahead: at most {ceiling} is taken step.now");
+                    format!("token {token} is too far ahead: at most {ceiling} is taken now");
                 return Outcome::fault(ErrorCode::Err, text);
             }
             let raised = resource.change_hold(id, |hold| {

@@ -6,9 +6,9 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::wait_state_of;
 use crate::ops::wait::nameless;
-use crate::queues::waiter::{Ask, Demand};
+use crate::queues::waiter::{Demand, WaitRequest};
 use crate::state::resource::{Body, Resource};
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::turn::{Step, Turn};
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Await, CountDown, LatchInit};
@@ -104,8 +104,8 @@ impl Machine {
         };
         // Its end may have passed unnoticed while writes are refused. A client that asks then gets no second message:
         // in the view the latch has ended already.
-        debug_assert!(matches!(turn.keys.get(key), Slot::Here(_)));
-        let ask = Ask { demand: Demand::Open, ..Ask::default() };
+        debug_assert!(matches!(turn.keys.get(key), Lookup::Here(_)));
+        let ask = WaitRequest { demand: Demand::Open, ..WaitRequest::default() };
         let waiter = nameless(turn.caller.client, wait_state, turn.now.mono, ask);
         turn.fx.reply = self.park_nameless(Kind::Latch, key, waiter, turn.fx).err();
     }

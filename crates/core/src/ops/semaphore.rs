@@ -3,11 +3,12 @@
 use crate::answers::{in_quarantine, too_wide, wrong_type};
 use crate::effects::{Event, Outcome};
 use crate::hand_off::Verdict;
+use crate::ids::{QueueId, WaiterSlot};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::wait_state_of;
 use crate::ops::wait::nameless;
-use crate::queues::waiter::{Ask, Demand};
+use crate::queues::waiter::{Demand, WaitRequest};
 use crate::requests::{Asks, Call, resized};
 use crate::spent::Use;
 use crate::state::resource::{Body, Resource};
@@ -106,7 +107,8 @@ impl Machine {
         let Some(wait_state) = wait_state_of(step.now, step.caller, call.block_ms, None) else {
             return Some(self.refuse(step, resource, &[], demand));
         };
-        let ask = Ask { demand, request: call.reqid.map(Into::into), ..Ask::default() };
+        let ask =
+            WaitRequest { demand, request: call.reqid.map(Into::into), ..WaitRequest::default() };
         let waiter = nameless(step.caller.client, wait_state, step.now.mono, ask);
         self.park_nameless(Kind::Semaphore, step.key, waiter, step.fx).err()
     }
@@ -206,10 +208,10 @@ impl Machine {
     }
 
     /// Answers `LIMIT` to waiters that ask for more than there are: to some now, and to the others in the tick.
-    pub(crate) fn refuse_wide(&mut self, step: &mut Step<'_>, queue: u32, capacity: u32) {
+    pub(crate) fn refuse_wide(&mut self, step: &mut Step<'_>, queue: QueueId, capacity: u32) {
         let found = self.waits.queue(queue);
         let found = found.into_iter().flat_map(|queue| queue.wider_than(capacity));
-        let mut wide: Vec<(u32, u32)> = found.take(self.wide_at_once).collect();
+        let mut wide: Vec<(u32, WaiterSlot)> = found.take(self.wide_at_once).collect();
         wide.sort_by_key(|&(_, slot)| self.waits.get(slot).map(|waiter| waiter.seq));
         if wide.len() == self.wide_at_once {
             self.waits.mark_dirty(queue);

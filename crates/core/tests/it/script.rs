@@ -27,9 +27,11 @@ mod view;
 
 use crate::support::{MS, Saved, Seen, World};
 use dlock_core::effects::Outcome;
+use dlock_core::ids::QueueId;
 use dlock_core::key::Key;
 use dlock_core::machine::Settings;
 use dlock_core::regime::Gate;
+use dlock_core::slab::SlabId;
 use dlock_core::turn::Caller;
 use dlock_testing::table::{self, Call};
 use dlock_wire::message::Message;
@@ -210,7 +212,7 @@ impl Table {
             ["flushdb", db] => world.flush(Some(number(db))),
             ["flushall"] => world.flush(None),
             ["slot-lost", k] => world.step(|machine, turn| {
-                let queues = 0..machine.waits().queue_bound();
+                let queues = QueueId::FIRST..machine.waits().queue_bound();
                 machine.slot_lost(queues, |name| name == k.as_bytes(), turn.fx);
             }),
             ["failover"] => world.fail_over(),

@@ -2,11 +2,13 @@
 
 use crate::support::{Keys, WALL_US};
 use dlock_core::effects::{Effects, Outcome};
+use dlock_core::ids::ALONE;
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::machine::{Machine, Settings};
-use dlock_core::queues::waiter::{Demand, HashKeys};
-use dlock_core::store::{Slot, Store};
+use dlock_core::queues::waiter::{Demand, HashKeys, Waiter};
+use dlock_core::slab::SlabId;
+use dlock_core::store::{Lookup, Store};
 use dlock_core::time::{Instant, Now};
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::reply::ErrorCode;
@@ -198,11 +200,11 @@ impl Scene {
             let name = at.name();
             let key = Key { db: 0, name: &name };
             let mut state = State { at: *at, holders: Vec::new(), queue: Vec::new() };
-            if let Slot::Here(resource) = keys.get(key)
+            if let Lookup::Here(resource) = keys.get(key)
                 && at.0 != Kind::Semaphore
             {
                 let mode = |id| match (at.0, id) {
-                    (Kind::Rw, 0) => Some(Mode::Write),
+                    (Kind::Rw, ALONE) => Some(Mode::Write),
                     (Kind::Rw, _) => Some(Mode::Read),
                     _ => None,
                 };
@@ -210,15 +212,19 @@ impl Scene {
                 state.holders = holds.map(|(id, hold)| (number(&hold.owner), mode(id))).collect();
             }
             if let Some(queue) = machine.waits().queue_of(key) {
-                let place = |(_, waiter): (u32, &dlock_core::queues::waiter::Waiter)| Place {
+                let waiters = machine.waits().walk(queue).map(|(_, waiter)| waiter);
+                let place = |waiter: &Waiter| Place {
                     owner: number(&waiter.owner),
                     mode: match waiter.ask.demand {
                         Demand::Rw(mode) => Some(mode),
                         _ => None,
                     },
-                    call: machine.waits().group(waiter.group).map(|g| (waiter.group, g.takes_any)),
+                    call: machine
+                        .waits()
+                        .group(waiter.group)
+                        .map(|group| (waiter.group.number(), group.takes_any)),
                 };
-                state.queue = machine.waits().walk(queue).map(place).collect();
+                state.queue = waiters.map(place).collect();
             }
             state
         };

@@ -91,7 +91,7 @@ impl Table {
             | Read::Sem(SemRead::Waiters(ListWaiters { key, count }))
             | Read::Latch(LatchRead::Waiters(ListWaiters { key, count })) => {
                 let most = count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(9));
-                let rows = machine.waiters(keys, now, (kind, caller.key(key)), most);
+                let rows = machine.waiters(keys, now, kind, caller.key(key), most);
                 let Ok(rows) = rows else { return "WRONGTYPE".to_owned() };
                 let rows: Vec<String> = rows
                     .iter()
@@ -109,7 +109,7 @@ impl Table {
             Read::Lock(_, LockRead::Position(call))
             | Read::Rw(RwRead::Position(call))
             | Read::Sem(SemRead::Position(call)) => {
-                match machine.position(keys, now, (kind, caller.key(call.key)), call.owner) {
+                match machine.position(keys, now, kind, caller.key(call.key), call.owner) {
                     Err(_) => "WRONGTYPE".to_owned(),
                     Ok(None) => "null".to_owned(),
                     Ok(Some(position)) => position.to_string(),

@@ -4,7 +4,7 @@ mod keys;
 mod server;
 
 use dlock_core::events::tick::Progress;
-use dlock_core::key::Key;
+use dlock_core::key::{Key, Swap};
 use dlock_core::regime::Gate;
 use dlock_core::turn::{Caller, Turn};
 use keys::slot_of;
@@ -85,7 +85,7 @@ pub struct World {
     fx: Effects,
     permits: u128,
     /// SWAPDB calls of which the machine of the replica has not learnt yet.
-    unheard_swaps: Vec<(u32, u32)>,
+    unheard_swaps: Vec<Swap>,
     /// Removed keys of which the machines have not learnt, with what was lost on each server.
     unheard_removals: Vec<(u32, Vec<u8>, [Option<dlock_core::events::keyspace::Lost>; 2])>,
     /// Calls that are blocked now, with their connections.
