@@ -1,9 +1,11 @@
 //! Checks the slots of waiting keys. In a cluster, a slot can move to another node without an event for keys that
 //! have waiters but no value. So all waiting keys are checked once a second, a few queues per turn of the loop.
 
+use dlock_core::ids::QueueId;
 use dlock_core::key::Key;
 use dlock_core::regime::Gate;
-use dlock_core::store::Slot;
+use dlock_core::slab::SlabId;
+use dlock_core::store::Lookup;
 use dlock_core::time::{Instant, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -23,7 +25,7 @@ const QUEUES_PER_TURN: u32 = 1_000;
 pub struct Round {
     /// When to continue, or when the next round begins.
     due: Instant,
-    /// The first queue that this round has not checked.
+    /// Number of the first queue that this round has not checked.
     next_queue: u32,
     /// Slots that this round has asked about.
     asked: BTreeSet<u16>,
@@ -54,7 +56,7 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
             // A key that exists while this node does not own its slot is being imported, with its queue if it is a
             // fair lock.
             let mut is_missing = |name: &[u8]| {
-                matches!(turn.keys.get(Key { db: 0, name }), Slot::Missing | Slot::Elsewhere)
+                matches!(turn.keys.get(Key { db: 0, name }), Lookup::Missing | Lookup::Elsewhere)
             };
             let lost = |name: &[u8]| lost.contains(&slot(name)) && is_missing(name);
             shell.machine.slot_lost(queues, lost, turn.fx);
@@ -73,23 +75,24 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
 fn look_at_next(
     shell: &mut Shell,
     now: Now,
-) -> (Range<u32>, BTreeMap<u16, Vec<u8>>, BTreeSet<u16>) {
+) -> (Range<QueueId>, BTreeMap<u16, Vec<u8>>, BTreeSet<u16>) {
     let waits = shell.machine.waits();
     let Round { next_queue, mut asked, lost, .. } = std::mem::take(&mut shell.slot_round);
-    let end = next_queue.saturating_add(QUEUES_PER_TURN).min(waits.queue_bound());
+    let start = QueueId::new(next_queue);
+    let end = QueueId::new(next_queue.saturating_add(QUEUES_PER_TURN)).min(waits.queue_bound());
     let mut names = BTreeMap::new();
-    for queue in (next_queue..end).filter_map(|id| waits.queue(id)) {
+    for queue in start.up_to(end).filter_map(|id| waits.queue(id)) {
         let slot = slot(&queue.name);
         if asked.insert(slot) {
             names.insert(slot, queue.name.to_vec());
         }
     }
     shell.slot_round = if end < waits.queue_bound() {
-        Round { due: now.mono, next_queue: end, asked, lost: BTreeSet::new() }
+        Round { due: now.mono, next_queue: end.number(), asked, lost: BTreeSet::new() }
     } else {
         Round { due: now.mono + PERIOD_MS, ..Round::default() }
     };
-    (next_queue..end, names, lost)
+    (start..end, names, lost)
 }
 
 /// Error for a call with several keys that this cluster node cannot serve; `keys` are the arguments from index

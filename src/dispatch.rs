@@ -3,12 +3,11 @@
 
 use dlock_core::effects::Effects;
 use dlock_core::key::Key;
-use dlock_core::op::{LatchOp, Op};
 use dlock_core::regime::{Gate, Role};
 use dlock_core::state::hold::NO_CLIENT;
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
-use dlock_wire::request::{self, Channel, MAcquire, MRelease, MRenew, Request};
+use dlock_wire::request::{self, Apply, Channel, LatchOp, Op, Read, Request, SemOp};
 use dlock_wire::table::CommandId;
 
 use crate::ffi::{self, Args, Ctx, Level, Mode, log};
@@ -33,12 +32,9 @@ fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
         Ok(request) => request,
         Err(error) => return ctx.reply_error(&format!("ERR {error}")),
     };
-    let (first, keys) = match request {
-        Request::Unblock { .. } => (0, &[][..]),
-        Request::MAcquire(MAcquire { keys, .. })
-        | Request::AnyAcquire(MAcquire { keys, .. })
-        | Request::MRelease(MRelease { keys, .. })
-        | Request::MRenew(MRenew { keys, .. }) => (1, keys),
+    let (first, keys) = match &request {
+        Request::Op(Op::Unblock(_)) => (0, &[][..]),
+        Request::Op(Op::Multi(op)) => (1, op.keys()),
         _ => (0, slices.get(..1).unwrap_or_default()),
     };
     if keys.len() > 1
@@ -48,31 +44,29 @@ fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
     }
     let named = Named::new(ctx.db(), *args, first, keys);
     let named = (named, Scope::of_command(shell::is_cluster(), keys));
-    if let Request::Apply { key, payload } = request {
-        return apply(ctx, named, key, payload);
-    }
-    let permit = match permit_for(&request) {
-        Ok(permit) => permit,
-        Err(error) => return ctx.reply_error(&format!("ERR {error}")),
-    };
-    match Op::of(id, &request, permit) {
-        None => read(ctx, named, id, &request),
-        Some(op @ Op::Latch(LatchOp::Await { .. })) => wait(ctx, named, op),
-        Some(op) => write(ctx, named, request.notify(), op),
+    match &request {
+        Request::Op(op @ Op::Latch(LatchOp::Await(_))) => wait(ctx, named, op),
+        Request::Op(op) => write(ctx, named, op),
+        Request::Read(call) => read(ctx, named, call),
+        Request::Apply(call) => apply(ctx, named, *call),
     }
 }
 
-/// A fresh id for the permits of DSEM.ACQUIRE; no other request needs one.
-fn permit_for(request: &Request<'_>) -> Result<PermitId, String> {
-    if let Request::SemAcquire(_) = request { permit_id::next() } else { Ok(PermitId::default()) }
+/// A new id for the permits of DSEM.ACQUIRE; no other operation needs one.
+fn permit_for(op: &Op<'_>) -> Result<PermitId, String> {
+    if let Op::Sem(SemOp::Acquire(_)) = op { permit_id::next() } else { Ok(PermitId::default()) }
 }
 
 /// The keys that the running command names, and the keys that it may access.
 type Reached<'a> = (Named<'a>, Scope);
 
-fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, notify: Option<Channel<'_>>, op: Op<'_>) {
+fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, op: &Op<'_>) {
+    let permit = match permit_for(op) {
+        Ok(permit) => permit,
+        Err(error) => return ctx.reply_error(&format!("ERR {error}")),
+    };
     let caller = caller(ctx);
-    if let Some(channel) = notify
+    if let Some(channel) = op.notify()
         && caller.has_user
         && !ctx.may_publish(channel.name())
     {
@@ -87,7 +81,7 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, notify: Option<Channel<'_>>,
     }
     // The server has accepted this write, so it accepts the module's writes. Two exceptions: UNBLOCK is not a write
     // and always runs, and the server does not check calls of other modules.
-    let is_unblock = matches!(op, Op::Unblock { .. });
+    let is_unblock = matches!(op, Op::Unblock(_));
     if is_unblock {
         hear(ctx);
     }
@@ -106,7 +100,7 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, notify: Option<Channel<'_>>,
             shell.machine.set_gate(gate);
             let keys = &mut Keys::new(ctx, Mode::Write, scope, named);
             let turn = &mut Turn { keys, now: shell::now(), caller: caller.as_core(), fx };
-            shell.machine.execute(turn, op);
+            shell.machine.execute(turn, op, permit);
             true
         });
         match asked {
@@ -118,14 +112,14 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, notify: Option<Channel<'_>>,
 }
 
 /// AWAIT changes nothing, so it works wherever reading commands do, but it may block.
-fn wait(ctx: Ctx<'_>, reached: Reached<'_>, op: Op<'_>) {
+fn wait(ctx: Ctx<'_>, reached: Reached<'_>, op: &Op<'_>) {
     catch_up(ctx, reached);
     let (named, scope) = reached;
     shell::with_effects(|fx| {
         let asked = shell::with(|shell| {
             let keys = &mut Keys::new(ctx, Mode::Read, scope, named);
             let turn = &mut Turn { keys, now: shell::now(), caller: caller(ctx).as_core(), fx };
-            shell.machine.execute(turn, op);
+            shell.machine.execute(turn, op, PermitId::default());
         });
         match asked {
             Some(()) => conclude(ctx, named, fx),
@@ -145,14 +139,14 @@ fn conclude(ctx: Ctx<'_>, named: Named<'_>, effects: &mut Effects) {
     }
 }
 
-fn read(ctx: Ctx<'_>, reached: Reached<'_>, id: CommandId, request: &Request<'_>) {
+fn read(ctx: Ctx<'_>, reached: Reached<'_>, call: &Read<'_>) {
     catch_up(ctx, reached);
     let (named, scope) = reached;
     let view = shell::with(|shell| {
         let mut keys = Keys::new(ctx, Mode::Read, scope, named);
-        reply::read(&shell.machine, &mut keys, shell::now(), ctx.db(), id, request)
+        reply::read(&shell.machine, &mut keys, shell::now(), ctx.db(), call)
     });
-    match view.flatten() {
+    match view {
         Some(Ok(view)) => reply::show(ctx, &view),
         Some(Err(_)) => ctx.reply_wrong_type(),
         None => ctx.reply_error(BUSY),
@@ -244,13 +238,14 @@ fn caller(ctx: Ctx<'_>) -> Calling {
 }
 
 /// `DLOCK.APPLY`: a record of the primary, or of the server's own AOF.
-fn apply(ctx: Ctx<'_>, (named, scope): Reached<'_>, key: &[u8], payload: &[u8]) {
+fn apply(ctx: Ctx<'_>, (named, scope): Reached<'_>, call: Apply<'_>) {
+    let payload = call.payload;
     let flags = ctx.flags();
     // During async loading the server also serves clients, and clients must not call this.
     if !(flags.replicated() || flags.loading()) {
         return ctx.reply_error("ERR DLOCK.APPLY is for replication and the append-only file");
     }
-    let key = Key { db: ctx.db(), name: key };
+    let key = Key { db: ctx.db(), name: call.key };
     let replayed = shell::with(|shell| {
         let mut keys = Keys::new(ctx, Mode::Write, scope, named);
         shell.machine.replay(&mut keys, shell::now(), key, payload)

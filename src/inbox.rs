@@ -7,6 +7,7 @@
 //! that slot's dictionary.
 
 use dlock_core::events::keyspace::Lost;
+use dlock_core::key::Swap;
 use dlock_core::queues::waiter::WaiterId;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -90,7 +91,7 @@ pub enum Notice {
     /// SWAPDB.
     Swapped {
         /// The two databases.
-        databases: (u32, u32),
+        databases: Swap,
         /// Number of records replayed by then: [`replays`].
         replays: u64,
     },
@@ -194,7 +195,7 @@ pub fn push(notice: Notice) {
     let first = INBOX.try_with(|inbox| {
         let first = inbox.is_empty();
         match notice {
-            Notice::Swapped { databases: (a, b), .. } => push_swap(inbox, a, b, notice),
+            Notice::Swapped { databases, .. } => push_swap(inbox, databases, notice),
             notice => inbox.push_back(notice),
         }
         NEWS.store(true, Relaxed);
@@ -229,27 +230,19 @@ pub fn bring(value: Box<Value>) -> Option<Box<Value>> {
 }
 
 /// SWAPDB: notices about a value follow the value to its new database, and are processed after the swap.
-fn push_swap(inbox: &mut VecDeque<Notice>, a: u32, b: u32, swapped: Notice) {
+fn push_swap(inbox: &mut VecDeque<Notice>, databases: Swap, swapped: Notice) {
     let (mut placed, others): (VecDeque<_>, _) =
         std::mem::take(inbox).into_iter().partition(|notice| {
             matches!(notice, Notice::Moved { .. } | Notice::Loaded { aside: false, .. })
         });
     for notice in &mut placed {
         if let Notice::Loaded { db, .. } = notice {
-            *db = match *db {
-                db if db == a => b,
-                db if db == b => a,
-                db => db,
-            };
+            *db = databases.target_of(*db);
         }
     }
     LOADED.try_with(|loaded| {
         for (db, _) in loaded {
-            *db = match *db {
-                db if db == a => b,
-                db if db == b => a,
-                db => db,
-            };
+            *db = databases.target_of(*db);
         }
     });
     *inbox = others;

@@ -3,7 +3,7 @@
 use dlock_core::events::keyspace::Lost;
 use dlock_core::key::Key;
 use dlock_core::state::resource::Resource;
-use dlock_core::store::{Reach, Slot, Store};
+use dlock_core::store::{Lookup, Reach, Store};
 
 use crate::ffi::{
     Args, Content, Ctx, KeyHandle, Level, Mode, Name, OwnedName, Value, Verdict, log,
@@ -219,23 +219,23 @@ impl Store for Keys<'_> {
         self.scope.reaches(key.name)
     }
 
-    fn get(&mut self, key: Key<'_>) -> Slot<'_> {
+    fn get(&mut self, key: Key<'_>) -> Lookup<'_> {
         if !self.may_touch(key) {
-            return Slot::OutOfReach;
+            return Lookup::OutOfReach;
         }
         if shell::is_cluster()
             && matches!(self.open(key).map(KeyHandle::content), None | Some(Content::Missing))
             && self.may_be_elsewhere(key)
         {
-            return Slot::Elsewhere;
+            return Lookup::Elsewhere;
         }
         match self.open(key).map(KeyHandle::content) {
-            None | Some(Content::Missing) => Slot::Missing,
+            None | Some(Content::Missing) => Lookup::Missing,
             // A mismatch would be damage: no value is stored under the type of another family.
             Some(Content::Here(index, resource)) if index == resource.kind() as usize => {
-                Slot::Here(resource)
+                Lookup::Here(resource)
             }
-            Some(Content::WrongType | Content::Here(..)) => Slot::WrongType,
+            Some(Content::WrongType | Content::Here(..)) => Lookup::WrongType,
         }
     }
 

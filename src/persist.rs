@@ -191,7 +191,7 @@ pub fn is_large(value: &Value) -> bool {
 fn parts(value: &Value) -> usize {
     match &value.body {
         Body::Lock(_) => 0,
-        Body::Fair(fair) => fair.places.len(),
+        Body::Fair(fair) => fair.entries.len(),
         Body::Rw(rw) => rw.readers.len(),
         Body::Semaphore(semaphore) => semaphore.permits.len(),
         Body::Latch(latch) => latch.requests.len(),

@@ -4,13 +4,11 @@ use dlock_core::effects::{Fault, Outcome};
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::machine::Machine;
-use dlock_core::op::family_of;
 use dlock_core::store::Store;
 use dlock_core::time::Now;
 use dlock_core::turn::WrongType;
 use dlock_wire::reply::{ErrorCode, Info, PermitInfo, Shape, Sink, WaiterInfo, quote};
-use dlock_wire::request::Request;
-use dlock_wire::table::CommandId;
+use dlock_wire::request::{Check, LatchRead, LockRead, Read, RwRead, SemRead};
 
 use crate::ffi::Ctx;
 
@@ -30,39 +28,47 @@ pub enum View {
     Position(Option<u64>),
 }
 
-/// Executes a reading request in database `db`. `None` for other requests.
+/// Executes a reading request in database `db`.
 pub fn read(
     machine: &Machine,
     store: &mut dyn Store,
     now: Now,
     db: u32,
-    id: CommandId,
-    request: &Request<'_>,
-) -> Option<Result<View, WrongType>> {
-    let kind = family_of(id)?;
-    Some(match *request {
-        Request::Info { key: name } => {
-            machine.info(store, now, kind, Key { db, name }).map(View::Info)
+    read: &Read<'_>,
+) -> Result<View, WrongType> {
+    let kind = Kind::from(read);
+    let of = |name| Key { db, name };
+    match *read {
+        Read::Lock(_, LockRead::Info(call))
+        | Read::Rw(RwRead::Info(call))
+        | Read::Sem(SemRead::Info(call))
+        | Read::Latch(LatchRead::Info(call)) => {
+            machine.info(store, now, kind, of(call.key)).map(View::Info)
         }
-        Request::Check { key: name, token } => {
-            machine.is_current(store, now, kind, Key { db, name }, token).map(|is_current| {
-                if is_current { View::Current } else { View::Stale(stale(kind, name, token)) }
+        Read::Lock(_, LockRead::Check(Check { key, token }))
+        | Read::Rw(RwRead::Check(Check { key, token })) => {
+            machine.is_current(store, now, kind, of(key), token).map(|is_current| {
+                if is_current { View::Current } else { View::Stale(stale(kind, key, token)) }
             })
         }
-        Request::Waiters { key: name, count } => {
-            let most =
-                count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
-            machine.waiters(store, now, (kind, Key { db, name }), most).map(View::Waiters)
+        Read::Lock(_, LockRead::Waiters(call))
+        | Read::Rw(RwRead::Waiters(call))
+        | Read::Sem(SemRead::Waiters(call))
+        | Read::Latch(LatchRead::Waiters(call)) => {
+            let most = call.count.and_then(|count| usize::try_from(count).ok());
+            let most = most.unwrap_or(usize::MAX);
+            machine.waiters(store, now, kind, of(call.key), most).map(View::Waiters)
         }
-        Request::Position { key: name, owner } => {
-            let position = machine.position(store, now, (kind, Key { db, name }), owner);
+        Read::Lock(_, LockRead::Position(call))
+        | Read::Rw(RwRead::Position(call))
+        | Read::Sem(SemRead::Position(call)) => {
+            let position = machine.position(store, now, kind, of(call.key), call.owner);
             position.map(|position| View::Position(position.map(|position| position as u64)))
         }
-        Request::Permits { key: name } => {
-            machine.permits(store, now, Key { db, name }).map(View::Permits)
+        Read::Sem(SemRead::Permits(call)) => {
+            machine.permits(store, now, of(call.key)).map(View::Permits)
         }
-        _ => return None,
-    })
+    }
 }
 
 fn stale(kind: Kind, key: &[u8], token: u64) -> String {

@@ -76,12 +76,12 @@ pub(super) fn create() -> Result<(), String> {
     let added = unsafe {
         api!(RedisModule_EventLoopAdd(
             descriptor,
-            super::load::int(raw::REDISMODULE_EVENTLOOP_READABLE),
+            super::codes::int(raw::REDISMODULE_EVENTLOOP_READABLE),
             Some(ringing),
             ptr::null_mut(),
         ))
     };
-    if !super::load::ok(added) {
+    if !super::codes::ok(added) {
         // SAFETY: opened above and not shared.
         unsafe { libc::close(descriptor) };
         return Err("the event loop refuses the alarm".to_owned());

@@ -9,8 +9,8 @@ use redis_module::raw;
 use crate::numbers::NumberMap;
 use crate::parking::Delivery;
 
+use super::codes::OK;
 use super::ctx::Ctx;
-use super::load::OK;
 use super::main_thread::MainCell;
 use super::{guard, host};
 

@@ -8,9 +8,9 @@ use redis_module::raw;
 
 use super::args::Args;
 use super::ask::probe_arrives;
+use super::codes::{OK, int, ok};
 use super::ctx::{Ctx, Level, log};
 use super::guard;
-use super::load::{OK, int, ok};
 
 type Entry = unsafe extern "C" fn(
     *mut raw::RedisModuleCtx,

@@ -7,9 +7,9 @@ use redis_module::raw;
 use crate::config::{Kind, SETTINGS, Setting};
 
 use super::args::Args;
+use super::codes::{OK, int, ok};
 use super::ctx::Ctx;
 use super::guard;
-use super::load::{OK, int, ok};
 
 /// Registers all settings. An argument of `loadmodule` replaces the default, so that the configuration file overrides
 /// it and CONFIG REWRITE writes no line for it.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use dlock_wire::reply::Sink;
 use redis_module::raw;
 
+use super::codes::{int, ok};
 use super::guard::replied;
-use super::load::{int, ok};
 use super::name::{Name, OwnedName};
 
 /// The command that replicas and the AOF replay.

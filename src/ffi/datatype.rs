@@ -7,10 +7,10 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use super::codes::{ERR, OK};
 use super::ctx::{Ctx, server_flags};
 use super::guard;
 use super::key::Stored;
-use super::load::{ERR, OK};
 use super::name::Name;
 
 /// Names of the key types in RDB files, nine characters each, in the order of `Kind`. Append only.

@@ -3,13 +3,14 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use dlock_core::key::Swap;
 use redis_module::raw;
 
 use crate::inbox::{self, Load, Notice};
 
+use super::codes::{OK, ok};
 use super::ctx::Ctx;
 use super::guard;
-use super::load::{OK, ok};
 use super::name::Name;
 
 /// The events subscribed to. Their numbers are the same in Redis and Valkey (those above 17 are not).
@@ -124,8 +125,9 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
         (raw::REDISMODULE_EVENT_SWAPDB, _) => {
             // SAFETY: by the contract, the two numbers.
             let swap = unsafe { data.cast::<raw::RedisModuleSwapDbInfo>().as_ref() }?;
-            let databases =
-                (u32::try_from(swap.dbnum_first).ok()?, u32::try_from(swap.dbnum_second).ok()?);
+            let a = u32::try_from(swap.dbnum_first).ok()?;
+            let b = u32::try_from(swap.dbnum_second).ok()?;
+            let databases = Swap { a, b };
             Some(Notice::Swapped { databases, replays: inbox::replays() })
         }
         (raw::REDISMODULE_EVENT_LOADING, step) => {

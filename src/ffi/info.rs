@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_int};
 
 use redis_module::raw;
 
+use super::codes::ok;
 use super::guard;
-use super::load::ok;
 
 /// Writes sections and fields. Fields of a section that was not requested are discarded.
 pub struct InfoWriter {

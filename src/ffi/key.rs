@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use redis_module::raw;
 
+use super::codes::{int, ok};
 use super::ctx::Ctx;
 use super::datatype::{self, TypeIndex};
-use super::load::{int, ok};
 use super::name::Name;
 use super::{Value, main_thread};
 

@@ -5,29 +5,13 @@ use std::ffi::{CStr, c_int};
 use redis_module::raw;
 
 use super::args::Args;
+use super::codes::{ERR, OK, int, ok};
 use super::ctx::{Ctx, Level, log};
 use super::host::Host;
 use super::{alarm, command, config, ctx, datatype, events, guard, host, info, main_thread};
 
-/// The server's code for success.
-pub(super) const OK: c_int = 0;
-/// The server's code for failure.
-pub(super) const ERR: c_int = 1;
-
 const NAME: &CStr = c"dlock";
 const MODULE_VERSION: c_int = 1;
-
-/// True if a call into the server succeeded.
-#[inline]
-pub(super) const fn ok(answer: c_int) -> bool {
-    answer == OK
-}
-
-/// A constant of the server's header, in the type of its functions.
-#[inline]
-pub(super) const fn int(bits: u32) -> c_int {
-    bits.cast_signed()
-}
 
 /// Called by the server, once, on its main thread.
 ///

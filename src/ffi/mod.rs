@@ -36,6 +36,7 @@ mod args;
 mod ask;
 mod blocked;
 mod clock;
+mod codes;
 mod command;
 mod config;
 mod ctx;

@@ -4,8 +4,8 @@ use std::ptr::NonNull;
 
 use redis_module::raw;
 
+use super::codes::{int, ok};
 use super::ctx::module_ctx;
-use super::load::{int, ok};
 use super::name::OwnedName;
 
 /// The users that may restore a key.

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use dlock_core::{
     kind::Kind,
     record,
-    state::fair::Place,
+    state::fair::QueueEntry,
     state::hold::{Hold, Notify},
     state::lock::Lock,
     state::resource::{Body, Resource},
@@ -35,10 +35,12 @@ pub fn words(resource: &Resource) -> String {
         Lock::Held(hold) => hold_in_words(hold),
     };
     let Body::Fair(fair) = &resource.body else { return lock };
-    fair.places.values().fold(lock, |text, place| format!("{text}, then {}", place_in_words(place)))
+    fair.entries
+        .values()
+        .fold(lock, |text, place| format!("{text}, then {}", place_in_words(place)))
 }
 
-fn place_in_words(Place { owner, ask, .. }: &Place) -> String {
+fn place_in_words(QueueEntry { owner, ask, .. }: &QueueEntry) -> String {
     let mut text = format!("{} lease {}", owner.escape_ascii(), ask.lease_ms);
     if let Some(ms) = ask.queue_ms {
         let _ = write!(text, " queue {ms}");

@@ -24,11 +24,7 @@ pub const PHRASES_LEFT: &[(&str, usize)] = &[];
 /// Files with more than 450 lines, and the lines that each may have.
 pub const LONG_FILES: &[(&str, usize)] = &[
     ("benches/bench/stall/scenes.rs", 800),
-    ("crates/core/src/queues.rs", 460),
-    ("crates/core/tests/it/script.rs", 480),
-    ("crates/core/tests/it/support/mod.rs", 530),
-    ("crates/core/tests/it/tables/portions.rs", 585),
-    ("crates/core/tests/it/tables/requests.rs", 505),
+    ("crates/core/tests/it/support/mod.rs", 480),
     ("tests/chaos/oracle.rs", 470),
     ("tests/client/shards.rs", 490),
     ("tests/it/slots/scenes.rs", 470),
@@ -66,4 +62,4 @@ pub const SLEEPS: &[(&str, usize)] = &[
 ];
 
 /// Parameters that are tuples, by folder.
-pub const TUPLES: &[(&str, usize)] = &[("crates/core", 22)];
+pub const TUPLES: &[(&str, usize)] = &[];

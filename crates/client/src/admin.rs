@@ -8,8 +8,7 @@ mod stats;
 
 use std::sync::Arc;
 
-use dlock_wire::request::Request;
-use dlock_wire::table::{CommandId, SemVerb};
+use dlock_wire::request::{OneKey, Read, Request, SemRead};
 use redis::{Cmd, Value};
 use tokio::time::{Instant, timeout_at};
 
@@ -156,7 +155,7 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn info(&self, key: &[u8]) -> Result<Option<Info>, Error> {
-        let info = self.by_family(key, CommandId::info, &Request::Info { key }).await?;
+        let info = self.by_family(key, |kind| Read::info(kind, key)).await?;
         Ok(info.map_or(Ok(None), |(kind, reply)| Info::read(kind, value(reply)))?)
     }
 
@@ -165,7 +164,7 @@ impl Admin {
     #[doc = errors_as!("all calls: see [`Admin`]")]
     pub async fn info_of(&self, entry: &Entry) -> Result<Option<Info>, Error> {
         let key = entry.key.as_slice();
-        let info = self.call_of(key, CommandId::info(entry.kind), &Request::Info { key }).await?;
+        let info = self.call_of(key, Read::info(entry.kind, key)).await?;
         Ok(info.map_or(Ok(None), |reply| Info::read(entry.kind, value(reply)))?)
     }
 
@@ -185,8 +184,7 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn waiters(&self, key: &[u8], count: Option<u64>) -> Result<Vec<WaiterInfo>, Error> {
-        let request = Request::Waiters { key, count };
-        let waiters = self.by_family(key, CommandId::waiters, &request).await?;
+        let waiters = self.by_family(key, |kind| Read::waiters(kind, key, count)).await?;
         waiters.map_or(Ok(Vec::new()), |(_, reply)| read(reply))
     }
 
@@ -198,8 +196,7 @@ impl Admin {
         count: Option<u64>,
     ) -> Result<Vec<WaiterInfo>, Error> {
         let key = entry.key.as_slice();
-        let request = Request::Waiters { key, count };
-        let waiters = self.call_of(key, CommandId::waiters(entry.kind), &request).await?;
+        let waiters = self.call_of(key, Read::waiters(entry.kind, key, count)).await?;
         waiters.map_or(Ok(Vec::new()), read)
     }
 
@@ -219,9 +216,9 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn position(&self, entry: &Entry, owner: &[u8]) -> Result<Option<u64>, Error> {
-        let Some(id) = CommandId::position(entry.kind) else { return Ok(None) };
         let key = entry.key.as_slice();
-        let position = self.call_of(key, id, &Request::Position { key, owner }).await?;
+        let Some(position) = Read::position(entry.kind, key, owner) else { return Ok(None) };
+        let position = self.call_of(key, position).await?;
         position.map_or(Ok(None), read_or_null)
     }
 
@@ -242,8 +239,7 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn permits(&self, key: &[u8]) -> Result<Vec<PermitInfo>, Error> {
-        let id = CommandId::Sem(SemVerb::Permits);
-        read(self.call(key, id, &Request::Permits { key }).await?)
+        read(self.call(key, Read::Sem(SemRead::Permits(OneKey { key }))).await?)
     }
 
     /// The statistics of each primary, sorted by address.
@@ -269,18 +265,17 @@ impl Admin {
         Ok(all)
     }
 
-    async fn call(&self, key: &[u8], id: CommandId, request: &Request<'_>) -> Result<Value, Error> {
-        self.core.routes.call(key, id, request).await
+    async fn call<'a>(&self, key: &[u8], request: impl Into<Request<'a>>) -> Result<Value, Error> {
+        self.core.routes.call(key, request).await
     }
 
     /// Asks in the name of one family. None: the key belongs to another one.
-    async fn call_of(
+    async fn call_of<'a>(
         &self,
         key: &[u8],
-        id: CommandId,
-        request: &Request<'_>,
+        request: impl Into<Request<'a>>,
     ) -> Result<Option<Value>, Error> {
-        match self.call(key, id, request).await {
+        match self.call(key, request).await {
             Err(error) if error.kind() == ErrorKind::WrongType => Ok(None),
             reply => reply.map(Some),
         }
@@ -288,15 +283,14 @@ impl Admin {
 
     /// Asks in the name of one family after the other. The commands of the others say WRONGTYPE; for a key that is not
     /// there, too, if it has waiters. None: it is not there for any family.
-    async fn by_family(
+    async fn by_family<'a>(
         &self,
         key: &[u8],
-        command: fn(Kind) -> CommandId,
-        request: &Request<'_>,
+        request: impl Fn(Kind) -> Read<'a>,
     ) -> Result<Option<(Kind, Value)>, Error> {
         let mut refused = None;
         for kind in Kind::ALL {
-            match self.call(key, command(kind), request).await {
+            match self.call(key, request(kind)).await {
                 // Null to one family is Null to all.
                 Ok(Value::Nil) => return Ok(None),
                 Ok(reply) => return Ok(Some((kind, reply))),

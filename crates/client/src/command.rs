@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use dlock_wire::request::{Channel, Request};
-use dlock_wire::table::CommandId;
 use redis::{Cmd, RedisError};
 
 /// The address in MOVED and ASK; an empty host is that of the server that sent it.
@@ -22,8 +21,9 @@ pub(crate) struct NodeAddress {
 }
 
 /// The request as redis-rs sends it.
-pub(crate) fn command(id: CommandId, request: &Request<'_>) -> Cmd {
-    let mut cmd = redis::cmd(id.name());
+pub(crate) fn command<'a>(request: impl Into<Request<'a>>) -> Cmd {
+    let request = request.into();
+    let mut cmd = redis::cmd(request.id().name());
     request.each_arg(|arg| {
         cmd.arg(arg);
     });

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_wire::request::Request;
-use dlock_wire::table::CommandId;
 use redis::{RedisError, RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
@@ -53,13 +52,12 @@ enum TryFailure {
 
 impl Routes {
     /// Asks the server that has `key`, for as long as requests without a timeout are tried.
-    pub(crate) async fn call(
+    pub(crate) async fn call<'a>(
         &self,
         key: &[u8],
-        id: CommandId,
-        request: &Request<'_>,
+        request: impl Into<Request<'a>>,
     ) -> Result<Value, Error> {
-        self.send(key, &command(id, request), self.ctx.retry_until()).await
+        self.send(key, &command(request), self.ctx.retry_until()).await
     }
 
     /// Asks the server that has `key`, until there is an answer or the time is over.

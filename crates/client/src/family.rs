@@ -1,7 +1,9 @@
 //! Locks by family: the commands of DLOCK, DFAIR and DRW.
 
-use dlock_wire::request::{Acquire, Mode, Release, Renew, Request, RwAcquire, RwRelease, RwRenew};
-use dlock_wire::table::{CommandId, LockVerb, RwVerb};
+use dlock_wire::request::{
+    Acquire, Cancel, Check, LockFamily, LockOp, LockRead, Mode, Op, Read, Release, Renew,
+    RwAcquire, RwOp, RwRead, RwRelease, RwRenew,
+};
 use redis::Cmd;
 
 use crate::command::command;
@@ -14,43 +16,35 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    fn id(self, lock: LockVerb, rw: RwVerb) -> CommandId {
-        match self {
-            Self::Lock => CommandId::Lock(lock),
-            Self::Fair => CommandId::Fair(lock),
-            Self::Rw(_) => CommandId::Rw(rw),
-        }
+    fn command<'a>(self, lock: LockOp<'a>, rw: impl FnOnce(Mode) -> RwOp<'a>) -> Cmd {
+        command(match self {
+            Self::Lock => Op::Lock(LockFamily::Lock, lock),
+            Self::Fair => Op::Lock(LockFamily::Fair, lock),
+            Self::Rw(mode) => Op::Rw(rw(mode)),
+        })
     }
 
     pub(crate) fn acquire(self, acquire: Acquire<'_>) -> Cmd {
-        let request = match self {
-            Self::Rw(mode) => Request::RwAcquire(RwAcquire { acquire, mode }),
-            Self::Lock | Self::Fair => Request::Acquire(acquire),
-        };
-        command(self.id(LockVerb::Acquire, RwVerb::Acquire), &request)
+        self.command(LockOp::Acquire(acquire), |mode| RwOp::Acquire(RwAcquire { acquire, mode }))
     }
 
     pub(crate) fn renew(self, renew: Renew<'_>) -> Cmd {
-        let request = match self {
-            Self::Rw(mode) => Request::RwRenew(RwRenew { renew, mode }),
-            Self::Lock | Self::Fair => Request::Renew(renew),
-        };
-        command(self.id(LockVerb::Renew, RwVerb::Renew), &request)
+        self.command(LockOp::Renew(renew), |mode| RwOp::Renew(RwRenew { renew, mode }))
     }
 
     pub(crate) fn release(self, release: Release<'_>) -> Cmd {
-        let request = match self {
-            Self::Rw(mode) => Request::RwRelease(RwRelease { release, mode }),
-            Self::Lock | Self::Fair => Request::Release(release),
-        };
-        command(self.id(LockVerb::Release, RwVerb::Release), &request)
+        self.command(LockOp::Release(release), |mode| RwOp::Release(RwRelease { release, mode }))
     }
 
-    pub(crate) fn cancel(self) -> CommandId {
-        self.id(LockVerb::Cancel, RwVerb::Cancel)
+    pub(crate) fn cancel(self, cancel: Cancel<'_>) -> Cmd {
+        self.command(LockOp::Cancel(cancel), |_| RwOp::Cancel(cancel))
     }
 
-    pub(crate) fn check(self) -> CommandId {
-        self.id(LockVerb::Check, RwVerb::Check)
+    pub(crate) fn check(self, check: Check<'_>) -> Cmd {
+        command(match self {
+            Self::Lock => Read::Lock(LockFamily::Lock, LockRead::Check(check)),
+            Self::Fair => Read::Lock(LockFamily::Fair, LockRead::Check(check)),
+            Self::Rw(_) => Read::Rw(RwRead::Check(check)),
+        })
     }
 }

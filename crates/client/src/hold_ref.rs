@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_wire::permit::{self, PermitId};
-use dlock_wire::request::{MRelease, MRenew, Release, Renew, Request, SemRenew};
-use dlock_wire::table::{CommandId, MultiVerb, SemVerb};
+use dlock_wire::request::{
+    Check, MRelease, MRenew, MultiOp, OnePermit, Op, Release, Renew, SemOp, SemRenew,
+};
 use redis::Cmd;
 
 use crate::clock::millis;
@@ -31,12 +32,12 @@ impl HoldRef {
             }
             Self::Permit { key, permit } => {
                 let renew = SemRenew { key, permit: *permit, lease_ms, bind_ms };
-                command(CommandId::Sem(SemVerb::Renew), &Request::SemRenew(renew))
+                command(Op::Sem(SemOp::Renew(renew)))
             }
             Self::Multi { keys, owner, .. } => {
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
                 let renew = MRenew { keys: &keys, owner, lease_ms };
-                command(CommandId::Multi(MultiVerb::Renew), &Request::MRenew(renew))
+                command(Op::Multi(MultiOp::Renew(renew)))
             }
         }
     }
@@ -59,13 +60,11 @@ impl HoldRef {
                 family.release(Release { key, owner, all: false, token: Some(*token), reqid })
             }
             Self::Permit { key, permit } => {
-                let release = Request::SemRelease { key, permit: *permit };
-                command(CommandId::Sem(SemVerb::Release), &release)
+                command(Op::Sem(SemOp::Release(OnePermit { key, permit: *permit })))
             }
             Self::Multi { keys, owner, .. } => {
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-                let release = Request::MRelease(MRelease { keys: &keys, owner, reqid });
-                command(CommandId::Multi(MultiVerb::Release), &release)
+                command(Op::Multi(MultiOp::Release(MRelease { keys: &keys, owner, reqid })))
             }
         }
     }
@@ -73,7 +72,7 @@ impl HoldRef {
     /// The request that tells, by an error, that it is gone, and changes nothing; None if there is no such request.
     pub(crate) fn check(&self) -> Option<Cmd> {
         let Self::Lock { family, key, token, .. } = self else { return None };
-        Some(command(family.check(), &Request::Check { key, token: *token }))
+        Some(family.check(Check { key, token: *token }))
     }
 
     /// Its names in messages.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_wire::reply::{LatchInfo, quote};
-use dlock_wire::request::Request;
-use dlock_wire::table::{CommandId, LatchVerb};
+use dlock_wire::request::{
+    Await, CountDown, LatchInit, LatchOp, LatchRead, OneKey, Op, Read, Request,
+};
 use redis::Value;
 
 use crate::command::command;
@@ -57,16 +58,16 @@ impl Latch {
     }
 
     async fn close(&self, count: u32, lease_ms: Option<u64>) -> Result<bool, Error> {
-        let request = Request::LatchInit { key: &self.key, count, lease_ms };
-        Ok(read::<u64>(self.call(LatchVerb::Init, &request).await?)? == 1)
+        let init = LatchInit { key: &self.key, count, lease_ms };
+        Ok(read::<u64>(self.call(Op::Latch(LatchOp::Init(init))).await?)? == 1)
     }
 
     /// Counts it down, by 1 to 2^31 - 1; returns what remains, 0 for an open or missing latch.
     #[doc = errors_as!("[`init`](Latch::init)")]
     pub async fn count_down(&self, by: u32) -> Result<i64, Error> {
         let reqid = crate::random::name();
-        let request = Request::CountDown { key: &self.key, n: by, reqid: Some(reqid.as_bytes()) };
-        read(self.call(LatchVerb::CountDown, &request).await?)
+        let step = CountDown { key: &self.key, n: by, reqid: Some(reqid.as_bytes()) };
+        read(self.call(Op::Latch(LatchOp::CountDown(step))).await?)
     }
 
     /// Waits until it is open, on a dedicated connection. A missing latch is open.
@@ -92,8 +93,8 @@ impl Latch {
 
     async fn await_open(&self, deadline: Deadline) -> Result<bool, Error> {
         let request = |block_ms| {
-            let request = Request::Await { key: &self.key, block_ms: Some(block_ms) };
-            command(CommandId::Latch(LatchVerb::Await), &request).into()
+            let call = Await { key: &self.key, block_ms: Some(block_ms) };
+            command(Op::Latch(LatchOp::Await(call))).into()
         };
         let calls = BlockedCalls::new(&self.core.routes, &self.key, deadline);
         let reply = Box::pin(calls.run(SHORT_BLOCK, request));
@@ -108,12 +109,12 @@ impl Latch {
     /// As [`init`](Latch::init).
     #[doc = cancel_read!()]
     pub async fn remaining(&self) -> Result<Option<u64>, Error> {
-        let reply = self.call(LatchVerb::Info, &Request::Info { key: &self.key }).await?;
+        let reply = self.call(Read::Latch(LatchRead::Info(OneKey { key: &self.key }))).await?;
         Ok(read_or_null::<LatchInfo>(reply)?.map(|latch| latch.count))
     }
 
-    async fn call(&self, verb: LatchVerb, request: &Request<'_>) -> Result<Value, Error> {
-        self.core.routes.call(&self.key, CommandId::Latch(verb), request).await
+    async fn call<'a>(&self, request: impl Into<Request<'a>>) -> Result<Value, Error> {
+        self.core.routes.call(&self.key, request).await
     }
 }
 

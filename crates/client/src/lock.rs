@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_wire::request::{Mode, Request};
+use dlock_wire::request::{Check, Mode};
 
 use crate::acquire::{Handle, Keys, Target, handle};
 use crate::core::Core;
@@ -112,8 +112,8 @@ impl Lock {
     pub async fn check(&self, token: u64) -> Result<(), Error> {
         let Handle { core, target, keys, .. } = &self.handle;
         let key = keys.first();
-        let request = Request::Check { key, token };
-        core.routes.call(key, target.family().check(), &request).await.map(drop)
+        let request = target.family().check(Check { key, token });
+        core.routes.send(key, request, core.ctx.retry_until()).await.map(drop)
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_wire::request::{Request, ResizeTo, Take};
-use dlock_wire::table::{CommandId, SemVerb};
+use dlock_wire::request::{Drain, Give, Op, Resize, ResizeTo, SemInit, SemOp, Take};
 use redis::Value;
 
 use crate::acquire::{Handle, Target, handle};
@@ -83,8 +82,8 @@ impl Semaphore {
     /// [`WrongType`](crate::ErrorKind::WrongType), [`Unavailable`](crate::ErrorKind::Unavailable).
     #[doc = cancel_sent!()]
     pub async fn init(&self, permits: u32) -> Result<bool, Error> {
-        let request = Request::SemInit { key: self.key(), permits };
-        Ok(read::<u64>(self.call(SemVerb::Init, &request).await?)? == 1)
+        let init = SemInit { key: self.key(), permits };
+        Ok(read::<u64>(self.call(SemOp::Init(init)).await?)? == 1)
     }
 
     /// Changes the number of permits; returns how many are available then, negative while more are out.
@@ -105,8 +104,8 @@ impl Semaphore {
 
     async fn resize_to(&self, to: ResizeTo) -> Result<i64, Error> {
         let reqid = crate::random::name();
-        let request = Request::Resize { key: self.key(), to, reqid: Some(reqid.as_bytes()) };
-        read(self.call(SemVerb::Resize, &request).await?)
+        let resize = Resize { key: self.key(), to, reqid: Some(reqid.as_bytes()) };
+        read(self.call(SemOp::Resize(resize)).await?)
     }
 
     /// Takes permits without an owner and a lease, as from a counter. False: they are not available. Only
@@ -122,7 +121,7 @@ impl Semaphore {
     pub async fn take(&self, permits: u32) -> Result<bool, Error> {
         let reqid = crate::random::name();
         let take = Take { reqid: Some(reqid.as_bytes()), ..Take::new(self.key(), permits) };
-        Ok(self.call(SemVerb::Take, &Request::Take(take)).await? != Value::Nil)
+        Ok(self.call(SemOp::Take(take)).await? != Value::Nil)
     }
 
     /// As [`take`](Semaphore::take), but waits at most `time`, on a dedicated connection.
@@ -133,7 +132,7 @@ impl Semaphore {
             let mut take = Take::new(self.key(), permits);
             take.block_ms = Some(block_ms);
             take.reqid = Some(reqid.as_bytes());
-            command(CommandId::Sem(SemVerb::Take), &Request::Take(take)).into()
+            command(Op::Sem(SemOp::Take(take))).into()
         };
         let deadline = Deadline::after(time);
         let calls = BlockedCalls::new(&self.handle.core.routes, self.key(), deadline);
@@ -152,23 +151,23 @@ impl Semaphore {
     #[doc = cancel_sent!()]
     pub async fn give(&self, permits: u32) -> Result<i64, Error> {
         let reqid = crate::random::name();
-        let request = Request::Give { key: self.key(), n: permits, reqid: Some(reqid.as_bytes()) };
-        read(self.call(SemVerb::Give, &request).await?)
+        let give = Give { key: self.key(), n: permits, reqid: Some(reqid.as_bytes()) };
+        read(self.call(SemOp::Give(give)).await?)
     }
 
     /// Takes all available permits; returns how many.
     #[doc = errors_as!("[`take`](Semaphore::take)")]
     pub async fn drain(&self) -> Result<i64, Error> {
         let reqid = crate::random::name();
-        let request = Request::Drain { key: self.key(), reqid: Some(reqid.as_bytes()) };
-        read(self.call(SemVerb::Drain, &request).await?)
+        let drain = Drain { key: self.key(), reqid: Some(reqid.as_bytes()) };
+        read(self.call(SemOp::Drain(drain)).await?)
     }
 
     fn key(&self) -> &[u8] {
         self.handle.keys.first()
     }
 
-    async fn call(&self, verb: SemVerb, request: &Request<'_>) -> Result<Value, Error> {
-        self.handle.core.routes.call(self.key(), CommandId::Sem(verb), request).await
+    async fn call(&self, op: SemOp<'_>) -> Result<Value, Error> {
+        self.handle.core.routes.call(self.key(), Op::Sem(op)).await
     }
 }

@@ -4,28 +4,36 @@
 //! A table holds only ids. The entries are elsewhere, in a slab, and each has a field that chains it to the next. An
 //! insertion moves the entries of one bucket, about one. Now and then the list of buckets doubles, four bytes each.
 
-use crate::slab::NIL;
+use crate::slab::SlabId;
 use alloc::vec::Vec;
 
 /// The entries of a table: storage and chaining.
 pub trait Chain {
+    /// The id of an entry.
+    type Id: SlabId;
     /// Hash of the entry under `id`.
-    fn hash(&self, id: u32) -> u64;
-    /// The next entry of its bucket, or [`NIL`].
-    fn next(&self, id: u32) -> u32;
+    fn hash(&self, id: Self::Id) -> u64;
+    /// The next entry of its bucket, or [`SlabId::NONE`].
+    fn next(&self, id: Self::Id) -> Self::Id;
     /// Changes the next entry of its bucket.
-    fn set_next(&mut self, id: u32, next: u32);
+    fn set_next(&mut self, id: Self::Id, next: Self::Id);
 }
 
 /// See the module documentation.
-#[derive(Debug, Default)]
-pub struct Buckets {
-    /// The first entry of each bucket, or [`NIL`].
-    heads: Vec<u32>,
+#[derive(Debug)]
+pub struct Buckets<I> {
+    /// The first entry of each bucket, or [`SlabId::NONE`].
+    heads: Vec<I>,
     len: usize,
 }
 
-impl Buckets {
+impl<I> Default for Buckets<I> {
+    fn default() -> Self {
+        Self { heads: Vec::new(), len: 0 }
+    }
+}
+
+impl<I: SlabId> Buckets<I> {
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
@@ -37,24 +45,19 @@ impl Buckets {
     }
 
     /// The entry with this hash that satisfies `is_it`; `next` gives the next entry of a bucket.
-    pub fn find(
-        &self,
-        hash: u64,
-        is_it: impl Fn(u32) -> bool,
-        next: impl Fn(u32) -> u32,
-    ) -> Option<u32> {
+    pub fn find(&self, hash: u64, is_it: impl Fn(I) -> bool, next: impl Fn(I) -> I) -> Option<I> {
         if self.len == 0 {
             return None;
         }
         let mut id = self.heads[self.bucket_of(hash)];
-        while id != NIL && !is_it(id) {
+        while id != I::NONE && !is_it(id) {
             id = next(id);
         }
-        (id != NIL).then_some(id)
+        (id != I::NONE).then_some(id)
     }
 
     /// Adds an entry, which must be in the slab already. Moves the entries of at most one bucket.
-    pub fn insert(&mut self, entries: &mut impl Chain, hash: u64, id: u32) {
+    pub fn insert(&mut self, entries: &mut impl Chain<Id = I>, hash: u64, id: I) {
         if self.heads.len() <= self.len {
             self.grow(entries);
         }
@@ -65,20 +68,20 @@ impl Buckets {
 
     /// Removes an entry, before it leaves the slab; `false` if it was not in the table. Moves the entries of at most
     /// two buckets.
-    pub fn remove(&mut self, entries: &mut impl Chain, hash: u64, id: u32) -> bool {
+    pub fn remove(&mut self, entries: &mut impl Chain<Id = I>, hash: u64, id: I) -> bool {
         if self.len == 0 {
             return false;
         }
         let bucket = self.bucket_of(hash);
-        let (mut before, mut at) = (NIL, self.heads[bucket]);
+        let (mut before, mut at) = (I::NONE, self.heads[bucket]);
         while at != id {
-            if at == NIL {
+            if at == I::NONE {
                 return false;
             }
             (before, at) = (at, entries.next(at));
         }
         let next = entries.next(id);
-        if before == NIL {
+        if before == I::NONE {
             self.heads[bucket] = next;
         } else {
             entries.set_next(before, next);
@@ -102,14 +105,14 @@ impl Buckets {
     }
 
     /// Adds a bucket: it takes its part of the chain of another.
-    fn grow(&mut self, entries: &mut impl Chain) {
+    fn grow(&mut self, entries: &mut impl Chain<Id = I>) {
         let new = self.heads.len();
-        self.heads.push(NIL);
+        self.heads.push(I::NONE);
         if new == 0 {
             return;
         }
-        let mut id = core::mem::replace(&mut self.heads[sibling(new)], NIL);
-        while id != NIL {
+        let mut id = core::mem::replace(&mut self.heads[sibling(new)], I::NONE);
+        while id != I::NONE {
             let next = entries.next(id);
             let bucket = self.bucket_of(entries.hash(id));
             entries.set_next(id, core::mem::replace(&mut self.heads[bucket], id));
@@ -118,11 +121,11 @@ impl Buckets {
     }
 
     /// Removes a bucket: its chain goes back to the bucket it came from.
-    fn shrink(&mut self, entries: &mut impl Chain) {
+    fn shrink(&mut self, entries: &mut impl Chain<Id = I>) {
         let Some(chain) = self.heads.pop() else { return };
-        if chain != NIL {
+        if chain != I::NONE {
             let mut last = chain;
-            while entries.next(last) != NIL {
+            while entries.next(last) != I::NONE {
                 last = entries.next(last);
             }
             let old = sibling(self.heads.len());
@@ -161,6 +164,8 @@ mod tests {
     }
 
     impl Chain for Entries {
+        type Id = u32;
+
         fn hash(&self, id: u32) -> u64 {
             self.all[id as usize].0
         }
@@ -180,7 +185,7 @@ mod tests {
         (n ^ n >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
     }
 
-    fn is_found(table: &Buckets, entries: &Entries, id: u32) -> bool {
+    fn is_found(table: &Buckets<u32>, entries: &Entries, id: u32) -> bool {
         let next = |id: u32| entries.all[id as usize].1;
         table.find(hash_of(id), |found| found == id, next) == Some(id)
     }
@@ -191,7 +196,7 @@ mod tests {
         let (mut table, mut entries) = (Buckets::default(), Entries::default());
         let mut worst = 0;
         for id in 0..COUNT {
-            entries.all.push((hash_of(id), NIL));
+            entries.all.push((hash_of(id), u32::NONE));
             entries.touched.set(0);
             table.insert(&mut entries, hash_of(id), id);
             worst = worst.max(entries.touched.get());
@@ -214,7 +219,7 @@ mod tests {
         let (mut table, mut entries) = (Buckets::default(), Entries::default());
         assert!(!is_found(&table, &entries, 0));
         assert!(!table.remove(&mut entries, 7, 0));
-        entries.all.push((hash_of(0), NIL));
+        entries.all.push((hash_of(0), u32::NONE));
         table.insert(&mut entries, hash_of(0), 0);
         assert!(!table.remove(&mut entries, hash_of(1), 1));
         assert!(is_found(&table, &entries, 0));

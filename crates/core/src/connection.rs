@@ -1,6 +1,6 @@
 //! What the machine knows of connections: the waiters and bindings that end with each of them.
 
-use crate::ids::{HoldId, KeyId};
+use crate::ids::{ALONE, HoldId, HoldRef, KeyId, WaiterSlot};
 use crate::queues::waiter::HashKeys;
 use crate::state::debris::Debris;
 use crate::time::LeaseInstant;
@@ -13,11 +13,11 @@ use hashbrown::HashMap;
 #[derive(Debug, Default)]
 pub struct Connection {
     /// Its waiters, by slot.
-    pub places: BTreeSet<u32>,
+    pub waiters: BTreeSet<WaiterSlot>,
     /// The waiter slot of its blocked call, if any.
-    pub parked: Option<u32>,
+    pub parked: Option<WaiterSlot>,
     /// The holds bound to it, by key.
-    pub bindings: BTreeSet<(KeyId, HoldId)>,
+    pub bindings: BTreeSet<HoldRef>,
     /// It let a grant expire unclaimed and sent nothing since: its waiters are skipped.
     pub unresponsive: bool,
     /// Time at which it closed; what it had is being processed.
@@ -26,7 +26,7 @@ pub struct Connection {
 
 impl Connection {
     fn is_idle(&self) -> bool {
-        self.places.is_empty() && self.bindings.is_empty()
+        self.waiters.is_empty() && self.bindings.is_empty()
     }
 }
 
@@ -34,18 +34,16 @@ impl Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftBehind {
     /// A waiter.
-    Place {
+    Waiter {
         /// Its waiter slot.
-        slot: u32,
+        slot: WaiterSlot,
         /// Time at which the connection closed.
         at: LeaseInstant,
     },
     /// A hold bound to it.
     Binding {
-        /// The key.
-        entry: KeyId,
-        /// Which of its holds.
-        id: HoldId,
+        /// The hold.
+        hold: HoldRef,
         /// Time at which the connection closed.
         at: LeaseInstant,
     },
@@ -120,12 +118,12 @@ impl Connections {
     }
 
     /// The holds of a key that are bound to closed connections, and the times at which these closed.
-    pub fn departed_bindings(&self, entry: KeyId) -> impl Iterator<Item = (HoldId, LeaseInstant)> {
-        let range = (entry, 0)..=(entry, HoldId::MAX);
+    pub fn departed_bindings(&self, key: KeyId) -> impl Iterator<Item = (HoldId, LeaseInstant)> {
+        let range = HoldRef { key, id: ALONE }..=HoldRef { key, id: HoldId::MAX };
         self.departed.iter().filter_map(|client| self.known.get(client)).flat_map(
             move |connection| {
                 let bindings = connection.bindings.range(range.clone());
-                bindings.filter_map(|&(_, id)| Some((id, connection.gone_at?)))
+                bindings.filter_map(|hold| Some((hold.id, connection.gone_at?)))
             },
         )
     }
@@ -136,11 +134,11 @@ impl Connections {
             if let Some(connection) = self.known.get_mut(&client)
                 && let Some(at) = connection.gone_at
             {
-                if let Some(slot) = connection.places.pop_first() {
-                    return Some(LeftBehind::Place { slot, at });
+                if let Some(slot) = connection.waiters.pop_first() {
+                    return Some(LeftBehind::Waiter { slot, at });
                 }
-                if let Some((entry, id)) = connection.bindings.pop_first() {
-                    return Some(LeftBehind::Binding { entry, id, at });
+                if let Some(hold) = connection.bindings.pop_first() {
+                    return Some(LeftBehind::Binding { hold, at });
                 }
                 self.known.remove(&client);
             }
@@ -160,21 +158,21 @@ impl Connections {
     pub(crate) fn into_debris(self, debris: &mut Debris) {
         debris.add(self.known.into_values().flat_map(|connection| {
             let bindings = connection.bindings.into_iter().map(drop);
-            connection.places.into_iter().map(drop).chain(bindings).chain(once(()))
+            connection.waiters.into_iter().map(drop).chain(bindings).chain(once(()))
         }));
     }
 
     /// Notes a waiter of `client`.
-    pub fn add_waiter(&mut self, client: u64, waiter: u32, parked: bool) {
+    pub fn add_waiter(&mut self, client: u64, waiter: WaiterSlot, parked: bool) {
         let connection = self.known.entry(client).or_default();
-        connection.places.insert(waiter);
+        connection.waiters.insert(waiter);
         if parked {
             connection.parked = Some(waiter);
         }
     }
 
     /// The call of `waiter` on `client` is no longer blocked; the waiter stays.
-    pub fn unpark(&mut self, client: u64, waiter: u32) {
+    pub fn unpark(&mut self, client: u64, waiter: WaiterSlot) {
         if let Some(connection) = self.known.get_mut(&client)
             && connection.parked == Some(waiter)
         {
@@ -183,22 +181,22 @@ impl Connections {
     }
 
     /// A waiter of `client` is removed.
-    pub fn remove_waiter(&mut self, client: u64, waiter: u32) {
+    pub fn remove_waiter(&mut self, client: u64, waiter: WaiterSlot) {
         self.unpark(client, waiter);
         self.update(client, |connection| {
-            connection.places.remove(&waiter);
+            connection.waiters.remove(&waiter);
         });
     }
 
     /// Notes a hold bound to `client`.
-    pub fn bind(&mut self, client: u64, entry: KeyId, id: HoldId) {
-        self.known.entry(client).or_default().bindings.insert((entry, id));
+    pub fn bind(&mut self, client: u64, hold: HoldRef) {
+        self.known.entry(client).or_default().bindings.insert(hold);
     }
 
     /// The hold is no longer bound to `client`.
-    pub fn unbind(&mut self, client: u64, entry: KeyId, id: HoldId) {
+    pub fn unbind(&mut self, client: u64, hold: HoldRef) {
         self.update(client, |connection| {
-            connection.bindings.remove(&(entry, id));
+            connection.bindings.remove(&hold);
         });
     }
 
@@ -247,7 +245,7 @@ impl Connections {
     }
 
     /// The first binding of `client` after another one, or from the beginning.
-    pub fn tie_after(&self, client: u64, last: Option<(KeyId, HoldId)>) -> Option<(KeyId, HoldId)> {
+    pub fn binding_after(&self, client: u64, last: Option<HoldRef>) -> Option<HoldRef> {
         let bindings = &self.known.get(&client)?.bindings;
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);
         bindings.range((from, Bound::Unbounded)).next().copied()

@@ -26,17 +26,19 @@ mod holders;
 mod search;
 mod waiting;
 
+use crate::ids::{QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::Demand;
-use crate::slab::NIL;
-use crate::store::Slot;
+
+use crate::store::Lookup;
 use crate::time::Now;
 use crate::turn::Turn;
 use alloc::string::String;
 use budget::Budget;
-use holders::{Target, goes_first, has_it};
+pub(crate) use holders::Target;
+use holders::{goes_first, has_it};
 use search::{Search, Wait};
 use waiting::Waiting;
 
@@ -51,35 +53,35 @@ const ROUNDS: [Round; 2] =
     [Round { back: 8, forward: 64 }, Round { back: usize::MAX, forward: usize::MAX }];
 
 impl Machine {
-    /// The text of the cycle that `owner` would close by waiting for `key`. `None` if there is none, or if the budget
-    /// ends first.
+    /// The text of the cycle that `owner` would close by waiting for `target`. `None` if there is none, or if the
+    /// budget ends first.
     pub(crate) fn cycle(
         &mut self,
         turn: &mut Turn<'_>,
-        (kind, key): (Kind, Key<'_>),
-        (owner, demand): (&[u8], Demand),
+        target: Target<'_>,
+        owner: &[u8],
     ) -> Option<String> {
+        let Target { kind, key, demand } = target;
         if !self.waits.can_be_awaited(owner) {
             return None;
         }
         let goes_first = match turn.keys.get(key) {
-            Slot::Here(resource) if resource.kind() == kind => {
+            Lookup::Here(resource) if resource.kind() == kind => {
                 if has_it(self, resource, turn.now, owner, demand) {
                     return None;
                 }
                 goes_first(self, resource, turn.now, owner, demand)
             }
-            Slot::Missing if !self.is_awaited_as_another(kind, key) => false,
+            Lookup::Missing if !self.is_awaited_as_another(kind, key) => false,
             // A call for a key of another type does not wait.
-            Slot::Here(_)
-            | Slot::Missing
-            | Slot::WrongType
-            | Slot::Elsewhere
-            | Slot::OutOfReach => {
+            Lookup::Here(_)
+            | Lookup::Missing
+            | Lookup::WrongType
+            | Lookup::Elsewhere
+            | Lookup::OutOfReach => {
                 return None;
             }
         };
-        let target = Target { kind, key, demand };
         let how = self.would_wait(turn.now, target, owner, goes_first);
         if how.stays && how.is_old {
             // This call closes no new cycle.
@@ -127,7 +129,7 @@ impl Machine {
         turn: &mut Turn<'_>,
         owner: &[u8],
         targets: &(impl Iterator<Item = Target<'k>> + Clone),
-        behind: Option<u32>,
+        behind: Option<QueueId>,
         budget: &mut Budget,
         forward: &dyn Fn(&mut Turn<'_>, &mut Search<'_>) -> Option<String>,
     ) -> Found {
@@ -135,7 +137,7 @@ impl Machine {
             let text = forward(turn, &mut Search::new(self, owner, budget, only));
             match text {
                 Some(text) => Found::Cycle(text),
-                None if budget.is_cut() => Found::Cut,
+                None if budget.is_exceeded() => Found::Exceeded,
                 None => Found::Nothing,
             }
         };
@@ -149,23 +151,23 @@ impl Machine {
                 return Found::Nothing;
             }
             let found = budget.phase(round.forward, |part| run(turn, part, only));
-            if !matches!(found, Found::Cut) {
+            if !matches!(found, Found::Exceeded) {
                 return found;
             }
         }
-        Found::Cut
+        Found::Exceeded
     }
 
     /// How a call with BLOCK or QUEUE would wait.
     fn would_wait(&self, now: Now, target: Target<'_>, owner: &[u8], goes_first: bool) -> Wait<'_> {
         let slot = self.waits().waiter_at(target.key, owner);
-        let place = slot.and_then(|slot| Some((slot, self.waits().get(slot)?)));
-        let stays = place.is_some_and(|(_, place)| {
-            let stands_well = !goes_first || place.prev == NIL;
-            stands_well && place.ask.demand.keeps_place_for(target.demand)
+        let own = slot.and_then(|slot| Some((slot, self.waits().get(slot)?)));
+        let stays = own.is_some_and(|(_, own)| {
+            let stands_well = !goes_first || own.prev == WaiterSlot::NONE;
+            stands_well && own.ask.demand.keeps_position_for(target.demand)
         });
-        let is_old = place.is_some_and(|(_, place)| !search::is_out_of_this(self, place, now));
-        Wait { goes_first, place, stays, is_old }
+        let is_old = own.is_some_and(|(_, own)| !search::is_out_of_this(self, own, now));
+        Wait { goes_first, own, stays, is_old }
     }
 
     /// The result of a check. While a flush is being drained, queues list holders that hold nothing any more: then a
@@ -174,11 +176,12 @@ impl Machine {
         self.searched += budget.spent() as u64;
         let proves_nothing = matches!(found, Found::Cycle(_)) && self.is_flushing();
         // Entries that are not waiters yet wait unseen.
-        let is_cut = matches!(found, Found::Cut) || proves_nothing || self.waits.backlog() > 0;
-        self.counters.deadlock_searches_cut += u64::from(is_cut);
+        let is_exceeded =
+            matches!(found, Found::Exceeded) || proves_nothing || self.waits.backlog() > 0;
+        self.counters.deadlock_searches_cut += u64::from(is_exceeded);
         match found {
             Found::Cycle(text) if !proves_nothing => Some(text),
-            Found::Cycle(_) | Found::Nothing | Found::Cut => None,
+            Found::Cycle(_) | Found::Nothing | Found::Exceeded => None,
         }
     }
 }
@@ -189,5 +192,5 @@ enum Found {
     Cycle(String),
     Nothing,
     /// The budget ended first.
-    Cut,
+    Exceeded,
 }

@@ -1,7 +1,7 @@
 //! The end of holds.
 
 use crate::effects::Event;
-use crate::ids::{ALONE, HoldId};
+use crate::ids::{ALONE, HoldId, HoldRef};
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
 use crate::state::lock::Lock;
@@ -42,7 +42,7 @@ impl Machine {
     fn end_expired_hold(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId) {
         let end = match resource.hold(id) {
             Some(hold) if hold.unclaimed().is_some() => End::Unclaimed,
-            Some(hold) if hold.is_cut() => End::Disconnected,
+            Some(hold) if hold.is_shortened() => End::Disconnected,
             _ => End::Expired,
         };
         self.end_hold(step, resource, id, end);
@@ -86,12 +86,12 @@ impl Machine {
         id: HoldId,
         end: End,
     ) {
-        let entry = resource.key_id;
+        let key = resource.key_id;
         let Some(hold) = resource.take_hold(id) else { return };
-        self.unbind((entry, id), &hold);
+        self.unbind(HoldRef { key, id }, &hold);
         step.dirty = true;
         if end != End::Returned {
-            self.spend_hold(step, (resource.kind(), id), &hold, end);
+            self.spend_hold(step, resource.kind(), id, &hold, end);
         }
         if let Body::Rw(rw) = &resource.body
             && let Some(queue) = self.waits.queue_of(step.key)

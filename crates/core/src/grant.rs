@@ -7,9 +7,9 @@
 use crate::answers::{granted, grants_are_closed, tokens_used_up};
 use crate::bytes::Owner;
 use crate::effects::{Event, Outcome};
-use crate::ids::{ALONE, HoldId, KeyId};
+use crate::ids::{ALONE, HoldId, HoldRef, KeyId, WaiterSlot};
 use crate::kind::Kind;
-use crate::machine::{HoldRef, Machine};
+use crate::machine::Machine;
 use crate::pending::in_flight::{Given, Part};
 use crate::queues::waiter::{Demand, WaitState, Waiter};
 use crate::requests::{Asks, Call};
@@ -47,7 +47,7 @@ impl Machine {
     }
 
     /// A new hold with these terms.
-    fn new_hold(&mut self, step: &Step<'_>, entry: KeyId, name: Name, terms: Terms<'_>) -> Hold {
+    fn new_hold(&mut self, step: &Step<'_>, key_id: KeyId, name: Name, terms: Terms<'_>) -> Hold {
         let count = if let Demand::Permits { count, .. } = terms.demand { count } else { 1 };
         let mut hold = Hold {
             owner: Owner::from(terms.owner),
@@ -60,7 +60,7 @@ impl Machine {
             extras: None,
         };
         hold.remember(terms.reqid, Did::Acquire);
-        self.apply_options((entry, name.id), &mut hold, terms);
+        self.apply_options(HoldRef { key: key_id, id: name.id }, &mut hold, terms);
         hold
     }
 
@@ -97,7 +97,12 @@ impl Machine {
     }
 
     /// Grants to a waiter what it waits for; to an ANYACQUIRE, this key.
-    pub(crate) fn grant_waiter(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32) {
+    pub(crate) fn grant_waiter(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        slot: WaiterSlot,
+    ) {
         let Some(demand) = self.waits.get(slot).map(|waiter| waiter.ask.demand) else { return };
         if let Demand::Taken(n) = demand {
             self.grant_taken(step, resource, slot, n);
@@ -164,7 +169,13 @@ impl Machine {
     }
 
     /// Grants a waiting TAKE, also if another call with its request id was carried out meanwhile.
-    fn grant_taken(&mut self, step: &mut Step<'_>, resource: &mut Resource, slot: u32, n: u32) {
+    fn grant_taken(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        slot: WaiterSlot,
+        n: u32,
+    ) {
         let Some(waiter) = self.remove_waiter(slot) else { return };
         let request = waiter.ask.request.as_deref();
         let call = Call::without_owner(request, Asks::Take(n));

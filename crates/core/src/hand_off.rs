@@ -2,11 +2,12 @@
 
 use crate::answers::too_wide;
 use crate::effects::Outcome;
+use crate::ids::{QueueId, WaiterSlot};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::portions::AT_ONCE;
 use crate::queues::waiter::{Demand, WaitState, Waiter};
-use crate::slab::NIL;
+
 use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
 use crate::turn::Step;
@@ -65,7 +66,7 @@ impl Machine {
         }
     }
 
-    fn hand_off_to(&mut self, queue: u32, step: &mut Step<'_>, resource: &mut Resource) {
+    fn hand_off_to(&mut self, queue: QueueId, step: &mut Step<'_>, resource: &mut Resource) {
         let is_lock = matches!(resource.kind(), Kind::Lock | Kind::Fair);
         let may_be_silent = lapses_are_left(step, resource);
         let mut served = 0;
@@ -126,12 +127,15 @@ impl Machine {
     }
 
     /// The first waiter of a queue that counts.
-    pub(crate) fn first_in(&self, queue: u32) -> Option<u32> {
+    pub(crate) fn first_in(&self, queue: QueueId) -> Option<WaiterSlot> {
         self.those_who_count(queue).next().map(|(slot, _)| slot)
     }
 
     /// The waiters of a queue that count.
-    pub(crate) fn those_who_count(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
+    pub(crate) fn those_who_count(
+        &self,
+        queue: QueueId,
+    ) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
         // Clients that died can leave very many queue entries behind: skip those in front without a walk.
         let walk = self.waits.walk_counting(queue, self.connections.activations());
         walk.filter(|(_, waiter)| !self.is_skipped(waiter))
@@ -139,9 +143,9 @@ impl Machine {
 
     /// Finds the first waiter that counts. If very many in front of it do not count, it stores the position for the
     /// next search.
-    fn find_first(&mut self, queue: u32) -> Option<u32> {
+    fn find_first(&mut self, queue: QueueId) -> Option<WaiterSlot> {
         let activations = self.connections.activations();
-        let (mut passed, mut last, mut unresponsive) = (0, NIL, None);
+        let (mut passed, mut last, mut unresponsive) = (0, WaiterSlot::NONE, None);
         let mut walk = self.waits.walk_counting(queue, activations);
         let found = walk.find(|(slot, waiter)| {
             last = *slot;
@@ -216,7 +220,7 @@ impl Machine {
 
     /// A demand of a waiter can never be granted: a blocked call gets the reason, a queue entry without a call is
     /// removed.
-    pub(crate) fn refuse_waiter(&mut self, step: &mut Step<'_>, slot: u32, why: &Outcome) {
+    pub(crate) fn refuse_waiter(&mut self, step: &mut Step<'_>, slot: WaiterSlot, why: &Outcome) {
         let Some(waiter) = self.remove_waiter(slot) else { return };
         if Some(waiter.id) == step.own_waiter {
             step.answer = Some(why.clone());

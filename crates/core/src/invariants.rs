@@ -1,17 +1,18 @@
 //! The invariants after every step. Tests, the simulator and debug builds check them; each check has a sentence.
 
-use crate::ids::{KeyId, NO_KEY};
+use crate::ids::{HoldRef, KeyId, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::lease::Entry;
 use crate::machine::Machine;
 use crate::queues::waiter::{Demand, Queue, WaitState, Waiter};
 use crate::regime::Role;
+use crate::slab::SlabId;
 use crate::state::hold::NO_CLIENT;
 use crate::state::holds::Holds;
 use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
-use crate::store::{Slot, Store};
+use crate::store::{Lookup, Store};
 use crate::time::Now;
 use alloc::format;
 use alloc::string::String;
@@ -91,18 +92,18 @@ impl Machine {
         ensure(seen - gone + waits.backlog() == waits.len(), || {
             String::from("every waiter is in a queue")
         })?;
-        ensure(gone == waits.gone(), || String::from("places that are gone are counted"))?;
+        ensure(gone == waits.gone(), || String::from("waiters that are gone are counted"))?;
         ensure(waits.count() == (parked, seen + waits.backlog() - parked - members), || {
             String::from("blocked and queued waiters are counted")
         })?;
-        let places: usize = self.connections().iter().map(|(_, known)| known.places.len()).sum();
+        let known: usize = self.connections().iter().map(|(_, known)| known.waiters.len()).sum();
         let present = waits
             .queues()
             .chain(waits.dropped())
             .flat_map(|(id, _)| waits.walk(id))
             .filter(|(_, w)| w.client != NO_CLIENT && w.wait_state != WaitState::GroupMember)
             .count();
-        ensure(places == present, || String::from("connections know no place that is gone"))?;
+        ensure(known == present, || String::from("connections know no waiter that is gone"))?;
         let knows_none = self.connections().is_empty() && !self.connections().has_departed();
         ensure(self.role() == Role::Primary || knows_none, || {
             String::from("a replica knows no connections")
@@ -110,21 +111,25 @@ impl Machine {
         Ok(())
     }
 
-    fn check_waiter(&self, queue: u32, slot: u32, waiter: &Waiter) -> Result<(), String> {
+    fn check_waiter(
+        &self,
+        queue: QueueId,
+        slot: WaiterSlot,
+        waiter: &Waiter,
+    ) -> Result<(), String> {
         let waits = self.waits();
         let owner = &waiter.owner;
         ensure(waiter.queue == queue, || format!("{owner:?} is in the queue it names"))?;
         ensure(owner.is_empty() || waits.waiter_of(queue, owner) == Some(slot), || {
             format!("the one place of {owner:?} is found by its name")
         })?;
-        let places = || waits.waiters_of_owner(owner);
-        ensure(owner.is_empty() || places().any(|(place, _)| place == slot), || {
+        let own = || waits.waiters_of_owner(owner);
+        ensure(owner.is_empty() || own().any(|(other, _)| other == slot), || {
             format!("the place of {owner:?} is among those of its owner")
         })?;
-        ensure(
-            waits.is_plural(waiter) == (places().nth(1).is_some() && !owner.is_empty()),
-            || format!("it is known whether {owner:?} has several places"),
-        )?;
+        ensure(waits.is_plural(waiter) == (own().nth(1).is_some() && !owner.is_empty()), || {
+            format!("it is known whether {owner:?} has several waiters")
+        })?;
         ensure(waits.by_id(waiter.id).is_some(), || format!("{owner:?} is found by id"))?;
         let is_member = waiter.wait_state == WaitState::GroupMember;
         let group = waits.group(waiter.group);
@@ -144,7 +149,7 @@ impl Machine {
             format!("{owner:?} is absent exactly if it has no connection")
         })?;
         let connection = self.connections().get(waiter.client);
-        let listed = connection.is_some_and(|known| known.places.contains(&slot));
+        let listed = connection.is_some_and(|known| known.waiters.contains(&slot));
         ensure(is_absent || listed != is_member, || {
             format!("the connection of {owner:?} knows it")
         })?;
@@ -164,12 +169,12 @@ impl Machine {
     fn check_keys(&self, store: &mut dyn Store) -> Result<(), String> {
         let leases = self.leases();
         let (mut held, mut permits) = (0, 0);
-        for id in 0..leases.bound() {
+        for id in KeyId::FIRST.up_to(leases.bound()) {
             let Some(entry) = leases.get(id) else { continue };
             held += entry.held as usize;
             permits += entry.permits;
             let key = Key { db: leases.database_of(entry), name: &entry.name };
-            let Slot::Here(resource) = store.get(key) else { continue };
+            let Lookup::Here(resource) = store.get(key) else { continue };
             if resource.key_id == id {
                 self.check_resource(entry, id, resource)?;
             }
@@ -180,12 +185,12 @@ impl Machine {
         ensure(self.waits().lists_of_holders_are_whole(), || {
             String::from("the queues of a holder's keys are listed")
         })?;
-        let awaited = |id: u32, queue: &Queue| {
+        let awaited = |id: QueueId, queue: &Queue| {
             let has_waiters = self.waits().has_waiters(id);
             has_waiters && queue.is_live() && !self.is_before_flush(id, queue)
         };
         for (id, queue) in self.waits().queues().filter(|&(id, queue)| awaited(id, queue)) {
-            if let Slot::Here(resource) = store.get(queue.key())
+            if let Lookup::Here(resource) = store.get(queue.key())
                 && matches!(queue.kind, Kind::Lock | Kind::Fair | Kind::Rw)
                 && resource.kind() == queue.kind
                 && !queue.has_readers_to_note()
@@ -213,14 +218,15 @@ impl Machine {
                 self.waits().group(first.group).is_some_and(|group| !group.takes_any);
             let admitted = match store.get(queue.key()) {
                 // A time to live can elapse before the server removes the key and reports it.
-                Slot::Missing => {
+                Lookup::Missing => {
                     matches!(queue.kind, Kind::Lock | Kind::Fair)
-                        && !(0..leases.bound())
+                        && !KeyId::FIRST
+                            .up_to(leases.bound())
                             .filter_map(|id| leases.key_of(id))
                             .any(|key| key == queue.key())
                 }
-                Slot::Here(resource) => resource.key_id != NO_KEY && admits(resource, first),
-                Slot::WrongType | Slot::Elsewhere | Slot::OutOfReach => false,
+                Lookup::Here(resource) => resource.key_id != KeyId::NONE && admits(resource, first),
+                Lookup::WrongType | Lookup::Elsewhere | Lookup::OutOfReach => false,
             };
             ensure(!admitted || waits_for_more, || {
                 format!("{:?} is not free while someone it admits waits", queue.name)
@@ -250,7 +256,8 @@ impl Machine {
             })?;
             let tied = self.bound_client(resource, hold);
             let known = self.connections().get(tied);
-            let known = known.is_some_and(|known| known.bindings.contains(&(id, hold_id)));
+            let known = known
+                .is_some_and(|known| known.bindings.contains(&HoldRef { key: id, id: hold_id }));
             ensure(tied == NO_CLIENT || known, || {
                 format!("the connection that {name:?} is tied to knows it")
             })?;
@@ -282,10 +289,10 @@ impl Machine {
                 ensure(!is_mirror || left.len() == self.waits().backlog_of(queue.0), || {
                     format!("the entries of {name:?} that are not waiters yet are counted")
                 })?;
-                let places = fair.places.iter().filter(|(seq, _)| !left.contains(seq));
-                let places = places.map(|(seq, place)| (*seq, &place.owner));
-                ensure(!is_mirror || waiters.eq(places), || {
-                    format!("the places of {name:?} are its queue")
+                let saved = fair.entries.iter().filter(|(seq, _)| !left.contains(seq));
+                let saved = saved.map(|(seq, entry)| (*seq, &entry.owner));
+                ensure(!is_mirror || waiters.eq(saved), || {
+                    format!("the entries of {name:?} are its queue")
                 })
             }
             Body::Lock(_) | Body::Latch(_) => Ok(()),

@@ -6,7 +6,7 @@
 
 use crate::bytes::Name;
 use crate::ids::KeyId;
-use crate::key::Key;
+use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::slab::Slab;
 use crate::time::LeaseInstant;
@@ -35,7 +35,7 @@ pub struct Entry {
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub struct Leases {
-    entries: Slab<Entry>,
+    entries: Slab<KeyId, Entry>,
     /// Number of entries of each database that had any, by home. A database without entries stays in the map: a single
     /// lock that comes and goes should not add and remove it each time.
     databases: BTreeMap<u32, usize>,
@@ -43,7 +43,7 @@ pub struct Leases {
     /// and back.
     number_of: BTreeMap<u32, u32>,
     home_of: BTreeMap<u32, u32>,
-    wheel: Wheel,
+    wheel: Wheel<KeyId>,
     held: usize,
     permits: u64,
 }
@@ -141,7 +141,8 @@ impl Leases {
     }
 
     /// Swaps two database numbers in all entries. O(1) in the number of entries.
-    pub fn swap_databases(&mut self, a: u32, b: u32) {
+    pub fn swap_databases(&mut self, swap: Swap) {
+        let Swap { a, b } = swap;
         for (db, home) in [(a, self.home(b)), (b, self.home(a))] {
             if db == home {
                 self.home_of.remove(&db);
@@ -169,12 +170,12 @@ impl Leases {
     }
 
     /// Removes all deadlines.
-    pub fn disarm_all(&mut self) -> Wheel {
+    pub fn disarm_all(&mut self) -> Wheel<KeyId> {
         self.wheel.take_all()
     }
 
     /// The next expired entry, one bounded piece of work at a time.
-    pub fn step(&mut self, now: LeaseInstant) -> Step {
+    pub fn step(&mut self, now: LeaseInstant) -> Step<KeyId> {
         self.wheel.step(now.0)
     }
 

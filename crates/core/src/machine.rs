@@ -3,7 +3,6 @@
 //! Here is what it consists of. What it does is in the rooms around: operations of clients (`ops`, entered by
 //! [`Machine::execute`]), events without a call (`events`), and the step in which both run on a key ([`crate::turn`]).
 
-use crate::ids::{HoldId, KeyId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::portions::WIDE_AT_ONCE;
@@ -239,6 +238,3 @@ impl Machine {
         is_other && self.waits.has_waiters(id)
     }
 }
-
-/// Where a hold is: the entry of its key, and its id there.
-pub(crate) type HoldRef = (KeyId, HoldId);

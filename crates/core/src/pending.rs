@@ -6,6 +6,7 @@ pub(crate) mod in_flight;
 pub(crate) mod removed;
 
 use crate::effects::Outcome;
+use crate::ids::{QueueId, WaiterSlot};
 use crate::pending::flush::Flush;
 use crate::pending::former::Former;
 use crate::pending::removed::Removed;
@@ -22,12 +23,12 @@ pub(crate) struct Pending {
     /// Keys to check because their value came from elsewhere with queue entries in it.
     pub revisit: VecDeque<(u32, Vec<u8>)>,
     /// Queues whose waiters all have the same answer, and that answer.
-    pub answered: BTreeMap<u32, Outcome>,
+    pub answered: BTreeMap<QueueId, Outcome>,
     /// Waiters from before this server became a replica, not answered yet.
     pub former: VecDeque<Former>,
     /// Connections whose waiters count again, or no longer count: their queues must be checked, from the queue of this
     /// waiter on. With `true`, queues of locks for one holder are left out.
-    pub to_mark_dirty: VecDeque<(u64, u32, bool)>,
+    pub to_mark_dirty: VecDeque<(u64, WaiterSlot, bool)>,
     /// FLUSHDB and FLUSHALL that are not drained, oldest first.
     pub flushes: VecDeque<Flush>,
     /// Removed large values whose holds are not all ended, oldest first.

@@ -1,5 +1,6 @@
 //! How much work one step does, and one turn of the loop.
 
+use crate::ids::WaiterSlot;
 use alloc::vec::Vec;
 
 /// The part of a large piece of work that an operation does at once; the tick does the rest.
@@ -17,4 +18,4 @@ pub(crate) const WIDE_AT_ONCE: usize = 256;
 pub(crate) const WEIGHT_AT_ONCE: usize = 128;
 
 /// Slots collected before each of them is processed.
-pub(crate) type Slots = Vec<u32>;
+pub(crate) type Slots = Vec<WaiterSlot>;

@@ -2,7 +2,7 @@
 //!
 //! `by_key` finds the queue of a key, and `groups` knows which waiters belong to one call for several keys. `owners`
 //! knows the waiters of each owner, `holders` the holders of keys with waiters, and `backlog` the loaded entries that
-//! are not waiters yet.
+//! are not waiters yet. `walk` goes along a queue, and `wait_state` changes the state of a waiter.
 
 mod backlog;
 mod by_key;
@@ -12,24 +12,24 @@ mod holders;
 mod lengths;
 mod owners;
 mod present;
+mod wait_state;
 pub mod waiter;
+mod walk;
 
 use crate::buckets::Buckets;
+use crate::ids::{GroupId, OwnerSlot, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::{
-    Ask, Demand, Group, HashKeys, NewWaiter, Position, Queue, WaitState, Waiter, WaiterId,
+    Demand, Group, HashKeys, NewWaiter, Position, Queue, WaitState, Waiter, WaiterId,
 };
-use crate::slab::{NIL, Slab};
-use crate::state::fair::Place;
-use crate::state::hold::NO_CLIENT;
+use crate::slab::{Slab, SlabId};
 use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::sync::Arc;
 use core::cell::Cell;
 use lengths::Lengths;
-use owners::{Party, hash_place};
+use owners::{WaitingOwner, hash_waiter};
 
 /// First sequence number: it leaves room for waiters in front of the first.
 const FIRST_SEQ: u64 = 1 << 32;
@@ -44,48 +44,48 @@ const MANY_READERS: usize = 256;
 #[derive(Debug)]
 pub struct WaitQueues {
     keys: HashKeys,
-    queues: Slab<Queue>,
+    queues: Slab<QueueId, Queue>,
     lengths: Lengths,
-    waiters: Slab<Waiter>,
-    groups: Slab<Group>,
+    waiters: Slab<WaiterSlot, Waiter>,
+    groups: Slab<GroupId, Group>,
     /// Calls for several keys that are over, with the number of their waiters still to be removed.
-    over: VecDeque<u32>,
+    over: VecDeque<GroupId>,
     gone: usize,
     /// Queues by key.
-    by_key: Buckets,
+    by_key: Buckets<QueueId>,
     /// The queue last found by its key; it may be gone since.
-    last_found: Cell<u32>,
+    last_found: Cell<QueueId>,
     /// Waiters by queue and owner.
-    by_owner: Buckets,
+    by_owner: Buckets<WaiterSlot>,
     /// The owners that have waiters.
-    parties: Slab<Party>,
+    owners: Slab<OwnerSlot, WaitingOwner>,
     /// The same owners by name.
-    by_name: Buckets,
+    by_name: Buckets<OwnerSlot>,
     /// The owners that have more than one waiter.
-    plural: BTreeSet<u32>,
+    plural: BTreeSet<OwnerSlot>,
     /// Holder hash -> head of the list of queues whose key that owner holds exclusively or writes. (A list, because one
     /// owner may hold very many keys, and entries with the same hash are walked over one by one.)
-    by_holder: Buckets,
+    by_holder: Buckets<QueueId>,
     /// Hash of a reader, and the queue of the key that it reads.
-    by_reader: BTreeSet<(u64, u32)>,
+    by_reader: BTreeSet<(u64, QueueId)>,
     /// Readers of a queue or key that is gone: some of them are still in `by_reader`.
-    former_readers: VecDeque<(u32, BTreeSet<u64>)>,
+    former_readers: VecDeque<(QueueId, BTreeSet<u64>)>,
     /// From this number of readers on, they are listed before there is a waiter.
     pub(crate) many_readers: usize,
     last_seq: u64,
     last_serial: u64,
     /// BLOCK times of parked waiters, on the monotonic clock.
-    pub timeouts: Wheel,
+    pub timeouts: Wheel<WaiterSlot>,
     /// Grace ends of waiters without a connection, on the lease clock.
-    pub graces: Wheel,
+    pub graces: Wheel<WaiterSlot>,
     /// Dirty queues: to be checked once the server accepts writes.
-    dirty_queues: BTreeSet<u32>,
+    dirty_queues: BTreeSet<QueueId>,
     /// Number of durable entries that are not waiters yet, by queue.
-    backlogs: BTreeMap<u32, usize>,
+    backlogs: BTreeMap<QueueId, usize>,
     /// More dirty queues, from the first on: after a quarantine, all queues of that time.
-    all_dirty: core::ops::Range<u32>,
+    all_dirty: core::ops::Range<QueueId>,
     /// Queues whose keys are gone and whose waiters are removed one by one.
-    dropped: VecDeque<u32>,
+    dropped: VecDeque<QueueId>,
     calls: u32,
     parked: usize,
     members: usize,
@@ -103,9 +103,9 @@ impl WaitQueues {
             over: VecDeque::new(),
             gone: 0,
             by_key: Buckets::default(),
-            last_found: Cell::new(NIL),
+            last_found: Cell::new(QueueId::NONE),
             by_owner: Buckets::default(),
-            parties: Slab::default(),
+            owners: Slab::default(),
             by_name: Buckets::default(),
             plural: BTreeSet::new(),
             by_holder: Buckets::default(),
@@ -118,7 +118,7 @@ impl WaitQueues {
             graces: Wheel::default(),
             dirty_queues: BTreeSet::new(),
             backlogs: BTreeMap::new(),
-            all_dirty: 0..0,
+            all_dirty: QueueId::FIRST..QueueId::FIRST,
             dropped: VecDeque::new(),
             calls: 0,
             parked: 0,
@@ -127,7 +127,7 @@ impl WaitQueues {
     }
 
     /// The waiter in `slot`.
-    pub fn get(&self, slot: u32) -> Option<&Waiter> {
+    pub fn get(&self, slot: WaiterSlot) -> Option<&Waiter> {
         self.waiters.get(slot)
     }
 
@@ -145,7 +145,7 @@ impl WaitQueues {
     }
 
     /// The waiter of `owner` in `queue`.
-    pub fn waiter_of(&self, queue: u32, owner: &[u8]) -> Option<u32> {
+    pub fn waiter_of(&self, queue: QueueId, owner: &[u8]) -> Option<WaiterSlot> {
         if self.by_owner.is_empty() {
             return None;
         }
@@ -155,12 +155,13 @@ impl WaitQueues {
                 .filter(|waiter| waiter.queue == queue && *waiter.owner == *owner)
                 .is_some_and(|waiter| !self.is_gone(waiter))
         };
-        let next = |slot| self.waiters.get(slot).map_or(NIL, |waiter| waiter.next_place);
-        self.by_owner.find(hash_place(self.keys, queue, owner), same, next)
+        let next =
+            |slot| self.waiters.get(slot).map_or(WaiterSlot::NONE, |waiter| waiter.next_by_owner);
+        self.by_owner.find(hash_waiter(self.keys, queue, owner), same, next)
     }
 
     /// The waiter of `owner` in the queue of `key`.
-    pub fn waiter_at(&self, key: Key<'_>, owner: &[u8]) -> Option<u32> {
+    pub fn waiter_at(&self, key: Key<'_>, owner: &[u8]) -> Option<WaiterSlot> {
         self.waiter_of(self.queue_of(key)?, owner)
     }
 
@@ -179,65 +180,19 @@ impl WaitQueues {
         self.waiters.is_empty()
     }
 
-    /// The waiters of a queue in order of service.
-    pub fn walk(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
-        self.walk_from(self.queues.get(queue).map_or(NIL, |queue| queue.head))
-    }
-
-    /// The same with the waiters that are gone.
-    pub(crate) fn walk_all(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
-        self.walk_all_from(self.queues.get(queue).map_or(NIL, |queue| queue.head))
-    }
-
-    /// Whether a queue has waiters.
-    pub fn has_waiters(&self, queue: u32) -> bool {
-        self.walk(queue).next().is_some()
-    }
-
-    /// Number of waiters in a queue. O(1), except while gone waiters are not removed: then it walks along the queue.
-    pub fn len_of(&self, queue: u32) -> usize {
-        match self.gone {
-            0 => self.queues.get(queue).map_or(0, |queue| queue.len),
-            _ => self.walk(queue).count(),
-        }
-    }
-
-    /// The waiter in `slot` and those behind it.
-    fn walk_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Waiter)> {
-        self.walk_all_from(slot).filter(|(_, waiter)| !self.is_gone(waiter))
-    }
-
-    fn walk_all_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Waiter)> {
-        let mut slot = slot;
-        core::iter::from_fn(move || {
-            let here = slot;
-            let waiter = self.waiters.get(here)?;
-            slot = waiter.next;
-            Some((here, waiter))
-        })
-    }
-
-    /// The waiters in front of the one in `slot`, the nearest first.
-    pub fn ahead_of(&self, slot: u32) -> impl Iterator<Item = &Waiter> {
-        let mut at = self.waiters.get(slot).map_or(NIL, |waiter| waiter.prev);
-        let ahead = core::iter::from_fn(move || {
-            let waiter = self.waiters.get(at)?;
-            at = waiter.prev;
-            Some(waiter)
-        });
-        ahead.filter(|waiter| !self.is_gone(waiter))
-    }
-
     /// Puts a waiter into the queue of `key`; a new queue is of `kind`.
-    pub fn join(&mut self, key: Key<'_>, kind: Kind, new_waiter: NewWaiter) -> u32 {
+    pub fn join(&mut self, key: Key<'_>, kind: Kind, new_waiter: NewWaiter) -> WaiterSlot {
         let queue = self.queue_for(key, kind);
-        let (head, tail) = self.queues.get(queue).map_or((NIL, NIL), |q| (q.head, q.tail));
+        let (head, tail) = self
+            .queues
+            .get(queue)
+            .map_or((WaiterSlot::NONE, WaiterSlot::NONE), |q| (q.head, q.tail));
         let (prev, next) = match new_waiter.position {
-            Position::Front => (NIL, head),
-            Position::Restored(seq) if seq < FIRST_SEQ => (NIL, head),
+            Position::Front => (WaiterSlot::NONE, head),
+            Position::Restored(seq) if seq < FIRST_SEQ => (WaiterSlot::NONE, head),
             Position::Restored(seq) => self.gap_for(queue, seq),
             Position::Saved(seq, hint) => self.gap_near(queue, seq, hint),
-            Position::Back | Position::Numbered(_) => (tail, NIL),
+            Position::Back | Position::Numbered(_) => (tail, WaiterSlot::NONE),
         };
         let seq = match new_waiter.position {
             // Below all that joined at the end, including those that a grant has removed and that may be restored.
@@ -262,14 +217,14 @@ impl WaitQueues {
             wait_state: new_waiter.wait_state,
             entry: new_waiter.entry,
             queue,
-            group: NIL,
+            group: GroupId::NONE,
             seq,
             prev,
             next,
-            prev_of_owner: NIL,
-            next_of_owner: NIL,
-            party: NIL,
-            next_place: NIL,
+            prev_of_owner: WaiterSlot::NONE,
+            next_of_owner: WaiterSlot::NONE,
+            owner_slot: OwnerSlot::NONE,
+            next_by_owner: WaiterSlot::NONE,
         });
         if let Some(before) = self.waiters.get_mut(prev) {
             before.next = slot;
@@ -278,10 +233,10 @@ impl WaitQueues {
             behind.prev = slot;
         }
         if let Some(queue) = self.queues.get_mut(queue) {
-            if prev == NIL {
+            if prev == WaiterSlot::NONE {
                 queue.head = slot;
             }
-            if next == NIL {
+            if next == WaiterSlot::NONE {
                 queue.tail = slot;
             }
             self.lengths.grow(queue.len);
@@ -300,7 +255,7 @@ impl WaitQueues {
 
     /// Removes a waiter from its queue, and removes the queue with the last waiter. For a call for several keys it
     /// removes only this waiter: see [`WaitQueues::disband`].
-    pub fn leave(&mut self, slot: u32) -> Option<Waiter> {
+    pub fn leave(&mut self, slot: WaiterSlot) -> Option<Waiter> {
         self.timeouts.disarm(slot);
         self.graces.disarm(slot);
         let waiter = self.waiters.get(slot)?;
@@ -333,7 +288,13 @@ impl WaitQueues {
     }
 
     /// Removes a waiter from the list of its queue.
-    fn unlink_from(&mut self, slot: u32, queue: u32, prev: u32, next: u32) {
+    fn unlink_from(
+        &mut self,
+        slot: WaiterSlot,
+        queue: QueueId,
+        prev: WaiterSlot,
+        next: WaiterSlot,
+    ) {
         if let Some(before) = self.waiters.get_mut(prev) {
             before.next = next;
         }
@@ -352,40 +313,8 @@ impl WaitQueues {
         }
     }
 
-    /// Changes the wait state of a waiter. If it had a blocked call, that call is over, and the waiter gets a new id.
-    pub fn set_wait_state(&mut self, slot: u32, wait_state: WaitState) {
-        self.count_out(slot);
-        if let Some(waiter) = self.waiters.get_mut(slot) {
-            waiter.wait_state = wait_state;
-            if matches!(wait_state, WaitState::Disconnected { .. }) {
-                waiter.client = NO_CLIENT;
-            }
-        }
-        self.count_in(slot);
-        if self.waiters.get(slot).is_some_and(|waiter| self.is_deserted(waiter)) {
-            self.pass_first_present(slot);
-        } else {
-            self.note_present(slot);
-        }
-        self.new_id(slot);
-        self.arm(slot);
-    }
-
-    /// Gives a waiter to a later call of the same owner.
-    pub fn take_over(&mut self, slot: u32, client: u64, wait_state: WaitState, ask: Ask) {
-        self.count_out(slot);
-        if let Some(waiter) = self.waiters.get_mut(slot) {
-            waiter.client = client;
-            let (owner, since) = (waiter.owner.clone(), waiter.since);
-            waiter.entry = Arc::new(Place { owner, since, ask });
-        }
-        self.count_in(slot);
-        self.mark_unsaved(slot);
-        self.set_wait_state(slot, wait_state);
-    }
-
     /// Counts a waiter in its present state.
-    fn count_in(&mut self, slot: u32) {
+    fn count_in(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         self.parked += usize::from(waiter.wait_state.is_parked());
         self.members += usize::from(waiter.wait_state == WaitState::GroupMember);
@@ -403,7 +332,7 @@ impl WaitQueues {
     }
 
     /// Reverses [`WaitQueues::count_in`].
-    fn count_out(&mut self, slot: u32) {
+    fn count_out(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         self.parked -= usize::from(waiter.wait_state.is_parked());
         self.members -= usize::from(waiter.wait_state == WaitState::GroupMember);
@@ -417,26 +346,6 @@ impl WaitQueues {
                     more.wide.remove(&(permits, slot));
                 }
             }
-        }
-    }
-
-    fn arm(&mut self, slot: u32) {
-        self.timeouts.disarm(slot);
-        self.graces.disarm(slot);
-        match self.waiters.get(slot).map(|waiter| waiter.wait_state) {
-            Some(WaitState::Blocked { until: Some(until) }) => self.timeouts.arm(slot, until.0),
-            Some(WaitState::Disconnected { until }) => self.graces.arm(slot, until.0),
-            Some(
-                WaitState::Blocked { until: None } | WaitState::GroupMember | WaitState::Connected,
-            )
-            | None => {}
-        }
-    }
-
-    fn new_id(&mut self, slot: u32) {
-        self.calls = self.calls.wrapping_add(1);
-        if let Some(waiter) = self.waiters.get_mut(slot) {
-            waiter.id = WaiterId(u64::from(self.calls) << 32 | u64::from(slot));
         }
     }
 }

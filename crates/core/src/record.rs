@@ -20,7 +20,7 @@ pub(crate) use beside::encode_beside_and;
 pub use beside::{Beside, BesideInput, encode_beside};
 pub use digest::digest;
 
-use crate::ids::NO_KEY;
+use crate::ids::KeyId;
 use crate::kind::Kind;
 use crate::spent::{RequestKey, Use};
 use crate::state::resource::{Body, Resource};
@@ -98,9 +98,11 @@ pub type ReplayedRequest<'a> = (RequestKey<'a>, Option<Use>);
 
 /// The times of the clocks: times in a payload are relative to them.
 #[derive(Debug, Clone, Copy)]
-struct Clocks {
-    mono: Instant,
-    lease: LeaseInstant,
+pub struct Clocks {
+    /// The monotonic clock.
+    pub mono: Instant,
+    /// The clock of leases.
+    pub lease: LeaseInstant,
 }
 
 fn check(holds: bool) -> Result<(), DecodeError> {
@@ -121,18 +123,18 @@ pub fn encode_step(
     granted: bool,
     out: &mut Vec<u8>,
 ) {
-    encode_step_with(resource, (mono, lease), granted, &SpentStep::default(), out);
+    encode_step_with(resource, Clocks { mono, lease }, granted, &SpentStep::default(), out);
 }
 
 /// [`encode_step`] for a step that carried out or rolled back the requests of `spent`.
 pub fn encode_step_with(
     resource: &mut Resource,
-    (mono, lease): (Instant, LeaseInstant),
+    now: Clocks,
     granted: bool,
     spent: &SpentStep,
     out: &mut Vec<u8>,
 ) {
-    let (now, flags) = (Clocks { mono, lease }, if granted { GRANTED } else { 0 });
+    let flags = if granted { GRANTED } else { 0 };
     match &mut resource.body {
         // It is always written as a whole, and there are more locks than all others.
         Body::Lock(_) => return write(resource, now, flags, spent, out),
@@ -152,7 +154,7 @@ pub fn encode_step_with(
 
 fn write(resource: &Resource, now: Clocks, flags: u8, spent: &SpentStep, out: &mut Vec<u8>) {
     // Without an entry the time does not run yet: the deadline is the time left.
-    let lease = if resource.key_id == NO_KEY { LeaseInstant(0) } else { now.lease };
+    let lease = if resource.key_id == KeyId::NONE { LeaseInstant(0) } else { now.lease };
     let now = Clocks { lease, ..now };
     let start = out.len();
     let written = output::write(resource, now, flags, spent, out);
@@ -232,19 +234,19 @@ pub fn replay(
     current: &mut Resource,
     is_there: bool,
 ) -> Result<Replayed, DecodeError> {
-    replay_with(payload, (mono, lease), current, is_there, |_| ())
+    replay_with(payload, Clocks { mono, lease }, current, is_there, |_| ())
 }
 
 /// [`replay`], and `spent` is told afterwards which requests the step carried out or undid, in their
 /// order.
 pub fn replay_with(
     payload: &[u8],
-    (mono, lease): (Instant, LeaseInstant),
+    now: Clocks,
     current: &mut Resource,
     is_there: bool,
     spent: impl FnMut(ReplayedRequest<'_>),
 ) -> Result<Replayed, DecodeError> {
-    let (input, flags) = Input::open(payload, Clocks { mono, lease })?;
+    let (input, flags) = Input::open(payload, now)?;
     let (token, requests) = input.carry_out(current, is_there)?;
     settle(current);
     requests.into_iter().for_each(spent);

@@ -2,6 +2,7 @@
 //!
 //! Everything else asks here, so no two places can disagree on who may grant.
 use crate::ids::KeyId;
+use crate::slab::SlabId;
 use crate::time::{Instant, LeaseClock, LeaseInstant, Millis};
 
 /// Whether this server decides or follows.
@@ -51,7 +52,7 @@ impl Default for Regime {
             quarantine_until: None,
             epoch: 0,
             epoch_began: LeaseInstant(0),
-            cursor: 0,
+            cursor: KeyId::FIRST,
         }
     }
 }
@@ -153,12 +154,12 @@ impl Regime {
 
     /// Whether some entries may still belong to an older epoch.
     pub fn has_old_entries(&self) -> bool {
-        self.cursor > 0
+        self.cursor > KeyId::FIRST
     }
 
     /// The next entry that may belong to an older epoch; each of them once.
     pub fn next_old_entry(&mut self) -> Option<KeyId> {
-        self.cursor = self.cursor.checked_sub(1)?;
+        self.cursor = KeyId::new(self.cursor.number().checked_sub(1)?);
         Some(self.cursor)
     }
 }

@@ -15,7 +15,7 @@ use crate::portions::AT_ONCE;
 use crate::spent::{Limits, RequestKey, Scope, SpentRequests, Use, spent_of};
 use crate::state::hold::{Did, Hold};
 use crate::state::resource::{Body, Resource};
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::time::{LeaseInstant, Now};
 use crate::turn::{Step, Turn};
 use alloc::format;
@@ -128,11 +128,11 @@ impl Machine {
     pub(crate) fn on_request(
         &mut self,
         turn: &mut Turn<'_>,
-        (key, call): (&[u8], Call<'_>),
+        key: &[u8],
+        call: Call<'_>,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> Option<Outcome>,
     ) {
-        let key = (call.kind, key);
-        let answer = self.on_call(turn, key, |machine, step, resource| {
+        let answer = self.on_call(turn, call.kind, key, |machine, step, resource| {
             machine.end_if_expired(step, resource, |resource| call.may_be_about(resource));
             if call.id.is_some()
                 && let Some(outcome) = machine.recall(step, resource, call)
@@ -232,8 +232,10 @@ impl Machine {
         let lease = self.regime.lease(turn.now.mono);
         call.names().find_map(|name| {
             let did = match turn.keys.get(key) {
-                Slot::Here(resource) => seen_by_hold(resource, name).map(|(did, _)| did),
-                Slot::Missing | Slot::WrongType | Slot::Elsewhere | Slot::OutOfReach => None,
+                Lookup::Here(resource) => seen_by_hold(resource, name).map(|(did, _)| did),
+                Lookup::Missing | Lookup::WrongType | Lookup::Elsewhere | Lookup::OutOfReach => {
+                    None
+                }
             };
             let fits = match (did, self.find_spent(key, name, lease)) {
                 (Some(did), _) => call.asks.may_repeat(did),
@@ -267,11 +269,12 @@ impl Machine {
     pub(crate) fn spend_hold(
         &mut self,
         step: &mut Step<'_>,
-        id: (Kind, HoldId),
+        kind: Kind,
+        id: HoldId,
         hold: &Hold,
         end: End,
     ) {
-        for (name, what) in spent_of(id, hold, end == End::Released) {
+        for (name, what) in spent_of(kind, id, hold, end == End::Released) {
             self.note_spent(step, name, what);
         }
     }

@@ -8,8 +8,47 @@ use alloc::vec::Vec;
 /// Entries per chunk: small, so that a server with few locks uses little memory.
 const CHUNK: usize = 128;
 
-/// Means "no entry" wherever ids are linked.
-pub const NIL: u32 = u32::MAX;
+/// The id of an entry in a slab, and of its node in a [`Wheel`](crate::wheel::Wheel) or in
+/// [`Buckets`](crate::buckets::Buckets): a small integer with a type, so that the id of one kind of entry cannot be
+/// passed for the id of another.
+pub trait SlabId: Copy + Ord {
+    /// No entry.
+    const NONE: Self;
+
+    /// The smallest id.
+    const FIRST: Self;
+
+    /// The id with this number.
+    fn new(number: u32) -> Self;
+
+    /// Its number.
+    fn number(self) -> u32;
+
+    /// The id after this one.
+    #[must_use]
+    fn following(self) -> Self {
+        Self::new(self.number() + 1)
+    }
+
+    /// The ids from this one on and below `bound`.
+    fn up_to(self, bound: Self) -> impl Iterator<Item = Self> {
+        (self.number()..bound.number()).map(Self::new)
+    }
+}
+
+#[cfg(test)]
+impl SlabId for u32 {
+    const NONE: Self = Self::MAX;
+    const FIRST: Self = 0;
+
+    fn new(number: u32) -> Self {
+        number
+    }
+
+    fn number(self) -> u32 {
+        self
+    }
+}
 
 #[derive(Debug)]
 struct Chunk<T> {
@@ -19,49 +58,49 @@ struct Chunk<T> {
 
 /// See the module documentation.
 #[derive(Debug)]
-pub struct Slab<T> {
+pub struct Slab<I, T> {
     /// `None`: the chunk is empty and its memory is freed.
     chunks: Vec<Option<Chunk<T>>>,
     /// The chunk that emptied last. It is kept, so that a single entry that comes and goes does not allocate and free a
     /// chunk each time.
     spare: usize,
-    free: Vec<u32>,
+    free: Vec<I>,
     /// Ids from here on have never been used.
-    fresh: u32,
+    fresh: I,
     len: usize,
 }
 
-impl<T> Default for Slab<T> {
+impl<I: SlabId, T> Default for Slab<I, T> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), spare: 0, free: Vec::new(), fresh: 0, len: 0 }
+        Self { chunks: Vec::new(), spare: 0, free: Vec::new(), fresh: I::FIRST, len: 0 }
     }
 }
 
-impl<T> Slab<T> {
+impl<I: SlabId, T> Slab<I, T> {
     /// Puts `value` under a free id.
-    pub fn insert(&mut self, value: T) -> u32 {
+    pub fn insert(&mut self, value: T) -> I {
         let id = self.free.pop().unwrap_or_else(|| {
             let id = self.fresh;
-            self.fresh += 1;
+            self.fresh = id.following();
             id
         });
-        let index = id as usize / CHUNK;
+        let index = chunk_of(id);
         if index == self.chunks.len() {
             self.chunks.push(None);
         }
         let chunk = self.chunks[index]
             .get_or_insert_with(|| Chunk { slots: (0..CHUNK).map(|_| None).collect(), used: 0 });
-        chunk.slots[id as usize % CHUNK] = Some(value);
+        chunk.slots[index_of(id)] = Some(value);
         chunk.used += 1;
         self.len += 1;
         id
     }
 
     /// Removes the entry; its id may be used again.
-    pub fn remove(&mut self, id: u32) -> Option<T> {
-        let index = id as usize / CHUNK;
+    pub fn remove(&mut self, id: I) -> Option<T> {
+        let index = chunk_of(id);
         let chunk = self.chunks.get_mut(index)?.as_mut()?;
-        let value = chunk.slots[id as usize % CHUNK].take()?;
+        let value = chunk.slots[index_of(id)].take()?;
         chunk.used -= 1;
         if chunk.used == 0 && self.spare != index {
             let spare = core::mem::replace(&mut self.spare, index);
@@ -75,7 +114,7 @@ impl<T> Slab<T> {
             self.chunks.truncate(1);
             self.free.clear();
             self.free.shrink_to(CHUNK);
-            self.fresh = 0;
+            self.fresh = I::FIRST;
         } else {
             self.free.push(id);
         }
@@ -83,13 +122,13 @@ impl<T> Slab<T> {
     }
 
     /// The entry under `id`.
-    pub fn get(&self, id: u32) -> Option<&T> {
-        self.chunks.get(id as usize / CHUNK)?.as_ref()?.slots[id as usize % CHUNK].as_ref()
+    pub fn get(&self, id: I) -> Option<&T> {
+        self.chunks.get(chunk_of(id))?.as_ref()?.slots[index_of(id)].as_ref()
     }
 
     /// The entry under `id`, mutable.
-    pub fn get_mut(&mut self, id: u32) -> Option<&mut T> {
-        self.chunks.get_mut(id as usize / CHUNK)?.as_mut()?.slots[id as usize % CHUNK].as_mut()
+    pub fn get_mut(&mut self, id: I) -> Option<&mut T> {
+        self.chunks.get_mut(chunk_of(id))?.as_mut()?.slots[index_of(id)].as_mut()
     }
 
     /// Number of entries.
@@ -103,7 +142,7 @@ impl<T> Slab<T> {
     }
 
     /// One above the largest id in use since the slab was last empty: the bound for a walk by id.
-    pub fn bound(&self) -> u32 {
+    pub fn bound(&self) -> I {
         self.fresh
     }
 
@@ -113,9 +152,19 @@ impl<T> Slab<T> {
     }
 
     /// All entries with their ids.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        (0..self.fresh).filter_map(|id| self.get(id).map(|value| (id, value)))
+    pub fn iter(&self) -> impl Iterator<Item = (I, &T)> {
+        I::FIRST.up_to(self.fresh).filter_map(|id| self.get(id).map(|value| (id, value)))
     }
+}
+
+/// The chunk of an entry.
+fn chunk_of(id: impl SlabId) -> usize {
+    id.number() as usize / CHUNK
+}
+
+/// The index of an entry in its chunk.
+fn index_of(id: impl SlabId) -> usize {
+    id.number() as usize % CHUNK
 }
 
 #[cfg(test)]

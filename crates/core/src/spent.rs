@@ -6,11 +6,11 @@
 //! at a time (see [`crate::buckets`]).
 
 use crate::buckets::{Buckets, Chain};
-use crate::ids::{ALONE, HoldId};
+use crate::ids::{ALONE, HoldId, slab_id};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::HashKeys;
-use crate::slab::NIL;
+use crate::slab::SlabId;
 use crate::state::hold::{Did, Hold};
 use crate::time::{LeaseInstant, Millis};
 use alloc::collections::VecDeque;
@@ -111,13 +111,18 @@ pub(crate) type Print = [u64; 2];
 /// Number of entries that a new one removes at most, so that memory follows the limits without a tick.
 const DROPS_PER_NOTE: usize = 2;
 
+slab_id! {
+    /// The number of a remembered request in the order in which they were noted. Numbers wrap at 2^32.
+    RequestNumber
+}
+
 #[derive(Debug)]
 struct Entry {
     print: Print,
     /// Time at which it was noted.
     at: LeaseInstant,
-    /// The next entry of its bucket, older or newer, or [`NIL`].
-    next: u32,
+    /// The next entry of its bucket, older or newer, or [`RequestNumber::NONE`].
+    next: RequestNumber,
     /// `None`: it was forgotten, and only keeps its slot until the older ones are gone.
     what: Option<Use>,
 }
@@ -128,7 +133,7 @@ pub struct SpentRequests {
     keys: HashKeys,
     log: Log,
     /// The entries that are remembered, by fingerprint.
-    by_print: Buckets,
+    by_print: Buckets<RequestNumber>,
 }
 
 /// The entries in the order in which they were noted.
@@ -202,11 +207,16 @@ impl SpentRequests {
         if self.log.slots() >= limits.most {
             self.drop_oldest();
         }
-        if self.log.next_number() == NIL {
-            self.log.append(Entry { print: [0; 2], at: now, next: NIL, what: None });
+        if self.log.next_number() == RequestNumber::NONE {
+            self.log.append(Entry {
+                print: [0; 2],
+                at: now,
+                next: RequestNumber::NONE,
+                what: None,
+            });
         }
         let number = self.log.next_number();
-        self.log.append(Entry { print, at: now, next: NIL, what: Some(what) });
+        self.log.append(Entry { print, at: now, next: RequestNumber::NONE, what: Some(what) });
         self.by_print.insert(&mut self.log, print[0], number);
     }
 
@@ -281,7 +291,7 @@ impl SpentRequests {
         }
         // The first chunk is not empty, and its entries have the numbers from `base` on.
         #[allow(clippy::cast_possible_truncation)]
-        let number = self.log.base.wrapping_add(self.log.dropped as u32);
+        let number = RequestNumber::new(self.log.base.wrapping_add(self.log.dropped as u32));
         if self.log.get(number).is_some_and(|entry| entry.what.is_some()) {
             self.unlink(number);
         }
@@ -289,14 +299,14 @@ impl SpentRequests {
     }
 
     /// Removes an entry from the table; its slot in the log stays until the older ones are gone.
-    fn unlink(&mut self, number: u32) {
+    fn unlink(&mut self, number: RequestNumber) {
         let Some(entry) = self.log.get_mut(number) else { return };
         entry.what = None;
         let hash = entry.print[0];
         self.by_print.remove(&mut self.log, hash, number);
     }
 
-    fn number_of(&self, print: Print) -> Option<u32> {
+    fn number_of(&self, print: Print) -> Option<RequestNumber> {
         let is_it = |number| self.log.get(number).is_some_and(|entry| entry.print == print);
         self.by_print.find(print[0], is_it, |number| self.log.next(number))
     }
@@ -313,26 +323,26 @@ impl Log {
         self.chunks.front()?.get(self.dropped)
     }
 
-    fn next_number(&self) -> u32 {
+    fn next_number(&self) -> RequestNumber {
         // As many as fit into memory; the numbers wrap on purpose.
         #[allow(clippy::cast_possible_truncation)]
         let offset = (self.slots() + self.dropped) as u32;
-        self.base.wrapping_add(offset)
+        RequestNumber::new(self.base.wrapping_add(offset))
     }
 
-    /// The chunk of an entry, and its index there. `None` for [`NIL`], which is the number of no entry.
-    fn waiter_of(&self, number: u32) -> Option<(usize, usize)> {
-        let offset = number.wrapping_sub(self.base) as usize;
-        (number != NIL).then_some((offset / CHUNK, offset % CHUNK))
+    /// The chunk of an entry, and its index there. `None` for [`RequestNumber::NONE`].
+    fn locate(&self, number: RequestNumber) -> Option<(usize, usize)> {
+        let offset = number.number().wrapping_sub(self.base) as usize;
+        (number != RequestNumber::NONE).then_some((offset / CHUNK, offset % CHUNK))
     }
 
-    fn get(&self, number: u32) -> Option<&Entry> {
-        let (chunk, at) = self.waiter_of(number)?;
+    fn get(&self, number: RequestNumber) -> Option<&Entry> {
+        let (chunk, at) = self.locate(number)?;
         self.chunks.get(chunk)?.get(at)
     }
 
-    fn get_mut(&mut self, number: u32) -> Option<&mut Entry> {
-        let (chunk, at) = self.waiter_of(number)?;
+    fn get_mut(&mut self, number: RequestNumber) -> Option<&mut Entry> {
+        let (chunk, at) = self.locate(number)?;
         self.chunks.get_mut(chunk)?.get_mut(at)
     }
 
@@ -363,16 +373,18 @@ impl Log {
 }
 
 impl Chain for Log {
-    fn hash(&self, number: u32) -> u64 {
+    type Id = RequestNumber;
+
+    fn hash(&self, number: RequestNumber) -> u64 {
         // The low bits are as random as all others.
         self.get(number).map_or(0, |entry| entry.print[0])
     }
 
-    fn next(&self, number: u32) -> u32 {
-        self.get(number).map_or(NIL, |entry| entry.next)
+    fn next(&self, number: RequestNumber) -> RequestNumber {
+        self.get(number).map_or(RequestNumber::NONE, |entry| entry.next)
     }
 
-    fn set_next(&mut self, number: u32, next: u32) {
+    fn set_next(&mut self, number: RequestNumber, next: RequestNumber) {
         if let Some(entry) = self.get_mut(number) {
             entry.next = next;
         }
@@ -383,7 +395,8 @@ impl Chain for Log {
 /// does not know of the grant, and asks again with the same id. None that came from an older version without what they
 /// did.
 pub(crate) fn spent_of(
-    (kind, id): (Kind, HoldId),
+    kind: Kind,
+    id: HoldId,
     hold: &Hold,
     by_owner: bool,
 ) -> impl Iterator<Item = (RequestKey<'_>, Use)> {

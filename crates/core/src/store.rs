@@ -5,7 +5,7 @@ use crate::state::resource::Resource;
 
 /// The content of a key.
 #[derive(Debug)]
-pub enum Slot<'a> {
+pub enum Lookup<'a> {
     /// Nothing.
     Missing,
     /// A value of another type: `WRONGTYPE`.
@@ -41,7 +41,7 @@ pub trait Store {
     /// Whether `key` may be touched now.
     fn reaches(&self, key: Key<'_>) -> bool;
     /// The content of `key`.
-    fn get(&mut self, key: Key<'_>) -> Slot<'_>;
+    fn get(&mut self, key: Key<'_>) -> Lookup<'_>;
     /// Puts a new value under `key`, which must be missing.
     fn put(&mut self, key: Key<'_>, resource: Resource);
     /// Removes the value under `key`, which must exist.

@@ -1,7 +1,7 @@
 //! What a call asks for, and the terms of the hold that it gets.
 
 use crate::machine::Machine;
-use crate::queues::waiter::{Ask, Demand, Waiter};
+use crate::queues::waiter::{Demand, WaitRequest, Waiter};
 use crate::state::hold::Notify;
 use crate::time::Millis;
 use dlock_wire::request::{Acquire, Channel};
@@ -27,8 +27,8 @@ pub(crate) struct Terms<'a> {
 
 impl Terms<'_> {
     /// What a waiter keeps of them, besides its owner and its connection.
-    pub fn to_ask(&self) -> Ask {
-        Ask {
+    pub fn to_wait_request(&self) -> WaitRequest {
+        WaitRequest {
             demand: self.demand,
             lease_ms: self.lease_ms,
             queue_ms: self.queue_ms,

@@ -9,15 +9,16 @@ mod durable_queue;
 pub(crate) mod index;
 
 use crate::effects::{Effects, Outcome};
+use crate::ids::QueueId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::portions::AT_ONCE;
 use crate::queues::waiter::WaiterId;
-use crate::record;
+use crate::record::{self, Clocks};
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::Resource;
-use crate::store::{Slot, Store};
+use crate::store::{Lookup, Store};
 use crate::time::{LeaseInstant, Now};
 
 /// What the machine works with while it runs: the keys, the time, the caller, and the output.
@@ -86,7 +87,7 @@ pub(crate) struct Step<'a> {
     /// Waiters served in this step, by all of its hand-offs.
     pub served: usize,
     /// The queue whose waiters, all of them skipped, a grant overtakes.
-    pub overtakes: Option<u32>,
+    pub overtakes: Option<QueueId>,
     /// The waiter of the caller, if it is in the queue.
     pub own_waiter: Option<WaiterId>,
     /// The answer to the caller if a grant reaches it within the call.
@@ -99,10 +100,11 @@ impl Machine {
     pub(crate) fn on_key<R>(
         &mut self,
         turn: &mut Turn<'_>,
-        key: (Kind, Key<'_>),
+        kind: Kind,
+        key: Key<'_>,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Result<R, WrongType> {
-        let result = self.on_key_alone(turn, key, self.wide_at_once, verb)?;
+        let result = self.on_key_alone(turn, kind, key, self.wide_at_once, verb)?;
         if !self.pending.ready_groups.is_empty() {
             self.grant_ready_groups(turn);
         }
@@ -113,7 +115,8 @@ impl Machine {
     pub(crate) fn on_key_alone<R>(
         &mut self,
         turn: &mut Turn<'_>,
-        (kind, key): (Kind, Key<'_>),
+        kind: Kind,
+        key: Key<'_>,
         ends_at_most: usize,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Result<R, WrongType> {
@@ -127,16 +130,16 @@ impl Machine {
         }
         let mut fresh;
         let (resource, is_there) = match turn.keys.get(key) {
-            Slot::Here(resource) if resource.kind() == kind => (resource, true),
-            Slot::Missing if !self.is_awaited_as_another(kind, key) => {
+            Lookup::Here(resource) if resource.kind() == kind => (resource, true),
+            Lookup::Missing if !self.is_awaited_as_another(kind, key) => {
                 fresh = Resource::free(kind);
                 (&mut fresh, false)
             }
-            Slot::Here(_)
-            | Slot::Missing
-            | Slot::WrongType
-            | Slot::Elsewhere
-            | Slot::OutOfReach => {
+            Lookup::Here(_)
+            | Lookup::Missing
+            | Lookup::WrongType
+            | Lookup::Elsewhere
+            | Lookup::OutOfReach => {
                 return Err(WrongType);
             }
         };
@@ -200,8 +203,8 @@ impl Machine {
             return;
         }
         self.end_expired(step, resource);
-        let may_cut = self.regime.may_end();
-        if may_cut && self.connections.has_departed() {
+        let may_shorten = self.regime.may_end();
+        if may_shorten && self.connections.has_departed() {
             self.shorten_all_gone(step, resource);
         }
     }
@@ -213,17 +216,17 @@ impl Machine {
         key: Key<'_>,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Option<R> {
-        let Slot::Here(resource) = turn.keys.get(key) else { return None };
+        let Lookup::Here(resource) = turn.keys.get(key) else { return None };
         let kind = resource.kind();
-        self.on_key(turn, (kind, key), verb).ok()
+        self.on_key(turn, kind, key, verb).ok()
     }
 
     /// Checks a key in the tick. Of very many expired holds it ends a part, and the tick comes back.
     pub(crate) fn on_found_in_part(&mut self, turn: &mut Turn<'_>, key: Key<'_>) -> Option<()> {
-        let Slot::Here(resource) = turn.keys.get(key) else { return None };
+        let Lookup::Here(resource) = turn.keys.get(key) else { return None };
         let kind = resource.kind();
         let most = self.wide_at_once.min(AT_ONCE);
-        self.on_key_alone(turn, (kind, key), most, |_, _, _| ()).ok()?;
+        self.on_key_alone(turn, kind, key, most, |_, _, _| ()).ok()?;
         self.grant_ready_groups(turn);
         Some(())
     }
@@ -231,7 +234,8 @@ impl Machine {
     /// Updates the index entry of a changed resource and notes the record of its new state.
     pub(crate) fn note_state(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         self.settle(step.key, resource);
-        let (now, granted) = ((step.now.mono, step.lease), step.granted);
+        let now = Clocks { mono: step.now.mono, lease: step.lease };
+        let granted = step.granted;
         let spent = core::mem::take(&mut step.spent);
         step.fx
             .record(step.key, |out| record::encode_step_with(resource, now, granted, &spent, out));

@@ -3,7 +3,7 @@
 
 mod shown;
 
-use crate::ids::{HoldId, NO_KEY};
+use crate::ids::{HoldId, KeyId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -14,7 +14,7 @@ use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::holds::Holds;
 use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
-use crate::store::{Slot, Store};
+use crate::store::{Lookup, Store};
 use crate::time::{LeaseInstant, Millis, Now};
 use crate::turn::WrongType;
 use alloc::vec::Vec;
@@ -209,13 +209,14 @@ impl Machine {
         &self,
         store: &mut dyn Store,
         now: Now,
-        (kind, key): (Kind, Key<'_>),
+        kind: Kind,
+        key: Key<'_>,
         most: usize,
     ) -> Result<Vec<WaiterInfo>, WrongType> {
         let found = self.look_up(store, kind, key)?;
         if let Some(fair) = found.and_then(|resource| self.mirror_only(resource)) {
             return Ok(fair
-                .places
+                .entries
                 .values()
                 .take(most)
                 .map(|place| saved_row(place, now))
@@ -239,7 +240,8 @@ impl Machine {
         &self,
         store: &mut dyn Store,
         now: Now,
-        (kind, key): (Kind, Key<'_>),
+        kind: Kind,
+        key: Key<'_>,
         owner: &[u8],
     ) -> Result<Option<usize>, WrongType> {
         let lease = self.lease_time(now.mono);
@@ -250,7 +252,7 @@ impl Machine {
         });
         let waits = self.waits();
         if let Some(fair) = found.and_then(|resource| self.mirror_only(resource)) {
-            let place = fair.places.values().position(|place| *place.owner == *owner);
+            let place = fair.entries.values().position(|place| *place.owner == *owner);
             return Ok(place.map(|ahead| ahead + 1).or_else(|| holds.then_some(0)));
         }
         if let Some(fair) = found.and_then(|resource| self.backlog_of(resource, key)) {
@@ -275,9 +277,9 @@ impl Machine {
         let waits = self.waits();
         let queue = waits.queue_of(key).and_then(|id| Some((id, waits.queue(id)?)));
         match store.get(key) {
-            Slot::Here(resource) if resource.kind() == kind => Ok(Some(resource)),
+            Lookup::Here(resource) if resource.kind() == kind => Ok(Some(resource)),
             // The waiters have said which family it is.
-            Slot::Missing
+            Lookup::Missing
                 if queue.is_none_or(|(id, q)| q.kind == kind || !waits.has_waiters(id)) =>
             {
                 Ok(None)
@@ -290,14 +292,14 @@ impl Machine {
     /// opened. (Later they mirror waiters, of this key or of its former name.)
     fn mirror_only<'r>(&self, resource: &'r Resource) -> Option<&'r Fair> {
         let Body::Fair(fair) = &resource.body else { return None };
-        let is_known = resource.key_id != NO_KEY && self.is_in_epoch(resource);
+        let is_known = resource.key_id != KeyId::NONE && self.is_in_epoch(resource);
         (self.role() == Role::Replica || !is_known).then_some(&**fair)
     }
 
     /// Number of waiters of `key`. Walks along the queue only if some of them may have timed out.
     fn count(&self, now: Now, key: Key<'_>, resource: Option<&Resource>) -> u64 {
         if let Some(fair) = resource.and_then(|resource| self.mirror_only(resource)) {
-            return fair.places.len() as u64;
+            return fair.entries.len() as u64;
         }
         let waits = self.waits();
         let lease = self.lease_time(now.mono);

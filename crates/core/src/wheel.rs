@@ -10,9 +10,10 @@
 
 #![allow(clippy::cast_possible_truncation)] // levels are below 8 and slots below 512
 
-use crate::slab::NIL;
+use crate::slab::SlabId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::marker::PhantomData;
 
 const LEVELS: usize = 8;
 const SLOTS: usize = 64;
@@ -23,6 +24,9 @@ pub const TICK_US: u64 = 512;
 
 /// Nodes per chunk of the link table.
 const CHUNK: usize = 256;
+
+/// No node.
+const NIL: u32 = u32::MAX;
 
 /// In `Node::prev`: this node is the first of the slot in the low bits.
 const HEAD: u32 = 1 << 31;
@@ -46,9 +50,9 @@ const IDLE: Node = Node { due: 0, prev: NIL, next: NIL };
 
 /// What one [`Wheel::step`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum Step<I> {
     /// The deadline of this id has passed; it is no longer armed.
-    Due(u32),
+    Due(I),
     /// A deadline moved one level down; there may be more to do.
     Moved,
     /// Nothing is due.
@@ -57,7 +61,7 @@ pub enum Step {
 
 /// See the module documentation. Times are microseconds on a clock that the caller chooses.
 #[derive(Debug)]
-pub struct Wheel {
+pub struct Wheel<I> {
     /// All deadlines before this tick have been returned.
     elapsed: u64,
     heads: Box<[u32; LEVELS * SLOTS]>,
@@ -69,9 +73,10 @@ pub struct Wheel {
     /// The chunk that emptied last. It is kept until another one empties, in case its ids are armed again.
     spare: usize,
     armed: usize,
+    ids: PhantomData<I>,
 }
 
-impl Default for Wheel {
+impl<I> Default for Wheel<I> {
     fn default() -> Self {
         Self {
             elapsed: 0,
@@ -81,25 +86,27 @@ impl Default for Wheel {
             chunks: Vec::new(),
             spare: 0,
             armed: 0,
+            ids: PhantomData,
         }
     }
 }
 
-impl Wheel {
+impl<I: SlabId> Wheel<I> {
     /// Number of armed ids.
     pub fn armed(&self) -> usize {
         self.armed
     }
 
     /// The deadline of `id` in microseconds (rounded up to a tick), if it is armed.
-    pub fn deadline(&self, id: u32) -> Option<u64> {
-        let node = self.find(id)?;
+    pub fn deadline(&self, id: I) -> Option<u64> {
+        let node = self.find(id.number())?;
         (node.prev != NIL).then(|| node.due.saturating_mul(TICK_US))
     }
 
     /// Sets the deadline of `id`, whether or not it had one. It is due at the first tick that is
     /// not before `at_us`: never early, at most one tick late.
-    pub fn arm(&mut self, id: u32, at_us: u64) {
+    pub fn arm(&mut self, id: I, at_us: u64) {
+        let id = id.number();
         let due = at_us.div_ceil(TICK_US);
         if self.find(id).is_some_and(|node| node.prev != NIL) {
             self.unlink(id);
@@ -108,7 +115,8 @@ impl Wheel {
     }
 
     /// Removes the deadline of `id`, if it has one.
-    pub fn disarm(&mut self, id: u32) {
+    pub fn disarm(&mut self, id: I) {
+        let id = id.number();
         if self.find(id).is_some_and(|node| node.prev != NIL) {
             self.unlink(id);
         }
@@ -137,7 +145,7 @@ impl Wheel {
     }
 
     /// Does one piece of the work at `now_us`.
-    pub fn step(&mut self, now_us: u64) -> Step {
+    pub fn step(&mut self, now_us: u64) -> Step<I> {
         let now = now_us / TICK_US;
         if let Some(slot) = self.cascading {
             return self.move_down(slot);
@@ -161,10 +169,10 @@ impl Wheel {
         }
         let id = self.heads[slot];
         self.unlink(id);
-        Step::Due(id)
+        Step::Due(I::new(id))
     }
 
-    fn move_down(&mut self, slot: usize) -> Step {
+    fn move_down(&mut self, slot: usize) -> Step<I> {
         let id = self.heads[slot];
         if id != NIL {
             let due = self.node(id).due;
@@ -281,7 +289,7 @@ mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
 
-    fn drain(wheel: &mut Wheel, now_us: u64) -> Vec<u32> {
+    fn drain(wheel: &mut Wheel<u32>, now_us: u64) -> Vec<u32> {
         let mut due = Vec::new();
         loop {
             match wheel.step(now_us) {
@@ -294,7 +302,7 @@ mod tests {
 
     #[test]
     fn never_early_and_at_most_a_tick_late() {
-        let mut wheel = Wheel::default();
+        let mut wheel = Wheel::<u32>::default();
         for at in [1, 511, 512, 513, 40_000, 5_000_000, 365 * 86_400 * 1_000_000] {
             wheel.arm(3, at);
             assert_eq!(drain(&mut wheel, at - 1).len(), 0, "{at}");
@@ -314,7 +322,7 @@ mod tests {
                 state ^= state << 17;
                 state % below
             };
-            let mut wheel = Wheel::default();
+            let mut wheel = Wheel::<u32>::default();
             let mut model: BTreeMap<u32, u64> = BTreeMap::new();
             let mut now = random(1 << 45);
             for _ in 0..400 {

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use super::server::{Server, Setup};
-
 /// A plain lock, or one with a durable queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
@@ -37,18 +35,6 @@ impl Family {
     /// The words of a call: `call("ACQUIRE k a")`.
     pub fn call(self, words: &str) -> Vec<String> {
         format!("{}.{words}", self.name()).split(' ').map(str::to_owned).collect()
-    }
-
-    /// A server whose connections send DLOCK commands as commands of the family. Commands in scripts are not
-    /// translated.
-    #[track_caller]
-    pub fn start(self) -> Server {
-        self.with(&[]).start()
-    }
-
-    /// As [`Family::start`], with these settings: name, value, name, value, …
-    pub fn with(self, settings: &[&str]) -> Setup {
-        Server::with(settings).speaking(self)
     }
 
     /// The command name to send.

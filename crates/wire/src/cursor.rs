@@ -2,16 +2,13 @@
 //!
 //! Every command runs this code, so it allocates nothing, except to find repeated keys in large sets.
 
-use crate::fault::{Fault, ParseError};
+use crate::fault::Fault;
 use crate::permit::{self, PermitId};
 use crate::repeated::first_repeated;
-use crate::request::Mode;
-use crate::request::arguments::Optional;
-use crate::table::{Arg, ArgKind, Bounds, CommandId};
+use crate::table::{Arg, ArgKind, Bounds};
 
 /// The arguments of one call, and the current position.
 pub(crate) struct Cursor<'a> {
-    command: CommandId,
     args: &'a [&'a [u8]],
     next: usize,
     /// One bit per keyword of the command: those that were read.
@@ -21,30 +18,23 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Starts at the first argument. The command must take this number of arguments.
+    /// Starts at the first argument.
     #[inline]
-    pub(crate) fn new(command: CommandId, args: &'a [&'a [u8]]) -> Result<Self, ParseError<'a>> {
-        let cursor = Self { command, args, next: 0, seen: 0, bit: 1 };
-        let takes = command.command().is_some_and(|row| row.takes(args.len()));
-        if takes { Ok(cursor) } else { cursor.fail(Fault::WrongArity) }
+    pub(crate) fn new(args: &'a [&'a [u8]]) -> Self {
+        Self { args, next: 0, seen: 0, bit: 1 }
     }
 
     /// Checks that there are no more arguments than this.
     #[inline]
-    pub(crate) fn at_most(&self, count: usize) -> Result<(), ParseError<'a>> {
-        if self.args.len() > count { self.fail(Fault::WrongArity) } else { Ok(()) }
-    }
-
-    #[cold]
-    fn fail<T>(&self, fault: Fault<'a>) -> Result<T, ParseError<'a>> {
-        Err(ParseError { command: self.command, fault })
+    pub(crate) fn at_most(&self, count: usize) -> Result<(), Fault<'a>> {
+        if self.args.len() > count { Err(Fault::WrongArity) } else { Ok(()) }
     }
 
     /// Reads the next argument, whatever it is.
     #[inline]
-    pub(crate) fn next(&mut self, arg: &'static Arg) -> Result<&'a [u8], ParseError<'a>> {
+    pub(crate) fn next(&mut self, arg: &'static Arg) -> Result<&'a [u8], Fault<'a>> {
         let Some(bytes) = self.args.get(self.next) else {
-            return self.fail(arg.token.map_or(Fault::WrongArity, Fault::NoValue));
+            return Err(arg.token.map_or(Fault::WrongArity, Fault::NoValue));
         };
         self.next += 1;
         Ok(bytes)
@@ -52,35 +42,32 @@ impl<'a> Cursor<'a> {
 
     /// Reads the next argument as a key or as bytes.
     #[inline]
-    pub(crate) fn bytes(&mut self, arg: &'static Arg) -> Result<&'a [u8], ParseError<'a>> {
+    pub(crate) fn bytes(&mut self, arg: &'static Arg) -> Result<&'a [u8], Fault<'a>> {
         let bytes = self.next(arg)?;
         match arg.bounds {
             Bounds::Bytes { min, max } if !(min..=max).contains(&bytes.len()) => {
-                self.fail(Fault::Length { name: arg.label(), min, max })
+                Err(Fault::Length { name: arg.label(), min, max })
             }
-            _ if arg.kind == ArgKind::Key && bytes.is_empty() => self.fail(Fault::EmptyKey),
+            _ if arg.kind == ArgKind::Key && bytes.is_empty() => Err(Fault::EmptyKey),
             _ => Ok(bytes),
         }
     }
 
     /// Reads the next argument as a number.
     #[inline]
-    pub(crate) fn number<N: TryFrom<i64>>(
-        &mut self,
-        arg: &'static Arg,
-    ) -> Result<N, ParseError<'a>> {
+    pub(crate) fn number<N: TryFrom<i64>>(&mut self, arg: &'static Arg) -> Result<N, Fault<'a>> {
         let text = self.next(arg)?;
         let Bounds::Number { min, max, .. } = arg.bounds else { return self.unknown() };
         let number = integer(text).filter(|number| (min..=max).contains(number));
         match number.and_then(|number| N::try_from(number).ok()) {
             Some(number) => Ok(number),
-            None => self.fail(Fault::Number { name: arg.label(), min, max }),
+            None => Err(Fault::Number { name: arg.label(), min, max }),
         }
     }
 
     /// Reads the next argument as a number if it is one; else 1. Options begin with a letter, numbers do not.
     #[inline]
-    pub(crate) fn number_or_one(&mut self, arg: &'static Arg) -> Result<u32, ParseError<'a>> {
+    pub(crate) fn number_or_one(&mut self, arg: &'static Arg) -> Result<u32, Fault<'a>> {
         match self.args.get(self.next) {
             Some([first, ..]) if first.is_ascii_alphabetic() => Ok(1),
             Some(_) => self.number(arg),
@@ -88,23 +75,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads the next argument as the mode of a read-write lock.
-    #[inline]
-    pub(crate) fn mode(&mut self, arg: &'static Arg) -> Result<Mode, ParseError<'a>> {
-        let word = self.next(arg)?;
-        let is_it = |mode: &Mode| word.eq_ignore_ascii_case(mode.as_str().as_bytes());
-        match Mode::ALL.into_iter().find(is_it) {
-            Some(mode) => Ok(mode),
-            None => self.fail(Fault::Mode),
-        }
-    }
-
     /// Reads the next argument as a permit id.
     #[inline]
-    pub(crate) fn permit(&mut self, arg: &'static Arg) -> Result<PermitId, ParseError<'a>> {
+    pub(crate) fn permit(&mut self, arg: &'static Arg) -> Result<PermitId, Fault<'a>> {
         match permit::parse(self.next(arg)?) {
             Some(id) => Ok(id),
-            None => self.fail(Fault::PermitId),
+            None => Err(Fault::PermitId),
         }
     }
 
@@ -112,17 +88,17 @@ impl<'a> Cursor<'a> {
     pub(crate) fn counted_keys(
         &mut self,
         numkeys: &'static Arg,
-    ) -> Result<&'a [&'a [u8]], ParseError<'a>> {
+    ) -> Result<&'a [&'a [u8]], Fault<'a>> {
         let numkeys: u32 = self.number(numkeys)?;
         let rest = self.args.get(self.next..).unwrap_or_default();
         let Some((keys, [_, ..])) = rest.split_at_checked(numkeys as usize) else {
-            return self.fail(Fault::MissingKeys(numkeys));
+            return Err(Fault::MissingKeys(numkeys));
         };
         if keys.iter().any(|key| key.is_empty()) {
-            return self.fail(Fault::EmptyKey);
+            return Err(Fault::EmptyKey);
         }
         if let Some(key) = first_repeated(keys) {
-            return self.fail(Fault::RepeatedKey(key));
+            return Err(Fault::RepeatedKey(key));
         }
         self.next += keys.len();
         Ok(keys)
@@ -156,7 +132,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn takes(
         &mut self,
         option: &'static Arg,
-    ) -> Result<Option<&'static Arg>, ParseError<'a>> {
+    ) -> Result<Option<&'static Arg>, Fault<'a>> {
         let parts = option.alternatives();
         let first = self.bit;
         self.bit <<= parts.len();
@@ -167,12 +143,12 @@ impl<'a> Cursor<'a> {
             let (seen, bit) = (self.seen, first << n);
             self.seen |= bit;
             if seen & bit != 0 {
-                return self.fail(Fault::Repeated(part.label()));
+                return Err(Fault::Repeated(part.label()));
             }
             if let [one, .., other] = parts
                 && seen & (self.bit - first) != 0
             {
-                return self.fail(Fault::Exclusive(one.label(), other.label()));
+                return Err(Fault::Exclusive(one.label(), other.label()));
             }
             return Ok(Some(part));
         }
@@ -181,22 +157,8 @@ impl<'a> Cursor<'a> {
 
     /// The error for a word that is no option of the command.
     #[cold]
-    pub(crate) fn unknown<T>(&self) -> Result<T, ParseError<'a>> {
-        self.fail(Fault::UnknownOption(self.args.get(self.next).copied().unwrap_or_default()))
-    }
-
-    /// Reads the rest of the call, which may contain this option and nothing else.
-    #[inline]
-    pub(crate) fn only<T: Optional<'a>>(
-        &mut self,
-        option: &'static Arg,
-    ) -> Result<T, ParseError<'a>> {
-        let mut value = T::ABSENT;
-        while self.begin_option() {
-            let Some(part) = self.takes(option)? else { return self.unknown() };
-            value = T::read(self, part)?;
-        }
-        Ok(value)
+    pub(crate) fn unknown<T>(&self) -> Result<T, Fault<'a>> {
+        Err(Fault::UnknownOption(self.args.get(self.next).copied().unwrap_or_default()))
     }
 }
 

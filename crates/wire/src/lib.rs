@@ -10,18 +10,19 @@
 //! | [`names`] | limits, channel names, names of keyspace events |
 //! | [`table`] | one [`table::Command`] row per command, with its arguments, key use, ACL categories and texts |
 //! | [`request`] | requests of clients: [`request::parse`] on the server's side, [`request::Request::write`] on the client's |
-//! | [`fault`] | errors of malformed calls, with their exact texts |
+//! | [`fault`] | what can be wrong with a call |
 //! | [`reply`] | replies: one type per shape, written by the server and read by the client; error codes, quoting |
 //! | [`permit`] | permit ids as text |
 //! | [`message`] | messages on `NOTIFY` channels, written and parsed |
 //! | [`mod@reference`] | the generated page `docs/commands.md` |
 //!
 //! ```
-//! use dlock_wire::request::{self, Request};
+//! use dlock_wire::request::{self, LockOp, Op, Request};
 //! use dlock_wire::table::{CommandId, LockVerb};
 //!
+//! let id = CommandId::Lock(LockVerb::Acquire);
 //! let args: [&[u8]; 4] = [b"orders:7", b"worker-1", b"px", b"30000"];
-//! let Ok(Request::Acquire(acquire)) = request::parse(CommandId::Lock(LockVerb::Acquire), &args) else {
+//! let Ok(Request::Op(Op::Lock(_, LockOp::Acquire(acquire)))) = request::parse(id, &args) else {
 //!     unreachable!("the call is well formed");
 //! };
 //! assert_eq!(acquire.lease_ms, Some(30_000));

@@ -15,6 +15,7 @@ mod code;
 pub mod grant;
 mod holder;
 mod info;
+mod kind;
 mod latch;
 mod lock;
 mod rw;
@@ -27,7 +28,8 @@ use core::fmt::{self, Write};
 
 pub use code::ErrorCode;
 pub use holder::HolderInfo;
-pub use info::{Info, Kind};
+pub use info::Info;
+pub use kind::Kind;
 pub use latch::LatchInfo;
 pub use lock::LockInfo;
 pub use rw::{RwInfo, RwMode};

@@ -1,243 +1,140 @@
 //! Requests of clients. [`parse()`] reads a request from the wire and [`Request::write`] writes it. `parse(write(x)) ==
 //! x` for every valid request.
 
+mod admin;
 pub(crate) mod arguments;
+mod channel;
+mod error;
+mod family;
+mod latch;
 mod lock;
 mod multi;
-mod parse;
 mod rw;
 mod semaphore;
 mod writer;
 
 use alloc::vec::Vec;
 
-pub use crate::fault::{Fault, ParseError};
-pub use lock::{Acquire, Release, Renew};
+pub use crate::fault::Fault;
+pub use admin::{Apply, Unblock};
+pub use channel::Channel;
+pub use error::ParseError;
+pub use family::{
+    LatchOp, LatchRead, LatchVerb, LockOp, LockRead, LockVerb, MultiOp, MultiVerb, RwOp, RwRead,
+    RwVerb, SemOp, SemRead, SemVerb,
+};
+pub use latch::{Await, CountDown, LatchInit};
+pub use lock::{Acquire, Cancel, Check, Fence, FindPosition, ListWaiters, OneKey, Release, Renew};
 pub use multi::{MAcquire, MRelease, MRenew};
-pub use parse::parse;
-pub use rw::{Mode, RwAcquire, RwRelease, RwRenew};
-pub use semaphore::{ResizeTo, SemAcquire, SemRenew, Take};
-use writer::Writer;
+pub use rw::{Mode, RwAcquire, RwBreak, RwRelease, RwRenew};
+pub use semaphore::{
+    Drain, Give, OnePermit, Resize, ResizeTo, SemAcquire, SemInit, SemRenew, Take,
+};
+use writer::{Arguments, Writer};
 
-use crate::permit::{self, PermitId};
-use crate::table::args;
+use crate::cursor::Cursor;
+use crate::reply::Kind;
+use crate::table::CommandId;
 
 /// One call, checked: all lengths and numbers are in range.
-///
-/// Families with the same arguments share requests. The [`CommandId`](crate::table::CommandId), not the request, says
-/// which family was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Take the lock, or wait for it.
-    Acquire(Acquire<'a>),
-    /// Release one hold, or all.
-    Release(Release<'a>),
-    /// Restart the lease.
-    Renew(Renew<'a>),
-    /// Check whether `token` is that of the current hold.
-    Check {
-        /// The lock.
-        key: &'a [u8],
-        /// 1 to 2^53 - 1.
-        token: u64,
-    },
-    /// Raise the token of the hold to at least `token`.
-    Fence {
-        /// The lock.
-        key: &'a [u8],
-        /// The holder.
-        owner: &'a [u8],
-        /// 1 to 2^53 - 1.
-        token: u64,
-    },
-    /// End the hold by force.
-    Break {
-        /// The lock.
-        key: &'a [u8],
-    },
-    /// Show the hold.
-    Info {
-        /// The lock.
-        key: &'a [u8],
-    },
-    /// Show the queue.
-    Waiters {
-        /// The lock.
-        key: &'a [u8],
-        /// Most rows to return, 1 or more; all if `None`.
-        count: Option<u64>,
-    },
-    /// Show the position of an owner.
-    Position {
-        /// The lock.
-        key: &'a [u8],
-        /// The owner.
-        owner: &'a [u8],
-    },
-    /// Leave the queue, or return an unclaimed grant.
-    Cancel {
-        /// The lock.
-        key: &'a [u8],
-        /// The owner that leaves.
-        owner: &'a [u8],
-        /// Id of the request to cancel, 1 to 64 bytes: no copy of it is executed afterwards.
-        reqid: Option<&'a [u8]>,
-    },
-    /// Take a read-write lock, or wait for it.
-    RwAcquire(RwAcquire<'a>),
-    /// Release one hold of a read-write lock, or all of that mode.
-    RwRelease(RwRelease<'a>),
-    /// Restart the lease of a read-write lock.
-    RwRenew(RwRenew<'a>),
-    /// End holds of a read-write lock by force.
-    RwBreak {
-        /// The lock.
-        key: &'a [u8],
-        /// Owner of the holds; all owners if `None`.
-        owner: Option<&'a [u8]>,
-    },
-    /// Create a semaphore.
-    SemInit {
-        /// The semaphore.
-        key: &'a [u8],
-        /// 1 to 2^31 - 1.
-        permits: u32,
-    },
-    /// Change the number of permits.
-    Resize {
-        /// The semaphore.
-        key: &'a [u8],
-        /// The new capacity.
-        to: ResizeTo,
-        /// Request id, 1 to 64 bytes.
-        reqid: Option<&'a [u8]>,
-    },
-    /// Take permits with an owner and a lease, or wait for them.
-    SemAcquire(SemAcquire<'a>),
-    /// Return the permits of an ACQUIRE.
-    SemRelease {
-        /// The semaphore.
-        key: &'a [u8],
-        /// The permit id from ACQUIRE.
-        permit: PermitId,
-    },
-    /// Restart the lease of a permit.
-    SemRenew(SemRenew<'a>),
-    /// Take permits without an owner, or wait for them.
-    Take(Take<'a>),
-    /// Return permits of TAKE and DRAIN.
-    Give {
-        /// The semaphore.
-        key: &'a [u8],
-        /// Number of permits, 1 to 2^31 - 1.
-        n: u32,
-        /// Request id, 1 to 64 bytes.
-        reqid: Option<&'a [u8]>,
-    },
-    /// Take all available permits.
-    Drain {
-        /// The semaphore.
-        key: &'a [u8],
-        /// Request id, 1 to 64 bytes.
-        reqid: Option<&'a [u8]>,
-    },
-    /// End a permit by force.
-    SemBreak {
-        /// The semaphore.
-        key: &'a [u8],
-        /// The permit id from ACQUIRE.
-        permit: PermitId,
-    },
-    /// List the permits that are out with a lease.
-    Permits {
-        /// The semaphore.
-        key: &'a [u8],
-    },
-    /// Close a latch.
-    LatchInit {
-        /// The latch.
-        key: &'a [u8],
-        /// 1 to 2^31 - 1.
-        count: u32,
-        /// Time limit, 1 ms to 365 days; `None`: closed until it is opened or deleted.
-        lease_ms: Option<u64>,
-    },
-    /// Count a latch down.
-    CountDown {
-        /// The latch.
-        key: &'a [u8],
-        /// The step, 1 to 2^31 - 1.
-        n: u32,
-        /// Request id, 1 to 64 bytes.
-        reqid: Option<&'a [u8]>,
-    },
-    /// Wait for a latch to open.
-    Await {
-        /// The latch.
-        key: &'a [u8],
-        /// Maximum wait on this connection, up to 365 days; `Some(0)` waits forever.
-        block_ms: Option<u64>,
-    },
-    /// Take all of several locks, or wait for them.
-    MAcquire(MAcquire<'a>),
-    /// Release one hold of each of several locks.
-    MRelease(MRelease<'a>),
-    /// Restart the leases of several locks.
-    MRenew(MRenew<'a>),
-    /// Take one of several locks, or wait for the first to become free.
-    AnyAcquire(MAcquire<'a>),
-    /// End the blocked call of a connection.
-    Unblock {
-        /// Client id, 1 or more.
-        client: u64,
-        /// Answer it with an error instead of Null.
-        error: bool,
-    },
+    /// It may change keys, or wait.
+    Op(Op<'a>),
+    /// It changes nothing and never waits.
+    Read(Read<'a>),
     /// Replay a record; only servers send this, to servers.
-    Apply {
-        /// The key that the record is about.
-        key: &'a [u8],
-        /// The record, opaque to this crate.
-        payload: &'a [u8],
-    },
+    Apply(Apply<'a>),
 }
 
-/// Channel of the messages about a waiter and its hold, 1 to 256 bytes.
+/// An operation: a request that may change keys, or wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Channel<'a> {
-    /// `NOTIFY`: published to all nodes of a cluster.
-    Plain(&'a [u8]),
-    /// `SNOTIFY`: sharded pub/sub, published to the nodes of one shard.
-    Sharded(&'a [u8]),
+pub enum Op<'a> {
+    /// Of a lock for one holder.
+    Lock(LockFamily, LockOp<'a>),
+    /// Of a read-write lock.
+    Rw(RwOp<'a>),
+    /// Of a semaphore.
+    Sem(SemOp<'a>),
+    /// Of a latch.
+    Latch(LatchOp<'a>),
+    /// Of several locks at once.
+    Multi(MultiOp<'a>),
+    /// DLOCK.UNBLOCK of a connection.
+    Unblock(Unblock),
 }
 
-impl<'a> Channel<'a> {
-    /// Its name.
-    pub const fn name(self) -> &'a [u8] {
+/// A request that changes nothing and never waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read<'a> {
+    /// Of a lock for one holder.
+    Lock(LockFamily, LockRead<'a>),
+    /// Of a read-write lock.
+    Rw(RwRead<'a>),
+    /// Of a semaphore.
+    Sem(SemRead<'a>),
+    /// Of a latch.
+    Latch(LatchRead<'a>),
+}
+
+/// The two families of locks for one holder. They have the same requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LockFamily {
+    /// DLOCK, the re-entrant lock.
+    Lock,
+    /// DFAIR, the lock with a durable queue.
+    Fair,
+}
+
+impl LockFamily {
+    /// The command of this family.
+    const fn id(self, verb: LockVerb) -> CommandId {
         match self {
-            Self::Plain(name) | Self::Sharded(name) => name,
+            Self::Lock => CommandId::Lock(verb),
+            Self::Fair => CommandId::Fair(verb),
         }
     }
 
-    /// The option that names it.
-    pub const fn option(self) -> &'static str {
-        match self {
-            Self::Plain(_) => "NOTIFY",
-            Self::Sharded(_) => "SNOTIFY",
-        }
+    #[inline]
+    fn parse<'a>(self, verb: LockVerb, at: &mut Cursor<'a>) -> Result<Request<'a>, Fault<'a>> {
+        verb.parse(at, |op| Op::Lock(self, op).into(), |read| Read::Lock(self, read).into())
     }
 }
 
-impl<'a> Request<'a> {
-    /// The channel that `NOTIFY` or `SNOTIFY` names.
-    pub const fn notify(&self) -> Option<Channel<'a>> {
-        match self {
-            Self::Acquire(call) => call.notify,
-            Self::RwAcquire(call) => call.acquire.notify,
-            Self::SemAcquire(call) => call.acquire.notify,
-            Self::MAcquire(call) | Self::AnyAcquire(call) => call.notify,
-            _ => None,
+/// Parses the arguments of one call; `args` are those after the command's name.
+///
+/// Their number is checked first, then they are read from left to right; the first error is returned. The request
+/// borrows from the arguments. Nothing is allocated, except to find repeated keys in large sets.
+#[inline]
+pub fn parse<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+    let takes = id.command().is_some_and(|row| row.takes(args.len()));
+    let parsed = if takes { parse_args(id, args) } else { Err(Fault::WrongArity) };
+    parsed.map_err(|fault| ParseError { command: id, fault })
+}
+
+#[inline]
+fn parse_args<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Result<Request<'a>, Fault<'a>> {
+    let at = &mut Cursor::new(args);
+    match id {
+        CommandId::Lock(verb) => LockFamily::Lock.parse(verb, at),
+        CommandId::Fair(verb) => LockFamily::Fair.parse(verb, at),
+        CommandId::Rw(verb) => verb.parse(at, |op| Op::Rw(op).into(), |read| Read::Rw(read).into()),
+        CommandId::Sem(verb) => {
+            verb.parse(at, |op| Op::Sem(op).into(), |read| Read::Sem(read).into())
         }
+        CommandId::Latch(verb) => {
+            verb.parse(at, |op| Op::Latch(op).into(), |read| Read::Latch(read).into())
+        }
+        CommandId::Multi(verb) => verb.parse(at, |op| Op::Multi(op).into()),
+        CommandId::Unblock => Ok(Op::Unblock(Unblock::parse(at)?).into()),
+        CommandId::Apply => Ok(Request::Apply(Apply::parse(at)?)),
+    }
+}
+
+impl Request<'_> {
+    /// Its command.
+    pub fn id(&self) -> CommandId {
+        self.parts().0
     }
 
     /// Appends the arguments after the command's name to `out`.
@@ -247,70 +144,86 @@ impl<'a> Request<'a> {
 
     /// Passes the arguments after the command's name to `arg`, one by one and in order, for clients that write them
     /// into their own buffer. Leases are written as `PX`.
-    pub fn each_arg(&self, arg: impl FnMut(&[u8])) {
-        let mut to = Writer::new(arg);
-        match *self {
-            Self::Acquire(ref acquire) => acquire.write(&mut to),
-            Self::Release(ref release) => release.write(&mut to),
-            Self::Renew(ref renew) => renew.write(&mut to),
-            Self::RwAcquire(ref call) => call.write(&mut to),
-            Self::RwRelease(ref call) => call.write(&mut to),
-            Self::RwRenew(ref call) => call.write(&mut to),
-            Self::SemAcquire(ref call) => call.write(&mut to),
-            Self::SemRenew(ref call) => call.write(&mut to),
-            Self::Take(ref call) => call.write(&mut to),
-            Self::MAcquire(ref call) | Self::AnyAcquire(ref call) => call.write(&mut to),
-            Self::MRelease(ref call) => call.write(&mut to),
-            Self::MRenew(ref call) => call.write(&mut to),
-            Self::Break { key } | Self::Info { key } | Self::Permits { key } => to.bytes(key),
-            Self::Position { key, owner } => to.all([key, owner]),
-            Self::Cancel { key, owner, reqid } => {
-                to.all([key, owner]);
-                to.option(&args::CANCELLED, reqid);
-            }
-            Self::Apply { key, payload } => to.all([key, payload]),
-            Self::Check { key, token } => to.key_number(key, token),
-            Self::Fence { key, owner, token } => {
-                to.bytes(key);
-                to.key_number(owner, token);
-            }
-            Self::Waiters { key, count } => {
-                to.bytes(key);
-                to.option(&args::COUNT, count);
-            }
-            Self::RwBreak { key, owner } => {
-                to.bytes(key);
-                to.all(owner);
-            }
-            Self::SemInit { key, permits } => to.key_number(key, u64::from(permits)),
-            Self::Resize { key, to: size, reqid } => {
-                to.bytes(key);
-                size.write(&mut to);
-                to.option(&args::REQID, reqid);
-            }
-            Self::SemRelease { key, permit } | Self::SemBreak { key, permit } => {
-                to.all([key, &permit::text(&permit)]);
-            }
-            Self::Give { key, n, reqid } | Self::CountDown { key, n, reqid } => {
-                to.key_number(key, u64::from(n));
-                to.option(&args::REQID, reqid);
-            }
-            Self::Drain { key, reqid } => {
-                to.bytes(key);
-                to.option(&args::REQID, reqid);
-            }
-            Self::LatchInit { key, count, lease_ms } => {
-                to.key_number(key, u64::from(count));
-                to.option(&args::LATCH_LEASE, lease_ms);
-            }
-            Self::Await { key, block_ms } => {
-                to.bytes(key);
-                to.option(&args::BLOCK, block_ms);
-            }
-            Self::Unblock { client, error } => {
-                to.number(client);
-                to.option(&args::ERROR, error);
-            }
+    pub fn each_arg(&self, mut arg: impl FnMut(&[u8])) {
+        self.parts().1.write(&mut Writer::new(&mut arg));
+    }
+
+    fn parts(&self) -> (CommandId, &dyn Arguments) {
+        match self {
+            Self::Op(Op::Lock(family, op)) => op.parts(|verb| family.id(verb)),
+            Self::Op(Op::Rw(op)) => op.parts(CommandId::Rw),
+            Self::Op(Op::Sem(op)) => op.parts(CommandId::Sem),
+            Self::Op(Op::Latch(op)) => op.parts(CommandId::Latch),
+            Self::Op(Op::Multi(op)) => op.parts(CommandId::Multi),
+            Self::Op(Op::Unblock(call)) => (CommandId::Unblock, call),
+            Self::Read(Read::Lock(family, read)) => read.parts(|verb| family.id(verb)),
+            Self::Read(Read::Rw(read)) => read.parts(CommandId::Rw),
+            Self::Read(Read::Sem(read)) => read.parts(CommandId::Sem),
+            Self::Read(Read::Latch(read)) => read.parts(CommandId::Latch),
+            Self::Apply(call) => (CommandId::Apply, call),
         }
+    }
+}
+
+impl<'a> Op<'a> {
+    /// The channel that `NOTIFY` or `SNOTIFY` names.
+    pub const fn notify(&self) -> Option<Channel<'a>> {
+        match self {
+            Self::Lock(_, LockOp::Acquire(call)) => call.notify,
+            Self::Rw(RwOp::Acquire(call)) => call.acquire.notify,
+            Self::Sem(SemOp::Acquire(call)) => call.acquire.notify,
+            Self::Multi(MultiOp::Acquire(call) | MultiOp::AnyAcquire(call)) => call.notify,
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Read<'a> {
+    /// INFO of a family.
+    pub const fn info(kind: Kind, key: &'a [u8]) -> Self {
+        let call = OneKey { key };
+        match kind {
+            Kind::Lock => Self::Lock(LockFamily::Lock, LockRead::Info(call)),
+            Kind::Fair => Self::Lock(LockFamily::Fair, LockRead::Info(call)),
+            Kind::ReadWrite => Self::Rw(RwRead::Info(call)),
+            Kind::Semaphore => Self::Sem(SemRead::Info(call)),
+            Kind::Latch => Self::Latch(LatchRead::Info(call)),
+        }
+    }
+
+    /// WAITERS of a family.
+    pub const fn waiters(kind: Kind, key: &'a [u8], count: Option<u64>) -> Self {
+        let call = ListWaiters { key, count };
+        match kind {
+            Kind::Lock => Self::Lock(LockFamily::Lock, LockRead::Waiters(call)),
+            Kind::Fair => Self::Lock(LockFamily::Fair, LockRead::Waiters(call)),
+            Kind::ReadWrite => Self::Rw(RwRead::Waiters(call)),
+            Kind::Semaphore => Self::Sem(SemRead::Waiters(call)),
+            Kind::Latch => Self::Latch(LatchRead::Waiters(call)),
+        }
+    }
+
+    /// POSITION of a family; `None` for latches, whose waiters have no owner.
+    pub const fn position(kind: Kind, key: &'a [u8], owner: &'a [u8]) -> Option<Self> {
+        let call = FindPosition { key, owner };
+        Some(match kind {
+            Kind::Lock => Self::Lock(LockFamily::Lock, LockRead::Position(call)),
+            Kind::Fair => Self::Lock(LockFamily::Fair, LockRead::Position(call)),
+            Kind::ReadWrite => Self::Rw(RwRead::Position(call)),
+            Kind::Semaphore => Self::Sem(SemRead::Position(call)),
+            Kind::Latch => return None,
+        })
+    }
+}
+
+impl<'a> From<Op<'a>> for Request<'a> {
+    fn from(op: Op<'a>) -> Self {
+        Self::Op(op)
+    }
+}
+
+impl<'a> From<Read<'a>> for Request<'a> {
+    fn from(read: Read<'a>) -> Self {
+        Self::Read(read)
     }
 }

@@ -2,8 +2,9 @@
 
 use dlock_wire::permit::{self, PermitId};
 use dlock_wire::reply::grant::{OneOf, Tokens};
-use dlock_wire::request::{Acquire, Channel, MAcquire, MRelease, Release, Request, SemAcquire};
-use dlock_wire::table::{CommandId, MultiVerb, SemVerb};
+use dlock_wire::request::{
+    Acquire, Cancel, Channel, MAcquire, MRelease, MultiOp, Op, Release, SemAcquire, SemOp,
+};
 use redis::{Cmd, Value};
 
 use super::pending::{Grant, Keys, PendingAcquire, Sent, Target, WaitRequest};
@@ -38,18 +39,17 @@ impl PendingAcquire {
         match self.target {
             Target::Permit { count, limit } => {
                 let acquire = SemAcquire { acquire, count, limit };
-                command(CommandId::Sem(SemVerb::Acquire), &Request::SemAcquire(acquire))
+                command(Op::Sem(SemOp::Acquire(acquire)))
             }
             Target::Lock(family) => family.acquire(acquire),
             Target::All | Target::Any => {
                 let keys = self.keys.all();
                 let call = MAcquire::of(&keys, &acquire);
-                let (verb, request) = if self.target == Target::Any {
-                    (MultiVerb::AnyAcquire, Request::AnyAcquire(call))
+                command(Op::Multi(if self.target == Target::Any {
+                    MultiOp::AnyAcquire(call)
                 } else {
-                    (MultiVerb::Acquire, Request::MAcquire(call))
-                };
-                command(CommandId::Multi(verb), &request)
+                    MultiOp::Acquire(call)
+                }))
             }
         }
     }
@@ -62,19 +62,19 @@ impl PendingAcquire {
             Target::Lock(family) => family.release(release),
             Target::All | Target::Any => {
                 let release = MRelease { keys: &self.keys.all(), owner: &self.owner, reqid: None };
-                command(CommandId::Multi(MultiVerb::Release), &Request::MRelease(release))
+                command(Op::Multi(MultiOp::Release(release)))
             }
         })
     }
 
     pub(super) async fn cancel(&self) -> Result<Value, Error> {
         let (key, owner) = (self.key(), &*self.owner);
-        let id = match self.target {
-            Target::Permit { .. } => CommandId::Sem(SemVerb::Cancel),
-            target => target.family().cancel(),
+        let cancel = Cancel { key, owner, reqid: Some(self.reqid.as_bytes()) };
+        let request = match self.target {
+            Target::Permit { .. } => command(Op::Sem(SemOp::Cancel(cancel))),
+            target => target.family().cancel(cancel),
         };
-        let request = Request::Cancel { key, owner, reqid: Some(self.reqid.as_bytes()) };
-        self.core.routes.call(key, id, &request).await
+        self.core.routes.send(key, request, self.core.ctx.retry_until()).await
     }
 
     /// The grant that the reply to a request says. None: nothing yet.

@@ -1,8 +1,9 @@
 //! Ending holds and waits by force.
 
 use dlock_wire::permit;
-use dlock_wire::request::Request;
-use dlock_wire::table::{CommandId, LockVerb, RwVerb, SemVerb};
+use dlock_wire::request::{
+    LockFamily, LockOp, OneKey, OnePermit, Op, Read, RwBreak, RwOp, SemOp, Unblock,
+};
 
 use super::{Admin, Kind};
 use crate::command::command;
@@ -30,14 +31,12 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn break_key(&self, key: &[u8]) -> Result<u64, Error> {
-        let info = self.by_family(key, CommandId::info, &Request::Info { key }).await?;
+        let info = self.by_family(key, |kind| Read::info(kind, key)).await?;
         let Some((kind, _)) = info else { return Ok(0) };
-        let (id, request) = match kind {
-            Kind::Lock => (CommandId::Lock(LockVerb::Break), Request::Break { key }),
-            Kind::Fair => (CommandId::Fair(LockVerb::Break), Request::Break { key }),
-            Kind::ReadWrite => {
-                (CommandId::Rw(RwVerb::Break), Request::RwBreak { key, owner: None })
-            }
+        let op = match kind {
+            Kind::Lock => Op::Lock(LockFamily::Lock, LockOp::Break(OneKey { key })),
+            Kind::Fair => Op::Lock(LockFamily::Fair, LockOp::Break(OneKey { key })),
+            Kind::ReadWrite => Op::Rw(RwOp::Break(RwBreak { key, owner: None })),
             Kind::Semaphore => {
                 return Err(Error::invalid(
                     "it is a semaphore: break one of its permits (break_permit)",
@@ -49,7 +48,7 @@ impl Admin {
                 ));
             }
         };
-        read(self.call(key, id, &request).await?)
+        read(self.call(key, op).await?)
     }
 
     /// As [`Admin::break_key`], of a read-write lock the holds of one owner alone: reading and writing.
@@ -68,8 +67,8 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn break_owner(&self, key: &[u8], owner: &[u8]) -> Result<u64, Error> {
-        let request = Request::RwBreak { key, owner: Some(owner) };
-        read(self.call(key, CommandId::Rw(RwVerb::Break), &request).await?)
+        let call = RwBreak { key, owner: Some(owner) };
+        read(self.call(key, Op::Rw(RwOp::Break(call))).await?)
     }
 
     /// Ends a permit of a semaphore by force; false: there is none of this id (any more). See
@@ -94,8 +93,7 @@ impl Admin {
         let Some(permit) = permit::parse(id.as_bytes()) else {
             return Err(Error::invalid(format!("{id:?} is not a permit id")));
         };
-        let request = Request::SemBreak { key, permit };
-        let reply = self.call(key, CommandId::Sem(SemVerb::Break), &request).await?;
+        let reply = self.call(key, Op::Sem(SemOp::Break(OnePermit { key, permit }))).await?;
         Ok(read::<u64>(reply)? == 1)
     }
 
@@ -124,8 +122,7 @@ impl Admin {
                 "client ids count for one server, and this is a cluster: connect to the node itself",
             ));
         };
-        let request = Request::Unblock { client: client_id, error };
-        let cmd = command(CommandId::Unblock, &request);
+        let cmd = command(Op::Unblock(Unblock { client: client_id, error }));
         Ok(read::<u64>(self.ask(server, &cmd).await?)? == 1)
     }
 }

@@ -5,8 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use dlock_wire::request::{Acquire, Release, Renew, Request};
-use dlock_wire::table::{CommandId, LockVerb};
+use dlock_wire::request::{Acquire, Fence, LockFamily, LockOp, Op, Release, Renew};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
@@ -351,30 +350,31 @@ impl Requests {
         }
         let (key, owner) = (&*self.key, self.owner.as_bytes());
         let lease_ms = Some(millis(self.terms.lease));
-        let (verb, request, within) = match call.request {
+        let (op, within) = match call.request {
             QuorumRequest::Acquire => {
                 let mut acquire = Acquire::new(key, owner);
                 acquire.lease_ms = lease_ms;
                 acquire.reqid = Some(reqid.as_bytes());
                 acquire.label = self.label.as_deref();
-                (LockVerb::Acquire, Request::Acquire(acquire), self.terms.timeout)
+                (LockOp::Acquire(acquire), self.terms.timeout)
             }
             QuorumRequest::Fence(token) => {
-                (LockVerb::Fence, Request::Fence { key, owner, token }, self.terms.timeout)
+                (LockOp::Fence(Fence { key, owner, token }), self.terms.timeout)
             }
             QuorumRequest::Renew { token, .. } => {
                 let renew = Renew { key, owner, lease_ms, token: Some(token), bind_ms: None };
-                (LockVerb::Renew, Request::Renew(renew), self.terms.lease / 3)
+                (LockOp::Renew(renew), self.terms.lease / 3)
             }
             QuorumRequest::Release => {
                 // After a lease there is nothing left to release.
                 let within = self.terms.lease.min(core.ctx.settings.retry_for);
                 let release = Release { key, owner, all: true, token: None, reqid: None };
-                (LockVerb::Release, Request::Release(release), within)
+                (LockOp::Release(release), within)
             }
         };
         let until = Instant::now() + within;
-        match core.routes.send(key, &command(CommandId::Lock(verb), &request), until).await {
+        let request = command(Op::Lock(LockFamily::Lock, op));
+        match core.routes.send(key, request, until).await {
             Ok(reply) => Ok(read_or_null(reply)?.map_or(Answer::No, Answer::Token)),
             Err(error) if matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Quarantine) => {
                 Ok(Answer::No)

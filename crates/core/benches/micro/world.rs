@@ -2,17 +2,16 @@
 
 use dlock_core::effects::{Effects, Outcome};
 use dlock_core::key::Key;
-use dlock_core::kind::Kind;
 use dlock_core::machine::{Machine, Settings};
-use dlock_core::op::{LockOp, MultiOp, Op};
 use dlock_core::queues::waiter::{HashKeys, WaiterId};
 use dlock_core::regime::Gate;
 use dlock_core::state::resource::Resource;
-use dlock_core::store::{Reach, Slot, Store};
+use dlock_core::store::{Lookup, Reach, Store};
 use dlock_core::time::{Instant, Now};
 use dlock_core::turn::{Caller, Turn};
+use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{Acquire, MAcquire, MRelease, Release};
+use dlock_wire::request::{Acquire, LockFamily, LockOp, MAcquire, MRelease, MultiOp, Op, Release};
 use std::collections::HashMap;
 use std::hint::black_box;
 
@@ -56,8 +55,8 @@ impl Store for Keys {
         true
     }
 
-    fn get(&mut self, key: Key<'_>) -> Slot<'_> {
-        self.0.get_mut(key.name).map_or(Slot::Missing, Slot::Here)
+    fn get(&mut self, key: Key<'_>) -> Lookup<'_> {
+        self.0.get_mut(key.name).map_or(Lookup::Missing, Lookup::Here)
     }
 
     fn put(&mut self, key: Key<'_>, resource: Resource) {
@@ -117,10 +116,10 @@ impl World {
         let start = std::time::Instant::now();
         if let &[key] = &names[..] {
             let call = Acquire { block_ms, queue_ms, ..Acquire::new(key, &name) };
-            self.execute(owner, Op::Lock(Kind::Lock, LockOp::Acquire(&call)));
+            self.execute(owner, Op::Lock(LockFamily::Lock, LockOp::Acquire(call)));
         } else {
             let call = MAcquire { block_ms, ..MAcquire::new(&names, &name) };
-            self.execute(owner, Op::Multi(MultiOp::AcquireAll(&call)));
+            self.execute(owner, Op::Multi(MultiOp::Acquire(call)));
         }
         let nanos = nanos_since(start);
         if self.records {
@@ -149,10 +148,10 @@ impl World {
         let start = std::time::Instant::now();
         if let &[key] = &names[..] {
             let call = Release::new(key, &name);
-            self.execute(owner, Op::Lock(Kind::Lock, LockOp::Release(&call)));
+            self.execute(owner, Op::Lock(LockFamily::Lock, LockOp::Release(call)));
         } else {
             let call = MRelease { keys: &names, owner: &name, reqid: None };
-            self.execute(owner, Op::Multi(MultiOp::Release(&call)));
+            self.execute(owner, Op::Multi(MultiOp::Release(call)));
         }
         if self.records {
             self.total += nanos_since(start);
@@ -172,14 +171,14 @@ impl World {
         for _ in 0..times {
             if let &[key] = &names[..] {
                 let call = Acquire { block_ms: Some(0), ..Acquire::new(key, &name) };
-                self.execute(0, Op::Lock(Kind::Lock, LockOp::Acquire(&call)));
+                self.execute(0, Op::Lock(LockFamily::Lock, LockOp::Acquire(call)));
                 let call = Release::new(key, &name);
-                self.execute(0, Op::Lock(Kind::Lock, LockOp::Release(&call)));
+                self.execute(0, Op::Lock(LockFamily::Lock, LockOp::Release(call)));
             } else {
                 let call = MAcquire { block_ms: Some(0), ..MAcquire::new(&names, &name) };
-                self.execute(0, Op::Multi(MultiOp::AcquireAll(&call)));
+                self.execute(0, Op::Multi(MultiOp::Acquire(call)));
                 let call = MRelease { keys: &names, owner: &name, reqid: None };
-                self.execute(0, Op::Multi(MultiOp::Release(&call)));
+                self.execute(0, Op::Multi(MultiOp::Release(call)));
             }
         }
         nanos_since(start) / u64::from(times)
@@ -189,7 +188,7 @@ impl World {
         self.fx.clear();
         let caller = Caller { client: owner as u64 + 1, db: 0, may_block: true };
         let turn = &mut Turn { keys: &mut self.keys, now: NOW, caller, fx: &mut self.fx };
-        self.machine.execute(turn, op);
+        self.machine.execute(turn, &op, PermitId::default());
         black_box(&self.fx);
     }
 }

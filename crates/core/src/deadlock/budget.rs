@@ -12,12 +12,12 @@ const FOR_A_KEY: usize = 4;
 pub(super) struct Budget {
     most: usize,
     left: usize,
-    is_cut: bool,
+    is_exceeded: bool,
 }
 
 impl Budget {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, left: most, is_cut: false }
+        Self { most, left: most, is_exceeded: false }
     }
 
     /// The budget of a call for `keys` keys.
@@ -25,16 +25,16 @@ impl Budget {
         Self::new(FOR_A_CALL + keys.saturating_sub(1) * FOR_A_KEY)
     }
 
-    /// Spends `looks`. `false` if less than that is left: then the check is cut, and nothing more can be spent.
+    /// Spends `looks`. `false` if less than that is left: then the check ends, and nothing more can be spent.
     pub(super) fn spend(&mut self, looks: usize) -> bool {
-        self.is_cut |= self.left < looks;
+        self.is_exceeded |= self.left < looks;
         self.left = self.left.saturating_sub(looks);
-        !self.is_cut
+        !self.is_exceeded
     }
 
     /// Whether more was asked for than was left.
-    pub(super) fn is_cut(&self) -> bool {
-        self.is_cut
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.is_exceeded
     }
 
     /// Looks that are left.

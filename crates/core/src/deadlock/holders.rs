@@ -1,14 +1,14 @@
 //! The holders that keep an owner from a key.
 
 use super::budget::Budget;
-use crate::ids::ALONE;
+use crate::ids::{ALONE, QueueId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::WaitQueues;
 use crate::queues::waiter::Demand;
 use crate::state::resource::{Body, Resource};
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::time::Now;
 use crate::turn::Turn;
 use alloc::vec::Vec;
@@ -16,10 +16,10 @@ use dlock_wire::request::Mode;
 
 /// What a call or a waiter asks for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target<'a> {
-    pub(super) kind: Kind,
-    pub(super) key: Key<'a>,
-    pub(super) demand: Demand,
+pub(crate) struct Target<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) key: Key<'a>,
+    pub(crate) demand: Demand,
 }
 
 impl Target<'_> {
@@ -52,7 +52,7 @@ impl Holders {
         budget: &mut Budget,
     ) -> Self {
         let Target { kind, key, demand } = target;
-        let Slot::Here(resource) = turn.keys.get(key) else { return Self::default() };
+        let Lookup::Here(resource) = turn.keys.get(key) else { return Self::default() };
         if resource.kind() != kind {
             return Self::default();
         }
@@ -80,8 +80,9 @@ impl Holders {
     /// left out, except for the caller: the search has reached them already.
     pub(super) fn of_queue(
         waits: &WaitQueues,
-        queue: u32,
-        (owner, demand): (&[u8], Demand),
+        queue: QueueId,
+        owner: &[u8],
+        demand: Demand,
         caller: &[u8],
         readers: Option<&mut Budget>,
     ) -> Self {

@@ -3,6 +3,7 @@
 use super::budget::Budget;
 use super::holders::{Holders, Target};
 use super::waiting::Waiting;
+use crate::ids::{GroupId, OwnerSlot, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -22,7 +23,7 @@ const LINKS_SHOWN: usize = 20;
 pub(super) struct Wait<'a> {
     pub(super) goes_first: bool,
     /// The waiter that the owner already has.
-    pub(super) place: Option<(u32, &'a Waiter)>,
+    pub(super) own: Option<(WaiterSlot, &'a Waiter)>,
     /// The call keeps this waiter.
     pub(super) stays: bool,
     /// The owner waits there already.
@@ -43,21 +44,21 @@ pub(super) struct Search<'a> {
     machine: &'a Machine,
     caller: &'a [u8],
     /// Waiters of the caller that this call removes, and those of its calls for several keys.
-    leaving: BTreeSet<u32>,
-    leaving_groups: BTreeSet<u32>,
+    leaving: BTreeSet<WaiterSlot>,
+    leaving_groups: BTreeSet<GroupId>,
     /// The waiter that counts only from this call on: it was a waiter for any of several keys.
-    revived: Option<u32>,
+    revived: Option<WaiterSlot>,
     /// The queue whose front it joins, if it does (an upgrade).
-    heads: Option<u32>,
+    heads: Option<QueueId>,
     reached: Vec<Reached>,
     /// The same by number.
-    known: BTreeSet<u32>,
+    known: BTreeSet<OwnerSlot>,
     /// Reached, and not inspected yet.
     open: Vec<usize>,
     /// Queues of keys whose readers have all been reached.
-    read: BTreeSet<u32>,
+    read: BTreeSet<QueueId>,
     /// Queues with the sequence number up to which all waiters have been reached; separate for readers.
-    passed: BTreeMap<(u32, bool), u64>,
+    passed: BTreeMap<(QueueId, bool), u64>,
     budget: &'a mut Budget,
     /// The caller would have to wait.
     waits: bool,
@@ -99,7 +100,7 @@ impl<'a> Search<'a> {
         target: Target<'_>,
         how: &Wait<'_>,
     ) -> Option<String> {
-        if let Some((slot, _)) = how.place {
+        if let Some((slot, _)) = how.own {
             self.note_leaving(slot);
             if how.stays {
                 self.revived = Some(slot);
@@ -108,16 +109,16 @@ impl<'a> Search<'a> {
         if how.goes_first {
             self.heads = self.machine.waits().queue_of(target.key);
         }
-        let stays = how.place.filter(|_| how.stays).map(|(_, place)| place);
+        let stays = how.own.filter(|_| how.stays).map(|(_, own)| own);
         let holders = Holders::of_key(self.machine, turn, self.caller, target, self.budget);
-        if let Some(text) = self.look(turn.now, (0, target), stays, &holders) {
+        if let Some(text) = self.look(turn.now, 0, target, stays, &holders) {
             return Some(text);
         }
         // The waiters behind this one start to wait for the caller only now, so the caller's other waits matter. (A new
         // waiter has none behind it: then they do not matter.)
         if self.waits
             && (self.revived.is_some() || self.heads.is_some())
-            && let Some(text) = self.look_from_places_of(turn.now, 0)
+            && let Some(text) = self.look_from_waiters_of(turn.now, 0)
         {
             return Some(text);
         }
@@ -137,10 +138,10 @@ impl<'a> Search<'a> {
         }
         for target in targets {
             let holders = Holders::of_key(self.machine, turn, self.caller, target, self.budget);
-            if let Some(text) = self.look(turn.now, (0, target), None, &holders) {
+            if let Some(text) = self.look(turn.now, 0, target, None, &holders) {
                 return Some(text);
             }
-            if self.budget.is_cut() {
+            if self.budget.is_exceeded() {
                 return None;
             }
         }
@@ -148,17 +149,17 @@ impl<'a> Search<'a> {
     }
 
     /// The call with a waiter in `slot` will be over: all its waiters are removed.
-    fn note_leaving(&mut self, slot: u32) {
+    fn note_leaving(&mut self, slot: WaiterSlot) {
         match self.machine.waits().get(slot) {
-            Some(place) if place.is_grouped() => self.leaving_groups.insert(place.group),
+            Some(waiter) if waiter.is_grouped() => self.leaving_groups.insert(waiter.group),
             _ => self.leaving.insert(slot),
         };
     }
 
     /// Continues from the owners for which the caller waits.
     fn go_on(&mut self, now: Now) -> Option<String> {
-        while let Some(index) = self.open.pop().filter(|_| !self.budget.is_cut()) {
-            if let Some(text) = self.look_from_places_of(now, index) {
+        while let Some(index) = self.open.pop().filter(|_| !self.budget.is_exceeded()) {
+            if let Some(text) = self.look_from_waiters_of(now, index) {
                 return Some(text);
             }
         }
@@ -166,7 +167,7 @@ impl<'a> Search<'a> {
     }
 
     /// Reaches all owners for which the owner at `index` waits anywhere.
-    fn look_from_places_of(&mut self, now: Now, index: usize) -> Option<String> {
+    fn look_from_waiters_of(&mut self, now: Now, index: usize) -> Option<String> {
         let waiting = self.reached.get(index)?.owner.clone();
         let waits = self.machine.waits();
         for (slot, waiter) in waits.waiters_of_owner(&waiting) {
@@ -186,22 +187,23 @@ impl<'a> Search<'a> {
             // One pass over the readers of a key reaches all of them, for every waiting writer.
             let is_first = demand == Demand::Rw(Mode::Write) && self.read.insert(waiter.queue);
             let readers = is_first.then_some(&mut *self.budget);
-            let asked = (&waiting[..], demand);
-            let holders = Holders::of_queue(waits, waiter.queue, asked, self.caller, readers);
-            if let Some(text) = self.look(now, (index, target), Some(waiter), &holders) {
+            let holders =
+                Holders::of_queue(waits, waiter.queue, &waiting, demand, self.caller, readers);
+            if let Some(text) = self.look(now, index, target, Some(waiter), &holders) {
                 return Some(text);
             }
         }
         None
     }
 
-    /// Reaches all owners for which the owner at `index` waits at `target`, from its waiter `place` there or from its
+    /// Reaches all owners for which the owner at `index` waits at `target`, from its waiter `behind` there or from its
     /// position as a new one.
     fn look(
         &mut self,
         now: Now,
-        (index, target): (usize, Target<'_>),
-        place: Option<&Waiter>,
+        index: usize,
+        target: Target<'_>,
+        behind: Option<&Waiter>,
         holders: &Holders,
     ) -> Option<String> {
         if !self.budget.spend(1) {
@@ -209,7 +211,7 @@ impl<'a> Search<'a> {
         }
         // A call for several keys does not wait for a key that its owner holds. A single waiter does: the hold came by
         // RENAME, and the waiters in front are served first.
-        if holders.has_it && place.is_none_or(Waiter::is_grouped) {
+        if holders.has_it && behind.is_none_or(Waiter::is_grouped) {
             return None;
         }
         for holder in &holders.owners {
@@ -224,7 +226,7 @@ impl<'a> Search<'a> {
             }
             self.waits = true;
         }
-        for owner in self.in_front(now, (index, target), place) {
+        for owner in self.in_front(now, index, target, behind) {
             if let Some(text) = self.reach(index, target.key, &owner) {
                 return Some(text);
             }
@@ -250,17 +252,18 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// The waiters in front of `place` that may lead to the caller; without `place`, those of the whole queue.
+    /// The waiters in front of `behind` that may lead to the caller; without `behind`, those of the whole queue.
     fn in_front(
         &mut self,
         now: Now,
-        (index, target): (usize, Target<'_>),
-        place: Option<&Waiter>,
+        index: usize,
+        target: Target<'_>,
+        behind: Option<&Waiter>,
     ) -> Vec<Vec<u8>> {
         let (machine, waits) = (self.machine, self.machine.waits());
         let Some(queue) = waits.queue_of(target.key) else { return Vec::new() };
         let is_ahead = |waiter: &Waiter| {
-            place.is_none_or(|place| waiter.seq < place.seq)
+            behind.is_none_or(|behind| waiter.seq < behind.seq)
                 && !is_out_of_this(machine, waiter, now)
         };
         // The caller itself may be in front of the inspected waiter.
@@ -268,11 +271,11 @@ impl<'a> Search<'a> {
         let own = waits
             .waiter_of(queue, caller)
             .filter(|&slot| waits.get(slot).is_some_and(|waiter| !self.is_leaving(slot, waiter)));
-        let is_behind = |slot: u32| {
+        let is_behind = |slot: WaiterSlot| {
             let own = waits.get(slot);
             own.is_some_and(is_ahead)
                 || self.revived == Some(slot)
-                    && own.zip(place).is_none_or(|(own, place)| own.seq < place.seq)
+                    && own.zip(behind).is_none_or(|(own, behind)| own.seq < behind.seq)
         };
         if index > 0 && (own.is_some_and(is_behind) || self.heads == Some(queue)) {
             return [caller.to_vec()].into();
@@ -281,12 +284,12 @@ impl<'a> Search<'a> {
         let is_read = target.kind == Kind::Rw && target.reads();
         // Waiters in front of a reached waiter have been reached already. The caller sees the queue in its own way: it
         // may go first, or give up waiters.
-        if let Some(place) = place.filter(|_| index > 0) {
+        if let Some(behind) = behind.filter(|_| index > 0) {
             let passed = self.passed.entry((queue, is_read)).or_default();
-            if place.seq <= *passed {
+            if behind.seq <= *passed {
                 return Vec::new();
             }
-            *passed = place.seq;
+            *passed = behind.seq;
         }
         // Walk over the shorter list: the queue, or the owners that wait in several queues.
         let len = waits.queue(queue).map_or(0, |queue| queue.len);
@@ -298,10 +301,13 @@ impl<'a> Search<'a> {
             let plural = queue.filter(|waiter| waits.is_plural(waiter) && is_ahead(waiter));
             plural.map(|waiter| waiter.owner.to_vec()).collect()
         } else {
-            let place =
+            let waiter_here =
                 |owner: &&[u8]| waits.waiter_of(queue, owner).and_then(|slot| waits.get(slot));
             let plural = waits.plural_owners();
-            plural.filter(|owner| place(owner).is_some_and(is_ahead)).map(<[u8]>::to_vec).collect()
+            plural
+                .filter(|owner| waiter_here(owner).is_some_and(is_ahead))
+                .map(<[u8]>::to_vec)
+                .collect()
         };
         if is_read {
             // A writer in front waits for the readers; a reader does not wait for them itself. One writer represents
@@ -316,7 +322,7 @@ impl<'a> Search<'a> {
     }
 
     /// Whether this call removes a waiter of the caller.
-    fn is_leaving(&self, slot: u32, waiter: &Waiter) -> bool {
+    fn is_leaving(&self, slot: WaiterSlot, waiter: &Waiter) -> bool {
         self.revived != Some(slot)
             && (self.leaving.contains(&slot) || self.leaving_groups.contains(&waiter.group))
     }
@@ -331,9 +337,9 @@ impl<'a> Search<'a> {
             return (from > 0).then(|| self.text(from, key));
         }
         // An owner that waits for nothing leads nowhere.
-        let party = self.machine.waits().party_of(owner)?;
-        let leads_nowhere = self.only.as_ref().is_some_and(|only| !only.contains(party));
-        if !leads_nowhere && self.known.insert(party) {
+        let owner_slot = self.machine.waits().owner_slot_of(owner)?;
+        let leads_nowhere = self.only.as_ref().is_some_and(|only| !only.contains(owner_slot));
+        if !leads_nowhere && self.known.insert(owner_slot) {
             self.open.push(self.reached.len());
             let key = key.name.to_vec();
             self.reached.push(Reached { owner: owner.into(), from: Some(from), key });

@@ -2,9 +2,10 @@
 
 use super::budget::Budget;
 use super::holders::{Target, has_it};
+use crate::ids::{OwnerSlot, QueueId, WaiterSlot};
 use crate::machine::Machine;
 use crate::queues::WaitQueues;
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::turn::Turn;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -13,11 +14,11 @@ use alloc::vec::Vec;
 /// one: every waiter that can wait forever waits for all waiters in front of it and for all holders of the key.
 pub(super) struct Waiting {
     /// A waiter of each owner, by number of the owner.
-    owners: BTreeMap<u32, u32>,
+    owners: BTreeMap<OwnerSlot, WaiterSlot>,
     /// The waiters of owners that were found and not followed yet.
-    open: Vec<u32>,
+    open: Vec<WaiterSlot>,
     /// Queues with the sequence number from which on all waiters have been found.
-    found: BTreeMap<u32, u64>,
+    found: BTreeMap<QueueId, u64>,
 }
 
 impl Waiting {
@@ -26,7 +27,7 @@ impl Waiting {
     pub(super) fn on(
         waits: &WaitQueues,
         owner: &[u8],
-        behind: Option<u32>,
+        behind: Option<QueueId>,
         budget: &mut Budget,
     ) -> Option<Self> {
         let mut waiting =
@@ -43,8 +44,8 @@ impl Waiting {
     }
 
     /// Whether the owner with this number is one of them.
-    pub(super) fn contains(&self, party: u32) -> bool {
-        self.owners.contains_key(&party)
+    pub(super) fn contains(&self, owner_slot: OwnerSlot) -> bool {
+        self.owners.contains_key(&owner_slot)
     }
 
     /// Whether a call of `caller` would wait for any of them, or may: also `true` if the budget ends first.
@@ -60,7 +61,7 @@ impl Waiting {
         let owners = self.owners.values().filter_map(|&slot| waits.get(slot));
         targets.any(|target| {
             let resource = match turn.keys.get(target.key) {
-                Slot::Here(resource) => Some(&*resource),
+                Lookup::Here(resource) => Some(&*resource),
                 _ => None,
             };
             let has_it = |resource| has_it(machine, resource, turn.now, caller, target.demand);
@@ -88,14 +89,19 @@ impl Waiting {
             let head = waits.queue(queue).map(|queue| queue.head)?;
             self.add_from(waits, head, budget)?;
         }
-        for (_, place) in waits.waiters_of_owner(owner) {
-            self.add_from(waits, place.next, budget)?;
+        for (_, waiter) in waits.waiters_of_owner(owner) {
+            self.add_from(waits, waiter.next, budget)?;
         }
         Some(())
     }
 
     /// Adds the owners in a queue from `slot` on.
-    fn add_from(&mut self, waits: &WaitQueues, slot: u32, budget: &mut Budget) -> Option<()> {
+    fn add_from(
+        &mut self,
+        waits: &WaitQueues,
+        slot: WaiterSlot,
+        budget: &mut Budget,
+    ) -> Option<()> {
         if !budget.spend(1) {
             return None;
         }
@@ -111,9 +117,9 @@ impl Waiting {
                 return None;
             }
             let is_new =
-                waits.can_close_a_cycle(waiter) && !self.owners.contains_key(&waiter.party);
+                waits.can_close_a_cycle(waiter) && !self.owners.contains_key(&waiter.owner_slot);
             if is_new {
-                self.owners.insert(waiter.party, slot);
+                self.owners.insert(waiter.owner_slot, slot);
                 self.open.push(slot);
             }
             slot = waiter.next;

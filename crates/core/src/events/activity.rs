@@ -1,8 +1,10 @@
 //! Connections that are active again, or no longer: whether their waiters are served.
 
+use crate::ids::WaiterSlot;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::portions::Slots;
+use crate::slab::SlabId;
 use crate::turn::Turn;
 
 impl Machine {
@@ -24,7 +26,7 @@ impl Machine {
     /// `wide_only` it leaves out queues of locks for one holder.
     pub(crate) fn mark_queues_dirty(&mut self, client: u64, wide_only: bool) {
         self.pending.to_mark_dirty.retain(|&(other, ..)| other != client);
-        self.pending.to_mark_dirty.push_front((client, 0, wide_only));
+        self.pending.to_mark_dirty.push_front((client, WaiterSlot::FIRST, wide_only));
         self.mark_more_dirty();
     }
 
@@ -39,9 +41,9 @@ impl Machine {
             return false;
         };
         let Some(connection) = self.connections.get(client) else { return true };
-        let mut places = connection.places.range(from..).copied();
-        let some: Slots = places.by_ref().take(self.wide_at_once).collect();
-        if let Some(next) = places.next() {
+        let mut waiters = connection.waiters.range(from..).copied();
+        let some: Slots = waiters.by_ref().take(self.wide_at_once).collect();
+        if let Some(next) = waiters.next() {
             self.pending.to_mark_dirty.push_back((client, next, wide_only));
         }
         for slot in some {

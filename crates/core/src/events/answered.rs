@@ -6,6 +6,7 @@
 
 use crate::answers::quoted;
 use crate::effects::{Effects, Fault, Outcome};
+use crate::ids::{QueueId, WaiterSlot};
 use crate::machine::Machine;
 use crate::portions::{LEAVE_AT_ONCE, Slots, WEIGHT_AT_ONCE};
 use crate::queues::waiter::Waiter;
@@ -15,7 +16,7 @@ use dlock_wire::reply::ErrorCode;
 impl Machine {
     /// Ends all waits of a queue: blocked calls get the answer, queue entries without a call are removed. The first
     /// waiters are served at once, unless this step has done enough; the tick serves the others.
-    pub(crate) fn answer_all(&mut self, queue: u32, answer: Outcome, fx: &mut Effects) {
+    pub(crate) fn answer_all(&mut self, queue: QueueId, answer: Outcome, fx: &mut Effects) {
         let Some(found) = self.waits.queue(queue).filter(|queue| queue.is_live()) else { return };
         if found.kind.has_durable_queue() {
             // If the value is there all the same, it has no queue entries from now on: it may exist only for them.
@@ -39,7 +40,13 @@ impl Machine {
 
     /// Returns whether any waiters are left. The queue is removed with its last waiter: while its number is in the
     /// list, no other queue may get the number.
-    fn answer_some(&mut self, queue: u32, answer: &Outcome, most: usize, fx: &mut Effects) -> bool {
+    fn answer_some(
+        &mut self,
+        queue: QueueId,
+        answer: &Outcome,
+        most: usize,
+        fx: &mut Effects,
+    ) -> bool {
         let some: Slots = self.waits.walk_all(queue).map(|(slot, _)| slot).take(most).collect();
         for slot in some {
             if self.waits.get(slot).is_some_and(|waiter| self.waits.is_gone(waiter)) {
@@ -63,7 +70,7 @@ impl Machine {
         self.pending.answered.get(&waiter.queue).cloned()
     }
 
-    pub(crate) fn answer_one(&mut self, slot: u32, answer: &Outcome, fx: &mut Effects) {
+    pub(crate) fn answer_one(&mut self, slot: WaiterSlot, answer: &Outcome, fx: &mut Effects) {
         let Some(waiter) = self.remove_waiter(slot) else { return };
         if waiter.wait_state.is_parked() {
             fx.wake(waiter.id, told(&waiter, answer));

@@ -2,7 +2,7 @@
 
 use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
-use crate::ids::{ALONE, HoldId, KeyId};
+use crate::ids::{ALONE, GroupId, HoldId, HoldRef, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
@@ -10,7 +10,7 @@ use crate::portions::{AT_ONCE, LEAVE_AT_ONCE, Slots, WEIGHT_AT_ONCE};
 use crate::queues::waiter::{WaitState, Waiter, WaiterId};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::resource::Resource;
-use crate::store::{Reach, Slot};
+use crate::store::{Lookup, Reach};
 use crate::time::LeaseInstant;
 use crate::turn::{Step, Turn};
 use alloc::vec::Vec;
@@ -63,9 +63,9 @@ impl Machine {
     /// Processes one thing that a closed connection had; `false` if there is none.
     pub(crate) fn process_one_left_behind(&mut self, turn: &mut Turn<'_>) -> bool {
         match self.connections.next_left_behind() {
-            Some(LeftBehind::Place { slot, at }) => self.lose_connection(slot, at),
-            Some(LeftBehind::Binding { entry, id, at }) => {
-                self.shorten_bound(turn, entry, id, at);
+            Some(LeftBehind::Waiter { slot, at }) => self.lose_connection(slot, at),
+            Some(LeftBehind::Binding { hold, at }) => {
+                self.shorten_bound(turn, hold, at);
             }
             None => return false,
         }
@@ -73,7 +73,7 @@ impl Machine {
     }
 
     /// Processes a waiter whose connection is closed, before the tick reaches it.
-    pub(crate) fn process_disconnect_of(&mut self, slot: u32) -> bool {
+    pub(crate) fn process_disconnect_of(&mut self, slot: WaiterSlot) -> bool {
         let Some(waiter) = self.waits.get(slot) else { return false };
         let client = waiter.client;
         let Some(at) = self.connections.gone_at(client) else { return false };
@@ -84,7 +84,7 @@ impl Machine {
 
     /// The waiter in `slot` has lost its connection: it is removed, or has a grace. (It is not checked again while it
     /// is skipped, so the waiters behind it are served.)
-    fn lose_connection(&mut self, slot: u32, lease: LeaseInstant) {
+    fn lose_connection(&mut self, slot: WaiterSlot, lease: LeaseInstant) {
         let Some(waiter) = self.waits.get(slot) else { return };
         let queue = waiter.queue;
         let is_fair = self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Fair);
@@ -100,19 +100,19 @@ impl Machine {
     }
 
     /// Opens the key of a hold that was bound to a closed connection, and shortens its lease.
-    fn shorten_bound(&mut self, turn: &mut Turn<'_>, entry: KeyId, id: HoldId, at: LeaseInstant) {
-        let Some(found) = self.leases.get(entry) else { return };
+    fn shorten_bound(&mut self, turn: &mut Turn<'_>, bound: HoldRef, at: LeaseInstant) {
+        let Some(found) = self.leases.get(bound.key) else { return };
         let name: Vec<u8> = found.name.to_vec();
         let key = Key { db: self.leases.database_of(found), name: &name };
-        let Slot::Here(resource) = turn.keys.get(key) else { return };
+        let Lookup::Here(resource) = turn.keys.get(key) else { return };
         let kind = resource.kind();
         // The usual order of steps: expired holds end, then bound leases are shortened, this one among them. A key of
         // another type has no hold of ours any more: nothing to shorten.
-        let _ = self.on_key_alone(turn, (kind, key), 0, |machine, step, resource| {
+        let _ = self.on_key_alone(turn, kind, key, 0, |machine, step, resource| {
             step.ends_at_most = machine.wide_at_once;
             machine.end_expired(step, resource);
-            if resource.key_id == entry {
-                machine.cut(step, resource, id, at);
+            if resource.key_id == bound.key {
+                machine.shorten(step, resource, bound.id, at);
             }
             // Very many holds are processed here one by one: shortening one must not walk over all.
             if resource.others().is_none_or(|others| others.len() <= machine.wide_at_once) {
@@ -145,7 +145,7 @@ impl Machine {
             if step.served >= SERVED_BY_SHORTENING {
                 return;
             }
-            self.cut(step, resource, id, at);
+            self.shorten(step, resource, id, at);
         }
     }
 
@@ -158,34 +158,40 @@ impl Machine {
     ) {
         let client = resource.hold(id).map(Hold::bound_to);
         if let Some(at) = client.and_then(|client| self.connections.gone_at(client)) {
-            self.cut(step, resource, id, at);
+            self.shorten(step, resource, id, at);
         }
     }
 
     /// Shortens the lease of a hold whose connection closed at `at`; ends the hold if no time is left.
-    fn cut(&mut self, step: &mut Step<'_>, resource: &mut Resource, id: HoldId, at: LeaseInstant) {
+    fn shorten(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        id: HoldId,
+        at: LeaseInstant,
+    ) {
         // Another connection may have bound it, or its lease may be shortened already.
         let Some(hold) = resource.hold(id) else { return };
         let is_gone = self.connections.gone_at(hold.bound_to()).is_some();
         let Some(binding) = hold.binding().filter(|_| is_gone) else { return };
-        if self.is_on_the_way(step.key, (id, hold.token), binding.client) {
+        if self.is_on_the_way(step.key, id, hold.token, binding.client) {
             // It is rolled back, not shortened.
             return;
         }
-        let hold_ref = (resource.key_id, id);
+        let hold_ref = HoldRef { key: resource.key_id, id };
         self.unbind(hold_ref, hold);
         let end = at + binding.ms;
-        let is_cut = end < hold.deadline;
+        let is_shortened = end < hold.deadline;
         resource.change_hold(id, |hold| {
             if let Some(binding) = hold.extras_mut().binding.as_mut() {
                 binding.client = NO_CLIENT;
-                binding.cut = is_cut;
+                binding.is_shortened = is_shortened;
             }
-            if is_cut {
+            if is_shortened {
                 hold.deadline = end;
             }
         });
-        if !is_cut {
+        if !is_shortened {
             return;
         }
         step.dirty = true;
@@ -207,7 +213,7 @@ impl Machine {
     }
 
     /// The blocked call in `slot` is over and answered.
-    pub(crate) fn stop_waiting(&mut self, slot: u32) {
+    pub(crate) fn stop_waiting(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waits.get(slot) else { return };
         let (queue, client) = (waiter.queue, waiter.client);
         if waiter.ask.queue_ms.is_some() {
@@ -220,7 +226,7 @@ impl Machine {
     }
 
     /// The BLOCK time of the call in `slot` has elapsed.
-    pub(crate) fn time_out(&mut self, slot: u32, fx: &mut Effects) {
+    pub(crate) fn time_out(&mut self, slot: WaiterSlot, fx: &mut Effects) {
         let Some(waiter) = self.waits.get(slot) else { return };
         if let Some(answer) = self.answer_of(waiter) {
             self.answer_one(slot, &answer, fx);
@@ -233,7 +239,7 @@ impl Machine {
 
     /// Removes a waiter from its queue and its connection; for a call for several keys, all of its waiters. Returns the
     /// waiter that represents the call.
-    pub(crate) fn remove_waiter(&mut self, slot: u32) -> Option<Waiter> {
+    pub(crate) fn remove_waiter(&mut self, slot: WaiterSlot) -> Option<Waiter> {
         let waiter = self.waits.get(slot)?;
         if waiter.is_grouped() {
             return self.remove_group(waiter.group, |_| false);
@@ -249,8 +255,8 @@ impl Machine {
     /// represented the call, unless it stays.
     pub(crate) fn remove_group(
         &mut self,
-        group: u32,
-        stays: impl Fn(u32) -> bool,
+        group: GroupId,
+        stays: impl Fn(WaiterSlot) -> bool,
     ) -> Option<Waiter> {
         let first = *self.waits.group(group)?.members.first()?;
         if let Some(client) = self.waits.get(first).map(|waiter| waiter.client) {
@@ -283,7 +289,7 @@ impl Machine {
     }
 
     /// The waiters of blocked calls in `queue`.
-    pub(crate) fn calls_in(&self, queue: u32) -> Slots {
+    pub(crate) fn calls_in(&self, queue: QueueId) -> Slots {
         let count = self.waits.queue(queue).map_or(0, |queue| queue.calls as usize);
         let of_call =
             |wait_state| matches!(wait_state, WaitState::Blocked { .. } | WaitState::GroupMember);
@@ -292,7 +298,7 @@ impl Machine {
     }
 
     /// All waiters of `queue`.
-    pub(crate) fn waiters_of(&self, queue: u32) -> Slots {
+    pub(crate) fn waiters_of(&self, queue: QueueId) -> Slots {
         self.waits.walk(queue).map(|(slot, _)| slot).collect()
     }
 }

@@ -9,13 +9,14 @@
 //! SWAPDB moves the holds at once; the machine checks their queues in the same way. It also redirects earlier flushes
 //! to the database that now has their data. The queues of a flush stay with the database number.
 
-use crate::ids::KeyId;
-use crate::key::Key;
+use crate::ids::{KeyId, QueueId};
+use crate::key::{Key, Swap};
 use crate::machine::Machine;
-use crate::pending::flush::{Cause, Flush, exchanged};
+use crate::pending::flush::{Cause, Flush};
 use crate::queues::waiter::Queue;
+use crate::slab::SlabId;
 use crate::state::hold::NO_CLIENT;
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::turn::Turn;
 
 impl Machine {
@@ -25,7 +26,7 @@ impl Machine {
     }
 
     /// Whether a flush or a swap still has to check a queue.
-    pub(crate) fn is_before_flush(&self, id: u32, queue: &Queue) -> bool {
+    pub(crate) fn is_before_flush(&self, id: QueueId, queue: &Queue) -> bool {
         self.pending.flushes.iter().any(|flush| id >= flush.queue && flush.is_of_queue(id, queue))
     }
 
@@ -40,27 +41,27 @@ impl Machine {
     }
 
     /// Two databases were swapped.
-    pub(crate) fn begin_swap(&mut self, a: u32, b: u32, is_doubtful: bool) {
+    pub(crate) fn begin_swap(&mut self, swap: Swap, is_doubtful: bool) {
         if !is_doubtful {
             // Otherwise entries still have their old address.
             for flush in &mut self.pending.flushes {
-                flush.swap((a, b));
+                flush.swap(swap);
             }
-            self.leases.swap_databases(a, b);
+            self.leases.swap_databases(swap);
         }
-        self.swap_in_flight(a, b);
+        self.swap_in_flight(swap);
         self.pending.flushes.push_back(Flush::new(
             &self.connections,
             &self.leases,
             &self.waits,
-            Cause::Swap(a, b, is_doubtful),
+            Cause::Swap(swap, is_doubtful),
         ));
     }
 
     /// Whether an entry may name one of these databases while its value was in the other: a replica heard late of the
     /// exchange and has not drained it. Otherwise the entry of a moved value would pass for that of a lost value.
     pub(crate) fn may_be_exchanged(&self, one: u32, other: u32) -> bool {
-        let is_late = |flush: &&Flush| matches!(flush.cause, Cause::Swap(_, _, true));
+        let is_late = |flush: &&Flush| matches!(flush.cause, Cause::Swap(_, true));
         let is_of =
             |db| self.pending.flushes.iter().filter(is_late).any(|flush| flush.is_of_data(db));
         is_of(one) && is_of(other)
@@ -83,7 +84,7 @@ impl Machine {
         let worked = if let Cause::Swap(..) = flush.cause {
             self.flush_next_queue(turn, &mut flush) || self.swap_entry(turn, &mut flush)
         } else {
-            self.flush_tie(turn, &mut flush)
+            self.flush_binding(turn, &mut flush)
                 || self.flush_entry(turn, &mut flush)
                 || self.flush_next_queue(turn, &mut flush)
         };
@@ -94,35 +95,35 @@ impl Machine {
     }
 
     /// Bindings come first. A removed entry can be given to another key, and the bindings of that key must stay.
-    fn flush_tie(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
+    fn flush_binding(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
         let Some(&client) = flush.clients.front() else { return false };
-        let Some((entry, id)) = self.connections.tie_after(client, flush.last_tie) else {
+        let Some(bound) = self.connections.binding_after(client, flush.last_binding) else {
             flush.clients.pop_front();
-            flush.last_tie = None;
+            flush.last_binding = None;
             return true;
         };
-        flush.last_tie = Some((entry, id));
-        let is_there = self.leases.key_of(entry).is_some_and(|key| {
+        flush.last_binding = Some(bound);
+        let is_there = self.leases.key_of(bound.key).is_some_and(|key| {
             !flush.is_of_data(key.db)
                 || !turn.keys.is_empty(key.db)
                     && matches!(
                         turn.keys.get(key),
-                        Slot::Here(resource) if resource.key_id == entry
-                            && resource.hold(id).is_some_and(|hold| hold.bound_to() == client)
+                        Lookup::Here(resource) if resource.key_id == bound.key
+                            && resource.hold(bound.id).is_some_and(|hold| hold.bound_to() == client)
                     )
         });
         if !is_there && client != NO_CLIENT {
-            self.connections.unbind(client, entry, id);
+            self.connections.unbind(client, bound);
         }
         true
     }
 
     fn flush_entry(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
-        if flush.entry >= flush.entry_bound {
+        if flush.next_key >= flush.key_bound {
             return false;
         }
-        let id = flush.entry;
-        flush.entry += 1;
+        let id = flush.next_key;
+        flush.next_key = id.following();
         if let Some(Key { db, .. }) = self.leases.key_of(id)
             && flush.is_of_data(db)
             && (turn.keys.is_empty(db) || !self.is_entry_of(turn, id, db))
@@ -137,14 +138,16 @@ impl Machine {
     fn is_entry_of(&self, turn: &mut Turn<'_>, id: KeyId, db: u32) -> bool {
         self.leases.get(id).is_some_and(|entry| {
             let slot = turn.keys.get(Key { db, name: &entry.name });
-            matches!(slot, Slot::Here(resource) if resource.key_id == id)
+            matches!(slot, Lookup::Here(resource) if resource.key_id == id)
         })
     }
 
     /// Whether the key of an entry is in the other database of a swap that still looks for entries.
     fn may_have_been_exchanged(&self, turn: &mut Turn<'_>, id: KeyId) -> bool {
         self.pending.flushes.iter().any(|flush| match flush.cause {
-            Cause::Swap(a, b, true) => [a, b].iter().any(|&db| self.is_entry_of(turn, id, db)),
+            Cause::Swap(Swap { a, b }, true) => {
+                [a, b].iter().any(|&db| self.is_entry_of(turn, id, db))
+            }
             Cause::Swap(..) | Cause::Flush(_) | Cause::Untie(_) => false,
         })
     }
@@ -160,12 +163,12 @@ impl Machine {
 
     /// Applies a swap to the next entry.
     fn swap_entry(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
-        let Cause::Swap(a, b, is_doubtful) = flush.cause else { return false };
-        if flush.entry >= flush.entry_bound {
+        let Cause::Swap(swap, is_doubtful) = flush.cause else { return false };
+        if flush.next_key >= flush.key_bound {
             return false;
         }
-        let id = flush.entry;
-        flush.entry += 1;
+        let id = flush.next_key;
+        flush.next_key = id.following();
         let Some(entry) = self.leases.get(id) else { return true };
         let mut db = self.leases.database_of(entry);
         if !flush.is_of_data(db) {
@@ -176,7 +179,7 @@ impl Machine {
         // its waiters.
         let minds = entry.kind.has_durable_queue() && entry.permits == 0;
         if is_doubtful && !self.is_entry_of(turn, id, db) {
-            let other = exchanged(db, flush.now_in(a), flush.now_in(b));
+            let other = Swap { a: flush.now_in(swap.a), b: flush.now_in(swap.b) }.target_of(db);
             if !self.is_entry_of(turn, id, other) && self.is_flushing_one_of([db, other]) {
                 // It does not matter which of the two was flushed: the value is in neither.
                 self.leases.leave(id);
@@ -196,7 +199,7 @@ impl Machine {
             return false;
         }
         let id = flush.queue;
-        flush.queue += 1;
+        flush.queue = id.following();
         if self.waits.queue(id).is_some_and(|queue| flush.is_of_queue(id, queue)) {
             self.flush_queue(turn, id, flush);
         }
@@ -219,7 +222,7 @@ impl Machine {
         }
     }
 
-    fn flush_queue(&mut self, turn: &mut Turn<'_>, id: u32, flush: &mut Flush) {
+    fn flush_queue(&mut self, turn: &mut Turn<'_>, id: QueueId, flush: &mut Flush) {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
         let key = Key { db, name: &name };
@@ -229,7 +232,7 @@ impl Machine {
             return;
         }
         let was = Key { db: flush.now_in(db), name: &name };
-        let is_gone = matches!(turn.keys.get(was), Slot::Missing);
+        let is_gone = matches!(turn.keys.get(was), Lookup::Missing);
         if is_gone && self.regime.is_primary() {
             self.value_is_gone(kind, key, turn.fx);
         }

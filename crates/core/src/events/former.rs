@@ -7,9 +7,11 @@
 
 use crate::effects::{Effects, Outcome};
 use crate::events::answered::told;
+use crate::ids::WaiterSlot;
 use crate::machine::Machine;
 use crate::pending::former::Former;
 use crate::queues::waiter::WaiterId;
+use crate::slab::SlabId;
 use crate::state::debris::Debris;
 use core::mem::take;
 
@@ -27,7 +29,7 @@ impl Machine {
             waits: self.waits.take_all(),
             connections: self.connections.take_all(),
             answered: take(&mut self.pending.answered),
-            next: 0,
+            next: WaiterSlot::FIRST,
         });
         self.pending.ready_groups.clear();
         self.pending.to_mark_dirty.clear();
@@ -47,7 +49,7 @@ impl Machine {
                 break;
             }
             let slot = former.next;
-            former.next += 1;
+            former.next = slot.following();
             let Some(waiter) = former.waits.strike(slot) else { continue };
             if waiter.wait_state.is_parked() {
                 let answer = former.answer_of(&waiter);

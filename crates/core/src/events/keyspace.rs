@@ -5,16 +5,16 @@
 
 use crate::answers::wrong_type;
 use crate::effects::{Effects, Outcome, Subject};
-use crate::ids::{ALONE, HoldId, KeyId, NO_KEY};
-use crate::key::Key;
+use crate::ids::{ALONE, HoldId, HoldRef, KeyId, QueueId};
+use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::portions::{AT_ONCE, WEIGHT_AT_ONCE};
-use crate::slab::NIL;
+use crate::slab::SlabId;
 use crate::spent::{RequestKey, Scope, Use, spent_of};
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::Resource;
-use crate::store::{Reach, Slot, Store};
+use crate::store::{Lookup, Reach, Store};
 use crate::subject::subject;
 use crate::turn::Turn;
 use alloc::boxed::Box;
@@ -66,7 +66,7 @@ impl Lost {
         // The hold of the lock comes first.
         let holds = || resource.holds().take_while(|(id, _)| !is_large || *id == ALONE);
         let tied = holds().filter(|(_, hold)| hold.bound_to() != NO_CLIENT);
-        let requests = holds().flat_map(|(id, hold)| spent_of((kind, id), hold, false));
+        let requests = holds().flat_map(|(id, hold)| spent_of(kind, id, hold, false));
         let requests = requests.map(|(name, what)| LostRequest {
             scope: name.scope,
             owner: name.owner.into(),
@@ -109,7 +109,7 @@ impl Machine {
             {
                 self.follow_exchange(turn.keys, lost.key_id, key);
             }
-            let is_gone = !matches!(turn.keys.get(key), Slot::Here(here) if here.key_id == lost.key_id)
+            let is_gone = !matches!(turn.keys.get(key), Lookup::Here(here) if here.key_id == lost.key_id)
                 && self.leases.of_key(lost.key_id, key).is_some();
             match (is_gone, value) {
                 (true, value) => self.lose(turn, key, &lost, value),
@@ -138,13 +138,13 @@ impl Machine {
             self.spent.note(key, name, *what, lease, limits);
         }
         for &(client, id) in &lost.bindings {
-            self.connections.unbind(client, lost.key_id, id);
+            self.connections.unbind(client, HoldRef { key: lost.key_id, id });
         }
         if self.regime.is_primary() {
             for subject in &lost.messages {
                 turn.fx.message(Event::Deleted, key, subject.clone());
             }
-            if lost.kind == Kind::Semaphore && !matches!(turn.keys.get(key), Slot::Here(_)) {
+            if lost.kind == Kind::Semaphore && !matches!(turn.keys.get(key), Lookup::Here(_)) {
                 self.forget_taken(|gone| gone == key);
             }
             self.value_is_gone(lost.kind, key, turn.fx);
@@ -177,7 +177,7 @@ impl Machine {
             return;
         }
         match kind {
-            Kind::Fair => self.drop_places(queue),
+            Kind::Fair => self.drop_entries(queue),
             Kind::Latch => {
                 self.reject_queue(queue, ErrorCode::Broken, crate::ops::latch::BROKEN, fx);
             }
@@ -187,7 +187,7 @@ impl Machine {
     }
 
     /// Calls for several keys that counted on holds of their owners here do not any more.
-    fn recheck_groups(&mut self, queue: u32) {
+    fn recheck_groups(&mut self, queue: QueueId) {
         if self.waits.has_groups() {
             for slot in self.waiters_of(queue) {
                 if self.waits.get(slot).is_some_and(crate::queues::waiter::Waiter::is_grouped) {
@@ -199,7 +199,7 @@ impl Machine {
 
     /// RENAME or MOVE brought the value to `key`: leases and bindings follow it.
     pub fn moved(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
-        if let Slot::Here(resource) = turn.keys.get(key)
+        if let Lookup::Here(resource) = turn.keys.get(key)
             && let Some(Key { db, name }) = self.leases.key_of(resource.key_id)
         {
             let name = name.to_vec();
@@ -222,9 +222,9 @@ impl Machine {
 
     /// Before an operation on a key: updates the address of its entry.
     pub(crate) fn see_to_exchange_of(&mut self, keys: &mut dyn Store, key: Key<'_>) {
-        if let Slot::Here(resource) = keys.get(key) {
-            let entry = resource.key_id;
-            self.follow_exchange(keys, entry, key);
+        if let Lookup::Here(resource) = keys.get(key) {
+            let key_id = resource.key_id;
+            self.follow_exchange(keys, key_id, key);
         }
     }
 
@@ -234,24 +234,24 @@ impl Machine {
             && from != key
             && from.name == key.name
             && keys.reaches(from)
-            && !matches!(keys.get(from), Slot::Here(resource) if resource.key_id == id)
+            && !matches!(keys.get(from), Lookup::Here(resource) if resource.key_id == id)
         {
             self.leases.rename(id, key);
         }
     }
 
     /// Two databases were swapped: holds go with the data, waiters stay with the database number.
-    pub fn swapped(&mut self, turn: &mut Turn<'_>, (a, b): (u32, u32)) {
-        self.adopt_swapped(turn.keys, a, b);
-        self.begin_swap(a, b, false);
+    pub fn swapped(&mut self, turn: &mut Turn<'_>, swap: Swap) {
+        self.adopt_swapped(turn.keys, swap);
+        self.begin_swap(swap, false);
         self.flush_some(turn);
     }
 
     /// As [`Machine::swapped`], when records were replayed since, perhaps between several swaps. Entries from these
     /// records have the right address already, so each entry is looked for on both sides.
-    pub fn swapped_before_replay(&mut self, turn: &mut Turn<'_>, (a, b): (u32, u32)) {
-        self.adopt_swapped(turn.keys, a, b);
-        self.begin_swap(a, b, true);
+    pub fn swapped_before_replay(&mut self, turn: &mut Turn<'_>, swap: Swap) {
+        self.adopt_swapped(turn.keys, swap);
+        self.begin_swap(swap, true);
         self.flush_some(turn);
     }
 
@@ -277,7 +277,7 @@ impl Machine {
             }
         }
         self.forget_taken(|gone| {
-            db.is_none_or(|db| db == gone.db) && matches!(turn.keys.get(gone), Slot::Missing)
+            db.is_none_or(|db| db == gone.db) && matches!(turn.keys.get(gone), Lookup::Missing)
         });
         self.begin_flush(db);
         self.flush_some(turn);
@@ -285,10 +285,10 @@ impl Machine {
 
     /// Marks a queue dirty if its key may be free now. The waiters get an error if the key has another type, or if it
     /// is gone in a cluster and may have moved to another node.
-    pub(crate) fn inspect(&mut self, turn: &mut Turn<'_>, id: u32) {
+    pub(crate) fn inspect(&mut self, turn: &mut Turn<'_>, id: QueueId) {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
         match turn.keys.get(queue.key()) {
-            Slot::Here(resource) if resource.kind() == queue.kind => {
+            Lookup::Here(resource) if resource.kind() == queue.kind => {
                 // Kept for the many readers of a value that was replaced.
                 if queue.kind == Kind::Rw
                     && queue.len == 0
@@ -300,21 +300,21 @@ impl Machine {
                 self.waits.note_holders(id, resource, true);
                 self.waits.mark_dirty(id);
             }
-            Slot::Here(_) | Slot::WrongType => self.reject_as_wrong_type(id, turn.fx),
+            Lookup::Here(_) | Lookup::WrongType => self.reject_as_wrong_type(id, turn.fx),
             // There are no waiters, and the key of this queue is gone: it can be of any family now.
-            Slot::Missing if queue.len == 0 => self.waits.close_if_empty(id),
-            Slot::Missing if queue.kind == Kind::Latch => {
+            Lookup::Missing if queue.len == 0 => self.waits.close_if_empty(id),
+            Lookup::Missing if queue.kind == Kind::Latch => {
                 self.reject_queue(id, ErrorCode::Broken, crate::ops::latch::BROKEN, turn.fx);
             }
-            Slot::Missing if self.settings.cluster => {
+            Lookup::Missing if self.settings.cluster => {
                 self.reject_queue(id, ErrorCode::Moving, GONE, turn.fx);
             }
-            Slot::Missing => {
+            Lookup::Missing => {
                 self.waits.forget_holders(id);
                 self.waits.mark_dirty(id);
             }
-            Slot::Elsewhere => self.reject_queue(id, ErrorCode::Moving, GONE, turn.fx),
-            Slot::OutOfReach => self.waits.mark_dirty(id),
+            Lookup::Elsewhere => self.reject_queue(id, ErrorCode::Moving, GONE, turn.fx),
+            Lookup::OutOfReach => self.waits.mark_dirty(id),
         }
     }
 
@@ -322,11 +322,11 @@ impl Machine {
     /// these numbers, below [`WaitQueues::queue_bound`](crate::queues::WaitQueues::queue_bound).
     pub fn slot_lost(
         &mut self,
-        queues: Range<u32>,
+        queues: Range<QueueId>,
         mut lost: impl FnMut(&[u8]) -> bool,
         fx: &mut Effects,
     ) {
-        for id in queues {
+        for id in queues.start.up_to(queues.end) {
             let found = self.waits.queue(id).filter(|queue| queue.is_live());
             if found.is_some_and(|queue| lost(&queue.name)) {
                 self.reject_queue(id, ErrorCode::Moving, GONE, fx);
@@ -337,7 +337,7 @@ impl Machine {
     /// Ends all waits of a queue: blocked calls get the error, queue entries without a call are removed.
     pub(crate) fn reject_queue(
         &mut self,
-        queue: u32,
+        queue: QueueId,
         code: ErrorCode,
         text: &str,
         fx: &mut Effects,
@@ -370,21 +370,21 @@ impl Machine {
 
     /// Hands off in one dirty queue; `false` if there is none.
     pub(crate) fn drain_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some(id) = self.waits.next_stalled() else { return false };
+        let Some(id) = self.waits.next_dirty() else { return false };
         let Some(queue) = self.waits.queue(id) else { return true };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.to_vec());
-        let key = (kind, Key { db, name: &name });
-        if !turn.keys.reaches(key.1) {
+        let key = Key { db, name: &name };
+        if !turn.keys.reaches(key) {
             // The tick serves it.
             self.waits.mark_dirty(id);
             return false;
         }
-        if matches!(turn.keys.get(key.1), Slot::Elsewhere) {
+        if matches!(turn.keys.get(key), Lookup::Elsewhere) {
             // The new node may have granted it: its waiters ask there.
             self.reject_queue(id, ErrorCode::Moving, GONE, turn.fx);
             return true;
         }
-        let looked = self.on_key(turn, key, |machine, step, resource| {
+        let looked = self.on_key(turn, kind, key, |machine, step, resource| {
             machine.hand_off(step, resource);
         });
         if looked.is_err() {
@@ -394,11 +394,9 @@ impl Machine {
     }
 
     /// The key has another type now: its waiters are told.
-    pub(crate) fn reject_as_wrong_type(&mut self, queue: u32, fx: &mut Effects) {
+    pub(crate) fn reject_as_wrong_type(&mut self, queue: QueueId, fx: &mut Effects) {
         self.answer_all(queue, wrong_type(), fx);
     }
 }
 
 const GONE: &str = "the key was removed or moved to another node; ask again";
-
-const _: () = assert!(NO_KEY == NIL);

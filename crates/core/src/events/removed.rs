@@ -7,7 +7,7 @@
 //! hold shortens nothing.
 
 use crate::bytes::Name;
-use crate::ids::{HoldId, KeyId, NO_KEY};
+use crate::ids::{HoldId, HoldRef, KeyId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -18,7 +18,7 @@ use crate::state::holds::Holds;
 use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
 use crate::state::rw::RwLock;
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::turn::{Step, Turn};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -31,16 +31,16 @@ const PARTS_AT_ONCE: usize = 8;
 
 impl Machine {
     /// Takes over a large value that was removed from `key`, and whose entry is gone.
-    pub(crate) fn take_over_removed(&mut self, key: Key<'_>, entry: KeyId, value: Box<Resource>) {
+    pub(crate) fn take_over_removed(&mut self, key: Key<'_>, key_id: KeyId, value: Box<Resource>) {
         let is_primary = self.regime.is_primary();
         let fate = if is_primary { Fate::Deleted } else { Fate::Replayed };
-        self.work_off_later(key, entry, value, fate);
+        self.work_off_later(key, key_id, value, fate);
     }
 
-    fn work_off_later(&mut self, key: Key<'_>, entry: KeyId, value: Box<Resource>, fate: Fate) {
+    fn work_off_later(&mut self, key: Key<'_>, key_id: KeyId, value: Box<Resource>, fate: Fate) {
         let name = Name::from(key.name);
         let db = key.db;
-        let removed = Removed { db, name, entry, value, last: None, fate, remembers: true };
+        let removed = Removed { db, name, key_id, value, last: None, fate, remembers: true };
         self.pending.removed.push_back(removed);
     }
 
@@ -75,7 +75,7 @@ impl Machine {
         let is_later = |id| last.is_none_or(|last| id > last);
         // The present readers came later. Otherwise it is the same value again.
         if now.others().and_then(Holds::first_id).is_none_or(is_later) {
-            self.work_off_later(key, NO_KEY, Box::new(gone), Fate::Replayed);
+            self.work_off_later(key, KeyId::NONE, Box::new(gone), Fate::Replayed);
         } else {
             self.freed(gone);
         }
@@ -111,14 +111,14 @@ impl Machine {
         for (id, hold) in removed.rest().take(most) {
             last = Some(id);
             if removed.remembers {
-                for (name, what) in spent_of((kind, id), hold, false) {
+                for (name, what) in spent_of(kind, id, hold, false) {
                     self.spent.note(key, name, what, lease, limits);
                 }
             }
             if self.regime.is_primary() {
-                removed.fate.tell(key, (id, hold), turn.fx);
+                removed.fate.tell(key, id, hold, turn.fx);
             }
-            self.unbind_removed(turn, removed.entry, id, hold.bound_to());
+            self.unbind_removed(turn, removed.key_id, id, hold.bound_to());
         }
         match last {
             Some(id) => {
@@ -134,24 +134,24 @@ impl Machine {
     pub(crate) fn unbind_removed(
         &mut self,
         turn: &mut Turn<'_>,
-        entry: KeyId,
+        key_id: KeyId,
         id: HoldId,
         client: u64,
     ) {
         if client == NO_CLIENT {
             return;
         }
-        let is_tied_again = self.leases.key_of(entry).is_some_and(|key| {
+        let is_tied_again = self.leases.key_of(key_id).is_some_and(|key| {
             // If the key cannot be read now, the binding may be live: the binding of an ended hold shortens nothing.
             !turn.keys.reaches(key)
                 || matches!(
                     turn.keys.get(key),
-                    Slot::Here(resource) if resource.key_id == entry
+                    Lookup::Here(resource) if resource.key_id == key_id
                         && resource.hold(id).is_some_and(|hold| hold.bound_to() == client)
                 )
         });
         if !is_tied_again {
-            self.connections.unbind(client, entry, id);
+            self.connections.unbind(client, HoldRef { key: key_id, id });
         }
     }
 
@@ -178,7 +178,7 @@ impl Machine {
             let kind = removed.value.kind();
             let holds = removed.rest();
             holds.flat_map(move |(id, hold)| {
-                let requests = spent_of((kind, id), hold, false);
+                let requests = spent_of(kind, id, hold, false);
                 requests.map(|(name, what)| (self.spent.print(removed.key(), name), what))
             })
         });

@@ -1,14 +1,14 @@
 //! Input that arrives as data: records of a primary or the AOF, loaded values, roles.
 
 use crate::events::tick::RETRY_MS;
-use crate::ids::NO_KEY;
+use crate::ids::KeyId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::record::{self, DecodeError};
+use crate::record::{self, Clocks, DecodeError};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::resource::Resource;
-use crate::store::{Slot, Store};
+use crate::store::{Lookup, Store};
 use crate::time::{LeaseInstant, Millis, Now};
 use crate::turn::Turn;
 use crate::turn::binding::orphan_lease;
@@ -33,18 +33,18 @@ impl Machine {
         self.see_to_exchange_of(keys, key);
         let mut fresh = Resource::free(Kind::Lock);
         let (resource, is_there) = match keys.get(key) {
-            Slot::WrongType | Slot::Elsewhere | Slot::OutOfReach => {
+            Lookup::WrongType | Lookup::Elsewhere | Lookup::OutOfReach => {
                 return Err(DecodeError::Impossible);
             }
-            Slot::Missing => (&mut fresh, false),
-            Slot::Here(resource) => (resource, true),
+            Lookup::Missing => (&mut fresh, false),
+            Lookup::Here(resource) => (resource, true),
         };
-        if is_there && resource.key_id == NO_KEY {
+        if is_there && resource.key_id == KeyId::NONE {
             // The value was loaded and not opened since.
             self.start_clock(lease, resource);
             self.settle(key, resource);
         } else if is_there && self.leases.of_key(resource.key_id, key).is_none() {
-            resource.key_id = NO_KEY;
+            resource.key_id = KeyId::NONE;
         }
         // Very many readers that a record replaces are not freed together.
         let most = self.wide_at_once;
@@ -55,12 +55,17 @@ impl Machine {
             .then(|| core::mem::replace(&mut resource.body, Resource::free(Kind::Rw).body));
         let limits = self.request_limits();
         let spent = &mut self.spent;
-        let times = (now.mono, lease);
-        let replayed =
-            record::replay_with(payload, times, resource, is_there, |(request, what)| match what {
+        let clocks = Clocks { mono: now.mono, lease };
+        let replayed = record::replay_with(
+            payload,
+            clocks,
+            resource,
+            is_there,
+            |(request, what)| match what {
                 Some(what) => spent.note(key, request, what, lease, limits),
                 None => spent.forget(key, request),
-            });
+            },
+        );
         match (before, &replayed) {
             (Some(before), Ok(_)) => self.replaced(key, before, resource),
             (Some(before), Err(_)) => resource.body = before,
@@ -94,14 +99,13 @@ impl Machine {
             || !more.is_empty()
             || self.spent.entries(lease, limits).next().is_some();
         if has_any {
-            let spent = (&self.spent, more.as_slice());
-            record::encode_beside_and(self.tokens.last(), spent, lease, limits, put);
+            record::encode_beside_and(self.tokens.last(), &self.spent, &more, lease, limits, put);
         }
     }
 
     /// A value was loaded under `key` (RDB, RESTORE, a migration): its lease starts to run.
     pub fn adopt(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
-        if let Slot::Here(_) = turn.keys.get(key)
+        if let Lookup::Here(_) = turn.keys.get(key)
             && let Some(queue) = self.waits.queue_of(key)
         {
             self.inspect(turn, queue);
@@ -145,7 +149,7 @@ impl Machine {
             // Opening the key is enough.
             let _ = self.on_found(turn, key, |_, _, _| ());
             let is_here =
-                matches!(turn.keys.get(key), Slot::Here(resource) if resource.key_id == id);
+                matches!(turn.keys.get(key), Lookup::Here(resource) if resource.key_id == id);
             if !is_here {
                 // A replica that learnt of a swap of databases late has kept the entry; or the key was removed.
                 self.leases.miss(id, self.regime.lease(turn.now.mono) + RETRY_MS);
@@ -169,7 +173,7 @@ impl Machine {
 
     /// Whether the deadlines of a resource are moments of the current epoch.
     pub(crate) fn is_settled(&self, resource: &Resource) -> bool {
-        resource.key_id != NO_KEY && self.is_in_epoch(resource)
+        resource.key_id != KeyId::NONE && self.is_in_epoch(resource)
     }
 
     /// The effective end of something with `deadline`, which gets `full` after a promotion and after a snapshot.
@@ -180,7 +184,7 @@ impl Machine {
         full: Millis,
         lease: LeaseInstant,
     ) -> LeaseInstant {
-        if resource.key_id == NO_KEY {
+        if resource.key_id == KeyId::NONE {
             let left = remainder(deadline, full, self.trusts_no_remainder(resource));
             LeaseInstant(left.0 + lease.0)
         } else if self.is_in_epoch(resource) {
@@ -203,10 +207,10 @@ impl Machine {
         let full = if is_doubtful { longest_lease(hold) } else { full_lease(hold) };
         let full = hold.binding().map_or(full, |binding| full.min(orphan_lease(binding, grace_ms)));
         let until = self.ends(resource, hold.deadline, full, lease);
-        let cut = hold
+        let shortened = hold
             .binding()
             .and_then(|binding| Some(self.connections.gone_at(binding.client)? + binding.ms));
-        cut.map_or(until, |cut| until.min(cut))
+        shortened.map_or(until, |end| until.min(end))
     }
 
     /// Whether RESTORE may bring this value in at this wall clock. `pending` is the number of waiters that earlier

@@ -5,7 +5,7 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::portions::WEIGHT_AT_ONCE;
 use crate::regime::Gate;
-use crate::store::{Reach, Slot};
+use crate::store::{Lookup, Reach};
 use crate::time::{Instant, Now};
 use crate::turn::Turn;
 use crate::wheel::Step;
@@ -61,7 +61,7 @@ impl Machine {
                 || self.waits.forget_former_readers(DROPS_AT_ONCE)
                 // No client waits for this: lookups do not find overdue requests.
                 || self.spent.drop_overdue(self.regime.lease(turn.now.mono), limits, DROPS_AT_ONCE)
-                || self.drop_one_place()
+                || self.drop_one_entry()
                 || self.free_some();
             if !worked {
                 return Progress::Done;
@@ -151,7 +151,7 @@ impl Machine {
     }
 
     /// Removes one waiter whose key is gone; `false` if there is none.
-    pub(crate) fn drop_one_place(&mut self) -> bool {
+    pub(crate) fn drop_one_entry(&mut self) -> bool {
         let Some(slot) = self.waits.next_dropped() else { return false };
         // Its call for several keys is over, and only this waiter is left.
         if self.waits.get(slot).is_some_and(|waiter| self.waits.is_gone(waiter)) {
@@ -195,9 +195,9 @@ impl Machine {
             return;
         }
         if turn.keys.reach() == Reach::OneSlot {
-            for key in named {
+            for (kind, key) in named {
                 // A key of another type has nothing of ours that could end.
-                let _ = self.on_key(turn, key, |_, _, _| ());
+                let _ = self.on_key(turn, kind, key, |_, _, _| ());
             }
             return;
         }
@@ -209,19 +209,19 @@ impl Machine {
     }
 
     fn end_lease_of_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        let entry = match self.leases.step(self.regime.lease(turn.now.mono)) {
-            Step::Due(entry) => entry,
+        let key_id = match self.leases.step(self.regime.lease(turn.now.mono)) {
+            Step::Due(key_id) => key_id,
             Step::Moved => return true,
             Step::Idle => return false,
         };
-        let Some(found) = self.leases.get(entry) else { return true };
+        let Some(found) = self.leases.get(key_id) else { return true };
         let name = found.name.clone();
         let key = Key { db: self.leases.database_of(found), name: &name };
-        if matches!(turn.keys.get(key), Slot::Here(resource) if resource.key_id == entry) {
+        if matches!(turn.keys.get(key), Lookup::Here(resource) if resource.key_id == key_id) {
             // Opening the key ends some of its expired holds: one portion per piece of work.
             let _ = self.on_found_in_part(turn, key);
         } else {
-            self.leases.miss(entry, self.regime.lease(turn.now.mono) + RETRY_MS);
+            self.leases.miss(key_id, self.regime.lease(turn.now.mono) + RETRY_MS);
         }
         true
     }

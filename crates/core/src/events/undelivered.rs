@@ -1,8 +1,8 @@
 //! Grants in flight to a parked caller. Its connection may close before they arrive.
 
 use crate::bytes::Name;
-use crate::ids::{ALONE, HoldId};
-use crate::key::Key;
+use crate::ids::{ALONE, HoldId, HoldRef};
+use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
 use crate::pending::in_flight::{Given, InFlight, Kept, Part, Stays};
@@ -30,7 +30,7 @@ impl Machine {
             (Some(part), queue_ms) if part.kind == Kind::Fair => {
                 Stays::Grant(self.claim_ms(queue_ms))
             }
-            (Some(part), Some(queue_ms)) => Stays::Place(Box::new(Kept {
+            (Some(part), Some(queue_ms)) => Stays::Entry(Box::new(Kept {
                 db: part.db,
                 name: part.name.clone(),
                 entry: waiter.entry.clone(),
@@ -50,12 +50,13 @@ impl Machine {
     pub(crate) fn answered_again(
         &mut self,
         key: Key<'_>,
-        hold: (HoldId, u64),
+        id: HoldId,
+        token: u64,
         request: Option<&[u8]>,
     ) {
         let repeated = |grant: &&mut InFlight| grant.request.as_deref() == request;
         for grant in self.in_flight.values_mut().filter(repeated) {
-            for part in grant.parts.iter_mut().filter(|part| part.is_of(key, hold)) {
+            for part in grant.parts.iter_mut().filter(|part| part.is_of(key, id, token)) {
                 part.is_known = true;
             }
         }
@@ -96,7 +97,7 @@ impl Machine {
     /// FENCE raised the token of a hold: from now on the new token identifies it.
     pub(crate) fn raised(&mut self, key: Key<'_>, from: u64, to: u64) {
         for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
-            if part.is_of(key, (ALONE, from))
+            if part.is_of(key, ALONE, from)
                 && let Given::Hold { token, .. } = &mut part.given
             {
                 *token = to;
@@ -128,13 +129,9 @@ impl Machine {
     }
 
     /// Two databases were swapped, and the holds with them.
-    pub(crate) fn swap_in_flight(&mut self, a: u32, b: u32) {
+    pub(crate) fn swap_in_flight(&mut self, swap: Swap) {
         for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
-            part.db = match part.db {
-                db if db == a => b,
-                db if db == b => a,
-                db => db,
-            };
+            part.db = swap.target_of(part.db);
         }
     }
 
@@ -159,10 +156,10 @@ impl Machine {
         }
         let request = grant.request.as_deref();
         for part in grant.parts.iter().filter(|part| !part.is_known) {
-            let key = (part.kind, Key { db: part.db, name: &part.name });
+            let key = Key { db: part.db, name: &part.name };
             // Expired holds end after this: a hold of which its owner never heard has not been carried out. A key of
             // another type has nothing to roll back.
-            let _ = self.on_key_alone(turn, key, 0, |machine, step, resource| {
+            let _ = self.on_key_alone(turn, part.kind, key, 0, |machine, step, resource| {
                 match part.given {
                     Given::Taken(n) => {
                         give_back(step, resource, n);
@@ -170,8 +167,7 @@ impl Machine {
                         machine.hand_off(step, resource);
                     }
                     Given::Hold { id, token, entered } => {
-                        let given = (id, token, entered);
-                        machine.take_back(step, resource, given, &grant);
+                        machine.take_back(step, resource, id, token, entered, &grant);
                     }
                 }
                 step.ends_at_most = machine.wide_at_once;
@@ -182,17 +178,19 @@ impl Machine {
     }
 
     /// Whether a hold is in flight to `client`: if that connection is gone, the grant is rolled back.
-    pub(crate) fn is_on_the_way(&self, key: Key<'_>, hold: (HoldId, u64), client: u64) -> bool {
+    pub(crate) fn is_on_the_way(&self, key: Key<'_>, id: HoldId, token: u64, client: u64) -> bool {
         let grants = self.in_flight.values().filter(|grant| grant.client == client);
         let mut parts = grants.flat_map(|grant| &grant.parts);
-        parts.any(|part| !part.is_known && part.is_of(key, hold))
+        parts.any(|part| !part.is_known && part.is_of(key, id, token))
     }
 
     fn take_back(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
-        (id, token, entered): (HoldId, u64, bool),
+        id: HoldId,
+        token: u64,
+        entered: bool,
         grant: &InFlight,
     ) {
         let Some(hold) = resource.hold(id).filter(|hold| hold.token == token) else { return };
@@ -218,7 +216,7 @@ impl Machine {
             Stays::Grant(claim_ms) if !grant.is_cancelled => *claim_ms,
             stays => {
                 self.end_hold(step, resource, id, End::Returned);
-                if let Stays::Place(kept) = stays
+                if let Stays::Entry(kept) = stays
                     && !grant.is_cancelled
                 {
                     self.put_back(step, resource, kept);
@@ -228,7 +226,7 @@ impl Machine {
             }
         };
         // The same result as for an entry that had no connection when it was granted.
-        let hold_ref = (resource.key_id, id);
+        let hold_ref = HoldRef { key: resource.key_id, id };
         let end = step.lease + claim_ms;
         let told = resource.change_hold(id, |hold| {
             self.unbind(hold_ref, hold);
@@ -236,7 +234,7 @@ impl Machine {
             extras.unclaimed = Some(Unclaimed { client: NO_CLIENT, claim_ms });
             if let Some(binding) = &mut extras.binding {
                 binding.client = NO_CLIENT;
-                binding.cut = false;
+                binding.is_shortened = false;
             }
             hold.deadline = end;
             crate::subject::subject(id, hold)

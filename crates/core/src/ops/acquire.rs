@@ -1,6 +1,7 @@
 //! ACQUIRE of every family.
 
 use crate::answers::{in_quarantine, too_wide};
+use crate::deadlock::Target;
 use crate::effects::{Event, Outcome};
 use crate::hand_off::Verdict;
 use crate::holder::own_hold;
@@ -10,7 +11,7 @@ use crate::ops::call::{refused_in_script, wait_state_of};
 use crate::queues::waiter::{Demand, Position, WaitState};
 use crate::requests::{Asks, Call};
 use crate::state::resource::{Body, Resource};
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::terms::Terms;
 use crate::turn::{Step, Turn};
 use dlock_wire::permit::PermitId;
@@ -32,8 +33,8 @@ impl Machine {
     /// - REQID names a request whose hold has ended, or that was cancelled (a late copy): `SPENT`.
     /// - Waiting would close a cycle of owners that wait for each other: `DEADLOCK`.
     /// - Too many waiters: `LIMIT`.
-    pub fn acquire(&mut self, turn: &mut Turn<'_>, (kind, call): (Kind, &Acquire<'_>)) {
-        self.acquire_any_kind(turn, (kind, call, Demand::Lock));
+    pub fn acquire(&mut self, turn: &mut Turn<'_>, kind: Kind, call: &Acquire<'_>) {
+        self.acquire_any_kind(turn, kind, call, Demand::Lock);
     }
 
     /// DRW.ACQUIRE: as [`Machine::acquire`], for each mode on its own. In addition:
@@ -42,8 +43,7 @@ impl Machine {
     /// - WRITE by a reader (an upgrade) is granted if it is the only reader. Otherwise it waits in front of all
     ///   waiters, or is refused with `DEADLOCK` if another reader waits to upgrade.
     pub fn rw_acquire(&mut self, turn: &mut Turn<'_>, call: &RwAcquire<'_>) {
-        let asked = (Kind::Rw, &call.acquire, Demand::Rw(call.mode));
-        self.acquire_any_kind(turn, asked);
+        self.acquire_any_kind(turn, Kind::Rw, &call.acquire, Demand::Rw(call.mode));
     }
 
     /// DSEM.ACQUIRE. `permit` is the id of the permits, new for each call.
@@ -56,13 +56,15 @@ impl Machine {
     /// - The rest as [`Machine::acquire`].
     pub fn sem_acquire(&mut self, turn: &mut Turn<'_>, call: &SemAcquire<'_>, permit: PermitId) {
         let demand = Demand::Permits { count: call.count, limit: call.limit, id: permit };
-        self.acquire_any_kind(turn, (Kind::Semaphore, &call.acquire, demand));
+        self.acquire_any_kind(turn, Kind::Semaphore, &call.acquire, demand);
     }
 
     fn acquire_any_kind(
         &mut self,
         turn: &mut Turn<'_>,
-        (kind, call, demand): (Kind, &Acquire<'_>, Demand),
+        kind: Kind,
+        call: &Acquire<'_>,
+        demand: Demand,
     ) {
         if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, call.queue_ms) {
             turn.fx.reply = Some(fault);
@@ -81,19 +83,18 @@ impl Machine {
         {
             self.end_due_leases(turn, core::iter::once(key));
             if self.has_backlog(key.1)
-                && let Slot::Here(resource) = turn.keys.get(key.1)
+                && let Lookup::Here(resource) = turn.keys.get(key.1)
             {
                 self.adopt_owner(resource, call.owner);
             }
-            if let Some(cycle) = self.cycle(turn, key, (call.owner, demand)) {
+            if let Some(cycle) = self.cycle(turn, Target { kind, key: key.1, demand }, call.owner) {
                 self.counters.deadlocks_refused += 1;
                 turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, cycle));
                 return;
             }
         }
         let terms = self.terms(call, demand, turn.caller.client);
-        let request = (call.key, request);
-        self.on_request(turn, request, |machine, step, resource| {
+        self.on_request(turn, call.key, request, |machine, step, resource| {
             machine.acquire_here(step, resource, terms, wait_state)
         });
     }

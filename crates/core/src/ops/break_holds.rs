@@ -7,12 +7,12 @@ use crate::kind::Kind;
 use crate::machine::{End, Machine};
 use crate::turn::Turn;
 use alloc::vec::Vec;
-use dlock_wire::permit::PermitId;
+use dlock_wire::request::{OneKey, OnePermit, RwBreak};
 
 impl Machine {
     /// DLOCK.BREAK and DFAIR.BREAK (`kind`): ends the hold of any owner. 1 if there was one, else 0.
-    pub fn break_lock(&mut self, turn: &mut Turn<'_>, kind: Kind, key: &[u8]) {
-        let answer = self.on_call(turn, (kind, key), |machine, step, resource| {
+    pub fn break_lock(&mut self, turn: &mut Turn<'_>, kind: Kind, call: &OneKey<'_>) {
+        let answer = self.on_call(turn, kind, call.key, |machine, step, resource| {
             if resource.lock().hold().is_none() {
                 return Outcome::Count(0);
             }
@@ -25,9 +25,9 @@ impl Machine {
 
     /// DRW.BREAK: ends all holds, or those of `owner`. Returns their number. Even very many readers stop at once; the
     /// tick does the rest for each of them.
-    pub fn rw_break(&mut self, turn: &mut Turn<'_>, key: &[u8], owner: Option<&[u8]>) {
-        let key = (Kind::Rw, key);
-        let answer = self.on_call(turn, key, |machine, step, resource| {
+    pub fn rw_break(&mut self, turn: &mut Turn<'_>, call: &RwBreak<'_>) {
+        let owner = call.owner;
+        let answer = self.on_call(turn, Kind::Rw, call.key, |machine, step, resource| {
             let at_once = if owner.is_none() { machine.break_readers(step, resource) } else { 0 };
             let found = resource.holds();
             let found = found.filter(|(_, hold)| owner.is_none_or(|owner| *hold.owner == *owner));
@@ -45,9 +45,9 @@ impl Machine {
     }
 
     /// DSEM.BREAK: ends a permit by force. 1 if it was out, else 0.
-    pub fn sem_break(&mut self, turn: &mut Turn<'_>, key: &[u8], permit: PermitId) {
-        self.on_semaphore(turn, key, |machine, step, resource| {
-            let id = HoldId::from_be_bytes(permit);
+    pub fn sem_break(&mut self, turn: &mut Turn<'_>, call: &OnePermit<'_>) {
+        self.on_semaphore(turn, call.key, |machine, step, resource| {
+            let id = HoldId::from_be_bytes(call.permit);
             machine.end_if_expired(step, resource, |_| [id].into());
             if resource.hold(id).is_none() {
                 return Outcome::Count(0);

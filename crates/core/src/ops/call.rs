@@ -17,13 +17,14 @@ impl Machine {
     pub(crate) fn on_call<R>(
         &mut self,
         turn: &mut Turn<'_>,
-        (kind, key): (Kind, &[u8]),
+        kind: Kind,
+        key: &[u8],
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
     ) -> Result<R, WrongType> {
         self.mark_active(turn, turn.caller.client);
         let mut was_unresponsive = false;
-        let key = (kind, turn.caller.key(key));
-        let result = self.on_key(turn, key, |machine, step, resource| {
+        let key = turn.caller.key(key);
+        let result = self.on_key(turn, kind, key, |machine, step, resource| {
             // A grant that expired before this call, and is found only by it, must not mark the connection unresponsive
             // again.
             was_unresponsive = machine.connections.mark_active(step.caller.client);
@@ -45,7 +46,7 @@ impl Machine {
         let queue = self.waits.queue_of(key).filter(|&queue| self.waits.is_dirty(queue));
         if let Some(kind) = queue.and_then(|id| Some(self.waits.queue(id)?.kind)) {
             // A key of another type has no hold for them; the tick tells them.
-            let _ = self.on_key(turn, (kind, key), |machine, step, resource| {
+            let _ = self.on_key(turn, kind, key, |machine, step, resource| {
                 machine.hand_off(step, resource);
             });
         }

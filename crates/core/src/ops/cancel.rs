@@ -10,18 +10,16 @@ use crate::state::hold::Hold;
 use crate::state::resource::Resource;
 use crate::turn::{Step, Turn};
 use alloc::vec::Vec;
+use dlock_wire::request::Cancel;
 
 impl Machine {
     /// CANCEL of DLOCK, DFAIR, DRW and DSEM (`kind`): the owner leaves the queue (its blocked call is answered Null),
     /// or returns an unclaimed grant. 1 if it did either, else 0. The request that REQID names is over afterwards, even
     /// if it has not arrived yet.
-    pub fn cancel(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (kind, key, owner, id): (Kind, &[u8], &[u8], Option<&[u8]>),
-    ) {
+    pub fn cancel(&mut self, turn: &mut Turn<'_>, kind: Kind, call: &Cancel<'_>) {
+        let Cancel { key, owner, reqid: id } = *call;
         let call = Call { kind, mode: None, owner, id, asks: Asks::Cancel };
-        self.on_request(turn, (key, call), |machine, step, resource| {
+        self.on_request(turn, key, call, |machine, step, resource| {
             if id.is_none() {
                 machine.cancel_on_the_way(step.key, resource, owner, None);
             }

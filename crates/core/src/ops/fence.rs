@@ -8,17 +8,15 @@ use crate::machine::Machine;
 use crate::turn::Turn;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::Fence;
 
 impl Machine {
     /// DLOCK.FENCE and DFAIR.FENCE (`kind`): raises the token of the hold to at least `token`, and
     /// of this server with it. The reply is the token of the hold afterwards. `NOTHELD` if the
     /// owner does not hold it; `ERR` for a token above [`Machine::token_ceiling`].
-    pub fn fence(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (kind, key, owner, token): (Kind, &[u8], &[u8], u64),
-    ) {
-        let answer = self.on_call(turn, (kind, key), |machine, step, resource| {
+    pub fn fence(&mut self, turn: &mut Turn<'_>, kind: Kind, call: &Fence<'_>) {
+        let Fence { key, owner, token } = *call;
+        let answer = self.on_call(turn, kind, key, |machine, step, resource| {
             let whose = Whose { owner, mode: None, token: None };
             let id = match hold_of(step.key, resource, whose) {
                 Ok(id) => id,
@@ -27,7 +25,7 @@ impl Machine {
             let ceiling = machine.token_ceiling(step.now.wall_us);
             if token > ceiling {
                 let text =
-                    format!("token {token} is too far ahead: at most {ceiling} is taken step.now");
+                    format!("token {token} is too far ahead: at most {ceiling} is taken now");
                 return Outcome::fault(ErrorCode::Err, text);
             }
             let raised = resource.change_hold(id, |hold| {

@@ -6,12 +6,12 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::wait_state_of;
 use crate::ops::wait::nameless;
-use crate::queues::waiter::{Ask, Demand};
+use crate::queues::waiter::{Demand, WaitRequest};
 use crate::state::resource::{Body, Resource};
-use crate::store::Slot;
-use crate::time::Millis;
+use crate::store::Lookup;
 use crate::turn::{Step, Turn};
 use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::{Await, CountDown, LatchInit};
 
 /// Why waiters get `BROKEN`.
 pub(crate) const BROKEN: &str = "the latch was deleted or its time ended before it was open";
@@ -19,15 +19,9 @@ pub(crate) const BROKEN: &str = "the latch was deleted or its time ended before 
 impl Machine {
     /// DLATCH.INIT: closes a latch. `count` countdowns open it, and it may have an end. 1 if it closed the latch, 0 if
     /// one is closed already.
-    pub fn latch_init(
-        &mut self,
-        turn: &mut Turn<'_>,
-        key: &[u8],
-        count: u32,
-        lease_ms: Option<Millis>,
-    ) {
-        let key = (Kind::Latch, key);
-        let answer = self.on_call(turn, key, |_, step, resource| {
+    pub fn latch_init(&mut self, turn: &mut Turn<'_>, call: &LatchInit<'_>) {
+        let LatchInit { key, count, lease_ms } = *call;
+        let answer = self.on_call(turn, Kind::Latch, key, |_, step, resource| {
             let Body::Latch(latch) = &mut resource.body else { return wrong_type() };
             if latch.count > 0 {
                 return Outcome::Count(0);
@@ -44,9 +38,9 @@ impl Machine {
 
     /// DLATCH.COUNTDOWN: the remaining count, 0 for an open or missing latch. At 0 all waiters are answered. A REQID
     /// that the latch has seen counts nothing.
-    pub fn count_down(&mut self, turn: &mut Turn<'_>, key: &[u8], n: u32, reqid: Option<&[u8]>) {
-        let key = (Kind::Latch, key);
-        let answer = self.on_call(turn, key, |machine, step, resource| {
+    pub fn count_down(&mut self, turn: &mut Turn<'_>, call: &CountDown<'_>) {
+        let CountDown { key, n, reqid } = *call;
+        let answer = self.on_call(turn, Kind::Latch, key, |machine, step, resource| {
             let Body::Latch(latch) = &mut resource.body else { return wrong_type() };
             if latch.count == 0 {
                 return Outcome::Count(0);
@@ -93,8 +87,8 @@ impl Machine {
 
     /// DLATCH.AWAIT: 1 if the latch is open or missing. Otherwise the call waits with BLOCK where that is possible (not
     /// on a replica), or gets Null. Changes no key.
-    pub fn await_latch(&mut self, turn: &mut Turn<'_>, name: &[u8], block_ms: Option<Millis>) {
-        let key = turn.caller.key(name);
+    pub fn await_latch(&mut self, turn: &mut Turn<'_>, call: &Await<'_>) {
+        let key = turn.caller.key(call.key);
         if self.is_flushing() {
             self.see_to_flush_of(turn, key);
         }
@@ -103,15 +97,15 @@ impl Machine {
             Ok(None) => Some(Outcome::Count(1)),
             Ok(Some(_)) => Some(Outcome::Null),
         };
-        let wait_state = wait_state_of(turn.now, turn.caller, block_ms, None);
+        let wait_state = wait_state_of(turn.now, turn.caller, call.block_ms, None);
         let is_closed = turn.fx.reply == Some(Outcome::Null);
         let Some(wait_state) = wait_state.filter(|_| is_closed && self.regime.is_primary()) else {
             return;
         };
         // Its end may have passed unnoticed while writes are refused. A client that asks then gets no second message:
         // in the view the latch has ended already.
-        debug_assert!(matches!(turn.keys.get(key), Slot::Here(_)));
-        let ask = Ask { demand: Demand::Open, ..Ask::default() };
+        debug_assert!(matches!(turn.keys.get(key), Lookup::Here(_)));
+        let ask = WaitRequest { demand: Demand::Open, ..WaitRequest::default() };
         let waiter = nameless(turn.caller.client, wait_state, turn.now.mono, ask);
         turn.fx.reply = self.park_nameless(Kind::Latch, key, waiter, turn.fx).err();
     }

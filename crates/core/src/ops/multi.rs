@@ -18,7 +18,7 @@ use crate::ops::call::wait_state_of;
 use crate::queues::waiter::Demand;
 use crate::requests::{Asks, Call};
 use crate::spent::Use;
-use crate::store::Slot;
+use crate::store::Lookup;
 use crate::turn::Turn;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
@@ -126,7 +126,7 @@ impl Machine {
         for &name in call.keys {
             let key = turn.caller.key(name);
             let terms = self.terms(&call.for_key(name), Demand::Lock, turn.caller.client);
-            let outcome = self.on_key(turn, (Kind::Lock, key), |machine, step, resource| {
+            let outcome = self.on_key(turn, Kind::Lock, key, |machine, step, resource| {
                 machine.take_one(step, resource, terms)
             });
             let Ok((Outcome::Token(token), entered)) = outcome else {
@@ -143,7 +143,7 @@ impl Machine {
         for &name in call.keys {
             if let Some(queue) = self.waits.queue_of(turn.caller.key(name))
                 && self.waits.queue(queue).is_some_and(|queue| queue.holder == 0)
-                && let Slot::Here(resource) = turn.keys.get(turn.caller.key(name))
+                && let Lookup::Here(resource) = turn.keys.get(turn.caller.key(name))
             {
                 self.waits.note_holders(queue, resource, false);
             }
@@ -171,8 +171,8 @@ impl Machine {
         }
         let mut released = 0;
         for &name in call.keys {
-            let key = (Kind::Lock, turn.caller.key(name));
-            let answer = self.on_key(turn, key, |machine, step, resource| {
+            let key = turn.caller.key(name);
+            let answer = self.on_key(turn, Kind::Lock, key, |machine, step, resource| {
                 if call.reqid.is_some()
                     && let Some(outcome) = machine.recall(step, resource, request)
                 {
@@ -200,8 +200,8 @@ impl Machine {
         self.mark_active(turn, turn.caller.client);
         let whose = Whose { owner: call.owner, mode: None, token: None };
         for &name in call.keys {
-            let key = (Kind::Lock, turn.caller.key(name));
-            let held = self.on_key(turn, key, |_, step, resource| {
+            let key = turn.caller.key(name);
+            let held = self.on_key(turn, Kind::Lock, key, |_, step, resource| {
                 hold_of(step.key, resource, whose).map(|_| ())
             });
             if let Err(fault) = held.unwrap_or_else(|_| Err(wrong_type())) {
@@ -210,10 +210,10 @@ impl Machine {
             }
         }
         for &name in call.keys {
-            let key = (Kind::Lock, turn.caller.key(name));
+            let key = turn.caller.key(name);
             // The loop before has checked that all are held.
-            let _ = self.on_key(turn, key, |machine, step, resource| {
-                machine.renew_here(step, resource, ALONE, (call.lease_ms, None));
+            let _ = self.on_key(turn, Kind::Lock, key, |machine, step, resource| {
+                machine.renew_here(step, resource, ALONE, call.lease_ms, None);
             });
         }
         turn.fx.reply = Some(Outcome::Count(call.keys.len() as u64));
@@ -222,9 +222,9 @@ impl Machine {
     /// `WRONGTYPE` if any of the keys is not a lock.
     fn are_locks(&self, turn: &mut Turn<'_>, keys: &[&[u8]]) -> Result<(), Outcome> {
         let is_lock = |name: &&[u8]| match turn.keys.get(turn.caller.key(name)) {
-            Slot::Missing => !self.is_awaited_as_another(Kind::Lock, turn.caller.key(name)),
-            Slot::Here(resource) => resource.kind() == Kind::Lock,
-            Slot::WrongType | Slot::Elsewhere | Slot::OutOfReach => false,
+            Lookup::Missing => !self.is_awaited_as_another(Kind::Lock, turn.caller.key(name)),
+            Lookup::Here(resource) => resource.kind() == Kind::Lock,
+            Lookup::WrongType | Lookup::Elsewhere | Lookup::OutOfReach => false,
         };
         if keys.iter().all(is_lock) { Ok(()) } else { Err(wrong_type()) }
     }

@@ -2,8 +2,8 @@
 
 use crate::answers::{granted, quoted};
 use crate::effects::{Event, Outcome};
-use crate::ids::HoldId;
-use crate::machine::{HoldRef, Machine};
+use crate::ids::{HoldId, HoldRef};
+use crate::machine::Machine;
 use crate::queues::waiter::Demand;
 use crate::requests::{Asks, Call};
 use crate::state::hold::{Did, Hold};
@@ -23,7 +23,7 @@ impl Machine {
         id: HoldId,
         terms: Terms<'_>,
     ) -> Outcome {
-        let hold_ref = (resource.key_id, id);
+        let hold_ref = HoldRef { key: resource.key_id, id };
         let answer = resource.change_hold(id, |hold| self.again(step, hold_ref, hold, terms));
         answer.unwrap_or(Outcome::Null)
     }
@@ -52,7 +52,7 @@ impl Machine {
             claim(hold, step, lease_ms);
         } else if is_repeat {
             self.follow(hold_ref, hold, bind_ms, client);
-            self.answered_again(step.key, (hold_ref.1, hold.token), reqid);
+            self.answered_again(step.key, hold_ref.id, hold.token, reqid);
         } else if terms.no_reentry {
             let text = format!("{} already holds {}", quoted(terms.owner), quoted(step.key.name));
             return Outcome::fault(ErrorCode::Reentry, text);
@@ -75,7 +75,7 @@ impl Machine {
         }
         hold.answers = hold.answers.wrapping_add(1);
         step.dirty = true;
-        granted(hold_ref.1, hold.token, demand)
+        granted(hold_ref.id, hold.token, demand)
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn set_deadline(hold: &mut Hold, deadline: LeaseInstant) {
         && let Some(binding) = &mut extras.binding
     {
         let until = binding.orphan_until.unwrap_or(deadline);
-        binding.cut = until < deadline;
+        binding.is_shortened = until < deadline;
         hold.deadline = deadline.min(until);
     }
 }

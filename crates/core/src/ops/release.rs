@@ -2,7 +2,7 @@
 
 use crate::effects::{Event, Outcome};
 use crate::holder::{Whose, hold_of};
-use crate::ids::HoldId;
+use crate::ids::{HoldId, HoldRef};
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
 use crate::ops::reentry::claim;
@@ -12,9 +12,8 @@ use crate::spent::Use;
 use crate::state::hold::Did;
 use crate::state::resource::Resource;
 use crate::turn::{Step, Turn};
-use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{Mode, Release, RwRelease};
+use dlock_wire::request::{Mode, OnePermit, Release, RwRelease};
 
 impl Machine {
     /// DLOCK.RELEASE and DFAIR.RELEASE (`kind`): one hold less, or with ALL none left. The reply counts what remains.
@@ -22,7 +21,7 @@ impl Machine {
     ///
     /// `NOTHELD` if the owner does not hold it, or not with TOKEN. A repeated REQID of a RELEASE counts nothing and
     /// gets the same answer, even if the hold has ended since.
-    pub fn release(&mut self, turn: &mut Turn<'_>, (kind, call): (Kind, &Release<'_>)) {
+    pub fn release(&mut self, turn: &mut Turn<'_>, kind: Kind, call: &Release<'_>) {
         self.release_hold(turn, kind, None, call);
     }
 
@@ -34,8 +33,7 @@ impl Machine {
         call: &Release<'_>,
     ) {
         let request = releases(kind, mode, call);
-        let key = (call.key, request);
-        self.on_request(turn, key, |machine, step, resource| {
+        self.on_request(turn, call.key, request, |machine, step, resource| {
             let outcome = machine.release_here(step, resource, mode, call);
             if matches!(&outcome, Outcome::Fault(fault) if fault.code == ErrorCode::NotHeld) {
                 // A later copy must not release the owner's next hold.
@@ -57,7 +55,7 @@ impl Machine {
             Ok(id) => id,
             Err(fault) => return fault,
         };
-        let hold_ref = (resource.key_id, id);
+        let hold_ref = HoldRef { key: resource.key_id, id };
         let mut answer = None;
         let remaining = resource.change_hold(id, |hold| {
             if let Some(did) = hold.seen(call.reqid) {
@@ -99,12 +97,12 @@ impl Machine {
 
     /// DSEM.RELEASE: returns a permit. The reply is the number of free permits afterwards; `NOTHELD` if the permit is
     /// unknown or has ended.
-    pub fn sem_release(&mut self, turn: &mut Turn<'_>, key: &[u8], permit: PermitId) {
-        self.on_semaphore(turn, key, |machine, step, resource| {
-            let id = HoldId::from_be_bytes(permit);
+    pub fn sem_release(&mut self, turn: &mut Turn<'_>, call: &OnePermit<'_>) {
+        self.on_semaphore(turn, call.key, |machine, step, resource| {
+            let id = HoldId::from_be_bytes(call.permit);
             machine.end_if_expired(step, resource, |_| [id].into());
             if resource.hold(id).is_none() {
-                return not_out(step, permit);
+                return not_out(step, call.permit);
             }
             machine.end_hold(step, resource, id, End::Released);
             machine.hand_off(step, resource);

@@ -3,7 +3,7 @@
 use crate::answers::wrong_type;
 use crate::effects::Outcome;
 use crate::holder::{Whose, hold_of, holds_of};
-use crate::ids::HoldId;
+use crate::ids::{HoldId, HoldRef};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::refused_in_script;
@@ -17,7 +17,7 @@ use dlock_wire::request::{Mode, Renew, RwRenew, SemRenew};
 impl Machine {
     /// DLOCK.RENEW and DFAIR.RENEW (`kind`): sets a new end of the lease, which may be sooner or later. Without PX or
     /// EX it uses the hold's own lease. It claims a QUEUE grant. The reply is the token; `NOTHELD` as for RELEASE.
-    pub fn renew(&mut self, turn: &mut Turn<'_>, (kind, call): (Kind, &Renew<'_>)) {
+    pub fn renew(&mut self, turn: &mut Turn<'_>, kind: Kind, call: &Renew<'_>) {
         self.renew_hold(turn, kind, None, call);
     }
 
@@ -32,14 +32,12 @@ impl Machine {
             turn.fx.reply = Some(fault);
             return;
         }
-        let key = (kind, call.key);
-        let answer = self.on_call(turn, key, |machine, step, resource| {
+        let answer = self.on_call(turn, kind, call.key, |machine, step, resource| {
             machine.end_if_expired(step, resource, |resource| holds_of(resource, call.owner));
             let whose = Whose { owner: call.owner, mode, token: call.token };
             match hold_of(step.key, resource, whose) {
                 Ok(id) => {
-                    let times = (call.lease_ms, call.bind_ms);
-                    machine.renew_here(step, resource, id, times);
+                    machine.renew_here(step, resource, id, call.lease_ms, call.bind_ms);
                     resource.hold(id).map_or(Outcome::Null, |hold| Outcome::Token(hold.token))
                 }
                 Err(fault) => fault,
@@ -54,9 +52,10 @@ impl Machine {
         step: &mut Step<'_>,
         resource: &mut Resource,
         id: HoldId,
-        (lease_ms, bind_ms): (Option<Millis>, Option<Millis>),
+        lease_ms: Option<Millis>,
+        bind_ms: Option<Millis>,
     ) {
-        let hold_ref = (resource.key_id, id);
+        let hold_ref = HoldRef { key: resource.key_id, id };
         resource.change_hold(id, |hold| {
             let lease_ms = lease_ms.unwrap_or(hold.lease_ms);
             if bind_ms.is_some() || hold.unclaimed().is_some() {
@@ -90,7 +89,7 @@ impl Machine {
             if resource.hold(id).is_none() {
                 return not_out(step, call.permit);
             }
-            machine.renew_here(step, resource, id, (call.lease_ms, call.bind_ms));
+            machine.renew_here(step, resource, id, call.lease_ms, call.bind_ms);
             Outcome::Count(1)
         });
     }

@@ -3,11 +3,12 @@
 use crate::answers::{in_quarantine, too_wide, wrong_type};
 use crate::effects::{Event, Outcome};
 use crate::hand_off::Verdict;
+use crate::ids::{QueueId, WaiterSlot};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::wait_state_of;
 use crate::ops::wait::nameless;
-use crate::queues::waiter::{Ask, Demand};
+use crate::queues::waiter::{Demand, WaitRequest};
 use crate::requests::{Asks, Call, resized};
 use crate::spent::Use;
 use crate::state::resource::{Body, Resource};
@@ -18,32 +19,29 @@ use alloc::vec::Vec;
 use dlock_wire::names::PERMITS_MAX;
 use dlock_wire::permit::{self, PermitId};
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{ResizeTo, Take};
+use dlock_wire::request::{Drain, Give, Resize, ResizeTo, SemInit, Take};
 
 impl Machine {
     /// DSEM.INIT: makes a semaphore with this number of permits. 1 if it did, 0 if there is one already.
-    pub fn sem_init(&mut self, turn: &mut Turn<'_>, key: &[u8], permits: u32) {
-        self.on_semaphore(turn, key, |machine, step, resource| {
+    pub fn sem_init(&mut self, turn: &mut Turn<'_>, call: &SemInit<'_>) {
+        self.on_semaphore(turn, call.key, |machine, step, resource| {
             let Some(semaphore) = resource.semaphore_mut() else { return wrong_type() };
             if semaphore.capacity > 0 {
                 return Outcome::Count(0);
             }
-            semaphore.capacity = permits;
+            semaphore.capacity = call.permits;
             semaphore.is_passing = false;
-            machine.capacity_changed(step, resource, permits);
+            machine.capacity_changed(step, resource, call.permits);
             Outcome::Count(1)
         });
     }
 
     /// DSEM.RESIZE: returns the number of free permits afterwards, negative while more are out. `ERR` if there is no
     /// such semaphore, `LIMIT` for a size outside 1..2^31-1. Waiters that ask for more than the new size get `LIMIT`.
-    pub fn resize(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (key, to, reqid): (&[u8], ResizeTo, Option<&[u8]>),
-    ) {
+    pub fn resize(&mut self, turn: &mut Turn<'_>, call: &Resize<'_>) {
+        let Resize { key, to, reqid } = *call;
         let call = Call::without_owner(reqid, Asks::Resize(to));
-        self.on_counted(turn, (key, call), |machine, step, resource| {
+        self.on_counted(turn, key, call, |machine, step, resource| {
             let found = match made(step, resource) {
                 Ok(found) => found,
                 Err(fault) => return fault,
@@ -71,8 +69,8 @@ impl Machine {
     /// DSEM.TAKE: takes permits without owner and lease, or waits for them. Taken, or Null; `LIMIT` for more than the
     /// semaphore has, `QUARANTINE` if only that is in the way.
     pub fn take(&mut self, turn: &mut Turn<'_>, call: &Take<'_>) {
-        let request = (call.key, Call::without_owner(call.reqid, Asks::Take(call.n)));
-        self.on_request(turn, request, |machine, step, resource| {
+        let request = Call::without_owner(call.reqid, Asks::Take(call.n));
+        self.on_request(turn, call.key, request, |machine, step, resource| {
             machine.take_here(step, resource, call)
         });
     }
@@ -109,16 +107,18 @@ impl Machine {
         let Some(wait_state) = wait_state_of(step.now, step.caller, call.block_ms, None) else {
             return Some(self.refuse(step, resource, &[], demand));
         };
-        let ask = Ask { demand, request: call.reqid.map(Into::into), ..Ask::default() };
+        let ask =
+            WaitRequest { demand, request: call.reqid.map(Into::into), ..WaitRequest::default() };
         let waiter = nameless(step.caller.client, wait_state, step.now.mono, ask);
         self.park_nameless(Kind::Semaphore, step.key, waiter, step.fx).err()
     }
 
     /// DSEM.GIVE: returns permits of TAKE and DRAIN. The reply is the number of free permits afterwards; `LIMIT` for
     /// more than were taken, `ERR` if there is no such semaphore.
-    pub fn give(&mut self, turn: &mut Turn<'_>, key: &[u8], n: u32, reqid: Option<&[u8]>) {
+    pub fn give(&mut self, turn: &mut Turn<'_>, call: &Give<'_>) {
+        let Give { key, n, reqid } = *call;
         let call = Call::without_owner(reqid, Asks::Give(n));
-        self.on_counted(turn, (key, call), |machine, step, resource| {
+        self.on_counted(turn, key, call, |machine, step, resource| {
             let found = match made(step, resource) {
                 Ok(found) => found,
                 Err(fault) => return fault,
@@ -143,9 +143,10 @@ impl Machine {
 
     /// DSEM.DRAIN: takes all free permits, as TAKE does. Returns their number; 0 while there are waiters. `ERR` if
     /// there is no such semaphore, `QUARANTINE` as for TAKE.
-    pub fn drain(&mut self, turn: &mut Turn<'_>, (key, reqid): (&[u8], Option<&[u8]>)) {
+    pub fn drain(&mut self, turn: &mut Turn<'_>, call: &Drain<'_>) {
+        let Drain { key, reqid } = *call;
         let call = Call::without_owner(reqid, Asks::Drain);
-        self.on_counted(turn, (key, call), |machine, step, resource| {
+        self.on_counted(turn, key, call, |machine, step, resource| {
             machine.hand_off(step, resource);
             if let Err(fault) = made(step, resource) {
                 return fault;
@@ -180,7 +181,7 @@ impl Machine {
         key: &[u8],
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> Outcome,
     ) {
-        let answer = self.on_call(turn, (Kind::Semaphore, key), verb);
+        let answer = self.on_call(turn, Kind::Semaphore, key, verb);
         turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
     }
 
@@ -188,10 +189,11 @@ impl Machine {
     fn on_counted(
         &mut self,
         turn: &mut Turn<'_>,
-        request: (&[u8], Call<'_>),
+        key: &[u8],
+        call: Call<'_>,
         verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> Outcome,
     ) {
-        self.on_request(turn, request, |machine, step, resource| {
+        self.on_request(turn, key, call, |machine, step, resource| {
             Some(verb(machine, step, resource))
         });
     }
@@ -206,10 +208,10 @@ impl Machine {
     }
 
     /// Answers `LIMIT` to waiters that ask for more than there are: to some now, and to the others in the tick.
-    pub(crate) fn refuse_wide(&mut self, step: &mut Step<'_>, queue: u32, capacity: u32) {
+    pub(crate) fn refuse_wide(&mut self, step: &mut Step<'_>, queue: QueueId, capacity: u32) {
         let found = self.waits.queue(queue);
         let found = found.into_iter().flat_map(|queue| queue.wider_than(capacity));
-        let mut wide: Vec<(u32, u32)> = found.take(self.wide_at_once).collect();
+        let mut wide: Vec<(u32, WaiterSlot)> = found.take(self.wide_at_once).collect();
         wide.sort_by_key(|&(_, slot)| self.waits.get(slot).map(|waiter| waiter.seq));
         if wide.len() == self.wide_at_once {
             self.waits.mark_dirty(queue);

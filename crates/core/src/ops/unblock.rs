@@ -4,19 +4,20 @@ use crate::effects::Outcome;
 use crate::machine::Machine;
 use crate::turn::Turn;
 use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::Unblock;
 
 impl Machine {
-    /// DLOCK.UNBLOCK: ends the blocked call of `client` with Null or with `UNBLOCKED`. Returns whether there was one.
-    pub fn unblock(&mut self, turn: &mut Turn<'_>, (client, with_error): (u64, bool)) {
-        let outcome = if with_error {
+    /// DLOCK.UNBLOCK: ends the blocked call of a connection with Null or `UNBLOCKED`. Returns whether there was one.
+    pub fn unblock(&mut self, turn: &mut Turn<'_>, call: Unblock) {
+        let outcome = if call.error {
             Outcome::fault(ErrorCode::Unblocked, "an operator ended this call (DLOCK.UNBLOCK)")
         } else {
             Outcome::Null
         };
-        let parked = self.connections.get(client).and_then(|connection| connection.parked);
+        let parked = self.connections.get(call.client).and_then(|connection| connection.parked);
         let found = parked.and_then(|slot| self.waits.get(slot));
         let Some((slot, waiter)) = parked.zip(found) else {
-            let was_former = self.unblock_former(client, &outcome, turn.fx);
+            let was_former = self.unblock_former(call.client, &outcome, turn.fx);
             turn.fx.reply = Some(Outcome::Count(u64::from(was_former)));
             return;
         };

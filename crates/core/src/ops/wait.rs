@@ -2,11 +2,12 @@
 
 use crate::answers::quoted;
 use crate::effects::{Effects, Event, Outcome};
+use crate::ids::WaiterSlot;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::{Ask, NewWaiter, Position, WaitState};
-use crate::state::fair::Place;
+use crate::queues::waiter::{NewWaiter, Position, WaitRequest, WaitState};
+use crate::state::fair::QueueEntry;
 use crate::terms::Terms;
 use crate::time::Instant;
 use crate::turn::Step;
@@ -24,14 +25,14 @@ impl Machine {
         terms: &Terms<'_>,
         wait_state: WaitState,
         position: Position,
-    ) -> Result<u32, Outcome> {
-        let ask = terms.to_ask();
+    ) -> Result<WaiterSlot, Outcome> {
+        let ask = terms.to_wait_request();
         if let Some(slot) = self.waits.waiter_at(step.key, terms.owner) {
             let has = self.waits.get(slot).map_or(ask.demand, |waiter| waiter.ask.demand);
             let stands_well =
                 position == Position::Back || self.waits.ahead_of(slot).next().is_none();
-            if has.keeps_place_for(ask.demand) && stands_well {
-                self.replace(step.key, slot, (step.caller.client, wait_state, ask), step.fx);
+            if has.keeps_position_for(ask.demand) && stands_well {
+                self.replace(step.key, slot, step.caller.client, wait_state, ask, step.fx);
                 self.connections.add_waiter(step.caller.client, slot, wait_state.is_parked());
                 return Ok(slot);
             }
@@ -39,7 +40,7 @@ impl Machine {
         }
         self.has_room(step.key, 1)?;
         let new_waiter = NewWaiter {
-            entry: Arc::new(Place { owner: terms.owner.into(), since: step.now.mono, ask }),
+            entry: Arc::new(QueueEntry { owner: terms.owner.into(), since: step.now.mono, ask }),
             client: step.caller.client,
             wait_state,
             position,
@@ -91,8 +92,10 @@ impl Machine {
     fn replace(
         &mut self,
         key: Key<'_>,
-        slot: u32,
-        (client, wait_state, ask): (u64, WaitState, Ask),
+        slot: WaiterSlot,
+        client: u64,
+        wait_state: WaitState,
+        ask: WaitRequest,
         fx: &mut Effects,
     ) {
         self.tell_replaced(key, slot, fx);
@@ -107,7 +110,7 @@ impl Machine {
     }
 
     /// An earlier call of the same owner is over; its waiters are removed.
-    pub(crate) fn evict(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
+    pub(crate) fn evict(&mut self, key: Key<'_>, slot: WaiterSlot, fx: &mut Effects) {
         self.tell_replaced(key, slot, fx);
         if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
             self.remove_waiter(slot);
@@ -116,7 +119,7 @@ impl Machine {
     }
 
     /// Answers the call with its waiter in `slot`, if it is blocked: a later call has replaced it.
-    pub(crate) fn tell_replaced(&mut self, key: Key<'_>, slot: u32, fx: &mut Effects) {
+    pub(crate) fn tell_replaced(&mut self, key: Key<'_>, slot: WaiterSlot, fx: &mut Effects) {
         let Some(earlier) = self.waits.get(slot).map(|waiter| self.waits.leader(waiter)) else {
             return;
         };
@@ -133,7 +136,12 @@ impl Machine {
 }
 
 /// A waiter without an owner.
-pub(crate) fn nameless(client: u64, wait_state: WaitState, since: Instant, ask: Ask) -> NewWaiter {
-    let entry = Arc::new(Place { owner: [].as_slice().into(), since, ask });
+pub(crate) fn nameless(
+    client: u64,
+    wait_state: WaitState,
+    since: Instant,
+    ask: WaitRequest,
+) -> NewWaiter {
+    let entry = Arc::new(QueueEntry { owner: [].as_slice().into(), since, ask });
     NewWaiter { entry, client, wait_state, position: Position::Back }
 }

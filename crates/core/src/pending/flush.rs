@@ -1,10 +1,12 @@
 //! FLUSHDB, FLUSHALL and SWAPDB whose entries are walked in portions.
 
 use crate::connection::Connections;
-use crate::ids::{HoldId, KeyId};
+use crate::ids::{HoldRef, KeyId, QueueId};
+use crate::key::Swap;
 use crate::lease::Leases;
 use crate::queues::WaitQueues;
 use crate::queues::waiter::Queue;
+use crate::slab::SlabId;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Why the walk over entries and queues runs.
@@ -13,7 +15,7 @@ pub(crate) enum Cause {
     /// FLUSHDB, or FLUSHALL (`None`).
     Flush(Option<u32>),
     /// SWAPDB. With `true`, entries may have the right address already: the machine looks for each on both sides.
-    Swap(u32, u32, bool),
+    Swap(Swap, bool),
     /// A large value of this database is gone, and with it the list of its bindings.
     Untie(u32),
 }
@@ -26,17 +28,17 @@ pub(crate) struct Flush {
     pub moved: BTreeMap<u32, u32>,
     /// Connections that have bindings, and the last binding checked of the first of them.
     pub clients: VecDeque<u64>,
-    pub last_tie: Option<(KeyId, HoldId)>,
+    pub last_binding: Option<HoldRef>,
     /// The next entry, and the end of the entries when the flush came.
-    pub entry: KeyId,
-    pub entry_bound: KeyId,
+    pub next_key: KeyId,
+    pub key_bound: KeyId,
     /// The next queue.
-    pub queue: u32,
-    pub queue_bound: u32,
+    pub queue: QueueId,
+    pub queue_bound: QueueId,
     /// Queues with larger serial numbers are newer, or were checked already.
     pub last_serial: u64,
     /// Queues that were checked out of order, after a swap.
-    pub seen: BTreeSet<u32>,
+    pub seen: BTreeSet<QueueId>,
 }
 
 impl Flush {
@@ -53,11 +55,11 @@ impl Flush {
             cause,
             moved: BTreeMap::new(),
             clients: tied.filter(|_| unties).map(|(client, _)| client).collect(),
-            last_tie: None,
-            entry: 0,
-            entry_bound: leases.bound(),
-            queue: 0,
-            queue_bound: if has_queues { waits.queue_bound() } else { 0 },
+            last_binding: None,
+            next_key: KeyId::FIRST,
+            key_bound: leases.bound(),
+            queue: QueueId::FIRST,
+            queue_bound: if has_queues { waits.queue_bound() } else { QueueId::FIRST },
             last_serial: waits.last_serial(),
             seen: BTreeSet::new(),
         }
@@ -73,36 +75,27 @@ impl Flush {
         match self.cause {
             Cause::Flush(None) => true,
             Cause::Flush(Some(flushed)) | Cause::Untie(flushed) => self.now_in(flushed) == db,
-            Cause::Swap(a, b, _) => self.now_in(a) == db || self.now_in(b) == db,
+            Cause::Swap(Swap { a, b }, _) => self.now_in(a) == db || self.now_in(b) == db,
         }
     }
 
     /// Whether the walk covers the waiters of this queue.
-    pub fn is_of_queue(&self, id: u32, queue: &Queue) -> bool {
+    pub fn is_of_queue(&self, id: QueueId, queue: &Queue) -> bool {
         let is_of = match self.cause {
             Cause::Flush(db) => db.is_none_or(|db| db == queue.db),
-            Cause::Swap(a, b, _) => a == queue.db || b == queue.db,
+            Cause::Swap(Swap { a, b }, _) => a == queue.db || b == queue.db,
             Cause::Untie(_) => false,
         };
         is_of && queue.is_live() && queue.serial <= self.last_serial && !self.seen.contains(&id)
     }
 
     /// Two databases were swapped.
-    pub fn swap(&mut self, (a, b): (u32, u32)) {
-        for db in [a, b] {
+    pub fn swap(&mut self, swap: Swap) {
+        for db in [swap.a, swap.b] {
             self.moved.entry(db).or_insert(db);
         }
         for now in self.moved.values_mut() {
-            *now = exchanged(*now, a, b);
+            *now = swap.target_of(*now);
         }
-    }
-}
-
-/// The number of a database after a swap.
-pub(crate) fn exchanged(db: u32, a: u32, b: u32) -> u32 {
-    match db {
-        db if db == a => b,
-        db if db == b => a,
-        db => db,
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::connection::Connections;
 use crate::effects::Outcome;
+use crate::ids::{QueueId, WaiterSlot};
 use crate::queues::WaitQueues;
 use crate::queues::waiter::Waiter;
 use alloc::collections::BTreeMap;
@@ -13,9 +14,9 @@ pub(crate) struct Former {
     pub waits: WaitQueues,
     pub connections: Connections,
     /// The answers that queues had already.
-    pub answered: BTreeMap<u32, Outcome>,
+    pub answered: BTreeMap<QueueId, Outcome>,
     /// The next slot whose waiter needs an answer.
-    pub next: u32,
+    pub next: WaiterSlot,
 }
 
 impl Former {
@@ -26,7 +27,7 @@ impl Former {
     }
 
     /// The slot of the blocked call on a connection.
-    pub fn call_of(&self, client: u64) -> Option<u32> {
+    pub fn call_of(&self, client: u64) -> Option<WaiterSlot> {
         let slot = self.connections.get(client)?.parked?;
         self.waits.get(slot).is_some_and(|waiter| waiter.client == client).then_some(slot)
     }

@@ -4,7 +4,7 @@ use crate::bytes::Name;
 use crate::ids::HoldId;
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::state::fair::Place;
+use crate::state::fair::QueueEntry;
 use crate::time::Millis;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) enum Stays {
     /// The grant, for this time in milliseconds: the owner of a fair lock may claim it.
     Grant(Millis),
     /// The queue entry, for the time of QUEUE.
-    Place(Box<Kept>),
+    Entry(Box<Kept>),
 }
 
 /// A queue entry that its grant has removed from the queue.
@@ -40,7 +40,7 @@ pub(crate) enum Stays {
 pub(crate) struct Kept {
     pub db: u32,
     pub name: Name,
-    pub entry: Arc<Place>,
+    pub entry: Arc<QueueEntry>,
     pub queue_ms: Millis,
     pub seq: u64,
 }
@@ -84,7 +84,7 @@ impl Part {
         self.db == key.db && *self.name == *key.name
     }
 
-    pub fn is_of(&self, key: Key<'_>, (id, token): (HoldId, u64)) -> bool {
+    pub fn is_of(&self, key: Key<'_>, id: HoldId, token: u64) -> bool {
         let same =
             |given| matches!(given, Given::Hold { id: i, token: t, .. } if i == id && t == token);
         same(self.given) && self.is_at(key)

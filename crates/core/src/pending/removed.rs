@@ -16,7 +16,7 @@ use dlock_wire::message::Event as Message;
 pub(crate) struct Removed {
     pub db: u32,
     pub name: Name,
-    pub entry: KeyId,
+    pub key_id: KeyId,
     pub value: Box<Resource>,
     /// The last hold that was ended.
     pub last: Option<HoldId>,
@@ -62,13 +62,13 @@ impl Removed {
         if self.last.is_some_and(|last| id <= last) {
             return None;
         }
-        let mut requests = spent_of((self.value.kind(), id), hold, false);
+        let mut requests = spent_of(self.value.kind(), id, hold, false);
         requests.find(|(known, _)| *known == name).map(|(_, what)| what)
     }
 }
 
 impl Fate {
-    pub fn tell(self, key: Key<'_>, (id, hold): (HoldId, &Hold), fx: &mut Effects) {
+    pub fn tell(self, key: Key<'_>, id: HoldId, hold: &Hold, fx: &mut Effects) {
         let message = match self {
             Self::Deleted => Message::Deleted,
             Self::Broken => {

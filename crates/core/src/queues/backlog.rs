@@ -2,14 +2,14 @@
 //! positions at which waiters join.
 
 use super::WaitQueues;
+use crate::ids::{QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::HashKeys;
-use crate::slab::NIL;
 
 impl WaitQueues {
     /// Notes how many durable entries of a queue are not waiters yet.
-    pub fn set_backlog(&mut self, queue: u32, count: usize) {
+    pub fn set_backlog(&mut self, queue: QueueId, count: usize) {
         match count {
             0 => self.backlogs.remove(&queue),
             _ => self.backlogs.insert(queue, count),
@@ -17,7 +17,7 @@ impl WaitQueues {
     }
 
     /// Number of durable entries of a queue that are not waiters yet.
-    pub fn backlog_of(&self, queue: u32) -> usize {
+    pub fn backlog_of(&self, queue: QueueId) -> usize {
         self.backlogs.get(&queue).copied().unwrap_or(0)
     }
 
@@ -27,7 +27,7 @@ impl WaitQueues {
     }
 
     /// The queues that have such entries.
-    pub fn with_backlog(&self) -> impl Iterator<Item = u32> {
+    pub fn with_backlog(&self) -> impl Iterator<Item = QueueId> {
         self.backlogs.keys().copied()
     }
 
@@ -42,7 +42,7 @@ impl WaitQueues {
     }
 
     /// The queue of `key` for waiters of `kind`: a new one if there is none.
-    pub fn queue_for(&mut self, key: Key<'_>, kind: Kind) -> u32 {
+    pub fn queue_for(&mut self, key: Key<'_>, kind: Kind) -> QueueId {
         let mut queue = self.queue_of(key);
         if let Some(id) = queue.filter(|&id| self.queues.get(id).is_some_and(|q| q.kind != kind)) {
             // Left by waiters of another family, and not processed since.
@@ -54,17 +54,25 @@ impl WaitQueues {
     }
 
     /// The neighbours of a waiter with the sequence number `seq`, which must be unused.
-    pub(super) fn gap_for(&self, queue: u32, seq: u64) -> (u32, u32) {
+    pub(super) fn gap_for(&self, queue: QueueId, seq: u64) -> (WaiterSlot, WaiterSlot) {
         let next = self.walk_all(queue).find(|(_, waiter)| waiter.seq > seq);
         match next {
             Some((slot, waiter)) => (waiter.prev, slot),
-            None => (self.queues.get(queue).map_or(NIL, |queue| queue.tail), NIL),
+            None => (
+                self.queues.get(queue).map_or(WaiterSlot::NONE, |queue| queue.tail),
+                WaiterSlot::NONE,
+            ),
         }
     }
 
     /// As [`WaitQueues::gap_for`]. The search begins at the waiter in slot `hint` if that is in front of the gap,
     /// or else at the end.
-    pub(super) fn gap_near(&self, queue: u32, seq: u64, hint: u32) -> (u32, u32) {
+    pub(super) fn gap_near(
+        &self,
+        queue: QueueId,
+        seq: u64,
+        hint: WaiterSlot,
+    ) -> (WaiterSlot, WaiterSlot) {
         let in_front = self.waiters.get(hint).filter(|w| w.queue == queue && w.seq < seq);
         if let Some(waiter) = in_front {
             let (mut prev, mut next) = (hint, waiter.next);
@@ -75,7 +83,8 @@ impl WaitQueues {
             }
             return (prev, next);
         }
-        let (mut prev, mut next) = (self.queues.get(queue).map_or(NIL, |queue| queue.tail), NIL);
+        let (mut prev, mut next) =
+            (self.queues.get(queue).map_or(WaiterSlot::NONE, |queue| queue.tail), WaiterSlot::NONE);
         while let Some(waiter) = self.waiters.get(prev)
             && waiter.seq > seq
         {

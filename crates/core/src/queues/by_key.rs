@@ -1,13 +1,14 @@
 //! The queues: lookup by key, opening, closing, and pending work.
 
 use super::WaitQueues;
-use super::owners::{Places, hash_place};
+use super::owners::{ByOwner, hash_waiter};
 use crate::buckets::Chain;
 use crate::bytes::Name;
+use crate::ids::{QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::{HashKeys, Queue};
-use crate::slab::{NIL, Slab};
+use crate::slab::{Slab, SlabId};
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash, Hasher};
 
@@ -17,7 +18,7 @@ const LOOKS_AT_ONCE: usize = 4_096;
 impl WaitQueues {
     /// The queue of `key`, if there is one. It can be empty: then the key has not been checked since the last waiter
     /// left.
-    pub fn queue_of(&self, key: Key<'_>) -> Option<u32> {
+    pub fn queue_of(&self, key: Key<'_>) -> Option<QueueId> {
         if self.by_key.is_empty() {
             return None;
         }
@@ -28,29 +29,29 @@ impl WaitQueues {
         if same(last) && self.queues.get(last).is_some_and(Queue::is_live) {
             return Some(last);
         }
-        let next = |id| self.queues.get(id).map_or(NIL, |queue| queue.next_by_key);
+        let next = |id| self.queues.get(id).map_or(QueueId::NONE, |queue| queue.next_by_key);
         let found = self.by_key.find(hash_key(self.keys, key), same, next);
         self.last_found.set(found.unwrap_or(last));
         found
     }
 
     /// The next lookup is for the key of this queue: it is compared before any is hashed.
-    pub fn expect(&self, id: u32) {
+    pub fn expect(&self, id: QueueId) {
         self.last_found.set(id);
     }
 
     /// The queue under `id`.
-    pub fn queue(&self, id: u32) -> Option<&Queue> {
+    pub fn queue(&self, id: QueueId) -> Option<&Queue> {
         self.queues.get(id)
     }
 
     /// One above the largest id of a queue: the bound for a walk by id.
-    pub fn queue_bound(&self) -> u32 {
+    pub fn queue_bound(&self) -> QueueId {
         self.queues.bound()
     }
 
     /// All queues, without those that are [dropped](WaitQueues::drop_queue).
-    pub fn queues(&self) -> impl Iterator<Item = (u32, &Queue)> {
+    pub fn queues(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
         self.queues.iter().filter(|(_, queue)| !queue.is_dropped)
     }
 
@@ -59,7 +60,7 @@ impl WaitQueues {
         self.lengths.longest()
     }
 
-    pub(super) fn open_queue(&mut self, key: Key<'_>, kind: Kind) -> u32 {
+    pub(super) fn open_queue(&mut self, key: Key<'_>, kind: Kind) -> QueueId {
         self.last_serial += 1;
         let id = self.queues.insert(Queue {
             kind,
@@ -68,15 +69,15 @@ impl WaitQueues {
             len: 0,
             calls: 0,
             is_dropped: false,
-            first_present: NIL,
+            first_present: WaiterSlot::NONE,
             serial: self.last_serial,
             is_answered: false,
-            head: NIL,
-            tail: NIL,
+            head: WaiterSlot::NONE,
+            tail: WaiterSlot::NONE,
             holder: 0,
-            of_holder: (NIL, NIL),
-            next_by_key: NIL,
-            next_by_holder: NIL,
+            of_holder: (QueueId::NONE, QueueId::NONE),
+            next_by_key: QueueId::NONE,
+            next_by_holder: QueueId::NONE,
             more: None,
         });
         let mut queues = ByKey { keys: self.keys, queues: &mut self.queues };
@@ -90,7 +91,7 @@ impl WaitQueues {
     }
 
     /// Gives a queue a serial number that none had before.
-    pub fn renew_serial(&mut self, id: u32) -> u64 {
+    pub fn renew_serial(&mut self, id: QueueId) -> u64 {
         self.last_serial += 1;
         if let Some(queue) = self.queues.get_mut(id) {
             queue.serial = self.last_serial;
@@ -98,7 +99,7 @@ impl WaitQueues {
         self.last_serial
     }
 
-    pub(super) fn close_queue(&mut self, id: u32) {
+    pub(super) fn close_queue(&mut self, id: QueueId) {
         self.set_backlog(id, 0);
         self.forget_holders(id);
         let Some(queue) = self.queues.get(id) else { return };
@@ -109,14 +110,14 @@ impl WaitQueues {
     }
 
     /// All waiters have their answer. The queue is no longer found by its key, and its waiters block no others.
-    pub fn set_answered(&mut self, id: u32) {
+    pub fn set_answered(&mut self, id: QueueId) {
         self.set_backlog(id, 0);
         self.forget_holders(id);
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.is_answered = true;
         if let Some(more) = &mut queue.more {
             // No value mirrors the queue now.
-            (more.unsaved, more.untold) = (Vec::new(), NIL);
+            (more.unsaved, more.untold) = (Vec::new(), WaiterSlot::NONE);
         }
         let hash = hash_key(self.keys, queue.key());
         self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
@@ -124,38 +125,38 @@ impl WaitQueues {
     }
 
     /// Removes a queue that is empty.
-    pub fn close_if_empty(&mut self, id: u32) {
+    pub fn close_if_empty(&mut self, id: QueueId) {
         if self.queues.get(id).is_some_and(|queue| queue.len == 0 && !queue.is_dropped) {
             self.close_queue(id);
         }
     }
 
     /// Removes a queue that is empty and was kept for the readers of its key.
-    pub fn close_if_unused(&mut self, id: u32) {
+    pub fn close_if_unused(&mut self, id: QueueId) {
         if self.queues.get(id).is_some_and(|queue| queue.kind == Kind::Rw) {
             self.close_if_empty(id);
         }
     }
 
     /// Marks `queue` dirty.
-    pub fn mark_dirty(&mut self, queue: u32) {
+    pub fn mark_dirty(&mut self, queue: QueueId) {
         if self.queues.get(queue).is_some_and(Queue::is_live) {
             self.dirty_queues.insert(queue);
         }
     }
 
     /// Whether a queue is dirty: some of its waiters may have to be served.
-    pub fn is_dirty(&self, queue: u32) -> bool {
+    pub fn is_dirty(&self, queue: QueueId) -> bool {
         self.dirty_queues.contains(&queue) || self.all_dirty.contains(&queue)
     }
 
     /// Marks all queues dirty.
     pub fn mark_all_dirty(&mut self) {
-        self.all_dirty = 0..self.queues.bound();
+        self.all_dirty = QueueId::FIRST..self.queues.bound();
     }
 
     /// The next dirty queue.
-    pub fn next_stalled(&mut self) -> Option<u32> {
+    pub fn next_dirty(&mut self) -> Option<QueueId> {
         let noted = self.dirty_queues.first().copied();
         // Ids without a queue are skipped, a number of them at a time: the next call continues.
         for _ in 0..LOOKS_AT_ONCE {
@@ -163,7 +164,7 @@ impl WaitQueues {
             if self.all_dirty.is_empty() || noted.is_some_and(|noted| noted < id) {
                 break;
             }
-            self.all_dirty.start += 1;
+            self.all_dirty.start = id.following();
             if noted == Some(id) {
                 break;
             }
@@ -180,7 +181,7 @@ impl WaitQueues {
     }
 
     /// Notes that a waiter of a durable queue came, left or changed.
-    pub(super) fn mark_unsaved(&mut self, slot: u32) {
+    pub(super) fn mark_unsaved(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         if let Some(queue) = self.queues.get_mut(waiter.queue)
             && queue.kind == Kind::Fair
@@ -191,12 +192,12 @@ impl WaitQueues {
     }
 
     /// Whether a durable queue changed since [`WaitQueues::take_unsaved`].
-    pub fn is_unsaved(&self, queue: u32) -> bool {
+    pub fn is_unsaved(&self, queue: QueueId) -> bool {
         self.queues.get(queue).is_some_and(Queue::is_unsaved)
     }
 
     /// The changes of a durable queue since the last call.
-    pub fn take_unsaved(&mut self, queue: u32) -> Vec<(u64, u32)> {
+    pub fn take_unsaved(&mut self, queue: QueueId) -> Vec<(u64, WaiterSlot)> {
         let Some(queue) = self.queues.get_mut(queue) else { return Vec::new() };
         let unsaved = queue.more.as_mut().map(|more| core::mem::take(&mut more.unsaved));
         queue.trim();
@@ -204,7 +205,7 @@ impl WaitQueues {
     }
 
     /// Gives changes back that [`WaitQueues::take_unsaved`] took.
-    pub fn put_unsaved(&mut self, queue: u32, unsaved: Vec<(u64, u32)>) {
+    pub fn put_unsaved(&mut self, queue: QueueId, unsaved: Vec<(u64, WaiterSlot)>) {
         if !unsaved.is_empty()
             && let Some(queue) = self.queues.get_mut(queue)
         {
@@ -213,16 +214,16 @@ impl WaitQueues {
     }
 
     /// A value begins to mirror a durable queue: all waiters have to be copied to it.
-    pub fn tell_all(&mut self, queue: u32) {
+    pub fn tell_all(&mut self, queue: QueueId) {
         if let Some(queue) = self.queues.get_mut(queue)
-            && queue.head != NIL
+            && queue.head != WaiterSlot::NONE
         {
             queue.more.get_or_insert_default().untold = queue.head;
         }
     }
 
     /// The next waiter to copy to the value.
-    pub fn next_untold(&mut self, queue: u32) -> Option<u32> {
+    pub fn next_untold(&mut self, queue: QueueId) -> Option<WaiterSlot> {
         let queue = self.queues.get_mut(queue)?;
         let more = queue.more.as_mut()?;
         let slot = more.untold;
@@ -235,7 +236,7 @@ impl WaitQueues {
     }
 
     /// The waiter in `slot` leaves, so it need not be copied any more.
-    pub(super) fn pass_untold(&mut self, slot: u32) {
+    pub(super) fn pass_untold(&mut self, slot: WaiterSlot) {
         if let Some(waiter) = self.waiters.get(slot)
             && let Some(more) =
                 self.queues.get_mut(waiter.queue).and_then(|queue| queue.more.as_mut())
@@ -247,7 +248,7 @@ impl WaitQueues {
 
     /// Drops the waiters of this queue together with its key; they are too many for one step. From now on it is not the
     /// queue of its key: the next waiter begins another one. [`WaitQueues::next_dropped`] drains it.
-    pub fn drop_queue(&mut self, id: u32) {
+    pub fn drop_queue(&mut self, id: QueueId) {
         self.set_backlog(id, 0);
         self.forget_holders(id);
         let Some(queue) = self.queues.get_mut(id) else { return };
@@ -260,7 +261,7 @@ impl WaitQueues {
     }
 
     /// [`WaitQueues::drop_queue`] except for some of its waiters: they keep their order in a new queue of the key.
-    pub fn move_out(&mut self, id: u32, stay: &[u32]) {
+    pub fn move_out(&mut self, id: QueueId, stay: &[WaiterSlot]) {
         let Some(queue) = self.queues.get(id) else { return };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
         self.drop_queue(id);
@@ -273,7 +274,7 @@ impl WaitQueues {
     }
 
     /// A waiter of a dropped queue; `None` when none is left.
-    pub fn next_dropped(&mut self) -> Option<u32> {
+    pub fn next_dropped(&mut self) -> Option<WaiterSlot> {
         while let Some(&id) = self.dropped.front() {
             // Its id is not used again before it is removed here.
             if let Some(queue) = self.queues.get(id).filter(|queue| queue.len > 0) {
@@ -291,12 +292,12 @@ impl WaitQueues {
     }
 
     /// The dropped queues.
-    pub fn dropped(&self) -> impl Iterator<Item = (u32, &Queue)> {
+    pub fn dropped(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
         self.dropped.iter().filter_map(|&id| Some((id, self.queues.get(id)?)))
     }
 
     /// Moves a waiter to the end of another queue of the same key: the call behind it continues.
-    pub fn move_to(&mut self, slot: u32, to: u32) {
+    pub fn move_to(&mut self, slot: WaiterSlot, to: QueueId) {
         self.count_out(slot);
         self.pass_first_present(slot);
         self.pass_untold(slot);
@@ -305,21 +306,21 @@ impl WaitQueues {
         let entry = waiter.entry.clone();
         let owner = &entry.owner;
         self.unlink_from(slot, from, prev, next);
-        let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
+        let mut waiters = ByOwner { keys: self.keys, waiters: &mut self.waiters };
         if !owner.is_empty() {
-            self.by_owner.remove(&mut places, hash_place(self.keys, from, owner), slot);
+            self.by_owner.remove(&mut waiters, hash_waiter(self.keys, from, owner), slot);
         }
-        let tail = self.queues.get(to).map_or(NIL, |queue| queue.tail);
+        let tail = self.queues.get(to).map_or(WaiterSlot::NONE, |queue| queue.tail);
         if let Some(waiter) = self.waiters.get_mut(slot) {
             waiter.queue = to;
             waiter.prev = tail;
-            waiter.next = NIL;
+            waiter.next = WaiterSlot::NONE;
         }
         if let Some(last) = self.waiters.get_mut(tail) {
             last.next = slot;
         }
         if let Some(queue) = self.queues.get_mut(to) {
-            if tail == NIL {
+            if tail == WaiterSlot::NONE {
                 queue.head = slot;
             }
             queue.tail = slot;
@@ -327,8 +328,8 @@ impl WaitQueues {
             queue.len += 1;
         }
         if !owner.is_empty() {
-            let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
-            self.by_owner.insert(&mut places, hash_place(self.keys, to, owner), slot);
+            let mut waiters = ByOwner { keys: self.keys, waiters: &mut self.waiters };
+            self.by_owner.insert(&mut waiters, hash_waiter(self.keys, to, owner), slot);
         }
         self.count_in(slot);
         self.note_present(slot);
@@ -339,19 +340,21 @@ impl WaitQueues {
 /// The queues as entries of the table by key.
 struct ByKey<'a> {
     keys: HashKeys,
-    queues: &'a mut Slab<Queue>,
+    queues: &'a mut Slab<QueueId, Queue>,
 }
 
 impl Chain for ByKey<'_> {
-    fn hash(&self, id: u32) -> u64 {
+    type Id = QueueId;
+
+    fn hash(&self, id: QueueId) -> u64 {
         self.queues.get(id).map_or(0, |queue| hash_key(self.keys, queue.key()))
     }
 
-    fn next(&self, id: u32) -> u32 {
-        self.queues.get(id).map_or(NIL, |queue| queue.next_by_key)
+    fn next(&self, id: QueueId) -> QueueId {
+        self.queues.get(id).map_or(QueueId::NONE, |queue| queue.next_by_key)
     }
 
-    fn set_next(&mut self, id: u32, next: u32) {
+    fn set_next(&mut self, id: QueueId, next: QueueId) {
         if let Some(queue) = self.queues.get_mut(id) {
             queue.next_by_key = next;
         }

@@ -1,6 +1,7 @@
 //! Wait tables that are set aside as a whole.
 
 use super::WaitQueues;
+use crate::ids::WaiterSlot;
 use crate::queues::waiter::{Queue, Waiter};
 use crate::state::debris::Debris;
 use core::iter::once;
@@ -18,13 +19,13 @@ impl WaitQueues {
     }
 
     /// One above the largest slot of a waiter.
-    pub fn slot_bound(&self) -> u32 {
+    pub fn slot_bound(&self) -> WaiterSlot {
         self.waiters.bound()
     }
 
     /// Removes a waiter from tables that were set aside. These tables are not consistent any more, but the remaining
     /// waiters are still found by slot and id.
-    pub fn strike(&mut self, slot: u32) -> Option<Waiter> {
+    pub fn strike(&mut self, slot: WaiterSlot) -> Option<Waiter> {
         self.waiters.remove(slot)
     }
 
@@ -37,7 +38,7 @@ impl WaitQueues {
             readers.chain(more.wide.into_iter().map(drop)).chain(once(()))
         }));
         debris.add(self.groups.into_values());
-        debris.add(self.parties.into_values());
+        debris.add(self.owners.into_values());
         debris.add(self.plural.into_iter());
         debris.add(self.by_reader.into_iter());
         debris.add(self.former_readers.into_iter().flat_map(|(_, readers)| readers));

@@ -5,14 +5,15 @@
 //! searches by owner skip them.
 
 use super::WaitQueues;
+use crate::ids::{GroupId, QueueId, WaiterSlot};
 use crate::queues::waiter::{Group, Waiter};
-use crate::slab::NIL;
+
 use alloc::vec::Vec;
 use hashbrown::HashSet;
 
 impl WaitQueues {
     /// The call for several keys to which a waiter belongs.
-    pub fn group(&self, id: u32) -> Option<&Group> {
+    pub fn group(&self, id: GroupId) -> Option<&Group> {
         self.groups.get(id)
     }
 
@@ -28,7 +29,7 @@ impl WaitQueues {
     }
 
     /// Makes one call of the waiters in `members`; the first of them is the parked one.
-    pub fn unite(&mut self, members: Vec<u32>, takes_any: bool) -> u32 {
+    pub fn unite(&mut self, members: Vec<WaiterSlot>, takes_any: bool) -> GroupId {
         let slots = members.clone();
         let ready = HashSet::with_hasher(self.keys);
         let id = self.groups.insert(Group { members, is_over: false, takes_any, ready });
@@ -42,7 +43,12 @@ impl WaitQueues {
 
     /// Ends a call for several keys. Its waiters are independent now; those that do not stay are gone, beyond the first
     /// `most`. Returns these first ones, which the caller must remove.
-    pub fn disband(&mut self, id: u32, most: usize, stays: impl Fn(u32) -> bool) -> Vec<u32> {
+    pub fn disband(
+        &mut self,
+        id: GroupId,
+        most: usize,
+        stays: impl Fn(WaiterSlot) -> bool,
+    ) -> Vec<WaiterSlot> {
         let Some(group) = self.groups.get_mut(id) else { return Vec::new() };
         let (mut first, mut gone) = (Vec::new(), Vec::new());
         for slot in core::mem::take(&mut group.members) {
@@ -54,7 +60,7 @@ impl WaitQueues {
                 first.push(slot);
             }
             if let Some(waiter) = self.waiters.get_mut(slot) {
-                waiter.group = NIL;
+                waiter.group = GroupId::NONE;
             }
         }
         if gone.is_empty() {
@@ -79,7 +85,7 @@ impl WaitQueues {
     }
 
     /// Removes one gone waiter. Returns its queue.
-    pub fn leave_one_gone(&mut self) -> Option<u32> {
+    pub fn leave_one_gone(&mut self) -> Option<QueueId> {
         while let Some(&id) = self.over.front() {
             let members = self.groups.get_mut(id).map(|group| &mut group.members);
             let Some(slot) = members.and_then(Vec::pop) else {
@@ -96,15 +102,15 @@ impl WaitQueues {
     }
 
     /// Removes all gone waiters from a queue, for a queue of another family under the same key.
-    pub(super) fn leave_gone_of(&mut self, queue: u32) {
+    pub(super) fn leave_gone_of(&mut self, queue: QueueId) {
         let gone = self.walk_all(queue).filter(|(_, waiter)| self.is_gone(waiter));
-        for slot in gone.map(|(slot, _)| slot).collect::<Vec<u32>>() {
+        for slot in gone.map(|(slot, _)| slot).collect::<Vec<WaiterSlot>>() {
             self.leave(slot);
         }
     }
 
     /// Notes whether the key of `slot` is grantable to its call; `true` when all keys are.
-    pub fn set_grantable(&mut self, slot: u32, is_ready: bool) -> bool {
+    pub fn set_grantable(&mut self, slot: WaiterSlot, is_ready: bool) -> bool {
         let Some(id) = self.waiters.get(slot).map(|waiter| waiter.group) else { return false };
         let Some(group) = self.groups.get_mut(id) else { return false };
         if is_ready {

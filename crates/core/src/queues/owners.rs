@@ -2,27 +2,28 @@
 
 use super::WaitQueues;
 use crate::buckets::Chain;
+use crate::ids::{OwnerSlot, QueueId, WaiterSlot};
 use crate::queues::waiter::{HashKeys, Waiter};
-use crate::slab::{NIL, Slab};
+use crate::slab::Slab;
 use core::hash::{BuildHasher, Hash, Hasher};
 use core::num::NonZeroU32;
 
 /// An owner that has waiters.
 #[derive(Debug)]
-pub(super) struct Party {
+pub(super) struct WaitingOwner {
     /// Its first waiter: the others are linked to it.
-    first_of_owner: u32,
+    first_of_owner: WaiterSlot,
     /// Number of its waiters.
-    places: NonZeroU32,
+    count: NonZeroU32,
     /// The next entry of its bucket in the table of owners.
-    next_by_name: u32,
+    next_by_name: OwnerSlot,
 }
 
 impl WaitQueues {
     /// The waiters of `owner` in all queues.
-    pub fn waiters_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (u32, &Waiter)> {
-        let party = self.party_of(owner).and_then(|party| self.parties.get(party));
-        let mut slot = party.map_or(NIL, |party| party.first_of_owner);
+    pub fn waiters_of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
+        let found = self.owner_slot_of(owner).and_then(|slot| self.owners.get(slot));
+        let mut slot = found.map_or(WaiterSlot::NONE, |owner| owner.first_of_owner);
         core::iter::from_fn(move || {
             let here = slot;
             let waiter = self.waiters.get(here)?;
@@ -33,7 +34,7 @@ impl WaitQueues {
 
     /// Whether `owner` has a waiter anywhere.
     pub fn waits_anywhere(&self, owner: &[u8]) -> bool {
-        self.party_of(owner).is_some()
+        self.owner_slot_of(owner).is_some()
     }
 
     /// Whether a waiter can be part of a cycle of waits while its wait lasts: not if it is for permits, or takes any of
@@ -46,7 +47,7 @@ impl WaitQueues {
 
     /// Whether the owner of a waiter has another one elsewhere.
     pub fn is_plural(&self, waiter: &Waiter) -> bool {
-        waiter.prev_of_owner != NIL || waiter.next_of_owner != NIL
+        waiter.prev_of_owner != WaiterSlot::NONE || waiter.next_of_owner != WaiterSlot::NONE
     }
 
     /// Number of owners that have more than one waiter.
@@ -56,24 +57,25 @@ impl WaitQueues {
 
     /// The owners that have more than one waiter.
     pub fn plural_owners(&self) -> impl Iterator<Item = &[u8]> {
-        self.plural.iter().filter_map(|&party| self.name_of(party))
+        self.plural.iter().filter_map(|&owner_slot| self.name_of(owner_slot))
     }
 
     /// The number of an owner that waits anywhere.
-    pub(crate) fn party_of(&self, owner: &[u8]) -> Option<u32> {
+    pub(crate) fn owner_slot_of(&self, owner: &[u8]) -> Option<OwnerSlot> {
         if self.by_name.is_empty() {
             return None;
         }
-        let same = |party| self.name_of(party).is_some_and(|name| *name == *owner);
-        self.by_name.find(hash_owner(self.keys, owner), same, |party| self.next_by_name(party))
+        let same = |owner_slot| self.name_of(owner_slot).is_some_and(|name| *name == *owner);
+        self.by_name
+            .find(hash_owner(self.keys, owner), same, |owner_slot| self.next_by_name(owner_slot))
     }
 
-    fn next_by_name(&self, party: u32) -> u32 {
-        self.parties.get(party).map_or(NIL, |party| party.next_by_name)
+    fn next_by_name(&self, owner_slot: OwnerSlot) -> OwnerSlot {
+        self.owners.get(owner_slot).map_or(OwnerSlot::NONE, |owner| owner.next_by_name)
     }
 
-    fn hash_of(&self, party: u32) -> u64 {
-        self.name_of(party).map_or(0, |name| hash_owner(self.keys, name))
+    fn hash_of(&self, owner_slot: OwnerSlot) -> u64 {
+        self.name_of(owner_slot).map_or(0, |name| hash_owner(self.keys, name))
     }
 
     /// The owner with this hash, if it has waiters.
@@ -81,108 +83,116 @@ impl WaitQueues {
         if self.by_name.is_empty() || hash == 0 {
             return None;
         }
-        let same = |party| self.hash_of(party) == hash;
-        self.name_of(self.by_name.find(hash, same, |party| self.next_by_name(party))?)
+        let same = |owner_slot| self.hash_of(owner_slot) == hash;
+        self.name_of(self.by_name.find(hash, same, |owner_slot| self.next_by_name(owner_slot))?)
     }
 
-    fn name_of(&self, party: u32) -> Option<&[u8]> {
-        let first_of_owner = self.parties.get(party)?.first_of_owner;
+    fn name_of(&self, owner_slot: OwnerSlot) -> Option<&[u8]> {
+        let first_of_owner = self.owners.get(owner_slot)?.first_of_owner;
         self.waiters.get(first_of_owner).map(|waiter| &*waiter.owner)
     }
 
     /// Adds a waiter to the table by owner.
-    pub(super) fn index(&mut self, slot: u32) {
+    pub(super) fn index(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         let (keys, owner, queue) = (self.keys, waiter.owner.clone(), waiter.queue);
-        let mut places = Places { keys, waiters: &mut self.waiters };
-        self.by_owner.insert(&mut places, hash_place(keys, queue, &owner), slot);
-        let known = self.party_of(&owner);
-        if let Some(party) = known
-            && let Some(known) = self.parties.get_mut(party)
+        let mut waiters = ByOwner { keys, waiters: &mut self.waiters };
+        self.by_owner.insert(&mut waiters, hash_waiter(keys, queue, &owner), slot);
+        let known = self.owner_slot_of(&owner);
+        if let Some(owner_slot) = known
+            && let Some(known) = self.owners.get_mut(owner_slot)
         {
-            known.places = known.places.saturating_add(1);
+            known.count = known.count.saturating_add(1);
             let first_of_owner = known.first_of_owner;
             // Right behind the first, so that no walk is needed.
-            let next_of_owner =
-                self.waiters.get(first_of_owner).map_or(NIL, |waiter| waiter.next_of_owner);
-            for (at, elder_of) in [(next_of_owner, slot), (slot, first_of_owner)] {
+            let next_of_owner = self
+                .waiters
+                .get(first_of_owner)
+                .map_or(WaiterSlot::NONE, |waiter| waiter.next_of_owner);
+            for (at, prev) in [(next_of_owner, slot), (slot, first_of_owner)] {
                 if let Some(waiter) = self.waiters.get_mut(at) {
-                    waiter.prev_of_owner = elder_of;
+                    waiter.prev_of_owner = prev;
                 }
             }
-            for (at, younger_of) in [(first_of_owner, slot), (slot, next_of_owner)] {
+            for (at, next) in [(first_of_owner, slot), (slot, next_of_owner)] {
                 if let Some(waiter) = self.waiters.get_mut(at) {
-                    waiter.next_of_owner = younger_of;
+                    waiter.next_of_owner = next;
                 }
             }
-            self.plural.insert(party);
+            self.plural.insert(owner_slot);
         }
-        let party = known.unwrap_or_else(|| self.add_party(slot, &owner));
+        let owner_slot = known.unwrap_or_else(|| self.add_owner(slot, &owner));
         if let Some(waiter) = self.waiters.get_mut(slot) {
-            waiter.party = party;
+            waiter.owner_slot = owner_slot;
         }
     }
 
-    pub(super) fn unindex(&mut self, slot: u32) {
+    pub(super) fn unindex(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waiters.get(slot) else { return };
-        let (prev_of_owner, next_of_owner, party) =
-            (waiter.prev_of_owner, waiter.next_of_owner, waiter.party);
-        let place = hash_place(self.keys, waiter.queue, &waiter.owner);
+        let (prev_of_owner, next_of_owner, owner_slot) =
+            (waiter.prev_of_owner, waiter.next_of_owner, waiter.owner_slot);
+        let hash = hash_waiter(self.keys, waiter.queue, &waiter.owner);
         let owner = hash_owner(self.keys, &waiter.owner);
-        let mut places = Places { keys: self.keys, waiters: &mut self.waiters };
-        self.by_owner.remove(&mut places, place, slot);
+        let mut waiters = ByOwner { keys: self.keys, waiters: &mut self.waiters };
+        self.by_owner.remove(&mut waiters, hash, slot);
         if let Some(waiter) = self.waiters.get_mut(next_of_owner) {
             waiter.prev_of_owner = prev_of_owner;
         }
         if let Some(waiter) = self.waiters.get_mut(prev_of_owner) {
             waiter.next_of_owner = next_of_owner;
         }
-        let Some(known) = self.parties.get_mut(party) else { return };
-        if let Some(left) = NonZeroU32::new(known.places.get() - 1) {
-            known.places = left;
-            if prev_of_owner == NIL {
+        let Some(known) = self.owners.get_mut(owner_slot) else { return };
+        if let Some(left) = NonZeroU32::new(known.count.get() - 1) {
+            known.count = left;
+            if prev_of_owner == WaiterSlot::NONE {
                 known.first_of_owner = next_of_owner;
             }
             if left.get() == 1 {
-                self.plural.remove(&party);
+                self.plural.remove(&owner_slot);
             }
         } else {
             let (keys, waiters) = (self.keys, &self.waiters);
-            let mut parties = ByName { keys, parties: &mut self.parties, waiters };
-            self.by_name.remove(&mut parties, owner, party);
-            self.parties.remove(party);
+            let mut by_name = ByName { keys, owners: &mut self.owners, waiters };
+            self.by_name.remove(&mut by_name, owner, owner_slot);
+            self.owners.remove(owner_slot);
         }
     }
 
-    fn add_party(&mut self, slot: u32, owner: &[u8]) -> u32 {
-        let party = Party { first_of_owner: slot, places: NonZeroU32::MIN, next_by_name: NIL };
-        let id = self.parties.insert(party);
+    fn add_owner(&mut self, slot: WaiterSlot, owner: &[u8]) -> OwnerSlot {
+        let waiting = WaitingOwner {
+            first_of_owner: slot,
+            count: NonZeroU32::MIN,
+            next_by_name: OwnerSlot::NONE,
+        };
+        let id = self.owners.insert(waiting);
         let (keys, waiters) = (self.keys, &self.waiters);
-        let mut parties = ByName { keys, parties: &mut self.parties, waiters };
-        self.by_name.insert(&mut parties, hash_owner(keys, owner), id);
+        let mut by_name = ByName { keys, owners: &mut self.owners, waiters };
+        self.by_name.insert(&mut by_name, hash_owner(keys, owner), id);
         id
     }
 }
 
 /// The waiters as entries of the table by queue and owner.
-pub(super) struct Places<'a> {
+pub(super) struct ByOwner<'a> {
     pub(super) keys: HashKeys,
-    pub(super) waiters: &'a mut Slab<Waiter>,
+    pub(super) waiters: &'a mut Slab<WaiterSlot, Waiter>,
 }
 
-impl Chain for Places<'_> {
-    fn hash(&self, slot: u32) -> u64 {
+impl Chain for ByOwner<'_> {
+    type Id = WaiterSlot;
+
+    fn hash(&self, slot: WaiterSlot) -> u64 {
         let waiter = self.waiters.get(slot);
-        waiter.map_or(0, |waiter| hash_place(self.keys, waiter.queue, &waiter.owner))
+        waiter.map_or(0, |waiter| hash_waiter(self.keys, waiter.queue, &waiter.owner))
     }
 
-    fn next(&self, slot: u32) -> u32 {
-        self.waiters.get(slot).map_or(NIL, |waiter| waiter.next_place)
+    fn next(&self, slot: WaiterSlot) -> WaiterSlot {
+        self.waiters.get(slot).map_or(WaiterSlot::NONE, |waiter| waiter.next_by_owner)
     }
 
-    fn set_next(&mut self, slot: u32, next: u32) {
+    fn set_next(&mut self, slot: WaiterSlot, next: WaiterSlot) {
         if let Some(waiter) = self.waiters.get_mut(slot) {
-            waiter.next_place = next;
+            waiter.next_by_owner = next;
         }
     }
 }
@@ -190,29 +200,31 @@ impl Chain for Places<'_> {
 /// The owners with waiters as entries of the table by name.
 struct ByName<'a> {
     keys: HashKeys,
-    parties: &'a mut Slab<Party>,
-    waiters: &'a Slab<Waiter>,
+    owners: &'a mut Slab<OwnerSlot, WaitingOwner>,
+    waiters: &'a Slab<WaiterSlot, Waiter>,
 }
 
 impl Chain for ByName<'_> {
-    fn hash(&self, party: u32) -> u64 {
+    type Id = OwnerSlot;
+
+    fn hash(&self, owner_slot: OwnerSlot) -> u64 {
         let first_of_owner =
-            self.parties.get(party).and_then(|party| self.waiters.get(party.first_of_owner));
+            self.owners.get(owner_slot).and_then(|owner| self.waiters.get(owner.first_of_owner));
         first_of_owner.map_or(0, |waiter| hash_owner(self.keys, &waiter.owner))
     }
 
-    fn next(&self, party: u32) -> u32 {
-        self.parties.get(party).map_or(NIL, |party| party.next_by_name)
+    fn next(&self, owner_slot: OwnerSlot) -> OwnerSlot {
+        self.owners.get(owner_slot).map_or(OwnerSlot::NONE, |owner| owner.next_by_name)
     }
 
-    fn set_next(&mut self, party: u32, next: u32) {
-        if let Some(party) = self.parties.get_mut(party) {
-            party.next_by_name = next;
+    fn set_next(&mut self, owner_slot: OwnerSlot, next: OwnerSlot) {
+        if let Some(owner) = self.owners.get_mut(owner_slot) {
+            owner.next_by_name = next;
         }
     }
 }
 
-pub(super) fn hash_place(keys: HashKeys, queue: u32, owner: &[u8]) -> u64 {
+pub(super) fn hash_waiter(keys: HashKeys, queue: QueueId, owner: &[u8]) -> u64 {
     let mut hasher = keys.build_hasher();
     queue.hash(&mut hasher);
     hasher.write(owner);
@@ -232,6 +244,6 @@ mod tests {
 
     #[test]
     fn an_owner_costs_no_more_than_the_memory_account_assumes() {
-        assert_eq!(size_of::<Option<Party>>(), 12);
+        assert_eq!(size_of::<Option<WaitingOwner>>(), 12);
     }
 }

@@ -5,8 +5,8 @@
 //! not deserted, and a grant does not walk over the others.
 
 use super::WaitQueues;
+use crate::ids::{QueueId, WaiterSlot};
 use crate::queues::waiter::{Queue, WaitState, Waiter};
-use crate::slab::NIL;
 
 impl WaitQueues {
     /// Whether a waiter is skipped until its owner asks again because its connection is closed.
@@ -16,7 +16,7 @@ impl WaitQueues {
     }
 
     /// The waiter in `slot` is not deserted: it may be the first such waiter of its queue.
-    pub(super) fn note_present(&mut self, slot: u32) {
+    pub(super) fn note_present(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waiters.get(slot).filter(|waiter| !self.is_deserted(waiter)) else {
             return;
         };
@@ -38,21 +38,21 @@ impl WaitQueues {
 
     /// All waiters in front of the one in `slot` are skipped. `activations` is the count of connections that became
     /// active again at that moment.
-    pub fn note_skipped(&mut self, queue: u32, slot: u32, activations: u64) {
+    pub fn note_skipped(&mut self, queue: QueueId, slot: WaiterSlot, activations: u64) {
         if let Some(queue) = self.queues.get_mut(queue) {
             queue.more.get_or_insert_default().behind_skipped = (slot, activations + 1);
         }
     }
 
-    fn forget_passed(&mut self, queue: u32) {
+    fn forget_passed(&mut self, queue: QueueId) {
         if let Some(more) = self.queues.get_mut(queue).and_then(|queue| queue.more.as_mut()) {
-            more.behind_skipped = (NIL, 0);
+            more.behind_skipped = (WaiterSlot::NONE, 0);
         }
     }
 
     /// The waiter in `slot` is removed, or deserted from now on: if it was the first that is not, the next such one is.
     /// Each deserted waiter is passed once, unless its owner comes back.
-    pub(super) fn pass_first_present(&mut self, slot: u32) {
+    pub(super) fn pass_first_present(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         let (id, mut next) = (waiter.queue, waiter.next);
         if let Some(more) = self.queues.get_mut(id).and_then(|queue| queue.more.as_mut())
@@ -75,19 +75,19 @@ impl WaitQueues {
     /// `activations` times.
     pub fn walk_counting(
         &self,
-        queue: u32,
+        queue: QueueId,
         activations: u64,
-    ) -> impl Iterator<Item = (u32, &Waiter)> {
+    ) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
         let found = self.queues.get(queue);
         let more = found.and_then(|queue| queue.more.as_ref());
         let known = more.map(|more| more.behind_skipped).filter(|known| known.1 == activations + 1);
-        let first = found.map_or(NIL, |queue| queue.first_present);
+        let first = found.map_or(WaiterSlot::NONE, |queue| queue.first_present);
         self.walk_from(known.map_or(first, |(slot, _)| slot))
     }
 
     /// The waiters of a queue from the first one on that is not deserted.
-    pub fn walk_present(&self, queue: u32) -> impl Iterator<Item = (u32, &Waiter)> {
-        let first = self.queues.get(queue).map_or(NIL, |queue| queue.first_present);
+    pub fn walk_present(&self, queue: QueueId) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
+        let first = self.queues.get(queue).map_or(WaiterSlot::NONE, |queue| queue.first_present);
         self.walk_from(first)
     }
 }

@@ -6,11 +6,12 @@
 //! several keys has a waiter in each of their queues: its first one is parked, the others are its *members*.
 
 use crate::bytes::Name;
-use crate::ids::HoldId;
+use crate::ids::{GroupId, HoldId, OwnerSlot, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::slab::NIL;
-use crate::state::fair::Place;
+use crate::slab::SlabId;
+
+use crate::state::fair::QueueEntry;
 use crate::state::hold::Notify;
 use crate::time::{Instant, LeaseInstant, Millis};
 use alloc::boxed::Box;
@@ -29,9 +30,9 @@ pub struct WaiterId(pub u64);
 
 impl WaiterId {
     /// The waiter slot behind the id.
-    pub fn slot(self) -> u32 {
+    pub fn slot(self) -> WaiterSlot {
         let [a, b, c, d, ..] = self.0.to_le_bytes();
-        u32::from_le_bytes([a, b, c, d])
+        WaiterSlot::new(u32::from_le_bytes([a, b, c, d]))
     }
 }
 
@@ -113,7 +114,7 @@ impl Demand {
     }
 
     /// Whether a waiter queued for this keeps its position when it asks again for `want`.
-    pub fn keeps_place_for(self, demand: Self) -> bool {
+    pub fn keeps_position_for(self, demand: Self) -> bool {
         match (self, demand) {
             (Self::Permits { count: has, .. }, Self::Permits { count, .. }) => count <= has,
             (Self::Rw(has), Self::Rw(mode)) => has == mode,
@@ -124,7 +125,7 @@ impl Demand {
 
 /// The arguments of a waiter's call.
 #[derive(Debug, Clone, Default)]
-pub struct Ask {
+pub struct WaitRequest {
     /// Its demand.
     pub demand: Demand,
     /// Lease of the future hold.
@@ -141,7 +142,7 @@ pub struct Ask {
     pub label: Box<[u8]>,
 }
 
-impl Ask {
+impl WaitRequest {
     /// Bytes on the heap.
     pub fn heap_size(&self) -> usize {
         let channel = self.notify.heap_size();
@@ -160,7 +161,7 @@ pub enum Position {
     Numbered(u64),
     /// The position of a saved queue entry with this sequence number. It is most likely right behind the waiter in
     /// this slot.
-    Saved(u64, u32),
+    Saved(u64, WaiterSlot),
     /// The former position of a waiter with this sequence number, which has left since.
     Restored(u64),
 }
@@ -169,7 +170,7 @@ pub enum Position {
 #[derive(Debug)]
 pub struct NewWaiter {
     /// Its owner, the start of its wait, and the arguments of its call.
-    pub entry: Arc<Place>,
+    pub entry: Arc<QueueEntry>,
     /// Its connection; [`NO_CLIENT`](crate::state::hold::NO_CLIENT) when absent.
     pub client: u64,
     /// How it waits.
@@ -184,32 +185,32 @@ pub struct Waiter {
     /// Its current id.
     pub id: WaiterId,
     /// Its owner, the start of its wait, and the arguments of its call. A fair lock shares it.
-    pub entry: Arc<Place>,
+    pub entry: Arc<QueueEntry>,
     /// Its connection; [`NO_CLIENT`](crate::state::hold::NO_CLIENT) when absent.
     pub client: u64,
     /// How it waits.
     pub wait_state: WaitState,
     /// Its queue.
-    pub queue: u32,
-    /// The call for several keys that it belongs to, or [`NIL`].
-    pub group: u32,
+    pub queue: QueueId,
+    /// The call for several keys that it belongs to, or [`GroupId::NONE`].
+    pub group: GroupId,
     /// Position in the queue: smaller numbers are in front.
     pub seq: u64,
-    pub(crate) prev: u32,
-    pub(crate) next: u32,
+    pub(crate) prev: WaiterSlot,
+    pub(crate) next: WaiterSlot,
     /// The waiters of the same owner in other queues, linked in both directions.
-    pub(crate) prev_of_owner: u32,
-    pub(crate) next_of_owner: u32,
-    /// Its owner among the waiting owners; [`NIL`] for calls without an owner.
-    pub(crate) party: u32,
+    pub(crate) prev_of_owner: WaiterSlot,
+    pub(crate) next_of_owner: WaiterSlot,
+    /// Its owner among the waiting owners; [`OwnerSlot::NONE`] for calls without an owner.
+    pub(crate) owner_slot: OwnerSlot,
     /// The next waiter of its bucket in the table by queue and owner.
-    pub(crate) next_place: u32,
+    pub(crate) next_by_owner: WaiterSlot,
 }
 
 impl Deref for Waiter {
-    type Target = Place;
+    type Target = QueueEntry;
 
-    fn deref(&self) -> &Place {
+    fn deref(&self) -> &QueueEntry {
         &self.entry
     }
 }
@@ -217,7 +218,7 @@ impl Deref for Waiter {
 impl Waiter {
     /// Whether it waits for several keys at once.
     pub fn is_grouped(&self) -> bool {
-        self.group != NIL
+        self.group != GroupId::NONE
     }
 }
 
@@ -226,13 +227,13 @@ impl Waiter {
 pub struct Group {
     /// Its waiters by slot, in the order of its keys; the first is the parked one. If the call is over: the waiters
     /// that are not removed yet.
-    pub members: Vec<u32>,
+    pub members: Vec<WaiterSlot>,
     /// The call is over and its waiters are gone: counts and lookups skip them.
     pub(crate) is_over: bool,
     /// It takes the first key that becomes free, instead of all keys.
     pub takes_any: bool,
     /// The members whose key is grantable to the call; empty if `takes_any`.
-    pub ready: hashbrown::HashSet<u32, HashKeys>,
+    pub ready: hashbrown::HashSet<WaiterSlot, HashKeys>,
 }
 
 /// The waiters of one key.
@@ -251,22 +252,22 @@ pub struct Queue {
     /// Its key is gone, and its waiters end with it: see
     /// [`WaitQueues::drop_queue`](crate::queues::WaitQueues::drop_queue).
     pub is_dropped: bool,
-    /// The first waiter that is not deserted; [`NIL`] if there is none. It saves each grant a walk over a long deserted
-    /// front.
-    pub(crate) first_present: u32,
+    /// The first waiter that is not deserted; [`WaiterSlot::NONE`] if there is none. It saves each grant a walk over a
+    /// long deserted front.
+    pub(crate) first_present: WaiterSlot,
     /// No other queue ever had this number.
     pub serial: u64,
     /// Every waiter has its answer; the tick sends the answers in portions. New waiters of the key join another queue.
     pub is_answered: bool,
-    pub(crate) head: u32,
-    pub(crate) tail: u32,
+    pub(crate) head: WaiterSlot,
+    pub(crate) tail: WaiterSlot,
     /// Hash of the owner that holds the key exclusively or writes; 0 if there is none.
     pub(crate) holder: u64,
     /// The queues before and after this one in the list of queues with the same holder.
-    pub(crate) of_holder: (u32, u32),
+    pub(crate) of_holder: (QueueId, QueueId),
     /// The next queue of its bucket in the tables of queues by key and by holder.
-    pub(crate) next_by_key: u32,
-    pub(crate) next_by_holder: u32,
+    pub(crate) next_by_key: QueueId,
+    pub(crate) next_by_holder: QueueId,
     /// The parts that few queues have.
     pub(crate) more: Option<Box<More>>,
 }
@@ -276,10 +277,10 @@ pub struct Queue {
 pub(crate) struct More {
     /// Waiters that came, left or changed since the value was updated, by sequence number and slot; only for durable
     /// queues.
-    pub(crate) unsaved: Vec<(u64, u32)>,
-    /// The first waiter not copied to the value since it began to mirror this queue; [`NIL`] if all are. Only for
-    /// durable queues.
-    pub(crate) untold: u32,
+    pub(crate) unsaved: Vec<(u64, WaiterSlot)>,
+    /// The first waiter not copied to the value since it began to mirror this queue; [`WaiterSlot::NONE`] if all are.
+    /// Only for durable queues.
+    pub(crate) untold: WaiterSlot,
     /// Number of waiters that would create the semaphore.
     pub(crate) makers: u32,
     /// The readers of the key, as hashes of owners.
@@ -287,16 +288,17 @@ pub(crate) struct More {
     /// The last reader listed of very many, while the others are not listed yet.
     pub(crate) noted_to: Option<HoldId>,
     /// Waiters that ask for more than one permit: the number, and the slot.
-    pub(crate) wide: BTreeSet<(u32, u32)>,
+    pub(crate) wide: BTreeSet<(u32, WaiterSlot)>,
     /// A waiter, and the count of connections that became active again, plus one. At that count all waiters in front of
     /// it were skipped. 0 if none is known.
-    pub(crate) behind_skipped: (u32, u64),
+    pub(crate) behind_skipped: (WaiterSlot, u64),
 }
 
 impl Default for More {
     fn default() -> Self {
         let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
-        let (unsaved, untold, noted_to, behind_skipped) = (Vec::new(), NIL, None, (NIL, 0));
+        let (unsaved, untold, noted_to, behind_skipped) =
+            (Vec::new(), WaiterSlot::NONE, None, (WaiterSlot::NONE, 0));
         Self { unsaved, untold, makers: 0, readers, noted_to, wide, behind_skipped }
     }
 }
@@ -305,7 +307,7 @@ impl More {
     /// Whether it carries no information.
     fn is_default(&self) -> bool {
         self.unsaved.is_empty()
-            && self.untold == NIL
+            && self.untold == WaiterSlot::NONE
             && self.makers == 0
             && self.readers.is_empty()
             && self.noted_to.is_none()
@@ -325,7 +327,9 @@ impl Queue {
 
     /// Whether the durable waiters changed since the value was updated, or are not all copied to it.
     pub fn is_unsaved(&self) -> bool {
-        self.more.as_ref().is_some_and(|more| !more.unsaved.is_empty() || more.untold != NIL)
+        self.more
+            .as_ref()
+            .is_some_and(|more| !more.unsaved.is_empty() || more.untold != WaiterSlot::NONE)
     }
 
     /// Number of waiters that would create the semaphore.
@@ -351,9 +355,10 @@ impl Queue {
     }
 
     /// Waiters that ask for more than `capacity` permits, which is at least one: the number, and the slot.
-    pub(crate) fn wider_than(&self, capacity: u32) -> impl Iterator<Item = (u32, u32)> {
+    pub(crate) fn wider_than(&self, capacity: u32) -> impl Iterator<Item = (u32, WaiterSlot)> {
         let wide = self.more.as_ref().map(|more| &more.wide);
-        wide.into_iter().flat_map(move |wide| wide.range((capacity + 1, 0)..).copied())
+        wide.into_iter()
+            .flat_map(move |wide| wide.range((capacity + 1, WaiterSlot::FIRST)..).copied())
     }
 
     /// The key.

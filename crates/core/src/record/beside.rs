@@ -40,13 +40,14 @@ pub fn encode_beside(
     limits: Limits,
     put: impl FnMut(&[u8]),
 ) {
-    encode_beside_and(token, (spent, &[]), now, limits, put);
+    encode_beside_and(token, spent, &[], now, limits, put);
 }
 
 /// [`encode_beside`], with the requests in `more`, which are over at this moment.
 pub(crate) fn encode_beside_and(
     token: u64,
-    (spent, more): (&SpentRequests, &[(Print, Use)]),
+    spent: &SpentRequests,
+    more: &[(Print, Use)],
     now: LeaseInstant,
     limits: Limits,
     mut put: impl FnMut(&[u8]),

@@ -1,6 +1,6 @@
 //! The input of DEBUG DIGEST.
 
-use crate::state::fair::Place;
+use crate::state::fair::QueueEntry;
 use crate::state::hold::{self, Hold};
 use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
@@ -16,9 +16,9 @@ pub fn digest(resource: &Resource) -> Vec<Vec<u8>> {
         Body::Lock(lock) => parts.lock(lock),
         Body::Fair(fair) => {
             parts.lock(&fair.lock);
-            parts.number(&fair.places.len());
+            parts.number(&fair.entries.len());
             // In the order of service; the numbers start again when a primary loads the key.
-            fair.places.values().for_each(|place| parts.place(place));
+            fair.entries.values().for_each(|place| parts.place(place));
         }
         Body::Rw(rw) => {
             parts.lock(&rw.lock);
@@ -80,7 +80,7 @@ impl Parts {
         self.number(&hold.unclaimed().is_some());
     }
 
-    fn place(&mut self, place: &Place) {
+    fn place(&mut self, place: &QueueEntry) {
         let ask = &place.ask;
         self.bytes(&place.owner);
         self.number(&ask.lease_ms);

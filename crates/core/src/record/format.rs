@@ -3,9 +3,10 @@
 
 use super::{Clocks, DecodeError, ReplayedRequest, check};
 use crate::bytes::Owner;
-use crate::queues::waiter::{Ask, Demand};
+use crate::ids::HoldId;
+use crate::queues::waiter::{Demand, WaitRequest};
 use crate::spent::{RequestKey, Scope, Use};
-use crate::state::fair::Place;
+use crate::state::fair::QueueEntry;
 use crate::state::hold::{
     Binding, Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Unclaimed,
 };
@@ -33,7 +34,7 @@ pub(super) const FREE: u8 = 0;
 pub(super) const CLOSED: u8 = 1;
 /// A lock: [`HoldV1`] follows.
 pub(super) const HELD: u8 = 2;
-/// A lock follows, then [`MembersV1`]: sequence numbers (`u64`), then [`PlaceV1`].
+/// A lock follows, then [`MembersV1`]: sequence numbers (`u64`), then [`QueueEntryV1`].
 pub(super) const FAIR: u8 = 3;
 /// A lock follows, then [`MembersV1`]: tokens (`u64`), then [`HoldV1`].
 pub(super) const RW: u8 = 4;
@@ -115,7 +116,7 @@ enum NotifyV1<'a> {
 
 /// A durable queue entry.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct PlaceV1<'a> {
+pub(super) struct QueueEntryV1<'a> {
     pub(super) seq: u64,
     #[serde(borrow)]
     owner: Bytes<'a>,
@@ -134,7 +135,7 @@ pub(super) struct PlaceV1<'a> {
 /// A permit of a semaphore; the count of the hold is its number of permits.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PermitV1<'a> {
-    pub(super) id: u128,
+    pub(super) id: HoldId,
     #[serde(borrow)]
     pub(super) hold: HoldV1<'a>,
 }
@@ -266,7 +267,7 @@ impl<'a> ExtrasV1<'a> {
             binding: self.bind_ms.map(|ms| Binding {
                 ms,
                 client: NO_CLIENT,
-                cut: false,
+                is_shortened: false,
                 orphan_until: None,
             }),
             unclaimed: self.unclaimed_ms.map(|claim_ms| Unclaimed { client: NO_CLIENT, claim_ms }),
@@ -323,8 +324,8 @@ impl<'a> NotifyV1<'a> {
 /// Sequence numbers leave room for later ones.
 const SEQUENCE: RangeInclusive<u64> = 1..=(1 << 62) - 1;
 
-impl<'a> PlaceV1<'a> {
-    pub(super) fn of(seq: u64, place: &'a Place, now: Clocks) -> Self {
+impl<'a> QueueEntryV1<'a> {
+    pub(super) fn of(seq: u64, place: &'a QueueEntry, now: Clocks) -> Self {
         let ask = &place.ask;
         Self {
             seq,
@@ -339,7 +340,7 @@ impl<'a> PlaceV1<'a> {
         }
     }
 
-    pub(super) fn restore(&self, now: Clocks) -> Result<Place, DecodeError> {
+    pub(super) fn restore(&self, now: Clocks) -> Result<QueueEntry, DecodeError> {
         let queue = names::QUEUE_MIN_MS..=names::QUEUE_MAX_MS;
         check(SEQUENCE.contains(&self.seq))?;
         check((1..=names::OWNER_MAX).contains(&self.owner.0.len()))?;
@@ -349,10 +350,10 @@ impl<'a> PlaceV1<'a> {
         let (notify, other) = self.notify.restore()?;
         // A queue entry knows one request only.
         check(other.is_none())?;
-        Ok(Place {
+        Ok(QueueEntry {
             owner: Owner::from(self.owner.0),
             since: now.mono.back(self.waiting_ms),
-            ask: Ask {
+            ask: WaitRequest {
                 demand: Demand::Lock,
                 lease_ms: self.lease_ms,
                 queue_ms: self.queue_ms,

@@ -2,13 +2,13 @@
 
 use super::format::{
     ANSWERS_MAX, AnswerV1, Bytes, CLOSED, ClosedV1, FAIR, FENCED, FREE, HELD, HoldV1, LATCH,
-    LatchV1, MembersV1, PermitV1, PlaceV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, UNFENCED,
+    LatchV1, MembersV1, PermitV1, QueueEntryV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, UNFENCED,
 };
 use super::{CONFIG, Clocks, DecodeError, GRANTED, ReplayedRequest, SPENT, STEP, VERSION, check};
 use crate::bytes::Owner;
 use crate::ids::{ALONE, HoldId};
 use crate::kind::Kind;
-use crate::state::fair::{Fair, Place};
+use crate::state::fair::{Fair, QueueEntry};
 use crate::state::hold::{Hold, owner_hash};
 use crate::state::holds::Holds;
 use crate::state::latch::Latch;
@@ -129,14 +129,14 @@ impl<'a> Input<'a> {
 
     fn fair(&mut self) -> Result<FairChange, DecodeError> {
         let (lock, members, now) = (self.lock()?, self.next()?, self.now);
-        let places = Changes::read(self, members, |input| {
-            let place: PlaceV1<'_> = input.next()?;
+        let entries = Changes::read(self, members, |input| {
+            let place: QueueEntryV1<'_> = input.next()?;
             Ok((place.seq, Arc::new(place.restore(now)?)))
         })?;
         self.end()?;
-        check(self.is_step || !places.put.is_empty() || !matches!(lock, Lock::Free))?;
-        check(are_distinct_owners(places.put.iter().map(|(_, place)| &place.owner)))?;
-        Ok(FairChange { lock, places })
+        check(self.is_step || !entries.put.is_empty() || !matches!(lock, Lock::Free))?;
+        check(are_distinct_owners(entries.put.iter().map(|(_, place)| &place.owner)))?;
+        Ok(FairChange { lock, entries })
     }
 
     fn rw(&mut self) -> Result<RwChange, DecodeError> {
@@ -273,7 +273,7 @@ impl<K: Ord + Copy, T> Changes<K, T> {
 
 struct FairChange {
     lock: Lock,
-    places: Changes<u64, Arc<Place>>,
+    entries: Changes<u64, Arc<QueueEntry>>,
 }
 
 impl FairChange {
@@ -281,13 +281,13 @@ impl FairChange {
     fn carry_out(self, fair: &mut Fair) -> u64 {
         let token = token(&self.lock);
         fair.lock = self.lock;
-        for seq in &self.places.gone {
-            fair.places.remove(seq);
+        for seq in &self.entries.gone {
+            fair.entries.remove(seq);
         }
-        if fair.places.is_empty() {
-            fair.places = self.places.put.into_iter().collect();
+        if fair.entries.is_empty() {
+            fair.entries = self.entries.put.into_iter().collect();
         } else {
-            fair.places.extend(self.places.put);
+            fair.entries.extend(self.entries.put);
         }
         token
     }

@@ -2,12 +2,12 @@
 
 use super::format::{
     Bytes, CLOSED, ClosedV1, FAIR, FREE, HELD, HoldV1, LATCH, LatchV1, MembersV1, PermitV1,
-    PlaceV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, TimeV1,
+    QueueEntryV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, TimeV1,
 };
 use super::{CONFIG, Clocks, SPENT, STEP, SpentStep, VERSION};
 use crate::ids::HoldId;
 use crate::spent::{RequestKey, Use};
-use crate::state::fair::{Fair, Place};
+use crate::state::fair::{Fair, QueueEntry};
 use crate::state::hold::Hold;
 use crate::state::holds::Holds;
 use crate::state::latch::Latch;
@@ -111,12 +111,12 @@ impl Output<'_> {
 
     fn fair(&mut self, fair: &Fair) -> Result<(), EncodeError> {
         let touched = self.is_step.then_some(fair.touched.as_slice());
-        let news = News { members: &fair.places, touched };
+        let news = News { members: &fair.entries, touched };
         self.out.push(FAIR);
         self.lock(&fair.lock)?;
         self.put(&news.count())?;
         news.gone().try_for_each(|seq| self.put(&seq))?;
-        news.put().try_for_each(|(seq, place)| self.put(&PlaceV1::of(seq, place, self.now)))
+        news.put().try_for_each(|(seq, place)| self.put(&QueueEntryV1::of(seq, place, self.now)))
     }
 
     fn rw(&mut self, rw: &RwLock) -> Result<(), EncodeError> {
@@ -182,11 +182,11 @@ trait Members {
     fn all(&self) -> impl Iterator<Item = (Self::Id, &Self::Member)>;
 }
 
-impl Members for BTreeMap<u64, Arc<Place>> {
+impl Members for BTreeMap<u64, Arc<QueueEntry>> {
     type Id = u64;
-    type Member = Place;
+    type Member = QueueEntry;
 
-    fn find(&self, seq: u64) -> Option<&Place> {
+    fn find(&self, seq: u64) -> Option<&QueueEntry> {
         self.get(&seq).map(AsRef::as_ref)
     }
 
@@ -194,7 +194,7 @@ impl Members for BTreeMap<u64, Arc<Place>> {
         self.len()
     }
 
-    fn all(&self) -> impl Iterator<Item = (u64, &Place)> {
+    fn all(&self) -> impl Iterator<Item = (u64, &QueueEntry)> {
         self.iter().map(|(&seq, place)| (seq, &**place))
     }
 }

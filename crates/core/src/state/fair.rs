@@ -1,7 +1,8 @@
 //! The durable state of a fair lock: a lock and its queue entries.
 
 use crate::bytes::Owner;
-use crate::queues::waiter::{Ask, HashKeys};
+use crate::ids::{QueueId, WaiterSlot};
+use crate::queues::waiter::{HashKeys, WaitRequest};
 use crate::state::hold::owner_hash;
 use crate::state::lock::Lock;
 use crate::time::{Instant, LeaseInstant};
@@ -21,8 +22,8 @@ pub struct Fair {
     pub lock: Lock,
     /// The queue entries by sequence number, in order of service. The waiters of this server share them: an entry is
     /// never changed once it has a waiter.
-    pub places: BTreeMap<u64, Arc<Place>>,
-    /// Serial number of the queue that `places` mirrors; 0 for none.
+    pub entries: BTreeMap<u64, Arc<QueueEntry>>,
+    /// Serial number of the queue that `entries` mirrors; 0 for none.
     pub mirrors: u64,
     /// Sequence numbers of entries that came, left or changed since the last record.
     pub touched: Vec<u64>,
@@ -34,13 +35,13 @@ pub struct Fair {
 
 /// The part of a waiter that a fair lock saves: its durable queue entry.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct QueueEntry {
     /// The owner that waits.
     pub owner: Owner,
     /// Start of the wait.
     pub since: Instant,
     /// The arguments of its call.
-    pub ask: Ask,
+    pub ask: WaitRequest,
 }
 
 /// From this number of entries on, they are found by an index.
@@ -50,7 +51,7 @@ const INDEX_FROM: usize = 512;
 #[derive(Debug)]
 pub struct Backlog {
     /// The queue in which they wait. Valid while the value mirrors this queue.
-    pub(crate) queue: u32,
+    pub(crate) queue: QueueId,
     /// All entries below this sequence number are waiters.
     pub(crate) next: u64,
     /// Entries above this one came later, as waiters.
@@ -60,7 +61,7 @@ pub struct Backlog {
     /// Entries that were adopted out of order, because their owners asked again.
     pub(crate) early: BTreeSet<u64>,
     /// The waiter of the last entry that was adopted in order.
-    pub(crate) last: u32,
+    pub(crate) last: WaiterSlot,
     /// Sequence numbers by hash of the owner, once a command asked for an owner.
     pub(crate) by_owner: HashMap<u64, u64, HashKeys>,
     /// Start of all graces.
@@ -72,14 +73,14 @@ impl Backlog {
     pub(crate) fn entries<'f>(
         &'f self,
         fair: &'f Fair,
-    ) -> impl Iterator<Item = (u64, &'f Arc<Place>)> {
+    ) -> impl Iterator<Item = (u64, &'f Arc<QueueEntry>)> {
         let is_left = |seq: &u64| *seq <= self.end && !self.early.contains(seq);
-        let rest = fair.places.range(self.next..).map(|(seq, entry)| (*seq, entry));
+        let rest = fair.entries.range(self.next..).map(|(seq, entry)| (*seq, entry));
         rest.take_while(|(seq, _)| *seq <= self.end).filter(move |(seq, _)| is_left(seq))
     }
 
     /// The entry of an owner.
-    pub(crate) fn find(&mut self, fair: &Fair, owner: &[u8]) -> Option<(u64, Arc<Place>)> {
+    pub(crate) fn find(&mut self, fair: &Fair, owner: &[u8]) -> Option<(u64, Arc<QueueEntry>)> {
         // To walk over few entries costs less than the index.
         if self.by_owner.is_empty() && self.left > INDEX_FROM {
             let owners: Vec<(u64, u64)> =
@@ -88,7 +89,7 @@ impl Backlog {
         }
         let known = self.by_owner.get(&owner_hash(owner)).copied();
         let is_left = |seq: &u64| *seq >= self.next && !self.early.contains(seq);
-        let found = known.filter(is_left).and_then(|seq| Some((seq, fair.places.get(&seq)?)));
+        let found = known.filter(is_left).and_then(|seq| Some((seq, fair.entries.get(&seq)?)));
         let found = found.filter(|(_, entry)| *entry.owner == *owner);
         // Two owners can have one hash.
         let is_listed = known.is_none() && !self.by_owner.is_empty();
@@ -102,8 +103,8 @@ impl Backlog {
     }
 
     /// The first entry that may not be a waiter yet.
-    pub(crate) fn next_of(&self, fair: &Fair) -> Option<(u64, Arc<Place>)> {
-        let (&seq, entry) = fair.places.range(self.next..).next()?;
+    pub(crate) fn next_of(&self, fair: &Fair) -> Option<(u64, Arc<QueueEntry>)> {
+        let (&seq, entry) = fair.entries.range(self.next..).next()?;
         (seq <= self.end).then(|| (seq, entry.clone()))
     }
 }
@@ -111,10 +112,10 @@ impl Backlog {
 impl Fair {
     /// A lock without holder and queue entries.
     pub fn free() -> Self {
-        let (places, touched) = (BTreeMap::new(), Vec::new());
+        let (entries, touched) = (BTreeMap::new(), Vec::new());
         Self {
             lock: Lock::Free,
-            places,
+            entries,
             mirrors: 0,
             touched,
             backlog: None,
@@ -125,10 +126,13 @@ impl Fair {
     /// Bytes on the heap.
     pub fn heap_size(&self) -> usize {
         // The reference counts, and the place in the map.
-        let entry = size_of::<Place>() + 4 * size_of::<u64>();
+        let entry = size_of::<QueueEntry>() + 4 * size_of::<u64>();
         let lock = self.lock.hold().map_or(0, crate::state::hold::Hold::heap_size);
-        let rest: usize =
-            self.places.values().map(|place| place.owner.heap_size() + place.ask.heap_size()).sum();
-        size_of::<Self>() + lock + self.places.len() * entry * 10 / 9 + rest
+        let rest: usize = self
+            .entries
+            .values()
+            .map(|place| place.owner.heap_size() + place.ask.heap_size())
+            .sum();
+        size_of::<Self>() + lock + self.entries.len() * entry * 10 / 9 + rest
     }
 }

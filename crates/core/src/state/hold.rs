@@ -86,7 +86,7 @@ pub struct Binding {
     /// The connection; [`NO_CLIENT`] if it is closed or unknown.
     pub client: u64,
     /// The lease was shortened because the connection closed.
-    pub cut: bool,
+    pub is_shortened: bool,
     /// After a restart or failover: the latest end of the hold unless it is bound again.
     pub orphan_until: Option<LeaseInstant>,
 }
@@ -278,8 +278,8 @@ impl Hold {
     }
 
     /// Whether the lease was shortened because its connection closed.
-    pub fn is_cut(&self) -> bool {
-        self.binding().is_some_and(|binding| binding.cut)
+    pub fn is_shortened(&self) -> bool {
+        self.binding().is_some_and(|binding| binding.is_shortened)
     }
 
     /// The rare parts, created if missing.

@@ -1,7 +1,7 @@
 //! Many holds of one key: the readers of a read-write lock, the permits of a semaphore.
 
 use crate::bytes::Owner;
-use crate::ids::HoldId;
+use crate::ids::{ALONE, HoldId};
 use crate::state::debris::Debris;
 use crate::state::hold::{self, Hold};
 use crate::time::LeaseInstant;
@@ -153,7 +153,7 @@ impl Holds {
     /// The holds of `owner`.
     pub fn of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (HoldId, &Hold)> {
         let hash = hold::owner_hash(owner);
-        let found = self.owners.range((hash, 0)..=(hash, HoldId::MAX));
+        let found = self.owners.range((hash, ALONE)..=(hash, HoldId::MAX));
         let found = found.filter_map(|&(_, id)| Some((id, self.get(id)?)));
         found.filter(move |(_, hold)| *hold.owner == *owner)
     }
@@ -161,7 +161,7 @@ impl Holds {
     /// The hold of `owner` that knows request `id`.
     pub fn by_request(&self, owner: &[u8], id: &[u8]) -> Option<(HoldId, &Hold)> {
         let hash = hold::request_hash(owner, id);
-        let found = self.requests.range((hash, 0)..=(hash, HoldId::MAX));
+        let found = self.requests.range((hash, ALONE)..=(hash, HoldId::MAX));
         let mut found = found.filter_map(|&(_, hold)| Some((hold, self.get(hold)?)));
         found.find(|(_, hold)| *hold.owner == *owner && hold.seen(Some(id)).is_some())
     }
@@ -169,14 +169,14 @@ impl Holds {
     /// The first unclaimed hold of `owner` with this count.
     pub fn to_claim(&self, owner: &[u8], count: u32) -> Option<HoldId> {
         let owner = Owner::from(owner);
-        let range = (owner.clone(), count, 0)..=(owner, count, HoldId::MAX);
+        let range = (owner.clone(), count, ALONE)..=(owner, count, HoldId::MAX);
         self.unclaimed.range(range).next().map(|&(_, _, id)| id)
     }
 
     /// All unclaimed holds of `owner`.
     pub fn all_to_claim(&self, owner: &[u8]) -> impl Iterator<Item = HoldId> {
         let owner = Owner::from(owner);
-        let range = (owner.clone(), 0, 0)..=(owner, u32::MAX, HoldId::MAX);
+        let range = (owner.clone(), 0, ALONE)..=(owner, u32::MAX, HoldId::MAX);
         self.unclaimed.range(range).map(|&(_, _, id)| id)
     }
 

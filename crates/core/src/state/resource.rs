@@ -1,6 +1,6 @@
 //! The durable half of a primitive: the value of its key.
 
-use crate::ids::{ALONE, HoldId, KeyId, NO_KEY};
+use crate::ids::{ALONE, HoldId, KeyId};
 use crate::kind::Kind;
 use crate::state::debris::Debris;
 use crate::state::fair::Fair;
@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 /// The value of a key: plain owned data, because Redis may free it on another thread.
 #[derive(Debug)]
 pub struct Resource {
-    /// Its entry in the lease index, or [`NO_KEY`] if it has none.
+    /// Its entry in the lease index, or [`KeyId::NONE`] if it has none.
     pub key_id: KeyId,
     /// It came with a loaded data set, and its leases do not run yet. After the data set was saved they may have been
     /// renewed, and its grants claimed.
@@ -67,7 +67,7 @@ impl Resource {
             Kind::Semaphore => Body::Semaphore(Box::default()),
             Kind::Latch => Body::Latch(Box::default()),
         };
-        Self { key_id: NO_KEY, from_snapshot: false, is_news: false, body }
+        Self { key_id: KeyId::NONE, from_snapshot: false, is_news: false, body }
     }
 
     /// Its family.
@@ -85,7 +85,7 @@ impl Resource {
     pub fn is_free(&self) -> bool {
         match &self.body {
             Body::Lock(lock) => matches!(lock, Lock::Free),
-            Body::Fair(fair) => matches!(fair.lock, Lock::Free) && fair.places.is_empty(),
+            Body::Fair(fair) => matches!(fair.lock, Lock::Free) && fair.entries.is_empty(),
             Body::Rw(rw) => matches!(rw.lock, Lock::Free) && rw.readers.is_empty(),
             Body::Semaphore(semaphore) => semaphore.capacity == 0,
             Body::Latch(latch) => latch.count == 0,
@@ -180,7 +180,7 @@ impl Resource {
         let holds = self.holds().filter_map(|(_, hold)| hold.extras.as_ref());
         holds.map(|extras| &extras.notify).any(names)
             || matches!(&self.body, Body::Fair(fair)
-                if fair.places.values().any(|place| names(&place.ask.notify)))
+                if fair.entries.values().any(|place| names(&place.ask.notify)))
     }
 
     /// Makes holds and waiters send their messages on the channel of their owner, in place of any channel that
@@ -199,7 +199,7 @@ impl Resource {
             self.change_hold(id, |hold| hold.extras_mut().notify = Notify::Owner);
         }
         if let Body::Fair(fair) = &mut self.body {
-            for (seq, place) in &mut fair.places {
+            for (seq, place) in &mut fair.entries {
                 if is_refused(&place.ask.notify) {
                     Arc::make_mut(place).ask.notify = Notify::Owner;
                     fair.touched.push(*seq);
@@ -213,7 +213,7 @@ impl Resource {
     /// Waiters that are part of the value: those of a fair lock.
     pub fn waiters(&self) -> usize {
         match &self.body {
-            Body::Fair(fair) => fair.places.len(),
+            Body::Fair(fair) => fair.entries.len(),
             Body::Lock(_) | Body::Rw(_) | Body::Semaphore(_) | Body::Latch(_) => 0,
         }
     }
@@ -306,7 +306,7 @@ impl Resource {
         let mut debris = Debris::default();
         match self.body {
             Body::Lock(_) => {}
-            Body::Fair(fair) => debris.add(fair.places.into_iter()),
+            Body::Fair(fair) => debris.add(fair.entries.into_iter()),
             Body::Rw(rw) => rw.readers.into_debris(&mut debris),
             Body::Semaphore(semaphore) => semaphore.permits.into_debris(&mut debris),
             Body::Latch(latch) => debris.add(latch.requests.into_iter()),

@@ -4,15 +4,16 @@
 //! continues. The others are the *backlog* of the value. They keep their position: new waiters queue behind them, and
 //! the machine grants nothing past them. A command of an owner in the backlog adopts the entry of that owner at once.
 
-use crate::key::Key;
+use crate::ids::{QueueId, WaiterSlot};
+use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{NewWaiter, Position, WaitState};
-use crate::slab::NIL;
-use crate::state::fair::{Backlog, Fair, Place};
+
+use crate::state::fair::{Backlog, Fair, QueueEntry};
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::{Body, Resource};
-use crate::store::{Slot, Store};
+use crate::store::{Lookup, Store};
 use crate::time::LeaseInstant;
 use crate::turn::Step;
 use alloc::boxed::Box;
@@ -31,17 +32,25 @@ impl Machine {
         key: Key<'_>,
         fair: &mut Fair,
         from: LeaseInstant,
-    ) -> u32 {
+    ) -> QueueId {
         let queue = self.waits.queue_for(key, Kind::Fair);
-        let end = fair.places.last_key_value().map_or(0, |(&end, _)| end);
+        let end = fair.entries.last_key_value().map_or(0, |(&end, _)| end);
         self.waits.reserve_seq(end);
         self.waits.take_unsaved(queue);
         fair.mirrors = self.waits.renew_serial(queue);
-        self.waits.set_backlog(queue, fair.places.len());
-        let (left, early) = (fair.places.len(), BTreeSet::new());
+        self.waits.set_backlog(queue, fair.entries.len());
+        let (left, early) = (fair.entries.len(), BTreeSet::new());
         let by_owner = HashMap::with_hasher(self.waits.hash_keys());
-        fair.backlog =
-            Some(Box::new(Backlog { queue, next: 0, end, left, early, last: NIL, by_owner, from }));
+        fair.backlog = Some(Box::new(Backlog {
+            queue,
+            next: 0,
+            end,
+            left,
+            early,
+            last: WaiterSlot::NONE,
+            by_owner,
+            from,
+        }));
         queue
     }
 
@@ -67,7 +76,7 @@ impl Machine {
                 backlog.last = slot;
             } else {
                 // A record of a replica can bring an owner twice.
-                fair.places.remove(&seq);
+                fair.entries.remove(&seq);
                 fair.touched.push(seq);
             }
         }
@@ -87,7 +96,7 @@ impl Machine {
         let before = self.waits.take_unsaved(backlog.queue);
         let queue = backlog.queue;
         backlog.early.insert(seq);
-        self.adopt_one(&mut backlog, seq, entry, NIL);
+        self.adopt_one(&mut backlog, seq, entry, WaiterSlot::NONE);
         self.end_portion(backlog, before, fair);
         // It may be the only waiter.
         self.waits.note_holders(queue, resource, false);
@@ -95,7 +104,11 @@ impl Machine {
 
     /// Before a grant: ensures that the first waiter of a queue is in front of the backlog. Returns whether it had to
     /// adopt entries for that.
-    pub(crate) fn adopt_first(&mut self, first: Option<u32>, resource: &mut Resource) -> bool {
+    pub(crate) fn adopt_first(
+        &mut self,
+        first: Option<WaiterSlot>,
+        resource: &mut Resource,
+    ) -> bool {
         let Body::Fair(fair) = &mut resource.body else { return false };
         let Some(backlog) = &fair.backlog else { return false };
         let first = first.and_then(|slot| self.waits.get(slot));
@@ -124,14 +137,14 @@ impl Machine {
     }
 
     /// Two databases were swapped: adopts the rest of each value that left its queue.
-    pub(crate) fn adopt_swapped(&mut self, keys: &mut dyn Store, a: u32, b: u32) {
-        let queues: Vec<u32> = self.waits.with_backlog().collect();
+    pub(crate) fn adopt_swapped(&mut self, keys: &mut dyn Store, swap: Swap) {
+        let queues: Vec<QueueId> = self.waits.with_backlog().collect();
         for queue in queues {
             let Some(name) = self.waits.queue(queue).map(|queue| queue.name.clone()) else {
                 continue;
             };
-            for db in [a, b] {
-                if let Slot::Here(resource) = keys.get(Key { db, name: &name }) {
+            for db in [swap.a, swap.b] {
+                if let Lookup::Here(resource) = keys.get(Key { db, name: &name }) {
                     self.adopt_rest(resource);
                 }
             }
@@ -147,7 +160,7 @@ impl Machine {
     }
 
     /// The end of the grace of an entry in a backlog.
-    pub(crate) fn grace_of(&self, backlog: &Backlog, entry: &Place) -> LeaseInstant {
+    pub(crate) fn grace_of(&self, backlog: &Backlog, entry: &QueueEntry) -> LeaseInstant {
         backlog.from + entry.ask.queue_ms.unwrap_or(self.settings.fair_grace_ms)
     }
 
@@ -162,9 +175,9 @@ impl Machine {
         &mut self,
         backlog: &mut Backlog,
         seq: u64,
-        entry: Arc<Place>,
-        hint: u32,
-    ) -> Option<u32> {
+        entry: Arc<QueueEntry>,
+        hint: WaiterSlot,
+    ) -> Option<WaiterSlot> {
         backlog.left -= 1;
         if self.waits.waiter_of(backlog.queue, &entry.owner).is_some() {
             return None;
@@ -178,7 +191,12 @@ impl Machine {
     }
 
     /// The value has the adopted entries already, so they are not news for it.
-    fn end_portion(&mut self, backlog: Box<Backlog>, before: Vec<(u64, u32)>, fair: &mut Fair) {
+    fn end_portion(
+        &mut self,
+        backlog: Box<Backlog>,
+        before: Vec<(u64, WaiterSlot)>,
+        fair: &mut Fair,
+    ) {
         self.waits.take_unsaved(backlog.queue);
         self.waits.put_unsaved(backlog.queue, before);
         self.waits.set_backlog(backlog.queue, backlog.left);

@@ -1,6 +1,6 @@
 //! Bindings of holds to connections.
-use crate::ids::NO_KEY;
-use crate::machine::{HoldRef, Machine};
+use crate::ids::{HoldRef, KeyId};
+use crate::machine::Machine;
 use crate::state::hold::{Binding, Hold, NO_CLIENT};
 use crate::state::resource::Resource;
 use crate::time::{LeaseInstant, Millis};
@@ -14,18 +14,18 @@ impl Machine {
         }
         for (id, hold) in resource.holds() {
             if hold.bound_to() != NO_CLIENT {
-                self.connections.bind(hold.bound_to(), resource.key_id, id);
+                self.connections.bind(hold.bound_to(), HoldRef { key: resource.key_id, id });
             }
         }
     }
 
     /// Binds a hold to a connection, or moves its binding there.
-    pub(crate) fn bind(&mut self, (entry, id): HoldRef, hold: &mut Hold, ms: Millis, client: u64) {
-        self.unbind((entry, id), hold);
-        let binding = Binding { ms, client, cut: false, orphan_until: None };
+    pub(crate) fn bind(&mut self, hold_ref: HoldRef, hold: &mut Hold, ms: Millis, client: u64) {
+        self.unbind(hold_ref, hold);
+        let binding = Binding { ms, client, is_shortened: false, orphan_until: None };
         hold.extras_mut().binding = Some(binding);
-        if entry != NO_KEY && client != NO_CLIENT {
-            self.connections.bind(client, entry, id);
+        if hold_ref.key != KeyId::NONE && client != NO_CLIENT {
+            self.connections.bind(client, hold_ref);
         }
     }
 
@@ -45,10 +45,10 @@ impl Machine {
         }
     }
 
-    pub(crate) fn unbind(&mut self, (entry, id): HoldRef, hold: &Hold) {
+    pub(crate) fn unbind(&mut self, hold_ref: HoldRef, hold: &Hold) {
         let client = hold.bound_to();
-        if entry != NO_KEY && client != NO_CLIENT {
-            self.connections.unbind(client, entry, id);
+        if hold_ref.key != KeyId::NONE && client != NO_CLIENT {
+            self.connections.unbind(client, hold_ref);
         }
     }
 }
@@ -70,7 +70,7 @@ pub(crate) fn orphan(hold: &mut Hold, from: LeaseInstant, grace_ms: Millis) {
         let until = from + orphan_lease(*binding, grace_ms);
         binding.client = NO_CLIENT;
         binding.orphan_until = Some(until);
-        binding.cut = until < deadline;
+        binding.is_shortened = until < deadline;
         hold.deadline = deadline.min(until);
     }
 }

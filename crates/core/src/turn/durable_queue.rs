@@ -1,6 +1,7 @@
 //! Keys with a durable queue. A fair lock saves its queue. A semaphore made by LIMIT is removed when no client needs it
 //! any more.
 
+use crate::ids::QueueId;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{NewWaiter, Position, WaitState};
@@ -12,7 +13,7 @@ use crate::turn::Step;
 use alloc::collections::btree_map::Entry;
 
 /// Number of queue entries that one step adds to a value, or lists as removed.
-const PLACES_AT_ONCE: usize = 32;
+const ENTRIES_AT_ONCE: usize = 32;
 
 impl Machine {
     /// Updates the value of a key from its queue.
@@ -55,7 +56,7 @@ impl Machine {
     /// Copies the queue of a key into its fair lock. It copies the changes, or all entries if the value or the queue is
     /// not the one of the last copy (DEL, RENAME, SWAPDB). Of very many entries each step copies some, and the tick
     /// continues. Entries not copied yet are lost if the process ends.
-    fn mirror(&mut self, queue: Option<u32>, fair: &mut Fair) {
+    fn mirror(&mut self, queue: Option<QueueId>, fair: &mut Fair) {
         let Some(queue) = queue else {
             self.leave_queue(fair);
             fair.mirrors = 0;
@@ -69,10 +70,10 @@ impl Machine {
                 let waiter = waiter.filter(|waiter| waiter.queue == queue && waiter.seq == seq);
                 let is_news = match waiter {
                     Some(waiter) => {
-                        fair.places.insert(seq, waiter.entry.clone());
+                        fair.entries.insert(seq, waiter.entry.clone());
                         true
                     }
-                    None => fair.places.remove(&seq).is_some(),
+                    None => fair.entries.remove(&seq).is_some(),
                 };
                 if is_news {
                     fair.touched.push(seq);
@@ -89,15 +90,15 @@ impl Machine {
     }
 
     /// Copies some waiters that the fair lock does not have yet.
-    fn mirror_some(&mut self, queue: u32, fair: &mut Fair) {
-        let mut left = PLACES_AT_ONCE.min(self.wide_at_once);
+    fn mirror_some(&mut self, queue: QueueId, fair: &mut Fair) {
+        let mut left = ENTRIES_AT_ONCE.min(self.wide_at_once);
         while left > 0
             && let Some(slot) = self.waits.next_untold(queue)
         {
             let Some(waiter) = self.waits.get(slot) else { continue };
             left -= 1;
             // The waiter may have come, or changed, since.
-            if let Entry::Vacant(vacant) = fair.places.entry(waiter.seq) {
+            if let Entry::Vacant(vacant) = fair.entries.entry(waiter.seq) {
                 vacant.insert(waiter.entry.clone());
                 fair.touched.push(waiter.seq);
             }
@@ -115,13 +116,13 @@ impl Machine {
 
     /// Unlinks the entries of a fair lock from every queue.
     fn drop_mirrored(&mut self, fair: &mut Fair) {
-        let places = core::mem::take(&mut fair.places);
-        if places.len() <= PLACES_AT_ONCE.min(self.wide_at_once) {
-            fair.touched.extend(places.into_keys());
+        let entries = core::mem::take(&mut fair.entries);
+        if entries.len() <= ENTRIES_AT_ONCE.min(self.wide_at_once) {
+            fair.touched.extend(entries.into_keys());
         } else {
             fair.needs_whole_record = true;
             let mut debris = Debris::default();
-            debris.add(places.into_iter());
+            debris.add(entries.into_iter());
             self.pending.debris.push_back(debris);
         }
     }
@@ -129,7 +130,7 @@ impl Machine {
     /// Turns the entries of a fair lock into waiters without a connection. The lock was loaded, or belonged to a
     /// primary that is gone. Their graces start when this server takes writes, or at the end of its quarantine: no
     /// owner could ask again earlier.
-    pub(crate) fn adopt_places(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn adopt_entries(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let Body::Fair(fair) = &mut resource.body else { return };
         let queue = self.waits.queue_of(step.key).and_then(|id| self.waits.queue(id));
         if queue.is_some_and(|queue| queue.serial == fair.mirrors) {
@@ -138,13 +139,13 @@ impl Machine {
         let from = step.lease + self.quarantine_left(step.now.mono);
         let is_alone = queue.is_none_or(|queue| queue.len == 0);
         fair.backlog = None;
-        if is_alone && fair.places.len() > self.wide_at_once && has_room_behind(fair) {
+        if is_alone && fair.entries.len() > self.wide_at_once && has_room_behind(fair) {
             let queue = self.begin_backlog(step.key, fair, from);
             self.adopt_some(fair, self.adopted_at_once());
             self.waits.note_holders(queue, resource, true);
             return;
         }
-        for (seq, place) in core::mem::take(&mut fair.places) {
+        for (seq, place) in core::mem::take(&mut fair.entries) {
             if self.waits.waiter_at(step.key, &place.owner).is_some() {
                 // The owner has asked again since, and waits already.
                 fair.touched.push(seq);
@@ -162,12 +163,12 @@ impl Machine {
             if new_seq != seq {
                 fair.touched.extend([seq, new_seq]);
             }
-            fair.places.insert(new_seq, place);
+            fair.entries.insert(new_seq, place);
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return };
         self.waits.set_backlog(queue, 0);
         // If other waiters were here before, all entries are written again.
-        if self.waits.queue(queue).is_some_and(|queue| queue.len == fair.places.len()) {
+        if self.waits.queue(queue).is_some_and(|queue| queue.len == fair.entries.len()) {
             self.waits.take_unsaved(queue);
             // Another value may have mirrored this queue and come back.
             fair.mirrors = self.waits.renew_serial(queue);
@@ -178,7 +179,7 @@ impl Machine {
     }
 
     /// The key of a fair lock was deleted: queue entries without a blocked call end with it.
-    pub(crate) fn drop_places(&mut self, queue: u32) {
+    pub(crate) fn drop_entries(&mut self, queue: QueueId) {
         self.waits.set_backlog(queue, 0);
         let Some(found) = self.waits.queue(queue) else { return };
         if found.len > self.wide_at_once {
@@ -196,5 +197,5 @@ impl Machine {
 
 /// Whether the sequence numbers of all entries leave room for later ones.
 fn has_room_behind(fair: &Fair) -> bool {
-    fair.places.last_key_value().is_some_and(|(seq, _)| *seq < crate::queues::SEQ_MOST)
+    fair.entries.last_key_value().is_some_and(|(seq, _)| *seq < crate::queues::SEQ_MOST)
 }

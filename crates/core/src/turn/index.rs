@@ -3,7 +3,7 @@
 //! A value gets its entry when it is made, loaded, moved or taken over into a new epoch. After each step the machine
 //! updates the entry from the value.
 
-use crate::ids::NO_KEY;
+use crate::ids::KeyId;
 use crate::key::Key;
 use crate::machine::Machine;
 use crate::state::hold::Hold;
@@ -16,7 +16,7 @@ use crate::turn::binding::orphan;
 impl Machine {
     /// Ensures that the resource under a key has its entry, in the current epoch.
     pub(crate) fn enter(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        let loaded = resource.key_id == NO_KEY;
+        let loaded = resource.key_id == KeyId::NONE;
         if let Some(entry) = self.leases.of_key(resource.key_id, step.key) {
             if entry.epoch == self.regime.epoch() {
                 return;
@@ -44,7 +44,7 @@ impl Machine {
             if has_extras {
                 resource.change_all_holds(|_, hold| orphan(hold, step.lease, grace_ms));
             }
-            self.adopt_places(step, resource);
+            self.adopt_entries(step, resource);
         }
     }
 
@@ -100,20 +100,20 @@ impl Machine {
             orphan(hold, began, grace_ms);
         });
         if self.regime.is_primary() {
-            self.adopt_places(step, resource);
+            self.adopt_entries(step, resource);
         }
     }
 
     /// Updates the lease index from the new state of a resource.
     pub(crate) fn settle(&mut self, key: Key<'_>, resource: &mut Resource) {
         if resource.is_free() {
-            if resource.key_id != NO_KEY {
+            if resource.key_id != KeyId::NONE {
                 self.leases.leave(resource.key_id);
-                resource.key_id = NO_KEY;
+                resource.key_id = KeyId::NONE;
             }
             return;
         }
-        if resource.key_id == NO_KEY {
+        if resource.key_id == KeyId::NONE {
             resource.key_id = self.leases.enter(key, resource.kind(), self.regime.epoch());
             self.bind_all(resource);
         }

@@ -1,9 +1,10 @@
 //! What reading commands show of a queue, also while its saved entries are adopted.
 
 use super::{connection, millis};
+use crate::ids::QueueId;
 use crate::machine::Machine;
 use crate::queues::waiter::{WaitState, Waiter};
-use crate::state::fair::{Fair, Place};
+use crate::state::fair::{Fair, QueueEntry};
 use crate::time::{LeaseInstant, Now};
 use dlock_wire::reply::WaiterInfo;
 
@@ -12,7 +13,7 @@ pub(super) enum Shown<'a> {
     /// A waiter.
     Waiter(&'a Waiter),
     /// An entry, and the end of its grace.
-    Entry(&'a Place, LeaseInstant),
+    Entry(&'a QueueEntry, LeaseInstant),
 }
 
 impl Shown<'_> {
@@ -29,7 +30,7 @@ impl Machine {
     /// The waiters of a queue and the entries of its backlog, in order of service, without those whose wait is over.
     pub(super) fn shown<'a>(
         &'a self,
-        queue: Option<u32>,
+        queue: Option<QueueId>,
         fair: Option<&'a Fair>,
         now: Now,
     ) -> impl Iterator<Item = Shown<'a>> {
@@ -39,7 +40,7 @@ impl Machine {
         let mut waiters = waiters.filter(move |w| !waits.is_over(w, mono, lease)).peekable();
         let backlog = fair.and_then(|fair| Some((fair.backlog.as_deref()?, fair)));
         let entries = backlog.into_iter().flat_map(|(backlog, fair)| {
-            let until = |entry: &Place| self.grace_of(backlog, entry);
+            let until = |entry: &QueueEntry| self.grace_of(backlog, entry);
             backlog.entries(fair).map(move |(seq, entry)| (seq, &**entry, until(entry)))
         });
         let mut entries = entries.filter(move |&(_, _, until)| until > lease).peekable();
@@ -76,7 +77,7 @@ impl Machine {
 }
 
 /// A queue entry without a waiter on this server.
-pub(super) fn saved_row(place: &Place, now: Now) -> WaiterInfo {
+pub(super) fn saved_row(place: &QueueEntry, now: Now) -> WaiterInfo {
     WaiterInfo {
         owner: place.owner.to_vec(),
         client: None,

@@ -23,22 +23,22 @@
 //! [`run_here`] and its like, in which something ends in its time.
 
 mod random;
+mod view;
 
-use crate::support::{MS, Saved, Seen, World, kind_of};
+use crate::support::{MS, Saved, Seen, World};
 use dlock_core::effects::Outcome;
+use dlock_core::ids::QueueId;
 use dlock_core::key::Key;
-use dlock_core::kind::Kind;
 use dlock_core::machine::Settings;
 use dlock_core::regime::Gate;
+use dlock_core::slab::SlabId;
 use dlock_core::turn::Caller;
 use dlock_testing::table::{self, Call};
 use dlock_wire::message::Message;
 use dlock_wire::permit::{self, PermitId};
-use dlock_wire::reply::{HolderInfo, Info, LockInfo, PermitInfo, RwInfo};
 use dlock_wire::request::{self, Request};
 use dlock_wire::table::COMMANDS;
 use std::fmt::Write;
-use std::time::Duration;
 
 /// Where the clock stands when a table begins.
 const BASE_US: u64 = 50_000 * MS;
@@ -147,11 +147,14 @@ impl Table {
         let command = command.unwrap_or_else(|| panic!("no command {name}"));
         let args: Vec<&[u8]> = words[1..].iter().map(String::as_bytes).collect();
         let request = request::parse(command.id, &args).unwrap_or_else(|error| panic!("{error}"));
-        let view = self.view(caller, kind_of(command.id), &request);
-        view.unwrap_or_else(|| {
-            let seen = self.world.call(caller, command.id, &request);
-            self.show(&seen)
-        })
+        match request {
+            Request::Read(read) => self.view(caller, &read),
+            Request::Op(op) => {
+                let seen = self.world.call(caller, op);
+                self.show(&seen)
+            }
+            Request::Apply(_) => panic!("a record is no call"),
+        }
     }
 
     /// `$t1` stands for a token, `$p1` for the id of the first permit that was asked for.
@@ -168,106 +171,6 @@ impl Table {
             }
             None => word.to_owned(),
         }
-    }
-
-    /// The reply of INFO.
-    fn info(&mut self, caller: Caller, kind: Kind, key: &[u8]) -> String {
-        let now = self.world.now();
-        let key = caller.key(key);
-        let (machine, keys) = (&self.world.machine, &mut self.world.keys);
-        match machine.info(keys, now, kind, key) {
-            Err(_) => "WRONGTYPE".to_owned(),
-            Ok(None) => "null".to_owned(),
-            Ok(Some(Info::Lock(info))) => self.lock(&info),
-            Ok(Some(Info::ReadWrite(info))) => self.rw(&info),
-            Ok(Some(Info::Semaphore(info))) => format!(
-                "capacity {} available {} leased {} taken {} waiters {}",
-                info.capacity, info.available, info.leased, info.taken, info.waiters
-            ),
-            Ok(Some(Info::Latch(info))) => {
-                let ttl = info.left.map_or("-".to_owned(), |left| left.as_millis().to_string());
-                format!("{}/{} ttl {ttl} waiters {}", info.count, info.initial, info.waiters)
-            }
-            Ok(Some(other)) => panic!("{other:?}"),
-        }
-    }
-
-    fn lock(&self, info: &LockInfo) -> String {
-        let shown = info.holder.clone().unwrap_or_default();
-        let owner = String::from_utf8_lossy(&shown.owner);
-        let label = String::from_utf8_lossy(&shown.label);
-        let token = if shown.token == 0 { "-".to_owned() } else { self.name(shown.token) };
-        let [lease, ttl, held] =
-            [shown.lease, shown.left.max(info.closed_for), shown.held].map(|time| time.as_millis());
-        format!(
-            "[{owner}] {token} holds {} lease {lease} ttl {ttl} held {held} [{label}] bound {} waiters {}",
-            shown.holds,
-            shown.bound_client.unwrap_or(0),
-            info.waiters
-        )
-    }
-
-    fn rw(&self, info: &RwInfo) -> String {
-        let holder = |holder: &HolderInfo| {
-            let owner = String::from_utf8_lossy(&holder.owner);
-            let left = holder.left.as_millis();
-            format!("{owner} {} {} {left}", self.name(holder.token), holder.holds)
-        };
-        let writer = info.writer.as_ref().map_or("-".to_owned(), holder);
-        let readers: Vec<String> = info.readers.iter().map(holder).collect();
-        let mode = info.mode.name().to_uppercase();
-        format!("{mode} [{writer}] [{}] waiters {}", readers.join(", "), info.waiters)
-    }
-
-    fn view(&mut self, caller: Caller, kind: Kind, request: &Request<'_>) -> Option<String> {
-        let now = self.world.now();
-        let (machine, keys) = (&self.world.machine, &mut self.world.keys);
-        Some(match *request {
-            Request::Info { key } => self.info(caller, kind, key),
-            Request::Permits { key } => match machine.permits(keys, now, caller.key(key)) {
-                Err(_) => "WRONGTYPE".to_owned(),
-                Ok(rows) => {
-                    let row = |row: &PermitInfo| {
-                        let owner = String::from_utf8_lossy(&row.owner).into_owned();
-                        let id = permit::parse(row.id.as_bytes()).expect("a permit id");
-                        format!("p{} {owner} {} {}", number(id), row.count, row.left.as_millis())
-                    };
-                    rows.iter().map(row).collect::<Vec<_>>().join("; ")
-                }
-            },
-            Request::Waiters { key, count } => {
-                let most = count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(9));
-                let rows = machine.waiters(keys, now, (kind, caller.key(key)), most);
-                let Ok(rows) = rows else { return Some("WRONGTYPE".to_owned()) };
-                let rows: Vec<String> = rows
-                    .iter()
-                    .map(|row| {
-                        let owner = String::from_utf8_lossy(&row.owner);
-                        let millis = |time: Duration| time.as_millis().to_string();
-                        let left = row.remaining.map_or("-".to_owned(), millis);
-                        let label = String::from_utf8_lossy(&row.label);
-                        let (client, waiting) = (row.client.unwrap_or(0), millis(row.waiting));
-                        format!("{owner} {client} {waiting} {left} [{label}]")
-                    })
-                    .collect();
-                if rows.is_empty() { "nobody".to_owned() } else { rows.join("; ") }
-            }
-            Request::Position { key, owner } => {
-                match machine.position(keys, now, (kind, caller.key(key)), owner) {
-                    Err(_) => "WRONGTYPE".to_owned(),
-                    Ok(None) => "null".to_owned(),
-                    Ok(Some(position)) => position.to_string(),
-                }
-            }
-            Request::Check { key, token } => {
-                match machine.is_current(keys, now, kind, caller.key(key), token) {
-                    Err(_) => "WRONGTYPE".to_owned(),
-                    Ok(true) => "1".to_owned(),
-                    Ok(false) => "STALE".to_owned(),
-                }
-            }
-            _ => return None,
-        })
     }
 
     fn happen(&mut self, words: &[&str]) -> String {
@@ -309,7 +212,7 @@ impl Table {
             ["flushdb", db] => world.flush(Some(number(db))),
             ["flushall"] => world.flush(None),
             ["slot-lost", k] => world.step(|machine, turn| {
-                let queues = 0..machine.waits().queue_bound();
+                let queues = QueueId::FIRST..machine.waits().queue_bound();
                 machine.slot_lost(queues, |name| name == k.as_bytes(), turn.fx);
             }),
             ["failover"] => world.fail_over(),

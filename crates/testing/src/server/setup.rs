@@ -209,3 +209,17 @@ impl Server {
         }
     }
 }
+
+impl Family {
+    /// A server whose connections send DLOCK commands as commands of the family. Commands in scripts are not
+    /// translated.
+    #[track_caller]
+    pub fn start(self) -> Server {
+        self.with(&[]).start()
+    }
+
+    /// As [`Family::start`], with these settings: name, value, name, value, …
+    pub fn with(self, settings: &[&str]) -> Setup {
+        Server::with(settings).speaking(self)
+    }
+}

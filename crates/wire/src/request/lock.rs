@@ -1,7 +1,7 @@
-//! Requests of the locks with one holder.
+//! Requests of the locks with one holder, and those that several families share.
 
-use super::Channel;
 use super::arguments::request;
+use super::channel::Channel;
 
 request! {
     /// Take the lock, or wait for it.
@@ -59,4 +59,66 @@ request! {
     token: Option<u64> = IF_TOKEN;
     /// Bind the hold to this connection, 0 ms to 365 days; `None` leaves the binding unchanged.
     bind_ms: Option<u64> = BIND;
+}
+
+request! {
+    /// Raise the token of the hold to at least `token`.
+    Fence {
+        /// The lock.
+        key: &'a [u8] = KEY;
+        /// The holder, 1 to 256 bytes.
+        owner: &'a [u8] = OWNER;
+        /// 1 to 2^53 - 1.
+        token: u64 = NEW_TOKEN;
+    }
+}
+
+request! {
+    /// Leave the queue, or return an unclaimed grant.
+    Cancel {
+        /// The lock or semaphore.
+        key: &'a [u8] = KEY;
+        /// The owner that leaves, 1 to 256 bytes.
+        owner: &'a [u8] = OWNER;
+    }
+    /// Id of the request to cancel, 1 to 64 bytes: no copy of it is executed afterwards.
+    reqid: Option<&'a [u8]> = CANCELLED;
+}
+
+request! {
+    /// Check whether `token` is that of a current hold.
+    Check {
+        /// The lock.
+        key: &'a [u8] = KEY;
+        /// 1 to 2^53 - 1.
+        token: u64 = TOKEN;
+    }
+}
+
+request! {
+    /// INFO of any family, PERMITS, or BREAK of a lock: a key and nothing else.
+    OneKey {
+        /// The key.
+        key: &'a [u8] = KEY;
+    }
+}
+
+request! {
+    /// List the waiters of a key of any family.
+    ListWaiters {
+        /// The key.
+        key: &'a [u8] = KEY;
+    }
+    /// Most rows to return, 1 or more; all if `None`.
+    count: Option<u64> = COUNT;
+}
+
+request! {
+    /// Show the position of an owner in any family that has owners.
+    FindPosition {
+        /// The lock or semaphore.
+        key: &'a [u8] = KEY;
+        /// The owner, 1 to 256 bytes.
+        owner: &'a [u8] = OWNER;
+    }
 }

@@ -3,7 +3,8 @@
 //! The keys are a slice of the arguments: 1 to 262,144, all different.
 
 use super::arguments::request;
-use super::{Acquire, Channel};
+use super::channel::Channel;
+use super::lock::Acquire;
 
 request! {
     /// Take all of several locks (MACQUIRE), or any one of them (ANYACQUIRE), or wait.

@@ -1,7 +1,11 @@
 //! Requests of the read-write lock: those of the lock, with a mode.
 
-use super::arguments::arguments;
-use super::{Acquire, Release, Renew};
+use super::arguments::{Positional, arguments, request};
+use super::lock::{Acquire, Release, Renew};
+use super::writer::Writer;
+use crate::cursor::Cursor;
+use crate::fault::Fault;
+use crate::table::Arg;
 
 /// Mode of a hold of a read-write lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,6 +26,19 @@ impl Mode {
             Self::Read => "READ",
             Self::Write => "WRITE",
         }
+    }
+}
+
+impl<'a> Positional<'a> for Mode {
+    #[inline]
+    fn read(at: &mut Cursor<'a>, arg: &'static Arg) -> Result<Self, Fault<'a>> {
+        let word = at.next(arg)?;
+        let is_it = |mode: &Self| word.eq_ignore_ascii_case(mode.as_str().as_bytes());
+        Self::ALL.into_iter().find(is_it).ok_or(Fault::Mode)
+    }
+
+    fn write(self, to: &mut Writer<'_>) {
+        to.bytes(self.as_str().as_bytes());
     }
 }
 
@@ -96,4 +113,14 @@ arguments! {
     renew.lease_ms: HOLD_LEASE;
     renew.token: IF_TOKEN;
     renew.bind_ms: BIND;
+}
+
+request! {
+    /// End holds of a read-write lock by force.
+    RwBreak {
+        /// The lock.
+        key: &'a [u8] = KEY;
+        /// Owner of the holds, 1 to 256 bytes; all owners if `None`.
+        owner: Option<&'a [u8]> = BROKEN_OWNER;
+    }
 }

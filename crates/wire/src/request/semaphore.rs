@@ -1,10 +1,12 @@
 //! Requests of the semaphore.
 
-use super::arguments::{arguments, request};
-use super::{Acquire, Writer};
+use super::arguments::{Positional, arguments, request};
+use super::lock::Acquire;
+use super::writer::Writer;
 use crate::cursor::Cursor;
-use crate::fault::ParseError;
+use crate::fault::Fault;
 use crate::permit::PermitId;
+use crate::table::Arg;
 use crate::table::args::{BY, PERMITS};
 
 /// Take permits with an owner and a lease, or wait for them.
@@ -66,6 +68,60 @@ request! {
     reqid: Option<&'a [u8]> = REQID;
 }
 
+request! {
+    /// Create a semaphore.
+    SemInit {
+        /// The semaphore.
+        key: &'a [u8] = SEMAPHORE;
+        /// 1 to 2^31 - 1.
+        permits: u32 = PERMITS;
+    }
+}
+
+request! {
+    /// Change the number of permits.
+    Resize {
+        /// The semaphore.
+        key: &'a [u8] = SEMAPHORE;
+        /// The new capacity.
+        to: ResizeTo = SIZE;
+    }
+    /// Request id, 1 to 64 bytes.
+    reqid: Option<&'a [u8]> = REQID;
+}
+
+request! {
+    /// RELEASE or BREAK of the permits of an ACQUIRE.
+    OnePermit {
+        /// The semaphore.
+        key: &'a [u8] = SEMAPHORE;
+        /// The permit id from ACQUIRE.
+        permit: PermitId = PERMIT_ID;
+    }
+}
+
+request! {
+    /// Return permits of TAKE and DRAIN.
+    Give {
+        /// The semaphore.
+        key: &'a [u8] = SEMAPHORE;
+        /// Number of permits, 1 to 2^31 - 1.
+        n: u32 = N;
+    }
+    /// Request id, 1 to 64 bytes.
+    reqid: Option<&'a [u8]> = REQID;
+}
+
+request! {
+    /// Take all available permits.
+    Drain {
+        /// The semaphore.
+        key: &'a [u8] = SEMAPHORE;
+    }
+    /// Request id, 1 to 64 bytes.
+    reqid: Option<&'a [u8]> = REQID;
+}
+
 /// The new capacity that RESIZE asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResizeTo {
@@ -75,8 +131,9 @@ pub enum ResizeTo {
     By(i64),
 }
 
-impl ResizeTo {
-    pub(super) fn read<'a>(at: &mut Cursor<'a>) -> Result<Self, ParseError<'a>> {
+impl<'a> Positional<'a> for ResizeTo {
+    #[inline]
+    fn read(at: &mut Cursor<'a>, _: &'static Arg) -> Result<Self, Fault<'a>> {
         Ok(if at.word(&BY) {
             Self::By(at.number(&BY)?)
         } else {
@@ -84,7 +141,7 @@ impl ResizeTo {
         })
     }
 
-    pub(super) fn write(self, to: &mut Writer<impl FnMut(&[u8])>) {
+    fn write(self, to: &mut Writer<'_>) {
         match self {
             Self::Absolute(permits) => to.number(u64::from(permits)),
             Self::By(delta) => {

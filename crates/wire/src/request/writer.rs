@@ -1,29 +1,25 @@
 //! Writes arguments: the counterpart of the cursor.
 
-use super::arguments::Optional;
 use crate::table::Arg;
 
 /// Passes arguments on, one by one.
-pub(crate) struct Writer<F> {
-    arg: F,
+pub(crate) struct Writer<'w> {
+    arg: &'w mut dyn FnMut(&[u8]),
 }
 
-impl<F: FnMut(&[u8])> Writer<F> {
-    pub(super) fn new(arg: F) -> Self {
+/// The arguments of a request.
+pub(crate) trait Arguments {
+    /// Writes all of them.
+    fn write(&self, to: &mut Writer<'_>);
+}
+
+impl<'w> Writer<'w> {
+    pub(super) fn new(arg: &'w mut dyn FnMut(&[u8])) -> Self {
         Self { arg }
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         (self.arg)(bytes);
-    }
-
-    pub(super) fn all<'b>(&mut self, args: impl IntoIterator<Item = &'b [u8]>) {
-        args.into_iter().for_each(|arg| self.bytes(arg));
-    }
-
-    pub(super) fn key_number(&mut self, key: &[u8], number: u64) {
-        self.bytes(key);
-        self.number(number);
     }
 
     pub(super) fn number(&mut self, number: u64) {
@@ -54,10 +50,5 @@ impl<F: FnMut(&[u8])> Writer<F> {
     pub(super) fn word(&mut self, option: &'static Arg) {
         let word = option.alternatives().first().and_then(|part| part.token);
         self.bytes(word.unwrap_or_default().as_bytes());
-    }
-
-    /// An option and its value.
-    pub(super) fn option<'a>(&mut self, option: &'static Arg, value: impl Optional<'a>) {
-        value.write(option, self);
     }
 }

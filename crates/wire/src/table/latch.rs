@@ -1,14 +1,15 @@
 //! DLATCH: the rows of the count-down latch.
 
-use super::args::{BLOCK, COUNT, LATCH, LATCH_COUNT, LATCH_LEASE, REQID, STEPS};
+use super::args::{COUNT, LATCH};
 use super::{Command, CommandId, Group, LatchVerb, base, errors, lock};
 use crate::reply::{ErrorCode, LatchInfo};
+use crate::request::{Await, CountDown, LatchInit};
 
 pub(super) const INIT: Command = Command {
     name: "DLATCH.INIT",
     id: CommandId::Latch(LatchVerb::Init),
     summary: "Closes a latch that opens after a number of steps.",
-    args: &[LATCH, LATCH_COUNT, LATCH_LEASE],
+    args: LatchInit::ARGS,
     reply: "Integer: 1 if it was set, 0 if there is a latch that is still closed, which does not \
         change.",
     notes: "If its time ends before it opens, it is removed and its waiters get BROKEN.",
@@ -26,7 +27,7 @@ pub(super) const COUNTDOWN: Command = Command {
     complexity: "O(1), plus O(N) with N the number of waiters when it opens",
     // It may grow the value: the latch remembers every request id.
     flags: "write deny-oom fast",
-    args: &[LATCH, STEPS, REQID],
+    args: CountDown::ARGS,
     reply: "Integer: the remaining count; 0 for an open or missing latch.",
     notes: "At 0 the server answers all waiters and removes the key. A step beyond 0 ends at 0. A \
         repeat with the same REQID counts nothing; a latch remembers all ids until it opens.",
@@ -43,7 +44,7 @@ pub(super) const AWAIT: Command = Command {
     summary: "Checks whether the latch is open, or waits until it is.",
     flags: "readonly blocking",
     acl: &["read", "slow", "blocking"],
-    args: &[LATCH, BLOCK],
+    args: Await::ARGS,
     reply: "- Integer 1: the latch is open or missing.\n\
         - Null: the latch is closed, or still closed when the time elapsed.",
     errors: &[

@@ -1,9 +1,8 @@
 //! DLOCK: the rows of the re-entrant lock.
 
-use super::args::{CANCELLED, COUNT, KEY, NEW_TOKEN, OWNER, TOKEN};
 use super::{Command, CommandId, LockVerb, base, errors};
 use crate::reply::{ErrorCode, LockInfo, WaiterInfo};
-use crate::request::{Acquire, Release, Renew};
+use crate::request::{Acquire, Cancel, Check, Fence, FindPosition, ListWaiters, Release, Renew};
 
 const NOT_HELD: (ErrorCode, &str) = (
     ErrorCode::NotHeld,
@@ -92,7 +91,7 @@ pub(super) const CHECK: Command = Command {
     name: "DLOCK.CHECK",
     id: CommandId::Lock(LockVerb::Check),
     summary: "Checks whether a fencing token is that of the current hold.",
-    args: &[KEY, TOKEN],
+    args: Check::ARGS,
     reply: "Integer 1.",
     errors: &[(ErrorCode::Stale, "The token is not that of a hold in force.")],
     notes: "For fencing inside Redis: in a script on the primary, before its first write, \
@@ -109,7 +108,7 @@ pub(super) const FENCE: Command = Command {
     name: "DLOCK.FENCE",
     id: CommandId::Lock(LockVerb::Fence),
     summary: "Raises the fencing token of a hold.",
-    args: &[KEY, OWNER, NEW_TOKEN],
+    args: Fence::ARGS,
     reply: "Integer: the token of the hold afterwards.",
     errors: &[
         NOT_HELD,
@@ -166,7 +165,7 @@ pub(super) const WAITERS: Command = Command {
     id: CommandId::Lock(LockVerb::Waiters),
     summary: "Lists the waiters in queue order.",
     complexity: "O(N) with N the number of listed places",
-    args: &[KEY, COUNT],
+    args: ListWaiters::ARGS,
     reply: "Array of maps in queue order, empty without waiters:",
     maps: &[("", WaiterInfo::FIELDS)],
     notes: "Changes nothing. Everything that has expired counts as ended, also on replicas.",
@@ -184,7 +183,7 @@ pub(super) const POSITION: Command = Command {
     id: CommandId::Lock(LockVerb::Position),
     summary: "Shows the position of an owner in the queue.",
     complexity: "O(N) with N the number of places in front of the owner",
-    args: &[KEY, OWNER],
+    args: FindPosition::ARGS,
     reply: "- Integer: 0 for the holder, 1 for the first in the queue, and so on. An owner that \
         both holds and waits gets its position in the queue.\n\
         - Null: the owner neither holds nor waits.",
@@ -200,7 +199,7 @@ pub(super) const CANCEL: Command = Command {
     name: "DLOCK.CANCEL",
     id: CommandId::Lock(LockVerb::Cancel),
     summary: "Leaves the queue, or returns an unclaimed grant.",
-    args: &[KEY, OWNER, CANCELLED],
+    args: Cancel::ARGS,
     errors: &[errors::MISUSED_ID],
     reply: "Integer: 1 if the owner left the queue or returned an unclaimed grant, else 0. A \
         claimed hold does not change.",

@@ -1,9 +1,8 @@
 //! DRW: the rows of the read-write lock.
 
-use super::args::{BROKEN_OWNER, KEY};
 use super::{Command, CommandId, Group, RwVerb, base, errors, lock};
 use crate::reply::{ErrorCode, HolderInfo, RwInfo};
-use crate::request::{RwAcquire, RwRelease, RwRenew};
+use crate::request::{RwAcquire, RwBreak, RwRelease, RwRenew};
 
 const NOT_HELD: (ErrorCode, &str) = (
     ErrorCode::NotHeld,
@@ -98,7 +97,7 @@ pub(super) const BREAK: Command = Command {
     id: CommandId::Rw(RwVerb::Break),
     summary: "Ends holds by force: all, or those of one owner.",
     complexity: "O(N) with N the number of broken holds",
-    args: &[KEY, BROKEN_OWNER],
+    args: RwBreak::ARGS,
     reply: "Integer: how many holds were broken. A mode that an owner holds several times counts \
         once.",
     notes: "The waiters get the lock, or after a write hold it stays closed for \

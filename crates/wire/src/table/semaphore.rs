@@ -1,11 +1,9 @@
 //! DSEM: the rows of the semaphore.
 
-use super::args::{
-    CANCELLED, COUNT, N, OWNER, PERMIT_ID, PERMITS as PERMITS_ARG, REQID, SEMAPHORE, SIZE,
-};
+use super::args::{CANCELLED, COUNT, OWNER, SEMAPHORE};
 use super::{Command, CommandId, Group, SemVerb, base, errors, lock};
 use crate::reply::{ErrorCode, PermitInfo, SemInfo};
-use crate::request::{SemAcquire, SemRenew, Take};
+use crate::request::{Drain, Give, OnePermit, Resize, SemAcquire, SemInit, SemRenew, Take};
 
 const TOO_WIDE: &str = "The number is above the capacity, or `dlock.max-waiters-per-key` or \
     `dlock.max-waiters` is reached. RESIZE and INIT also send this error to waiters for too many \
@@ -16,7 +14,7 @@ pub(super) const INIT: Command = Command {
     id: CommandId::Sem(SemVerb::Init),
     summary: "Creates a semaphore.",
     complexity: "O(1), plus O(1) for each waiter that it answers",
-    args: &[SEMAPHORE, PERMITS_ARG],
+    args: SemInit::ARGS,
     reply: "Integer: 1 if it was created, 0 if there already is one, which does not change.",
     notes: "It stays until it is deleted. Existing waiters are served in order of arrival. A \
         waiter for more permits than the capacity gets LIMIT.",
@@ -34,7 +32,7 @@ pub(super) const RESIZE: Command = Command {
     complexity: "O(N) with N the number of waiters that it answers",
     flags: "write",
     acl: &["write", "slow"],
-    args: &[SEMAPHORE, SIZE, REQID],
+    args: Resize::ARGS,
     reply: "Integer: how many permits are available afterwards; negative while more are out than \
         the capacity.",
     errors: &[
@@ -92,7 +90,7 @@ pub(super) const RELEASE: Command = Command {
     id: CommandId::Sem(SemVerb::Release),
     summary: "Returns the permits of an ACQUIRE.",
     complexity: "O(1), plus O(1) for each waiter that gets permits",
-    args: &[SEMAPHORE, PERMIT_ID],
+    args: OnePermit::ARGS,
     reply: "Integer: how many permits are available afterwards.",
     errors: &[errors::NOT_A_PERMIT],
     notes: "A repeat gets NOTHELD. A client that repeats a RELEASE should treat that as success.",
@@ -147,7 +145,7 @@ pub(super) const GIVE: Command = Command {
     id: CommandId::Sem(SemVerb::Give),
     summary: "Returns permits of TAKE and DRAIN.",
     complexity: "O(1), plus O(1) for each waiter that gets permits",
-    args: &[SEMAPHORE, N, REQID],
+    args: Give::ARGS,
     reply: "Integer: how many permits are available afterwards.",
     errors: &[
         (
@@ -169,7 +167,7 @@ pub(super) const DRAIN: Command = Command {
     name: "DSEM.DRAIN",
     id: CommandId::Sem(SemVerb::Drain),
     summary: "Takes all available permits.",
-    args: &[SEMAPHORE, REQID],
+    args: Drain::ARGS,
     reply: "Integer: how many permits it took. A repeat with the same REQID takes nothing and gets \
         the same reply.",
     errors: &[errors::NO_SEMAPHORE, errors::QUARANTINE],
@@ -187,7 +185,7 @@ pub(super) const BREAK: Command = Command {
     id: CommandId::Sem(SemVerb::Break),
     summary: "Ends a permit by force.",
     complexity: "O(1), plus O(1) for each waiter that gets permits",
-    args: &[SEMAPHORE, PERMIT_ID],
+    args: OnePermit::ARGS,
     reply: "Integer: 1 if the permit was out, else 0.",
     notes: "The waiters get the returned permits. BREAK does not stop the former holder: its later \
         RELEASE and RENEW get NOTHELD.",

@@ -82,9 +82,10 @@ fn written_requests_parse_to_themselves() {
         let call = random.call(command);
         let args: Vec<&[u8]> = call.iter().map(Vec::as_slice).collect();
         let request = parse(command.id, &args).unwrap_or_else(|error| panic!("{error}: {seed}"));
+        assert_eq!(request.id(), command.id, "seed {seed}");
         let out = written(&request);
         let again: Vec<&[u8]> = out.iter().map(Vec::as_slice).collect();
-        assert_eq!(parse(command.id, &again), Ok(request), "seed {seed}");
+        assert_eq!(parse(request.id(), &again), Ok(request), "seed {seed}");
     }
 }
 
@@ -109,7 +110,7 @@ fn any_words_parse_or_fail_and_valid_requests_round_trip() {
             understood += 1;
             let out = written(&request);
             let again: Vec<&[u8]> = out.iter().map(Vec::as_slice).collect();
-            assert_eq!(parse(id, &again), Ok(request), "seed {seed}");
+            assert_eq!(parse(request.id(), &again), Ok(request), "seed {seed}");
         }
     }
     assert!(understood > 2000, "the soup is too thin: {understood} calls were understood");

@@ -5,7 +5,7 @@ use crate::answers::{grants_are_closed, tokens_used_up};
 use crate::bytes::Name;
 use crate::effects::Outcome;
 use crate::holder::own_hold;
-use crate::ids::ALONE;
+use crate::ids::{ALONE, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
@@ -24,7 +24,7 @@ impl Machine {
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
-        slot: u32,
+        slot: WaiterSlot,
     ) -> bool {
         let Some(waiter) = self.waits.get(slot) else { return true };
         if self.waits.group(waiter.group).is_some_and(|group| group.takes_any) {
@@ -97,7 +97,8 @@ impl Machine {
             self.waits.expect(queue);
             let state = self.on_key_alone(
                 turn,
-                (Kind::Lock, Key { db, name: &name }),
+                Kind::Lock,
+                Key { db, name: &name },
                 usize::MAX,
                 |machine, _, resource| match resource.lock() {
                     Lock::Held(hold) if hold.owner == owner && hold.count < u32::MAX => {
@@ -138,7 +139,7 @@ impl Machine {
             let key = Key { db: *db, name };
             self.waits.expect(*queue);
             let outcome =
-                self.on_key_alone(turn, (Kind::Lock, key), usize::MAX, |m, step, resource| {
+                self.on_key_alone(turn, Kind::Lock, key, usize::MAX, |m, step, resource| {
                     m.take_one(step, resource, waiter.terms())
                 });
             let Ok((Outcome::Token(token), entered)) = outcome else {
@@ -182,7 +183,7 @@ impl Machine {
     ) -> Outcome {
         for &(key, token, entered) in taken {
             // If the key has another type by now, there is nothing to roll back.
-            let _ = self.on_key(turn, (Kind::Lock, key), |machine, step, resource| {
+            let _ = self.on_key(turn, Kind::Lock, key, |machine, step, resource| {
                 let hold = resource.hold(ALONE).filter(|hold| hold.token == token);
                 let Some(count) = hold.map(|hold| hold.count) else { return };
                 if entered && count > 1 {
@@ -202,7 +203,7 @@ impl Machine {
 pub(crate) struct Member {
     pub db: u32,
     pub name: Name,
-    pub queue: u32,
+    pub queue: QueueId,
     /// The owner does not hold it yet.
     pub is_fresh: bool,
 }

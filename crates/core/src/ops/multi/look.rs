@@ -3,6 +3,7 @@
 use crate::answers::{in_quarantine, wrong_type};
 use crate::effects::Outcome;
 use crate::holder::own_hold;
+use crate::ids::GroupId;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::refused_in_script;
@@ -35,7 +36,7 @@ pub(crate) struct Snapshot {
     /// In the order of the keys.
     pub(crate) each: Vec<KeyState>,
     /// The earlier call of the owner whose waiters this call takes over.
-    pub(crate) kept: Option<u32>,
+    pub(crate) kept: Option<GroupId>,
     /// The answer of a key that refuses the id of the call.
     pub(crate) refusal: Option<Outcome>,
 }
@@ -98,8 +99,8 @@ impl Machine {
         let mut found =
             Snapshot { each: Vec::with_capacity(call.keys.len()), kept: None, refusal: None };
         for &name in call.keys {
-            let key = (Kind::Lock, turn.caller.key(name));
-            let state = self.on_key(turn, key, |machine, step, resource| {
+            let key = turn.caller.key(name);
+            let state = self.on_key(turn, Kind::Lock, key, |machine, step, resource| {
                 machine.hand_off(step, resource);
                 if id.is_some()
                     && let Some(refusal) = machine.recall(step, resource, request)
@@ -158,7 +159,7 @@ impl Machine {
         caller: Caller,
         call: &MAcquire<'_>,
         takes_any: bool,
-    ) -> Option<u32> {
+    ) -> Option<GroupId> {
         let place =
             |name: &&[u8]| self.waits.get(self.waits.waiter_at(caller.key(name), call.owner)?);
         let first = place(call.keys.first()?)?;

@@ -1,10 +1,11 @@
 //! The waiters of a call for several keys: one in each queue. One step adds them, and one step removes them.
 
 use crate::effects::{Event, Outcome};
+use crate::ids::{GroupId, WaiterSlot};
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::{Ask, Demand, NewWaiter, Position, WaitState};
-use crate::state::fair::Place;
+use crate::queues::waiter::{Demand, NewWaiter, Position, WaitRequest, WaitState};
+use crate::state::fair::QueueEntry;
 use crate::turn::Turn;
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -19,10 +20,10 @@ impl Machine {
         call: &MAcquire<'_>,
         wait_state: WaitState,
         takes_any: bool,
-        kept: Option<u32>,
-    ) -> Result<Vec<u32>, Outcome> {
+        kept: Option<GroupId>,
+    ) -> Result<Vec<WaiterSlot>, Outcome> {
         if let Some(group) = kept {
-            self.keep_places(turn, group, call);
+            self.keep_waiters(turn, group, call);
         } else {
             let is_new =
                 |name: &&[u8]| self.waits.waiter_at(turn.caller.key(name), call.owner).is_none();
@@ -33,15 +34,16 @@ impl Machine {
             }
             self.evict_all(turn, call);
         }
-        let entry = |ask| Arc::new(Place { owner: call.owner.into(), since: turn.now.mono, ask });
-        let member = entry(Ask::default());
+        let entry =
+            |ask| Arc::new(QueueEntry { owner: call.owner.into(), since: turn.now.mono, ask });
+        let member = entry(WaitRequest::default());
         let mut members = Vec::with_capacity(call.keys.len());
         for &name in call.keys {
             let key = turn.caller.key(name);
             // The first waiter carries the arguments of the call.
             let (wait_state, entry) = if members.is_empty() {
                 let terms = self.terms(&call.for_key(name), Demand::Lock, turn.caller.client);
-                (wait_state, entry(terms.to_ask()))
+                (wait_state, entry(terms.to_wait_request()))
             } else {
                 (WaitState::GroupMember, member.clone())
             };
@@ -69,9 +71,9 @@ impl Machine {
     }
 
     /// An earlier call is over; its waiters for the keys of this one stay.
-    fn keep_places(&mut self, turn: &mut Turn<'_>, group: u32, call: &MAcquire<'_>) {
+    fn keep_waiters(&mut self, turn: &mut Turn<'_>, group: GroupId, call: &MAcquire<'_>) {
         let place = |name: &&[u8]| self.waits.waiter_at(turn.caller.key(name), call.owner);
-        let wanted: BTreeSet<u32> = call.keys.iter().filter_map(place).collect();
+        let wanted: BTreeSet<WaiterSlot> = call.keys.iter().filter_map(place).collect();
         if let (Some(&name), Some(&slot)) = (call.keys.first(), wanted.first()) {
             self.tell_replaced(turn.caller.key(name), slot, turn.fx);
         }

@@ -2,16 +2,20 @@
 
 use crate::support::{Keys, WALL_US};
 use dlock_core::effects::{Effects, Outcome};
+use dlock_core::ids::ALONE;
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::machine::{Machine, Settings};
-use dlock_core::op::{Cancel, LockOp, MultiOp, Op, RwOp, SemaphoreOp};
-use dlock_core::queues::waiter::{Demand, HashKeys};
-use dlock_core::store::{Slot, Store};
+use dlock_core::queues::waiter::{Demand, HashKeys, Waiter};
+use dlock_core::slab::SlabId;
+use dlock_core::store::{Lookup, Store};
 use dlock_core::time::{Instant, Now};
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{Acquire, MAcquire, Mode, Release, RwAcquire, RwRelease, SemAcquire};
+use dlock_wire::request::{
+    Acquire, Cancel, LockFamily, LockOp, MAcquire, Mode, MultiOp, Op, Release, RwAcquire, RwOp,
+    RwRelease, SemAcquire, SemOp,
+};
 
 pub(super) const NOW: Now = Now { mono: Instant(1_000_000), wall_us: WALL_US };
 
@@ -94,28 +98,27 @@ impl Scene {
             Ask::One(at) => {
                 let name = at.name();
                 let call = Acquire { block_ms, queue_ms, ..Acquire::new(&name, &owner) };
-                self.execute(caller, Op::Lock(at.0, LockOp::Acquire(&call)));
+                self.execute(caller, lock(*at, LockOp::Acquire(call)));
             }
             Ask::Rw(at, mode) => {
                 let name = at.name();
                 let acquire = Acquire { block_ms, queue_ms, ..Acquire::new(&name, &owner) };
-                self.execute(caller, Op::Rw(RwOp::Acquire(&RwAcquire { acquire, mode: *mode })));
+                self.execute(caller, Op::Rw(RwOp::Acquire(RwAcquire { acquire, mode: *mode })));
             }
             Ask::All(several) | Ask::Any(several) => {
                 let names: Vec<Vec<u8>> = several.iter().map(|at| at.name()).collect();
                 let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
                 let call = MAcquire { block_ms: Some(0), ..MAcquire::new(&names, &owner) };
                 match ask {
-                    Ask::All(_) => self.execute(caller, Op::Multi(MultiOp::AcquireAll(&call))),
-                    _ => self.execute(caller, Op::Multi(MultiOp::AcquireAny(&call))),
+                    Ask::All(_) => self.execute(caller, Op::Multi(MultiOp::Acquire(call))),
+                    _ => self.execute(caller, Op::Multi(MultiOp::AnyAcquire(call))),
                 }
             }
             Ask::Permit(at) => {
                 let name = at.name();
                 let acquire = Acquire { block_ms, queue_ms, ..Acquire::new(&name, &owner) };
                 let call = SemAcquire { acquire, count: 1, limit: Some(1) };
-                let id = u128::from(caller.client).to_be_bytes();
-                self.execute(caller, Op::Semaphore(SemaphoreOp::Acquire(&call, id)));
+                self.execute(caller, Op::Sem(SemOp::Acquire(call)));
             }
         }
         match self.fx.reply.take() {
@@ -136,8 +139,8 @@ impl Scene {
         self.fx.clear();
         let release = Release { all: true, ..Release::new(&name, &owner) };
         match mode {
-            None => self.execute(caller, Op::Lock(at.0, LockOp::Release(&release))),
-            Some(mode) => self.execute(caller, Op::Rw(RwOp::Release(&RwRelease { release, mode }))),
+            None => self.execute(caller, lock(at, LockOp::Release(release))),
+            Some(mode) => self.execute(caller, Op::Rw(RwOp::Release(RwRelease { release, mode }))),
         }
         assert_eq!(self.fx.reply, Some(Outcome::Count(0)));
         self.settle();
@@ -148,7 +151,13 @@ impl Scene {
         let (name, owner) = (at.name(), owner_name(owner));
         let caller = self.caller();
         self.fx.clear();
-        self.execute(caller, Op::Cancel(at.0, Cancel { key: &name, owner: &owner, reqid: None }));
+        let cancel = Cancel { key: &name, owner: &owner, reqid: None };
+        let op = match at.0 {
+            Kind::Rw => Op::Rw(RwOp::Cancel(cancel)),
+            Kind::Semaphore => Op::Sem(SemOp::Cancel(cancel)),
+            _ => lock(at, LockOp::Cancel(cancel)),
+        };
+        self.execute(caller, op);
         self.settle();
     }
 
@@ -176,7 +185,7 @@ impl Scene {
 
     fn execute(&mut self, caller: Caller, op: Op<'_>) {
         let turn = &mut Turn { keys: &mut self.keys, now: NOW, caller, fx: &mut self.fx };
-        self.machine.execute(turn, op);
+        self.machine.execute(turn, &op, u128::from(caller.client).to_be_bytes());
     }
 
     fn caller(&mut self) -> Caller {
@@ -191,11 +200,11 @@ impl Scene {
             let name = at.name();
             let key = Key { db: 0, name: &name };
             let mut state = State { at: *at, holders: Vec::new(), queue: Vec::new() };
-            if let Slot::Here(resource) = keys.get(key)
+            if let Lookup::Here(resource) = keys.get(key)
                 && at.0 != Kind::Semaphore
             {
                 let mode = |id| match (at.0, id) {
-                    (Kind::Rw, 0) => Some(Mode::Write),
+                    (Kind::Rw, ALONE) => Some(Mode::Write),
                     (Kind::Rw, _) => Some(Mode::Read),
                     _ => None,
                 };
@@ -203,15 +212,19 @@ impl Scene {
                 state.holders = holds.map(|(id, hold)| (number(&hold.owner), mode(id))).collect();
             }
             if let Some(queue) = machine.waits().queue_of(key) {
-                let place = |(_, waiter): (u32, &dlock_core::queues::waiter::Waiter)| Place {
+                let waiters = machine.waits().walk(queue).map(|(_, waiter)| waiter);
+                let place = |waiter: &Waiter| Place {
                     owner: number(&waiter.owner),
                     mode: match waiter.ask.demand {
                         Demand::Rw(mode) => Some(mode),
                         _ => None,
                     },
-                    call: machine.waits().group(waiter.group).map(|g| (waiter.group, g.takes_any)),
+                    call: machine
+                        .waits()
+                        .group(waiter.group)
+                        .map(|group| (waiter.group.number(), group.takes_any)),
                 };
-                state.queue = machine.waits().walk(queue).map(place).collect();
+                state.queue = waiters.map(place).collect();
             }
             state
         };
@@ -232,4 +245,9 @@ pub(super) fn owner_name(owner: usize) -> Vec<u8> {
 
 fn number(owner: &[u8]) -> usize {
     std::str::from_utf8(&owner[1..]).expect("text").parse().expect("a number")
+}
+
+/// An operation on a lock for one holder.
+fn lock(at: At, op: LockOp<'_>) -> Op<'_> {
+    Op::Lock(if at.0 == Kind::Fair { LockFamily::Fair } else { LockFamily::Lock }, op)
 }

@@ -71,8 +71,8 @@ impl Replica {
 /// The decoder does not search a step for owners that have an entry under another number.
 fn has_twins(resource: &Resource) -> bool {
     let Body::Fair(fair) = &resource.body else { return false };
-    let owners: BTreeSet<_> = fair.places.values().map(|place| &place.owner).collect();
-    owners.len() < fair.places.len()
+    let owners: BTreeSet<_> = fair.entries.values().map(|place| &place.owner).collect();
+    owners.len() < fair.entries.len()
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use super::{NOW, encoded};
 use dlock_core::bytes::Owner;
-use dlock_core::ids::NO_KEY;
+use dlock_core::ids::{ALONE, HoldId, KeyId};
 use dlock_core::kind::Kind;
-use dlock_core::queues::waiter::Ask;
+use dlock_core::queues::waiter::WaitRequest;
 use dlock_core::record::{self, DecodeError};
-use dlock_core::state::fair::{Fair, Place};
+use dlock_core::state::fair::{Fair, QueueEntry};
 use dlock_core::state::hold::{Binding, Hold, NO_CLIENT, Notify, Unclaimed};
 use dlock_core::state::latch::Latch;
 use dlock_core::state::lock::Lock;
@@ -32,7 +32,7 @@ fn hold(owner: &[u8], token: u64) -> Hold {
 
 fn loaded(body: Body) -> Result<(), DecodeError> {
     record::decode(
-        &encoded(&Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body }),
+        &encoded(&Resource { key_id: KeyId::NONE, from_snapshot: false, is_news: false, body }),
         NOW,
     )
     .map(|_| ())
@@ -65,7 +65,8 @@ fn impossible_holds() {
         &|hold| hold.extras_mut().notify = Notify::Channel([].into()),
         &|hold| {
             let ms = names::BIND_MAX_MS + 1;
-            let binding = Binding { ms, client: NO_CLIENT, cut: false, orphan_until: None };
+            let binding =
+                Binding { ms, client: NO_CLIENT, is_shortened: false, orphan_until: None };
             hold.extras_mut().binding = Some(binding);
         },
         &|hold| {
@@ -83,7 +84,7 @@ fn impossible_holds() {
     };
     let permit = |hold| {
         let mut semaphore = Semaphore { capacity: 1, ..Semaphore::default() };
-        semaphore.permits.insert(1, hold);
+        semaphore.permits.insert(HoldId::from(1), hold);
         Body::Semaphore(Box::new(semaphore))
     };
     for body in [lock, fair, write, read] {
@@ -107,19 +108,19 @@ fn impossible_delays() {
 
 #[test]
 fn impossible_places() {
-    let place = |owner: &[u8]| Place {
+    let place = |owner: &[u8]| QueueEntry {
         owner: Owner::from(owner),
         since: NOW,
-        ask: Ask { lease_ms: 1, ..Ask::default() },
+        ask: WaitRequest { lease_ms: 1, ..WaitRequest::default() },
     };
     let two = || {
         let mut fair = Fair::free();
-        fair.places.extend([(1, Arc::new(place(b"A"))), ((1 << 62) - 1, Arc::new(place(b"B")))]);
+        fair.entries.extend([(1, Arc::new(place(b"A"))), ((1 << 62) - 1, Arc::new(place(b"B")))]);
         fair
     };
-    let one = |change: &dyn Fn(&mut Place)| {
+    let one = |change: &dyn Fn(&mut QueueEntry)| {
         let change = move |fair: &mut Fair| {
-            fair.places.values_mut().take(1).for_each(|place| change(Arc::make_mut(place)));
+            fair.entries.values_mut().take(1).for_each(|place| change(Arc::make_mut(place)));
         };
         all_refused(two, |fair| Body::Fair(Box::new(fair)), &[&change]);
     };
@@ -137,8 +138,8 @@ fn impossible_places() {
     one(&|place| place.ask.notify = Notify::Channel([].into()));
     one(&|place| place.ask.notify = Notify::Channel(LONG.into()));
     let numbers: [&dyn Fn(&mut Fair); 2] =
-        [&|fair| fair.places.extend([(0, Arc::new(place(b"C")))]), &|fair| {
-            fair.places.extend([(1 << 62, Arc::new(place(b"C")))]);
+        [&|fair| fair.entries.extend([(0, Arc::new(place(b"C")))]), &|fair| {
+            fair.entries.extend([(1 << 62, Arc::new(place(b"C")))]);
         }];
     all_refused(two, |fair| Body::Fair(Box::new(fair)), &numbers);
 }
@@ -167,9 +168,14 @@ fn impossible_readers() {
 fn impossible_steps_of_readers() {
     let there = || {
         let mut rw = RwLock::free();
-        rw.readers.insert(5, hold(b"A", 5));
-        rw.readers.insert(6, hold(b"B", 6));
-        Resource { key_id: 3, from_snapshot: false, is_news: false, body: Body::Rw(Box::new(rw)) }
+        rw.readers.insert(HoldId::from(5), hold(b"A", 5));
+        rw.readers.insert(HoldId::from(6), hold(b"B", 6));
+        Resource {
+            key_id: KeyId::new(3),
+            from_snapshot: false,
+            is_news: false,
+            body: Body::Rw(Box::new(rw)),
+        }
     };
     // The step of a primary that changed from `gone` readers to these.
     let replayed = |write: Option<&[u8]>, gone: &[u64], put: &[(&[u8], u64)]| {
@@ -187,7 +193,7 @@ fn impossible_steps_of_readers() {
             rw.lock = Lock::Closed { until: LeaseInstant(0) + 1, delay_ms: 1 };
         }
         let mut step = Resource {
-            key_id: 3,
+            key_id: KeyId::new(3),
             from_snapshot: false,
             is_news: false,
             body: Body::Rw(Box::new(rw)),
@@ -216,14 +222,14 @@ fn impossible_steps_of_readers() {
 fn impossible_semaphores() {
     let semaphore = || {
         let mut semaphore = Semaphore { capacity: 2, taken: 1, ..Semaphore::default() };
-        semaphore.permits.insert(1, hold(b"A", 0));
-        semaphore.permits.insert(2, hold(b"A", 0));
+        semaphore.permits.insert(HoldId::from(1), hold(b"A", 0));
+        semaphore.permits.insert(HoldId::from(2), hold(b"A", 0));
         semaphore
     };
     let changes: [&dyn Fn(&mut Semaphore); 3] = [
         &|semaphore| semaphore.capacity = names::PERMITS_MAX + 1,
         &|semaphore| semaphore.taken = names::PERMITS_MAX + 1,
-        &|semaphore| semaphore.permits.insert(0, hold(b"A", 0)),
+        &|semaphore| semaphore.permits.insert(ALONE, hold(b"A", 0)),
     ];
     all_refused(semaphore, |semaphore| Body::Semaphore(Box::new(semaphore)), &changes);
 }

@@ -2,10 +2,10 @@
 
 use super::NOW;
 use dlock_core::bytes::Owner;
-use dlock_core::ids::{HoldId, NO_KEY};
+use dlock_core::ids::{HoldId, KeyId};
 use dlock_core::kind::Kind;
-use dlock_core::queues::waiter::{Ask, Demand};
-use dlock_core::state::fair::{Fair, Place};
+use dlock_core::queues::waiter::{Demand, WaitRequest};
+use dlock_core::state::fair::{Fair, QueueEntry};
 use dlock_core::state::hold::{
     Binding, Did, Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Unclaimed,
 };
@@ -68,7 +68,7 @@ impl Random {
             Kind::Semaphore => Body::Semaphore(Box::new(self.semaphore())),
             Kind::Latch => Body::Latch(Box::new(self.latch())),
         };
-        Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body }
+        Resource { key_id: KeyId::NONE, from_snapshot: false, is_news: false, body }
     }
 
     /// A lock; with `least` 0 it may be free.
@@ -131,7 +131,7 @@ impl Random {
             binding: self.maybe(|random| Binding {
                 ms: random.number(0, names::BIND_MAX_MS),
                 client: NO_CLIENT,
-                cut: false,
+                is_shortened: false,
                 orphan_until: None,
             }),
             unclaimed: self.maybe(|random| Unclaimed {
@@ -159,16 +159,16 @@ impl Random {
         [&number.to_le_bytes(), self.bytes(0, names::REQID_MAX - 8).as_slice()].concat().into()
     }
 
-    pub fn place(&mut self, number: u64) -> Place {
-        Place {
+    pub fn place(&mut self, number: u64) -> QueueEntry {
+        QueueEntry {
             owner: self.owner_numbered(number),
             since: NOW.back(self.number(0, 9_000_000)),
             ask: self.ask(),
         }
     }
 
-    pub fn ask(&mut self) -> Ask {
-        Ask {
+    pub fn ask(&mut self) -> WaitRequest {
+        WaitRequest {
             demand: Demand::Lock,
             lease_ms: self.number(1, names::LEASE_MAX_MS),
             queue_ms: self.maybe(|random| random.number(1, names::QUEUE_MAX_MS)),
@@ -185,7 +185,7 @@ impl Random {
         let mut seq = 0;
         for _ in 0..least + self.below(8) {
             seq += 1 + self.number(0, 1 << 50);
-            fair.places.insert(seq, Arc::new(self.place(seq)));
+            fair.entries.insert(seq, Arc::new(self.place(seq)));
         }
         fair
     }
@@ -209,7 +209,7 @@ impl Random {
     pub fn permit(&mut self) -> (HoldId, Hold) {
         let id = u128::from(self.number(1, u64::MAX >> 1)) << 64 | u128::from(self.below(1 << 62));
         let count = self.small(1, names::PERMITS_MAX);
-        (id, Hold { token: 0, count, ..self.hold() })
+        (HoldId::from_be_bytes(id.to_be_bytes()), Hold { token: 0, count, ..self.hold() })
     }
 
     fn semaphore(&mut self) -> Semaphore {

@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::{ANY, NOW, encoded};
 use dlock_core::kind::Kind;
-use dlock_core::record::{self, DecodeError, SpentStep};
+use dlock_core::record::{self, Clocks, DecodeError, SpentStep};
 use dlock_core::spent::{RequestKey, Scope, Use};
 use dlock_core::state::hold::Did;
 use dlock_core::state::resource::Resource;
@@ -30,8 +30,8 @@ const USES: [Option<Use>; 11] = [
 fn replayed(payload: &[u8]) -> Result<(Resource, Vec<Told>), DecodeError> {
     let mut current = Resource::free(Kind::Lock);
     let mut told = Vec::new();
-    let times = (NOW, LeaseInstant(0));
-    record::replay_with(payload, times, &mut current, false, |(name, what)| {
+    let clocks = Clocks { mono: NOW, lease: LeaseInstant(0) };
+    record::replay_with(payload, clocks, &mut current, false, |(name, what)| {
         told.push((name.scope, name.owner.to_vec(), name.id.to_vec(), what));
     })?;
     Ok((current, told))
@@ -43,7 +43,13 @@ fn step(resource: &mut Resource, told: &[Told]) -> Vec<u8> {
         spent.push(RequestKey { scope: *scope, owner, id }, *what);
     }
     let mut payload = Vec::new();
-    record::encode_step_with(resource, (NOW, ANY), false, &spent, &mut payload);
+    record::encode_step_with(
+        resource,
+        Clocks { mono: NOW, lease: ANY },
+        false,
+        &spent,
+        &mut payload,
+    );
     payload
 }
 

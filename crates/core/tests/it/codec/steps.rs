@@ -3,11 +3,11 @@
 use super::random::Random;
 use super::shown;
 use dlock_core::bytes::Owner;
-use dlock_core::ids::{HoldId, NO_KEY};
+use dlock_core::ids::{HoldId, KeyId};
 use dlock_core::kind::Kind;
-use dlock_core::queues::waiter::Ask;
+use dlock_core::queues::waiter::WaitRequest;
 use dlock_core::record::{self, DecodeError, Replayed};
-use dlock_core::state::fair::Place;
+use dlock_core::state::fair::QueueEntry;
 use dlock_core::state::hold::Hold;
 use dlock_core::state::holds::Holds;
 use dlock_core::state::latch::Latch;
@@ -23,8 +23,8 @@ const LEASE: LeaseInstant = LeaseInstant(5_000_000_000);
 const WHILE_MS: u64 = 1_000_000;
 
 /// The entries of a key on both servers.
-const HERE: u32 = 5;
-const THERE: u32 = 7;
+const HERE: KeyId = KeyId::new(5);
+const THERE: KeyId = KeyId::new(7);
 
 /// A key on a primary, changed at random, and on a replica.
 pub struct Pair {
@@ -71,7 +71,7 @@ impl Pair {
         let (mono, lease) = (self.mono, self.lease);
         let replayed = record::replay(payload, mono, lease, &mut self.replica, self.is_there)?;
         self.is_there = !self.replica.is_free();
-        self.replica.key_id = if self.is_there { THERE } else { NO_KEY };
+        self.replica.key_id = if self.is_there { THERE } else { KeyId::NONE };
         Ok(replayed)
     }
 
@@ -135,24 +135,24 @@ impl Pair {
         let (seq, lock) = (self.next(), self.lock(owner));
         let (new, ask) = (self.random.place(seq), self.random.ask());
         let Body::Fair(fair) = &mut self.primary.body else { panic!("it is fair") };
-        let known: Vec<u64> = fair.places.keys().copied().collect();
+        let known: Vec<u64> = fair.entries.keys().copied().collect();
         let one = self.random.len(known.len());
         match (self.random.below(5), known.get(one)) {
             (0, _) => fair.lock = lock,
             (1, Some(seq)) => {
-                fair.places.remove(seq);
+                fair.entries.remove(seq);
                 fair.touched.push(*seq);
             }
             (2, Some(seq)) => {
-                Arc::make_mut(fair.places.get_mut(seq).unwrap()).ask = ask;
+                Arc::make_mut(fair.entries.get_mut(seq).unwrap()).ask = ask;
                 fair.touched.push(*seq);
             }
             (3, _) if self.random.below(8) == 0 => {
-                fair.touched.extend(std::mem::take(&mut fair.places).into_keys());
+                fair.touched.extend(std::mem::take(&mut fair.entries).into_keys());
                 fair.lock = Lock::Free;
             }
             _ => {
-                fair.places.insert(seq, Arc::new(new));
+                fair.entries.insert(seq, Arc::new(new));
                 fair.touched.push(seq);
             }
         }
@@ -336,8 +336,8 @@ impl Pair {
         match &mut self.primary.body {
             Body::Lock(_) => {}
             Body::Fair(fair) => {
-                let ask = Ask { lease_ms: 1, ..Ask::default() };
-                fair.places.insert(number, Arc::new(Place { owner, since: self.mono, ask }));
+                let ask = WaitRequest { lease_ms: 1, ..WaitRequest::default() };
+                fair.entries.insert(number, Arc::new(QueueEntry { owner, since: self.mono, ask }));
                 fair.touched.push(number);
             }
             Body::Rw(_) => self.primary.put_hold(hold.token.into(), hold),

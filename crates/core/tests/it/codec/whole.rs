@@ -3,11 +3,11 @@
 use super::random::Random;
 use super::{NOW, encoded, shown};
 use dlock_core::bytes::Owner;
-use dlock_core::ids::NO_KEY;
+use dlock_core::ids::{ALONE, HoldId, KeyId};
 use dlock_core::kind::Kind;
-use dlock_core::queues::waiter::Ask;
+use dlock_core::queues::waiter::WaitRequest;
 use dlock_core::record::{self, Replayed};
-use dlock_core::state::fair::{Fair, Place};
+use dlock_core::state::fair::{Fair, QueueEntry};
 use dlock_core::state::hold::{Binding, Did, Hold, Notify, Unclaimed};
 use dlock_core::state::latch::Latch;
 use dlock_core::state::lock::Lock;
@@ -63,8 +63,9 @@ fn hold(owner: &[u8], token: u64) -> Hold {
 /// Every later version must read what was written once: these payloads must not change.
 #[test]
 fn the_bytes_are_these() {
-    let of =
-        |body| encoded(&Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body });
+    let of = |body| {
+        encoded(&Resource { key_id: KeyId::NONE, from_snapshot: false, is_news: false, body })
+    };
     // The owner, the token, the count, the lease, the time left, the time since the grant, no extras.
     let held = *b"\x01A\x05\x01\xFB\x30\x75\xFB\x20\x4E\xFB\x10\x27\x00";
     let lock = || Lock::Held(hold(b"A", 5));
@@ -78,27 +79,27 @@ fn the_bytes_are_these() {
     let extras = tied.extras_mut();
     extras.label = (*b"x").into();
     extras.notify = Notify::Channel((*b"c").into());
-    extras.binding = Some(Binding { ms: 7, client: 0, cut: false, orphan_until: None });
+    extras.binding = Some(Binding { ms: 7, client: 0, is_shortened: false, orphan_until: None });
     let more = b"\x01\x0A\x81r1\xC1r2\x02\x01\x00\x00\x01x\x02\x01c\x01\x07\x00";
     let tied_bytes = [b"\x01\x00\x02", &held[..held.len() - 1], more].concat();
     assert_eq!(of(Body::Lock(Lock::Held(tied))), tied_bytes);
 
     let mut fair = Fair { lock: lock(), ..Fair::free() };
-    let ask = Ask { lease_ms: 9, queue_ms: Some(8), ..Ask::default() };
+    let ask = WaitRequest { lease_ms: 9, queue_ms: Some(8), ..WaitRequest::default() };
     let owner = Owner::from(&b"B"[..]);
-    let place = Place { owner, since: NOW.back(2), ask };
-    fair.places.insert(6, Arc::new(place));
+    let place = QueueEntry { owner, since: NOW.back(2), ask };
+    fair.entries.insert(6, Arc::new(place));
     let place = b"\x06\x01B\x02\x09\x01\x08\x00\x00\x00\x00";
     let fair_bytes = [b"\x01\x00\x03\x02", &held[..], b"\x00\x01", place].concat();
     assert_eq!(of(Body::Fair(Box::new(fair))), fair_bytes);
 
     let mut rw = RwLock::free();
-    rw.readers.insert(5, hold(b"A", 5));
+    rw.readers.insert(HoldId::from(5), hold(b"A", 5));
     let rw_bytes = [b"\x01\x00\x04\x00\x00\x01", &held[..]].concat();
     assert_eq!(of(Body::Rw(Box::new(rw))), rw_bytes);
 
     let mut semaphore = Semaphore { capacity: 3, taken: 2, leased: 1, ..Semaphore::default() };
-    semaphore.permits.insert(u128::MAX - 1, hold(b"A", 0));
+    semaphore.permits.insert(HoldId::from_be_bytes((u128::MAX - 1).to_be_bytes()), hold(b"A", 0));
     let mut permit = held;
     permit[2] = 0;
     let id = [b"\xFE\xFE", &[255; 15][..]].concat();
@@ -154,14 +155,14 @@ fn what_runs_is_written_with_what_is_left() {
             };
             let mut payload = Vec::new();
             record::encode(
-                &Resource { key_id: 5, from_snapshot: false, is_news: false, body },
+                &Resource { key_id: KeyId::new(5), from_snapshot: false, is_news: false, body },
                 NOW,
                 lease,
                 &mut payload,
             );
             let end = |resource: &Resource| resource.next_end().map(|(at, _)| at);
             let loaded = record::decode(&payload, NOW).unwrap();
-            assert_eq!(loaded.key_id, NO_KEY);
+            assert_eq!(loaded.key_id, KeyId::NONE);
             assert_eq!(end(&loaded), Some(LeaseInstant(0) + left_ms), "never less");
             let mut replica = Resource::free(Kind::Lock);
             record::replay(&payload, NOW, LeaseInstant(50), &mut replica, false).unwrap();
@@ -186,13 +187,13 @@ fn what_is_left_is_never_more_than_the_longest_lease() {
         ..Latch::default()
     };
     let ends = [
-        (Body::Lock(lock), Ending::Hold(0)),
+        (Body::Lock(lock), Ending::Hold(ALONE)),
         (Body::Lock(closed), Ending::Delay),
         (Body::Latch(Box::new(latch)), Ending::Latch),
     ];
     for (body, ending) in ends {
         let payload =
-            encoded(&Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body });
+            encoded(&Resource { key_id: KeyId::NONE, from_snapshot: false, is_news: false, body });
         let loaded = record::decode(&payload, NOW).expect("a payload of our own");
         assert_eq!(loaded.next_end(), Some((longest, ending)));
     }
@@ -204,12 +205,12 @@ fn a_whole_state_takes_the_place_of_what_is_there() {
     for kind in Kind::ALL {
         for _ in 0..500 {
             let (mut there, new) = (random.resource(kind), random.resource(kind));
-            there.key_id = 9;
+            there.key_id = KeyId::new(9);
             let done = record::replay(&encoded(&new), NOW, LeaseInstant(0), &mut there, true);
             let token = new.holds().map(|(_, hold)| hold.token).max().unwrap_or(0);
             assert_eq!(done, Ok(Replayed { granted: false, token }));
-            assert_eq!(there.key_id, 9, "the entry stays");
-            there.key_id = NO_KEY;
+            assert_eq!(there.key_id, KeyId::new(9), "the entry stays");
+            there.key_id = KeyId::NONE;
             assert_eq!(shown(&there), shown(&new));
             record::replay(&[1, 0, 0], NOW, LeaseInstant(0), &mut there, true).unwrap();
             assert!(there.is_free() && there.kind() == kind);
@@ -221,7 +222,12 @@ fn a_whole_state_takes_the_place_of_what_is_there() {
 #[test]
 fn the_digest_sees_everything_but_times() {
     let digest = |body| {
-        record::digest(&Resource { key_id: NO_KEY, from_snapshot: false, is_news: false, body })
+        record::digest(&Resource {
+            key_id: KeyId::NONE,
+            from_snapshot: false,
+            is_news: false,
+            body,
+        })
     };
     let lock = |change: &dyn Fn(&mut Hold)| {
         let mut hold = Hold { extras: Some(Box::default()), ..hold(b"A", 5) };
@@ -232,7 +238,7 @@ fn the_digest_sees_everything_but_times() {
     assert_eq!(lock(&|hold| hold.extras = None), same);
     assert_eq!(lock(&|hold| hold.deadline = LeaseInstant(0)), same);
     assert_eq!(lock(&|hold| hold.since = NOW), same);
-    let binding = Binding { ms: 1, client: 0, cut: false, orphan_until: None };
+    let binding = Binding { ms: 1, client: 0, is_shortened: false, orphan_until: None };
     let unclaimed = Unclaimed { client: 0, claim_ms: 1 };
     let changes: [&dyn Fn(&mut Hold); 8] = [
         &|hold| hold.owner = Owner::from(&b"B"[..]),
@@ -251,29 +257,29 @@ fn the_digest_sees_everything_but_times() {
     let fair = |change: &dyn Fn(&mut Fair)| {
         let mut fair = Fair::free();
         for (seq, owner) in [(6, b"A"), (8, b"B")] {
-            let ask = Ask { lease_ms: 9, ..Ask::default() };
-            let place = Place { owner: Owner::from(&owner[..]), since: NOW, ask };
-            fair.places.insert(seq, Arc::new(place));
+            let ask = WaitRequest { lease_ms: 9, ..WaitRequest::default() };
+            let place = QueueEntry { owner: Owner::from(&owner[..]), since: NOW, ask };
+            fair.entries.insert(seq, Arc::new(place));
         }
         change(&mut fair);
         digest(Body::Fair(Box::new(fair)))
     };
     let same = fair(&|_| ());
     let renumber = |fair: &mut Fair| {
-        fair.places = std::mem::take(&mut fair.places).into_values().zip(1..).map(swap).collect();
+        fair.entries = std::mem::take(&mut fair.entries).into_values().zip(1..).map(swap).collect();
     };
     assert_eq!(fair(&renumber), same, "what counts is the order");
     let changes: [&dyn Fn(&mut Fair); 5] = [
         &|fair| fair.lock = Lock::Held(hold(b"A", 5)),
-        &|fair| fair.places.retain(|&seq, _| seq == 6),
+        &|fair| fair.entries.retain(|&seq, _| seq == 6),
         &|fair| {
-            let last = fair.places.remove(&6).map(|place| (9, place));
-            fair.places.extend(last);
+            let last = fair.entries.remove(&6).map(|place| (9, place));
+            fair.entries.extend(last);
         },
         &|fair| {
-            fair.places.values_mut().for_each(|place| Arc::make_mut(place).ask.bind_ms = Some(1));
+            fair.entries.values_mut().for_each(|place| Arc::make_mut(place).ask.bind_ms = Some(1));
         },
-        &|fair| fair.places.values_mut().for_each(|place| Arc::make_mut(place).ask.lease_ms = 1),
+        &|fair| fair.entries.values_mut().for_each(|place| Arc::make_mut(place).ask.lease_ms = 1),
     ];
     for (at, change) in changes.into_iter().enumerate() {
         assert_ne!(fair(change), same, "the change number {at}");
@@ -281,7 +287,7 @@ fn the_digest_sees_everything_but_times() {
 
     let semaphore = |change: &dyn Fn(&mut Semaphore)| {
         let mut semaphore = Semaphore { capacity: 3, ..Semaphore::default() };
-        semaphore.permits.insert(1, hold(b"A", 0));
+        semaphore.permits.insert(HoldId::from(1), hold(b"A", 0));
         change(&mut semaphore);
         digest(Body::Semaphore(Box::new(semaphore)))
     };
@@ -290,7 +296,7 @@ fn the_digest_sees_everything_but_times() {
         &|semaphore| semaphore.capacity = 4,
         &|semaphore| semaphore.taken = 1,
         &|semaphore| semaphore.is_passing = true,
-        &|semaphore| semaphore.permits.insert(2, hold(b"A", 0)),
+        &|semaphore| semaphore.permits.insert(HoldId::from(2), hold(b"A", 0)),
     ];
     for (at, change) in changes.into_iter().enumerate() {
         assert_ne!(semaphore(change), same, "the change number {at}");

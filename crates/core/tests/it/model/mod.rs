@@ -19,7 +19,7 @@ mod waiting;
 
 pub use state::{Answer, Counters, Family, Out, Settings};
 
-use dlock_wire::request::{Acquire, Mode, Release, Renew, Request};
+use dlock_wire::request::{Acquire, LockFamily, LockOp, Mode, Op, Release, Renew, RwOp, Unblock};
 use state::{Binding, Hold, How, Lock, Place, Sent, Spent, Use};
 
 /// Names of the keys.
@@ -125,20 +125,14 @@ impl Model {
     }
 
     /// `touched`: the keys that the machine wrote, in its order.
-    pub fn call(
-        &mut self,
-        client: u64,
-        may_block: bool,
-        request: (Family, &Request<'_>),
-        touched: &[usize],
-    ) -> Out {
+    pub fn call(&mut self, client: u64, may_block: bool, op: &Op<'_>, touched: &[usize]) -> Out {
         self.looks = self.portion;
-        let out = self.command(client, may_block, request, touched);
+        let out = self.command(client, may_block, op, touched);
         self.looks = usize::MAX;
         let mut by_tick = touched;
-        if self.is_cluster && !matches!(request.1, Request::Unblock { .. }) {
+        if self.is_cluster && !matches!(op, Op::Unblock(_)) {
             // The first write of its own key was that of the call: the tick may have come to the key later.
-            let (own, _) = taken_apart(request.1);
+            let (own, ..) = taken_apart(op);
             while let Some((first, rest)) = by_tick.split_first()
                 && *first == own
                 && rest.contains(&own)
@@ -158,20 +152,14 @@ impl Model {
         out
     }
 
-    fn command(
-        &mut self,
-        client: u64,
-        may_block: bool,
-        (family, request): (Family, &Request<'_>),
-        touched: &[usize],
-    ) -> Out {
-        if let Request::Unblock { client, error } = *request {
+    fn command(&mut self, client: u64, may_block: bool, op: &Op<'_>, touched: &[usize]) -> Out {
+        if let Op::Unblock(Unblock { client, error }) = *op {
             let reply = self.unblock(client, error, touched);
             self.out.reply = Some(reply);
             return self.done();
         }
         self.shut = false;
-        let (k, verb) = taken_apart(request);
+        let (k, family, verb) = taken_apart(op);
         if let Some(error) = unfit_for_a_script(client, verb) {
             self.out.reply = Some(error);
             return self.done();
@@ -290,22 +278,29 @@ fn unfit_for_a_script(client: u64, verb: Verb<'_>) -> Option<Answer> {
     (client == 0 && unfit).then_some(Answer::Error("ERR"))
 }
 
-fn taken_apart<'a>(request: &'a Request<'a>) -> (usize, Verb<'a>) {
-    let (key, verb) = match *request {
-        Request::Acquire(ref call) => (call.key, Verb::Acquire(call, Mode::Write)),
-        Request::Release(ref call) => (call.key, Verb::Release(call, Mode::Write)),
-        Request::Renew(ref call) => (call.key, Verb::Renew(call, Mode::Write)),
-        Request::RwAcquire(ref call) => (call.acquire.key, Verb::Acquire(&call.acquire, call.mode)),
-        Request::RwRelease(ref call) => (call.release.key, Verb::Release(&call.release, call.mode)),
-        Request::RwRenew(ref call) => (call.renew.key, Verb::Renew(&call.renew, call.mode)),
-        Request::Fence { key, owner, token } => (key, Verb::Fence(owner, token)),
-        Request::Break { key } => (key, Verb::Break(None)),
-        Request::RwBreak { key, owner } => (key, Verb::Break(owner)),
-        Request::Cancel { key, owner, reqid } => (key, Verb::Cancel(owner, reqid)),
-        _ => panic!("not modelled: {request:?}"),
+fn taken_apart<'a>(op: &'a Op<'a>) -> (usize, Family, Verb<'a>) {
+    let (key, verb) = match op {
+        Op::Lock(_, LockOp::Acquire(call)) => (call.key, Verb::Acquire(call, Mode::Write)),
+        Op::Lock(_, LockOp::Release(call)) => (call.key, Verb::Release(call, Mode::Write)),
+        Op::Lock(_, LockOp::Renew(call)) => (call.key, Verb::Renew(call, Mode::Write)),
+        Op::Lock(_, LockOp::Fence(call)) => (call.key, Verb::Fence(call.owner, call.token)),
+        Op::Lock(_, LockOp::Break(call)) => (call.key, Verb::Break(None)),
+        Op::Rw(RwOp::Acquire(call)) => (call.acquire.key, Verb::Acquire(&call.acquire, call.mode)),
+        Op::Rw(RwOp::Release(call)) => (call.release.key, Verb::Release(&call.release, call.mode)),
+        Op::Rw(RwOp::Renew(call)) => (call.renew.key, Verb::Renew(&call.renew, call.mode)),
+        Op::Rw(RwOp::Break(call)) => (call.key, Verb::Break(call.owner)),
+        Op::Lock(_, LockOp::Cancel(call)) | Op::Rw(RwOp::Cancel(call)) => {
+            (call.key, Verb::Cancel(call.owner, call.reqid))
+        }
+        _ => panic!("not modelled: {op:?}"),
+    };
+    let family = match op {
+        Op::Lock(LockFamily::Fair, _) => Family::Fair,
+        Op::Rw(_) => Family::Rw,
+        _ => Family::Lock,
     };
     let k = KEYS.iter().position(|name| name.as_bytes() == key);
-    (k.expect("a known key"), verb)
+    (k.expect("a known key"), family, verb)
 }
 
 fn text(bytes: &[u8]) -> String {

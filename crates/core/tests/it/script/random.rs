@@ -8,7 +8,7 @@ use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
 use dlock_core::machine::Settings;
 use dlock_core::regime::Gate;
-use dlock_core::store::{Slot, Store};
+use dlock_core::store::{Lookup, Store};
 use dlock_testing::Dice;
 
 /// Histories; each has another seed.
@@ -267,7 +267,7 @@ impl State {
             }
             ["restore", from, _] => {
                 let key = Key { db, name: from.as_bytes() };
-                matches!(table.world.keys.get(key), Slot::Here(_))
+                matches!(table.world.keys.get(key), Lookup::Here(_))
             }
             ["abandoned", who] => table.world.blocked_on(client(who)).is_some(),
             ["undelivered", who] => table.world.sent.iter().any(|&(_, other)| other == client(who)),

@@ -63,7 +63,7 @@ impl Simulation {
             let key = Key { db: 0, name: name.as_bytes() };
             let family = self.model.family(k);
             if self.model.is_foreign(k) || family.is_some_and(|family| family != asked) {
-                let rows = machine.waiters(keys, now, (kind_of(asked), key), usize::MAX);
+                let rows = machine.waiters(keys, now, kind_of(asked), key, usize::MAX);
                 assert!(rows.is_err(), "no WRONGTYPE for {name} as {asked:?}");
             }
             if self.model.is_foreign(k) {
@@ -73,9 +73,9 @@ impl Simulation {
             let kind = kind_of(family);
             let info = machine.info(keys, now, kind, key).expect("the family");
             assert_eq!(info, self.model.info(k, family), "INFO {name}");
-            let rows = machine.waiters(keys, now, (kind, key), usize::MAX).expect("the family");
+            let rows = machine.waiters(keys, now, kind, key, usize::MAX).expect("the family");
             assert_eq!(rows, self.model.rows(k), "WAITERS {name}");
-            let position = machine.position(keys, now, (kind, key), owner.as_bytes());
+            let position = machine.position(keys, now, kind, key, owner.as_bytes());
             assert_eq!(position, Ok(self.model.position(k, owner)), "POSITION {name} {owner}");
             let shown: Vec<u64> =
                 info.iter().flat_map(Info::holders).map(|hold| hold.token).collect();

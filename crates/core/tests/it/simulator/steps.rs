@@ -9,9 +9,10 @@ use dlock_core::regime::Gate;
 use dlock_core::turn::Caller;
 use dlock_testing::Dice;
 use dlock_wire::request::{
-    self, Acquire, Channel, Mode, Release, Renew, Request, RwAcquire, RwRelease, RwRenew,
+    self, Acquire, Cancel, Channel, Fence, LockFamily, LockOp, Mode, OneKey, Op, Release, Renew,
+    Request, RwAcquire, RwBreak, RwOp, RwRelease, RwRenew, Unblock,
 };
-use dlock_wire::table::{CommandId, LockVerb, RwVerb};
+use dlock_wire::table::CommandId;
 
 /// One of some numbers of units, in milliseconds, or nothing.
 fn maybe_ms(dice: &mut Dice, one_in: u64, units: &[u64]) -> Option<u64> {
@@ -142,49 +143,55 @@ impl Simulation {
         };
         let release = Release { key, owner, all: random.one_in(4), token, reqid };
         let renew = Renew { key, owner, lease_ms, token, bind_ms };
-        let is_rw = family == Family::Rw;
-        let request = match verb {
-            0..11 if is_rw => Request::RwAcquire(RwAcquire { mode, acquire }),
-            0..11 => Request::Acquire(acquire),
-            11..15 if is_rw => Request::RwRelease(RwRelease { mode, release }),
-            11..15 => Request::Release(release),
-            15..17 if is_rw => Request::RwRenew(RwRenew { mode, renew }),
-            15..17 => Request::Renew(renew),
-            17 if !is_rw => {
-                let base = match random.below(3) {
-                    0 => 1,
-                    1 => current.unwrap_or(1),
-                    _ => self.world.now().wall_us + 60_000_000,
-                };
-                Request::Fence { key, owner, token: base + random.below(3) }
-            }
-            17 => Request::RwBreak { key, owner: Some(owner) },
-            18 if is_rw => Request::RwBreak { key, owner: None },
-            18 => Request::Break { key },
-            _ => Request::Cancel { key, owner, reqid },
+        let cancel = Cancel { key, owner, reqid };
+        let op = if family == Family::Rw {
+            Op::Rw(match verb {
+                0..11 => RwOp::Acquire(RwAcquire { mode, acquire }),
+                11..15 => RwOp::Release(RwRelease { mode, release }),
+                15..17 => RwOp::Renew(RwRenew { mode, renew }),
+                17 => RwOp::Break(RwBreak { key, owner: Some(owner) }),
+                18 => RwOp::Break(RwBreak { key, owner: None }),
+                _ => RwOp::Cancel(cancel),
+            })
+        } else {
+            let is_fair = family == Family::Fair;
+            let family = if is_fair { LockFamily::Fair } else { LockFamily::Lock };
+            Op::Lock(
+                family,
+                match verb {
+                    0..11 => LockOp::Acquire(acquire),
+                    11..15 => LockOp::Release(release),
+                    15..17 => LockOp::Renew(renew),
+                    17 => {
+                        let base = match random.below(3) {
+                            0 => 1,
+                            1 => current.unwrap_or(1),
+                            _ => self.world.now().wall_us + 60_000_000,
+                        };
+                        LockOp::Fence(Fence { key, owner, token: base + random.below(3) })
+                    }
+                    18 => LockOp::Break(OneKey { key }),
+                    _ => LockOp::Cancel(cancel),
+                },
+            )
         };
-        let has_id = matches!(
-            request,
-            Request::Acquire(_)
-                | Request::Release(_)
-                | Request::RwAcquire(_)
-                | Request::RwRelease(_)
-                | Request::Cancel { .. }
-        );
+        let has_id = matches!(verb, 0..15 | 19..);
         if has_id && reqid.is_some() {
-            self.sent.push(Sent::of(family, &request));
+            self.sent.push(Sent::of(op));
         }
-        self.call(client, may_block, (family, &request));
+        self.call(client, may_block, op);
     }
 
     /// A copy of one of the last requests comes late.
     fn act_late(&mut self, client: u64, may_block: bool) {
         let last = self.sent.len().min(16);
         let at = self.sent.len() - 1 - self.random.index(last);
-        let Sent { family, command, args } = self.sent[at].clone();
+        let Sent { command, args } = self.sent[at].clone();
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-        let request = request::parse(command, &args).expect("what was sent before");
-        self.call(client, may_block, (family, &request));
+        let Ok(Request::Op(op)) = request::parse(command, &args) else {
+            panic!("what was sent before")
+        };
+        self.call(client, may_block, op);
     }
 
     fn act_unblock(&mut self) {
@@ -194,12 +201,13 @@ impl Simulation {
             len => blocked[self.random.index(len)],
         };
         let error = self.random.one_in(2);
-        self.call(88, true, (Family::Lock, &Request::Unblock { client, error }));
+        self.call(88, true, Op::Unblock(Unblock { client, error }));
     }
 
-    fn call(&mut self, client: u64, may_block: bool, (family, request): (Family, &Request<'_>)) {
-        let may_wait = match request {
-            Request::Acquire(call) | Request::RwAcquire(RwAcquire { acquire: call, .. }) => {
+    fn call(&mut self, client: u64, may_block: bool, op: Op<'_>) {
+        let may_wait = match op {
+            Op::Lock(_, LockOp::Acquire(call))
+            | Op::Rw(RwOp::Acquire(RwAcquire { acquire: call, .. })) => {
                 call.block_ms.is_some() || call.queue_ms.is_some()
             }
             _ => false,
@@ -208,11 +216,11 @@ impl Simulation {
             // Before it searches, the machine ends expired holds of all keys.
             self.tick();
         }
-        self.say(|| format!("c{client} (may block: {may_block}) {family:?} {}", shown(request)));
+        self.say(|| format!("c{client} (may block: {may_block}) {}", shown(op)));
         let caller = Caller { client, db: 0, may_block };
         self.compare(
-            |world| world.call(caller, id_of(family, request), request),
-            |model, touched| model.call(client, may_block, (family, request), touched),
+            |world| world.call(caller, op),
+            |model, touched| model.call(client, may_block, &op, touched),
         );
     }
 
@@ -313,39 +321,20 @@ impl Simulation {
 /// A request that was sent before.
 #[derive(Clone)]
 pub(super) struct Sent {
-    family: Family,
     command: CommandId,
     args: Vec<Vec<u8>>,
 }
 
 impl Sent {
-    fn of(family: Family, request: &Request<'_>) -> Self {
-        let mut args = Vec::new();
+    fn of(op: Op<'_>) -> Self {
+        let (request, mut args) = (Request::Op(op), Vec::new());
         request.write(&mut args);
-        Self { family, command: id_of(family, request), args }
+        Self { command: request.id(), args }
     }
 }
 
-fn id_of(family: Family, request: &Request<'_>) -> CommandId {
-    let lock = match request {
-        Request::Unblock { .. } => return CommandId::Unblock,
-        Request::RwAcquire(_) => return CommandId::Rw(RwVerb::Acquire),
-        Request::RwRelease(_) => return CommandId::Rw(RwVerb::Release),
-        Request::Cancel { .. } if family == Family::Rw => return CommandId::Rw(RwVerb::Cancel),
-        _ if family == Family::Rw => return CommandId::Rw(RwVerb::Renew),
-        Request::Acquire(_) => LockVerb::Acquire,
-        Request::Release(_) => LockVerb::Release,
-        Request::Cancel { .. } => LockVerb::Cancel,
-        _ => LockVerb::Renew,
-    };
-    if family == Family::Fair { CommandId::Fair(lock) } else { CommandId::Lock(lock) }
-}
-
-fn shown(request: &Request<'_>) -> String {
-    let mut args = Vec::new();
-    request.write(&mut args);
+fn shown(op: Op<'_>) -> String {
+    let Sent { command, args } = Sent::of(op);
     let args: Vec<String> = args.iter().map(|arg| lossy(arg)).collect();
-    let verb = format!("{request:?}");
-    let verb = verb.split(['(', ' ']).next().unwrap_or_default();
-    format!("{} {}", verb.to_uppercase(), args.join(" "))
+    format!("{} {}", command.name(), args.join(" "))
 }

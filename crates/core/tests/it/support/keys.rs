@@ -5,7 +5,7 @@ use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::record;
 use dlock_core::state::resource::{Body, Resource};
-use dlock_core::store::{Reach, Slot, Store};
+use dlock_core::store::{Lookup, Reach, Store};
 
 /// Database and name of a key.
 pub type Id = (u32, Vec<u8>);
@@ -36,16 +36,16 @@ impl Store for Keys {
         self.slot.is_none_or(|slot| slot == slot_of(key.name))
     }
 
-    fn get(&mut self, key: Key<'_>) -> Slot<'_> {
+    fn get(&mut self, key: Key<'_>) -> Lookup<'_> {
         assert!(
             self.reaches(key),
             "a key of another slot: {:?}",
             String::from_utf8_lossy(key.name)
         );
         match self.find(key).map(|at| &mut self.values[at].1) {
-            Err(_) => Slot::Missing,
-            Ok(None) => Slot::WrongType,
-            Ok(Some(resource)) => Slot::Here(resource),
+            Err(_) => Lookup::Missing,
+            Ok(None) => Lookup::WrongType,
+            Ok(Some(resource)) => Lookup::Here(resource),
         }
     }
 

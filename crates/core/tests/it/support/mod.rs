@@ -4,8 +4,7 @@ mod keys;
 mod server;
 
 use dlock_core::events::tick::Progress;
-use dlock_core::key::Key;
-use dlock_core::kind::Kind;
+use dlock_core::key::{Key, Swap};
 use dlock_core::regime::Gate;
 use dlock_core::turn::{Caller, Turn};
 use keys::slot_of;
@@ -14,13 +13,11 @@ pub use server::{AfterEvents, Saved};
 
 use dlock_core::effects::{Effects, Event, Outcome};
 use dlock_core::machine::{Machine, Settings};
-use dlock_core::op::{Op, family_of};
 use dlock_core::queues::waiter::{HashKeys, WaiterId};
 use dlock_core::time::{Instant, Now};
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::Request;
-use dlock_wire::table::CommandId;
+use dlock_wire::request::{Op, Request, SemOp};
 use std::collections::BTreeMap;
 
 /// Microseconds in a millisecond.
@@ -88,7 +85,7 @@ pub struct World {
     fx: Effects,
     permits: u128,
     /// SWAPDB calls of which the machine of the replica has not learnt yet.
-    unheard_swaps: Vec<(u32, u32)>,
+    unheard_swaps: Vec<Swap>,
     /// Removed keys of which the machines have not learnt, with what was lost on each server.
     unheard_removals: Vec<(u32, Vec<u8>, [Option<dlock_core::events::keyspace::Lost>; 2])>,
     /// Calls that are blocked now, with their connections.
@@ -226,22 +223,21 @@ impl World {
 
     /// One operation of `caller`, and nothing that the tick would do after it.
     pub fn ask(&mut self, caller: Caller, op: Op<'_>) -> Seen {
-        self.step_of(caller, |machine, turn| machine.execute(turn, op))
+        let permit = match op {
+            Op::Sem(SemOp::Acquire(_)) => self.new_permit(),
+            _ => PermitId::default(),
+        };
+        self.step_of(caller, |machine, turn| machine.execute(turn, &op, permit))
     }
 
     /// One command of `caller`.
-    pub fn call(&mut self, caller: Caller, id: CommandId, request: &Request<'_>) -> Seen {
-        if !matches!(request, Request::Unblock { .. }) {
+    pub fn call(&mut self, caller: Caller, op: Op<'_>) -> Seen {
+        if !matches!(op, Op::Unblock(_)) {
             // The server accepts this write, or the call would not have got here.
             self.gate = Gate::Open;
         }
-        let permit = match request {
-            Request::SemAcquire(_) => self.new_permit(),
-            _ => PermitId::default(),
-        };
-        self.keys.slot = self.is_cluster.then(|| slot_of(&key_of(request)));
+        self.keys.slot = self.is_cluster.then(|| slot_of(&key_of(op)));
         self.caller = Some(caller.client);
-        let op = Op::of(id, request, permit).expect("a request that writes");
         let mut seen = self.ask(caller, op);
         assert!(
             seen.reply.is_some() != seen.parked.is_some(),
@@ -440,23 +436,15 @@ impl World {
 }
 
 /// The first key that a request names; empty if it names none.
-fn key_of(request: &Request<'_>) -> Vec<u8> {
+fn key_of(op: Op<'_>) -> Vec<u8> {
     let mut args = Vec::new();
-    request.write(&mut args);
-    let first = match request {
-        Request::Unblock { .. } => return Vec::new(),
-        Request::MAcquire(_)
-        | Request::AnyAcquire(_)
-        | Request::MRelease(_)
-        | Request::MRenew(_) => 1,
+    Request::Op(op).write(&mut args);
+    let first = match op {
+        Op::Unblock(_) => return Vec::new(),
+        Op::Multi(_) => 1,
         _ => 0,
     };
     args.get(first).cloned().unwrap_or_default()
-}
-
-/// The family of a command.
-pub fn kind_of(id: CommandId) -> Kind {
-    family_of(id).unwrap_or(Kind::Lock)
 }
 
 fn replica_of(settings: &Settings) -> Machine {

@@ -5,13 +5,13 @@ use super::{Seen, World};
 use dlock_core::effects::Effects;
 use dlock_core::events::keyspace::Lost;
 use dlock_core::events::tick::Progress;
-use dlock_core::key::Key;
+use dlock_core::key::{Key, Swap};
 use dlock_core::machine::Machine;
 use dlock_core::queues::waiter::WaiterId;
 use dlock_core::record;
 use dlock_core::regime::Gate;
 use dlock_core::state::resource::Resource;
-use dlock_core::store::{Slot, Store};
+use dlock_core::store::{Lookup, Store};
 use dlock_core::time::{LeaseInstant, Now};
 use dlock_core::turn::Turn;
 
@@ -48,7 +48,7 @@ impl World {
 
     /// Whether `key` exists.
     pub fn has_key(&mut self, key: Key<'_>) -> bool {
-        !matches!(self.keys.get(key), Slot::Missing)
+        !matches!(self.keys.get(key), Lookup::Missing)
     }
 
     /// Gives `key` a time to live.
@@ -129,8 +129,8 @@ impl World {
     pub fn swap_databases(&mut self, a: u32, b: u32) -> Seen {
         self.keys.swap(a, b);
         self.replica_keys.swap(a, b);
-        self.on_replica(|machine, turn| machine.swapped(turn, (a, b)));
-        self.step(|machine, turn| machine.swapped(turn, (a, b)))
+        self.on_replica(|machine, turn| machine.swapped(turn, Swap { a, b }));
+        self.step(|machine, turn| machine.swapped(turn, Swap { a, b }))
     }
 
     /// MULTI, SWAPDB `a b`, MOVE of the key to `a`, SWAPDB `a b`, EXEC. The machines learn of each step when the value
@@ -147,10 +147,10 @@ impl World {
         let told = |[_, gone]: [Option<Lost>; 2]| {
             move |machine: &mut Machine, turn: &mut Turn<'_>| {
                 machine.moved(turn, to);
-                machine.swapped(turn, (a, b));
+                machine.swapped(turn, Swap { a, b });
                 machine.unlinked(turn, key, gone);
                 machine.moved(turn, to);
-                machine.swapped(turn, (a, b));
+                machine.swapped(turn, Swap { a, b });
                 // The server tells the new key once more, as it does for each key that a command brought.
                 machine.moved(turn, to);
                 after_events(machine, turn);
@@ -167,8 +167,8 @@ impl World {
     pub fn swap_databases_unheard(&mut self, a: u32, b: u32) -> Seen {
         self.keys.swap(a, b);
         self.replica_keys.swap(a, b);
-        self.unheard_swaps.push((a, b));
-        self.step(|machine, turn| machine.swapped(turn, (a, b)))
+        self.unheard_swaps.push(Swap { a, b });
+        self.step(|machine, turn| machine.swapped(turn, Swap { a, b }))
     }
 
     /// Tells the replica's machine all swaps that it has not learnt of.
@@ -272,7 +272,7 @@ impl World {
     pub fn restore(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
         let now = self.now();
         let lease = self.machine.lease_time(now.mono);
-        let Slot::Here(resource) = self.keys.get(from) else { panic!("nothing to dump") };
+        let Lookup::Here(resource) = self.keys.get(from) else { panic!("nothing to dump") };
         let payload = encoded(resource, now, lease);
         let [here, there] = [&mut self.keys, &mut self.replica_keys].map(|keys| {
             let lost = keys.free(to);

@@ -4,12 +4,11 @@ use crate::support::{MS, World};
 use dlock_core::effects::{Effects, Outcome};
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
-use dlock_core::kind::Kind;
 use dlock_core::machine::{Machine, Settings};
-use dlock_core::op::{LockOp, Op};
 use dlock_core::regime::Gate;
 use dlock_core::turn::{Caller, Turn};
-use dlock_wire::request::Acquire;
+use dlock_wire::permit::PermitId;
+use dlock_wire::request::{Acquire, LockFamily, LockOp, Op};
 
 const MANY: u32 = 600;
 
@@ -46,7 +45,11 @@ fn acquire(world: &mut World, client: u64, call: &Acquire<'_>) {
     let (now, fx) = (world.now(), &mut Effects::default());
     world.machine.set_gate(Gate::Open);
     let turn = &mut Turn { keys: &mut world.keys, now, caller: caller(client), fx };
-    world.machine.execute(turn, Op::Lock(Kind::Lock, LockOp::Acquire(call)));
+    world.machine.execute(
+        turn,
+        &Op::Lock(LockFamily::Lock, LockOp::Acquire(*call)),
+        PermitId::default(),
+    );
 }
 
 /// Carries out an event, or what follows after the last one. The module carries out the effects of each event before
@@ -141,7 +144,11 @@ fn a_newcomer_waits_behind_the_waiters_of_a_removed_key_that_are_not_served() {
     world.machine.set_gate(Gate::Open);
     let call = Acquire::new(&last, b"C");
     let turn = &mut Turn { keys: &mut world.keys, now, caller: caller(9), fx: &mut fx };
-    world.machine.execute(turn, Op::Lock(Kind::Lock, LockOp::Acquire(&call)));
+    world.machine.execute(
+        turn,
+        &Op::Lock(LockFamily::Lock, LockOp::Acquire(call)),
+        PermitId::default(),
+    );
     assert_eq!(fx.reply, Some(Outcome::Null), "the first waiter is granted");
     assert_eq!(fx.messages.len(), 1, "{:?}", fx.messages);
 }

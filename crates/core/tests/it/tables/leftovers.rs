@@ -6,10 +6,9 @@ use crate::support::{MS, World};
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
 use dlock_core::machine::Settings;
-use dlock_core::op::{Op, RwOp};
 use dlock_core::regime::Gate;
 use dlock_core::turn::Caller;
-use dlock_wire::request::{Acquire, Mode, RwAcquire};
+use dlock_wire::request::{Acquire, Mode, Op, RwAcquire, RwOp};
 
 #[test]
 fn an_answered_queue_keeps_its_number_until_the_tick_has_closed_it() {
@@ -153,7 +152,7 @@ fn the_first_look_at_a_value_with_very_many_readers_notes_some_of_them() {
     let ask = |world: &mut World, key: &[u8], owner: &[u8], mode, queue_ms| {
         let acquire = Acquire { queue_ms, ..Acquire::new(key, owner) };
         let call = RwAcquire { acquire, mode };
-        let _ = world.ask(caller, Op::Rw(RwOp::Acquire(&call)));
+        let _ = world.ask(caller, Op::Rw(RwOp::Acquire(call)));
     };
     for n in 0..1_000_u32 {
         ask(&mut world, b"k", &n.to_be_bytes(), Mode::Read, None);

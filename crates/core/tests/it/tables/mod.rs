@@ -1,6 +1,7 @@
 //! The contract of each family, row by row: one file for each subject. The tables of DLOCK are here. They also run with
 //! DFAIR where it has the same contract.
 
+mod crowds;
 mod deadlock;
 mod events;
 mod fair;

@@ -6,12 +6,11 @@ use dlock_core::effects::Outcome;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
 use dlock_core::machine::Settings;
-use dlock_core::op::{Op, SemaphoreOp};
 use dlock_core::regime::Gate;
 use dlock_core::time::LeaseInstant;
 use dlock_core::turn::Caller;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{Acquire, Channel, SemAcquire};
+use dlock_wire::request::{Acquire, Channel, Op, SemAcquire, SemInit, SemOp};
 
 #[test]
 fn the_requests_of_removed_permits_are_known_at_once_and_their_messages_come_in_portions() {
@@ -146,7 +145,7 @@ fn with_permits() -> World {
     let mut world = World::new(Settings::default(), 1_000_000 * MS);
     world.set_portion(64);
     let caller = Caller { client: 1, db: 0, may_block: true };
-    let _ = world.ask(caller, Op::Semaphore(SemaphoreOp::Init { key: b"s", permits: MANY }));
+    let _ = world.ask(caller, Op::Sem(SemOp::Init(SemInit { key: b"s", permits: MANY })));
     for n in 0..MANY {
         let (owner, id) = permit(n);
         let acquire = Acquire {
@@ -156,10 +155,7 @@ fn with_permits() -> World {
             ..Acquire::new(b"s", &owner)
         };
         let call = SemAcquire { acquire, count: 1, limit: None };
-        let seen = world.ask(
-            caller,
-            Op::Semaphore(SemaphoreOp::Acquire(&call, u128::from(n + 1).to_be_bytes())),
-        );
+        let seen = world.ask(caller, Op::Sem(SemOp::Acquire(call)));
         assert!(matches!(seen.reply, Some(Outcome::Permit(_))));
     }
     world
@@ -203,7 +199,7 @@ fn very_many_permits_are_removed_in_many_ticks_and_a_save_in_between_knows_all_o
     let acquire = Acquire { reqid: Some(&id), ..Acquire::new(b"s", &owner) };
     let call = SemAcquire { acquire, count: 1, limit: Some(1) };
     let caller = Caller { client: 1, db: 0, may_block: true };
-    let seen = world.ask(caller, Op::Semaphore(SemaphoreOp::Acquire(&call, [9; 16])));
+    let seen = world.ask(caller, Op::Sem(SemOp::Acquire(call)));
     assert!(
         matches!(&seen.reply, Some(Outcome::Fault(fault)) if fault.code == ErrorCode::Spent),
         "{seen:?}"

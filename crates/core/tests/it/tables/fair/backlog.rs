@@ -5,12 +5,10 @@ use crate::support::{MS, World};
 use dlock_core::effects::Outcome;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
-use dlock_core::kind::Kind;
 use dlock_core::machine::Settings;
-use dlock_core::op::{LockOp, Op};
 use dlock_core::regime::Gate;
 use dlock_core::turn::Caller;
-use dlock_wire::request::{Acquire, Renew};
+use dlock_wire::request::{Acquire, LockFamily, LockOp, Op, Renew};
 
 const OWNERS: usize = 30;
 
@@ -25,7 +23,7 @@ fn failed_over() -> World {
         call.queue_ms = Some(9_000);
         call.lease_ms = Some(60_000);
         let caller = Caller { client: 1, db: 0, may_block: true };
-        let seen = world.ask(caller, Op::Lock(Kind::Fair, LockOp::Acquire(&call)));
+        let seen = world.ask(caller, Op::Lock(LockFamily::Fair, LockOp::Acquire(call)));
         assert_eq!(n == 0, matches!(seen.reply, Some(Outcome::Token(_))));
     }
     world.set_portion(2);
@@ -45,7 +43,7 @@ fn a_step_adopts_few_entries_and_the_tick_all() {
     let renew = Renew { key: KEY.name, owner: b"0", lease_ms: None, token: None, bind_ms: None };
     let caller = Caller { client: 2, db: 0, may_block: true };
     world.gate = Gate::Open;
-    let seen = world.ask(caller, Op::Lock(Kind::Fair, LockOp::Renew(&renew)));
+    let seen = world.ask(caller, Op::Lock(LockFamily::Fair, LockOp::Renew(renew)));
     assert!(matches!(seen.reply, Some(Outcome::Token(_))));
     assert_eq!(
         waiting(&world),

@@ -3,14 +3,13 @@
 use crate::support::{Keys, MS, WALL_US};
 use dlock_core::effects::{Effects, Outcome};
 use dlock_core::events::tick::Progress;
-use dlock_core::kind::Kind;
 use dlock_core::machine::{Machine, Settings};
-use dlock_core::op::{LockOp, MultiOp, Op};
 use dlock_core::queues::waiter::HashKeys;
 use dlock_core::regime::Gate;
 use dlock_core::time::{Instant, Now};
 use dlock_core::turn::{Caller, Turn};
-use dlock_wire::request::{Acquire, MAcquire};
+use dlock_wire::permit::PermitId;
+use dlock_wire::request::{Acquire, LockFamily, LockOp, MAcquire, MultiOp, Op};
 
 const CALLS: usize = 5_000;
 
@@ -30,7 +29,11 @@ fn a_long_chain_needs_no_deep_stack() {
             fx.clear();
             let call = Acquire { lease_ms: Some(1_000), ..Acquire::new(name, name) };
             let turn = &mut Turn { keys: &mut keys, now: now(0), caller: caller(n), fx: &mut fx };
-            machine.execute(turn, Op::Lock(Kind::Lock, LockOp::Acquire(&call)));
+            machine.execute(
+                turn,
+                &Op::Lock(LockFamily::Lock, LockOp::Acquire(call)),
+                PermitId::default(),
+            );
             assert!(matches!(fx.reply, Some(Outcome::Token(_))));
         }
         for n in (1..=CALLS).rev() {
@@ -38,7 +41,7 @@ fn a_long_chain_needs_no_deep_stack() {
             let both = [&names[n][..], &names[n - 1][..]];
             let call = MAcquire { block_ms: Some(0), ..MAcquire::new(&both, &names[n]) };
             let turn = &mut Turn { keys: &mut keys, now: now(0), caller: caller(n), fx: &mut fx };
-            machine.execute(turn, Op::Multi(MultiOp::AcquireAll(&call)));
+            machine.execute(turn, &Op::Multi(MultiOp::Acquire(call)), PermitId::default());
             assert!(fx.parked.is_some());
         }
         fx.clear();

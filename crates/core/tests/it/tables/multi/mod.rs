@@ -7,5 +7,6 @@ mod holds;
 mod keyspace;
 mod leaving;
 mod replaced;
+mod requests;
 mod server;
 mod undelivered;

@@ -6,6 +6,7 @@ mod passing;
 mod permits;
 mod places;
 mod queue;
+mod requests;
 mod server;
 mod size;
 mod taken;

@@ -1,0 +1,58 @@
+//! Requests that belong to no family.
+
+use super::arguments::Optional;
+use super::writer::{Arguments, Writer};
+use crate::cursor::Cursor;
+use crate::fault::Fault;
+use crate::table::args::{APPLY_KEY, CLIENT_ID, ERROR, PAYLOAD};
+
+/// End the blocked call of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unblock {
+    /// Client id, 1 or more.
+    pub client: u64,
+    /// Answer it with an error instead of Null.
+    pub error: bool,
+}
+
+impl Unblock {
+    #[inline]
+    pub(super) fn parse<'a>(at: &mut Cursor<'a>) -> Result<Self, Fault<'a>> {
+        let mut call = Self { client: at.number(&CLIENT_ID)?, error: false };
+        while at.begin_option() {
+            let Some(option) = at.takes(&ERROR)? else { return at.unknown() };
+            call.error = Optional::read(at, option)?;
+        }
+        Ok(call)
+    }
+}
+
+impl Arguments for Unblock {
+    fn write(&self, to: &mut Writer<'_>) {
+        to.number(self.client);
+        self.error.write(&ERROR, to);
+    }
+}
+
+/// Replay a record; only servers send this, to servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Apply<'a> {
+    /// The key that the record is about.
+    pub key: &'a [u8],
+    /// The record, opaque to this crate.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Apply<'a> {
+    #[inline]
+    pub(super) fn parse(at: &mut Cursor<'a>) -> Result<Self, Fault<'a>> {
+        Ok(Self { key: at.next(&APPLY_KEY)?, payload: at.next(&PAYLOAD)? })
+    }
+}
+
+impl Arguments for Apply<'_> {
+    fn write(&self, to: &mut Writer<'_>) {
+        to.bytes(self.key);
+        to.bytes(self.payload);
+    }
+}

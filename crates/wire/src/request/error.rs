@@ -1,0 +1,57 @@
+//! The error of a malformed call, with its text.
+
+use core::fmt;
+
+use crate::fault::Fault;
+use crate::reply::write_quoted;
+use crate::table::CommandId;
+
+/// A malformed call. It changed nothing.
+///
+/// `Display` gives the text of the error without its code, which is always `ERR`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParseError<'a> {
+    /// The command that was called.
+    pub command: CommandId,
+    /// The error.
+    pub fault: Fault<'a>,
+}
+
+impl fmt::Display for ParseError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.fault {
+            Fault::WrongArity => {
+                write!(f, "wrong number of arguments for '{}' command", self.command.name())
+            }
+            Fault::EmptyKey => f.write_str("key must not be empty"),
+            Fault::Length { name, min: 0, max } => write!(f, "{name} must be at most {max} bytes"),
+            Fault::Length { name, min, max } => write!(f, "{name} must be {min} to {max} bytes"),
+            Fault::Number { name, min, max } => {
+                write!(f, "{name} must be an integer between {min} and {max}")
+            }
+            Fault::Mode => f.write_str("mode must be READ or WRITE"),
+            Fault::PermitId => f.write_str(
+                "permit-id must be a UUID: 36 characters, hexadecimal digits and hyphens",
+            ),
+            Fault::MissingKeys(numkeys) => {
+                let follow = numkeys.saturating_add(1);
+                write!(f, "numkeys is {numkeys}: at least {follow} arguments must follow it")
+            }
+            Fault::RepeatedKey(key) => {
+                f.write_str("key ")?;
+                write_quoted(f, key, '"')?;
+                f.write_str(" given twice")
+            }
+            Fault::UnknownOption(word) => {
+                f.write_str("unknown option ")?;
+                write_quoted(f, word, '\'')?;
+                write!(f, " for {}", self.command.name())
+            }
+            Fault::Repeated(option) => write!(f, "option {option} given twice"),
+            Fault::Exclusive(one, other) => write!(f, "{one} and {other} exclude each other"),
+            Fault::NoValue(option) => write!(f, "{option} needs a value"),
+        }
+    }
+}
+
+impl core::error::Error for ParseError<'_> {}
