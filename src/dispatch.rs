@@ -144,7 +144,7 @@ fn read(ctx: Ctx<'_>, reached: Reached<'_>, call: &Read<'_>) {
     let (named, scope) = reached;
     let view = shell::with(|shell| {
         let mut keys = Keys::new(ctx, Mode::Read, scope, named);
-        reply::read(&shell.machine, &mut keys, shell::now(), ctx.db(), call)
+        shell.machine.read(&mut keys, shell::now(), ctx.db(), call)
     });
     match view {
         Some(Ok(view)) => reply::show(ctx, &view),

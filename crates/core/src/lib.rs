@@ -18,6 +18,7 @@
 //! | [`wheel`], [`lease`] | deadlines |
 //! | [`connection`] | the waiters and bindings of a connection |
 //! | [`token`], [`time`], [`bytes`], [`slab`], [`buckets`] | small parts |
+//! | [`reply`] | outcomes and the answers of reading commands, as replies |
 //! | [`spent`] | which requests were carried out, so that late copies do nothing |
 //! | [`record`] | the one encoding for replicas, AOF, RDB and DUMP |
 //! | [`invariants`] | the invariants after every step |
@@ -51,6 +52,7 @@ mod portions;
 pub mod queues;
 pub mod record;
 pub mod regime;
+pub mod reply;
 mod requests;
 pub mod slab;
 pub mod spent;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use dlock_core::key::Key;
 use dlock_core::state::resource::Resource;
-use dlock_core::store::{Reach, Slot, Store};
+use dlock_core::store::{Lookup, Reach, Store};
 
 /// Databases by number, keys by name: SCAN lists them in order.
 #[derive(Default)]
@@ -35,9 +35,9 @@ impl Store for Keys {
         true
     }
 
-    fn get(&mut self, key: Key<'_>) -> Slot<'_> {
+    fn get(&mut self, key: Key<'_>) -> Lookup<'_> {
         let value = self.0.get_mut(&key.db).and_then(|keys| keys.get_mut(key.name));
-        value.map_or(Slot::Missing, Slot::Here)
+        value.map_or(Lookup::Missing, Lookup::Here)
     }
 
     fn put(&mut self, key: Key<'_>, resource: Resource) {

@@ -85,6 +85,15 @@ impl Resp {
         reply
     }
 
+    /// What `write` writes, or the error that it returns.
+    pub(super) fn written(write: impl FnOnce(&mut Self) -> Result<(), String>) -> Self {
+        let mut reply = Self::default();
+        match write(&mut reply) {
+            Ok(()) => reply,
+            Err(error) => Self::error(&error),
+        }
+    }
+
     /// Begins a push message of `len` elements.
     pub(super) fn push(&mut self, len: usize) {
         self.line('>', len);
