@@ -209,3 +209,65 @@ fn an_upgrade_makes_those_wait_in_front_of_whom_it_goes() {
          63  c4  DRW.ACQUIRE k R WRITE BLOCK 0       => DEADLOCK
     ");
 }
+
+#[test]
+fn a_hold_that_came_by_rename_leaves_its_owner_behind_the_waiters_in_front() {
+    run("
+          0  c1  ACQUIRE k H                         => t1
+          0  c1  ACQUIRE j A                         => t2
+          0  c1  ACQUIRE x A                         => t3
+          1  c2  ACQUIRE k B QUEUE 60000             => null
+          1  c3  ACQUIRE k A QUEUE 60000             => null
+          2  rename j k
+        # A holds k and is queued for it behind B.
+          3  c2  ACQUIRE x B QUEUE 60000             => DEADLOCK
+    ");
+}
+
+/// A holds x, and waits for B only in queues that have ended or that its connection has left.
+fn after_the_queue_of_a_has_ended(rows: &str) {
+    run(&format!(
+        "
+          0  set portion 2
+          0  c1  DFAIR.ACQUIRE j Z                   => t1
+          0  c1  DFAIR.ACQUIRE k Z                   => t2
+          0  c1  ACQUIRE m Z                         => t3
+          0  c3  ACQUIRE x A                         => t4
+          1  c2  ACQUIRE m B QUEUE 60000             => null
+          1  c9  ACQUIRE m A QUEUE 60000             => null
+          1  c2  DFAIR.ACQUIRE j B QUEUE 60000       => null
+          1  c4  DFAIR.ACQUIRE k B BLOCK 0           => parked
+          1  c3  DFAIR.ACQUIRE k C QUEUE 60000       => null
+          1  c3  DFAIR.ACQUIRE k D QUEUE 60000       => null
+          1  c3  DFAIR.ACQUIRE k A QUEUE 60000       => null
+          2  gone c9
+        {rows}
+        "
+    ));
+}
+
+#[test]
+fn queue_entries_that_were_dropped_with_their_key_close_no_cycle() {
+    // The call of B keeps its position at k; the entry of A behind it is not removed yet.
+    after_the_queue_of_a_has_ended(
+        "
+          3  rename j k                              => dlock:notify:B: granted 0 t5 1 B j
+          3  c1  DFAIR.WAITERS k                     => B 4 2 - []
+          3  c2  ACQUIRE x B QUEUE 60000             => null
+    ",
+    );
+}
+
+#[test]
+fn queue_entries_that_were_answered_close_no_cycle() {
+    // The entry of B at the new k is older than that of A at the former one, which is not removed yet.
+    after_the_queue_of_a_has_ended(
+        "
+          3  over k                                  => c4 gets WRONGTYPE
+          3  del k
+          3  restore j k
+          3  c1  DFAIR.WAITERS k                     => B 0 2 60000 []
+          3  c2  ACQUIRE x B QUEUE 60000             => null
+    ",
+    );
+}
