@@ -271,3 +271,49 @@ fn queue_entries_that_were_answered_close_no_cycle() {
     ",
     );
 }
+
+#[test]
+fn a_call_for_a_key_of_another_type_does_not_wait_and_closes_no_cycle() {
+    run("
+          0  c1  ACQUIRE l A                         => t1
+          0  c2  ACQUIRE k H                         => t2
+          1  c3  ACQUIRE k B QUEUE 60000             => null
+          1  c4  MACQUIRE 2 l m B BLOCK 0            => parked
+        # B waits for A, and is in the queues of k and of m, which is free.
+          2  c1  DFAIR.ACQUIRE k A BLOCK 0           => WRONGTYPE
+          2  c1  DFAIR.ACQUIRE m A BLOCK 0           => WRONGTYPE
+          2  c1  DRW.ACQUIRE k A READ BLOCK 0        => WRONGTYPE
+          2  c1  DRW.ACQUIRE m A WRITE QUEUE 60000   => WRONGTYPE
+    ");
+}
+
+#[test]
+fn an_upgrade_that_is_first_already_closes_no_new_cycle() {
+    run("
+          0  set deadlock-detection 0
+          0  c1  DRW.ACQUIRE k A READ                => t1
+          0  c2  DRW.ACQUIRE k B READ                => t2
+          0  c1  ACQUIRE m A                         => t3
+          1  c1  DRW.ACQUIRE k A WRITE QUEUE 60000   => null
+          1  c2  ACQUIRE m B QUEUE 60000             => null
+        # The cycle is there. A does not close it by asking again.
+          2  set deadlock-detection 1
+          2  c3  DRW.ACQUIRE k A WRITE BLOCK 0       => parked
+    ");
+}
+
+#[test]
+fn holders_of_removed_keys_close_no_cycle() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE a A                         => t1
+          0  c1  ACQUIRE b A BIND 0                  => t2
+          0  c1  ACQUIRE c A BIND 0                  => t3
+          0  c1  ACQUIRE d A                         => t4
+          1  c2  ACQUIRE d B BLOCK 0                 => parked
+          2  flushall                                => dlock:notify: flushed 0
+          2  c3  ACQUIRE l B                         => t5
+        # No step has reached the queue of d: it still lists A, for which B no longer waits.
+          2  c4  ACQUIRE l A BLOCK 0                 => parked
+    ");
+}
