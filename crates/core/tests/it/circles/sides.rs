@@ -191,3 +191,55 @@ fn all_that_a_search_looks_at_is_counted() {
         assert!((198..800).contains(&looked_at), "{looked_at} to {wants:?}");
     }
 }
+
+#[test]
+fn the_search_back_leaves_enough_of_the_budget_for_the_search_forward() {
+    let mut scene = scene();
+    holds(&mut scene, 1, [9_001]);
+    for owner in 10_000..20_000 {
+        waits(&mut scene, owner, 9_001);
+    }
+    chain(&mut scene, 100..200);
+    waits(&mut scene, 199, 9_001);
+    is_refused(&mut scene, 1, &lock(100));
+}
+
+#[test]
+fn the_check_of_all_keys_against_all_waiters_leaves_enough_of_the_budget_for_the_search_forward() {
+    let mut scene = scene();
+    holds(&mut scene, 1, [9_001]);
+    for owner in 1_000..1_700 {
+        waits(&mut scene, owner, 9_001);
+    }
+    chain(&mut scene, 100..150);
+    waits(&mut scene, 149, 9_001);
+    // Only the last key leads back, and only through the first owner of the chain.
+    let keys = (9_100..9_112).chain([100]);
+    is_refused(&mut scene, 1, &Ask::All(keys.map(|key| At(Kind::Lock, key)).collect()));
+}
+
+#[test]
+fn a_check_that_needs_more_than_its_budget_at_once_ends_there() {
+    let mut scene = scene();
+    for reader in 10_000..20_000 {
+        assert_eq!(scene.ask(reader, &rw(Mode::Read), false), Came::Granted);
+    }
+    holds(&mut scene, 1, [9_001]);
+    holds(&mut scene, 2, [9_002]);
+    assert_eq!(scene.ask(2, &rw(Mode::Write), false), Came::WaitQueues);
+    waits(&mut scene, 2, 9_001);
+    // Owner 2 waits for owner 1, but first of all for more readers than one call inspects.
+    waits(&mut scene, 1, 9_002);
+    assert_eq!(scene.machine.counters().deadlock_searches_cut, 1);
+}
+
+#[test]
+fn a_call_for_very_many_keys_may_look_at_all_of_them() {
+    const KEYS: usize = 8_000;
+    let mut scene = scene();
+    holds(&mut scene, 1, [KEYS + 1]);
+    holds(&mut scene, 2, [KEYS]);
+    waits(&mut scene, 2, KEYS + 1);
+    // Only the last key leads back.
+    is_refused(&mut scene, 1, &Ask::All((0..=KEYS).map(|key| At(Kind::Lock, key)).collect()));
+}
