@@ -317,3 +317,49 @@ fn holders_of_removed_keys_close_no_cycle() {
           2  c4  ACQUIRE l A BLOCK 0                 => parked
     ");
 }
+
+#[test]
+fn a_lease_that_ends_at_this_moment_is_no_hold_of_a_key_that_the_call_names() {
+    run_here(
+        "
+          0  c1  ACQUIRE k B PX 50                   => t1
+          0  c2  ACQUIRE l A                         => t2
+          1  c1  ACQUIRE l B BLOCK 0                 => parked
+         50  c2  ACQUIRE k A BLOCK 0                 => t3
+    ",
+    );
+    run_here(
+        "
+          0  c1  ACQUIRE k A PX 50                   => t1
+          0  c1  ACQUIRE l A                         => t2
+          1  c2  ACQUIRE k B QUEUE 60000             => null
+          1  c2  ACQUIRE l B QUEUE 60000             => null
+        # A has lost k, and would wait behind B, which waits for A at l.
+         50  c1  ACQUIRE k A BLOCK 0                 => DEADLOCK
+    ",
+    );
+}
+
+#[test]
+fn a_reader_in_the_way_makes_a_writer_wait_for_skipped_waiters_in_front_too() {
+    run_here(
+        "
+          0  c1  DRW.ACQUIRE q R READ                => t1
+          0  c1  ACQUIRE k H                         => t2
+          0  c1  ACQUIRE m H                         => t3
+          0  c1  ACQUIRE z H                         => t4
+          0  c3  ACQUIRE y Y                         => t5
+        # X waits on a connection that lets a grant expire: it is skipped at q.
+          0  c9  ACQUIRE m W QUEUE 50                => null
+          0  c9  DRW.ACQUIRE q X WRITE QUEUE 60000   => null
+          1  c1  RELEASE m H                         => 0; dlock:notify:W: granted 0 t6 1 W m
+         60  tick                                    => dlock:notify:W: expired 0 t6 1 W m
+         61  c2  ACQUIRE y X QUEUE 60000             => null
+         61  c4  DRW.ACQUIRE q C WRITE QUEUE 60000   => null
+         61  c5  ANYACQUIRE 2 k z C BLOCK 0          => parked
+         61  c3  ACQUIRE k Y QUEUE 60000             => null
+        # C waits for X at q, X for Y at y, and from now on Y for C at k.
+         62  c6  ACQUIRE k C BLOCK 0                 => DEADLOCK
+    ",
+    );
+}
