@@ -243,3 +243,46 @@ fn a_call_for_very_many_keys_may_look_at_all_of_them() {
     // Only the last key leads back.
     is_refused(&mut scene, 1, &Ask::All((0..=KEYS).map(|key| At(Kind::Lock, key)).collect()));
 }
+
+/// A caller with more waiters than the search back lists.
+fn with_too_many_waiters() -> Scene {
+    let mut scene = scene();
+    holds(&mut scene, 1, [9_001]);
+    for owner in 10_000..13_000 {
+        waits(&mut scene, owner, 9_001);
+    }
+    scene
+}
+
+/// The owner waits after a complete check.
+fn waits_after_a_check(scene: &mut Scene, owner: usize, ask: &Ask) {
+    let before = scene.machine.counters().deadlock_searches_cut;
+    assert_eq!(scene.ask(owner, ask, true), Came::WaitQueues);
+    assert_eq!(scene.machine.counters().deadlock_searches_cut, before, "within the budget");
+}
+
+#[test]
+fn a_search_passes_the_readers_of_a_key_once_however_many_writers_wait() {
+    let mut scene = with_too_many_waiters();
+    for reader in 2_000..3_000 {
+        assert_eq!(scene.ask(reader, &rw(Mode::Read), false), Came::Granted);
+    }
+    for writer in 2..22 {
+        holds(&mut scene, writer, [writer]);
+        assert_eq!(scene.ask(writer, &rw(Mode::Write), false), Came::WaitQueues);
+    }
+    let all = Ask::All((2..22).map(|key| At(Kind::Lock, key)).collect());
+    waits_after_a_check(&mut scene, 1, &all);
+}
+
+#[test]
+fn a_search_passes_a_queue_once_however_many_of_its_owners_wait_elsewhere_too() {
+    let mut scene = with_too_many_waiters();
+    holds(&mut scene, REST, [0, 1]);
+    for key in [0, 1] {
+        for owner in 2_000..2_300 {
+            waits(&mut scene, owner, key);
+        }
+    }
+    waits_after_a_check(&mut scene, 1, &lock(0));
+}
