@@ -286,3 +286,19 @@ fn a_search_passes_a_queue_once_however_many_of_its_owners_wait_elsewhere_too() 
     }
     waits_after_a_check(&mut scene, 1, &lock(0));
 }
+
+#[test]
+fn owners_behind_the_caller_in_a_queue_for_permits_do_not_wait_for_it() {
+    let mut scene = scene();
+    let permit = Ask::Permit(At(Kind::Semaphore, 0));
+    assert_eq!(scene.ask(REST, &permit, false), Came::Granted);
+    for owner in [1].into_iter().chain(1_000..1_300) {
+        assert_eq!(scene.ask(owner, &permit, false), Came::WaitQueues);
+    }
+    // The search forward is long, but no owner waits for the caller.
+    chain(&mut scene, 100..400);
+    holds(&mut scene, 1_000, [9_001]);
+    waits(&mut scene, 1_000, 100);
+    let looked_at = cost(&mut scene, 1, 9_001);
+    assert!((300..500).contains(&looked_at), "{looked_at}");
+}

@@ -303,6 +303,22 @@ fn an_upgrade_that_is_first_already_closes_no_new_cycle() {
 }
 
 #[test]
+fn a_new_waiter_of_an_owner_in_a_cycle_closes_no_new_cycle() {
+    run("
+          0  set deadlock-detection 0
+          0  c1  ACQUIRE k A                         => t1
+          0  c2  ACQUIRE l B                         => t2
+          0  c3  ACQUIRE q H                         => t3
+          1  c1  ACQUIRE l A QUEUE 60000             => null
+          1  c2  ACQUIRE k B QUEUE 60000             => null
+        # A wait for any of several keys does not count, but B is in the queue that A joins.
+          1  c4  ANYACQUIRE 1 q B BLOCK 0            => parked
+          2  set deadlock-detection 1
+          2  c1  ACQUIRE q A QUEUE 60000             => null
+    ");
+}
+
+#[test]
 fn holders_of_removed_keys_close_no_cycle() {
     run("
           0  set portion 2
