@@ -3,12 +3,10 @@
 use crate::script::run_as;
 use crate::support::{MS, World};
 use dlock_core::key::Key;
-use dlock_core::kind::Kind;
 use dlock_core::machine::Settings;
-use dlock_core::op::{LockOp, Op, SemaphoreOp};
 use dlock_core::regime::Gate;
 use dlock_core::turn::Caller;
-use dlock_wire::request::{Acquire, Release, SemAcquire};
+use dlock_wire::request::{Acquire, LockFamily, LockOp, Op, Release, SemAcquire, SemOp};
 
 #[test]
 fn a_step_ends_no_more_than_a_portion_of_the_expired_holds() {
@@ -47,14 +45,12 @@ fn a_hand_off_notes_its_position_behind_more_skipped_waiters_than_a_portion() {
     for (skipped, first_counted) in [(2, "S0"), (3, "L")] {
         let mut world = World::new(Settings::default(), 1_000_000 * MS);
         world.set_portion(2);
-        let mut permits = 0_u128;
-        let mut wait_for_permit = |world: &mut World, client, owner: &str, limit| {
-            permits += 1;
+        let wait_for_permit = |world: &mut World, client, owner: &str, limit| {
             let acquire =
                 Acquire { queue_ms: Some(60_000), ..Acquire::new(b"s", owner.as_bytes()) };
             let call = SemAcquire { acquire, count: 1, limit };
             let caller = Caller { client, db: 0, may_block: true };
-            let op = Op::Semaphore(SemaphoreOp::Acquire(&call, permits.to_be_bytes()));
+            let op = Op::Sem(SemOp::Acquire(call));
             let _ = world.ask(caller, op);
         };
         wait_for_permit(&mut world, 1, "H", Some(1));
@@ -65,11 +61,11 @@ fn a_hand_off_notes_its_position_behind_more_skipped_waiters_than_a_portion() {
         for (client, owner) in [(1, b"H"), (2, b"A")] {
             let call = Acquire { queue_ms: Some(100), ..Acquire::new(b"k", owner) };
             let caller = Caller { client, db: 0, may_block: true };
-            let _ = world.ask(caller, Op::Lock(Kind::Lock, LockOp::Acquire(&call)));
+            let _ = world.ask(caller, Op::Lock(LockFamily::Lock, LockOp::Acquire(call)));
         }
         let caller = Caller { client: 1, db: 0, may_block: true };
         let release = Release::new(b"k", b"H");
-        let _ = world.ask(caller, Op::Lock(Kind::Lock, LockOp::Release(&release)));
+        let _ = world.ask(caller, Op::Lock(LockFamily::Lock, LockOp::Release(release)));
         world.at(1_000_200 * MS);
         let _ = world.tick(Gate::Open);
         let waits = world.machine.waits();

@@ -324,12 +324,12 @@ fn a_search_among_entries_that_are_not_waiters_yet_counts_as_incomplete() {
     world.gate = Gate::Open;
     let renew = Renew { key: KEY.name, owner: b"0", lease_ms: None, token: None, bind_ms: None };
     let caller = Caller { client: 2, db: 0, may_block: true };
-    let _ = world.ask(caller, Op::Lock(Kind::Fair, LockOp::Renew(&renew)));
+    let _ = world.ask(caller, Op::Lock(LockFamily::Fair, LockOp::Renew(renew)));
     let asks = |world: &mut World, client, (owner, key): (&[u8], &[u8])| {
         let before = world.machine.counters().deadlock_searches_cut;
         let call = Acquire { block_ms: Some(0), ..Acquire::new(key, owner) };
         let caller = Caller { client, db: 0, may_block: true };
-        let _ = world.ask(caller, Op::Lock(Kind::Lock, LockOp::Acquire(&call)));
+        let _ = world.ask(caller, Op::Lock(LockFamily::Lock, LockOp::Acquire(call)));
         world.machine.counters().deadlock_searches_cut - before
     };
     for key in [b"x", b"y"] {
