@@ -191,3 +191,114 @@ fn all_that_a_search_looks_at_is_counted() {
         assert!((198..800).contains(&looked_at), "{looked_at} to {wants:?}");
     }
 }
+
+#[test]
+fn the_search_back_leaves_enough_of_the_budget_for_the_search_forward() {
+    let mut scene = scene();
+    holds(&mut scene, 1, [9_001]);
+    for owner in 10_000..20_000 {
+        waits(&mut scene, owner, 9_001);
+    }
+    chain(&mut scene, 100..200);
+    waits(&mut scene, 199, 9_001);
+    is_refused(&mut scene, 1, &lock(100));
+}
+
+#[test]
+fn the_check_of_all_keys_against_all_waiters_leaves_enough_of_the_budget_for_the_search_forward() {
+    let mut scene = scene();
+    holds(&mut scene, 1, [9_001]);
+    for owner in 1_000..1_700 {
+        waits(&mut scene, owner, 9_001);
+    }
+    chain(&mut scene, 100..150);
+    waits(&mut scene, 149, 9_001);
+    // Only the last key leads back, and only through the first owner of the chain.
+    let keys = (9_100..9_112).chain([100]);
+    is_refused(&mut scene, 1, &Ask::All(keys.map(|key| At(Kind::Lock, key)).collect()));
+}
+
+#[test]
+fn a_check_that_needs_more_than_its_budget_at_once_ends_there() {
+    let mut scene = scene();
+    for reader in 10_000..20_000 {
+        assert_eq!(scene.ask(reader, &rw(Mode::Read), false), Came::Granted);
+    }
+    holds(&mut scene, 1, [9_001]);
+    holds(&mut scene, 2, [9_002]);
+    assert_eq!(scene.ask(2, &rw(Mode::Write), false), Came::WaitQueues);
+    waits(&mut scene, 2, 9_001);
+    // Owner 2 waits for owner 1, but first of all for more readers than one call inspects.
+    waits(&mut scene, 1, 9_002);
+    assert_eq!(scene.machine.counters().deadlock_searches_cut, 1);
+}
+
+#[test]
+fn a_call_for_very_many_keys_may_look_at_all_of_them() {
+    const KEYS: usize = 8_000;
+    let mut scene = scene();
+    holds(&mut scene, 1, [KEYS + 1]);
+    holds(&mut scene, 2, [KEYS]);
+    waits(&mut scene, 2, KEYS + 1);
+    // Only the last key leads back.
+    is_refused(&mut scene, 1, &Ask::All((0..=KEYS).map(|key| At(Kind::Lock, key)).collect()));
+}
+
+/// A caller with more waiters than the search back lists.
+fn with_too_many_waiters() -> Scene {
+    let mut scene = scene();
+    holds(&mut scene, 1, [9_001]);
+    for owner in 10_000..13_000 {
+        waits(&mut scene, owner, 9_001);
+    }
+    scene
+}
+
+/// The owner waits after a complete check.
+fn waits_after_a_check(scene: &mut Scene, owner: usize, ask: &Ask) {
+    let before = scene.machine.counters().deadlock_searches_cut;
+    assert_eq!(scene.ask(owner, ask, true), Came::WaitQueues);
+    assert_eq!(scene.machine.counters().deadlock_searches_cut, before, "within the budget");
+}
+
+#[test]
+fn a_search_passes_the_readers_of_a_key_once_however_many_writers_wait() {
+    let mut scene = with_too_many_waiters();
+    for reader in 2_000..3_000 {
+        assert_eq!(scene.ask(reader, &rw(Mode::Read), false), Came::Granted);
+    }
+    for writer in 2..22 {
+        holds(&mut scene, writer, [writer]);
+        assert_eq!(scene.ask(writer, &rw(Mode::Write), false), Came::WaitQueues);
+    }
+    let all = Ask::All((2..22).map(|key| At(Kind::Lock, key)).collect());
+    waits_after_a_check(&mut scene, 1, &all);
+}
+
+#[test]
+fn a_search_passes_a_queue_once_however_many_of_its_owners_wait_elsewhere_too() {
+    let mut scene = with_too_many_waiters();
+    holds(&mut scene, REST, [0, 1]);
+    for key in [0, 1] {
+        for owner in 2_000..2_300 {
+            waits(&mut scene, owner, key);
+        }
+    }
+    waits_after_a_check(&mut scene, 1, &lock(0));
+}
+
+#[test]
+fn owners_behind_the_caller_in_a_queue_for_permits_do_not_wait_for_it() {
+    let mut scene = scene();
+    let permit = Ask::Permit(At(Kind::Semaphore, 0));
+    assert_eq!(scene.ask(REST, &permit, false), Came::Granted);
+    for owner in [1].into_iter().chain(1_000..1_300) {
+        assert_eq!(scene.ask(owner, &permit, false), Came::WaitQueues);
+    }
+    // The search forward is long, but no owner waits for the caller.
+    chain(&mut scene, 100..400);
+    holds(&mut scene, 1_000, [9_001]);
+    waits(&mut scene, 1_000, 100);
+    let looked_at = cost(&mut scene, 1, 9_001);
+    assert!((300..500).contains(&looked_at), "{looked_at}");
+}

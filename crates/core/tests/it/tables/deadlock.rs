@@ -209,3 +209,173 @@ fn an_upgrade_makes_those_wait_in_front_of_whom_it_goes() {
          63  c4  DRW.ACQUIRE k R WRITE BLOCK 0       => DEADLOCK
     ");
 }
+
+#[test]
+fn a_hold_that_came_by_rename_leaves_its_owner_behind_the_waiters_in_front() {
+    run("
+          0  c1  ACQUIRE k H                         => t1
+          0  c1  ACQUIRE j A                         => t2
+          0  c1  ACQUIRE x A                         => t3
+          1  c2  ACQUIRE k B QUEUE 60000             => null
+          1  c3  ACQUIRE k A QUEUE 60000             => null
+          2  rename j k
+        # A holds k and is queued for it behind B.
+          3  c2  ACQUIRE x B QUEUE 60000             => DEADLOCK
+    ");
+}
+
+/// A holds x, and waits for B only in queues that have ended or that its connection has left.
+fn after_the_queue_of_a_has_ended(rows: &str) {
+    run(&format!(
+        "
+          0  set portion 2
+          0  c1  DFAIR.ACQUIRE j Z                   => t1
+          0  c1  DFAIR.ACQUIRE k Z                   => t2
+          0  c1  ACQUIRE m Z                         => t3
+          0  c3  ACQUIRE x A                         => t4
+          1  c2  ACQUIRE m B QUEUE 60000             => null
+          1  c9  ACQUIRE m A QUEUE 60000             => null
+          1  c2  DFAIR.ACQUIRE j B QUEUE 60000       => null
+          1  c4  DFAIR.ACQUIRE k B BLOCK 0           => parked
+          1  c3  DFAIR.ACQUIRE k C QUEUE 60000       => null
+          1  c3  DFAIR.ACQUIRE k D QUEUE 60000       => null
+          1  c3  DFAIR.ACQUIRE k A QUEUE 60000       => null
+          2  gone c9
+        {rows}
+        "
+    ));
+}
+
+#[test]
+fn queue_entries_that_were_dropped_with_their_key_close_no_cycle() {
+    // The call of B keeps its position at k; the entry of A behind it is not removed yet.
+    after_the_queue_of_a_has_ended(
+        "
+          3  rename j k                              => dlock:notify:B: granted 0 t5 1 B j
+          3  c1  DFAIR.WAITERS k                     => B 4 2 - []
+          3  c2  ACQUIRE x B QUEUE 60000             => null
+    ",
+    );
+}
+
+#[test]
+fn queue_entries_that_were_answered_close_no_cycle() {
+    // The entry of B at the new k is older than that of A at the former one, which is not removed yet.
+    after_the_queue_of_a_has_ended(
+        "
+          3  over k                                  => c4 gets WRONGTYPE
+          3  del k
+          3  restore j k
+          3  c1  DFAIR.WAITERS k                     => B 0 2 60000 []
+          3  c2  ACQUIRE x B QUEUE 60000             => null
+    ",
+    );
+}
+
+#[test]
+fn a_call_for_a_key_of_another_type_does_not_wait_and_closes_no_cycle() {
+    run("
+          0  c1  ACQUIRE l A                         => t1
+          0  c2  ACQUIRE k H                         => t2
+          1  c3  ACQUIRE k B QUEUE 60000             => null
+          1  c4  MACQUIRE 2 l m B BLOCK 0            => parked
+        # B waits for A, and is in the queues of k and of m, which is free.
+          2  c1  DFAIR.ACQUIRE k A BLOCK 0           => WRONGTYPE
+          2  c1  DFAIR.ACQUIRE m A BLOCK 0           => WRONGTYPE
+          2  c1  DRW.ACQUIRE k A READ BLOCK 0        => WRONGTYPE
+          2  c1  DRW.ACQUIRE m A WRITE QUEUE 60000   => WRONGTYPE
+    ");
+}
+
+#[test]
+fn an_upgrade_that_is_first_already_closes_no_new_cycle() {
+    run("
+          0  set deadlock-detection 0
+          0  c1  DRW.ACQUIRE k A READ                => t1
+          0  c2  DRW.ACQUIRE k B READ                => t2
+          0  c1  ACQUIRE m A                         => t3
+          1  c1  DRW.ACQUIRE k A WRITE QUEUE 60000   => null
+          1  c2  ACQUIRE m B QUEUE 60000             => null
+        # The cycle is there. A does not close it by asking again.
+          2  set deadlock-detection 1
+          2  c3  DRW.ACQUIRE k A WRITE BLOCK 0       => parked
+    ");
+}
+
+#[test]
+fn a_new_waiter_of_an_owner_in_a_cycle_closes_no_new_cycle() {
+    run("
+          0  set deadlock-detection 0
+          0  c1  ACQUIRE k A                         => t1
+          0  c2  ACQUIRE l B                         => t2
+          0  c3  ACQUIRE q H                         => t3
+          1  c1  ACQUIRE l A QUEUE 60000             => null
+          1  c2  ACQUIRE k B QUEUE 60000             => null
+        # A wait for any of several keys does not count, but B is in the queue that A joins.
+          1  c4  ANYACQUIRE 1 q B BLOCK 0            => parked
+          2  set deadlock-detection 1
+          2  c1  ACQUIRE q A QUEUE 60000             => null
+    ");
+}
+
+#[test]
+fn holders_of_removed_keys_close_no_cycle() {
+    run("
+          0  set portion 2
+          0  c1  ACQUIRE a A                         => t1
+          0  c1  ACQUIRE b A BIND 0                  => t2
+          0  c1  ACQUIRE c A BIND 0                  => t3
+          0  c1  ACQUIRE d A                         => t4
+          1  c2  ACQUIRE d B BLOCK 0                 => parked
+          2  flushall                                => dlock:notify: flushed 0
+          2  c3  ACQUIRE l B                         => t5
+        # No step has reached the queue of d: it still lists A, for which B no longer waits.
+          2  c4  ACQUIRE l A BLOCK 0                 => parked
+    ");
+}
+
+#[test]
+fn a_lease_that_ends_at_this_moment_is_no_hold_of_a_key_that_the_call_names() {
+    run_here(
+        "
+          0  c1  ACQUIRE k B PX 50                   => t1
+          0  c2  ACQUIRE l A                         => t2
+          1  c1  ACQUIRE l B BLOCK 0                 => parked
+         50  c2  ACQUIRE k A BLOCK 0                 => t3
+    ",
+    );
+    run_here(
+        "
+          0  c1  ACQUIRE k A PX 50                   => t1
+          0  c1  ACQUIRE l A                         => t2
+          1  c2  ACQUIRE k B QUEUE 60000             => null
+          1  c2  ACQUIRE l B QUEUE 60000             => null
+        # A has lost k, and would wait behind B, which waits for A at l.
+         50  c1  ACQUIRE k A BLOCK 0                 => DEADLOCK
+    ",
+    );
+}
+
+#[test]
+fn a_reader_in_the_way_makes_a_writer_wait_for_skipped_waiters_in_front_too() {
+    run_here(
+        "
+          0  c1  DRW.ACQUIRE q R READ                => t1
+          0  c1  ACQUIRE k H                         => t2
+          0  c1  ACQUIRE m H                         => t3
+          0  c1  ACQUIRE z H                         => t4
+          0  c3  ACQUIRE y Y                         => t5
+        # X waits on a connection that lets a grant expire: it is skipped at q.
+          0  c9  ACQUIRE m W QUEUE 50                => null
+          0  c9  DRW.ACQUIRE q X WRITE QUEUE 60000   => null
+          1  c1  RELEASE m H                         => 0; dlock:notify:W: granted 0 t6 1 W m
+         60  tick                                    => dlock:notify:W: expired 0 t6 1 W m
+         61  c2  ACQUIRE y X QUEUE 60000             => null
+         61  c4  DRW.ACQUIRE q C WRITE QUEUE 60000   => null
+         61  c5  ANYACQUIRE 2 k z C BLOCK 0          => parked
+         61  c3  ACQUIRE k Y QUEUE 60000             => null
+        # C waits for X at q, X for Y at y, and from now on Y for C at k.
+         62  c6  ACQUIRE k C BLOCK 0                 => DEADLOCK
+    ",
+    );
+}

@@ -6,6 +6,7 @@ mod deadlock;
 mod events;
 mod fair;
 mod former;
+mod hand_off;
 mod holds;
 mod keyspace;
 mod latch;

@@ -317,3 +317,29 @@ fn a_circle_through_a_queue_that_was_adopted_in_portions_is_found() {
         );
     }
 }
+
+#[test]
+fn a_search_among_entries_that_are_not_waiters_yet_counts_as_incomplete() {
+    let mut world = failed_over();
+    world.gate = Gate::Open;
+    let renew = Renew { key: KEY.name, owner: b"0", lease_ms: None, token: None, bind_ms: None };
+    let caller = Caller { client: 2, db: 0, may_block: true };
+    let _ = world.ask(caller, Op::Lock(LockFamily::Fair, LockOp::Renew(renew)));
+    let asks = |world: &mut World, client, (owner, key): (&[u8], &[u8])| {
+        let before = world.machine.counters().deadlock_searches_cut;
+        let call = Acquire { block_ms: Some(0), ..Acquire::new(key, owner) };
+        let caller = Caller { client, db: 0, may_block: true };
+        let _ = world.ask(caller, Op::Lock(LockFamily::Lock, LockOp::Acquire(call)));
+        world.machine.counters().deadlock_searches_cut - before
+    };
+    for key in [b"x", b"y"] {
+        assert_eq!(asks(&mut world, 3, (b"X", key)), 0, "no owner can wait for X");
+    }
+    // The owner of k asks for a lock of X.
+    assert_eq!(asks(&mut world, 4, (b"0", b"x")), 1);
+    let mut progress = Progress::More;
+    while progress == Progress::More {
+        let _ = world.step(|machine, turn| progress = machine.tick(turn, Gate::Open, 64));
+    }
+    assert_eq!(asks(&mut world, 5, (b"0", b"y")), 0);
+}

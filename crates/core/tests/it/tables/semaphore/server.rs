@@ -177,3 +177,17 @@ fn behind_a_shut_gate_nothing_is_handed_on() {
         161  c1  INFO s                          => capacity 2 available 1 leased 1 taken 0 waiters 0
     ");
 }
+
+#[test]
+fn a_call_in_quarantine_does_not_make_the_semaphore_of_a_waiter() {
+    run("
+          0  set quarantine 50
+          0  c1  INIT o 1                        => 1
+          3  failover
+          5  c2  ACQUIRE s A LIMIT 3 BLOCK 0     => parked
+          6  c3  TAKE s 5                        => null
+          6  c1  INFO s                          => capacity 0 available 0 leased 0 taken 0 waiters 1
+         60  tick                                => c2 gets p1
+         60  c3  TAKE s 5                        => LIMIT
+    ");
+}

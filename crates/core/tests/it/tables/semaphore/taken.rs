@@ -1,6 +1,10 @@
 //! Permits without an owner: TAKE, GIVE, DRAIN, and repeats of their requests.
 
 use super::run;
+use crate::support::{MS, World};
+use dlock_core::machine::Settings;
+use dlock_core::turn::Caller;
+use dlock_wire::request::{Give, Op, SemInit, SemOp, Take};
 
 #[test]
 fn taken_permits_have_no_lease_and_are_given_back() {
@@ -120,4 +124,21 @@ fn a_retry_of_a_waiting_take_takes_once() {
           4  c3  TAKE s REQID r            => taken
           5  c1  INFO s                    => capacity 1 available 0 leased 0 taken 1 waiters 0
     ");
+}
+
+#[test]
+fn a_take_that_waited_counts_as_one_grant() {
+    let mut world = World::new(Settings::default(), 1_000_000 * MS);
+    let mut asks = |client, op| {
+        let caller = Caller { client, db: 0, may_block: true };
+        let _ = world.ask(caller, Op::Sem(op));
+        let counters = world.machine.counters();
+        (counters.grants_at_once, counters.grants_after_waiting)
+    };
+    let take = SemOp::Take(Take { key: b"s", n: 1, block_ms: Some(0), reqid: None });
+    let give = SemOp::Give(Give { key: b"s", n: 1, reqid: None });
+    assert_eq!(asks(1, SemOp::Init(SemInit { key: b"s", permits: 1 })), (0, 0));
+    assert_eq!(asks(1, take), (1, 0));
+    assert_eq!(asks(2, take), (1, 0));
+    assert_eq!(asks(1, give), (1, 1));
 }
