@@ -197,11 +197,6 @@ impl Machine {
             step.granted = true;
             step.fx.note(step.key, Event::Acquire);
         }
-        if Some(waiter.id) == step.own_waiter {
-            step.answer = Some(Outcome::Taken);
-            self.counters.grants_at_once += u64::from(!is_repeat);
-            return;
-        }
         step.fx.wake(waiter.id, Outcome::Taken);
         if !is_repeat {
             self.counters.grants_after_waiting += 1;
