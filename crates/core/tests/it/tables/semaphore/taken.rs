@@ -131,7 +131,7 @@ fn a_take_that_waited_counts_as_one_grant() {
     let mut world = World::new(Settings::default(), 1_000_000 * MS);
     let mut asks = |client, op| {
         let caller = Caller { client, db: 0, may_block: true };
-        let _ = world.ask(caller, Op::Sem(op));
+        let _ = world.call(caller, Op::Sem(op));
         let counters = world.machine.counters();
         (counters.grants_at_once, counters.grants_after_waiting)
     };
