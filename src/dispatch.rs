@@ -7,7 +7,7 @@ use dlock_core::regime::{Gate, Role};
 use dlock_core::state::hold::NO_CLIENT;
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
-use dlock_wire::request::{self, Apply, Channel, LatchOp, Op, Read, Request, SemOp};
+use dlock_wire::request::{self, Apply, Channel, LatchOp, LockOp, Op, Read, Request, SemOp};
 use dlock_wire::table::CommandId;
 
 use crate::ffi::{self, Args, Ctx, Level, Mode, log};
@@ -45,7 +45,9 @@ fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
     let named = Named::new(ctx.db(), *args, first, keys);
     let named = (named, Scope::of_command(shell::is_cluster(), keys));
     match &request {
-        Request::Op(op @ Op::Latch(LatchOp::Await(_))) => wait(ctx, named, op),
+        Request::Op(op @ (Op::Latch(LatchOp::Await(_)) | Op::Lock(_, LockOp::Await(_)))) => {
+            wait(ctx, named, op);
+        }
         Request::Op(op) => write(ctx, named, op),
         Request::Read(call) => read(ctx, named, call),
         Request::Apply(call) => apply(ctx, named, *call),

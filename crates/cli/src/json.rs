@@ -46,6 +46,8 @@ enum State<'a> {
     Lock {
         holders: Vec<Row<'a, HolderInfo>>,
         closed_ms: u64,
+        observers: u64,
+        reserved_for: Bytes<'a>,
     },
     ReadWrite {
         mode: &'static str,
@@ -141,6 +143,8 @@ impl<'a> Key<'a> {
             Info::Lock(lock) => State::Lock {
                 holders: lock.holder.iter().map(Row::of).collect(),
                 closed_ms: millis(lock.closed_for),
+                observers: lock.observers,
+                reserved_for: Bytes(&lock.reserved_for),
             },
             Info::ReadWrite(lock) => {
                 let of = |mode| move |hold| Row { mode: Some(mode), of: hold };
@@ -224,11 +228,11 @@ mod tests {
 
     #[test]
     fn each_family_has_its_fields() {
-        let lock =
-            LockInfo { kind: Kind::Fair, holder: None, closed_for: Duration::ZERO, waiters: 3 };
+        let lock = LockInfo { waiters: 3, ..LockInfo::free(Kind::Fair) };
         assert_eq!(
             to_value(Key::new(b"k", &Info::Lock(lock), None)).unwrap(),
-            json!({"key": "k", "kind": "dfair", "waiters": 3, "holders": [], "closed-ms": 0})
+            json!({"key": "k", "kind": "dfair", "waiters": 3, "holders": [], "closed-ms": 0,
+                "observers": 0, "reserved-for": ""})
         );
         let latch = LatchInfo { count: 1, initial: 2, left: None, waiters: 0 };
         assert_eq!(

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 
 use dlock_client::Client;
-use dlock_client::admin::{HolderInfo, Info, Kind, PermitInfo, RwMode, WaiterInfo};
+use dlock_client::admin::{HolderInfo, Info, Kind, LockInfo, PermitInfo, RwMode, WaiterInfo};
 
 use crate::args::{Ls, OfKey, Waiters};
 use crate::exit::{Failure, NOTHING};
@@ -52,6 +52,9 @@ pub fn held_by(info: &Info) -> String {
     match info {
         Info::Lock(lock) => match &lock.holder {
             Some(hold) => text::bytes(&hold.owner),
+            None if !lock.reserved_for.is_empty() => {
+                format!("nobody, reserved for {}", text::bytes(&lock.reserved_for))
+            }
             None if lock.closed_for.is_zero() => "nobody".to_owned(),
             None => format!("nobody, closed for {}", text::time(lock.closed_for)),
         },
@@ -134,6 +137,9 @@ pub fn page(
         _ => {}
     }
     line("waiters", info.waiters().to_string())?;
+    if let Info::Lock(LockInfo { observers: observers @ 1.., .. }) = info {
+        line("observers", observers.to_string())?;
+    }
     if let Some(table) = holds(info) {
         writeln!(out)?;
         table.write(out, "")?;
@@ -270,18 +276,15 @@ mod tests {
     #[test]
     fn a_lock_that_is_held() {
         let holder = Some(hold("alice", 54_594));
-        let info = Info::Lock(LockInfo {
-            kind: Kind::Lock,
-            holder,
-            closed_for: Duration::ZERO,
-            waiters: 2,
-        });
+        let info =
+            Info::Lock(LockInfo { holder, waiters: 2, observers: 3, ..LockInfo::free(Kind::Lock) });
         assert_eq!(
             page_of(&info),
             "key        door\n\
              kind       dlock, a re-entrant lock\n\
              held by    alice\n\
              waiters    2\n\
+             observers  3\n\
              \n\
              OWNER  TOKEN  HOLDS  LEASE   LEFT  HELD  CLIENT  LABEL\n\
              alice     41      1  1m00s  54.5s  5.4s       8  \"night run\"\n"
@@ -291,7 +294,7 @@ mod tests {
     #[test]
     fn a_free_lock() {
         let closed_for = Duration::from_millis(250);
-        let lock = LockInfo { kind: Kind::Fair, holder: None, closed_for, waiters: 1 };
+        let lock = LockInfo { closed_for, waiters: 1, ..LockInfo::free(Kind::Fair) };
         assert_eq!(
             page_of(&Info::Lock(lock)),
             "key        door\n\
@@ -299,6 +302,13 @@ mod tests {
              held by    nobody, closed for 250ms\n\
              waiters    1\n"
         );
+    }
+
+    #[test]
+    fn a_lock_that_is_reserved() {
+        let reserved_for = b"mover".to_vec();
+        let lock = LockInfo { reserved_for, waiters: 1, ..LockInfo::free(Kind::Lock) };
+        assert_eq!(held_by(&Info::Lock(lock)), "nobody, reserved for mover");
     }
 
     #[test]

@@ -53,11 +53,12 @@ impl HoldRef {
         keys.iter().zip(tokens).map(lock).collect()
     }
 
-    /// The request that releases it; a request id is needed where other tasks act for the owner, too.
-    pub(crate) fn release(&self, reqid: Option<&[u8]>) -> Cmd {
+    /// The request that releases it; a request id is needed where other tasks act for the owner, too. `done`: tell
+    /// observers of a lock that the work under it is done.
+    pub(crate) fn release(&self, reqid: Option<&[u8]>, done: bool) -> Cmd {
         match self {
             Self::Lock { family, key, owner, token } => {
-                family.release(Release { key, owner, all: false, token: Some(*token), reqid })
+                family.release(Release { key, owner, all: false, token: Some(*token), reqid, done })
             }
             Self::Permit { key, permit } => {
                 command(Op::Sem(SemOp::Release(OnePermit { key, permit: *permit })))

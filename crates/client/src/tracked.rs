@@ -1,5 +1,6 @@
 //! A hold, as the registry and the routes know it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub(crate) struct TrackedHold {
     state: Mutex<HoldState>,
     /// The request id of its release, however often that is sent.
     release_id: OnceLock<String>,
+    /// The work under it is done: its release says so.
+    is_done: AtomicBool,
     lost: watch::Sender<Option<Lost>>,
     /// Key in the registry's map of deadlines. Only the registry reads and writes it, under its lock.
     timer: Mutex<Option<TimerKey>>,
@@ -40,6 +43,7 @@ impl TrackedHold {
             hold_ref,
             state: Mutex::new(HoldState::new(terms, deadline)),
             release_id: OnceLock::new(),
+            is_done: AtomicBool::new(false),
             lost: watch::Sender::new(None),
             timer: Mutex::default(),
         })
@@ -55,6 +59,15 @@ impl TrackedHold {
 
     pub(crate) fn deadline(&self) -> Moment {
         self.state().deadline()
+    }
+
+    /// The work under it is done.
+    pub(crate) fn set_done(&self) {
+        self.is_done.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Relaxed)
     }
 
     /// Lost, or being released.

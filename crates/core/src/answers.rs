@@ -12,7 +12,9 @@ use dlock_wire::reply::ErrorCode;
 pub(crate) fn granted(id: HoldId, token: u64, demand: Demand) -> Outcome {
     match demand {
         Demand::Permits { .. } => Outcome::Permit(id.to_be_bytes()),
-        Demand::Lock | Demand::Rw(_) | Demand::Taken(_) | Demand::Open => Outcome::Token(token),
+        Demand::Lock | Demand::Rw(_) | Demand::Taken(_) | Demand::Open | Demand::End { .. } => {
+            Outcome::Token(token)
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use dlock_wire::message;
 use dlock_wire::permit::PermitId;
-use dlock_wire::reply::ErrorCode;
+use dlock_wire::reply::{ErrorCode, HoldEnd};
 
 /// An answer to a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub enum Outcome {
     Taken,
     /// A number.
     Count(u64),
+    /// The hold that an AWAIT observed has ended.
+    Ended(HoldEnd),
     /// Number of free permits; negative while more are out than the semaphore has.
     Available(i64),
     /// Not granted (in time); nothing there.
@@ -60,7 +62,9 @@ impl Outcome {
             | Self::Granted { .. }
             | Self::Permit(_)
             | Self::Taken => true,
-            Self::Count(_) | Self::Available(_) | Self::Null | Self::Fault(_) => false,
+            Self::Count(_) | Self::Ended(_) | Self::Available(_) | Self::Null | Self::Fault(_) => {
+                false
+            }
         }
     }
 }

@@ -90,6 +90,9 @@ impl Machine {
         let Some(hold) = resource.take_hold(id) else { return };
         self.unbind(HoldRef { key, id }, &hold);
         step.dirty = true;
+        if matches!(resource.kind(), Kind::Lock | Kind::Fair) {
+            self.tell_observers(step.key, hold.token, end.into(), step.fx);
+        }
         if end != End::Returned {
             self.spend_hold(step, resource.kind(), id, &hold, end);
         }
@@ -100,7 +103,9 @@ impl Machine {
             self.waits.stopped_reading(queue, &hold.owner);
         }
         let (counter, event, message) = match end {
-            End::Released | End::Returned => (&mut self.counters.releases, Event::Release, None),
+            End::Released | End::Done | End::Returned => {
+                (&mut self.counters.releases, Event::Release, None)
+            }
             End::Expired => (&mut self.counters.expiries, Event::Expire, Some(Message::Expired)),
             End::Unclaimed => (&mut self.counters.unclaimed, Event::Expire, Some(Message::Expired)),
             End::Disconnected => {

@@ -69,12 +69,17 @@ impl Machine {
             ensure(counting.filter(counts).map(|w| w.seq).next() == first.map(|w| w.seq), || {
                 format!("queue {id} knows in front of whom all are passed over")
             })?;
-            let is_kept = queue.kind.has_durable_queue()
+            let is_kept = queue.matters_to_value()
                 || queue.readers().0 > 0
                 || queue.has_readers_to_note()
                 || queue.is_answered;
             ensure(len > 0 || is_kept, || format!("queue {id} is not empty"))?;
-            ensure((waits.queue_of(queue.key()) == Some(id)) != queue.is_answered, || {
+            let listed = if queue.observes {
+                waits.observers_of(queue.key())
+            } else {
+                waits.queue_of(queue.key())
+            };
+            ensure((listed == Some(id)) != queue.is_answered, || {
                 format!("queue {id} is found by its key, unless all in it have their answer")
             })?;
             seen += len;
@@ -187,7 +192,7 @@ impl Machine {
         })?;
         let awaited = |id: QueueId, queue: &Queue| {
             let has_waiters = self.waits().has_waiters(id);
-            has_waiters && queue.is_live() && !self.is_before_flush(id, queue)
+            has_waiters && queue.is_live() && !queue.observes && !self.is_before_flush(id, queue)
         };
         for (id, queue) in self.waits().queues().filter(|&(id, queue)| awaited(id, queue)) {
             if let Lookup::Here(resource) = store.get(queue.key())
@@ -210,6 +215,24 @@ impl Machine {
             && !self.is_flushing()
             && !self.connections().has_departed();
         for (id, queue) in self.waits().queues().filter(|(_, queue)| handing && queue.is_live()) {
+            let entries = || {
+                let all = KeyId::FIRST.up_to(leases.bound());
+                all.filter_map(|id| leases.key_of(id)).filter(|key| *key == queue.key())
+            };
+            if queue.observes {
+                // The removal of an earlier value may not be heard of yet: then its entry is left.
+                if entries().count() > 1 {
+                    continue;
+                }
+                let is_there = |token| {
+                    matches!(store.get(queue.key()), Lookup::Here(resource)
+                        if resource.lock().hold().is_some_and(|hold| hold.token == token))
+                };
+                ensure(self.waits().observed(id).is_some_and(is_there), || {
+                    format!("the observers of {:?} observe the hold in force", queue.name)
+                })?;
+                continue;
+            }
             let first = self.waits().walk(id).map(|(_, waiter)| waiter);
             let mut first = first.filter(|waiter| !self.is_skipped(waiter));
             let Some(first) = first.next() else { continue };
@@ -219,11 +242,7 @@ impl Machine {
             let admitted = match store.get(queue.key()) {
                 // A time to live can elapse before the server removes the key and reports it.
                 Lookup::Missing => {
-                    matches!(queue.kind, Kind::Lock | Kind::Fair)
-                        && !KeyId::FIRST
-                            .up_to(leases.bound())
-                            .filter_map(|id| leases.key_of(id))
-                            .any(|key| key == queue.key())
+                    matches!(queue.kind, Kind::Lock | Kind::Fair) && entries().next().is_none()
                 }
                 Lookup::Here(resource) => resource.key_id != KeyId::NONE && admits(resource, first),
                 Lookup::WrongType | Lookup::Elsewhere | Lookup::OutOfReach => false,

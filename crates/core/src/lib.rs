@@ -50,6 +50,7 @@ mod ops;
 mod pending;
 mod portions;
 pub mod queues;
+mod recent_ends;
 pub mod record;
 pub mod regime;
 pub mod reply;

@@ -14,10 +14,12 @@ use crate::pending::Pending;
 use crate::pending::in_flight::InFlight;
 use crate::queues::WaitQueues;
 use crate::queues::waiter::{HashKeys, WaiterId};
+use crate::recent_ends::RecentEnds;
 use crate::regime::{Gate, Role};
 use crate::spent::SpentRequests;
 use crate::time::{Instant, LeaseInstant, Millis};
 use crate::token::Tokens;
+use dlock_wire::reply::HoldEnd;
 use hashbrown::HashMap;
 
 /// What an operator can set.
@@ -106,6 +108,8 @@ pub struct Machine {
     pub(crate) wide_at_once: usize,
     /// Work left to later turns.
     pub(crate) pending: Pending,
+    /// How the last holds of locks ended.
+    pub(crate) recent_ends: RecentEnds,
     /// The key index at which the next ANYACQUIRE starts.
     pub(crate) any_start: usize,
 }
@@ -114,12 +118,28 @@ pub struct Machine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Released,
+    /// Released by its owner, who says that the work under it is done.
+    Done,
     /// The owner returned an unclaimed grant (CANCEL), or the grant could not be delivered.
     Returned,
     Expired,
     Unclaimed,
     Disconnected,
     Broken,
+}
+
+impl From<End> for HoldEnd {
+    fn from(end: End) -> Self {
+        match end {
+            End::Released => Self::Released,
+            End::Done => Self::Done,
+            End::Returned => Self::Returned,
+            End::Expired => Self::Expired,
+            End::Unclaimed => Self::Unclaimed,
+            End::Disconnected => Self::Disconnected,
+            End::Broken => Self::Broken,
+        }
+    }
 }
 
 impl Machine {
@@ -139,6 +159,7 @@ impl Machine {
             spent: SpentRequests::new(keys),
             wide_at_once: WIDE_AT_ONCE,
             pending: Pending::default(),
+            recent_ends: RecentEnds::default(),
             any_start: 0,
         }
     }

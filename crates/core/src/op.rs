@@ -16,6 +16,7 @@ impl Machine {
             Op::Lock(family, LockOp::Renew(call)) => self.renew(turn, (*family).into(), call),
             Op::Lock(family, LockOp::Fence(call)) => self.fence(turn, (*family).into(), call),
             Op::Lock(family, LockOp::Break(call)) => self.break_lock(turn, (*family).into(), call),
+            Op::Lock(family, LockOp::Await(call)) => self.await_end(turn, (*family).into(), call),
             Op::Lock(family, LockOp::Cancel(call)) => self.cancel(turn, (*family).into(), call),
             Op::Rw(RwOp::Acquire(call)) => self.rw_acquire(turn, call),
             Op::Rw(RwOp::Release(call)) => self.rw_release(turn, call),

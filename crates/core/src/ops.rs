@@ -1,6 +1,7 @@
 //! What clients ask for: one operation a file.
 
 pub(crate) mod acquire;
+mod await_end;
 mod break_holds;
 pub(crate) mod call;
 mod cancel;

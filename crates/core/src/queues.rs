@@ -10,6 +10,7 @@ mod former;
 mod groups;
 mod holders;
 mod lengths;
+mod observers;
 mod owners;
 mod present;
 mod wait_state;
@@ -89,6 +90,8 @@ pub struct WaitQueues {
     calls: u32,
     parked: usize,
     members: usize,
+    /// Waiters that observe a hold. While there are none, the end of a hold costs no lookup for them.
+    observers: usize,
 }
 
 impl WaitQueues {
@@ -123,6 +126,7 @@ impl WaitQueues {
             calls: 0,
             parked: 0,
             members: 0,
+            observers: 0,
         }
     }
 
@@ -183,6 +187,10 @@ impl WaitQueues {
     /// Puts a waiter into the queue of `key`; a new queue is of `kind`.
     pub fn join(&mut self, key: Key<'_>, kind: Kind, new_waiter: NewWaiter) -> WaiterSlot {
         let queue = self.queue_for(key, kind);
+        self.join_queue(queue, new_waiter)
+    }
+
+    fn join_queue(&mut self, queue: QueueId, new_waiter: NewWaiter) -> WaiterSlot {
         let (head, tail) = self
             .queues
             .get(queue)
@@ -274,7 +282,7 @@ impl WaitQueues {
         if let Some(queue) = self.queues.get_mut(waiter.queue)
             && queue.is_live()
         {
-            if queue.len == 0 && queue.kind.has_durable_queue() {
+            if queue.len == 0 && queue.matters_to_value() {
                 self.dirty_queues.insert(waiter.queue);
                 self.forget_holders(waiter.queue);
             } else if queue.len == 0 && queue.readers().0 >= self.many_readers {
@@ -318,6 +326,7 @@ impl WaitQueues {
         let Some(waiter) = self.waiters.get(slot) else { return };
         self.parked += usize::from(waiter.wait_state.is_parked());
         self.members += usize::from(waiter.wait_state == WaitState::GroupMember);
+        self.observers += usize::from(is_observer(waiter.ask.demand));
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.calls += u32::from(is_of_call(waiter.wait_state));
             // A dropped queue has freed its sets.
@@ -336,6 +345,7 @@ impl WaitQueues {
         let Some(waiter) = self.waiters.get(slot) else { return };
         self.parked -= usize::from(waiter.wait_state.is_parked());
         self.members -= usize::from(waiter.wait_state == WaitState::GroupMember);
+        self.observers -= usize::from(is_observer(waiter.ask.demand));
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.calls -= u32::from(is_of_call(waiter.wait_state));
             if let Some(more) = &mut queue.more
@@ -361,6 +371,11 @@ fn width(demand: Demand) -> Option<u32> {
 /// Whether the waiter belongs to a blocked call, as its first or a further waiter.
 fn is_of_call(wait_state: WaitState) -> bool {
     matches!(wait_state, WaitState::Blocked { .. } | WaitState::GroupMember)
+}
+
+/// Whether a waiter observes a hold.
+fn is_observer(demand: Demand) -> bool {
+    matches!(demand, Demand::End { .. })
 }
 
 /// Whether a waiter makes the semaphore if it is missing.

@@ -87,6 +87,7 @@ impl Outcome {
     pub fn write(&self, to: &mut impl Sink) -> Result<(), String> {
         match self {
             Self::Token(number) | Self::Count(number) => number.write(to),
+            Self::Ended(how) => how.write(to),
             Self::Tokens(tokens) => tokens.write(to),
             Self::Granted { key, token } => (key.clone(), *token).write(to),
             Self::Permit(id) => id.write(to),

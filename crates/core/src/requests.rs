@@ -274,7 +274,7 @@ impl Machine {
         hold: &Hold,
         end: End,
     ) {
-        for (name, what) in spent_of(kind, id, hold, end == End::Released) {
+        for (name, what) in spent_of(kind, id, hold, matches!(end, End::Released | End::Done)) {
             self.note_spent(step, name, what);
         }
     }

@@ -3,7 +3,7 @@
 
 mod shown;
 
-use crate::ids::{HoldId, KeyId};
+use crate::ids::{HoldId, KeyId, QueueId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -52,21 +52,20 @@ impl Machine {
     ) -> Result<Option<LockInfo>, WrongType> {
         let lease = self.lease_time(now.mono);
         let found = self.look_up(store, kind, key)?;
-        let mut info = LockInfo {
-            kind: if kind == Kind::Fair { reply::Kind::Fair } else { reply::Kind::Lock },
-            holder: None,
-            closed_for: Duration::ZERO,
-            waiters: self.count(now, key, found),
-        };
+        let shown = if kind == Kind::Fair { reply::Kind::Fair } else { reply::Kind::Lock };
+        let waiters = self.count(now, key, found);
+        let mut info = LockInfo { waiters, ..LockInfo::free(shown) };
         if let Some(resource) = found {
             if let Some((_, hold, until)) = self.in_force(resource, lease).next() {
                 info.holder = Some(self.holder_info(resource, hold, until, now));
+                info.observers = self.count_observers(now, key, hold.token);
                 return Ok(Some(info));
             }
             if let Lock::Closed { until, delay_ms } = resource.lock() {
                 info.closed_for = millis(self.ends(resource, *until, *delay_ms, lease) - lease);
             }
         }
+        info.reserved_for = self.reserved_for(key).unwrap_or_default();
         Ok((info.waiters > 0 || !info.closed_for.is_zero()).then_some(info))
     }
 
@@ -268,7 +267,7 @@ impl Machine {
     }
 
     /// The content of a key of the family `kind`.
-    fn look_up<'s>(
+    pub(crate) fn look_up<'s>(
         &self,
         store: &'s mut dyn Store,
         kind: Kind,
@@ -302,11 +301,23 @@ impl Machine {
             return fair.entries.len() as u64;
         }
         let waits = self.waits();
-        let lease = self.lease_time(now.mono);
         if let Some(fair) = resource.and_then(|resource| self.backlog_of(resource, key)) {
             return self.shown(waits.queue_of(key), Some(fair), now).count() as u64;
         }
-        let Some(queue) = waits.queue_of(key) else { return 0 };
+        waits.queue_of(key).map_or(0, |queue| self.count_in(now, queue))
+    }
+
+    /// Number of observers of the hold of `key` with this token.
+    fn count_observers(&self, now: Now, key: Key<'_>, token: u64) -> u64 {
+        let observers = self.waits().observers_of(key);
+        let observers = observers.filter(|&id| self.waits().observed(id) == Some(token));
+        observers.map_or(0, |id| self.count_in(now, id))
+    }
+
+    /// Number of waiters in a queue. Walks along the queue only if some of them may have timed out.
+    fn count_in(&self, now: Now, queue: QueueId) -> u64 {
+        let waits = self.waits();
+        let lease = self.lease_time(now.mono);
         let is_due = waits.timeouts.next().is_some_and(|at| at <= now.mono.0)
             || waits.graces.next().is_some_and(|at| at <= lease.0);
         if is_due {
@@ -315,6 +326,14 @@ impl Machine {
         } else {
             waits.len_of(queue) as u64
         }
+    }
+
+    /// The owner of the call for all of several keys that is first in the queue of `key`.
+    fn reserved_for(&self, key: Key<'_>) -> Option<Vec<u8>> {
+        let waits = self.waits();
+        let first = waits.get(self.first_in(waits.queue_of(key)?)?)?;
+        let group = waits.group(first.group)?;
+        (!group.takes_any).then(|| first.owner.to_vec())
     }
 
     fn holder_info(

@@ -6,6 +6,7 @@
 //! | WAITERS | array of [`WaiterInfo`] |
 //! | `DSEM.PERMITS` | array of [`PermitInfo`] |
 //! | ACQUIRE and similar commands | see [`grant`] |
+//! | AWAIT with REASON | [`HoldEnd`] |
 //! | other numbers | `u64`, or `i64` where they can be negative |
 //! | errors | an [`ErrorCode`], a space, and a text for people |
 //!
@@ -13,6 +14,7 @@
 
 mod code;
 pub mod grant;
+mod hold_end;
 mod holder;
 mod info;
 mod kind;
@@ -27,6 +29,7 @@ use alloc::string::String;
 use core::fmt::{self, Write};
 
 pub use code::ErrorCode;
+pub use hold_end::HoldEnd;
 pub use holder::HolderInfo;
 pub use info::Info;
 pub use kind::Kind;

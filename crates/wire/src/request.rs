@@ -24,7 +24,9 @@ pub use family::{
     RwVerb, SemOp, SemRead, SemVerb,
 };
 pub use latch::{Await, CountDown, LatchInit};
-pub use lock::{Acquire, Cancel, Check, Fence, FindPosition, ListWaiters, OneKey, Release, Renew};
+pub use lock::{
+    Acquire, AwaitEnd, Cancel, Check, Fence, FindPosition, ListWaiters, OneKey, Release, Renew,
+};
 pub use multi::{MAcquire, MRelease, MRenew};
 pub use rw::{Mode, RwAcquire, RwBreak, RwRelease, RwRenew};
 pub use semaphore::{

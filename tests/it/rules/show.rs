@@ -65,10 +65,18 @@ impl Names {
         let token = if token == 0 { "-".to_owned() } else { token.to_string() };
         let lease = lease / SCALE.cast_signed();
         let bound = self.client(bound);
-        format!(
+        let (observers, reserved) = (number("observers"), info.field("reserved-for").text());
+        let mut shown = format!(
             "[{owner}] {token} holds {holds} lease {lease} ttl {ttl} held {held} [{label}] bound {bound} waiters \
              {waiters}"
-        )
+        );
+        if observers > 0 {
+            shown += &format!(" observers {observers}");
+        }
+        if !reserved.is_empty() {
+            shown += &format!(" reserved for {reserved}");
+        }
+        shown
     }
 
     fn rows(&self, verb: &str, rows: &[Value]) -> String {

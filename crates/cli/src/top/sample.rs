@@ -20,8 +20,7 @@ pub fn lock(key: &str, token: u64, waiters: u64, held: u64) -> Seen {
         bound_client: None,
     };
     let holder = Some(holder);
-    let info =
-        Info::Lock(LockInfo { kind: Kind::Lock, holder, closed_for: Duration::ZERO, waiters });
+    let info = Info::Lock(LockInfo { holder, waiters, ..LockInfo::free(Kind::Lock) });
     Seen { entry: Entry { key: key.as_bytes().to_vec(), kind: Kind::Lock }, info }
 }
 

@@ -51,7 +51,8 @@ impl Hold {
         if is_several && !own_name {
             return self.release_by_token().await;
         }
-        let request = hold.release((!own_name).then(|| self.tracked.release_id()));
+        let reqid = (!own_name).then(|| self.tracked.release_id());
+        let request = hold.release(reqid, self.tracked.is_done());
         let until = self.core.ctx.retry_until();
         match self.core.routes.exchange(self.key(), &request, until).await {
             Ok(Reply { value, repeated }) => Ok(match read(value)? {
@@ -75,7 +76,7 @@ impl Hold {
     async fn release_by_token(&self) -> Result<Released, Error> {
         let mut released = 0;
         for lock in self.tracked.hold_ref.by_token() {
-            let release = lock.release(Some(self.tracked.release_id()));
+            let release = lock.release(Some(self.tracked.release_id()), self.tracked.is_done());
             let until = self.core.ctx.retry_until();
             match self.core.routes.exchange(lock.key(), &release, until).await {
                 Ok(_) => released += 1,

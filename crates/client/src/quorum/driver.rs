@@ -368,7 +368,7 @@ impl Requests {
             QuorumRequest::Release => {
                 // After a lease there is nothing left to release.
                 let within = self.terms.lease.min(core.ctx.settings.retry_for);
-                let release = Release { key, owner, all: true, token: None, reqid: None };
+                let release = Release { all: true, ..Release::new(key, owner) };
                 (LockOp::Release(release), within)
             }
         };

@@ -9,7 +9,7 @@ use crate::effects::{Effects, Fault, Outcome};
 use crate::ids::{QueueId, WaiterSlot};
 use crate::machine::Machine;
 use crate::portions::{LEAVE_AT_ONCE, Slots, WEIGHT_AT_ONCE};
-use crate::queues::waiter::Waiter;
+use crate::queues::waiter::{Demand, Waiter};
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
 
@@ -18,12 +18,23 @@ impl Machine {
     /// waiters are served at once, unless this step has done enough; the tick serves the others.
     pub(crate) fn answer_all(&mut self, queue: QueueId, answer: Outcome, fx: &mut Effects) {
         let Some(found) = self.waits.queue(queue).filter(|queue| queue.is_live()) else { return };
-        if found.kind.has_durable_queue() {
+        if found.matters_to_value() {
             // If the value is there all the same, it has no queue entries from now on: it may exist only for them.
             self.pending.revisit.push_back((found.db, found.name.to_vec()));
         }
+        self.answer_first(queue, answer, self.wide_at_once, fx);
+    }
+
+    /// [`Machine::answer_all`] for a live queue: at most this number of waiters are served at once.
+    pub(crate) fn answer_first(
+        &mut self,
+        queue: QueueId,
+        answer: Outcome,
+        most: usize,
+        fx: &mut Effects,
+    ) {
         self.waits.set_answered(queue);
-        let most = if fx.weight() < WEIGHT_AT_ONCE { self.wide_at_once } else { 0 };
+        let most = if fx.weight() < WEIGHT_AT_ONCE { most } else { 0 };
         if self.answer_some(queue, &answer, most, fx) {
             self.pending.answered.insert(queue, answer);
         }
@@ -67,7 +78,7 @@ impl Machine {
 
     /// The answer that a waiter has already, if it is not sent yet.
     pub(crate) fn answer_of(&self, waiter: &Waiter) -> Option<Outcome> {
-        self.pending.answered.get(&waiter.queue).cloned()
+        self.pending.answered.get(&waiter.queue).map(|answer| told(waiter, answer))
     }
 
     pub(crate) fn answer_one(&mut self, slot: WaiterSlot, answer: &Outcome, fx: &mut Effects) {
@@ -82,6 +93,9 @@ impl Machine {
 /// The form in which one waiter gets the answer to all.
 pub(crate) fn told(waiter: &Waiter, answer: &Outcome) -> Outcome {
     match answer {
+        Outcome::Ended(_) if waiter.ask.demand == (Demand::End { with_reason: false }) => {
+            Outcome::Count(1)
+        }
         Outcome::Fault(Fault { code: ErrorCode::Moving, text }) if !waiter.owner.is_empty() => {
             Outcome::fault(ErrorCode::Moving, format!("{}: {text}", quoted(&waiter.owner)))
         }

@@ -4,10 +4,9 @@ use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
 use crate::ids::{ALONE, GroupId, HoldId, HoldRef, QueueId, WaiterSlot};
 use crate::key::Key;
-use crate::kind::Kind;
 use crate::machine::{End, Machine};
 use crate::portions::{AT_ONCE, LEAVE_AT_ONCE, Slots, WEIGHT_AT_ONCE};
-use crate::queues::waiter::{WaitState, Waiter, WaiterId};
+use crate::queues::waiter::{Queue, WaitState, Waiter, WaiterId};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::resource::Resource;
 use crate::store::{Lookup, Reach};
@@ -87,7 +86,7 @@ impl Machine {
     fn lose_connection(&mut self, slot: WaiterSlot, lease: LeaseInstant) {
         let Some(waiter) = self.waits.get(slot) else { return };
         let queue = waiter.queue;
-        let is_fair = self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Fair);
+        let is_fair = self.waits.queue(queue).is_some_and(Queue::is_durable);
         match waiter.ask.queue_ms.or(is_fair.then_some(self.settings.fair_grace_ms)) {
             Some(ms) => {
                 self.waits.set_wait_state(slot, WaitState::Disconnected { until: lease + ms });

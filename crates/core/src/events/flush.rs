@@ -226,7 +226,7 @@ impl Machine {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
         let key = Key { db, name: &name };
-        if let Cause::Swap(..) = flush.cause {
+        if matches!(flush.cause, Cause::Swap(..)) || queue.observes {
             flush.seen.insert(id);
             self.inspect(turn, id);
             return;

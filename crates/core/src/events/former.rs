@@ -102,7 +102,7 @@ impl Machine {
         let found = self.pending.former.iter_mut().find_map(|former| {
             let waiter = former.waits.strike(former.call_of(client)?)?;
             let answer = former.answered.get(&waiter.queue).unwrap_or(outcome);
-            Some((waiter.id, answer.clone()))
+            Some((waiter.id, told(&waiter, answer)))
         });
         let Some((id, answer)) = found else { return false };
         fx.wake(id, answer);

@@ -120,6 +120,9 @@ impl Machine {
         if let Some(queue) = self.waits.queue_of(key) {
             self.inspect(turn, queue);
         }
+        if let Some(observers) = self.waits.observers_of(key) {
+            self.inspect(turn, observers);
+        }
     }
 
     /// Applies the loss of a value. For a large value, [`Machine::drain_removed`] does most of it.
@@ -287,6 +290,9 @@ impl Machine {
     /// is gone in a cluster and may have moved to another node.
     pub(crate) fn inspect(&mut self, turn: &mut Turn<'_>, id: QueueId) {
         let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
+        if queue.observes {
+            return self.inspect_observers(turn, id);
+        }
         match turn.keys.get(queue.key()) {
             Lookup::Here(resource) if resource.kind() == queue.kind => {
                 // Kept for the many readers of a value that was replaced.
@@ -373,11 +379,16 @@ impl Machine {
         let Some(id) = self.waits.next_dirty() else { return false };
         let Some(queue) = self.waits.queue(id) else { return true };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.to_vec());
+        let observes = queue.observes;
         let key = Key { db, name: &name };
         if !turn.keys.reaches(key) {
             // The tick serves it.
             self.waits.mark_dirty(id);
             return false;
+        }
+        if observes {
+            self.inspect(turn, id);
+            return true;
         }
         if matches!(turn.keys.get(key), Lookup::Elsewhere) {
             // The new node may have granted it: its waiters ask there.
@@ -399,4 +410,4 @@ impl Machine {
     }
 }
 
-const GONE: &str = "the key was removed or moved to another node; ask again";
+pub(crate) const GONE: &str = "the key was removed or moved to another node; ask again";

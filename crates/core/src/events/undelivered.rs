@@ -96,6 +96,7 @@ impl Machine {
 
     /// FENCE raised the token of a hold: from now on the new token identifies it.
     pub(crate) fn raised(&mut self, key: Key<'_>, from: u64, to: u64) {
+        self.waits.raise_observed(key, from, to);
         for part in self.in_flight.values_mut().flat_map(|grant| &mut grant.parts) {
             if part.is_of(key, ALONE, from)
                 && let Given::Hold { token, .. } = &mut part.given

@@ -81,7 +81,12 @@ impl Machine {
         });
         match remaining {
             Some(0) | None => {
-                self.end_hold(step, resource, id, End::Released);
+                self.end_hold(
+                    step,
+                    resource,
+                    id,
+                    if call.done { End::Done } else { End::Released },
+                );
                 self.spend(step, releases(resource.kind(), mode, call), Use::Released(0));
                 self.hand_off(step, resource);
                 Outcome::Count(0)

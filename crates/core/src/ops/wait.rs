@@ -2,7 +2,7 @@
 
 use crate::answers::quoted;
 use crate::effects::{Effects, Event, Outcome};
-use crate::ids::WaiterSlot;
+use crate::ids::{QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -69,7 +69,11 @@ impl Machine {
 
     /// Whether the queues have room for `more` waiters, one of them for `key`.
     pub(crate) fn has_room(&self, key: Key<'_>, more: usize) -> Result<(), Outcome> {
-        let queue = self.waits.queue_of(key);
+        self.has_room_in(self.waits.queue_of(key), more)
+    }
+
+    /// [`Machine::has_room`] in this queue of the key; `None`: it has none yet.
+    pub(crate) fn has_room_in(&self, queue: Option<QueueId>, more: usize) -> Result<(), Outcome> {
         let backlog = queue.map_or(0, |queue| self.waits.backlog_of(queue));
         let len = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
         let mut here = len + backlog;

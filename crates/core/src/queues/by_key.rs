@@ -19,10 +19,16 @@ impl WaitQueues {
     /// The queue of `key`, if there is one. It can be empty: then the key has not been checked since the last waiter
     /// left.
     pub fn queue_of(&self, key: Key<'_>) -> Option<QueueId> {
+        self.find_queue(key, false)
+    }
+
+    /// The queue of waiters, or of observers, of `key`.
+    pub(super) fn find_queue(&self, key: Key<'_>, observes: bool) -> Option<QueueId> {
         if self.by_key.is_empty() {
             return None;
         }
-        let same = |id| self.queues.get(id).is_some_and(|queue| queue.key() == key);
+        let is_same = |queue: &Queue| queue.observes == observes && queue.key() == key;
+        let same = |id| self.queues.get(id).is_some_and(is_same);
         // A call looks its key up several times, and comparing costs less than hashing. A queue that has ended with its
         // key still has that name.
         let last = self.last_found.get();
@@ -61,6 +67,10 @@ impl WaitQueues {
     }
 
     pub(super) fn open_queue(&mut self, key: Key<'_>, kind: Kind) -> QueueId {
+        self.add_queue(key, kind, false)
+    }
+
+    pub(super) fn add_queue(&mut self, key: Key<'_>, kind: Kind, observes: bool) -> QueueId {
         self.last_serial += 1;
         let id = self.queues.insert(Queue {
             kind,
@@ -72,6 +82,7 @@ impl WaitQueues {
             first_present: WaiterSlot::NONE,
             serial: self.last_serial,
             is_answered: false,
+            observes,
             head: WaiterSlot::NONE,
             tail: WaiterSlot::NONE,
             holder: 0,
@@ -184,7 +195,7 @@ impl WaitQueues {
     pub(super) fn mark_unsaved(&mut self, slot: WaiterSlot) {
         let Some(waiter) = self.waiters.get(slot) else { return };
         if let Some(queue) = self.queues.get_mut(waiter.queue)
-            && queue.kind == Kind::Fair
+            && queue.is_durable()
             && queue.is_live()
         {
             queue.more.get_or_insert_default().unsaved.push((waiter.seq, slot));

@@ -28,6 +28,7 @@ impl WaitQueues {
         let is_awaited = found.len > 0;
         if !(is_awaited || found.readers().0 > 0 || found.has_readers_to_note())
             || !matches!(found.kind, Kind::Lock | Kind::Fair | Kind::Rw)
+            || found.observes
         {
             return;
         }

@@ -105,6 +105,11 @@ pub enum Demand {
     Taken(u32),
     /// The opening of a latch.
     Open,
+    /// The end of another owner's hold: see [`Queue::observes`].
+    End {
+        /// The answer says how the hold ended.
+        with_reason: bool,
+    },
 }
 
 impl Demand {
@@ -259,6 +264,9 @@ pub struct Queue {
     pub serial: u64,
     /// Every waiter has its answer; the tick sends the answers in portions. New waiters of the key join another queue.
     pub is_answered: bool,
+    /// Its waiters observe the hold of the key: they are granted nothing, and get their answer when it ends. A key can
+    /// have such a queue beside the one of its waiters.
+    pub observes: bool,
     pub(crate) head: WaiterSlot,
     pub(crate) tail: WaiterSlot,
     /// Hash of the owner that holds the key exclusively or writes; 0 if there is none.
@@ -292,6 +300,8 @@ pub(crate) struct More {
     /// A waiter, and the count of connections that became active again, plus one. At that count all waiters in front of
     /// it were skipped. 0 if none is known.
     pub(crate) behind_skipped: (WaiterSlot, u64),
+    /// The token of the hold that the waiters observe; 0 in other queues.
+    pub(crate) observed: u64,
 }
 
 impl Default for More {
@@ -299,7 +309,7 @@ impl Default for More {
         let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
         let (unsaved, untold, noted_to, behind_skipped) =
             (Vec::new(), WaiterSlot::NONE, None, (WaiterSlot::NONE, 0));
-        Self { unsaved, untold, makers: 0, readers, noted_to, wide, behind_skipped }
+        Self { unsaved, untold, makers: 0, readers, noted_to, wide, behind_skipped, observed: 0 }
     }
 }
 
@@ -313,6 +323,7 @@ impl More {
             && self.noted_to.is_none()
             && self.wide.is_empty()
             && self.behind_skipped.1 == 0
+            && self.observed == 0
     }
 }
 
@@ -366,9 +377,19 @@ impl Queue {
         Key { db: self.db, name: &self.name }
     }
 
+    /// Whether its waiters are part of the value of the key.
+    pub fn is_durable(&self) -> bool {
+        self.kind == Kind::Fair && !self.observes
+    }
+
+    /// Whether the value of the key can depend on its waiters.
+    pub fn matters_to_value(&self) -> bool {
+        self.kind.has_durable_queue() && !self.observes
+    }
+
     /// Whether this queue skips waiters without a connection. Those of a fair lock are durable: they are served within
     /// their grace.
     pub fn skips_absent(&self) -> bool {
-        self.kind != Kind::Fair
+        !self.is_durable()
     }
 }

@@ -330,6 +330,7 @@ impl Table {
             Outcome::Taken => "taken".to_owned(),
             Outcome::Available(available) => available.to_string(),
             Outcome::Count(count) => count.to_string(),
+            Outcome::Ended(how) => how.to_string(),
             Outcome::Null => "null".to_owned(),
             Outcome::Fault(fault) => fault.code.as_str().to_owned(),
         }

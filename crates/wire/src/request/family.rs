@@ -2,7 +2,7 @@
 
 use super::latch::{Await, CountDown, LatchInit};
 use super::lock::{
-    Acquire, Cancel, Check, Fence, FindPosition, ListWaiters, OneKey, Release, Renew,
+    Acquire, AwaitEnd, Cancel, Check, Fence, FindPosition, ListWaiters, OneKey, Release, Renew,
 };
 use super::multi::{MAcquire, MRelease, MRenew};
 use super::rw::{RwAcquire, RwBreak, RwRelease, RwRenew};
@@ -72,7 +72,7 @@ family! {
     /// Operations on a lock with one holder.
     LockOp (op) {
         Acquire(Acquire), Release(Release), Renew(Renew), Fence(Fence), Break(OneKey),
-        Cancel(Cancel),
+        Await(AwaitEnd), Cancel(Cancel),
     }
 
     /// What a lock with one holder shows.

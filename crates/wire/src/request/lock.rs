@@ -43,6 +43,22 @@ request! {
     token: Option<u64> = IF_TOKEN;
     /// Request id, 1 to 64 bytes.
     reqid: Option<&'a [u8]> = REQID;
+    /// Tell observers that the work under the hold is done.
+    done: bool = DONE;
+}
+
+request! {
+    /// Wait for the end of the hold in force.
+    AwaitEnd {
+        /// The lock.
+        key: &'a [u8] = KEY;
+    }
+    /// Only if the hold in force has this token, 1 to 2^53 - 1; else the answer comes at once.
+    token: Option<u64> = OBSERVED;
+    /// Maximum wait on this connection, up to 365 days; `Some(0)` waits forever.
+    block_ms: Option<u64> = BLOCK;
+    /// Answer with how the hold ended, not with 1.
+    reason: bool = REASON;
 }
 
 request! {

@@ -62,6 +62,12 @@ pub(crate) const IF_TOKEN: Arg = Arg::option(
     "Only if the hold has this fencing token.",
 );
 
+/// `TOKEN token`: the hold to observe.
+pub(crate) const OBSERVED: Arg = Arg {
+    summary: "The hold to observe. Default: the hold in force at the time of the call.",
+    ..IF_TOKEN
+};
+
 /// The lease of a new hold.
 pub(crate) const NEW_LEASE: Arg = Arg::choice("lease", "Default: `dlock.default-lease-ms`.", LEASE);
 
@@ -203,8 +209,19 @@ pub(crate) const COUNT: Arg = Arg::option(
 /// `NOREENTRY`.
 pub(crate) const NOREENTRY: Arg = Arg::flag("NOREENTRY", "noreentry", "Refuse a re-entry.");
 
+/// `REASON`.
+pub(crate) const REASON: Arg =
+    Arg::flag("REASON", "reason", "Reply with how the hold ended. Default: with 1.");
+
 /// `ALL` holds of a lock.
 pub(crate) const ALL: Arg = Arg::flag("ALL", "all", "Release all holds of the owner, not one.");
+
+/// `DONE`.
+pub(crate) const DONE: Arg = Arg::flag(
+    "DONE",
+    "done",
+    "The work under the hold is done: if the hold ends, AWAIT with REASON says so to its observers.",
+);
 
 /// `ALL` holds of one mode.
 pub(crate) const ALL_OF_MODE: Arg =

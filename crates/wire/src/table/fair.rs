@@ -65,7 +65,9 @@ pub(super) const INFO: Command = fair(
     \x207# \"held-ms\" => (integer) 2186\n\
     \x208# \"label\" => \"\"\n\
     \x209# \"bound-client\" => (integer) 0\n\
-    10# \"waiters\" => (integer) 1",
+    10# \"waiters\" => (integer) 1\n\
+    11# \"observers\" => (integer) 0\n\
+    12# \"reserved-for\" => \"\"",
 );
 
 pub(super) const WAITERS: Command = Command {
@@ -85,6 +87,9 @@ pub(super) const WAITERS: Command = Command {
 
 pub(super) const POSITION: Command =
     fair(lock::POSITION, "DFAIR.POSITION", "> DFAIR.POSITION printer worker-2\n(integer) 1");
+
+pub(super) const AWAIT: Command =
+    fair(lock::AWAIT, "DFAIR.AWAIT", "> DFAIR.AWAIT printer BLOCK 500\n(nil)\n(0.50s)");
 
 pub(super) const CANCEL: Command =
     fair(lock::CANCEL, "DFAIR.CANCEL", "> DFAIR.CANCEL printer worker-2\n(integer) 1");

@@ -2,7 +2,9 @@
 
 use super::{Command, CommandId, LockVerb, base, errors};
 use crate::reply::{ErrorCode, LockInfo, WaiterInfo};
-use crate::request::{Acquire, Cancel, Check, Fence, FindPosition, ListWaiters, Release, Renew};
+use crate::request::{
+    Acquire, AwaitEnd, Cancel, Check, Fence, FindPosition, ListWaiters, Release, Renew,
+};
 
 const NOT_HELD: (ErrorCode, &str) = (
     ErrorCode::NotHeld,
@@ -156,7 +158,9 @@ pub(super) const INFO: Command = Command {
         \x207# \"held-ms\" => (integer) 2186\n\
         \x208# \"label\" => \"\"\n\
         \x209# \"bound-client\" => (integer) 0\n\
-        10# \"waiters\" => (integer) 1",
+        10# \"waiters\" => (integer) 1\n\
+        11# \"observers\" => (integer) 0\n\
+        12# \"reserved-for\" => \"\"",
     ..base::SHOW
 };
 
@@ -193,6 +197,35 @@ pub(super) const POSITION: Command = Command {
         > DLOCK.POSITION orders:7 worker-2\n\
         (integer) 1",
     ..base::LIST
+};
+
+pub(super) const AWAIT: Command = Command {
+    name: "DLOCK.AWAIT",
+    id: CommandId::Lock(LockVerb::Await),
+    summary: "Waits for the end of the hold in force.",
+    flags: "readonly blocking",
+    acl: &["read", "slow", "blocking"],
+    args: AwaitEnd::ARGS,
+    reply: "- Integer 1: the hold has ended, or it was not in force when the command came.\n\
+        - Null: the hold is in force, or still in force when the time elapsed.\n\
+        - With REASON a string in place of 1: how the hold ended. `done` (a RELEASE with DONE); \
+        `released`; `returned` (an \
+        unused grant); `expired`; `unclaimed`; `disconnected` (BIND); `broken`; `deleted` (or \
+        renamed, or overwritten); `free` (without TOKEN: nobody held the lock); `unknown` (the \
+        hold with TOKEN is not in force, and the server does not remember it).",
+    errors: &[errors::TOO_MANY_WAITERS, errors::UNBLOCKED, errors::MOVING],
+    notes: "Observers take no place in the queue and are granted nothing. All of them are \
+        answered when the hold ends, even if the lock goes to the next waiter in the same step. A \
+        re-entry does not begin another hold, and FENCE does not end one.\n\n\
+        The server remembers how the last 1,024 holds ended, until it restarts: for an AWAIT with \
+        TOKEN that comes too late.\n\n\
+        Changes nothing. Inside MULTI/EXEC, in scripts and on replicas it does not wait.",
+    example: "> DLOCK.AWAIT orders:7 BLOCK 500\n\
+        (nil)\n\
+        (0.50s)\n\
+        > DLOCK.AWAIT orders:8 REASON\n\
+        \"free\"",
+    ..base::SHOW
 };
 
 pub(super) const CANCEL: Command = Command {

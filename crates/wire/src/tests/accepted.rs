@@ -4,11 +4,11 @@ use super::call;
 use crate::cursor::integer;
 use crate::permit::PermitId;
 use crate::request::{
-    Acquire, Apply, Await, Cancel, Channel, Check, CountDown, Drain, Fence, FindPosition, Give,
-    LatchInit, LatchOp, ListWaiters, LockFamily, LockOp, LockRead, MAcquire, MRelease, MRenew,
-    Mode, MultiOp, OneKey, OnePermit, Op, ParseError, Read, Release, Renew, Request, Resize,
-    ResizeTo, RwAcquire, RwBreak, RwOp, RwRead, RwRelease, RwRenew, SemAcquire, SemInit, SemOp,
-    SemRead, SemRenew, Take, Unblock,
+    Acquire, Apply, Await, AwaitEnd, Cancel, Channel, Check, CountDown, Drain, Fence, FindPosition,
+    Give, LatchInit, LatchOp, ListWaiters, LockFamily, LockOp, LockRead, MAcquire, MRelease,
+    MRenew, Mode, MultiOp, OneKey, OnePermit, Op, ParseError, Read, Release, Renew, Request,
+    Resize, ResizeTo, RwAcquire, RwBreak, RwOp, RwRead, RwRelease, RwRenew, SemAcquire, SemInit,
+    SemOp, SemRead, SemRenew, Take, Unblock,
 };
 
 const ACQUIRE: Acquire<'static> = Acquire::new(b"k", b"o");
@@ -42,6 +42,7 @@ fn calls_and_their_meaning() {
         ("DLOCK.ACQUIRE k o LABEL ", Op::Lock(LockFamily::Lock, LockOp::Acquire(Acquire { label: Some(b""), ..ACQUIRE })).into()),
         ("DLOCK.RELEASE k o", Op::Lock(LockFamily::Lock, LockOp::Release(RELEASE)).into()),
         ("DLOCK.RELEASE k o all", Op::Lock(LockFamily::Lock, LockOp::Release(Release { all: true, ..RELEASE })).into()),
+        ("DLOCK.RELEASE k o done", Op::Lock(LockFamily::Lock, LockOp::Release(Release { done: true, ..RELEASE })).into()),
         ("DLOCK.RELEASE k o TOKEN 7 ALL REQID x", Op::Lock(LockFamily::Lock, LockOp::Release(Release { all: true, token: Some(7), reqid: Some(b"x"), ..RELEASE })).into()),
         ("DLOCK.RENEW k o", Op::Lock(LockFamily::Lock, LockOp::Renew(RENEW)).into()),
         ("DLOCK.RENEW k o BIND 10 TOKEN 9007199254740991 EX 1", Op::Lock(LockFamily::Lock, LockOp::Renew(Renew {
@@ -92,6 +93,10 @@ fn calls_and_their_meaning() {
         ("DLATCH.COUNTDOWN k", Op::Latch(LatchOp::CountDown(CountDown { key: b"k", n: 1, reqid: None })).into()),
         ("DLATCH.COUNTDOWN k REQID 5", Op::Latch(LatchOp::CountDown(CountDown { key: b"k", n: 1, reqid: Some(b"5") })).into()),
         ("DLATCH.COUNTDOWN k 2 REQID 5", Op::Latch(LatchOp::CountDown(CountDown { key: b"k", n: 2, reqid: Some(b"5") })).into()),
+        ("DLOCK.AWAIT k", Op::Lock(LockFamily::Lock, LockOp::Await(AwaitEnd::new(b"k"))).into()),
+        ("DFAIR.AWAIT k reason TOKEN 7 block 5", Op::Lock(LockFamily::Fair, LockOp::Await(AwaitEnd {
+            token: Some(7), block_ms: Some(5), reason: true, ..AwaitEnd::new(b"k")
+        })).into()),
         ("DLATCH.AWAIT k", Op::Latch(LatchOp::Await(Await { key: b"k", block_ms: None })).into()),
         ("DLATCH.AWAIT k BLOCK 5", Op::Latch(LatchOp::Await(Await { key: b"k", block_ms: Some(5) })).into()),
         ("DLOCK.MACQUIRE 2 a b o", Op::Multi(MultiOp::Acquire(MACQUIRE)).into()),

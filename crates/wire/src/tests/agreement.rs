@@ -263,7 +263,9 @@ fn blocking_and_dangerous_commands_are_marked() {
         with("blocking"),
         [
             "DLOCK.ACQUIRE",
+            "DLOCK.AWAIT",
             "DFAIR.ACQUIRE",
+            "DFAIR.AWAIT",
             "DRW.ACQUIRE",
             "DSEM.ACQUIRE",
             "DSEM.TAKE",

@@ -26,7 +26,7 @@ fn syntax_lines() {
     let lines = [
         "DLOCK.ACQUIRE key owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] [NOTIFY channel | SNOTIFY shard-channel] \
          [REQID id] [NOREENTRY] [BIND milliseconds] [LABEL text]",
-        "DLOCK.RELEASE key owner [ALL] [TOKEN token] [REQID id]",
+        "DLOCK.RELEASE key owner [ALL] [TOKEN token] [REQID id] [DONE]",
         "DLOCK.RENEW key owner [PX milliseconds | EX seconds] [TOKEN token] [BIND milliseconds]",
         "DLOCK.CHECK key token",
         "DLOCK.FENCE key owner token",
@@ -34,10 +34,11 @@ fn syntax_lines() {
         "DLOCK.INFO key",
         "DLOCK.WAITERS key [COUNT count]",
         "DLOCK.POSITION key owner",
+        "DLOCK.AWAIT key [TOKEN token] [BLOCK milliseconds] [REASON]",
         "DLOCK.CANCEL key owner [REQID id]",
         "DFAIR.ACQUIRE key owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] [NOTIFY channel | SNOTIFY shard-channel] \
          [REQID id] [NOREENTRY] [BIND milliseconds] [LABEL text]",
-        "DFAIR.RELEASE key owner [ALL] [TOKEN token] [REQID id]",
+        "DFAIR.RELEASE key owner [ALL] [TOKEN token] [REQID id] [DONE]",
         "DFAIR.RENEW key owner [PX milliseconds | EX seconds] [TOKEN token] [BIND milliseconds]",
         "DFAIR.CHECK key token",
         "DFAIR.FENCE key owner token",
@@ -45,6 +46,7 @@ fn syntax_lines() {
         "DFAIR.INFO key",
         "DFAIR.WAITERS key [COUNT count]",
         "DFAIR.POSITION key owner",
+        "DFAIR.AWAIT key [TOKEN token] [BLOCK milliseconds] [REASON]",
         "DFAIR.CANCEL key owner [REQID id]",
         "DRW.ACQUIRE key owner <READ | WRITE> [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] \
          [NOTIFY channel | SNOTIFY shard-channel] [REQID id] [BIND milliseconds] [LABEL text]",

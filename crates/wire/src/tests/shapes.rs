@@ -162,7 +162,8 @@ impl Random {
         let kind = if self.coin() { Kind::Lock } else { Kind::Fair };
         let holder = self.coin().then(|| self.holder());
         let closed_for = if holder.is_some() { Duration::ZERO } else { self.time() };
-        LockInfo { kind, holder, closed_for, waiters: self.count() }
+        let (waiters, observers) = (self.count(), self.count());
+        LockInfo { kind, holder, closed_for, waiters, observers, reserved_for: self.bytes(0, 40) }
     }
 
     fn rw_info(&mut self) -> RwInfo {
@@ -272,7 +273,7 @@ fn missing_values_have_numbers() {
     assert_eq!(built(true, |to| None::<u64>.write(to)), Value::Int(0));
     assert_eq!(built(true, |to| None::<Duration>.write(to)), Value::Int(-1));
     let closed_for = Duration::from_millis(250);
-    let free = LockInfo { kind: Kind::Lock, holder: None, closed_for, waiters: 1 };
+    let free = LockInfo { closed_for, waiters: 1, ..LockInfo::free(Kind::Lock) };
     let zero = Value::Int(0);
     let fields = [
         [text("kind"), text("dlock")],
@@ -285,6 +286,8 @@ fn missing_values_have_numbers() {
         [text("label"), text("")],
         [text("bound-client"), zero],
         [text("waiters"), Value::Int(1)],
+        [text("observers"), Value::Int(0)],
+        [text("reserved-for"), text("")],
     ];
     assert_eq!(built(false, |to| free.write(to)), Value::Array(fields.concat()));
 }

@@ -10,6 +10,7 @@ mod circle;
 mod grant;
 mod holder;
 mod modes;
+mod observers;
 mod presence;
 mod requests;
 mod server;
@@ -55,6 +56,7 @@ pub struct Model {
     /// Number of waiters that the next hand-off serves.
     looks: usize,
     hung: Vec<u64>,
+    observers: Vec<observers::Observer>,
     spent: Vec<Spent>,
     sent: Vec<Sent>,
     /// The last numbers of waiters that joined at the end of a queue, and at its front.
@@ -99,6 +101,7 @@ impl Model {
             portion: usize::MAX,
             looks: usize::MAX,
             hung: Vec::new(),
+            observers: Vec::new(),
             spent: Vec::new(),
             sent: Vec::new(),
             numbers: (0, 0),
@@ -130,7 +133,7 @@ impl Model {
         let out = self.command(client, may_block, op, touched);
         self.looks = usize::MAX;
         let mut by_tick = touched;
-        if self.is_cluster && !matches!(op, Op::Unblock(_)) {
+        if self.is_cluster && !matches!(op, Op::Unblock(_) | Op::Lock(_, LockOp::Await(_))) {
             // The first write of its own key was that of the call: the tick may have come to the key later.
             let (own, ..) = taken_apart(op);
             while let Some((first, rest)) = by_tick.split_first()
@@ -156,6 +159,12 @@ impl Model {
         if let Op::Unblock(Unblock { client, error }) = *op {
             let reply = self.unblock(client, error, touched);
             self.out.reply = Some(reply);
+            return self.done();
+        }
+        if let Op::Lock(family, LockOp::Await(call)) = op {
+            let is_fair = *family == LockFamily::Fair;
+            let family = if is_fair { Family::Fair } else { Family::Lock };
+            self.out.reply = self.await_end((client, may_block), family, call);
             return self.done();
         }
         self.shut = false;
@@ -261,6 +270,7 @@ impl Model {
                 self.time_out(k, at);
             }
         }
+        self.answer_observers();
         std::mem::take(&mut self.out)
     }
 
@@ -299,8 +309,11 @@ fn taken_apart<'a>(op: &'a Op<'a>) -> (usize, Family, Verb<'a>) {
         Op::Rw(_) => Family::Rw,
         _ => Family::Lock,
     };
-    let k = KEYS.iter().position(|name| name.as_bytes() == key);
-    (k.expect("a known key"), family, verb)
+    (text_key(key), family, verb)
+}
+
+fn text_key(key: &[u8]) -> usize {
+    KEYS.iter().position(|name| name.as_bytes() == key).expect("a known key")
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -6,6 +6,7 @@ use super::{How, KEYS, Model, Out, Place, Sent, Use, Verb};
 
 impl Model {
     pub fn gone(&mut self, client: u64, touched: &[usize]) -> Out {
+        self.stop_observing(client);
         let mut concerned = Vec::new();
         for k in 0..KEYS.len() {
             if self.queues[k].iter().any(|place| place.client == client) {
@@ -133,7 +134,8 @@ impl Model {
 
     /// A waiter whose grant could not be delivered returns to its position, without a connection.
     fn put_back(&mut self, k: usize, mut place: Place) {
-        let in_all = self.queues.iter().flatten().filter(|place| !is_saved(place)).count();
+        let in_all = self.queues.iter().flatten().filter(|place| !is_saved(place)).count()
+            + self.counted_observers();
         let has_room =
             self.queues[k].len() < self.settings.per_key && in_all < self.settings.in_all;
         if !has_room || self.queues[k].iter().any(|other| other.owner == place.owner) {

@@ -95,6 +95,9 @@ impl Model {
                 self.out.wakes.push((place.client, Answer::Error("MOVING")));
             }
         }
+        for observer in std::mem::take(&mut self.observers) {
+            self.out.wakes.push((observer.client, Answer::Error("MOVING")));
+        }
         self.start_over();
         for k in 0..KEYS.len() {
             self.give_full_leases(k);
@@ -104,6 +107,7 @@ impl Model {
 
     /// The process is restarted, from an AOF or (`rdb`) from a snapshot.
     pub fn restart(&mut self, rdb: bool, touched: &[usize]) -> Out {
+        self.observers.clear();
         self.start_over();
         self.spent.clear();
         if !rdb {

@@ -32,7 +32,9 @@ impl Model {
                 return Some(Info::ReadWrite(RwInfo { mode, writer, readers, waiters }));
             }
         };
-        Some(Info::Lock(LockInfo { kind, holder: writer, closed_for, waiters }))
+        let observers = if writer.is_some() { self.observing(k) } else { 0 };
+        let free = LockInfo::free(kind);
+        Some(Info::Lock(LockInfo { holder: writer, closed_for, waiters, observers, ..free }))
     }
 
     fn shown(&self, hold: &Hold) -> HolderInfo {

@@ -52,6 +52,11 @@ impl Model {
                 return Answer::Count(1);
             }
         }
+        if self.stop_observing(client) {
+            let answer = if error { Answer::Error("UNBLOCKED") } else { Answer::Null };
+            self.out.wakes.push((client, answer));
+            return Answer::Count(1);
+        }
         Answer::Count(0)
     }
 
@@ -59,6 +64,7 @@ impl Model {
     pub fn abandoned(&mut self, client: u64, touched: &[usize]) -> Out {
         let is_its =
             |place: &Place| place.client == client && matches!(place.how, How::Blocked { .. });
+        self.stop_observing(client);
         for k in 0..KEYS.len() {
             if let Some(at) = self.queues[k].iter().position(is_its) {
                 self.stop_waiting(k, at);

@@ -29,6 +29,7 @@ fn asks(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
             2 => format!("DLATCH.INIT {key} 1 PX 5"),
             _ => format!("DLATCH.AWAIT {key} BLOCK {}", dice.below(2) * 5),
         },
+        1 if dice.below(6) == 0 => observes(dice, "DFAIR", key),
         1 => format!("DFAIR.ACQUIRE {key} {owner} {id} {rest}"),
         2 => {
             let mode = dice.pick(&["READ", "READ", "READ", "READ", "WRITE"]);
@@ -43,10 +44,17 @@ fn asks(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
                 let keys = dice.pick(&["5 k l m n o", "2 k l", "3 l k m"]);
                 format!("DLOCK.MACQUIRE {keys} {owner} {id} BLOCK {}", dice.below(2) * 6)
             }
+            3 if dice.below(2) == 0 => observes(dice, "DLOCK", key),
             3 | 4 => format!("DLOCK.ANYACQUIRE 5 k l m n o {owner} {id} BLOCK 0"),
             _ => format!("DLOCK.ACQUIRE {key} {owner} {id} {rest}"),
         },
     }
+}
+
+/// A call that waits for the end of a hold.
+fn observes(dice: &mut Dice, family: &str, key: &str) -> String {
+    let reason = dice.pick(&["", "REASON"]);
+    format!("{family}.AWAIT {key} BLOCK {} {reason}", dice.below(2) * 6)
 }
 
 /// A call that ends something.

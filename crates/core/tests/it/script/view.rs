@@ -39,10 +39,11 @@ impl Table {
         let [lease, ttl, held] =
             [shown.lease, shown.left.max(info.closed_for), shown.held].map(|time| time.as_millis());
         format!(
-            "[{owner}] {token} holds {} lease {lease} ttl {ttl} held {held} [{label}] bound {} waiters {}",
+            "[{owner}] {token} holds {} lease {lease} ttl {ttl} held {held} [{label}] bound {} waiters {}{}",
             shown.holds,
             shown.bound_client.unwrap_or(0),
-            info.waiters
+            info.waiters,
+            more(info)
         )
     }
 
@@ -124,4 +125,16 @@ impl Table {
             }
         }
     }
+}
+
+/// The fields of INFO that are empty most of the time.
+fn more(info: &LockInfo) -> String {
+    let mut more = String::new();
+    if info.observers > 0 {
+        more += &format!(" observers {}", info.observers);
+    }
+    if !info.reserved_for.is_empty() {
+        more += &format!(" reserved for {}", String::from_utf8_lossy(&info.reserved_for));
+    }
+    more
 }

@@ -9,8 +9,8 @@ use dlock_core::regime::Gate;
 use dlock_core::turn::Caller;
 use dlock_testing::Dice;
 use dlock_wire::request::{
-    self, Acquire, Cancel, Channel, Fence, LockFamily, LockOp, Mode, OneKey, Op, Release, Renew,
-    Request, RwAcquire, RwBreak, RwOp, RwRelease, RwRenew, Unblock,
+    self, Acquire, AwaitEnd, Cancel, Channel, Fence, LockFamily, LockOp, Mode, OneKey, Op, Release,
+    Renew, Request, RwAcquire, RwBreak, RwOp, RwRelease, RwRenew, Unblock,
 };
 use dlock_wire::table::CommandId;
 
@@ -126,7 +126,7 @@ impl Simulation {
             1..3 => Some(fresh.as_bytes()),
             _ => None,
         };
-        let verb = random.below(20);
+        let verb = random.below(22);
         let acquire = Acquire {
             key,
             owner,
@@ -141,7 +141,7 @@ impl Simulation {
             bind_ms,
             label: random.one_in(8).then(|| random.pick(&[&b"x"[..], b""])),
         };
-        let release = Release { key, owner, all: random.one_in(4), token, reqid };
+        let release = Release { key, owner, all: random.one_in(4), token, reqid, done: false };
         let renew = Renew { key, owner, lease_ms, token, bind_ms };
         let cancel = Cancel { key, owner, reqid };
         let op = if family == Family::Rw {
@@ -171,11 +171,17 @@ impl Simulation {
                         LockOp::Fence(Fence { key, owner, token: base + random.below(3) })
                     }
                     18 => LockOp::Break(OneKey { key }),
-                    _ => LockOp::Cancel(cancel),
+                    19 => LockOp::Cancel(cancel),
+                    _ => LockOp::Await(AwaitEnd {
+                        key,
+                        token,
+                        block_ms: maybe_ms(random, 1, &[0, 0, 1, 2, 5]),
+                        reason: false,
+                    }),
                 },
             )
         };
-        let has_id = matches!(verb, 0..15 | 19..);
+        let has_id = matches!(op, Op::Rw(RwOp::Cancel(_))) || matches!(verb, 0..15 | 19);
         if has_id && reqid.is_some() {
             self.sent.push(Sent::of(op));
         }

@@ -13,6 +13,7 @@ mod latch;
 mod leases;
 mod leftovers;
 mod multi;
+mod observers;
 mod operators;
 mod places;
 mod portions;

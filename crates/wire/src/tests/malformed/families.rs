@@ -127,6 +127,10 @@ pub(super) const SEM: &[(&str, &str)] = &[
 pub(super) const LATCH: &[(&str, &str)] = &[
     ("DLATCH.INIT k", "wrong number of arguments for 'DLATCH.INIT' command"),
     ("DLATCH.COUNTDOWN", "wrong number of arguments for 'DLATCH.COUNTDOWN' command"),
+    ("DLOCK.AWAIT", "wrong number of arguments for 'DLOCK.AWAIT' command"),
+    ("DLOCK.AWAIT k 5", "unknown option '5' for DLOCK.AWAIT"),
+    ("DLOCK.AWAIT k REASON REASON", "option REASON given twice"),
+    ("DLOCK.AWAIT k BLOCK x", BLOCK),
     ("DLATCH.AWAIT", "wrong number of arguments for 'DLATCH.AWAIT' command"),
     ("DLATCH.INIT  1", KEY),
     ("DLATCH.COUNTDOWN ", KEY),

@@ -33,7 +33,7 @@ fn it_waits_until_it_is_first_everywhere() {
           2  c4  ACQUIRE m B BLOCK 0             => parked
           3  c1  RELEASE k X                     => 0
           3  c5  ACQUIRE k C                     => null
-          3  c5  INFO k                          => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
+          3  c5  INFO k                          => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1 reserved for A
           4  c2  RELEASE l Y                     => 0; c3 gets t3 t4 t5
           4  c3  INFO m                          => [A] t5 holds 1 lease 70 ttl 70 held 0 [x] bound 0 waiters 1
           5  c3  RELEASE m A                     => 0; c4 gets t6
@@ -199,7 +199,7 @@ fn waiters_are_limited_place_by_place() {
           0  c1  ACQUIRE k X                     => t1
           1  c2  MACQUIRE 3 k l m A BLOCK 0      => parked
           2  c3  MACQUIRE 3 k l m B BLOCK 0      => LIMIT
-          2  c3  INFO m                          => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
+          2  c3  INFO m                          => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1 reserved for A
           3  c3  MACQUIRE 2 k l B BLOCK 0        => parked
           4  c4  ANYACQUIRE 1 k C BLOCK 0        => LIMIT
         # Who asks again needs no more room, and who is refused keeps what it has.

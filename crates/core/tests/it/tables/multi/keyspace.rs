@@ -98,7 +98,7 @@ fn rename_moves_the_hold_and_leaves_the_waiters() {
           2  c2  MACQUIRE 2 k l A BLOCK 0        => parked
           3  rename k z                          => c3 gets t3
           4  c1  RELEASE l X                     => 0
-          4  c1  INFO l                          => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
+          4  c1  INFO l                          => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1 reserved for A
           5  c3  RELEASE k B                     => 0; c2 gets t4 t5
     ");
     // A hold that comes there blocks others.

@@ -73,7 +73,7 @@ fn behind_a_shut_gate_nothing_is_handed_on() {
           1  c2  MACQUIRE 2 k l A BLOCK 500      => parked
           2  c3  MACQUIRE 2 k m B BLOCK 50       => parked
         150  tick shut                           => c3 gets null
-        150  c1  INFO k                          => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
+        150  c1  INFO k                          => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1 reserved for A
         160  tick                                => c2 gets t3 t4
     ");
 }

@@ -1,0 +1,89 @@
+//! AWAIT: observers of a hold. After each step, whoever observes a hold that is not at its key any more is answered.
+
+use super::acquire::is_saved;
+use super::{Answer, Family, Lock, Model, text_key};
+use dlock_wire::request::AwaitEnd;
+
+/// A blocked AWAIT.
+#[derive(Debug, Clone)]
+pub(super) struct Observer {
+    pub k: usize,
+    pub client: u64,
+    /// The hold.
+    serial: u64,
+    until: Option<u64>,
+}
+
+impl Model {
+    /// The answer to AWAIT; `None`: it waits.
+    pub(super) fn await_end(
+        &mut self,
+        (client, may_block): (u64, bool),
+        family: Family,
+        call: &AwaitEnd<'_>,
+    ) -> Option<Answer> {
+        let k = text_key(call.key);
+        if self.is_something(k)
+            && (self.families[k] != family || matches!(self.locks[k], Lock::WrongType))
+        {
+            return Some(Answer::Error("WRONGTYPE"));
+        }
+        let in_force = self.writer(k).filter(|hold| hold.ends > self.lease_now);
+        let Some(hold) = in_force.filter(|h| call.token.is_none_or(|token| token == h.token))
+        else {
+            return Some(Answer::Count(1));
+        };
+        let serial = hold.serial;
+        let Some(ms) = call.block_ms.filter(|_| may_block) else { return Some(Answer::Null) };
+        let here = self.observers.iter().filter(|observer| observer.k == k).count();
+        let queued = self.queues.iter().flatten().filter(|place| !is_saved(place)).count();
+        let in_all = queued + self.counted_observers();
+        if here >= self.settings.per_key || in_all >= self.settings.in_all {
+            return Some(Answer::Error("LIMIT"));
+        }
+        let until = (ms > 0).then_some(self.now + ms);
+        self.observers.push(Observer { k, client, serial, until });
+        None
+    }
+
+    /// Answers observers at the end of a step.
+    pub(super) fn answer_observers(&mut self) {
+        for observer in std::mem::take(&mut self.observers) {
+            let Observer { k, client, serial, until } = observer;
+            if until.is_some_and(|until| until <= self.now) && self.found_over.contains(&client) {
+                self.out.wakes.push((client, Answer::Null));
+                self.out.counters.timeouts += 1;
+            } else if self.holds(k).any(|hold| hold.serial == serial) {
+                self.observers.push(observer);
+            } else {
+                self.out.wakes.push((client, Answer::Count(1)));
+            }
+        }
+    }
+
+    /// Number of observers that count towards the limit of all waiters. Of those whose hold has ended in this step, the
+    /// machine has answered a portion.
+    pub(super) fn counted_observers(&self) -> usize {
+        let count = |k: usize| {
+            let here = self.observers.iter().filter(|observer| observer.k == k);
+            let (left, ended): (Vec<_>, Vec<_>) =
+                here.partition(|o| self.holds(k).any(|hold| hold.serial == o.serial));
+            left.len() + ended.len().saturating_sub(self.portion)
+        };
+        (0..super::KEYS.len()).map(count).sum()
+    }
+
+    /// Number of observers that INFO shows.
+    pub(super) fn observing(&self, k: usize) -> u64 {
+        let is_left = |until: Option<u64>| until.is_none_or(|until| until > self.now);
+        let here = self.observers.iter().filter(|observer| observer.k == k);
+        here.filter(|observer| is_left(observer.until)).count() as u64
+    }
+
+    /// The blocked AWAIT of a connection, if it has one, is over.
+    pub(super) fn stop_observing(&mut self, client: u64) -> bool {
+        let before = self.observers.len();
+        self.observers.retain(|observer| observer.client != client);
+        before != self.observers.len()
+    }
+}
