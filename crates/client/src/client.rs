@@ -8,6 +8,7 @@ use dlock_wire::names::KEYS_MAX;
 use crate::acquire::{Keys, Target};
 use crate::admin::Admin;
 use crate::core::Core;
+use crate::election::Election;
 use crate::family::Family;
 use crate::latch::Latch;
 use crate::lock::{Lock, RwLock};
@@ -66,6 +67,11 @@ impl Client {
     /// The read-write lock of that name.
     pub fn rw_lock(&self, key: impl AsRef<[u8]>) -> RwLock {
         RwLock::new(&self.core, key.as_ref())
+    }
+
+    /// The election of that name: its candidates lead one at a time.
+    pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
+        Election::new(&self.core, name.as_ref())
     }
 
     /// The semaphore of that name.

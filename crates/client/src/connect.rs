@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::context::Context;
 use crate::core::Core;
 use crate::error::Error;
+use crate::flight::Flights;
 use crate::registry::Registry;
 use crate::route::Routes;
 use crate::settings::{Settings, Wait};
@@ -211,7 +212,7 @@ impl ClientBuilder {
         let routes = Routes::connect(endpoints, self.tls, ctx.clone(), registry.clone()).await?;
         let routes = Arc::new(routes);
         registry.set_routes(&routes);
-        let core = Arc::new(Core { ctx, registry, routes });
+        let core = Arc::new(Core { ctx, registry, routes, flights: Flights::default() });
         watchdog::start(&core);
         Ok(Client::from_core(core))
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::context::Context;
+use crate::flight::Flights;
 use crate::registry::Registry;
 use crate::route::Routes;
 
@@ -10,4 +11,5 @@ pub(crate) struct Core {
     pub(crate) ctx: Arc<Context>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) routes: Arc<Routes>,
+    pub(crate) flights: Flights,
 }

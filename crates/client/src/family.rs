@@ -8,7 +8,7 @@ use redis::Cmd;
 
 use crate::command::command;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Family {
     Lock,
     Fair,

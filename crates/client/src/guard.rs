@@ -112,6 +112,11 @@ pub struct Guard {
 guard!(Guard, "how many holds this owner still has");
 
 impl Guard {
+    /// The work under it is done: its release tells observers.
+    pub(crate) fn set_done(&self) {
+        self.held.tracked.set_done();
+    }
+
     /// A view of the hold, for other tasks.
     pub fn hold(&self) -> Hold {
         self.held.clone()

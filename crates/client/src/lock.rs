@@ -1,5 +1,8 @@
 //! Locks with one holder, and the two modes of a read-write lock.
 
+mod observe;
+mod once;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +17,8 @@ use crate::hold::Hold;
 use crate::options::Replicas;
 use crate::settings::Wait;
 use crate::with::under;
+
+pub use self::once::Once;
 
 /// A lock of one holder. Cheap to make and to clone; nothing is sent before an acquire.
 ///

@@ -1,0 +1,71 @@
+//! What a lock is doing: its holder, and the end of a hold.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use dlock_wire::reply::{HoldEnd, HolderInfo, LockInfo};
+use dlock_wire::request::{AwaitEnd, LockFamily, LockOp, LockRead, OneKey, Op, Read};
+
+use super::Lock;
+use crate::acquire::Handle;
+use crate::command::command;
+use crate::deadline::Deadline;
+use crate::dedicated::BlockedCalls;
+use crate::error::Error;
+use crate::family::Family;
+use crate::reply::{read, read_or_null};
+
+impl Lock {
+    /// The family of a lock with one holder; an error for the modes of read-write locks, which have no such commands.
+    fn lock_family(&self) -> Result<LockFamily, Error> {
+        match self.handle.target.family() {
+            Family::Lock => Ok(LockFamily::Lock),
+            Family::Fair => Ok(LockFamily::Fair),
+            Family::Rw(_) => Err(Error::invalid("not possible with a read-write lock")),
+        }
+    }
+
+    /// The holder.
+    pub(crate) async fn holder_info(&self) -> Result<Option<HolderInfo>, Error> {
+        let (core, key) = (&self.handle.core, self.handle.keys.first());
+        let info = Read::Lock(self.lock_family()?, LockRead::Info(OneKey { key }));
+        let info: Option<LockInfo> = read_or_null(core.routes.call(key, info).await?)?;
+        Ok(info.and_then(|info| info.holder))
+    }
+
+    /// Waits until the hold with this token has ended, on a dedicated connection. None: the time is over, until which
+    /// the hold was in force. One request blocks for at most `longest`.
+    pub(crate) async fn await_end(
+        &self,
+        token: u64,
+        deadline: Deadline,
+        longest: Duration,
+    ) -> Result<Option<Ended>, Error> {
+        let Handle { core, keys, .. } = &self.handle;
+        let (key, family) = (keys.first(), self.lock_family()?);
+        let tries = AtomicU32::new(0);
+        let request = |block_ms| {
+            tries.fetch_add(1, Ordering::Relaxed);
+            let call = AwaitEnd {
+                token: Some(token),
+                block_ms: Some(block_ms),
+                reason: true,
+                ..AwaitEnd::new(key)
+            };
+            command(Op::Lock(family, LockOp::Await(call))).into()
+        };
+        let calls = BlockedCalls::new(&core.routes, key, deadline);
+        let reply = core.ctx.gate.admitted(Box::pin(calls.run(longest, request))).await?;
+        if reply == redis::Value::Nil {
+            return Ok(None);
+        }
+        Ok(Some(Ended { how: read(reply)?, is_late: tries.load(Ordering::Relaxed) > 1 }))
+    }
+}
+
+/// The end of a hold.
+pub(crate) struct Ended {
+    pub(crate) how: HoldEnd,
+    /// It may have ended some time before the answer: the request was sent more than once.
+    pub(crate) is_late: bool,
+}

@@ -1,0 +1,238 @@
+//! Single flight: of those who want the same work done, one does it and the others wait for the end.
+
+use std::time::Duration;
+
+use dlock_wire::reply::HoldEnd;
+use tokio::time::Instant;
+
+use super::Lock;
+use crate::acquire::Handle;
+use crate::back_off::BackOff;
+use crate::deadline::Deadline;
+use crate::dedicated::SHORT_BLOCK;
+use crate::error::{Error, ErrorKind};
+use crate::flight::Flight;
+use crate::guard::Guard;
+use crate::hold::Hold;
+use crate::with::{Holding, verdict};
+
+/// Before a lock is asked again that nobody holds and that grants nothing now.
+const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(250));
+/// How long one AWAIT waits. After that, calls that began meanwhile are known to have seen the run.
+const SLICE: Duration = Duration::from_mins(10);
+/// Before its end, an AWAIT that fails is not repeated.
+const AT_THE_END: Duration = Duration::from_secs(1);
+
+/// What became of the work of [`Lock::run_once`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Once<T> {
+    /// It ran here; this is its result.
+    Ran(T),
+    /// Another task or process ran it to its end while this call waited.
+    AnotherRan,
+}
+
+/// Who runs the work.
+enum Turn {
+    Ours(Guard),
+    /// Another client did, and the calls here up to this number waited for it.
+    AnotherRan(u64),
+    TimedOut,
+}
+
+impl Lock {
+    /// Runs the work unless another task or process is running it: then it waits for the end of that run. So of many
+    /// requests for one missing cache entry, one computes it.
+    ///
+    /// A run counts if it returns `Ok` and releases its hold in time. If the runner fails, panics, loses its hold or
+    /// dies, one of the waiting calls runs its own work: within a client in order of arrival, and between clients the
+    /// first to ask again. Two runs never hold the lock at the same time; check the [token](Hold::token) where late
+    /// writes matter. In doubt the work runs again: at least once, not exactly once. Doubt means a failover, a lost
+    /// connection at the wrong moment, or a run that followed a failed one and was too short for this client to see.
+    ///
+    /// The waiting tasks of a client need one dedicated connection together. Plain holds of the same lock are waited for,
+    /// but are no runs. The hold is not re-entrant: an owner that holds the lock already gets
+    /// [`Reentry`](crate::ErrorKind::Reentry). Error of kind Invalid for a mode of a read-write lock. A call that begins
+    /// in the round trip after a run has ended may still get `AnotherRan` for it.
+    ///
+    /// # Errors
+    ///
+    /// The error of the work, if it ran here. [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work
+    /// was: the work is dropped then. The errors of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future stops waiting. If the work runs here, it is dropped, and another call runs its own.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// use dlock_client::{Error, Once};
+    ///
+    /// let entry = client.lock("cache:report");
+    /// let done = entry.run_once(|hold| async move { Ok::<_, Error>(hold.token()) }).await?;
+    /// match done {
+    ///     Once::Ran(token) => println!("computed under token {token}"),
+    ///     Once::AnotherRan => println!("it is in the cache now"),
+    /// }
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn run_once<T, E, F>(&self, work: impl FnOnce(Hold) -> F) -> Result<Once<T>, E>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        let done = self.run_once_until(Deadline::Never, work).await?;
+        // None would mean that "never" has come.
+        done.ok_or_else(|| Error::unavailable("the wait ended too early").into())
+    }
+
+    /// As [`run_once`](Self::run_once), but waits at most `time` for the runs of others. None: the time is over, and
+    /// nothing ran here. Work that has begun here is not limited.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_once`](Self::run_once).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run_once`](Self::run_once).
+    pub async fn run_once_timeout<T, E, F>(
+        &self,
+        time: Duration,
+        work: impl FnOnce(Hold) -> F,
+    ) -> Result<Option<Once<T>>, E>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        self.run_once_until(Deadline::after(time), work).await
+    }
+
+    async fn run_once_until<T, E, F>(
+        &self,
+        deadline: Deadline,
+        work: impl FnOnce(Hold) -> F,
+    ) -> Result<Option<Once<T>>, E>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        let Handle { core, target, keys, .. } = &self.handle;
+        let flight = core.flights.join(target.family(), &keys.first().into());
+        let number = flight.enter();
+        let turn = flight.turn(number);
+        let turn = match deadline {
+            Deadline::At(end) => match tokio::time::timeout_at(end, turn).await {
+                Ok(turn) => turn,
+                Err(_) => return Ok(None),
+            },
+            Deadline::Now | Deadline::Never => turn.await,
+        };
+        let Some(_turn) = turn else { return Ok(Some(Once::AnotherRan)) };
+        match self.take_turn(&flight, deadline).await? {
+            Turn::Ours(guard) => {
+                let (value, up_to) = run(guard, &flight, work).await?;
+                flight.finish(up_to);
+                Ok(Some(Once::Ran(value)))
+            }
+            Turn::AnotherRan(up_to) => {
+                flight.finish(up_to);
+                Ok(Some(Once::AnotherRan))
+            }
+            Turn::TimedOut => Ok(None),
+        }
+    }
+
+    /// Acquires the lock, or waits for the end of a run elsewhere.
+    async fn take_turn(&self, flight: &Flight, deadline: Deadline) -> Result<Turn, Error> {
+        let lock = self.clone().no_reentry();
+        let mut pauses = PAUSES;
+        loop {
+            let before = flight.joined();
+            // Asked together: a hold that is seen here was in force after these calls began, so its end is the end of a
+            // run that they waited for.
+            let (seen, got) = tokio::join!(lock.holder_info(), lock.acquire_with(Deadline::Now));
+            let guard = match got {
+                Err(error) if error.kind() == ErrorKind::Quarantine => None,
+                got => got?,
+            };
+            let other = seen?.map(|holder| holder.token);
+            let other = other.filter(|&token| guard.as_ref().is_none_or(|g| g.token() != token));
+            match (guard, other) {
+                (Some(guard), Some(token)) => {
+                    // It ended before the lock was acquired here.
+                    let at_once = Deadline::after(Duration::ZERO);
+                    let ended = lock.await_end(token, at_once, SHORT_BLOCK).await?;
+                    if ended.is_none_or(|ended| ended.how != HoldEnd::Done) {
+                        return Ok(Turn::Ours(guard));
+                    }
+                    return Ok(Turn::AnotherRan(before));
+                }
+                (Some(guard), None) => return Ok(Turn::Ours(guard)),
+                (None, Some(token)) => match lock.await_run(flight, before, token, deadline).await?
+                {
+                    None => return Ok(Turn::TimedOut),
+                    Some((HoldEnd::Done, up_to)) => return Ok(Turn::AnotherRan(up_to)),
+                    Some(_) => pauses.reset(),
+                },
+                (None, None) if deadline.is_over() => return Ok(Turn::TimedOut),
+                (None, None) => pauses.pause().await,
+            }
+        }
+    }
+
+    /// Waits for the end of a run elsewhere, which the calls up to `certain` waited for. Says how it ended, and up to
+    /// which number the calls here waited for it. None: the time is over.
+    async fn await_run(
+        &self,
+        flight: &Flight,
+        mut certain: u64,
+        token: u64,
+        deadline: Deadline,
+    ) -> Result<Option<(HoldEnd, u64)>, Error> {
+        loop {
+            let end = deadline.within(SLICE);
+            match self.await_end(token, Deadline::At(end), SLICE).await {
+                Ok(None) if deadline.is_over() => return Ok(None),
+                Ok(None) => certain = flight.joined(),
+                Ok(Some(ended)) => {
+                    let up_to = if ended.is_late { certain } else { flight.joined() };
+                    return Ok(Some((ended.how, up_to)));
+                }
+                // The connection was lost shortly before the end of the slice: that is no reason to give up.
+                Err(error)
+                    if error.kind() == ErrorKind::Unavailable
+                        && Instant::now() + AT_THE_END >= end
+                        && !deadline.is_over() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Runs the work under the hold, and releases it. Only the release after work that has done what it should says so to
+/// those who wait. Returns the number of the last call that had begun when the work was done, too.
+async fn run<T, E, F>(
+    guard: Guard,
+    flight: &Flight,
+    work: impl FnOnce(Hold) -> F,
+) -> Result<(T, u64), E>
+where
+    F: Future<Output = Result<T, E>>,
+    E: From<Error>,
+{
+    // As in `with`: no step of the work begins after the hold was lost.
+    let value = tokio::select! {
+        biased;
+        how = guard.lost() => return Err(Error::lost(how).into()),
+        done = work(guard.hold()) => done?,
+    };
+    let up_to = flight.joined();
+    if let Some(how) = guard.lost_now() {
+        return Err(Error::lost_by_the_end(how).into());
+    }
+    guard.set_done();
+    let released = Holding::release(&guard).await;
+    Ok((verdict(value, &released)?, up_to))
+}
