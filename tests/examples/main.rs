@@ -64,6 +64,53 @@ fn fenced() {
     assert!(said.ends_with("the balance is 20\n"), "{said}");
 }
 
+#[test]
+fn once() {
+    assert_eq!(run("once"), "10000 requests served, computed 1 times\n");
+}
+
+#[test]
+fn stock() {
+    assert_eq!(run("stock"), "5 of 5 sold to 20 buyers\n");
+}
+
+#[test]
+fn workers() {
+    assert_eq!(run("workers"), "20 workers, at most 3 at a time\n");
+}
+
+#[test]
+fn read_mostly() {
+    assert_eq!(run("read_mostly"), "two readers at a time see db-2:5433\n");
+}
+
+#[test]
+fn barrier() {
+    assert_eq!(run("barrier"), "5 workers started together\n");
+}
+
+#[test]
+fn synchronous() {
+    assert_eq!(run("synchronous"), "4 threads counted to 100\n");
+}
+
+#[test]
+fn fenced_write() {
+    assert_eq!(run("fenced_write"), "bob writes: true\nalice, who is late, writes: false\n");
+}
+
+#[test]
+fn transfer() {
+    let said = run("transfer");
+    assert!(said.ends_with("are 200 together\n"), "{said}");
+}
+
+#[test]
+fn cron() {
+    let said = run("cron");
+    assert!(said.ends_with("1 of 3 machines ran the job\n"), "{said}");
+}
+
 /// The output of the example. It must succeed, and leave no keys.
 #[track_caller]
 fn run(example: &str) -> String {
