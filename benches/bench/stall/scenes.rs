@@ -1,5 +1,6 @@
 //! The scenes, at the default limits.
 
+mod awaits;
 mod loaded;
 
 use std::{net::Shutdown, time::Duration};
@@ -11,7 +12,7 @@ use crate::{
     wire::{Batch, Wire},
 };
 
-pub(super) const SCENES: [Scene; 45] = [
+pub(super) const SCENES: [Scene; 46] = [
     scene("1,000,000 QUEUE entries are made", queue_entries),
     Scene {
         name: "FLUSHALL ASYNC of 1,000,000 holds",
@@ -61,7 +62,8 @@ pub(super) const SCENES: [Scene; 45] = [
     scene("a writer queues while 100,000 read", writer_behind_readers),
     scene("RENAME of a lock that 100,000 read to an awaited name", rename_readers),
     scene("100,000 read a lock, the server is promoted", promote_readers),
-    compared("a latch opens, 9,000 wait", open_latch, plain_wide_wake),
+    compared("a latch opens, 9,000 wait", awaits::open_latch, awaits::plain_wide_wake),
+    compared("a hold ends, 9,000 observe it", awaits::end_observed, awaits::plain_wide_wake),
     scene("CANCEL by the owner of 100,000 permits", cancel_permits),
     compared("9,000 blocked connections are killed", kill_blocked, plain_kill_blocked),
     Scene {
@@ -581,22 +583,6 @@ fn blocked(server: &Server, call: impl Fn(usize) -> Batch) -> Vec<Wire> {
     }
     server.wait_blocked(BLOCKED);
     wires
-}
-
-fn open_latch(server: &Server, meter: &Meter) {
-    let mut wire = Wire::connect(server);
-    once(&mut wire, &["DLATCH.INIT", "l", "1"], b":1");
-    let _wires = blocked(server, |_| Batch::of(&["DLATCH.AWAIT", "l", "BLOCK", "0"], b""));
-    meter.watch(server, REST, || once(&mut wire, &["DLATCH.COUNTDOWN", "l"], b":0"));
-}
-
-fn plain_wide_wake(server: &Server, meter: &Meter) {
-    let mut wire = Wire::connect(server);
-    let call = ["XREAD", "BLOCK", "0", "STREAMS", "x", "$"];
-    let _wires = blocked(server, |_| Batch::of(&call, b""));
-    let mut add = Batch::of(&["XADD", "x", "1-1", "a", "b"], b"$3");
-    add.push_line(b"1-1");
-    meter.watch(server, REST, || wire.run(&add));
 }
 
 fn kill_blocked(server: &Server, meter: &Meter) {
