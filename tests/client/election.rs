@@ -6,9 +6,9 @@ use std::{
 };
 
 use dlock_client::{Client, Election, Leader};
-use dlock_testing::{Proxy, Sentinels, Server};
+use dlock_testing::{Guarded, Proxy, Reply as _, Sentinels, Server};
 
-use crate::support::{PATIENCE, quick, start, until, within};
+use crate::support::{PATIENCE, number, quick, start, until, within};
 
 /// What an observer has seen.
 type Seen = Arc<Mutex<Vec<Leader>>>;
@@ -136,6 +136,44 @@ async fn twenty_candidates_with_kills_and_a_failover() {
         candidate.abort();
     }
     let _ = watcher.close().await;
+}
+
+/// Processes that lead are killed (SIGKILL), one after the other. Prints the time until the next candidate leads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_killed_is_followed_after_its_bind_time() {
+    let (server, client) = start().await;
+    let election = client.election("e").value("next");
+    for bind in [Duration::ZERO, Duration::from_millis(100)] {
+        let mut times = Vec::new();
+        for n in 0..40 {
+            let (port, ms) = (server.port(), bind.as_millis());
+            let lead = format!(
+                "exec 3<>/dev/tcp/127.0.0.1/{port}; \
+                 printf 'DLOCK.ACQUIRE e leader-{n} PX 60000 BIND {ms}\\r\\n' >&3; exec cat <&3"
+            );
+            let mut command = std::process::Command::new("bash");
+            command.args(["-c", &lead]).stdout(std::process::Stdio::null());
+            let mut process = Guarded::spawn(command).unwrap();
+            let info = || server.cmd(&["DLOCK.INFO", "e"]);
+            let owner = format!("leader-{n}");
+            until("it to lead", || !info().is_null() && info().field("owner").text() == owner)
+                .await;
+            let next = election.clone();
+            let next = tokio::spawn(async move { next.campaign().await });
+            until("a candidate", || number(&info(), "waiters") == 1).await;
+            let killed = Instant::now();
+            process.kill();
+            let leadership = within("the next leader", next).await.unwrap().unwrap();
+            let time = killed.elapsed();
+            assert!(time >= bind, "{time:?}");
+            times.push(time);
+            leadership.resign().await.unwrap();
+        }
+        times.sort_unstable();
+        println!("BIND {bind:?}: p50 {:?}, p99 {:?} of {}", times[20], times[39], times.len());
+    }
+    client.close().await.unwrap();
+    server.left_over_check();
 }
 
 /// A leader whose machine dies: the time until the next leads is its bind time.
