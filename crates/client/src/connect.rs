@@ -99,6 +99,10 @@ settings! {
     /// every third of it; a lock stays held that long after its holder's process died.
     lease: Duration,
 
+    /// How long the watchdog keeps a hold alive, unless a handle says otherwise
+    /// ([`Lock::max_hold`](crate::Lock::max_hold)), 1 ms to 365 days. Default None: as long as its guard lives.
+    max_hold: Option<Duration>,
+
     /// How long a place in the queue outlives its connection, and how long a grant that was announced stays ready (at
     /// most `dlock.claim-ms` of the server), 100 ms to 1 day, default 10 s. Waiting tasks ask again every half of it; a
     /// process that dies while it waits holds the queue up by as much, once.

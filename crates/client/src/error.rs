@@ -125,22 +125,12 @@ impl Error {
 
     /// The hold was lost before the work under it was done, or there is no such work.
     pub(crate) fn lost(reason: Lost) -> Self {
-        let text = match reason {
-            Lost::Expired => "the lease ran out",
-            Lost::Refused => "the server refused to renew the hold",
-            Lost::Broken => "an operator broke the hold",
-            Lost::Deleted => "the key was deleted",
-            Lost::Disconnected => "the connection that the hold was bound to is gone",
-            Lost::Flushed => "the database was flushed",
-            Lost::Closed => "the client was closed",
-            Lost::Abandoned => "the runtime of the client has ended, and nothing renews the hold",
-        };
-        Self::new(ErrorKind::Lost { reason, finished: false }, text)
+        Self::new(ErrorKind::Lost { reason, finished: false }, reason.to_string())
     }
 
     /// The work under the hold was done, but the hold may have ended before that.
     pub(crate) fn lost_by_the_end(reason: Lost) -> Self {
-        let text = format!("{} (the work had finished)", Self::lost(reason).text());
+        let text = format!("{reason} (the work had finished)");
         Self::new(ErrorKind::Lost { reason, finished: true }, text)
     }
 
