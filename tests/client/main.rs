@@ -24,6 +24,7 @@ mod load;
 mod lock;
 mod max_hold;
 mod multi;
+mod named;
 mod options;
 mod owner;
 mod quorum;

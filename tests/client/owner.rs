@@ -99,7 +99,7 @@ async fn the_task_that_closes_a_cycle_is_told_and_the_other_one_gets_both() {
         let second =
             both(kind, client.new_owner(), opposite, until("the other task to wait", waits));
         let (first, second) =
-            within(&format!("{kind:?}"), async { tokio::join!(first, second) }).await;
+            within(&format!("{kind:?}"), Box::pin(async { tokio::join!(first, second) })).await;
         assert_eq!(second.unwrap_err().kind(), ErrorKind::Deadlock, "{kind:?}");
         first.unwrap();
     }
@@ -115,7 +115,7 @@ async fn the_task_that_closes_a_cycle_is_told_and_the_other_one_gets_both() {
     let closes = within("the second", tasks[1].write().acquire()).await;
     assert_eq!(closes.unwrap_err().kind(), ErrorKind::Deadlock);
     drop(readers.1);
-    within("the first", first).await.unwrap().unwrap();
+    drop(within("the first", first).await.unwrap().unwrap());
     drop(readers.0);
     server.left_over_check();
 }
@@ -156,7 +156,7 @@ async fn acquires_of_the_client_have_owners_of_their_own() {
     let (one, two) = (client.lock("d:1"), client.lock("d:2"));
     let guards = (one.acquire().await.unwrap(), two.acquire().await.unwrap());
     let waits = async { tokio::join!(two.acquire_timeout(short), one.acquire_timeout(short)) };
-    let (first, second) = within("both", waits).await;
+    let (first, second) = within("both", Box::pin(waits)).await;
     assert!(first.unwrap().is_none() && second.unwrap().is_none());
     drop(guards);
     server.left_over_check();

@@ -125,12 +125,12 @@ fn threads_work_under_holds_too() {
     let server = Server::start();
     let client = blocking::Client::connect(&server.url()).unwrap();
     let lock = client.lock("k");
-    let token = lock.with(|guard| guard.token()).unwrap();
+    let token = lock.with(blocking::Guard::token).unwrap();
     let parsed: Result<u64, Failure> = lock.try_with(|_| Ok("17".parse()?));
     assert_eq!(parsed.unwrap(), 17);
     let failed: Result<u64, Failure> = lock.try_with(|_| Ok("x".parse()?));
     assert!(matches!(failed, Err(Failure::Number)), "{failed:?}");
-    assert!(lock.with_timeout(SHORT, |guard| guard.token()).unwrap() > Some(token));
+    assert!(lock.with_timeout(SHORT, blocking::Guard::token).unwrap() > Some(token));
     let guard = lock.acquire().unwrap();
     assert_eq!(lock.with_timeout(SHORT, |_| panic!("not granted")).unwrap(), None::<()>);
     let failed: Result<u64, Failure> = guard.try_with(|_| Ok("x".parse()?));
@@ -147,7 +147,7 @@ fn threads_work_under_holds_too() {
         blocking::Permit::release_all(permits).unwrap(),
         [Released::Remaining(1), Released::Remaining(2)]
     );
-    assert!(semaphore.with(|permit| permit.permit_id()).unwrap().len() == 36);
+    assert!(semaphore.with(blocking::Permit::permit_id).unwrap().len() == 36);
     server.left_over_check();
 }
 

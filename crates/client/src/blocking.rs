@@ -277,8 +277,9 @@ macro_rules! handle {
 
 handle! {
     /// As [`crate::Lock`].
-    Lock gives Guard, with lease(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>), label(label: impl AsRef<[u8]>),
-    bind(rest: Duration), no_reentry(), wait(wait: Wait), replicas(replicas: u32, timeout: Duration),
+    Lock gives Guard, with lease(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
+    label(label: impl AsRef<[u8]>), bind(rest: Duration), no_reentry(), wait(wait: Wait),
+    replicas(replicas: u32, timeout: Duration),
     replicas_on_disk(replicas: u32, timeout: Duration),
 }
 
@@ -316,8 +317,8 @@ handle! {
 
 handle! {
     /// As [`crate::AnyLock`].
-    AnyLock gives Guard, with lease(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>), label(label: impl AsRef<[u8]>),
-    bind(rest: Duration),
+    AnyLock gives Guard, with lease(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
+    label(label: impl AsRef<[u8]>), bind(rest: Duration),
 }
 
 impl QuorumLock {

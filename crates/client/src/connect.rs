@@ -115,8 +115,9 @@ settings! {
     /// connection counts as dead and the request is repeated over a new one, with the same request id.
     response_timeout: Duration,
 
-    /// How long a request is repeated while no server answers it, 1 ms to 365 days, default 10 s. Calls with their own
-    /// timeout end by that.
+    /// How long a call goes on while no server answers, 1 ms to 365 days, default 10 s: the one setting for every
+    /// request after [`connect`](Self::connect). It covers an acquire that waits, too: each answer starts the time
+    /// again, so an acquire waits without a limit while a server answers. Calls with their own timeout end by that.
     retry_for: Duration,
 
     /// How many calls may block a dedicated connection at a time, per server, default 256. Each costs the server

@@ -74,6 +74,10 @@ macro_rules! guard {
                 self.held.lost_now()
             }
 
+            fn key(&self) -> &[u8] {
+                self.held.as_hold().key()
+            }
+
             fn release(&self) -> impl Future<Output = Result<Released, Error>> + Send {
                 self.held.as_hold().release()
             }

@@ -203,7 +203,7 @@ impl Hold {
     /// Renews it now with this lease; a watched hold also from now on.
     pub(crate) async fn renew(&self, lease: Duration) -> Result<(), Error> {
         if let Some(lost) = self.lost_now() {
-            return Err(Error::lost(lost));
+            return Err(Error::lost(lost).of_key(self.key()));
         }
         let lease = {
             let mut state = self.tracked.state();
@@ -212,7 +212,9 @@ impl Hold {
         };
         match self.send_renewal(self.renewal(lease, self.connection())).await {
             // It may have expired while the reply was on its way.
-            Ok(()) => self.lost_now().map_or(Ok(()), |lost| Err(Error::lost(lost))),
+            Ok(()) => {
+                self.lost_now().map_or(Ok(()), |lost| Err(Error::lost(lost).of_key(self.key())))
+            }
             Err(error) => {
                 if error.kind() == ErrorKind::NotHeld {
                     self.lose(Lost::Refused);

@@ -200,8 +200,8 @@ impl HoldState {
         self.terms.ends_by.map_or(moment, |ends_by| ends_by.min(moment))
     }
 
-    /// The lease to request instead of `lease`, so that the server's hold outlasts `max_hold` by no more than the margin
-    /// for clocks.
+    /// The lease to request instead of `lease`, so that the server's hold outlasts `max_hold` by no more than the
+    /// margin for clocks.
     pub(crate) fn capped_lease(&self, now: Moment, lease: Duration) -> Duration {
         let rest = self.terms.ends_by.map(|ends_by| ends_by.since(now));
         rest.map_or(lease, |rest| lease_for(rest).min(lease))

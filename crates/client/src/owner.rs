@@ -16,7 +16,7 @@ use crate::semaphore::Semaphore;
 /// - Re-entry: the owner can acquire a lock that it holds already; each guard releases one hold.
 /// - Deadlocks: an acquire that would wait for a lock whose holder waits, directly or through others, for this owner
 ///   fails with [`Deadlock`](crate::ErrorKind::Deadlock). The server sees such a cycle only if a task uses one owner
-///   for all of its locks.
+///   for all of its locks. Waits of [`AnyLock`] and [`Semaphore`] are no part of the search.
 ///
 /// Use one owner per task. Of two calls that wait for the same key under one owner, the later replaces the earlier
 /// ([`Replaced`](crate::ErrorKind::Replaced)).

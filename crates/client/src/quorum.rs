@@ -76,7 +76,7 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 pub struct QuorumLock {
     servers: Arc<[Arc<Core>]>,
     key: Arc<[u8]>,
-    /// Only lease, label and max_hold count.
+    /// Only lease, label and `max_hold` count.
     options: Options,
     timeout: Option<Duration>,
     pause: (Duration, Duration),
@@ -103,8 +103,8 @@ impl QuorumLock {
         self
     }
 
-    /// As [`Lock::max_hold`](crate::Lock::max_hold): the longest time that the watchdog keeps the lock alive, 1 ms to 365
-    /// days. Then it is lost with the reason [`MaxHold`](Lost::MaxHold), and released. No effect with a
+    /// As [`Lock::max_hold`](crate::Lock::max_hold): the longest time that the watchdog keeps the lock alive, 1 ms to
+    /// 365 days. Then it is lost with the reason [`MaxHold`](Lost::MaxHold), and released. No effect with a
     /// [`lease`](QuorumLock::lease). The setting of the clients does not apply.
     #[must_use]
     pub fn max_hold(mut self, time: Duration) -> Self {
@@ -394,6 +394,10 @@ impl Holding for QuorumGuard {
 
     fn lost_now(&self) -> Option<Lost> {
         self.held.lost_now()
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.held.key
     }
 
     async fn release(&self) -> Result<Released, Error> {

@@ -11,6 +11,9 @@ pub(crate) trait Holding {
     /// How the hold was lost, if it was, by the clock of this moment.
     fn lost_now(&self) -> Option<Lost>;
 
+    /// The key; of several, the first.
+    fn key(&self) -> &[u8];
+
     /// Releases the hold.
     fn release(&self) -> impl Future<Output = Result<Released, Error>> + Send;
 }
@@ -25,14 +28,14 @@ where
     // clock each time.
     let done = tokio::select! {
         biased;
-        how = hold.lost() => return Err(Error::lost(how)),
+        how = hold.lost() => return Err(Error::lost(how).of_key(hold.key())),
         done = work() => done,
     };
     // The last step of the work may have taken longer than the lease.
     if let Some(how) = hold.lost_now() {
-        return Err(Error::lost_by_the_end(how));
+        return Err(Error::lost_by_the_end(how).of_key(hold.key()));
     }
-    verdict(done, &hold.release().await)
+    verdict(done, &hold.release().await).map_err(|error| error.of_key(hold.key()))
 }
 
 /// The result of work, if it counts after that outcome of the release.

@@ -123,6 +123,9 @@ macro_rules! handle {
 
             #[doc = $in_turn]
             ///
+            /// It waits as long as servers answer. It fails with [`Unavailable`](crate::ErrorKind::Unavailable) when
+            /// no server has answered for [`ClientBuilder::retry_for`](crate::ClientBuilder::retry_for).
+            ///
             /// # Errors
             ///
             /// As [`try_acquire`](Self::try_acquire), and [`Deadlock`](crate::ErrorKind::Deadlock),

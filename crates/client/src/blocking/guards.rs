@@ -36,7 +36,8 @@ macro_rules! guard {
             pub fn with<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
                 let done = work(&self);
                 if let Some(how) = self.lost_now() {
-                    return Err(Error::lost_by_the_end(how));
+                    let key = Holding::key(&self.inner);
+                    return Err(Error::lost_by_the_end(how).of_key(key));
                 }
                 verdict(done, &self.release())
             }
