@@ -87,7 +87,7 @@ async fn a_semaphore_with_a_limit_makes_itself<P: Place>() {
         assert_eq!(server.cmd(&["DSEM.BREAK", "k", &id]).int(), 1);
         assert_eq!(within("lost()", permit.lost()).await, Lost::Broken);
         assert_eq!(permit.release().await.unwrap(), Released::Gone);
-        let done = semaphore.with(async || 5).await.unwrap();
+        let done = semaphore.with(async |_| 5).await.unwrap();
         assert_eq!(done, 5);
         server.left_over_check();
     }

@@ -40,7 +40,7 @@ async fn main() -> Result<(), Failure> {
                 .is_ok()
             {
                 let at = service
-                    .with(|| async {
+                    .with(|_| async {
                         let at = Instant::now();
                         tokio::join!(call(), tokio::time::sleep(WINDOW));
                         at

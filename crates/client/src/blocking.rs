@@ -23,13 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::background::Background;
+use crate::admin::HolderInfo;
 use crate::error::Error;
-use crate::lost::{Lost, Released};
-use crate::with::{Holding, verdict};
 use crate::{ClientBuilder, Wait};
-
-/// How long dropping a guard may block.
-const RELEASE_WITHIN: Duration = Duration::from_secs(1);
 
 /// A type of the asynchronous client, and the runtime that it works in.
 macro_rules! wrapper {
@@ -37,8 +33,8 @@ macro_rules! wrapper {
         $(#[$attribute])*
         #[derive(Debug)]
         pub struct $name {
-            inner: crate::$name,
-            background: Arc<Background>,
+            pub(in crate::blocking) inner: crate::$name,
+            pub(in crate::blocking) background: Arc<Background>,
         }
     };
 }
@@ -124,7 +120,9 @@ macro_rules! makes {
 }
 
 makes! {
-    Client: lock(key: impl AsRef<[u8]>) -> Lock,
+    Client: owner(name: impl AsRef<[u8]>) -> Owner,
+    new_owner() -> Owner,
+    lock(key: impl AsRef<[u8]>) -> Lock,
     fair_lock(key: impl AsRef<[u8]>) -> Lock,
     rw_lock(key: impl AsRef<[u8]>) -> RwLock,
     semaphore(key: impl AsRef<[u8]>) -> Semaphore,
@@ -132,6 +130,29 @@ makes! {
     multi_lock(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> MultiLock,
     any_lock(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> AnyLock,
     striped_lock(key: impl AsRef<[u8]>, stripes: u32) -> AnyLock,
+}
+
+wrapper! {
+    /// As [`crate::Owner`].
+    #[derive(Clone)]
+    Owner
+}
+
+makes! {
+    Owner: lock(key: impl AsRef<[u8]>) -> Lock,
+    fair_lock(key: impl AsRef<[u8]>) -> Lock,
+    rw_lock(key: impl AsRef<[u8]>) -> RwLock,
+    semaphore(key: impl AsRef<[u8]>) -> Semaphore,
+    multi_lock(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> MultiLock,
+    any_lock(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> AnyLock,
+    striped_lock(key: impl AsRef<[u8]>, stripes: u32) -> AnyLock,
+}
+
+impl Owner {
+    /// As [`crate::Owner::name`].
+    pub fn name(&self) -> &[u8] {
+        self.inner.name()
+    }
 }
 
 /// Methods that wait for those of the asynchronous type.
@@ -162,6 +183,10 @@ macro_rules! reads {
         }
     };
 }
+
+mod guards;
+
+pub use self::guards::{Guard, MultiGuard, Permit, QuorumGuard};
 
 /// A handle: its options, and the three ways to acquire.
 macro_rules! handle {
@@ -207,12 +232,47 @@ macro_rules! handle {
             /// As `acquire`, and [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work was; the work
             /// has always finished then, and its result is dropped.
             pub fn with<T>(&self, work: impl FnOnce(&$guard) -> T) -> Result<T, Error> {
-                let guard = self.acquire()?;
-                let done = work(&guard);
-                if let Some(how) = guard.lost_now() {
-                    return Err(Error::lost_by_the_end(how));
-                }
-                verdict(done, &guard.release())
+                self.acquire()?.with(work)
+            }
+
+            /// As `with`, for work that can fail: its error is returned as it is. If the hold was lost, that is the
+            /// error.
+            ///
+            /// # Errors
+            ///
+            /// As `with`, and that of the work.
+            pub fn try_with<T, E: From<Error>>(
+                &self,
+                work: impl FnOnce(&$guard) -> Result<T, E>,
+            ) -> Result<T, E> {
+                self.with(work)?
+            }
+
+            /// As `with`, but waits at most `time` for the grant. None: not granted in that time, and the work did not
+            /// run.
+            ///
+            /// # Errors
+            ///
+            /// As `with`.
+            pub fn with_timeout<T>(
+                &self,
+                time: Duration,
+                work: impl FnOnce(&$guard) -> T,
+            ) -> Result<Option<T>, Error> {
+                self.acquire_timeout(time)?.map(|guard| guard.with(work)).transpose()
+            }
+
+            /// As `with_timeout`, for work that can fail.
+            ///
+            /// # Errors
+            ///
+            /// As `try_with`.
+            pub fn try_with_timeout<T, E: From<Error>>(
+                &self,
+                time: Duration,
+                work: impl FnOnce(&$guard) -> Result<T, E>,
+            ) -> Result<Option<T>, E> {
+                self.with_timeout(time, work)?.transpose()
             }
 
             fn guard(&self, inner: crate::$guard) -> $guard {
@@ -224,20 +284,21 @@ macro_rules! handle {
 
 handle! {
     /// As [`crate::Lock`].
-    Lock gives Guard, with lease(time: Duration), owner(owner: impl AsRef<[u8]>), label(label: impl AsRef<[u8]>),
-    bind(rest: Duration), no_reentry(), wait(wait: Wait), replicas(replicas: u32, timeout: Duration),
+    Lock gives Guard, with lease(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
+    label(label: impl AsRef<[u8]>), bind(rest: Duration), no_reentry(), wait(wait: Wait),
+    replicas(replicas: u32, timeout: Duration),
     replicas_on_disk(replicas: u32, timeout: Duration),
 }
 
 handle! {
     /// As [`crate::Semaphore`].
-    Semaphore gives Permit, with lease(time: Duration), owner(owner: impl AsRef<[u8]>),
+    Semaphore gives Permit, with lease(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
     label(label: impl AsRef<[u8]>), bind(rest: Duration), count(permits: u32), limit(permits: u32), wait(wait: Wait),
 }
 
 handle! {
     /// As [`crate::MultiLock`].
-    MultiLock gives MultiGuard, with lease(time: Duration), owner(owner: impl AsRef<[u8]>),
+    MultiLock gives MultiGuard, with lease(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
     label(label: impl AsRef<[u8]>), bind(rest: Duration),
 }
 
@@ -257,14 +318,14 @@ handle! {
     /// guard.release()?;
     /// # Ok::<(), dlock_client::Error>(())
     /// ```
-    QuorumLock gives QuorumGuard, with lease(time: Duration), label(label: impl AsRef<[u8]>),
+    QuorumLock gives QuorumGuard, with lease(time: Duration), max_hold(time: Duration), label(label: impl AsRef<[u8]>),
     server_timeout(timeout: Duration), back_off(shortest: Duration, longest: Duration),
 }
 
 handle! {
     /// As [`crate::AnyLock`].
-    AnyLock gives Guard, with lease(time: Duration), owner(owner: impl AsRef<[u8]>), label(label: impl AsRef<[u8]>),
-    bind(rest: Duration),
+    AnyLock gives Guard, with lease(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
+    label(label: impl AsRef<[u8]>), bind(rest: Duration),
 }
 
 impl QuorumLock {
@@ -277,12 +338,12 @@ impl QuorumLock {
     }
 }
 
-waits!(Lock: check(token: u64) -> ());
+waits!(Lock: check(token: u64) -> (), is_locked() -> bool, holder() -> Option<HolderInfo>);
 
 waits! {
     Semaphore: init(permits: u32) -> bool, resize(permits: u32) -> i64, resize_by(delta: i64) -> i64,
     take(permits: u32) -> bool, take_timeout(permits: u32, time: Duration) -> bool, give(permits: u32) -> i64,
-    drain() -> i64,
+    drain() -> i64, available() -> i64,
 }
 
 wrapper! {
@@ -291,6 +352,7 @@ wrapper! {
     RwLock
 }
 makes!(RwLock: read() -> Lock, write() -> Lock);
+waits!(RwLock: is_locked() -> bool, holders() -> Vec<HolderInfo>);
 
 wrapper! {
     /// As [`crate::Latch`].
@@ -299,80 +361,5 @@ wrapper! {
 }
 waits! {
     Latch: init(count: u32) -> bool, init_for(count: u32, time: Duration) -> bool, count_down(by: u32) -> i64,
-    wait() -> (), wait_timeout(time: Duration) -> bool, remaining() -> Option<u64>,
+    wait() -> (), wait_timeout(time: Duration) -> bool, remaining() -> Option<u64>, is_open() -> bool,
 }
-
-/// What every guard can do.
-macro_rules! guard {
-    ($(#[$doc:meta])* $name:ident) => {
-        wrapper! {
-            $(#[$doc])*
-            #[must_use = "the hold is released when this is dropped"]
-            $name
-        }
-
-        impl $name {
-            #[doc = waiting_as!($name::release)]
-            pub fn release(self) -> Result<Released, Error> {
-                self.background.run(Holding::release(&self.inner))?
-            }
-
-            /// How the hold was lost, if it was. Ask before each step that needs the lock.
-            pub fn lost_now(&self) -> Option<Lost> {
-                self.inner.lost_now()
-            }
-
-            /// Waits until the hold is lost, but no longer than `time`. None: it is not lost.
-            ///
-            /// # Errors
-            ///
-            /// [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
-            pub fn wait_lost(&self, time: Duration) -> Result<Option<Lost>, Error> {
-                self.background.run(async { tokio::time::timeout(time, self.inner.lost()).await.ok() })
-            }
-
-            /// How long the hold is certain to last; zero when it is lost.
-            pub fn valid_for(&self) -> Duration {
-                self.inner.valid_for()
-            }
-        }
-
-        impl Drop for $name {
-            fn drop(&mut self) {
-                // The release ends here: the background may end with this handle. After an error, the lease ends the
-                // hold. Inside a runtime, dropping `inner` releases it in the background.
-                let release = async {
-                    let _ = tokio::time::timeout(RELEASE_WITHIN, Holding::release(&self.inner)).await;
-                };
-                let _ = self.background.run(release);
-            }
-        }
-    };
-}
-
-guard! {
-    /// As [`crate::Guard`].
-    Guard
-}
-waits!(Guard: renew(lease: Duration) -> ());
-reads!(Guard as Hold: key -> &[u8], owner -> &[u8], token -> u64);
-
-guard! {
-    /// As [`crate::Permit`].
-    Permit
-}
-waits!(Permit: renew(lease: Duration) -> ());
-reads!(Permit as Permit: permit_id -> String);
-
-guard! {
-    /// As [`crate::MultiGuard`].
-    MultiGuard
-}
-waits!(MultiGuard: renew(lease: Duration) -> ());
-reads!(MultiGuard as MultiGuard: tokens -> &[u64]);
-
-guard! {
-    /// As [`crate::QuorumGuard`].
-    QuorumGuard
-}
-reads!(QuorumGuard as QuorumGuard: key -> &[u8], token -> u64);

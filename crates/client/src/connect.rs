@@ -100,6 +100,10 @@ settings! {
     /// every third of it; a lock stays held that long after its holder's process died.
     lease: Duration,
 
+    /// How long the watchdog keeps a hold alive, unless a handle says otherwise
+    /// ([`Lock::max_hold`](crate::Lock::max_hold)), 1 ms to 365 days. Default None: as long as its guard lives.
+    max_hold: Option<Duration>,
+
     /// How long a place in the queue outlives its connection, and how long a grant that was announced stays ready (at
     /// most `dlock.claim-ms` of the server), 100 ms to 1 day, default 10 s. Waiting tasks ask again every half of it; a
     /// process that dies while it waits holds the queue up by as much, once.
@@ -112,8 +116,9 @@ settings! {
     /// connection counts as dead and the request is repeated over a new one, with the same request id.
     response_timeout: Duration,
 
-    /// How long a request is repeated while no server answers it, 1 ms to 365 days, default 10 s. Calls with their own
-    /// timeout end by that.
+    /// How long a call goes on while no server answers, 1 ms to 365 days, default 10 s: the one setting for every
+    /// request after [`connect`](Self::connect). It covers an acquire that waits, too: each answer starts the time
+    /// again, so an acquire waits without a limit while a server answers. Calls with their own timeout end by that.
     retry_for: Duration,
 
     /// How many calls may block a dedicated connection at a time, per server, default 256. Each costs the server

@@ -58,7 +58,8 @@ impl<'a> BlockedCalls<'a> {
             if let Deadline::At(end) = self.deadline { end.min(until) } else { until }
         });
         if !passing || Instant::now() + self.pauses.next() >= give_up {
-            return Err(error.repeated(self.has_failed));
+            let error = error.repeated(self.has_failed);
+            return Err(self.routes.located(error, self.key));
         }
         self.has_failed = true;
         self.pauses.pause().await;

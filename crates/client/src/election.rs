@@ -91,7 +91,7 @@ impl Election {
     /// [`Unavailable`](crate::ErrorKind::Unavailable): no server answered. [`WrongType`](crate::ErrorKind::WrongType).
     #[doc = cancel_read!()]
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
-        let holder = self.lock.holder_info().await?;
+        let holder = self.lock.holder().await?;
         Ok(holder.map(|holder| Leader { value: holder.label, token: holder.token }))
     }
 

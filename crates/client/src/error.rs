@@ -2,11 +2,13 @@
 
 use std::fmt;
 
-use dlock_wire::reply::ErrorCode;
+use dlock_wire::reply::{ErrorCode, quote};
 
 use crate::lost::Lost;
 
 /// Why a call failed: a [kind](ErrorKind) for the program, and the server's text for people.
+///
+/// `Display` adds the key and the server where they are known and the text does not name them.
 ///
 /// "Not granted (in time)" is never an error: those calls return `None`.
 ///
@@ -24,8 +26,20 @@ struct Inner {
     kind: ErrorKind,
     text: String,
     source: Option<redis::RedisError>,
+    /// `host:port`; of one that Sentinels name, the name of the primary if its address is not known.
+    server: Option<String>,
+    key: Option<Key>,
     /// An earlier copy of the request got no answer: what that one did is not known.
     repeated: bool,
+}
+
+#[derive(Clone)]
+struct Key(Vec<u8>);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&quote(&self.0))
+    }
 }
 
 /// What a caller can do about an [`Error`].
@@ -101,7 +115,14 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, text: text.into(), source: None, repeated: false }))
+        Self(Box::new(Inner {
+            kind,
+            text: text.into(),
+            source: None,
+            server: None,
+            key: None,
+            repeated: false,
+        }))
     }
 
     pub(crate) fn unavailable(text: impl Into<String>) -> Self {
@@ -125,22 +146,12 @@ impl Error {
 
     /// The hold was lost before the work under it was done, or there is no such work.
     pub(crate) fn lost(reason: Lost) -> Self {
-        let text = match reason {
-            Lost::Expired => "the lease ran out",
-            Lost::Refused => "the server refused to renew the hold",
-            Lost::Broken => "an operator broke the hold",
-            Lost::Deleted => "the key was deleted",
-            Lost::Disconnected => "the connection that the hold was bound to is gone",
-            Lost::Flushed => "the database was flushed",
-            Lost::Closed => "the client was closed",
-            Lost::Abandoned => "the runtime of the client has ended, and nothing renews the hold",
-        };
-        Self::new(ErrorKind::Lost { reason, finished: false }, text)
+        Self::new(ErrorKind::Lost { reason, finished: false }, reason.to_string())
     }
 
     /// The work under the hold was done, but the hold may have ended before that.
     pub(crate) fn lost_by_the_end(reason: Lost) -> Self {
-        let text = format!("{} (the work had finished)", Self::lost(reason).text());
+        let text = format!("{reason} (the work had finished)");
         Self::new(ErrorKind::Lost { reason, finished: true }, text)
     }
 
@@ -151,6 +162,26 @@ impl Error {
     /// The same, with whether an earlier copy of the request got no answer.
     pub(crate) fn repeated(mut self, repeated: bool) -> Self {
         self.0.repeated |= repeated;
+        self
+    }
+
+    /// The server that it is about, unless one is noted already.
+    pub(crate) fn at(mut self, server: &str) -> Self {
+        self.0.server.get_or_insert_with(|| server.to_owned());
+        self
+    }
+
+    /// The key that it is about, unless one is noted already.
+    pub(crate) fn of_key(mut self, key: &[u8]) -> Self {
+        if !key.is_empty() {
+            self.0.key.get_or_insert_with(|| Key(key.to_vec()));
+        }
+        self
+    }
+
+    /// Adds what to do about it to the text.
+    pub(crate) fn hint(mut self, hint: &str) -> Self {
+        self.0.text = format!("{}: {hint}", self.0.text);
         self
     }
 
@@ -182,15 +213,34 @@ impl Error {
         self.0.kind
     }
 
-    /// The text without the kind: the server's own where it came from there.
+    /// The text without kind, key and server: the server's own where it came from there.
     pub fn text(&self) -> &str {
         &self.0.text
+    }
+
+    /// The server, if one is known: `host:port`, the path of its socket, or the name that Sentinels have for it.
+    pub fn server(&self) -> Option<&str> {
+        self.0.server.as_deref()
+    }
+
+    /// The key, if the call was about one; of several, the first.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.0.key.as_ref().map(|key| key.0.as_slice())
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.text)
+        let text = self.text();
+        f.write_str(text)?;
+        let key = self.key().map(quote).filter(|key| !text.contains(&**key));
+        let server = self.server().filter(|server| !text.contains(*server));
+        match (key, server) {
+            (None, None) => Ok(()),
+            (Some(key), None) => write!(f, " (key {key})"),
+            (None, Some(server)) => write!(f, " (server {server})"),
+            (Some(key), Some(server)) => write!(f, " (key {key}, server {server})"),
+        }
     }
 }
 
@@ -207,7 +257,9 @@ impl From<redis::RedisError> for Error {
             (Some(code), Some(detail)) => format!("{code} {detail}"),
             _ => error.to_string(),
         };
-        Self(Box::new(Inner { kind, text, source: Some(error), repeated: false }))
+        let mut this = Self::new(kind, text);
+        this.0.source = Some(error);
+        this
     }
 }
 
@@ -256,6 +308,22 @@ mod tests {
 
     fn from_server(code: &str, detail: &str) -> Error {
         redis::make_extension_error(code.to_owned(), Some(detail.to_owned())).into()
+    }
+
+    #[test]
+    fn key_and_server_are_named_once() {
+        let plain = from_server("NOTHELD", "no such hold");
+        let both = plain.clone().of_key(b"k").at("h:1");
+        assert_eq!(both.to_string(), "NOTHELD no such hold (key \"k\", server h:1)");
+        assert_eq!(both.text(), "NOTHELD no such hold");
+        assert_eq!((both.key(), both.server()), (Some(&b"k"[..]), Some("h:1")));
+        assert_eq!(plain.clone().of_key(b"k").to_string(), "NOTHELD no such hold (key \"k\")");
+        assert_eq!(plain.clone().at("h:1").to_string(), "NOTHELD no such hold (server h:1)");
+        assert_eq!(plain.of_key(b"").to_string(), "NOTHELD no such hold");
+        // What the first layer noted stays, and nothing is said twice.
+        assert_eq!(both.clone().of_key(b"l").at("h:2").to_string(), both.to_string());
+        let named = Error::unavailable("no answer for \"k\" from h:1").of_key(b"k").at("h:1");
+        assert_eq!(named.to_string(), named.text());
     }
 
     #[test]

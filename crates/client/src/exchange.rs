@@ -79,7 +79,23 @@ impl Routes {
         until: Instant,
     ) -> Result<Reply, Error> {
         let draft = &request.into();
-        let call = Exchange { key, draft, until };
+        let done = self.until_answered(Exchange { key, draft, until }).await;
+        done.map_err(|error| self.located(error, key))
+    }
+
+    /// The error with the key, and the server that has it.
+    pub(crate) fn located(&self, error: Error, key: &[u8]) -> Error {
+        let error = error.of_key(key);
+        let server = error.server().is_none().then(|| self.server_of(key)).flatten();
+        match server {
+            // Where Sentinels name the server, the connection has its address.
+            Some(server) => error.at(&server.link.address().unwrap_or_else(|| server.name.clone())),
+            None => error,
+        }
+    }
+
+    async fn until_answered(&self, call: Exchange<'_>) -> Result<Reply, Error> {
+        let until = call.until;
         let mut pauses = PAUSES;
         let mut redirects = 0;
         let mut repeated = false;

@@ -1,5 +1,6 @@
 //! Locks by family: the commands of DLOCK, DFAIR and DRW.
 
+use dlock_wire::reply::Kind;
 use dlock_wire::request::{
     Acquire, Cancel, Check, LockFamily, LockOp, LockRead, Mode, Op, Read, Release, Renew,
     RwAcquire, RwOp, RwRead, RwRelease, RwRenew,
@@ -16,6 +17,14 @@ pub(crate) enum Family {
 }
 
 impl Family {
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Lock => Kind::Lock,
+            Self::Fair => Kind::Fair,
+            Self::Rw(_) => Kind::ReadWrite,
+        }
+    }
+
     fn command<'a>(self, lock: LockOp<'a>, rw: impl FnOnce(Mode) -> RwOp<'a>) -> Cmd {
         command(match self {
             Self::Lock => Op::Lock(LockFamily::Lock, lock),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::task::Poll;
 use std::time::Duration;
 
 use dlock_wire::permit::PermitText;
@@ -12,14 +13,14 @@ use crate::hold::Hold;
 use crate::hold_ref::HoldRef;
 use crate::lost::{Lost, Released};
 use crate::settings::lease_ms;
-use crate::with::Holding;
+use crate::with::{Holding, guard_with};
 
 /// What every guard can do with its field `held`.
 macro_rules! guard {
-    ($guard:ident, $remaining:literal) => {
+    ($guard:ident of $hold:ident, $remaining:literal) => {
         impl $guard {
-            pub(crate) fn new(held: Hold) -> Self {
-                Self { held }
+            pub(crate) fn new(hold: Hold) -> Self {
+                Self { held: hold.into() }
             }
 
             /// Releases it;
@@ -36,7 +37,7 @@ macro_rules! guard {
             ///
             /// Dropping this future does not stop the release: it goes on in the background.
             pub async fn release(self) -> Result<Released, Error> {
-                self.held.release().await
+                self.held.as_hold().release().await
             }
 
             /// Sets the end of the lease, 1 ms to 365 days from now; it may be sooner or later than before.
@@ -50,7 +51,17 @@ macro_rules! guard {
             /// Dropping this future does not recall the request. The hold counts for the shorter of both leases then.
             pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
                 lease_ms(lease)?;
-                self.held.renew(lease).await
+                self.held.as_hold().renew(lease).await
+            }
+        }
+
+        guard_with!($guard, $hold);
+
+        impl Deref for $guard {
+            type Target = $hold;
+
+            fn deref(&self) -> &$hold {
+                &self.held
             }
         }
 
@@ -63,39 +74,65 @@ macro_rules! guard {
                 self.held.lost_now()
             }
 
+            fn key(&self) -> &[u8] {
+                self.held.as_hold().key()
+            }
+
             fn release(&self) -> impl Future<Output = Result<Released, Error>> + Send {
-                self.held.release()
+                self.held.as_hold().release()
             }
         }
 
         impl Drop for $guard {
             fn drop(&mut self) {
-                self.held.release_later();
+                self.held.as_hold().release_later();
             }
         }
     };
 }
 
-/// Methods of guards that are no [`Hold`]: they have no single key, owner or token.
-macro_rules! watched {
-    ($guard:ident) => {
-        impl $guard {
+/// A view of a hold that has no single key, owner and token, as [`Hold`] has them.
+macro_rules! view {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub struct $name {
+            hold: Hold,
+        }
+
+        impl $name {
             /// As [`Hold::lost`].
             pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
-                self.held.lost()
+                self.hold.lost()
             }
 
             /// As [`Hold::lost_now`].
             pub fn lost_now(&self) -> Option<Lost> {
-                self.held.lost_now()
+                self.hold.lost_now()
             }
 
             /// As [`Hold::valid_for`].
             pub fn valid_for(&self) -> Duration {
-                self.held.valid_for()
+                self.hold.valid_for()
+            }
+
+            fn as_hold(&self) -> &Hold {
+                &self.hold
+            }
+        }
+
+        impl From<Hold> for $name {
+            fn from(hold: Hold) -> Self {
+                Self { hold }
             }
         }
     };
+}
+
+impl Hold {
+    fn as_hold(&self) -> &Self {
+        self
+    }
 }
 
 /// A hold of a lock. Release it with [`release`](Guard::release). Dropping the guard releases it in the background,
@@ -109,51 +146,83 @@ pub struct Guard {
     held: Hold,
 }
 
-guard!(Guard, "how many holds this owner still has");
+guard!(Guard of Hold, "how many holds this owner still has");
 
 impl Guard {
     /// The work under it is done: its release tells observers.
     pub(crate) fn set_done(&self) {
         self.held.tracked.set_done();
     }
-
-    /// A view of the hold, for other tasks.
-    pub fn hold(&self) -> Hold {
-        self.held.clone()
-    }
-}
-
-impl Deref for Guard {
-    type Target = Hold;
-
-    fn deref(&self) -> &Hold {
-        &self.held
-    }
 }
 
 /// Permits of a semaphore. Return them with [`release`](Permit::release); dropping does so in the background.
 #[must_use = "the permits are released when this is dropped"]
+#[derive(Debug)]
 pub struct Permit {
-    held: Hold,
+    held: PermitHold,
 }
 
-guard!(Permit, "how many permits are available afterwards");
-watched!(Permit);
+guard!(Permit of PermitHold, "how many permits are available afterwards");
 
 impl Permit {
+    /// Releases all of these in one round trip for each server, however many they are. The results are in the order of
+    /// the permits.
+    ///
+    /// # Errors
+    ///
+    /// The first error, as of [`release`](Permit::release). All permits are released all the same, as far as their
+    /// servers answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future does not stop the releases: they go on in the background.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// use dlock_client::{Permit, Released};
+    ///
+    /// let downloads = client.semaphore("downloads").limit(3);
+    /// let mut permits = Vec::new();
+    /// for _ in 0..3 {
+    ///     permits.push(downloads.acquire().await?);
+    /// }
+    /// let released = Permit::release_all(permits).await?;
+    /// assert_eq!(released.last(), Some(&Released::Remaining(3)));
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn release_all(
+        permits: impl IntoIterator<Item = Self>,
+    ) -> Result<Vec<Released>, Error> {
+        let permits: Vec<Self> = permits.into_iter().collect();
+        let releases = permits.iter().map(|permit| permit.held.as_hold().release()).collect();
+        all(releases).await.into_iter().collect()
+    }
+}
+
+view! {
+    /// A view of the hold of permits, for the work under it. It keeps no hold alive.
+    PermitHold
+}
+
+impl PermitHold {
+    /// The key of the semaphore.
+    pub fn key(&self) -> &[u8] {
+        self.hold.key()
+    }
+
     /// The permit id of the server: a UUID.
     pub fn permit_id(&self) -> String {
-        match &self.held.tracked.hold_ref {
+        match &self.hold.tracked.hold_ref {
             HoldRef::Permit { permit, .. } => PermitText::of(permit).to_string(),
             _ => String::new(),
         }
     }
 }
 
-impl fmt::Debug for Permit {
+impl fmt::Debug for PermitHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit")
-            .field("key", &quote(self.held.key()))
+        f.debug_struct("PermitHold")
+            .field("key", &quote(self.key()))
             .field("id", &self.permit_id())
             .field("valid_for", &self.valid_for())
             .finish_non_exhaustive()
@@ -162,28 +231,51 @@ impl fmt::Debug for Permit {
 
 /// A hold of several locks together. It is lost when one of them is. Dropping it releases them in the background.
 #[must_use = "the locks are released when the guard is dropped"]
+#[derive(Debug)]
 pub struct MultiGuard {
-    held: Hold,
+    held: MultiHold,
 }
 
-guard!(MultiGuard, "how many locks were released");
-watched!(MultiGuard);
+guard!(MultiGuard of MultiHold, "how many locks were released");
 
-impl MultiGuard {
+view! {
+    /// A view of a hold of several locks, for the work under it. It keeps no hold alive.
+    MultiHold
+}
+
+impl MultiHold {
     /// The fencing tokens, in the order of the keys.
     pub fn tokens(&self) -> &[u64] {
-        match &self.held.tracked.hold_ref {
+        match &self.hold.tracked.hold_ref {
             HoldRef::Multi { tokens, .. } => tokens,
             _ => &[],
         }
     }
 }
 
-impl fmt::Debug for MultiGuard {
+impl fmt::Debug for MultiHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MultiGuard")
+        f.debug_struct("MultiHold")
             .field("tokens", &self.tokens())
             .field("valid_for", &self.valid_for())
             .finish_non_exhaustive()
     }
+}
+
+/// Drives all of these at the same time, to the end of each. Their requests share the connection, so those to one
+/// server travel together.
+pub(crate) async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.into_iter().map(|one| (Box::pin(one), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut is_done = true;
+        for (one, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {
+            match one.as_mut().poll(context) {
+                Poll::Ready(ready) => *output = Some(ready),
+                Poll::Pending => is_done = false,
+            }
+        }
+        if is_done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, output)| output).collect()
 }

@@ -134,7 +134,9 @@ impl Hold {
     /// not renew, a request that binds it again for the rest of its lease.
     pub(crate) fn watchdog_renewal(&self, over: u64) -> Renewal {
         let lease = if self.tracked.terms().watched {
-            shared_lease(self.tracked.terms().lease, &self.siblings())
+            let lease = self.tracked.terms().lease;
+            let lease = self.tracked.state().capped_lease(Moment::now(), lease);
+            shared_lease(lease, &self.siblings())
         } else {
             self.tracked.state().rest_of_lease(Moment::now())
         };
@@ -201,12 +203,18 @@ impl Hold {
     /// Renews it now with this lease; a watched hold also from now on.
     pub(crate) async fn renew(&self, lease: Duration) -> Result<(), Error> {
         if let Some(lost) = self.lost_now() {
-            return Err(Error::lost(lost));
+            return Err(Error::lost(lost).of_key(self.key()));
         }
-        self.tracked.state().set_lease(lease);
+        let lease = {
+            let mut state = self.tracked.state();
+            state.set_lease(lease);
+            state.capped_lease(Moment::now(), lease)
+        };
         match self.send_renewal(self.renewal(lease, self.connection())).await {
             // It may have expired while the reply was on its way.
-            Ok(()) => self.lost_now().map_or(Ok(()), |lost| Err(Error::lost(lost))),
+            Ok(()) => {
+                self.lost_now().map_or(Ok(()), |lost| Err(Error::lost(lost).of_key(self.key())))
+            }
             Err(error) => {
                 if error.kind() == ErrorKind::NotHeld {
                     self.lose(Lost::Refused);

@@ -27,8 +27,15 @@ pub(crate) struct LeaseTerms {
     pub(crate) bind: Option<Duration>,
     /// Granted by a message, and not yet claimed by a renewal.
     pub(crate) unclaimed: bool,
+    /// `max_hold`: the hold is lost then, however often it was renewed.
+    pub(crate) ends_by: Option<Moment>,
     /// No other task acts for the owner: a release that is sent twice counts once without a request id.
     pub(crate) own_name: bool,
+}
+
+/// A lease that is certain for `rest`: with the margin for clocks added again.
+pub(crate) fn lease_for(rest: Duration) -> Duration {
+    rest + rest / 64 + Duration::from_millis(3)
 }
 
 /// A renewal on its way.
@@ -128,6 +135,7 @@ pub(crate) struct HoldState {
 impl HoldState {
     /// A hold that is certain until `deadline`.
     pub(crate) fn new(terms: LeaseTerms, deadline: Moment) -> Self {
+        let deadline = terms.ends_by.map_or(deadline, |ends_by| ends_by.min(deadline));
         Self {
             terms,
             phase: Phase::Active,
@@ -180,7 +188,23 @@ impl HoldState {
 
     /// Lost by its deadline, whether or not a timer has noticed.
     pub(crate) fn expire(&mut self, now: Moment) -> Change {
-        if self.deadline <= now { self.lose(Lost::Expired) } else { Change::Nothing }
+        if now < self.deadline {
+            return Change::Nothing;
+        }
+        let is_max_hold = self.terms.ends_by.is_some_and(|ends_by| ends_by <= self.deadline);
+        self.lose(if is_max_hold { Lost::MaxHold } else { Lost::Expired })
+    }
+
+    /// Not later than `max_hold` lets the hold last.
+    fn capped(&self, moment: Moment) -> Moment {
+        self.terms.ends_by.map_or(moment, |ends_by| ends_by.min(moment))
+    }
+
+    /// The lease to request instead of `lease`, so that the server's hold outlasts `max_hold` by no more than the
+    /// margin for clocks.
+    pub(crate) fn capped_lease(&self, now: Moment, lease: Duration) -> Duration {
+        let rest = self.terms.ends_by.map(|ends_by| ends_by.since(now));
+        rest.map_or(lease, |rest| lease_for(rest).min(lease))
     }
 
     /// The hold is lost. The first reason stays.
@@ -269,9 +293,9 @@ impl HoldState {
         if renewal.number != self.renewals {
             return self.not_after(renewal.until());
         }
-        self.lease_ends = renewal.until();
+        self.lease_ends = self.capped(renewal.until());
         let lease = self.certain_lease(now, renewal);
-        let until = InflightRenewal { lease, ..renewal }.until();
+        let until = self.capped(InflightRenewal { lease, ..renewal }.until());
         // A lost connection may have shortened the lease after the server received this renewal.
         let is_bound = renewal.disconnects == self.disconnects && renewal.over == connection;
         if self.terms.bind.is_some() && !is_bound {

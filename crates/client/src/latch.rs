@@ -113,6 +113,12 @@ impl Latch {
         Ok(read_or_null::<LatchInfo>(reply)?.map(|latch| latch.count))
     }
 
+    /// Whether it is open: a call to [`wait`](Latch::wait) would return at once. A missing latch is open.
+    #[doc = errors_as!("[`remaining`](Latch::remaining)")]
+    pub async fn is_open(&self) -> Result<bool, Error> {
+        Ok(self.remaining().await?.is_none())
+    }
+
     async fn call<'a>(&self, request: impl Into<Request<'a>>) -> Result<Value, Error> {
         self.core.routes.call(&self.key, request).await
     }

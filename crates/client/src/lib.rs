@@ -49,6 +49,7 @@
 //! | lock any one of several keys | [`AnyLock`] | [`Client::any_lock`], [`Client::striped_lock`] | [`Guard`] |
 //! | survive the loss of a server without replicas | [`QuorumLock`] | [`QuorumLock::new`] | [`QuorumGuard`] |
 //!
+//! Handles of [`Client::new_owner`] share an owner: re-entry and deadlock detection work across the locks of a task.
 //! [`blocking`] has the same without `await`; [`Client::admin`] is for operators.
 //!
 //! # Guarantees
@@ -102,6 +103,7 @@ mod lock;
 mod lost;
 mod multi;
 mod options;
+mod owner;
 mod quorum;
 mod random;
 mod registry;
@@ -122,13 +124,14 @@ pub use client::Client;
 pub use connect::ClientBuilder;
 pub use election::{Election, Leader, Leaders, Leadership};
 pub use error::{Error, ErrorKind};
-pub use guard::{Guard, MultiGuard, Permit};
+pub use guard::{Guard, MultiGuard, MultiHold, Permit, PermitHold};
 pub use hold::Hold;
 pub use latch::Latch;
 pub use lock::{Lock, Once, RwLock};
 pub use lost::{Lost, Released};
 pub use multi::{AnyLock, MultiLock};
-pub use quorum::{QuorumGuard, QuorumLock};
+pub use owner::Owner;
+pub use quorum::{QuorumGuard, QuorumHold, QuorumLock};
 pub use semaphore::Semaphore;
 pub use settings::Wait;
 

@@ -6,9 +6,10 @@ pub(crate) mod events;
 pub(crate) mod live;
 pub(crate) mod opener;
 pub(crate) mod pool;
+mod rights;
 pub(crate) mod shard;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use self::events::Events;
 use self::live::Live;
 use self::opener::Opener;
+use self::rights::{check_rights, may_not_subscribe};
 use self::shard::{Before, Shard};
 use crate::back_off::BackOff;
 use crate::clock::Moment;
@@ -64,6 +66,8 @@ struct Shared {
     generation: AtomicU64,
     /// Send time of the most recently answered request: the connection was alive at least until then.
     alive: AtomicU64,
+    /// The rights of the user were checked: once, because what the user may not do is in the ACL log afterwards.
+    may_work: AtomicBool,
     /// What is known of the shard channel of the connection before.
     before: Arc<Mutex<Before>>,
 }
@@ -85,6 +89,7 @@ impl Link {
             broken: watch::Sender::new(0),
             generation: AtomicU64::new(0),
             alive: AtomicU64::new(0),
+            may_work: AtomicBool::new(false),
             before: Arc::default(),
         });
         let runtime = shared.ctx.runtime.clone();
@@ -140,6 +145,14 @@ impl Link {
             Ok(State::Up(live)) => Ok(Live::clone(live)),
             Ok(State::Down(Some(error))) => Err(error.clone()),
             Ok(State::Down(None)) | Err(_) => Err(Error::unavailable("no connection")),
+        }
+    }
+
+    /// The address that the connection goes to; None: none is up.
+    pub(crate) fn address(&self) -> Option<String> {
+        match &*self.shared.state.borrow() {
+            State::Up(live) => Some(live.dialer.address()),
+            State::Down(_) => None,
         }
     }
 
@@ -222,6 +235,7 @@ impl Shared {
                     self.disconnected();
                 }
                 Err(error) => {
+                    let error = error.at(&self.name);
                     self.state.send_replace(State::Down(Some(error)));
                     pauses.pause().await;
                 }
@@ -259,10 +273,19 @@ impl Shared {
         let mut connection = dialer.open(&config).await?;
         self.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
         if !has_module(&mut connection).await? {
-            let text = format!("the dlock module is not loaded in the server {}", self.name);
+            let text = format!(
+                "the dlock module is not loaded in the server {}: start the server with `--loadmodule libdlock.so`, \
+                 or run MODULE LOAD",
+                self.name
+            );
             return Err(Error::new(ErrorKind::NoModule, text));
         }
-        connection.subscribe(&[self.ctx.channels.plain(), FLUSH_CHANNEL.as_bytes()][..]).await?;
+        let channels = [self.ctx.channels.plain(), FLUSH_CHANNEL.as_bytes()];
+        connection.subscribe(&channels[..]).await.map_err(may_not_subscribe)?;
+        if !self.may_work.load(Ordering::Relaxed) {
+            check_rights(&mut connection).await?;
+            self.may_work.store(true, Ordering::Relaxed);
+        }
         let live = Live { connection, generation, dialer: Arc::new(dialer), shard };
         if let Some(shard) = &live.shard
             && let Some(channel) = shard.before()

@@ -6,7 +6,8 @@ mod once;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_wire::request::{Check, Mode};
+use dlock_wire::reply::{HolderInfo, Info};
+use dlock_wire::request::{Check, Mode, Read};
 
 use crate::acquire::{Handle, Keys, Target, handle};
 use crate::core::Core;
@@ -15,8 +16,8 @@ use crate::family::Family;
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::options::Replicas;
+use crate::reply::value;
 use crate::settings::Wait;
-use crate::with::under;
 
 pub use self::once::Once;
 
@@ -32,6 +33,14 @@ pub use self::once::Once;
 /// assert!(lock.acquire_timeout(Duration::from_millis(20)).await?.is_none());
 /// println!("the fencing token is {}", guard.token());
 /// guard.release().await?;
+///
+/// // Work under the lock. What can fail has `try_with`: one Result, with an error type of your own.
+/// let token = lock.with(|hold| async move { hold.token() }).await?;
+/// let parsed: Result<u64, Box<dyn std::error::Error>> =
+///     lock.try_with(|_| async { Ok("17".parse::<u64>()?) }).await;
+/// assert_eq!(parsed.unwrap(), 17);
+/// let in_time = lock.with_timeout(Duration::from_secs(1), |hold| async move { hold.token() }).await?;
+/// assert!(in_time > Some(token));
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
@@ -41,7 +50,7 @@ pub struct Lock {
 
 handle!(
     Lock,
-    Guard,
+    Guard of Hold,
     "Acquires the lock if it is free. None: another owner holds it.",
     "Waits in the queue, and acquires the lock."
 );
@@ -79,34 +88,6 @@ impl Lock {
         self
     }
 
-    /// Acquires the lock, runs the work under it, and releases it. When the hold is lost, the work is cancelled: its
-    /// future is dropped.
-    ///
-    /// A release whose reply is lost does not lose the result of the work.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire), and [`Lost`](crate::ErrorKind::Lost), which says why and whether the work had
-    /// finished.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping this future leaves the queue, or drops the work and releases the lock in the background.
-    ///
-    /// ```
-    #[doc = example!()]
-    /// let token = client.lock("report").with(|hold| async move { hold.token() }).await?;
-    /// assert!(token > 0);
-    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
-    /// ```
-    pub async fn with<T, F>(&self, work: impl FnOnce(Hold) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = T>,
-    {
-        let guard = self.acquire().await?;
-        under(&guard, || work(guard.hold())).await
-    }
-
     /// Checks that `token` is that of the current hold.
     ///
     /// # Errors
@@ -119,6 +100,51 @@ impl Lock {
         let key = keys.first();
         let request = target.family().check(Check { key, token });
         core.routes.send(key, request, core.ctx.retry_until()).await.map(drop)
+    }
+}
+
+impl Lock {
+    /// Whether an owner holds the lock, in any process. True or false when the server answered; it may have changed
+    /// since. Of a mode of a read-write lock: whether it is held in that mode.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check), and [`WrongType`](crate::ErrorKind::WrongType).
+    #[doc = cancel_read!()]
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.holder().await?.is_some())
+    }
+
+    /// The holder when the server answered: owner, token, label, remaining lease. None: nobody holds the lock. Of the
+    /// shared mode of a read-write lock: one of the readers; [`RwLock::holders`] has all.
+    #[doc = errors_as!("[`is_locked`](Self::is_locked)")]
+    ///
+    /// ```
+    #[doc = example!()]
+    /// let lock = client.lock("report").label("worker 7");
+    /// assert!(!lock.is_locked().await?);
+    /// let guard = lock.acquire().await?;
+    /// let holder = lock.holder().await?.expect("held");
+    /// assert_eq!((holder.token, holder.label.as_slice()), (guard.token(), &b"worker 7"[..]));
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn holder(&self) -> Result<Option<HolderInfo>, Error> {
+        let Some(info) = self.info().await? else { return Ok(None) };
+        Ok(match (info, self.handle.target) {
+            (Info::ReadWrite(lock), Target::Lock(Family::Rw(Mode::Read))) => {
+                lock.readers.into_iter().next()
+            }
+            (Info::ReadWrite(lock), _) => lock.writer,
+            (info, _) => info.holders().next().cloned(),
+        })
+    }
+
+    /// What INFO says. None: there is no such key.
+    async fn info(&self) -> Result<Option<Info>, Error> {
+        let Handle { core, target, keys, .. } = &self.handle;
+        let (key, kind) = (keys.first(), target.family().kind());
+        let reply = core.routes.call(key, Read::info(kind, key)).await?;
+        Ok(Info::read(kind, value(reply))?)
     }
 }
 
@@ -142,6 +168,23 @@ impl RwLock {
     pub(crate) fn new(core: &Arc<Core>, key: &[u8]) -> Self {
         let of = |mode| Lock::new(core, Target::Lock(Family::Rw(mode)), Keys::one(key));
         Self { read: of(Mode::Read), write: of(Mode::Write) }
+    }
+
+    pub(crate) fn owned_by(self, owner: &Arc<[u8]>) -> Self {
+        Self { read: self.read.owned_by(owner), write: self.write.owned_by(owner) }
+    }
+
+    /// Whether it is held, in either mode, as [`Lock::is_locked`].
+    #[doc = errors_as!("[`Lock::is_locked`]")]
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        Ok(!self.holders().await?.is_empty())
+    }
+
+    /// All holders when the server answered: the writer first, if there is one, then the readers.
+    #[doc = errors_as!("[`Lock::is_locked`]")]
+    pub async fn holders(&self) -> Result<Vec<HolderInfo>, Error> {
+        let info = self.read.info().await?;
+        Ok(info.map_or(Vec::new(), |info| info.holders().cloned().collect()))
     }
 
     /// The shared mode. A reader that asks for [`write`](RwLock::write) under the same [`owner`](Lock::owner) is

@@ -1,5 +1,7 @@
 //! How holds end.
 
+use std::fmt;
+
 /// How a hold ended without being released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -20,6 +22,24 @@ pub enum Lost {
     Closed,
     /// The runtime of the client has ended: nothing renews it.
     Abandoned,
+    /// It lasted as long as [`max_hold`](crate::Lock::max_hold) lets it.
+    MaxHold,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "the lease ran out",
+            Self::Refused => "the server refused to renew the hold",
+            Self::Broken => "an operator broke the hold",
+            Self::Deleted => "the key was deleted",
+            Self::Disconnected => "the connection that the hold was bound to is gone",
+            Self::Flushed => "the database was flushed",
+            Self::Closed => "the client was closed",
+            Self::Abandoned => "the runtime of the client has ended, and nothing renews the hold",
+            Self::MaxHold => "the hold lasted for its max_hold, and the client stopped renewing it",
+        })
+    }
 }
 
 /// What [`Guard::release`](crate::Guard::release) found.
@@ -32,4 +52,14 @@ pub enum Released {
     Already,
     /// There was nothing to release: it had ended before.
     Gone,
+}
+
+impl fmt::Display for Released {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Remaining(n) => write!(f, "released, {n} remaining"),
+            Self::Already => f.write_str("released by an earlier copy of the request"),
+            Self::Gone => f.write_str("nothing to release: the hold had ended before"),
+        }
+    }
 }

@@ -1,10 +1,8 @@
 //! Several locks at once: all of them, or any one.
 
 use crate::acquire::{Handle, handle};
-use crate::error::Error;
-use crate::guard::{Guard, MultiGuard};
+use crate::guard::{Guard, MultiGuard, MultiHold};
 use crate::hold::Hold;
-use crate::with::under;
 
 /// All of several locks, or none of them. Such calls neither deadlock nor starve each other, in any order of their
 /// keys; while one waits for a busy key, the server grants the free ones to no other call.
@@ -42,39 +40,14 @@ pub struct AnyLock {
 
 handle!(
     MultiLock,
-    MultiGuard,
+    MultiGuard of MultiHold,
     "Acquires all locks if all are free. None: one is not.",
     "Waits in all queues, and acquires all locks at once."
 );
 
-impl MultiLock {
-    /// As [`Lock::with`](crate::Lock::with); the work gets the fencing tokens, in the order of the keys.
-    /// The hold is lost as soon as one of the locks is.
-    #[doc = errors_as!("[`Lock::with`](crate::Lock::with)")]
-    pub async fn with<T, F>(&self, work: impl FnOnce(Vec<u64>) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = T>,
-    {
-        let guard = self.acquire().await?;
-        under(&guard, || work(guard.tokens().to_vec())).await
-    }
-}
-
 handle!(
     AnyLock,
-    Guard,
+    Guard of Hold,
     "Acquires one that is free; [`Hold::key`](crate::Hold::key) tells which. None: none is.",
     "Waits in all queues, and acquires the first lock that becomes free."
 );
-
-impl AnyLock {
-    /// As [`Lock::with`](crate::Lock::with).
-    #[doc = errors_as!("[`Lock::with`](crate::Lock::with)")]
-    pub async fn with<T, F>(&self, work: impl FnOnce(Hold) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = T>,
-    {
-        let guard = self.acquire().await?;
-        under(&guard, || work(guard.hold())).await
-    }
-}

@@ -7,12 +7,14 @@ use dlock_wire::names::{BIND_MAX_MS, LABEL_MAX, LEASE_MAX_MS, OWNER_MAX};
 
 use crate::clock::millis;
 use crate::error::Error;
-use crate::settings::{Wait, lease_ms};
+use crate::hold_state::lease_for;
+use crate::settings::{Settings, Wait, check_max_hold, lease_ms};
 
 /// The options that locks, semaphores and several locks share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) lease: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
     pub(crate) owner: Option<Arc<[u8]>>,
     pub(crate) label: Option<Arc<[u8]>>,
     pub(crate) bind: Option<Duration>,
@@ -34,6 +36,7 @@ impl Options {
     /// Errors of kind Invalid, naming the option.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.lease.map_or(Ok(0), lease_ms)?;
+        self.max_hold.map_or(Ok(()), check_max_hold)?;
         if let Some(owner) = &self.owner
             && !(1..=OWNER_MAX).contains(&owner.len())
         {
@@ -54,6 +57,18 @@ impl Options {
             }
         }
         Ok(())
+    }
+
+    /// How long the watchdog keeps the hold alive. None: as long as its guard lives, or there is no watchdog.
+    pub(crate) fn max_hold_within(&self, settings: &Settings) -> Option<Duration> {
+        let max_hold = self.max_hold.or(settings.max_hold);
+        max_hold.filter(|_| self.lease.is_none())
+    }
+
+    /// The lease to request.
+    pub(crate) fn lease_within(&self, settings: &Settings) -> Duration {
+        let lease = self.lease.unwrap_or(settings.lease);
+        self.max_hold_within(settings).map_or(lease, |max_hold| lease_for(max_hold).min(lease))
     }
 
     /// The named owner, or a new one.

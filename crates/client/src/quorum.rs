@@ -4,6 +4,7 @@ mod attempt;
 mod driver;
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 use self::attempt::{Failure, Standing, Terms};
-use self::driver::{Driver, View, any_closes};
+use self::driver::{Driver, Upkeep, View, any_closes};
 use crate::client::Client;
 use crate::clock::{by_the_clock, sleep_until};
 use crate::core::Core;
@@ -21,7 +22,7 @@ use crate::error::{Error, ErrorKind};
 use crate::lost::{Lost, Released};
 use crate::options::Options;
 use crate::settings::lease_ms;
-use crate::with::{Holding, under};
+use crate::with::{Holding, guard_with, handle_with};
 
 /// The shortest lease of a quorum lock: shorter ones are used up by asking.
 const LEASE_MIN: Duration = Duration::from_millis(30);
@@ -75,7 +76,7 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 pub struct QuorumLock {
     servers: Arc<[Arc<Core>]>,
     key: Arc<[u8]>,
-    /// Only lease and label count.
+    /// Only lease, label and `max_hold` count.
     options: Options,
     timeout: Option<Duration>,
     pause: (Duration, Duration),
@@ -99,6 +100,15 @@ impl QuorumLock {
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = Some(lease);
+        self
+    }
+
+    /// As [`Lock::max_hold`](crate::Lock::max_hold): the longest time that the watchdog keeps the lock alive, 1 ms to
+    /// 365 days. Then it is lost with the reason [`MaxHold`](Lost::MaxHold), and released. No effect with a
+    /// [`lease`](QuorumLock::lease). The setting of the clients does not apply.
+    #[must_use]
+    pub fn max_hold(mut self, time: Duration) -> Self {
+        self.options.max_hold = Some(time);
         self
     }
 
@@ -160,24 +170,6 @@ impl QuorumLock {
         self.acquire_with(Deadline::after(time)).await
     }
 
-    /// As [`Lock::with`](crate::Lock::with); the work gets the fencing token.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](QuorumLock::acquire), and [`Lost`](ErrorKind::Lost), which says why and whether the work had
-    /// finished.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Lock::with`](crate::Lock::with).
-    pub async fn with<T, F>(&self, work: impl FnOnce(u64) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = T>,
-    {
-        let guard = self.acquire().await?;
-        under(&guard, || work(guard.token())).await
-    }
-
     async fn acquire_with(&self, deadline: Deadline) -> Result<Option<QuorumGuard>, Error> {
         let terms = self.terms()?;
         let gates = || self.servers.iter().map(|core| &core.ctx.gate);
@@ -236,9 +228,12 @@ impl QuorumLock {
 
     /// One attempt. None: another client has the lock, or is about to.
     async fn attempt(&self, terms: Terms) -> Result<Option<QuorumGuard>, Error> {
-        let watched = self.options.lease.is_none();
         let label = self.options.label.as_ref();
-        let (orders, mut view) = Driver::start(&self.servers, &self.key, label, terms, watched)?;
+        let upkeep = match (self.options.lease, self.options.max_hold) {
+            (None, max_hold) => Upkeep::Renewed { max_hold },
+            (Some(_), _) => Upkeep::None,
+        };
+        let (orders, mut view) = Driver::start(&self.servers, &self.key, label, terms, upkeep)?;
         let decided = view.wait_for(|view| view.standing != Standing::Pending).await;
         let Ok(decided) = decided.map(|view| view.clone()) else {
             return Err(Error::abandoned());
@@ -250,7 +245,8 @@ impl QuorumLock {
         let (why, granted) = match decided.standing {
             Standing::Held { token, .. } => {
                 let (key, timeout) = (self.key.clone(), terms.timeout);
-                return Ok(Some(QuorumGuard { key, token, wanted, timeout, orders, view }));
+                let held = QuorumHold { key, token, view };
+                return Ok(Some(QuorumGuard { held, wanted, timeout, orders }));
             }
             Standing::Failed { why, granted } => (why, granted),
             // Lost in the moment in which it was granted.
@@ -269,6 +265,8 @@ impl QuorumLock {
         Err(no_quorum(granted, wanted, text))
     }
 }
+
+handle_with!(QuorumLock, QuorumHold);
 
 fn no_quorum(granted: usize, wanted: usize, text: String) -> Error {
     let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
@@ -292,17 +290,26 @@ impl fmt::Debug for QuorumLock {
 /// lease). A server that lost its hold is not asked again: the lock lives on with the others while they are a
 /// majority.
 #[must_use = "the lock is released when the guard is dropped"]
+#[derive(Debug)]
 pub struct QuorumGuard {
-    key: Arc<[u8]>,
-    token: u64,
+    held: QuorumHold,
     wanted: usize,
     timeout: Duration,
     /// Closing it is an order to release, too.
     orders: mpsc::Sender<()>,
+}
+
+guard_with!(QuorumGuard, QuorumHold);
+
+/// A view of the hold of a quorum lock, for the work under it. It keeps no hold alive.
+#[derive(Clone)]
+pub struct QuorumHold {
+    key: Arc<[u8]>,
+    token: u64,
     view: watch::Receiver<View>,
 }
 
-impl QuorumGuard {
+impl QuorumHold {
     /// The key that is locked.
     pub fn key(&self) -> &[u8] {
         &self.key
@@ -351,7 +358,17 @@ impl QuorumGuard {
     pub fn lost_now(&self) -> Option<Lost> {
         self.view.borrow().lost()
     }
+}
 
+impl Deref for QuorumGuard {
+    type Target = QuorumHold;
+
+    fn deref(&self) -> &QuorumHold {
+        &self.held
+    }
+}
+
+impl QuorumGuard {
     /// Releases it on all servers. [`Released::Gone`]: it was lost before.
     ///
     /// Waits until a majority has answered, so that other clients can acquire the lock, but at most for the timeout of
@@ -372,11 +389,15 @@ impl QuorumGuard {
 
 impl Holding for QuorumGuard {
     fn lost(&self) -> impl Future<Output = Lost> + Send {
-        QuorumGuard::lost(self)
+        self.held.lost()
     }
 
     fn lost_now(&self) -> Option<Lost> {
-        QuorumGuard::lost_now(self)
+        self.held.lost_now()
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.held.key
     }
 
     async fn release(&self) -> Result<Released, Error> {
@@ -384,11 +405,11 @@ impl Holding for QuorumGuard {
         // An error: it has been told, or has ended.
         let _ = self.orders.try_send(());
         let wanted = self.wanted;
-        let mut view = self.view.clone();
+        let mut view = self.held.view.clone();
         let done = view.wait_for(|view| view.settled || view.released >= wanted);
         // An error: the runtime has ended.
         let _ = timeout(self.timeout, done).await;
-        let answered = self.view.borrow().released;
+        let answered = self.held.view.borrow().released;
         match (lost, answered) {
             (true, _) => Ok(Released::Gone),
             (false, answered) if answered >= self.wanted => Ok(Released::Remaining(0)),
@@ -400,9 +421,9 @@ impl Holding for QuorumGuard {
     }
 }
 
-impl fmt::Debug for QuorumGuard {
+impl fmt::Debug for QuorumHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QuorumGuard")
+        f.debug_struct("QuorumHold")
             .field("key", &quote(&self.key))
             .field("token", &self.token)
             .field("valid_for", &self.valid_for())

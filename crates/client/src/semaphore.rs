@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_wire::request::{Drain, Give, Op, Resize, ResizeTo, SemInit, SemOp, Take};
+use dlock_wire::reply::SemInfo;
+use dlock_wire::request::{
+    Drain, Give, OneKey, Op, Read, Resize, ResizeTo, SemInit, SemOp, SemRead, Take,
+};
 use redis::Value;
 
 use crate::acquire::{Handle, Target, handle};
@@ -10,10 +13,9 @@ use crate::command::command;
 use crate::deadline::Deadline;
 use crate::dedicated::{BlockedCalls, LONG_BLOCK};
 use crate::error::Error;
-use crate::guard::Permit;
-use crate::reply::read;
+use crate::guard::{Permit, PermitHold};
+use crate::reply::{read, read_or_null};
 use crate::settings::Wait;
-use crate::with::under;
 
 /// A semaphore: permits with a lease each, granted in order of arrival.
 ///
@@ -33,7 +35,7 @@ pub struct Semaphore {
 
 handle!(
     Semaphore,
-    Permit,
+    Permit of PermitHold,
     "Acquires permits if they are available. None: they are not. For more than the semaphore has, the error is \
      [`Limit`](crate::ErrorKind::Limit).",
     "Waits in the queue, and acquires permits."
@@ -64,15 +66,6 @@ impl Semaphore {
     pub fn wait(mut self, wait: Wait) -> Self {
         self.handle.options.wait = Some(wait);
         self
-    }
-
-    /// As [`Lock::with`](crate::Lock::with), under a permit.
-    #[doc = errors_as!("[`Lock::with`](crate::Lock::with)")]
-    pub async fn with<T, F>(&self, work: impl FnOnce() -> F) -> Result<T, Error>
-    where
-        F: Future<Output = T>,
-    {
-        under(&self.acquire().await?, work).await
     }
 
     /// Creates it with this number of permits, 1 to 2^31 - 1. False: there is one already.
@@ -106,6 +99,30 @@ impl Semaphore {
         let reqid = crate::random::name();
         let resize = Resize { key: self.key(), to, reqid: Some(reqid.as_bytes()) };
         read(self.call(SemOp::Resize(resize)).await?)
+    }
+
+    /// How many permits are available, negative while more are out than there are. It may have changed since the server
+    /// answered. Without such a semaphore: its [`limit`](Semaphore::limit), or 0.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`](crate::ErrorKind::WrongType), [`Unavailable`](crate::ErrorKind::Unavailable).
+    #[doc = cancel_read!()]
+    ///
+    /// ```
+    #[doc = example!()]
+    /// let downloads = client.semaphore("downloads").limit(2);
+    /// let permit = downloads.acquire().await?;
+    /// assert_eq!(downloads.available().await?, 1);
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn available(&self) -> Result<i64, Error> {
+        let request = Read::Sem(SemRead::Info(OneKey { key: self.key() }));
+        let reply = self.handle.core.routes.call(self.key(), request).await?;
+        // One that has waiters and was never created has no permits either.
+        let info = read_or_null::<SemInfo>(reply)?.filter(|info| info.capacity > 0);
+        let Target::Permit { limit, .. } = self.handle.target else { return Ok(0) };
+        Ok(info.map_or_else(|| limit.unwrap_or(0).into(), |info| info.available))
     }
 
     /// Takes permits without an owner and a lease, as from a counter. False: they are not available. Only

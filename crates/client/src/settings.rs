@@ -26,6 +26,7 @@ pub enum Wait {
 pub(crate) struct Settings {
     pub(crate) wait: Wait,
     pub(crate) lease: Duration,
+    pub(crate) max_hold: Option<Duration>,
     pub(crate) queue: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
@@ -38,6 +39,7 @@ impl Default for Settings {
         Self {
             wait: Wait::default(),
             lease: Duration::from_secs(30),
+            max_hold: None,
             queue: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(3),
             response_timeout: Duration::from_secs(3),
@@ -53,6 +55,7 @@ impl Settings {
         if self.lease < Duration::from_millis(30) {
             return Err(Error::invalid("lease must be at least 30 ms to be renewed in time"));
         }
+        self.max_hold.map_or(Ok(()), check_max_hold)?;
         if !(Duration::from_millis(100)..=Duration::from_hours(24)).contains(&self.queue) {
             return Err(Error::invalid("queue must be 100 ms to 1 day"));
         }
@@ -88,4 +91,9 @@ pub(crate) fn lease_ms(lease: Duration) -> Result<u64, Error> {
         return Err(Error::invalid("lease must be 1 ms to 365 days"));
     }
     Ok(ms)
+}
+
+/// An error of kind Invalid for a `max_hold` out of range.
+pub(crate) fn check_max_hold(time: Duration) -> Result<(), Error> {
+    lease_ms(time).map(drop).map_err(|_| Error::invalid("max_hold must be 1 ms to 365 days"))
 }

@@ -41,7 +41,7 @@ async fn no_step_begins_after_the_lease_whether_or_not_a_timer_fires() {
             "lock" => client.lock(kind).lease(LEASE).with(|_| work(&steps)).await,
             "permit" => {
                 let semaphore = client.semaphore(kind).limit(1).lease(LEASE);
-                semaphore.with(|| work(&steps)).await
+                semaphore.with(|_| work(&steps)).await
             }
             "all" => client.multi_lock([kind]).lease(LEASE).with(|_| work(&steps)).await,
             "any" => client.any_lock([kind]).lease(LEASE).with(|_| work(&steps)).await,

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::clock::Moment;
 use crate::hold_ref::HoldRef;
-use crate::hold_state::{HoldState, LeaseTerms};
+use crate::hold_state::{HoldState, LeaseTerms, lease_for};
 use crate::lost::Lost;
 
 /// The longest lease there is.
@@ -119,6 +119,6 @@ pub(crate) fn shared_lease(lease: Duration, guards: &[Arc<TrackedHold>]) -> Dura
     let now = Moment::now();
     // The rest has its margin taken off already: the server's is longer by 1 % and 2 ms.
     let rest = guards.iter().map(|guard| guard.state().wanted_for(now)).max();
-    let rest = rest.map(|rest| (rest + rest / 64 + Duration::from_millis(3)).min(LEASE_MAX));
+    let rest = rest.map(|rest| lease_for(rest).min(LEASE_MAX));
     lease.max(rest.unwrap_or_default())
 }

@@ -74,7 +74,8 @@ async fn expire(core: Weak<Core>, _runtime_end: RuntimeEnd) {
         drop(core);
         let due = registry.holds.due(Moment::now());
         for hold in due.holds {
-            registry.lose(&hold, Lost::Expired);
+            // Its deadline has passed; the state knows whether that is `max_hold`.
+            registry.lost_now(&hold);
         }
         tokio::select! {
             () = sleep_until(due.next) => {}

@@ -32,11 +32,11 @@ async fn with(client: &Client, kind: &str, n: usize) -> Result<usize, Error> {
         "named" => client.lock(kind).owner("me"),
         "read" => client.rw_lock(kind).read(),
         "write" => client.rw_lock(kind).write(),
-        "permit" => return client.semaphore(kind).limit(1).with(async || n).await,
+        "permit" => return client.semaphore(kind).limit(1).with(async |_| n).await,
         "all" => return client.multi_lock([kind, "all too"]).with(async |_| n).await,
         "all named" => {
             let all = client.multi_lock([kind, "all named too"]).owner("me");
-            return all.with(async |tokens| n + tokens.len() - 2).await;
+            return all.with(async |hold| n + hold.tokens().len() - 2).await;
         }
         _ => return client.any_lock([kind]).with(async |_| n).await,
     };
@@ -170,7 +170,8 @@ async fn a_quorum_loses_no_result_either() {
     let lost: Vec<_> = proxies.iter().map(lose_releases).collect();
     let lock = QuorumLock::new(clients, "k").server_timeout(Duration::from_secs(2));
     for n in 0..TURNS {
-        let done = within("the quorum", lock.with(async |token| (token > 0).then_some(n))).await;
+        let done =
+            within("the quorum", lock.with(async |hold| (hold.token() > 0).then_some(n))).await;
         assert_eq!(done.unwrap(), Some(n));
         let guard = within("the quorum", lock.acquire()).await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));

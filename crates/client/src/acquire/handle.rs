@@ -39,7 +39,7 @@ impl Handle {
 /// What every type with a field `handle` can do: the shared options, and the three ways to acquire. What is said of
 /// those comes before their errors, which are the same for all.
 macro_rules! handle {
-    ($name:ident, $guard:ident, $at_once:literal, $in_turn:literal) => {
+    ($name:ident, $guard:ident of $hold:ident, $at_once:literal, $in_turn:literal) => {
         impl $name {
             pub(crate) fn new(
                 core: &std::sync::Arc<$crate::core::Core>,
@@ -58,12 +58,29 @@ macro_rules! handle {
                 self
             }
 
+            /// The longest time that the watchdog keeps the hold alive, 1 ms to 365 days, so that a holder that hangs
+            /// cannot keep the lock forever. After it the hold is lost with the reason
+            /// [`MaxHold`](crate::Lost::MaxHold), and the server gives the lock to the next waiter: at most 1/64 and 3
+            /// ms later, unless another guard of the same owner holds it. No effect on holds with their own
+            /// [`lease`](Self::lease), which nothing renews. Without this, the time is that of
+            /// [`ClientBuilder::max_hold`](crate::ClientBuilder::max_hold).
+            #[must_use]
+            pub fn max_hold(mut self, time: std::time::Duration) -> Self {
+                self.handle.options.max_hold = Some(time);
+                self
+            }
+
             /// Acts for this owner, 1 to 256 bytes. Without this, each acquire has its own owner. Name one to hold a
             /// lock several times (re-entry); each guard releases one hold. An owner is one logical task: of two tasks
             /// that wait for the same key under one name, the later replaces the earlier.
             #[must_use]
             pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Self {
                 self.handle.options.owner = Some(owner.as_ref().into());
+                self
+            }
+
+            pub(crate) fn owned_by(mut self, owner: &std::sync::Arc<[u8]>) -> Self {
+                self.handle.options.owner = Some(owner.clone());
                 self
             }
 
@@ -100,11 +117,14 @@ macro_rules! handle {
             /// # Cancel safety
             ///
             /// Dropping this future releases in the background what it was granted.
-            pub async fn try_acquire(&self) -> Result<Option<$guard>, Error> {
+            pub async fn try_acquire(&self) -> Result<Option<$guard>, $crate::error::Error> {
                 self.acquire_with($crate::deadline::Deadline::Now).await
             }
 
             #[doc = $in_turn]
+            ///
+            /// It waits as long as servers answer. It fails with [`Unavailable`](crate::ErrorKind::Unavailable) when
+            /// no server has answered for [`ClientBuilder::retry_for`](crate::ClientBuilder::retry_for).
             ///
             /// # Errors
             ///
@@ -115,7 +135,7 @@ macro_rules! handle {
             /// # Cancel safety
             ///
             /// Dropping this future leaves the queue. What it was granted is released in the background.
-            pub async fn acquire(&self) -> Result<$guard, Error> {
+            pub async fn acquire(&self) -> Result<$guard, $crate::error::Error> {
                 loop {
                     // None would mean that "never" has come.
                     let guard = self.acquire_with($crate::deadline::Deadline::Never).await?;
@@ -130,18 +150,20 @@ macro_rules! handle {
             pub async fn acquire_timeout(
                 &self,
                 time: std::time::Duration,
-            ) -> Result<Option<$guard>, Error> {
+            ) -> Result<Option<$guard>, $crate::error::Error> {
                 self.acquire_with($crate::deadline::Deadline::after(time)).await
             }
 
             async fn acquire_with(
                 &self,
                 deadline: $crate::deadline::Deadline,
-            ) -> Result<Option<$guard>, Error> {
+            ) -> Result<Option<$guard>, $crate::error::Error> {
                 let hold = $crate::acquire::acquire(&self.handle, deadline).await?;
                 Ok(hold.map($guard::new))
             }
         }
+
+        $crate::with::handle_with!($name, $hold);
 
         impl std::fmt::Debug for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

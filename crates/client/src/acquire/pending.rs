@@ -170,7 +170,8 @@ impl PendingAcquire {
             owner: options.owner(),
             reqid: crate::random::name(),
             terms: LeaseTerms {
-                lease: options.lease.unwrap_or(core.ctx.settings.lease),
+                lease: options.lease_within(&core.ctx.settings),
+                ends_by: None,
                 watched: options.lease.is_none(),
                 bind: options.bind,
                 unclaimed: false,
@@ -261,7 +262,9 @@ impl PendingAcquire {
 
     /// The hold of a grant.
     pub(super) fn track(&self, grant: Grant) -> Hold {
-        let terms = LeaseTerms { unclaimed: grant.unclaimed, ..self.terms };
+        let max_hold = self.options.max_hold_within(&self.core.ctx.settings);
+        let ends_by = max_hold.map(|max_hold| grant.sent.at.after(max_hold));
+        let terms = LeaseTerms { unclaimed: grant.unclaimed, ends_by, ..self.terms };
         let deadline = grant.sent.at.after(certain(grant.lasts));
         Hold::new(self.core.clone(), self.core.registry.track(grant.hold, terms, deadline))
     }

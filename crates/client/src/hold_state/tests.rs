@@ -13,14 +13,21 @@ struct Bounds {
     ticks: u64,
     renewals: u64,
     connections: usize,
+    /// `max_hold` of the hold.
+    max_hold: Option<u64>,
     /// An operator may break the hold, and the client may release it.
     other_ends: bool,
 }
 
 /// Connections that are lost and replaced.
-const CONNECTIONS: Bounds = Bounds { ticks: 4, renewals: 2, connections: 2, other_ends: false };
+const CONNECTIONS: Bounds =
+    Bounds { ticks: 4, renewals: 2, connections: 2, max_hold: None, other_ends: false };
 /// One connection, more renewals on it, and other ends of the hold.
-const ENDS: Bounds = Bounds { ticks: 4, renewals: 3, connections: 1, other_ends: true };
+const ENDS: Bounds =
+    Bounds { ticks: 4, renewals: 3, connections: 1, max_hold: None, other_ends: true };
+/// A hold that lasts for a limited time, however often it is renewed.
+const LIMITED: Bounds =
+    Bounds { ticks: 5, renewals: 2, connections: 2, max_hold: Some(4), other_ends: false };
 
 const TICK: Duration = Duration::from_secs(10);
 const SHORT: u64 = 1;
@@ -54,6 +61,8 @@ bugs! {
     ReleaseIsForgotten,
     AcceptedDoesNotExtend,
     BindingIsNeverRestored,
+    MaxHoldIsExceeded,
+    MaxHoldIsNotRequested,
 }
 
 fn at(tick: u64) -> Moment {
@@ -136,12 +145,13 @@ enum Event {
 }
 
 impl World {
-    fn new(bind: Option<u64>) -> Self {
+    fn new(bind: Option<u64>, max_hold: Option<u64>) -> Self {
         let terms = LeaseTerms {
             lease: ticks(LONG),
             watched: true,
             bind: bind.map(ticks),
             unclaimed: false,
+            ends_by: max_hold.map(at),
             own_name: true,
         };
         Self {
@@ -223,9 +233,18 @@ impl World {
             Event::Renew(lease) => {
                 let over = self.current();
                 let deadline = self.client.deadline;
-                let (renewal, _) = self.client.begin_renewal(now, ticks(lease), over as u64);
+                let mut requested = self.client.capped_lease(now, ticks(lease));
+                if bug == Some(Bug::MaxHoldIsNotRequested) {
+                    requested = ticks(lease);
+                }
+                let (renewal, _) = self.client.begin_renewal(now, requested, over as u64);
                 if bug == Some(Bug::BeginDoesNotShorten) {
                     self.client.deadline = deadline;
+                }
+                let lease = u64::try_from(requested.as_nanos() / TICK.as_nanos()).unwrap();
+                let lasts_until = at(self.now + lease);
+                if self.client.capped(lasts_until) < lasts_until && lease > 0 {
+                    return Err("a renewal asks for more than max_hold".to_owned());
                 }
                 let request = Request { renewal, lease, sent: self.now, is_copy: false };
                 self.connections[over - 1].to_server.push(request);
@@ -331,6 +350,10 @@ impl World {
                 client.phase = before.phase;
                 client.deadline = renewal.until();
             }
+            Some(Bug::MaxHoldIsExceeded) if renewal.number == client.renewals => {
+                client.deadline = renewal.until();
+                return Ok(());
+            }
             Some(Bug::AcceptedDoesNotExtend) => client.deadline = before.deadline,
             Some(Bug::BindingIsNeverRestored) => client.unbound = before.unbound,
             _ => {}
@@ -339,7 +362,7 @@ impl World {
         let is_calm = client.stray.is_none() && client.inflight.is_empty();
         let is_last = renewal.number == client.renewals && renewal.over == current;
         if is_calm && is_last && renewal.disconnects == client.disconnects && !client.has_ended() {
-            if client.deadline != renewal.until() {
+            if client.deadline != client.capped(renewal.until()) {
                 return Err("an accepted renewal does not set the deadline".to_owned());
             }
             if client.is_unbound() {
@@ -394,6 +417,9 @@ impl World {
         if is_valid && (self.is_released || self.heard_of_it) {
             return Err("a hold is valid after its release, or after a message".to_owned());
         }
+        if let Some(ends_by) = self.client.terms.ends_by {
+            self.check_max_hold(ends_by, is_valid)?;
+        }
         // The client cannot know that the server has closed a connection that still looks alive, nor of a message
         // before it came.
         let current = self.current();
@@ -402,5 +428,22 @@ impl World {
             return Err("the client counts on a hold that the server has ended".to_owned());
         }
         Ok(())
+    }
+
+    fn check_max_hold(&self, ends_by: Moment, is_valid: bool) -> Result<(), String> {
+        let now = at(self.now);
+        if is_valid && now >= ends_by {
+            return Err("the client counts on a hold for longer than max_hold".to_owned());
+        }
+        let mut client = self.client.clone();
+        match client.expire(now) {
+            Change::Lost(Lost::MaxHold) if client.deadline < ends_by => {
+                Err("max_hold is the reason of an earlier end".to_owned())
+            }
+            Change::Lost(Lost::Expired) if client.deadline >= ends_by => {
+                Err("max_hold is not the reason of its end".to_owned())
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -1,10 +1,10 @@
-//! What a lock is doing: its holder, and the end of a hold.
+//! The end of a hold of another owner.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dlock_wire::reply::{HoldEnd, HolderInfo, LockInfo};
-use dlock_wire::request::{AwaitEnd, LockFamily, LockOp, LockRead, OneKey, Op, Read};
+use dlock_wire::reply::HoldEnd;
+use dlock_wire::request::{AwaitEnd, LockFamily, LockOp, Op};
 
 use super::Lock;
 use crate::acquire::Handle;
@@ -13,24 +13,16 @@ use crate::deadline::Deadline;
 use crate::dedicated::BlockedCalls;
 use crate::error::Error;
 use crate::family::Family;
-use crate::reply::{read, read_or_null};
+use crate::reply::read;
 
 impl Lock {
     /// The family of a lock with one holder; an error for the modes of read-write locks, which have no such commands.
-    fn lock_family(&self) -> Result<LockFamily, Error> {
+    pub(super) fn lock_family(&self) -> Result<LockFamily, Error> {
         match self.handle.target.family() {
             Family::Lock => Ok(LockFamily::Lock),
             Family::Fair => Ok(LockFamily::Fair),
             Family::Rw(_) => Err(Error::invalid("not possible with a read-write lock")),
         }
-    }
-
-    /// The holder.
-    pub(crate) async fn holder_info(&self) -> Result<Option<HolderInfo>, Error> {
-        let (core, key) = (&self.handle.core, self.handle.keys.first());
-        let info = Read::Lock(self.lock_family()?, LockRead::Info(OneKey { key }));
-        let info: Option<LockInfo> = read_or_null(core.routes.call(key, info).await?)?;
-        Ok(info.and_then(|info| info.holder))
     }
 
     /// Waits until the hold with this token has ended, on a dedicated connection. None: the time is over, until which

@@ -118,6 +118,7 @@ impl Lock {
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
+        self.lock_family()?;
         let Handle { core, target, keys, .. } = &self.handle;
         let flight = core.flights.join(target.family(), &keys.first().into());
         let number = flight.enter();
@@ -152,7 +153,7 @@ impl Lock {
             let before = flight.joined();
             // Asked together: a hold that is seen here was in force after these calls began, so its end is the end of a
             // run that they waited for.
-            let (seen, got) = tokio::join!(lock.holder_info(), lock.acquire_with(Deadline::Now));
+            let (seen, got) = tokio::join!(lock.holder(), lock.acquire_with(Deadline::Now));
             let guard = match got {
                 Err(error) if error.kind() == ErrorKind::Quarantine => None,
                 got => got?,

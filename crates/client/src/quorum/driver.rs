@@ -19,6 +19,25 @@ use crate::gate::Counted;
 use crate::lost::Lost;
 use crate::reply::read_or_null;
 
+/// What keeps the lock alive.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Upkeep {
+    /// Nothing renews it.
+    None,
+    /// It is renewed for at most that long.
+    Renewed { max_hold: Option<Duration> },
+}
+
+impl Upkeep {
+    /// When a lock that was acquired at `begun` has been held for too long.
+    fn ends_by(self, begun: Moment) -> Moment {
+        match self {
+            Self::Renewed { max_hold: Some(max_hold) } => begun.after(max_hold),
+            Self::None | Self::Renewed { max_hold: None } => Moment::NEVER,
+        }
+    }
+}
+
 /// What the guard sees.
 #[derive(Clone, Debug)]
 pub(super) struct View {
@@ -27,6 +46,10 @@ pub(super) struct View {
     pub(super) until: Moment,
     /// How many servers have answered to a RELEASE.
     pub(super) released: usize,
+    /// `max_hold`: the lock is lost then.
+    pub(super) ends_by: Moment,
+    /// It was given up then.
+    pub(super) overdue: bool,
     /// It was given up because one of the clients closes.
     pub(super) closed: bool,
     /// It is over, and nothing more will be answered.
@@ -39,6 +62,8 @@ impl View {
     pub(super) fn lost(&self) -> Option<Lost> {
         match self.standing {
             Standing::Held { .. } if self.until > Moment::now() => None,
+            Standing::Held { .. } if self.until == self.ends_by => Some(Lost::MaxHold),
+            Standing::Released if self.overdue => Some(Lost::MaxHold),
             Standing::Held { .. } | Standing::Expired => Some(Lost::Expired),
             Standing::Refused => Some(Lost::Refused),
             Standing::Released if self.closed => Some(Lost::Closed),
@@ -101,8 +126,7 @@ struct AnsweredCall {
 /// The task of one attempt.
 pub(super) struct Driver {
     requests: Arc<Requests>,
-    /// It renews the lock.
-    watched: bool,
+    upkeep: Upkeep,
     runtime: Handle,
     attempt: Attempt,
     begun: Moment,
@@ -146,7 +170,7 @@ impl Driver {
         key: &Arc<[u8]>,
         label: Option<&Arc<[u8]>>,
         terms: Terms,
-        watched: bool,
+        upkeep: Upkeep,
     ) -> Result<(mpsc::Sender<()>, watch::Receiver<View>), Error> {
         let Some(runtime) = servers.first().map(|core| core.ctx.runtime.clone()) else {
             return Err(Error::invalid("a quorum lock needs at least one server"));
@@ -166,6 +190,8 @@ impl Driver {
         let (view, seen) = watch::channel(View {
             standing: Standing::Pending,
             until: begun,
+            ends_by: upkeep.ends_by(begun),
+            overdue: false,
             released: 0,
             closed: false,
             settled: false,
@@ -174,7 +200,7 @@ impl Driver {
         let (answers, answered) = mpsc::unbounded_channel();
         let mut driver = Self {
             requests: Arc::new(requests),
-            watched,
+            upkeep,
             runtime: runtime.clone(),
             attempt,
             begun,
@@ -219,6 +245,12 @@ impl Driver {
                     let calls = self.attempt.release();
                     self.send(calls);
                 }
+                () = sleep_until(self.overdue_at()), if !released => {
+                    released = true;
+                    self.view.send_modify(|view| view.overdue = true);
+                    let calls = self.attempt.release();
+                    self.send(calls);
+                }
                 () = sleep_until(self.due()) => {}
             }
         }
@@ -247,13 +279,21 @@ impl Driver {
         [tick, self.renew_at].into_iter().flatten().min().unwrap_or(Moment::NEVER)
     }
 
+    /// When the lock, if it is held, has been held for too long.
+    fn overdue_at(&self) -> Moment {
+        match self.attempt.standing() {
+            Standing::Held { .. } => self.upkeep.ends_by(self.begun),
+            _ => Moment::NEVER,
+        }
+    }
+
     fn tick(&mut self) {
         let calls = self.attempt.tick(self.now());
         self.send(calls);
         let held = matches!(self.attempt.standing(), Standing::Held { .. });
         let third = self.requests.terms.lease / 3;
         match self.renew_at {
-            _ if !held || !self.watched => self.renew_at = None,
+            _ if !held || matches!(self.upkeep, Upkeep::None) => self.renew_at = None,
             None => self.renew_at = Some(self.begun.after(third)),
             Some(at) if at <= Moment::now() => {
                 // The time from which the renewed lease is counted, before anything is sent.
@@ -296,7 +336,7 @@ impl Driver {
             view.standing = standing;
             view.settled = settled;
             if let Standing::Held { until, .. } = standing {
-                view.until = self.begun.after(until);
+                view.until = self.begun.after(until).min(view.ends_by);
             }
             changed
         });
