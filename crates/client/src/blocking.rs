@@ -234,6 +234,7 @@ handle! {
     label(label: impl AsRef<[u8]>), bind(rest: Duration),
 }
 
+#[cfg(feature = "quorum")]
 handle! {
     /// As [`crate::QuorumLock`], over a client of each server.
     ///
@@ -260,6 +261,7 @@ handle! {
     bind(rest: Duration),
 }
 
+#[cfg(feature = "quorum")]
 impl QuorumLock {
     /// As [`crate::QuorumLock::new`].
     pub fn new(clients: impl IntoIterator<Item = Client>, key: impl AsRef<[u8]>) -> Self {
@@ -364,8 +366,10 @@ guard! {
 waits!(MultiGuard: renew(lease: Duration) -> ());
 reads!(MultiGuard as MultiGuard: tokens -> &[u64]);
 
+#[cfg(feature = "quorum")]
 guard! {
     /// As [`crate::QuorumGuard`].
     QuorumGuard
 }
+#[cfg(feature = "quorum")]
 reads!(QuorumGuard as QuorumGuard: key -> &[u8], token -> u64);

@@ -75,6 +75,7 @@ mod doc;
 mod acquire;
 pub mod admin;
 mod back_off;
+#[cfg(feature = "blocking")]
 pub mod blocking;
 mod channel;
 mod client;
@@ -100,6 +101,7 @@ mod lock;
 mod lost;
 mod multi;
 mod options;
+#[cfg(feature = "quorum")]
 mod quorum;
 mod random;
 mod registry;
@@ -107,8 +109,11 @@ mod reply;
 mod route;
 mod semaphore;
 mod settings;
+mod slot;
 #[cfg(test)]
+#[cfg(feature = "quorum")]
 mod tests;
+mod tls;
 mod tracked;
 mod url;
 mod watchdog;
@@ -123,10 +128,14 @@ pub use latch::Latch;
 pub use lock::{Lock, RwLock};
 pub use lost::{Lost, Released};
 pub use multi::{AnyLock, MultiLock};
+#[cfg(feature = "quorum")]
 pub use quorum::{QuorumGuard, QuorumLock};
 pub use semaphore::Semaphore;
 pub use settings::Wait;
+#[cfg(feature = "tls-rustls")]
+pub use tls::TlsCertificates;
 
-/// For [`ClientBuilder::tls`].
+/// The version of redis-rs whose types this crate takes.
+#[cfg(feature = "redis")]
 #[doc(no_inline)]
-pub use redis::{ClientTlsConfig, TlsCertificates};
+pub use redis;
