@@ -1,7 +1,7 @@
 //! Randomness for names that no other process can guess, and for pauses that differ.
 //!
-//! The keys of the standard library's hash maps come from the operating system. A process without the key cannot predict
-//! hashes under it. That is enough for names, and needs no crate.
+//! The keys of the standard library's hash maps come from the operating system. A process without the key cannot
+//! predict hashes under it. That is enough for names, and needs no crate.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
