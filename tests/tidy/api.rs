@@ -54,7 +54,7 @@ fn api_of(name: &str, files: &[File]) -> String {
             continue;
         }
         for item in items(&file.text) {
-            api += &format!("{path}: {item}\n");
+            api.extend([path, ": ", &item, "\n"]);
         }
     }
     api
