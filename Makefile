@@ -16,7 +16,7 @@ RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 export RUST_TEST_THREADS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench soak chaos matrix fuzz asan deny deps test-deps
+.PHONY: help run test check features msrv package fix bench soak chaos matrix fuzz asan deny deps test-deps
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,15 @@ check: test-deps ## What CI runs: format, lints, documentation, all tests
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --workspace check bans licenses sources; \
 	else echo "cargo-deny is not installed: not checked (make deny)"; fi
 	@$(MAKE) --no-print-directory test
+
+features: ## Compile the client with each feature alone, with none and with all, warnings as errors
+	@scripts/features
+
+msrv: ## Compile the wire crate and the client with the oldest compilers that they declare
+	@scripts/msrv
+
+package: ## Package the crates for crates.io, and build the packages in an empty workspace
+	@scripts/package-check
 
 fix: deps ## Fix format and lints, as far as tools can
 	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty --allow-staged

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_client::{Client, ErrorKind};
+use dlock_client::{Client, ErrorKind, TlsCertificates};
 use dlock_testing::{Nodes, Proxy, Reply as _, Server, Tls};
-use redis::{IntoConnectionInfo as _, TlsCertificates};
+use redis::IntoConnectionInfo as _;
 
 use crate::support::{quick, start, until, within};
 
@@ -37,7 +37,9 @@ async fn one_server_is_reached_by_every_kind_of_url() {
         println!("{url}");
         works(&Client::connect(&url).await.unwrap(), "k").await;
     }
-    let info = redis::Client::open(server.url()).unwrap().get_connection_info().clone();
+    let existing = redis::Client::open(server.url()).unwrap();
+    works(&Client::builder().connect_client(&existing).await.unwrap(), "k").await;
+    let info = existing.get_connection_info().clone();
     works(&Client::builder().connect_info(info).await.unwrap(), "k").await;
     server.left_over_check();
 }
@@ -162,12 +164,17 @@ async fn tls_trusts_only_the_given_authority() {
         return;
     };
     let server = tls.server().start();
-    let trusted = TlsCertificates { client_tls: None, root_cert: Some(tls.authority()) };
+    let trusted = TlsCertificates::new().authority(tls.authority());
     let client = Client::builder().tls(trusted.clone()).connect(&tls.url()).await.unwrap();
     works(&client, "k").await;
     let info = tls.url().into_connection_info().unwrap();
     let client = Client::builder().tls(trusted).connect_info(info).await.unwrap();
     works(&client, "k").await;
+    let trusted = redis::TlsCertificates { client_tls: None, root_cert: Some(tls.authority()) };
+    let existing = redis::Client::build_with_tls(tls.url(), trusted.clone()).unwrap();
+    works(&Client::builder().connect_client(&existing).await.unwrap(), "k").await;
+    let builder = Client::builder().tls(trusted.into());
+    works(&builder.connect(&tls.url()).await.unwrap(), "k").await;
     let error = within("the stranger", quick().connect(&tls.url())).await.unwrap_err();
     println!("{error}");
     server.left_over_check();

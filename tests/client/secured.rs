@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use dlock_client::{Client, ClientBuilder, ClientTlsConfig, ErrorKind, Lost, TlsCertificates};
+use dlock_client::{Client, ClientBuilder, ErrorKind, Lost, TlsCertificates};
 use dlock_testing::{Nodes, Reply as _, Sentinels, Server, Tls};
 use redis::IntoConnectionInfo as _;
 
@@ -148,9 +148,9 @@ async fn users_of_the_documents_can_work() {
 
 /// The authority, with or without a certificate of the client.
 fn certificates(tls: &Tls, shown: bool) -> TlsCertificates {
-    let [client_cert, client_key] = tls.client_files().map(|file| fs::read(file).unwrap());
-    let client_tls = shown.then_some(ClientTlsConfig { client_cert, client_key });
-    TlsCertificates { client_tls, root_cert: Some(tls.authority()) }
+    let certificates = TlsCertificates::new().authority(tls.authority());
+    let [chain, key] = tls.client_files().map(|file| fs::read(file).unwrap());
+    if shown { certificates.client(chain, key) } else { certificates }
 }
 
 /// Without a client certificate, and without trust in the authority; with the expected errors.
@@ -253,17 +253,8 @@ async fn bad_certificates_are_reported_at_once() {
         return;
     };
     let good = certificates(&tls, true);
-    let certificate = |root_cert: &[u8]| TlsCertificates {
-        client_tls: None,
-        root_cert: Some(root_cert.to_vec()),
-    };
-    let pair = |client_cert: &[u8], client_key: &[u8]| TlsCertificates {
-        client_tls: Some(ClientTlsConfig {
-            client_cert: client_cert.to_vec(),
-            client_key: client_key.to_vec(),
-        }),
-        root_cert: None,
-    };
+    let certificate = |pem: &[u8]| TlsCertificates::new().authority(pem);
+    let pair = |chain: &[u8], key: &[u8]| TlsCertificates::new().client(chain, key);
     let authority = tls.authority();
     let [_, key] = tls.client_files().map(|file| fs::read(file).unwrap());
     let damaged = String::from_utf8(authority.clone()).unwrap().replacen("\nM", "\n!", 1);

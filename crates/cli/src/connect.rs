@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use dlock_client::{Client, ClientBuilder, ClientTlsConfig, TlsCertificates};
+use dlock_client::{Client, ClientBuilder, TlsCertificates};
 
 use crate::args::Tls;
 use crate::exit::{Failure, USAGE};
@@ -11,20 +11,19 @@ use crate::text;
 
 /// A client builder with the certificates from the options.
 pub fn builder(tls: &Tls) -> Result<ClientBuilder, Failure> {
-    let root_cert = tls.cacert.as_deref().map(|file| read("--cacert", file)).transpose()?;
-    let client_tls = match (tls.cert.as_deref(), tls.cert_key.as_deref()) {
-        (None, None) => None,
-        (Some(cert), Some(key)) => Some(ClientTlsConfig {
-            client_cert: read("--cert", cert)?,
-            client_key: read("--key", key)?,
-        }),
-        _ => return Err(Failure::new(USAGE, "--cert and --key belong together")),
-    };
-    let builder = Client::builder();
-    if root_cert.is_none() && client_tls.is_none() {
-        return Ok(builder);
+    let mut certificates = TlsCertificates::new();
+    if let Some(file) = &tls.cacert {
+        certificates = certificates.authority(read("--cacert", file)?);
     }
-    Ok(builder.tls(TlsCertificates { client_tls, root_cert }))
+    match (&tls.cert, &tls.cert_key) {
+        (None, None) if tls.cacert.is_none() => return Ok(Client::builder()),
+        (None, None) => {}
+        (Some(cert), Some(key)) => {
+            certificates = certificates.client(read("--cert", cert)?, read("--key", key)?);
+        }
+        _ => return Err(Failure::new(USAGE, "--cert and --key belong together")),
+    }
+    Ok(Client::builder().tls(certificates))
 }
 
 fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {

@@ -186,7 +186,9 @@ macro_rules! reads {
 
 mod guards;
 
-pub use self::guards::{Guard, MultiGuard, Permit, QuorumGuard};
+#[cfg(feature = "quorum")]
+pub use self::guards::QuorumGuard;
+pub use self::guards::{Guard, MultiGuard, Permit};
 
 /// A handle: its options, and the three ways to acquire.
 macro_rules! handle {
@@ -302,6 +304,7 @@ handle! {
     label(label: impl AsRef<[u8]>), bind(rest: Duration),
 }
 
+#[cfg(feature = "quorum")]
 handle! {
     /// As [`crate::QuorumLock`], over a client of each server.
     ///
@@ -328,6 +331,7 @@ handle! {
     label(label: impl AsRef<[u8]>), bind(rest: Duration),
 }
 
+#[cfg(feature = "quorum")]
 impl QuorumLock {
     /// As [`crate::QuorumLock::new`].
     pub fn new(clients: impl IntoIterator<Item = Client>, key: impl AsRef<[u8]>) -> Self {

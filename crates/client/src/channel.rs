@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dlock_wire::names::default_channel;
 use dlock_wire::request::Channel;
-use redis::cluster_routing::Slot;
+
+use crate::slot::Slot;
 
 /// The channels of one client.
 pub(crate) struct Channels {

@@ -1,6 +1,8 @@
 //! Connecting.
 
-use std::fmt;
+#[cfg(feature = "redis")]
+mod existing;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +16,9 @@ use crate::flight::Flights;
 use crate::registry::Registry;
 use crate::route::Routes;
 use crate::settings::{Settings, Wait};
+use crate::tls;
+#[cfg(feature = "tls-rustls")]
+use crate::tls::TlsCertificates;
 use crate::url::Endpoints;
 use crate::watchdog;
 
@@ -63,18 +68,22 @@ impl Client {
 #[must_use = "call connect"]
 pub struct ClientBuilder {
     settings: Settings,
-    tls: Option<redis::TlsCertificates>,
+    #[cfg(feature = "tls-rustls")]
+    tls: Option<TlsCertificates>,
+    #[cfg(feature = "sentinel")]
     sentinel: Option<SentinelCredentials>,
 }
 
+#[cfg(feature = "sentinel")]
 #[derive(Clone)]
 struct SentinelCredentials {
     user: String,
     password: String,
 }
 
-impl fmt::Debug for SentinelCredentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+#[cfg(feature = "sentinel")]
+impl std::fmt::Debug for SentinelCredentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SentinelCredentials").field("user", &self.user).finish_non_exhaustive()
     }
 }
@@ -130,7 +139,8 @@ impl ClientBuilder {
     /// Certificates for `rediss://`: your own authority (instead of those that the system trusts), and a
     /// certificate of this client. They apply to Sentinels and all nodes of a cluster, too. Bad certificates, and a URL
     /// without TLS, are [`Invalid`](crate::ErrorKind::Invalid).
-    pub fn tls(mut self, certificates: redis::TlsCertificates) -> Self {
+    #[cfg(feature = "tls-rustls")]
+    pub fn tls(mut self, certificates: TlsCertificates) -> Self {
         self.tls = Some(certificates);
         self
     }
@@ -148,6 +158,7 @@ impl ClientBuilder {
     /// let client = builder.connect(&url).await?;
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
+    #[cfg(feature = "sentinel")]
     pub fn sentinel_credentials(
         mut self,
         user: impl Into<String>,
@@ -165,34 +176,6 @@ impl ClientBuilder {
         self.connect_to(endpoints).await
     }
 
-    /// Connects to one server, with a configuration of redis-rs (`redis::Client::get_connection_info` has that of
-    /// an existing client).
-    #[doc = errors_as!("[`Client::connect`]")]
-    pub async fn connect_info(self, server: redis::ConnectionInfo) -> Result<Client, Error> {
-        self.connect_to(Endpoints::Single(Box::new(server))).await
-    }
-
-    /// Connects to the primary that these Sentinels name, and to the next one after a failover. `node` has password,
-    /// database number and TLS for the servers themselves; its address is not used. All Sentinels are asked with the
-    /// user and password of the first of them.
-    #[doc = errors_as!("[`Client::connect`]")]
-    pub async fn connect_sentinel(
-        self,
-        sentinels: Vec<redis::ConnectionInfo>,
-        primary_name: &str,
-        node: redis::ConnectionInfo,
-    ) -> Result<Client, Error> {
-        let name = primary_name.to_owned();
-        self.connect_to(Endpoints::Sentinel { sentinels, name, node: Box::new(node) }).await
-    }
-
-    /// Connects to the cluster that these nodes belong to; the other nodes get the same user, password and TLS as
-    /// the first of them.
-    #[doc = errors_as!("[`Client::connect`]")]
-    pub async fn connect_cluster(self, nodes: Vec<redis::ConnectionInfo>) -> Result<Client, Error> {
-        self.connect_to(Endpoints::Cluster { nodes }).await
-    }
-
     /// Connects to a server in this process.
     #[cfg(feature = "testing")]
     pub(crate) async fn connect_fake(
@@ -202,19 +185,27 @@ impl ClientBuilder {
         self.connect_to(Endpoints::Fake(server)).await
     }
 
-    async fn connect_to(self, mut endpoints: Endpoints) -> Result<Client, Error> {
+    async fn connect_to(
+        self,
+        #[allow(unused_mut)] mut endpoints: Endpoints,
+    ) -> Result<Client, Error> {
         self.settings.check()?;
+        #[cfg(feature = "sentinel")]
         if let Some(SentinelCredentials { user, password }) = &self.sentinel {
             endpoints.set_sentinel_credentials(user, password);
         }
-        if let Some(tls) = &self.tls {
-            endpoints = endpoints.with_certificates(tls)?;
+        #[cfg(feature = "tls-rustls")]
+        if let Some(tls) = self.tls {
+            endpoints = endpoints.with_certificates(&tls.checked()?)?;
+        }
+        if endpoints.has_tls() {
+            tls::crypto_provider()?;
         }
         let runtime = Handle::try_current()
             .map_err(|_| Error::invalid("connect has to be called inside a tokio runtime"))?;
         let ctx = Arc::new(Context::new(self.settings, runtime));
         let registry = Arc::new(Registry::new(ctx.clone(), endpoints.db()));
-        let routes = Routes::connect(endpoints, self.tls, ctx.clone(), registry.clone()).await?;
+        let routes = Routes::connect(endpoints, ctx.clone(), registry.clone()).await?;
         let routes = Arc::new(routes);
         registry.set_routes(&routes);
         let core = Arc::new(Core { ctx, registry, routes, flights: Flights::default() });

@@ -21,9 +21,9 @@ const CONNECT_WITHIN: Duration = Duration::from_millis(250);
 /// Before a call is repeated.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(200));
 /// How long one call blocks that would lose its position by being repeated.
-pub(crate) const LONG_BLOCK: Duration = Duration::from_hours(24);
+pub(crate) const LONG_BLOCK: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long one call blocks that loses nothing by being repeated.
-pub(crate) const SHORT_BLOCK: Duration = Duration::from_mins(1);
+pub(crate) const SHORT_BLOCK: Duration = Duration::from_secs(60);
 
 /// A blocked call about one key, repeated until the server answers it. Repeated failures end it.
 pub(crate) struct BlockedCalls<'a> {

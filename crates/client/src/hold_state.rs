@@ -84,7 +84,7 @@ struct Stray {
 }
 
 /// For this long a copy may be on its way. The server remembers requests for as long (`dlock.request-memory-ms`).
-const STRAY_FOR: Duration = Duration::from_mins(1);
+const STRAY_FOR: Duration = Duration::from_secs(60);
 
 /// Renewals of one hold that are tracked one by one. Older ones count as if their replies had been lost.
 const INFLIGHT_MAX: usize = 8;

@@ -76,6 +76,7 @@ mod doc;
 mod acquire;
 pub mod admin;
 mod back_off;
+#[cfg(feature = "blocking")]
 pub mod blocking;
 mod channel;
 mod client;
@@ -104,6 +105,7 @@ mod lost;
 mod multi;
 mod options;
 mod owner;
+#[cfg(feature = "quorum")]
 mod quorum;
 mod random;
 mod registry;
@@ -111,10 +113,13 @@ mod reply;
 mod route;
 mod semaphore;
 mod settings;
+mod slot;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(test)]
+#[cfg(feature = "quorum")]
 mod tests;
+mod tls;
 mod tracked;
 mod url;
 mod watchdog;
@@ -131,10 +136,14 @@ pub use lock::{Lock, Once, RwLock};
 pub use lost::{Lost, Released};
 pub use multi::{AnyLock, MultiLock};
 pub use owner::Owner;
+#[cfg(feature = "quorum")]
 pub use quorum::{QuorumGuard, QuorumHold, QuorumLock};
 pub use semaphore::Semaphore;
 pub use settings::Wait;
+#[cfg(feature = "tls-rustls")]
+pub use tls::TlsCertificates;
 
-/// For [`ClientBuilder::tls`].
+/// The version of redis-rs whose types this crate takes.
+#[cfg(feature = "redis")]
 #[doc(no_inline)]
-pub use redis::{ClientTlsConfig, TlsCertificates};
+pub use redis;

@@ -7,8 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use redis::cluster_routing::Slot;
-use redis::{ConnectionAddr, ConnectionInfo, TlsCertificates};
+use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -19,8 +18,11 @@ use crate::context::Context;
 use crate::error::{Error, ErrorKind};
 use crate::link::Link;
 use crate::link::events::Events;
-use crate::link::opener::{Opener, lookup};
+use crate::link::opener::Opener;
+#[cfg(feature = "sentinel")]
+use crate::link::opener::lookup;
 use crate::link::pool::Pool;
+use crate::slot::Slot;
 use crate::tracked::TrackedHold;
 use crate::url::Endpoints;
 
@@ -48,6 +50,8 @@ pub(crate) struct Routes {
 
 enum Routing {
     One(Arc<Server>),
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
+    // what handles it stays: little code, and no crate
     Cluster {
         seed: Box<ConnectionInfo>,
         /// The nodes that the user named.
@@ -78,7 +82,6 @@ impl Routes {
     /// Connects. An error: no server answers, or not as one with the module.
     pub(crate) async fn connect(
         endpoints: Endpoints,
-        tls: Option<TlsCertificates>,
         ctx: Arc<Context>,
         events: Arc<dyn Events>,
     ) -> Result<Self, Error> {
@@ -88,13 +91,15 @@ impl Routes {
             Endpoints::Single(info) => {
                 Routing::One(server(info.addr().to_string(), Opener::Fixed(info)))
             }
-            Endpoints::Sentinel { sentinels, name, node } => {
-                let lookup = lookup(&sentinels, &name, &node, tls)?;
-                let opener = Opener::Sentinel { lookup: Box::new(Mutex::new(lookup)), node };
-                Routing::One(server(name, opener))
+            #[cfg(feature = "sentinel")]
+            Endpoints::Sentinel(sentinels) => {
+                let lookup = Box::new(Mutex::new(lookup(&sentinels)?));
+                let opener = Opener::Sentinel { lookup, node: Box::new(sentinels.node) };
+                Routing::One(server(sentinels.name, opener))
             }
             #[cfg(feature = "testing")]
             Endpoints::Fake(fake) => Routing::One(server("fake".to_owned(), Opener::Fake(fake))),
+            #[cfg(feature = "cluster")]
             Endpoints::Cluster { nodes } => {
                 let Some(seed) = nodes.first().cloned() else {
                     return Err(Error::invalid("no node of the cluster is named"));
@@ -346,4 +351,5 @@ fn write(slots: &RwLock<Slots>) -> RwLockWriteGuard<'_, Slots> {
 }
 
 #[cfg(test)]
+#[cfg(feature = "cluster")]
 mod tests;

@@ -7,6 +7,8 @@ use dlock_wire::names::{CLAIM_MIN_MS, LEASE_MAX_MS, QUEUE_MAX_MS};
 use crate::clock::millis;
 use crate::error::Error;
 
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// How to wait for a lock that another owner holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -56,7 +58,7 @@ impl Settings {
             return Err(Error::invalid("lease must be at least 30 ms to be renewed in time"));
         }
         self.max_hold.map_or(Ok(()), check_max_hold)?;
-        if !(Duration::from_millis(100)..=Duration::from_hours(24)).contains(&self.queue) {
+        if !(Duration::from_millis(100)..=DAY).contains(&self.queue) {
             return Err(Error::invalid("queue must be 100 ms to 1 day"));
         }
         for (name, time) in [
@@ -64,7 +66,7 @@ impl Settings {
             ("response_timeout", self.response_timeout),
             ("retry_for", self.retry_for),
         ] {
-            if !(Duration::from_millis(1)..=Duration::from_hours(365 * 24)).contains(&time) {
+            if !(Duration::from_millis(1)..=365 * DAY).contains(&time) {
                 return Err(Error::invalid(format!("{name} must be 1 ms to 365 days")));
             }
         }

@@ -100,6 +100,7 @@ impl FakeServer {
     /// # Errors
     ///
     /// As [`blocking::Client::connect`](crate::blocking::Client::connect).
+    #[cfg(feature = "blocking")]
     pub fn blocking_client(&self) -> Result<crate::blocking::Client, Error> {
         crate::blocking::Client::connected(self.client())
     }

@@ -1,21 +1,24 @@
 //! Where to connect to, as a URL.
 
-use std::borrow::Cow;
+#[cfg(feature = "sentinel")]
+pub(crate) mod sentinel;
 
-use percent_encoding::percent_decode_str;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use redis::{ConnectionInfo, IntoConnectionInfo};
 
+#[cfg(feature = "sentinel")]
+use self::sentinel::NamedPrimary;
 use crate::error::Error;
+#[cfg(feature = "tls-rustls")]
+use crate::tls::certified;
+use crate::tls::has_tls;
 
 /// What a client connects to.
 #[derive(Debug, Clone)]
 pub(crate) enum Endpoints {
     Single(Box<ConnectionInfo>),
-    Sentinel {
-        sentinels: Vec<ConnectionInfo>,
-        name: String,
-        node: Box<ConnectionInfo>,
-    },
+    #[cfg(feature = "sentinel")]
+    Sentinel(Box<NamedPrimary>),
+    #[cfg(feature = "cluster")]
     Cluster {
         nodes: Vec<ConnectionInfo>,
     },
@@ -27,7 +30,10 @@ impl Endpoints {
     /// The database whose keys are meant.
     pub(crate) fn db(&self) -> u32 {
         let node = match self {
-            Self::Single(info) | Self::Sentinel { node: info, .. } => info,
+            Self::Single(info) => info,
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel(sentinels) => &sentinels.node,
+            #[cfg(feature = "cluster")]
             Self::Cluster { .. } => return 0,
             #[cfg(feature = "testing")]
             Self::Fake(_) => return 0,
@@ -40,133 +46,76 @@ impl Endpoints {
     /// `redis-cluster://[user:password@]host:port,…`, with `rediss-` for TLS.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         if let Some((scheme, rest)) = one_of(url, "sentinel") {
-            let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-            let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-            let (name, db) = path.split_once('/').unwrap_or((path, ""));
-            if name.is_empty() {
-                return Err(Error::invalid(format!(
-                    "{scheme}-sentinel:// needs the name of the primary: {scheme}-sentinel://host:26379/name"
-                )));
-            }
-            let nodes = infos(scheme, hosts, db)?;
-            let node = nodes.first().cloned().ok_or_else(no_host)?;
-            let asked = SentinelQuery::parse(scheme, query)?;
-            // User and password in front of the hosts are those of the servers.
-            let bare = hosts.rsplit_once('@').map_or(hosts, |(_, hosts)| hosts);
-            let sentinels = infos(asked.scheme, bare, "")?;
-            let mut endpoints =
-                Self::Sentinel { sentinels, name: name.to_owned(), node: Box::new(node) };
-            if let Some(password) = asked.password {
-                endpoints.set_sentinel_credentials(&asked.user, &password);
-            }
-            return Ok(endpoints);
+            #[cfg(feature = "sentinel")]
+            return NamedPrimary::parse(scheme, rest)
+                .map(|sentinels| Self::Sentinel(Box::new(sentinels)));
+            #[cfg(not(feature = "sentinel"))]
+            return Err(no_feature(scheme, rest, "sentinel"));
         }
         if let Some((scheme, rest)) = one_of(url, "cluster") {
-            let hosts = rest.trim_end_matches('/');
-            if hosts.contains('/') {
-                return Err(Error::invalid("a cluster has no database number but 0"));
-            }
-            return Ok(Self::Cluster { nodes: infos(scheme, hosts, "")? });
+            #[cfg(feature = "cluster")]
+            return cluster(scheme, rest);
+            #[cfg(not(feature = "cluster"))]
+            return Err(no_feature(scheme, rest, "cluster"));
         }
         Ok(Self::Single(Box::new(info(url)?)))
     }
 
     /// User and password for the Sentinels, if there are some; without a user, the default one.
+    #[cfg(feature = "sentinel")]
     pub(crate) fn set_sentinel_credentials(&mut self, user: &str, password: &str) {
-        let Self::Sentinel { sentinels, .. } = self else { return };
-        for sentinel in sentinels {
-            let settings = sentinel.redis_settings().clone();
-            let user = if user.is_empty() { "default" } else { user };
-            let settings = settings.set_username(user).set_password(password);
-            *sentinel = sentinel.clone().set_redis_settings(settings);
+        if let Self::Sentinel(sentinels) = self {
+            sentinels.set_credentials(user, password);
         }
     }
 
     /// The same with these certificates wherever TLS is spoken.
-    pub(crate) fn with_certificates(self, tls: &TlsCertificates) -> Result<Self, Error> {
-        let all = |infos: Vec<ConnectionInfo>| {
-            infos.into_iter().map(|info| certified(info, tls)).collect::<Result<Vec<_>, _>>()
-        };
+    #[cfg(feature = "tls-rustls")]
+    pub(crate) fn with_certificates(self, tls: &redis::TlsCertificates) -> Result<Self, Error> {
         Ok(match self {
             Self::Single(info) => Self::Single(Box::new(certified(*info, tls)?)),
-            Self::Cluster { nodes } => Self::Cluster { nodes: all(nodes)? },
-            Self::Sentinel { sentinels, name, node } => {
-                let of_sentinel =
-                    |info| if has_tls(&info) { certified(info, tls) } else { Ok(info) };
-                let sentinels = sentinels.into_iter().map(of_sentinel).collect::<Result<_, _>>()?;
-                Self::Sentinel { sentinels, name, node: Box::new(certified(*node, tls)?) }
+            #[cfg(feature = "cluster")]
+            Self::Cluster { nodes } => {
+                let nodes = nodes.into_iter().map(|info| certified(info, tls));
+                Self::Cluster { nodes: nodes.collect::<Result<_, _>>()? }
+            }
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel(sentinels) => {
+                Self::Sentinel(Box::new(sentinels.with_certificates(tls)?))
             }
             #[cfg(feature = "testing")]
             Self::Fake(_) => return Err(Error::invalid("the fake server does not speak TLS")),
         })
     }
-}
 
-/// How Sentinels are asked, as the query of a URL says.
-struct SentinelQuery {
-    scheme: &'static str,
-    user: String,
-    password: Option<String>,
-}
-
-impl SentinelQuery {
-    fn parse(scheme: &'static str, query: &str) -> Result<Self, Error> {
-        let mut asked = Self { scheme, user: String::new(), password: None };
-        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            match (name, value) {
-                ("sentinel_username", user) => asked.user = decoded(user)?,
-                ("sentinel_password", password) => asked.password = Some(decoded(password)?),
-                ("sentinel_tls", "yes") => asked.scheme = "rediss",
-                ("sentinel_tls", "no") => asked.scheme = "redis",
-                ("sentinel_tls", _) => return Err(Error::invalid("sentinel_tls is yes or no")),
-                _ => {
-                    return Err(Error::invalid(format!(
-                        "the URL has an unknown parameter: {name} (sentinel_username, \
-                         sentinel_password and sentinel_tls are known)"
-                    )));
-                }
-            }
-        }
-        if asked.password.is_none() && !asked.user.is_empty() {
-            return Err(Error::invalid("sentinel_username without sentinel_password"));
-        }
-        Ok(asked)
-    }
-}
-
-/// With `%40` for `@` and so on, as in front of the hosts.
-fn decoded(text: &str) -> Result<String, Error> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(Cow::into_owned).map_err(|_| Error::invalid("bad URL: it is not UTF-8"))
-}
-
-fn has_tls(info: &ConnectionInfo) -> bool {
-    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
-}
-
-/// The same with these certificates, which are read here: what is wrong with them is the caller's business, and is not
-/// tried again.
-fn certified(info: ConnectionInfo, tls: &TlsCertificates) -> Result<ConnectionInfo, Error> {
-    if !has_tls(&info) {
-        return Err(Error::invalid(
-            "certificates are for TLS: rediss://, rediss-sentinel://, rediss-cluster://",
-        ));
-    }
-    let chain = tls.client_tls.as_ref().map(|client| &client.client_cert);
-    for (what, pem) in [("authority", tls.root_cert.as_ref()), ("client", chain)] {
-        // An empty one would only show as a server that is not trusted.
-        if pem.is_some_and(|pem| !pem.windows(BEGIN.len()).any(|text| text == BEGIN)) {
-            return Err(Error::invalid(format!("the {what}'s certificate is not in PEM format")));
+    /// Whether TLS is spoken anywhere.
+    pub(crate) fn has_tls(&self) -> bool {
+        match self {
+            Self::Single(info) => has_tls(info),
+            #[cfg(feature = "cluster")]
+            Self::Cluster { nodes } => nodes.iter().any(has_tls),
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel(sentinels) => sentinels.has_tls(),
+            #[cfg(feature = "testing")]
+            Self::Fake(_) => false,
         }
     }
-    let client = redis::Client::build_with_tls(info, tls.clone())
-        .map_err(|error| Error::invalid(format!("bad certificates: {error}")))?;
-    Ok(client.get_connection_info().clone())
 }
 
-/// How a certificate begins in PEM.
-const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+/// What follows `redis-cluster://` or `rediss-cluster://`.
+#[cfg(feature = "cluster")]
+fn cluster(scheme: &'static str, rest: &str) -> Result<Endpoints, Error> {
+    let hosts = rest.trim_end_matches('/');
+    if hosts.contains('/') {
+        return Err(Error::invalid("a cluster has no database number but 0"));
+    }
+    Ok(Endpoints::Cluster { nodes: infos(scheme, hosts, "")? })
+}
+
+#[cfg(not(all(feature = "cluster", feature = "sentinel")))]
+fn no_feature(scheme: &str, _rest: &str, feature: &str) -> Error {
+    Error::invalid(format!("{scheme}-{feature}:// needs the feature `{feature}` of dlock-client"))
+}
 
 /// `redis` or `rediss`, and what follows `://`.
 fn one_of<'a>(url: &'a str, what: &str) -> Option<(&'static str, &'a str)> {
@@ -178,6 +127,7 @@ fn one_of<'a>(url: &'a str, what: &str) -> Option<(&'static str, &'a str)> {
     }
 }
 
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
 fn infos(scheme: &str, hosts: &str, db: &str) -> Result<Vec<ConnectionInfo>, Error> {
     let (user, hosts) = hosts.rsplit_once('@').map_or(("", hosts), |(user, hosts)| (user, hosts));
     let at = if user.is_empty() { "" } else { "@" };
@@ -187,6 +137,7 @@ fn infos(scheme: &str, hosts: &str, db: &str) -> Result<Vec<ConnectionInfo>, Err
     if infos.is_empty() { Err(no_host()) } else { Ok(infos) }
 }
 
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
 fn no_host() -> Error {
     Error::invalid("the URL names no host")
 }
@@ -200,49 +151,7 @@ fn info(url: &str) -> Result<ConnectionInfo, Error> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_sentinel_url_names_hosts_primary_and_database() {
-        let url = "redis-sentinel://u:p@one:26379,two:26380/main/3";
-        let Ok(Endpoints::Sentinel { sentinels, name, node }) = Endpoints::parse(url) else {
-            panic!("{url}")
-        };
-        assert_eq!(sentinels.len(), 2);
-        assert_eq!(name, "main");
-        assert_eq!(node.redis_settings().db(), 3);
-        assert_eq!(node.redis_settings().username(), Some("u"));
-        assert_eq!(sentinels[1].redis_settings().username(), None);
-        assert_eq!(sentinels[1].addr().to_string(), "two:26380");
-    }
-
-    #[test]
-    fn sentinels_have_users_passwords_and_tls_of_their_own() {
-        let sentinels = |url: &str| {
-            let Ok(Endpoints::Sentinel { sentinels, node, .. }) = Endpoints::parse(url) else {
-                panic!("{url}")
-            };
-            let asked = sentinels[0].redis_settings().clone();
-            let text = |text: Option<&str>| text.unwrap_or("-").to_owned();
-            assert_eq!(node.redis_settings().password(), Some("p"), "{url}");
-            let tls = (has_tls(&sentinels[0]), has_tls(&node));
-            (text(asked.username()), text(asked.password()), tls)
-        };
-        let of = |user: &str, password: &str, tls| (user.to_owned(), password.to_owned(), tls);
-        let plain = (false, false);
-        for (url, expected) in [
-            ("redis-sentinel://:p@a/main", of("-", "-", plain)),
-            ("redis-sentinel://:p@a/main?sentinel_password=q", of("default", "q", plain)),
-            (
-                "redis-sentinel://:p@a/main/1?sentinel_username=u&sentinel_password=%26%c3%a4+%25",
-                of("u", "&ä+%", plain),
-            ),
-            ("rediss-sentinel://:p@a/main", of("-", "-", (true, true))),
-            ("rediss-sentinel://:p@a/main?sentinel_tls=no", of("-", "-", (false, true))),
-            ("redis-sentinel://:p@a/main?sentinel_tls=yes", of("-", "-", (true, false))),
-        ] {
-            assert_eq!(sentinels(url), expected, "{url}");
-        }
-    }
-
+    #[cfg(all(feature = "cluster", feature = "tls-rustls"))]
     #[test]
     fn a_cluster_url_names_hosts() {
         let Ok(Endpoints::Cluster { nodes }) = Endpoints::parse("rediss-cluster://:p@a:1,b:2/")
@@ -268,6 +177,22 @@ mod tests {
             let Err(error) = Endpoints::parse(url) else { panic!("{url}") };
             assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{url}");
             assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_url_that_needs_a_feature_says_which() {
+        for (url, feature, is_there) in [
+            ("redis-cluster://host", "`cluster`", cfg!(feature = "cluster")),
+            ("redis-sentinel://host/main", "`sentinel`", cfg!(feature = "sentinel")),
+        ] {
+            match Endpoints::parse(url) {
+                Ok(_) => assert!(is_there, "{url}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), crate::ErrorKind::Invalid);
+                    assert!(!is_there && error.to_string().contains(feature), "{error}");
+                }
+            }
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::registry::Registry;
 /// How often a cluster is asked about its slots while an acquire waits, or a hold is bound to a connection.
 const POLL_SLOTS: Duration = Duration::from_secs(2);
 /// How often a task checks whether its client is still there.
-const POLL_CLIENT: Duration = Duration::from_mins(1);
+const POLL_CLIENT: Duration = Duration::from_secs(60);
 
 /// All tasks end when the client is gone.
 pub(crate) fn start(core: &Arc<Core>) {

@@ -145,12 +145,12 @@ impl<'a> Cursor<'a> {
             if seen & bit != 0 {
                 return Err(Fault::Repeated(part.label()));
             }
-            if let [one, .., other] = parts
-                && seen & (self.bit - first) != 0
-            {
-                return Err(Fault::Exclusive(one.label(), other.label()));
-            }
-            return Ok(Some(part));
+            return match parts {
+                [one, .., other] if seen & (self.bit - first) != 0 => {
+                    Err(Fault::Exclusive(one.label(), other.label()))
+                }
+                _ => Ok(Some(part)),
+            };
         }
         Ok(None)
     }

@@ -77,7 +77,7 @@ impl Deref for PermitText {
 
     fn deref(&self) -> &str {
         // It is ASCII.
-        str::from_utf8(&self.0).unwrap_or_default()
+        core::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 

@@ -48,6 +48,7 @@ impl Background {
     }
 
     /// Of a lock on several servers: no runtime of its own.
+    #[cfg(feature = "quorum")]
     pub(super) fn of_several(others: Vec<Arc<Background>>) -> Self {
         Self { runtime: None, client: OnceLock::new(), others }
     }

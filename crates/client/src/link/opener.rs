@@ -3,18 +3,23 @@
 use std::time::Duration;
 
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
-use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, TlsCertificates, TlsMode};
+#[cfg(feature = "sentinel")]
+use redis::sentinel::SentinelClient;
+use redis::{ConnectionInfo, ProtocolVersion};
+#[cfg(feature = "sentinel")]
 use tokio::sync::Mutex;
 
 use super::dialer::Dialer;
 use crate::error::Error;
+#[cfg(feature = "sentinel")]
+use crate::url::sentinel::NamedPrimary;
 
 /// Makes the configuration of a connection to one server.
 pub(crate) enum Opener {
     Fixed(Box<ConnectionInfo>),
     /// A node of a cluster.
     Node(Box<ConnectionInfo>),
+    #[cfg(feature = "sentinel")]
     Sentinel {
         lookup: Box<Mutex<SentinelClient>>,
         /// How the servers themselves are spoken to.
@@ -27,9 +32,11 @@ pub(crate) enum Opener {
 
 impl Opener {
     /// Where to connect to now: with Sentinels the primary of this moment, which was asked whether it is one.
+    #[cfg_attr(not(feature = "sentinel"), allow(clippy::unused_async))]
     pub(crate) async fn dialer(&self) -> Result<Dialer, Error> {
         let info = match self {
             Self::Fixed(info) | Self::Node(info) => ConnectionInfo::clone(info),
+            #[cfg(feature = "sentinel")]
             Self::Sentinel { lookup, node } => {
                 let primary = lookup.lock().await.async_get_client().await?;
                 ConnectionInfo::clone(node).set_addr(primary.get_connection_info().addr().clone())
@@ -51,7 +58,11 @@ impl Opener {
 
     /// Whether Sentinels name the server, and may name another one later.
     pub(crate) fn is_named_by_sentinels(&self) -> bool {
-        matches!(self, Self::Sentinel { .. })
+        match self {
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel { .. } => true,
+            _ => false,
+        }
     }
 
     pub(crate) fn is_cluster_node(&self) -> bool {
@@ -59,16 +70,16 @@ impl Opener {
     }
 }
 
-/// Asks the Sentinels for the primary `name`, and that server whether it is one. Certificates for the Sentinels are
-/// part of their addresses already.
-pub(crate) fn lookup(
-    sentinels: &[ConnectionInfo],
-    name: &str,
-    node: &ConnectionInfo,
-    tls: Option<TlsCertificates>,
-) -> Result<SentinelClient, Error> {
+/// Asks the Sentinels for the primary, and that server whether it is one.
+#[cfg(feature = "sentinel")]
+pub(crate) fn lookup(named: &NamedPrimary) -> Result<SentinelClient, Error> {
+    use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
+    use redis::{ConnectionAddr, TlsMode};
+
+    let NamedPrimary { sentinels, name, node, .. } = named;
     let addresses = sentinels.iter().map(|sentinel| sentinel.addr().clone());
-    let mut builder = SentinelClientBuilder::new(addresses, name, SentinelServerType::Master)?;
+    let mut builder =
+        SentinelClientBuilder::new(addresses, name.as_str(), SentinelServerType::Master)?;
     if let Some(asked) = sentinels.first() {
         builder = builder.set_client_to_sentinel_tcp_settings(asked.tcp_settings().clone());
         if let Some(user) = asked.redis_settings().username() {
@@ -92,8 +103,9 @@ pub(crate) fn lookup(
         ConnectionAddr::TcpTls { .. } => builder.set_client_to_redis_tls_mode(TlsMode::Secure),
         _ => builder,
     };
-    if let Some(tls) = tls {
-        builder = builder.set_client_to_redis_certificates(tls);
+    #[cfg(feature = "tls-rustls")]
+    if let Some(tls) = &named.tls {
+        builder = builder.set_client_to_redis_certificates(tls.clone());
     }
     Ok(builder.build()?)
 }

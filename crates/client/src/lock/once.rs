@@ -16,10 +16,10 @@ use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::with::{Holding, verdict};
 
-/// Before a lock is asked again that nobody holds and that grants nothing now.
+/// Before a free lock that grants nothing now is asked again.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(250));
 /// How long one AWAIT waits. After that, calls that began meanwhile are known to have seen the run.
-const SLICE: Duration = Duration::from_mins(10);
+const SLICE: Duration = Duration::from_secs(600);
 /// Before its end, an AWAIT that fails is not repeated.
 const AT_THE_END: Duration = Duration::from_secs(1);
 
@@ -51,10 +51,10 @@ impl Lock {
     /// writes matter. In doubt the work runs again: at least once, not exactly once. Doubt means a failover, a lost
     /// connection at the wrong moment, or a run that followed a failed one and was too short for this client to see.
     ///
-    /// The waiting tasks of a client need one dedicated connection together. Plain holds of the same lock are waited for,
-    /// but are no runs. The hold is not re-entrant: an owner that holds the lock already gets
-    /// [`Reentry`](crate::ErrorKind::Reentry). Error of kind Invalid for a mode of a read-write lock. A call that begins
-    /// in the round trip after a run has ended may still get `AnotherRan` for it.
+    /// The waiting tasks of a client need one dedicated connection together. Plain holds of the same lock are waited
+    /// for, but are no runs. The hold is not re-entrant: an owner that holds the lock already gets
+    /// [`Reentry`](crate::ErrorKind::Reentry). A mode of a read-write lock is
+    /// [`Invalid`](crate::ErrorKind::Invalid). A call that begins in the round trip after a run has ended may still get `AnotherRan` for it.
     ///
     /// # Errors
     ///

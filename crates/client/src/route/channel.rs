@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::cluster_routing::Slot;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{Routes, Routing, Server, read};
 use crate::error::Error;
 use crate::link::live::Live;
 use crate::link::shard::{ChannelState, Shard};
+use crate::slot::Slot;
 
 /// How long a subscription waits for a node to say which slots it has.
 const LEARN_WITHIN: Duration = Duration::from_millis(500);

@@ -31,13 +31,11 @@ impl Machine {
         }
         let lease = self.lease_time(turn.now.mono);
         // As in all reading commands, an expired hold has ended here, noticed or not.
-        let held = match self.look_up(turn.keys, kind, key) {
-            Ok(found) => found.and_then(|resource| self.in_force(resource, lease).next()),
-            Err(_) => {
-                turn.fx.reply = Some(wrong_type());
-                return;
-            }
+        let Ok(found) = self.look_up(turn.keys, kind, key) else {
+            turn.fx.reply = Some(wrong_type());
+            return;
         };
+        let held = found.and_then(|resource| self.in_force(resource, lease).next());
         let held = held.map(|(_, hold, _)| hold.token);
         let observed = held.filter(|held| call.token.is_none_or(|token| token == *held));
         let Some(token) = observed else {

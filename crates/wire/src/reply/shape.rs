@@ -91,7 +91,7 @@ impl Fields {
     pub(super) fn of(what: &'static str, from: Value) -> Result<Self, Unreadable> {
         match from {
             Value::Map(pairs) => Ok(Self(pairs)),
-            Value::Array(flat) if flat.len().is_multiple_of(2) => {
+            Value::Array(flat) if flat.len() % 2 == 0 => {
                 let mut flat = flat.into_iter();
                 let pairs = core::iter::from_fn(|| Some((flat.next()?, flat.next()?)));
                 Ok(Self(pairs.collect()))

@@ -82,9 +82,10 @@ impl Bounds {
         Self::Bytes { min, max }
     }
 
+    // `cast_signed` is const only from Rust 1.87 on. All ranges of dlock fit into 63 bits.
+    #[allow(clippy::cast_possible_wrap)]
     pub(super) const fn number(min: u64, max: u64, unit: &'static str) -> Self {
-        // All ranges of dlock fit into 63 bits.
-        Self::Number { min: min.cast_signed(), max: max.cast_signed(), unit }
+        Self::Number { min: min as i64, max: max as i64, unit }
     }
 }
 

@@ -22,7 +22,8 @@ pub struct Command {
     pub since: &'static str,
     /// Cost, as `COMMAND DOCS` shows it.
     pub complexity: &'static str,
-    /// Number of arguments including the name, as Redis counts: `-n` is "at least n". [`COMMANDS`] counts them.
+    /// Number of arguments including the name, as Redis counts: `-n` is "at least n".
+    /// [`COMMANDS`](super::COMMANDS) counts them.
     pub arity: i32,
     /// Whether it changes data.
     pub access: Access,

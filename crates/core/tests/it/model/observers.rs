@@ -1,4 +1,4 @@
-//! AWAIT: observers of a hold. After each step, whoever observes a hold that is not at its key any more is answered.
+//! AWAIT: observers of a hold. After each step, each observer of a hold that has left its key is answered.
 
 use super::acquire::is_saved;
 use super::{Answer, Family, Lock, Model, text_key};

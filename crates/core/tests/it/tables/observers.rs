@@ -212,7 +212,7 @@ fn many_observers_are_answered_in_portions() {
           2  c1  RELEASE k A                     => 0; c2 gets 1; c3 gets 1; c7 gets t2
         # An answer that is on its way is not lost to an operator or to a timeout.
           3  c9  DLOCK.UNBLOCK 4                 => 1; c4 gets released
-        # Whoever comes now observes the next hold.
+        # A later AWAIT observes the next hold.
           4  c6  AWAIT k BLOCK 0                 => parked
           5  tick                                => c5 gets 1
           6  c7  RELEASE k B                     => 0; c6 gets 1
