@@ -133,7 +133,8 @@ impl Deref for Leadership {
 /// The leaders of an [`Election`], one after the other, with rising tokens. After each change it reads the leader of
 /// that moment; a leader between two others may be left out, the present one is not. While there is none, it asks up to
 /// four times a second. A leader with a smaller token than one seen before is not shown: that happens only if a
-/// failover lost the later grant and the clock of the new server is behind. Each `Leaders` blocks a dedicated connection.
+/// failover lost the later grant and the clock of the new server is behind. Each `Leaders` blocks a dedicated
+/// connection.
 ///
 /// A `Stream`, without an end. After an error it goes on.
 #[must_use = "nothing is observed until it is polled"]

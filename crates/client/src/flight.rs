@@ -102,7 +102,7 @@ mod tests {
         let flights = Flights::default();
         let key: Arc<[u8]> = (*b"k").into();
         let (first, second) = (flights.join(Family::Lock, &key), flights.join(Family::Lock, &key));
-        let turn = first.turn(first.enter()).await.expect("the first has its turn");
+        let turn = first.turn(first.enter()).await.expect("the first gets the turn");
         let number = second.enter();
         let waiting = tokio::spawn(async move { second.turn(number).await.is_none() });
         tokio::task::yield_now().await;

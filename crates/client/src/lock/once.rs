@@ -54,7 +54,8 @@ impl Lock {
     /// The waiting tasks of a client need one dedicated connection together. Plain holds of the same lock are waited
     /// for, but are no runs. The hold is not re-entrant: an owner that holds the lock already gets
     /// [`Reentry`](crate::ErrorKind::Reentry). A mode of a read-write lock is
-    /// [`Invalid`](crate::ErrorKind::Invalid). A call that begins in the round trip after a run has ended may still get `AnotherRan` for it.
+    /// [`Invalid`](crate::ErrorKind::Invalid). A call that begins in the round trip after a run has ended may still get
+    /// `AnotherRan` for it.
     ///
     /// # Errors
     ///
