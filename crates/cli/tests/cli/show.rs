@@ -66,7 +66,8 @@ fn ls_shows_all_families() {
     assert_eq!(
         json(&server, &["ls", "--json", "d*"]),
         json!([{
-            "key": "door", "kind": "dlock", "waiters": 0, "closed-ms": 0,
+            "key": "door", "kind": "dlock", "waiters": 0, "closed-ms": 0, "observers": 0,
+            "reserved-for": "",
             "holders": [{
                 "owner": "alice", "token": 0, "holds": 1, "lease-ms": 3_600_000, "ttl-ms": 0,
                 "held-ms": 0, "label": "night run", "bound-client": null
