@@ -81,17 +81,15 @@ async fn twenty_candidates_with_kills_and_a_failover() {
         let led = led.clone();
         let election = client.election("e").value(format!("candidate-{n}"));
         candidates.push(tokio::spawn(async move {
-            loop {
-                match election.bind(Duration::from_millis(500)).campaign().await {
-                    Ok(leadership) => {
-                        led.lock().unwrap().push(leadership.token());
-                        let how = leadership.lost().await;
-                        println!("candidate {n} lost it: {how:?}");
-                    }
-                    Err(error) => println!("candidate {n}: {error}"),
+            match election.bind(Duration::from_millis(500)).campaign().await {
+                Ok(leadership) => {
+                    led.lock().unwrap().push(leadership.token());
+                    let how = leadership.lost().await;
+                    println!("candidate {n} lost it: {how:?}");
                 }
-                return client;
+                Err(error) => println!("candidate {n}: {error}"),
             }
+            client
         }));
     }
     let watcher = connect().await;

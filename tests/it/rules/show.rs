@@ -1,6 +1,6 @@
 //! Replies in the words of a table, and whether they are those that it expects.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use dlock_wire::{message::Message, permit};
 use redis::Value;
@@ -71,10 +71,10 @@ impl Names {
              {waiters}"
         );
         if observers > 0 {
-            shown += &format!(" observers {observers}");
+            let _ = write!(shown, " observers {observers}");
         }
         if !reserved.is_empty() {
-            shown += &format!(" reserved for {reserved}");
+            let _ = write!(shown, " reserved for {reserved}");
         }
         shown
     }

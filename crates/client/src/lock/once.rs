@@ -132,7 +132,8 @@ impl Lock {
             Deadline::Now | Deadline::Never => turn.await,
         };
         let Some(_turn) = turn else { return Ok(Some(Once::AnotherRan)) };
-        match self.take_turn(&flight, deadline).await? {
+        // Kept out of the tasks that wait for their turn: there may be very many.
+        match Box::pin(self.take_turn(&flight, deadline)).await? {
             Turn::Ours(guard) => {
                 let (value, up_to) = run(guard, &flight, work).await?;
                 flight.finish(up_to);

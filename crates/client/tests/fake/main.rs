@@ -1,4 +1,6 @@
 //! The server for unit tests, under a clock that only the test moves.
+// The feature `testing` needs the compiler of the core.
+#![allow(clippy::incompatible_msrv)]
 // A test stops where it cannot go on.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 

@@ -6,6 +6,7 @@ use dlock_core::turn::Caller;
 use dlock_wire::permit;
 use dlock_wire::reply::{HolderInfo, Info, LockInfo, PermitInfo, RwInfo};
 use dlock_wire::request::{LatchRead, ListWaiters, LockRead, Read, RwRead, SemRead};
+use std::fmt::Write as _;
 use std::time::Duration;
 
 impl Table {
@@ -131,10 +132,10 @@ impl Table {
 fn more(info: &LockInfo) -> String {
     let mut more = String::new();
     if info.observers > 0 {
-        more += &format!(" observers {}", info.observers);
+        let _ = write!(more, " observers {}", info.observers);
     }
     if !info.reserved_for.is_empty() {
-        more += &format!(" reserved for {}", String::from_utf8_lossy(&info.reserved_for));
+        let _ = write!(more, " reserved for {}", String::from_utf8_lossy(&info.reserved_for));
     }
     more
 }

@@ -19,6 +19,16 @@ fn maybe_ms(dice: &mut Dice, one_in: u64, units: &[u64]) -> Option<u64> {
     dice.one_in(one_in).then(|| dice.pick(units) * UNIT_MS)
 }
 
+/// A token far below, at or above the limit.
+fn token_of_fence(dice: &mut Dice, current: Option<u64>, wall_us: u64) -> u64 {
+    let base = match dice.below(3) {
+        0 => 1,
+        1 => current.unwrap_or(1),
+        _ => wall_us + 60_000_000,
+    };
+    base + dice.below(3)
+}
+
 impl Simulation {
     pub(super) fn act(&mut self) {
         if self.shut && !self.random.one_in(4) {
@@ -163,21 +173,15 @@ impl Simulation {
                     11..15 => LockOp::Release(release),
                     15..17 => LockOp::Renew(renew),
                     17 => {
-                        let base = match random.below(3) {
-                            0 => 1,
-                            1 => current.unwrap_or(1),
-                            _ => self.world.now().wall_us + 60_000_000,
-                        };
-                        LockOp::Fence(Fence { key, owner, token: base + random.below(3) })
+                        let token = token_of_fence(random, current, self.world.now().wall_us);
+                        LockOp::Fence(Fence { key, owner, token })
                     }
                     18 => LockOp::Break(OneKey { key }),
                     19 => LockOp::Cancel(cancel),
-                    _ => LockOp::Await(AwaitEnd {
-                        key,
-                        token,
-                        block_ms: maybe_ms(random, 1, &[0, 0, 1, 2, 5]),
-                        reason: false,
-                    }),
+                    _ => {
+                        let block_ms = maybe_ms(random, 1, &[0, 0, 1, 2, 5]);
+                        LockOp::Await(AwaitEnd { token, block_ms, ..AwaitEnd::new(key) })
+                    }
                 },
             )
         };
