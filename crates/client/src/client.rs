@@ -13,7 +13,6 @@ use crate::family::Family;
 use crate::latch::Latch;
 use crate::lock::{Lock, RwLock};
 use crate::multi::{AnyLock, MultiLock};
-use crate::owner::Owner;
 use crate::semaphore::Semaphore;
 
 /// A client of one server, of the primary that Sentinels name, or of a cluster. Cheap to clone; all clones and
@@ -46,38 +45,6 @@ impl Client {
 
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
-    }
-
-    /// A view of this client whose handles all act for this owner, 1 to 256 bytes: re-entry and deadlock detection work
-    /// across its locks. No two tasks may use one name at the same time, in any process; [`new_owner`](Self::new_owner)
-    /// ensures that.
-    pub fn owner(&self, name: impl AsRef<[u8]>) -> Owner {
-        Owner::new(self, name.as_ref())
-    }
-
-    /// As [`owner`](Self::owner), with a new name that no other task has: one for each task.
-    ///
-    /// ```
-    #[doc = example!()]
-    /// use dlock_client::ErrorKind;
-    ///
-    /// let (one, two) = (client.new_owner(), client.new_owner());
-    /// let first = one.lock("d:1").acquire().await?;
-    /// let second = two.lock("d:2").acquire().await?;
-    /// let closes = async {
-    ///     // Waits for the task that waits for it: that task is told, or this one.
-    ///     let outcomes = (one.lock("d:2"), two.lock("d:1"));
-    ///     tokio::select! {
-    ///         refused = outcomes.0.acquire() => refused,
-    ///         refused = outcomes.1.acquire() => refused,
-    ///     }
-    /// };
-    /// assert_eq!(closes.await.unwrap_err().kind(), ErrorKind::Deadlock);
-    /// # drop((first, second));
-    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
-    /// ```
-    pub fn new_owner(&self) -> Owner {
-        Owner::new(self, crate::random::name().as_bytes())
     }
 
     /// The lock of key `key`: one holder, re-entrant for a named [`owner`](Lock::owner).

@@ -180,7 +180,7 @@ impl ClientBuilder {
     #[cfg(feature = "testing")]
     pub(crate) async fn connect_fake(
         self,
-        server: crate::testing::FakeServer,
+        server: crate::testing::server::FakeServer,
     ) -> Result<Client, Error> {
         self.connect_to(Endpoints::Fake(server)).await
     }

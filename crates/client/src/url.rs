@@ -23,7 +23,7 @@ pub(crate) enum Endpoints {
         nodes: Vec<ConnectionInfo>,
     },
     #[cfg(feature = "testing")]
-    Fake(crate::testing::FakeServer),
+    Fake(crate::testing::server::FakeServer),
 }
 
 impl Endpoints {

@@ -8,7 +8,7 @@ pub(crate) enum Dialer {
     Server(Box<redis::Client>),
     /// A server in this process.
     #[cfg(feature = "testing")]
-    Fake(crate::testing::FakeServer),
+    Fake(crate::testing::server::FakeServer),
 }
 
 impl Dialer {

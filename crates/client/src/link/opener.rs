@@ -27,7 +27,7 @@ pub(crate) enum Opener {
     },
     /// A server in this process.
     #[cfg(feature = "testing")]
-    Fake(crate::testing::FakeServer),
+    Fake(crate::testing::server::FakeServer),
 }
 
 impl Opener {

@@ -4,8 +4,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until};
 
-use super::FakeServer;
 use super::resp::{self, Malformed};
+use super::server::FakeServer;
 use super::state::State;
 
 /// Serves a connection until one side closes it.
