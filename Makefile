@@ -16,10 +16,10 @@ RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 export RUST_TEST_THREADS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check features msrv package fix bench soak chaos matrix fuzz asan deny deps test-deps
+.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak chaos matrix fuzz asan deny deps test-deps
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: deps ## Build the module and start a server with it on 127.0.0.1 (PORT=6379)
 	@scripts/run
@@ -46,6 +46,15 @@ msrv: ## Compile the wire crate and the client with the oldest compilers that th
 
 package: ## Package the crates for crates.io, and build the packages in an empty workspace
 	@scripts/package-check
+
+dist: deps ## Build a release in target/dist: archive, .deb, .rpm, checksums (TARGET=x86_64-unknown-linux-gnu)
+	@scripts/dist
+
+dist-check: ## Try what `make dist` made in a Debian of its own (as root; installs mmdebstrap, lintian, rpm first)
+	@scripts/dist-check
+
+contrib-check: ## Parse the files of contrib with the tools that know them
+	@scripts/contrib-check
 
 fix: deps ## Fix format and lints, as far as tools can
 	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty --allow-staged
