@@ -58,7 +58,7 @@ const PAGE: u32 = 1000;
 ///         # assert_eq!(info.holders().count(), 1);
 ///     }
 /// }
-/// # guard.release().await?;
+/// # let _ = guard.release().await?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]

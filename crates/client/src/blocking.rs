@@ -13,7 +13,7 @@
 //! let client = dlock_client::blocking::Client::connect(&url)?;
 //! let guard = client.lock("orders:7").acquire()?;
 //! println!("ours, with fencing token {}", guard.token());
-//! guard.release()?;
+//! guard.release()?.ok_or_lost()?;
 //! # Ok::<(), dlock_client::Error>(())
 //! ```
 
@@ -318,7 +318,7 @@ handle! {
     /// let guard = lock.acquire()?;
     /// assert!(lock.try_acquire()?.is_none());
     /// println!("the fencing token is {}", guard.token());
-    /// guard.release()?;
+    /// guard.release()?.ok_or_lost()?;
     /// # Ok::<(), dlock_client::Error>(())
     /// ```
     QuorumLock gives QuorumGuard, with lease(time: Duration), max_hold(time: Duration), label(label: impl AsRef<[u8]>),

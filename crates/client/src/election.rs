@@ -36,7 +36,7 @@ const BIND: Duration = Duration::from_secs(2);
 /// let leadership = election.campaign().await?;
 /// let leader = election.leader().await?.expect("a leader");
 /// assert_eq!((leader.value.as_slice(), leader.token), (&b"10.0.0.7:80"[..], leadership.token()));
-/// leadership.resign().await?;
+/// leadership.resign().await?.ok_or_lost()?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
