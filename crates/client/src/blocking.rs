@@ -130,6 +130,7 @@ makes! {
     multi_lock(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> MultiLock,
     any_lock(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> AnyLock,
     striped_lock(key: impl AsRef<[u8]>, stripes: u32) -> AnyLock,
+    election(name: impl AsRef<[u8]>) -> Election,
 }
 
 wrapper! {
@@ -184,8 +185,11 @@ macro_rules! reads {
     };
 }
 
+mod election;
 mod guards;
+mod once;
 
+pub use self::election::{Election, Leaders, Leadership};
 #[cfg(feature = "quorum")]
 pub use self::guards::QuorumGuard;
 pub use self::guards::{Guard, MultiGuard, Permit};

@@ -116,6 +116,11 @@ impl Leadership {
         self.guard.release().await
     }
 
+    #[cfg(feature = "blocking")]
+    pub(crate) fn into_guard(self) -> Guard {
+        self.guard
+    }
+
     /// A view of the leadership, for other tasks.
     pub fn hold(&self) -> Hold {
         self.guard.hold()

@@ -19,6 +19,8 @@ use crate::options::Replicas;
 use crate::reply::value;
 use crate::settings::Wait;
 
+#[cfg(feature = "blocking")]
+pub(crate) use self::once::Begun;
 pub use self::once::Once;
 
 /// A lock of one holder. Cheap to make and to clone; nothing is sent before an acquire.
