@@ -8,7 +8,10 @@ use std::{
 use dlock_client::{Client, Election, Leader};
 use dlock_testing::{Guarded, Proxy, Reply as _, Sentinels, Server};
 
-use crate::support::{PATIENCE, number, quick, start, until, within};
+use crate::places::Place;
+use crate::support::{PATIENCE, number, quick, start, start_on, until, within};
+
+on_both!(candidates_lead_one_after_the_other);
 
 /// What an observer has seen.
 type Seen = Arc<Mutex<Vec<Leader>>>;
@@ -34,9 +37,8 @@ fn check_order(seen: &Seen) -> Vec<Leader> {
     seen
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn candidates_lead_one_after_the_other() {
-    let (server, client) = start().await;
+async fn candidates_lead_one_after_the_other<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let election = client.election("scheduler");
     assert_eq!(election.leader().await.unwrap(), None);
     let (seen, observer) = observe(&election);

@@ -229,8 +229,8 @@ async fn the_runner_loses_its_lease() {
     }
 }
 
-/// A run outlasts the restart of a server that keeps its data. Otherwise it is lost, and its token is refused after that
-/// of the next run. With a quarantine of the longest lease no other run begins before the runner has stopped.
+/// A run outlasts the restart of a server that keeps its data. Otherwise it is lost: the next run has a larger token.
+/// With a quarantine of the longest lease, no other run begins before the runner has stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_restarts() {
     let aof = ["appendonly", "yes", "appendfsync", "always"];
