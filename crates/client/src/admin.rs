@@ -58,7 +58,7 @@ const PAGE: u32 = 1000;
 ///         # assert_eq!(info.holders().count(), 1);
 ///     }
 /// }
-/// # guard.release().await?;
+/// # let _ = guard.release().await?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
@@ -312,7 +312,7 @@ impl Admin {
         let until: Instant = self.core.ctx.retry_until();
         let mut live = server.link.live(until).await?;
         match timeout_at(until, live.send(cmd)).await {
-            Ok(reply) => Ok(reply.and_then(Value::extract_error)?),
+            Ok(reply) => reply.and_then(Value::extract_error).map_err(Error::from_redis),
             Err(_) => Err(Error::unavailable("no answer in time")),
         }
     }

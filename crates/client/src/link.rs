@@ -270,7 +270,7 @@ impl Shared {
             .set_response_timeout(None)
             .set_push_sender(listener);
         let sent = Moment::now();
-        let mut connection = dialer.open(&config).await?;
+        let mut connection = dialer.open(&config).await.map_err(Error::from_redis)?;
         self.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
         if !has_module(&mut connection).await? {
             let text = format!(
@@ -295,7 +295,7 @@ impl Shared {
                 Ok(()) => shard.resumed(channel),
                 // Another one is chosen when it is needed.
                 Err(error) if error.code().is_some() => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Error::from_redis(error)),
             }
         }
         Ok(live)
@@ -355,7 +355,7 @@ async fn has_module(connection: &mut MultiplexedConnection) -> Result<bool, Erro
         Ok(Value::Array(known)) => Ok(known.iter().any(|command| *command != Value::Nil)),
         Ok(_) => Ok(true),
         Err(error) if error.code().is_some() => Ok(true),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(Error::from_redis(error)),
     }
 }
 

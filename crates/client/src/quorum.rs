@@ -46,7 +46,7 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 /// let guard = lock.acquire().await?;
 /// assert!(lock.try_acquire().await?.is_none());
 /// println!("the fencing token is {}", guard.token());
-/// guard.release().await?;
+/// guard.release().await?.ok_or_lost()?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 ///

@@ -254,8 +254,9 @@ impl Routes {
         let ask = redis::cmd("CLUSTER").arg("SLOTS").clone();
         let reply = timeout_at(until, live.send(&ask))
             .await
-            .map_err(|_| Error::unavailable("a node of the cluster does not answer"))??
-            .extract_error()?;
+            .map_err(|_| Error::unavailable("a node of the cluster does not answer"))?
+            .and_then(redis::Value::extract_error)
+            .map_err(Error::from_redis)?;
         let reply = ClusterSlots::parse(&reply).ok_or_else(|| Error::protocol(&reply))?;
         if reply.ranges.is_empty() {
             // One that was reset, or has not joined yet.

@@ -38,12 +38,35 @@ where
     verdict(done, &hold.release().await).map_err(|error| error.of_key(hold.key()))
 }
 
+impl Released {
+    /// An error if the hold had ended before the release: then others may have worked under the lock meanwhile, and
+    /// the work should not count.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost) with `finished: true`, as from [`with`](crate::Lock::with).
+    ///
+    /// ```
+    #[doc = example!()]
+    /// let guard = client.lock("orders:7").acquire().await?;
+    /// // ... the work ...
+    /// guard.release().await?.ok_or_lost()?;
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub fn ok_or_lost(self) -> Result<(), Error> {
+        match self {
+            Self::Remaining(_) | Self::Already => Ok(()),
+            Self::Gone => Err(Error::lost_by_the_end(Lost::Refused)),
+        }
+    }
+}
+
 /// The result of work, if it counts after that outcome of the release.
 pub(crate) fn verdict<T>(done: T, released: &Result<Released, Error>) -> Result<T, Error> {
     match released {
-        Ok(Released::Gone) => Err(Error::lost_by_the_end(Lost::Refused)),
+        Ok(released) => released.ok_or_lost().map(|()| done),
         // Whether the answer to the release comes does not change what was done under the lock.
-        Ok(Released::Remaining(_) | Released::Already) | Err(_) => Ok(done),
+        Err(_) => Ok(done),
     }
 }
 

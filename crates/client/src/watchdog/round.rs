@@ -165,7 +165,7 @@ impl SentHold {
             self.end(RenewalReply::Accepted);
             return true;
         };
-        match Error::from(error).kind() {
+        match Error::from_redis(error).kind() {
             ErrorKind::NotHeld | ErrorKind::Stale => {
                 self.hold.lose(if round == Round::Flush { Lost::Flushed } else { Lost::Refused });
                 true

@@ -6,6 +6,7 @@
 
 mod example;
 mod faults;
+mod flight;
 mod time;
 
 use std::time::Duration;
