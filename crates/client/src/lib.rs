@@ -114,6 +114,7 @@ mod route;
 mod semaphore;
 mod settings;
 mod slot;
+mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(test)]
@@ -140,6 +141,8 @@ pub use owner::Owner;
 pub use quorum::{QuorumGuard, QuorumHold, QuorumLock};
 pub use semaphore::Semaphore;
 pub use settings::Wait;
+#[cfg(feature = "metrics")]
+pub use telemetry::describe::describe_metrics;
 #[cfg(feature = "tls-rustls")]
 pub use tls::TlsCertificates;
 

@@ -14,6 +14,9 @@ pub(crate) trait Holding {
     /// The key; of several, the first.
     fn key(&self) -> &[u8];
 
+    /// The work, inside the span of the hold.
+    fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output>;
+
     /// Releases the hold.
     fn release(&self) -> impl Future<Output = Result<Released, Error>> + Send;
 }
@@ -29,7 +32,7 @@ where
     let done = tokio::select! {
         biased;
         how = hold.lost() => return Err(Error::lost(how).of_key(hold.key())),
-        done = work() => done,
+        done = hold.in_span(work()) => done,
     };
     // The last step of the work may have taken longer than the lease.
     if let Some(how) = hold.lost_now() {

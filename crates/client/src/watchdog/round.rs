@@ -14,6 +14,7 @@ use crate::hold::Hold;
 use crate::hold_state::{InflightRenewal, RenewalReply};
 use crate::lost::Lost;
 use crate::route::Server;
+use crate::telemetry;
 
 /// When to try again where a server refused to renew.
 const REFUSED: Duration = Duration::from_millis(100);
@@ -120,6 +121,7 @@ impl Batch {
                 };
                 (vec![check], None)
             } else {
+                telemetry::renewing(&hold);
                 let renewal = hold.watchdog_renewal(over);
                 (renewal.requests, Some(renewal.inflight))
             };
