@@ -1,7 +1,20 @@
 //! `INFO dlock`.
 
+use std::ffi::CStr;
+
+use dlock_core::kind::Kind;
+use dlock_core::observe::Latency;
+use dlock_core::observe::histogram::{BOUNDS_US, Histogram};
+
 use crate::ffi::{self, InfoWriter};
 use crate::{inbox, parking, shell};
+
+/// The version of the module.
+const VERSION: &CStr =
+    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => c"",
+    };
 
 /// Writes the sections. In a crash report as few as possible: the heap may be damaged.
 pub fn write(to: &mut InfoWriter, crash: bool) {
@@ -18,6 +31,7 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
         let machine = &shell.machine;
         let (blocked, queued) = machine.waits().count();
         if to.section(c"keys") {
+            to.text(c"version", VERSION);
             to.number(c"held_locks", machine.leases().held() as u64);
             to.number(c"leased_permits", machine.leases().permits());
             to.number(c"keys_entered", machine.leases().len() as u64);
@@ -55,5 +69,43 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
             to.number(c"unclaimed", counters.unclaimed);
             to.number(c"panics_caught", ffi::panics());
         }
+        if to.section(c"latency") {
+            write_latency(to, machine.latency());
+        }
     });
+}
+
+/// Times waited and held, of each family: a line of figures, and one of cumulative buckets.
+fn write_latency(to: &mut InfoWriter, latency: &Latency) {
+    let waited = latency.waited().map(|of| ("waited", of));
+    let held = latency.held().map(|of| ("held", of));
+    for (what, (kind, times)) in waited.chain(held) {
+        let name = format!("{}_{what}", family(kind));
+        to.numbers(&name, figures(times));
+        let bounds = BOUNDS_US.iter().map(u64::to_string).chain(["inf".to_owned()]);
+        to.numbers(&format!("{name}_buckets"), bounds.zip(times.cumulative()));
+    }
+}
+
+fn family(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Lock => "lock",
+        Kind::Fair => "fair",
+        Kind::Rw => "rw",
+        Kind::Semaphore => "sem",
+        Kind::Latch => "latch",
+    }
+}
+
+fn figures(times: &Histogram) -> impl Iterator<Item = (String, u64)> {
+    let [half, most, nearly_all] = times.percentiles([500, 990, 999]);
+    let figures = [
+        ("count", times.count()),
+        ("sum", times.sum_us()),
+        ("p50", half),
+        ("p99", most),
+        ("p99.9", nearly_all),
+        ("max", times.max_us()),
+    ];
+    figures.into_iter().map(|(name, value)| (name.to_owned(), value))
 }
