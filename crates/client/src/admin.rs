@@ -255,7 +255,7 @@ impl Admin {
     /// ```
     pub async fn stats(&self) -> Result<Vec<Stats>, Error> {
         let mut sections = redis::cmd("INFO");
-        sections.arg(&["server", "clients", "memory", "replication", "dlock"]);
+        sections.arg(&["server", "clients", "memory", "replication", "modules", "dlock"]);
         let mut all = Vec::new();
         for server in self.core.routes.servers() {
             let text: Vec<u8> = read(self.ask(&server, &sections).await?)?;

@@ -5,7 +5,9 @@
 
 mod command;
 mod free;
+mod json;
 mod lost;
+mod ping;
 mod run;
 mod servers;
 mod show;

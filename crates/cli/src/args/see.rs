@@ -1,0 +1,33 @@
+//! The arguments of the commands that show what goes on.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::time::lease;
+
+/// `dlock ping`
+#[derive(Debug, Args)]
+#[command(override_usage = "dlock ping [OPTIONS]", after_help = PING_HELP)]
+pub struct Ping {
+    /// Fail if a server is a replica, which grants nothing
+    #[arg(long)]
+    pub primary: bool,
+
+    /// Maximum time for everything
+    #[arg(short = 't', long, value_name = "DURATION", default_value = "3", value_parser = lease)]
+    pub timeout: Duration,
+
+    /// For programs: a JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+const PING_HELP: &str = "\
+Exit codes, for probes:
+  0   every server answers and can grant locks
+  2   a server has no dlock module
+  3   a server is in quarantine: it grants nothing yet
+  4   a server is a replica (only with --primary)
+  64  wrong usage
+  69  a server does not answer in time, or refuses the user";
