@@ -50,9 +50,24 @@ pub struct Run {
     #[arg(value_parser = conflict_code)]
     pub conflict: u8,
 
-    /// Maximum hold time; without, the lock is renewed for as long as the command runs
+    /// A lease that is not renewed; without, the lock is renewed for as long as the command runs
     #[arg(long, value_name = "DURATION", value_parser = lease)]
     pub lease: Option<Duration>,
+
+    /// Longest time to keep the lock: then the command is ended as if the lock was lost
+    #[arg(long, value_name = "DURATION", value_parser = lease, conflicts_with = "lease")]
+    pub max_hold: Option<Duration>,
+
+    /// Free the lock when the connection ends, so when this process or its machine dies: at once, or after a time in
+    /// which it may connect again
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "0", value_parser = duration)]
+    pub bind: Option<Duration>,
+
+    /// Do the work once for all that ask for it at the same time: if another process runs it, wait for its end and
+    /// exit with 0 (with -n: exit at once with the code of -E)
+    #[arg(long, conflicts_with_all = ["shared", "exclusive", "count", "limit"])]
+    pub once: bool,
 
     /// When the lock is lost: how long the command has between SIGTERM and SIGKILL
     #[arg(long, value_name = "DURATION", default_value = "5", value_parser = duration)]
@@ -82,6 +97,7 @@ Examples:
   dlock run backup -- tar cf /backup/home.tar /home
   dlock run -n nightly -- ./report.sh || echo 'runs already'
   dlock run -w 10 -s config -- ./reader
+  dlock run --bind --once nightly -- ./report.sh
   dlock run licences --limit 3 -- ./simulation";
 
 fn conflict_code(text: &str) -> Result<u8, String> {
@@ -118,6 +134,23 @@ mod tests {
     }
 
     #[test]
+    fn bind_takes_a_time_only_after_an_equals_sign() {
+        for (words, bind) in [
+            ("k -- c", None),
+            ("--bind k -- c", Some(0)),
+            ("k --bind c", Some(0)),
+            ("--bind=1.5 k -- c", Some(1500)),
+        ] {
+            let typed = run(words).unwrap();
+            assert_eq!(
+                (typed.bind, typed.command),
+                (bind.map(Duration::from_millis), vec!["c".into()]),
+                "{words}"
+            );
+        }
+    }
+
+    #[test]
     fn exclusive_options_are_refused() {
         for words in [
             "k",
@@ -131,10 +164,20 @@ mod tests {
             "k -E 256 -- c",
             "k -E 75 -- c",
             "k -w -1 -- c",
+            "k --max-hold 9 --lease 9 -- c",
+            "k --max-hold 0 -- c",
+            "k --bind=x -- c",
+            "k --once -s -- c",
+            "k --once --limit 3 -- c",
         ] {
             assert!(run(words).is_err(), "{words}");
         }
-        for words in ["k --limit 3 -- c", "k --count 2 --limit 3 -- c", "k -s -w 3 -- c"] {
+        for words in [
+            "k --limit 3 -- c",
+            "k --count 2 --limit 3 -- c",
+            "k -s -w 3 -- c",
+            "k --once --fair -n -- c",
+        ] {
             assert!(run(words).is_ok(), "{words}");
         }
     }

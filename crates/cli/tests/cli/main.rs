@@ -5,8 +5,10 @@
 
 mod command;
 mod free;
+mod gone;
 mod json;
 mod lost;
+mod once;
 mod ping;
 mod run;
 mod servers;

@@ -16,8 +16,7 @@ macro_rules! stats {
             pub version: String,
             /// `master` or `slave`.
             pub role: String,
-            /// The version of the dlock module, for example `0.1.0`; the number that the server lists (`1`) if the module
-            /// does not tell.
+            /// Version of the dlock module, for example `0.1.0`; of an older module its number in MODULE LIST.
             pub dlock_version: String,
             $($(#[$doc])* pub $field: u64,)*
         }
