@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub use self::run::Run;
-pub use self::see::Ping;
+pub use self::see::{Ping, Watch};
 use self::time::interval;
 
 /// Run programs under locks in Redis or Valkey; inspect these locks; free them.
@@ -76,6 +76,8 @@ pub enum Command {
     Unblock(Unblock),
     /// Watch the busiest locks, live
     Top(Top),
+    /// Print who gets and loses a lock, as it happens
+    Watch(Watch),
     /// Check that the servers answer and can grant locks
     Ping(Ping),
 }
@@ -90,6 +92,7 @@ impl Command {
             Self::Break(args) => args.json,
             Self::Unblock(args) => args.json,
             Self::Ping(args) => args.json,
+            Self::Watch(args) => args.json,
             Self::Run(_) | Self::Top(_) => false,
         }
     }

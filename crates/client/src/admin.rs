@@ -5,6 +5,7 @@
 
 mod force;
 mod stats;
+mod watch;
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use tokio::time::{Instant, timeout_at};
 pub use dlock_wire::permit::PermitText;
 #[doc(inline)]
 pub use dlock_wire::reply::{
-    HolderInfo, Info, Kind, LatchInfo, LockInfo, PermitInfo, RwInfo, RwMode, SemInfo, WaiterInfo,
+    HoldEnd, HolderInfo, Info, Kind, LatchInfo, LockInfo, PermitInfo, RwInfo, RwMode, SemInfo,
+    WaiterInfo,
 };
 
 pub use self::stats::Stats;

@@ -1,5 +1,6 @@
 //! The arguments of the commands that show what goes on.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
@@ -31,3 +32,25 @@ Exit codes, for probes:
   4   a server is a replica (only with --primary)
   64  wrong usage
   69  a server does not answer in time, or refuses the user";
+
+/// `dlock watch`
+#[derive(Debug, Args)]
+#[command(override_usage = "dlock watch [OPTIONS] <KEY>", after_help = WATCH_HELP)]
+pub struct Watch {
+    /// The key
+    #[arg(value_name = "KEY")]
+    pub key: OsString,
+
+    /// End after this number of lines
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+
+    /// For programs: a JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+const WATCH_HELP: &str = "\
+Prints the state, and then a line for each change: held, ended, free; of a latch count, gone. \
+Ends of holds of plain and fair locks are seen at once; all else is looked at once a second, \
+so shorter holds may be missed.";

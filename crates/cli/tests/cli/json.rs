@@ -21,6 +21,7 @@ const ROWS: &[Row] = &[
     Row { name: "waiters", good: &["door"], bad: &["text"], bad_code: 69 },
     Row { name: "break", good: &["wall"], bad: &["none"], bad_code: 1 },
     Row { name: "unblock", good: &["{client}"], bad: &["999999"], bad_code: 1 },
+    Row { name: "watch", good: &["door", "--count", "1"], bad: &["text"], bad_code: 69 },
     Row { name: "ping", good: &[], bad: &["extra"], bad_code: 64 },
 ];
 

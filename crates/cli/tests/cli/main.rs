@@ -17,3 +17,4 @@ mod signals;
 mod terminal;
 mod tmux;
 mod top;
+mod watch;
