@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub use self::run::Run;
-pub use self::see::{Ping, Watch};
+pub use self::see::{Graph, Ping, Watch, Why};
 use self::time::interval;
 
 /// Run programs under locks in Redis or Valkey; inspect these locks; free them.
@@ -78,6 +78,10 @@ pub enum Command {
     Top(Top),
     /// Print who gets and loses a lock, as it happens
     Watch(Watch),
+    /// Explain what an owner waits for, and what the holders wait for
+    Why(Why),
+    /// Print which owner waits for which, as a graph in DOT
+    Graph(Graph),
     /// Check that the servers answer and can grant locks
     Ping(Ping),
 }
@@ -93,6 +97,8 @@ impl Command {
             Self::Unblock(args) => args.json,
             Self::Ping(args) => args.json,
             Self::Watch(args) => args.json,
+            Self::Why(args) => args.json,
+            Self::Graph(args) => args.json,
             Self::Run(_) | Self::Top(_) => false,
         }
     }

@@ -15,6 +15,7 @@ mod table;
 mod text;
 mod top;
 mod usage;
+mod waits;
 mod watch;
 
 use std::io::{self, BufWriter, Write as _};
@@ -65,6 +66,8 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
         Command::Waiters(args) => show::waiters(&client, args, &mut out).await?,
         Command::Break(args) => free::break_hold(&client, args, &mut out).await?,
         Command::Unblock(args) => free::unblock(&client, args, &mut out).await?,
+        Command::Why(args) => waits::why(&client, args, &mut out).await?,
+        Command::Graph(args) => waits::graph(&client, args, &mut out).await?,
         Command::Watch(args) => watch::watch(&client, args, &mut out).await?,
         Command::Top(args) => ending = top::top(&client, args, &mut out).await?,
         Command::Run(_) | Command::Ping(_) => {}

@@ -18,7 +18,7 @@ use crate::{json, text};
 /// How often a key is looked at whose changes the server does not report.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The longest time until the next look.
-const AWAIT_FOR: Duration = Duration::from_secs(60);
+const AWAIT_FOR: Duration = Duration::from_mins(1);
 
 /// Prints the state of a key, and each change of it.
 pub async fn watch(client: &Client, args: &Watch, out: &mut impl Write) -> Result<(), Failure> {

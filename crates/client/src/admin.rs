@@ -4,6 +4,7 @@
 //! [`Client`](crate::Client).
 
 mod force;
+mod pages;
 mod stats;
 mod watch;
 
@@ -21,6 +22,7 @@ pub use dlock_wire::reply::{
     WaiterInfo,
 };
 
+pub use self::pages::Pages;
 pub use self::stats::Stats;
 
 use crate::core::Core;
@@ -103,36 +105,14 @@ impl Admin {
     /// ```
     pub async fn locks(&self, pattern: &[u8]) -> Result<Vec<Entry>, Error> {
         let mut found = Vec::new();
-        for server in self.core.routes.servers() {
-            for kind in Kind::ALL {
-                self.scan(&server, pattern, kind, &mut found).await?;
-            }
+        let mut pages = self.pages(pattern);
+        while let Some(page) = pages.next().await? {
+            found.extend(page);
         }
         found.sort_unstable();
         // SCAN may show a key twice; during the move of a slot two servers may.
         found.dedup();
         Ok(found)
-    }
-
-    async fn scan(
-        &self,
-        server: &Server,
-        pattern: &[u8],
-        kind: Kind,
-        found: &mut Vec<Entry>,
-    ) -> Result<(), Error> {
-        let mut cursor = b"0".to_vec();
-        loop {
-            let mut page = redis::cmd("SCAN");
-            page.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE);
-            page.arg("TYPE").arg(kind.key_type());
-            let (next, keys): (Vec<u8>, Vec<Vec<u8>>) = read(self.ask(server, &page).await?)?;
-            found.extend(keys.into_iter().map(|key| Entry { key, kind }));
-            if next == b"0" {
-                return Ok(());
-            }
-            cursor = next;
-        }
     }
 
     /// The state of a key of any family; None: there is no such key.

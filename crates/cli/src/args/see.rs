@@ -54,3 +54,28 @@ const WATCH_HELP: &str = "\
 Prints the state, and then a line for each change: held, ended, free; of a latch count, gone. \
 Ends of holds of plain and fair locks are seen at once; all else is looked at once a second, \
 so shorter holds may be missed.";
+
+/// `dlock why`
+#[derive(Debug, Args)]
+#[command(override_usage = "dlock why [OPTIONS] <OWNER>")]
+#[command(after_help = "\
+Ends at holders that wait for nothing, or names the cycle. Exit code 1: the owner waits for nothing.")]
+pub struct Why {
+    /// The owner, as `dlock waiters` shows it
+    #[arg(value_name = "OWNER")]
+    pub owner: OsString,
+
+    /// For programs: a JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `dlock graph`
+#[derive(Debug, Args)]
+#[command(override_usage = "dlock graph [OPTIONS]")]
+#[command(after_help = "Example:\n  dlock graph | dot -Tpng -o waits.png")]
+pub struct Graph {
+    /// For programs: a JSON object
+    #[arg(long)]
+    pub json: bool,
+}

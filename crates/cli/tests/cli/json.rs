@@ -20,9 +20,12 @@ const ROWS: &[Row] = &[
     Row { name: "info", good: &["door"], bad: &["none"], bad_code: 1 },
     Row { name: "waiters", good: &["door"], bad: &["text"], bad_code: 69 },
     Row { name: "break", good: &["wall"], bad: &["none"], bad_code: 1 },
-    Row { name: "unblock", good: &["{client}"], bad: &["999999"], bad_code: 1 },
     Row { name: "watch", good: &["door", "--count", "1"], bad: &["text"], bad_code: 69 },
+    Row { name: "why", good: &["bob"], bad: &["zoe"], bad_code: 1 },
+    Row { name: "graph", good: &[], bad: &["extra"], bad_code: 64 },
     Row { name: "ping", good: &[], bad: &["extra"], bad_code: 64 },
+    // Last: it ends the wait.
+    Row { name: "unblock", good: &["{client}"], bad: &["999999"], bad_code: 1 },
 ];
 
 /// Subcommands without `--json`, and those whose output has a format of its own.

@@ -17,4 +17,5 @@ mod signals;
 mod terminal;
 mod tmux;
 mod top;
+mod waits;
 mod watch;
