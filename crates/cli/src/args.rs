@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub use self::run::Run;
-pub use self::see::{Graph, Ping, Watch, Why};
+pub use self::see::{Completions, Graph, Log, Man, Ping, Shell, Watch, Why};
 use self::time::interval;
 
 /// Run programs under locks in Redis or Valkey; inspect these locks; free them.
@@ -21,7 +21,7 @@ use self::time::interval;
 pub struct Cli {
     /// Where the locks are: redis://, unix://, redis-sentinel://host:port,…/name or
     /// redis-cluster://host:port,…; with TLS rediss://, rediss-sentinel://, rediss-cluster://
-    #[arg(long, global = true, env = "DLOCK_URL", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = CONNECTION, env = "DLOCK_URL", hide_env_values = true)]
     #[arg(default_value = "redis://127.0.0.1:6379", value_name = "URL")]
     pub url: String,
 
@@ -39,25 +39,29 @@ pub struct Cli {
 #[derive(Debug, Args)]
 pub struct Tls {
     /// For TLS: the authority to trust instead of those of the system (PEM)
-    #[arg(long, global = true, env = "DLOCK_TLS_CACERT", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = CONNECTION, env = "DLOCK_TLS_CACERT", hide_env_values = true)]
     #[arg(value_name = "FILE")]
     pub cacert: Option<PathBuf>,
 
     /// For TLS: the certificate for servers that require one (PEM)
-    #[arg(long, global = true, env = "DLOCK_TLS_CERT", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = CONNECTION, env = "DLOCK_TLS_CERT", hide_env_values = true)]
     #[arg(value_name = "FILE")]
     pub cert: Option<PathBuf>,
 
     /// For TLS: the private key of --cert (PEM)
-    #[arg(long = "key", global = true, env = "DLOCK_TLS_KEY", hide_env_values = true)]
+    #[arg(long = "key", global = true, help_heading = CONNECTION, env = "DLOCK_TLS_KEY", hide_env_values = true)]
     #[arg(value_name = "FILE")]
     pub cert_key: Option<PathBuf>,
 }
 
+/// The options that all subcommands share.
+const CONNECTION: &str = "Connection options";
+
 const AFTER_HELP: &str = "\
 Durations are seconds, with a fraction if you like (0.5), or have a unit: 250ms, 10s, 5m, 2h.
+
 Exit codes: 0 done; 1 nothing found, nothing done; 64 wrong usage; 69 server error.
-`dlock run` gives back the exit code of its command; see `dlock run --help`.";
+`dlock run` gives back the exit code of its command, and `dlock ping` has codes of its own: see their --help.";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -78,12 +82,18 @@ pub enum Command {
     Top(Top),
     /// Print who gets and loses a lock, as it happens
     Watch(Watch),
+    /// Show lost holds, deadlocks and slow waits of the recent past
+    Log(Log),
     /// Explain what an owner waits for, and what the holders wait for
     Why(Why),
     /// Print which owner waits for which, as a graph in DOT
     Graph(Graph),
     /// Check that the servers answer and can grant locks
     Ping(Ping),
+    /// Print completions for a shell
+    Completions(Completions),
+    /// Write the manual pages into a folder
+    Man(Man),
 }
 
 impl Command {
@@ -99,7 +109,8 @@ impl Command {
             Self::Watch(args) => args.json,
             Self::Why(args) => args.json,
             Self::Graph(args) => args.json,
-            Self::Run(_) | Self::Top(_) => false,
+            Self::Log(args) => args.json,
+            Self::Run(_) | Self::Top(_) | Self::Completions(_) | Self::Man(_) => false,
         }
     }
 }

@@ -7,7 +7,9 @@ mod connect;
 mod exit;
 mod free;
 mod json;
+mod log;
 mod look;
+mod pages;
 mod ping;
 mod run;
 mod show;
@@ -51,8 +53,13 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
     if let Command::Run(args) = &cli.command {
         return run::run(connect::builder(&cli.tls)?, &cli.url, args).await;
     }
-    if let Command::Ping(args) = &cli.command {
-        return ping::ping(connect::builder(&cli.tls)?, &cli.url, args).await;
+    match &cli.command {
+        Command::Ping(args) => {
+            return ping::ping(connect::builder(&cli.tls)?, &cli.url, args).await;
+        }
+        Command::Completions(args) => return pages::completions(args),
+        Command::Man(args) => return pages::man(args),
+        _ => {}
     }
     // A user watches the screen: an early error is better than long retries.
     let builder = connect::builder(&cli.tls)?.retry_for(Duration::from_secs(3));
@@ -66,11 +73,12 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
         Command::Waiters(args) => show::waiters(&client, args, &mut out).await?,
         Command::Break(args) => free::break_hold(&client, args, &mut out).await?,
         Command::Unblock(args) => free::unblock(&client, args, &mut out).await?,
+        Command::Log(args) => log::log(&client, args, &mut out).await?,
         Command::Why(args) => waits::why(&client, args, &mut out).await?,
         Command::Graph(args) => waits::graph(&client, args, &mut out).await?,
         Command::Watch(args) => watch::watch(&client, args, &mut out).await?,
         Command::Top(args) => ending = top::top(&client, args, &mut out).await?,
-        Command::Run(_) | Command::Ping(_) => {}
+        Command::Run(_) | Command::Ping(_) | Command::Completions(_) | Command::Man(_) => {}
     }
     out.flush()?;
     Ok(ending)

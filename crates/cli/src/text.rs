@@ -25,6 +25,20 @@ pub fn quoted(bytes: &[u8]) -> String {
     text
 }
 
+/// A text of the server, in which names are quoted already: bytes that a terminal may act upon are escaped.
+pub fn printable(text: &[u8]) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for &byte in text {
+        if byte == b' ' || byte.is_ascii_graphic() {
+            shown.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(shown, "\\x{byte:02x}");
+        }
+    }
+    shown
+}
+
 /// Marks an empty cell of a table.
 pub const NONE: &str = "-";
 
@@ -51,6 +65,15 @@ pub fn time(time: Duration) -> String {
         _ => write!(text, "{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
     };
     text
+}
+
+/// A short time with its first digits: `210us`, `2.1ms`, `21ms`, `3.4s`.
+pub fn short_time(of: Duration) -> String {
+    match of.as_micros() {
+        micros @ 0..1000 => format!("{micros}us"),
+        micros @ 1000..10_000 => format!("{}.{}ms", micros / 1000, micros % 1000 / 100),
+        _ => time(of),
+    }
 }
 
 /// A time, or `none` if there is none.
@@ -106,6 +129,20 @@ mod tests {
         let long = [b' '; 200];
         assert_eq!(bytes(&long).len(), 202);
         assert_eq!(bytes(&[b'x'; 200]).len(), 200);
+    }
+
+    #[test]
+    fn short_times() {
+        for (micros, shown) in [
+            (0, "0us"),
+            (999, "999us"),
+            (1000, "1.0ms"),
+            (9999, "9.9ms"),
+            (21_500, "21ms"),
+            (3_400_000, "3.4s"),
+        ] {
+            assert_eq!(short_time(Duration::from_micros(micros)), shown);
+        }
     }
 
     #[test]

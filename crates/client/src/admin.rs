@@ -4,6 +4,8 @@
 //! [`Client`](crate::Client).
 
 mod force;
+mod latency;
+mod log;
 mod pages;
 mod stats;
 mod watch;
@@ -18,10 +20,12 @@ use tokio::time::{Instant, timeout_at};
 pub use dlock_wire::permit::PermitText;
 #[doc(inline)]
 pub use dlock_wire::reply::{
-    HoldEnd, HolderInfo, Info, Kind, LatchInfo, LockInfo, PermitInfo, RwInfo, RwMode, SemInfo,
-    WaiterInfo,
+    HoldEnd, HolderInfo, Info, Kind, LatchInfo, LockInfo, LogEntry, LogEvent, LogToken, PermitInfo,
+    RwInfo, RwMode, SemInfo, WaiterInfo,
 };
 
+pub use self::latency::Latency;
+pub use self::log::ServerLog;
 pub use self::pages::Pages;
 pub use self::stats::Stats;
 

@@ -89,7 +89,7 @@ Signals are forwarded to it. The lock is released when it has ended.
 
 Exit codes: that of the command; 128+N if signal N ended it;
   1 (or -E)  the lock was not available
-  75         the lock was lost, and the command was ended because of that
+  75         the lock was lost, and the command was ended for that
   126, 127   the command cannot be executed; it does not exist
   64, 69     wrong usage; server error
 

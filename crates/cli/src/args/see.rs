@@ -1,6 +1,7 @@
 //! The arguments of the commands that show what goes on.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -78,4 +79,67 @@ pub struct Graph {
     /// For programs: a JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// `dlock log`
+#[derive(Debug, Args)]
+#[command(override_usage = "dlock log [OPTIONS]", after_help = LOG_HELP)]
+pub struct Log {
+    /// Show at most this number of entries of each server, the newest
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=i64::MAX.unsigned_abs()))]
+    pub count: Option<u64>,
+
+    /// Print new entries as they come, until interrupted
+    #[arg(short = 'f', long, conflicts_with = "count")]
+    pub follow: bool,
+
+    /// Remove all entries
+    #[arg(long, conflicts_with_all = ["count", "follow"])]
+    pub reset: bool,
+
+    /// For programs: an array of JSON objects, with --follow an object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+const LOG_HELP: &str = "\
+Shows holds that ended without a release, deadlocks, slow waits and long holds: the newest last. \
+Each server keeps the last entries in memory (dlock.log-max-len). The user needs the right to run DLOCK.LOG.";
+
+/// `dlock completions`
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "dlock completions <SHELL>",
+    after_help = "\
+Examples:
+  dlock completions bash > ~/.local/share/bash-completion/completions/dlock
+  dlock completions zsh  > ~/.zfunc/_dlock      (a folder in fpath)
+  dlock completions fish > ~/.config/fish/completions/dlock.fish"
+)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// A shell with completions.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// `dlock man`
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "dlock man <FOLDER>",
+    after_help = "\
+Example:
+  dlock man /usr/local/share/man/man1"
+)]
+pub struct Man {
+    /// Where to write dlock.1, dlock-run.1 and the others
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
 }

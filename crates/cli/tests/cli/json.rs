@@ -23,13 +23,14 @@ const ROWS: &[Row] = &[
     Row { name: "watch", good: &["door", "--count", "1"], bad: &["text"], bad_code: 69 },
     Row { name: "why", good: &["bob"], bad: &["zoe"], bad_code: 1 },
     Row { name: "graph", good: &[], bad: &["extra"], bad_code: 64 },
+    Row { name: "log", good: &[], bad: &["--count", "0"], bad_code: 64 },
     Row { name: "ping", good: &[], bad: &["extra"], bad_code: 64 },
     // Last: it ends the wait.
     Row { name: "unblock", good: &["{client}"], bad: &["999999"], bad_code: 1 },
 ];
 
 /// Subcommands without `--json`, and those whose output has a format of its own.
-const OTHERS: &[&str] = &["run", "top", "help", "metrics", "exporter"];
+const OTHERS: &[&str] = &["run", "top", "completions", "man", "help", "metrics", "exporter"];
 
 /// The names in the list of subcommands of `dlock --help`.
 fn subcommands(server: &Server) -> BTreeSet<String> {

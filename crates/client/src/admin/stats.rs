@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::latency::{self, Latency};
+
 /// [`Stats`], with numbers that are lines of INFO.
 macro_rules! stats {
     ($($(#[$doc:meta])* $field:ident = $line:literal,)*) => {
@@ -18,6 +20,9 @@ macro_rules! stats {
             pub role: String,
             /// Version of the dlock module, for example `0.1.0`; of an older module its number in MODULE LIST.
             pub dlock_version: String,
+            /// How long waits and holds last, each family that the server shows; none from an older module. Since the
+            /// start of the server.
+            pub latency: Vec<Latency>,
             $($(#[$doc])* pub $field: u64,)*
         }
 
@@ -42,6 +47,7 @@ macro_rules! stats {
                         "" => listed_version(text).to_owned(),
                         version => version.to_owned(),
                     },
+                    latency: latency::read(get),
                     $($field: get($line).parse().unwrap_or(0),)*
                 }
             }
