@@ -60,8 +60,8 @@ impl Failure {
         if !self.text.is_empty() {
             crate::say(&self.text);
             if json {
-                // A failure to write cannot be reported.
-                let _ = crate::json::write(&mut io::stdout().lock(), &self.as_json());
+                // On one line, as the values of a stream. A failure to write cannot be reported.
+                let _ = crate::json::write_line(&mut io::stdout().lock(), &self.as_json());
             }
         }
         ExitCode::from(self.code)

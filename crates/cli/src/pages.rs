@@ -70,8 +70,9 @@ fn page(name: &str, mut command: clap::Command) -> io::Result<Vec<u8>> {
         let mut section = Vec::new();
         generated.render_subcommands_section(&mut section)?;
         let section = String::from_utf8_lossy(&section).into_owned();
-        let lines = section.lines().filter(|line| !line.starts_with(".SH"));
-        lines.map(|line| writeln!(to, "{line}")).collect::<io::Result<()>>()?;
+        for line in section.lines().filter(|line| !line.starts_with(".SH")) {
+            writeln!(to, "{line}")?;
+        }
     }
     write_notes(&help, &mut to)?;
     if !has_subcommands {

@@ -18,8 +18,8 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](crate::ErrorKind::Invalid): only locks with one holder ([`Kind::Lock`], [`Kind::Fair`]) can be waited
-    /// for. [`Busy`](crate::ErrorKind::Busy): no dedicated connection is free.
+    /// [`Invalid`](crate::ErrorKind::Invalid): only locks with one holder can be waited for ([`Kind::Lock`],
+    /// [`Kind::Fair`]). [`Busy`](crate::ErrorKind::Busy): no dedicated connection is free.
     /// [`Unavailable`](crate::ErrorKind::Unavailable): no server answers, or it is a replica, which does not wait.
     ///
     /// # Cancel safety
