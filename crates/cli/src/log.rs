@@ -115,28 +115,23 @@ fn restarted(logs: &[ServerLog], known: &mut HashMap<String, u64>) {
     }
 }
 
-/// The table; `servers`: with the server of each entry.
+/// The table; `servers`: with the server of each entry. Few columns, so that it fits on a terminal.
 fn table(lines: &[Line<'_>], servers: bool) -> Table {
-    let mut headings = vec![
-        "=TIME", "=EVENT", "=KIND", "KEY", "OWNER", "=TOKEN", ">HELD", ">WAITED", "LABEL", "TEXT",
-    ];
+    let mut headings = vec!["=TIME", "=EVENT", "KEY", "OWNER", ">LASTED", "DETAILS"];
     if servers {
         headings.insert(0, "SERVER");
     }
     let mut table = Table::new(&headings);
     for line in lines {
         let entry = line.entry;
+        let lasted = if entry.waited.is_zero() { entry.held } else { entry.waited };
         let mut cells = vec![
             text::timestamp(entry.time),
             entry.event.to_string(),
-            entry.kind.name().to_owned(),
             text::bytes(&entry.key),
             text::bytes_or_none(&entry.owner),
-            token(entry.token).unwrap_or_else(|| text::NONE.to_owned()),
-            time(entry.held),
-            time(entry.waited),
-            text::bytes_or_none(&entry.label),
-            text::printable(&entry.text),
+            if lasted.is_zero() { text::NONE.to_owned() } else { text::time(lasted) },
+            line.details(),
         ];
         if servers {
             cells.insert(0, line.server.to_owned());
@@ -150,10 +145,6 @@ fn token(token: LogToken) -> Option<String> {
     (token != LogToken::None).then(|| token.to_string())
 }
 
-fn time(time: Duration) -> String {
-    if time.is_zero() { text::NONE.to_owned() } else { text::time(time) }
-}
-
 impl Line<'_> {
     fn as_json(&self) -> Value {
         let mut value = serde_json::to_value(json::Row::of(self.entry)).unwrap_or_default();
@@ -161,35 +152,35 @@ impl Line<'_> {
         value
     }
 
-    /// On one line.
+    /// What no other column has.
+    fn details(&self) -> String {
+        let entry = self.entry;
+        let mut details = Vec::new();
+        if !entry.text.is_empty() {
+            details.push(text::printable(&entry.text));
+        }
+        if !entry.label.is_empty() {
+            details.push(format!("label {}", text::bytes(&entry.label)));
+        }
+        details.extend(token(entry.token).map(|token| format!("token {token}")));
+        details.join(", ")
+    }
+
+    /// All of it on one line.
     fn sentence(&self) -> String {
         let entry = self.entry;
         let (when, what, kind) = (text::timestamp(entry.time), entry.event, entry.kind.name());
         let mut line = format!("{when} {what} {} ({kind})", text::bytes(&entry.key));
-        let mut add = |name: &str, value: String| {
-            line.push_str(", ");
-            line.push_str(name);
-            line.push(' ');
-            line.push_str(&value);
-        };
+        let mut add = |name: &str, value: &str| line.extend([", ", name, value]);
         if !entry.owner.is_empty() {
-            add("owner", text::bytes(&entry.owner));
+            add("owner ", &text::bytes(&entry.owner));
         }
-        if let Some(token) = token(entry.token) {
-            add("token", token);
-        }
-        for (name, time) in [("held", entry.held), ("waited", entry.waited)] {
+        for (name, time) in [("held ", entry.held), ("waited ", entry.waited)] {
             if !time.is_zero() {
-                add(name, text::time(time));
+                add(name, &text::time(time));
             }
         }
-        if !entry.label.is_empty() {
-            add("label", text::bytes(&entry.label));
-        }
-        if !entry.text.is_empty() {
-            line.push_str(": ");
-            line.push_str(&text::printable(&entry.text));
-        }
+        add("", &self.details());
         line
     }
 }
