@@ -5,6 +5,7 @@
 
 mod force;
 mod stats;
+mod texts;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ pub use dlock_wire::reply::{
 };
 
 pub use self::stats::Stats;
+pub use self::texts::InfoText;
 
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
