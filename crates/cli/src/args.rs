@@ -1,10 +1,14 @@
 //! The command line.
 
+mod scrape;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+
+pub use self::scrape::{Exporter, Metrics, Scraping};
 
 /// Run programs under locks in Redis or Valkey; inspect these locks; free them.
 #[derive(Debug, Parser)]
@@ -68,6 +72,10 @@ pub enum Command {
     Unblock(Unblock),
     /// Watch the busiest locks, live
     Top(Top),
+    /// Print the metrics of the servers, once
+    Metrics(Metrics),
+    /// Serve the metrics to Prometheus over HTTP
+    Exporter(Exporter),
 }
 
 /// `dlock run`

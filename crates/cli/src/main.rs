@@ -8,6 +8,7 @@ mod exit;
 mod free;
 mod json;
 mod look;
+mod metrics;
 mod run;
 mod show;
 mod table;
@@ -53,8 +54,15 @@ fn main() -> ExitCode {
 }
 
 async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
-    if let Command::Run(args) = &cli.command {
-        return run::run(connect::builder(&cli.tls)?, &cli.url, args).await;
+    match &cli.command {
+        Command::Run(args) => return run::run(connect::builder(&cli.tls)?, &cli.url, args).await,
+        Command::Metrics(args) => {
+            return metrics::print(connect::builder(&cli.tls)?, &cli.url, args).await;
+        }
+        Command::Exporter(args) => {
+            return metrics::serve(connect::builder(&cli.tls)?, &cli.url, args).await;
+        }
+        _ => {}
     }
     // A user watches the screen: an early error is better than long retries.
     let builder = connect::builder(&cli.tls)?.retry_for(Duration::from_secs(3));
@@ -69,7 +77,7 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
         Command::Break(args) => free::break_hold(&client, args, &mut out).await?,
         Command::Unblock(args) => free::unblock(&client, args, &mut out).await?,
         Command::Top(args) => ending = top::top(&client, args, &mut out).await?,
-        Command::Run(_) => {}
+        Command::Run(_) | Command::Metrics(_) | Command::Exporter(_) => {}
     }
     out.flush()?;
     Ok(ending)

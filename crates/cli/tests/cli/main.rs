@@ -5,7 +5,9 @@
 
 mod command;
 mod free;
+mod http;
 mod lost;
+mod metrics;
 mod run;
 mod servers;
 mod show;
