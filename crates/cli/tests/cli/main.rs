@@ -8,6 +8,7 @@ mod free;
 mod http;
 mod lost;
 mod metrics;
+mod prometheus;
 mod run;
 mod servers;
 mod show;
