@@ -1,7 +1,7 @@
 //! The keys with most waiters.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use dlock_client::admin::{Admin, Entry, Kind};
 use tokio::time::{Instant, timeout_at};
@@ -10,16 +10,14 @@ use super::encode::{Sample, Value};
 use crate::look;
 use crate::text;
 
-/// How many keys are inspected before the time is looked at again.
-const AT_ONCE: usize = 1_000;
 /// Longest name that is shown whole, in bytes: a label is sent and stored with every scrape.
 const NAME_MAX: usize = 128;
 
 /// Keys with waiters, the longest queue first.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Busiest {
     keys: Vec<(Entry, u64)>,
-    /// Whether all keys were inspected.
+    /// Whether no other key has waiters.
     is_complete: bool,
 }
 
@@ -29,21 +27,18 @@ impl Busiest {
         Self { keys: Vec::new(), is_complete: true }
     }
 
-    /// Inspects all keys, as far as there is time.
-    pub async fn find(admin: &Admin, most: usize, until: Instant) -> Self {
-        let mut found = Self::default();
-        let Ok(Ok(entries)) = timeout_at(until, admin.locks(b"*")).await else { return found };
-        for portion in entries.chunks(AT_ONCE) {
-            let seen = timeout_at(until, look::infos(admin, portion.to_vec())).await;
-            let Ok(Ok(seen)) = seen else { return found };
-            let waiting = seen.into_iter().map(|seen| (seen.entry, seen.info.waiters()));
-            found.keys.extend(waiting.filter(|(_, waiters)| *waiters > 0));
-            // The order among equals is that of their names: the same at the next scrape.
-            found.keys.sort_by_key(|(_, waiters)| Reverse(*waiters));
-            found.keys.truncate(most);
-        }
-        found.is_complete = true;
-        found
+    /// Inspects all keys, until it has found this number of waiters, or as far as there is time.
+    pub async fn find(admin: &Admin, most: usize, waiters: u64, until: Instant) -> Self {
+        // SCAN may show a key twice.
+        let mut found = BTreeMap::new();
+        let walked = timeout_at(until, walk(admin, waiters, &mut found)).await;
+        let all: u64 = found.values().sum();
+        let mut keys: Vec<_> = found.into_iter().collect();
+        // The order among equals is that of their names: the same at the next scrape.
+        keys.sort_by_key(|(_, waiters)| Reverse(*waiters));
+        keys.truncate(most);
+        // More than there are: a MACQUIRE waits for several keys, so some may be missing.
+        Self { keys, is_complete: walked == Ok(true) || all == waiters }
     }
 
     /// One sample for each key.
@@ -62,6 +57,32 @@ impl Busiest {
         let complete = Value::Number(u64::from(self.is_complete));
         let family = "dlock_key_waiters_complete";
         to.push(Sample { family, labels: Vec::new(), value: complete });
+    }
+}
+
+/// Adds keys with waiters. Returns whether all keys were inspected.
+async fn walk(admin: &Admin, waiters: u64, found: &mut BTreeMap<Entry, u64>) -> bool {
+    let mut is_whole = true;
+    let mut walk = admin.walk(b"*");
+    loop {
+        let page = match walk.next_page().await {
+            Ok(Some(page)) => page,
+            Ok(None) => return is_whole,
+            Err(_) => {
+                is_whole = false;
+                continue;
+            }
+        };
+        match look::infos(admin, page).await {
+            Ok(seen) => {
+                let waiting = seen.into_iter().map(|seen| (seen.entry, seen.info.waiters()));
+                found.extend(waiting.filter(|(_, waiters)| *waiters > 0));
+            }
+            Err(_) => is_whole = false,
+        }
+        if found.values().sum::<u64>() >= waiters {
+            return false;
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_client::admin::Admin;
 use dlock_client::{Client, ClientBuilder, Error, ErrorKind};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -29,6 +30,21 @@ struct State {
     /// It reconnects by itself, once it was connected.
     client: Option<Client>,
     last: Option<(Instant, Arc<Scrape>)>,
+    busiest: Option<Walked>,
+}
+
+/// A walk over all keys.
+struct Walked {
+    ended: Instant,
+    took: Duration,
+    busiest: Busiest,
+}
+
+impl Walked {
+    /// Whether it must do for now: walks take at most a tenth of the time.
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.ended) < self.took * 9
+    }
 }
 
 /// The result of a scrape.
@@ -69,7 +85,7 @@ impl Scraper {
         let start = Instant::now();
         let mut scrape = Scrape::default();
         match self.connect(state).await {
-            Ok(client) => self.ask_servers(&client, start, &mut scrape).await,
+            Ok(client) => self.ask_servers(&client, state, start, &mut scrape).await,
             Err(error) if error.kind() == ErrorKind::Invalid => scrape.invalid = Some(error),
             Err(error) => {
                 for server in servers_of(&self.url) {
@@ -92,7 +108,13 @@ impl Scraper {
         Ok(client)
     }
 
-    async fn ask_servers(&self, client: &Client, start: Instant, scrape: &mut Scrape) {
+    async fn ask_servers(
+        &self,
+        client: &Client,
+        state: &mut State,
+        start: Instant,
+        scrape: &mut Scrape,
+    ) {
         let admin = client.admin();
         let mut waiters = 0;
         for answer in admin.info_texts(&SECTIONS).await {
@@ -114,12 +136,26 @@ impl Scraper {
             waiters += answer.waiters();
         }
         if self.busiest > 0 {
-            let busiest = match waiters {
-                0 => Busiest::none(),
-                _ => Busiest::find(&admin, self.busiest, start + self.timeout).await,
+            if waiters == 0 {
+                state.busiest = None;
+                Busiest::none().samples(&mut scrape.samples);
+                return;
+            }
+            let now = Instant::now();
+            let last = state.busiest.take().filter(|walked| walked.is_fresh(now));
+            let walked = match last {
+                Some(walked) => walked,
+                None => self.walk(&admin, waiters, start + self.timeout).await,
             };
-            busiest.samples(&mut scrape.samples);
+            walked.busiest.samples(&mut scrape.samples);
+            state.busiest = Some(walked);
         }
+    }
+
+    async fn walk(&self, admin: &Admin, waiters: u64, until: Instant) -> Walked {
+        let began = Instant::now();
+        let busiest = Busiest::find(admin, self.busiest, waiters, until).await;
+        Walked { ended: Instant::now(), took: began.elapsed(), busiest }
     }
 }
 
@@ -157,6 +193,15 @@ fn servers_of(url: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn walks_take_a_tenth_of_the_time() {
+        let ended = Instant::now();
+        let took = Duration::from_secs(2);
+        let walked = Walked { ended, took, busiest: Busiest::none() };
+        assert!(walked.is_fresh(ended + Duration::from_millis(17_999)));
+        assert!(!walked.is_fresh(ended + Duration::from_secs(18)));
+    }
 
     #[test]
     fn a_server_that_never_answered_has_a_name_without_a_password() {

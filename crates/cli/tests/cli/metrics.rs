@@ -92,6 +92,35 @@ fn the_busiest_keys_are_those_with_most_waiters() {
 }
 
 #[test]
+fn the_busiest_keys_are_found_among_thousands() {
+    let server = Server::start();
+    let mut keys = redis::pipe();
+    for n in 0..3_000 {
+        keys.cmd("SET").arg(format!("plain{n}")).arg("x").ignore();
+        let words = ["alice", "PX", "600000"];
+        keys.cmd("DLOCK.ACQUIRE").arg(format!("lock{n}")).arg(&words).ignore();
+    }
+    keys.query::<()>(&mut server.conn()).expect("keys");
+    server.cmd(&["DSEM.ACQUIRE", "permits", "alice", "LIMIT", "1"]).ok();
+    let wait = |words: &[&str]| server.block(&[words, &["BLOCK", "0"]].concat());
+    let waiting = [
+        wait(&["DLOCK.ACQUIRE", "lock2999", "bob"]),
+        wait(&["DLOCK.ACQUIRE", "lock2999", "carol"]),
+        wait(&["DSEM.ACQUIRE", "permits", "bob"]),
+    ];
+    let text = stdout(&server, &["metrics", "--timeout", "20"]);
+    for (sample, is) in [
+        (r#"dlock_key_waiters{key="lock2999",family="lock"}"#, "2"),
+        (r#"dlock_key_waiters{key="permits",family="sem"}"#, "1"),
+        ("dlock_key_waiters_complete", "1"),
+    ] {
+        assert_eq!(value(&text, sample), Some(is), "{text}");
+    }
+    drop(waiting);
+    server.cmd(&["FLUSHALL"]).ok();
+}
+
+#[test]
 fn a_server_that_is_gone_is_down_and_comes_back() {
     let mut server = Server::start();
     let url = server.url();
@@ -274,7 +303,7 @@ fn redis_exporter_gets_the_numbers_by_a_script() {
     server.cmd(&["DLOCK.RELEASE", "door", "alice"]).ok();
     waiter.expect_reply(SOON).ok();
     let script = include_str!("../../../../contrib/redis_exporter/dlock.lua");
-    // As redis_exporter calls it, with and without -script-read-only.
+    // As redis_exporter calls it, with and without -lua-script-read-only.
     for eval in ["EVAL", "EVAL_RO"] {
         let pairs: BTreeMap<String, String> =
             redis::cmd(eval).arg(script).arg(0).arg(0).query(&mut server.conn()).expect(eval);
