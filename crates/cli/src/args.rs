@@ -1,6 +1,7 @@
 //! The command line.
 
 mod run;
+mod scrape;
 mod see;
 mod time;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub use self::run::Run;
+pub use self::scrape::{Exporter, Metrics, Scraping};
 pub use self::see::{Completions, Graph, Log, Man, Ping, Shell, Watch, Why};
 use self::time::interval;
 
@@ -90,6 +92,10 @@ pub enum Command {
     Graph(Graph),
     /// Check that the servers answer and can grant locks
     Ping(Ping),
+    /// Print the metrics of the servers, once
+    Metrics(Metrics),
+    /// Serve the metrics to Prometheus over HTTP
+    Exporter(Exporter),
     /// Print completions for a shell
     Completions(Completions),
     /// Write the manual pages into a folder
@@ -110,7 +116,12 @@ impl Command {
             Self::Why(args) => args.json,
             Self::Graph(args) => args.json,
             Self::Log(args) => args.json,
-            Self::Run(_) | Self::Top(_) | Self::Completions(_) | Self::Man(_) => false,
+            Self::Run(_)
+            | Self::Top(_)
+            | Self::Metrics(_)
+            | Self::Exporter(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
         }
     }
 }

@@ -9,6 +9,7 @@ mod free;
 mod json;
 mod log;
 mod look;
+mod metrics;
 mod pages;
 mod ping;
 mod run;
@@ -50,10 +51,14 @@ fn main() -> ExitCode {
 }
 
 async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
-    if let Command::Run(args) = &cli.command {
-        return run::run(connect::builder(&cli.tls)?, &cli.url, args).await;
-    }
     match &cli.command {
+        Command::Run(args) => return run::run(connect::builder(&cli.tls)?, &cli.url, args).await,
+        Command::Metrics(args) => {
+            return metrics::print(connect::builder(&cli.tls)?, &cli.url, args).await;
+        }
+        Command::Exporter(args) => {
+            return metrics::serve(connect::builder(&cli.tls)?, &cli.url, args).await;
+        }
         Command::Ping(args) => {
             return ping::ping(connect::builder(&cli.tls)?, &cli.url, args).await;
         }
@@ -78,7 +83,12 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
         Command::Graph(args) => waits::graph(&client, args, &mut out).await?,
         Command::Watch(args) => watch::watch(&client, args, &mut out).await?,
         Command::Top(args) => ending = top::top(&client, args, &mut out).await?,
-        Command::Run(_) | Command::Ping(_) | Command::Completions(_) | Command::Man(_) => {}
+        Command::Run(_)
+        | Command::Metrics(_)
+        | Command::Exporter(_)
+        | Command::Ping(_)
+        | Command::Completions(_)
+        | Command::Man(_) => {}
     }
     out.flush()?;
     Ok(ending)

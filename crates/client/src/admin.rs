@@ -6,8 +6,9 @@
 mod force;
 mod latency;
 mod log;
-mod pages;
 mod stats;
+mod texts;
+mod walk;
 mod watch;
 
 use std::sync::Arc;
@@ -26,16 +27,14 @@ pub use dlock_wire::reply::{
 
 pub use self::latency::Latency;
 pub use self::log::ServerLog;
-pub use self::pages::Pages;
 pub use self::stats::Stats;
+pub use self::texts::InfoText;
+pub use self::walk::Walk;
 
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::reply::{read, read_or_null, value};
 use crate::route::Server;
-
-/// How many keys a server looks at for one page of SCAN: it serves no other client meanwhile.
-const PAGE: u32 = 1000;
 
 /// Inspection and force: see [`Client::admin`](crate::Client::admin).
 ///
@@ -109,8 +108,8 @@ impl Admin {
     /// ```
     pub async fn locks(&self, pattern: &[u8]) -> Result<Vec<Entry>, Error> {
         let mut found = Vec::new();
-        let mut pages = self.pages(pattern);
-        while let Some(page) = pages.next().await? {
+        let mut walk = self.walk(pattern);
+        while let Some(page) = walk.next_page().await? {
             found.extend(page);
         }
         found.sort_unstable();

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use dlock_client::Error;
-use dlock_client::admin::{Admin, Entry, Info, Pages};
+use dlock_client::admin::{Admin, Entry, Info, Walk};
 use tokio::sync::{mpsc, watch};
 
 use super::state::{Details, Look};
@@ -29,7 +29,7 @@ pub struct Looker {
 
 /// A round over all keys, of which a part is left.
 struct Round {
-    pages: Pages,
+    walk: Walk,
     /// How many keys were inspected.
     inspected: usize,
     /// The busiest of those, and of the round before.
@@ -78,7 +78,7 @@ impl Looker {
             None => None,
         };
         let mut round = self.round.take().unwrap_or_else(|| Round {
-            pages: self.admin.pages(&self.pattern),
+            walk: self.admin.walk(&self.pattern),
             inspected: 0,
             busiest: Vec::new(),
         });
@@ -88,7 +88,7 @@ impl Looker {
             if left == 0 {
                 break true;
             }
-            let Some(page) = round.pages.next().await? else { break false };
+            let Some(page) = round.walk.next_page().await? else { break false };
             round.inspected += page.len();
             left = left.saturating_sub(page.len());
             keys.extend(look::infos(&self.admin, page).await?);
@@ -107,8 +107,8 @@ impl Looker {
         } else if more > 0 {
             // The next round begins with the busiest of this one.
             let busiest = keys.iter().map(|seen| seen.entry.clone()).collect();
-            let pages = self.admin.pages(&self.pattern);
-            self.round = Some(Round { pages, inspected: 0, busiest });
+            let walk = self.admin.walk(&self.pattern);
+            self.round = Some(Round { walk, inspected: 0, busiest });
         }
         let is_partial = self.total == 0 && is_partial;
         Ok(Look { at: Instant::now(), servers, keys, more, is_partial, details })

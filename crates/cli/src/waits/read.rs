@@ -49,8 +49,8 @@ impl Waits {
     /// The keys with waiters, those with most of them first.
     async fn waited_keys(&mut self, admin: &Admin) -> Result<Vec<Seen>, Error> {
         let mut found: Vec<Seen> = Vec::new();
-        let mut pages = admin.pages(b"*");
-        while let Some(page) = pages.next().await? {
+        let mut walk = admin.walk(b"*");
+        while let Some(page) = walk.next_page().await? {
             let seen = look::infos(admin, page).await?;
             found.extend(seen.into_iter().filter(|seen| seen.info.waiters() > 0));
             if found.len() > 2 * KEYS {

@@ -6,12 +6,15 @@
 mod command;
 mod free;
 mod gone;
+mod http;
 mod json;
 mod log;
 mod lost;
+mod metrics;
 mod once;
 mod pages;
 mod ping;
+mod prometheus;
 mod run;
 mod servers;
 mod show;
