@@ -89,3 +89,4 @@ deps: ## Install missing packages for the build and the tests (Debian; elsewhere
 test-deps:
 	@scripts/deps test
 	@scripts/servers redis-8.2 valkey-9.1 >/dev/null
+	@scripts/prometheus >/dev/null
